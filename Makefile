@@ -6,10 +6,10 @@ SECONDS ?= 60
 EXAMPLES ?= 500
 KILLS ?= 60
 LIVES ?= 300
-PURE := $(addprefix tests/,alloc config cri devices engine model nvidia policy store usage wire)
-BESIDE := $(PURE) $(addprefix tests/,control rigs/fuzz rigs/tenant)
-OWN := $(addprefix tests/,deviceplugin install packaging page watcher rigs/bench rigs/chaos)
-GUESTS := $(addprefix tests/,rigs/vm cli matrix planted simulate views rigs/lives rigs/properties)
+PURE := $(addprefix tests/,config cri devices model placement store wire)
+BESIDE := $(PURE) $(addprefix tests/,node lab/fuzz lab/tenant)
+OWN := $(addprefix tests/,deviceplugin install packaging page lab/bench lab/chaos)
+GUESTS := $(addprefix tests/,api/views cli matrix planted simulate lab/demo lab/lives lab/properties lab/vm)
 PACKAGER := PYTHONPATH=packaging $(PYTHON_VENV) -m packager
 ARGS ?=
 
@@ -23,13 +23,13 @@ setup: ## install what is missing: Debian packages (as root), .venv, libraries, 
 	@.ci/setup.sh
 
 demo: setup ## put pods through criproxy and print where they landed and why
-	@.venv/bin/criproxy demo $(ARGS)
+	@$(PYTHON_VENV) -m lab.demo $(ARGS)
 
 test: setup ## run every test but those that take minutes; ARGS="tests/wire -k hold" for some
 ifneq ($(ARGS),)
 	@$(PYTHON_VENV) -m pytest $(ARGS)
 else # four runs that take about as long as each other; their processes find what they import compiled, guests too
-	@$(PYTHON_VENV) -m compileall -q -x '/test_[^/]*$$' criproxy packaging tests
+	@$(PYTHON_VENV) -m compileall -q -x '/test_[^/]*$$' criproxy lab packaging tests
 	@mkdir -p build; status=0; \
 	$(PYTHON_VENV) -m pytest -p no:cacheprovider $(BESIDE) >build/beside.log 2>&1 & beside=$$!; \
 	$(PYTHON_VENV) -m pytest -p no:cacheprovider $(OWN) >build/own.log 2>&1 & own=$$!; \
@@ -51,34 +51,34 @@ format: setup ## rewrite files in the common format
 	.venv/bin/ruff format .
 
 bench: setup ## measure what criproxy adds to calls; ARGS="--peer NAME=SOCKET"
-	@$(PYTHON_VENV) -m tests.rigs.bench $(ARGS)
+	@$(PYTHON_VENV) -m lab.bench $(ARGS)
 
 benefit: setup ## measure what users gain, 25 minutes; ARGS=--quick or --full for less or more
-	@$(PYTHON_VENV) -m tests.rigs.benefit $(ARGS)
+	@$(PYTHON_VENV) -m lab.benefit $(ARGS)
 
 fuzz: setup ## feed arbitrary bytes to the data plane for SECONDS (60), from SEED
-	@$(PYTHON_VENV) -m tests.rigs.fuzz --seconds $(SECONDS) $(if $(SEED),--seed $(SEED)) --json build/fuzz.json $(ARGS)
+	@$(PYTHON_VENV) -m lab.fuzz --seconds $(SECONDS) $(if $(SEED),--seed $(SEED)) --json build/fuzz.json $(ARGS)
 
 properties: setup ## try every policy on EXAMPLES (500) random machines and lives, from SEED, on all CPUs
-	@$(PYTHON_VENV) -m tests.rigs.properties --examples $(EXAMPLES) $(if $(SEED),--seed $(SEED)) --json build/properties.json $(ARGS)
-	@$(PYTHON_VENV) -m pytest --thorough $(PURE) tests/rigs/properties
-	@$(PYTHON_VENV) -m pytest --thorough -m hypothesis $(addprefix --ignore=,$(PURE) tests/rigs/properties)
+	@$(PYTHON_VENV) -m lab.properties --examples $(EXAMPLES) $(if $(SEED),--seed $(SEED)) --json build/properties.json $(ARGS)
+	@$(PYTHON_VENV) -m pytest --thorough $(PURE) tests/lab/properties
+	@$(PYTHON_VENV) -m pytest --thorough -m hypothesis $(addprefix --ignore=,$(PURE) tests/lab/properties)
 
 thorough: setup ## run what make test leaves out because it takes minutes; ARGS="tests/wire" for some
 	@$(PYTHON_VENV) -m pytest --thorough -m thorough $(ARGS)
 
 vm: setup ## tests in guests with many NUMA nodes; TOPOLOGY=4s-8n for a shell in one, CMD='lscpu' for a command
-	@$(PYTHON_VENV) -m $(if $(TOPOLOGY)$(CMD),tests.rigs.vm $(if $(TOPOLOGY),--topology $(TOPOLOGY)) $(if $(CMD),--cmd "$$CMD"),pytest --thorough tests/rigs/vm) $(ARGS)
+	@$(PYTHON_VENV) -m $(if $(TOPOLOGY)$(CMD),lab.vm $(if $(TOPOLOGY),--topology $(TOPOLOGY)) $(if $(CMD),--cmd "$$CMD"),pytest --thorough tests/lab/vm) $(ARGS)
 
 tenant: setup ## put EXAMPLES (500) hostile pods among others under every policy, from SEED, on all CPUs
-	@$(PYTHON_VENV) -W ignore -m tests.rigs.tenant --examples $(EXAMPLES) $(if $(SEED),--seed $(SEED)) --json build/tenant.json $(ARGS)
+	@$(PYTHON_VENV) -W ignore -m lab.tenant --examples $(EXAMPLES) $(if $(SEED),--seed $(SEED)) --json build/tenant.json $(ARGS)
 
 lives: setup ## run LIVES (300) random lives of a node with cards, from SEED, on all CPUs; ARGS="--life 7" for one
-	@$(PYTHON_VENV) -W ignore -m tests.rigs.lives --lives $(LIVES) $(if $(SEED),--seed $(SEED)) --json build/lives.json $(ARGS)
+	@$(PYTHON_VENV) -W ignore -m lab.lives --lives $(LIVES) $(if $(SEED),--seed $(SEED)) --json build/lives.json $(ARGS)
 
 chaos: setup ## kill criproxy KILLS (60) times on busy nodes and look for wrong places, from SEED; then for planted faults
-	@$(PYTHON_VENV) -m tests.rigs.chaos --kills $(KILLS) $(if $(SEED),--seed $(SEED)) --json build/chaos.json $(ARGS)
-	@$(PYTHON_VENV) -m pytest --chance tests/rigs/chaos
+	@$(PYTHON_VENV) -m lab.chaos --kills $(KILLS) $(if $(SEED),--seed $(SEED)) --json build/chaos.json $(ARGS)
+	@$(PYTHON_VENV) -m pytest --chance tests/lab/chaos
 
 runtimes: setup ## the e2e tests on containerd 2.x, with and without NRI; ARGS=--lock takes what Debian's sid has now
 	@$(PYTHON_VENV) -m tests.runtimes $(or $(ARGS),--test)
@@ -100,4 +100,4 @@ lock: setup ## refresh .ci/requirements.lock and packaging/requirements.lock; AR
 
 clean: ## remove what was built, .venv included
 	rm -rf .venv build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache .coverage *.egg-info
-	find criproxy packaging tests -name __pycache__ -type d -prune -exec rm -rf {} +
+	find criproxy lab packaging tests -name __pycache__ -type d -prune -exec rm -rf {} +

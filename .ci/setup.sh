@@ -134,11 +134,11 @@ unless_stamped() {
     printf '%s' "$wanted" >"$file"
 }
 
-# ------------------------------------------------------------------ the kernel of the guests in tests/rigs/vm
+# ------------------------------------------------------------------ the kernel of the guests in lab/vm
 
 fetch_guest_kernel() {
     is_x86_64 && may_use_apt || return 0
-    .venv/bin/python -m tests.rigs.vm --fetch || say "no kernel for guests. What needs them is skipped with that reason"
+    .venv/bin/python -m lab.vm --fetch || say "no kernel for guests. What needs them is skipped with that reason"
 }
 
 # ------------------------------------------------------------------ the newer containerd of tests/e2e

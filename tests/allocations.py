@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 import grpc
 
 from criproxy.cri import podresources_pb2 as api
-from criproxy.emulator.device_kubelet import PODRESOURCES, serve, unary
+from lab.kubelet.device_kubelet import PODRESOURCES, serve, unary
 
 if TYPE_CHECKING:
     Context: TypeAlias = grpc.aio.ServicerContext[Any, Any]

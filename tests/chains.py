@@ -1,6 +1,6 @@
 """Finds code of the controller that reaches a part through another part, by reading the source.
 
-A part is a class of `criproxy.control` that does something: it has a public method. Values (settings, counters, what a
+A part is a class of `criproxy.node` that does something: it has a public method. Values (settings, counters, what a
 call remembers) are no parts, and neither is what only connects parts: `Context` and `Controller`.
 """
 

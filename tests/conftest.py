@@ -13,9 +13,9 @@ import psutil
 import pytest
 from hypothesis import settings
 
-from criproxy.observe.tasks import Tasks
+from criproxy.process.tasks import Tasks
+from lab.jitter import Jitter
 from tests import gates
-from tests.rigs.jitter import Jitter
 
 ROOT = Path(__file__).resolve().parent.parent
 

@@ -3,12 +3,12 @@
 from collections.abc import Iterator
 from itertools import pairwise
 
-from criproxy.engine.events import Event
-from criproxy.engine.step import placing
 from criproxy.errors import BadAnnotation, NotEnough
 from criproxy.model.node import Node
-from criproxy.policy.api import Policy, candidates_of
-from criproxy.policy.candidates import Candidates
+from criproxy.placement.engine import placing
+from criproxy.placement.events import Event
+from criproxy.placement.policies.api import Policy, candidates_of
+from criproxy.placement.policies.candidates import Candidates
 
 
 def explanation_is_true(node: Node, event: Event, policy: Policy) -> Iterator[str]:

@@ -7,10 +7,10 @@ import os
 
 from criproxy.__main__ import run
 from criproxy.api.page import stream
-from criproxy.control.settings import Settings
+from criproxy.api.views import status_check
+from criproxy.api.views.situation import Situation
 from criproxy.daemon import behind, problems
-from criproxy.views import status_check
-from criproxy.views.situation import Situation
+from criproxy.node.settings import Settings
 
 SILENT_S = 3.0
 """How long a kubelet may be silent."""

@@ -5,18 +5,18 @@ As with `engine.invariants`, each function yields one sentence for every violati
 
 from collections.abc import Iterator, Mapping
 
-from criproxy.alloc.memory import _machine
-from criproxy.engine.decision import Decision
-from criproxy.engine.events import ContainerCreating, ContainerGone, Event
-from criproxy.engine.invariants import title_of
-from criproxy.engine.step import step
 from criproxy.errors import Refused
 from criproxy.model.cpuset import CpuSet, format_cpuset
 from criproxy.model.grant import NO_CPUS
 from criproxy.model.node import Node
 from criproxy.model.workload import Container
-from criproxy.policy.api import Policy
-from criproxy.policy.options import options_of
+from criproxy.placement.alloc.memory.memory import _machine
+from criproxy.placement.decision import Decision
+from criproxy.placement.engine import step
+from criproxy.placement.events import ContainerCreating, ContainerGone, Event
+from criproxy.placement.invariants import title_of
+from criproxy.placement.options.policy_options import options_of
+from criproxy.placement.policies.api import Policy
 
 
 def promised_beyond(node: Node, *, pessimistic: bool = False) -> Mapping[CpuSet, int]:

@@ -1,7 +1,7 @@
 """Lives of containers on a real node, as tables: what happens, step by step, and where everybody is after it.
 
 A life is played on a criproxy between a small kubelet and a real runtime: `tests/e2e` has them on this machine,
-`tests/rigs/vm` on those with several NUMA nodes. What the kernel says is what counts; criproxy is asked only whether
+`lab/vm` on those with several NUMA nodes. What the kernel says is what counts; criproxy is asked only whether
 it is at rest, so that no later update can change what was seen.
 """
 
@@ -10,12 +10,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Generic, Protocol, TypeVar
 
-from criproxy.cli.client import ask
+from criproxy.cli.daemon.client import ask
 from criproxy.cri import api_pb2 as api
-from criproxy.emulator.containerd import IMAGE
-from criproxy.emulator.kubelet import ContainerSpec, MiniKubelet, PodSpec
 from criproxy.model.cpuset import CpuSet, format_cpuset
 from criproxy.model.resources import DEFAULT_PERIOD_US, milli_to_quota, milli_to_shares
+from lab.containerd.containerd import IMAGE
+from lab.kubelet.kubelet import ContainerSpec, MiniKubelet, PodSpec
 from tests.daemons import Serve
 
 MIB = 1 << 20

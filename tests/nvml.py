@@ -20,8 +20,8 @@ from typing import Any
 
 import pynvml
 
-from criproxy.model.plain import from_plain, to_plain
-from criproxy.nvidia.gpus import Gpu, MigDevice
+from criproxy.deviceplugin.nvidia.gpus import Gpu, MigDevice
+from criproxy.model.text.plain import from_plain, to_plain
 
 # ruff: noqa: D102 (methods have the names of NVML, whose documentation says what they do)
 
@@ -94,7 +94,7 @@ def write(file: Path, driver: Driver) -> None:
     new.rename(file)
 
 
-def command(file: Path, module: str = "criproxy.deviceplugin.nvml_report") -> tuple[str, ...]:
+def command(file: Path, module: str = "criproxy.deviceplugin.cards.nvml_report") -> tuple[str, ...]:
     """Run the ``main`` of *module* with the GPUs of *file*."""
     return (sys.executable, "-m", "tests.nvml", str(file), module)
 

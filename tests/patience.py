@@ -2,9 +2,9 @@
 
 import pytest
 
-from criproxy.control.node import explanations
-from criproxy.deviceplugin import health_commands
-from criproxy.observe import children
+from criproxy.deviceplugin.health import health_commands
+from criproxy.node.record import explanations
+from criproxy.process.children import children
 
 LIMIT_S = 60.0
 

@@ -12,8 +12,8 @@ from dataclasses import dataclass, field
 
 from criproxy.cri import api_pb2 as api
 from criproxy.cri.runtime import RuntimeCallError, RuntimeClient
-from criproxy.emulator.cgroups import PodCgroups
-from criproxy.emulator.kubelet import CREATE_TIMEOUT_S, ContainerSpec, PodSpec, container_config, sandbox_config
+from lab.containerd.cgroups import PodCgroups
+from lab.kubelet.kubelet import CREATE_TIMEOUT_S, ContainerSpec, PodSpec, container_config, sandbox_config
 
 UID, NAME = "io.kubernetes.pod.uid", "io.kubernetes.container.name"
 MEMORY_BYTES = 64 << 30

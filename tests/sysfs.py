@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 from criproxy.model.cpuset import CpuSet, format_cpuset
-from criproxy.model.topology import MemoryKind, NumaNode, Topology
+from criproxy.model.machine.topology import MemoryKind, NumaNode, Topology
 
 CPUS = "sys/devices/system/cpu"
 NODES = "sys/devices/system/node"

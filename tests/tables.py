@@ -27,10 +27,10 @@ from pydantic import BaseModel
 
 from criproxy.cli import main
 from criproxy.config.schema import _properties
-from criproxy.engine.transitions import LATER_ATTEMPT, TRANSITIONS, Effect
 from criproxy.model.workload import ContainerState
-from criproxy.policy import unheeded
-from criproxy.policy.keys import KEYS
+from criproxy.placement.options import unheeded
+from criproxy.placement.options.keys import KEYS
+from criproxy.placement.rules.transitions import LATER_ATTEMPT, TRANSITIONS, Effect
 from criproxy.simulate.scenario.vectors import load
 from tests.conftest import ROOT
 

@@ -7,20 +7,20 @@ from dataclasses import fields, replace
 import pytest
 import yaml
 
-from criproxy.cri.devices import CDI_ANNOTATIONS
-from criproxy.cri.stamp import ANNOTATION, MISSED, Stamp
-from criproxy.devices.evidence import ANNOTATION as DEVICES
-from criproxy.engine.decision import Decision
-from criproxy.engine.events import ContainerCreating, PodCreated
-from criproxy.engine.step import step
+from criproxy.cri.messages.devices import CDI_ANNOTATIONS
+from criproxy.cri.messages.stamp import ANNOTATION, MISSED, Stamp
+from criproxy.devices.evidence.evidence import ANNOTATION as DEVICES
 from criproxy.errors import BadAnnotation
-from criproxy.model.annotations import DOMAINS, MAX_VALUE_CHARS
 from criproxy.model.node import Node
+from criproxy.model.text.annotations import DOMAINS, MAX_VALUE_CHARS
 from criproxy.model.workload import Container, Pod, QosClass
-from criproxy.policy import BUILTIN
-from criproxy.policy.keys import KEYS
+from criproxy.placement.decision import Decision
+from criproxy.placement.engine import step
+from criproxy.placement.events import ContainerCreating, PodCreated
+from criproxy.placement.options.keys import KEYS
+from criproxy.placement.policies import BUILTIN
 from tests.conftest import ROOT
-from tests.policy.shapes import n4c16
+from tests.placement.policies.shapes import n4c16
 
 PAGE = (ROOT / "docs/annotations.md").read_text()
 SECTIONS = dict(re.findall(r"^### `([\w.-]+)`\n(.*?)(?=^##|\Z)", PAGE, re.MULTILINE | re.DOTALL))

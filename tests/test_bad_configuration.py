@@ -15,9 +15,9 @@ from click.testing import CliRunner
 
 from criproxy.cli import main
 from criproxy.cri.runtime import RuntimeClient
-from criproxy.emulator.kubelet import ContainerSpec, MiniKubelet, PodSpec
-from criproxy.emulator.runtime import IMAGE, EmbeddedRuntime, RuntimeOptions
-from criproxy.offline_release import release
+from criproxy.daemon.offline_release import release
+from lab.emulator.runtime import IMAGE, EmbeddedRuntime, RuntimeOptions
+from lab.kubelet.kubelet import ContainerSpec, MiniKubelet, PodSpec
 from tests import failing_reader
 from tests.daemons import LIMIT_S, Serve
 

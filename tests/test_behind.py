@@ -10,10 +10,10 @@ from click.testing import CliRunner
 from criproxy.cli import main
 from criproxy.cri.runtime import RuntimeClient
 from criproxy.daemon.behind import KubeletCpus
-from criproxy.emulator.runtime import EmbeddedRuntime, RuntimeOptions
+from lab.emulator.runtime import EmbeddedRuntime, RuntimeOptions
 from tests.addresses import free_address
-from tests.control.world import World
 from tests.daemons import LIMIT_S, Serve
+from tests.node.world import World
 from tests.test_daemon import small_machine
 
 

@@ -11,8 +11,8 @@ from typing import Any
 
 import pytest
 
-from criproxy.engine import invariants
-from criproxy.views import status_check as report
+from criproxy.api.views import status_check as report
+from criproxy.placement import invariants
 
 ROOT = Path(__file__).resolve().parent.parent
 PAGE = ROOT / "docs/check.md"

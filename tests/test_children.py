@@ -83,9 +83,9 @@ async def test_what_the_device_plugin_has_started_ends_when_it_is_killed(folder:
 @pytest.mark.parametrize(
     ("arguments", "wanted"),
     [
-        pytest.param(("demo",), ["criproxy serve", "criproxy device-plugin"], id="demo"),
+        pytest.param((sys.executable, "-m", "lab.demo"), ["criproxy serve", "criproxy device-plugin"], id="demo"),
         pytest.param(
-            ("simulate", "--load", LOAD, "--policy", ROOT / "policies/topology-aware.yaml", "--nodes", "40"),
+            (*CRIPROXY, "simulate", "--load", LOAD, "--policy", ROOT / "policies/topology-aware.yaml", "--nodes", "40"),
             ["multiprocessing.spawn"],
             id="simulate",
         ),
@@ -96,7 +96,6 @@ async def test_what_a_command_has_started_ends_when_it_is_killed(
 ) -> None:
     """Nobody else would end it."""
     process = await asyncio.create_subprocess_exec(
-        *CRIPROXY,
         *arguments,
         env={**os.environ, "TMPDIR": str(folder), "PATH": "/nonexistent"},
         stdout=asyncio.subprocess.DEVNULL,

@@ -19,18 +19,18 @@ import pytest
 from click.testing import CliRunner
 
 from criproxy.cli import main
-from criproxy.cli.client import ask
+from criproxy.cli.daemon.client import ask
 from criproxy.cri import api_pb2
 from criproxy.cri.here import criproxy_behind
 from criproxy.cri.runtime import RuntimeCallError, RuntimeClient
 from criproxy.daemon.commands import DEVICE_PLUGIN
-from criproxy.emulator.kubelet import ContainerSpec, MiniKubelet, PodSpec
-from criproxy.emulator.runtime import IMAGE, EmbeddedRuntime, RuntimeOptions
-from criproxy.engine.events import PodCreated
 from criproxy.errors import CriproxyError, StatusCode, UsageError
+from criproxy.placement.events import PodCreated
 from criproxy.simulate.traces import read_trace
-from tests.control.world import Slow
+from lab.emulator.runtime import IMAGE, EmbeddedRuntime, RuntimeOptions
+from lab.kubelet.kubelet import ContainerSpec, MiniKubelet, PodSpec
 from tests.daemons import LIMIT_S, Serve
+from tests.node.world import Slow
 
 
 @pytest.fixture

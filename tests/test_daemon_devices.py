@@ -12,14 +12,14 @@ import aiohttp
 import pytest
 
 from criproxy import __version__
-from criproxy.cli.client import ask
+from criproxy.cli.daemon.client import ask
 from criproxy.cri.runtime import RuntimeClient
-from criproxy.emulator.kubelet import MiniKubelet
-from criproxy.emulator.runtime import EmbeddedRuntime
 from criproxy.errors import CriproxyError
-from tests.control.devices.test_vgpu_checks import pod_with
-from tests.control.world import sharer
+from lab.emulator.runtime import EmbeddedRuntime
+from lab.kubelet.kubelet import MiniKubelet
 from tests.daemons import LIMIT_S, Serve
+from tests.node.devices.test_vgpu_checks import pod_with
+from tests.node.world import sharer
 
 VGPUS = """
 policy: static

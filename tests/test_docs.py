@@ -11,8 +11,8 @@ import yaml
 from click.testing import CliRunner
 
 from criproxy.cli import main
-from criproxy.policy import BUILTIN
-from criproxy.policy.keys import KEYS, RESTRICTED
+from criproxy.placement.options.keys import KEYS, RESTRICTED
+from criproxy.placement.policies import BUILTIN
 from tests.tables import anchor
 
 ROOT = Path(__file__).resolve().parent.parent

@@ -12,19 +12,18 @@ from pathlib import Path
 import pytest
 from structlog.testing import capture_logs
 
-from criproxy import offline_release
-from criproxy.cli.stored import still_running
+from criproxy.cli.daemon.stored import still_running
 from criproxy.cri import api_pb2
 from criproxy.cri.runtime import RuntimeCallError, RuntimeClient
-from criproxy.daemon import start
-from criproxy.emulator.runtime import EmbeddedRuntime
+from criproxy.daemon import offline_release, start
 from criproxy.errors import StoreError
-from criproxy.observe.log import structlog
+from criproxy.process.log import structlog
 from criproxy.simulate.machines import machine
 from criproxy.store.store import InUse, Store
-from tests.control.world import World, owner
+from lab.emulator.runtime import EmbeddedRuntime
 from tests.daemons import LIMIT_S, Serve
 from tests.gates import Gate
+from tests.node.world import World, owner
 from tests.sysfs import write_sysfs
 from tests.test_daemon import small_machine, starting, tell, version
 

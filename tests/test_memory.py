@@ -3,10 +3,10 @@
 import asyncio
 from pathlib import Path
 
-from criproxy.cli.client import ask
+from criproxy.cli.daemon.client import ask
 from criproxy.cri.runtime import RuntimeClient
-from criproxy.emulator.kubelet import MiniKubelet, PodSpec
-from criproxy.emulator.runtime import EmbeddedRuntime
+from lab.emulator.runtime import EmbeddedRuntime
+from lab.kubelet.kubelet import MiniKubelet, PodSpec
 from tests.daemons import LIMIT_S, Serve
 
 PODS, ANNOTATION_BYTES = 40, 3_000_000

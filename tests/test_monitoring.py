@@ -12,28 +12,28 @@ import pytest
 import yaml
 from prometheus_client.parser import text_string_to_metric_families
 
-from criproxy.api.measures import measure
-from criproxy.control.controller import Controller
-from criproxy.control.settings import Settings
-from criproxy.cri.methods import KNOWN_METHODS
+from criproxy.api.metrics.measures import measure
+from criproxy.api.metrics.proxy_metrics import Gauges, Metrics
+from criproxy.api.metrics.vgpu_metrics import Signals, VgpuUse
+from criproxy.cri.methods.methods import KNOWN_METHODS
 from criproxy.cri.runtime import RuntimeClient
 from criproxy.deviceplugin.metrics import PluginMetrics, Sample
-from criproxy.deviceplugin.settings import State, Status
-from criproxy.engine.events import ContainerCreating, PodCreated
-from criproxy.engine.step import step
+from criproxy.deviceplugin.server.settings import State, Status
+from criproxy.deviceplugin.usage.quota.watcher import Watched
+from criproxy.model.machine.topology import Topology
 from criproxy.model.node import Node
-from criproxy.model.topology import Topology
 from criproxy.model.workload import Container, ContainerState, Pod
-from criproxy.observe.bypass import BypassMode
-from criproxy.observe.heartbeat import Heartbeat
-from criproxy.observe.proxy_metrics import Gauges, Metrics
-from criproxy.observe.vgpu_metrics import Signals, VgpuUse
-from criproxy.policy.static import StaticOptions, StaticPolicy
+from criproxy.node.bypass import BypassMode
+from criproxy.node.controller import Controller
+from criproxy.node.settings import Settings
+from criproxy.placement.engine import step
+from criproxy.placement.events import ContainerCreating, PodCreated
+from criproxy.placement.policies.static import StaticOptions, StaticPolicy
+from criproxy.process.heartbeat import Heartbeat
 from criproxy.simulate.machines import machine
 from criproxy.store.store import Store
-from criproxy.watcher.watcher import Watched
 from criproxy.wire.stats import Stats
-from tests.control.world import RecordingLog, World, owner, sharer
+from tests.node.world import RecordingLog, World, owner, sharer
 from tests.tables import anchor
 
 DOCS = Path(__file__).parents[1] / "docs"

@@ -21,10 +21,10 @@ from criproxy.cli import main
 from criproxy.cri.runtime import RuntimeCallError, RuntimeClient
 from criproxy.daemon.options import read_only
 from criproxy.daemon.problems import Problems
-from criproxy.emulator.kubelet import MiniKubelet
-from criproxy.emulator.runtime import EmbeddedRuntime, RuntimeOptions
-from criproxy.model.notices import NOT_READY
-from criproxy.observe.asking import report
+from criproxy.deviceplugin.daemon_client.asking import report
+from criproxy.model.text.notices import NOT_READY
+from lab.emulator.runtime import EmbeddedRuntime, RuntimeOptions
+from lab.kubelet.kubelet import MiniKubelet
 from tests.addresses import free_address
 from tests.daemons import LIMIT_S, Serve
 from tests.deploy.firing import Case, assert_fire, samples

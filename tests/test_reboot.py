@@ -16,13 +16,13 @@ from typing import Any
 
 import pytest
 
-from criproxy.cli.client import ask
+from criproxy.cli.daemon.client import ask
 from criproxy.cri import api_pb2 as api
 from criproxy.cri.runtime import RuntimeClient
-from criproxy.emulator.kubelet import ContainerSpec, MiniKubelet, PodSpec
-from criproxy.emulator.runtime import IMAGE, EmbeddedRuntime, RuntimeOptions
 from criproxy.model.cpuset import CpuSet
 from criproxy.simulate.machines import machine
+from lab.emulator.runtime import IMAGE, EmbeddedRuntime, RuntimeOptions
+from lab.kubelet.kubelet import ContainerSpec, MiniKubelet, PodSpec
 from tests.allocations import Allocated, Allocations
 from tests.daemons import Serve
 from tests.rebooted import BootingKubelet

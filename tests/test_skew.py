@@ -18,13 +18,13 @@ import pytest
 
 from criproxy import __version__
 from criproxy.cri.runtime import RuntimeClient
-from criproxy.emulator.kubelet import MiniKubelet, PodSpec
-from criproxy.emulator.runtime import EmbeddedRuntime, RuntimeOptions
+from criproxy.deviceplugin.daemon_client.asking import ask
 from criproxy.model.cpuset import format_cpuset
-from criproxy.observe.asking import ask
 from criproxy.store.schema import VERSION
-from tests.control.world import owner, sharer
+from lab.emulator.runtime import EmbeddedRuntime, RuntimeOptions
+from lab.kubelet.kubelet import MiniKubelet, PodSpec
 from tests.daemons import LIMIT_S, Serve
+from tests.node.world import owner, sharer
 from tests.test_daemon import small_machine
 from tests.upgrading import LONGEST_FAILURE_S, NEXT_VERSION, PACKAGE, Load, next_version
 

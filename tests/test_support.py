@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from criproxy.emulator.containerd_config import version_of
+from lab.containerd.containerd_config import version_of
+from lab.vm.plans import PLANS
 from tests.conftest import ROOT
 from tests.e2e.runtimes import IN_MAKE_RUNTIMES, IN_MAKE_TEST
-from tests.rigs.vm.plans import PLANS
 from tests.runtimes import store
 
 ROW = re.compile(

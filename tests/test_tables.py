@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from criproxy.cli import COMMANDS
-from criproxy.policy.keys import KEYS
+from criproxy.placement.options.keys import KEYS
 from tests.conftest import ROOT
 from tests.tables import PLACE, annotations, pages, pictures, renewed, table
 
@@ -66,7 +66,7 @@ def test_the_page_of_a_policy_has_its_annotations(policy: str) -> None:
 
 def test_an_option_that_is_a_group_is_told_by_what_is_in_it() -> None:
     """With the group's name before a dot, and only what has no default is required."""
-    rows = table("criproxy.policy.options.Options")
+    rows = table("criproxy.placement.options.policy_options.Options")
 
     assert "| `reservedResources.cpu` | such as `cpuset:0-1`, `750m`, `2` |  | The same as reservedCpus" in rows
     assert "| `annotations.allow` | a mapping; each value is a list of strings |  | For each namespace" in rows
@@ -91,7 +91,7 @@ def test_the_table_of_all_annotations() -> None:
 
 def test_a_table_that_is_behind_is_renewed() -> None:
     """Whatever is between the marks gives way to the options of the class that they name."""
-    old = "<!-- options: criproxy.policy.balloons.fields.LoadClass -->\nold\n<!-- end -->"
+    old = "<!-- options: criproxy.placement.policies.balloons.fields.LoadClass -->\nold\n<!-- end -->"
     new = renewed(old)
 
     assert "old" not in new

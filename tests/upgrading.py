@@ -13,7 +13,7 @@ from typing import Self
 
 from criproxy import __version__
 from criproxy.cri.runtime import RuntimeCallError, RuntimeClient
-from criproxy.emulator.kubelet import ContainerSpec, MiniKubelet, PodSpec
+from lab.kubelet.kubelet import ContainerSpec, MiniKubelet, PodSpec
 
 PACKAGE = Path(__file__).resolve().parents[1] / "criproxy"
 NEXT_VERSION = "99.0.0"

@@ -5,13 +5,13 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any
 
-from criproxy.devices.plan import QuotaPlan
+from criproxy.deviceplugin.usage.quota.limits import limits_of
+from criproxy.deviceplugin.usage.quota.quota_judgement import Judgement
+from criproxy.deviceplugin.usage.quota.quota_verdicts import Key, Over, Verdict
+from criproxy.devices.plugin.plan import QuotaPlan
+from criproxy.devices.usage.values import ContainerUse, Grant
 from criproxy.errors import CriproxyError
-from criproxy.model.plain import from_plain
-from criproxy.usage.limits import limits_of
-from criproxy.usage.quota_judgement import Judgement
-from criproxy.usage.quota_verdicts import Key, Over, Verdict
-from criproxy.usage.values import ContainerUse, Grant
+from criproxy.model.text.plain import from_plain
 
 Ask = Callable[[str, Mapping[str, Any]], Awaitable[Any]]
 """Asks the daemon a command of its control socket."""

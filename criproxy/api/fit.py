@@ -4,19 +4,19 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from criproxy.engine.decision import Decision
-from criproxy.engine.fit import fit
+from criproxy.api.views.fit import to_values
+from criproxy.api.views.situation import Situation
+from criproxy.api.views.status_check import notices_of_node
 from criproxy.errors import CriproxyError, Refused, UsageError
-from criproxy.model.amounts import counted, format_bytes, format_milli
-from criproxy.model.annotations import DOMAINS, policy_annotations
-from criproxy.model.bounded import bounded_text
-from criproxy.model.notices import Values
 from criproxy.model.resources import MAX_SHARES_MILLI, MOST_CPU_MILLI, MOST_MEMORY_BYTES
-from criproxy.policy.api import Policy
+from criproxy.model.text.amounts import counted, format_bytes, format_milli
+from criproxy.model.text.annotations import DOMAINS, policy_annotations
+from criproxy.model.text.bounded import bounded_text
+from criproxy.model.text.notices import Values
+from criproxy.placement.answers.fit import fit
+from criproxy.placement.decision import Decision
+from criproxy.placement.policies.api import Policy
 from criproxy.simulate.scenario.pods import QOS, Amounts, ContainerPlan, PodPlan
-from criproxy.views.fit import to_values
-from criproxy.views.situation import Situation
-from criproxy.views.status_check import notices_of_node
 
 KEY = "criproxy-fit"
 """Of its sandbox and its reservation: no runtime makes such an id."""

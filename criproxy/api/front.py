@@ -4,10 +4,10 @@ import time
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from criproxy.control.controller import Controller
-from criproxy.control.settings import Trial
-from criproxy.cri.method_classes import CLASSES, class_of
-from criproxy.model.notices import Values, timestamp
+from criproxy.cri.methods.method_classes import CLASSES, class_of
+from criproxy.model.text.notices import Values, timestamp
+from criproxy.node.controller import Controller
+from criproxy.node.settings import Trial
 from criproxy.wire.stats import Entry, Stats, last_call_s
 
 

@@ -4,18 +4,7 @@ from collections.abc import Iterable, Iterator
 from time import monotonic
 
 from criproxy import __version__
-from criproxy.control.containers.cgroups import LEFT_RUNNING
-from criproxy.control.controller import Controller
-from criproxy.control.sync.ends import LISTS
-from criproxy.devices.published import SHORTEST_STALE_S
-from criproxy.devices.vgpu_profiles import Quota
-from criproxy.model.amounts import format_seconds
-from criproxy.model.bounded import bounded_texts
-from criproxy.model.notices import Notice
-from criproxy.model.workload import ContainerState
-from criproxy.usage.card_grants import grants
-from criproxy.usage.values import Grant
-from criproxy.views.device_plugin import (
+from criproxy.api.views.devices.device_plugin import (
     notice_of_absence,
     notice_of_silence,
     notice_of_start,
@@ -24,6 +13,17 @@ from criproxy.views.device_plugin import (
     notices_of_usage,
     notices_of_version,
 )
+from criproxy.devices.classes.vgpu_profiles import Quota
+from criproxy.devices.plugin.published import SHORTEST_STALE_S
+from criproxy.devices.usage.card_grants import grants
+from criproxy.devices.usage.values import Grant
+from criproxy.model.text.amounts import format_seconds
+from criproxy.model.text.bounded import bounded_texts
+from criproxy.model.text.notices import Notice
+from criproxy.model.workload import ContainerState
+from criproxy.node.containers.cgroups import LEFT_RUNNING
+from criproxy.node.controller import Controller
+from criproxy.node.sync.ends import LISTS
 
 _KEPT = {
     "different": ("the content of the policy file is different", ", or run 'criproxy reload' to use the file as it is"),

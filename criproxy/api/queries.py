@@ -15,20 +15,20 @@ from functools import partial
 from typing import Any, TypeVar
 
 from criproxy import __version__
+from criproxy.api.control_socket import Command, Encoded
 from criproxy.api.fit import Wanted, answer
 from criproxy.api.front import Front
 from criproxy.api.situation import Situations
-from criproxy.devices.builtin import BUILTIN
-from criproxy.engine.choice import Choice, choice_now
+from criproxy.api.views import events, status_check, who
+from criproxy.api.views import explain as story
+from criproxy.api.views import status as report
+from criproxy.api.views.devices import devices as inventory
+from criproxy.api.views.situation import Situation
+from criproxy.api.views.status import Filter
+from criproxy.devices.classes.builtin import BUILTIN
 from criproxy.errors import StoreError, UsageError
-from criproxy.model.notices import Notice, Values, timestamp
-from criproxy.observe.control_socket import Command, Encoded
-from criproxy.views import devices as inventory
-from criproxy.views import events, status_check, who
-from criproxy.views import explain as story
-from criproxy.views import status as report
-from criproxy.views.situation import Situation
-from criproxy.views.status import Filter
+from criproxy.model.text.notices import Notice, Values, timestamp
+from criproxy.placement.answers.choice import Choice, choice_now
 from criproxy.wire.stats import Stats
 
 T = TypeVar("T")

@@ -14,14 +14,14 @@ from secrets import token_hex
 from typing import Any
 
 from criproxy import __version__
-from criproxy.control.controller import Controller
-from criproxy.cri.redact import HIDDEN, looks_secret
-from criproxy.engine.decision import Decision
-from criproxy.engine.events import Event, PodCreated, TopologyChanged
-from criproxy.engine.trace import Header, Traced, asked, header_line, line, population
+from criproxy.cri.methods.redact import HIDDEN, looks_secret
 from criproxy.errors import CriproxyError, Refused, UsageError
 from criproxy.model.node import Node
-from criproxy.model.notices import timestamp
+from criproxy.model.text.notices import timestamp
+from criproxy.node.controller import Controller
+from criproxy.placement.decision import Decision
+from criproxy.placement.events import Event, PodCreated, TopologyChanged
+from criproxy.placement.records.trace import Header, Traced, asked, header_line, line, population
 
 BUFFER_BYTES = 8 << 20
 """The size of lines that were not fetched yet at which a recording ends."""

@@ -6,18 +6,18 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from criproxy.control.configuration.load import BadFile, Configuration, candidate, hash_of
-from criproxy.control.configuration.reload import Reload
-from criproxy.control.configuration.try_out import plugin_of, read_file
-from criproxy.control.controller import Controller
-from criproxy.control.settings import Settings
-from criproxy.engine.rehearsal import rehearse
+from criproxy.api.control_socket import Encoded
+from criproxy.api.views import rehearsal
 from criproxy.errors import CriproxyError
 from criproxy.model.node import Node
-from criproxy.model.notices import Values
-from criproxy.observe.control_socket import Encoded
+from criproxy.model.text.notices import Values
+from criproxy.node.configuration.load import BadFile, Configuration, candidate, hash_of
+from criproxy.node.configuration.reload import Reload
+from criproxy.node.configuration.try_out import plugin_of, read_file
+from criproxy.node.controller import Controller
+from criproxy.node.settings import Settings
+from criproxy.placement.answers.rehearsal import rehearse
 from criproxy.store.last_good import GoodFile
-from criproxy.views import rehearsal
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,11 +4,11 @@ from collections.abc import Sequence
 from functools import partial
 
 from criproxy.api.notices import ControllerNotices
+from criproxy.api.views.situation import Situation
 from criproxy.config.fit import Fit
-from criproxy.control.controller import Controller
-from criproxy.model.notices import Notice
-from criproxy.policy.options import options_of
-from criproxy.views.situation import Situation
+from criproxy.model.text.notices import Notice
+from criproxy.node.controller import Controller
+from criproxy.placement.options.policy_options import options_of
 
 
 class Situations:

@@ -12,36 +12,35 @@ import click
 
 from criproxy import __version__
 from criproxy.errors import CriproxyError
-from criproxy.model.bounded import bounded_text
+from criproxy.model.text.bounded import bounded_text
 
 _MAX_ERROR_CHARS = 8000
 
 COMMANDS = {
-    "bypass": "criproxy.cli.bypass",
-    "check": "criproxy.cli.check",
-    "completion": "criproxy.cli.completion",
-    "demo": "criproxy.cli.demo",
-    "device-plugin": "criproxy.cli.device_plugin",
-    "devices": "criproxy.cli.devices",
-    "events": "criproxy.cli.events",
-    "explain": "criproxy.cli.explain",
-    "fit": "criproxy.cli.fit",
-    "history": "criproxy.cli.history",
-    "install": "criproxy.cli.install",
-    "recommend": "criproxy.cli.recommend",
-    "record": "criproxy.cli.record",
-    "release": "criproxy.cli.release",
-    "reload": "criproxy.cli.reload",
-    "schema": "criproxy.cli.schema",
-    "serve": "criproxy.cli.serve",
-    "simulate": "criproxy.cli.simulate",
-    "status": "criproxy.cli.status",
-    "support-bundle": "criproxy.cli.support_bundle",
-    "top": "criproxy.cli.top",
-    "topology": "criproxy.cli.topology",
-    "uninstall": "criproxy.cli.uninstall",
-    "usage": "criproxy.cli.usage",
-    "who": "criproxy.cli.who",
+    "bypass": "criproxy.cli.operate.bypass",
+    "check": "criproxy.cli.offline.check",
+    "completion": "criproxy.cli.offline.completion",
+    "device-plugin": "criproxy.cli.operate.device_plugin",
+    "devices": "criproxy.cli.queries.devices",
+    "events": "criproxy.cli.queries.events",
+    "explain": "criproxy.cli.queries.explain",
+    "fit": "criproxy.cli.queries.fit",
+    "history": "criproxy.cli.queries.history",
+    "install": "criproxy.cli.operate.install",
+    "recommend": "criproxy.cli.queries.recommend",
+    "record": "criproxy.cli.operate.record",
+    "release": "criproxy.cli.operate.release",
+    "reload": "criproxy.cli.operate.reload",
+    "schema": "criproxy.cli.offline.schema",
+    "serve": "criproxy.cli.operate.serve",
+    "simulate": "criproxy.cli.offline.simulate",
+    "status": "criproxy.cli.queries.status",
+    "support-bundle": "criproxy.cli.operate.support_bundle",
+    "top": "criproxy.cli.queries.top",
+    "topology": "criproxy.cli.offline.topology",
+    "uninstall": "criproxy.cli.operate.uninstall",
+    "usage": "criproxy.cli.queries.usage",
+    "who": "criproxy.cli.queries.who",
 }
 """Command → its module, which has it as `command`."""
 

@@ -1,8 +1,8 @@
 """The section ``devices`` of a policy file that cannot be used: criproxy must guard cards all the same."""
 
-from criproxy.config.document import parse
-from criproxy.config.words import did_you_mean
-from criproxy.devices.options import DeviceOptions
+from criproxy.config.reading.document import parse
+from criproxy.config.reading.words import did_you_mean
+from criproxy.devices.options.options import DeviceOptions
 
 SECTION = "devices"
 

@@ -9,7 +9,7 @@ import re
 from dataclasses import dataclass
 from pathlib import Path
 
-from criproxy.config.files import read_text
+from criproxy.config.reading.files import read_text
 from criproxy.errors import ConfigError
 
 GROUP_FILE = Path("/etc/criproxy/group")

@@ -1,8 +1,8 @@
 """Whether the policy in force still gets what its file names: a machine may lose CPUs, at a reboot or while it runs."""
 
-from criproxy.model.topology import Topology
-from criproxy.policy.api import Policy
-from criproxy.policy.options import options_of
+from criproxy.model.machine.topology import Topology
+from criproxy.placement.options.policy_options import options_of
+from criproxy.placement.policies.api import Policy
 
 
 class Fit:
@@ -20,7 +20,7 @@ class Fit:
 
 
 def _lacking(policy: Policy, topology: Topology) -> list[str]:
-    from criproxy.config.validation_errors import dotted
+    from criproxy.config.reading.validation_errors import dotted
 
     try:
         found = list(options_of(policy).misfits(topology))

@@ -5,14 +5,14 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from criproxy.config.choice import Choice, choose
-from criproxy.config.document import parse
-from criproxy.config.files import read_text
-from criproxy.config.mistake import Mistake, reported
+from criproxy.config.reading.document import parse
+from criproxy.config.reading.files import read_text
+from criproxy.config.reading.mistake import Mistake, reported
 from criproxy.config.settings import Settings, read_settings
 from criproxy.errors import ConfigError
-from criproxy.model.topology import Topology
-from criproxy.policy.api import Policy
-from criproxy.policy.usable import HostReader
+from criproxy.model.machine.topology import Topology
+from criproxy.placement.options.usable import HostReader
+from criproxy.placement.policies.api import Policy
 
 
 @dataclass(frozen=True, slots=True)

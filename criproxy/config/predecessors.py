@@ -4,7 +4,7 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from criproxy.devices.nvidia_keys import meant_at_the_top
+from criproxy.devices.options.nvidia_keys import meant_at_the_top
 
 _CRIRM = "docs/migrate-from-crirm.md"
 _NRI = "docs/migrate-from-nri-plugins.md"

@@ -1,16 +1,16 @@
 """Finds policies by name: those of this package, and those of others with the entry-point group ``criproxy.policies``.
 
-An entry point's name is what the policy file says after ``policy:``, and it leads to a `criproxy.policy.Entry`.
+An entry point's name is what the policy file says after ``policy:``; it leads to a `criproxy.placement.policies.Entry`.
 Packages are only listed here; one is imported when a policy file names its policy.
 """
 
 from importlib.metadata import EntryPoint, entry_points
 
 from criproxy.config.predecessors import instead_of_policy
-from criproxy.config.words import did_you_mean, shown
+from criproxy.config.reading.words import did_you_mean, shown
 from criproxy.errors import ConfigError
-from criproxy.policy import BUILTIN, Entry
-from criproxy.policy.options import Options
+from criproxy.placement.options.policy_options import Options
+from criproxy.placement.policies import BUILTIN, Entry
 
 GROUP = "criproxy.policies"
 
@@ -46,12 +46,13 @@ def _load(point: EntryPoint) -> Entry:
         raise ConfigError(f"{who}: {point.value} cannot be imported: {type(error).__name__}: {error}") from error
     if not isinstance(entry, Entry):
         raise ConfigError(
-            f"{who}: {point.value} must be a criproxy.policy.Entry, but is of type {type(entry).__name__}"
+            f"{who}: {point.value} must be a criproxy.placement.policies.Entry, but is of type {type(entry).__name__}"
         )
     options: object = entry.options  # whatever its author put there
     if not (isinstance(options, type) and issubclass(options, Options) and callable(entry.build)):
         raise ConfigError(
-            f"{who}: its Entry needs a class of options that derives from criproxy.policy.options.Options, "
+            f"{who}: its Entry needs a class of options that derives from "
+            "criproxy.placement.options.policy_options.Options, "
             "and a callable that builds the policy"
         )
     return entry

@@ -17,7 +17,7 @@ from pydantic_core import core_schema
 from criproxy.config.registry import find
 from criproxy.config.settings import Common
 from criproxy.model.cpuset import format_cpuset
-from criproxy.policy import Entry
+from criproxy.placement.policies import Entry
 
 DIALECT = "http://json-schema.org/draft-07/schema#"
 """What yaml-language-server understands best."""

@@ -10,19 +10,19 @@ from typing import Any, Literal
 from pydantic import BaseModel, ConfigDict, ValidationError
 from pydantic.alias_generators import to_camel
 
-from criproxy.config.document import Document
-from criproxy.config.mistake import Mistake
 from criproxy.config.predecessors import recognised
+from criproxy.config.reading.document import Document
+from criproxy.config.reading.mistake import Mistake
+from criproxy.config.reading.validation_errors import dotted, explain, names_of
 from criproxy.config.registry import find
-from criproxy.config.validation_errors import dotted, explain, names_of
-from criproxy.devices.options import DeviceOptions
+from criproxy.devices.options.options import DeviceOptions
 from criproxy.errors import ConfigError, CriproxyError
 from criproxy.model.cpuset import format_cpuset
-from criproxy.model.topology import Topology
-from criproxy.policy import BUILTIN, Entry
-from criproxy.policy.api import Policy
-from criproxy.policy.options import Misfit, Options
-from criproxy.policy.usable import HostReader
+from criproxy.model.machine.topology import Topology
+from criproxy.placement.options.policy_options import Misfit, Options
+from criproxy.placement.options.usable import HostReader
+from criproxy.placement.policies import BUILTIN, Entry
+from criproxy.placement.policies.api import Policy
 
 
 class Common(BaseModel):

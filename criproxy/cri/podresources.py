@@ -15,8 +15,8 @@ from google.protobuf.message import DecodeError, Message
 from google.protobuf.unknown_fields import UnknownFieldSet
 
 from criproxy.cri import podresources_pb2 as api
-from criproxy.discovery.patience import Hangs, Patience
 from criproxy.errors import CriproxyError, StatusCode
+from criproxy.host.patience import Hangs, Patience
 
 if TYPE_CHECKING:
     from grpc.aio import Channel

@@ -10,14 +10,14 @@ from pathlib import Path
 from socket import socket
 from typing import TYPE_CHECKING
 
-from criproxy.control.controller import Controller
 from criproxy.cri.here import criproxy_behind, programs_of
 from criproxy.cri.runtime import RuntimeCallError, RuntimeClient
 from criproxy.daemon.options import MAIN, Endpoints
-from criproxy.discovery.patience import Hangs, Patience
 from criproxy.errors import CriproxyError, reason_of
-from criproxy.observe.log import structlog
-from criproxy.policy.options import options_of
+from criproxy.host.patience import Hangs, Patience
+from criproxy.node.controller import Controller
+from criproxy.placement.options.policy_options import options_of
+from criproxy.process.log import structlog
 from criproxy.wire.sockets import Listener
 
 if TYPE_CHECKING:

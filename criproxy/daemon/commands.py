@@ -7,14 +7,14 @@ from functools import partial
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-from criproxy.control.controller import Controller
+from criproxy.api.control_socket import Command
 from criproxy.daemon.problems import Problems
-from criproxy.observe.control_socket import Command
+from criproxy.node.controller import Controller
 
 if TYPE_CHECKING:
-    from criproxy.api.device_plugin import DevicePluginCommands
+    from criproxy.api.devices.device_plugin import DevicePluginCommands
+    from criproxy.api.devices.usage import UsageCommands
     from criproxy.api.recorder import Recorder
-    from criproxy.api.usage import UsageCommands
 
 QUERIES = ("status", "explain", "devices", "names", "who", "events", "fit")
 """How things are."""
@@ -83,16 +83,16 @@ class Commands:
 
     async def _of_device_plugin(self, command: str, arguments: Mapping[str, Any]) -> Any:  # noqa: ANN401 - JSON
         if self._device_plugin is None:
-            await asyncio.to_thread(import_module, "criproxy.api.device_plugin")
-            from criproxy.api.device_plugin import DevicePluginCommands
+            await asyncio.to_thread(import_module, "criproxy.api.devices.device_plugin")
+            from criproxy.api.devices.device_plugin import DevicePluginCommands
 
             self._device_plugin = DevicePluginCommands(self._controller)
         return await self._device_plugin.commands()[command](arguments)
 
     async def _of_usage(self, command: str, arguments: Mapping[str, Any]) -> Any:  # noqa: ANN401 - JSON
         if self._usage is None:
-            await asyncio.to_thread(import_module, "criproxy.api.usage")
-            from criproxy.api.usage import UsageCommands
+            await asyncio.to_thread(import_module, "criproxy.api.devices.usage")
+            from criproxy.api.devices.usage import UsageCommands
 
             self._usage = UsageCommands(self._controller)
         return await self._usage.commands()[command](arguments)

@@ -5,19 +5,19 @@ from contextlib import AsyncExitStack
 from functools import partial
 from pathlib import Path
 
-from criproxy.api.measures import measure
-from criproxy.api.signals import measure_use
-from criproxy.cri.methods import KNOWN_METHODS
+from criproxy.api.metrics.controller_metrics import ControllerValues
+from criproxy.api.metrics.measures import measure
+from criproxy.api.metrics.proxy_metrics import Gauges, Metrics
+from criproxy.api.metrics.signals import measure_use
+from criproxy.cri.methods.methods import KNOWN_METHODS
 from criproxy.daemon.commands import Commands
 from criproxy.daemon.page import page_of
-from criproxy.observe.address import Address
-from criproxy.observe.controller_metrics import ControllerValues
-from criproxy.observe.heartbeat import STALE_S, Heartbeat
-from criproxy.observe.http import HttpServer, Sources
-from criproxy.observe.log import structlog
-from criproxy.observe.proxy_metrics import Gauges, Metrics
-from criproxy.observe.tasks import Tasks
-from criproxy.observe.writer import LineWriter
+from criproxy.process.heartbeat import STALE_S, Heartbeat
+from criproxy.process.http.address import Address
+from criproxy.process.http.http import HttpServer, Sources
+from criproxy.process.log import structlog
+from criproxy.process.tasks import Tasks
+from criproxy.process.writer import LineWriter
 from criproxy.wire.server import Proxy
 from criproxy.wire.sockets import Listener
 

@@ -5,16 +5,16 @@ import os
 from collections.abc import Mapping
 from pathlib import Path
 
+from criproxy.api.control_socket import Command
 from criproxy.api.page.access import Access
 from criproxy.api.page.files import read_files
 from criproxy.api.page.routes import Page
 from criproxy.api.page.source import Looks
 from criproxy.api.page.stream import Streams
-from criproxy.control.controller import Controller
-from criproxy.observe.address import Address
-from criproxy.observe.control_socket import Command
-from criproxy.observe.log import structlog
-from criproxy.observe.tasks import Tasks
+from criproxy.node.controller import Controller
+from criproxy.process.http.address import Address
+from criproxy.process.log import structlog
+from criproxy.process.tasks import Tasks
 
 log = structlog.get_logger("criproxy.daemon")
 

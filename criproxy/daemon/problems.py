@@ -9,15 +9,15 @@ from typing import TYPE_CHECKING
 
 from criproxy.daemon.behind import Behind, KubeletCpus, SocketFiles
 from criproxy.daemon.start import Started
-from criproxy.observe.bypass import Bypass
+from criproxy.node.bypass import Bypass
 from criproxy.wire.stats import Stats, last_call_s
 
 if TYPE_CHECKING:
     from criproxy.api.page.access import Access
     from criproxy.api.situation import Situations
-    from criproxy.model.notices import Notice
-    from criproxy.views.situation import Situation
-    from criproxy.views.status_check import Found
+    from criproxy.api.views.situation import Situation
+    from criproxy.api.views.status_check import Found
+    from criproxy.model.text.notices import Notice
 
 SILENT_S = 60.0
 """A kubelet asks for the runtime's status every 5 s: after this time without a call it goes elsewhere, or is down."""
@@ -93,14 +93,14 @@ class Problems:
     @property
     def last(self) -> "Found":
         """Return what `now` has found last, or nothing."""
-        from criproxy.views.status_check import WELL
+        from criproxy.api.views.status_check import WELL
 
         return self._found or WELL
 
     def _unknown(self) -> "Found":
         """Return what is known from before, and that criproxy cannot find out more."""
-        from criproxy.model.notices import Notice
-        from criproxy.views.status_check import WELL
+        from criproxy.api.views.status_check import WELL
+        from criproxy.model.text.notices import Notice
 
         text = "criproxy cannot find out what is wrong on this node, which is a defect of criproxy: see its log"
         known = self._known or WELL
@@ -108,7 +108,7 @@ class Problems:
 
     async def beside(self) -> "list[Notice]":
         """Return the notices of parts outside the controller."""
-        from criproxy.model.notices import Notice
+        from criproxy.model.text.notices import Notice
 
         unreachable = await self.behind.unreachable()
         bypass, unkept = self.bypass, self.started.keeping.problem
@@ -143,7 +143,7 @@ class Problems:
 
     def _kubelet(self) -> str:
         """Whether the kubelet goes past criproxy, or does not run, in a sentence."""
-        from criproxy.model.notices import timestamp
+        from criproxy.model.text.notices import timestamp
 
         last_s = last_call_s(self.stats)
         silent_s = self.clock() - max(self._blocked_s, last_s or 0.0)
@@ -157,7 +157,7 @@ class Problems:
 
 def _timed(situation: "Situation") -> "tuple[Found, float]":
     """Return what is wrong, and the CPU time in seconds that it took to find it; runs in a thread."""
-    from criproxy.views.status_check import find
+    from criproxy.api.views.status_check import find
 
     begun_s = time.thread_time()
     return find(situation), time.thread_time() - begun_s

@@ -14,29 +14,29 @@ from typing import TYPE_CHECKING
 import uvloop
 
 from criproxy import __version__
+from criproxy.api.control_socket import ControlServer
 from criproxy.cri.here import TABLE as HERE
-from criproxy.cri.paths import touched_paths
+from criproxy.cri.methods.paths import touched_paths
 from criproxy.daemon.options import MAIN, Endpoints, Options, read_only
 from criproxy.errors import UsageError
-from criproxy.observe.bypass import Bypass, BypassMode
-from criproxy.observe.control_socket import ControlServer
-from criproxy.observe.ending import end_process_soon
-from criproxy.observe.heartbeat import Heartbeat
-from criproxy.observe.log import structlog
-from criproxy.observe.systemd import Notifier, adopt_sockets
-from criproxy.observe.writer import LineWriter
+from criproxy.node.bypass import Bypass, BypassMode
+from criproxy.process.ending import end_process_soon
+from criproxy.process.heartbeat import Heartbeat
+from criproxy.process.log import structlog
+from criproxy.process.systemd import Notifier, adopt_sockets
+from criproxy.process.writer import LineWriter
 from criproxy.wire.calls import Call, ErrorHandler, Table, Verdict
 from criproxy.wire.early import Early
 from criproxy.wire.server import Proxy
 from criproxy.wire.sockets import Listener, listen, listen_within
 
 if TYPE_CHECKING:
-    from criproxy.control.controller import Controller
     from criproxy.daemon.behind import Serve
     from criproxy.daemon.commands import Commands
     from criproxy.daemon.problems import Problems
     from criproxy.daemon.start import Started
-    from criproxy.observe.tasks import Tasks
+    from criproxy.node.controller import Controller
+    from criproxy.process.tasks import Tasks
 
 DRAIN_S = 2.0
 """How long calls in flight may take to finish when the daemon is stopped."""
@@ -225,8 +225,8 @@ class Daemon:
         """Start to watch the policy file, the sockets, the kubelet's configuration, and our memory."""
         await asyncio.to_thread(import_module, "criproxy.config.watch")
         from criproxy.config.watch import PolicyFileWatch
-        from criproxy.control.configuration.load import DEFAULT_CONFIG
-        from criproxy.observe.tasks import Tasks
+        from criproxy.node.configuration.load import DEFAULT_CONFIG
+        from criproxy.process.tasks import Tasks
 
         started = problems.started
         tasks = Tasks(log, started.controller.context.failures)
@@ -245,13 +245,13 @@ class Daemon:
         table = {**table, **HERE}
         if not self._traced:
             return table
-        from criproxy.cri.logged_calls import traced
+        from criproxy.cri.methods.logged_calls import traced
 
         return traced(table, self._traced, log.info)
 
     def _on_error(self, controller: "Controller") -> ErrorHandler:
         """Return the error handler; repeated failures switch the bypass on unless ``onError`` is ``refuse``."""
-        from criproxy.control.settings import OnError
+        from criproxy.node.settings import OnError
 
         watched = self._bypass.watch(controller.fallback.on_error)
 
@@ -337,7 +337,7 @@ def _resolved(names: tuple[str, ...]) -> frozenset[str]:
     """Return the paths of the calls to trace; raise UsageError for a name that CRI does not have."""
     if not names:
         return frozenset()
-    from criproxy.cri.logged_calls import resolve  # it imports the messages of CRI
+    from criproxy.cri.methods.logged_calls import resolve  # it imports the messages of CRI
 
     return resolve(names)
 

@@ -11,30 +11,30 @@ from functools import partial
 from pathlib import Path
 from typing import ParamSpec, TypeVar
 
-from criproxy.control.configuration.at_start import AtStart, at_start
-from criproxy.control.configuration.in_place import InPlaceOfFile
-from criproxy.control.configuration.last_good_keeper import PolicyFileKeeper
-from criproxy.control.configuration.load import (
+from criproxy.cri.runtime import RuntimeClient
+from criproxy.daemon.options import Endpoints, Options
+from criproxy.host.machine import discover
+from criproxy.host.patience import Patience
+from criproxy.model.last_configuration import LastConfiguration
+from criproxy.model.machine.topology import Topology
+from criproxy.node.configuration.at_start import AtStart, at_start
+from criproxy.node.configuration.in_place import InPlaceOfFile
+from criproxy.node.configuration.last_good_keeper import PolicyFileKeeper
+from criproxy.node.configuration.load import (
     BadFile,
     Configuration,
     configuration_instead,
     failed_at,
     load_configuration,
 )
-from criproxy.control.configuration.past import PastConfigurations
-from criproxy.control.configuration.reload import Reload, first_of
-from criproxy.control.configuration.try_out import TryOut
-from criproxy.control.controller import Controller
-from criproxy.control.settings import Settings
-from criproxy.control.usage.pod_files import PodFiles
-from criproxy.cri.runtime import RuntimeClient
-from criproxy.daemon.options import Endpoints, Options
-from criproxy.discovery.machine import discover
-from criproxy.discovery.patience import Patience
-from criproxy.model.last_configuration import LastConfiguration
-from criproxy.model.topology import Topology
-from criproxy.observe.log import structlog
-from criproxy.observe.systemd import Notifier
+from criproxy.node.configuration.past import PastConfigurations
+from criproxy.node.configuration.reload import Reload, first_of
+from criproxy.node.configuration.try_out import TryOut
+from criproxy.node.controller import Controller
+from criproxy.node.settings import Settings
+from criproxy.node.usage.pod_files import PodFiles
+from criproxy.process.log import structlog
+from criproxy.process.systemd import Notifier
 from criproxy.store.last_good import GoodFile, is_new, read_good
 from criproxy.store.store import InUse, Store
 from criproxy.store.tried import NAME, read_tried
@@ -84,7 +84,7 @@ async def start_controller(
     begun = await _answered(f"the state directory {options.state_dir}", _chosen, options, topology, found, store)
     configuration = begun.configuration
     configuration.log_to(log)
-    runtime, controller_log = RuntimeClient(f"unix://{endpoints.runtime}"), structlog.get_logger("criproxy.control")
+    runtime, controller_log = RuntimeClient(f"unix://{endpoints.runtime}"), structlog.get_logger("criproxy.node")
     controller = Controller(configuration.settings, topology, configuration.policy, store, runtime, controller_log)
     controller.context.in_force.loaded = configuration.loaded()
     if configuration.problem:

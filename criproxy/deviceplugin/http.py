@@ -4,13 +4,13 @@ from collections.abc import Callable
 from contextlib import AsyncExitStack
 
 from criproxy.deviceplugin.metrics import PluginMetrics, Sample
-from criproxy.deviceplugin.settings import State
-from criproxy.observe.address import Address
-from criproxy.observe.failures import Failures
-from criproxy.observe.heartbeat import STALE_S, Heartbeat
-from criproxy.observe.http import HttpServer, Sources
-from criproxy.observe.logger import Log
-from criproxy.observe.tasks import Tasks
+from criproxy.deviceplugin.server.settings import State
+from criproxy.process.failures import Failures
+from criproxy.process.heartbeat import STALE_S, Heartbeat
+from criproxy.process.http.address import Address
+from criproxy.process.http.http import HttpServer, Sources
+from criproxy.process.logger import Log
+from criproxy.process.tasks import Tasks
 
 
 async def serve_http(

@@ -12,8 +12,8 @@ from prometheus_client.exposition import choose_encoder
 from prometheus_client.registry import Collector
 
 from criproxy import __version__
-from criproxy.deviceplugin.settings import State, Status
-from criproxy.watcher.watcher import Watched
+from criproxy.deviceplugin.server.settings import State, Status
+from criproxy.deviceplugin.usage.quota.watcher import Watched
 
 _PREFIX = "criproxy_device_plugin"
 _COUNTS = {

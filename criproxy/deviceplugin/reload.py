@@ -6,16 +6,16 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from criproxy.config.watch import PolicyFileWatch
-from criproxy.deviceplugin.configuration import Loaded, load
-from criproxy.deviceplugin.inventory import Inventory
-from criproxy.deviceplugin.options import Options
-from criproxy.deviceplugin.publisher import Publisher
-from criproxy.devices.plan import Register
+from criproxy.deviceplugin.cards.inventory import Inventory
+from criproxy.deviceplugin.configuration.configuration import Loaded, load
+from criproxy.deviceplugin.configuration.options import Options
+from criproxy.deviceplugin.nvidia.resources import ResourceError
+from criproxy.deviceplugin.resources.publisher import Publisher
+from criproxy.devices.plugin.plan import Register
 from criproxy.errors import CriproxyError
-from criproxy.nvidia.resources import ResourceError
-from criproxy.observe.logger import Log
-from criproxy.observe.systemd import Notifier
-from criproxy.observe.tasks import Tasks
+from criproxy.process.logger import Log
+from criproxy.process.systemd import Notifier
+from criproxy.process.tasks import Tasks
 
 _MOST_LOGGED = 10
 """Number of mistakes that are logged, one line each."""

@@ -11,41 +11,42 @@ from importlib import import_module
 from typing import TYPE_CHECKING
 
 from criproxy import __version__
-from criproxy.deviceplugin import nvml_events, nvml_inventory
-from criproxy.deviceplugin.cards_health import CardsHealth, CardState
-from criproxy.deviceplugin.configuration import Loaded, load
-from criproxy.deviceplugin.detected_cards import CardKey, names_of, nvml_problem
-from criproxy.deviceplugin.free_cpus import FreeCpus
-from criproxy.deviceplugin.health_monitor import HealthMonitor
-from criproxy.deviceplugin.in_use import KubeletInUse
-from criproxy.deviceplugin.inventory import Inventory, Machine
-from criproxy.deviceplugin.label_updater import LabelUpdater
-from criproxy.deviceplugin.lifetime import say_running
-from criproxy.deviceplugin.options import Options
-from criproxy.deviceplugin.plugin import Place
-from criproxy.deviceplugin.plugin_manager import PluginManager
-from criproxy.deviceplugin.publisher import Publisher
-from criproxy.deviceplugin.quota_methods import Methods
+from criproxy.deviceplugin.cards import nvml_inventory
+from criproxy.deviceplugin.cards.detected_cards import CardKey, names_of, nvml_problem
+from criproxy.deviceplugin.cards.inventory import Inventory, Machine
+from criproxy.deviceplugin.cards.vgpu_host import VgpuFiles
+from criproxy.deviceplugin.cards.vgpu_sweep import Sweeper
+from criproxy.deviceplugin.configuration.configuration import Loaded, load
+from criproxy.deviceplugin.configuration.options import Options
+from criproxy.deviceplugin.daemon_client.free_cpus import FreeCpus
+from criproxy.deviceplugin.daemon_client.lifetime import say_running
+from criproxy.deviceplugin.daemon_client.reports import Reports, published
+from criproxy.deviceplugin.health import nvml_events
+from criproxy.deviceplugin.health.cards_health import CardsHealth, CardState
+from criproxy.deviceplugin.health.health_monitor import HealthMonitor
+from criproxy.deviceplugin.labels.label_updater import LabelUpdater
+from criproxy.deviceplugin.nvidia.xids import xid_filter
 from criproxy.deviceplugin.reload import Reload, failed_at, log_notes
-from criproxy.deviceplugin.reports import Reports, published
-from criproxy.deviceplugin.settings import State
-from criproxy.deviceplugin.vgpu_host import VgpuFiles
-from criproxy.deviceplugin.vgpu_sweep import Sweeper
-from criproxy.devices.builtin import NVIDIA
-from criproxy.devices.offers import Offers
-from criproxy.devices.published import Published
+from criproxy.deviceplugin.resources.in_use import KubeletInUse
+from criproxy.deviceplugin.resources.plugin_manager import PluginManager
+from criproxy.deviceplugin.resources.publisher import Publisher
+from criproxy.deviceplugin.server.plugin import Place
+from criproxy.deviceplugin.server.settings import State
+from criproxy.deviceplugin.usage import nvml_usage
+from criproxy.deviceplugin.usage.quota.watcher import Watcher
+from criproxy.deviceplugin.usage.quota_methods import Methods
+from criproxy.devices.classes.builtin import NVIDIA
+from criproxy.devices.classes.offers import Offers
+from criproxy.devices.plugin.published import Published
 from criproxy.errors import CriproxyError
-from criproxy.nvidia.xids import xid_filter
-from criproxy.observe.descendants import adopt
-from criproxy.observe.ending import PART_S, end_process_soon
-from criproxy.observe.failures import Failures
-from criproxy.observe.heartbeat import Heartbeat
-from criproxy.observe.log import structlog
-from criproxy.observe.systemd import Notifier
-from criproxy.observe.tasks import Tasks
-from criproxy.observe.writer import LineWriter
-from criproxy.watcher import nvml_usage
-from criproxy.watcher.watcher import Watcher
+from criproxy.process.children.descendants import adopt
+from criproxy.process.ending import PART_S, end_process_soon
+from criproxy.process.failures import Failures
+from criproxy.process.heartbeat import Heartbeat
+from criproxy.process.log import structlog
+from criproxy.process.systemd import Notifier
+from criproxy.process.tasks import Tasks
+from criproxy.process.writer import LineWriter
 
 if TYPE_CHECKING:
     from criproxy.deviceplugin.metrics import Sample

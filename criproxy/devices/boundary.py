@@ -9,11 +9,11 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from enum import Enum
 
-from criproxy.devices.cards import Card, Stock, Stocks, ids_text, visible_value
-from criproxy.devices.classes import DeviceClass
-from criproxy.devices.device_request import DeviceNode, DeviceRequest, EnvVar, Requester
+from criproxy.devices.classes.cards import Card, Stock, Stocks, ids_text, visible_value
+from criproxy.devices.classes.device_class import DeviceClass
 from criproxy.devices.device_rules import DeviceRules
-from criproxy.devices.evidence import UNKNOWN_ALLOCATION, Allocation, Evidence, Given
+from criproxy.devices.evidence.device_request import DeviceNode, DeviceRequest, EnvVar, Requester
+from criproxy.devices.evidence.evidence import UNKNOWN_ALLOCATION, Allocation, Evidence, Given
 from criproxy.errors import StatusCode
 
 

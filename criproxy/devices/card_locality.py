@@ -6,13 +6,13 @@ The kernel knows them for most cards. For others, such as parts of a card, the d
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from criproxy.devices.cards import Card, Stock, Stocks, ids_text
-from criproxy.devices.classes import DeviceClass
-from criproxy.devices.device_request import DeviceRequest
-from criproxy.devices.evidence import UNKNOWN_ALLOCATION, Evidence, Given, Known, numbers_of_nodes
-from criproxy.devices.offers import card_of
+from criproxy.devices.classes.cards import Card, Stock, Stocks, ids_text
+from criproxy.devices.classes.device_class import DeviceClass
+from criproxy.devices.classes.offers import card_of
+from criproxy.devices.evidence.device_request import DeviceRequest
+from criproxy.devices.evidence.evidence import UNKNOWN_ALLOCATION, Evidence, Given, Known, numbers_of_nodes
 from criproxy.model.cpuset import CpuSet, numbered
-from criproxy.model.topology import Topology
+from criproxy.model.machine.topology import Topology
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,8 +4,8 @@ from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from typing import Literal
 
-from criproxy.devices.classes import DeviceClass
-from criproxy.devices.device_request import Requester
+from criproxy.devices.classes.device_class import DeviceClass
+from criproxy.devices.evidence.device_request import Requester
 
 HideUnallocated = Literal["off", "report", "enforce"]
 UserOverride = Literal["keep", "report", "strip"]

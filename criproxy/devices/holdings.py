@@ -11,14 +11,14 @@ from typing import Any
 
 from criproxy.devices.boundary import Finding
 from criproxy.devices.card_locality import CardLocation
-from criproxy.devices.cards import Card, Stock
-from criproxy.devices.classes import DeviceClass
-from criproxy.devices.evidence import OWN, Evidence, Given, Share
-from criproxy.devices.vgpu_profiles import Quota, is_vgpu
+from criproxy.devices.classes.cards import Card, Stock
+from criproxy.devices.classes.device_class import DeviceClass
+from criproxy.devices.classes.vgpu_profiles import Quota, is_vgpu
+from criproxy.devices.evidence.evidence import OWN, Evidence, Given, Share
 from criproxy.model.cpuset import format_cpuset
 from criproxy.model.node import Node
-from criproxy.model.plain import from_plain, to_plain
 from criproxy.model.record import Fact, Record
+from criproxy.model.text.plain import from_plain, to_plain
 from criproxy.model.workload import Container, ContainerState
 
 Facts = Mapping[str, Fact]

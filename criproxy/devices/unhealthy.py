@@ -7,12 +7,12 @@ again. The kubelet shows the message and retries, so the container is created so
 from collections.abc import Iterable
 
 from criproxy.devices.boundary import Refusal
-from criproxy.devices.cards import Stock, Stocks
-from criproxy.devices.classes import DeviceClass
+from criproxy.devices.classes.cards import Stock, Stocks
+from criproxy.devices.classes.device_class import DeviceClass
 from criproxy.devices.holdings import Facts, uses
 from criproxy.errors import StatusCode
 from criproxy.model.incident import Action, Incident
-from criproxy.model.notices import timestamp
+from criproxy.model.text.notices import timestamp
 
 _NOTHING = Stock()
 

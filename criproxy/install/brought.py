@@ -4,8 +4,8 @@ import sys
 from pathlib import Path
 
 from criproxy import __version__
-from criproxy.install import paths
-from criproxy.install.facts import Brought
+from criproxy.install.planning import paths
+from criproxy.install.planning.facts import Brought
 
 _CHECKOUT = Path(__file__).resolve().parents[2]
 

@@ -1,8 +1,10 @@
 """The node's files and programs, seen from this process: on the node itself, or in a container that has its root."""
 
+import errno
 import fcntl
 import os
 import shutil
+import stat
 import subprocess
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
@@ -51,9 +53,16 @@ class Host:
         return None if content is None else content.decode("utf-8", "surrogateescape")
 
     def content(self, name: str) -> bytes | None:
-        """Return the bytes of a file; None if there is no such file."""
+        """Return the bytes of a file; None if there is no such file.
+
+        Raises:
+            OSError: it cannot be read, or is a pipe, a socket or a device, on which reading may never end.
+        """
         try:
-            return self.path(name).read_bytes()
+            path = self.path(name)
+            if not stat.S_ISREG(mode := path.stat().st_mode) and not stat.S_ISDIR(mode):
+                raise OSError(errno.EINVAL, "it is not a regular file", str(path))
+            return path.read_bytes()
         except (FileNotFoundError, NotADirectoryError, IsADirectoryError):
             return None
 

@@ -8,9 +8,9 @@ from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from criproxy.errors import CriproxyError
-from criproxy.install import paths
 from criproxy.install.host import Host, Node
-from criproxy.install.steps import Step, Write, from_json, to_json
+from criproxy.install.planning import paths
+from criproxy.install.planning.steps import Step, Write, from_json, to_json
 
 _VERSION = 1
 

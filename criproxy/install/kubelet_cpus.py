@@ -4,11 +4,11 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import PurePosixPath
 
-from criproxy.install.facts import Facts
-from criproxy.model.amounts import format_milli, parse_milli
+from criproxy.install.planning.facts import Facts
 from criproxy.model.cpuset import CpuSet, numbered, parse_cpuset
-from criproxy.model.topology import Topology
-from criproxy.policy.options import Options
+from criproxy.model.machine.topology import Topology
+from criproxy.model.text.amounts import format_milli, parse_milli
+from criproxy.placement.options.policy_options import Options
 
 ReadCgroup = Callable[[str], CpuSet | None]
 _AMOUNTS = (("kube-reserved", "kubeReserved"), ("system-reserved", "systemReserved"))

@@ -6,14 +6,14 @@ An uninstallation takes it back together with the journal: before criproxy stops
 from collections.abc import Sequence
 from dataclasses import replace
 
-from criproxy.install import edits, paths
-from criproxy.install.facts import Facts
 from criproxy.install.host import Host
 from criproxy.install.journal import Before, Entry, Journal
-from criproxy.install.plan import RELOAD, RESTART_KUBELET, SYSTEMCTL
-from criproxy.install.removal import STOP, left
+from criproxy.install.planning import edits, paths
+from criproxy.install.planning.facts import Facts
+from criproxy.install.planning.plan import RELOAD, RESTART_KUBELET, SYSTEMCTL
+from criproxy.install.planning.removal import STOP, left
+from criproxy.install.planning.steps import Remove, Run, Write
 from criproxy.install.runner import content_after
-from criproxy.install.steps import Remove, Run, Write
 
 
 def leftover(journal: Journal, facts: Facts, *, force: bool) -> list[Write | Remove]:

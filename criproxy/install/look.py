@@ -6,10 +6,10 @@ from dataclasses import replace
 from pathlib import Path
 
 from criproxy.errors import CriproxyError
-from criproxy.install import paths
-from criproxy.install.facts import Brought, Facts, NodeKind
 from criproxy.install.host import Host
-from criproxy.install.unit_file import Service, flag, service_of
+from criproxy.install.planning import paths
+from criproxy.install.planning.facts import Brought, Facts, NodeKind
+from criproxy.install.planning.unit_file import Service, flag, service_of
 
 _UNITS = {
     NodeKind.K3S: ("k3s.service", "k3s-agent.service"),

@@ -6,17 +6,17 @@ from pathlib import Path
 from typing import TypeVar
 
 from criproxy.errors import ConfigError, CriproxyError, UsageError
-from criproxy.install import edits, paths
 from criproxy.install.brought import brought
-from criproxy.install.facts import Brought, Facts, NodeKind
 from criproxy.install.host import CommandFailed, Host
 from criproxy.install.journal import Journal, JournalFile
 from criproxy.install.leftover import leftover, with_leftover
 from criproxy.install.look import look
-from criproxy.install.plan import Plan, Wishes, facts_active, plan, release, runtime_of
-from criproxy.install.removal import removal
+from criproxy.install.planning import edits, paths
+from criproxy.install.planning.facts import Brought, Facts, NodeKind
+from criproxy.install.planning.plan import Plan, Wishes, facts_active, plan, release, runtime_of
+from criproxy.install.planning.removal import removal
+from criproxy.install.planning.steps import Remove, Write
 from criproxy.install.runner import Runner, undo_title
-from criproxy.install.steps import Remove, Write
 from criproxy.install.verification import Checks
 
 T = TypeVar("T")
@@ -180,8 +180,8 @@ def policy_text(file: Path, host_root: Path) -> str:
         CriproxyError: the machine cannot be read, and the file has no mistakes by itself.
     """
     from criproxy.config.load import load
-    from criproxy.discovery.host_paths import host_reader
-    from criproxy.discovery.machine import discover
+    from criproxy.host.host_paths import host_reader
+    from criproxy.host.machine import discover
 
     if file.is_dir():
         raise UsageError(f"--policy: {file} is a directory; name the policy file of this node")
@@ -212,8 +212,8 @@ def _policy_notes(host: Host, facts: Facts, wishes: Wishes) -> list[str]:
     """Return how the policy with which criproxy is to run differs from the kubelet; nothing if that is unknown."""
     from criproxy.config.choice import Choice
     from criproxy.config.load import judge
-    from criproxy.discovery.host_paths import host_reader
-    from criproxy.discovery.machine import discover
+    from criproxy.host.host_paths import host_reader
+    from criproxy.host.machine import discover
     from criproxy.install.kubelet_cpus import differences
 
     given = (wishes.policy, facts.texts.get(paths.POLICY), facts.brought.policy)
@@ -233,7 +233,7 @@ def _policy_notes(host: Host, facts: Facts, wishes: Wishes) -> list[str]:
 
 def _page_notes(facts: Facts, wishes: Wishes) -> Iterator[str]:
     """Yield a sentence if nobody could open the page, although it is to be served."""
-    from criproxy.observe.address import Address
+    from criproxy.process.http.address import Address
 
     kept = facts.option("http-token-file") and not facts.has_written("http-token-file")
     if wishes.http and not Address.parse(wishes.http).is_local and not (wishes.page_token or kept):

@@ -6,10 +6,10 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 
 from criproxy.errors import CriproxyError, reason_of
-from criproxy.install import edits
 from criproxy.install.host import CommandFailed, Host
 from criproxy.install.journal import Before, Entry, Journal, JournalFile
-from criproxy.install.steps import Check, Copy, Made, Remove, Run, Step, Write
+from criproxy.install.planning import edits
+from criproxy.install.planning.steps import Check, Copy, Made, Remove, Run, Step, Write
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from criproxy.errors import CriproxyError, reason_of
 from criproxy.install.host import Host
-from criproxy.install.steps import Check
+from criproxy.install.planning.steps import Check
 
 _PAUSE_S = 1.0
 _ENDS = 2

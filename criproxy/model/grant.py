@@ -7,7 +7,7 @@ from functools import lru_cache
 
 from criproxy.model.cpuset import CpuSet
 from criproxy.model.kept import Kept
-from criproxy.model.reason import Reason
+from criproxy.model.text.reason import Reason
 
 NO_CPUS: CpuSet = frozenset()
 

@@ -9,7 +9,7 @@ from criproxy.model.entries import Entries
 from criproxy.model.grant import NO_CPUS, Applied, Grant
 from criproxy.model.incident import Incident
 from criproxy.model.kept import Kept
-from criproxy.model.topology import Topology
+from criproxy.model.machine.topology import Topology
 from criproxy.model.workload import Container, Pod
 
 _FEW = 8

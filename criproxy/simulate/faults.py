@@ -3,9 +3,9 @@
 import traceback
 from dataclasses import fields
 
-from criproxy.engine.events import ContainerCreating, Event
 from criproxy.errors import CriproxyError
 from criproxy.model.node import Node
+from criproxy.placement.events import ContainerCreating, Event
 
 
 class PolicyAtFault(CriproxyError):

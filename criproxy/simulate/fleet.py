@@ -10,8 +10,8 @@ from multiprocessing import get_context
 from pathlib import Path
 
 from criproxy.config.load import load as load_policy
-from criproxy.model.topology import Topology
-from criproxy.observe.tether import end_with, safe_path
+from criproxy.model.machine.topology import Topology
+from criproxy.process.children.tether import end_with, safe_path
 from criproxy.simulate.load import Spec
 from criproxy.simulate.load_cards import Cards
 from criproxy.simulate.load_made import make

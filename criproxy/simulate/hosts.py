@@ -6,12 +6,12 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TypeVar
 
-from criproxy.discovery import discover
-from criproxy.discovery.hardware import inspect
 from criproxy.errors import CriproxyError, UsageError
+from criproxy.host import discover
+from criproxy.host.hardware import inspect
 from criproxy.model.cpuset import CpuSet
-from criproxy.model.huge_pages import HugePages
-from criproxy.model.topology import Topology
+from criproxy.model.machine.huge_pages import HugePages
+from criproxy.model.machine.topology import Topology
 from criproxy.simulate.archives import unpack
 from criproxy.simulate.machines import machine
 

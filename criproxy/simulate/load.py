@@ -7,11 +7,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from criproxy.config.document import parse
-from criproxy.engine.trace import Traced
+from criproxy.config.reading.document import parse
 from criproxy.errors import UsageError
-from criproxy.model.amounts import parse_seconds
-from criproxy.model.topology import Topology
+from criproxy.model.machine.topology import Topology
+from criproxy.model.text.amounts import parse_seconds
+from criproxy.placement.records.trace import Traced
 from criproxy.simulate.hosts import shaped
 from criproxy.simulate.scenario.place import At, Wrong
 from criproxy.simulate.scenario.pods import POD_KEYS, PodPlan, read_pods

@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 
 from criproxy.errors import UsageError
 from criproxy.model.cpuset import CpuSet
-from criproxy.model.topology import Topology
+from criproxy.model.machine.topology import Topology
 from criproxy.simulate.load import Spec
 
 Cards = Sequence[CpuSet]

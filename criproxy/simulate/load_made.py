@@ -5,7 +5,9 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from heapq import heappop, heappush
 
-from criproxy.engine.events import (
+from criproxy.errors import UsageError
+from criproxy.model.machine.topology import Topology
+from criproxy.placement.events import (
     ColdStartEnded,
     ContainerCreated,
     ContainerCreating,
@@ -16,10 +18,8 @@ from criproxy.engine.events import (
     PodGone,
     PodStopped,
 )
-from criproxy.engine.trace import Traced
-from criproxy.errors import UsageError
-from criproxy.model.topology import Topology
-from criproxy.policy.memory import cold_start_s
+from criproxy.placement.options.memory import cold_start_s
+from criproxy.placement.records.trace import Traced
 from criproxy.simulate.load import PERCENT, Kind, Load, Spec
 from criproxy.simulate.load_cards import Cards, Deck, cards_of
 from criproxy.simulate.scenario.pods import PodPlan

@@ -5,18 +5,18 @@ from dataclasses import dataclass, field
 
 from criproxy.config.schema import summary
 from criproxy.config.settings import Settings
-from criproxy.engine.decision import Decision
-from criproxy.engine.events import ContainerCreating, ContainerResized, Event, TopologyChanged
-from criproxy.engine.invariants import violations
-from criproxy.engine.step import step
-from criproxy.engine.trace import Traced
 from criproxy.errors import Refused
 from criproxy.model.cpuset import CpuSet
 from criproxy.model.grant import Grant
+from criproxy.model.machine.topology import Topology
 from criproxy.model.node import Node
-from criproxy.model.topology import Topology
 from criproxy.model.workload import Container
-from criproxy.policy.api import Policy
+from criproxy.placement.decision import Decision
+from criproxy.placement.engine import step
+from criproxy.placement.events import ContainerCreating, ContainerResized, Event, TopologyChanged
+from criproxy.placement.invariants import violations
+from criproxy.placement.policies.api import Policy
+from criproxy.placement.records.trace import Traced
 from criproxy.simulate.faults import PolicyAtFault, about, raised
 from criproxy.simulate.load import Load
 from criproxy.simulate.scores import Scorer, Scores, mean_of

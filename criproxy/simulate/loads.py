@@ -3,9 +3,9 @@
 from contextlib import suppress
 from pathlib import Path
 
-from criproxy.engine.events import TopologyChanged
-from criproxy.engine.trace import is_header
-from criproxy.model.topology import Topology
+from criproxy.model.machine.topology import Topology
+from criproxy.placement.events import TopologyChanged
+from criproxy.placement.records.trace import is_header
 from criproxy.simulate.load import Load, read_spec
 from criproxy.simulate.load_cards import Cards
 from criproxy.simulate.load_made import make

@@ -1,7 +1,7 @@
 """Made-up machines, by shape."""
 
 from criproxy.model.cpuset import CpuSet
-from criproxy.model.topology import LOCAL_DISTANCE, REMOTE_DISTANCE, Core, NumaNode, Package, Topology
+from criproxy.model.machine.topology import LOCAL_DISTANCE, REMOTE_DISTANCE, Core, NumaNode, Package, Topology
 
 GIB = 1 << 30
 

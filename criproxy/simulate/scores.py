@@ -4,8 +4,8 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, fields
 
 from criproxy.model.cpuset import CpuSet
+from criproxy.model.machine.topology import LOCAL_DISTANCE, Topology
 from criproxy.model.node import Node
-from criproxy.model.topology import LOCAL_DISTANCE, Topology
 from criproxy.model.workload import Container, ContainerState
 
 

@@ -3,8 +3,8 @@
 from collections.abc import Iterator
 from pathlib import Path
 
-from criproxy.engine.trace import Header, Traced, parse_header, parse_line
 from criproxy.errors import UsageError
+from criproxy.placement.records.trace import Header, Traced, parse_header, parse_line
 from criproxy.simulate.unreadable import unreadable
 
 

@@ -11,9 +11,9 @@ from pathlib import Path
 from typing import Any
 
 from criproxy.errors import StoreError, reason_of
+from criproxy.model.machine.topology import Topology
 from criproxy.model.node import Node
 from criproxy.model.record import Kind, Record
-from criproxy.model.topology import Topology
 from criproxy.store.history import History, find, newest, of_lives, since
 from criproxy.store.rows import (
     APPLIED,

@@ -15,9 +15,9 @@ from tempfile import TemporaryDirectory
 from typing import Any
 
 from criproxy.errors import StoreError, reason_of
+from criproxy.model.machine.topology import Topology
 from criproxy.model.node import Node
 from criproxy.model.record import Kind, Record
-from criproxy.model.topology import Topology
 from criproxy.store.database import NAME, read_node, read_saved_s
 from criproxy.store.history import find, newest, refusals, since, titles
 from criproxy.store.schema import VERSION, version_of

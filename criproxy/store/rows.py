@@ -7,15 +7,15 @@ from functools import lru_cache
 from sys import intern
 from typing import Any
 
-from criproxy.model.annotations import kept_of_pod
 from criproxy.model.cpuset import CpuSet, format_cpuset, parse_cpuset
 from criproxy.model.entries import changed_keys
 from criproxy.model.grant import Applied, CpuQuota, Grant, alike
 from criproxy.model.incident import Incident
 from criproxy.model.kept import Kept
 from criproxy.model.node import Node
-from criproxy.model.plain import from_plain, to_plain
 from criproxy.model.resources import CfsQuota, Interval
+from criproxy.model.text.annotations import kept_of_pod
+from criproxy.model.text.plain import from_plain, to_plain
 from criproxy.model.workload import Container, ContainerState, Desired, Missed, Pod, QosClass
 
 Row = tuple[Any, ...]

@@ -9,9 +9,9 @@ from pathlib import Path
 from typing import Protocol, TypeVar
 
 from criproxy.errors import StoreError
+from criproxy.model.machine.topology import Topology
 from criproxy.model.node import Node
 from criproxy.model.record import Kind, Record
-from criproxy.model.topology import Topology
 from criproxy.store.database import Database
 from criproxy.store.directory import why_refused
 from criproxy.store.stuck import is_ending, why_it_stays

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from criproxy.model.place import Places
-from criproxy.model.plain import from_plain, to_plain
+from criproxy.model.text.plain import from_plain, to_plain
 from criproxy.store.directory import why_refused
 from criproxy.store.last_good import GoodFile
 from criproxy.store.whole_file import remove, write_whole

@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from criproxy.api.front import called
-from criproxy.cri.method_classes import CLASSES
+from criproxy.cri.methods.method_classes import CLASSES
 from criproxy.wire.calls import Rule
 from criproxy.wire.stats import Entry, Stats, last_call_s
 

@@ -12,25 +12,25 @@ from typing import Any
 
 import pytest
 
+from criproxy.api.control_socket import ControlServer
 from criproxy.api.queries import Answers
 from criproxy.api.situation import Situations
-from criproxy.cli.client import ask
-from criproxy.control.settings import OnError
+from criproxy.cli.daemon.client import ask
 from criproxy.cri import api_pb2 as api
 from criproxy.cri.runtime import RuntimeCallError
-from criproxy.emulator.kubelet import MiniKubelet
-from criproxy.engine.events import ContainerCreating
-from criproxy.engine.step import step
 from criproxy.errors import CriproxyError, UsageError
 from criproxy.model.grant import in_place
-from criproxy.model.notices import Notice
+from criproxy.model.text.notices import Notice
 from criproxy.model.workload import Container, ContainerState
-from criproxy.observe.control_socket import ControlServer
-from criproxy.policy.static import StaticOptions, StaticPolicy
-from criproxy.policy.topology_aware import TopologyAwareOptions, TopologyAwarePolicy
+from criproxy.node.settings import OnError
+from criproxy.placement.engine import step
+from criproxy.placement.events import ContainerCreating
+from criproxy.placement.policies.static import StaticOptions, StaticPolicy
+from criproxy.placement.policies.topology_aware import TopologyAwareOptions, TopologyAwarePolicy
 from criproxy.wire.sockets import listen
-from tests.control.reconcile.test_trouble import FailingStore
-from tests.control.world import FAST, NO_LOOKS, PATIENT_STORE, STATIC, World, owner, sharer, situation
+from lab.kubelet.kubelet import MiniKubelet
+from tests.node.reconcile.test_trouble import FailingStore
+from tests.node.world import FAST, NO_LOOKS, PATIENT_STORE, STATIC, World, owner, sharer, situation
 
 LIMIT_S = 60.0
 MANY = 1_000

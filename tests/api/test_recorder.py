@@ -9,16 +9,22 @@ import pytest
 
 from criproxy.api import recorder as recording
 from criproxy.api.recorder import Recorder
-from criproxy.engine.events import ContainerCreated, ContainerCreating, ContainerStarted, PodCreated, PodGone
-from criproxy.engine.step import step
-from criproxy.engine.trace import Traced, parse_header, parse_line
 from criproxy.errors import CriproxyError, Refused, UsageError
+from criproxy.model.machine.topology import Topology
 from criproxy.model.node import Node
-from criproxy.model.topology import Topology
 from criproxy.model.workload import ContainerState
-from criproxy.policy.none import NonePolicy
-from criproxy.policy.options import Options
-from tests.control.world import FAST, STATIC, World, owner, sharer
+from criproxy.placement.engine import step
+from criproxy.placement.events import (
+    ContainerCreated,
+    ContainerCreating,
+    ContainerStarted,
+    PodCreated,
+    PodGone,
+)
+from criproxy.placement.options.policy_options import Options
+from criproxy.placement.policies.none import NonePolicy
+from criproxy.placement.records.trace import Traced, parse_header, parse_line
+from tests.node.world import FAST, STATIC, World, owner, sharer
 
 NAMED = replace(FAST, policy_name="static")
 

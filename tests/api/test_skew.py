@@ -2,7 +2,7 @@
 
 A newer side sends keys that the older one does not know, and an older side leaves out what the newer one has added.
 docs/decisions/0042-downgrades.md has the rules. What the device plugin does about a command that the daemon does not
-know is in `tests.deviceplugin.test_reports` and `tests.watcher.test_quota_incidents`.
+know is in `tests.deviceplugin.daemon_client.test_reports` and `tests.deviceplugin.usage.quota.test_quota_incidents`.
 """
 
 import asyncio
@@ -15,23 +15,23 @@ from typing import Any
 import pytest
 
 from criproxy import __version__
-from criproxy.api.device_plugin import CardReport, DevicePluginCommands
+from criproxy.api.control_socket import ControlServer
+from criproxy.api.devices.device_plugin import CardReport, DevicePluginCommands
+from criproxy.api.devices.quota_commands import QuotaReport
+from criproxy.api.devices.usage import UsageCommands
 from criproxy.api.queries import Answers
-from criproxy.api.quota_commands import QuotaReport
 from criproxy.api.situation import Situations
-from criproxy.api.usage import UsageCommands
-from criproxy.devices.published import Advertised, Published, PublishedCard
-from criproxy.devices.vgpu_profiles import Quota
-from criproxy.observe.asking import DaemonRefuses, ask
-from criproxy.observe.control_socket import ControlServer
-from criproxy.usage.totals import ClassUse, UsageReport
-from criproxy.usage.values import CardUse, ContainerUse, Grant
-from criproxy.watcher.grants_client import OpenIncident, parse_granted
+from criproxy.deviceplugin.daemon_client.asking import DaemonRefuses, ask
+from criproxy.deviceplugin.usage.quota.grants_client import OpenIncident, parse_granted
+from criproxy.devices.classes.vgpu_profiles import Quota
+from criproxy.devices.plugin.published import Advertised, Published, PublishedCard
+from criproxy.devices.usage.totals import ClassUse, UsageReport
+from criproxy.devices.usage.values import CardUse, ContainerUse, Grant
 from criproxy.wire.sockets import listen
-from tests.control.devices.test_hints import host
-from tests.control.devices.test_vgpu_checks import RESOURCE, RULES, pod_with
-from tests.control.world import FAST, World
 from tests.daemons import LIMIT_S
+from tests.node.devices.test_hints import host
+from tests.node.devices.test_vgpu_checks import RESOURCE, RULES, pod_with
+from tests.node.world import FAST, World
 
 MAPS = ("replicas", "unread", "not_enforced")
 """Values whose keys are no fields."""

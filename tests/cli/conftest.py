@@ -2,7 +2,7 @@
 
 import pytest
 
-from criproxy.cli import daemon_queries
+from criproxy.cli.daemon import daemon_queries
 from tests.deviceplugin.fake_nvml import fake_nvml, nvml_library
 from tests.patience import LIMIT_S, patient_readers
 

@@ -13,12 +13,12 @@ from click.testing import CliRunner
 
 from criproxy.cli import main
 from criproxy.model.node import Node
-from criproxy.model.notices import timestamp
+from criproxy.model.text.notices import timestamp
 from criproxy.model.workload import Pod
 from criproxy.simulate.machines import machine
 from criproxy.store import Store
 from criproxy.store.reader import open_reader
-from tests.cli.test_record import record
+from tests.cli.operate.test_record import record
 from tests.sysfs import write_sysfs
 
 LONG_AGO_S = 1_700_000_000

@@ -11,16 +11,16 @@ import pytest
 from click.testing import CliRunner
 
 from criproxy.cli import main
-from criproxy.cli.explain import complete
-from criproxy.cli.render import devices as devices_table
-from criproxy.cli.render import explain as explain_text
-from criproxy.cli.render import status as status_table
-from criproxy.cli.render import usage as usage_table
+from criproxy.cli.queries.explain import complete
 from criproxy.cli.render.console import UNLIMITED, console
-from criproxy.emulator.kubelet import ContainerSpec, PodSpec
-from criproxy.emulator.runtime import IMAGE
-from tests.cli.test_status import LIMIT_S, NAMED, answering, places
-from tests.control.world import World
+from criproxy.cli.tables import devices as devices_table
+from criproxy.cli.tables import explain as explain_text
+from criproxy.cli.tables import status as status_table
+from criproxy.cli.tables import usage as usage_table
+from lab.emulator.runtime import IMAGE
+from lab.kubelet.kubelet import ContainerSpec, PodSpec
+from tests.cli.queries.test_status import LIMIT_S, NAMED, answering, places
+from tests.node.world import World
 
 HOSTILE = (
     "[/x]", "[red]", "[link=http://evil]here[/link]", "[bold", ":smile:", "\x1b[2J\x1b[31m", "\x9b2J", "a\nWRONG: b",
@@ -186,7 +186,7 @@ def test_completion_offers_no_name_that_a_shell_would_show_otherwise(
     """A name with a line break would be two."""
     import click
 
-    monkeypatch.setattr("criproxy.cli.daemon_queries.ask", lambda *_, **__: ["a/b/c", "a/b\n/c", "a/\x1b[31m/c"])
+    monkeypatch.setattr("criproxy.cli.daemon.daemon_queries.ask", lambda *_, **__: ["a/b/c", "a/b\n/c", "a/\x1b[31m/c"])
     context = click.Context(click.Command("explain"))
     context.params = {"control_socket": "x", "state_dir": str(tmp_path)}
     found = complete(context, click.Argument(["container"]), "a")

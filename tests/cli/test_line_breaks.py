@@ -10,15 +10,15 @@ from rich.console import Console, RenderableType
 from rich.table import Table
 from rich.text import Text
 
+from criproxy.api.views.situation import Situation
+from criproxy.api.views.status import rows, summary
 from criproxy.cli.render.console import console
-from criproxy.cli.render.status import render
+from criproxy.cli.tables.status import render
 from criproxy.model.cpuset import format_cpuset
 from criproxy.model.grant import Applied, Grant
 from criproxy.model.node import Node
 from criproxy.model.workload import Container, ContainerState, Pod
 from criproxy.simulate.machines import machine
-from criproxy.views.situation import Situation
-from criproxy.views.status import rows, summary
 
 MACHINE = machine(nodes=2, cores=64, threads=1)
 ODD = frozenset(cpu for cpu in range(100, 128) if cpu % 2)

@@ -10,8 +10,8 @@ from click.testing import CliRunner
 
 from criproxy import __version__
 from criproxy.cli import COMMANDS, main
-from criproxy.cli.daemon_options import LOG_FORMATS, LOG_LEVELS
-from criproxy.observe import log
+from criproxy.cli.options.daemon_options import LOG_FORMATS, LOG_LEVELS
+from criproxy.process import log
 
 
 def test_the_version() -> None:
@@ -88,7 +88,7 @@ def test_commands_are_loaded_when_called() -> None:
 def test_serve_loads_nothing_that_it_may_not_need() -> None:
     """The daemon's own modules come without HTTP, metrics, gRPC and what structlog would load for colours."""
     code = (
-        "import sys, criproxy.observe.log, criproxy.daemon.serve;"
+        "import sys, criproxy.process.log, criproxy.daemon.serve;"
         "print({m.partition('.')[0] for m in sys.modules} & {'aiohttp', 'prometheus_client', 'grpc', 'rich', 'psutil'})"
     )
 

@@ -9,11 +9,11 @@ import pytest
 from click.testing import CliRunner
 from rich.console import Console
 
+from criproxy.api.views.status import summary
 from criproxy.cli import main
-from criproxy.cli.render.status import render
+from criproxy.cli.tables.status import render
 from criproxy.daemon.options import Endpoints, Options
 from criproxy.errors import UsageError
-from criproxy.views.status import summary
 from tests.cli.test_line_breaks import situation
 
 CASES = Path("tests/scenarios/peers.yaml")
@@ -297,7 +297,7 @@ def test_every_refusal_can_be_shown() -> None:
 )
 def test_the_choice_is_put_into_words(monkeypatch: pytest.MonkeyPatch, options: list[str], words: str) -> None:
     """All of it, as the options say."""
-    from criproxy.cli.daemon_queries import DaemonQueries
+    from criproxy.cli.daemon.daemon_queries import DaemonQueries
 
     values = {"source": "daemon", "time": "2026-01-01T00:00:00.000Z", "version": "1", "pid": 1, "omitted": 0}
     values |= {"started": "2026-01-01T00:00:00.000Z", **summary(situation()), "containers": []}

@@ -6,15 +6,15 @@ from pathlib import Path
 
 import pytest
 
-from criproxy.control.settings import Promote
 from criproxy.cri.runtime import RuntimeCallError
-from criproxy.observe.bypass import BypassMode
-from tests.cli.test_explain import explain
-from tests.cli.test_status import LIMIT_S, NAMED, answering, run
-from tests.control.calls.test_update import size
-from tests.control.reconcile.test_promotion import found_running
-from tests.control.test_bypass import Placing
-from tests.control.world import World, owner
+from criproxy.node.bypass import BypassMode
+from criproxy.node.settings import Promote
+from tests.cli.queries.test_explain import explain
+from tests.cli.queries.test_status import LIMIT_S, NAMED, answering, run
+from tests.node.calls.test_update import size
+from tests.node.reconcile.test_promotion import found_running
+from tests.node.test_bypassed_calls import Placing
+from tests.node.world import World, owner
 
 STAYS = replace(NAMED, promote=Promote.OFF)
 

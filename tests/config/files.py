@@ -4,7 +4,7 @@ from pathlib import Path
 
 from criproxy.config.choice import Choice
 from criproxy.config.load import Report, examine
-from criproxy.model.topology import Topology
+from criproxy.model.machine.topology import Topology
 
 
 def write(file: Path, text: str | bytes, mode: int = 0o644) -> Path:

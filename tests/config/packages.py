@@ -10,9 +10,9 @@ from typing import Literal
 
 from pydantic import BaseModel, Field
 
-from criproxy.policy import Entry
-from criproxy.policy.none import NonePolicy
-from criproxy.policy.options import CpuSetOption, Misfit, Options, missing_cpus
+from criproxy.placement.policies import Entry
+from criproxy.placement.policies.none import NonePolicy
+from criproxy.placement.options.policy_options import CpuSetOption, Misfit, Options, missing_cpus
 
 
 class Pool(BaseModel, extra="forbid"):

@@ -17,9 +17,9 @@ from hypothesis import strategies as st
 
 from criproxy.cli import main
 from criproxy.config import load
-from criproxy.config.nvidia_file import Node, examine
 from criproxy.config.predecessors import instead_of_nvidia_file, recognised
-from criproxy.devices.plan import NVIDIA_ALONE
+from criproxy.deviceplugin.configuration.nvidia_file import Node, examine
+from criproxy.devices.plugin.plan import NVIDIA_ALONE
 from criproxy.errors import ConfigError
 from criproxy.simulate.machines import machine
 from tests.config.files import write

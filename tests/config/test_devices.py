@@ -5,8 +5,8 @@ from pathlib import Path
 import pytest
 
 from criproxy.config import load
-from criproxy.devices.builtin import BUILTIN, NVIDIA
-from criproxy.devices.classes import DeviceClass
+from criproxy.devices.classes.builtin import BUILTIN, NVIDIA
+from criproxy.devices.classes.device_class import DeviceClass
 from criproxy.devices.device_rules import DeviceRules, KubeletFiles
 from criproxy.errors import ConfigError
 from tests.config.files import write

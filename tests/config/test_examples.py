@@ -8,15 +8,15 @@ from pathlib import Path
 import pytest
 
 from criproxy.config import Settings, load
-from criproxy.discovery import discover
-from criproxy.engine.events import ContainerCreating, ContainerGone
-from criproxy.engine.invariants import violations
-from criproxy.engine.step import step
 from criproxy.errors import ConfigError, NotEnough
+from criproxy.host import discover
 from criproxy.model.cpuset import format_cpuset
+from criproxy.model.machine.topology import Topology
 from criproxy.model.node import Node
-from criproxy.model.topology import Topology
 from criproxy.model.workload import Container, QosClass
+from criproxy.placement.engine import step
+from criproxy.placement.events import ContainerCreating, ContainerGone
+from criproxy.placement.invariants import violations
 from criproxy.simulate.archives import unpack
 from criproxy.simulate.machines import machine
 from tests.config.files import write

@@ -7,9 +7,9 @@ import pytest
 from criproxy.config import Settings, load
 from criproxy.errors import ConfigError
 from criproxy.model.cpuset import parse_cpuset
-from criproxy.policy.none import NonePolicy
-from criproxy.policy.static import StaticPolicy
-from criproxy.policy.usable import AvailableCpus, HostReader
+from criproxy.placement.options.usable import AvailableCpus, HostReader
+from criproxy.placement.policies.none import NonePolicy
+from criproxy.placement.policies.static import StaticPolicy
 from criproxy.simulate.machines import machine
 from tests.config.files import told, write
 

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from criproxy.config import load
-from criproxy.devices.vgpu_profiles import CardChoice, Profile
+from criproxy.devices.classes.vgpu_profiles import CardChoice, Profile
 from criproxy.errors import ConfigError
 from tests.config.files import write
 

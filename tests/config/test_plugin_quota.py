@@ -5,9 +5,9 @@ from pathlib import Path
 import pytest
 
 from criproxy.config import load
-from criproxy.devices.plan import QuotaActions, QuotaPlan
+from criproxy.devices.plugin.plan import QuotaActions, QuotaPlan
+from criproxy.devices.usage.values import Quantity
 from criproxy.errors import ConfigError
-from criproxy.usage.values import Quantity
 from tests.config.files import write
 
 CLASS = '{name: ali-npu, resources: [aliyun.com/npu], idFormat: index, nodes: {perDevice: ["/dev/npu{index}"]}}'

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from criproxy.config import load
-from criproxy.devices.plan import Advertised, HealthCommand, Labels, PluginPlan, SharedCards
+from criproxy.devices.plugin.plan import Advertised, HealthCommand, Labels, PluginPlan, SharedCards
 from criproxy.errors import ConfigError
 from tests.config.files import write
 

@@ -5,8 +5,8 @@ from pathlib import Path
 import pytest
 
 from criproxy.config import load
-from criproxy.devices.plan import PluginPlan, UsageSource
-from criproxy.devices.usage_options import NVML, unwatched
+from criproxy.devices.options.usage_options import NVML, unwatched
+from criproxy.devices.plugin.plan import PluginPlan, UsageSource
 from criproxy.errors import ConfigError
 from tests.config.files import write
 

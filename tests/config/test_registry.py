@@ -7,7 +7,7 @@ import pytest
 from criproxy.config import load
 from criproxy.config.registry import find, names
 from criproxy.errors import ConfigError
-from criproxy.policy import BUILTIN
+from criproxy.placement.policies import BUILTIN
 from criproxy.simulate.machines import machine
 from tests.config.files import told, write
 from tests.config.packages import install
@@ -87,10 +87,16 @@ def test_words_for_booleans(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
         pytest.param("1 / 0", "x = acme:E", "acme:E cannot be imported: ZeroDivisionError", id="raises"),
         pytest.param("", "x = acme:E", "acme:E cannot be imported: AttributeError", id="no-such-name"),
         pytest.param(
-            "E = 3", "x = acme:E", r"acme:E must be a criproxy\.policy\.Entry, but is of type int", id="no-entry"
+            "E = 3",
+            "x = acme:E",
+            r"acme:E must be a criproxy\.placement\.policies\.Entry, but is of type int",
+            id="no-entry",
         ),
         pytest.param(
-            "from criproxy.policy import Entry\nE = Entry(dict, print)", "x = acme:E", "needs a class of", id="options"
+            "from criproxy.placement.policies import Entry\nE = Entry(dict, print)",
+            "x = acme:E",
+            "needs a class of",
+            id="options",
         ),
     ],
 )

@@ -11,7 +11,7 @@ from jsonschema import Draft7Validator
 
 from criproxy.config.schema import policy_schema
 from criproxy.config.settings import Common
-from criproxy.policy import BUILTIN
+from criproxy.placement.policies import BUILTIN
 from tests.config.files import told
 from tests.config.packages import install
 from tests.conftest import ROOT

@@ -62,7 +62,6 @@ OPTIONS = {
     "bypass": "--control-socket --format --state-dir",
     "check": "--format --group --host-root --hostname --no-machine",
     "completion": "",
-    "demo": "",
     "device-plugin": """
         --cdi-annotation-prefix --cdi-feature-flags --config --config-file --container-driver-root --control-socket
         --dev-root --device-discovery-strategy --device-id-strategy --device-list-strategy --driver-root

@@ -16,7 +16,7 @@ from typing import Any
 
 ROOT = Path(__file__).resolve().parents[2]
 CRIPROXY = ("-m", "criproxy")
-EMULATOR = ("-m", "criproxy.emulator")
+EMULATOR = ("-m", "lab.emulator")
 VECTORS = ("-m", "tests.vectors")
 """Python's arguments for each program."""
 LIMIT_S = 90.0

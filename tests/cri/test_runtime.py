@@ -7,9 +7,9 @@ from pathlib import Path
 import pytest
 
 from criproxy.cri.runtime import RuntimeCallError, RuntimeClient
-from criproxy.emulator.runtime import EmbeddedRuntime, RuntimeOptions
 from criproxy.errors import StatusCode
-from tests.control.world import Slow
+from lab.emulator.runtime import EmbeddedRuntime, RuntimeOptions
+from tests.node.world import Slow
 
 AWAY = 8
 """Calls that fail before the runtime comes: by then gRPC would wait for a second until it tries again."""

@@ -18,27 +18,21 @@ import pytest
 import yaml
 
 from criproxy import __version__
-from criproxy.api.measures import measure
-from criproxy.control.sync.drift import Drift
-from criproxy.cri.methods import KNOWN_METHODS
+from criproxy.api.metrics.measures import measure
+from criproxy.api.metrics.proxy_metrics import Gauges, Metrics
+from criproxy.api.views.status_check import find
+from criproxy.cri.methods.methods import KNOWN_METHODS
 from criproxy.cri.runtime import RuntimeCallError
-from criproxy.devices.builtin import NVIDIA
+from criproxy.deviceplugin.daemon_client.asking import report
+from criproxy.devices.classes.builtin import NVIDIA
 from criproxy.devices.device_rules import DeviceRules, KubeletFiles
-from criproxy.emulator.runtime import EmbeddedRuntime, RuntimeOptions
 from criproxy.model.workload import ContainerState
-from criproxy.observe.asking import report
-from criproxy.observe.bypass import FAILURES, BypassMode
-from criproxy.observe.heartbeat import Heartbeat
-from criproxy.observe.proxy_metrics import Gauges, Metrics
+from criproxy.node.bypass import FAILURES, BypassMode
+from criproxy.node.sync.drift import Drift
+from criproxy.process.heartbeat import Heartbeat
 from criproxy.simulate.machines import machine
-from criproxy.views.status_check import find
+from lab.emulator.runtime import EmbeddedRuntime, RuntimeOptions
 from tests.addresses import free_address
-from tests.control.configuration.tried_node import MOVES, STATIC, Node, static_node
-from tests.control.devices import test_guard, test_incidents
-from tests.control.reconcile.test_trouble import cut_create, fails
-from tests.control.sync.test_adopt import beside
-from tests.control.test_bypass import Placing
-from tests.control.world import FAST, NO_LOOKS, Slow, World, owner, sharer, situation
 from tests.daemons import LIMIT_S, Serve
 from tests.deploy import test_alerts
 from tests.deploy.firing import ALERTS, Case, assert_fire, samples
@@ -46,6 +40,12 @@ from tests.deviceplugin.fake_nvml import FakeNvml, nvml_library
 from tests.deviceplugin.node import GPU, offer
 from tests.deviceplugin.node import Node as PluginNode
 from tests.deviceplugin.program import Program, policy
+from tests.node.configuration.tried_node import MOVES, STATIC, Node, static_node
+from tests.node.devices import test_guard, test_incidents
+from tests.node.reconcile.test_trouble import cut_create, fails
+from tests.node.sync.test_adopt import beside
+from tests.node.test_bypassed_calls import Placing
+from tests.node.world import FAST, NO_LOOKS, Slow, World, owner, sharer, situation
 from tests.test_bad_configuration import GOOD, node_files
 from tests.test_problems import TABLE
 

@@ -9,16 +9,16 @@ from typing import Any
 
 import pytest
 
-from criproxy.cli.client import ask
+from criproxy.cli.daemon.client import ask
 from criproxy.cri.runtime import RuntimeClient
-from criproxy.devices.vgpu_profiles import CORES_ANNOTATION, MEMORY_ANNOTATION
-from criproxy.emulator.kubelet import ContainerSpec, MiniKubelet, PodSpec
-from criproxy.emulator.runtime import EmbeddedRuntime
+from criproxy.devices.classes.vgpu_profiles import CORES_ANNOTATION, MEMORY_ANNOTATION
+from lab.emulator.runtime import EmbeddedRuntime
+from lab.kubelet.kubelet import ContainerSpec, MiniKubelet, PodSpec
 from tests.addresses import free_address
-from tests.control.devices.test_vgpu_checks import pod_with
 from tests.daemons import Serve
 from tests.deploy.prometheus import Prometheus, find, prometheus
 from tests.deploy.test_manifests import loaded, rules
+from tests.node.devices.test_vgpu_checks import pod_with
 
 POLICY = """
 policy: static

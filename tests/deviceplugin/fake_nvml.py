@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from criproxy.nvidia.gpus import Gpu, MigDevice
+from criproxy.deviceplugin.nvidia.gpus import Gpu, MigDevice
 from tests.deviceplugin.hosts import Host
 from tests.deviceplugin.kubelet import PATIENT_S
 

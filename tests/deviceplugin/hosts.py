@@ -3,8 +3,8 @@
 from dataclasses import replace
 from pathlib import Path
 
-from criproxy.deviceplugin.inventory import Limits
-from criproxy.nvidia.gpus import Gpu, MigDevice
+from criproxy.deviceplugin.cards.inventory import Limits
+from criproxy.deviceplugin.nvidia.gpus import Gpu, MigDevice
 from tests.nvml import Driver, write
 
 GIB_OF_MIB = 1024

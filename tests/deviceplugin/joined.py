@@ -10,24 +10,24 @@ from dataclasses import replace
 from pathlib import Path
 
 from criproxy.cri import api_pb2 as api
-from criproxy.deviceplugin.card_offers import Configuration
-from criproxy.deviceplugin.inventory import Machine
-from criproxy.deviceplugin.nvml_inventory import NvmlProgram
-from criproxy.deviceplugin.resource_builder import Served, build_resources
-from criproxy.deviceplugin.settings import Times
-from criproxy.devices.builtin import NVIDIA
-from criproxy.devices.classes import DeviceClass
+from criproxy.deviceplugin.cards.card_offers import Configuration
+from criproxy.deviceplugin.cards.inventory import Machine
+from criproxy.deviceplugin.cards.nvml_inventory import NvmlProgram
+from criproxy.deviceplugin.nvidia.file.load import load
+from criproxy.deviceplugin.nvidia.gpus import Gpu
+from criproxy.deviceplugin.resources.resource_builder import Served, build_resources
+from criproxy.deviceplugin.server.settings import Times
+from criproxy.devices.classes.builtin import NVIDIA
+from criproxy.devices.classes.device_class import DeviceClass
 from criproxy.devices.device_rules import DeviceRules, KubeletFiles
-from criproxy.devices.plan import NVIDIA_ALONE, PluginPlan
-from criproxy.emulator.device_endpoint import Given, add
-from criproxy.emulator.kubelet import CREATE_TIMEOUT_S, PodSpec, container_config, sandbox_config
-from criproxy.nvidia.gpus import Gpu
-from criproxy.nvidia.load import load
-from tests.control.devices.test_hints import AWARE, SIZES, TWO, run
-from tests.control.world import FAST, GIB, World
+from criproxy.devices.plugin.plan import NVIDIA_ALONE, PluginPlan
+from lab.kubelet.device_endpoint import Given, add
+from lab.kubelet.kubelet import CREATE_TIMEOUT_S, PodSpec, container_config, sandbox_config
 from tests.deviceplugin.hosts import PATIENT, Host
 from tests.deviceplugin.kubelet import CHECKPOINT, PATIENT_S, FakeKubelet, Pod
 from tests.deviceplugin.node import GPU, QUICK, Node
+from tests.node.devices.test_hints import AWARE, SIZES, TWO, run
+from tests.node.world import FAST, GIB, World
 from tests.nvml import Driver, command
 
 

@@ -16,9 +16,9 @@ from google.protobuf.message import Message
 
 from criproxy.cri import deviceplugin_pb2 as api
 from criproxy.cri import pluginregistration_pb2 as registry
-from criproxy.emulator.device_endpoint import Given, Key
-from criproxy.emulator.device_kubelet import REGISTRATION, VERSION, register, serve, unary
-from criproxy.emulator.device_manager import DeviceManager
+from lab.kubelet.device_endpoint import Given, Key
+from lab.kubelet.device_kubelet import REGISTRATION, VERSION, register, serve, unary
+from lab.kubelet.device_manager import DeviceManager
 from tests.allocations import Allocated, Allocations
 
 if TYPE_CHECKING:

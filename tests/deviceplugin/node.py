@@ -7,16 +7,16 @@ from functools import partial
 from pathlib import Path
 
 from criproxy.cri.podresources import PodresourcesClient
-from criproxy.deviceplugin.in_use import KubeletInUse
-from criproxy.deviceplugin.plugin import Place
-from criproxy.deviceplugin.plugin_manager import AskInUse, InUse, PluginManager
-from criproxy.deviceplugin.resource import Device, Preference, Resource
-from criproxy.deviceplugin.settings import State, Status, Times, Way
-from criproxy.devices.allocation import InvalidRequest, Response
-from criproxy.observe.failures import Failures
-from criproxy.observe.tasks import Tasks
-from tests.control.world import RecordingLog
+from criproxy.deviceplugin.resources.in_use import KubeletInUse
+from criproxy.deviceplugin.resources.plugin_manager import AskInUse, InUse, PluginManager
+from criproxy.deviceplugin.server.plugin import Place
+from criproxy.deviceplugin.server.resource import Device, Preference, Resource
+from criproxy.deviceplugin.server.settings import State, Status, Times, Way
+from criproxy.devices.evidence.allocation import InvalidRequest, Response
+from criproxy.process.failures import Failures
+from criproxy.process.tasks import Tasks
 from tests.deviceplugin.kubelet import PATIENT_S, FakeKubelet
+from tests.node.world import RecordingLog
 
 GPU = "nvidia.com/gpu"
 QUICK = Times(

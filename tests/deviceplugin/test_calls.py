@@ -8,9 +8,9 @@ import grpc
 import pytest
 
 from criproxy.cri import deviceplugin_pb2 as api
-from criproxy.deviceplugin.settings import State
-from criproxy.devices.allocation import InvalidRequest
-from criproxy.emulator.device_endpoint import AdmissionError
+from criproxy.deviceplugin.server.settings import State
+from criproxy.devices.evidence.allocation import InvalidRequest
+from lab.kubelet.device_endpoint import AdmissionError
 from tests.deviceplugin.kubelet import Pod
 from tests.deviceplugin.node import GPU, QUICK, Named, Node, offer, started
 

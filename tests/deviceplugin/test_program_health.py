@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from criproxy.observe.control_socket import ControlServer
+from criproxy.api.control_socket import ControlServer
 from criproxy.wire.sockets import listen
 from tests.deviceplugin.fake_nvml import FakeNvml
 from tests.deviceplugin.kubelet import PATIENT_S, Pod

@@ -7,8 +7,8 @@ from tempfile import TemporaryDirectory
 
 import pytest
 
-from criproxy.deviceplugin.vgpu_sweep import ASIDE, former_path
-from criproxy.devices.enforcement import HAMI
+from criproxy.deviceplugin.cards.vgpu_sweep import ASIDE, former_path
+from criproxy.devices.plugin.enforcement import HAMI
 from tests import failing_reader
 from tests.deviceplugin.program import NPU, Program, policy
 from tests.deviceplugin.test_program_health import Daemon

@@ -10,11 +10,11 @@ from tempfile import TemporaryDirectory
 
 import pytest
 
-from criproxy.devices.vgpu_profiles import Quota
+from criproxy.devices.classes.vgpu_profiles import Quota
 from tests.deviceplugin.hosts import a100, part, t4
 from tests.deviceplugin.program import Program, policy
+from tests.deviceplugin.usage.hosts import Daemon, container_id, grant, put_process
 from tests.nvml import Driver, Used
-from tests.watcher.hosts import Daemon, container_id, grant, put_process
 
 CUT, SMALL = "criproxy.io/cut", "criproxy.io/small"
 PROFILES = "{name: cut, class: nvidia, memory: 10Gi}"

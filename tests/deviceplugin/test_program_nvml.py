@@ -7,8 +7,8 @@ from tempfile import TemporaryDirectory
 
 import pytest
 
-from criproxy.discovery.nvml import INITIALISED_S
-from criproxy.emulator.device_endpoint import AdmissionError
+from criproxy.host.devices.nvml import INITIALISED_S
+from lab.kubelet.device_endpoint import AdmissionError
 from tests.deviceplugin.kubelet import Pod
 from tests.deviceplugin.program import Program, policy
 from tests.deviceplugin.test_program_health import FIRST, SECOND, Daemon, Nvml

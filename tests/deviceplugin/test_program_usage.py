@@ -6,11 +6,11 @@ from tempfile import TemporaryDirectory
 
 import pytest
 
-from criproxy.devices.vgpu_profiles import Quota
+from criproxy.devices.classes.vgpu_profiles import Quota
 from tests.deviceplugin.hosts import t4
 from tests.deviceplugin.program import Program, policy
+from tests.deviceplugin.usage.hosts import Daemon, container_id, grant, put_process
 from tests.nvml import Driver, Used
-from tests.watcher.hosts import Daemon, container_id, grant, put_process
 
 PROFILE = "{name: gpu-8g, class: nvidia, memory: 7Gi}"
 QUOTA = Quota(profile="gpu-8g", memory_mib=7168, cores_percent=0)

@@ -2,14 +2,14 @@
 
 from dataclasses import replace
 
-from criproxy.deviceplugin.cards_health import CardsHealth
-from criproxy.deviceplugin.detected_cards import cards_of
-from criproxy.deviceplugin.reports import published
-from criproxy.deviceplugin.resource_builder import build_resources
-from criproxy.devices.health import xid_event
-from tests.control.world import RecordingLog
+from criproxy.deviceplugin.cards.detected_cards import cards_of
+from criproxy.deviceplugin.daemon_client.reports import published
+from criproxy.deviceplugin.health.cards_health import CardsHealth
+from criproxy.deviceplugin.health.health import xid_event
+from criproxy.deviceplugin.resources.resource_builder import build_resources
 from tests.deviceplugin.hosts import a100, part
-from tests.deviceplugin.test_resource_builder import gpus, of_nvidia
+from tests.deviceplugin.resources.test_resource_builder import gpus, of_nvidia
+from tests.node.world import RecordingLog
 
 
 async def test_mig_devices_name_their_gpu() -> None:

@@ -8,16 +8,16 @@ import pytest
 
 from criproxy.cri import api_pb2 as api
 from criproxy.cri.runtime import RuntimeCallError
-from criproxy.devices.classes import DeviceClass
-from criproxy.devices.plan import Advertised, PluginPlan
-from criproxy.emulator.device_endpoint import AdmissionError
+from criproxy.deviceplugin.nvidia.gpus import Gpu
+from criproxy.devices.classes.device_class import DeviceClass
+from criproxy.devices.plugin.plan import Advertised, PluginPlan
 from criproxy.errors import StatusCode
-from criproxy.nvidia.gpus import Gpu
-from tests.control.devices.test_hints import NODE_1, place
-from tests.control.devices.test_joined import NODE_0, visible
+from lab.kubelet.device_endpoint import AdmissionError
 from tests.deviceplugin.hosts import t4
 from tests.deviceplugin.joined import GPU_A, GPU_B, joined, nodes, pod, replicas, sharing, with_shared
 from tests.deviceplugin.node import GPU
+from tests.node.devices.test_hints import NODE_1, place
+from tests.node.devices.test_joined import NODE_0, visible
 
 SHARED = f"{GPU}.shared"
 NPU = "aliyun.com/npu"

@@ -8,15 +8,15 @@ from tempfile import TemporaryDirectory
 
 import pytest
 
-from criproxy.deviceplugin.settings import State, Times
-from criproxy.observe.backoff import Backoff
-from tests.control.devices.test_joined import visible
+from criproxy.deviceplugin.server.settings import State, Times
+from criproxy.process.backoff import Backoff
 from tests.deviceplugin.joined import GPU_A, GPU_B, Joined, joined, nodes, plug_gpus, pod, replicas, sharing
 from tests.deviceplugin.kubelet import Pod
 from tests.deviceplugin.node import GPU, QUICK
 from tests.deviceplugin.program import Program, policy
 from tests.deviceplugin.test_program_http import ask, values
 from tests.deviceplugin.test_program_labels import FEATURES, labels
+from tests.node.devices.test_joined import visible
 
 SHARED = f"{GPU}.shared"
 ONLY_EVENTS = replace(QUICK, first_pause_s=3600, longest_pause_s=3600, settle_s=3600, poll_s=3600, beside_events_s=3600)

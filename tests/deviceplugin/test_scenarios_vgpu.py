@@ -9,16 +9,16 @@ import pytest
 
 from criproxy.cri import api_pb2 as api
 from criproxy.cri.runtime import RuntimeCallError
-from criproxy.devices.builtin import NVIDIA
-from criproxy.devices.enforcement import HAMI
-from criproxy.devices.plan import NVIDIA_ALONE, PluginPlan
-from criproxy.devices.vgpu_profiles import Enforcement, Profile, WhenMissing
-from criproxy.emulator.device_endpoint import AdmissionError
+from criproxy.devices.classes.builtin import NVIDIA
+from criproxy.devices.classes.vgpu_profiles import Enforcement, Profile, WhenMissing
+from criproxy.devices.plugin.enforcement import HAMI
+from criproxy.devices.plugin.plan import NVIDIA_ALONE, PluginPlan
 from criproxy.errors import StatusCode
-from tests.control.devices.test_hints import NODE_1, place
-from tests.control.devices.test_joined import NODE_0, visible
+from lab.kubelet.device_endpoint import AdmissionError
 from tests.deviceplugin.hosts import part
 from tests.deviceplugin.joined import GPU_A, GPU_B, joined, nodes, pod, with_shared
+from tests.node.devices.test_hints import NODE_1, place
+from tests.node.devices.test_joined import NODE_0, visible
 
 PROFILE = Profile(name="gpu-8g", kind=NVIDIA.name, memory_mib=8192, cores_percent=25)
 RESOURCE = PROFILE.resource

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from criproxy import __version__
-from criproxy.observe.asking import ask
+from criproxy.deviceplugin.daemon_client.asking import ask
 from tests.conftest import ROOT
 from tests.daemons import LIMIT_S, Serve
 from tests.deviceplugin.program import Program

@@ -6,17 +6,17 @@ from tempfile import TemporaryDirectory
 
 import pytest
 
-from criproxy.api.device_plugin import DevicePluginCommands
+from criproxy.api.devices.device_plugin import DevicePluginCommands
 from criproxy.config import load
 from criproxy.cri import api_pb2 as api
 from criproxy.devices.device_rules import DeviceRules
-from criproxy.devices.plan import PluginPlan, UsageSource
+from criproxy.devices.plugin.plan import PluginPlan, UsageSource
 from criproxy.model.workload import ContainerState
 from tests.conftest import ROOT
-from tests.control.devices.quotas import status, why
-from tests.control.devices.test_hints import NODE_1, place
-from tests.control.devices.test_joined import NODE_0, visible
 from tests.deviceplugin.joined import GPU_A, GPU_B, Joined, joined, pod
+from tests.node.devices.quotas import status, why
+from tests.node.devices.test_hints import NODE_1, place
+from tests.node.devices.test_joined import NODE_0, visible
 from tests.watchers import Watcher
 
 RESOURCE = "criproxy.io/gpu-8g"

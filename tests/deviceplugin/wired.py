@@ -6,8 +6,9 @@ from pathlib import Path
 from unittest.mock import patch
 
 from criproxy.cli import main
-from criproxy.deviceplugin import inventory, nvml_events, nvml_inventory
-from criproxy.watcher import nvml_usage
+from criproxy.deviceplugin.cards import inventory, nvml_inventory
+from criproxy.deviceplugin.health import nvml_events
+from criproxy.deviceplugin.usage import nvml_usage
 from tests import failing_reader
 from tests.deviceplugin.hosts import PATIENT
 from tests.nvml import command
@@ -15,8 +16,8 @@ from tests.nvml import command
 if __name__ == "__main__":
     file = Path(sys.argv.pop(1))
     nvml_inventory.COMMAND = command(file)
-    nvml_usage.COMMAND = command(file, "criproxy.watcher.nvml_usage")
-    nvml_events.COMMAND = command(file, "criproxy.deviceplugin.nvml_events")
+    nvml_usage.COMMAND = command(file, "criproxy.deviceplugin.usage.nvml_usage")
+    nvml_events.COMMAND = command(file, "criproxy.deviceplugin.health.nvml_events")
     inventory.Machine = partial(inventory.Machine, limits=PATIENT)  # type: ignore[assignment,misc]
     with patch.object(failing_reader.LOAD, "parse", failing_reader.parse):
         main(prog_name="criproxy")

@@ -4,12 +4,12 @@ from dataclasses import replace
 from typing import Any
 
 from criproxy.devices.boundary import Boundary, Word, boundary
-from criproxy.devices.builtin import AMD, ASCEND, BUILTIN, NVIDIA
-from criproxy.devices.cards import Card, Stock
-from criproxy.devices.classes import DeviceClass
-from criproxy.devices.device_request import DeviceNode, DeviceRequest, EnvVar, MountPoint, Requester
+from criproxy.devices.classes.builtin import AMD, ASCEND, BUILTIN, NVIDIA
+from criproxy.devices.classes.cards import Card, Stock
+from criproxy.devices.classes.device_class import DeviceClass
 from criproxy.devices.device_rules import DeviceRules
-from criproxy.devices.evidence import Known, weigh
+from criproxy.devices.evidence.device_request import DeviceNode, DeviceRequest, EnvVar, MountPoint, Requester
+from criproxy.devices.evidence.evidence import Known, weigh
 
 SHARED = ("/dev/nvidiactl", "/dev/nvidia-uvm", "/dev/nvidia-uvm-tools", "/dev/nvidia-modeset")
 STOCKS = {

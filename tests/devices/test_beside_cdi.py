@@ -6,9 +6,9 @@ from typing import Any
 import pytest
 
 from criproxy.devices.boundary import Boundary, Word, boundary
-from criproxy.devices.builtin import NVIDIA
-from criproxy.devices.cards import Stock
-from criproxy.devices.evidence import Given, Known, weigh
+from criproxy.devices.classes.builtin import NVIDIA
+from criproxy.devices.classes.cards import Stock
+from criproxy.devices.evidence.evidence import Given, Known, weigh
 from criproxy.errors import StatusCode
 from tests.devices.fixture import ANYBODY, NOTHING, STOCKS, asked, given, rules, words
 

@@ -7,11 +7,11 @@ from hypothesis import given as generated
 from hypothesis import strategies as st
 
 from criproxy.devices.boundary import Boundary, Word, boundary
-from criproxy.devices.builtin import AMD, ASCEND, BUILTIN, CAMBRICON, HABANA, INTEL_GPU
-from criproxy.devices.classes import DeviceClass
-from criproxy.devices.device_request import DeviceNode, DeviceRequest, EnvVar, MountPoint, Requester
+from criproxy.devices.classes.builtin import AMD, ASCEND, BUILTIN, CAMBRICON, HABANA, INTEL_GPU
+from criproxy.devices.classes.device_class import DeviceClass
 from criproxy.devices.device_rules import DeviceRules
-from criproxy.devices.evidence import Known, weigh
+from criproxy.devices.evidence.device_request import DeviceNode, DeviceRequest, EnvVar, MountPoint, Requester
+from criproxy.devices.evidence.evidence import Known, weigh
 from criproxy.errors import StatusCode
 from tests.devices.fixture import ALI, NOTHING, SHARED, STOCKS, asked, at_create, envs, given, paths, rules, words
 

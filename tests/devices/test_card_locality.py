@@ -4,13 +4,13 @@ from dataclasses import replace
 
 import pytest
 
-from criproxy.devices.builtin import ASCEND, HABANA, NVIDIA
 from criproxy.devices.card_locality import hints, locate_cards
-from criproxy.devices.cards import Card, Stock
-from criproxy.devices.classes import DeviceClass
-from criproxy.devices.evidence import Known, weigh
+from criproxy.devices.classes.builtin import ASCEND, HABANA, NVIDIA
+from criproxy.devices.classes.cards import Card, Stock
+from criproxy.devices.classes.device_class import DeviceClass
+from criproxy.devices.evidence.evidence import Known, weigh
 from criproxy.model.cpuset import format_cpuset
-from criproxy.model.topology import NumaNode, Topology
+from criproxy.model.machine.topology import NumaNode, Topology
 from criproxy.simulate.machines import machine
 from tests.devices.fixture import ALI, asked, given
 

@@ -2,9 +2,9 @@
 
 import pytest
 
-from criproxy.devices.builtin import ASCEND, NVIDIA
-from criproxy.devices.cards import Stock, number_in
-from criproxy.devices.classes import DeviceClass
+from criproxy.devices.classes.builtin import ASCEND, NVIDIA
+from criproxy.devices.classes.cards import Stock, number_in
+from criproxy.devices.classes.device_class import DeviceClass
 
 
 @pytest.mark.parametrize(

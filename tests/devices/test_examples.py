@@ -6,7 +6,7 @@ import pytest
 
 from criproxy.config import load
 from criproxy.devices.boundary import boundary
-from criproxy.devices.evidence import weigh
+from criproxy.devices.evidence.evidence import weigh
 from tests.devices.fixture import ANYBODY, STOCKS, asked
 
 ROOT = Path(__file__).resolve().parents[2]

@@ -6,13 +6,13 @@ import pytest
 from hypothesis import given as examples
 from hypothesis import strategies as st
 
-from criproxy.devices.allocation import Response, joined
-from criproxy.devices.builtin import ASCEND, BUILTIN, INTEL_GPU, NVIDIA
 from criproxy.devices.card_locality import locate_cards
-from criproxy.devices.cards import Card, Stock
-from criproxy.devices.classes import DeviceClass
-from criproxy.devices.evidence import Allocation, Given, Known, Share, weigh
-from criproxy.devices.offers import card_of, replica_id, unique
+from criproxy.devices.classes.builtin import ASCEND, BUILTIN, INTEL_GPU, NVIDIA
+from criproxy.devices.classes.cards import Card, Stock
+from criproxy.devices.classes.device_class import DeviceClass
+from criproxy.devices.classes.offers import card_of, replica_id, unique
+from criproxy.devices.evidence.allocation import Response, joined
+from criproxy.devices.evidence.evidence import Allocation, Given, Known, Share, weigh
 from criproxy.simulate.machines import machine
 from tests.devices.fixture import ALI, NOTHING, STOCKS, asked, given
 

@@ -3,8 +3,8 @@
 import pytest
 
 from criproxy.devices.boundary import Word
-from criproxy.devices.builtin import AMD, ASCEND, HABANA, NVIDIA
-from criproxy.devices.device_request import Requester
+from criproxy.devices.classes.builtin import AMD, ASCEND, HABANA, NVIDIA
+from criproxy.devices.evidence.device_request import Requester
 from tests.devices.fixture import ALI, NOTHING, SHARED, asked, at_create, envs, every, given, paths, rules, words
 
 GPU_B = given(nvidia_com__gpu="GPU-b")

@@ -4,8 +4,8 @@ from dataclasses import replace
 
 import pytest
 
-from criproxy.devices.builtin import NVIDIA
-from criproxy.devices.cards import Card, Stock
+from criproxy.devices.classes.builtin import NVIDIA
+from criproxy.devices.classes.cards import Card, Stock
 from criproxy.devices.unhealthy import refusal, unhealthy_card
 from criproxy.errors import StatusCode
 from criproxy.model.incident import Action, Incident

@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from criproxy.emulator import busybox
-from criproxy.emulator.containerd import PrivateContainerd
+from lab.containerd import busybox
+from lab.containerd.containerd import PrivateContainerd
 from tests.e2e import registry
 from tests.e2e.conversation import Registries
 from tests.e2e.runtimes import BY_NAME, Runtime, takes_long, tried_on
@@ -45,8 +45,8 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
 def shared_containerd(request: pytest.FixtureRequest) -> Iterator[PrivateContainerd]:
     """Run a containerd once for these tests; skip with the reason where it cannot run.
 
-    It ends before the tests of other folders begin: those of `criproxy.observe.children` end all children of this
-    process that have a session of their own.
+    It ends before the tests of other folders begin: those of `criproxy.process.children.children` end all children of
+    this process that have a session of their own.
     """
     runtime: Runtime = request.param
     if reason := runtime.unavailable():

@@ -6,10 +6,10 @@ from pathlib import Path
 from google.protobuf.message import Message
 
 from criproxy.cri import api_pb2 as cri
-from criproxy.cri.methods import METHODS
-from criproxy.emulator.cgroups import PodCgroups
-from criproxy.emulator.containerd import IMAGE
-from criproxy.emulator.kubelet import ContainerSpec, PodSpec, container_config, sandbox_config
+from criproxy.cri.methods.methods import METHODS
+from lab.containerd.cgroups import PodCgroups
+from lab.containerd.containerd import IMAGE
+from lab.kubelet.kubelet import ContainerSpec, PodSpec, container_config, sandbox_config
 from tests.e2e.recording import CLIENTS_DEADLINE, EVENTS, Recorder
 from tests.e2e.through import connect
 

@@ -14,12 +14,12 @@ from operator import itemgetter
 from pathlib import Path
 from typing import Any
 
-from criproxy.cli.client import ask
+from criproxy.cli.daemon.client import ask
 from criproxy.cri import api_pb2 as api
-from criproxy.cri.translate import pid_in
-from criproxy.emulator.containerd import PrivateContainerd
-from criproxy.emulator.device_endpoint import Given, add
-from criproxy.emulator.kubelet import CREATE_TIMEOUT_S, PodSpec, container_config, sandbox_config
+from criproxy.cri.messages.translate import pid_in
+from lab.containerd.containerd import PrivateContainerd
+from lab.kubelet.device_endpoint import Given, add
+from lab.kubelet.kubelet import CREATE_TIMEOUT_S, PodSpec, container_config, sandbox_config
 from tests.deviceplugin.hosts import Host
 from tests.deviceplugin.kubelet import CHECKPOINT, PATIENT_S, FakeKubelet, Pod
 from tests.deviceplugin.program import Program

@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import IO
 
-from criproxy.emulator import busybox
+from lab.containerd import busybox
 
 _CONFIG = """version: 0.1
 storage:

@@ -3,8 +3,8 @@
 from dataclasses import dataclass
 from pathlib import Path
 
-from criproxy.emulator.cgroups import CgroupDriver
-from criproxy.emulator.containerd import PrivateContainerd, available
+from lab.containerd.cgroups import CgroupDriver
+from lab.containerd.containerd import PrivateContainerd, available
 from tests.runtimes import store
 
 

@@ -10,10 +10,10 @@ import pytest
 
 from criproxy.cri import api_pb2 as api
 from criproxy.cri.runtime import RuntimeCallError
-from criproxy.discovery.machine import discover
-from criproxy.emulator.containerd import IMAGE, PrivateContainerd
-from criproxy.emulator.kubelet import ContainerSpec, PodSpec
 from criproxy.errors import StatusCode
+from criproxy.host.machine import discover
+from lab.containerd.containerd import IMAGE, PrivateContainerd
+from lab.kubelet.kubelet import ContainerSpec, PodSpec
 from tests.deviceplugin.hosts import Host
 from tests.deviceplugin.joined import GPU_A, SHARED_NODES, plug_gpus, replicas
 from tests.deviceplugin.node import GPU

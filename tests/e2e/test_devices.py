@@ -10,9 +10,9 @@ from typing import Any
 import pytest
 
 from criproxy.cri import api_pb2 as api
-from criproxy.cri.translate import cgroup_in
-from criproxy.emulator.containerd import IMAGE, PrivateContainerd
-from criproxy.emulator.kubelet import ContainerSpec, PodSpec, container_config, sandbox_config
+from criproxy.cri.messages.translate import cgroup_in
+from lab.containerd.containerd import IMAGE, PrivateContainerd
+from lab.kubelet.kubelet import ContainerSpec, PodSpec, container_config, sandbox_config
 from tests.allocations import Allocated, Allocations
 from tests.e2e.device_nodes import WITHOUT_DRIVER, device_nodes
 from tests.e2e.scene import ALL, Scene, proxied

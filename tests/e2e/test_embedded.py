@@ -2,9 +2,9 @@
 
 from pathlib import Path
 
-from criproxy.cri.paths import PACKAGES
-from criproxy.emulator.containerd import PrivateContainerd
-from criproxy.emulator.runtime import EmbeddedRuntime, RuntimeOptions
+from criproxy.cri.methods.paths import PACKAGES
+from lab.containerd.containerd import PrivateContainerd
+from lab.emulator.runtime import EmbeddedRuntime, RuntimeOptions
 from tests.e2e.conversation import Registries, talk
 from tests.e2e.recording import UNKNOWN_TO_CONTAINERD_16
 

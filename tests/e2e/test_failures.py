@@ -7,10 +7,10 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
-from criproxy.cli.client import ask
-from criproxy.emulator.containerd import PrivateContainerd
+from criproxy.cli.daemon.client import ask
 from criproxy.model.cpuset import format_cpuset
-from criproxy.observe.bypass import FAILURES
+from criproxy.node.bypass import FAILURES
+from lab.containerd.containerd import PrivateContainerd
 from tests.daemons import Serve
 from tests.disks import fill, free, small_disk
 from tests.e2e.scene import ALL, OWNED, Scene, owner, sharer
@@ -18,8 +18,8 @@ from tests.e2e.scene import ALL, OWNED, Scene, owner, sharer
 POLICY = """
 from pathlib import Path
 
-from criproxy.policy import Entry
-from criproxy.policy.static import StaticOptions, StaticPolicy
+from criproxy.placement.policies import Entry
+from criproxy.placement.policies.static import StaticOptions, StaticPolicy
 
 
 class FragilePolicy(StaticPolicy):

@@ -13,11 +13,11 @@ import pytest
 
 from criproxy.cri import api_pb2 as api
 from criproxy.cri.runtime import RuntimeCallError
-from criproxy.devices.allocation import Response, joined
-from criproxy.devices.enforcement import EnforcementBuilder, HamiPaths, enforced_by, with_enforcement
-from criproxy.devices.vgpu_profiles import Profile, Vgpu, annotations_of
-from criproxy.emulator.containerd import IMAGE, PrivateContainerd
-from criproxy.emulator.kubelet import CREATE_TIMEOUT_S, ContainerSpec, PodSpec, container_config, sandbox_config
+from criproxy.devices.classes.vgpu_profiles import Profile, Vgpu, annotations_of
+from criproxy.devices.evidence.allocation import Response, joined
+from criproxy.devices.plugin.enforcement import EnforcementBuilder, HamiPaths, enforced_by, with_enforcement
+from lab.containerd.containerd import IMAGE, PrivateContainerd
+from lab.kubelet.kubelet import CREATE_TIMEOUT_S, ContainerSpec, PodSpec, container_config, sandbox_config
 from tests.e2e.device_nodes import WITHOUT_DRIVER, device_nodes
 from tests.e2e.scene import ALL, Scene, proxied
 from tests.e2e.test_devices import inside

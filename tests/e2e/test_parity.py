@@ -7,12 +7,12 @@ from pathlib import Path
 import pytest
 
 from criproxy.cri import api_pb2 as cri
-from criproxy.cri.methods import METHODS, paths
-from criproxy.cri.paths import PACKAGES
+from criproxy.cri.methods.methods import METHODS, paths
+from criproxy.cri.methods.paths import PACKAGES
 from criproxy.cri.runtime import RuntimeClient
-from criproxy.emulator.containerd import PrivateContainerd
-from criproxy.emulator.kubelet import MiniKubelet, container_config
 from criproxy.wire.calls import Call, Proceed, Rule, Verdict
+from lab.containerd.containerd import PrivateContainerd
+from lab.kubelet.kubelet import MiniKubelet, container_config
 from tests.e2e.conversation import POD, SPEC, Registries, talk
 from tests.e2e.recording import NEVER_OK, UNKNOWN, Answer, Recorder
 from tests.e2e.runtimes import Runtime

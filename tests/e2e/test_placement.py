@@ -10,10 +10,10 @@ import pytest
 
 from criproxy.cri import api_pb2 as api
 from criproxy.cri.runtime import RuntimeCallError
-from criproxy.emulator.containerd import IMAGE, PrivateContainerd
-from criproxy.emulator.kubelet import MiniKubelet
 from criproxy.errors import StatusCode
 from criproxy.model.cpuset import CpuSet, format_cpuset, parse_cpuset
+from lab.containerd.containerd import IMAGE, PrivateContainerd
+from lab.kubelet.kubelet import MiniKubelet
 from tests.e2e.scene import ALL, OWNED, Scene, owner, sharer
 
 

@@ -1,7 +1,7 @@
 """Every policy on real containers: it places, resizes and releases, and everybody else follows.
 
 On a machine like CI's, of two CPUs and one NUMA node; of a larger one the two lowest CPUs are used. How memory follows
-is seen in the guests of `tests/rigs/vm`.
+is seen in the guests of `lab/vm`.
 """
 
 import asyncio
@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from criproxy.discovery.machine import discover
-from criproxy.emulator.containerd import PrivateContainerd
+from criproxy.host.machine import discover
 from criproxy.model.cpuset import format_cpuset
+from lab.containerd.containerd import PrivateContainerd
 from tests.daemons import LIMIT_S
 from tests.e2e.scene import ALL, Ran, proxied
 from tests.lives import Ends, Life, Released, Resized, Runs, Step, burstable, guaranteed

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from criproxy.cri import api_pb2 as api
-from criproxy.emulator.containerd import PrivateContainerd
+from lab.containerd.containerd import PrivateContainerd
 from tests.e2e.scene import ALL, OWNED, Scene, owner, proxied, sharer
 from tests.e2e.test_release import release, run
 

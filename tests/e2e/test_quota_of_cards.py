@@ -13,15 +13,15 @@ from typing import Any
 
 import pytest
 
-from criproxy.cli.client import ask
+from criproxy.cli.daemon.client import ask
 from criproxy.cri import api_pb2 as api
-from criproxy.cri.translate import pid_in
-from criproxy.devices.allocation import Response, joined
-from criproxy.devices.plan import OverQuota, QuotaActions, QuotaPlan
-from criproxy.devices.vgpu_profiles import Vgpu, annotations_of
-from criproxy.emulator.containerd import IMAGE, PrivateContainerd
-from criproxy.emulator.kubelet import ContainerSpec, PodSpec
+from criproxy.cri.messages.translate import pid_in
+from criproxy.devices.classes.vgpu_profiles import Vgpu, annotations_of
+from criproxy.devices.evidence.allocation import Response, joined
+from criproxy.devices.plugin.plan import OverQuota, QuotaActions, QuotaPlan
 from criproxy.errors import CriproxyError
+from lab.containerd.containerd import IMAGE, PrivateContainerd
+from lab.kubelet.kubelet import ContainerSpec, PodSpec
 from tests.e2e.device_nodes import WITHOUT_DRIVER, device_nodes
 from tests.e2e.scene import ALL, Ran, Scene, exited, proxied
 from tests.watchers import Watcher

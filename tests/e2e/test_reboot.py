@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from criproxy.cri import api_pb2 as api
-from criproxy.emulator.containerd import PrivateContainerd
+from lab.containerd.containerd import PrivateContainerd
 from tests.e2e.scene import ALL, OWNED, Scene, owner, sharer
 from tests.rebooted import BootingKubelet
 

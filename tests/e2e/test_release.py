@@ -6,9 +6,9 @@ import signal
 import sys
 from typing import Any
 
-from criproxy.discovery.machine import discover
-from criproxy.emulator.containerd import IMAGE
-from criproxy.emulator.kubelet import ContainerSpec, PodSpec
+from criproxy.host.machine import discover
+from lab.containerd.containerd import IMAGE
+from lab.kubelet.kubelet import ContainerSpec, PodSpec
 from tests.e2e.scene import ALL, MIB, OWNED, Scene
 
 MEMS = discover().mems

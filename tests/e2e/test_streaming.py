@@ -11,8 +11,8 @@ import pytest
 
 from criproxy.cri import api_pb2 as cri
 from criproxy.cri.runtime import RuntimeClient
-from criproxy.emulator.containerd import IMAGE, PrivateContainerd
-from criproxy.emulator.kubelet import ContainerSpec, MiniKubelet, PodSpec, container_config, sandbox_config
+from lab.containerd.containerd import IMAGE, PrivateContainerd
+from lab.kubelet.kubelet import ContainerSpec, MiniKubelet, PodSpec, container_config, sandbox_config
 from tests.e2e.through import Growing, proxy
 
 STDIN, STDOUT, STDERR, STATUS = range(4)

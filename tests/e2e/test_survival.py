@@ -9,13 +9,13 @@ from pathlib import Path
 import pytest
 
 from criproxy.cri import api_pb2 as api
+from criproxy.cri.messages.translate import pid_in
 from criproxy.cri.runtime import RuntimeCallError
-from criproxy.cri.translate import pid_in
-from criproxy.emulator.containerd import IMAGE, PrivateContainerd
-from criproxy.emulator.kubelet import ContainerSpec, PodSpec
 from criproxy.model.cpuset import format_cpuset
-from tests.control.calls.test_update import size
+from lab.containerd.containerd import IMAGE, PrivateContainerd
+from lab.kubelet.kubelet import ContainerSpec, PodSpec
 from tests.e2e.scene import ALL, MIB, OWNED, Scene, exited, owner, sharer
+from tests.node.calls.test_update import size
 
 CONSISTENT_S = 60.0
 """How long after a restart of the runtime the node may be behind it, on a slow machine; it takes less than 5 s."""

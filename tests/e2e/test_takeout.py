@@ -14,13 +14,13 @@ from pathlib import Path
 
 import pytest
 
-from criproxy.control.containers.cgroups import Cgroups
 from criproxy.cri import api_pb2 as api
 from criproxy.cri.runtime import RuntimeClient
-from criproxy.discovery.machine import discover
-from criproxy.emulator.containerd import IMAGE, PrivateContainerd
-from criproxy.emulator.kubelet import ContainerSpec, MiniKubelet, PodSpec
+from criproxy.host.machine import discover
 from criproxy.model.cpuset import format_cpuset
+from criproxy.node.containers.cgroups import Cgroups
+from lab.containerd.containerd import IMAGE, PrivateContainerd
+from lab.kubelet.kubelet import ContainerSpec, MiniKubelet, PodSpec
 from tests.daemons import Serve
 
 MIB = 1 << 20

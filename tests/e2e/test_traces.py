@@ -11,15 +11,15 @@ from typing import Any
 
 import pytest
 
-from criproxy.cli.client import ask
+from criproxy.cli.daemon.client import ask
 from criproxy.cri import api_pb2 as cri
 from criproxy.cri.runtime import RuntimeClient
-from criproxy.emulator.cgroups import PodCgroups
-from criproxy.emulator.containerd import IMAGE, PrivateContainerd
-from tests.control.test_traces import RECORDED
-from tests.control.traces import Player, Recorded, read
+from lab.containerd.cgroups import PodCgroups
+from lab.containerd.containerd import IMAGE, PrivateContainerd
 from tests.e2e.scene import Scene, exited, proxied
 from tests.e2e.test_policies import RESERVED
+from tests.node.test_traces import RECORDED
+from tests.node.traces import Player, Recorded, read
 
 LIMIT_S = 60.0
 REST_S = 60.0

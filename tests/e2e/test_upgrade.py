@@ -16,14 +16,14 @@ import pytest
 
 from criproxy import __version__
 from criproxy.cri import api_pb2 as api
+from criproxy.cri.messages.translate import pid_in
 from criproxy.cri.runtime import RuntimeClient
-from criproxy.cri.translate import pid_in
-from criproxy.discovery.container_cgroup import find_group
-from criproxy.discovery.machine import discover
-from criproxy.emulator.containerd import IMAGE, PrivateContainerd
-from criproxy.emulator.kubelet import ContainerSpec, MiniKubelet, PodSpec
+from criproxy.host.container_cgroup import find_group
+from criproxy.host.machine import discover
 from criproxy.model.cpuset import format_cpuset
 from criproxy.store.schema import VERSION
+from lab.containerd.containerd import IMAGE, PrivateContainerd
+from lab.kubelet.kubelet import ContainerSpec, MiniKubelet, PodSpec
 from tests.daemons import Serve
 from tests.upgrading import LONGEST_FAILURE_S, NEXT_VERSION, PACKAGE, Load, next_version
 

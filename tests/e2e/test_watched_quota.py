@@ -16,10 +16,10 @@ from typing import Any
 
 import pytest
 
-from criproxy.cli.client import ask
-from criproxy.cri.translate import pid_in
-from criproxy.emulator.containerd import PrivateContainerd
-from criproxy.emulator.kubelet import PodSpec
+from criproxy.cli.daemon.client import ask
+from criproxy.cri.messages.translate import pid_in
+from lab.containerd.containerd import PrivateContainerd
+from lab.kubelet.kubelet import PodSpec
 from tests.e2e.device_nodes import WITHOUT_DRIVER, device_nodes
 from tests.e2e.scene import Ran, Scene, exited, proxied
 from tests.e2e.test_quota_of_cards import CARD, NAMES, OTHERS, POLICY, SAID, pod, run_on, status, why

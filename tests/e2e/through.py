@@ -8,10 +8,10 @@ from pathlib import Path
 
 import grpc
 
-from criproxy.cri.methods import METHODS, paths
-from criproxy.emulator.containerd import PrivateContainerd
+from criproxy.cri.methods.methods import METHODS, paths
 from criproxy.wire.calls import Call, Proceed, Rule, Table, Verdict
 from criproxy.wire.server import Proxy
+from lab.containerd.containerd import PrivateContainerd
 from tests.e2e.recording import PADDING
 
 HELD = ("CreateContainer", "RunPodSandbox", "UpdateContainerResources", "StopContainer")

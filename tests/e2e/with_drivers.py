@@ -12,9 +12,9 @@ from functools import partial
 from pathlib import Path
 
 from criproxy.cli import main
-from criproxy.control.settings import Settings
 from criproxy.daemon import start
-from tests.control.world import FAST
+from criproxy.node.settings import Settings
+from tests.node.world import FAST
 
 PLACES = ("proc/driver", "sys/bus/pci/devices", "sys/class/misc")
 _OWN_MOUNTS = 0x20000

@@ -8,20 +8,20 @@ from typing import Any
 import pynvml
 import pytest
 
-from criproxy.deviceplugin import nvml_events
-from criproxy.deviceplugin.card_offers import Configuration
-from criproxy.deviceplugin.events_watch import EventsWatch
-from criproxy.deviceplugin.inventory import Inventory, Machine
-from criproxy.deviceplugin.nvml_events import Registered
-from criproxy.deviceplugin.resource import Resource
-from criproxy.deviceplugin.resource_builder import build_resources
-from criproxy.devices.builtin import NVIDIA
-from criproxy.devices.plan import NVIDIA_ALONE
-from criproxy.nvidia.load import load
-from criproxy.nvidia.resources import counted_gpus
-from criproxy.nvidia.xids import XID_CRITICAL
-from tests.control.world import RecordingLog
+from criproxy.deviceplugin.cards.card_offers import Configuration
+from criproxy.deviceplugin.cards.inventory import Inventory, Machine
+from criproxy.deviceplugin.health import nvml_events
+from criproxy.deviceplugin.health.events_watch import EventsWatch
+from criproxy.deviceplugin.health.nvml_events import Registered
+from criproxy.deviceplugin.nvidia.file.load import load
+from criproxy.deviceplugin.nvidia.resources import counted_gpus
+from criproxy.deviceplugin.nvidia.xids import XID_CRITICAL
+from criproxy.deviceplugin.resources.resource_builder import build_resources
+from criproxy.deviceplugin.server.resource import Resource
+from criproxy.devices.classes.builtin import NVIDIA
+from criproxy.devices.plugin.plan import NVIDIA_ALONE
 from tests.gpu.test_real import usable
+from tests.node.world import RecordingLog
 
 PATIENT_S = 60.0
 FIVE = "sharing: {timeSlicing: {resources: [{name: nvidia.com/gpu, replicas: 5}]}}"

@@ -13,13 +13,13 @@ import pytest
 from click.testing import CliRunner
 
 from criproxy.cli import main
-from criproxy.control.settings import Settings
-from criproxy.devices.builtin import NVIDIA
-from criproxy.devices.cards import Card, Stock
-from criproxy.discovery.cards import find_cards
-from criproxy.discovery.nvml import address_of, ask_nvml
-from tests.control.devices.test_guard import RULES, Podresources, create, envs, knows
-from tests.control.world import FAST, World
+from criproxy.devices.classes.builtin import NVIDIA
+from criproxy.devices.classes.cards import Card, Stock
+from criproxy.host.devices.cards import find_cards
+from criproxy.host.devices.nvml import address_of, ask_nvml
+from criproxy.node.settings import Settings
+from tests.node.devices.test_guard import RULES, Podresources, create, envs, knows
+from tests.node.world import FAST, World
 
 COUNT = """
 import ctypes

@@ -22,7 +22,7 @@ import criproxy.cri.runtime  # noqa: F401 - as the line before: an installation 
 from criproxy.errors import CriproxyError
 from criproxy.install.host import Host
 from criproxy.install.operate import Operator
-from criproxy.install.plan import Wishes
+from criproxy.install.planning.plan import Wishes
 from tests.install.nodes import MadeUpNode
 
 _CHANGES = {"os.rename", "os.remove", "os.mkdir", "os.rmdir", "os.symlink", "os.utime"}

@@ -29,7 +29,7 @@ def node_parent() -> Iterator[Path]:
 def runtime_socket(node_parent: Path) -> Iterator[Path]:
     """The socket of an embedded runtime, which every node has as its own."""
     path = node_parent / "runtime.sock"
-    command = [sys.executable, "-m", "criproxy.emulator", "--socket", str(path)]
+    command = [sys.executable, "-m", "lab.emulator", "--socket", str(path)]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
         assert process.stdout is not None
         assert "listening" in process.stdout.readline()

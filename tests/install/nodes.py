@@ -12,8 +12,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from criproxy import __version__
-from criproxy.install import paths
-from criproxy.install.facts import Brought
+from criproxy.install.planning import paths
+from criproxy.install.planning.facts import Brought
 from tests.conftest import ROOT
 
 _KUBELET = """[Unit]

@@ -2,7 +2,7 @@
 
 import pytest
 
-from criproxy.install import paths
+from criproxy.install.planning import paths
 from tests.install.attempts import Attempt, Attempts
 from tests.install.conftest import MakeNode
 from tests.install.nodes import KINDS, KUBELET, MadeUpNode

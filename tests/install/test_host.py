@@ -86,3 +86,12 @@ def test_one_at_a_time(tmp_path: Path) -> None:
     with host.lock():
         pass
     assert list((tmp_path / "var/lib").iterdir()) == []
+
+
+@pytest.mark.timeout(10)
+def test_a_pipe_is_not_read(tmp_path: Path) -> None:
+    """Nobody may ever write to it."""
+    os.mkfifo(tmp_path / "kubelet")
+
+    with pytest.raises(OSError, match="it is not a regular file"):
+        Host(tmp_path).read("/kubelet")

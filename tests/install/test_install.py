@@ -20,8 +20,8 @@ from click.testing import CliRunner
 from criproxy.cli import main
 from criproxy.config.load import load
 from criproxy.errors import ConfigError
-from criproxy.install import paths
-from criproxy.install.unit_file import environment_of
+from criproxy.install.planning import paths
+from criproxy.install.planning.unit_file import environment_of
 from criproxy.simulate.machines import machine
 from tests.conftest import ROOT
 from tests.install.attempts import Attempt, Attempts

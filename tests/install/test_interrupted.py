@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from criproxy.install import paths
+from criproxy.install.planning import paths
 from tests.install.attempts import Attempt, Attempts
 from tests.install.conftest import MakeNode
 from tests.install.nodes import KINDS, KUBELET, MadeUpNode

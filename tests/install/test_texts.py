@@ -4,8 +4,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from criproxy.install.edits import CannotEdit, mapping, taken_back, with_flag, with_key
-from criproxy.install.unit_file import environment_of, flag, service_of
+from criproxy.install.planning.edits import CannotEdit, mapping, taken_back, with_flag, with_key
+from criproxy.install.planning.unit_file import environment_of, flag, service_of
 
 URL = "unix:///run/criproxy/criproxy.sock"
 NEW = f"--endpoint={URL}"

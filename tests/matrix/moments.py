@@ -7,12 +7,12 @@ from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from functools import partial
 
-from criproxy.cri.stamp import ANNOTATION
+from criproxy.cri.messages.stamp import ANNOTATION
 from criproxy.errors import StatusCode
-from criproxy.observe.bypass import BypassMode
-from tests.control.world import cut
+from criproxy.node.bypass import BypassMode
+from lab.chaos.checker.cpus import show
 from tests.matrix.scene import MEMORY_BYTES, OURS, Asks, Ran, Scene, pod
-from tests.rigs.chaos.checker.cpus import show
+from tests.node.world import cut
 
 MORE_MEMORY_BYTES = MEMORY_BYTES + (32 << 20)
 Moment = Callable[[Scene], AbstractAsyncContextManager[None]]

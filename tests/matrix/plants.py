@@ -10,30 +10,30 @@ from typing import Any
 
 import pytest
 
+from criproxy.api.views import status_check as report
+from criproxy.api.views.situation import Situation
 from criproxy.config.settings import Settings
-from criproxy.control.calls.update import Updates
-from criproxy.control.devices import guard, vgpu_checks
-from criproxy.control.devices.evidence import Gathered
-from criproxy.control.devices.incidents import Incidents
-from criproxy.control.devices.publishing import DevicePublisher
-from criproxy.control.devices.vgpu_checks import Vgpus
 from criproxy.cri import api_pb2 as api
 from criproxy.cri.runtime import RuntimeClient
 from criproxy.devices import holdings
 from criproxy.devices.boundary import Finding, Refusal
 from criproxy.devices.card_locality import CardLocation
-from criproxy.devices.device_request import DeviceRequest
-from criproxy.devices.enforcement import Enforced
-from criproxy.devices.evidence import Evidence, Subject
-from criproxy.devices.vgpu_profiles import Quota
-from criproxy.engine.preserved import Preserving
+from criproxy.devices.classes.vgpu_profiles import Quota
+from criproxy.devices.evidence.device_request import DeviceRequest
+from criproxy.devices.evidence.evidence import Evidence, Subject
+from criproxy.devices.plugin.enforcement import Enforced
+from criproxy.devices.usage.values import Grant
 from criproxy.errors import StatusCode
 from criproxy.model.grant import Layout
 from criproxy.model.node import Node
 from criproxy.model.workload import Container, QosClass
-from criproxy.usage.values import Grant
-from criproxy.views import status_check as report
-from criproxy.views.situation import Situation
+from criproxy.node.calls.update import Updates
+from criproxy.node.devices import guard, vgpu_checks
+from criproxy.node.devices.evidence import Gathered
+from criproxy.node.devices.incidents import Incidents
+from criproxy.node.devices.publishing import DevicePublisher
+from criproxy.node.devices.vgpu_checks import Vgpus
+from criproxy.placement.rules.preserved import Preserving
 from criproxy.wire.calls import Call, Refuse, Verdict
 
 GUARANTEED = QosClass.GUARANTEED

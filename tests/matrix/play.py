@@ -8,10 +8,10 @@ from typing import Any
 
 from structlog.testing import capture_logs
 
-from criproxy.api.device_plugin import DevicePluginCommands
+from criproxy.api.devices.device_plugin import DevicePluginCommands
 from criproxy.cri import api_pb2 as api
 from criproxy.errors import StatusCode
-from criproxy.observe.bypass import BypassMode
+from criproxy.node.bypass import BypassMode
 from tests.matrix.cases import VALUES, Case
 from tests.matrix.moments import MOMENTS
 from tests.matrix.oracle import Wrong, disagreements, wrongs

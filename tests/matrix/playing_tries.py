@@ -3,12 +3,12 @@
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 
-from criproxy.engine.invariants import violations
+from criproxy.placement.invariants import violations
+from lab.chaos.checker.cpus import CpuSet, show
 from tests.matrix.moments import MOMENTS
 from tests.matrix.play import EXPECTED_ERRORS, FAILURES, STATES
 from tests.matrix.scene import RESERVED, Ran, pod
 from tests.matrix.trying import ENDS, TryCase, TryScene
-from tests.rigs.chaos.checker.cpus import CpuSet, show
 
 WISHES = {"pool.podpools": "pair", "balloon.balloons": "database"}
 NOWHERE: CpuSet = frozenset()

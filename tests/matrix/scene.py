@@ -13,15 +13,29 @@ from typing import Any
 
 from criproxy.api.queries import Answers
 from criproxy.api.situation import Situations
-from criproxy.control.configuration.load import load_configuration
-from criproxy.control.configuration.reload import Reload
 from criproxy.cri import api_pb2 as api
 from criproxy.cri.runtime import RuntimeCallError, RuntimeClient
-from criproxy.devices.allocation import Response
-from criproxy.devices.evidence import own_annotations
-from criproxy.devices.offers import card_of
-from criproxy.devices.vgpu_profiles import is_vgpu
-from criproxy.emulator.kubelet import (
+from criproxy.devices.classes.offers import card_of
+from criproxy.devices.classes.vgpu_profiles import is_vgpu
+from criproxy.devices.evidence.allocation import Response
+from criproxy.devices.evidence.evidence import own_annotations
+from criproxy.errors import StatusCode, StoreError
+from criproxy.model.node import Node
+from criproxy.model.record import Record
+from criproxy.model.resources import DEFAULT_PERIOD_US, milli_to_quota, milli_to_shares
+from criproxy.model.text.notices import Notice
+from criproxy.node.bypass import Bypass, BypassMode
+from criproxy.node.configuration.load import load_configuration
+from criproxy.node.configuration.reload import Reload
+from criproxy.placement.invariants import violations
+from criproxy.placement.options.policy_options import options_of
+from criproxy.process.systemd import Notifier
+from criproxy.simulate.machines import machine
+from criproxy.store.store import Store
+from lab.chaos.checker.cgroups import Cgroups
+from lab.chaos.checker.cpus import CpuSet
+from lab.emulator.runtime import IMAGE, RuntimeOptions
+from lab.kubelet.kubelet import (
     CREATE_TIMEOUT_S,
     ContainerSpec,
     MiniKubelet,
@@ -29,25 +43,11 @@ from criproxy.emulator.kubelet import (
     container_config,
     sandbox_config,
 )
-from criproxy.emulator.runtime import IMAGE, RuntimeOptions
-from criproxy.engine.invariants import violations
-from criproxy.errors import StatusCode, StoreError
-from criproxy.model.node import Node
-from criproxy.model.notices import Notice
-from criproxy.model.record import Record
-from criproxy.model.resources import DEFAULT_PERIOD_US, milli_to_quota, milli_to_shares
-from criproxy.observe.bypass import Bypass, BypassMode
-from criproxy.observe.systemd import Notifier
-from criproxy.policy.options import options_of
-from criproxy.simulate.machines import machine
-from criproxy.store.store import Store
 from tests.allocations import Allocated, Allocations
-from tests.control.devices.test_guard import host
-from tests.control.devices.test_vgpu_checks import allocated
-from tests.control.world import FAST, PATIENT_STORE, Slow, World
 from tests.matrix.oracle import Asked, Ledger
-from tests.rigs.chaos.checker.cgroups import Cgroups
-from tests.rigs.chaos.checker.cpus import CpuSet
+from tests.node.devices.test_guard import host
+from tests.node.devices.test_vgpu_checks import allocated
+from tests.node.world import FAST, PATIENT_STORE, Slow, World
 
 MACHINE = machine(nodes=2, cores=8, threads=1)
 RESERVED = frozenset({0})

@@ -5,9 +5,10 @@ from pathlib import Path
 
 import pytest
 
+from lab.chaos.checker.cpus import parse
+from tests.conftest import ROOT
 from tests.matrix import oracle
 from tests.matrix.oracle import STRANGER, Asked, Ledger, Wrong, disagreements, wrongs
-from tests.rigs.chaos.checker.cpus import parse
 
 OWNER = Asked("default/own/main", 2000, guaranteed=True, placed_by="static")
 SHARER = Asked("default/share/main", 100, placed_by="static")
@@ -16,8 +17,7 @@ RESERVED = frozenset({0})
 
 def test_it_imports_nothing_that_it_judges() -> None:
     """Neither the oracle nor what it reads cgroups with knows criproxy."""
-    tests = Path(oracle.__file__).parents[1]
-    for file in (Path(oracle.__file__), *(tests / "chaos/checker").glob("*.py")):
+    for file in (Path(oracle.__file__), *(ROOT / "lab/chaos/checker").glob("*.py")):
         tree = ast.parse(file.read_text())
         names = {node.module or "" for node in ast.walk(tree) if isinstance(node, ast.ImportFrom)}
         names |= {alias.name for node in ast.walk(tree) if isinstance(node, ast.Import) for alias in node.names}

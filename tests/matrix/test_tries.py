@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from criproxy.control.configuration import in_place
 from criproxy.errors import CriproxyError
+from criproxy.node.configuration import in_place
 from tests.matrix.moments import POLICIES
 from tests.matrix.playing_tries import play
 from tests.matrix.try_plants import PLANTS, TryPlant

@@ -5,8 +5,8 @@ from dataclasses import dataclass
 
 import pytest
 
-from criproxy.control.configuration import try_out
 from criproxy.daemon import start
+from criproxy.node.configuration import try_out
 from tests.matrix.trying import ALL, TryCase
 
 FEW = 4

@@ -8,10 +8,10 @@ from typing import Any
 from criproxy.errors import StoreError
 from criproxy.model.node import Node as NodeValue
 from criproxy.model.record import Record
-from tests.control.configuration.tried_node import Node
 from tests.matrix.covering import covering
 from tests.matrix.moments import POLICIES
 from tests.matrix.scene import MACHINE, Disk, FillableStore, Scene
+from tests.node.configuration.tried_node import Node
 
 MEETS = ("nothing", "release", "bypass on", "bypass automatic", "adoption", "disk full")
 """What a try meets, of `MOMENTS`."""

@@ -5,15 +5,15 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any
 
-from criproxy.api.device_plugin import DevicePluginCommands
+from criproxy.api.devices.device_plugin import DevicePluginCommands
 from criproxy.cri import api_pb2 as api
-from criproxy.devices.enforcement import HAMI
-from criproxy.devices.vgpu_profiles import Quota
+from criproxy.devices.classes.vgpu_profiles import Quota
+from criproxy.devices.plugin.enforcement import HAMI
+from criproxy.devices.usage.values import Grant
 from criproxy.errors import CriproxyError, StatusCode
-from criproxy.model.plain import from_plain
-from criproxy.usage.values import Grant
-from tests.control.devices.test_vgpu_checks import make_files
+from criproxy.model.text.plain import from_plain
 from tests.matrix.scene import Asks, Ran, Scene, pod
+from tests.node.devices.test_vgpu_checks import make_files
 from tests.watchers import Watcher
 
 SECTION = "{profiles: [{name: gpu-8g, class: nvidia, memory: 8Gi, cores: 25}]}"

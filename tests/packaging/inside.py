@@ -14,12 +14,12 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from criproxy.control.containers.cgroups import Cgroups
 from criproxy.cri.runtime import RuntimeCallError, RuntimeClient
-from criproxy.discovery.machine import discover
-from criproxy.emulator.containerd import IMAGE, PrivateContainerd
-from criproxy.emulator.kubelet import ContainerSpec, MiniKubelet, PodSpec
+from criproxy.host.machine import discover
 from criproxy.model.cpuset import format_cpuset
+from criproxy.node.containers.cgroups import Cgroups
+from lab.containerd.containerd import IMAGE, PrivateContainerd
+from lab.kubelet.kubelet import ContainerSpec, MiniKubelet, PodSpec
 from tests.systemd.inside import IMAGES, LIMIT_S, MIB, PACE_S, SERVICE, SOCKET, Load, shown, systemctl, try_all
 
 FIRST, NEXT = "/run/shared/first.deb", "/run/shared/next.deb"

@@ -15,8 +15,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from criproxy.emulator.containerd import PrivateContainerd
-from criproxy.install import paths
+from criproxy.install.planning import paths
+from lab.containerd.containerd import PrivateContainerd
 from tests.install.nodes import FILES
 from tests.packaging.inside import FIRST, Facts, dpkg, keep_opt, typed, write
 from tests.systemd.booted import HOME_BESIDE_PACKAGE

@@ -15,7 +15,7 @@ from urllib.parse import unquote
 import pytest
 
 from criproxy import __version__
-from criproxy.emulator.containerd import PrivateContainerd, available
+from lab.containerd.containerd import PrivateContainerd, available
 from tests.install.nodes import FILES
 
 PROGRAM = "/opt/criproxy/bin/criproxy"

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from criproxy import __version__
-from criproxy.discovery.machine import discover
+from criproxy.host.machine import discover
 from criproxy.model.cpuset import format_cpuset
 from tests.packaging.building import NEXT
 from tests.packaging.inside import CONFIGURED

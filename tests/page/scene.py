@@ -3,9 +3,9 @@
 import pytest
 
 from criproxy.cri.runtime import RuntimeCallError
-from criproxy.emulator.kubelet import ContainerSpec, PodSpec
-from criproxy.emulator.runtime import IMAGE
 from criproxy.simulate.machines import GIB
+from lab.emulator.runtime import IMAGE
+from lab.kubelet.kubelet import ContainerSpec, PodSpec
 from tests.page.stage import Stage, crowd, vgpu_pods
 
 

@@ -11,17 +11,17 @@ from pathlib import Path
 from time import time
 from typing import Any
 
-from criproxy.cli.client import ask
+from criproxy.cli.daemon.client import ask
 from criproxy.cri.runtime import RuntimeClient
-from criproxy.emulator.kubelet import ContainerSpec, MiniKubelet, PodSpec
-from criproxy.emulator.runtime import IMAGE, EmbeddedRuntime, RuntimeOptions
 from criproxy.model.cpuset import format_cpuset
-from criproxy.model.topology import Topology
+from criproxy.model.machine.topology import Topology
 from criproxy.simulate.machines import GIB, machine
+from lab.emulator.runtime import IMAGE, EmbeddedRuntime, RuntimeOptions
+from lab.kubelet.kubelet import ContainerSpec, MiniKubelet, PodSpec
 from tests.addresses import free_address
-from tests.control.devices.test_guard import host
-from tests.control.devices.test_vgpu_checks import pod_with
 from tests.daemons import LIMIT_S, Serve
+from tests.node.devices.test_guard import host
+from tests.node.devices.test_vgpu_checks import pod_with
 from tests.sysfs import write_sysfs
 
 POLICY = """

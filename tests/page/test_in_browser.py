@@ -13,10 +13,10 @@ from click.testing import CliRunner
 from playwright.async_api import Browser, expect
 
 from criproxy.cli import main
-from criproxy.emulator.kubelet import ContainerSpec, PodSpec
-from criproxy.emulator.runtime import IMAGE
 from criproxy.model.cpuset import parse_cpuset
 from criproxy.simulate.machines import GIB
+from lab.emulator.runtime import IMAGE
+from lab.kubelet.kubelet import ContainerSpec, PodSpec
 from tests.page.browser import Theme, browser, window
 from tests.page.scene import trouble
 from tests.page.stage import SMALL, Stage, crowd, stage, vgpu_pods

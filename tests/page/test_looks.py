@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from playwright.async_api import expect
 
-from criproxy.model.topology import Topology
+from criproxy.model.machine.topology import Topology
 from tests.page.browser import SIZES, browser, window
 from tests.page.scene import trouble
 from tests.page.stage import SMALL, large, stage, vgpu_pods

@@ -10,9 +10,9 @@ import pytest
 from playwright.async_api import Browser, Page, expect
 
 from criproxy.api.page.stream import DISPLACED, MOST_STREAMS
-from criproxy.emulator.kubelet import ContainerSpec, PodSpec
-from criproxy.emulator.runtime import IMAGE
 from criproxy.simulate.machines import GIB
+from lab.emulator.runtime import IMAGE
+from lab.kubelet.kubelet import ContainerSpec, PodSpec
 from tests.page.browser import browser, window
 from tests.page.stage import SHOPS, Stage, crowd, stage
 

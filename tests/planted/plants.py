@@ -10,36 +10,39 @@ from typing import Any
 import pytest
 from rich.text import Text
 
-from criproxy.api import device_plugin
+from criproxy.api.devices import device_plugin
 from criproxy.api.page import access
-from criproxy.cli.render import explain as explain_text
-from criproxy.control.calls import create as creating
-from criproxy.control.calls.intercepted_calls import Handlers
-from criproxy.control.calls.start import Locked, Starts
-from criproxy.control.calls.update import Updates
-from criproxy.control.configuration import load as configuration
-from criproxy.control.configuration import reload as reloading
-from criproxy.control.context import Context
-from criproxy.control.devices.guard import DeviceGuard, GuardResult
-from criproxy.control.node import history as journal
-from criproxy.control.node.outbox import Outbox
-from criproxy.control.sync.exit_events import ExitEvents
-from criproxy.control.sync.outcomes import Outcomes
+from criproxy.api.views import status_check as report
+from criproxy.cli.tables import explain as explain_text
 from criproxy.cri import api_pb2 as api
-from criproxy.cri import sizes, translate
-from criproxy.deviceplugin import resource_builder
+from criproxy.cri.messages import sizes, translate
+from criproxy.deviceplugin.daemon_client.asking import DaemonRefuses
+from criproxy.deviceplugin.resources import resource_builder
 from criproxy.devices import boundary
-from criproxy.devices.classes import DeviceClass
-from criproxy.discovery.patience import Patience
-from criproxy.engine import going_back, log_line, step
-from criproxy.engine.decision import Step
-from criproxy.model import annotations
-from criproxy.observe import log
-from criproxy.observe.asking import DaemonRefuses
-from criproxy.observe.tasks import Tasks
-from criproxy.policy import static, unheeded
+from criproxy.devices.classes.device_class import DeviceClass
+from criproxy.host.patience import Patience
+from criproxy.model.text import annotations
+from criproxy.node.calls import create as creating
+from criproxy.node.calls.intercepted_calls import Handlers
+from criproxy.node.calls.start import Locked, Starts
+from criproxy.node.calls.update import Updates
+from criproxy.node.configuration import load as configuration
+from criproxy.node.configuration import reload as reloading
+from criproxy.node.context import Context
+from criproxy.node.devices.guard import DeviceGuard, GuardResult
+from criproxy.node.record import history as journal
+from criproxy.node.record.outbox import Outbox
+from criproxy.node.sync.exit_events import ExitEvents
+from criproxy.node.sync.outcomes import Outcomes
+from criproxy.placement import engine as step
+from criproxy.placement.decision import Step
+from criproxy.placement.options import unheeded
+from criproxy.placement.policies import static
+from criproxy.placement.records import log_line
+from criproxy.placement.rules import going_back
+from criproxy.process import log
+from criproxy.process.tasks import Tasks
 from criproxy.store import database, reader, writing
-from criproxy.views import status_check as report
 from criproxy.wire.calls import Call, Outcome, Proceed
 
 

@@ -12,41 +12,41 @@ from threading import Event
 
 import pytest
 
-from criproxy.cli.render import explain as explain_text
-from criproxy.control.settings import OnError
+from criproxy.cli.tables import explain as explain_text
 from criproxy.model.node import Node
+from criproxy.node.settings import OnError
 from criproxy.store import Store
 from criproxy.wire.calls import OutcomeKind
+from lab.tenant.hostile import Attempt
 from tests.api import test_skew as skew
 from tests.api.page import test_access as page_access
 from tests.cli import test_changes_nothing as changes_nothing
 from tests.cli import test_hostile_text as hostile_text
-from tests.control import test_supervision as supervision
-from tests.control import test_traces as traces
-from tests.control import test_true_words as true_words
-from tests.control.calls import test_not_utf8 as not_utf8
-from tests.control.configuration import test_reload as reload
-from tests.control.configuration import test_try_meets as try_meets
-from tests.control.configuration.tried_node import Node as TriedNode
-from tests.control.configuration.tried_node import static_node
-from tests.control.containers import test_kept as kept
-from tests.control.containers import test_refused_resizes as refused_resizes
-from tests.control.devices import test_guard_faults as guard_faults
-from tests.control.devices import test_holdings as holdings
-from tests.control.devices.test_guard import VOID
-from tests.control.node import test_outbox as outbox
-from tests.control.sync import test_outcomes as inquiry
-from tests.control.sync import test_resync as resync
-from tests.control.world import KEEPING, World
-from tests.deviceplugin import test_resource_builder as offered
+from tests.deviceplugin.resources import test_resource_builder as offered
 from tests.devices import test_beside_cdi as beside_cdi
 from tests.devices import test_boundary as boundary
-from tests.discovery import test_patience as patience
-from tests.engine import test_going_back as going_back
+from tests.host import test_patience as patience
+from tests.lab.tenant import test_tenant as tenant
+from tests.node import test_supervision as supervision
+from tests.node import test_traces as traces
+from tests.node import test_true_words as true_words
+from tests.node.calls import test_not_utf8 as not_utf8
+from tests.node.configuration import test_reload as reload
+from tests.node.configuration import test_try_meets as try_meets
+from tests.node.configuration.tried_node import Node as TriedNode
+from tests.node.configuration.tried_node import static_node
+from tests.node.containers import test_kept as kept
+from tests.node.containers import test_refused_resizes as refused_resizes
+from tests.node.devices import test_guard_faults as guard_faults
+from tests.node.devices import test_holdings as holdings
+from tests.node.devices.test_guard import VOID
+from tests.node.record import test_outbox as outbox
+from tests.node.sync import test_outcomes as inquiry
+from tests.node.sync import test_resync as resync
+from tests.node.world import KEEPING, World
+from tests.placement.policies import test_fewer_available as fewer_available
+from tests.placement.rules import test_going_back as going_back
 from tests.planted import plants
-from tests.policy import test_fewer_available as fewer_available
-from tests.rigs.tenant import test_tenant as tenant
-from tests.rigs.tenant.hostile import Attempt
 from tests.store import test_downgrade as downgrade
 from tests.store import test_quota_incidents as quota_incidents
 from tests.sysfs import write_sysfs

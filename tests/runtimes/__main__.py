@@ -34,7 +34,7 @@ def _test() -> int:
 
     files = [f"tests/e2e/{name}.py" for name in DIFFERING]
     runs = [(runtime, files) for runtime in IN_MAKE_RUNTIMES]
-    runs.append((IN_MAKE_RUNTIMES[0], ["--thorough", "tests/rigs/vm/test_guests.py", "-k", GUESTS]))
+    runs.append((IN_MAKE_RUNTIMES[0], ["--thorough", "tests/lab/vm/test_guests.py", "-k", GUESTS]))
     return max([_tried(runtime.name, runtime.series, words) for runtime, words in runs])
 
 

@@ -7,14 +7,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from criproxy.engine.events import ContainerCreating, ContainerGone, PodCreated, PodGone
-from criproxy.engine.trace import Header, Traced, header_line, line
 from criproxy.errors import UsageError
 from criproxy.model.grant import Grant
 from criproxy.model.node import Node
 from criproxy.model.workload import Container, ContainerState, Pod, QosClass
-from criproxy.policy import BUILTIN
-from criproxy.policy.api import Policy
+from criproxy.placement.events import ContainerCreating, ContainerGone, PodCreated, PodGone
+from criproxy.placement.policies import BUILTIN
+from criproxy.placement.policies.api import Policy
+from criproxy.placement.records.trace import Header, Traced, header_line, line
 from criproxy.simulate.load import Kind, Load, Spec, read_spec
 from criproxy.simulate.load_made import make
 from criproxy.simulate.load_run import SAMPLES, Outcome, Run

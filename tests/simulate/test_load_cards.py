@@ -7,11 +7,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from criproxy.engine.events import ContainerCreating, PodGone
 from criproxy.errors import UsageError
 from criproxy.model.cpuset import CpuSet, format_cpuset
 from criproxy.model.workload import QosClass
-from criproxy.policy import BUILTIN
+from criproxy.placement.events import ContainerCreating, PodGone
+from criproxy.placement.policies import BUILTIN
 from criproxy.simulate.hosts import cards_of_host
 from criproxy.simulate.load import Load, read_spec
 from criproxy.simulate.load_cards import Deck

@@ -4,9 +4,9 @@ from pathlib import Path
 
 import pytest
 
-from criproxy.config.document import parse
+from criproxy.config.reading.document import parse
 from criproxy.model.cpuset import parse_cpuset
-from criproxy.model.topology import Topology
+from criproxy.model.machine.topology import Topology
 from criproxy.simulate.scenario.assertions import ARGUMENTS, OF_ONE, OF_SEVERAL, read_assertion
 from criproxy.simulate.scenario.machine import read_machine
 from criproxy.simulate.scenario.place import At, Wrong

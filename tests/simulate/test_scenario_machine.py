@@ -4,9 +4,9 @@ from pathlib import Path
 
 import pytest
 
-from criproxy.config.document import parse
+from criproxy.config.reading.document import parse
 from criproxy.model.cpuset import format_cpuset
-from criproxy.model.topology import MemoryKind, Topology
+from criproxy.model.machine.topology import MemoryKind, Topology
 from criproxy.simulate.scenario.machine import read_machine, with_closest
 from criproxy.simulate.scenario.place import At, Wrong
 from criproxy.simulate.scenario.vectors import load

@@ -7,12 +7,12 @@ import pytest
 from criproxy.config.settings import Settings
 from criproxy.model.cpuset import format_cpuset
 from criproxy.model.grant import Grant, Layout
+from criproxy.model.machine.topology import Topology
 from criproxy.model.node import Node
-from criproxy.model.topology import Topology
 from criproxy.model.workload import Container
-from criproxy.policy import Entry
-from criproxy.policy.options import Options
-from criproxy.policy.static import StaticOptions, StaticPolicy
+from criproxy.placement.options.policy_options import Options
+from criproxy.placement.policies import Entry
+from criproxy.placement.policies.static import StaticOptions, StaticPolicy
 from criproxy.simulate.hosts import shaped
 from criproxy.simulate.scenario.runner import Instead, Result, run, runs
 from criproxy.simulate.scenario.settings import Configuration, settings

@@ -7,8 +7,8 @@ from pathlib import Path
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from criproxy.discovery import discover
-from criproxy.model.topology import CpuKind, Die, MemoryKind, NumaNode, Topology
+from criproxy.host import discover
+from criproxy.model.machine.topology import CpuKind, Die, MemoryKind, NumaNode, Topology
 from criproxy.simulate.machines import GIB, machine
 from tests.sysfs import write_sysfs
 

@@ -6,17 +6,17 @@ from typing import Any
 import pytest
 import yaml
 
-from criproxy.alloc.memory import with_attached
-from criproxy.alloc.pools import build_pools
-from criproxy.config.document import parse
-from criproxy.engine.events import ContainerCreating, PodCreated
-from criproxy.engine.step import step
+from criproxy.config.reading.document import parse
 from criproxy.model.cpuset import CpuSet
+from criproxy.model.machine.topology import Topology
 from criproxy.model.node import Node
 from criproxy.model.resources import MAX_SHARES_MILLI, milli_to_shares, shares_to_milli
-from criproxy.model.topology import Topology
 from criproxy.model.workload import Container, Pod, QosClass
-from criproxy.policy.topology_aware import ENTRY
+from criproxy.placement.alloc.memory.memory import with_attached
+from criproxy.placement.alloc.pools import build_pools
+from criproxy.placement.engine import step
+from criproxy.placement.events import ContainerCreating, PodCreated
+from criproxy.placement.policies.topology_aware import ENTRY
 from criproxy.simulate.machines import machine
 from criproxy.simulate.scenario.machine import read_machine
 from criproxy.simulate.scenario.place import At

@@ -7,14 +7,14 @@ from pathlib import Path
 
 import pytest
 
-from criproxy.engine.events import ContainerCreated, ContainerCreating, ContainerGone
-from criproxy.engine.step import step
 from criproxy.errors import StoreError
 from criproxy.model.node import Node
 from criproxy.model.record import Kind, Record
 from criproxy.model.workload import Container
-from criproxy.policy.none import NonePolicy
-from criproxy.policy.options import Options
+from criproxy.placement.engine import step
+from criproxy.placement.events import ContainerCreated, ContainerCreating, ContainerGone
+from criproxy.placement.options.policy_options import Options
+from criproxy.placement.policies.none import NonePolicy
 from criproxy.simulate.machines import machine
 from criproxy.store import history
 from criproxy.store.database import Database

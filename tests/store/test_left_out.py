@@ -7,11 +7,11 @@ from typing import Any, cast
 
 import pytest
 
-from criproxy.engine.events import ContainerCreating, PodCreated
-from criproxy.engine.step import step
 from criproxy.errors import StoreError
 from criproxy.model.node import Node
 from criproxy.model.record import Kind, Record
+from criproxy.placement.engine import step
+from criproxy.placement.events import ContainerCreating, PodCreated
 from criproxy.store.database import Database
 from tests.store.test_store import EMPTY, MACHINE, OWNER, POD, POLICY, SHARER
 

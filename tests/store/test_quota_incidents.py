@@ -9,7 +9,7 @@ import pytest
 
 from criproxy.model.incident import Action, Excess, Incident, Quantity, Use
 from criproxy.model.node import Node
-from criproxy.model.plain import to_plain
+from criproxy.model.text.plain import to_plain
 from criproxy.simulate.machines import machine
 from criproxy.store.database import Database
 from criproxy.store.reader import open_reader

@@ -14,7 +14,13 @@ from pathlib import Path
 import pytest
 from hypothesis import HealthCheck, given, settings
 
-from criproxy.engine.events import (
+from criproxy.errors import StoreError
+from criproxy.model.kept import Kept
+from criproxy.model.node import Node
+from criproxy.model.resources import CfsQuota, Interval
+from criproxy.model.workload import Container, Desired, Miss, Missed, Pod, QosClass, Sizes
+from criproxy.placement.engine import step
+from criproxy.placement.events import (
     ContainerCreated,
     ContainerCreating,
     ContainerGone,
@@ -24,13 +30,7 @@ from criproxy.engine.events import (
     PodStopped,
     Released,
 )
-from criproxy.engine.step import step
-from criproxy.errors import StoreError
-from criproxy.model.kept import Kept
-from criproxy.model.node import Node
-from criproxy.model.resources import CfsQuota, Interval
-from criproxy.model.workload import Container, Desired, Miss, Missed, Pod, QosClass, Sizes
-from criproxy.policy.static import StaticOptions, StaticPolicy
+from criproxy.placement.policies.static import StaticOptions, StaticPolicy
 from criproxy.simulate.machines import machine
 from criproxy.store import Kind, Record, Store, database
 from criproxy.store import store as store_module
@@ -38,8 +38,8 @@ from criproxy.store.database import Database
 from criproxy.store.rows import changes, tables
 from criproxy.store.schema import VERSION
 from criproxy.store.store import InUse
-from tests.engine.lives import live, lives
 from tests.gates import Gate
+from tests.placement.lives import live, lives
 
 MACHINE = machine(nodes=2, cores=4)
 EMPTY = Node(MACHINE)

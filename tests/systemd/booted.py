@@ -17,7 +17,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
-from criproxy.emulator import containerd
+from lab.containerd import containerd
 
 ROOT = Path(__file__).resolve().parents[2]
 LIMIT_S = 120.0

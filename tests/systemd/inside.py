@@ -22,13 +22,13 @@ from typing import Any, Protocol, Self
 
 import aiohttp
 
-from criproxy.control.containers.cgroups import Cgroups
 from criproxy.cri import api_pb2 as api
 from criproxy.cri.runtime import RuntimeCallError, RuntimeClient
-from criproxy.discovery.machine import discover
-from criproxy.emulator.containerd import IMAGE, PrivateContainerd
-from criproxy.emulator.kubelet import ContainerSpec, MiniKubelet, PodSpec
+from criproxy.host.machine import discover
 from criproxy.model.cpuset import format_cpuset
+from criproxy.node.containers.cgroups import Cgroups
+from lab.containerd.containerd import IMAGE, PrivateContainerd
+from lab.kubelet.kubelet import ContainerSpec, MiniKubelet, PodSpec
 
 SOCKET = "unix:///run/criproxy/criproxy.sock"
 IMAGES = "unix:///run/criproxy/image.sock"

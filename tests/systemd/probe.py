@@ -8,8 +8,8 @@ import os
 import sys
 from typing import Any
 
-from criproxy.watcher.process_kill import may_kill
-from criproxy.watcher.processes import Processes
+from criproxy.deviceplugin.usage.processes import Processes
+from criproxy.deviceplugin.usage.quota.process_kill import may_kill
 
 
 def rights(pid: int) -> dict[str, Any]:

@@ -4,9 +4,9 @@ from typing import Any
 
 import pytest
 
-from criproxy.discovery.machine import discover
-from criproxy.emulator.containerd import IMAGE
+from criproxy.host.machine import discover
 from criproxy.model.cpuset import format_cpuset
+from lab.containerd.containerd import IMAGE
 from tests.systemd import booted
 from tests.systemd.inside import network_namespace
 

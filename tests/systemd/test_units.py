@@ -8,11 +8,11 @@ from pathlib import Path
 
 import pytest
 
-from criproxy.cli.serve import command as serve
-from criproxy.deviceplugin.plugin import KUBELET_DIR
-from criproxy.devices.enforcement import HAMI
-from criproxy.devices.plugin_options import LabelOptions
-from criproxy.observe.systemd import SOCKET_NAMES
+from criproxy.cli.operate.serve import command as serve
+from criproxy.deviceplugin.server.plugin import KUBELET_DIR
+from criproxy.devices.options.plugin_options import LabelOptions
+from criproxy.devices.plugin.enforcement import HAMI
+from criproxy.process.systemd import SOCKET_NAMES
 
 ROOT = Path(__file__).resolve().parents[2]
 SYSTEMD = ROOT / "systemd"

@@ -3,11 +3,11 @@
 from collections.abc import Mapping
 from typing import Any
 
-from criproxy.devices.allocation import InvalidRequest, Response
-from criproxy.nvidia.allocation import Allocator, Host
-from criproxy.nvidia.config_error import PluginConfigError
-from criproxy.nvidia.mps import MpsError
-from criproxy.nvidia.resources import ResourceError
+from criproxy.deviceplugin.nvidia.allocation import Allocator, Host
+from criproxy.deviceplugin.nvidia.go.config_error import PluginConfigError
+from criproxy.deviceplugin.nvidia.mps import MpsError
+from criproxy.deviceplugin.nvidia.resources import ResourceError
+from criproxy.devices.evidence.allocation import InvalidRequest, Response
 from tests.vectors.cards import config_of
 from tests.vectors.resources import differs, offers_of
 

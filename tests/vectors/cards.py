@@ -3,9 +3,9 @@
 from collections.abc import Mapping
 from typing import Any
 
-from criproxy.nvidia.gpus import Fabric, Gpu, MigDevice
-from criproxy.nvidia.load import load
-from criproxy.nvidia.options import PluginConfig
+from criproxy.deviceplugin.nvidia.file.load import load
+from criproxy.deviceplugin.nvidia.gpus import Fabric, Gpu, MigDevice
+from criproxy.deviceplugin.nvidia.options import PluginConfig
 
 COMPUTE_CLASS = 0x030200
 

@@ -4,13 +4,13 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, cast
 
-from criproxy.nvidia.config_error import PluginConfigError
-from criproxy.nvidia.durations import INFINITE, duration_text
-from criproxy.nvidia.flags import Program
-from criproxy.nvidia.load import load, loaded_values
-from criproxy.nvidia.options import PluginConfig, ResourcePattern, SharedResources
-from criproxy.nvidia.selection import choose_as_config_manager, config_names
-from criproxy.nvidia.stock_plugin import as_nvidia_uses
+from criproxy.deviceplugin.nvidia.file.flags import Program
+from criproxy.deviceplugin.nvidia.file.load import load, loaded_values
+from criproxy.deviceplugin.nvidia.file.selection import choose_as_config_manager, config_names
+from criproxy.deviceplugin.nvidia.go.config_error import PluginConfigError
+from criproxy.deviceplugin.nvidia.go.durations import INFINITE, duration_text
+from criproxy.deviceplugin.nvidia.options import PluginConfig, ResourcePattern, SharedResources
+from criproxy.deviceplugin.nvidia.stock_plugin import as_nvidia_uses
 
 Case = Mapping[str, Any]
 

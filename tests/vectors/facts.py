@@ -7,9 +7,9 @@ has nothing in criproxy that could differ.
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from criproxy.devices.health import HOLD_DOWN_S, happened, new, step
-from criproxy.nvidia import xids
-from criproxy.nvidia.xids import WHOLE_GPU, Event, Place
+from criproxy.deviceplugin.health.health import HOLD_DOWN_S, happened, new, step
+from criproxy.deviceplugin.nvidia import xids
+from criproxy.deviceplugin.nvidia.xids import WHOLE_GPU, Event, Place
 
 Whole = Mapping[str, Any]
 

@@ -3,11 +3,11 @@
 from collections.abc import Mapping
 from typing import Any
 
-from criproxy.devices.offers import Offered
-from criproxy.nvidia import xids
-from criproxy.nvidia.gpus import Gpu
-from criproxy.nvidia.resources import offers
-from criproxy.nvidia.xids import Event, Place, XidFilter
+from criproxy.deviceplugin.nvidia import xids
+from criproxy.deviceplugin.nvidia.gpus import Gpu
+from criproxy.deviceplugin.nvidia.resources import offers
+from criproxy.deviceplugin.nvidia.xids import Event, Place, XidFilter
+from criproxy.devices.classes.offers import Offered
 from tests.vectors.cards import config_of, gpus_of
 from tests.vectors.deliberate import Difference
 from tests.vectors.facts import HEALTH_FACTS

@@ -4,14 +4,20 @@ import re
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
-from criproxy.devices.feature_file import FILE_MODE, feature_file
-from criproxy.nvidia.gpus import Gpu
-from criproxy.nvidia.label_output import FileOutput, NodeFeatureOutput, Output, StandardOutput, output
-from criproxy.nvidia.labels import LabelError, Machine, VgpuGuest, labels, timestamp_label
-from criproxy.nvidia.load import load
-from criproxy.nvidia.options import Flags, GfdFlags, PluginConfig
-from criproxy.nvidia.product import sanitised
-from criproxy.nvidia.stock_plugin import as_nvidia_uses, ignored_by_nvidia
+from criproxy.deviceplugin.labels.feature_file import FILE_MODE, feature_file
+from criproxy.deviceplugin.nvidia.file.load import load
+from criproxy.deviceplugin.nvidia.gpus import Gpu
+from criproxy.deviceplugin.nvidia.labels.label_output import (
+    FileOutput,
+    NodeFeatureOutput,
+    Output,
+    StandardOutput,
+    output,
+)
+from criproxy.deviceplugin.nvidia.labels.labels import LabelError, Machine, VgpuGuest, labels, timestamp_label
+from criproxy.deviceplugin.nvidia.labels.product import sanitised
+from criproxy.deviceplugin.nvidia.options import Flags, GfdFlags, PluginConfig
+from criproxy.deviceplugin.nvidia.stock_plugin import as_nvidia_uses, ignored_by_nvidia
 from tests.vectors.cards import gpus_of
 from tests.vectors.deliberate import Difference
 

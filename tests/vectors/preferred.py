@@ -5,10 +5,10 @@ from collections.abc import Mapping
 from itertools import combinations
 from typing import Any
 
-from criproxy.devices.links import Distance
-from criproxy.devices.offers import Offered, card_of
-from criproxy.devices.preference import NotEnoughOffered, Spread
-from criproxy.nvidia.preference import PairScores, Request, UnknownGpu, pair_score, preferred
+from criproxy.deviceplugin.nvidia.preference import PairScores, Request, UnknownGpu, pair_score, preferred
+from criproxy.devices.classes.links import Distance
+from criproxy.devices.classes.offers import Offered, card_of
+from criproxy.devices.plugin.preference import NotEnoughOffered, Spread
 from tests.vectors.cards import config_of
 from tests.vectors.resources import differs, differs_error, offers_of
 

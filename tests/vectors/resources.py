@@ -3,12 +3,12 @@
 from collections.abc import Mapping
 from typing import Any
 
-from criproxy.devices.offers import Offered, Offers, card_of, is_replica
-from criproxy.nvidia import mps
-from criproxy.nvidia.gpus import Gpu
-from criproxy.nvidia.mig import mixed_resource, profile_name
-from criproxy.nvidia.nodes import MigMinors
-from criproxy.nvidia.resources import ResourceError, matches, offers
+from criproxy.deviceplugin.nvidia import mps
+from criproxy.deviceplugin.nvidia.gpus import Gpu
+from criproxy.deviceplugin.nvidia.mig import mixed_resource, profile_name
+from criproxy.deviceplugin.nvidia.nodes import MigMinors
+from criproxy.deviceplugin.nvidia.resources import ResourceError, matches, offers
+from criproxy.devices.classes.offers import Offered, Offers, card_of, is_replica
 from tests.vectors.cards import config_of, gpus_of
 from tests.vectors.deliberate import Difference
 

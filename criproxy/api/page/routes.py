@@ -13,12 +13,12 @@ from urllib.parse import parse_qs
 
 from aiohttp import web
 
+from criproxy.api.control_socket import Command
 from criproxy.api.page.access import Access
 from criproxy.api.page.files import CLOSED, HEADERS, SAID, WRONG, File
 from criproxy.api.page.stream import Streams
 from criproxy.errors import CriproxyError, UsageError
-from criproxy.observe.control_socket import Command
-from criproxy.observe.http_limits import Shares, keep, peer_of
+from criproxy.process.http.http_limits import Shares, keep, peer_of
 
 ANSWERS_PER_S, ANSWERS_BURST = 10.0, 40
 """Answers as JSON for each client: each takes milliseconds of a thread."""

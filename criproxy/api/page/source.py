@@ -7,13 +7,13 @@ from dataclasses import dataclass, field
 from itertools import chain
 from typing import Any
 
+from criproxy.api.control_socket import Command
 from criproxy.api.page.picture import Picture, picture
-from criproxy.control.controller import Controller
+from criproxy.api.views import events, page
 from criproxy.errors import CriproxyError
 from criproxy.model.node import Node
 from criproxy.model.record import Kind, Record
-from criproxy.observe.control_socket import Command
-from criproxy.views import events, page
+from criproxy.node.controller import Controller
 
 BESIDE = ("devices", "usage")
 """Commands whose answers the page shows as they are."""

@@ -6,8 +6,8 @@ import time
 from collections.abc import Mapping
 
 from criproxy import __version__
-from criproxy.model.amounts import format_bytes
-from criproxy.model.bounded import printable
+from criproxy.model.text.amounts import format_bytes
+from criproxy.model.text.bounded import printable
 
 MAX_BYTES = 20 << 20
 """Of all files of a bundle, before compression."""

@@ -186,7 +186,7 @@ class _Hidden:
 
 def _yaml(text: str) -> Any:  # noqa: ANN401 - YAML
     """Return what a policy file says; its text if it cannot be read."""
-    from criproxy.config.document import parse
+    from criproxy.config.reading.document import parse
 
     document = parse(text)
     return text if document.mistakes else document.data

@@ -66,7 +66,7 @@ def versions(settings: Settings) -> Files:
             yield name, f"{library} {version(library)}\n"
         except PackageNotFoundError:  # of an extra
             continue
-    from criproxy.discovery.hardware import read_processor
+    from criproxy.host.hardware import read_processor
 
     processor, flags = read_processor()  # it runs programs, so it comes last
     yield name, f"processor {processor}\n"
@@ -99,7 +99,7 @@ def kernel(settings: Settings) -> Files:
 def runtime(settings: Settings) -> Files:
     """The runtime's answer to Version on its own socket."""
     from criproxy.cri.runtime import RuntimeClient
-    from criproxy.install import paths
+    from criproxy.install.planning import paths
     from criproxy.wire.sockets import unix_path
 
     if named := settings.runtime_endpoint:
@@ -120,9 +120,9 @@ def runtime(settings: Settings) -> Files:
 
 def kubelet(settings: Settings) -> Files:
     """How the kubelet is started, and its settings of CPUs, memory and topology."""
-    from criproxy.install.facts import Brought
     from criproxy.install.host import Host
     from criproxy.install.look import look
+    from criproxy.install.planning.facts import Brought
 
     facts = look(Host(settings.path("/")), None, Brought())
     yield "kubelet/flags.txt", f"{facts.kind}, unit {facts.kubelet}\n" + " ".join(facts.words) + "\n"

@@ -10,7 +10,7 @@ from pathlib import Path
 from criproxy.cli.bundle.machine import ERROR, Files, why
 from criproxy.cli.bundle.settings import Settings
 from criproxy.cli.bundle.unit_options import VARIABLES, regular_text, unit_option
-from criproxy.cli.client import ask
+from criproxy.cli.daemon.client import ask
 from criproxy.errors import CriproxyError, reason_of
 
 MAX_LOG_BYTES = 6 << 20
@@ -142,7 +142,7 @@ def metrics(settings: Settings) -> Files:
 
 def _get(text: str, path: str) -> str:
     """Return the answer to a GET, without its headers."""
-    from criproxy.observe.address import Address
+    from criproxy.process.http.address import Address
 
     address = Address.parse(text)
     if address.path is not None:

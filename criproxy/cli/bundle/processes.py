@@ -11,7 +11,7 @@ from threading import Lock
 
 from criproxy.cli.bundle.parts import Part
 from criproxy.errors import reason_of
-from criproxy.observe.tether import python, tethered
+from criproxy.process.children.tether import python, tethered
 
 AT_ONCE = 6
 _GONE_S = 1.0

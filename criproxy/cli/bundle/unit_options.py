@@ -6,8 +6,8 @@ import stat
 from pathlib import Path
 
 from criproxy.cli.bundle.settings import Settings
-from criproxy.install import paths
-from criproxy.install.unit_file import environment_of, flag
+from criproxy.install.planning import paths
+from criproxy.install.planning.unit_file import environment_of, flag
 
 VARIABLES = {
     paths.DEFAULTS: "CRIPROXY_OPTIONS",

@@ -6,9 +6,9 @@ policy file, in the names of metrics and in lists of CPUs.
 
 import re
 
-from criproxy.devices.builtin import BUILTIN as DEVICE_CLASSES
-from criproxy.policy import BUILTIN as POLICIES
-from criproxy.policy.keys import KEYS
+from criproxy.devices.classes.builtin import BUILTIN as DEVICE_CLASSES
+from criproxy.placement.options.keys import KEYS
+from criproxy.placement.policies import BUILTIN as POLICIES
 
 _NUMBER = re.compile(r"[0-9]+(?:-[0-9]+|(?:\.[0-9]+)?(?:m|ms|s|h))")
 """Ranges of CPUs, and amounts such as 250m. A name of digits may be somebody's number."""

@@ -1,1 +1,1 @@
-"""The output of commands: tables, trees, pictures, pages."""
+"""What several tables share: console, words, trees, progress."""

@@ -2,7 +2,7 @@
 
 import click
 
-from criproxy.model.bounded import printable
+from criproxy.model.text.bounded import printable
 
 
 def print_lines(text: str, *, err: bool = False) -> None:

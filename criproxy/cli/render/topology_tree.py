@@ -11,11 +11,11 @@ from rich.tree import Tree
 from criproxy.cli.render import topology_words as words
 from criproxy.cli.render.lines import print_lines
 from criproxy.cli.render.topology_words import Extras
-from criproxy.discovery.hardware import read_processor
+from criproxy.host.hardware import read_processor
 from criproxy.model.cpuset import CpuSet, numbered
-from criproxy.model.hardware import Hardware
-from criproxy.model.hierarchy import Box, Level, nest
-from criproxy.model.topology import Topology
+from criproxy.model.machine.hardware import Hardware
+from criproxy.model.machine.hierarchy import Box, Level, nest
+from criproxy.model.machine.topology import Topology
 
 STYLES = {Level.PACKAGE: "bold", Level.DIE: "bold", Level.NODE: "green", Level.L3: "cyan", Level.L2: "blue"}
 UNLIMITED = 1 << 16

@@ -4,10 +4,10 @@ from collections import Counter
 from collections.abc import Iterable, Mapping
 
 from criproxy.model.cpuset import CpuSet
-from criproxy.model.hardware import Hardware, PciDevice
-from criproxy.model.hierarchy import Box, Level, home, nearest_cpus
-from criproxy.model.huge_pages import HugePages
-from criproxy.model.topology import CpuKind, NumaNode, Topology
+from criproxy.model.machine.hardware import Hardware, PciDevice
+from criproxy.model.machine.hierarchy import Box, Level, home, nearest_cpus
+from criproxy.model.machine.huge_pages import HugePages
+from criproxy.model.machine.topology import CpuKind, NumaNode, Topology
 
 LEVEL_NAMES = {
     Level.PACKAGE: "package",

@@ -4,7 +4,7 @@ import time
 from calendar import timegm
 from typing import Any
 
-from criproxy.model.amounts import format_bytes, format_milli, format_seconds
+from criproxy.model.text.amounts import format_bytes, format_milli, format_seconds
 
 Values = dict[str, Any]
 MOST_NAME = 63

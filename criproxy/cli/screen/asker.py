@@ -6,11 +6,11 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
-from criproxy.cli.client import NoDaemon, ask
-from criproxy.cli.daemon_queries import DaemonQueries
+from criproxy.api.views.top.cards import CardRow, card_rows
+from criproxy.api.views.top.snapshot import Snapshot, snapshot
+from criproxy.cli.daemon.client import NoDaemon, ask
+from criproxy.cli.daemon.daemon_queries import DaemonQueries
 from criproxy.errors import CriproxyError
-from criproxy.views.top.cards import CardRow, card_rows
-from criproxy.views.top.snapshot import Snapshot, snapshot
 
 Values = Mapping[str, Any]
 ANSWER_S = 30.0

@@ -2,14 +2,14 @@
 
 import time
 
+from criproxy.api.views.top.scene import Scene
 from criproxy.cli.render.console import console
-from criproxy.cli.render.top.frame import extent, frame
-from criproxy.cli.render.top.view import View, pressed
 from criproxy.cli.screen.asker import Asker
 from criproxy.cli.screen.paint import Painter
+from criproxy.cli.screen.render.frame import extent, frame
+from criproxy.cli.screen.render.view import View, pressed
 from criproxy.cli.screen.scenes import Scenes
 from criproxy.cli.screen.terminal import Terminal, Woken
-from criproxy.views.top.scene import Scene
 
 FIRST_S = 0.3
 """After so long, the first loads of CPUs are shown."""

@@ -5,17 +5,17 @@ import time
 from collections.abc import Callable, Iterable
 from pathlib import Path
 
+from criproxy.api.views.top.events import MAX_EVENTS, Event, earlier, later
+from criproxy.api.views.top.machine import Block, Owners, blocks_of, blocks_of_nodes, owners_of
+from criproxy.api.views.top.rates import Rates, Reading, rates
+from criproxy.api.views.top.scene import Scene
+from criproxy.api.views.top.snapshot import Snapshot
 from criproxy.cli.screen.asker import Told
-from criproxy.discovery.container_use import ContainerCgroups
-from criproxy.discovery.cpu_times import read_cpu_times, read_memory_use
-from criproxy.discovery.machine import discover
 from criproxy.errors import CriproxyError
-from criproxy.model.bounded import bounded, printable
-from criproxy.views.top.events import MAX_EVENTS, Event, earlier, later
-from criproxy.views.top.machine import Block, Owners, blocks_of, blocks_of_nodes, owners_of
-from criproxy.views.top.rates import Rates, Reading, rates
-from criproxy.views.top.scene import Scene
-from criproxy.views.top.snapshot import Snapshot
+from criproxy.host.container_use import ContainerCgroups
+from criproxy.host.cpu_times import read_cpu_times, read_memory_use
+from criproxy.host.machine import discover
+from criproxy.model.text.bounded import bounded, printable
 
 
 class Scenes:

@@ -6,7 +6,7 @@ from collections.abc import Callable, Hashable, Iterable
 from dataclasses import dataclass
 from itertools import combinations
 
-from criproxy.config.words import did_you_mean
+from criproxy.config.reading.words import did_you_mean
 from criproxy.model.cpuset import CpuSet, cpus_text, format_cpuset
 from criproxy.simulate.scenario.place import At
 from criproxy.simulate.scenario.seen import UNITS, Check, Seen

@@ -4,8 +4,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from criproxy.model.cpuset import CpuSet, format_cpuset, numbered
-from criproxy.model.topology import Topology
-from criproxy.policy.api import HasPools, Policy
+from criproxy.model.machine.topology import Topology
+from criproxy.placement.policies.api import HasPools, Policy
 from criproxy.simulate.scenario.place import At
 
 Place = tuple[CpuSet, CpuSet]

@@ -4,10 +4,10 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
-from criproxy.config.document import Document, Path
-from criproxy.config.mistake import Mistake
-from criproxy.config.validation_errors import dotted
-from criproxy.config.words import did_you_mean, shown
+from criproxy.config.reading.document import Document, Path
+from criproxy.config.reading.mistake import Mistake
+from criproxy.config.reading.validation_errors import dotted
+from criproxy.config.reading.words import did_you_mean, shown
 from criproxy.model.cpuset import CpuSet, parse_cpuset
 
 T = TypeVar("T")

@@ -4,11 +4,9 @@ import json
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 
-from criproxy.config.words import did_you_mean
-from criproxy.model.amounts import parse_bytes, parse_milli
-from criproxy.model.annotations import DOMAINS
+from criproxy.config.reading.words import did_you_mean
 from criproxy.model.cpuset import CpuSet, parse_cpuset
-from criproxy.model.huge_pages import HugePageRequest
+from criproxy.model.machine.huge_pages import HugePageRequest
 from criproxy.model.resources import (
     MAX_SHARES,
     CfsQuota,
@@ -19,6 +17,8 @@ from criproxy.model.resources import (
     request_to_oom_score_adj,
     shares_to_milli,
 )
+from criproxy.model.text.amounts import parse_bytes, parse_milli
+from criproxy.model.text.annotations import DOMAINS
 from criproxy.model.workload import Container, Pod, QosClass, Sizes
 from criproxy.simulate.scenario.place import At
 

@@ -3,8 +3,8 @@
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
-from criproxy.model.huge_pages import HugePages
-from criproxy.model.topology import Topology
+from criproxy.model.machine.huge_pages import HugePages
+from criproxy.model.machine.topology import Topology
 from criproxy.simulate.scenario.seen import Moment, Placed
 from criproxy.simulate.scenario.vectors import Vector
 from criproxy.simulate.scenario.world import Asked, Failure, SettingsOf, Told, World

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from functools import cached_property
 
 from criproxy.model.cpuset import CpuSet
-from criproxy.model.topology import Topology
+from criproxy.model.machine.topology import Topology
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,11 +8,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from criproxy.config.document import Document
-from criproxy.config.mistake import Mistake, reported
+from criproxy.config.reading.document import Document
+from criproxy.config.reading.mistake import Mistake, reported
 from criproxy.config.settings import Settings, to_settings
 from criproxy.errors import ConfigError
-from criproxy.model.topology import Topology
+from criproxy.model.machine.topology import Topology
 from criproxy.simulate.scenario.place import At
 
 POLICIES: Mapping[str, tuple[str, Mapping[str, object]]] = {

@@ -4,8 +4,8 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from criproxy.config.words import did_you_mean
-from criproxy.model.amounts import parse_seconds
+from criproxy.config.reading.words import did_you_mean
+from criproxy.model.text.amounts import parse_seconds
 from criproxy.model.workload import QosClass
 from criproxy.simulate.scenario.assertions import RULES, Assertion, read_assertion
 from criproxy.simulate.scenario.place import At

@@ -4,12 +4,12 @@ from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from criproxy.config.document import parse
-from criproxy.config.mistake import Mistake, reported
-from criproxy.config.words import did_you_mean
+from criproxy.config.reading.document import parse
+from criproxy.config.reading.mistake import Mistake, reported
+from criproxy.config.reading.words import did_you_mean
 from criproxy.errors import UsageError
-from criproxy.model.huge_pages import HugePages
-from criproxy.model.topology import Topology
+from criproxy.model.machine.huge_pages import HugePages
+from criproxy.model.machine.topology import Topology
 from criproxy.simulate.scenario.assertions import RULES
 from criproxy.simulate.scenario.expected import ExpectedPools, read_expected_pools
 from criproxy.simulate.scenario.machine import read_machine, with_closest

@@ -5,7 +5,13 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 
 from criproxy.config.settings import Settings
-from criproxy.engine.events import (
+from criproxy.errors import ConfigError, Refused
+from criproxy.model.machine.huge_pages import HugePages
+from criproxy.model.machine.topology import Topology
+from criproxy.model.node import Node
+from criproxy.model.workload import Pod
+from criproxy.placement.engine import step
+from criproxy.placement.events import (
     ColdStartEnded,
     ContainerCreated,
     ContainerCreating,
@@ -17,15 +23,9 @@ from criproxy.engine.events import (
     PodGone,
     PodStopped,
 )
-from criproxy.engine.invariants import violations
-from criproxy.engine.step import step
-from criproxy.errors import ConfigError, Refused
-from criproxy.model.huge_pages import HugePages
-from criproxy.model.node import Node
-from criproxy.model.topology import Topology
-from criproxy.model.workload import Pod
-from criproxy.policy.api import Policy
-from criproxy.policy.memory import cold_start_s
+from criproxy.placement.invariants import violations
+from criproxy.placement.options.memory import cold_start_s
+from criproxy.placement.policies.api import Policy
 from criproxy.simulate.faults import raised
 from criproxy.simulate.scenario.assertions import Assertion
 from criproxy.simulate.scenario.expected import ExpectedPools

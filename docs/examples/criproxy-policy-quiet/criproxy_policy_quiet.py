@@ -6,11 +6,11 @@ from dataclasses import replace
 from criproxy.errors import NotEnough
 from criproxy.model.cpuset import CpuSet, format_cpuset
 from criproxy.model.grant import Grant, Layout
+from criproxy.model.machine.topology import Topology
 from criproxy.model.node import Node
-from criproxy.model.topology import Topology
 from criproxy.model.workload import Container, QosClass
-from criproxy.policy import Entry
-from criproxy.policy.options import CpuSetOption, Misfit, Options, missing_cpus
+from criproxy.placement.options.policy_options import CpuSetOption, Misfit, Options, missing_cpus
+from criproxy.placement.policies import Entry
 
 
 class QuietOptions(Options):

@@ -9,9 +9,9 @@ from aiohttp.test_utils import make_mocked_request
 
 from criproxy.api.page import access as access_module
 from criproxy.api.page.access import Access, cookie_name, cookie_of, read_token
-from criproxy.observe.address import Address, is_loopback
-from tests.control.world import RecordingLog
+from criproxy.process.http.address import Address, is_loopback
 from tests.gates import Gate
+from tests.node.world import RecordingLog
 
 TOKEN = "0123456789abcdef"  # noqa: S105 (of these tests)
 OPEN, HERE, SOCKET = Address("0.0.0.0", 9820), Address("localhost", 9820), Address(path="/run/page.sock")

@@ -7,13 +7,13 @@ from typing import Any
 
 import pytest
 
+from criproxy.api.devices.usage import UsageCommands
 from criproxy.api.page import source
 from criproxy.api.page.picture import Picture
 from criproxy.api.page.source import LATE, Looks
 from criproxy.api.queries import Answers
 from criproxy.api.situation import Situations
-from criproxy.api.usage import UsageCommands
-from tests.control.world import World, owner, sharer
+from tests.node.world import World, owner, sharer
 
 LIMIT_S = 60.0
 

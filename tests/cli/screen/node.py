@@ -15,18 +15,24 @@ from pathlib import Path
 from typing import Any
 
 from criproxy.api import queries
-from criproxy.engine.events import ContainerCreated, ContainerCreating, ContainerStarted, PodCreated, UpdateApplied
-from criproxy.engine.step import step
+from criproxy.api.control_socket import Command, ControlServer
+from criproxy.api.views.situation import Situation
+from criproxy.api.views.status import Filter
+from criproxy.model.machine.topology import Topology
 from criproxy.model.node import Node
-from criproxy.model.notices import Notice, Refusal
-from criproxy.model.topology import Topology
+from criproxy.model.text.notices import Notice, Refusal
 from criproxy.model.workload import Container, Pod, QosClass
-from criproxy.observe.control_socket import Command, ControlServer
-from criproxy.policy.api import Policy
-from criproxy.policy.static import StaticOptions, StaticPolicy
+from criproxy.placement.engine import step
+from criproxy.placement.events import (
+    ContainerCreated,
+    ContainerCreating,
+    ContainerStarted,
+    PodCreated,
+    UpdateApplied,
+)
+from criproxy.placement.policies.api import Policy
+from criproxy.placement.policies.static import StaticOptions, StaticPolicy
 from criproxy.simulate.machines import GIB, machine
-from criproxy.views.situation import Situation
-from criproxy.views.status import Filter
 from criproxy.wire.sockets import listen
 from tests.sysfs import write_sysfs
 

@@ -22,13 +22,13 @@ import pytest
 from click.testing import CliRunner
 
 from criproxy.cli import main
-from criproxy.cli.daemon_queries import DaemonQueries
-from criproxy.cli.render.top.frame import frame
-from criproxy.cli.render.top.view import View
+from criproxy.cli.daemon.daemon_queries import DaemonQueries
 from criproxy.cli.screen.asker import Asker, answer_once
+from criproxy.cli.screen.render.frame import frame
+from criproxy.cli.screen.render.view import View
 from criproxy.cli.screen.scenes import Scenes
 from tests.cli.screen.node import LiveNode, a_container, a_pod, large, small
-from tests.control.world import FAST, World, owner
+from tests.node.world import FAST, World, owner
 from tests.sysfs import write_sysfs
 
 LIMIT_S = 60.0
@@ -349,9 +349,8 @@ async def test_384_cpus_and_500_containers(tmp_path: Path) -> None:
 
 def test_other_commands_do_not_load_it() -> None:
     """Their start takes as long as before."""
-    program = (
-        "import sys, criproxy.cli, criproxy.cli.status; print([m for m in sys.modules if 'top' in m or 'screen' in m])"
-    )
+    program = "import sys, criproxy.cli, criproxy.cli.queries.status as _; "
+    program += "print([m for m in sys.modules if 'top' in m or 'screen' in m])"
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
 
     assert [name for name in eval(done.stdout) if name.startswith("criproxy")] == []  # noqa: S307

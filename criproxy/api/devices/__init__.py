@@ -1,0 +1,1 @@
+"""What the device plugin reports and asks on the control socket: cards, usage, quotas."""

@@ -1,0 +1,1 @@
+"""What /metrics shows of the proxy, the controller and the device plugin."""

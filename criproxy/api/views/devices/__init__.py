@@ -1,0 +1,1 @@
+"""What is shown of cards, their users, quotas and incidents."""

@@ -1,0 +1,266 @@
+"""The cards of a machine and the containers that have them, as JSON values: for `criproxy devices`.
+
+Pure functions, so that a daemon and a command that only has the database give the same answer. docs/devices.md has the
+keys.
+"""
+
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import zip_longest
+
+from criproxy.api.views.devices import incidents, vgpus
+from criproxy.devices.boundary import Word
+from criproxy.devices.classes.cards import Card, Stock, Stocks
+from criproxy.devices.classes.device_class import DeviceClass
+from criproxy.devices.classes.links import Peers, links
+from criproxy.devices.classes.offers import card_of
+from criproxy.devices.holdings import (
+    EVERY_CLASS,
+    Facts,
+    Holdings,
+    alive,
+    allocated_of,
+    cards_of,
+    ids_of,
+    quota_of,
+    source_of,
+    words_of,
+)
+from criproxy.devices.plugin.published import Advertised, Published, PublishedCard
+from criproxy.model.node import Node
+from criproxy.model.text.notices import Values, timestamp
+from criproxy.model.workload import Container
+
+_MORE = frozenset(word.value for word in (Word.OVERRIDE, Word.WOULD_HIDE, Word.NO_EVIDENCE, Word.CDI_UNRESOLVED))
+"""Findings after which a container may see cards that are not allocated to it."""
+_ALL = frozenset({Word.PRIVILEGED.value, Word.EXEMPT.value})
+
+
+@dataclass(frozen=True, slots=True)
+class Given:
+    """A container, and the findings at its create."""
+
+    container: Container
+    facts: Facts
+
+
+@dataclass(frozen=True, slots=True)
+class Reported:
+    """The last report of our device plugin."""
+
+    report: Published
+    at_s: float
+    """When it arrived, in seconds since the epoch."""
+    runs: bool
+    """Whether it is recent."""
+
+
+def to_values(
+    classes: Iterable[DeviceClass],
+    stocks: Stocks,
+    node: Node | None,
+    holdings: Holdings,
+    plugin: Reported | None = None,
+) -> Values:
+    """Return the answer of `criproxy devices`.
+
+    Args:
+        classes: the device classes, in their order.
+        stocks: the cards of the machine.
+        node: has the running containers; None if it is unknown which container has which card.
+        holdings: the findings at creates.
+        plugin: the last report of our device plugin; None if it has not reported, or no daemon runs.
+    """
+    running = alive(node) if node else ()
+    containers = sorted(running, key=lambda c: (c.namespace, c.pod_name, c.name, c.attempt, c.key))
+    found = [(container, holdings.of(container)) for container in containers]
+    given = [Given(container, facts) for container, facts in found if facts is not None]
+    allocated = list(holdings.allocated(node)) if node else []
+    parts = vgpus.inventory(plugin.report.resources, _ids_given(allocated)) if plugin else []
+    former = vgpus.withdrawn(plugin.report.resources, _vgpus_given(given)) if plugin else []
+    return {
+        "device_plugin": of_plugin(plugin),
+        "vgpus": [*parts, *former],
+        "node_annotations": vgpus.annotations(parts),
+        "classes": [
+            of_class(kind, stocks.get(kind.name, Stock()), given if node else None, allocated, plugin)
+            for kind in classes
+        ],
+        "incidents": incidents.unhealthy_cards(node) if node else [],
+        "over_quota": incidents.quotas_exceeded(node) if node else [],
+        "see_all": seeing(given, EVERY_CLASS, _ALL),
+        "untold": [name(container) for container, facts in found if facts is None],
+    }
+
+
+def _ids_given(allocated: Iterable[Facts]) -> dict[str, list[str]]:
+    """Return the ids that our device plugin has allocated to containers, by resource."""
+    found: dict[str, list[str]] = {}
+    for facts in allocated:
+        for key in facts:
+            for share in allocated_of(facts, key.removesuffix("_allocated")) if key.endswith("_allocated") else ():
+                found.setdefault(share["resource"], []).extend(share["ids"])
+    return found
+
+
+def _vgpus_given(given: Sequence[Given]) -> dict[tuple[str, str, str], list[str]]:
+    """By class, profile and resource, the vGPUs that containers have."""
+    found: dict[tuple[str, str, str], list[str]] = {}
+    for one in given:
+        for kind in (key.removesuffix("_quota") for key in one.facts if key.endswith("_quota")):
+            quota = quota_of(one.facts, kind)
+            for share in allocated_of(one.facts, kind) if quota else ():
+                found.setdefault((kind, quota.profile if quota else "", share["resource"]), []).extend(share["ids"])
+    return found
+
+
+def of_plugin(plugin: Reported | None) -> Values | None:
+    """Return the state of the device plugin, and when it last reported."""
+    if plugin is None:
+        return None
+    state = "running" if plugin.runs else "not running"
+    return {"state": state, "reported": timestamp(plugin.at_s), "version": plugin.report.version}
+
+
+def of_class(
+    kind: DeviceClass,
+    stock: Stock,
+    given: Sequence[Given] | None,
+    allocated: Sequence[Facts],
+    plugin: Reported | None = None,
+) -> Values:
+    """Return one class: its cards with their containers, the links between cards, and the advertised resources."""
+    known = None if given is None else allocated
+    report = plugin.report if plugin else None
+    published, parts = _published(kind, stock, report), _parts(kind, stock, report)
+    held = [(one, _cards(one, kind, stock, parts)) for one in given or () if source_of(one.facts, kind.name)]
+    return {
+        "name": kind.name,
+        "resources": list(kind.resources),
+        "shared_nodes": list(stock.shared),
+        "advertised": [_advertised(each, kind.name, known) for each in report.resources_of(kind.name)]
+        if report
+        else [],
+        "cards": [
+            {
+                "index": index,
+                "number": card.number,
+                "id": card.id,
+                "pci_address": card.pci,
+                "pci_bridges": list(card.bridges),
+                "numa_node": card.numa_node if card.numa_node >= 0 else None,
+                "nodes": list(card.nodes),
+                "parts": [part for part, owner in parts.items() if owner == card],
+                **_health(published.get(card)),
+                "containers": None if given is None else _holders(held, kind, stock, card, parts),
+            }
+            for index, card in enumerate(stock.cards)
+        ],
+        "links": links_between(stock.cards),
+        "elsewhere": [has(one, kind.name) for one, cards in held if not cards or None in cards],
+        "may_see_more": seeing(given or (), kind.name, _MORE),
+    }
+
+
+def seeing(given: Iterable[Given], kind: str, words: Collection[str]) -> list[Values]:
+    """Return the containers that have findings of a class among *words*, with these findings."""
+    found = [(one.container, [word for word in words_of(one.facts, kind) if word in words]) for one in given]
+    return [{**name(container), "findings": findings} for container, findings in found if findings]
+
+
+def links_between(cards: Sequence[Card], peers: Mapping[str, Peers] | None = None) -> list[Values]:
+    """Return the links between *cards*; *peers* has the links that a driver reports, by card id."""
+    return [
+        {
+            "from": link.first,
+            "to": link.second,
+            "link": link.name,
+            "distance": link.distance.name,
+            "nvlinks": link.nvlinks,
+        }
+        for link in links(cards, peers)
+    ]
+
+
+def has(one: Given, kind: str) -> Values:
+    """Return a container with its allocated ids of a class, and the evidence for them."""
+    facts = one.facts
+    allocated, ids = allocated_of(facts, kind), ids_of(facts, kind)
+    return {**name(one.container), "ids": ids, "evidence": source_of(facts, kind), "allocated": allocated}
+
+
+def _advertised(resource: Advertised, kind: str, allocated: Sequence[Facts] | None) -> Values:
+    """Return a resource, and how many of its ids are allocated to containers."""
+    shares = [share for facts in allocated or () for share in allocated_of(facts, kind)]
+    own = [share for share in shares if share["resource"] == resource.name]
+    unnamed = sum(share["count"] - len(share["ids"]) for share in own)
+    return {
+        "name": resource.name,
+        "ids": resource.ids,
+        "healthy": resource.healthy,
+        "given": None if allocated is None else len({each for share in own for each in share["ids"]}) + unnamed,
+        "registered": resource.registered,
+        "problem": resource.problem,
+    }
+
+
+def _holders(
+    held: Iterable[tuple[Given, set[Card | None]]],
+    kind: DeviceClass,
+    stock: Stock,
+    card: Card,
+    parts: Mapping[str, Card],
+) -> list[Values]:
+    """Return the containers that have *card*, and the ids by which they have it: replicas, or the card itself."""
+    found = [has(one, kind.name) for one, cards in held if card in cards]
+    for each in found:
+        ids = [one for share in each["allocated"] for one in share["ids"]]
+        found_cards = ((one, parts.get(card_of(one)) or stock.card(kind, card_of(one))) for one in ids)
+        each["ids_of_card"] = [one for one, owner in found_cards if owner == card]
+    return found
+
+
+def _cards(one: Given, kind: DeviceClass, stock: Stock, parts: Mapping[str, Card]) -> set[Card | None]:
+    """Return the cards, or owners of *parts*, that are allocated to a container, with None for an unknown card."""
+    ids = ids_of(one.facts, kind.name)
+    return {
+        card or parts.get(each or "")
+        for each, card in zip_longest(ids, cards_of(one.facts, kind, stock), fillvalue=None)
+    }
+
+
+def _parts(kind: DeviceClass, stock: Stock, report: Published | None) -> dict[str, Card]:
+    """Return the cards with parts, by the ids of the parts, from our device plugin: only NVML reports MIG devices."""
+    named = [each for each in report.cards if each.device_class == kind.name and each.parent] if report else []
+    owners = ((each.id, stock.card(kind, each.parent)) for each in named)
+    return {part: owner for part, owner in owners if owner is not None}
+
+
+def _published(kind: DeviceClass, stock: Stock, report: Published | None) -> dict[Card, PublishedCard]:
+    """Return what our device plugin reports about the cards of a class."""
+    named = [each for each in report.cards if each.device_class == kind.name] if report else []
+    pairs = [(stock.card(kind, each.id), each) for each in named]
+    return {card: each for card, each in pairs if card is not None}
+
+
+def _health(card: PublishedCard | None) -> Values:
+    """Return the health of a card according to our device plugin; null if it does not report the card."""
+    if card is None:
+        return {"healthy": None, "reason": "", "since": None, "replicas": {}}
+    return {
+        "healthy": card.healthy,
+        "reason": card.reason,
+        "since": None if card.since_s is None else timestamp(card.since_s),
+        "replicas": dict(card.replicas),
+    }
+
+
+def name(container: Container) -> Values:
+    """Return the identity of a container, with the keys of `status`."""
+    return {
+        "id": container.key if container.has_id else "",
+        "namespace": container.namespace,
+        "pod": container.pod_name,
+        "container": container.name,
+        "state": container.state.value,
+    }

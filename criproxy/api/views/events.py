@@ -1,0 +1,36 @@
+"""What happened on the node, from the history: what `criproxy events` shows. docs/status.md documents the keys."""
+
+from collections.abc import Sequence
+
+from criproxy.model.record import Kind, Record
+from criproxy.model.text.notices import Values, timestamp
+
+LEFT_OUT = (Kind.ASKED, Kind.CONSIDERED, Kind.DEVICES)
+"""Kinds of records that say what came in and what was compared; `criproxy explain` tells it with its container."""
+MAX_EVENTS = 1_000
+"""So many one answer has at most: the newest."""
+
+
+def to_values(records: Sequence[Record], last: int, since_s: float = 0.0) -> Values:
+    """What is to be said of *records*, oldest first.
+
+    Args:
+        records: the newest of the history, without those of a kind of `LEFT_OUT`.
+        last: the number of the last record in the history, to ask for those after it.
+        since_s: those from before are left out; in seconds since the epoch.
+    """
+    chosen = sorted((record for record in records if record.at_s >= since_s), key=lambda record: record.at_s)
+    listed = chosen[-MAX_EVENTS:]
+    full = len(records) >= MAX_EVENTS and len(chosen) == len(records)
+    return {"events": [_event(record) for record in listed], "last": last, "has_more": full}
+
+
+def _event(record: Record) -> Values:
+    return {
+        "time": timestamp(record.at_s),
+        "kind": record.kind.value,
+        "container": record.container,
+        "id": record.key if record.key != record.life else "",
+        "sentences": [*record.sentences],
+        "facts": dict(record.facts),
+    }

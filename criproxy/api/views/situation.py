@@ -1,0 +1,58 @@
+"""The input of the views: the node, and the state of the controller, at one moment."""
+
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from criproxy.model.cpuset import CpuSet
+from criproxy.model.grant import NO_CPUS
+from criproxy.model.node import Node
+from criproxy.model.text.notices import Notice, Refusal, Trouble
+from criproxy.placement.policies.api import Free, Policy, free_of
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Situation:
+    """The node and the state of the controller at one moment."""
+
+    node: Node
+    policy: str = ""
+    """The name of the policy in the policy file; empty if unknown."""
+    follows: bool = True
+    """Whether calls are held or watched, so that the node knows all containers."""
+    reserved: CpuSet = NO_CPUS
+    knows_reserved: bool = True
+    """Whether it is known which CPUs are reserved, so that it can be said which are free."""
+    reserved_later: Mapping[str, CpuSet] = field(default_factory=dict)
+    """By pod: CPUs of *reserved* that were already exclusive to it when the policy file began to reserve them."""
+    troubles: Mapping[str, Trouble] = field(default_factory=dict)
+    """Failed updates by container key."""
+    starting: Collection[str] = ()
+    """Keys of the containers whose start is in flight."""
+    notices: Sequence[Notice] = ()
+    refusals: Sequence[Refusal] = ()
+    """Refused creates, the newest first."""
+    refusals_omitted: int = 0
+    """How many more there are."""
+    resizes: Mapping[str, Refusal] = field(default_factory=dict)
+    """Refused resizes, by container key."""
+    placer: Policy | None = None
+    """The policy in force; None if unknown."""
+    lacking: Callable[[], Sequence[str]] = tuple
+    """Returns sentences about what the policy file names but the machine does not have; may be slow."""
+
+    @property
+    def free(self) -> CpuSet | None:
+        """The CPUs that can become exclusive; None if unknown."""
+        return self.can_become_exclusive.cpus if self.knows_reserved else None
+
+    @property
+    def can_become_exclusive(self) -> Free:
+        """The free CPUs, and how many of them together; wrong if it is unknown what is reserved."""
+        if self.placer is None:
+            return Free(cpus := self.node.free_cpus(self.reserved), len(cpus))
+        return free_of(self.placer, self.node)
+
+    @property
+    def is_stored(self) -> bool:
+        """Whether the disk accepts the state; until then, criproxy stops no container for an incident."""
+        return all(notice.kind != "store" for notice in self.notices)

@@ -1,0 +1,167 @@
+"""The state of the node as JSON values: the answer of `criproxy status`. docs/status.md documents the keys.
+
+Pure functions of a `Situation`, so that a daemon and a command that only has the database give the same answer. Sets
+are in kernel notation, amounts have their unit in the key.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+
+from criproxy.api.views.shortfalls import refusals
+from criproxy.api.views.situation import Situation
+from criproxy.api.views.status_check import is_in_place, notices_of_node
+from criproxy.model.cpuset import CpuSet, format_cpuset
+from criproxy.model.grant import CpuQuota, Grant
+from criproxy.model.kept import Kept
+from criproxy.model.node import Node
+from criproxy.model.resources import Interval
+from criproxy.model.text.notices import Values
+from criproxy.model.workload import Container, ContainerState
+from criproxy.placement.rules.kept import pod_title
+from criproxy.placement.rules.pod_total import total_shared_by
+
+MAX_CONTAINERS = 5_000
+"""The number of rows in one answer; it contains how many more there are."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Filter:
+    """Which containers to list; the rest of an answer is about the whole node."""
+
+    namespace: str = ""
+    pod: str = ""
+    exclusive: bool = False
+    """Only containers with exclusive CPUs."""
+
+    def takes(self, container: Container, grant: Grant | None) -> bool:
+        """Whether *container* is wanted."""
+        return (
+            (not self.namespace or container.namespace == self.namespace)
+            and (not self.pod or container.pod_name == self.pod)
+            and (not self.exclusive or bool(grant and grant.exclusive))
+        )
+
+
+NO_FILTER = Filter()
+
+
+def rows(situation: Situation, wanted: Filter = NO_FILTER) -> Iterator[Values]:
+    """Yield the containers that are *wanted*, sorted by namespace, pod and name."""
+    node = situation.node
+    chosen = (c for c in node.containers.values() if wanted.takes(c, node.grants.get(c.key)))
+    for container in sorted(chosen, key=lambda c: (c.namespace, c.pod_name, c.name, c.attempt, c.key)):
+        yield row(situation, container)
+
+
+def row(situation: Situation, container: Container) -> Values:
+    """Return one container: identity, requests, desired and applied state; its sets are empty without a grant."""
+    key, node = container.key, situation.node
+    grant, applied, trouble = node.grants.get(key), node.applied.get(key), situation.troubles.get(key)
+    return {
+        "id": key if container.has_id else "",
+        "reservation": container.reservation,
+        "namespace": container.namespace,
+        "pod": container.pod_name,
+        "container": container.name,
+        "attempt": container.attempt,
+        "state": container.state.value,
+        "starting": key in situation.starting,
+        "qos": container.qos.value,
+        "cpu_request_milli": _interval(container.cpu_request_milli),  # CRI does not contain exact requests
+        "cpu_limit_milli": container.cpu_limit_milli,
+        "memory_request_bytes": _interval(container.memory_request_bytes),
+        "memory_limit_bytes": container.memory_limit_bytes,
+        "pod_cpu_milli": total_shared_by(node, container),
+        "placed": grant is not None,
+        "cpus": format_cpuset(grant.cpus) if grant else "",
+        "mems": format_cpuset(grant.mems) if grant else "",
+        "exclusive_cpus": format_cpuset(grant.exclusive) if grant else "",
+        "pool": grant.pool if grant else "",
+        "cpu_quota": (grant.quota if grant else CpuQuota.LEFT).value,
+        "applied_cpus": format_cpuset(applied.cpus) if applied else "",
+        "applied_mems": format_cpuset(applied.mems) if applied else "",
+        "in_place": is_in_place(container, grant, applied),
+        "error": trouble.error if trouble else "",
+        "failures": trouble.failures if trouble else 0,
+    }
+
+
+def summary(situation: Situation) -> Values:
+    """Return the summary of the node: CPUs, NUMA nodes, counts, notices."""
+    node, topology = situation.node, situation.node.topology
+    free = situation.free
+    return {
+        "policy": situation.policy,
+        "notices": [notice.to_json() for notice in (*situation.notices, *notices_of_node(situation))],
+        "refusals": [refusal.to_json() for refusal in (*refusals(node, situation.resizes), *situation.refusals)],
+        "refusals_omitted": situation.refusals_omitted,
+        "cpus": {
+            "allowed": format_cpuset(topology.cpus),
+            "exclusive": format_cpuset(node.exclusive_cpus),
+            "shared": format_cpuset(node.shared_cpus),
+            "free": None if free is None else format_cpuset(free),
+            "reserved": format_cpuset(situation.reserved & topology.cpus) if situation.knows_reserved else None,
+            "isolated": format_cpuset(topology.isolated_cpus & topology.cpus),
+            "watched": format_cpuset(node.watched_cpus),
+            "offline": format_cpuset(topology.offline_cpus),
+        },
+        "cpu_counts": _counts(situation, free),
+        "shared_by_all": _shared_by_all(node),
+        "kept": [_kept(node, uid, kept) for uid, kept in sorted(node.kept.items()) if kept.cpus - node.owned_cpus],
+        "memory_nodes": format_cpuset(topology.mems),
+        "numa_nodes": [
+            {
+                "id": numa.id,
+                "cpus": format_cpuset(numa.cpus & topology.cpus),
+                "exclusive_cpus": format_cpuset(numa.cpus & node.exclusive_cpus),
+                "shared_cpus": format_cpuset(numa.cpus & node.shared_cpus),
+                "free_cpus": None if free is None else format_cpuset(numa.cpus & free),
+                "free": None if free is None else len(numa.cpus & free),
+                "memory_bytes": numa.memory_bytes,
+            }
+            for numa in topology.nodes
+        ],
+        "totals": _totals(node),
+    }
+
+
+def _counts(situation: Situation, free: CpuSet | None) -> Values:
+    """How many CPUs are exclusive, how many could be at the most, and how many of these are *free*; None: unknown."""
+    node = situation.node
+    if free is None:
+        return {"exclusive": len(node.exclusive_cpus), "capacity": None, "free": None}
+    capacity = replace(situation, node=Node(node.topology)).can_become_exclusive.cpus | node.exclusive_cpus
+    count = situation.can_become_exclusive.count
+    return {"exclusive": len(node.exclusive_cpus), "capacity": len(capacity), "free": count}
+
+
+def _shared_by_all(node: Node) -> bool:
+    """Whether there are shared containers, and each of them may run on every shared CPU."""
+    places = {grant.cpus for grant in node.grants.values() if not grant.exclusive}
+    return places == {node.shared_cpus}
+
+
+def _kept(node: Node, uid: str, kept: Kept) -> Values:
+    """Return the kept CPUs of a pod, except those that its containers have again."""
+    names = sorted(name for name, cpus in kept.by_name.items() if cpus - node.owned_cpus)
+    cpus = format_cpuset(kept.cpus - node.owned_cpus)
+    return {"pod": pod_title(node, uid), "uid": uid, "cpus": cpus, "containers": names}
+
+
+def _totals(node: Node) -> Values:
+    alive = [c for c in node.containers.values() if c.state is not ContainerState.EXITED]
+    owners = sum(1 for grant in node.grants.values() if grant.exclusive)
+    return {
+        "pods": sum(not pod.stopped for pod in node.pods.values()),
+        "containers": len(node.containers),
+        "exited": len(node.containers) - len(alive),
+        "exclusive": owners,
+        "shared": len(node.grants) - owners,
+        "unplaced": sum(1 for c in alive if c.key not in node.grants),
+        "unknown": sum(1 for c in alive if c.state is ContainerState.UNKNOWN),
+        "not_in_place": sum(1 for c in alive if not is_in_place(c, node.grants.get(c.key), node.applied.get(c.key))),
+    }
+
+
+def _interval(amount: Interval | None) -> list[int] | None:
+    return [amount.low, amount.high] if amount else None

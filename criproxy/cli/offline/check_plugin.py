@@ -1,0 +1,262 @@
+"""``criproxy check`` of the device plugin: NVIDIA's configuration file, and what is offered to the kubelet."""
+
+import os
+from collections.abc import Iterator, Mapping
+from dataclasses import KW_ONLY, dataclass, field, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from criproxy.cli.offline.check_invocation import Invocation
+    from criproxy.config.load import Report
+    from criproxy.deviceplugin.cards.card_offers import Configuration
+    from criproxy.deviceplugin.cards.inventory import Inventory
+    from criproxy.deviceplugin.configuration.nvidia_file import NvidiaFile
+    from criproxy.deviceplugin.nvidia.options import PluginConfig
+    from criproxy.devices.classes.cards import Stock
+    from criproxy.devices.plugin.plan import Advertised, PluginPlan
+
+
+SHOWN_IDS = 8
+NVML_S = 15.0
+"""How long NVML may take: it initialises a GPU that nothing uses."""
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """The machine for which a policy file is checked."""
+
+    host_root: Path
+    _: KW_ONLY
+    has_machine: bool
+    """Whether the machine is checked, too; else its files are read as far as they exist."""
+    hostname: str
+    group: str | None
+    """None: the group in the file of the node's group."""
+    invocation: "Invocation"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Checked:
+    """What the device plugin would do with a policy file."""
+
+    nvidia: "NvidiaFile | None" = None
+    """None if no NVIDIA card is advertised, or the policy file is invalid."""
+    offered: list[str] = field(default_factory=list)
+    """Lines for users."""
+    notes: list[str] = field(default_factory=list)
+    """What the machine lacks and may still get."""
+    mistakes: list[str] = field(default_factory=list)
+    """What in the policy file contradicts the machine."""
+
+    @property
+    def wrong(self) -> list[str]:
+        """The mistakes in all files."""
+        return [*(self.nvidia.mistakes if self.nvidia else ()), *self.mistakes]
+
+
+def check(report: "Report", place: Place, stocks: "Mapping[str, Stock] | None") -> Checked:
+    """Check what the device plugin would do with a policy file.
+
+    Args:
+        report: the report about the policy file.
+        place: the machine.
+        stocks: the machine's cards; None: the machine is not checked.
+    """
+    from criproxy.deviceplugin.nvidia.options import PluginConfig
+
+    plan = _plan(report, place)
+    if plan is None:
+        return Checked()
+    nvidia = _nvidia_file(report, plan, place)
+    if stocks is None or (nvidia and nvidia.config is None):
+        return Checked(nvidia=nvidia)
+    config = (nvidia and nvidia.config) or PluginConfig()
+    found = _on_machine(report, plan, nvidia, config, _inventory(plan, config, stocks, place.host_root))
+    return replace(found, notes=_lacking(plan, config, place.host_root))
+
+
+def _lacking(plan: "PluginPlan", config: "PluginConfig", host_root: Path) -> list[str]:
+    from criproxy.deviceplugin.cards.card_offers import Configuration
+    from criproxy.deviceplugin.cards.vgpu_host import VgpuFiles
+    from criproxy.devices.options.missing import notes
+
+    makers = Configuration(plan=plan, nvidia=config).makers
+    return list(notes(plan, makers, VgpuFiles(host_root).exists))
+
+
+def _plan(report: "Report", place: Place) -> "PluginPlan | None":
+    from criproxy.devices.plugin.plan import NVIDIA_ALONE
+
+    if report.settings is None:
+        return None
+    options = report.settings.common.devices
+    plan = options.plan() if options else None
+    named = place.invocation.nvidia_config
+    if plan is None and named:
+        plan = NVIDIA_ALONE
+    return replace(plan, nvidia_config=named) if plan and named else plan
+
+
+def _nvidia_file(report: "Report", plan: "PluginPlan", place: Place) -> "NvidiaFile | None":
+    if plan.nvidia is None:
+        return None
+    from criproxy.deviceplugin.configuration.nvidia_file import Node, NvidiaFile, examine
+
+    if plan.nvidia_config:
+        path = place.host_root / plan.nvidia_config.lstrip("/")
+        if not place.has_machine and not path.exists():
+            note = f"{path} does not exist: NVIDIA's file was not checked"
+            return NvidiaFile(file=None, reason="", config=None, notes=(note,))
+        if not os.path.lexists(path) and not place.invocation.nvidia_config:
+            text = f"{report.choice.file}: devices.plugin.nvidiaConfig: {path} does not exist"
+            return NvidiaFile(file=None, reason="", config=None, mistakes=(text,))
+        plan = replace(plan, nvidia_config=str(path))
+    node = Node(explicit=place.invocation.name, hostname=place.hostname, group=place.group)
+    found = examine(plan, node, place.invocation.arguments, place.invocation.env)
+    return replace(found, notes=(*found.notes, *place.invocation.notes))
+
+
+def _inventory(
+    plan: "PluginPlan", config: "PluginConfig", stocks: "Mapping[str, Stock]", host_root: Path
+) -> "Inventory":
+    """Return the machine's cards: NVIDIA's as NVML describes them if only NVML knows what matters, else from files.
+
+    NVML takes seconds; and below another root than /, it describes other cards.
+    """
+    from criproxy.deviceplugin.cards.inventory import Inventory
+    from criproxy.deviceplugin.cards.nvml_inventory import gpus_of_driver, imex_channels, platform_of
+    from criproxy.host.devices.cards import DriverFiles
+
+    if plan.nvidia is None:
+        return Inventory(stocks=stocks)
+    stock = stocks[plan.nvidia.kind.name]
+    found = Inventory(
+        stocks=stocks,
+        gpus=gpus_of_driver(stock, host_root, files := DriverFiles()),
+        platform=platform_of(host_root, files, has_nvml=True),
+        imex_channels=imex_channels(host_root),
+        nvml_queried=False,
+    )
+    if config.flags.mig_strategy == "none" or not found.gpus:
+        return found
+    described = _as_nvml_says(plan, host_root)
+    is_same = {gpu.uuid for gpu in described.gpus} == {gpu.uuid for gpu in found.gpus}
+    return found if described.pending or not is_same else described
+
+
+def _as_nvml_says(plan: "PluginPlan", host_root: Path) -> "Inventory":
+    import asyncio
+
+    from criproxy.deviceplugin.cards.inventory import Limits, Machine
+
+    async def scan() -> "Inventory":
+        machine = Machine((each.kind for each in plan.advertised), host_root, limits=Limits(nvml_s=NVML_S))
+        try:
+            return await machine.scan()
+        finally:
+            await machine.close()
+
+    return asyncio.run(scan())
+
+
+def _on_machine(
+    report: "Report", plan: "PluginPlan", nvidia: "NvidiaFile | None", config: "PluginConfig", found: "Inventory"
+) -> Checked:
+    from criproxy.deviceplugin.cards.card_offers import Configuration
+    from criproxy.deviceplugin.resources.resource_builder import build_resources
+
+    known = tuple(each for each in plan.advertised if not each.is_nvidia or _is_known(config, found))
+
+    def of(*classes: "Advertised") -> Configuration:
+        return Configuration(plan=replace(plan, advertised=classes), nvidia=config)
+
+    is_unknown = len(known) < len(plan.advertised) and bool(found.gpus)
+    own = (
+        _contradiction_without_nvml(config, found)
+        if is_unknown
+        else next((_contradiction(of(each), found) for each in known if each.is_nvidia), "")
+    )
+    others = [_contradiction(of(each), found) for each in known if not each.is_nvidia]
+    if not own and not any(others):
+        others = [_contradiction(of(*known), found)]  # two classes with one resource
+    if nvidia and own:
+        nvidia = replace(nvidia, mistakes=(f"{nvidia.file or report.choice.file}: {own}",))
+    served = build_resources(of(*known), found)
+    lines = [f"    {name}: {_ids(list(resource.devices))}" for name, resource in served.resources.items()]
+    notes = [f"  note: {text}" for text in served.warnings]
+    if is_unknown:
+        notes.append("  note: only NVML knows the MIG devices, so NVIDIA's resources are not listed")
+    return Checked(
+        nvidia=nvidia,
+        offered=[*(["  the device plugin offers:", *lines] if lines else []), *notes],
+        mistakes=[f"{report.choice.file}: devices.plugin: {text}" for text in others if text],
+    )
+
+
+def _is_known(config: "PluginConfig", found: "Inventory") -> bool:
+    """Whether all of NVIDIA's cards are known: only NVML knows how GPUs are divided."""
+    is_divided = any(gpu.mig_enabled for gpu in found.gpus)
+    return bool(found.gpus) and (found.nvml_queried or config.flags.mig_strategy == "none" or not is_divided)
+
+
+def _contradiction_without_nvml(config: "PluginConfig", found: "Inventory") -> str:
+    """Why the plugin would refuse a file on a machine with MIG, as far as the driver's files show it; else empty."""
+    from criproxy.deviceplugin.nvidia.mps import ON_MIG
+    from criproxy.deviceplugin.nvidia.resources import ResourceError, check_all_divided
+
+    if config.flags.mig_strategy != "single":
+        return ""
+    try:
+        check_all_divided(found.gpus)
+    except ResourceError as error:
+        return str(error)
+    return ON_MIG if config.sharing.strategy == "mps" else ""
+
+
+def _contradiction(config: "Configuration", found: "Inventory") -> str:
+    """Why the plugin would not take the files into force on this machine; empty: it would."""
+    from criproxy.deviceplugin.nvidia.resources import ResourceError
+    from criproxy.deviceplugin.resources.resource_builder import build_resources
+
+    try:
+        build_resources(config, found, strict=True)
+    except ResourceError as error:
+        return str(error)
+    return ""
+
+
+def _ids(ids: list[str]) -> str:
+    more = f" and {len(ids) - SHOWN_IDS} more" if len(ids) > SHOWN_IDS else ""
+    return ", ".join(ids[:SHOWN_IDS]) + more
+
+
+def with_plugin_lines(text: str, checked: Checked) -> str:
+    """Return *text* about the policy file, with what the plugin would do, or with the mistakes."""
+    if checked.wrong:
+        return "\n".join(checked.wrong)
+    notes = (f"  note: {note}" for note in checked.notes)
+    return "\n".join([text, *checked.offered, *notes, *_nvidia_lines(checked.nvidia)])
+
+
+def _nvidia_lines(found: "NvidiaFile | None") -> Iterator[str]:
+    if found is None:
+        return
+    if found.file:
+        yield f"  NVIDIA's file: {found.file} ({found.reason})"
+    yield from (f"  note: {note}" for note in found.notes)
+
+
+def with_plugin(values: dict[str, Any], found: list[Checked]) -> dict[str, Any]:
+    """Return the same as JSON values."""
+    for file, each in zip(values["files"], found, strict=True):
+        file["notes"] += each.notes
+        file["mistakes"] += [{"line": None, "column": None, "text": text} for text in each.mistakes]
+        if each.nvidia is not None:
+            file["nvidia"] = {
+                "file": each.nvidia.file and str(each.nvidia.file),
+                "chosen_because": each.nvidia.reason,
+                "notes": list(each.nvidia.notes),
+                "mistakes": list(each.nvidia.mistakes),
+            }
+    return values | {"ok": values["ok"] and not any(each.wrong for each in found)}

@@ -1,0 +1,1 @@
+"""Commands that run or change something on the node: serve, install, release, reload and their like."""

@@ -1,0 +1,142 @@
+"""``criproxy device-plugin``: offers the node's cards to the kubelet."""
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import click
+
+from criproxy.cli.daemon.client import DEFAULT_CONTROL_SOCKET
+from criproxy.cli.options.daemon_options import config_option, http_option, log_options
+from criproxy.cli.options.path_type import PathOption
+from criproxy.deviceplugin.nvidia.file.flags import PLUGIN, Flag
+from criproxy.deviceplugin.nvidia.file.load import CONFIG_FILE
+
+_OURS = "nvidia_flag_"
+"""The prefix of the parameters of NVIDIA's flags."""
+_METAVARS = {"text": "TEXT", "bool": "[true|false]", "texts": "LIST", "integers": "LIST", "duration": "DURATION"}
+_ALONE = {
+    "kubelet-socket": "The kubelet's registration socket; the plugin creates its sockets in the same directory. "
+    "Overrides {}, as in NVIDIA's plugin.",
+    "cdi-feature-flags": "Accepted without effect, as is {}, because no CDI specification is written.",
+}
+"""The flags that NVIDIA's file does not contain."""
+
+
+def _is_passed(flag: Flag) -> bool:
+    return bool(flag.key) and flag.key != CONFIG_FILE
+
+
+def _nvidia_flags(command: Callable[..., Any]) -> Callable[..., Any]:
+    """Add the flags of NVIDIA's device plugin."""
+    for number, flag in reversed([*enumerate(PLUGIN)]):
+        if _is_passed(flag):
+            names = [f"--{name}" for name in flag.names]
+            several = flag.kind in ("texts", "integers")
+            more: dict[str, Any] = {"is_flag": False, "flag_value": "true"} if flag.kind == "bool" else {}
+            text = f"Overrides {flag.variables[0]} and {flag.key}, as in NVIDIA's plugin."
+            text = _ALONE[flag.key].format(flag.variables[0]) if flag.key in _ALONE else text
+            names.append(f"{_OURS}{number}")
+            option = click.option(*names, multiple=several, metavar=_METAVARS[flag.kind], help=text, **more)
+            command = option(command)
+    return command
+
+
+def nvidia_arguments(options: dict[str, Any]) -> Iterator[str]:
+    """Remove NVIDIA's flags from *options*, and yield them as the arguments of its plugin."""
+    for number, flag in enumerate(PLUGIN):
+        value = options.pop(f"{_OURS}{number}", None)
+        for each in value if isinstance(value, tuple) else () if value is None else (value,):
+            yield f"--{flag.names[0]}={each}"
+
+
+@click.command("device-plugin", short_help="Offer GPUs and other devices to the kubelet.")
+@config_option
+@click.option(
+    "--nvidia-config",
+    "--config-file",
+    "nvidia_config",
+    metavar="FILE|DIR",
+    help="NVIDIA's configuration file (version: v1), or a directory of such files.  "
+    "[default: the variable CONFIG_FILE, else devices.plugin.nvidiaConfig of the policy file]",
+)
+@click.option("--name", metavar="NAME", help="Use the file with this name from the directory of NVIDIA's files.")
+@click.option(
+    "--hostname", metavar="NAME", help="Use the files for the host with this name.  [default: this host's name]"
+)
+@click.option(
+    "--group",
+    metavar="LABEL",
+    help="Use the files for this group of nodes.  [default: the content of /etc/criproxy/group]",
+)
+@click.option(
+    "--kubelet-dir",
+    type=PathOption(folder=True),
+    metavar="DIR",
+    help="The kubelet's directory, with device-plugins, plugins_registry and pod-resources.  "
+    "[default: /var/lib/kubelet]",
+)
+@click.option(
+    "--register",
+    type=click.Choice(["kubelet", "plugins-registry"]),
+    help="How to register with the kubelet: call its socket, or put a socket into its directory plugins_registry.  "
+    "[default: devices.plugin.register of the policy file, else kubelet]",
+)
+@click.option(
+    "--host-root",
+    type=PathOption(folder=True),
+    default="/",
+    show_default=True,
+    help="Directory that contains the host's /sys, /proc and /dev, the kubelet's files, and the files that the policy "
+    "file names. Programs that the policy file names run in the file system of this process.",
+)
+@http_option
+@click.option(
+    "--control-socket",
+    default=DEFAULT_CONTROL_SOCKET,
+    show_default=True,
+    metavar="PATH",
+    help="Control socket of the daemon, for reports about cards. The daemon need not be running.",
+)
+@log_options
+@_nvidia_flags
+def command(log_level: str, log_format: str, **options: Any) -> None:  # noqa: ANN401 - click has checked them
+    """Offer the cards of this node to the kubelet, whole or shared, and monitor their health.
+
+    Without a policy file, the command offers NVIDIA GPUs, just as NVIDIA's own device plugin does. Options take
+    precedence over the environment variables of NVIDIA's plugin, and these over its file.
+
+    SIGHUP makes the program reread its files. SIGTERM and SIGINT stop it.
+    """
+    import os
+
+    from criproxy.process import log  # first: prevents structlog from loading what we never use
+
+    os.environ.setdefault("GRPC_VERBOSITY", "ERROR")  # its other messages are about calls, which our log has
+    writer = log.setup(log_format, log_level)
+    try:
+        from criproxy.deviceplugin.configuration.options import Options
+        from criproxy.deviceplugin.serve import run
+
+        arguments = tuple(nvidia_arguments(options))
+        given = {name: value for name, value in options.items() if value is not None}
+        run(Options(nvidia_arguments=arguments, **given), writer)
+    except Exception as error:
+        raise click.exceptions.Exit(
+            _report_failure(log.structlog.get_logger("criproxy"), log.chosen(log_format), error)
+        ) from error
+
+
+def _report_failure(logger: Any, log_format: str, error: Exception) -> int:  # noqa: ANN401 - structlog's own type
+    """Report why the program ends; return the exit status."""
+    from criproxy.cli.render.lines import print_lines
+    from criproxy.errors import CriproxyError
+
+    if not isinstance(error, CriproxyError):
+        logger.critical("failed because of a bug in criproxy", error=repr(error), exc_info=error)
+        return CriproxyError.exit_status
+    if log_format == "console":
+        print_lines(str(error), err=True)
+    else:
+        for line in str(error).splitlines():
+            logger.critical("cannot serve", error=line)
+    return error.exit_status

@@ -1,0 +1,133 @@
+"""``criproxy install``: puts criproxy between the kubelet and the runtime of a node."""
+
+import signal
+from pathlib import Path
+
+import click
+
+from criproxy.cli.operate.leaving import leaving_on
+from criproxy.cli.options.install_options import check_root, host_options
+from criproxy.cli.options.path_type import PathOption
+from criproxy.cli.options.unit_types import Duration
+from criproxy.cli.render.lines import print_lines
+from criproxy.errors import UsageError
+
+KINDS = ("auto", "kubeadm", "k3s", "rke2", "plain")
+_NOT_IN_UNITS = frozenset(" \t\n\"'\\$`")
+
+
+@click.command(short_help="Install criproxy on this node, and point the kubelet at it.")
+@host_options
+@click.option(
+    "--node-kind",
+    type=click.Choice(KINDS),
+    default="auto",
+    show_default=True,
+    help="How the kubelet is started and configured; auto detects this.",
+)
+@click.option(
+    "--policy",
+    type=PathOption(),
+    metavar="FILE",
+    help="The policy file to install.  [default: the node's /etc/criproxy/policy.yaml, else criproxy's default]",
+)
+@click.option(
+    "--runtime-endpoint",
+    metavar="ADDRESS",
+    help="The container runtime's socket.  [default: the one that the kubelet uses now]",
+)
+@click.option(
+    "--http",
+    metavar="ADDRESS",
+    help="Address at which criproxy serves its page, metrics and health checks, as in `criproxy serve --http`; off "
+    "removes the address that an earlier `criproxy install` has set.  [default: the node's setting; a new node has "
+    "none]",
+)
+@click.option(
+    "--http-token-file",
+    type=PathOption(),
+    metavar="FILE",
+    help="With --http: the file with the token that clients of the page need. Its content is kept in "
+    "/etc/criproxy/page-token on the node.",
+)
+@click.option(
+    "--kubeconfig",
+    type=PathOption(),
+    metavar="FILE",
+    help="File with which to check that the node is Ready, such as /etc/kubernetes/kubelet.conf.",
+)
+@click.option(
+    "--timeout",
+    "timeout_s",
+    type=Duration(),
+    default="2m",
+    show_default=True,
+    metavar="DURATION",
+    help="How long each check may take.",
+)
+def command(  # noqa: PLR0913 (one for each option)
+    *,
+    dry_run: bool,
+    host_root: Path,
+    node_kind: str,
+    policy: Path | None,
+    runtime_endpoint: str | None,
+    http: str | None,
+    http_token_file: Path | None,
+    kubeconfig: Path | None,
+    timeout_s: float,
+) -> None:
+    """Install criproxy on this node step by step, and go back to the former state if a step fails.
+
+    The command looks at the kubelet's configuration, the runtime, and other programs that place containers; it prints
+    what it has found and every step. Then it installs the units and the policy file if they are missing, starts
+    criproxy, checks that the runtime answers through it, points the kubelet at it, restarts the kubelet, and checks
+    that its calls arrive. Pods keep running. If a step fails, the command undoes all steps that it has begun. If the
+    command is killed, the next run undoes them. If there is nothing to change, the command says so.
+
+    Exit status: 0 criproxy is installed, 1 it is not (the node is as it was before, or the message says what could not
+    be restored), 2 a usage error.
+    """
+    check_root(dry_run=dry_run)
+    from criproxy.install.host import Host
+    from criproxy.install.node_ready import check_kubeconfig
+    from criproxy.install.operate import Operator, policy_text
+    from criproxy.install.planning import paths
+    from criproxy.install.planning.facts import NodeKind
+    from criproxy.install.planning.plan import Wishes
+    from criproxy.wire.sockets import unix_path
+
+    runtime = unix_path(runtime_endpoint, "--runtime-endpoint") if runtime_endpoint else ""
+    text = policy_text(policy, host_root) if policy else None
+    token = _token(http_token_file) if http_token_file else ""
+    if kubeconfig:
+        check_kubeconfig(kubeconfig)
+    ready_by = str(kubeconfig.absolute()) if kubeconfig else ""
+    wishes = Wishes(paths.socket_of(runtime), text, ready_by, None if http is None else _address(http), token)
+    if token and not wishes.http:
+        raise UsageError("--http-token-file is for the page, which needs --http")
+    kind = None if node_kind == "auto" else NodeKind(node_kind)
+    with leaving_on(signal.SIGTERM, signal.SIGHUP):
+        Operator(Host(host_root), print_lines, kind, timeout_s).install(wishes, dry_run=dry_run)
+
+
+def _address(text: str) -> str:
+    """Return the value of ``--http``; empty if it is off."""
+    from criproxy.process.http.address import Address
+
+    if text == "off":
+        return ""
+    Address.parse(text)
+    if set(text) & _NOT_IN_UNITS:
+        raise UsageError(f"--http: {text!r} has a character that a unit's environment file cannot have there")
+    return text
+
+
+def _token(file: Path) -> str:
+    """Return the line with the token in *file*."""
+    from criproxy.api.page.access import read_token
+
+    token, problem = read_token(file)
+    if problem:
+        raise UsageError(f"--http-token-file: {problem}")
+    return f"{token}\n"

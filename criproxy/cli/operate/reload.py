@@ -1,0 +1,139 @@
+"""``criproxy reload``: reads the policy file again; shows, tries and keeps another one."""
+
+import json
+import os
+from pathlib import Path
+from typing import Any
+
+import click
+
+from criproxy.cli.daemon.client import ask
+from criproxy.cli.daemon.daemon_queries import control_socket_option
+from criproxy.cli.options.path_type import PathOption
+from criproxy.cli.options.unit_types import Duration
+from criproxy.cli.render.lines import print_lines
+from criproxy.errors import CriproxyError
+from criproxy.model.text.amounts import counted
+from criproxy.model.text.bounded import bounded
+
+TIMEOUT_S = 60.0
+"""The daemon may need 5 s to find out what runs, and seconds to place a thousand containers."""
+MAX_BYTES = 900_000
+"""What fits into one request to the daemon, as JSON."""
+
+Values = dict[str, Any]
+_FILE_ALONE = (
+    "FILE is for --dry-run and --try: 'criproxy reload --dry-run FILE' shows what it would do, and 'criproxy reload "
+    "--try 10m FILE' brings it into effect for ten minutes"
+)
+_KEPT = {
+    "different": "The content of the policy file is different: write this configuration to it, too.",
+    "invalid": "The policy file cannot be used: write this configuration to it.",
+    "missing": "There is no policy file: write this configuration to /etc/criproxy/policy.yaml.",
+}
+"""InForce.policy_file → what to say after a try was kept."""
+
+
+@click.command(short_help="Read the policy file again, or try another one for a limited time.")
+@click.argument("file", required=False, type=PathOption(), metavar="[FILE|DIR]")
+@click.option("--dry-run", is_flag=True, help="Show what FILE would do, and change nothing.")
+@click.option(
+    *("--try", "time_s"),
+    type=Duration("30s, 10m or 168h"),
+    metavar="DURATION",
+    help="Bring FILE into effect for this long, such as 10m; then the former configuration comes back.",
+)
+@click.option("--keep", is_flag=True, help="Keep the configuration that is being tried.")
+@click.option("--format", "output", type=click.Choice(["table", "json"]), default="table", show_default=True)
+@control_socket_option
+def command(
+    *, file: Path | None, dry_run: bool, time_s: float | None, keep: bool, output: str, control_socket: str
+) -> None:
+    """Make the daemon read its policy file again; or preview, try or keep another one.
+
+    Without an option, the daemon reads its policy file immediately, as with 'systemctl reload'. This also ends a try.
+
+    --dry-run FILE shows which containers would move if FILE came into effect now, and for which containers it would
+    have no place. --try DURATION FILE brings FILE into effect. Unless you run 'criproxy reload --keep' in time, the
+    former configuration comes back by itself, and the containers return to their former places, even if criproxy is
+    restarted in the meantime. The policy file itself is never changed.
+
+    Exit status: 0 success (--dry-run: every container would have a place), 1 the daemon rejects the file or cannot do
+    what was asked (with --dry-run also: a container would have no place), 2 a usage error.
+    """
+    named = [name for name, given in (("--dry-run", dry_run), ("--try", time_s is not None), ("--keep", keep)) if given]
+    if len(named) > 1:
+        raise click.UsageError(f"{named[0]} and {named[1]} cannot be used together")
+    if (file is not None) != (dry_run or time_s is not None):
+        raise click.UsageError(_FILE_ALONE if file else f"{named[0]} needs a FILE")
+    if file is None:
+        values = ask(control_socket, "reload-keep" if keep else "reload", {}, TIMEOUT_S)
+    elif dry_run:
+        values = ask(control_socket, "reload-dry-run", _read(file), TIMEOUT_S)
+    else:
+        values = _try(control_socket, {**_read(file), "time_s": time_s})
+    _show(values, output, dry_run=dry_run)
+    raise SystemExit(int(dry_run and not (values["accepted"] and not values["refused"])))
+
+
+def _try(control_socket: str, arguments: Values) -> Values:
+    """Begin a try; whoever interrupts that hears how to find out whether it has begun."""
+    try:
+        return dict(ask(control_socket, "reload-try", arguments, TIMEOUT_S))
+    except KeyboardInterrupt:
+        text = "interrupted: the try may have begun; 'criproxy status' shows it, and 'criproxy reload' ends it"
+        raise CriproxyError(text) from None
+
+
+def _read(path: Path) -> Values:
+    """Return the text of a policy file, and where it is, as the daemon takes them.
+
+    Raises:
+        CriproxyError: it cannot be read, or others than root could change it.
+    """
+    from criproxy.config.choice import choose
+    from criproxy.config.reading.files import read_text
+
+    file = choose(Path(os.path.abspath(path)), os.uname().nodename).file  # noqa: PTH100 (resolve() follows links)
+    text, mistakes = read_text(file)
+    if text is None or mistakes:
+        raise CriproxyError("\n".join(mistake.located(file) for mistake in mistakes))
+    values = {"text": text, "source": str(file)}
+    if len(json.dumps(values)) > MAX_BYTES:
+        raise CriproxyError(f"{file} is too large to be sent to the daemon: make it the policy file instead")
+    return values
+
+
+def _show(values: Values, output: str, *, dry_run: bool) -> None:
+    if output == "json":
+        click.echo(json.dumps(values))
+    elif dry_run:
+        from criproxy.cli.render.console import show
+        from criproxy.cli.tables.rehearsal import render
+
+        show(render(values))
+    else:
+        print_lines(_sentence(bounded(values)))
+
+
+def _sentence(values: Values) -> str:
+    what = f"{values['file']}, hash {values['hash']}, policy {values['policy']}"
+    if not values["hash"]:
+        return "In effect: no policy file, so no container is placed."
+    if values["until"]:
+        until = f"until {values['until'][:19]}Z{_effects(values)}. 'criproxy reload --keep' keeps it"
+        return f"Being tried: {what}, {until}, and 'criproxy reload' ends the try."
+    if values["kept"]:
+        but = _KEPT.get(values.get("policy_file", ""), _KEPT["different"])  # an earlier version does not say that
+        return f"Kept: {what}. {but}"
+    return f"In effect: {what}."
+
+
+def _effects(values: Values) -> str:
+    """Return what a try does to containers; a daemon of an earlier version does not say who has no place."""
+    moved, no_place = values.get("moved", 0), values.get("no_place", 0)
+    text = f"; {counted(moved, 'container')} {'moves' if moved == 1 else 'move'}" if moved else ""
+    if not no_place:
+        return text
+    shares = "has no place and shares CPUs" if no_place == 1 else "have no place and share CPUs"
+    return f"{text}; {counted(no_place, 'container')} {shares}, see 'criproxy status --check'"

@@ -1,0 +1,1 @@
+"""Options and types of options that several commands have."""

@@ -1,0 +1,1 @@
+"""Commands that ask the daemon: status, explain, who, fit and their like."""

@@ -1,0 +1,100 @@
+"""``criproxy events``: what happened on the node, newest last."""
+
+import json
+import signal
+import sys
+import time
+from typing import Any
+
+import click
+
+from criproxy.cli.daemon.daemon_queries import DaemonQueries, places_options
+from criproxy.cli.options.unit_types import Duration
+from criproxy.cli.render.lines import print_lines
+from criproxy.cli.tables.events import BAD, line
+from criproxy.errors import CriproxyError
+from criproxy.model.text.bounded import bounded_text
+
+PAUSE_S = 1.0
+"""Between two looks of `--follow`."""
+_MORE = (
+    "there were more events than fit into one answer; use a shorter time with --since, --namespace for one namespace, "
+    "or explain for one container"
+)
+
+
+@click.command(short_help="Show what happened on the node.")
+@click.option(
+    *("--since", "since_s"),
+    default="1h",
+    type=Duration(),
+    show_default=True,
+    metavar="DURATION",
+    help="Show only events that are not older than this, such as 90s, 10m or 2h.",
+)
+@click.option("-n", "--namespace", default="", help="Show only events of containers in this namespace.")
+@click.option("-f", "--follow", is_flag=True, help="After that, print new events until Ctrl-C.")
+@click.option("--format", "output", type=click.Choice(["table", "json"]), default="table", show_default=True)
+@places_options
+def command(
+    *,
+    since_s: float,
+    namespace: str,
+    follow: bool,
+    output: str,
+    **places: Any,  # noqa: ANN401 (click checks them)
+) -> None:
+    """Show what happened to the containers of this node, one line for each event, the newest last.
+
+    Events are placements, refusals, starts, updates, resizes, changes by other programs, unhealthy cards, exits, and
+    changes that concern the whole node. With JSON, each line is an object. The history is limited; `criproxy explain`
+    shows more about one container. The command asks the daemon. If no daemon answers, the command reads the history
+    that the daemon left on disk.
+    """
+    asked = DaemonQueries(**places)
+    values = asked.events(time.time() - since_s, namespace=namespace)
+    _show(values, output)
+    if not values["events"] and output == "table":
+        from criproxy.model.text.amounts import format_seconds
+
+        where = f" in namespace {namespace}" if namespace else ""
+        print_lines(bounded_text(f"No events{where} in the last {format_seconds(since_s)}."))
+    if follow:
+        signal.signal(signal.SIGTERM, lambda number, _: sys.exit(128 + number))
+        _follow(asked, values, output, namespace)
+
+
+def _show(values: dict[str, Any], output: str, told: tuple[str, ...] = ()) -> tuple[str, ...]:
+    """Print the events of an answer, and what is wrong if that was not *told* before; returns what is told now."""
+    wrong = tuple(notice["kind"] for notice in values["notices"])
+    for notice in values["notices"]:
+        if notice["kind"] not in told:
+            print_lines(f"WRONG: {bounded_text(notice['text'])}", err=True)
+    if values["has_more"]:
+        print_lines(f"Note: {_MORE}", err=True)
+    for event in values["events"]:
+        if output == "json":
+            click.echo(json.dumps(event))
+        else:
+            click.secho(line(event), fg="red" if event["kind"] in BAD else None)
+    return wrong
+
+
+def _follow(asked: DaemonQueries, values: dict[str, Any], output: str, namespace: str) -> None:
+    """Print what happens from now on, for ever; what cannot be asked now may be later."""
+    last, told = values["last"], tuple(notice["kind"] for notice in values["notices"])
+    try:
+        while True:
+            sys.stdout.flush()
+            time.sleep(PAUSE_S)
+            try:
+                values = asked.events(after=last, namespace=namespace)
+            except CriproxyError as error:
+                if "error" not in told:
+                    print_lines(f"WRONG: {bounded_text(str(error))}; trying again", err=True)
+                told = ("error",)
+            else:
+                told = _show(values, output, told)
+                last = values["last"]
+    except KeyboardInterrupt:
+        return

@@ -1,0 +1,139 @@
+"""``criproxy fit``: would a pod fit on this node?"""
+
+import json
+from typing import Any
+
+import click
+
+from criproxy.cli.daemon.client import ask
+from criproxy.cli.daemon.daemon_queries import control_socket_option
+from criproxy.cli.options.unit_types import Cpu, Size, WholeNumber
+from criproxy.model.resources import MOST_CPU_MILLI, MOST_MEMORY_BYTES
+from criproxy.model.text.amounts import format_bytes, format_milli
+from criproxy.model.text.bounded import printable
+
+Values = dict[str, Any]
+MOST_CARDS = 100_000
+
+
+def _pairs(_context: click.Context, _option: click.Parameter, values: tuple[str, ...]) -> dict[str, str]:
+    pairs = dict[str, str]()
+    for value in values:
+        key, equals, text = value.partition("=")
+        if not key or not equals:
+            raise click.BadParameter(printable(f"{value[:80]!r} must be KEY=VALUE"))
+        pairs[key] = text
+    return pairs
+
+
+def _counts(context: click.Context, option: click.Parameter, values: tuple[str, ...]) -> dict[str, int]:
+    counts = dict[str, int]()
+    for resource, text in _pairs(context, option, values).items():
+        if not (text.isascii() and text.isdigit() and 0 < int(text[:7]) <= MOST_CARDS and len(text) < 7):
+            raise click.BadParameter(printable(f"{text[:80]!r} must be a number from 1 to {MOST_CARDS}"))
+        counts[resource] = int(text)
+    return counts
+
+
+def _cpu(_context: click.Context, _option: click.Parameter, value: int | None) -> int | None:
+    if value is not None and not 1 <= value <= MOST_CPU_MILLI:
+        most, given = format_milli(MOST_CPU_MILLI), format_milli(value) if value else 0
+        raise click.BadParameter(f"must be from 1m to {most} CPUs, not {given}")
+    return value
+
+
+def _memory(_context: click.Context, _option: click.Parameter, value: int) -> int:
+    if value > MOST_MEMORY_BYTES:
+        raise click.BadParameter(f"must be at most {format_bytes(MOST_MEMORY_BYTES)}")
+    return value
+
+
+@click.command(short_help="Show whether a pod would fit on this node, and where.")
+@click.option("--cpu", type=Cpu(), callback=_cpu, metavar="CPU", help="CPUs of the container, such as 8, 1.5 or 250m.")
+@click.option(
+    "--memory",
+    type=Size(),
+    callback=_memory,
+    metavar="SIZE",
+    default="0",
+    help="Memory of the container, such as 4Gi.  [default: 100Mi for a Guaranteed pod, else none]",
+)
+@click.option("--gpu", type=WholeNumber(1, MOST_CARDS), metavar="N", help="GPUs of the container.")
+@click.option(
+    "--device",
+    "devices",
+    multiple=True,
+    callback=_counts,
+    metavar="RESOURCE=N",
+    help="Cards or vGPUs of the container, such as nvidia.com/gpu=2; may be repeated.",
+)
+@click.option(
+    "--qos",
+    type=click.Choice(["guaranteed", "burstable"]),
+    default="guaranteed",
+    show_default=True,
+    help="guaranteed: the limits of CPU and memory are equal to the requests. burstable: there are no limits.",
+)
+@click.option("-n", "--namespace", default="default", show_default=True, help="Namespace of the pod.")
+@click.option("--pod", default="fit", show_default=True, help="Name of the pod, if the policy uses names.")
+@click.option("--container", default="main", show_default=True, help="Name of the container.")
+@click.option(
+    "--annotation", "annotations", multiple=True, callback=_pairs, metavar="KEY=VALUE", help="Annotation of the pod."
+)
+@click.option("--label", "labels", multiple=True, callback=_pairs, metavar="KEY=VALUE", help="Label of the pod.")
+@click.option("--format", "output", type=click.Choice(["table", "json"]), default="table", show_default=True)
+@control_socket_option
+def command(  # noqa: PLR0913 (one for each option)
+    *,
+    cpu: int | None,
+    memory: int,
+    gpu: int | None,
+    devices: dict[str, int],
+    qos: str,
+    namespace: str,
+    pod: str,
+    container: str,
+    annotations: dict[str, str],
+    labels: dict[str, str],
+    output: str,
+    control_socket: str,
+) -> None:
+    """Ask whether a pod with one container would fit on this node now; exit with status 1 if it would not.
+
+    With --cpu, the policy decides. If the pod fits, the command shows its CPUs and NUMA nodes, and the containers that
+    would move. If it does not fit, the command shows the policy's reason, and which containers would have to leave.
+    With --gpu or --device, the command shows how many cards or vGPUs are free, and on which NUMA nodes. Nothing changes
+    on the node. The command needs the daemon, because only the daemon knows the policy.
+    """
+    if cpu is None and gpu is None and not devices:
+        raise click.UsageError("Missing option '--cpu', '--gpu' or '--device'.")
+    values: Values = {"fits": True}
+    if cpu is not None:
+        names = {"namespace": namespace, "pod": pod, "container": container}
+        sizes = {"cpu_milli": cpu, "memory_bytes": memory, "qos": qos}
+        values = ask(control_socket, "fit", {**sizes, "names": names, "annotations": annotations, "labels": labels})
+    found = _cards(control_socket, gpu, devices)
+    if output == "json":
+        fits = values["fits"] and all(each["fits"] for each in found)
+        click.echo(json.dumps({**values, "fits": fits, **({"devices": found} if found else {})}))
+    else:
+        _show(values if cpu is not None else None, found)
+    raise SystemExit(0 if values["fits"] and all(each["fits"] for each in found) else 1)
+
+
+def _cards(control_socket: str, gpu: int | None, devices: dict[str, int]) -> list[Values]:
+    """Return for each resource whether the container would get so many."""
+    if gpu is None and not devices:
+        return []
+    from criproxy.api.views.devices.free_cards import cards_of_container, gpu_resource
+
+    answer = ask(control_socket, "devices")
+    wanted = ({gpu_resource(answer): gpu} if gpu is not None else {}) | devices
+    return cards_of_container(answer, wanted)
+
+
+def _show(values: Values | None, found: list[Values]) -> None:
+    from criproxy.cli.render.console import show
+    from criproxy.cli.tables.fit import render
+
+    show(render(values, found))

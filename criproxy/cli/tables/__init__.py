@@ -1,0 +1,1 @@
+"""The tables that commands print, one file per command."""

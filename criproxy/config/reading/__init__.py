@@ -1,0 +1,1 @@
+"""YAML with positions: documents, mistakes with file, line and column, nearest valid names."""

@@ -1,0 +1,1 @@
+"""CRI messages: what a request asks for, and what is written into it."""

@@ -1,0 +1,1 @@
+"""Which cards the node has, and which of them are offered."""

@@ -1,0 +1,285 @@
+"""The machine's cards of each advertised class, scanned again whenever a card appears or disappears."""
+
+import asyncio
+from collections.abc import Callable, Iterable, Mapping
+from contextlib import suppress
+from dataclasses import dataclass, field, replace
+from functools import partial
+from pathlib import Path
+from time import monotonic
+
+from criproxy.deviceplugin.cards.device_nodes import Names, names_of_cards, with_render_nodes
+from criproxy.deviceplugin.cards.nvml_inventory import (
+    NvmlProgram,
+    NvmlState,
+    gpus_of_driver,
+    imex_channels,
+    minors_of,
+    platform_of,
+    with_places,
+)
+from criproxy.deviceplugin.cards.vgpu_host import HOST, VgpuFiles
+from criproxy.deviceplugin.nvidia.gpus import Gpu
+from criproxy.deviceplugin.nvidia.nodes import MigMinors, Platform
+from criproxy.devices.classes.builtin import NVIDIA
+from criproxy.devices.classes.cards import Stock, Stocks
+from criproxy.devices.classes.device_class import DeviceClass
+from criproxy.devices.classes.links import Peers
+from criproxy.devices.plugin.published import NOT_YET
+from criproxy.host.devices.cards import DRIVER_TIMEOUT_S, DriverFiles, find_cards
+from criproxy.host.patience import Hangs, Patience
+from criproxy.model.text.notices import timestamp
+
+POLL_S = 0.5
+"""How often the names of device nodes are compared."""
+NVML_RETRY_S = 30.0
+"""How soon NVML is queried again if it failed, or if cards do not work, although NVIDIA's cards exist."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Limits:
+    """How long a scan waits for what may hang."""
+
+    files_s: float = 5.0
+    """For all files."""
+    drivers_s: float = DRIVER_TIMEOUT_S
+    """For the files of drivers, which are among them."""
+    nvml_s: float = 3.0
+    """For NVML, whose first answer may take longer; cards of other classes need not wait for it."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Inventory:
+    """The machine's cards at one moment."""
+
+    stocks: Stocks = field(default_factory=dict)
+    """By class, according to files."""
+    gpus: tuple[Gpu, ...] = ()
+    """NVIDIA's GPUs in the order of NVML, or without its answer as far as the files of the driver list them."""
+    peers: Mapping[str, Peers] = field(default_factory=dict)
+    """Links between NVIDIA's GPUs, by UUID."""
+    minors: MigMinors = field(default_factory=dict)
+    platform: Platform = "nvml"
+    imex_channels: tuple[str, ...] = ()
+    """The numbers of the IMEX channels whose nodes exist."""
+    driver_version: str = ""
+    """Of NVIDIA's driver; empty if NVML does not report it."""
+    cuda_version: tuple[int, int] = (0, 0)
+    lost: Mapping[str, str] = field(default_factory=dict)
+    """NVIDIA's GPUs and MIG devices that do not work, or that NVML can no longer describe: UUID to reason."""
+    nvml_queried: bool = True
+    """Whether NVML was queried, the only source for the memory of GPUs: if not, rules about memory are not checked."""
+    pending: bool = False
+    """Whether NVML has never answered, so that the division of NVIDIA's GPUs is unknown."""
+    answered_s: float | None = None
+    """When the query of NVML began whose answer this is, on the monotonic clock; None: there is none."""
+    nvml_problem: str = ""
+    """Why NVML does not answer, on a machine with NVIDIA's cards; they are as it described them before."""
+    nvml_since_s: float | None = None
+    """Since when, in seconds since the epoch."""
+    files: VgpuFiles = HOST
+    """The files of the host that vGPUs need."""
+    problems: tuple[str, ...] = ()
+    """Sentences about what hangs or cannot be read."""
+
+    @property
+    def nvml_text(self) -> str:
+        """Why NVML does not answer, and since when; empty if it does."""
+        since = f" (since {timestamp(self.nvml_since_s)})" if self.nvml_since_s is not None else ""
+        return f"{self.nvml_problem}{since}" if self.nvml_problem else ""
+
+    def stock(self, kind: DeviceClass) -> Stock:
+        """Return the cards of a class."""
+        return self.stocks.get(kind.name, Stock())
+
+
+class Machine:
+    """Scans the machine; a driver that hangs delays nothing else, and the cards known before are kept meanwhile.
+
+    Args:
+        classes: The advertised classes.
+        host_root: Root of /dev, /proc and /sys.
+        nvml: Queries NVML, if NVIDIA's cards are advertised.
+        limits: Timeouts of each scan.
+        files: The files of the host that vGPUs need.
+    """
+
+    def __init__(
+        self,
+        classes: Iterable[DeviceClass],
+        host_root: Path = Path("/"),
+        nvml: NvmlProgram | None = None,
+        limits: Limits = Limits(),
+        files: VgpuFiles | None = None,
+    ) -> None:
+        self.classes = tuple(classes)
+        self.latest = Inventory()
+        """The result of the last scan."""
+        self._host_root = host_root
+        self._vgpu_files = files or VgpuFiles(host_root)
+        self._nvml = nvml or NvmlProgram()
+        self._patience = Patience()
+        self._limits = limits
+        self._files = DriverFiles(self._patience, limits.drivers_s)
+        self._is_stale = False
+        self._is_nvml_late = False
+        self._scanned_s = float("-inf")
+        self._names: Names | None = None
+        self._wake = asyncio.Event()
+        self._scan_requested = False
+
+    @property
+    def has_nvidia(self) -> bool:
+        """Whether NVIDIA's class is advertised."""
+        return any(kind.name == NVIDIA.name for kind in self.classes)
+
+    def wake(self) -> None:
+        """Scan immediately and query NVML, whether names have changed or not."""
+        self._scan_requested = True
+        self._wake.set()
+
+    def hint(self) -> None:
+        """Compare names immediately, as after a kernel event about /dev: one may have appeared or disappeared."""
+        self._wake.set()
+
+    def use(self, classes: Iterable[DeviceClass]) -> None:
+        """Scan for other classes from now on."""
+        self.classes, self._names = tuple(classes), None
+        self.wake()
+
+    async def close(self) -> None:
+        """Stop waiting for NVML."""
+        await self._nvml.close()
+
+    async def scan(self, *, query: bool = True) -> Inventory:
+        """Return all cards; queries NVML, too, unless *query* is false."""
+        problems, hung = list[str](), self._patience.hanging
+        self._scanned_s = monotonic()
+        names, _ = await asyncio.gather(self._read_names(problems), self._query_nvml(wanted=query))
+        nvml = self._nvml.state
+        work = partial(_scan_files, self.classes, self._host_root, self._files, nvml)
+        try:
+            inventory = await self._patience.wait("the machine's cards", work, self._limits.files_s)
+        except Hangs as error:
+            inventory = self.latest
+            problems.append(str(error))
+        hanging = sorted(self._patience.hanging)
+        self._is_stale = bool(hung or hanging)  # a driver that came back during this scan is read in the next one
+        problems += [f"{name} hangs" for name in hanging if not any(name in problem for problem in problems)]
+        self._names = names
+        if self.has_nvidia:
+            problems[:0] = _problems_of(nvml)
+        has_cards = bool(inventory.gpus or inventory.stock(NVIDIA).cards)
+        self.latest = replace(
+            inventory,
+            files=self._vgpu_files,
+            nvml_problem=nvml.problem if has_cards else "",
+            nvml_since_s=nvml.since_s if has_cards else None,
+            problems=tuple(problems),
+        )
+        return self.latest
+
+    async def watch(self, changed: Callable[[Inventory], None]) -> None:
+        """Scan forever; call *changed* with each result that differs from the previous one.
+
+        A scan with NVML runs only after names have appeared or disappeared, after `wake`, and after NVML has failed.
+        Nodes that vanish are reported at once, even while a scan waits for a driver.
+        """
+        async with asyncio.TaskGroup() as group:
+            scanning: asyncio.Task[None] | None = None
+            while True:
+                with suppress(TimeoutError):
+                    async with asyncio.timeout(POLL_S):
+                        await self._wake.wait()
+                self._wake.clear()
+                names = await self._read_names([])
+                self._remove_vanished(names, changed)
+                if scanning is not None and not scanning.done():
+                    continue
+                is_news = self._scan_requested or (names is not None and names != self._names)
+                if is_news or self._is_nvml_late or self._is_due:
+                    query = is_news or (self._is_due and not self._nvml.runs)
+                    self._scan_requested = self._is_nvml_late = False
+                    scanning = group.create_task(self._rescan(changed, query=query))
+                    scanning.add_done_callback(lambda _: self._wake.set())
+
+    async def _rescan(self, changed: Callable[[Inventory], None], *, query: bool) -> None:
+        before = self.latest
+        if await self.scan(query=query) != before:
+            changed(self.latest)
+
+    def _remove_vanished(self, names: Names | None, changed: Callable[[Inventory], None]) -> None:
+        """Report the loss of cards whose nodes have vanished since the last scan."""
+        if names is None or not (gone := (self._names or frozenset()) - names):
+            return
+        remaining = replace(
+            self.latest, stocks={name: _remaining(stock, gone) for name, stock in self.latest.stocks.items()}
+        )
+        if remaining != self.latest:
+            self.latest = remaining
+            changed(remaining)
+
+    @property
+    def _is_due(self) -> bool:
+        """Whether the last scan missed something that may appear without a change of names, and was some time ago."""
+        nvml, latest = self._nvml, self.latest
+        is_incomplete = self._is_stale or latest.nvml_problem or latest.lost or nvml.runs or nvml.state.report.unread
+        return bool(is_incomplete) and monotonic() - self._scanned_s >= NVML_RETRY_S
+
+    async def _read_names(self, problems: list[str]) -> Names | None:
+        work = partial(names_of_cards, self.classes, self._host_root)
+        try:
+            return await self._patience.wait("the device directories", work, self._limits.files_s)
+        except Hangs as error:
+            problems.append(str(error))
+            return None
+
+    async def _query_nvml(self, *, wanted: bool) -> None:
+        """Query NVML if that is *wanted*; what it answers after the time limit is used by another scan.
+
+        A query that is already in progress may answer what is no longer true, so that another one follows.
+        """
+        if not (wanted and self.has_nvidia):
+            return
+        if not self._nvml.runs:
+            await self._nvml.query(self._limits.nvml_s, self._use_late_answer)
+            return
+        if await self._nvml.query(self._limits.nvml_s, self.wake):
+            self.wake()
+
+    def _use_late_answer(self) -> None:
+        self._is_nvml_late = True
+        self._wake.set()
+
+
+def _problems_of(nvml: NvmlState) -> list[str]:
+    unread = [f"NVML cannot describe GPU {index}: {why}" for index, why in nvml.report.unread.items()]
+    return [*unread, nvml.problem] if nvml.problem else unread
+
+
+def _remaining(stock: Stock, gone: Names) -> Stock:
+    """Return *stock* without nodes in *gone*, and without cards that have no other evidence."""
+    remaining = [(card, tuple(path for path in card.nodes if path.lstrip("/") not in gone)) for card in stock.cards]
+    return replace(stock, cards=tuple(replace(card, nodes=nodes) for card, nodes in remaining if nodes or card.id))
+
+
+def _scan_files(classes: tuple[DeviceClass, ...], host_root: Path, files: DriverFiles, nvml: NvmlState) -> Inventory:
+    changed = find_cards(classes, host_root, files)
+    stocks = {name: with_render_nodes(stock, host_root) for name, stock in changed.items()}
+    if NVIDIA.name not in stocks:
+        return Inventory(stocks=stocks)
+    report = nvml.report
+    gpus = report.gpus if nvml.is_answered else gpus_of_driver(stocks[NVIDIA.name], host_root, files)
+    return Inventory(
+        stocks=stocks,
+        gpus=with_places(gpus, host_root, files),
+        peers=report.peers,
+        lost=report.lost,
+        minors=minors_of(host_root, files),
+        platform=platform_of(host_root, files, has_nvml=nvml.is_answered or nvml.problem in ("", NOT_YET)),
+        imex_channels=imex_channels(host_root),
+        driver_version=report.driver_version,
+        cuda_version=report.cuda_version,
+        pending=not nvml.is_answered,
+        answered_s=nvml.answered_s,
+    )

@@ -1,0 +1,1 @@
+"""The device plugin's connection to the daemon: reports, free CPUs, lifetime."""

@@ -1,0 +1,198 @@
+"""Connects the sources of failures with the health of cards: NVML events, health commands, and missing cards."""
+
+from collections.abc import Callable, Mapping
+
+from criproxy.deviceplugin.cards.card_offers import platform_for
+from criproxy.deviceplugin.cards.detected_cards import CardKey, cards_of
+from criproxy.deviceplugin.cards.inventory import Inventory
+from criproxy.deviceplugin.configuration.configuration import Loaded
+from criproxy.deviceplugin.health.cards_health import CardsHealth
+from criproxy.deviceplugin.health.events_watch import EventsWatch
+from criproxy.deviceplugin.health.health import (
+    Change,
+    began,
+    call_failed,
+    call_works,
+    command_healthy,
+    command_unhealthy,
+    ended,
+    xid_event,
+)
+from criproxy.deviceplugin.health.health_commands import HealthCommands
+from criproxy.deviceplugin.health.nvml_events import Registered
+from criproxy.deviceplugin.health.stale_view import StaleView
+from criproxy.deviceplugin.nvidia.xids import (
+    Event,
+    XidFilter,
+    is_watched,
+    made_unhealthy,
+    places_of,
+    unwatched,
+)
+from criproxy.devices.classes.builtin import NVIDIA
+from criproxy.devices.classes.offers import Offered, Offers, card_of
+from criproxy.process.logger import Log
+from criproxy.process.tasks import Tasks
+
+MOST_UNKNOWN = 100
+"""Limit for logging names of unknown cards from health commands."""
+_CALL = "nvmlDeviceRegisterEvents"
+_LOOK = "look"
+"""Key of the cause that a GPU does not work, according to the program that watches it."""
+
+
+class HealthMonitor:
+    """Monitors the cards.
+
+    Args:
+        health: Receives all observations.
+        events: The program that reports NVML events.
+        xids: Selects the errors that count.
+        offers: Returns what is offered of NVIDIA's cards at this moment.
+        rescan: Looks at the cards again.
+        log: Gets one line for each unknown card that a health command names.
+    """
+
+    def __init__(
+        self,
+        health: CardsHealth,
+        events: tuple[str, ...],
+        xids: XidFilter,
+        offers: Callable[[], Offers],
+        rescan: Callable[[], None],
+        log: Log,
+    ) -> None:
+        self.health = health
+        self.commands = HealthCommands(self._on_verdict, log)
+        self.events = EventsWatch(
+            events, self._on_registered, self._on_event, log, on_mig=self._on_mig, on_cards=self._on_cards
+        )
+        self._xids = xids
+        self._offers = offers
+        self._rescan = rescan
+        self._log = log
+        self._inventory = Inventory()
+        self._registered: Registered | None = None
+        """The GPUs whose events are watched; None: the program that watches them has not said it."""
+        self._stale_view = StaleView()
+        self._logged_missed: list[str] = []
+        self._looked: tuple[set[str], ...] = ()
+        """The GPUs that worked last, according to the inventory and to the program that watches them."""
+        self._logged_names: set[str] = set()
+
+    @property
+    def events_problem(self) -> str:
+        """Why no NVML events are received although they should be: before its first answer, nothing is watched."""
+        found = self._inventory
+        if self.events.problem or self._registered is None:
+            return self.events.problem or (found.nvml_problem if found.pending and self._xids.watching else "")
+        return f"NVML does not report the events of {', '.join(missed)}" if (missed := self._missed) else ""
+
+    def start(self, tasks: Tasks) -> None:
+        """Start the background tasks."""
+        tasks.forever("health commands", self.commands.run)
+        if self._xids.watching:
+            tasks.forever("events of cards", self.events.run)
+
+    def use(self, loaded: Loaded) -> None:
+        """Monitor according to *loaded*."""
+        plan = loaded.plan
+        self.health.hold_down(plan.hold_down_s)
+        self.health.expect_verdicts(each.kind for each in plan.health_commands)
+        self.commands.use(plan.health_commands)
+
+    def update_cards(self, loaded: Loaded, inventory: Inventory) -> None:
+        """Update the set of existing cards."""
+        self._inventory = inventory
+        self.health.update_cards(cards_of(loaded.plan, inventory), (each.kind.name for each in loaded.plan.advertised))
+        self.commands.run_soon(self.health.unjudged_classes())
+        platform = platform_for(loaded.configuration.nvidia, inventory)
+        watched = loaded.plan.nvidia is not None and is_watched(platform) and bool(inventory.driver_version)
+        self.events.use([gpu.uuid for gpu in inventory.gpus] if watched else [])
+        if not watched:
+            self._registered = None
+        self._apply_registered()
+
+    def _on_registered(self, found: Registered) -> None:
+        self._registered = found
+        self._apply_registered()
+
+    def _apply_registered(self) -> None:
+        """Update the health of cards whose events NVML does not report, or does; an error about a GPU says neither."""
+        if (found := self._registered) is None:
+            return
+        places, changes = places_of(self._inventory.gpus), dict[CardKey, Change]()
+        bad = set(map(card_of, unwatched(self._nvidia(), places, found.failed)))
+        for key in self.health.of(NVIDIA.name):
+            if (place := places.get(key[1])) is None:
+                continue  # it no longer exists
+            if key[1] in bad:
+                changes[key] = call_failed(_CALL, found.failed.get(place.gpu, "its events cannot be watched"))
+            elif place.gpu in found.settled:
+                changes[key] = call_works(_CALL)
+        self.health.apply(changes)
+
+    def _on_event(self, event: Event) -> None:
+        places = places_of(self._inventory.gpus)
+        cards = set(map(card_of, made_unhealthy(event, self._nvidia(), places, self._xids)))
+        self.health.apply({(NVIDIA.name, card): xid_event(event.xid) for card in cards})
+
+    def _on_cards(self, faults: Mapping[str, str]) -> None:
+        """Apply which GPUs work; where the inventory disagrees, a new process queries NVML."""
+        changes = dict[CardKey, Change]()
+        for key in self.health.of(NVIDIA.name):
+            fault = faults.get(self.health.known[key].seen.parent or key[1])
+            if fault is not None:
+                changes[key] = began(_LOOK, f"NVML: {fault}") if fault else ended(_LOOK)
+        self.health.apply(changes)
+        if (missed := self._missed) != self._logged_missed:
+            self._logged_missed = missed
+            if missed:
+                self._log.warning("NVML events are not received", gpus=missed, reason="NVML does not describe the GPUs")
+        working = {gpu for gpu, fault in faults.items() if not fault}
+        before, self._looked = self._looked, (self._working, working)
+        if stale := self._stale_view.contradicted(faults, self._working, self._inventory.answered_s):
+            self._log.info("a new process watches the GPUs: NVML is right about them only there", gpus=stale)
+            self._looked = ()
+            self.events.restart()
+        elif self._working != working and self._looked != before:
+            self._rescan()
+
+    @property
+    def _working(self) -> set[str]:
+        """The GPUs that work according to the inventory."""
+        return {gpu.uuid for gpu in self._inventory.gpus} - self._inventory.lost.keys()
+
+    @property
+    def _missed(self) -> list[str]:
+        """The GPUs that work according to the inventory, and of which the program that watches them knows nothing."""
+        found = self._registered
+        return sorted(self._working - found.settled - found.failed.keys()) if found else []
+
+    def _on_mig(self, modes: Mapping[str, bool]) -> None:
+        """Look at the cards again if the inventory is wrong about which GPUs have MIG: no file shows it."""
+        if any(modes.get(gpu.uuid, gpu.mig_enabled) != gpu.mig_enabled for gpu in self._inventory.gpus):
+            self._rescan()
+
+    def _nvidia(self) -> list[Offered]:
+        """Return everything that is offered, and all cards: a card that is not offered at the moment can fail, too."""
+        offered = [each for cards in self._offers().values() for each in cards.values()]
+        return [*offered, *(Offered(id=card, index="") for _, card in self.health.of(NVIDIA.name))]
+
+    def _on_verdict(self, kind: str, verdict: Mapping[str, str] | str) -> None:
+        """Apply the verdict of the health command of a class."""
+        if isinstance(verdict, str):
+            self.health.apply_verdict(kind, dict.fromkeys(self.health.of(kind), command_unhealthy(verdict)))
+            return
+        changes = dict.fromkeys(self.health.of(kind), command_healthy())
+        for name, reason in verdict.items():
+            keys = self.health.of(kind, [name])
+            changes |= dict.fromkeys(keys, command_unhealthy(reason))
+            if not keys:
+                self._log_unknown(kind, name)
+        self.health.apply_verdict(kind, changes)
+
+    def _log_unknown(self, kind: str, name: str) -> None:
+        if name not in self._logged_names and len(self._logged_names) < MOST_UNKNOWN:
+            self._logged_names.add(name)
+            self._log.warning("a health command named a card that does not exist", **{"class": kind, "card": name})

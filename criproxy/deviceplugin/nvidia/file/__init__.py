@@ -1,0 +1,1 @@
+"""NVIDIA's file and command line: reading, defaults, mistakes."""

@@ -1,0 +1,1 @@
+"""YAML, numbers and durations as Go reads them."""

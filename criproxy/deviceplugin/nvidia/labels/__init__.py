@@ -1,0 +1,1 @@
+"""The labels that NVIDIA's feature discovery writes."""

@@ -1,0 +1,1 @@
+"""The extended resources that are published, each by a plugin of its own."""

@@ -1,0 +1,294 @@
+"""Starts, updates and ends the plugins of all resources, and keeps IDs listed that containers have."""
+
+import asyncio
+from collections.abc import Awaitable, Callable, Collection, Mapping
+from contextlib import suppress
+from dataclasses import replace
+
+from criproxy.deviceplugin.cards.detected_cards import CardKey
+from criproxy.deviceplugin.resources.folder_watch import FolderWatch
+from criproxy.deviceplugin.resources.other_ids import (
+    all_unhealthy,
+    classes_of,
+    under_other_ids,
+    without_cards,
+    without_ids,
+)
+from criproxy.deviceplugin.resources.withdrawn import withdrawn
+from criproxy.deviceplugin.server import sockets
+from criproxy.deviceplugin.server.plugin import Place, Plugin
+from criproxy.deviceplugin.server.registration_api import KubeletSocket
+from criproxy.deviceplugin.server.resource import Device, Resource
+from criproxy.deviceplugin.server.settings import LARGEST_LIST_BYTES, Status, Times
+from criproxy.process.tasks import Tasks
+
+InUse = Mapping[str, Collection[str]]
+"""The IDs that containers have, by resource."""
+AskInUse = Callable[[], Awaitable[InUse | None]]
+"""Returns the IDs in use; None if the kubelet does not report them at the moment."""
+
+
+class PluginManager:
+    """The device plugins of a node; to be used in the thread of the event loop.
+
+    Args:
+        place: Where the kubelet is.
+        in_use: Queries the IDs that containers have.
+        is_ours: Whether this plugin offered an unpublished resource before it started; its IDs that containers have are
+            listed, too.
+        tasks: Run and supervise the parts.
+        times: Timeouts and pauses.
+        largest_bytes: Limit for the size of a list.
+        state_changed: Called after each change of a resource's state, such as when the kubelet has accepted it.
+    """
+
+    def __init__(
+        self,
+        place: Place,
+        in_use: AskInUse,
+        tasks: Tasks,
+        *,
+        is_ours: Callable[[str], bool] = lambda _: False,
+        times: Times = Times(),  # noqa: B008 (frozen)
+        largest_bytes: int = LARGEST_LIST_BYTES,
+        state_changed: Callable[[], None] = lambda: None,
+    ) -> None:
+        self._place = place
+        self._kubelet = KubeletSocket(place.kubelet_socket)
+        self._ask_in_use = in_use
+        self._is_ours = is_ours
+        self._tasks = tasks
+        self._times = times
+        self._largest_bytes = largest_bytes
+        self._state_changed = state_changed
+        self._plugins: dict[str, Plugin] = {}
+        self._ending: dict[str, Plugin] = {}
+        self._published: Mapping[str, Resource] = {}
+        self._in_use: InUse = {}
+        """The kubelet's last answer."""
+        self._has_answer = True
+        """Whether the kubelet has answered, or its time to do so is over; before, any card may have other IDs."""
+        self._is_queried = False
+        """Whether the kubelet has been queried since an ID last disappeared."""
+        self.elsewhere: Mapping[CardKey, str] = {}
+        """Cards that containers have, or may have, under IDs that are not published: card to ID and resource."""
+        self._logged: frozenset[CardKey] = frozenset()
+        self._stopped = False
+        self._changed = asyncio.Event()
+        self._directories_changed = asyncio.Event()
+        self._watches = [FolderWatch(folder, self._notify, times) for folder in place.watched]
+
+    @property
+    def status(self) -> list[Status]:
+        """The status of each resource, in the order of their names."""
+        return [self._plugins[name].status for name in sorted(self._plugins)]
+
+    def start(self) -> None:
+        """Start watching directories and IDs in use; plugins start when they are published."""
+        for watch in self._watches:
+            self._tasks.forever("watch the kubelet's directory", watch.run)
+        self._tasks.forever("follow ids in use", self._poll_in_use)
+
+    async def remove_former_sockets(self) -> None:
+        """Remove sockets of resources that a former process offered; to be used before anything is published."""
+        for name in await asyncio.to_thread(sockets.remove_dead, self._place.folder):
+            self._tasks.log.info("a socket that a former process left was removed", socket=name)
+
+    async def learn(self) -> None:
+        """Query the IDs in use before anything is published; without an answer, no ID is healthy at first."""
+        self._has_answer = False
+        if await self._kubelet.is_alive():
+            await self._wait_for_answer(self._times.learn_s)
+
+    def publish(self, resources: Mapping[str, Resource]) -> None:
+        """Offer *resources*, by name, and nothing else.
+
+        IDs that are gone, or had another quota, are unhealthy until no container has them.
+        """
+        self._published = dict(resources)
+        gone = {name: self._gone(name) for name in self._plugins.keys() | resources.keys()}
+        if any(set(each) - set(self._plugins[name].held) for name, each in gone.items() if each):
+            self._is_queried = False
+        self._list(gone)
+        self._changed.set()
+
+    def retry(self) -> None:
+        """Register plugins again that other plugins may have replaced."""
+        for plugin in self._plugins.values():
+            plugin.retry()
+
+    async def stop(self) -> None:
+        """End all plugins: the kubelet marks their devices as unhealthy. Resources published later are not offered."""
+        self._stopped = True
+        plugins, self._plugins = self._plugins, {}
+        await asyncio.gather(*(plugin.end(flush=False) for plugin in (*plugins.values(), *self._ending.values())))
+
+    # ---------------------------------------------------------------- ids in use
+
+    async def _poll_in_use(self) -> None:
+        """Query the IDs in use after each change, and repeatedly while IDs are listed only because they are in use."""
+        if not self._has_answer:
+            await self._wait_for_first_answer()
+        query_again = True
+        while True:
+            await asyncio.sleep(self._times.in_use_soon_s)
+            self._changed.clear()
+            in_use = await self._ask_in_use()
+            if self._changed.is_set():
+                query_again = True
+                continue  # the answer may be older than the list
+            self._is_queried = True
+            if in_use is not None:
+                self._in_use = in_use
+                self._apply(in_use)
+            else:
+                self._list({name: self._still_held(plugin) for name, plugin in self._plugins.items()})
+            self._log_elsewhere()
+            # The kubelet may have allocated an ID just before it received the list without it; a later answer shows it.
+            is_unsettled = bool(self.elsewhere) or any(plugin.held for plugin in self._plugins.values())
+            again = query_again or in_use is None or is_unsettled
+            query_again = await _set_within(self._changed, self._times.in_use_s if again else None)
+
+    async def _wait_for_first_answer(self) -> None:
+        """Wait for a kubelet, and then for a limited time until it reports the IDs in use.
+
+        Files may have changed while this plugin was not running, and then only the kubelet knows what containers have.
+        """
+        while not self._has_answer:
+            self._directories_changed.clear()
+            if not await self._kubelet.is_alive():
+                await _set_within(self._directories_changed, self._times.poll_s)
+            elif not await self._wait_for_answer(self._times.first_answer_s):
+                self._has_answer = await self._kubelet.is_alive()  # another kubelet gets the full time
+        self._list({name: self._gone(name) for name in self._plugins})
+
+    async def _wait_for_answer(self, timeout_s: float) -> bool:
+        """Whether the kubelet reports the IDs in use within *timeout_s*."""
+        with suppress(TimeoutError):
+            async with asyncio.timeout(timeout_s):
+                while (in_use := await self._ask_in_use()) is None:  # noqa: ASYNC110 (there is no notification)
+                    await asyncio.sleep(self._times.in_use_soon_s)
+                self._in_use, self._has_answer = in_use, True
+        return self._has_answer
+
+    def _apply(self, in_use: InUse) -> None:
+        """Of the IDs that are gone, list only those that are *in_use*."""
+        held = dict[str, list[Device]]()
+        for name in self._plugins.keys() | {name for name in in_use if self._is_ours(name)}:
+            listed = {each.id: each for each in self._listed(name)}
+            known = [
+                listed.get(each) or self._published_device(name, each) or Device(id=each)
+                for each in in_use.get(name, ())
+            ]
+            held[name] = [each for each in known if not self._is_published(name, each)]
+        self._list(held)
+        for name, devices in held.items():
+            if name in self._plugins and name not in self._published and not devices:
+                self._end(name)
+
+    def _log_elsewhere(self) -> None:
+        """Log which cards cannot be allocated, and which can be again."""
+        for (kind, card), holder in self.elsewhere.items():
+            if (kind, card) not in self._logged:
+                text = "a card cannot be allocated: a container has it under an ID that is not offered"
+                self._tasks.log.warning(text, **{"class": kind, "card": card, "in_use": holder})
+        for kind, card in sorted(self._logged - self.elsewhere.keys()):
+            self._tasks.log.info("a card can be allocated again", **{"class": kind, "card": card})
+        self._logged = frozenset(self.elsewhere)
+
+    def _listed(self, name: str) -> tuple[Device, ...]:
+        """Return the devices that are listed, or were until now, each with the quota that its container has."""
+        plugin = self._plugins.get(name)
+        return (*plugin.held, *plugin.published.devices.values()) if plugin is not None else ()
+
+    def _gone(self, name: str) -> list[Device]:
+        """Return the listed devices that are not published, or only with another quota."""
+        return [each for each in self._listed(name) if not self._is_published(name, each)]
+
+    def _still_held(self, plugin: Plugin) -> list[Device]:
+        """Return the devices that are gone, and those with another quota that the kubelet last reported as in use."""
+        name = plugin.published.name
+        in_use = self._in_use.get(name, ())
+        return [each for each in plugin.held if each.id in in_use or self._published_device(name, each.id) is None]
+
+    def _is_published(self, name: str, device: Device) -> bool:
+        now = self._published_device(name, device.id)
+        return now is not None and now.quota == device.quota
+
+    def _published_device(self, name: str, id: str) -> Device | None:
+        """Return the published device with an ID."""
+        return self._published[name].devices.get(id) if name in self._published else None
+
+    # ---------------------------------------------------------------- plugins
+
+    def _list(self, held: Mapping[str, Collection[Device]]) -> None:
+        """List what is published and, in addition, the devices *held* by containers, by resource."""
+        if self._stopped:  # health and files may change until all parts have ended
+            return
+        former = {name: plugin.published for name, plugin in self._plugins.items()}
+        in_use = [self._in_use]
+        changed = {
+            name: {each.id for each in devices if self._published_device(name, each.id)}
+            for name, devices in held.items()
+        }
+        if not self._is_queried:  # until then, containers may have all IDs that are gone
+            in_use.append({name: [each.id for each in devices] for name, devices in held.items()})
+        self.elsewhere = under_other_ids(
+            self._published, lambda name: classes_of(name, self._published, former), in_use, changed
+        )
+        for name, devices in held.items():
+            self._offer(name, devices)
+
+    def _offer(self, name: str, held: Collection[Device]) -> None:
+        """Make the plugin of *name* offer what is published, and list the devices *held* by containers in addition."""
+        resource = self._published.get(name) or withdrawn(name, self._former(name))
+        resource = without_ids(resource, {each.id for each in held})  # those with another quota
+        resource = without_cards(resource, self.elsewhere, self._in_use.get(name, ()))
+        resource = resource if self._has_answer else all_unhealthy(resource)
+        if name not in self._plugins:
+            if name not in self._published and not held:
+                return
+            self._start(resource)
+        devices = tuple(replace(each, healthy=False) for each in held)
+        self._plugins[name].offer(resource, devices)
+
+    def _former(self, name: str) -> Resource | None:
+        return self._plugins[name].published if name in self._plugins else None
+
+    def _start(self, resource: Resource) -> None:
+        log, failures = self._tasks.log, self._tasks.failures
+        size, changed = self._largest_bytes, self._state_changed
+        plugin = Plugin(resource, self._place, log, failures, self._times, size, changed)
+        self._plugins[resource.name] = plugin
+        before = self._ending.get(resource.name)
+
+        async def run() -> None:
+            if before is not None:
+                await before.ended()  # it has the socket
+            await plugin.run()
+
+        self._tasks.forever(f"device plugin of {resource.name}", run)
+
+    def _end(self, name: str) -> None:
+        self._ending[name] = plugin = self._plugins.pop(name)
+        self._tasks.spawn(f"end of {name}", self._ended(name, plugin))
+        self._tasks.log.info("the resource is no longer offered", resource=name)
+
+    async def _ended(self, name: str, plugin: Plugin) -> None:
+        await plugin.end()
+        if self._ending.get(name) is plugin:
+            del self._ending[name]
+
+    def _notify(self) -> None:
+        self._directories_changed.set()
+        for plugin in self._plugins.values():
+            plugin.notify()
+
+
+async def _set_within(event: asyncio.Event, timeout_s: float | None) -> bool:
+    """Wait for *event*; return whether it was set within *timeout_s*."""
+    try:
+        async with asyncio.timeout(timeout_s):
+            return await event.wait()
+    except TimeoutError:
+        return False

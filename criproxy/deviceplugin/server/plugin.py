@@ -1,0 +1,229 @@
+"""The lifecycle of one resource's plugin: serve a socket and register it; again if it or the kubelet disappears."""
+
+import asyncio
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from functools import partial
+from pathlib import Path
+from time import monotonic
+
+from criproxy.deviceplugin.server import messages, sockets
+from criproxy.deviceplugin.server.registrar import CallRegistrar, DirectoryRegistrar
+from criproxy.deviceplugin.server.registration_api import KubeletSocket, RegistryEntry
+from criproxy.deviceplugin.server.resource import Device, Resource
+from criproxy.deviceplugin.server.server import Server, device_plugin
+from criproxy.deviceplugin.server.servicer import Servicer
+from criproxy.deviceplugin.server.settings import LARGEST_LIST_BYTES, State, Status, Times, Way
+from criproxy.deviceplugin.server.sockets import SocketError, SocketVanished
+from criproxy.deviceplugin.server.state_tracker import Ended, Snapshot, StateTracker
+from criproxy.process.backoff import Backoff
+from criproxy.process.failures import Failures
+from criproxy.process.logger import Log
+
+KUBELET_DIR = Path("/var/lib/kubelet")
+END_S = 3.0
+"""Timeout for the end of a plugin."""
+SHORT_S, SHORT_LIVES = 2.0, 5
+"""A socket that is removed within SHORT_S is short-lived; after more than SHORT_LIVES in a row there are pauses."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Place:
+    """The kubelet's paths, and how plugins register with it.
+
+    Plugins never register in both ways: the later registration would replace the first.
+    """
+
+    kubelet_dir: Path = KUBELET_DIR
+    way: Way = "kubelet.sock"
+    socket: Path | None = None
+    """The kubelet's socket; None for its default path in its directory."""
+
+    @property
+    def kubelet_socket(self) -> Path:
+        """The path of the kubelet's socket."""
+        return self.socket or self.kubelet_dir / "device-plugins" / "kubelet.sock"
+
+    @property
+    def folder(self) -> Path:
+        """The directory for the sockets of plugins: the kubelet expects them beside its own."""
+        return self.kubelet_socket.parent if self.way == "kubelet.sock" else self.kubelet_dir / "plugins_registry"
+
+    @property
+    def watched(self) -> tuple[Path, ...]:
+        """The directories to watch for changes."""
+        return tuple(dict.fromkeys((self.folder, self.kubelet_socket.parent)))
+
+
+class Plugin:
+    """One resource's plugin.
+
+    Args:
+        resource: What is offered at first.
+        place: Where the kubelet is.
+        log: Gets one line for each change of state.
+        failures: Counts internal failures of criproxy.
+        times: Timeouts and pauses.
+        largest_bytes: Limit for the size of a list.
+        changed: Called after each change of state.
+    """
+
+    def __init__(
+        self,
+        resource: Resource,
+        place: Place,
+        log: Log,
+        failures: Failures,
+        times: Times,
+        largest_bytes: int = LARGEST_LIST_BYTES,
+        changed: Callable[[], None] = lambda: None,
+    ) -> None:
+        self.published = resource
+        """The offered resource, without IDs that are gone."""
+        self.held: tuple[Device, ...] = ()
+        """Devices that are gone and that containers still have."""
+        self._place = place
+        self._times = times
+        self._kubelet = KubeletSocket(place.kubelet_socket)
+        self._path: Path | None = None
+        """Of the socket; None until its name is known to be short enough."""
+        self._short_lives = 0
+        self._tracker = StateTracker(resource.name, log, self._read_files, changed=changed)
+        self._servicer = Servicer(resource, log, failures, times, self._tracker.notify, largest_bytes)
+        self._ended = asyncio.Event()
+        self._keep_registered = self._by_call if place.way == "kubelet.sock" else self._by_directory
+        self._call_registrar = CallRegistrar(self._servicer, self._tracker, self._kubelet, times)
+        self._directory_registrar = DirectoryRegistrar(self._servicer, self._tracker, self._kubelet, times)
+
+    @property
+    def status(self) -> Status:
+        """The present status."""
+        devices, tracker = self._servicer.resource.devices, self._tracker
+        return Status(
+            resource=tracker.resource,
+            state=tracker.state,
+            text=tracker.text,
+            since_s=tracker.since_s,
+            socket=str(self._path or ""),
+            devices=len(devices),
+            healthy=sum(each.healthy for each in devices.values()),
+            held=len(self.held),
+            left_out=self._servicer.left_out,
+            counts=replace(self._servicer.counts),
+        )
+
+    def offer(self, resource: Resource, held: tuple[Device, ...]) -> None:
+        """List *resource* from now on, and as unhealthy the former devices *held* by containers."""
+        self.published, self.held = resource, held
+        before = messages.options(self._servicer.resource)
+        self._servicer.update(resource.with_held(held))
+        if messages.options(resource) != before:
+            self._tracker.notify()
+
+    def notify(self) -> None:
+        """Check for changes in the kubelet's directories."""
+        self._tracker.notify()
+
+    def retry(self) -> None:
+        """Register again immediately if another plugin may have replaced this one."""
+        self._call_registrar.retry()
+        self._directory_registrar.retry()
+
+    async def run(self) -> None:
+        """Serve until `end`."""
+        backoff = Backoff(self._times.first_pause_s, self._times.longest_pause_s)
+        self._ended.clear()
+        try:
+            while True:
+                await self._serve_once(backoff)
+        except Ended:
+            self._tracker.enter(State.ENDED)
+        finally:
+            self._ended.set()
+
+    async def end(self, *, flush: bool = True) -> None:
+        """End, with *flush* only after the kubelet has the last list; takes a bounded time in any case."""
+        with suppress(TimeoutError):
+            async with asyncio.timeout(self._times.flush_s if flush else 0):
+                await self._servicer.flushed()
+        self._tracker.end()
+        with suppress(TimeoutError):
+            async with asyncio.timeout(END_S):
+                await self.ended()
+
+    async def ended(self) -> None:
+        """Wait until the plugin has ended or failed; it has no socket then."""
+        await self._ended.wait()
+
+    async def _serve_once(self, backoff: Backoff) -> None:
+        """Serve one socket until it is gone; return when another one should be created.
+
+        Raises:
+            Ended: `end` was called.
+        """
+        self._tracker.check()
+        before, started_s = await self._tracker.snapshot(), monotonic()
+        try:
+            await self._serve()
+        except SocketVanished:
+            pass
+        except SocketError as error:
+            self._tracker.enter(State.NO_SOCKET, str(error))
+            await self._tracker.until_changed(before, backoff.pause_s())
+            return
+        # A kubelet that starts removes sockets, and may start often. Other programs that remove them are a problem.
+        after = await self._tracker.snapshot()
+        is_short = monotonic() - started_s < SHORT_S and after.kubelet == before.kubelet
+        self._short_lives = self._short_lives + 1 if is_short else 0
+        if not is_short:
+            backoff.reset()
+        elif self._short_lives > SHORT_LIVES:
+            self._tracker.enter(State.NO_SOCKET, f"{self._path}: is being removed again and again")
+            await self._tracker.until_changed(after, backoff.pause_s())
+
+    async def _serve(self) -> None:
+        """Serve until the socket is gone.
+
+        Raises:
+            SocketTrouble: No socket can be created.
+            Ended: `end` was called.
+        """
+        self._path = path = self._place.folder / sockets.socket_name(self._tracker.resource, self._place.folder)
+        handlers = [device_plugin(self._servicer)]
+        if self._place.way == "plugins_registry":
+            handlers.append(
+                RegistryEntry(
+                    self._tracker.resource, path, self._directory_registrar.on_status, self._servicer.failed
+                ).handlers()
+            )
+        server = Server(path, handlers)
+        self._servicer.begin()
+        await server.start()
+        try:
+            self._servicer.counts.served += 1
+            await self._keep_registered(server)
+        finally:
+            self._servicer.end_streams()
+            await server.stop()
+
+    async def _by_call(self, server: Server) -> None:
+        self._call_registrar.endpoint = server.path.name
+        await self._call_registrar.keep(partial(_serves, server))
+
+    async def _by_directory(self, server: Server) -> None:
+        await self._directory_registrar.keep(partial(_serves, server))
+
+    def _read_files(self) -> Snapshot:
+        folder = self._place.folder
+        try:
+            inode: int | None = folder.stat().st_ino
+        except OSError:
+            inode = None
+        own = sockets.identity(self._path) if self._path else None
+        return Snapshot(inode, own, self._kubelet.identity())
+
+
+def _serves(server: Server, snapshot: Snapshot) -> bool:
+    """Whether the socket at the path is the server's."""
+    return snapshot.own == server.claimed

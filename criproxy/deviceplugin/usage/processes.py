@@ -1,0 +1,192 @@
+"""Processes in /proc: when each started, and to which container it belongs.
+
+All functions but `Processes.with_known` block and run in a thread, since a read of a cgroup file may wait in the
+kernel.
+"""
+
+import os
+import time
+from dataclasses import dataclass, field, replace
+from functools import partial
+from pathlib import Path
+from threading import Lock
+
+from criproxy.deviceplugin.usage.pidfds import Pidfds
+from criproxy.deviceplugin.usage.process_containers import container_of
+from criproxy.devices.usage.values import Process, ProcessUse, Reading
+
+_TICKS_PER_S = os.sysconf("SC_CLK_TCK")
+_START_FIELD = 22 - 3
+"""The index of the start time after the name of the program, which is the second field and may contain blanks and
+brackets."""
+_EXITED = (b"Z", b"X", b"x")
+"""The states of a thread that has exited."""
+_MOST_BYTES = 16_384
+"""Of a file: the one with the cgroups of all hierarchies of v1 is the longest."""
+_CLOCKS_S = 0.05
+"""The tolerance between a start in ticks and the clock."""
+
+
+@dataclass(slots=True, repr=False)
+class Processes:
+    """The processes of the machine whose /proc is below *host_root*."""
+
+    host_root: Path = Path("/")
+    own_root: Path = Path("/")
+    """The same of this process's own PID namespace, for whose PIDs there are pidfds."""
+    _containers: dict[Process, str] = field(default_factory=dict)
+    """The containers of the processes of the last reading: a process never leaves its container."""
+    _running: dict[int, tuple[Process, str]] = field(default_factory=dict)
+    """Those of them whose exit `_pidfds` notices, with their containers: their files need not be read again."""
+    _pidfds: Pidfds = field(default_factory=Pidfds)
+    _lock: Lock = field(default_factory=Lock)
+    """Held while the processes of a reading are looked for, even if that hangs."""
+
+    def with_known(self, reading: Reading) -> Reading | None:
+        """Return what `with_containers` returns if no file has to be read for that; None: one has to. Never blocks."""
+        if not self._lock.acquire(blocking=False):
+            return None
+        try:
+            self._forget_exited()
+            if self._running.keys() != {each.process.pid for each in reading.processes}:
+                return None
+            until_ticks = self._ticks(reading.at_s)
+            if any(process.start_ticks > until_ticks for process, _ in self._running.values()):
+                return None
+            located = tuple([each.of(*self._running[each.process.pid]) for each in reading.processes])
+            return replace(reading, processes=located)
+        finally:
+            self._lock.release()
+
+    def with_containers(self, reading: Reading) -> Reading:
+        """Return the *reading* with the start and the container of each process.
+
+        A process that has exited has neither, and so has one that started after the reading: it is another process with
+        the same PID.
+        """
+        with self._lock:
+            self._forget_exited()
+            known: dict[Process, str] = {}
+            until_ticks = self._ticks(reading.at_s)
+            located = tuple(self._with_container(each, until_ticks, known) for each in reading.processes)
+            self._containers = known
+            for pid in self._running.keys() - {process.pid for process in known}:
+                self._forget(pid)
+            return replace(reading, processes=located)
+
+    def is_same(self, process: Process, container_id: str) -> bool:
+        """Whether *process* still runs in that container; reads /proc anew, since the process may be killed now."""
+        return (
+            process.start_ticks > 0
+            and self.start_ticks(process.pid) == process.start_ticks
+            and bool(container_id)
+            and self._container(process.pid) == container_id
+        )
+
+    def start_ticks(self, pid: int) -> int:
+        """Return when a process started, in clock ticks since boot; 0: there is no such process."""
+        return _start_ticks(self.host_root, pid)
+
+    def _with_container(self, use: ProcessUse, until_ticks: float, known: dict[Process, str]) -> ProcessUse:
+        pid = use.process.pid
+        if pid in self._running:
+            process, container = self._running[pid]
+            if process.start_ticks > until_ticks:
+                return use
+            known[process] = container
+            return use.of(process, container)
+        is_kept = self._pidfds.keep(
+            pid
+        )  # before anything is read: what is read later is of this process or a later one
+        located = self._looked_up(use, until_ticks, known)
+        if is_kept and located.container_id and self._is_own(located.process):
+            self._running[pid] = located.process, located.container_id
+        else:
+            self._pidfds.drop(pid)
+        return located
+
+    def _looked_up(self, use: ProcessUse, until_ticks: float, known: dict[Process, str]) -> ProcessUse:
+        start_ticks = self.start_ticks(use.process.pid)
+        if not 0 < start_ticks <= until_ticks:
+            return use
+        process = Process(pid=use.process.pid, start_ticks=start_ticks)
+        container = known.get(process) or self._containers.get(process) or self._container(process.pid)
+        if container:
+            known[process] = container
+        elif self._has_exited(process.pid, "stat"):
+            return use
+        return use.of(process, container)
+
+    def _is_own(self, process: Process) -> bool:
+        """Whether the PID means the same process in this process's own PID namespace."""
+        return self.host_root == self.own_root or _start_ticks(self.own_root, process.pid) == process.start_ticks
+
+    def _forget_exited(self) -> None:
+        """Forget the processes that have exited: if a PID is still reported, its files are read again."""
+        for pid in self._pidfds.exited():
+            self._running.pop(pid, None)
+
+    def _forget(self, pid: int) -> None:
+        del self._running[pid]
+        self._pidfds.drop(pid)
+
+    def _container(self, pid: int) -> str:
+        """Return the container of a process, by its first thread, or by another one if that has exited.
+
+        v1 shows an exited thread at the root of every hierarchy.
+        """
+        try:
+            found = container_of(os.fsdecode(self._read(pid, "cgroup")))
+            if found or not self._has_exited(pid, "stat"):
+                return found
+            threads = [each.name for each in (self.host_root / f"proc/{pid}/task").iterdir()]
+        except OSError:
+            return ""
+        running = (f"task/{tid}" for tid in threads if not self._has_exited(pid, f"task/{tid}/stat"))
+        return next(map(partial(self._container_of_thread, pid), running), "")
+
+    def _container_of_thread(self, pid: int, thread: str) -> str:
+        try:
+            return container_of(os.fsdecode(self._read(pid, f"{thread}/cgroup")))
+        except OSError:
+            return ""
+
+    def _has_exited(self, pid: int, stat: str) -> bool:
+        """Whether a thread has exited, reaped or not."""
+        try:
+            return _fields_in(self._read(pid, stat), 1)[0] in _EXITED
+        except (OSError, ValueError, IndexError):
+            return True
+
+    def _read(self, pid: int, name: str) -> bytes:
+        return _read(self.host_root, pid, name)
+
+    def _ticks(self, at_s: float) -> float:
+        """Convert a monotonic time to clock ticks since boot, which count while the machine sleeps, too."""
+        slept_s = time.clock_gettime(time.CLOCK_BOOTTIME) - time.monotonic()
+        return (at_s + slept_s + _CLOCKS_S) * _TICKS_PER_S
+
+
+def start_in(stat: bytes) -> int:
+    """Return the start of a process from its file ``stat``."""
+    return int(_fields_in(stat, _START_FIELD + 1)[_START_FIELD])
+
+
+def _start_ticks(root: Path, pid: int) -> int:
+    try:
+        return start_in(_read(root, pid, "stat"))
+    except (OSError, ValueError, IndexError):
+        return 0
+
+
+def _read(root: Path, pid: int, name: str) -> bytes:
+    descriptor = os.open(f"{root}/proc/{pid}/{name}", os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        return os.read(descriptor, _MOST_BYTES)
+    finally:
+        os.close(descriptor)
+
+
+def _fields_in(stat: bytes, count: int) -> list[bytes]:
+    """Return so many fields after the name of the program, and then the rest of the line."""
+    return stat[stat.rindex(b")") + 2 :].split(maxsplit=count)

@@ -1,0 +1,202 @@
+"""The watcher: reads the use of cards from the sources that the policy file names, and reports it to the daemon."""
+
+import asyncio
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import partial
+from pathlib import Path
+
+from criproxy.deviceplugin.daemon_client.daemon_client import DaemonClient
+from criproxy.deviceplugin.usage import nvml_usage
+from criproxy.deviceplugin.usage.file_source import FileSource
+from criproxy.deviceplugin.usage.processes import Processes
+from criproxy.deviceplugin.usage.program_source import ProgramSource, TakeReading, silent_s
+from criproxy.deviceplugin.usage.quota.class_judge import ClassJudge
+from criproxy.deviceplugin.usage.quota.class_watch import ClassWatch, Names
+from criproxy.deviceplugin.usage.quota.grants_client import Grants
+from criproxy.deviceplugin.usage.quota.process_kill import may_kill
+from criproxy.deviceplugin.usage.quota.quota_incidents import KILL, QuotaIncidents
+from criproxy.deviceplugin.usage.quota.task_set import TaskSet, WantedTask
+from criproxy.deviceplugin.usage.quota.usage_reports import UsageReports
+from criproxy.devices.options.usage_options import unwatched
+from criproxy.devices.plugin.plan import PluginPlan, UsageSource
+from criproxy.devices.usage.totals import ClassUse
+from criproxy.devices.usage.values import Quantity
+from criproxy.host.devices.nvml import INITIALISED_S
+from criproxy.host.patience import Patience
+from criproxy.process.children.children import Child
+from criproxy.process.logger import Log
+from criproxy.process.tasks import Tasks
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Watched:
+    """A snapshot of the watcher, for metrics."""
+
+    problems: Mapping[str, bool] = field(default_factory=dict)
+    """By class, whether its use is unknown."""
+    pending: int = 0
+    """Reports of incidents that the daemon has not accepted yet."""
+    kills: int = 0
+    kills_failed: int = 0
+
+
+class Watcher:
+    """Watches the use of the node's cards.
+
+    Args:
+        socket: the daemon's control socket.
+        host_root: the root directory of /proc, and of the files that the plan names.
+        log: gets what cannot be watched, and the containers over their quota.
+        nvml: the command that queries NVML; the period is added as the last argument.
+    """
+
+    def __init__(self, socket: str, host_root: Path, log: Log, nvml: Sequence[str] = nvml_usage.COMMAND) -> None:
+        self._log = log
+        self._nvml = tuple(nvml)
+        self._host_root = host_root
+        self._patience = Patience()
+        daemon = DaemonClient(socket, log)
+        self._grants = Grants(daemon, log)
+        self._incidents = QuotaIncidents(daemon, Processes(host_root), log)
+        self._reports = UsageReports(daemon, self._uses)
+        self._plan = PluginPlan(advertised=())
+        self._classes: dict[str, ClassWatch] = {}
+        self._children: dict[tuple[str, ...], Child] = {}
+        """By class and command; kept, since a program that hangs must not be started again."""
+        self._names: dict[str, Names] = {}
+        self._has_nvml = False
+        self._nvml_problem = "it is not known yet which cards exist"
+        self._changed = asyncio.Event()
+
+    @property
+    def sample(self) -> Watched:
+        """The current snapshot."""
+        return Watched(
+            problems={kind: bool(each.use.problem) for kind, each in self._classes.items()},
+            pending=self._incidents.pending,
+            kills=self._incidents.kills,
+            kills_failed=self._incidents.kills_failed,
+        )
+
+    def start(self, tasks: Tasks) -> None:
+        """Start the background tasks."""
+        tasks.forever("card usage", partial(self._run, TaskSet(tasks)))
+        tasks.forever("quota incidents", self._incidents.run)
+        tasks.forever("usage reports", self._reports.run)
+
+    def use(self, plan: PluginPlan) -> None:
+        """Apply another *plan* from now on."""
+        before, self._plan = self._plan, plan
+        is_same = (plan.usage, plan.quota) == (before.usage, before.quota)
+        if not is_same or plan.profiles != before.profiles:
+            self._warn(plan)
+        if is_same:
+            return
+        self._reports.period_s = plan.quota.period_s
+        self._incidents.stop_timeout_s = plan.quota.stop_timeout_s
+        classes, self._classes = self._classes, {source.kind: self._class(source) for source in plan.usage}
+        for kind in classes.keys() - self._classes.keys():
+            for within in classes[kind].judge.end():
+                self._incidents.within(within, kind)
+        self._reports.soon()
+        self._changed.set()
+
+    def set_cards(self, names: Mapping[str, Names], *, has_nvml: bool, nvml_problem: str = "") -> None:
+        """Set which cards exist.
+
+        Args:
+            names: by class, the ids of cards by all their names, of which the id is one.
+            has_nvml: whether NVML lists any cards.
+            nvml_problem: why NVML lists none although there are or may be some.
+        """
+        self._names = dict(names)
+        for kind, each in self._classes.items():
+            each.names = self._names.get(kind, {})
+        if (has_nvml, nvml_problem) != (self._has_nvml, self._nvml_problem):
+            self._has_nvml, self._nvml_problem = has_nvml, nvml_problem
+            self._changed.set()
+
+    async def _run(self, running: TaskSet) -> None:
+        try:
+            while True:
+                self._changed.clear()
+                await running.use(self._wanted())
+                self._idle_unwatched()
+                await self._changed.wait()
+        finally:
+            await running.use({})
+
+    def _wanted(self) -> dict[str, WantedTask]:
+        """Return the tasks that have to run now, by name."""
+        wanted: dict[str, WantedTask] = {}
+        period_s = self._plan.quota.period_s
+        for source in filter(self._is_used, self._plan.usage):
+            watch = self._classes[source.kind]
+            loop = partial(self._source, source, period_s, watch)
+            wanted[f"usage of {source.kind}"] = WantedTask(watch.run)
+            wanted[f"usage source of {source.kind}"] = WantedTask(loop, settings=(source, period_s, watch.run))
+        return {**wanted, "card grants": WantedTask(self._grants.run)} if wanted else {}
+
+    def _is_used(self, source: UsageSource) -> bool:
+        return source.source != "nvml" or self._has_nvml
+
+    def _idle_unwatched(self) -> None:
+        """Set why some classes are not watched; only after their sources have ended, which might set something else."""
+        for source in self._plan.usage:
+            if not self._is_used(source):
+                self._classes[source.kind].idle(self._nvml_problem)
+
+    async def _source(self, source: UsageSource, period_s: float, watch: ClassWatch) -> None:
+        try:
+            await self._program(source, period_s, watch.take)
+        except Exception as error:
+            watch.fail(f"criproxy failed: {error!r}")
+            raise
+
+    async def _program(self, source: UsageSource, period_s: float, take: TakeReading) -> None:
+        if source.source == "file":
+            path = self._host_root / source.file.lstrip("/")
+            await FileSource(source.kind, path, take, period_s, self._patience).run()
+            return
+        is_nvml = source.source == "nvml"
+        command = (*self._nvml, f"{period_s:g}") if is_nvml else source.command
+        title = "the program that queries NVML" if is_nvml else command[0]
+        child = self._children.setdefault((source.kind, source.source, *source.command), Child())
+        first_s = INITIALISED_S if is_nvml else 0.0
+        await ProgramSource(source.kind, command, title, take, silent_s(period_s), child=child, first_s=first_s).run()
+
+    def _class(self, source: UsageSource) -> ClassWatch:
+        """Return the watch of a class: the existing one if its source is the same, which keeps its incidents."""
+        before = self._classes.get(source.kind)
+        judge = before.judge if before else ClassJudge(source.kind, self._plan.quota)
+        judge.use(self._plan.quota)
+        if before is not None and before.source == source.source:
+            return before
+        watch = ClassWatch(
+            judge=judge,
+            source=source.source,
+            processes=Processes(self._host_root),
+            patience=self._patience,
+            grants=self._grants,
+            incidents=self._incidents,
+            changed=self._reports.soon,
+            log=self._log,
+        )
+        watch.names = self._names.get(source.kind, {})
+        return watch
+
+    def _uses(self) -> tuple[ClassUse, ...]:
+        return tuple(each.use for each in self._classes.values())
+
+    def _warn(self, plan: PluginPlan) -> None:
+        """Log the parts of the plan that cannot be carried out."""
+        for kind in unwatched(plan):
+            text = "quotas of a class are not enforced: it has no source of usage data"
+            self._log.warning(text, **{"class": kind}, hint="add the class to devices.plugin.usage")
+        kinds = {profile.kind for profile in plan.profiles if "watch" in profile.enforce}
+        quantities: tuple[Quantity, ...] = ("memory", "cores")
+        actions = {plan.quota.action(kind, quantity) for kind in kinds for quantity in quantities}
+        if KILL in actions and not may_kill():
+            text = "kill-process can only kill processes of root: the unit lacks CAP_KILL"
+            self._log.warning(text, hint="see docs/vgpu.md for a drop-in")

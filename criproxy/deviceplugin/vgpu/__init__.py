@@ -1,0 +1,1 @@
+"""vGPUs: cards and MIG devices that are divided into profiles."""

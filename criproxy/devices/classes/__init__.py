@@ -1,0 +1,1 @@
+"""Device classes, their cards and what of a card is offered."""

@@ -1,0 +1,1 @@
+"""Which cards a container got: what its request, the kubelet and CDI say."""

@@ -1,0 +1,1 @@
+"""The section `devices` of the policy file."""

@@ -1,0 +1,1 @@
+"""What the device plugin publishes and the daemon enforces: plans, profiles, sharing."""

@@ -1,0 +1,1 @@
+"""The use of cards by containers, as the daemon gets and shows it: pure."""

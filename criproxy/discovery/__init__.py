@@ -1,8 +1,0 @@
-"""Reads the machine: CPUs, caches, NUMA nodes, memory, devices.
-
-`discover` reads what placement needs, at every start. `discovery.hardware.inspect` reads what users ask for.
-"""
-
-from criproxy.discovery.machine import discover
-
-__all__ = ["discover"]

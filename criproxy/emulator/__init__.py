@@ -1,1 +1,0 @@
-"""The embedded container runtime, a private containerd and a small kubelet."""

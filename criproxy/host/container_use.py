@@ -1,0 +1,133 @@
+"""How much CPU time and memory containers have used: read from their cgroups, which are found by the containers' ids.
+
+cgroup v1 (the controllers cpuacct and memory) and v2. Runtimes name the cgroup of a container by its id, with or
+without a prefix and ``.scope``.
+"""
+
+import os
+from collections.abc import Collection, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from criproxy.host.files import number_of, read_text
+from criproxy.model.machine.use import ContainerUse
+
+MAX_DEPTH = 8
+"""Levels of cgroups that are searched: kubelet, QoS class, pod, container, and some above."""
+MAX_GROUPS = 100_000
+"""Cgroups that one search looks at."""
+SEARCH_EVERY = 8
+"""A container without a cgroup, such as one of an emulated runtime, is looked for again with every so many readings."""
+_SCOPE = ".scope"
+
+
+@dataclass(slots=True)
+class ContainerCgroups:
+    """Reads the cgroups below *host_root*, and remembers where they are."""
+
+    host_root: Path = Path("/")
+    _places: dict[str, str] = field(default_factory=dict)
+    """Of each container that was found, the path of its cgroup below the mount."""
+    _missing: frozenset[str] = frozenset()
+    _reads: int = 0
+
+    def read(self, ids: Collection[str]) -> dict[str, ContainerUse]:
+        """What those of the containers *ids* have used that have a cgroup."""
+        mounts, wanted = _mounts(self.host_root), frozenset(filter(None, ids))
+        self._places = {key: place for key, place in self._places.items() if key in wanted}
+        self._search(mounts.cpu, wanted - self._places.keys())
+        found = ((key, mounts.read(place)) for key, place in self._places.items())
+        used = {key: use for key, use in found if use is not None}
+        self._places = {key: self._places[key] for key in used}
+        return used
+
+    def _search(self, mount: Path, unknown: frozenset[str]) -> None:
+        """Look for the cgroups of *unknown*, unless it would be in vain."""
+        self._reads += 1
+        if unknown - self._missing or (unknown and self._reads % SEARCH_EVERY == 0):
+            self._places |= find_cgroups(mount, unknown)
+        self._missing = unknown - self._places.keys()
+
+
+@dataclass(frozen=True, slots=True)
+class _Mounts:
+    """Where the counters of CPU time and of memory are; the same place for cgroup v2."""
+
+    cpu: Path
+    memory: Path
+    unified: bool
+
+    def read(self, place: str) -> ContainerUse | None:
+        """What the cgroup at *place* has used; None if it is gone."""
+        if self.unified:
+            usage_us = _counter(f"{self.cpu}/{place}/cpu.stat", "usage_usec")
+            cpu_ns = None if usage_us is None else usage_us * 1000
+            names = ("memory.current", "inactive_file")
+        else:
+            cpu_ns = number_of(read_text(f"{self.cpu}/{place}/cpuacct.usage") or "")
+            names = ("memory.usage_in_bytes", "total_inactive_file")
+        return None if cpu_ns is None else ContainerUse(cpu_ns, _memory_bytes(f"{self.memory}/{place}", *names))
+
+
+def _mounts(host_root: Path) -> _Mounts:
+    root = host_root / "sys/fs/cgroup"
+    for name in ("cpuacct", "cpu,cpuacct"):
+        if (root / name).is_dir():
+            return _Mounts(root / name, root / "memory", unified=False)
+    return _Mounts(root, root, unified=True)
+
+
+def _memory_bytes(folder: str, usage: str, inactive: str) -> int | None:
+    used = number_of(read_text(f"{folder}/{usage}") or "")
+    if used is None:
+        return None
+    return max(0, used - (_counter(f"{folder}/memory.stat", inactive) or 0))
+
+
+def _counter(path: str, name: str) -> int | None:
+    """The value of the line ``name value`` of a file."""
+    text = read_text(path) or ""
+    at = text.find(f"{name} ") if text.startswith(f"{name} ") else text.find(f"\n{name} ") + 1
+    if at == 0 and not text.startswith(f"{name} "):
+        return None
+    return number_of(text[at:].split(None, 2)[1])
+
+
+def find_cgroups(mount: Path, ids: Collection[str]) -> dict[str, str]:
+    """The paths below *mount* of the cgroups that are named by *ids*."""
+    found: dict[str, str] = {}
+    for place, name in _groups(str(mount)):
+        for key in _ids_in(name):
+            if key in ids:
+                found.setdefault(key, place)
+    return found
+
+
+def _ids_in(name: str) -> tuple[str, ...]:
+    """The ids that a cgroup named *name* may belong to: the name, and what follows the prefix of a runtime."""
+    plain = name.removesuffix(_SCOPE)
+    return (plain, plain.partition("-")[2], plain.rpartition("-")[2])
+
+
+def _groups(mount: str) -> Iterator[tuple[str, str]]:
+    """The cgroups below *mount*, those above before those below: path and name."""
+    level, seen = [""], 0
+    for _ in range(MAX_DEPTH):
+        deeper: list[str] = []
+        for place in level:
+            for name in _folders(f"{mount}/{place}"):
+                below = f"{place}/{name}".lstrip("/")
+                deeper.append(below)
+                yield below, name
+        seen += len(deeper)
+        if not deeper or seen > MAX_GROUPS:
+            return
+        level = deeper
+
+
+def _folders(path: str) -> list[str]:
+    try:
+        with os.scandir(path) as entries:
+            return [entry.name for entry in entries if entry.is_dir(follow_symlinks=False)]
+    except OSError:  # it has ended meanwhile
+        return []

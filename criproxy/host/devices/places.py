@@ -1,0 +1,115 @@
+"""The place of a card in the machine, by its PCI function in sysfs."""
+
+import os
+import re
+import stat
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from posixpath import split
+
+from criproxy.host.files import entries, number_of, read_text
+from criproxy.model.cpuset import CpuSet, parse_cpuset
+
+PCI = "sys/bus/pci/devices"
+_ADDRESS = re.compile(r"[0-9a-f]{4,8}:[0-9a-f]{2}:[0-9a-f]{2}\.[0-7]")
+_ROOT = re.compile(r"pci[0-9a-f]{4,8}:[0-9a-f]{2}")
+_CLASSES = {"/dev/dri": "drm", "/dev/accel": "accel"}
+"""Directories of nodes whose class in sysfs has another name; other classes may have equal names of nodes."""
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """What is known about the place of a card; see `devices.cards.Card`."""
+
+    pci: str = ""
+    bridges: tuple[str, ...] = ()
+    numa_node: int = -1
+    local_cpus: CpuSet = frozenset()
+
+
+@dataclass(frozen=True, slots=True)
+class Folder:
+    """A device's directory in sysfs. Reading its files involves drivers, which may hang; listing them does not."""
+
+    path: Path
+    """Directory of the device itself, with links resolved."""
+    address: str = ""
+    """Address of the PCI function, if known beforehand."""
+
+    @property
+    def files(self) -> tuple[Path, ...]:
+        """The files to read for `place`."""
+        return tuple(self._place / name for name in ("numa_node", "local_cpulist", "uevent"))
+
+    def place(self, texts: Sequence[str]) -> Place:
+        """Return the place according to *texts*, the contents of `files`."""
+        numa_node, local_cpus, uevent = texts
+        names = [each.name for each in (self.path, *self.path.parents)]
+        bridges = [name for name in names if _ADDRESS.fullmatch(name) or _ROOT.fullmatch(name)]
+        own = self._place.name
+        pci = self.address or _slot(uevent) or (own if _ADDRESS.fullmatch(own) else "")
+        node = number_of(numa_node)
+        leading = tuple(name for name in reversed(bridges) if name != pci)
+        return Place(pci, leading, -1 if node is None else node, _cpus(local_cpus))
+
+    @property
+    def _place(self) -> Path:
+        """The nearest directory, itself or a parent, that has a NUMA node."""
+        return next((each for each in (self.path, *self.path.parents) if (each / "numa_node").exists()), self.path)
+
+
+def place_of(host_root: Path, address: str, nodes: Iterable[str]) -> Place:
+    """Return the place of the card with a PCI *address* or these device *nodes*; arguments as for `folder_of`."""
+    folder = folder_of(host_root, address, nodes)
+    return folder.place([read_text(path) or "" for path in folder.files]) if folder else Place(pci=address)
+
+
+def folder_of(host_root: Path, address: str, nodes: Iterable[str]) -> Folder | None:
+    """Return a card's directory in sysfs; None if there is none. Reads no file of a driver.
+
+    Args:
+        host_root: Root of /sys and /dev.
+        address: Address of its PCI function; empty if only the nodes are known.
+        nodes: Paths such as /dev/dri/card0.
+    """
+    found = (folder for folder in _folders(host_root, address, nodes) if folder.is_dir())
+    return next((Folder(folder.resolve(), address) for folder in found), None)
+
+
+def _folders(host_root: Path, address: str, nodes: Iterable[str]) -> Iterator[Path]:
+    """Yield the possible directories of the device in sysfs, the most reliable first."""
+    if address:
+        yield host_root / PCI / address
+    for path in nodes:
+        yield from _by_number(host_root, path)
+        folder, name = split(path)
+        for kind in [_CLASSES[folder]] if folder in _CLASSES else entries(host_root / "sys/class"):
+            if folder in _CLASSES or folder == "/dev":
+                yield host_root / "sys/class" / kind / name / "device"
+
+
+def _by_number(host_root: Path, path: str) -> Iterator[Path]:
+    """Yield the directory by the numbers of the device node, which are unique."""
+    with suppress(OSError):
+        found = os.stat(host_root / path.lstrip("/"))  # noqa: PTH116 (the host's root may be another)
+        if stat.S_ISCHR(found.st_mode):
+            numbers = f"{os.major(found.st_rdev)}:{os.minor(found.st_rdev)}"
+            yield host_root / "sys/dev/char" / numbers / "device"
+
+
+def _cpus(text: str) -> CpuSet:
+    try:
+        return parse_cpuset(text)
+    except ValueError:
+        return frozenset()
+
+
+def _slot(uevent: str) -> str:
+    """Return the PCI address in the kernel's uevent; empty if there is none."""
+    for line in uevent.splitlines():
+        key, _, value = line.partition("=")
+        if key == "PCI_SLOT_NAME" and _ADDRESS.fullmatch(value):
+            return value
+    return ""

@@ -1,0 +1,1 @@
+"""What an installation changes, as a list of steps."""

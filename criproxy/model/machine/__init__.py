@@ -1,0 +1,1 @@
+"""The machine: CPUs, caches, NUMA nodes, memory."""

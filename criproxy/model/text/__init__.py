@@ -1,0 +1,1 @@
+"""Values from and for people: amounts, bounded texts, annotations, notices, reasons."""

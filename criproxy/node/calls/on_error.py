@@ -1,0 +1,91 @@
+"""How held calls continue after their handler failed; the kubelet never gets the text of an unexpected exception."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from criproxy.cri.messages.translate import UnreadableMessage, has_cpuset
+from criproxy.cri.methods.methods import BY_PATH
+from criproxy.errors import CriproxyError, StatusCode, for_kubelet
+from criproxy.model.record import Kind
+from criproxy.model.workload import Container
+from criproxy.node.calls.create import Creates
+from criproxy.node.calls.failure_notices import note_failed
+from criproxy.node.calls.start import Starts
+from criproxy.node.context import Context
+from criproxy.node.devices.guard import DeviceFault
+from criproxy.node.settings import OnError
+from criproxy.node.sync.resync import NotReady
+from criproxy.wire.calls import Call, Proceed, Refuse, Verdict
+
+
+@dataclass(frozen=True, slots=True)
+class CallFallback:
+    """Answers such calls according to `OnError`; the code that failed does not run again."""
+
+    context: Context
+    creates: Creates
+    starts: Starts
+    is_ready: Callable[[], bool]
+
+    async def on_error(self, call: Call, message: bytes | None, error: Exception) -> Verdict:
+        """Decide about a held call whose handler failed, or whose message cannot be read (None).
+
+        With every setting of `OnError`, no container starts on exclusive CPUs of another: StartContainer continues only
+        if nothing has to be done before it, otherwise the kubelet repeats it; and a container whose create continues is
+        adopted before its start.
+        """
+        container = self.creates.container_of(call, message)
+        try:
+            verdict: Verdict = await self._verdict(call, message, error)
+        except Exception as second:  # noqa: BLE001 (after any error, the call needs an answer from criproxy)
+            verdict = self._without_verdict(call, error, second)
+        with self.context.failures.harmless("what became of a call"):
+            self._report(call, container, error, verdict)
+        return verdict
+
+    def _without_verdict(self, call: Call, error: Exception, second: Exception) -> Refuse:
+        """Refuse the call if the decision after *error* has failed as well, and release its reservation."""
+        note_failed(self.context, call, second, "it was refused")
+        self.context.log.error("call not handled after a failure", method=call.method, exc_info=second)
+        self.creates.abandon(call)
+        return _refusal(error)
+
+    def _report(self, call: Call, container: Container | None, error: Exception, verdict: Verdict) -> None:
+        context, refused = self.context, isinstance(verdict, Refuse)
+        # The notice about devices reports the former; in the latter case, the runtime has not answered.
+        if not isinstance(error, DeviceFault | NotReady):
+            shares = "the call continues, without a place for the container" if container else "the call continues"
+            note_failed(context, call, error, "it was refused" if refused else shares)
+        counters = context.counters
+        counters.fallbacks["refuse" if refused else context.settings.on_error.value] += 1
+        if isinstance(verdict, Refuse):
+            counters.refusals[verdict.code.name] += 1
+        if container and refused:
+            context.state.note(container, Kind.REFUSED, for_kubelet(error))
+        elif container:
+            context.state.note(container, Kind.PASSED, f"{for_kubelet(error)}; criproxy adopts it afterwards")
+        is_ours = isinstance(error, CriproxyError)
+        text, traceback = (str(error), {}) if is_ours else (f"criproxy failed: {error!r}", {"exc_info": error})
+        context.log.error("call not handled", method=call.method, error=text, refused=refused, **traceback)
+
+    async def _verdict(self, call: Call, message: bytes | None, error: Exception) -> Verdict:
+        way, method = self.context.settings.on_error, BY_PATH[call.method].name
+        if way is OnError.REFUSE or isinstance(error, NotReady) or not self.is_ready():
+            return _refusal(error)
+        readable = message if not isinstance(error, UnreadableMessage) else None
+        if readable is None:
+            # Runtimes may understand what criproxy cannot read, so the device rules would not apply to it.
+            passes = way is OnError.PASS and method == "CreateContainer" and self.context.settings.devices is None
+            return Proceed() if passes else _refusal(error)
+        if method == "CreateContainer":
+            return await self.creates.without_place(call, readable, shared=way is OnError.SHARED)
+        if method == "StartContainer":
+            continues = await self.starts.may_skip_barrier(call, readable)
+        else:
+            continues = way is OnError.PASS and method == "UpdateContainerResources" and not has_cpuset(readable)
+        return Proceed() if continues else _refusal(error)
+
+
+def _refusal(error: Exception) -> Refuse:
+    """Return the status of a call that cannot continue because of *error*; the kubelet retries."""
+    return Refuse(error.code if isinstance(error, CriproxyError) else StatusCode.UNAVAILABLE, for_kubelet(error))

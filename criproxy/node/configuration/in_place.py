@@ -1,0 +1,207 @@
+"""The configuration that is in force in place of the policy file, in memory and on disk: tried, or kept.
+
+The policy file counts again as soon as it says something else, or somebody asks for it.
+"""
+
+import asyncio
+import time
+from contextlib import suppress
+from dataclasses import dataclass, field
+from functools import partial
+from pathlib import Path
+from threading import Event
+
+from criproxy.errors import StoreError
+from criproxy.model.last_configuration import LastConfiguration
+from criproxy.model.place import Places
+from criproxy.model.text.notices import timestamp
+from criproxy.node.configuration.load import Configuration, hash_of, last_good
+from criproxy.node.context import Context
+from criproxy.node.record.persister import ends_in_time
+from criproxy.node.settings import Trial
+from criproxy.store.tried import NAME, Tried, write_tried
+
+RETRY_S = 10.0
+"""Pause before the removal of the file is retried."""
+PREVIOUS = "the previous one stays in effect"
+"""What is in effect while the policy file cannot be used, if nothing more is known."""
+
+
+@dataclass(slots=True, repr=False)
+class InPlaceOfFile:
+    """What is in force in place of the policy file."""
+
+    state_dir: Path
+    context: Context
+    tried: Tried | None = None
+    """None: the policy file is in force."""
+    ended: str = ""
+    """When and how the last try ended, for those who keep it too late; empty: there was none, or it was kept."""
+    _disk: asyncio.Lock = field(default_factory=asyncio.Lock)
+    """Serialises changes of the file."""
+    _late: "asyncio.Future[None] | None" = None
+    """The write that was given up last because the disk did not answer; no other one begins before it ends."""
+    _differs: bool = False
+    """Whether the file may say something else than `tried`."""
+    _settling: bool = False
+    """Whether a task makes it say the same."""
+
+    def hides(self, file: Configuration) -> bool:
+        """Whether the policy *file* is as it was when the try began, so that it does not count."""
+        return self.tried is not None and self.tried.file_hash == file.file_hash
+
+    def places_for(self, new: Configuration) -> Places | None:
+        """Return where containers return to if *new* comes into force; None if it is not what was before a try."""
+        return self.tried.places_under(new.settings.configuration) if self.tried else None
+
+    async def put(self, tried: Tried) -> None:
+        """Remember *tried*, on disk first.
+
+        Raises:
+            StoreError: the disk fails, or does not answer in time; nothing has changed. What the disk does later is
+                undone.
+        """
+        async with self._disk:
+            await self._write(tried)
+            self.use(tried)
+
+    def go_back(self, former: Tried | None) -> None:
+        """Take *former* for what is in force again, in place of the last one; the disk follows."""
+        self.use(former)
+        self.settle_soon()
+
+    def use(self, tried: Tried | None) -> None:
+        """Take *tried*, which is on disk, for what is in force."""
+        was_tried, self.tried = self.tried is not None, tried
+        self.context.in_force.trial = _shown(tried) if tried else None
+        self._say_instead(was_tried=was_tried)
+        if not self._differs:
+            self.context.in_force.trial_problem = ""
+        self.context.state.notify()
+
+    def _say_instead(self, *, was_tried: bool) -> None:
+        """Say what is in effect now, if the policy file cannot be used; at a start, that is said already."""
+        in_force = self.context.in_force
+        if in_force.problem is None:
+            return
+        if self.tried:
+            in_force.instead = in_effect(self.tried)
+        elif was_tried:
+            in_force.instead = last_good(in_force.loaded.file) if in_force.loaded.file else PREVIOUS
+
+    def clear(self) -> None:
+        """Forget it: the policy file, or what was before, is in force. Its file goes when that is on disk."""
+        if self.tried is not None:
+            self.go_back(None)
+
+    def give_way(self) -> None:
+        """The policy file has come into force: that ends a try."""
+        if self.tried is not None and not self.tried.is_kept:
+            self.context.counters.tries_ended["file"] += 1
+            same = self.tried.good.configuration == self.context.settings.configuration
+            file = "the policy file, whose content is the same," if same else "the policy file"
+            self.ended = f"the last one was tried until {timestamp(time.time())}; then {file} took effect"
+        self.clear()
+
+    def settle_soon(self) -> None:
+        """Make the file agree with what is in force, as soon as the node on disk has that configuration."""
+        self._differs = True
+        if not self._settling:
+            self._settling = True
+            self.context.tasks.spawn("settle a try", self._settle())
+
+    async def _settle(self) -> None:
+        """Change the file: not earlier, because after a crash the next start has to return containers to their places.
+
+        If it stays, because the disk fails, the next start removes it: the time of the try is over then, the policy
+        file has changed, or the try had not come into effect.
+        """
+        try:
+            while self._differs:
+                if not self._is_applied():
+                    await self.context.state.changed()
+                    continue
+                if self._late:  # without a limit: no call waits for this task
+                    await asyncio.wait([self._late])
+                if not await self._settled():
+                    await asyncio.sleep(RETRY_S)
+        finally:
+            self._settling = False
+
+    def _is_applied(self) -> bool:
+        last = LastConfiguration.parse(self.context.state.node.configuration)
+        return last.digest == self.context.settings.configuration
+
+    async def _settled(self) -> bool:
+        """Write what is in force now; return False if that has to be repeated."""
+        with suppress(StoreError):  # it is reported where the state is written
+            await self.context.persister.durable()
+            async with self._disk:
+                if not self._differs:  # another try has begun meanwhile
+                    return True
+                try:
+                    await self._write(self.tried)
+                except StoreError as error:
+                    over = "" if self.tried else "the try is over, but "
+                    self.context.in_force.trial_problem = f"{over}{error}"
+                    raise
+                self.context.in_force.trial_problem = ""
+                self.context.state.notify()
+                return True
+        return False
+
+    async def _write(self, tried: Tried | None) -> None:
+        """Write or remove the file; the caller holds `_disk`.
+
+        Raises:
+            StoreError: the disk fails, or does not answer in time.
+        """
+        limit_s, gave_up = self.context.settings.store.timeout_s, Event()
+        text = f"{self.state_dir / NAME} cannot be {'written' if tried else 'removed'}"
+        silent = StoreError(f"{text}: the disk has not answered for {limit_s:g} s")
+        if self._late and not await ends_in_time(self._late, limit_s):
+            raise silent
+        work = partial(write_tried, self.state_dir, tried, lambda: not gave_up.is_set())
+        self._late = write = asyncio.get_running_loop().run_in_executor(None, work)
+        write.add_done_callback(_ended)
+        try:
+            await ends_in_time(write, limit_s)
+        finally:
+            if not write.done():
+                gave_up.set()
+                later = "criproxy makes the file agree with what is in effect when the disk answers"
+                self.context.in_force.trial_problem = f"{silent}; {later}"
+                self.settle_soon()
+        if not write.done():
+            raise silent
+        if error := write.exception():
+            why = error.strerror if isinstance(error, OSError) else repr(error)
+            raise StoreError(f"{text}: {why}") from error
+        self._differs = False
+
+
+def _ended(write: "asyncio.Future[None]") -> None:
+    """Look at the outcome of a *write*: nobody else may, if it was given up."""
+    if not write.cancelled():
+        write.exception()
+
+
+def in_effect(tried: Tried) -> str:
+    """Return a sentence about what is in effect while *tried* is in place of a policy file that cannot be used."""
+    if tried.is_kept:
+        return f"{tried.good.source}, which was kept, is in effect"
+    until = (
+        f"{tried.good.source}, which is being tried, is in effect until {timestamp(tried.until_s)} unless it is kept"
+    )
+    if tried.before_kept:
+        return f"{until}; then {tried.before.source}, which was kept, comes back"
+    back = f"the last good one, read from {tried.before.source}," if tried.before.text else "no policy file"
+    return f"{until}; then {back} is in effect again"
+
+
+def _shown(tried: Tried) -> Trial:
+    text, source = tried.before.text, tried.before.source
+    if tried.is_kept:
+        return Trial(back_hash=tried.file_hash)
+    left_s = min(tried.until_s - time.time(), tried.until_s - tried.begun_s)  # the clock may have been set since then
+    return Trial(source, hash_of(text) if text else "", tried.until_s, time.monotonic() + left_s)

@@ -1,0 +1,222 @@
+"""The node's controller: builds its parts and connects them."""
+
+from functools import cached_property, partial
+
+from criproxy.cri.runtime import RuntimeClient
+from criproxy.model.machine.topology import Topology
+from criproxy.model.node import Node
+from criproxy.node.bypass import BypassMode
+from criproxy.node.calls.create import Creates
+from criproxy.node.calls.intercepted_calls import Handlers
+from criproxy.node.calls.on_error import CallFallback
+from criproxy.node.calls.start import Starts
+from criproxy.node.calls.status_replies import Replies
+from criproxy.node.calls.update import Updates
+from criproxy.node.configuration.policy_switch import PolicySwitch
+from criproxy.node.containers.cgroups import Cgroups
+from criproxy.node.containers.in_flight import InFlight, unseen_starts
+from criproxy.node.containers.locks import Locks
+from criproxy.node.containers.refused_resizes import RefusedResizes
+from criproxy.node.context import UPDATE_OTHERS, Context
+from criproxy.node.counters import Counters
+from criproxy.node.devices.guard import DeviceGuard
+from criproxy.node.devices.incidents import Incidents
+from criproxy.node.devices.plugin import DevicePlugin
+from criproxy.node.node_use import NodeUse
+from criproxy.node.reconcile.gone import Gone
+from criproxy.node.reconcile.reconciler import Reconciler
+from criproxy.node.record.persister import Persister
+from criproxy.node.record.state import NodeState
+from criproxy.node.settings import InForce, Settings
+from criproxy.node.sync.adopt import Adoption
+from criproxy.node.sync.bypass_times import BypassTimes
+from criproxy.node.sync.hotplug import Hotplug
+from criproxy.node.sync.inheritance import Inheritance
+from criproxy.node.sync.outcomes import Outcomes
+from criproxy.node.sync.resync import Resync
+from criproxy.node.sync.watchers import start_watchers
+from criproxy.node.usage.reported import CardUsage
+from criproxy.placement.policies.api import Policy
+from criproxy.process.failures import Failures, SafeLog
+from criproxy.process.logger import Log
+from criproxy.process.tasks import Tasks
+from criproxy.store.store import NodeStore
+from criproxy.wire.calls import Table
+
+
+class Controller:
+    """Places the containers of one node.
+
+    Args:
+        settings: limits and switches.
+        topology: the machine, and which part of it pods may use.
+        policy: with `NonePolicy`, no call is held or watched, and the runtime is not asked.
+        store: keeps the node across restarts; read once, here.
+        runtime: for criproxy's own calls; `stop` closes it.
+        log: a structlog logger.
+    """
+
+    device_plugin: DevicePlugin
+    """What the device plugin reports about itself."""
+    card_usage: CardUsage
+    """What the watcher reports about the use of cards."""
+    _passed_unseen = False
+    """Whether calls passed during a bypass by an operator, and there was no resync since then."""
+
+    def __init__(
+        self,
+        settings: Settings,
+        topology: Topology,
+        policy: Policy,
+        store: NodeStore,
+        runtime: RuntimeClient,
+        log: Log,
+    ) -> None:
+        counters, failures = Counters(), Failures(log=log)
+        log = SafeLog(log, failures)
+        node, last_tasks = store.load(topology), Tasks(log, failures)  # these end last, by `Persister.close`
+        persister = Persister(node, store, settings.store, counters, log, failures, last_tasks)
+        state = NodeState(node, policy, persister, counters, log, failures, last_tasks)
+        self.context = context = Context(
+            state=state,
+            persister=persister,
+            runtime=runtime,
+            in_flight=(in_flight := InFlight(state.notify, settings.lost_after_s)),
+            cgroups=Cgroups(runtime, settings.host_root, in_flight),
+            locks=Locks(),
+            tasks=Tasks(log, failures),
+            in_force=InForce(settings),
+            failures=failures,
+            counters=counters,
+            log=log,
+        )
+        self._bypass_times, self.device_plugin, self.card_usage = BypassTimes(), DevicePlugin(), CardUsage()
+        self.reconciler, self.refused_resizes, inheritance = Reconciler(context), RefusedResizes(), Inheritance()
+        self.outcomes = Outcomes(context, self.reconciler, inheritance=inheritance)
+        self.hotplug, self.devices = Hotplug(context), DeviceGuard(context)  # no change since the discovery is missed
+        users, passes_all = self.devices.users, lambda: self.passes_all
+        self.incidents = Incidents(context, users, self.device_plugin, self._edits_changed, passes_all)
+        adoption = Adoption(context, self.reconciler, self.devices, self._bypass_times)
+        self.resync = Resync(context, self.reconciler, self.outcomes, adoption, self.devices)
+        self.policy_switch = PolicySwitch(context, self.reconciler, self.resync, self._begin)
+        self.updates = Updates(context, self.reconciler, self.outcomes, self.refused_resizes)
+        parts = (self.reconciler, self.outcomes, self.devices, inheritance, self.hotplug, self.updates.on_create)
+        creates = Creates(context, *parts)
+        starts = Starts(context, self.reconciler, self.outcomes, self.resync)
+        self.handlers = Handlers(
+            context, self.outcomes, self.resync, self.devices, inheritance, creates, starts, self.updates
+        )
+        self.fallback = CallFallback(context, creates, starts, lambda: self.ready)
+        self._replies = Replies(context, self.incidents)
+
+    @property
+    def node(self) -> Node:
+        """The node as it is now."""
+        return self.context.state.node
+
+    @property
+    def ready(self) -> bool:
+        """Whether held calls are decided: the runtime's containers are known, or no call is held."""
+        return self.resync.is_ready or not self.policy_switch.active
+
+    @property
+    def problem(self) -> str | None:
+        """What prevents the controller from working, in one sentence; None if nothing does."""
+        if not self.ready:
+            return "the runtime has not reported yet what is running"
+        error = self.context.persister.error
+        return None if error is None else str(error)
+
+    @cached_property
+    def node_use(self) -> NodeUse:
+        """Measures how much of the node's CPUs and memory is used."""
+        return NodeUse(self.context.settings.host_root)
+
+    @cached_property
+    def gone(self) -> Gone:
+        """Checks on request which containers have ended without a call."""
+        return Gone(self.context, self.reconciler)
+
+    async def start(self) -> None:
+        """Begin to find out what runs. Return at once; calls that need the answer wait for it."""
+        self.node_use.cpu_ratio()  # the next call measures the use since now
+        self.context.tasks.watch_callbacks()
+        self.policy_switch.start()
+
+    def _begin(self) -> None:
+        """Find out what runs, and from then on detect changes that no call reports."""
+        context = self.context
+        for key in context.in_flight.inherit(context.state.node):
+            self.outcomes.start_unknown(key)
+        # The store has the node of the last run: CPUs may be gone since then.
+        context.state.submit(self.hotplug.at_start())
+        context.tasks.forever("resync", self.resync.run)
+        context.runtime.on_unavailable = self.resync.soon
+        self.hotplug.start()
+        parts = (self.reconciler, self.outcomes, self.refused_resizes, self.hotplug)
+        context.tasks.forever("watch", partial(start_watchers, context, *parts, lambda: self.ready))
+        context.tasks.forever("scan for cards", self._begin_devices)
+
+    async def known(self) -> None:
+        """Wait until the running containers and their cards are known; return at once if no call is held."""
+        if self.policy_switch.active:
+            await self.devices.begin()
+            await self.resync.first()
+
+    async def _begin_devices(self) -> None:
+        await self.devices.begin()
+        await self.resync.first()  # containers that ended while criproxy was not running must not be stopped
+        self.incidents.follow()
+
+    def _edits_changed(self) -> None:
+        self.policy_switch.changed()  # an attribute that is set after the start
+
+    def runtime_lost(self) -> None:
+        """Resync as soon as possible: criproxy may have missed something, such as a restart of the runtime."""
+        if self.policy_switch.active:
+            self.resync.soon()
+
+    def table(self) -> Table:
+        """Return which calls are held, watched and edited; it changes whenever `PolicySwitch.changed` is called."""
+        if not self.policy_switch.active:
+            return {}
+        edits = self.policy_switch.edits or self.incidents.edits
+        edited = self._replies.table(streams_only=not edits) if edits or self.devices.rules else {}
+        return {**self.handlers.table(), **edited}
+
+    def bypass(self, mode: BypassMode) -> None:
+        """Set the bypass mode; when the bypass ends, the runtime is asked what runs before any container is placed."""
+        self.context.state.bypassed = mode is BypassMode.AUTOMATIC
+        if mode is BypassMode.ORDERED:
+            self._passed_unseen = True
+            self._bypass_times.begin()
+        else:
+            self._bypass_times.end()
+        if mode is BypassMode.OFF and self.policy_switch.active:
+            self.resync.invalidate(sizes=self._passed_unseen)
+            for key in unseen_starts(self.node) if self._passed_unseen else ():
+                self.outcomes.start_unknown(key)  # it comes up with the CPUs that it had before
+            self._passed_unseen = False
+            self.context.state.notify()  # whoever waited for its end, such as a stop for a quota
+
+    @property
+    def passes_all(self) -> bool:
+        """Whether an operator has switched the bypass on, so that criproxy edits no reply."""
+        return self._passed_unseen
+
+    async def idle(self) -> None:
+        """Wait until no start or update is in flight, and everything is published and on disk, or the disk fails.
+
+        An update that waits until a create is on disk is in flight: it is sent after the reply to that create.
+        """
+        await self.context.tasks.until_ended(UPDATE_OTHERS)
+        while self.context.in_flight.sent() or self.reconciler.at_work:
+            await self.context.state.changed()
+        await self.context.state.flush()
+
+    async def stop(self) -> None:
+        """End background work after all submitted events are stored; the calls must have ended before."""
+        await self.context.tasks.stop()
+        await self.devices.close()
+        await self.context.state.close()
+        await self.context.runtime.close()

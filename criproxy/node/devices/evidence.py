@@ -1,0 +1,154 @@
+"""Evidence of which cards are allocated to a container: from its create, and from the kubelet."""
+
+import asyncio
+from collections import Counter
+from collections.abc import Iterable
+from contextlib import suppress
+from dataclasses import dataclass, field, replace
+
+from criproxy.devices.card_locality import CardLocation, locate_cards
+from criproxy.devices.classes.vgpu_profiles import Quota
+from criproxy.devices.device_rules import DeviceRules, KubeletFiles
+from criproxy.devices.evidence.device_request import DeviceRequest
+from criproxy.devices.evidence.evidence import (
+    OWN,
+    Evidence,
+    Known,
+    Source,
+    Subject,
+    believed,
+    has_new_card,
+    weigh,
+)
+from criproxy.devices.holdings import vgpus_of
+from criproxy.devices.plugin.enforcement import enforced_quota_in
+from criproxy.host.patience import Patience
+from criproxy.model.workload import Pod
+from criproxy.node.context import Context
+from criproxy.node.devices.cards import MachineCards
+from criproxy.node.devices.kubelet import Kubelet
+from criproxy.node.devices.pod_names import PodNames
+
+
+@dataclass(frozen=True, slots=True)
+class Gathered:
+    """The evidence about the cards of one container."""
+
+    evidence: Evidence
+    cards: tuple[CardLocation, ...] = ()
+    is_known: bool = False
+    """Whether the kubelet knows the container."""
+    quota: Quota | None = None
+    """The quota of its vGPU, if it has one."""
+
+    @property
+    def is_joined(self) -> bool:
+        """Whether our own device plugin has given it cards."""
+        return any(each.source == OWN for each in self.evidence.values())
+
+
+@dataclass(slots=True, repr=False)
+class EvidenceGatherer:
+    """Queries the source that the rules in force name."""
+
+    context: Context
+    cards: MachineCards
+    patience: Patience
+    source: Source = field(init=False)
+    _files: KubeletFiles = field(default_factory=KubeletFiles)
+    """The files with which the source was created."""
+    _before: Counter[tuple[str, str]] = field(default_factory=Counter)
+    """What was counted with other files."""
+    names: PodNames = field(init=False)
+    """Outlives the source, which a reload replaces."""
+
+    def __post_init__(self) -> None:
+        self.names = PodNames(self._pods)
+        self.source = self._kubelet()
+
+    @property
+    def unheard(self) -> str:
+        """That the kubelet was asked and has never answered on these files; empty if that is not so."""
+        counts, rules = self.context.counters.device_evidence - self._before, self.context.settings.devices
+        asked = sum(count for (source, _), count in counts.items() if source in ("podresources", "checkpoint"))
+        heard = counts["podresources", "answered"] + counts["podresources", "absent"] + counts["checkpoint", "read"]
+        files = [file for file in (rules.kubelet.socket, rules.kubelet.checkpoint) if file] if rules else []
+        if heard or not asked or not files:
+            return ""
+        text = "so criproxy does not know which cards it has allocated, unless a CreateContainer request shows it"
+        paths = " and ".join(files)
+        return f"the kubelet has never answered on {paths}, {text}; set devices.podresources and devices.checkpoint"
+
+    def of(self, rules: DeviceRules) -> Source:
+        """Return the source for *rules*: a reload may have changed the paths of the kubelet's files."""
+        if rules.kubelet != self._files:
+            self.context.tasks.spawn("leave the kubelet", self.source.close())
+            self._files = rules.kubelet
+            self._before = Counter(self.context.counters.device_evidence)
+            self.source = self._kubelet()
+        return self.source
+
+    def update_pod_names(self) -> None:
+        """Remember the names of the pods on the node."""
+        self.names.update()
+
+    async def gather(
+        self, rules: DeviceRules, subject: Subject, asked: DeviceRequest, *, runs: bool = False
+    ) -> Gathered:
+        """Return the cards allocated to *subject*, according to the source and to its create.
+
+        The limit of the source is `DeviceLimits.source_s`; a scan of the machine's cards has another one. Not earlier:
+        the kubelet allocates before it creates the sandbox, so that a query at RunPodSandbox (`Source.prefetch`) is
+        usually answered by now, but only the create has the container's name and what its device plugins wrote into it.
+        Not later: cards cannot be taken from a running container, so the create cannot continue first. And not longer:
+        a source that hangs would block every create on the node, while missing evidence costs one container its cards.
+        """
+        known: Known | None = None
+        with suppress(TimeoutError):
+            async with asyncio.timeout(self.context.settings.device_limits.source_s):
+                known = await self.of(rules).known(subject)
+        if runs and known:  # a running container keeps its cards, even if the answer is about another pod
+            asked = self._believed(subject, asked, known)
+            known = replace(known, certain=True)
+        if self.cards.scanned != rules.classes:
+            await self.cards.scan(rules.classes)
+        given = self.weighed(rules, asked, known)
+        unknown = has_new_card(rules.classes, asked, given.evidence, self.cards.found)
+        if unknown and await self.cards.rescan(rules.classes):
+            given = self.weighed(rules, asked, known)
+        return given
+
+    def _believed(self, subject: Subject, asked: DeviceRequest, known: Known) -> DeviceRequest:
+        """Return the create of a container that the runtime lists, without annotations that the kubelet contradicts."""
+        if (annotations := believed(asked.annotations, known)) is asked.annotations:
+            return asked
+        title = f"{subject.namespace}/{subject.pod}/{subject.container}"
+        self.context.log.warning("a container claims devices that the kubelet has not allocated", container=title)
+        return replace(asked, annotations=annotations)
+
+    def weighed(self, rules: DeviceRules, asked: DeviceRequest, known: Known | None = None) -> Gathered:
+        """Return the evidence from a create and what the source has *known*, with the location of the cards."""
+        topology, stocks = self.context.state.node.topology, self.cards.found
+        if known and not known.certain and rules.on_no_evidence != "keep":
+            known = None  # uncertain: a pod with a reused name would see the cards of the former pod
+        answers = [known] if known else []
+        evidence = weigh(rules.classes, asked, answers, stocks)
+        cards = locate_cards(rules.classes, asked, evidence, answers, stocks, topology)
+        quota = enforced_quota_in(asked.annotations) if vgpus_of(evidence) else None
+        return Gathered(evidence, cards, is_known=known is not None, quota=quota)
+
+    def _pods(self) -> Iterable[Pod]:
+        return self.context.state.node.pods.values()
+
+    def _kubelet(self) -> Kubelet:
+        context, settings = self.context, self.context.settings
+        return Kubelet(
+            self._files,
+            settings.host_root,
+            context.counters,
+            context.log,
+            context.tasks,
+            self.patience,
+            self.names,
+            settings.device_limits.scan_s,
+        )

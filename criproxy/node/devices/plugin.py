@@ -1,0 +1,121 @@
+"""What the daemon knows about the device plugin: its last report, and whether it still runs."""
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from time import monotonic, time
+
+from criproxy.devices.plugin.published import Published
+
+NEVER_S = 300.0
+"""How long the first command of a device plugin may take after the start of the daemon, as while the node boots."""
+REFUSED_S = 600.0
+"""How long a refusal counts: while something starts the device plugin, it repeats the refusal. systemd starts it again
+after a second (``RestartSec=``), and the kubelet after 5 minutes at most (CrashLoopBackOff)."""
+
+
+@dataclass(slots=True)
+class DevicePlugin:
+    """The last report. It is lost when the daemon restarts, and the device plugin soon sends another one."""
+
+    clock: Callable[[], float] = monotonic
+    report: Published | None = None
+    """The last report; None if there was none since the daemon's start, or since the device plugin was stopped."""
+    reported_s: float = 0.0
+    """When the last one arrived, in seconds since the epoch; 0: there was none."""
+    started: bool = False
+    """Whether it has said that it begins, and not yet that it ends, or that it refuses its files."""
+    _refused: str = ""
+    _refused_by: str = ""
+    _refused_s: float = float("-inf")
+    """When it last did."""
+    _ended: bool = False
+    """Whether somebody has ended it, and it has not begun again."""
+    _at_s: float = 0.0
+    _began_s: float = 0.0
+    _seen_s: float = field(init=False)
+
+    def __post_init__(self) -> None:
+        self._seen_s = self.clock()
+
+    def note_command(self) -> None:
+        """Record that the device plugin has sent a command."""
+        self._seen_s = self.clock()
+
+    @property
+    def silent_s(self) -> float:
+        """Seconds since its last command, or since the start of the daemon."""
+        return self.clock() - self._seen_s
+
+    def heeds(self, instance: str, *, serves: bool = False) -> bool:
+        """Whether reports of the run *instance* count: not those of one that serves nothing while another one runs.
+
+        Args:
+            instance: see `Published.instance`.
+            serves: whether the kubelet has accepted any of its resources; then it replaces the one before it.
+        """
+        return serves or self.report is None or not self.runs or self.report.instance == instance
+
+    @property
+    def refused(self) -> str:
+        """Why it has not started, as a sentence about its files.
+
+        Empty once it has reported, was told to end, or has not repeated that for so long that nothing starts it.
+        """
+        return self._refused if self.clock() - self._refused_s <= REFUSED_S else ""
+
+    @property
+    def has_stopped(self) -> bool:
+        """Whether its reports have ended, but nobody has ended it, and it has not refused its files since."""
+        return self.report is not None and not self.runs and self._at_s > self._refused_s
+
+    @property
+    def should_run(self) -> bool:
+        """Whether it has begun or reported, and nobody has ended or given it up."""
+        return self.runs or self.has_stopped or self.started or bool(self.refused)
+
+    @property
+    def is_missing(self) -> bool:
+        """Whether none has been there since the daemon's start, or a refusal, for as long as that may take."""
+        return not self.runs and not self.has_stopped and not self._ended and self.silent_s > NEVER_S
+
+    def begin(self, instance: str = "", refused: str = "") -> None:
+        """Record that *instance* begins: a report should follow, unless it has *refused* its files, for that reason."""
+        if refused:
+            self.started, self._refused, self._refused_by, self._refused_s = False, refused, instance, self.clock()
+        elif not instance or instance != self._refused_by:
+            self.started = True
+        self._ended = False
+        self.note_command()
+
+    def end(self, instance: str = "") -> None:
+        """Record that *instance* ends because somebody wants that: nothing that it reported is true any more."""
+        if not self.heeds(instance):
+            return
+        self.started, self.report, self._refused, self._ended = False, None, "", True
+        self.note_command()
+
+    def publish(self, report: Published) -> bool:
+        """Replace the last report with *report*, if it counts; return whether it does."""
+        if not self.heeds(report.instance, serves=report.serves):
+            return False
+        if not self.runs:
+            self._began_s = self.clock()
+        self.report, self.reported_s, self._at_s = report, time(), self.clock()
+        self._refused, self._ended = "", False
+        self.note_command()
+        return True
+
+    def ids(self) -> dict[tuple[str, str], tuple[int, int]]:
+        """Return how many ids are healthy and unhealthy, by class and resource; empty if no device plugin runs."""
+        resources = self.report.resources if self.report and self.runs else ()
+        return {(each.device_class, each.name): (each.healthy, each.ids - each.healthy) for each in resources}
+
+    @property
+    def runs_s(self) -> float:
+        """For how long it has been running, if it runs."""
+        return self.clock() - self._began_s
+
+    @property
+    def runs(self) -> bool:
+        """Whether its last report is recent."""
+        return self.report is not None and self.clock() - self._at_s <= self.report.stale_after_s

@@ -1,0 +1,146 @@
+"""Promotion: give containers later what they should have had, a size that was refused or exclusive CPUs.
+
+The engine decides whether there is room; this module decides which container is tried, and when. No container is tried
+while the disk, the policy or the runtime fails: these failures are the reasons why containers were not placed.
+"""
+
+import asyncio
+from collections.abc import Callable, Iterable, Mapping
+from contextlib import suppress
+from dataclasses import dataclass, field
+from time import time
+
+from criproxy.model.entries import changed_keys
+from criproxy.model.node import Node
+from criproxy.model.record import Kind
+from criproxy.model.workload import MAY_RUN, Container, ContainerState
+from criproxy.node.containers.refused_resizes import RefusedResizes
+from criproxy.node.context import Context
+from criproxy.node.record.policy_failures import PolicyFailed
+from criproxy.node.settings import Promote
+from criproxy.placement.answers.shortfalls import shortfall
+from criproxy.placement.checked_policy import PolicyFault
+from criproxy.placement.engine import step
+from criproxy.placement.events import ContainerResized, Promoted
+from criproxy.placement.policies.api import Policy
+from criproxy.placement.rules.pod_total import asks_milli
+
+_PLACEABLE = MAY_RUN | {ContainerState.CREATED}
+
+
+@dataclass(slots=True)
+class Promotions:
+    """Promotes containers whenever the node has changed.
+
+    Args:
+        context: has the node and the settings.
+        refused: the resizes that had no room.
+        is_ready: whether the runtime has listed what runs.
+    """
+
+    context: Context
+    refused: RefusedResizes
+    is_ready: Callable[[], bool]
+    _known: Mapping[str, Container] = field(default_factory=dict)
+    _waiting: set[str] = field(default_factory=set)
+    """Keys of the containers in `_known` that may need a promotion, so that a change does not cost a pass over all."""
+    _lacks: dict[str, tuple[Container, bool]] = field(default_factory=dict)
+    """By key: a container as it was when the policy was asked whether it should have more, and the answer."""
+    _asked: Policy | None = None
+    """The policy that gave these answers."""
+
+    async def watch(self) -> None:
+        """Try containers that should have more, for ever; retry those that do not fit after the node has changed."""
+        state, tried = self.context.state, None
+        while True:
+            node = state.node
+            self._update(node)
+            self._end_refusals(node)
+            if node is not tried and self._has_candidates() and self._may_try():
+                await self._try_all(node)
+                tried = node
+                await asyncio.sleep(self.context.settings.promote_quiet_s)
+            if state.node is node:
+                await self._pause()
+
+    def _update(self, node: Node) -> None:
+        """Update which of the containers that have changed may need a promotion."""
+        for key in changed_keys(self._known, node.containers):
+            container = node.containers.get(key)
+            waits = container is not None and (container.missed or container.desired)
+            (self._waiting.add if waits else self._waiting.discard)(key)
+        self._known = node.containers
+
+    def _has_candidates(self) -> bool:
+        """Whether any container may have to be tried."""
+        return bool(self._waiting) or self.context.settings.promote is Promote.WHEN_FREE
+
+    def _end_refusals(self, node: Node) -> None:
+        """End the refusals of resizes that the kubelet no longer repeats."""
+        context = self.context
+        waiting = [node.containers[key] for key in self._waiting]
+        for key in self.refused.silent(waiting, time(), context.settings.resize_silence_s):
+            text = "the kubelet no longer repeats the refused resize: it was withdrawn"
+            context.state.note(key, Kind.RESIZED, text)
+            context.state.submit(ContainerResized(key, node.containers[key].sizes))
+
+    def _may_try(self) -> bool:
+        state = self.context.state
+        is_well = self.context.persister.error is None and not state.bypassed
+        return is_well and not state.node.released and self.is_ready()
+
+    async def _pause(self) -> None:
+        """Wait until the node has changed, with a limit if a container may wait for something else, like the disk."""
+        limit_s = self.context.settings.promote_pause_s if self._has_candidates() else None
+        with suppress(TimeoutError):
+            async with asyncio.timeout(limit_s):
+                await self.context.state.changed()
+
+    async def _try_all(self, node: Node) -> None:
+        state = self.context.state
+        every_one = self.context.settings.promote is Promote.WHEN_FREE
+        keys = list(node.containers if every_one else self._waiting)
+        for key in await asyncio.to_thread(self._fitting, node, keys, state.policy):
+            if not self._may_try():
+                return
+            with suppress(PolicyFailed, PolicyFault):  # counted, and reported by the next that asks it
+                before = state.node
+                after = (await self.context.state.apply(Promoted(key))).node
+                self.context.counters.promotions += before.containers.get(key) is not after.containers.get(key)
+
+    def _fitting(self, node: Node, keys: Iterable[str], policy: Policy) -> list[str]:
+        """Return those of *keys* for which there is room on *node*, the longest waiting first. This is slow."""
+        if policy is not self._asked:
+            self._asked, self._lacks = policy, {}
+        self._lacks = {key: self._lacks[key] for key in self._lacks.keys() & node.containers.keys()}
+        candidates = (node.containers[key] for key in keys if self._may_get_more(node, node.containers[key], policy))
+        return [one.key for one in sorted(candidates, key=_since_s) if _fits(node, one.key, policy)]
+
+    def _may_get_more(self, node: Node, container: Container, policy: Policy) -> bool:
+        """Whether *container* should have more according to policy and settings; the policy is asked once for each."""
+        wanted, grant = self.context.settings.promote, node.grants.get(container.key)
+        if grant is None or container.state not in _PLACEABLE:
+            return False
+        if container.desired and container.desired.told:
+            return True
+        if container.is_owed_a_place:
+            return wanted is not Promote.OFF
+        if wanted is not Promote.WHEN_FREE or asks_milli(node, container) // 1000 <= len(grant.exclusive):
+            return False
+        before = self._lacks.get(container.key)
+        if before is None or before[0] is not container:
+            before = container, shortfall(node, policy, container.key) is not None
+            self._lacks[container.key] = before
+        return before[1]
+
+
+def _fits(node: Node, key: str, policy: Policy) -> bool:
+    try:
+        return step(node, Promoted(key), policy).node is not node
+    except Exception:  # noqa: BLE001 (a policy that fails gives no container more)
+        return False
+
+
+def _since_s(container: Container) -> float:
+    came = container.desired or container.missed
+    return came.since_s if came else 0.0

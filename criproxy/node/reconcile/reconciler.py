@@ -1,0 +1,350 @@
+"""Updates of containers: bring the applied state in line with the desired state.
+
+There is one worker for each container that differs from its grant. A worker reads the node again before every step, so
+the newest grant counts, and it retries after every failure.
+"""
+
+import asyncio
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager, suppress
+from dataclasses import dataclass, field, replace
+from functools import partial
+from time import monotonic
+
+from criproxy.cri.messages import rewrite
+from criproxy.cri.runtime import RuntimeCallError, if_reported
+from criproxy.errors import CriproxyError, StoreError, for_kubelet
+from criproxy.model.cpuset import format_cpuset
+from criproxy.model.grant import Applied, CpuQuota, in_place
+from criproxy.model.node import Node
+from criproxy.model.record import Kind
+from criproxy.model.text.notices import Trouble
+from criproxy.model.workload import ContainerState
+from criproxy.node.containers.cgroups import Seen
+from criproxy.node.context import UPDATE_OTHERS, Context
+from criproxy.node.reconcile.excess_cpus import ExcessCpus, blockers_of
+from criproxy.node.reconcile.lost_updates import UpdateLost
+from criproxy.placement.answers.target import quota_for, target
+from criproxy.placement.decision import Decision
+from criproxy.placement.events import (
+    ContainerCreating,
+    ContainerExited,
+    ContainerGone,
+    Event,
+    PodGone,
+    PodStopped,
+    UpdateApplied,
+)
+from criproxy.placement.records.history import cause, sets, update_text
+from criproxy.placement.rules.release import before_release
+
+_NO_TROUBLE = Trouble("", 0)
+
+
+@dataclass(slots=True)
+class _Worker:
+    """The state of one container's worker."""
+
+    read: bool
+    """Whether to read the cgroup first, because it may have changed."""
+    trouble: Trouble = _NO_TROUBLE
+    since_s: float = field(default_factory=monotonic)
+    wake: asyncio.Event | None = None
+    """Ends the pause after a failure; None before the first failure, since a thousand workers may wait for a slot."""
+
+
+@dataclass(slots=True)
+class Reconciler:
+    """Sends criproxy's updates. Use only in the event loop's thread."""
+
+    context: Context
+    holds: bool = False
+    """Whether updates are suspended; the part that sets this enqueues afterwards what was decided meanwhile."""
+    _workers: dict[str, _Worker] = field(default_factory=dict)
+    _causes: dict[str, str] = field(default_factory=dict)
+    """Why containers have to move, for the history; from the decision to the end of their workers.
+
+    Not in the worker, because a container may be enqueued for another reason before those that move for a create are.
+    """
+    _excess: ExcessCpus = field(init=False)
+    _slots: asyncio.Semaphore = field(init=False)
+    """Acquired for each update, before the container's lock."""
+
+    def __post_init__(self) -> None:
+        self._excess = ExcessCpus(self.context.in_flight)
+        self._slots = asyncio.Semaphore(self.context.settings.concurrent_updates)
+        self.context.state.on_decided = self._decided
+
+    def enqueue(self, keys: Sequence[str], *, read: bool = False) -> None:
+        """Bring the containers *keys* in line with their grants; a pending retry starts now.
+
+        If there are many, calls run in between: a new container may move a thousand.
+
+        Args:
+            keys: containers; those without a grant are ignored.
+            read: whether to read their cgroups first, instead of relying on what was applied last.
+        """
+        count = 0 if self.holds else self.context.settings.concurrent_updates
+        for key in keys[:count]:
+            if worker := self._workers.get(key):
+                worker.read |= read
+                if worker.wake:
+                    worker.wake.set()
+            elif key in self.context.state.node.grants:
+                self._workers[key] = _Worker(read)
+                self.context.tasks.spawn(f"update {key}", self._work(key, self._workers[key]))
+            else:
+                self._causes.pop(key, None)
+        if not self.holds and (rest := keys[count:]):
+            asyncio.get_running_loop().call_soon(partial(self.enqueue, rest, read=read))
+
+    @property
+    def at_work(self) -> bool:
+        """Whether any container is being read or updated, or waits for that."""
+        return bool(self._workers)
+
+    def trouble(self, key: str) -> Trouble:
+        """Return how often the current update of *key* has failed, and the last error; empty if it has not failed."""
+        worker = self._workers.get(key)
+        return worker.trouble if worker else _NO_TROUBLE
+
+    def troubles(self) -> dict[str, Trouble]:
+        """Return the failures of all containers whose last update failed, by key."""
+        return {key: worker.trouble for key, worker in self._workers.items() if worker.trouble.error}
+
+    def misplaced_since_s(self) -> list[float]:
+        """Return since when each container that differs from its grant is being updated, on the monotonic clock."""
+        node = self.context.state.node
+        at_work = ((worker, node.grants.get(key), node.applied.get(key)) for key, worker in self._workers.items())
+        return [worker.since_s for worker, grant, applied in at_work if grant and not in_place(grant, applied)]
+
+    def excess(self) -> ExcessCpus:
+        """Return the CPUs beyond their grants on which containers may be running now."""
+        return self._excess.of(self.context.state.node)
+
+    def blockers(self, key: str) -> list[str]:
+        """Return the keys of the containers that may run on CPUs which they must give up and *key* gets."""
+        return blockers_of(self.context.state.node, key, self.excess())
+
+    def now(self, key: str) -> Applied | None:
+        """Return what *key* may have at this moment: its next step towards its grant, or what it has."""
+        node = self.context.state.node
+        return (self._target(key) or node.applied.get(key)) if key in node.grants else None
+
+    @asynccontextmanager
+    async def turn(self, key: str) -> AsyncIterator[None]:
+        """Hold one of the few slots and the lock of *key*, which a call of the kubelet may hold for minutes."""
+        await self.context.locks.free(key)  # before taking a slot: others need it
+        async with self._slots, self.context.locks.of(key, "an update of criproxy"):
+            yield
+
+    def is_reading(self, key: str) -> bool:
+        """Whether a worker is about to read the cgroup of *key*."""
+        worker = self._workers.get(key)
+        return worker is not None and worker.read
+
+    async def read_cgroup(self, key: str) -> Seen:
+        """Read what *key* has, and apply it to the node; the caller holds its lock.
+
+        Raises:
+            RuntimeCallError: the runtime does not answer.
+        """
+        seen = await self.context.cgroups.read(key)
+        has = self._known(key, seen, None)
+        await self._apply(key, seen, has)
+        return replace(seen, applied=has)
+
+    async def bring_into_place(self, key: str, why: str = "it had to be in its place before its start") -> None:
+        """Bring a container in line with its grant, as far as CPUs are free; the caller holds its lock.
+
+        Args:
+            key: the container.
+            why: the reason, for the history.
+
+        Raises:
+            RuntimeCallError: the runtime refuses an update.
+        """
+        while self._updatable(key) and (wanted := self._target(key)):
+            await self._update(key, wanted, why)
+
+    async def _work(self, key: str, worker: _Worker) -> None:
+        try:
+            while self._is_placed(key):
+                if worker.read or self._target(key):
+                    await self._attempt(key, worker)
+                    continue
+                node = self.context.state.node
+                if not self._updatable(key) or in_place(node.grants[key], node.applied.get(key)):
+                    return
+                await self.context.state.changed()
+        finally:
+            del self._workers[key]
+            self._causes.pop(key, None)
+            if not self._workers:
+                self.context.state.notify()
+
+    async def _attempt(self, key: str, worker: _Worker) -> None:
+        """Read or update once; pause after a failure."""
+        try:
+            async with self.turn(key):
+                await self._step(key, worker)
+        except Exception as error:  # noqa: BLE001 (after any error, the container still differs from its grant)
+            worker.wake, worker.read, settings = asyncio.Event(), True, self.context.settings
+            self._failed(key, worker, error)
+            pause_s = min(settings.retry_pause_s * 2 ** min(worker.trouble.failures - 1, 20), settings.retry_limit_s)
+            with suppress(TimeoutError):
+                async with asyncio.timeout(pause_s):
+                    await worker.wake.wait()
+
+    def _failed(self, key: str, worker: _Worker, error: Exception) -> None:
+        if not isinstance(error, RuntimeCallError):
+            self.context.tasks.failed("background", f"update {key}", error)
+        text = for_kubelet(error)  # a start that waits for this update may return it
+        if worker.trouble.error != text:  # most retries fail with the same error
+            self.context.state.note(key, Kind.LOST if isinstance(error, UpdateLost) else Kind.FAILED, text)
+        failures = worker.trouble.failures + 1
+        worker.trouble = Trouble(text, failures)
+        self.context.state.notify()
+        self.context.log.warning("update failed", container=key, failures=failures, error=str(error))
+
+    async def _step(self, key: str, worker: _Worker) -> None:
+        """Read or update under the lock; the node may have changed during the wait for it."""
+        failures = worker.trouble.failures
+        if not self._is_placed(key):
+            return
+        if worker.read:
+            worker.read = False  # before the read: a change during it requires another read
+            is_reported = await if_reported(self.read_cgroup(key)) is not None
+            if not is_reported and self._updatable(key) and (ours := self.now(key)):
+                await self._update(key, ours, "the runtime does not report what it has", failures=failures)
+        elif wanted := self._target(key):
+            await self._update(key, wanted, failures=failures)
+            if failures:
+                self.context.log.info("update succeeded after failures", container=key, failures=failures)
+            worker.trouble = _NO_TROUBLE
+
+    async def _update(self, key: str, wanted: Applied, why: str = "", *, failures: int = 0) -> None:
+        had, begun_s = self.context.state.node.applied.get(key), monotonic()
+        await self._send(key, wanted, had)
+        # If the cgroup cannot be read, the answer must suffice: other containers wait for these CPUs.
+        seen = await if_reported(self.context.cgroups.read(key)) or Seen(ContainerState.RUNNING)
+        has = self._known(key, seen, wanted)
+        reached = has and has.has_sets_of(wanted, wanted.mems) and has.lifted == wanted.lifted
+        lost = seen.applied is not None and not reached
+        if not lost and seen.state in (ContainerState.RUNNING, ContainerState.CREATED):
+            with self.context.failures.harmless("an update"):  # before the event, which is written to disk with it
+                why = why or self._causes.get(key, "")  # now: when it was sent, the cause may not have been known
+                had = had or before_release(self.context.state.node, key, wanted)
+                texts = [update_text(had, wanted, why, seen.applied is not None)]
+                texts += [f"after {failures} failures"] if failures else []
+                facts = {**sets("", wanted), **sets("had_", had), "why": why, "failures": failures}
+                kind = Kind.RELEASED if self.context.state.node.released else Kind.UPDATED
+                took_ms = round((monotonic() - begun_s) * 1000, 1)
+                self.context.state.note(key, kind, *texts, **facts, took_ms=took_ms)
+        await self._apply(key, seen, has)
+        if lost and has:
+            self.context.counters.updates_lost += 1
+            raise UpdateLost.of(has, wanted, is_lost=self.context.in_flight.is_lost(key))
+
+    async def _send(self, key: str, wanted: Applied, had: Applied | None) -> None:
+        """Send an update and wait for its answer; raise RuntimeCallError unless the runtime does not know *key*."""
+        quota = None if had and had.lifted == wanted.lifted else quota_for(self.context.state.node, key, wanted)
+        linux = rewrite.update(format_cpuset(wanted.cpus), format_cpuset(wanted.mems), quota)
+        self.context.in_flight.send(key, wanted.cpus)
+        counters = self.context.counters
+        counters.updates_sent += 1
+        counters.updates_in_flight += 1
+        try:
+            await self.context.runtime.update_container_resources(key, linux)
+        except RuntimeCallError as error:
+            if not error.not_found:
+                self.enqueue([key], read=True)  # it may have been applied nevertheless
+                counters.updates_failed += 1
+                raise
+        finally:
+            counters.updates_in_flight -= 1
+
+    async def _apply(self, key: str, seen: Seen, has: Applied | None) -> None:
+        """Apply to the node the state of *key* as it was *seen*, and what it *has* if known; no update is in flight.
+
+        A container that was not started has no cgroup: the effect of an update is known when another one is answered.
+        """
+        if seen.state is None:
+            await self.context.state.end(ContainerGone(key), "cgroups")
+        elif seen.state is ContainerState.EXITED:
+            await self.context.state.end(ContainerExited(key), "cgroups")
+        elif has:
+            await self.context.state.apply(UpdateApplied(key, has.cpus, has.mems, has.lifted))
+        if has or seen.state is not ContainerState.CREATED:
+            self.context.in_flight.has_read(key)
+
+    def _known(self, key: str, seen: Seen, sent: Applied | None) -> Applied | None:
+        """Return what *key* has; if that cannot be read, what was *sent*."""
+        applied, node = seen.applied or sent, self.context.state.node
+        if applied is None:
+            return None
+        grant, lifted = node.grants.get(key), False
+        if grant and grant.quota is not CpuQuota.LEFT:
+            believed = sent or node.applied.get(key)
+            lifted = seen.lifted if seen.lifted is not None else bool(believed and believed.lifted)
+        # Reuse the object if the set is equal: that makes comparing a thousand of them cheap.
+        return Applied(grant.cpus if grant and grant.cpus == applied.cpus else applied.cpus, applied.mems, lifted)
+
+    def _decided(self, event: Event, node: Node, done: "asyncio.Future[Decision]") -> None:
+        try:
+            self._forget(event)
+        finally:  # even after a failure there, containers must move
+            self._carry_out(event, node, done)
+
+    def _forget(self, event: Event) -> None:
+        """Drop the data of containers that ended with *event*."""
+        context = self.context
+        context.in_flight.retain(context.state.node)
+        if isinstance(event, ContainerExited | ContainerGone):
+            context.cgroups.forget(event.key)
+        elif isinstance(event, PodStopped | PodGone):
+            now = context.state.node
+            context.cgroups.keep(now.grants.keys() | now.applied.keys())
+
+    def _carry_out(self, event: Event, node: Node, done: "asyncio.Future[Decision]") -> None:
+        context, error = self.context, done.exception()
+        if error is None:
+            if updates := done.result().updates:
+                keys = [update.key for update in updates]
+                with context.failures.harmless("the cause of updates"):
+                    if why := cause(event, node):
+                        self._causes |= dict.fromkeys(keys, why)
+                if isinstance(event, ContainerCreating):
+                    self.context.tasks.spawn(UPDATE_OTHERS, self._enqueue_stored(keys))
+                else:
+                    self.enqueue(keys)
+        elif not isinstance(error, CriproxyError):
+            context.log.error("event failed", error=str(error), exc_info=error)
+
+    async def _enqueue_stored(self, keys: Sequence[str]) -> None:
+        """Enqueue *keys* when the create for which they move is on disk: its call waits for that, and goes first."""
+        try:
+            with suppress(StoreError):  # then they do not have to move
+                await self.context.persister.durable()
+        finally:
+            self.enqueue(keys)
+
+    def _is_placed(self, key: str) -> bool:
+        """Whether the cgroup of *key* is worth reading: the runtime knows it, and criproxy has placed it."""
+        node = self.context.state.node
+        container = node.containers.get(key) if key in node.grants else None
+        return container is not None and container.has_id and container.state is not ContainerState.CREATING
+
+    def _updatable(self, key: str) -> bool:
+        """Whether *key* may be updated, too: an update takes no card away from it."""
+        return self._is_placed(key) and not self.context.state.node.containers[key].stays
+
+    def _target(self, key: str) -> Applied | None:
+        """Return the next step of *key* towards its grant, or what it should have already if that is uncertain."""
+        node = self.context.state.node
+        if not self._updatable(key):
+            return None
+        wanted = target(node, key, self.excess().others(key))
+        if wanted is None and node.containers[key].state is ContainerState.CREATED:
+            return node.applied.get(key) if self.context.in_flight.is_unread(key) else None
+        return wanted

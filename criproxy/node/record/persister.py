@@ -1,0 +1,312 @@
+"""Keeps the newest node on disk, and continues in memory while the disk fails.
+
+There is one slot: the current node, and the records since the last write. One task writes it: at once if a caller waits
+for that, otherwise a little later, together with the changes until then. Every wait for the disk has a limit. While the
+disk fails, only that task retries, from time to time.
+
+Why not earlier: a change is visible before it is on disk, so that a create of a shared container does not wait for the
+disk, and concurrent changes cost one write. What a crash loses by that, the runtime still reports at the next start.
+
+Why not later: a create that takes exclusive CPUs, or CPUs of other containers, goes to the runtime only when its place
+is on disk. After a crash the runtime may have the container, and nothing else would record whose CPUs those are.
+"""
+
+import asyncio
+from collections.abc import Awaitable, Callable, Iterable, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from functools import partial
+from time import monotonic
+from typing import TypeVar
+
+from criproxy.errors import CriproxyError, StatusCode, StoreError
+from criproxy.model.node import Node
+from criproxy.model.record import Kind, Record
+from criproxy.node.counters import Counters
+from criproxy.node.settings import StoreLimits
+from criproxy.process.failures import Failures
+from criproxy.process.logger import Log
+from criproxy.process.tasks import OnDemand, Tasks
+from criproxy.store.store import NodeStore
+from criproxy.store.writing import LeftOut
+
+T = TypeVar("T")
+FLUSH_S = 0.1
+"""How long a change waits for further changes, to be written together with them, if no caller waits for it."""
+MAX_RECORDS = 2_000
+"""Records that wait for the disk; if there are more, the oldest are lost, which is counted. Each has a bounded size."""
+MANY_RECORDS = 100
+"""With so many, the next write has them, too, though a caller waits for the node alone: calls that follow each other
+without a pause would otherwise keep the history from the disk until entries are lost. They take milliseconds."""
+
+
+class CannotBeStored(CriproxyError):
+    """The state of one container cannot be stored, for example because a number is too large; the text names it."""
+
+    code = StatusCode.INVALID_ARGUMENT
+
+
+_STOOD_STILL = 1.25
+"""A wait that took longer than its limit by this factor: this process stood still, as in a virtual machine that is
+paused, and the disk had no time to answer either. The wait is repeated once."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Waiting:
+    """A caller that waits for the disk."""
+
+    version: int
+    """Which has to be on disk."""
+    records: bool
+    """Whether its records have to be there, too."""
+    first_write: int
+    """The number of the first write that counts."""
+    done: "asyncio.Future[None]"
+
+
+class Persister:
+    """Writes the newest node and the records of the history. Use only in the event loop's thread.
+
+    Args:
+        node: the node as it is in the store.
+        store: receives the writes.
+        limits: how long to wait, and when to retry.
+        counters: count failed writes.
+        log: receives a line when the disk begins to fail, and when it works again.
+        failures: counts rows whose values cannot be written, and receives records that are lost.
+        tasks: run the task that writes; `close` ends all of them.
+    """
+
+    def __init__(
+        self,
+        node: Node,
+        store: NodeStore,
+        limits: StoreLimits,
+        counters: Counters,
+        log: Log,
+        failures: Failures,
+        tasks: Tasks,
+    ) -> None:
+        self.error: StoreError | None = None
+        """Why the state on disk is out of date; None if it is not."""
+        self.failing_since_s: float | None = None
+        """When the disk began to fail, on the monotonic clock."""
+        self._node = self._stored = node
+        """The node that should be on disk, and the one that is on disk as far as is known."""
+        self._records = list[Record]()
+        self._version = self._written = 0
+        """The number of changes of node and records so far, and how many of them are on disk."""
+        self._begun_writes = 0
+        self._waiting = list[_Waiting]()
+        self._write_in_flight: asyncio.Future[None] | None = None
+        self._store = store
+        self._limits = limits
+        self._counters = counters
+        self._log = log
+        self._failures = failures
+        self._tasks = tasks
+        self._worker = OnDemand(tasks, "store", self._run, FLUSH_S)
+        self._checked = False
+        self._logged: Sequence[LeftOut] = ()
+        """The rows left out that were logged."""
+        self._lost_records = 0
+
+    @property
+    def left_out(self) -> Sequence[LeftOut]:
+        """The rows that are not on disk although the disk works, because their values cannot be written."""
+        return self._store.left_out
+
+    def put(self, node: Node) -> None:
+        """Write *node* to disk soon, in place of those before it."""
+        self._node = node
+        self._version += 1
+        if self._checked:
+            self._worker.soon()
+        else:
+            self.check_soon()
+
+    def add(self, record: Record) -> None:
+        """Write *record* to disk soon, together with the node as it is then."""
+        self._records.append(record)
+        self._version += 1
+        self._drop_oldest()
+        self._worker.soon()
+
+    def check_soon(self) -> None:
+        """Check in the background whether the disk accepts writes: on an idle node, there are no other writes."""
+        self._worker.now()
+
+    async def durable(self, own: str = "") -> None:
+        """Wait until the newest node is on disk; its records follow, so that a call does not wait for them.
+
+        Args:
+            own: key of the container whose row must be on disk, too; its values may be impossible to write.
+
+        Raises:
+            StoreError: the disk fails, or has not answered in time; the node may still be written later.
+            CannotBeStored: the row of *own* cannot be written, even if the disk works.
+        """
+        if self.error is not None:
+            raise StoreError(str(self.error))
+        if self._stored is not self._node:
+            await self._wait(records=False)
+        if own and (left := next((left for left in self.left_out if left.key == own), None)):
+            raise CannotBeStored(f"the state of {left.title} cannot be stored: {left.reason}")
+
+    async def flush(self) -> None:
+        """Wait until everything that was put and added so far is on disk, or the disk is known to fail."""
+        if self._written < self._version and self.error is None:
+            with suppress(StoreError):
+                await self._wait(records=True)
+
+    async def check(self) -> None:
+        """Write even if there is nothing to write, and return when `error` has the outcome.
+
+        A write that has already begun does not count: what it succeeds with may have been the last free space.
+        """
+        if self.error is None:
+            with suppress(StoreError):
+                await self._wait(records=True, anew=True)
+
+    async def find(self, text: str) -> list[Record]:
+        """Return the history of *text*, see `NodeStore.find`; raise StoreError, also if it takes too long."""
+        return await self._read(lambda: self._store.find(text))
+
+    async def newest(self, kind: Kind, lives: Sequence[str]) -> list[Record]:
+        """Return the last record of a kind of each container, see `NodeStore.newest`; raise StoreError as `find`."""
+        return await self._read(lambda: self._store.newest(kind, lives))
+
+    async def since(self, after: int, without: Iterable[Kind], namespace: str = "") -> tuple[list[Record], int]:
+        """The newest records after number *after*, see `NodeStore.since`; raises StoreError as `find`."""
+        return await self._read(lambda: self._store.since(after, without, namespace))
+
+    async def close(self) -> None:
+        """Write what is not written yet, or try it a last time if the disk fails; then end the tasks."""
+        await self.flush()
+        await self._tasks.stop()
+        is_stuck = self._write_in_flight is not None and not self._write_in_flight.done()
+        if self._written < self._version and not is_stuck:
+            with suppress(Exception):  # it is logged below
+                async with asyncio.timeout(self._limits.timeout_s):
+                    await self._write()
+        if self._written < self._version:
+            changes = self._version - self._written
+            self._log.error("state lost: the runtime is asked at the next start", changes=changes)
+
+    async def _wait(self, *, records: bool, anew: bool = False) -> None:
+        done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        first = self._begun_writes + 1 if anew else 0
+        self._waiting.append(_Waiting(self._version, records, first, done))
+        self._worker.now()
+        await done
+
+    async def _read(self, read: Callable[[], Awaitable[T]]) -> T:
+        if self.error is not None:
+            raise self.error
+        try:
+            async with asyncio.timeout(self._limits.timeout_s):
+                return await read()
+        except TimeoutError:
+            raise StoreError(f"the history could not be read within {self._limits.timeout_s:g} s") from None
+
+    async def _run(self) -> None:
+        """Write once, and again until a write succeeds and no caller waits any more."""
+        self._checked, pause_s = True, self._limits.retry_pause_s
+        while True:
+            try:
+                await self._write()
+            except Exception as error:  # noqa: BLE001 (only this task writes: it retries after any error)
+                self._fail(error)
+                await asyncio.sleep(pause_s)
+                pause_s = min(pause_s * 2, self._limits.retry_limit_s)
+            else:
+                if not self._waiting:
+                    break
+                pause_s = self._limits.retry_pause_s
+        if self._written < self._version:
+            self._worker.soon()
+
+    async def _write(self) -> None:
+        """Write the newest state. A write that takes too long is a failure, but is awaited: there is one thread."""
+        version, whole = self._version, self._is_whole()
+        records, self._records = (self._records, []) if whole else ([], self._records)
+        self._begun_writes += 1
+        try:
+            write = self._write_in_flight = asyncio.ensure_future(self._store.save(self._stored, self._node, records))
+        except Exception:
+            self._records = records + self._records  # a store may fail at once: no record is lost by that
+            raise
+        write.add_done_callback(partial(self._ended, self._node, version if whole else self._written, records))
+        if not await ends_in_time(write, self._limits.timeout_s):
+            limit_s = self._limits.timeout_s
+            self._fail(StoreError(f"the state could not be stored: the disk has not answered for {limit_s:g} s"))
+            await asyncio.wait([write])
+        write.result()
+        self._succeeded(version, whole=whole)
+
+    def _is_whole(self) -> bool:
+        """Whether the next write has the records, too."""
+        return len(self._records) >= MANY_RECORDS or all(each.records for each in self._waiting)
+
+    def _ended(self, node: Node, version: int, records: list[Record], write: "asyncio.Future[None]") -> None:
+        """Remember what is on disk, even if no caller waits for this write any more."""
+        if write.cancelled() or write.exception():
+            self._records = records + self._records
+            self._drop_oldest()
+        else:
+            self._stored, self._written = node, version
+
+    def _fail(self, error: Exception) -> None:
+        """Continue in memory, and raise StoreError in all callers that wait for the disk."""
+        if self.error is None:
+            self.failing_since_s = monotonic()
+            self._log.error("state cannot be stored; criproxy continues in memory", error=str(error))
+        self._counters.store_failures += 1
+        failed = error
+        if not isinstance(failed, StoreError):  # nothing that a disk does
+            self._tasks.failed("background", "store the state", error)
+            failed = StoreError(f"the state could not be stored: {error!r}")
+        self.error = failed
+        waiting, self._waiting = self._waiting, []
+        for each in waiting:
+            if not each.done.done():
+                each.done.set_exception(StoreError(str(failed)))
+
+    def _succeeded(self, written: int, *, whole: bool) -> None:
+        if self.error is not None:
+            failed_s = monotonic() - (self.failing_since_s or 0.0)
+            self.error = self.failing_since_s = None
+            self._log.warning("state is stored again", failed_s=round(failed_s, 1))
+        self._report_left_out()
+        for each in self._waiting:
+            is_late_enough = each.first_write <= self._begun_writes  # this write is the last one that has begun
+            if each.version <= written and is_late_enough and (whole or not each.records) and not each.done.done():
+                each.done.set_result(None)
+        self._waiting = [each for each in self._waiting if not each.done.done()]
+
+    def _drop_oldest(self) -> None:
+        """Keep the newest records, and report how many are lost."""
+        for _ in range(len(self._records) - MAX_RECORDS):
+            self._failures.add("telling", "an entry of the history is lost: too many waited for the disk")
+        del self._records[:-MAX_RECORDS]
+
+    def _report_left_out(self) -> None:
+        """Count and log the rows that were left out just now; they are not retried until they change."""
+        now, lost = self.left_out, self._store.lost_records - self._lost_records
+        for left in now if now is not self._logged else ():
+            if left not in self._logged:
+                self._failures.counts["row"] += 1
+                self._log.error("state that cannot be stored is left out", about=left.title, error=left.reason)
+        self._logged, self._lost_records = now, self._lost_records + lost
+        if lost:
+            self._failures.add("telling", "an entry of the history could not be stored: its values cannot be written")
+
+
+async def ends_in_time(write: "asyncio.Future[None]", limit_s: float) -> bool:
+    """Wait for a *write* in a thread, *limit_s* at most; return whether it has ended, in whatever way."""
+    for _ in range(2):
+        begun_s = monotonic()
+        await asyncio.wait([write], timeout=limit_s)
+        if write.done() or monotonic() - begun_s <= _STOOD_STILL * limit_s:
+            break
+    return write.done()

@@ -1,0 +1,340 @@
+"""The current state of the node, and the only way to change it: one event after the other, each at once, in memory.
+
+The `Outbox` logs and records the steps afterwards, and the `Persister` writes the newest node to disk. Callers that
+must not act on a decision before it is on disk await `Persister.durable`: see docs/decisions/0038.
+"""
+
+import asyncio
+from collections import deque
+from collections.abc import Callable, Collection, Iterable, Mapping
+from dataclasses import dataclass, field, replace
+from functools import partial
+from time import perf_counter, time
+
+from criproxy.errors import StoreError
+from criproxy.model.node import Node
+from criproxy.model.record import Fact, Kind, Record
+from criproxy.model.text.notices import Refusal
+from criproxy.model.workload import Container, ContainerState, Miss, Missed
+from criproxy.node.counters import Counters
+from criproxy.node.record.history import History
+from criproxy.node.record.outbox import EventListener, Outbox
+from criproxy.node.record.persister import Persister
+from criproxy.node.record.policy_failures import GuardedStep
+from criproxy.node.record.refusals import Refusals
+from criproxy.placement.decision import Decision, Step
+from criproxy.placement.engine import step
+from criproxy.placement.events import (
+    ContainerCreating,
+    ContainerExited,
+    ContainerGone,
+    Event,
+    NodeEvent,
+    PolicyChanged,
+    can_be_refused,
+    is_reservation,
+    kind_of,
+)
+from criproxy.placement.options.policy_options import options_of
+from criproxy.placement.policies.api import Policy
+from criproxy.placement.policies.fallback import Fallback
+from criproxy.placement.policies.none import NonePolicy
+from criproxy.placement.records.history import Entry
+from criproxy.process.ending import PART_S
+from criproxy.process.failures import Failures
+from criproxy.process.logger import Log
+from criproxy.process.tasks import OnDemand, Tasks
+
+FULL_ID = 64
+"""Characters of the ids that runtimes assign: an id of this length is not the prefix of another."""
+MANY = 50
+"""With more containers, events about the whole node are decided in a thread: they take milliseconds."""
+
+Words = tuple[tuple[str, ...], dict[str, Fact]]
+"""Sentences for people, and the same information as facts for programs."""
+
+OnDecided = Callable[[Event, Node, "asyncio.Future[Decision]"], None]
+"""Receives an event, the node as it was when the event was submitted, and the event's future, which is done."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Job:
+    """An event to apply."""
+
+    event: Event
+    done: "asyncio.Future[Decision]"
+    policy: Policy | None
+    guarded: GuardedStep = field(default_factory=GuardedStep)
+
+
+class NodeState:
+    """Applies events to the node: event in, decision out.
+
+    Args:
+        node: the initial state, as it is in the store.
+        policy: the policy in force.
+        persister: stores each new state; `close` closes it.
+        counters: count decisions.
+        log: receives a line for each decision.
+        failures: receives failures that are not the result of a call.
+        tasks: those of *persister*, which ends them.
+    """
+
+    def __init__(
+        self,
+        node: Node,
+        policy: Policy,
+        persister: Persister,
+        counters: Counters,
+        log: Log,
+        failures: Failures,
+        tasks: Tasks,
+    ) -> None:
+        self.node = node
+        self.bypassed = False
+        """Whether new containers share and no container moves, without asking the policy or waiting for the disk."""
+        self.policy = policy
+        """The policy in force; if events are queued, one of them may bring another into force."""
+        self.on_decided: OnDecided | None = None
+        """Called when an event has been decided, to carry the decision out; the reconciler sets it once."""
+        self._counters = counters
+        self._failures = failures
+        self._log = log
+        self._persister = persister
+        self._refusals = Refusals()
+        self._history = History(self._refusals)
+        self._outbox = Outbox(persister.add, self._history, log, failures, tasks)
+        self._queue: deque[_Job] = deque()
+        """An event about the whole node that is decided in a thread, and the events submitted after it."""
+        self._queue_worker = OnDemand(tasks, "decide about the whole node", self._apply_queue)
+        self._changed = asyncio.Event()
+
+    def submit(self, event: Event, policy: Policy | None = None) -> "asyncio.Future[Decision]":
+        """Apply *event* to the node: at once, unless it, or one before it, is about a whole node with many containers.
+
+        Args:
+            event: what happened or is about to happen.
+            policy: with a `PolicyChanged`, the policy for this event and all later ones.
+
+        The future raises:
+            Refused: the policy has no place, or does not understand the request; the node is unchanged.
+            PolicyFailed: the policy failed; the node and the policy are unchanged. Only for events that can be
+                refused, including a new policy.
+            StoreError: the disk is known to fail, and a place that cannot be stored is not granted; the node is
+                unchanged.
+        """
+        job = _Job(event, asyncio.get_running_loop().create_future(), policy)
+        if self.on_decided is not None:
+            job.done.add_done_callback(partial(self.on_decided, event, self.node))
+        if self._queue or self._is_large(event):
+            self._queue.append(job)
+            self._queue_worker.now()
+        else:
+            self._publish(job, self._stepped(job))
+        return job.done
+
+    async def apply(self, event: Event) -> Decision:
+        """Submit *event* and wait for the decision, which is made even if this wait is cancelled."""
+        done = self.submit(event)
+        if not is_reservation(event):  # only calls are reservations; there may be many other events in a row
+            await asyncio.sleep(0)
+        return done.result() if done.done() else await asyncio.shield(done)
+
+    async def end(self, event: ContainerExited | ContainerGone, how: str) -> None:
+        """Apply an end that *how* (see `Counters.exits`), and no call, has reported; repeated reports count once."""
+        container = self.node.containers.get(event.key)
+        if container and container.state is not ContainerState.EXITED and not self.is_ending(event.key):
+            with self._failures.harmless("a count"):
+                self._counters.exits[how] += 1
+        await self.apply(event)
+
+    def set_listener(self, listener: EventListener | None) -> Node:
+        """Call *listener* with every event and its result from now on, in place of the former one; None ends that.
+
+        Returns:
+            The node before the first event that *listener* will receive.
+        """
+        self._outbox.drain()
+        self._outbox.listener = listener
+        return self.node
+
+    async def settled(self, timeout_s: float | None = None) -> None:
+        """Wait until all events submitted so far are decided, at most *timeout_s*; they need not be on disk."""
+        if self._queue:
+            await asyncio.wait([self._queue[-1].done], timeout=timeout_s)
+
+    def is_ending(self, key: str) -> bool:
+        """Whether the end of the container *key* was submitted and is not decided yet."""
+        ends = (job.event for job in self._queue if isinstance(job.event, ContainerExited | ContainerGone))
+        return any(event.key == key for event in ends)
+
+    async def flush(self) -> None:
+        """Wait until all events are decided and published, and are on disk or the disk is known to fail."""
+        await self.settled()
+        self._outbox.drain()
+        await self._persister.flush()
+
+    async def close(self) -> None:
+        """Wait until all events are decided and, if possible, stored; submit nothing afterwards."""
+        await self.settled(PART_S)
+        if self._queue:  # the runtime is asked at the next start
+            self._log.error("decisions are lost: a policy has not decided", decisions=len(self._queue))
+        await self._outbox.close()
+        await self._persister.close()
+
+    def note(self, about: Container | str | None, kind: Kind, /, *sentences: str, **facts: Fact) -> None:
+        """Add an entry about a container to the history; it is written soon.
+
+        Args:
+            about: the container or its key; None for the whole node. Unknown keys are ignored.
+            kind: what happened.
+            sentences: a description for people, without the container's name.
+            facts: the same for programs: units in the names, sets in kernel notation.
+        """
+        container = self.node.containers.get(about) if isinstance(about, str) else about
+        if container is not None or about is None:
+            self._outbox.put(Entry(container, kind, sentences, facts, time()))
+
+    def note_later(self, about: Container, kind: Kind, put_into_words: Callable[[], Words]) -> None:
+        """Add an entry whose text a call must not wait for: *put_into_words* returns sentences and facts later."""
+        at_s = time()
+        self._outbox.put(lambda: Entry(about, kind, *put_into_words(), at_s))
+
+    def refusals(self) -> list[Refusal]:
+        """Return the containers that cannot be created at present, the newest first."""
+        self._outbox.drain()
+        return self._refusals.listed()
+
+    def refusals_omitted(self) -> int:
+        """Return how many more containers cannot be created than `refusals` returns."""
+        self._outbox.drain()
+        return self._refusals.omitted()
+
+    def refused_in(self) -> set[str]:
+        """Return the sandboxes of the containers that cannot be created at present."""
+        self._outbox.drain()
+        refused = set[str]()
+        with self._failures.harmless("who was refused"):
+            refused |= self._refusals.sandboxes()
+        return refused
+
+    def forget_refused(self, sandboxes: Collection[str]) -> None:
+        """Forget the refusals of containers in *sandboxes*, which are gone."""
+        self._outbox.drain()
+        with self._failures.harmless("who was refused"):
+            self._refusals.forget(sandboxes)
+
+    async def find_history(self, text: str) -> list[Record]:
+        """Return the history of all containers that *text* may mean; raise StoreError."""
+        await self._outbox.settled()
+        await self.flush()
+        return await self._persister.find(text)
+
+    async def history_since(self, after: int, without: Iterable[Kind], namespace: str = "") -> tuple[list[Record], int]:
+        """Return what `history.since` returns; raise StoreError."""
+        await self._outbox.settled()
+        await self.flush()
+        return await self._persister.since(after, without, namespace)
+
+    async def changed(self) -> None:
+        """Wait for the next change of the node, or of what is known about it."""
+        await self._changed.wait()
+
+    def notify(self) -> None:
+        """Wake all tasks that wait in `changed`."""
+        self._changed.set()
+        self._changed = asyncio.Event()
+
+    def resolve(self, container_id: str) -> str:
+        """Return the key of the container with that id or, as runtimes allow, with that prefix of an id."""
+        return _resolve(self.node.containers, container_id)
+
+    def resolve_pod(self, sandbox_id: str) -> str:
+        """Return the key of the pod with that id or prefix of an id."""
+        return _resolve(self.node.pods, sandbox_id)
+
+    def _is_large(self, event: Event) -> bool:
+        return isinstance(event, NodeEvent) and len(self.node.containers) > MANY
+
+    async def _apply_queue(self) -> None:
+        """Apply the queued events in order; calls that are about no container pass meanwhile."""
+        while self._queue:
+            job = self._queue[0]
+            large = self._is_large(job.event)
+            self._publish(job, await asyncio.to_thread(self._stepped, job) if large else self._stepped(job))
+            self._queue.popleft()
+            await asyncio.sleep(0)
+
+    def _stepped(self, job: _Job) -> Step:
+        """Return the step for an event, and leave the node unchanged. May run in a thread."""
+        node, event, begun_s, at_s = self.node, job.event, perf_counter(), time()
+        result: Decision | Exception
+        try:
+            result = self._step(node, job)
+            if self._persister.error is not None and not self.bypassed and is_reservation(event):
+                result = StoreError(str(self._persister.error))
+        except Exception as error:  # noqa: BLE001 (the submitter of the event gets it)
+            result = error
+        return Step(event, node, result, perf_counter() - begun_s, at_s, None if self.bypassed else self.policy)
+
+    def _publish(self, job: _Job, one: Step) -> None:
+        """Make the result of an event visible: the node, the counters, the future and the outbox."""
+        job.guarded.report(self._counters, self._failures, self._log)
+        if isinstance(one.result, Decision):
+            self.policy = job.policy or self.policy
+            if one.result.node is not one.before:
+                self.node = one.result.node
+                self._persister.put(self.node)
+                self.notify()
+            with self._failures.harmless("a count"):
+                self._count(one, one.result)
+        _end(job.done, one.result)
+        self._outbox.put(one)
+
+    def _count(self, one: Step, decision: Decision) -> None:
+        if decision.node is not one.before:
+            self._counters.decisions[kind_of(one.event)] += 1
+        if can_be_refused(one.event):
+            self._counters.decision_times.add(one.took_s)
+
+    def _step(self, node: Node, job: _Job) -> Decision:
+        """Return the decision about the event of *job*; what has already happened counts even if the policy fails."""
+        event = job.event
+        if self.bypassed and not _goes_back(event):
+            return replace(step(node, _bypassed(event), Fallback(options_of(self.policy))), in_bypass=True)
+        asked = job.policy or self.policy
+        is_undone = node.released and isinstance(event, PolicyChanged) and not isinstance(asked, NonePolicy)
+        if is_undone and self._persister.error is not None:  # no new exclusive CPUs that cannot be stored
+            return step(node, event, Fallback(options_of(asked)))
+        return job.guarded.step(node, event, asked, is_new=job.policy is not None)
+
+
+def _goes_back(event: Event) -> bool:
+    """Whether *event* ends a try: that ends the bypass, too, and the former policy decides."""
+    return isinstance(event, PolicyChanged) and event.back is not None
+
+
+def _bypassed(event: Event) -> Event:
+    """Return *event* as it counts during an automatic bypass: a new container is marked as not placed by the policy.
+
+    It may have waited since before the bypass.
+    """
+    if not isinstance(event, ContainerCreating) or event.container.missed:
+        return event
+    return ContainerCreating(replace(event.container, missed=Missed(why=Miss.BYPASSED, since_s=time())))
+
+
+def _end(done: "asyncio.Future[Decision]", result: Decision | Exception) -> None:
+    if done.done():  # the waiting task was cancelled or continued at once
+        return
+    if isinstance(result, Exception):
+        done.set_exception(result)
+    else:
+        done.set_result(result)
+
+
+def _resolve(known: Mapping[str, object], given: str) -> str:
+    if given in known or not given or len(given) >= FULL_ID:
+        return given
+    matches = [key for key in known if key.startswith(given)]
+    return matches[0] if len(matches) == 1 else given

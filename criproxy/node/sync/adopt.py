@@ -1,0 +1,236 @@
+"""Adopts containers that criproxy does not know: those that others started, and those of a store that was lost.
+
+The requests of a container come from its stamp or the sizes in force, and its CPUs and memory from its cgroup. The
+engine leaves it there; `engine.adoption` has the limits that other containers set. `resync` calls this with the lists.
+"""
+
+import asyncio
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field, replace
+
+from criproxy.cri import api_pb2 as api
+from criproxy.cri.messages import translate
+from criproxy.cri.messages.listed import pod_totals
+from criproxy.cri.messages.stamp import read_missed, read_stamp
+from criproxy.cri.runtime import RuntimeCallError, if_reported
+from criproxy.devices.boundary import Word
+from criproxy.model.cpuset import CpuSet, format_cpuset
+from criproxy.model.grant import NO_CPUS, in_place
+from criproxy.model.record import Kind
+from criproxy.model.workload import MAY_RUN, Container, ContainerState, Miss, Missed, Pod, QosClass
+from criproxy.node.containers.cgroups import Seen
+from criproxy.node.context import Context
+from criproxy.node.devices.guard import DeviceGuard, GuardResult
+from criproxy.node.reconcile.reconciler import Reconciler
+from criproxy.node.settings import Adopt
+from criproxy.node.sync.bypass_times import BypassTimes
+from criproxy.placement.events import Found, Present, UpdateApplied
+from criproxy.process.tasks import batches
+
+_AT_ONCE = 16
+"""Containers that are queried concurrently and adopted with one event, which occupies the loop for a few ms."""
+
+STAYS = "it has a card, but no device node for it: an update could take the card away, so it stays where it is"
+
+POD_UID = "io.kubernetes.pod.uid"
+"""The label by which the kubelet recognises its containers."""
+
+IsTouched = Callable[..., bool]
+"""Whether there was a call about any of these ids since the lists were requested."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Seen:
+    """One container as the runtime and the kernel show it."""
+
+    item: api.Container
+    present: Present
+    parent: str
+    """The cgroup of its pod; empty if unknown."""
+
+
+@dataclass(slots=True)
+class Adoption:
+    """Turns unknown containers of a list into events."""
+
+    context: Context
+    reconciler: Reconciler
+    devices: DeviceGuard
+    bypass_times: BypassTimes
+    _finding: asyncio.Lock = field(default_factory=asyncio.Lock)
+    """Held while `find_cards` runs."""
+
+    async def adopt(
+        self,
+        sandboxes: Sequence[api.PodSandbox],
+        containers: Sequence[api.Container],
+        is_touched: IsTouched,
+        *,
+        with_exited: bool = False,
+    ) -> Sequence[str]:
+        """Adopt unknown sandboxes and containers, except those that were touched meanwhile.
+
+        Args:
+            sandboxes: a list of the runtime.
+            containers: a list of the runtime.
+            is_touched: see `IsTouched`.
+            with_exited: whether to include containers that the list shows as exited, if their processes remain.
+
+        Returns:
+            The ids of the adopted containers.
+
+        Raises:
+            RuntimeCallError: the runtime does not answer; what has been adopted until then stays adopted.
+        """
+        listed = {item.id: item for item in sandboxes}
+        limit_s, adopted = self.context.settings.device_limits.adoption_s, list[str]()
+        until_s = asyncio.get_running_loop().time() + limit_s
+        for some in batches(self._unknown(containers, with_exited=with_exited), _AT_ONCE):
+            inspected = await asyncio.gather(*(self._inspect(item, until_s) for item in some))
+            found = [each for each in inspected if each and not is_touched(each.item.id, each.item.pod_sandbox_id)]
+            parents = {each.item.pod_sandbox_id: each.parent for each in found}
+            pods = self._pods(listed, parents, pod_totals(each.item for each in found))
+            await self._apply([each.present for each in found], pods)
+            for container in (each.present.container for each in found):
+                adopted.append(container.key)
+                if container.stays:
+                    self._note_stays(container)
+        if left := [pod for pod in self._pods(listed, dict.fromkeys(listed, ""), {}) if not is_touched(pod.key)]:
+            await self._apply([], left)
+        if adopted:
+            self._report(adopted)
+        return adopted
+
+    async def find_cards(self, containers: Sequence[api.Container]) -> None:
+        """Find the cards of containers whose creates criproxy did not see; only one call runs at a time.
+
+        A container that has a card without a device node stays where it is from now on. If the runtime does not answer,
+        the next call asks it again.
+        """
+        if self._finding.locked():
+            return
+        async with self._finding:
+            with suppress(RuntimeCallError):
+                for item in await self.devices.unseen(containers):
+                    await self._find_cards_of(item)
+
+    async def _find_cards_of(self, item: api.Container) -> None:
+        seen, reply = await if_reported(self.context.cgroups.ask(item.id)) or (Seen(None), None)
+        container = self.context.state.node.containers.get(item.id)
+        if reply is None or container is None or seen.ended:
+            return
+        found = await self.devices.found(item, reply.info)
+        if found.stays and not container.stays:
+            await self._apply([Present(replace(container, stays=True), seen.applied)], [])
+            self._note_stays(container)
+
+    async def read_watched(self) -> None:
+        """Read the cgroups of containers that are only watched, or released; raise RuntimeCallError."""
+        node = self.context.state.node
+        for key in node.applied.keys() - node.grants.keys():
+            is_followed = node.released or node.is_watched(key)
+            seen = await if_reported(self.context.cgroups.read(key)) if is_followed else None
+            if seen and (has := seen.applied):
+                await self.context.state.apply(UpdateApplied(key, has.cpus, has.mems))
+
+    def _unknown(self, containers: Sequence[api.Container], *, with_exited: bool) -> list[api.Container]:
+        """Return the containers to inspect, and to adopt unless they have ended.
+
+        Those for which others have to move come first, and later attempts before earlier ones.
+        """
+        node, settings = self.context.state.node, self.context.settings
+
+        def is_unknown(item: api.Container) -> bool:
+            if not with_exited and translate.state(item) is ContainerState.EXITED:
+                return False
+            if self.context.state.bypassed and read_stamp(item.annotations) is not None:
+                return False  # the policy is not asked about exclusive CPUs: containers that criproxy placed wait
+            known = node.containers.get(item.id)
+            # A container that is only watched because of former settings is pinned if the settings require it now.
+            return known is None or (settings.adopt is Adopt.PIN and node.is_watched(item.id) and not known.stays)
+
+        return sorted(filter(is_unknown, containers), key=lambda item: (_rank(item), -item.metadata.attempt))
+
+    async def _inspect(self, item: api.Container, until_s: float) -> _Seen | None:
+        """Return None if the container is gone or has ended; if the runtime does not report it, use the list alone."""
+        answer = await if_reported(self.context.cgroups.ask(item.id))
+        seen, reply = answer or (Seen(translate.state(item)), api.ContainerStatusResponse())
+        if reply is None or seen.state in (None, ContainerState.EXITED):
+            return None
+        container = translate.listed(item)
+        try:
+            container = translate.found_container(item, reply, self.context.state.node.topology.capacity_bytes)
+            container = await self._with_cards(container, item, reply, until_s)
+        except Exception as error:  # noqa: BLE001 (the container is adopted without its requests, and does not block others)
+            self.context.tasks.failed("background", f"find out what {container.title} ({item.id}) asked for", error)
+        container = replace(container, state=seen.state)
+        has = translate.sets(reply.status)
+        if container.state is ContainerState.RUNNING:
+            has = seen.applied and replace(seen.applied, lifted=bool(seen.lifted))
+        return _Seen(item, Present(container, has), translate.cgroup_parent_in(reply.info))
+
+    async def _with_cards(
+        self, container: Container, item: api.Container, reply: api.ContainerStatusResponse, until_s: float
+    ) -> Container:
+        guarded = GuardResult()
+        with suppress(TimeoutError):
+            async with asyncio.timeout_at(until_s):
+                guarded = await self.devices.found(item, reply.info)
+        if container.reservation:  # the stamp of a container that criproxy placed has the hints
+            return container
+        return replace(container, hints=guarded.hints, stays=guarded.stays, missed=self._missed(item))
+
+    def _missed(self, item: api.Container) -> Missed | None:
+        """Return why a container has no stamp of ours, if criproxy failed or was bypassed; otherwise None."""
+        created_s = item.created_at / 1e9
+        if self.bypass_times.cover(created_s) and POD_UID in item.labels:
+            return Missed(why=Miss.BYPASSED, since_s=created_s)
+        return read_missed(item.annotations)
+
+    async def _apply(self, presents: Sequence[Present], pods: Sequence[Pod]) -> None:
+        watch, changes = self.context.settings.adopt is Adopt.WATCH, self.context.is_before_change
+        await self.context.state.apply(Found(tuple(pods), tuple(presents), watch, changes))
+
+    def _note_stays(self, container: Container) -> None:
+        self.context.state.note(container, Kind.DEVICES, STAYS, reason=Word.NO_NODES.value)
+
+    def _pods(
+        self, listed: Mapping[str, api.PodSandbox], parents: Mapping[str, str], totals: Mapping[str, int]
+    ) -> list[Pod]:
+        """Return the unknown sandboxes among *parents*, which has their cgroups as far as they are known."""
+        known = self.context.state.node.pods
+        return [
+            translate.found_pod(listed[key], parent, totals.get(key, 0))
+            for key, parent in parents.items()
+            if key in listed and key not in known
+        ]
+
+    def _report(self, adopted: Sequence[str]) -> None:
+        """Log what was adopted, and enqueue containers that differ from their grants."""
+        self.context.counters.adoptions += len(adopted)
+        node = self.context.state.node
+        placed = [(key, node.grants[key]) for key in adopted if key in node.grants]
+        misplaced = [key for key, grant in placed if not in_place(grant, node.applied.get(key))]
+        self.context.log.info("adopted running containers", containers=len(adopted), to_be_moved=len(misplaced))
+        if contested := NO_CPUS.union(*map(self._contested, misplaced)):
+            self.context.counters.conflicts_repaired += len(contested)
+            self.context.log.warning(
+                "other containers used exclusive CPUs, and move away", cpus=format_cpuset(contested)
+            )
+        self.reconciler.enqueue(misplaced)
+
+    def _contested(self, key: str) -> CpuSet:
+        """Return the CPUs of *key* that are exclusive to another container."""
+        node = self.context.state.node
+        has, container = node.applied.get(key), node.containers.get(key)
+        if has is None or container is None or container.state not in MAY_RUN or key not in node.grants:
+            return NO_CPUS
+        return (has.cpus & node.exclusive_cpus) - node.grants[key].exclusive
+
+
+def _rank(item: api.Container) -> int:
+    stamp = read_stamp(item.annotations)
+    if stamp is None:
+        return 2
+    return 0 if stamp.qos == QosClass.GUARANTEED.value else 1

@@ -1,0 +1,210 @@
+"""Drift: reads the cgroups of running containers, and corrects cpusets that another program has written.
+
+A pass over all containers is spread over some seconds, so that no step takes long. A container that differs is read
+again under its lock, when no update of criproxy is in flight.
+"""
+
+import asyncio
+from collections import deque
+from collections.abc import Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
+
+from criproxy.cri.runtime import RuntimeCallError
+from criproxy.host.container_cgroup import CpusetGroup
+from criproxy.model.cpuset import format_cpuset, numbered
+from criproxy.model.grant import NO_CPUS, Applied, CpuQuota, Grant, in_place
+from criproxy.model.node import Node
+from criproxy.model.record import Kind
+from criproxy.node.context import Context
+from criproxy.node.reconcile.reconciler import Reconciler
+from criproxy.node.sync.hotplug import Hotplug
+from criproxy.placement.answers.foreign_change import does_harm, is_foreign
+from criproxy.placement.records.history import quota_text
+from criproxy.process.tasks import batches
+
+_AT_ONCE = 25
+"""Containers whose files are read without a pause: half a millisecond of CPU time."""
+_PATIENCE = 3
+"""How many times in a row a container is corrected at once, even if the change is harmless."""
+_LONGEST_PAUSE_S = 300.0
+_RELEASED = Grant(NO_CPUS, NO_CPUS)
+"""The grant with which a released container is compared: it requires no CFS quota and no memory nodes."""
+_FIGHT, _FIGHT_S = 4, 60.0
+"""So many changes of one container within this time are a fight, which is over after the same time without one."""
+_CALM_S = 900.0
+"""Time without a change after which the history of a container is dropped."""
+
+
+@dataclass(slots=True)
+class _History:
+    """How often the cpuset of one container was changed by another program."""
+
+    times: int = 0
+    last_s: float = 0.0
+    recent_s: deque[float] = field(default_factory=lambda: deque(maxlen=_FIGHT))
+
+
+@dataclass(slots=True)
+class Drift:
+    """Reads the cgroups of all running containers periodically."""
+
+    context: Context
+    reconciler: Reconciler
+    hotplug: Hotplug
+    _asked: set[str] = field(default_factory=set)
+    """Containers that are being read again."""
+    _histories: dict[str, _History] = field(default_factory=dict)
+
+    async def watch(self) -> None:
+        """Check all containers, for ever."""
+        while True:
+            await self.hotplug.check()
+            self.reconciler.enqueue(list(self.context.cgroups.lost), read=True)
+            parts = list(batches(list(self.context.cgroups.groups), _AT_ONCE)) or [[]]
+            for part in parts:
+                self.check(part)
+                await asyncio.sleep(self.context.settings.drift_period_s / len(parts))
+            self._forget()
+
+    def check(self, keys: Sequence[str]) -> None:
+        """Read the cgroups of the containers *keys*, and check those that differ again under their locks."""
+        context, node = self.context, self.context.state.node
+        for key in keys:
+            group, applied = context.cgroups.groups.get(key), node.applied.get(key)
+            grant = _RELEASED if node.released else node.grants.get(key)
+            if group is None or grant is None or applied is None or key in self._asked or context.locks.busy(key):
+                continue
+            if not as_applied(group, grant, applied):
+                self._asked.add(key)
+                context.tasks.spawn(f"read {key}", self._check_again(key))
+
+    async def _check_again(self, key: str) -> None:
+        try:
+            await self.hotplug.check()  # with cgroup v1, a CPU that goes offline leaves all cpusets
+            async with self.reconciler.turn(key):
+                pause_s = await self._compare(key)
+            await self._pause(key, pause_s)
+        except RuntimeCallError as error:
+            self.context.log.warning("cannot read the cgroup of a container", container=key, error=str(error))
+        except Exception:
+            self.reconciler.enqueue([key])
+            raise  # `Tasks` reports it
+        finally:
+            self._asked.discard(key)
+        self.reconciler.enqueue([key])  # if it is not in place yet: an update reads it, too, until it can
+
+    async def _pause(self, key: str, pause_s: float) -> None:
+        """Wait *pause_s* before *key* is corrected; return earlier if it does harm: the next pass corrects it then."""
+        clock = asyncio.get_running_loop()
+        end_s = clock.time() + pause_s
+        while (left_s := end_s - clock.time()) > 0:
+            if self._harms_now(key):
+                return
+            await asyncio.sleep(min(left_s, self.context.settings.drift_period_s))
+
+    def _harms_now(self, key: str) -> bool:
+        """Whether the present cpuset of *key* affects exclusive CPUs."""
+        group, node = self.context.cgroups.groups.get(key), self.context.state.node
+        if group is None or key not in node.grants or key not in node.applied:
+            return False
+        with suppress(OSError):
+            return does_harm(node, key, group.read())
+        return False
+
+    async def _compare(self, key: str) -> float:
+        """Read *key* again and correct it; return the seconds to wait first, if it is to be corrected later."""
+        context, reconciler, before = self.context, self.reconciler, self.context.state.node
+        if before.released:  # containers have no grants
+            await self._note_released(key, before)
+            return 0.0
+        if key not in before.grants or reconciler.is_reading(key):
+            return 0.0
+        seen = await reconciler.read_cgroup(key)
+        if seen.ended or not seen.applied or not is_foreign(before, key, seen.applied):
+            return 0.0
+        context.counters.drift_found += 1
+        pause_s = self._note(key, before, seen.applied)
+        if not pause_s:
+            await reconciler.bring_into_place(key, "another program had changed it")
+            grant, now = context.state.node.grants.get(key), context.state.node.applied.get(key)
+            context.counters.drift_repaired += grant is None or in_place(grant, now)
+        return pause_s
+
+    async def _note_released(self, key: str, before: Node) -> None:
+        """Record the cpuset that another program has given to a released container."""
+        had, seen = before.applied.get(key), await self.reconciler.read_cgroup(key)
+        if key in before.grants or had is None or seen.applied is None or seen.ended:
+            return
+        if had.cpus & before.topology.cpus <= seen.applied.cpus:  # it has all of its online CPUs, or more
+            return
+        cpus, mems, had_cpus = (format_cpuset(sets) for sets in (seen.applied.cpus, seen.applied.mems, had.cpus))
+        text = f"another program set {_sets(seen.applied)}; the container is released, and stays there"
+        self.context.state.note(key, Kind.DRIFT, text, cpus=cpus, mems=mems, had_cpus=had_cpus)
+        event = "another program changed the cpuset of a released container"
+        self.context.log.warning(event, container=before.containers[key].title, cpus=cpus, instead_of=had_cpus)
+
+    def _note(self, key: str, before: Node, has: Applied) -> float:
+        """Report a change, and return the seconds to wait if it is harmless and corrections did not last."""
+        now_s = asyncio.get_running_loop().time()
+        history = self._histories.setdefault(key, _History())
+        history.times, history.last_s = history.times + 1, now_s
+        history.recent_s.append(now_s)
+        with self.context.failures.harmless("a foreign change"):
+            self._report(key, before, has, history)
+        pause_s = 0.0
+        if history.times >= _PATIENCE and not does_harm(before, key, has):
+            doublings = min(history.times - _PATIENCE, 20)
+            pause_s = min(self.context.settings.drift_period_s * float(1 << doublings), _LONGEST_PAUSE_S)
+        fights, recent_s = self.context.cgroups.fights, history.recent_s
+        if fights.get(key, 0.0) > now_s or (len(recent_s) == _FIGHT and now_s - recent_s[0] <= _FIGHT_S):
+            fights[key] = now_s + pause_s + _FIGHT_S
+        return pause_s
+
+    def _report(self, key: str, before: Node, has: Applied, history: _History) -> None:
+        should, title, times = before.applied[key], before.containers[key].title, history.times
+        cpus, mems, had_cpus = format_cpuset(has.cpus), format_cpuset(has.mems), format_cpuset(should.cpus)
+        changed = "cpuset" if (has.cpus, has.mems) != (should.cpus, should.mems) else "CFS quota"
+        event, log = f"another program changed the {changed} of a container", self.context.log
+        log.warning(event, container=title, cpus=cpus, instead_of=had_cpus, mems=mems, times=times)
+        set_to = f"another program set {_sets(has)}{quota_text(has, should)}"
+        text = f"{set_to}, instead of {had_cpus} and {format_cpuset(should.mems)}"
+        self.context.state.note(key, Kind.DRIFT, text, cpus=cpus, mems=mems, had_cpus=had_cpus, times=times)
+        if times == _PATIENCE:
+            event = "another program keeps changing the cpuset of a container: stop it, or remove criproxy"
+            log.error(event, suspect=_suspect(before, has), container=title, cpus=cpus)
+
+    def _forget(self) -> None:
+        """Drop the histories of containers that are gone, or that were not changed recently."""
+        node = self.context.state.node
+        self.context.cgroups.keep(node.grants.keys() | node.applied.keys())
+        now_s = asyncio.get_running_loop().time()
+        for key, history in list(self._histories.items()):
+            if now_s - history.last_s > _CALM_S or key not in self.context.cgroups.groups:
+                del self._histories[key]
+
+
+def _suspect(node: Node, has: Applied) -> str:
+    """Return the program that probably set the cpuset that a container *has*."""
+    if has.cpus >= node.topology.cpus:
+        return "systemd, when it applies the properties of a scope again (daemon-reload, set-property)"
+    return (
+        "a kubelet with a static CPU manager that calls the runtime without criproxy, an NRI plugin or a tuning daemon"
+    )
+
+
+def as_applied(group: CpusetGroup, grant: Grant, applied: Applied) -> bool:
+    """Whether a container has what criproxy applied; also False if its cgroup is gone.
+
+    With cgroup v2 it may effectively have less, because parent cgroups allow less; its configured cpuset counts.
+    """
+    if grant.quota is not CpuQuota.LEFT and group.lifted() not in (None, applied.lifted):
+        return False
+    try:
+        return group.read().has_sets_of(applied, grant.mems) or group.configured().has_sets_of(applied, grant.mems)
+    except OSError:
+        return False
+
+
+def _sets(has: Applied) -> str:
+    return f"{numbered('CPU', has.cpus)} and {numbered('memory node', has.mems)}"

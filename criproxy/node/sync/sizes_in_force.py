@@ -1,0 +1,88 @@
+"""Resizes during a bypass: the sizes in force are those that the runtime reports.
+
+During `criproxy bypass on` every call passes unchanged, including in-place resizes. Afterwards the kubelet believes
+that the new size is in force and does not request it again, so the runtime is queried instead.
+"""
+
+import asyncio
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from time import time
+
+from criproxy.cri import api_pb2 as api
+from criproxy.cri.messages.sizes import sizes_in_force
+from criproxy.cri.runtime import if_reported
+from criproxy.errors import CriproxyError
+from criproxy.model.record import Kind
+from criproxy.model.workload import Container, ContainerState, Sizes
+from criproxy.node.containers.cgroups import Seen
+from criproxy.node.context import Context
+from criproxy.placement.decision import Decision
+from criproxy.placement.events import ContainerResized, ResizeRefused
+from criproxy.process.tasks import batches
+
+AT_ONCE = 16
+"""Containers whose sizes are queried concurrently."""
+
+
+async def follow_sizes(context: Context, items: Sequence[api.Container], is_touched: Callable[..., bool]) -> bool:
+    """Place the containers of a list again whose CPU or memory has changed, except those touched since the list.
+
+    Returns:
+        Whether the runtime reported the sizes of all containers.
+
+    Raises:
+        RuntimeCallError: the runtime does not answer.
+    """
+    is_complete = True
+    known = [item for item in items if _alive(context, item.id)]
+    for some in batches(known, AT_ONCE):
+        answers = await asyncio.gather(*(_reported(context, item.id) for item in some))
+        is_complete &= None not in answers
+        for item, answer in zip(some, answers, strict=True):
+            container, reply = _alive(context, item.id), answer and answer[1]
+            if container and reply and not is_touched(item.id, item.pod_sandbox_id):
+                _resized(context, container, reply)
+    return is_complete
+
+
+async def _reported(context: Context, key: str) -> tuple[Seen, api.ContainerStatusResponse | None] | None:
+    # Create the inner coroutine only here: if `gather` cancelled it before its first step, it would never be awaited.
+    return await if_reported(context.cgroups.ask(key))
+
+
+def _alive(context: Context, key: str) -> Container | None:
+    container = context.state.node.containers.get(key)
+    return container if container and container.state is not ContainerState.EXITED else None
+
+
+def _resized(context: Context, container: Container, reply: api.ContainerStatusResponse) -> None:
+    node = context.state.node
+    total = node.total_of(container)
+    has = sizes_in_force(reply.status.resources.linux, container, node.topology.capacity_bytes, total)
+    # A size that the kubelet still requests is not in force: otherwise it would have stopped requesting it.
+    waits_for = container.desired.sizes if container.desired and container.desired.told else container.sizes
+    if _alike(has, container.sizes) or _alike(has, waits_for):
+        return
+    context.state.note(container, Kind.RESIZED, "it was resized while criproxy did not see calls")
+    believe(context, container.key, has)
+
+
+def believe(context: Context, key: str, sizes: Sizes, total_milli: int = 0) -> None:
+    """Place the container *key* again with the *sizes* that are in force for the runtime and the kubelet.
+
+    *total_milli* is the CPU of its pod, if that changes as well.
+
+    If there is no room for them, the kubelet does not repeat the resize: the container gets them as soon as there is.
+    """
+
+    def placed(done: "asyncio.Future[Decision]") -> None:
+        if isinstance(done.exception(), CriproxyError):
+            context.state.submit(ResizeRefused(key, sizes, time(), believed=True))
+
+    context.state.submit(ContainerResized(key, sizes, total_milli)).add_done_callback(placed)
+
+
+def _alike(one: Sizes, other: Sizes) -> bool:
+    """Whether two sizes are equal except for what a runtime does not report, such as the memory request."""
+    return replace(one, memory_request_bytes=None) == replace(other, memory_request_bytes=None)

@@ -1,0 +1,1 @@
+"""Affinities between containers, and the expressions that select them."""

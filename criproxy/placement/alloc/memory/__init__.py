@@ -1,0 +1,1 @@
+"""Which memory nodes a container gets."""

@@ -1,0 +1,131 @@
+"""Which container has which zone of memory, by the grants of a node: one crowd after the other, cheap if few differ."""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from operator import attrgetter, itemgetter
+from typing import NamedTuple
+
+from criproxy.model.cpuset import CpuSet
+from criproxy.model.grant import Grant
+from criproxy.model.machine.topology import MemoryKind
+from criproxy.model.node import Node
+from criproxy.model.workload import Container, QosClass
+from criproxy.placement.alloc.memory.moving import Crowd
+from criproxy.placement.alloc.memory.zones import Mask, Memory, MemoryRequest, Priority, Promises
+from criproxy.placement.alloc.sums import Change, Sums
+
+_PRIORITIES = {
+    QosClass.GUARANTEED: Priority.GUARANTEED,
+    QosClass.BURSTABLE: Priority.BURSTABLE,
+    QosClass.BEST_EFFORT: Priority.BEST_EFFORT,
+}
+
+
+_Place = tuple[Mask, bool]
+"""A zone, and whether it is the first one of the containers that have it."""
+
+
+class _Part(NamedTuple):
+    """What one container is promised."""
+
+    place: _Place
+    size_bytes: int
+
+
+class _Share(NamedTuple):
+    """What all those with the same zone are promised."""
+
+    size_bytes: int
+    keys: frozenset[str]
+
+
+class Crowds:
+    """The crowds of one machine.
+
+    Those with memory from all nodes are in none, except where that makes a difference.
+    """
+
+    def __init__(self, memory: Memory) -> None:
+        self._memory = memory
+        self._zones: dict[CpuSet, Mask] = {}
+        """Of the few sets of nodes that containers have had."""
+        self._shares = Sums(self._part, attrgetter("mems", "home_mems"), dict[_Place, _Share](), _changed)
+
+    def of(self, node: Node, grants: Mapping[str, Grant], without: str = "") -> Crowd:
+        """All containers in the layout *grants* of *node* but *without*."""
+        promises, by_zone = Promises(self._memory), dict[Mask, frozenset[str]]()
+        for (zone, at_home), share in sorted(self._shares.of(node, grants, without).items(), key=itemgetter(0)):
+            promises.add(zone, share.size_bytes, at_home=at_home)
+            by_zone[zone] = by_zone[zone] | share.keys if zone in by_zone else share.keys
+        return Crowd(promises, by_zone, lambda key: _request_of(node, grants[key], key), _ages(grants))
+
+    def _part(self, node: Node, key: str, grant: Grant) -> _Part | None:
+        zone, at_home = self._zone(grant.mems or _unknown(node, key)), not grant.home_mems
+        if not zone or (zone == self._memory.all and at_home and not self._memory.pessimistic):
+            return None
+        container = node.containers.get(key)
+        return _Part((zone, at_home), counted_bytes(container)) if container else None
+
+    def _zone(self, mems: CpuSet) -> Mask:
+        zone = self._zones.get(mems)
+        if zone is None:
+            self._zones[mems] = zone = self._memory.mask(mems)
+        return zone
+
+
+def _changed(shares: Mapping[_Place, _Share], changes: Sequence[Change[_Part]]) -> dict[_Place, _Share]:
+    found = dict(shares)
+    for key, old, new in changes:
+        if old:
+            size_bytes, keys = found.pop(old.place)
+            if left := keys - {key}:
+                found[old.place] = _Share(size_bytes - old.size_bytes, left)
+        if new:
+            size_bytes, keys = found.get(new.place, _Share(0, frozenset()))
+            found[new.place] = _Share(size_bytes + new.size_bytes, keys | {key})
+    return found
+
+
+def _ages(grants: Mapping[str, Grant]) -> Callable[[str], int]:
+    """The place of a key in *grants*, all of them found when one is asked for."""
+    ages: dict[str, int] = {}
+
+    def age(key: str) -> int:
+        if not ages:
+            ages.update((each, place) for place, each in enumerate(grants))
+        return ages[key]
+
+    return age
+
+
+def _request_of(node: Node, grant: Grant, key: str) -> MemoryRequest:
+    """What a placed container asked for."""
+    mems = (grant.mems or _unknown(node, key)) & node.topology.mems
+    request = request_for(node.containers[key], grant.home_mems & mems or mems, frozenset())
+    # A container on nodes that the policy may not use, or that were never set, does not move.
+    return request if grant.mems == mems else replace(request, priority=Priority.RESERVATION)
+
+
+def _unknown(node: Node, key: str) -> CpuSet:
+    """The nodes of a container whose memory was never set: the applied ones, else all."""
+    applied = node.applied.get(key)
+    return (applied.mems & node.topology.mems if applied else frozenset()) or node.topology.mems
+
+
+def counted_bytes(container: Container) -> int:
+    """What a container is promised: its limit, else the most that its request may be; 0 where neither is known."""
+    if container.memory_limit_bytes:
+        return container.memory_limit_bytes
+    request = container.memory_request_bytes
+    return request.high if request else 0
+
+
+def request_for(container: Container, nodes: CpuSet, kinds: frozenset[MemoryKind]) -> MemoryRequest:
+    """A container's memory near *nodes*."""
+    return MemoryRequest(
+        key=container.key,
+        size_bytes=counted_bytes(container),
+        nodes=nodes,
+        kinds=kinds,
+        priority=_PRIORITIES[container.qos],
+    )

@@ -1,0 +1,320 @@
+"""Which NUMA nodes a container's memory comes from: what policies ask of the zones of `alloc.zones`.
+
+A container that is kept to nodes whose memory runs out is killed while other nodes have plenty. So memory is promised:
+each container with a limit counts with that limit in the nodes that it is kept to, and no set of nodes is promised more
+than it has. Where that would be so, the containers of the lowest priority get memory from more nodes, and come back
+when others have gone. All of it follows from the node: its grants, its containers, and what their grants say about
+coming back.
+"""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
+from typing import NamedTuple
+
+from criproxy.errors import NotEnough
+from criproxy.model.cpuset import CpuSet, interned, numbered
+from criproxy.model.entries import entries_of, with_entries
+from criproxy.model.grant import Grant, Layout
+from criproxy.model.machine.topology import MemoryKind, Topology
+from criproxy.model.node import Node
+from criproxy.model.remembered import remembered
+from criproxy.model.text.reason import AboutMemory
+from criproxy.model.workload import Container
+from criproxy.placement.alloc.memory.crowds import Crowds, counted_bytes, request_for
+from criproxy.placement.alloc.memory.moving import allocate, come_back
+from criproxy.placement.alloc.memory.zones import Mask, Memory, Promises, first_zone
+
+PROMISED_PERCENT = 97
+"""Of a node's memory: the kernel's own and that of the node's daemons are not in the limits of containers."""
+ORDINARY = frozenset({MemoryKind.DRAM, MemoryKind.PMEM})
+"""What a container gets near its CPUs by default; HBM is scarce and has to be asked for."""
+
+_MACHINES = 4
+"""How many machines are remembered; the daemon has one."""
+
+
+@dataclass(frozen=True, slots=True)
+class MemoryWish:
+    """What is wanted of a container's memory beside being near."""
+
+    kinds: frozenset[MemoryKind] = frozenset()
+    """The kinds asked for; empty: none."""
+    usual: frozenset[MemoryKind] = ORDINARY
+    """Kinds that it gets otherwise, if there are any next to its CPUs; empty: those of the nodes of its CPUs."""
+    cold: bool = False
+    """Whether it gets PMEM only, until its cold start is over."""
+    untouched: str = ""
+    """Why its memory stays as it is, whatever that may be; empty where that is not so."""
+
+
+ANY = MemoryWish()
+
+
+class _Machine(NamedTuple):
+    """What is worked out of a topology once."""
+
+    topology: Topology
+    memory: Memory
+    attached: Mapping[int, CpuSet]
+    """By NUMA node with CPUs, the memory-only nodes that belong to it."""
+    attached_to: dict[CpuSet, CpuSet]
+    """The same by set of nodes, as far as it was asked for."""
+    crowds: Crowds
+    asked: dict[CpuSet, "_Machine"]
+    """The same machine with some of `Topology.other_mems`, as far as it was asked for."""
+
+
+class _Nodes(NamedTuple):
+    """Where memory comes from, and where it would rather."""
+
+    mems: CpuSet
+    home: CpuSet
+
+
+def place_memory(
+    node: Node,
+    grants: Mapping[str, Grant],
+    container: Container,
+    near: CpuSet,
+    wish: MemoryWish = ANY,
+    *,
+    pessimistic: bool = False,
+) -> Layout:
+    """The layout *grants* with memory for *container*, and for others that have to make room for it; and why.
+
+    A new container may widen the sets of others. A container that has a place already keeps the nodes that it has,
+    because memory in use is not moved, and only widens its own set.
+
+    Args:
+        node: as it is before; its containers have *container* with its size.
+        grants: the new layout: CPUs, and memory as before; that of *container* is replaced.
+        container: the one to place.
+        near: the NUMA nodes of its CPUs or of its pool's.
+        wish: what else is wanted.
+        pessimistic: a container that may use more than a set of nodes counts in all of them with all its size (CRI-RM).
+    """
+    had, everywhere = node.grants.get(container.key), node.topology.mems
+    kept = had is not None and had.mems not in (everywhere, frozenset())
+    if not kept and (wish.untouched or had):
+        stays = _Nodes(had.mems, had.home_mems) if had else _Nodes(frozenset(), frozenset())
+        reason = f"memory is left alone: {wish.untouched}" if wish.untouched else "memory from where it came before"
+        return Layout(_changed(grants, {container.key: _with(grants[container.key], stays)}), (reason,))
+    machine = _machine(node.topology, pessimistic)
+    if had and wish.untouched:  # an earlier policy keeps it to some nodes, in which it may grow
+        wanted, reason = had.home_mems or had.mems, f"memory is left alone: {wish.untouched}"
+    else:
+        wanted, reason = _first(_with_asked(machine, wish), near, wish, container)
+    first = _wide_enough(machine.memory, wanted | had.mems if had else wanted, counted_bytes(container))
+    mems, moved = _beside_others(machine, node, grants, container, first, had is None)
+    home = wanted if had and had.home_mems else first  # a warm one comes back to more kinds than it began with
+    if had and node.topology.nodes_of(had.cpus) < near:  # with its CPUs; without them it comes back to where it was
+        home = had.home_mems or had.mems
+    own = _with(grants[container.key], _Nodes(mems, home))
+    if mems != first:
+        reason = f"memory from {_nodes(mems)}: memory promises leave too little on {_nodes(first)}"
+    if moved:
+        reason += f"; {_counted(moved)} more NUMA nodes, to make room"
+    return Layout(_changed(grants, {**moved, container.key: own}), (AboutMemory(reason),))
+
+
+def return_memory(node: Node, grants: Mapping[str, Grant], *, pessimistic: bool = False) -> Layout:
+    """The layout *grants*, which a container has left, with those back whose nodes have room again; and why."""
+    there, everywhere = node.containers, node.topology.mems
+    moved = {key: grant for key, grant in grants.items() if grant.home_mems and key in there}
+    if not moved:
+        return Layout(grants)
+    machine = _machine(node.topology, pessimistic)
+    wide = {key: each.mems for key, each in moved.items() if each.mems <= everywhere and _is_home(machine, each)}
+    zones = {key: machine.memory.mask(mems) for key, mems in wide.items()}
+    narrower = come_back(machine.crowds.of(node, grants), zones)
+    if not narrower:
+        return Layout(grants)
+    back = {key: _moved(grants[key], mems) for key, mems in narrower.items()}
+    return Layout(_changed(grants, back), (f"{_counted(back)} fewer NUMA nodes: there is room again",))
+
+
+def _is_home(machine: _Machine, grant: Grant) -> bool:
+    """Whether the nodes to which a grant's memory returns are next to all of its CPUs, as far as these have memory."""
+    near = machine.topology.nodes_of(grant.cpus)
+    beside = (({node} | machine.attached.get(node, frozenset())) & machine.topology.mems for node in near)
+    return all(grant.home_mems & each for each in beside if each)
+
+
+def rooms_bytes(node: Node, nears: Iterable[CpuSet], *, pessimistic: bool = False) -> list[int | None]:
+    """How much can still be promised on each of several sets of NUMA nodes and what is attached to them.
+
+    None for all memory that there is, of which any amount may be promised.
+    """
+    machine = _machine(node.topology, pessimistic)
+    promises = machine.crowds.of(node, node.grants).promises
+    zones = [machine.memory.mask(near | _attached(machine, near)) for near in nears]
+    return [None if zone == machine.memory.all else promises.room_bytes(zone) for zone in zones]
+
+
+def _first(machine: _Machine, near: CpuSet, wish: MemoryWish, container: Container) -> tuple[CpuSet, str]:
+    memory, everywhere = machine.memory, machine.topology.mems
+    nodes = (near | _attached(machine, near)) & everywhere
+    kinds = _kinds(machine, near, nodes, wish)
+    if not nodes:
+        return everywhere, "memory from every NUMA node: those of its CPUs have none"
+    try:
+        zone = memory.nodes(first_zone(memory, request_for(container, nodes, kinds)))
+    except NotEnough:
+        return everywhere, "memory from every NUMA node: those of its CPUs have no normal memory"
+    asked = f": it asks for {_words(kinds)}" if wish.kinds or wish.cold else ""
+    if container.memory_limit_bytes:
+        return zone, f"memory from {_nodes(zone)}{asked or ', near its CPUs'}"
+    if not asked:
+        return everywhere, "memory from every NUMA node: without a memory limit it cannot be pinned safely"
+    every = memory.nodes(memory.with_kinds(memory.kinds(memory.mask(zone))))
+    return every, f"memory from {_nodes(every)}{asked}, and without a memory limit it gets all of that"
+
+
+def _with_asked(machine: _Machine, wish: MemoryWish) -> _Machine:
+    """The machine with nodes whose kind of memory does not count, but is what is wanted."""
+    topology, kinds = machine.topology, wish.kinds | {MemoryKind.PMEM} if wish.cold else wish.kinds
+    nodes = (topology.node_by_id[mem] for mem in topology.other_mems)
+    more = frozenset(node.id for node in nodes if node.kind in kinds)
+    if not more:
+        return machine
+    if more not in machine.asked:
+        wider = replace(topology, mems=topology.mems | more, other_mems=topology.other_mems - more)
+        machine.asked[more] = _machine_of(wider, machine.memory.pessimistic)
+    return machine.asked[more]
+
+
+def _kinds(machine: _Machine, near: CpuSet, nodes: CpuSet, wish: MemoryWish) -> frozenset[MemoryKind]:
+    """Kinds of memory to look for; those not asked for only where they are next to its CPUs."""
+    memory = machine.memory
+    if wish.cold and memory.of_kind[MemoryKind.PMEM]:
+        return frozenset({MemoryKind.PMEM})
+    beside = memory.kinds(memory.mask(nodes))
+    return wish.kinds or wish.usual & beside or memory.kinds(memory.mask(near)) or beside
+
+
+def _beside_others(
+    machine: _Machine,
+    node: Node,
+    grants: Mapping[str, Grant],
+    container: Container,
+    first: CpuSet,
+    may_move: bool,
+) -> tuple[CpuSet, Mapping[str, Grant]]:
+    """The nodes of *container*, *first* if possible, beside all others; and new grants of those that make room."""
+    memory = machine.memory
+    if (first == machine.topology.mems and not memory.pessimistic) or not memory.ids:
+        return first, {}
+    others = machine.crowds.of(node, grants, container.key)
+    zone, size = memory.mask(first), counted_bytes(container)
+    if others.promises.fits(zone, size):
+        return first, {}
+    if not may_move:
+        return first | memory.nodes(_widened(others.promises, zone, size)), {}
+    here = first & machine.topology.mems
+    done = allocate(others, request_for(container, here, memory.kinds(zone)))
+    return done.zone | (first - here), {key: _moved(grants[key], mems) for key, mems in done.moved.items()}
+
+
+def _wide_enough(memory: Memory, nodes: CpuSet, size: int) -> CpuSet:
+    """*nodes*, and more where they could not hold *size* bytes if no other container was there.
+
+    Of nodes that are all beyond what the policy uses nothing is known, nor which others are near them.
+    """
+    zone = memory.mask(nodes)
+    while zone not in (0, memory.all) and memory.capacity_bytes(zone) < size:
+        zone = _grown(memory, zone)
+    return nodes | memory.nodes(zone)
+
+
+def _grown(memory: Memory, zone: Mask) -> Mask:
+    return zone | (memory.expand(zone, memory.kinds(zone)) or memory.expand(zone, memory.kinds(memory.all)))
+
+
+def _widened(promises: Promises, zone: Mask, size: int) -> Mask:
+    """*zone*, grown until it has room for *size* bytes beside what others are promised."""
+    while zone != promises.memory.all and not promises.fits(zone, size):
+        zone = _grown(promises.memory, zone)
+    return zone
+
+
+def _moved(grant: Grant, mems: CpuSet) -> Grant:
+    """The grant with memory from *mems*; it remembers where it began."""
+    return _with(grant, _Nodes(mems, grant.home_mems or grant.mems))
+
+
+def _with(grant: Grant, nodes: _Nodes) -> Grant:
+    home = nodes.home if nodes.home < nodes.mems else frozenset[int]()
+    return replace(grant, mems=interned(nodes.mems), home_mems=interned(home))
+
+
+def _changed(grants: Mapping[str, Grant], new: Mapping[str, Grant]) -> Mapping[str, Grant]:
+    return entries_of(grants, with_entries(grants, new))
+
+
+@remembered(_MACHINES)
+def _machine(topology: Topology, pessimistic: bool) -> _Machine:
+    return _machine_of(topology, pessimistic)
+
+
+def _machine_of(topology: Topology, pessimistic: bool) -> _Machine:
+    promised = {node.id: node.memory_bytes * PROMISED_PERCENT // 100 for node in topology.nodes}
+    usable = {mem: size for mem, size in promised.items() if mem in topology.mems}
+    memory = Memory(topology, usable, overcommit=True, pessimistic=pessimistic)
+    return _Machine(topology, memory, attached_nodes(topology), {}, Crowds(memory), {})
+
+
+def with_attached(topology: Topology, near: CpuSet) -> CpuSet:
+    """The NUMA nodes *near*, and the memory-only ones that belong to these."""
+    return near | _attached(_machine(topology, False), near)
+
+
+def ordinary_bytes(topology: Topology, near: CpuSet) -> int:
+    """The memory of `ORDINARY` kinds that pods may use on the NUMA nodes *near* and what is attached to them."""
+    nodes = (topology.node_by_id[mem] for mem in with_attached(topology, near) & topology.mems)
+    return sum(node.memory_bytes for node in nodes if node.kind in ORDINARY)
+
+
+def attached_nodes(topology: Topology) -> Mapping[int, CpuSet]:
+    """By NUMA node with CPUs, the memory-only nodes that pods may have and that belong to it: each to the closest.
+
+    Of several that are as close, to the one that has least memory of that kind so far. Where no distances are known,
+    none belongs to any.
+    """
+    found: dict[int, frozenset[int]] = {}
+    if not topology.distances:
+        return found
+    bytes_of: dict[tuple[int, MemoryKind], int] = {}
+    homes = [node.id for node in topology.nodes if node.cpus]
+    mems = topology.mems | topology.other_mems
+    for lone in topology.nodes:
+        if lone.memory_only and lone.id in mems and homes:
+            home = min(homes, key=lambda h: (topology.distance(h, lone.id), bytes_of.get((h, lone.kind), 0), h))
+            bytes_of[home, lone.kind] = bytes_of.get((home, lone.kind), 0) + lone.memory_bytes
+            found[home] = found.get(home, frozenset()) | {lone.id}
+    return found
+
+
+def _attached(machine: _Machine, near: CpuSet) -> CpuSet:
+    """The memory-only nodes that go with *near*: all of them where that is every node with CPUs."""
+    if near not in machine.attached_to:
+        machine.attached_to[near] = _found_attached(machine, near)
+    return machine.attached_to[near]
+
+
+def _found_attached(machine: _Machine, near: CpuSet) -> CpuSet:
+    nodes = machine.topology.nodes
+    if all(node.id in near for node in nodes if node.cpus):
+        return frozenset(node.id for node in nodes if node.memory_only)
+    return frozenset[int]().union(*(lone for home, lone in machine.attached.items() if home in near))
+
+
+def _counted(moved: Mapping[str, Grant]) -> str:
+    return f"{len(moved)} container{'s get' if len(moved) > 1 else ' gets'} memory from"
+
+
+def _nodes(mems: CpuSet) -> str:
+    return numbered("NUMA node", mems)
+
+
+def _words(kinds: frozenset[MemoryKind]) -> str:
+    return " and ".join(sorted(kind.value.upper() for kind in kinds))

@@ -1,0 +1,274 @@
+"""Places containers again when the policy or the machine changes.
+
+No running container is moved without need: each is placed again with its present place in the layout, so that a policy
+can keep as much of it as possible, and memory stays on its NUMA nodes.
+"""
+
+from collections.abc import Mapping
+from dataclasses import replace
+
+from criproxy.errors import Refused
+from criproxy.model.cpuset import CpuSet, numbered
+from criproxy.model.entries import with_entries
+from criproxy.model.grant import NO_CPUS, PRESERVED, CpuQuota, Grant
+from criproxy.model.kept import Kept
+from criproxy.model.machine.topology import Topology
+from criproxy.model.node import Node
+from criproxy.model.text.amounts import are
+from criproxy.model.text.reason import Reason
+from criproxy.model.workload import Container, ContainerState, Desired, Miss
+from criproxy.placement.decision import Decision
+from criproxy.placement.events import PolicyChanged
+from criproxy.placement.options.policy_options import options_of
+from criproxy.placement.policies.api import Policy
+from criproxy.placement.policies.fallback import Fallback
+from criproxy.placement.policies.none import NonePolicy
+from criproxy.placement.rules.complete import complete
+from criproxy.placement.rules.going_back import as_before_try, with_former_places
+from criproxy.placement.rules.kept import keeps
+from criproxy.placement.rules.preserved import Preserving
+from criproxy.placement.rules.promotion import to_be_promoted
+from criproxy.placement.rules.quota import honest, restored
+from criproxy.placement.rules.release import (
+    BY_NONE,
+    as_before_release,
+    only_ends_release,
+    release,
+    still_released,
+    was_requested,
+    without_former,
+)
+from criproxy.placement.updates import reasons_with_memory_as_before, updates_between, with_memory_as_before
+
+NO_MEMS: CpuSet = frozenset()
+
+
+def policy_changed(node: Node, policy: Policy, event: PolicyChanged) -> Decision:
+    """Place all containers with the new *policy*, or only new ones from now on; a release ends.
+
+    A container that does not fit under the new policy shares CPUs from now on. The policy none releases all containers.
+    After a requested release no container has a grant: all are placed again, and those that were released return to
+    their former places.
+    """
+    if node.released and event.keeps_release:
+        known = with_former_places(node, event.back) if event.back else node
+        return Decision(known.replace(configuration=event.configuration))
+    known = node
+    if node.released or event.configuration != node.configuration:
+        known = node.replace(released="", configuration=event.configuration)
+    is_none = isinstance(policy, NonePolicy)
+    if event.back is not None and not (is_none and not event.back):
+        return _gone_back(node, known, policy, event)
+    if not event.apply_all and event.back is None and (is_none or not was_requested(node)):
+        if known.kept and not keeps(policy):
+            known = complete(policy).changed(known, {})
+        after = _share_rest(known, policy)
+        reason = Reason(None, "the policy has changed: it places new containers, and running ones stay where they are")
+        updates = updates_between(node, after, placed=True)
+        is_first = not node.configuration and bool(event.configuration) and not updates
+        return Decision(after, updates, () if is_first else (reason,))
+    if is_none:
+        released = release(known, BY_NONE)
+        return replace(released, node=released.node.replace(former={}))
+    known = known.replace(kept={}) if known.kept else known
+    # No container gets exclusive CPUs again while the policy is not asked: they may not be on disk.
+    known = without_former(known) if isinstance(policy, Fallback) else as_before_release(known)
+    ended = only_ends_release(node, event)
+    asked, former = complete(policy), node.former
+    after, reasons = _place_all(known, asked, former, at_s=event.at_s, may_stay=False, tells_all=ended)
+    if isinstance(policy, Fallback):
+        sharing = [key for key, grant in after.grants.items() if not grant.exclusive]
+        after = to_be_promoted(after, Miss.BYPASSED, sharing)
+    return _decision(node, after, "the release has ended" if ended else "the policy has changed", reasons)
+
+
+def _gone_back(node: Node, known: Node, policy: Policy, event: PolicyChanged) -> Decision:
+    """Return the decision about *node* when the configuration from before a try comes back; *known* has its digest."""
+    asked, there = complete(policy), known.replace(former={})
+    was_released = bool(node.released)
+    after, refused, waiting = as_before_try(there, event.back or {}, asked, at_s=event.at_s, was_released=was_released)
+    if isinstance(policy, Fallback):
+        sizes = {life: place.cpu_milli for life, place in (event.back or {}).items()}
+        resized = [
+            key for key, each in after.containers.items() if sizes.get(each.life, each.cpu_milli) != each.cpu_milli
+        ]
+        after = to_be_promoted(after, Miss.BYPASSED, resized)
+    reasons = list(waiting)
+    for container, error in refused:
+        after, why = _unfit(after, container, asked, error, may_stay=False)
+        reasons += why
+    after = _share_rest(after, policy)
+    text = "the configuration from before the try is in effect again: containers are where they were"
+    return Decision(after, updates_between(node, after, placed=True), (Reason(None, text), *reasons))
+
+
+def _share_rest(node: Node, policy: Policy) -> Node:
+    """Return the node with a grant of shared CPUs for each unplaced container that the policy does not leave alone.
+
+    Otherwise they would run on exclusive CPUs of new containers. Their memory stays where it is.
+    """
+    shared = Grant(node.shared_cpus or node.topology.cpus, NO_MEMS)
+    unplaced = (each for key, each in node.containers.items() if key not in node.grants and not node.is_watched(key))
+    alive = (container for container in unplaced if container.state is not ContainerState.EXITED)
+    pools = {container.key: _pool(policy, node, container) for container in alive}
+    rest = {key: replace(shared, pool=pool) for key, pool in pools.items() if pool is not None}
+    return node.replace(grants={**node.grants, **rest}) if rest else node
+
+
+def _pool(policy: Policy, node: Node, container: Container) -> str | None:
+    """Return the pool for the grant of an unplaced container; None if it gets no grant."""
+    try:
+        grant = Preserving(policy).place(node, replace(container, cpu_milli=0)).grants.get(container.key)
+    except Refused:
+        return ""
+    if grant is None:
+        return None
+    return PRESERVED if grant.is_preserved else ""
+
+
+def topology_changed(node: Node, topology: Topology, policy: Policy) -> Decision:
+    """Switch to the machine *topology*: remove offline CPUs from all grants; new ones can be granted.
+
+    An exclusive container without a substitute keeps its remaining CPUs; one that has none left shares.
+    """
+    if not topology.cpus:
+        text = "the machine cannot be read: it seems to have no CPU that pods may use"
+        return Decision(node, reasons=(Reason(None, text),))
+    if node.released:
+        return still_released(node, topology)
+    usable = topology if topology == node.topology else options_of(policy).usable(topology)
+    # Kept CPUs may be from before a restart on a larger machine.
+    kept: dict[str, Kept] | None = {} if (node.topology.cpus | node.kept_cpus) - topology.cpus else None
+    moved = _fitted(node.replace(kept=kept), topology, usable.cpus)
+    if topology == node.topology and moved.grants == node.grants and moved.kept == node.kept:
+        return Decision(node)
+    after, reasons = _place_all(moved, policy, {}, may_stay=True)
+    return _decision(node, after, _difference(node.topology, topology), reasons)
+
+
+def _difference(old: Topology, new: Topology) -> str:
+    gone, come = old.cpus - new.cpus, new.cpus - old.cpus
+    changed = ((gone, "no longer"), (come, "now"))
+    words = [f"{numbered('CPU', cpus)} {are(len(cpus))} {word} available to pods" for cpus, word in changed if cpus]
+    return "the machine has changed" + (": " + " and ".join(words) if words else "")
+
+
+def _decision(before: Node, after: Node, why: str, reasons: tuple[Reason, ...]) -> Decision:
+    updates = updates_between(before, after, placed=True)
+    placed = sum(1 for key in after.grants if after.grants[key] != before.grants.get(key))
+    summary = Reason(None, f"{why}: {placed} of {len(after.grants)} containers move")
+    return Decision(after, updates, (summary, *reasons))
+
+
+def _place_all(
+    node: Node,
+    policy: Policy,
+    former: Mapping[str, Grant],
+    *,
+    at_s: float = 0.0,
+    may_stay: bool,
+    tells_all: bool = False,
+) -> tuple[Node, tuple[Reason, ...]]:
+    """Place all containers again, oldest first; with reasons only for those whose exclusive CPUs or quota change.
+
+    *former* has the grants from before a release that ends. With *tells_all*, there are reasons for all: after a
+    release, none is where it is because of its last reason.
+    """
+    after, reasons = node, list[Reason]()
+    refused: list[Container] = []
+    for container in node.containers.values():
+        if container.state is not ContainerState.EXITED and not (container.stays or node.is_watched(container.key)):
+            try:
+                after, why = _place(after, container, policy, tells=tells_all)
+                reasons += why
+            except Refused:
+                refused.append(container)
+    for container in refused:  # others may have given up CPUs meanwhile
+        try:
+            after, why = _place(after, container, policy, tells=tells_all)
+        except Refused as error:
+            waiting = _waiting(after, container, policy, at_s) if container.key in former else None
+            after, why = waiting or _unfit(after, container, policy, str(error), may_stay=may_stay)
+        reasons += why
+    return after, tuple(reasons)
+
+
+def _waiting(node: Node, container: Container, policy: Policy, at_s: float) -> tuple[Node, tuple[Reason, ...]] | None:
+    """Return the node in which *container*, which was resized during a release, has the CPUs from before that again.
+
+    The kubelet does not repeat the new size: the container gets it when there is room. None if there is no room for the
+    former size either.
+    """
+    grant = node.grants.get(container.key)
+    cpu_milli = 1000 * len(grant.exclusive) if grant else 0
+    if not 0 < cpu_milli < container.cpu_milli:
+        return None
+    desired = Desired(sizes=container.sizes, since_s=at_s, told=True, in_force=True)
+    smaller = replace(container, cpu_milli=cpu_milli, desired=desired)
+    try:
+        known = node.replace(containers=with_entries(node.containers, {container.key: smaller}))
+        after, why = _place(known, smaller, policy)
+    except Refused:
+        return None
+    text = f"{container.title} was resized during the release, and waits for the CPUs that it lacks"
+    return after, (*why, Reason(container.key, text))
+
+
+def _place(node: Node, container: Container, policy: Policy, *, tells: bool = False) -> tuple[Node, tuple[Reason, ...]]:
+    old = node.grants.get(container.key)
+    layout = policy.place(node, container)
+    grants = with_memory_as_before(node, layout.grants, container.key)
+    new = grants.get(container.key)
+    is_told = tells or _owns(old) != _owns(new)
+    if container.missed:  # the policy has placed it now
+        placed = replace(container, missed=None)
+        node = node.replace(containers=with_entries(node.containers, {container.key: placed}))
+    reasons = reasons_with_memory_as_before(layout, container.key) if is_told else ()
+    return node.replace(grants=grants, kept=layout.kept), reasons
+
+
+def _owns(grant: Grant | None) -> tuple[CpuSet, bool]:
+    return (grant.exclusive, grant.quota is CpuQuota.LIFTED) if grant else (NO_CPUS, False)
+
+
+def _unfit(
+    node: Node, container: Container, policy: Policy, error: str, *, may_stay: bool
+) -> tuple[Node, tuple[Reason, ...]]:
+    key = container.key
+    old = node.grants.get(key)
+    if old and may_stay:
+        return node, (Reason(key, f"{container.title} stays on {numbered('CPU', old.cpus)}: {error}"),)
+    if old:
+        left = policy.release(node, key).grants
+        node = node.replace(grants=with_memory_as_before(node, left, key))
+    cpus = options_of(policy).within(node).shared_cpus or node.shared_cpus
+    shared = Grant(cpus, NO_MEMS, quota=restored(old))
+    shared = shared.with_memory_of(old) if old else shared
+    node = node.replace(grants={**node.grants, key: shared})
+    return to_be_promoted(node, Miss.UNFIT, [key]), (Reason(key, f"{container.title} shares CPUs now: {error}"),)
+
+
+def _fitted(node: Node, topology: Topology, usable: CpuSet) -> Node:
+    """Return the node on *topology*: each grant within it and not empty, and a shared CPU among the *usable* ones."""
+    grants = {key: _trimmed(grant, node.topology, topology) for key, grant in node.grants.items()}
+    pool = usable - NO_CPUS.union(*(grant.exclusive for grant in grants.values()))
+    for key in reversed(grants):  # the newest container gives up CPUs first
+        if not pool and (pool := grants[key].exclusive & usable):
+            given_up = grants[key].exclusive  # its siblings may share these
+            grants |= {k: replace(g, exclusive=NO_CPUS) for k, g in grants.items() if g.exclusive & given_up}
+    grants = {key: honest(grant if grant.cpus else replace(grant, cpus=pool)) for key, grant in grants.items()}
+    return node.replace(topology=topology, grants=grants)
+
+
+def _trimmed(grant: Grant, old: Topology, new: Topology) -> Grant:
+    """Return the part of *grant* that exists on the machine *new*; the same object if that is all of it."""
+    mems = new.mems if grant.mems == old.mems else grant.mems & new.mems
+    if grant.mems and not new.can_hold(mems):
+        mems = new.mems
+    if grant.cpus | grant.exclusive <= new.cpus and mems == grant.mems:
+        return grant
+    # If its thread of a core is gone, another thread of that core may remain.
+    cpus = grant.cpus if grant.cpus <= new.cpus else (grant.cpus | grant.exclusive) & new.cpus
+    home = grant.home_mems & new.mems
+    home = home if home < mems and new.can_hold(home) else NO_MEMS
+    return replace(grant, cpus=cpus, mems=mems, exclusive=grant.exclusive & new.cpus, home_mems=home)

@@ -1,0 +1,1 @@
+"""Options and annotations that several policies have."""

@@ -1,0 +1,110 @@
+"""What a policy is: an object with two methods, and options from the policy file.
+
+A policy reads a `Node` and answers with the whole new layout. It does not store, log, send, or remember: the engine
+compares the layouts and finds which containers need an update. `README.md` in this folder shows how to write one.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Protocol, runtime_checkable
+
+from criproxy.errors import Refused
+from criproxy.model.cpuset import CpuSet
+from criproxy.model.grant import Grant, Layout
+from criproxy.model.machine.topology import Topology
+from criproxy.model.node import Node
+from criproxy.model.workload import Container
+from criproxy.placement.options.policy_options import options_of
+from criproxy.placement.policies.candidates import Candidates
+
+
+class Policy(Protocol):
+    """Decides where containers run. Same input, same answer."""
+
+    def place(self, node: Node, container: Container) -> Layout:
+        """The layout with *container* in it.
+
+        A new container is not in ``node.grants`` yet. A container that is there is placed anew: its size, the policy or
+        the machine has changed. It runs, so keep of its CPUs what fits. ``node.shared_cpus`` does not have its
+        exclusive CPUs, which it may keep.
+
+        Args:
+            node: the node before; ``node.containers`` has the container already, with its new size.
+            container: the one to place; without a grant in the layout it is left alone.
+
+        Raises:
+            NotEnough: it does not fit; the text names the container, its request, what is free and where.
+            BadAnnotation: its pod asks for something in a way that cannot be understood; see `policy.annotations`.
+        """
+        ...
+
+    def release(self, node: Node, key: str) -> Layout:
+        """The layout without the grant of the container *key*. It must always be possible."""
+        ...
+
+
+@runtime_checkable
+class HasPools(Protocol):
+    """A policy that divides a machine once, whatever containers come: scenarios and pictures show its parts."""
+
+    def pools(self, topology: Topology) -> Mapping[str, tuple[Grant, ...]]:
+        """The CPUs and memory of each pool by name; several where the file asks for several of a kind, in order."""
+        ...
+
+
+@runtime_checkable
+class Explains(Protocol):
+    """A policy that shows its candidates: `criproxy explain` prints them as a table."""
+
+    def candidates(self, node: Node, container: Container) -> Candidates | None:
+        """What `place` chooses from with these arguments, and by what; None where it leaves the container alone.
+
+        It is asked after the decision, from another thread, and never on the way of a call.
+
+        Raises:
+            Refused: as `place`, but only where there is nothing to compare.
+        """
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Free:
+    """What can become exclusive to new containers."""
+
+    cpus: CpuSet
+    """Each of these CPUs can."""
+    count: int
+    """How many of them together: others must stay shared."""
+
+
+NOTHING_FREE = Free(frozenset(), 0)
+
+
+@runtime_checkable
+class KnowsFree(Protocol):
+    """A policy for which other CPUs can become exclusive than those that are shared and not reserved."""
+
+    def free(self, node: Node) -> Free:
+        """What `place` would give to Guaranteed containers that ask for whole CPUs."""
+        ...
+
+
+def free_of(policy: object, node: Node) -> Free:
+    """What can become exclusive on *node*: what `status`, `who` and the metrics call free."""
+    if node.released:
+        return NOTHING_FREE
+    if isinstance(policy, KnowsFree):
+        return policy.free(node)
+    options = options_of(policy)
+    cpus = options.within(node).free_cpus(options.reserved(node.topology)) - options.held(node)
+    return Free(cpus, len(cpus))
+
+
+def candidates_of(policy: Policy, node: Node, container: Container) -> Candidates | None:
+    """What *policy* chose from, if it shows that and had anything to choose."""
+    if not isinstance(policy, Explains):
+        return None
+    try:
+        return policy.candidates(node, container)
+    except Refused:  # the refusal says all there is
+        return None

@@ -1,0 +1,339 @@
+"""Which balloon a container goes into: the first of several ways to fill balloons that finds one with room.
+
+Where none has, the sentence that refuses it says why.
+"""
+
+from collections.abc import Callable, Collection, Iterator, Sequence
+from dataclasses import dataclass, replace
+from fnmatch import fnmatchcase
+from functools import cached_property
+from itertools import chain
+from re import findall, sub
+
+from criproxy.errors import BadAnnotation, NotEnough
+from criproxy.model.cpuset import CpuSet, format_cpuset
+from criproxy.model.grant import NO_CPUS
+from criproxy.model.node import Node
+from criproxy.model.text.bounded import bounded_text
+from criproxy.model.workload import Container
+from criproxy.placement.alloc.affinity.expressions import Attribute, joint_value, keys_of
+from criproxy.placement.alloc.cpus import circles
+from criproxy.placement.options.annotations import Wishes
+from criproxy.placement.options.attributes import attribute_of
+from criproxy.placement.options.hints import hints_of, near_words, nodes_of
+from criproxy.placement.policies.balloons.fields import ANNOTATION, DEFAULT, RESERVED, SYSTEM_NAMESPACE
+from criproxy.placement.policies.balloons.kinds import Catalogue, Kind
+from criproxy.placement.policies.balloons.state import Balloon, State, asked_milli, members, worth_keeping
+
+_MAX_NAME_CHARS = 400
+
+
+@dataclass(frozen=True, slots=True)
+class Filled:
+    """A balloon that has the container, and why that one."""
+
+    balloon: Balloon
+    why: str
+
+
+@dataclass(frozen=True, slots=True)
+class Way:
+    """One of the ways to find a balloon."""
+
+    why: str
+    """Half a sentence about the balloon that is found."""
+    balloons: Collection[Balloon] | None = None
+    """The balloons to choose from; None: an empty one or a new one."""
+    inflated: bool = False
+    """Whether the size to which they can grow counts, and not their size now."""
+    near: CpuSet | None = None
+    """The NUMA nodes on which the balloon must be with the container in it; None: any."""
+
+
+@dataclass(frozen=True)
+class Filling:
+    """The search of one container for a balloon of one type."""
+
+    node: Node
+    """With the container in it."""
+    state: State
+    """Without it."""
+    container: Container
+    kind: Kind
+    within: CpuSet = NO_CPUS
+    """The NUMA nodes of its memory, next to which its balloon must be; empty: any."""
+
+    def fill(self) -> Filled:
+        """The best balloon with the container in it.
+
+        Raises:
+            NotEnough: none has room, and there can be no new one.
+        """
+        if self.kind.refused:
+            text = f"container {self.container.title} may not run here: maxCPUs of balloon type {self.kind.name} is -1"
+            raise NotEnough(text)
+        for way in self.ways():
+            found = self._emptiest(way) if way.balloons is not None else self._new(way)
+            if found is not None:
+                return Filled(found, way.why)
+        raise NotEnough(self._refusal())
+
+    def joined(self, balloon: Balloon) -> Balloon | None:
+        """*balloon* with the container in it and the size that it needs then; None where there is no room."""
+        milli = balloon.milli + asked_milli(self.container)
+        keys = (*balloon.keys, self.container.key)
+        joined = Balloon(balloon.shape, balloon.instance, balloon.home, milli, keys)
+        if self.kind.fixed:
+            return joined if joined.home else None
+        sizes = balloon.shape.sizes(milli)
+        if sizes is None or self.missing_cpus(balloon, sizes) > 0:
+            return self._overbooked(joined) if self.kind.overbooked else None
+        rather = worth_keeping(self.node, joined, sizes)
+        state, near = self.state, self._device_cpus(balloon)
+        if self.kind.name == RESERVED and not balloon.keys:  # an empty one may move
+            state, joined = state.crowded(), replace(joined, home=NO_CPUS)
+            near = (self.state.catalogue.counted, *near)
+        return self._kept_near(state.resize(joined, sizes, near, rather))
+
+    def missing_cpus(self, balloon: Balloon, sizes: Sequence[int]) -> int:
+        """How many CPUs there are too few for a balloon to get these sizes; 0 or less where there are enough."""
+        return sum(sizes) - len(balloon.home | self.state.free)
+
+    def _kept_near(self, balloon: Balloon) -> Balloon | None:
+        if self.within and not self.node.topology.nodes_of(balloon.home) <= self.within:
+            return None
+        return balloon
+
+    def _overbooked(self, balloon: Balloon) -> Balloon | None:
+        """As large as it can be: CRI-RM's default balloon takes every container as long as it has a CPU."""
+        most, limit = len(self.state.free | balloon.home), balloon.shape.limit
+        each, more = divmod(most if limit is None else min(most, limit), len(balloon.shape.leaves))
+        sizes = tuple(each + (place < more) for place in range(len(balloon.shape.leaves)))
+        full = self.state.resize(balloon, sizes)
+        return full if full.home else None
+
+    def is_there(self, way: Way, balloon: Balloon) -> bool:
+        """Whether *balloon*, with the container in it, is where a way looks."""
+        return way.near is None or self.node.topology.nodes_of(balloon.home) <= way.near
+
+    @cached_property
+    def _hints(self) -> tuple[tuple[CpuSet, ...], bool]:
+        return self._hints_of(self.container)
+
+    def _hints_of(self, container: Container) -> tuple[tuple[CpuSet, ...], bool]:
+        """The NUMA nodes next to its devices, and whether it must be there; see `policy.hints`."""
+        if not container.hints:
+            return (), False
+        try:
+            return hints_of(Wishes.by(self.state.catalogue.options, self.node, container))
+        except BadAnnotation:
+            if container is self.container:
+                raise
+            return container.hints, False  # an adopted container, which cannot be refused
+
+    def _device_cpus(self, balloon: Balloon | None = None) -> tuple[CpuSet, ...]:
+        """The CPUs next to the devices of the container and of those in a *balloon*.
+
+        The first sets have those around as well, by distance; the last one is that of the nearest.
+        """
+        others = members(self.node, balloon.keys) if balloon else ()
+        hints = (self._hints_of(each)[0] for each in (self.container, *others))
+        near = NO_CPUS.union(*chain.from_iterable(hints))
+        if not near:
+            return ()
+        parts = circles(self.node.topology, near)
+        return tuple(reversed(parts[:-1] or parts))
+
+    def _where_it_is(self) -> tuple[CpuSet, ...]:
+        """The CPUs of a placed container, and those next to its memory, which does not move; else none."""
+        had = self.node.grants.get(self.container.key)
+        if had is None:
+            return ()
+        return had.cpus, self.node.topology.cpus_of(had.mems)
+
+    def ways(self) -> Iterator["Way"]:
+        """The ways to fill balloons, the best first: next to the container's devices, then further and further away."""
+        (hints, strict), topology = self._hints, self.node.topology
+        if not hints:
+            yield from self._plain_ways()
+            return
+        why = "it is next to its devices"
+        for cpus in circles(topology, nodes_of(hints))[: 1 if strict else None]:
+            for way in self._plain_ways():
+                yield replace(way, near=topology.nodes_of(cpus), why=f"{why}, and {way.why}")
+            why = "it is as close to its devices as possible"
+        if not strict:  # CPUs may be on no NUMA node
+            yield from self._plain_ways()
+
+    def _plain_ways(self) -> Iterator["Way"]:
+        kind = self.kind.type
+        if self.kind.overbooked or self.kind.fixed:
+            yield Way("it is the only one of its type")
+        if kind.group_by:
+            shown = expanded(kind.group_by, attribute_of(self.node, self.container))
+            yield Way(f"its group {shown} is there", self._of_group(self._group(self.container)))
+        if not kind.prefer_spreading_pods:
+            yield Way("its pod is there", self._with(lambda c: c.pod == self.container.pod))
+        if kind.prefer_per_namespace_balloon:
+            yield Way("its namespace is there", self._with(lambda c: c.namespace == self.container.namespace))
+            yield Way("its namespace has its own")
+        new = Way("new ones are preferred")
+        if kind.prefer_new_balloons:
+            yield new
+        asked = asked_milli(self.container)
+        yield Way("it has the most room", [b for b in self.all() if b.free_milli >= asked])
+        yield Way("it can grow the most", self.all(), inflated=True)
+        if not kind.prefer_new_balloons:
+            yield Way("no other one has room")
+
+    def all(self) -> Sequence[Balloon]:
+        """The balloons of its type."""
+        return self.state.of(self.kind)
+
+    def _with(self, matches: Callable[[Container], bool]) -> list[Balloon]:
+        """The balloons with such a container."""
+        containers = self.node.containers
+        return [b for b in self.all() if any(key in containers and matches(containers[key]) for key in b.keys)]
+
+    def _of_group(self, group: tuple[str, ...]) -> list[Balloon]:
+        return self._with(lambda container: self._group(container) == group)
+
+    def _group(self, container: Container) -> tuple[str, ...]:
+        """The values of the keys, one by one: joined, a label of one pod could equal the namespace of another."""
+        attribute = attribute_of(self.node, container)
+        keys = chain.from_iterable(map(keys_of, keys_in(self.kind.type.group_by)))
+        return tuple(attribute(key) or "" for key in keys)
+
+    def order(self, balloon: Balloon, *, inflated: bool) -> tuple[int, int, int]:
+        """The sort key of balloons: the most room, then the fewest containers; negative is more."""
+        room = self._most_milli(balloon) - balloon.milli if inflated else balloon.free_milli
+        few = len(balloon.keys) if self.state.catalogue.options.rules == "nri" else 0
+        return -room, few, balloon.instance
+
+    def _emptiest(self, way: "Way") -> Balloon | None:
+        """The first balloon of a way that has room, with the container in it."""
+        for balloon in sorted(way.balloons or (), key=lambda balloon: self.order(balloon, inflated=way.inflated)):
+            if (joined := self.joined(balloon)) is not None and self.is_there(way, joined):
+                return joined
+        return None
+
+    def _most_milli(self, balloon: Balloon) -> int:
+        most = len(balloon.home) + len(self.state.free)
+        limit = balloon.shape.limit
+        return (most if limit is None else min(most, limit)) * 1000
+
+    def _new(self, way: Way) -> Balloon | None:
+        """An empty balloon that is there already, else a new one, with the container in it."""
+        balloon = self.empty()
+        joined = self.joined(balloon) if balloon else None
+        return joined if joined and self.is_there(way, joined) else None
+
+    def empty(self) -> Balloon | None:
+        """An empty balloon that is there already, else a new one; None where there can be none."""
+        for balloon in self.all():
+            if not balloon.keys or self.kind.overbooked:
+                return balloon
+        if self.is_full:
+            return None
+        milli = max(asked_milli(self.container), 1)
+        return self.state.new(self.kind, milli, self._device_cpus(), self._where_it_is())
+
+    @property
+    def is_full(self) -> bool:
+        """Whether there are as many balloons of its type as there may be."""
+        return bool(self.kind.type.max_balloons) and len(self.all()) >= self.kind.type.max_balloons
+
+    def _refusal(self) -> str:
+        kind, free, existing = self.kind.type, self.state.free, self.all()
+        limit = f" (at most {kind.max_cpus} CPUs)" if kind.max_cpus > 0 else ""
+        have = "; ".join(f"{b.name} has {max(b.free_milli, 0)}m left" for b in existing[:4])
+        more = f" and {len(existing) - 4} more" if len(existing) > 4 else ""
+        parts = [have + more]
+        could_grow = any(b.shape.limit is None or b.shape.limit > len(b.home) + len(free) for b in existing)
+        if could_grow or not self.is_full:
+            cpus = f"{len(free)} CPUs are in no balloon" + (f" ({format_cpuset(free)})" if free else "")
+            too_few = kind.min_cpus > len(free) and not self.is_full
+            parts.append(cpus + (f", and a new one has at least {kind.min_cpus}" if too_few else ""))
+        if self.is_full:
+            parts.append(f"maxBalloons allows no more than {kind.max_balloons}")
+        hints, strict = self._hints
+        if strict:
+            parts.insert(0, f"it must be close to its devices on {near_words(hints)}")
+        return (
+            f"container {self.container.title} asks for {asked_milli(self.container)}m, but no balloon of type "
+            f"{kind.name}{limit} has room: {'; '.join(part for part in parts if part)}"
+        )
+
+
+def kind_of(catalogue: Catalogue, node: Node, container: Container, wishes: Wishes) -> Kind:
+    """The type of the balloon for a container: by annotation, else the first type that it fits, else the default one.
+
+    Raises:
+        BadAnnotation: the annotation names a type that there is not.
+    """
+    kind = _kind_of(catalogue, node, container, wishes)
+    reserved = catalogue.by_name[RESERVED]
+    return reserved if kind.name == DEFAULT and reserved.fixed and not _has_own_size(kind) else kind
+
+
+def _has_own_size(kind: Kind) -> bool:
+    """Whether CRI-RM gives the default balloon CPUs of its own; otherwise it has the reserved ones."""
+    return bool(kind.type.min_cpus or kind.type.max_cpus)
+
+
+def _kind_of(catalogue: Catalogue, node: Node, container: Container, wishes: Wishes) -> Kind:
+    name = wishes.text(ANNOTATION)
+    if name == RESERVED and not _may_have_reserved(catalogue, container):
+        wishes.ignored.append(
+            f"its namespace may not use the balloon type {RESERVED!r}: annotations.allow does not permit it"
+        )
+        name = None
+    if name is not None and name in catalogue.by_name:
+        return _named(catalogue.by_name[name], wishes)
+    if name is not None:
+        known = ", ".join(catalogue.by_name)
+        named = bounded_text(repr(name), _MAX_NAME_CHARS)
+        raise BadAnnotation(
+            f"container {container.title}: annotation {wishes.name_of(ANNOTATION)} names balloon type {named}, "
+            f"which does not exist; types are: {known}"
+        )
+    attribute = attribute_of(node, container)
+    for kind in catalogue.kinds:
+        if any(expression.matches(attribute) for expression in kind.type.match_expressions):
+            return kind
+        if any(fnmatchcase(container.namespace, pattern) for pattern in kind.type.namespaces):
+            return kind
+    return catalogue.by_name[DEFAULT]
+
+
+def _may_have_reserved(catalogue: Catalogue, container: Container) -> bool:
+    """Whether it may name the type of the reserved balloon, whose CPUs keep the node alive."""
+    options, kind = catalogue.options, catalogue.by_name[RESERVED].type
+    if options.annotations.allow or kind.annotation_namespaces:
+        return True
+    patterns = (SYSTEM_NAMESPACE, *options.reserved_pool_namespaces, *kind.namespaces)
+    return any(fnmatchcase(container.namespace, pattern) for pattern in patterns)
+
+
+def _named(kind: Kind, wishes: Wishes) -> Kind:
+    """The type that its annotation names; raises BadAnnotation where its namespace may not."""
+    container, patterns = wishes.container, kind.type.annotation_namespaces
+    if patterns and not any(fnmatchcase(container.namespace, pattern) for pattern in patterns):
+        raise BadAnnotation(
+            f"container {container.title}: annotation {wishes.name_of(ANNOTATION)} names balloon type {kind.name!r}, "
+            f"which only pods of the namespaces {', '.join(patterns)} may name"
+        )
+    return kind
+
+
+_KEY = r"\$(?:\{([^}]*)\}|([\w/.-]+))"
+
+
+def expanded(template: str, attribute: Attribute) -> str:
+    """*template* with the values of its keys: ``${pod/labels/app}`` or ``$pod/namespace``; none is the empty text."""
+    return sub(_KEY, lambda m: joint_value(m[1] or m[2] or "", attribute) or "", template)
+
+
+def keys_in(template: str) -> list[str]:
+    """The keys of which `expanded` takes the value."""
+    return [braced or plain for braced, plain in findall(_KEY, template)]

@@ -1,0 +1,237 @@
+"""The policy ``balloons``: containers in groups of CPUs that grow and shrink with the requests of their containers."""
+
+from collections.abc import Collection, Mapping
+from dataclasses import replace
+
+from criproxy.errors import NotEnough
+from criproxy.model.cpuset import CpuSet, interned, numbered, united
+from criproxy.model.entries import Entries, with_entries, without
+from criproxy.model.grant import NO_CPUS, Grant, Layout
+from criproxy.model.node import Node
+from criproxy.model.workload import Container
+from criproxy.placement.alloc.cpus import one_per_core
+from criproxy.placement.alloc.memory.memory import MemoryWish, place_memory, return_memory
+from criproxy.placement.options.annotations import Wishes
+from criproxy.placement.options.attributes import attribute_of
+from criproxy.placement.options.hiding import HIDE, hiding_of
+from criproxy.placement.options.memory import memory_wish
+from criproxy.placement.policies.balloons.balloon_choice import Filled, Filling, kind_of
+from criproxy.placement.policies.balloons.explained import STAYS, balloons_compared, stays_in, why_kind
+from criproxy.placement.policies.balloons.kinds import Catalogue, Kind, catalogue
+from criproxy.placement.policies.balloons.options import BalloonsOptions
+from criproxy.placement.policies.balloons.reading import read
+from criproxy.placement.policies.balloons.state import Balloon, State, asked_milli, worth_keeping
+from criproxy.placement.policies.candidates import Candidates
+
+
+class BalloonsPolicy:
+    """Containers in balloons: disjoint groups of CPUs that grow and shrink with the requests of their containers."""
+
+    def __init__(self, options: BalloonsOptions) -> None:
+        self.options = options
+
+    def place(self, node: Node, container: Container) -> Layout:
+        """The best balloon of its type, which grows for it, and where safe the memory next to its CPUs.
+
+        A container that has a place stays in its balloon if that can get the size that it needs now.
+        """
+        seen = self.options.within(node)
+        wishes = self._wishes(seen, container)
+        if why := self._left_alone(seen, container, wishes):
+            others = self.release(node, container.key).grants if container.key in node.grants else node.grants
+            return Layout(others, (f"{container.title} is left alone: {why}", *wishes.notes()))
+        types = catalogue(self.options, seen.topology)
+        kind = kind_of(types, seen, container, wishes)
+        state, filled = _filled(types, seen, container, kind)
+        after = state.with_balloon(filled.balloon).settled()
+        hide = wishes.boolean(HIDE)
+        cpus = self._cpus(after, filled.balloon, seen, hide=kind.type.hide_hyperthreads if hide is None else hide)
+        had = node.grants.get(container.key)
+        grant = _grant(filled.balloon, cpus, had or Grant(NO_CPUS, NO_CPUS))
+        grants = self._relaid(after, seen, with_entries(node.grants, {container.key: grant}), container.key)
+        wish = self._memory_wish(kind, wishes)
+        layout = place_memory(seen, grants, container, seen.topology.nodes_of(cpus), wish)
+        return Layout(layout.grants, (_reason(container, filled, cpus), *layout.reasons, *wishes.notes()))
+
+    def candidates(self, node: Node, container: Container) -> Candidates | None:
+        """The balloons of its type; None for a container that is left alone.
+
+        Raises:
+            BadAnnotation: its pod asks for something in a way that cannot be understood.
+        """
+        seen = self.options.within(node)
+        wishes = self._wishes(seen, container)
+        if self._left_alone(seen, container, wishes):
+            return None
+        types = catalogue(self.options, seen.topology)
+        kind = kind_of(types, seen, container, wishes)
+        state, own = _with_own(types, seen, container)
+        note = why_kind(kind, wishes)
+        if own is None or own.kind is not kind:
+            return balloons_compared(Filling(seen, _others(state, seen, own, container), container, kind), note)
+        inside, shrunk = _staying(seen, state, own, container)
+        if inside.joined(shrunk) is not None:
+            return stays_in(own, note)
+        return balloons_compared(_moving(seen, state, own, container), note)
+
+    def release(self, node: Node, key: str) -> Layout:
+        """The layout without *key*; its balloon shrinks, and goes with its last container."""
+        seen = self.options.within(node)
+        left = without(node.grants, (key,))
+        before = node.grants.get(key)
+        state = read(catalogue(self.options, seen.topology), seen, left)
+        if before and (balloon := state.balloons.get(before.pool)) and balloon.keys:
+            state = state.with_balloon(_fitted(state, balloon, seen)).settled()
+        return return_memory(seen, self._relaid(state, seen, left, key))
+
+    def _wishes(self, node: Node, container: Container) -> Wishes:
+        return Wishes.by(self.options, node, container)
+
+    def _left_alone(self, node: Node, container: Container, wishes: Wishes) -> str:
+        if wishes.boolean("cpu.preserve"):
+            return "its pod asks for that (cpu.preserve)"
+        expressions = self.options.preserve.match_expressions
+        if expressions and any(each.matches(attribute_of(node, container)) for each in expressions):
+            return "it matches preserve.matchExpressions"
+        return ""
+
+    def _cpus(self, state: State, balloon: Balloon, node: Node, *, hide: bool) -> CpuSet:
+        """The CPUs for a container in *balloon*: its own, and idle ones that are lent to it."""
+        if not self.options.pin_cpu:
+            return interned(state.usable or node.topology.cpus)
+        cpus = united(balloon.home, state.lent(balloon))
+        return interned(one_per_core(node.topology, cpus)) if hide else cpus
+
+    def _memory_wish(self, kind: Kind, wishes: Wishes) -> MemoryWish:
+        pin = self.options.pin_memory if kind.type.pin_memory is None else kind.type.pin_memory
+        return memory_wish(wishes, MemoryWish(frozenset(kind.type.memory_types), usual=frozenset()), pinned=pin)
+
+    def _relaid(self, state: State, node: Node, grants: Entries[Grant], key: str) -> Entries[Grant]:
+        """*grants* with all but *key* on the CPUs that their balloon has now; grants that are right stay the same."""
+        changed: dict[str, Grant] = {}
+        for balloon in state.balloons.values():
+            if balloon.keys and balloon.home:
+                changed.update(self._repinned(state, balloon, node, grants, key))
+        return with_entries(grants, changed) if changed else grants
+
+    def _repinned(
+        self, state: State, balloon: Balloon, node: Node, grants: Mapping[str, Grant], key: str
+    ) -> Mapping[str, Grant]:
+        """The new grants of all but *key* in *balloon* whose CPUs are not those of the balloon now."""
+        whole = self._cpus(state, balloon, node, hide=False)
+        home = NO_CPUS if whole == balloon.home else balloon.home
+        plain = self.options.pin_cpu and not home and not balloon.kind.type.hide_hyperthreads
+        there = _are_there(balloon, whole, home, grants)
+        if there and plain:
+            return {}
+        hidden = self._hiding(node, balloon)
+        if there and not hidden:
+            return {}
+        cpus = {hide: self._cpus(state, balloon, node, hide=hide) if hide else whole for hide in {False, bool(hidden)}}
+        # Containers with the same memory share one grant, which is made once.
+        made: dict[tuple[int, int, bool], Grant] = {}
+        changed: dict[str, Grant] = {}
+        for other in balloon.keys:
+            grant, hide = grants[other], other in hidden
+            if other == key or (plain and grant.cpus is whole and not grant.home and not hide):
+                continue
+            place = id(grant.mems), id(grant.home_mems), hide
+            if place not in made:
+                made[place] = _grant(balloon, cpus[hide], grant)
+            new = made[place]
+            if grant.cpus != new.cpus or grant.home != new.home or grant.pool != new.pool:
+                changed[other] = new
+        return changed
+
+    def _hiding(self, node: Node, balloon: Balloon) -> Collection[str]:
+        """The containers of *balloon* that see one thread of each core only."""
+        default, containers = balloon.kind.type.hide_hyperthreads, node.containers
+        if not (saying := hiding_of(self.options).pods(node)):
+            return balloon.keys if default else ()
+        own = {key for key in balloon.keys if key in containers and containers[key].pod in saying}
+        hiding = {key for key in own if self._hides(node, containers[key], default=default)}
+        return (set(balloon.keys) - own) | hiding if default else hiding
+
+    def _hides(self, node: Node, container: Container, *, default: bool) -> bool:
+        hide = hiding_of(self.options).says(node, container)
+        return default if hide is None else hide
+
+
+def _with_own(types: Catalogue, node: Node, container: Container) -> tuple[State, Balloon | None]:
+    """All balloons, and the one that the container is in."""
+    had, state = node.grants.get(container.key), read(types, node, node.grants)
+    own = state.balloons.get(had.pool) if had else None
+    return state, own if own and container.key in own.keys else None
+
+
+def _others(state: State, node: Node, own: Balloon | None, container: Container) -> State:
+    """The balloons of *state* without the container, after it has left its *own*, which shrinks."""
+    if container.key not in node.grants:
+        return state
+    others = read(state.catalogue, node, without(node.grants, (container.key,)))
+    left = others.balloons.get(own.name) if own else None
+    return others.with_balloon(_fitted(others, left, node)).settled() if left and left.keys else others
+
+
+def _staying(node: Node, state: State, own: Balloon, container: Container) -> tuple[Filling, Balloon]:
+    """The search of a container for room in its *own* balloon, and that balloon without it."""
+    keys = tuple(key for key in own.keys if key != container.key)
+    shrunk = replace(own, milli=own.milli - asked_milli(container), keys=keys)
+    return Filling(node, state.with_balloon(shrunk), container, own.kind), shrunk
+
+
+def _moving(node: Node, state: State, own: Balloon, container: Container) -> Filling:
+    """The search of a container for another balloon of its type than its *own*, next to its memory."""
+    return Filling(node, _others(state, node, own, container), container, own.kind, node.topology.nodes_of(own.home))
+
+
+def _filled(types: Catalogue, node: Node, container: Container, kind: Kind) -> tuple[State, Filled]:
+    """The balloons without the container, and the one that it goes into, with it."""
+    state, own = _with_own(types, node, container)
+    if own is None or own.kind is not kind:
+        left = _others(state, node, own, container)
+        return left, Filling(node, left, container, kind).fill()
+    inside, shrunk = _staying(node, state, own, container)
+    if (joined := inside.joined(shrunk)) is not None:
+        return state, Filled(replace(joined, keys=own.keys), STAYS)
+    moved = _moving(node, state, own, container)
+    try:
+        return moved.state, moved.fill()
+    except NotEnough as error:
+        text = f"{error}; it is in {own.name} on {numbered('CPU', own.home)}, and moves to no other NUMA node"
+        raise NotEnough(text) from None
+
+
+def _fitted(state: State, balloon: Balloon, node: Node) -> Balloon:
+    """*balloon* with the size that its containers need, as far as there are CPUs, if possible next to their memory."""
+    sizes = balloon.shape.sizes(balloon.milli)
+    if balloon.kind.fixed or sizes is None or sum(sizes) > len(balloon.home | state.free):
+        return balloon
+    return state.resize(balloon, sizes, rather=worth_keeping(node, balloon, sizes))
+
+
+def _are_there(balloon: Balloon, cpus: CpuSet, home: CpuSet, grants: Mapping[str, Grant]) -> bool:
+    """Whether all containers of *balloon* have these *cpus*, which are `interned`, and this home."""
+    for key in balloon.keys:
+        grant = grants[key]
+        if grant.cpus is not cpus or grant.home != home:
+            return False
+    return True
+
+
+def _grant(balloon: Balloon, cpus: CpuSet, memory: Grant) -> Grant:
+    """A grant of *cpus* in *balloon* with the memory of another."""
+    home = interned(balloon.home)
+    home = NO_CPUS if home == cpus else home
+    return Grant(cpus, memory.mems, pool=balloon.name, home=home, home_mems=memory.home_mems)
+
+
+def _reason(container: Container, filled: Filled, cpus: CpuSet) -> str:
+    balloon = filled.balloon
+    lent = cpus - balloon.home
+    also = f" and on idle {numbered('CPU', lent)}" if lent else ""
+    asks = f"{balloon.milli}m" if balloon.milli else "nothing"
+    return (
+        f"{container.title} runs in balloon {balloon.name} on {numbered('CPU', cpus - lent)}{also}: {filled.why}; "
+        f"its {len(balloon.keys)} containers ask for {asks}"
+    )

@@ -1,0 +1,158 @@
+"""Which CPUs each pool has: a function of the policy file and the machine."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+
+from criproxy.model.cpuset import CpuSet, format_cpuset
+from criproxy.model.machine.topology import Topology
+from criproxy.model.remembered import remembered
+from criproxy.model.text.amounts import are
+from criproxy.placement.alloc.partition import cut
+from criproxy.placement.policies.pools.fields import DEFAULT, RESERVED, Pool
+
+
+@dataclass(frozen=True, slots=True)
+class Instance:
+    """One pool."""
+
+    name: str
+    """Unique, such as ``dualcpu[0]``: what grants call it."""
+    kind: Pool
+    cpus: CpuSet
+    """Never empty but on a machine without CPUs."""
+
+
+@dataclass(frozen=True)
+class Plan:
+    """All pools of one machine."""
+
+    topology: Topology
+    instances: Sequence[Instance]
+    """Kind by kind: the reserved pool, the default one, then in the order of the policy file."""
+    shortages: Sequence[tuple[str, str]]
+    """By name of the kind, a sentence on what had no room."""
+
+    @cached_property
+    def by_kind(self) -> Mapping[str, Sequence[Instance]]:
+        """The pools of each kind, in order."""
+        kinds: dict[str, list[Instance]] = {}
+        for instance in self.instances:
+            kinds.setdefault(instance.kind.name, []).append(instance)
+        return kinds
+
+    @cached_property
+    def by_name(self) -> Mapping[str, Instance]:
+        """The pools by their own names."""
+        return {instance.name: instance for instance in self.instances}
+
+    @property
+    def default(self) -> Instance:
+        """The pool of all containers without another."""
+        return self.by_kind[DEFAULT][0]
+
+
+@remembered(4)
+def make_plan(pools: Sequence[Pool], reserved: CpuSet, topology: Topology) -> Plan:
+    """Give every pool its CPUs.
+
+    Reserved CPUs are the reserved pool's, those in lists belong to their pool, and the others are cut in the order of
+    the policy file; what is left is the default pool's. CPUs that the kernel keeps free (isolcpus) are for lists only.
+
+    Args:
+        pools: the kinds of pools, in the order of the policy file.
+        reserved: the reserved CPUs; those that are not in *topology* do not count.
+        topology: the machine, as far as the policy uses it.
+    """
+    return _Cutting(pools, reserved, topology).plan()
+
+
+class _Cutting:
+    """The work on one plan: which CPUs are free still."""
+
+    def __init__(self, pools: Sequence[Pool], reserved: CpuSet, topology: Topology) -> None:
+        self.pools, self.topology = pools, topology
+        self.reserved = reserved & topology.cpus
+        listed = frozenset[int]().union(*(each.cpuset for pool in pools for each in pool.cpu_lists))
+        plain = topology.cpus - self.reserved
+        self.base = (plain - topology.isolated_cpus) or plain
+        """What shares and numbers of CPUs are of: nothing reserved, nothing isolated."""
+        self.free = self.base - listed
+        self.shortages: list[tuple[str, str]] = []
+
+    def plan(self) -> Plan:
+        by_name = {pool.name: pool for pool in self.pools}
+        own = {pool.name: list(self._cpus(pool)) for pool in self._in_order()}
+        reserved = self.reserved or _first(own.get(RESERVED, []))
+        default = _first(own.get(DEFAULT, [])) | self.free or reserved or self._any(own)
+        pools = [
+            Instance(RESERVED, by_name.get(RESERVED, Pool(name=RESERVED)), reserved or default),
+            Instance(DEFAULT, by_name.get(DEFAULT, Pool(name=DEFAULT)), default),
+        ]
+        pools += [
+            Instance(f"{name}[{index}]", by_name[name], cpus)
+            for name in by_name
+            if name not in (RESERVED, DEFAULT)
+            for index, cpus in enumerate(own[name])
+        ]
+        return Plan(self.topology, pools, self.shortages)
+
+    def _in_order(self) -> Iterator[Pool]:
+        """The kinds of pools, the reserved one first if it gets its CPUs here."""
+        yield from sorted(self.pools, key=lambda pool: pool.name != RESERVED)
+
+    def _cpus(self, pool: Pool) -> Iterator[CpuSet]:
+        """The CPUs of each pool of a kind."""
+        if pool.name == RESERVED and self.reserved:
+            self._compare(pool)
+        elif pool.cpu_lists:
+            there = (each.cpuset & (self.topology.cpus - self.reserved) for each in pool.cpu_lists)
+            yield from (cpus for cpus in there if cpus)
+        elif pool.cpu is not None:
+            yield from self._cut(pool, pool.cpu.cpus(len(self.base)))
+
+    def _compare(self, pool: Pool) -> None:
+        """The reserved pool has the reserved CPUs: its other options must agree with that."""
+        size = pool.cpu.cpus(len(self.base)) if pool.cpu else len(self.reserved)
+        listed = pool.cpu_lists[0].cpuset if pool.cpu_lists else self.reserved
+        if size != len(self.reserved) or listed != self.reserved:
+            text = f"the reserved CPUs are {format_cpuset(self.reserved)}: leave out the size of this pool"
+            self.shortages.append((pool.name, text))
+
+    def _cut(self, pool: Pool, size: int) -> Iterator[CpuSet]:
+        wanted = pool.instances.pools(len(self.base), size) if pool.instances else 1
+        made = 0
+        while made < wanted and 0 < size <= len(self.free):
+            cpus = cut(self.topology, self.free, size)
+            self.free -= cpus
+            made += 1
+            yield cpus
+        # A share of the machine, or a number of CPUs, is at most that much.
+        if made < (1 if pool.instances and pool.instances.unit else wanted) or not made:
+            self.shortages.append((pool.name, self._shortage(pool, size, wanted, made)))
+
+    def _shortage(self, pool: Pool, size: int, wanted: int, made: int) -> str:
+        base, left = len(self.base), len(self.free)
+        if not size or not wanted:
+            said = pool.cpu if not size else pool.instances
+            small = "one CPU" if not size else f"one pool of {size} CPUs"
+            return f"there is no room for {pool.name!r}: {said.text if said else 0} of {base} CPUs is less than {small}"
+        more = f", and {made} fit" if made else ""
+        wants = f"{wanted} pools of {size} CPUs" if wanted > 1 else f"{size} CPUs"
+        return f"there is no room for {pool.name!r}: it asks for {wants}, but {left} of {base} {are(left)} left{more}"
+
+    def _any(self, own: dict[str, list[CpuSet]]) -> CpuSet:
+        """The default pool if no CPU is left: on all pools that are not for single containers."""
+        if DEFAULT not in own:
+            self._crowded()
+        exclusive = [cpus for pool in self.pools if pool.exclusive for cpus in own[pool.name]]
+        return self.base.difference(*exclusive) or self.topology.cpus
+
+    def _crowded(self) -> None:
+        if self.pools:
+            text = "leaves no CPU for pods that name no pool, and none is reserved: they share the CPUs of other pools"
+            self.shortages.append((self.pools[-1].name, text))
+
+
+def _first(cpus: Sequence[CpuSet]) -> CpuSet:
+    return cpus[0] if cpus else frozenset()

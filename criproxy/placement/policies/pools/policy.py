@@ -1,0 +1,232 @@
+"""The pool in which each pod runs: by the name in its annotation, else by its namespace."""
+
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, replace
+from fnmatch import fnmatchcase
+
+from criproxy.errors import NotEnough
+from criproxy.model.cpuset import CpuSet, interned, numbered
+from criproxy.model.entries import Entries, with_entries, without
+from criproxy.model.grant import NO_CPUS, Grant, Layout
+from criproxy.model.machine.topology import Topology
+from criproxy.model.node import Node
+from criproxy.model.text.amounts import counted
+from criproxy.model.workload import Container
+from criproxy.placement.alloc.memory.memory import MemoryWish, place_memory, return_memory
+from criproxy.placement.options.annotations import Wishes
+from criproxy.placement.options.memory import memory_wish
+from criproxy.placement.policies.candidates import Candidates
+from criproxy.placement.policies.parts import no_shared_cpu
+from criproxy.placement.policies.pools.explained import Among, all_exclusive, alone_compared, shared_compared
+from criproxy.placement.policies.pools.fields import DEFAULT, RESERVED
+from criproxy.placement.policies.pools.options import ANNOTATION, PoolsOptions
+from criproxy.placement.policies.pools.plan import Instance, Plan, make_plan
+from criproxy.placement.policies.pools.room import Alone, has_room, pods_by_pool
+
+NEAR = MemoryWish(usual=frozenset())
+"""The memory of the NUMA nodes of a pool's CPUs."""
+
+
+@dataclass(frozen=True, slots=True)
+class Choice:
+    """A pool, and in half a sentence why this one."""
+
+    instance: Instance
+    why: str
+
+
+class PoolsPolicy:
+    """Fixed pools of CPUs, and every pod in one of them."""
+
+    def __init__(self, options: PoolsOptions) -> None:
+        self.options = options
+
+    def pools(self, topology: Topology) -> Mapping[str, tuple[Grant, ...]]:
+        """The CPUs of each pool and the NUMA nodes that these are of, by the pool's name in the policy file."""
+        plan = self._plan(self.options.usable(topology))
+        found: dict[str, tuple[Grant, ...]] = {}
+        for instance in plan.instances:
+            grant = Grant(instance.cpus, topology.nodes_of(instance.cpus) & topology.mems, pool=instance.name)
+            found[instance.kind.name] = (*found.get(instance.kind.name, ()), grant)
+        return found
+
+    def place(self, node: Node, container: Container) -> Layout:
+        """The CPUs of its pod's pool, and where safe the memory next to them."""
+        node = self.options.within(node)
+        plan, old = self._plan(node.topology), node.grants.get(container.key)
+        wishes = Wishes.by(self.options, node, container)
+        choice = self._choose(plan, node, wishes)
+        alone, had = choice.instance.kind.exclusive, old.exclusive if old else NO_CPUS
+        cpus = choice.instance.cpus
+        if not alone:
+            cpus = self._shared(plan, choice.instance, node.topology, node.exclusive_cpus - had)
+            if not cpus:
+                raise no_shared_cpu(node.topology, container)
+        grant = Grant(interned(cpus), NO_CPUS, cpus if alone else NO_CPUS, choice.instance.name)
+        grants = with_entries(node.grants, {container.key: grant})
+        if grant.exclusive != had:
+            grants = self._settled(plan, node, grants, container.key)
+        wish = memory_wish(wishes, NEAR, pinned=self.options.pin_memory)
+        layout = place_memory(node, grants, container, node.topology.nodes_of(choice.instance.cpus), wish)
+        verb = "gets exclusive" if alone else "shares"
+        reason = f"{container.title} {verb} {numbered('CPU', cpus)} of {choice.instance.name}: {choice.why}"
+        notes = wishes.notes() + (() if alone else _overbooked(choice.instance, node, container))
+        return Layout(layout.grants, (reason, *layout.reasons, *notes))
+
+    def release(self, node: Node, key: str) -> Layout:
+        """The layout without *key*; shared containers get its exclusive CPUs back."""
+        node = self.options.within(node)
+        left = without(node.grants, (key,))
+        if key in node.grants and node.grants[key].exclusive:
+            left = self._settled(self._plan(node.topology), node, left, key)
+        return return_memory(node, left)
+
+    def _plan(self, topology: Topology) -> Plan:
+        """The pools of this machine."""
+        return make_plan(self.options.pools, self.options.reserved(topology), topology)
+
+    def _choose(self, plan: Plan, node: Node, wishes: Wishes) -> Choice:
+        """The pool of a container."""
+        kind, why = self._of_kind(plan, wishes)
+        if kind[0].kind.exclusive:
+            return self._free_one(kind, node, wishes.container, why)
+        return _choose(plan, kind, node, wishes.container, why)
+
+    def _of_kind(self, plan: Plan, wishes: Wishes) -> tuple[Sequence[Instance], str]:
+        """The pools of the kind that a container is to run in, and why in that."""
+        name, why = self._kind(wishes)
+        if name not in plan.by_kind:
+            return plan.by_kind[DEFAULT], f"there is no pool {name!r}"
+        return plan.by_kind[name], why
+
+    def candidates(self, node: Node, container: Container) -> Candidates:
+        """The pools of the kind that its pod names.
+
+        Raises:
+            BadAnnotation: its pod asks for something in a way that cannot be understood.
+        """
+        node = self.options.within(node)
+        plan, wishes = self._plan(node.topology), Wishes.by(self.options, node, container)
+        kind, why = self._of_kind(plan, wishes)
+        if kind[0].kind.exclusive:
+            return alone_compared(Alone.of(node, container, self.options.reserved(node.topology)), kind, why)
+        old = node.grants.get(container.key)
+        if node.topology.cpus <= node.exclusive_cpus - (old.exclusive if old else NO_CPUS):
+            return all_exclusive(kind, why)
+        chosen = _choose(plan, kind, node, container, why).instance
+        return shared_compared(Among(kind, node, container, pods_by_pool(node, container)), chosen, why)
+
+    def _kind(self, wishes: Wishes) -> tuple[str, str]:
+        """The name of the pool that a container is to run in, and why."""
+        patterns = ("kube-system", *self.options.reserved_pool_namespaces)
+        system = any(fnmatchcase(wishes.container.namespace, each) for each in patterns)
+        named = wishes.text(ANNOTATION)
+        if named == RESERVED and not system and not self.options.annotations.allow:
+            text = f"its namespace may not use the pool {RESERVED!r}: annotations.allow does not permit it"
+            wishes.ignored.append(text)
+            named = None
+        if named:
+            return named, "its pod names that pool"
+        if system:
+            return RESERVED, "it is for its namespace"
+        return DEFAULT, "its pod names no pool"
+
+    def _free_one(self, kind: Sequence[Instance], node: Node, container: Container, why: str) -> Choice:
+        """A pool for the container alone: the one that it has, else one next to those of its pod, else the first.
+
+        Raises:
+            NotEnough: none of them is free.
+        """
+        alone = Alone.of(node, container, self.options.reserved(node.topology))
+        free = [index for index, instance in enumerate(kind) if alone.may_have(instance)]
+        if not free:
+            name = kind[0].kind.name
+            which = "; ".join(f"{each.name} has {numbered('CPU', each.cpus)}" for each in kind[:8])
+            asks = f"container {container.title} asks for a pool {name!r} of its own"
+            raise NotEnough(f"{asks}, but none is free: {which}")
+        return Choice(kind[min(free, key=lambda index: (*alone.order(kind[index]), index))], why)
+
+    def _shared(self, plan: Plan, instance: Instance, topology: Topology, owned: CpuSet) -> CpuSet:
+        """The CPUs of the containers in a pool, without those that are exclusive since an earlier policy.
+
+        Empty where all CPUs are exclusive.
+        """
+        if not self.options.pin_cpu:
+            return topology.cpus - owned
+        return (instance.cpus - owned) or (plan.default.cpus - owned) or (topology.cpus - owned)
+
+    def _settled(self, plan: Plan, node: Node, grants: Entries[Grant], key: str) -> Entries[Grant]:
+        """Change *grants* so that shared containers have the CPUs of their pool that are not exclusive.
+
+        Containers of an earlier policy, which are in no pool, share the default one from then on. Where all CPUs are
+        exclusive since an earlier policy, shared containers are elsewhere and stay there.
+        """
+        owned = NO_CPUS.union(*(grant.exclusive for grant in grants.values() if grant.exclusive))
+        moved: dict[tuple[CpuSet, CpuSet, CpuSet, str], Grant | None] = {}
+        changed = [key]
+        if node.topology.cpus <= owned:
+            return grants.derived_from(node.grants, changed)
+        for other, grant in grants.items():
+            if grant.exclusive and not grant.shares:
+                continue
+            if grant.exclusive:  # since an earlier policy it has exclusive CPUs beside the shared ones
+                cpus = (grant.cpus & grant.exclusive) | self._shared(plan, plan.default, node.topology, owned)
+                if cpus != grant.cpus:
+                    grants[other] = replace(grant, cpus=cpus)
+                    changed.append(other)
+                continue
+            place = grant.cpus, grant.mems, grant.home_mems, grant.pool
+            if place not in moved:
+                instance = plan.by_name.get(grant.pool, plan.default)
+                cpus = interned(self._shared(plan, instance, node.topology, owned))
+                there = Grant(cpus, grant.mems, NO_CPUS, instance.name, home_mems=grant.home_mems)
+                moved[place] = there if cpus != grant.cpus else None
+            if new := moved[place]:
+                grants[other] = new
+                changed.append(other)
+        return grants.derived_from(node.grants, changed)
+
+
+def _choose(plan: Plan, kind: Sequence[Instance], node: Node, container: Container, why: str) -> Choice:
+    """A pool of a kind: where its pod is, else where there is room, else the default pool."""
+    pods, old = pods_by_pool(node, container), node.grants.get(container.key)
+    room = [index for index, instance in enumerate(kind) if has_room(instance, pods, container)]
+    for index in room:
+        if container.pod in pods.get(kind[index].name, ()):
+            return Choice(kind[index], f"{why}, and other containers of its pod are there")
+    for index in room:
+        if old and kind[index].name == old.pool:
+            return Choice(kind[index], f"{why}, and it is already there")
+    most, name = kind[0].kind.max_pods, kind[0].kind.name
+    elsewhere = old is None and container.pod in pods.get(plan.default.name, ())
+    if room and not elsewhere:
+        return _by_order(kind, room, pods, why)
+    if elsewhere:
+        full = "other containers of its pod are there"
+    else:
+        full = f"but {name!r} is for no pod" if most < 0 else f"but every pool {name!r} has the {most} pods it may have"
+    return Choice(plan.default, f"{why}, {full}")
+
+
+def _by_order(kind: Sequence[Instance], room: Sequence[int], pods: Mapping[str, Collection[str]], why: str) -> Choice:
+    """The next one to be filled of those that have *room*."""
+    count = {index: len(pods.get(kind[index].name, ())) for index in room}
+    order = kind[0].kind.fill_order
+    index, chosen = room[0], "it is the first with room"
+    if order == "Balanced":
+        index = min(room, key=lambda index: (count[index], index))
+        chosen = f"it has the fewest pods, {count[index]}"
+    elif order == "Packed":
+        index = min(room, key=lambda index: (-count[index], index))
+        chosen = f"it has the most pods of those with room, {count[index]}"
+    return Choice(kind[index], f"{why}, and {chosen}" if len(kind) > 1 else why)
+
+
+def _overbooked(instance: Instance, node: Node, container: Container) -> tuple[str, ...]:
+    """A sentence if the containers of a pool ask for more than it has."""
+    keys = (key for key, grant in node.grants.items() if grant.pool == instance.name and key != container.key)
+    asked = sum(node.containers[key].cpu_milli for key in keys if key in node.containers) + container.cpu_milli
+    if asked <= len(instance.cpus) * 1000:
+        return ()
+    has = counted(len(instance.cpus), "CPU")
+    return (f"{instance.name} is overbooked: its containers ask for {asked}m, and it has {has}",)

@@ -1,0 +1,204 @@
+"""How pools compare for a container: named criteria in the order in which they count, a total order.
+
+The order is nri-plugins', or CRI-RM's where the policy file says so. Criproxy's own come first: CPUs that
+shared containers need are taken last, and a container with a place stays there.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from functools import cached_property
+from itertools import chain
+
+from criproxy.model.cpuset import CpuSet
+from criproxy.model.grant import NO_CPUS
+from criproxy.model.node import Node
+from criproxy.model.workload import Container
+from criproxy.placement.alloc.capacity import Capacity
+from criproxy.placement.alloc.pools import Pool
+from criproxy.placement.alloc.priority import cpus_of_priority
+from criproxy.placement.alloc.rank import Candidate, Criterion, Unit
+from criproxy.placement.alloc.sharing import Division
+from criproxy.placement.options.hints import nodes_of
+from criproxy.placement.policies.topology_aware.memory import (
+    ByPool,
+    burst_criteria,
+    kind_criteria,
+    page_criteria,
+    room_criteria,
+)
+from criproxy.placement.policies.topology_aware.near import affinity_criteria, hint_criteria, is_near_all
+from criproxy.placement.policies.topology_aware.request import Request
+
+
+@dataclass(frozen=True)
+class Choosing:
+    """The search of a container for a pool."""
+
+    division: Division
+    room: Capacity
+    others: Node
+    """The node without the container."""
+    container: Container
+    request: Request
+    home: str
+    """The name of the pool that it is in already; empty for a new container."""
+    is_nri: bool
+    """Whether nri-plugins' rules count where they are others than CRI-RM's."""
+
+    @cached_property
+    def liked(self) -> CpuSet:
+        """The exclusive CPUs that it prefers; none where it prefers none."""
+        return cpus_of_priority(self.room.tree.topology, self.request.priority) if self.request.owned else NO_CPUS
+
+    @cached_property
+    def _memory_fits(self) -> ByPool:
+        return room_criteria(self.room.tree, self.others, self.container, by_limit=not self.is_nri)
+
+    @cached_property
+    def _near(self) -> ByPool:
+        """By pool, what draws the container there: others, devices and memory."""
+        tree, sizes_bytes = self.room.tree, self.division.memory_bytes
+        parts: list[ByPool] = [page_criteria(tree, self.others, self.container)]
+        parts.append(affinity_criteria(tree, self.others, self.container, self.request))
+        kinds, hints = kind_criteria(tree, self.request.memory_kinds), hint_criteria(tree, self.request)
+        parts += [hints, kinds, burst_criteria(sizes_bytes, self.container)] if self.is_nri else [kinds, hints]
+        return [tuple(chain.from_iterable(of_pool)) for of_pool in zip(*parts, strict=True)]
+
+    def allows(self, pool: Pool) -> bool:
+        """Whether a pool is near enough to what the container must be near, and to where it is already."""
+        hints = self.request.hints if self.request.strict else ()
+        near = not hints or is_near_all(self.room.tree.topology, pool.cpus, hints) or self._can_split(pool)
+        return near and self.is_around_home(pool)
+
+    def _can_split(self, pool: Pool) -> bool:
+        """Whether all CPUs that the container is to own can be taken next to its devices, in a pool with others."""
+        request, tree = self.request, self.room.tree
+        several = len(set(request.hints)) > 1
+        if not several or not request.owned or request.shared_milli or request.by_hint is False:
+            return False
+        near = nodes_of(request.hints)
+        free = self.room.spare_cpus(pool.index, request.owned)
+        sides = (tree.topology.nodes_of(free) & hint for hint in request.hints)
+        return all(sides) and len([cpu for cpu in free if tree.topology.nodes_of((cpu,)) <= near]) >= request.owned
+
+    def _allowed(self) -> Iterator[Pool]:
+        yield from filter(self.allows, self.room.tree.pools)
+
+    def is_around_home(self, pool: Pool) -> bool:
+        """Whether its memory is near there, if it runs: on the same NUMA nodes, or in a part of the machine around."""
+        tree = self.room.tree
+        home = tree.by_name.get(self.home)
+        return home is None or pool.index in home.path or tree.nodes[pool.index] <= tree.nodes[home.index]
+
+    def sharing(self) -> list[Candidate]:
+        """The pools with room for a container that shares."""
+        room, milli = self.room, self.request.shared_milli
+        there = [pool for pool in self._allowed() if room.shared[pool.index]]
+        fitting = [pool for pool in there if room.free_milli(pool.index) >= self.wanted_milli]
+        fitting = fitting or [pool for pool in there if room.free_milli(pool.index) >= milli]
+        return [Candidate(pool.index, pool.name, self._sharing_criteria(pool)) for pool in fitting]
+
+    @property
+    def wanted_milli(self) -> int:
+        """What a pool has for a shared container, if it has that much: by CRI-RM's rules not all that is left."""
+        return self.request.shared_milli + (not self.is_nri)
+
+    def _sharing_criteria(self, pool: Pool) -> tuple[Criterion, ...]:
+        return (
+            Criterion("it is already there", int(pool.name != self.home)),
+            *self._memory_fits[pool.index],
+            *self._near[pool.index],
+            *self._burst(pool),
+            Criterion("its size", self.room.tree.heights[pool.index], Unit.FEWER),
+            Criterion("it has fewer containers", self.room.loads[pool.index].containers, Unit.FEWER),
+            Criterion("it has more free CPU", -self.room.free_milli(pool.index), Unit.MORE_MILLI),
+        )
+
+    def _burst(self, pool: Pool) -> tuple[Criterion, ...]:
+        """Whether there is room for what a Burstable container may use beyond its request."""
+        if self.request.limit_milli is not None:
+            # Reserved CPUs count: a pool that lacks only these is as good as its neighbours.
+            size = len(self.room.shared[pool.index]) + len(self.division.reserved & pool.cpus)
+            free = 1000 * size - self.room.loads[pool.index].granted_milli
+            return (Criterion("its limit fits", int(self.request.limit_milli > free)),)
+        if self.request.burst is None:
+            return ()
+        steps = self.room.tree.steps_from[self.request.burst][pool.index]
+        return (
+            Criterion("it is nearer to the size that it asks for", steps, Unit.FEWER),
+            Criterion("it comes first of those of its size", pool.index if steps else 0, Unit.FEWER),
+        )
+
+    def owning(self, isolated: CpuSet) -> list[Candidate]:
+        """The pools with CPUs that can become exclusive, *isolated* ones or shared ones.
+
+        Args:
+            isolated: those that the container may get; empty where it wants none.
+        """
+        can_take = not self.request.isolated_only and self.division.own_sharable()
+        can_take = can_take and self.request.owned <= available(self.room, self.request.shared_milli)
+        found = list[Candidate]()
+        for pool in self._allowed():
+            quiet = self._is_quiet(pool, isolated)
+            if quiet or (can_take and self._has_cpus(pool)):
+                criteria = self._owning_criteria(pool, quiet, len(isolated & pool.cpus) if quiet else 0)
+                found.append(Candidate(pool.index, pool.name, criteria))
+        return found
+
+    def owning_anywhere(self, isolated: CpuSet) -> bool:
+        """Whether there would be a pool if it had not to be close to its devices."""
+        return bool(replace(self, request=replace(self.request, strict=False)).owning(isolated))
+
+    def _is_quiet(self, pool: Pool, isolated: CpuSet) -> bool:
+        """Whether isolated CPUs of *pool* suffice, beside some to share if it shares, too."""
+        shares = bool(self.request.shared_milli)
+        enough = bool(isolated) and len(isolated & pool.cpus) >= self.request.owned
+        return enough and (not shares or bool(self.room.shared[pool.index]))
+
+    def _has_cpus(self, pool: Pool) -> bool:
+        return self.missing_cpus(pool) <= 0
+
+    def missing_cpus(self, pool: Pool) -> int:
+        """How many exclusive CPUs a pool lacks, whatever shared containers need; 0 or less where it has them."""
+        left = len(self.room.shared[pool.index]) - bool(self.request.shared_milli)
+        return self.request.owned - min(left, len(self.room.ownable(pool.index)))
+
+    def _owning_criteria(self, pool: Pool, quiet: bool, isolated: int) -> tuple[Criterion, ...]:
+        return (
+            Criterion("it leaves more to shared containers", self._short(pool, quiet=quiet), Unit.FEWER),
+            Criterion("it does not become empty", int(self._is_emptied(pool, quiet=quiet))),
+            Criterion("it is already there", int(pool.name != self.home)),
+            *self._memory_fits[pool.index],
+            Criterion("it has isolated CPUs", int(not quiet)),
+            *self._near[pool.index],
+            *self._of_kind(pool, quiet=quiet),
+            Criterion("its size", self.room.tree.heights[pool.index], Unit.FEWER),
+            Criterion("it has more isolated CPUs", -isolated, Unit.MORE),
+            Criterion("it has more free CPU", -self.room.free_milli(pool.index), Unit.MORE_MILLI),
+            Criterion("it has fewer containers", self.room.loads[pool.index].containers, Unit.FEWER),
+        )
+
+    def _of_kind(self, pool: Pool, *, quiet: bool) -> tuple[Criterion, ...]:
+        """How many of its exclusive CPUs there would be of the kind that it prefers."""
+        if not self.liked:
+            return ()
+        there = 0 if quiet else min(self.request.owned, len(self.room.ownable(pool.index) & self.liked))
+        return (Criterion("it has more CPUs of the kind that it prefers", -there, Unit.MORE),)
+
+    def _short(self, pool: Pool, *, quiet: bool) -> int:
+        """How many CPUs the shared containers in *pool* lack then, this container included."""
+        request, room = self.request, self.room
+        if quiet:  # it takes from shared containers only what it shares itself
+            return -(-max(0, request.shared_milli - room.free_milli(pool.index)) // 1000)
+        return max(0, request.owned - room.spare(pool.index, request.shared_milli))
+
+    def _is_emptied(self, pool: Pool, *, quiet: bool) -> bool:
+        """Whether nothing would be left to share, where the rules do not allow that."""
+        request = self.request
+        taken = request.shared_milli + (0 if quiet else 1000 * request.owned)
+        return not self.is_nri and taken > 0 and self.room.free_milli(pool.index) <= taken
+
+
+def available(room: Capacity, shared_milli: int) -> int:
+    """How many CPUs of the machine can become exclusive, beside those that must stay shared."""
+    return max(0, min(len(room.ownable(0)), len(room.shared[0]) - room.needed(0, shared_milli)))

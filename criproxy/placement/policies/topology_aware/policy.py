@@ -1,0 +1,238 @@
+"""Placing containers: each in the smallest part of the machine that has room for it.
+
+A container of a Guaranteed pod that asks for whole CPUs gets them exclusively; all others share the other CPUs of their
+pool: a level 3 cache, a NUMA node, a die, a socket or the machine.
+"""
+
+from collections.abc import Mapping
+from dataclasses import replace
+from functools import partial
+
+from criproxy.errors import NotEnough
+from criproxy.model.cpuset import CpuSet, format_cpuset, interned, numbered
+from criproxy.model.entries import with_entries, without
+from criproxy.model.grant import NO_CPUS, Grant, Layout
+from criproxy.model.machine.topology import Topology
+from criproxy.model.node import Node
+from criproxy.model.remembered import remembered
+from criproxy.model.workload import Container
+from criproxy.placement.alloc.capacity import shared_milli
+from criproxy.placement.alloc.cpus import Taste
+from criproxy.placement.alloc.memory.memory import place_memory, return_memory
+from criproxy.placement.alloc.near import take_beside, take_near
+from criproxy.placement.alloc.pools import Pool
+from criproxy.placement.alloc.rank import ranked
+from criproxy.placement.alloc.resize import resize_cpus
+from criproxy.placement.alloc.sharing import RESERVED, Division, divide
+from criproxy.placement.options.annotations import Wishes
+from criproxy.placement.options.hiding import hiding_of
+from criproxy.placement.options.hints import hints_of, nodes_of
+from criproxy.placement.options.memory import memory_wish
+from criproxy.placement.policies.api import NOTHING_FREE, Free
+from criproxy.placement.policies.candidates import Candidates
+from criproxy.placement.policies.parts import no_shared_cpu
+from criproxy.placement.policies.topology_aware.criteria import Choosing, available
+from criproxy.placement.policies.topology_aware.explained import pools_compared, reserved_compared
+from criproxy.placement.policies.topology_aware.options import TopologyAwareOptions
+from criproxy.placement.policies.topology_aware.request import Request, is_left_alone, is_reserved, request_of
+from criproxy.placement.policies.topology_aware.reserved import reserved_pool
+from criproxy.placement.policies.topology_aware.words import refusal, sharing_refusal, why_first
+
+NO_ROOM = "no pool has that much left"
+
+
+@remembered(4)
+def _divided(options: TopologyAwareOptions, topology: Topology) -> Division:
+    """The pools of a machine."""
+    reserved, caches = options.reserved(topology), options.rules == "nri"
+    return divide(topology, reserved, apart=options.pin_cpu, caches=caches)
+
+
+class TopologyAwarePolicy:
+    """Each container in the smallest part of the machine with room for it; whole CPUs exclusively, the rest shared."""
+
+    def __init__(self, options: TopologyAwareOptions) -> None:
+        self.options = options
+        self._pessimistic = options.rules == "crirm"
+
+    def place(self, node: Node, container: Container) -> Layout:
+        """Exclusive CPUs or the shared ones of a pool or both, and where safe the memory of the pool's NUMA nodes."""
+        machine, node = node, self.options.within(node)
+        wishes = self._wishes(node, container)
+        if is_left_alone(wishes):
+            left = self.release(machine, container.key).grants if container.key in node.grants else node.grants
+            return Layout(left, (f"{container.title} is left alone: cpu.preserve is true", *wishes.notes()))
+        division = _divided(self.options, node.topology)
+        others = _others(node, container.key) if container.key in node.grants else node
+        grant, reason = self._decide(division, others, wishes, node.grants.get(container.key))
+        placed = with_entries(node.grants, {container.key: replace(grant, cpus=interned(grant.cpus))})
+        layout = self._with_memory(division, node, placed, wishes)
+        reasons = (reason, *layout.reasons, *wishes.notes())
+        owners_differ = grant.exclusive != (node.grants[container.key].exclusive if others is not node else NO_CPUS)
+        return Layout(self._settled(division, node, layout.grants) if owners_differ else layout.grants, reasons)
+
+    def release(self, node: Node, key: str) -> Layout:
+        """The layout without *key*; its exclusive CPUs become shared again."""
+        node = self.options.within(node)
+        left = return_memory(node, without(node.grants, (key,)), pessimistic=self._pessimistic)
+        if key in node.grants and node.grants[key].exclusive:
+            return replace(left, grants=self._settled(_divided(self.options, node.topology), node, left.grants))
+        return left
+
+    def free(self, node: Node) -> Free:
+        """The CPUs that can become exclusive, without isolated ones, and as many as shared containers do not need."""
+        node = self.options.within(node)
+        division = _divided(self.options, node.topology)
+        room = division.capacity(node, node.watched_cpus)
+        count = available(room, 0) if self.options.pin_cpu and division.own_sharable() else 0
+        return Free(room.ownable(0), count) if count else NOTHING_FREE
+
+    def _wishes(self, node: Node, container: Container) -> Wishes:
+        return Wishes.by(self.options, node, container)
+
+    def _settled(self, division: Division, node: Node, grants: Mapping[str, Grant]) -> dict[str, Grant]:
+        return division.settled(dict(grants), partial(self._hides, node))
+
+    def _hides(self, node: Node, key: str) -> bool:
+        """Whether a container sees one thread of each core only."""
+        container = node.containers.get(key)
+        return container is not None and bool(hiding_of(self.options).says(node, container))
+
+    def candidates(self, node: Node, container: Container) -> Candidates | None:
+        """The pools by their criteria; None for a container that is left alone.
+
+        Raises:
+            BadAnnotation: its pod asks for something in a way that cannot be understood.
+        """
+        node = self.options.within(node)
+        wishes = self._wishes(node, container)
+        if is_left_alone(wishes):
+            return None
+        division, request = _divided(self.options, node.topology), request_of(container, self.options, wishes)
+        others = _others(node, container.key)
+        if is_reserved(self.options, wishes):
+            if division.reserved_left(others):
+                return reserved_compared(division, others, container)
+            request = _without_own(request, container)
+        return pools_compared(*self._choosing(division, others, container, request, node.grants.get(container.key)))
+
+    def _decide(self, division: Division, others: Node, wishes: Wishes, old: Grant | None) -> tuple[Grant, str]:
+        """A place beside *others*, all its memory open, and why."""
+        container = wishes.container
+        request = request_of(container, self.options, wishes)
+        if is_reserved(self.options, wishes):
+            if division.reserved_left(others):
+                return _reserved(division, others, container, request)
+            request = _without_own(request, container)
+        choosing, isolated = self._choosing(division, others, container, request, old)
+        if not request.owned:
+            return _share(choosing)
+        return _own(choosing, isolated, old.exclusive if old else NO_CPUS)
+
+    def _choosing(
+        self, division: Division, others: Node, container: Container, request: Request, old: Grant | None
+    ) -> tuple[Choosing, CpuSet]:
+        own = old.exclusive if old else NO_CPUS
+        room = division.capacity(others, others.watched_cpus - own if request.owned else NO_CPUS)
+        isolated = division.isolated - others.exclusive_cpus - room.watched if request.isolated else NO_CPUS
+        if isolated - own and not others.shared_cpus - isolated:  # shared containers are on these: one stays
+            isolated -= {max(isolated - own)}
+        home = self._home(division, old)
+        return Choosing(division, room, others, container, request, home, self.options.rules == "nri"), isolated
+
+    @staticmethod
+    def _home(division: Division, old: Grant | None) -> str:
+        """The pool in which a container stays if it can: its own; if shared, the part of it around its memory."""
+        if old is None:
+            return ""
+        tree = division.tree
+        own = tree.by_name.get(old.pool)
+        if old.exclusive:
+            return (own or tree.home(old.exclusive)).name
+        # A container of another policy may have any pool, or none; its memory stays where it is.
+        around = tree.home(tree.topology.cpus_of(old.mems) & tree.topology.cpus)
+        if own is None:
+            return around.name if around.index else ""
+        return around.name if own.index in around.path else own.name
+
+    def _with_memory(self, division: Division, node: Node, grants: Mapping[str, Grant], wishes: Wishes) -> Layout:
+        """*grants* with memory for a container: that of its own CPUs, or of its pool if it shares."""
+        container = wishes.container
+        grant, wish = grants[container.key], memory_wish(wishes, pinned=self.options.pin_memory)
+        pool = division.tree.by_name.get(grant.pool, division.tree.pools[0])
+        near = division.tree.nodes[pool.index] if grant.shares else node.topology.nodes_of(grant.cpus)
+        hints = nodes_of(hints_of(wishes)[0])
+        if len(hints) > 1 and hints < near:  # of several cards, or of one that is next to several nodes
+            near = hints
+        return place_memory(node, grants, container, near, wish, pessimistic=self._pessimistic)
+
+
+def _others(node: Node, key: str) -> Node:
+    """The node without the place of *key*, granted and applied: else its CPUs would count as unmanaged ones."""
+    return node.replace(grants=without(node.grants, (key,)), applied=without(node.applied, (key,)))
+
+
+def _without_own(request: Request, container: Container) -> Request:
+    """The request of a container for the reserved CPUs where none are left: all of it shared."""
+    return replace(request, owned=0, shared_milli=shared_milli(container))
+
+
+def _reserved(division: Division, others: Node, container: Container, request: Request) -> tuple[Grant, str]:
+    """The reserved CPUs while they have room, else the shared ones of the whole machine."""
+    pool, free = reserved_pool(division, others, container)
+    cpus = division.seen(NO_CPUS, division.shared_by(pool, others.exclusive_cpus), hides=request.hides)
+    why = "they are for such containers"
+    if pool != RESERVED:
+        why = f"{RESERVED}, which are for such containers, have {max(free, 0)}m left"
+    return Grant(cpus, NO_CPUS, pool=pool), f"{container.title} shares {numbered('CPU', cpus)} of {pool}: {why}"
+
+
+def _share(choosing: Choosing) -> tuple[Grant, str]:
+    division, others, request = choosing.division, choosing.others, choosing.request
+    order = ranked(choosing.sharing())
+    if not order and request.strict:
+        raise NotEnough(sharing_refusal(choosing))
+    pools = division.tree.pools
+    # Without candidates more was granted than there is, or nothing is left that is not reserved.
+    pool, why = (pools[order[0].index], why_first(order, only=len(pools) == 1)) if order else (pools[0], NO_ROOM)
+    if not (shared := division.shared_by(pool.name, others.exclusive_cpus)):
+        raise no_shared_cpu(others.topology, choosing.container)
+    cpus = division.seen(NO_CPUS, shared, hides=request.hides)
+    asks = f"asks for {request.shared_milli}m" if request.shared_milli else "asks for nothing"
+    reason = f"{choosing.container.title} shares {numbered('CPU', cpus)} of {pool.name}: it {asks}, and {why}"
+    return Grant(cpus, NO_CPUS, pool=pool.name), reason
+
+
+def _own(choosing: Choosing, isolated: CpuSet, had: CpuSet) -> tuple[Grant, str]:
+    """Exclusive CPUs, *isolated* ones if there are enough, and as many as possible of those that it *had*."""
+    division, others, room, request = choosing.division, choosing.others, choosing.room, choosing.request
+    order = ranked(choosing.owning(isolated))
+    if not order:
+        raise NotEnough(refusal(choosing, isolated))
+    pool, container = room.tree.pools[order[0].index], choosing.container
+    own = _taken(choosing, pool, isolated & pool.cpus, had)
+    shared = division.shared_by(pool.name, others.exclusive_cpus | own) if request.shared_milli else NO_CPUS
+    cpus = division.seen(own, shared, hides=request.hides)
+    also = f" and shares {numbered('CPU', shared)}" if shared else ""
+    seen = f", of which it runs on {format_cpuset(cpus)}" if cpus != own | shared else ""
+    asks = f"its pod is Guaranteed and it asks for {container.cpu_milli}m"
+    why = why_first(order, only=len(room.tree.pools) == 1)
+    reason = f"{container.title} gets exclusive {numbered('CPU', own)}{also} on {pool.name}{seen}: {asks}, and {why}"
+    return Grant(cpus, NO_CPUS, own, pool.name), reason
+
+
+def _taken(choosing: Choosing, pool: Pool, isolated: CpuSet, had: CpuSet) -> CpuSet:
+    """Exclusive CPUs of *pool*: *isolated* ones if they suffice, and as many as possible of those that it *had*."""
+    topology, room, request = choosing.room.tree.topology, choosing.room, choosing.request
+    if len(isolated) >= request.owned:
+        if request.by_hint and not had:
+            return take_near(topology, isolated, request.owned, request.hints)
+        return resize_cpus(topology, had & isolated, isolated, request.owned)
+    if had or not request.hints or request.by_hint is False:
+        return room.take(pool.index, request.owned, had, choosing.liked)
+    spare = room.spare_cpus(pool.index, request.owned)
+    if request.by_hint:
+        return take_near(topology, spare, request.owned, request.hints)
+    if len(room.tree.nodes[pool.index]) > 1:
+        return take_beside(topology, spare, request.owned, request.hints, Taste(first=choosing.liked))
+    return room.take(pool.index, request.owned, had, choosing.liked)

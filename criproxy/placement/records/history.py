@@ -1,0 +1,256 @@
+"""The entries of the history about an event: one for each affected container, and why others move."""
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+
+from criproxy.model.cpuset import CpuSet, format_cpuset, numbered
+from criproxy.model.grant import Applied, Grant
+from criproxy.model.node import Node
+from criproxy.model.record import Fact, Kind
+from criproxy.model.text.amounts import are
+from criproxy.model.workload import SHORT_ID, Container, ContainerState, Miss
+from criproxy.placement.decision import Decision
+from criproxy.placement.events import (
+    CardReported,
+    ColdStartEnded,
+    ContainerCreated,
+    ContainerCreating,
+    ContainerExited,
+    ContainerGone,
+    ContainerResized,
+    ContainerStarted,
+    Event,
+    Found,
+    PodCreated,
+    PodGone,
+    PodStopped,
+    PolicyChanged,
+    Promoted,
+    Released,
+    ResizeRefused,
+    TopologyChanged,
+    UnknownOutcome,
+    UpdateApplied,
+)
+from criproxy.placement.rules.release import only_ends_release
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """A record before its texts are bounded."""
+
+    about: Container | None
+    """None: the entry is about the node."""
+    kind: Kind
+    sentences: tuple[str, ...]
+    facts: dict[str, Fact]
+    at_s: float = 0.0
+    """In seconds since the epoch."""
+
+
+def entries_of(before: Node, event: Event, decision: Decision) -> Iterator[Entry]:
+    """Yield the entries about an event that led from *before* to *decision*."""
+    after = decision.node
+    match event:
+        case PodCreated() | UpdateApplied() | ResizeRefused() | CardReported():  # their senders record more
+            return
+        case ContainerCreating(container):
+            yield _placed(container, decision)
+            yield from _of_others(decision)
+        case ContainerCreated(reservation, key) if reservation in before.containers:
+            yield Entry(
+                after.containers[key], Kind.CREATED, (f"the runtime created it with the id {key[:SHORT_ID]}",), {}
+            )
+        case ContainerStarted(key) if _in_state(before, key) is not _in_state(after, key):
+            yield Entry(after.containers[key], Kind.STARTED, ("it is running",), {})
+        case UnknownOutcome(key) if _in_state(before, key) is not _in_state(after, key):
+            text = "a call about it ended without an answer: it keeps its place until the runtime reports its state"
+            yield Entry(after.containers[key], Kind.UNKNOWN, (text,), {})
+        case ContainerExited(key) | ContainerGone(key) if key in before.containers:
+            yield from _ended(before, after, before.containers[key], "it was removed", decision.sentences)
+        case PodStopped(key) | PodGone(key):
+            for container in before.containers_of(key):
+                yield from _ended(before, after, container, "its pod was removed", ())
+        case ContainerResized(key) | ColdStartEnded(key) | Promoted(key) if key in after.containers:
+            yield from _placed_anew(before, event, decision, after.containers[key])
+            yield from _of_others(decision)
+        case Found(_, containers):
+            yield from _found(before, decision, [present.container.key for present in containers])
+        case _:
+            yield from _of_node(decision)
+            yield from _of_others(decision)
+
+
+_ANEW: dict[type[Event], tuple[str, ...]] = {
+    ColdStartEnded: ("its cold start is over",),
+    Promoted: ("there is room now for what it should have",),
+}
+
+_CAUSES: dict[type[Event], str] = {
+    ContainerCreated: "other containers came or went after its create message was sent",
+    PolicyChanged: "the policy changed",
+    Released: "the node was released",
+    TopologyChanged: "the machine changed",
+}
+
+
+def cause(event: Event, node: Node) -> str:
+    """Return why *event*, which is about to be applied to *node*, may move containers; empty if it moves none."""
+    match event:
+        case ContainerCreating(container):
+            return f"{container.title} was created"
+        case ContainerExited(key) | ContainerGone(key) | ContainerResized(key) if key in node.containers:
+            verb = "was resized" if isinstance(event, ContainerResized) else "ended"
+            return f"{node.containers[key].title} {verb}"
+        case Promoted(key) if key in node.containers:
+            return f"{node.containers[key].title} was promoted"
+        case ColdStartEnded(key) if key in node.containers:
+            return f"the cold start of {node.containers[key].title} was over"
+        case PodStopped(key) | PodGone(key) if key in node.pods:
+            return f"{node.pods[key].title} ended"
+        case _:
+            ends = isinstance(event, PolicyChanged) and only_ends_release(node, event)
+            return "the release ended" if ends else _CAUSES.get(type(event), "")
+
+
+def update_text(had: Applied | None, has: Applied, why: str, seen: bool) -> str:
+    """Return a sentence about a successful update: the change, the reason, and how it was verified."""
+    changes = set_changes(had, has)
+    changes += [quota_text(has, had).strip()] if had and had.lifted != has.lifted else []
+    because = f", because {why}" if why else ""
+    known = "read back" if seen else "it takes effect when the container starts"
+    what = " and ".join(changes) or f"{numbered('CPU', has.cpus)} again"
+    return f"{what}{because}; {known}"
+
+
+def set_changes(had: Applied | Grant | None, has: Applied | Grant) -> list[str]:
+    """Return what changes for a container that *had* something and *has* something else now, without its quota."""
+    pairs = (
+        ("CPUs", had.cpus if had else frozenset(), has.cpus),
+        ("memory nodes", had.mems if had else frozenset(), has.mems),
+    )
+    return [
+        f"{name} {format_cpuset(old) or 'unknown'} → {format_cpuset(new)}"
+        for name, old, new in pairs
+        if new and old != new
+    ]
+
+
+def sets(prefix: str, has: Applied | None) -> dict[str, str | int]:
+    """Return what a container *has*, as facts; empty texts if unknown."""
+    cpus, mems = (format_cpuset(has.cpus), format_cpuset(has.mems)) if has else ("", "")
+    return {f"{prefix}cpus": cpus, f"{prefix}mems": mems}
+
+
+def quota_text(has: Applied, other: Applied) -> str:
+    """Return whether a container *has* a CFS quota, to append to a sentence; empty if that equals *other*."""
+    if has.lifted == other.lifted:
+        return ""
+    return " without CFS quota" if has.lifted else " with a CFS quota"
+
+
+def _placed_anew(before: Node, event: Event, decision: Decision, container: Container) -> Iterator[Entry]:
+    reasons = (*_ANEW.get(type(event), ()), *_own(decision))
+    if reasons and (decision.node is not before or not isinstance(event, Promoted)):
+        yield Entry(container, Kind.RESIZED, reasons, _facts(decision.grant))
+
+
+def _placed(new: Container, decision: Decision) -> Entry:
+    if decision.key != new.key:
+        text = f"it repeats a create without an answer, and takes over its place ({decision.key})"
+        return Entry(new, Kind.REPEATED, (text,), {})
+    kind = Kind.GRANTED if new.state is ContainerState.CREATING else Kind.ADOPTED
+    placed = decision.node.containers.get(new.key, new)
+    return Entry(placed, kind, _own(decision) or ("it is left where it is",), _facts(decision.grant))
+
+
+def _found(before: Node, decision: Decision, keys: Iterable[str]) -> Iterator[Entry]:
+    after, reasons = decision.node, _by_container(decision)
+    for key in keys:
+        if key in before.containers or key not in after.containers:
+            continue
+        container, grant = after.containers[key], after.grants.get(key)
+        origin = "has criproxy's stamp" if container.reservation else _origin(container)
+        where = numbered("CPU", after.applied[key].cpus) if key in after.applied else "its CPUs"
+        placed = f"it is placed on {numbered('CPU', grant.cpus)}" if grant else f"unplaced, it stays on {where}"
+        own = reasons.get(key, ())
+        yield Entry(container, Kind.ADOPTED, (f"it was found running and {origin}; {placed}", *own), _facts(grant))
+    yield from _of_node(decision)
+
+
+def _origin(container: Container) -> str:
+    """Return how a container without a stamp was created."""
+    if container.missed is None:
+        return "was started without criproxy"
+    during = container.missed.why is Miss.BYPASSED
+    return "was created during a bypass" if during else "was created while criproxy was failing"
+
+
+def _own(decision: Decision) -> tuple[str, ...]:
+    """Return the sentences of a decision that are not about other containers."""
+    return tuple(reason.text for reason in decision.reasons if reason.key in (None, decision.key))
+
+
+def _of_node(decision: Decision) -> Iterator[Entry]:
+    """Yield an entry with the sentences about the node."""
+    if sentences := tuple(reason.text for reason in decision.reasons if reason.key is None):
+        yield Entry(None, Kind.NODE, sentences, {})
+
+
+def _of_others(decision: Decision) -> Iterator[Entry]:
+    """Yield an entry for each container with sentences, except the one that the event is about."""
+    after = decision.node
+    for key, sentences in _by_container(decision).items():
+        if key != decision.key and key in after.containers:
+            yield Entry(after.containers[key], Kind.GRANTED, tuple(sentences), _facts(after.grants.get(key)))
+
+
+def _by_container(decision: Decision) -> dict[str, list[str]]:
+    """Return the sentences by container key."""
+    found: dict[str, list[str]] = {}
+    for reason in decision.reasons:
+        if reason.key is not None:
+            found.setdefault(reason.key, []).append(reason.text)
+    return found
+
+
+def _ended(before: Node, after: Node, container: Container, removed: str, reasons: tuple[str, ...]) -> Iterator[Entry]:
+    """Yield an entry about the end of *container*, if it ended, with the CPUs that it released."""
+    now = after.containers.get(container.key)
+    if now is container:
+        return
+    if now is not None:
+        text = "it ended"
+    elif not container.has_id:
+        text = "its reserved place was released"
+    else:
+        text = removed
+    grant = before.grants.get(container.key)
+    if grant and grant.exclusive and container.key not in after.grants:
+        text += _left(after, grant.exclusive)
+    yield Entry(container, Kind.EXITED if now else Kind.GONE, (text, *reasons), {})
+
+
+def _left(after: Node, owned: CpuSet) -> str:
+    """Return what happened to the exclusive CPUs of a container that has ended, to append to a sentence."""
+    if kept := owned & after.kept_cpus:
+        return f": its exclusive {numbered('CPU', kept)} {are(len(kept))} kept for its pod"
+    if shared := owned & after.owned_cpus:
+        return f": its exclusive {numbered('CPU', shared)} {are(len(shared))} still with its pod"
+    return f": its exclusive {numbered('CPU', owned)} {are(len(owned))} free"
+
+
+def _in_state(node: Node, key: str) -> ContainerState | None:
+    container = node.containers.get(key)
+    return container.state if container else None
+
+
+def _facts(grant: Grant | None) -> dict[str, Fact]:
+    if grant is None:
+        return {}
+    return {
+        "cpus": format_cpuset(grant.cpus),
+        "mems": format_cpuset(grant.mems),
+        "exclusive_cpus": format_cpuset(grant.exclusive),
+        "pool": grant.pool,
+    }

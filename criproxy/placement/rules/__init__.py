@@ -1,0 +1,1 @@
+"""What holds under every policy, one rule per file."""

@@ -1,0 +1,71 @@
+"""A container that the kubelet gave up before it ran, because others have not left the CPUs granted to it.
+
+Their updates may fail for ever, so its next attempt gets other CPUs if there are some.
+"""
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from criproxy.errors import Refused
+from criproxy.model.cpuset import CpuSet, format_cpuset, numbered
+from criproxy.model.entries import with_entries
+from criproxy.model.grant import NO_CPUS, Applied
+from criproxy.model.node import Node
+from criproxy.model.workload import Container, ContainerState
+from criproxy.placement.policies.api import Policy
+
+_BLOCKED = "blocked/elsewhere"
+"""The key of a placeholder container; no runtime's id or reservation has a slash."""
+
+
+@dataclass(frozen=True, slots=True)
+class Blocked:
+    """What prevented the start of the last attempt of a container."""
+
+    granted: CpuSet = NO_CPUS
+    """The exclusive CPUs granted to it."""
+    used: CpuSet = NO_CPUS
+    """All CPUs of the containers that have not left these; empty if there are none."""
+
+    @property
+    def text(self) -> str:
+        """Why its next attempt gets other CPUs, for people."""
+        return (
+            f"it gets other CPUs than its last attempt, which could not start: other containers have not left CPUs "
+            f"{format_cpuset(self.granted)}, and are on {numbered('CPU', self.used)}"
+        )
+
+
+def blocked(node: Node, container: Container) -> Blocked:
+    """Return what prevents the start of *container*; empty if it has run, or if no other container is on its CPUs."""
+    grant = node.grants.get(container.key)
+    if container.state is not ContainerState.CREATED or grant is None or not grant.exclusive:
+        return Blocked()
+    found = ((node.applied[key].cpus, other.cpus) for key, other in node.grants.items() if key in node.applied)
+    used = (cpus for cpus, granted in found if not grant.exclusive.isdisjoint(cpus - granted))
+    return Blocked(grant.exclusive, NO_CPUS.union(*used))
+
+
+def last_blocked(node: Node, older: Iterable[Container]) -> Blocked:
+    """Return what prevented the start of the last of the *older* attempts of a container."""
+    last = max(older, key=lambda each: each.attempt, default=None)
+    return blocked(node, last) if last else Blocked()
+
+
+def elsewhere(node: Node, container: Container, why: Blocked, policy: Policy) -> Node | None:
+    """Return a view of *node* in which the CPUs in use cannot become exclusive, so that *container* gets other CPUs.
+
+    None if there are too few others, or no container blocked the last attempt.
+    """
+    if not why.used:
+        return None
+    barred = Container(key=_BLOCKED, pod="", name="")
+    view = node.replace(
+        containers=with_entries(node.containers, {_BLOCKED: barred}),
+        applied=with_entries(node.applied, {_BLOCKED: Applied(why.used, node.topology.mems)}),
+    )
+    try:
+        grant = policy.place(view, container).grants.get(container.key)
+    except Refused:
+        return None
+    return view if grant and len(grant.exclusive) >= len(why.granted) else None

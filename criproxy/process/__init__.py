@@ -1,0 +1,1 @@
+"""What every process of criproxy needs: logs, supervised tasks, child processes, systemd, HTTP."""

@@ -1,0 +1,1 @@
+"""Child processes, which end with their parent."""

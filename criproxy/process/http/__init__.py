@@ -1,0 +1,1 @@
+"""HTTP on --http: addresses, limits, the server."""

@@ -1,0 +1,215 @@
+"""Sets up logging: structlog for our own lines, and records of the standard library's loggers passed to it.
+
+An event is a constant sentence; everything that varies is a key. Lines go to standard error: with a
+priority for the journal, as JSON, or readable. Import this module before `structlog` where start time
+matters: see `_import_structlog`.
+"""
+
+import atexit
+import json
+import logging
+import os
+import re
+import sys
+from collections.abc import Callable
+from contextlib import suppress
+from types import ModuleType
+from typing import Any
+
+from criproxy.model.text.bounded import bounded_text
+from criproxy.process.writer import LineWriter
+
+
+def _import_structlog() -> ModuleType:
+    """Import structlog without rich, which it would load (40 ms) for tracebacks that we do not print."""
+    if "structlog" in sys.modules or "rich" in sys.modules:
+        import structlog
+
+        return structlog
+    sys.modules["rich"] = None  # type: ignore[assignment]  # makes Python's import fail
+    try:
+        import structlog
+    finally:
+        del sys.modules["rich"]
+    return structlog
+
+
+structlog = _import_structlog()
+
+FORMATS = ("auto", "console", "journal", "json")
+LEVELS = ("debug", "info", "warning", "error")
+
+_PRIORITY = {"debug": 7, "info": 6, "warning": 4, "error": 3, "exception": 3, "critical": 2}
+_PLAIN = re.compile(r"[\w./:@%+,~-]+", re.ASCII)
+_MAX_VALUE_CHARS = 16_384
+"""The longest value; also the limit of a traced message."""
+_MAX_RENDERED_CHARS = 32_768
+"""The longest rendered value with all its parts."""
+_OUR_KEYS = ("level", "logger", "event", "timestamp", "exception")
+
+UNTOLD = "a log line could not be written"
+
+EventDict = dict[str, Any]
+
+
+class _Logger:
+    """The target of structlog: one method per level, all the same, and the logger's name."""
+
+    def __init__(self, name: str, write: Callable[[str], None]) -> None:
+        self.name = name
+        self.debug = self.info = self.warning = self.error = self.critical = self.exception = self.msg = write
+
+
+class _ToStructlog(logging.Handler):
+    """Passes records of the standard library's loggers (asyncio, aiohttp, ours in `wire`) to structlog."""
+
+    def emit(self, record: logging.LogRecord) -> None:
+        logger = structlog.get_logger(record.name)
+        try:
+            text = record.getMessage()
+        except Exception as error:  # noqa: BLE001 (a line of a library must not fail a call)
+            text = f"{UNTOLD}: {error!r}"
+        logger.log(record.levelno, text, exc_info=record.exc_info)
+
+
+def setup(log_format: str = "auto", level: str = "info", fd: int = 2) -> LineWriter:
+    """Configure logging for this process and return the writer, which `atexit` flushes.
+
+    Args:
+        log_format: one of `FORMATS`; ``auto`` is ``journal`` if *fd* is the journal's stream, else ``console``.
+        level: one of `LEVELS`; lines below it cost next to nothing.
+        fd: the file descriptor for the lines.
+    """
+    writer = LineWriter(fd)
+    number = getattr(logging, level.upper())
+    structlog.configure(
+        processors=[
+            structlog.contextvars.merge_contextvars,
+            _add_logger_name,
+            _cut,
+            structlog.processors.add_log_level,
+            structlog.processors.format_exc_info,
+            *_renderers(log_format, fd),
+        ],
+        wrapper_class=_careful(structlog.make_filtering_bound_logger(number), writer, chosen(log_format, fd)),
+        logger_factory=lambda *args: _Logger(args[0] if args else "criproxy", writer.write),
+        cache_logger_on_first_use=True,
+    )
+    # Libraries log too much below warnings: aiohttp has a line per request.
+    logging.basicConfig(level=max(number, logging.WARNING), handlers=[_ToStructlog()], force=True)
+    logging.getLogger("criproxy").setLevel(number)
+    atexit.register(writer.flush, 1.0)
+    return writer
+
+
+def _careful(logger: Any, writer: LineWriter, log_format: str) -> type:  # noqa: ANN401 (a class that structlog made)
+    """Return a subclass of *logger* that never raises: a line that cannot be written is replaced by an error."""
+
+    class Careful(logger):  # type: ignore[misc]  # structlog makes it
+        def _proxy_to_logger(self, method_name: str, event: str | None = None, **keys: Any) -> Any:  # noqa: ANN401
+            try:
+                return super()._proxy_to_logger(method_name, event, **keys)
+            except Exception as error:  # noqa: BLE001 (no error of logging may fail a call)
+                with suppress(Exception):
+                    _tell_failure(writer, log_format, str(event), error)
+                return None
+
+    return Careful
+
+
+def _tell_failure(writer: LineWriter, log_format: str, event: str, error: Exception) -> None:
+    values = {"level": "error", "event": UNTOLD, "line": event, "reason": f"{type(error).__name__}: {error}"}
+    if log_format == "json":
+        writer.write(json.dumps(values))
+    else:
+        prefix = "<3>" if log_format == "journal" else ""
+        writer.write(f"{prefix}{UNTOLD} line={render_value(event)} reason={render_value(values['reason'])}")
+
+
+def is_journal(fd: int, environ: "os._Environ[str] | dict[str, str]" = os.environ) -> bool:
+    """Whether *fd* is the stream to the journal that systemd names in JOURNAL_STREAM (``DEVICE:INODE``)."""
+    device, _, inode = environ.get("JOURNAL_STREAM", "").partition(":")
+    if not (device.isdigit() and inode.isdigit()):
+        return False
+    stat = os.fstat(fd)
+    return (stat.st_dev, stat.st_ino) == (int(device), int(inode))
+
+
+def chosen(log_format: str, fd: int = 2) -> str:
+    """Return the format to use for *fd* if *log_format* is ``auto``; otherwise *log_format*."""
+    if log_format != "auto":
+        return log_format
+    return "journal" if is_journal(fd) else "console"
+
+
+def _renderers(log_format: str, fd: int) -> list[Any]:
+    log_format = chosen(log_format, fd)
+    if log_format == "journal":
+        return [_render_journal]
+    stamp = structlog.processors.TimeStamper(fmt="iso", utc=True)
+    if log_format == "json":
+        return [stamp, structlog.processors.JSONRenderer(_to_json, default=str, ensure_ascii=False)]
+    return [stamp, _flatten, structlog.dev.ConsoleRenderer(colors=os.isatty(fd), sort_keys=False)]
+
+
+def _add_logger_name(logger: _Logger, _method: str, event: EventDict) -> EventDict:
+    event.setdefault("logger", logger.name)
+    return event
+
+
+def _cut(_logger: _Logger, _method: str, event: EventDict) -> EventDict:
+    """Cut long values: names and values of tenants are unbounded."""
+    for key, value in event.items():
+        if isinstance(value, str) and len(value) > _MAX_VALUE_CHARS:
+            event[key] = bounded_text(value, _MAX_VALUE_CHARS)
+    return event
+
+
+def _flatten(_logger: _Logger, _method: str, event: EventDict) -> EventDict:
+    """Render values in the notation of the journal; only a traceback has lines."""
+    found: EventDict = {}
+    for key, value in event.items():
+        if key == "exception":
+            found[key] = _printable(str(value))
+        elif key in _OUR_KEYS:
+            found[key] = _printable(str(value)).replace("\n", "\\n")
+        else:
+            found[key] = _LiteralText(render_value(value))
+    return found
+
+
+class _LiteralText(str):
+    """A rendered value, whose `repr` is itself: structlog would otherwise use the `repr` of values with quotes."""
+
+    __slots__ = ()
+
+    def __repr__(self) -> str:
+        return str(self)
+
+
+def _render_journal(_logger: _Logger, method: str, event: EventDict) -> str:
+    """Return ``<6>event key=value …``; the lines of a traceback follow with the same priority, for the journal."""
+    prefix = f"<{_PRIORITY.get(method, 6)}>"
+    pairs = " ".join(f"{key}={render_value(value)}" for key, value in event.items() if key not in _OUR_KEYS)
+    lines = [_printable(f"{event.get('event', '')} {pairs}".strip().replace("\n", "\\n"))]
+    if exception := str(event.get("exception") or ""):
+        lines += _printable(exception).split("\n")
+    return "\n".join(prefix + line for line in lines)
+
+
+def render_value(value: object) -> str:
+    """Render *value* for a line: bare if it is a plain word, else as JSON, so that no value can forge a line."""
+    if isinstance(value, str) and len(value) <= _MAX_VALUE_CHARS and _PLAIN.fullmatch(value):
+        return value
+    return bounded_text(_to_json(value, default=str, ensure_ascii=False), _MAX_RENDERED_CHARS)
+
+
+def _to_json(value: object, **options: Any) -> str:  # noqa: ANN401 (those of json.dumps)
+    return _printable(json.dumps(value, **options))
+
+
+def _printable(text: str) -> str:
+    """Escape what is not shown, except line breaks; JSON leaves bidirectional controls and those above 0x7F alone."""
+    if text.isprintable():
+        return text
+    return "".join(each if each.isprintable() or each == "\n" else json.dumps(each)[1:-1] for each in text)

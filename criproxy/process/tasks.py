@@ -1,0 +1,184 @@
+"""Background tasks of the controller: supervised, stopped together, and their failures reported."""
+
+import asyncio
+from collections.abc import Callable, Coroutine, Iterator, Sequence
+from dataclasses import dataclass, field
+from traceback import walk_tb
+from typing import Any, TypeVar
+
+from criproxy.process.failures import Failures
+from criproxy.process.logger import Log
+
+FIRST_PAUSE_S, LONGEST_PAUSE_S = 0.1, 30.0
+"""Pause before a supervised task is restarted; it doubles with each failure."""
+CALM_S = 60.0
+"""When a running task counts as recovered, so that its next restart follows after the first pause."""
+STOP_S = 2.0
+"""How long cancelled tasks may take to end."""
+
+Work = Coroutine[object, object, None]
+T = TypeVar("T")
+
+
+@dataclass(slots=True, repr=False)
+class Tasks:
+    """The background tasks; one that raises is logged, counted, and shown for an hour."""
+
+    log: Log
+    """Receives each different failure once."""
+    failures: Failures
+    """Counts all failures."""
+    first_pause_s: float = FIRST_PAUSE_S
+    """The first pause before a failed supervised task is restarted."""
+    stop_s: float = STOP_S
+    """How long `stop` waits."""
+    _running: set[asyncio.Task[None]] = field(default_factory=set)
+    _stopped: bool = False
+
+    def spawn(self, name: str, work: Work) -> None:
+        """Run *work* in the background, without a restart after a failure. After `stop` nothing is started."""
+        if self._stopped:
+            work.close()
+            return
+        self._running.add(self.begin(name, work))
+
+    def begin(self, name: str, work: Work) -> asyncio.Task[None]:
+        """Do the same for a task that its owner awaits and ends: `stop` does not cancel it."""
+        task = asyncio.get_running_loop().create_task(work, name=name)
+        task.add_done_callback(self._ended)
+        return task
+
+    def forever(self, name: str, loop: Callable[[], Work]) -> None:
+        """Run *loop* in the background, and restart it after each exception, with growing pauses, until it returns.
+
+        Args:
+            name: for people: what the task does.
+            loop: returns the coroutine, which never ends or must be completed.
+        """
+        self.spawn(name, self.keep_going(name, loop))
+
+    async def until_ended(self, name: str) -> None:
+        """Wait until no work with that *name* runs."""
+        while running := [task for task in self._running if task.get_name() == name and not task.done()]:
+            await asyncio.wait(running)
+
+    def watch_callbacks(self) -> None:
+        """Report exceptions of the event loop's callbacks until `stop`; asyncio would only print them."""
+        asyncio.get_running_loop().set_exception_handler(self._unhandled)
+
+    async def stop(self) -> None:
+        """Cancel running tasks and wait for a moment for their ends; log those that do not end."""
+        self._stopped = True
+        if (loop := asyncio.get_running_loop()).get_exception_handler() == self._unhandled:  # else it is another's
+            loop.set_exception_handler(None)
+        for task in (ending := {*self._running}):
+            task.cancel()
+        if not ending:
+            return
+        _, left = await asyncio.wait(ending, timeout=self.stop_s)
+        for name in sorted(task.get_name() for task in left):
+            self.log.warning("background work does not end", work=name, after_s=self.stop_s)
+
+    async def keep_going(self, name: str, loop: Callable[[], Work]) -> None:
+        """Run the loop of `forever`, for callers that end it themselves."""
+        clock, pause_s = asyncio.get_running_loop(), self.first_pause_s
+        while True:
+            begun_s = clock.time()
+            try:
+                await loop()
+            except Exception as error:
+                if _is_cancelled():  # the exception has replaced the cancellation
+                    raise
+                self.failed("watcher", name, error)
+            else:
+                return
+            if clock.time() - begun_s > CALM_S:
+                pause_s = self.first_pause_s
+            await asyncio.sleep(pause_s)
+            pause_s = min(2 * pause_s, LONGEST_PAUSE_S)
+
+    def failed(self, kind: str, name: str, error: BaseException) -> None:
+        """Count, show and, if it is new, log that *name* has failed with *error*; *kind* as in `Failures`."""
+        after = "; criproxy has restarted it" if kind == "watcher" else ""
+        if self.failures.add(kind, f"criproxy failed at '{name}': {error!r}{after}"):
+            self.log.error("background work failed", work=name, error=str(error), exc_info=error)
+
+    def _unhandled(self, loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
+        """Handle an exception of a callback; the signature is that of asyncio's exception handlers."""
+        error = context.get("exception")
+        if error is None:
+            loop.default_exception_handler(context)
+        else:
+            self.failed("background", _first_of_ours(error) or str(context.get("message")), error)
+
+    def _ended(self, task: "asyncio.Task[None]") -> None:
+        self._running.discard(task)
+        if not task.cancelled() and (error := task.exception()):
+            self.failed("background", task.get_name(), error)
+
+
+def _is_cancelled() -> bool:
+    """Whether the running task was cancelled."""
+    task = asyncio.current_task()
+    return task is not None and task.cancelling() > 0
+
+
+def _first_of_ours(error: BaseException) -> str:
+    """Return the name of our outermost function in the traceback of *error*; empty if there is none."""
+    frames = (frame for frame, _ in walk_tb(error.__traceback__) if frame.f_globals.get("__package__") != "asyncio")
+    return next((frame.f_code.co_qualname for frame in frames), "")
+
+
+def batches(items: Sequence[T], size: int) -> Iterator[Sequence[T]]:
+    """Yield parts of *items* of at most *size*; other tasks can run between them."""
+    return (items[first : first + size] for first in range(0, len(items), size))
+
+
+class OnDemand:
+    """A supervised task that starts when there is work, and ends when there is none.
+
+    Args:
+        tasks: run it.
+        name: for people.
+        work: does all pending work.
+        after_s: how long `soon` waits, so that calls go first and more work is done together.
+    """
+
+    def __init__(self, tasks: Tasks, name: str, work: Callable[[], Work], after_s: float = 0.0) -> None:
+        self.busy = False
+        self._tasks = tasks
+        self._name = name
+        self._work = work
+        self._after_s = after_s
+        self._timer: asyncio.TimerHandle | None = None
+        self._again = False
+        self._ended = asyncio.Event()
+
+    def soon(self) -> None:
+        """Start after ``after_s``; if it is running, that long after its end."""
+        if self.busy:
+            self._again = True
+        elif self._timer is None:
+            self._timer = asyncio.get_running_loop().call_later(self._after_s, self.now)
+
+    def now(self) -> None:
+        """Start at once, unless it is running."""
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        if not self.busy:
+            self.busy, self._again = True, False
+            self._tasks.forever(self._name, self._run)
+
+    async def ended(self) -> None:
+        """Wait until it is not running."""
+        while self.busy:
+            await self._ended.wait()
+
+    async def _run(self) -> None:
+        await self._work()
+        self.busy = False
+        self._ended.set()
+        self._ended = asyncio.Event()
+        if self._again:
+            self.soon()

@@ -1,1 +1,0 @@
-"""The use of cards by containers, and what follows from it: pure; `watcher` reads the machine."""

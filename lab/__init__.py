@@ -1,0 +1,1 @@
+"""Programs that exercise criproxy from a checkout; they are never installed."""

@@ -1,0 +1,1 @@
+"""Measures what criproxy adds to calls."""

@@ -1,0 +1,98 @@
+"""``make bench``: what criproxy adds to calls, in one interleaved run of all ways to the same runtime."""
+
+import json
+import sys
+import tempfile
+from contextlib import suppress
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import click
+from rich.console import Console
+
+from lab.bench import devices, engine, report, rows, unusual, whole, zones
+from lab.bench.plan import Bench, Findings, Settings, measure_lives
+from lab.bench.processes import StartError
+from lab.bench.runtimes import EMBEDDED, choose, started
+from lab.bench.verdicts import missed
+
+_console = Console(width=max(Console().width, 132))
+_errors = Console(stderr=True)
+
+
+def _peers(context: click.Context, option: click.Parameter, values: tuple[str, ...]) -> dict[str, Path]:
+    peers = {}
+    for value in values:
+        name, separator, path = value.partition("=")
+        if not (name and separator) or not Path(path).is_socket():
+            raise click.BadParameter(f"{value!r} is not NAME=SOCKET with the path of a unix socket")
+        peers[name] = Path(path)
+    return peers
+
+
+def _numbers(context: click.Context, option: click.Parameter, value: str) -> tuple[int, ...]:
+    words = value.split(",")
+    if not all(word.isdigit() for word in words) or sorted(words, key=int) != words:
+        raise click.BadParameter(f"{value!r} is no ascending list of numbers such as 0,100,1000")
+    return tuple(int(word) for word in words)
+
+
+@click.command()
+@click.option("--runtime", "asked", default="auto", metavar="NAME|SOCKET", help="containerd, embedded or auto: both.")
+@click.option("--peer", "peers", multiple=True, callback=_peers, metavar="NAME=SOCKET", help="Another proxy before it.")
+@click.option("--runs", default=3, type=click.IntRange(1), show_default=True, help="The worst run counts.")
+@click.option("--known", default="0,100,1000", callback=_numbers, show_default=True, help="Containers that exist.")
+@click.option("--steps", "steps_only", is_flag=True, help="Only the engine's steps, which need no runtime.")
+@click.option("--quick", is_flag=True, help="Few calls: shows that it works, measures little.")
+@click.option("--pod-lives", default=0, type=click.IntRange(0), help="Also measure memory over so many pods.")
+@click.option("--json", "json_path", type=click.Path(path_type=Path, dir_okay=False), help="Write all figures here.")
+@click.option("--check", is_flag=True, help="Exit with 1 if a bar is missed.")
+def main(asked: str, json_path: Path | None, *, quick: bool, check: bool, steps_only: bool, **options: Any) -> None:  # noqa: ANN401
+    """Measure what criproxy adds to calls, and show it beside the bars.
+
+    Peers must stand before the same runtime: start it first (python -m lab.emulator --socket PATH), then the
+    peers, then this with --runtime PATH.
+    """
+    settings = Settings(**options)
+    if quick:
+        settings = replace(settings, effort=rows.QUICK, starts=1)
+    all_findings: list[Findings] = []
+    try:
+        runtimes = [] if steps_only else choose(asked)
+        repeats = 2 if quick else 500
+        parts = engine.measure, unusual.measure, zones.measure, devices.measure, whole.measure
+        lines = [one for measure in parts for one in measure(repeats)]
+        engine.show(_console, lines)
+        _write(json_path, all_findings, lines)
+        for name in runtimes:
+            all_findings.append(_measure(name, settings))
+            report.show(_console, all_findings[-1])
+            _write(json_path, all_findings, lines)
+    except (ValueError, StartError) as error:
+        raise click.ClickException(str(error)) from error
+    failed = engine.over(lines) or any(missed(findings) for findings in all_findings)
+    sys.exit(1 if check and failed else 0)
+
+
+def _write(path: Path | None, all_findings: list[Findings], lines: list[engine.StepLine]) -> None:
+    if path:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        whole = {**report.as_json(all_findings), "steps": engine.as_json(lines)}
+        path.write_text(json.dumps(whole, indent=1) + "\n")
+
+
+def _measure(name: str, settings: Settings) -> Findings:
+    with tempfile.TemporaryDirectory(prefix="criproxy-bench-") as directory:
+        with started(name, Path(directory)) as runtime:
+            findings = Bench(runtime, settings, Path(directory), _errors.print).measure()
+        if settings.pod_lives and name == EMBEDDED:
+            lives = Path(directory) / "lives"
+            lives.mkdir()
+            findings.lives = measure_lives(settings, lives, _errors.print)
+    return findings
+
+
+if __name__ == "__main__":
+    with suppress(KeyboardInterrupt):
+        main()

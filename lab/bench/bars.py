@@ -1,0 +1,97 @@
+"""The bars of the data plane, and whether a figure keeps below its bar on this machine now."""
+
+from dataclasses import dataclass
+
+MIB = 1 << 20
+
+REFERENCE_US = {"Version": 175.0, "ListContainers": 280.0}
+"""What a direct call took on the machine of the bars: Version, and ListContainers of 100 containers (69 kB)."""
+
+
+@dataclass(frozen=True, slots=True)
+class Bar:
+    """The most that a figure may be, in its unit; times grow with the machine's own slowness."""
+
+    limit: float
+    scaled_by: str | None = "Version"
+    """A key of `REFERENCE_US`; None for what does not depend on the machine's speed."""
+
+
+ADDED_US = {
+    ("Version", 0): Bar(70),
+    ("Version", 100): Bar(70),
+    ("Version", 1000): Bar(70),
+    ("ListContainers", 100): Bar(110, "ListContainers"),
+    ("CreateContainer", 100): Bar(1200),
+    ("CreateContainer", 1000): Bar(1200),
+}
+"""Method and known containers → what criproxy may add to the median call, in µs."""
+
+CPU_US = {
+    ("Version", 0): Bar(75),
+    ("Version", 100): Bar(75),
+    ("Version", 1000): Bar(75),
+    ("ListContainers", 100): Bar(90, "ListContainers"),
+}
+"""Method and known containers → CPU that criproxy may use for a call, in µs."""
+
+ADDED_P99_US = Bar(3000)
+"""What criproxy may add to the p99 of Version during 20 creates a second."""
+START_S = Bar(0.3)
+"""From exec to the first answer, with 100 containers known."""
+MEMORY_BYTES = Bar(100 * MIB, None)
+"""Resident, with 1,000 containers known."""
+MEMORY_GROWTH_BYTES = Bar(20 * MIB, None)
+"""Resident, with 1,000 containers known, less that without any."""
+LIVES_GROWTH_BYTES = Bar(1 * MIB, None)
+"""What only criproxy uses, after many pods have come and gone, less that before: none, but for noise."""
+
+
+STEP_MEDIAN_MS, STEP_P99_MS = 2.0, 5.0
+"""CPU time of one step of the engine, on 384 CPUs with 500 containers."""
+MEMORY_MS = 1.0
+"""The part of it that memory may take at the median, with 500 limits on 8 NUMA nodes."""
+
+DEVICES_MS = 0.3
+"""What rules about devices may add to a CreateContainer at the median, once the kubelet has told what it allocated."""
+
+WHOLE_MS, WHOLE_P99_MS = 3.0, 15.0
+"""What criproxy may add to a whole create, with a card or without, all in one process (lab/bench/whole.py)."""
+
+
+@dataclass(frozen=True, slots=True)
+class Speed:
+    """How slow this machine is now: direct median over reference, per key of `REFERENCE_US`."""
+
+    factors: dict[str, float]
+
+    def limit(self, bar: Bar) -> float:
+        """The bar as it holds here and now."""
+        return bar.limit * self.factors.get(bar.scaled_by, 1.0) if bar.scaled_by else bar.limit
+
+
+UNSCALED = Speed({})
+"""Where the direct medians say nothing of the machine, since the runtime is not the one of the reference."""
+
+
+@dataclass(frozen=True, slots=True)
+class Check:
+    """A figure beside its bar, in the same unit."""
+
+    value: float
+    limit: float
+
+    @property
+    def ok(self) -> bool:
+        """Whether the bar is kept."""
+        return self.value <= self.limit
+
+    @property
+    def excess(self) -> float:
+        """The figure as a part of its bar: of several runs the greatest is the worst."""
+        return self.value / self.limit
+
+
+def worst(checks: list[Check]) -> Check:
+    """Of the same figure in several runs the one that counts."""
+    return max(checks, key=lambda check: check.excess)

@@ -1,0 +1,184 @@
+"""A whole run against one runtime: which rows with how many containers known, and what the process itself costs."""
+
+import os
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from lab.bench import rows
+from lab.bench.bars import REFERENCE_US, UNSCALED, Speed
+from lab.bench.measure import Result, Series
+from lab.bench.pods import Pods, Sandbox
+from lab.bench.processes import Serve, Start, annotate_command, measured_start, running
+from lab.bench.rows import Effort
+from lab.bench.runtimes import EMBEDDED, Runtime, started
+from lab.bench.ways import DIRECT, Memory, Way
+
+CRIPROXY, ANNOTATE = "criproxy", "annotate"
+"""The ways that have bars: ``criproxy serve``, and a proxy with one handler that adds an annotation."""
+VERSION, LIST, CREATE = "Version", "ListContainers", "CreateContainer"
+UNDER_CREATES = f"Version during {rows.CREATES_PER_S} creates/s"
+LOADED_AT = 100
+"""With how many containers Version is measured under load, and the start."""
+
+Say = Callable[[str], None]
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """How much to measure, and what besides criproxy."""
+
+    effort: Effort = rows.FULL
+    runs: int = 3
+    known: tuple[int, ...] = (0, 100, 1000)
+    """Containers that exist, ascending."""
+    peers: Mapping[str, Path] = field(default_factory=dict)
+    starts: int = 5
+    """How often the start is measured in each run."""
+    policy: Path = Path("policies/static.yaml")
+    pod_lives: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Run:
+    """One row in one run, and how slow the machine was meanwhile."""
+
+    result: Result
+    speed: Speed
+
+
+@dataclass(slots=True)
+class Findings:
+    """Everything that was measured with one runtime."""
+
+    runtime: str
+    rows: dict[tuple[str, int], list[Run]] = field(default_factory=dict)
+    """Call and known containers → its runs."""
+    reply_bytes: dict[int, int] = field(default_factory=dict)
+    """Known containers → size of the reply of ListContainers."""
+    memory: dict[int, dict[str, Memory]] = field(default_factory=dict)
+    """Known containers → way → memory."""
+    starts: list[list[Start]] = field(default_factory=list)
+    """Run → seconds until the first answer, and seconds of CPU, of each start."""
+    load_per_cpu: float = 0.0
+    """The greatest of the machine's load averages over a minute, taken before each run."""
+    lives: dict[int, Memory] = field(default_factory=dict)
+    """Pods that came and went → memory of criproxy."""
+
+    def add(self, call: str, known: int, run: Run) -> None:
+        """Note one run of one row."""
+        self.rows.setdefault((call, known), []).append(run)
+
+
+@dataclass(slots=True)
+class Bench:
+    """Measures one runtime; sockets and logs lie in *directory*."""
+
+    runtime: Runtime
+    settings: Settings
+    directory: Path
+    say: Say
+    findings: Findings = field(init=False)
+    _pods: Pods = field(init=False)
+    _filled: list[Sandbox] = field(init=False, default_factory=list)
+
+    def __post_init__(self) -> None:
+        self.findings = Findings(self.runtime.name)
+        self._pods = Pods(self.runtime.image, self.runtime.cgroups)
+
+    def measure(self) -> Findings:
+        """Fill the node step by step, and measure everything at each step."""
+        try:
+            for known in self.settings.known:
+                self._fill(known)
+                if known == LOADED_AT:
+                    self._starts()
+                with self._ways() as ways:
+                    for run in range(self.settings.runs):
+                        self.say(f"{self.runtime.name}: {known} containers, run {run + 1} of {self.settings.runs}")
+                        self._rows(ways, known)
+                    self.findings.memory[known] = {way.name: way.memory() for way in ways}
+        finally:
+            with Way(DIRECT, self.runtime.socket, self.runtime.pid) as direct:
+                for sandbox in self._filled:
+                    sandbox.remove(direct)
+        return self.findings
+
+    @property
+    def _serve(self) -> Serve:
+        return Serve(self.runtime.socket, self.directory, self.settings.policy)
+
+    @contextmanager
+    def serving(self) -> Iterator[Way]:
+        """Run criproxy while the block lasts; it remembers what it was told earlier."""
+        log = self.directory / "serve.log"
+        with running(self._serve.command(), log) as process, Way(CRIPROXY, self._serve.listen, process.pid) as way:
+            yield way
+
+    @contextmanager
+    def _ways(self) -> Iterator[list[Way]]:
+        """All ways, the direct one first."""
+        runtime, listen = self.runtime.socket, self.directory / "annotate.sock"
+        annotate = running(annotate_command(runtime, listen), self.directory / "annotate.log")
+        with self.serving() as serving, annotate as annotating, ExitStack() as stack:
+            opened = [Way(DIRECT, runtime, self.runtime.pid), Way(ANNOTATE, listen, annotating.pid)]
+            opened += [Way(name, path) for name, path in self.settings.peers.items()]
+            direct, *others = [stack.enter_context(way) for way in opened]
+            yield [direct, serving, *others]
+
+    def _fill(self, known: int) -> None:
+        """Create what is missing through criproxy, so that it knows them all."""
+        missing = known - sum(sandbox.size for sandbox in self._filled)
+        if missing:
+            self.say(f"{self.runtime.name}: creating {missing} containers")
+            with self.serving() as way:
+                self._filled += self._pods.fill(way, missing)
+
+    def _rows(self, ways: Sequence[Way], known: int) -> None:
+        effort, add = self.settings.effort, self.findings.add
+        load_per_cpu = os.getloadavg()[0] / len(os.sched_getaffinity(0))
+        self.findings.load_per_cpu = max(self.findings.load_per_cpu, load_per_cpu)
+        version, listed = rows.version(ways, effort), rows.list_containers(ways, effort)
+        speed = self._speed(listed, version)
+        add(VERSION, known, Run(version, speed))
+        add(LIST, known, Run(listed, speed))
+        self.findings.reply_bytes[known] = len(ways[0].bytes_call(LIST)(b""))
+        if known:
+            created, after = rows.create_container(ways, effort, self._pods), rows.version(ways[:1], effort)
+            add(CREATE, known, Run(created, self._speed(listed, version, after)))
+        if known == LOADED_AT:
+            add(UNDER_CREATES, known, Run(rows.version_under_creates(ways, effort, self._pods), speed))
+
+    def _speed(self, listed: Result, *versions: Result) -> Speed:
+        """How slow the machine is; for what takes long, Version is called before and after it, and both count."""
+        if self.runtime.name == EMBEDDED:
+            return UNSCALED
+        version = Series([batch for one in versions for batch in one[DIRECT].batches])
+        medians_us = {VERSION: version.median_us, LIST: listed[DIRECT].median_us}
+        return Speed({name: medians_us[name] / reference_us for name, reference_us in REFERENCE_US.items()})
+
+    def _starts(self) -> None:
+        for _ in range(self.settings.runs):
+            self.say(f"{self.runtime.name}: starting criproxy {self.settings.starts} times")
+            log = self.directory / "serve.log"
+            self.findings.starts.append(
+                [measured_start(self._serve, log, CRIPROXY, rows.VERSION) for _ in range(self.settings.starts)]
+            )
+
+
+def measure_lives(settings: Settings, directory: Path, say: Say) -> dict[int, Memory]:
+    """Let pods come and go on the embedded runtime; returns criproxy's memory after so many of them."""
+    memory: dict[int, Memory] = {}
+    with started(EMBEDDED, directory) as runtime:
+        bench = Bench(runtime, settings, directory, say)
+        with bench.serving() as way:
+            pods, lived = Pods(runtime.image), 0
+            warm = settings.pod_lives // 10
+            for end in (warm, *(warm + settings.pod_lives * part // 10 for part in range(1, 11))):
+                while lived < end:
+                    pods.live(way)
+                    lived += 1
+                memory[lived] = way.memory()
+                say(f"{lived} pods have come and gone")
+    return memory

@@ -1,0 +1,171 @@
+"""Pods whose containers run programs of the machine: busybox's image with the machine's /usr mounted read-only."""
+
+import json
+import os
+import select
+import shutil
+import struct
+import time
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from criproxy.cri import api_pb2 as api
+from lab.bench.ways import Way
+from lab.benefit.cgroups import NodeCgroups
+from lab.benefit.equipment import ROOT, Equipment
+from lab.kubelet.kubelet import ContainerSpec, PodSpec, container_config, sandbox_config
+
+_MEMORY_CAPACITY_BYTES = 8 << 30
+_SYSTEM = ("/usr", "/lib", "/lib64")
+CODE = "/benefit"
+"""Where containers find the folder ``tests`` of this repository."""
+_LOG = "log"
+
+
+class SilentError(RuntimeError):
+    """A program in a container did not say what it should have said in time."""
+
+
+@dataclass(frozen=True, slots=True)
+class Image:
+    """The one image, and what is mounted over it."""
+
+    equipment: Equipment
+
+    def mounts(self, out: Path) -> list[api.Mount]:
+        """The machine's programs, the equipment and our code, read-only; *out* as /out."""
+        base = Path(os.path.realpath(self.equipment.python)).parents[1]
+        folders = [path for path in _SYSTEM if Path(path).is_dir()]
+        if not str(base).startswith("/usr"):
+            folders.append(str(base))
+        if self.equipment.folder.is_dir():
+            folders.append(str(self.equipment.folder))
+        mounts = [_mount(os.path.realpath(path), path, readonly=True) for path in folders]
+        code = _mount(str(ROOT / "lab"), f"{CODE}/lab", readonly=True)
+        return [*mounts, code, _mount(str(out), "/out", readonly=False)]
+
+    def environment(self) -> dict[str, str]:
+        """Variables of every container."""
+        fixed = {"PYTHONPATH": CODE, "BENEFIT_OUT": "/out", "HOME": "/out", "TMPDIR": "/out", "USER": "root"}
+        return {**fixed, "PATH": "/usr/bin:/bin", **self.equipment.environment}
+
+
+def _mount(host: str, inside: str, *, readonly: bool) -> api.Mount:
+    return api.Mount(host_path=host, container_path=inside, readonly=readonly)
+
+
+@dataclass(slots=True)
+class Pod:
+    """A running pod of one container."""
+
+    spec: PodSpec
+    sandbox_id: str
+    container_id: str
+    pod_cgroup: str
+    out: Path
+    _say: int = -1
+    _go: int = -1
+    _heard: bytes = b""
+
+    @property
+    def cgroup(self) -> str:
+        """Path of the container's cgroup."""
+        return f"{self.pod_cgroup}/{self.container_id}"
+
+    def hear(self, timeout_s: float) -> dict[str, Any]:
+        """The next line that the program says.
+
+        Raises:
+            SilentError: it says nothing in time.
+        """
+        end = time.monotonic() + timeout_s
+        while b"\n" not in self._heard:
+            readable, _, _ = select.select([self._say], [], [], max(0.0, end - time.monotonic()))
+            if not readable:
+                raise SilentError(f"{self.spec.name} was silent for {timeout_s:.0f} s: {self.log}")
+            self._heard += os.read(self._say, 65536)
+        line, _, self._heard = self._heard.partition(b"\n")
+        heard: dict[str, Any] = json.loads(line)
+        return heard
+
+    @property
+    def log(self) -> str:
+        """The end of what the program printed."""
+        file = self.out / _LOG
+        return file.read_text(errors="replace")[-2000:] if file.exists() else "it printed nothing"
+
+    def go(self) -> None:
+        """Let the program work."""
+        os.write(self._go, b"go\n")
+
+    @property
+    def count(self) -> int:
+        """What the workers of a neighbour have done so far."""
+        return sum(each for (each,) in struct.iter_unpack("<Q", (self.out / "count").read_bytes()))
+
+    def open_pipes(self) -> None:
+        """Make the two pipes; both are open for reading and writing, so that nobody waits for the other end."""
+        for name in ("say", "go"):
+            os.mkfifo(self.out / name)
+        self._say, self._go = (os.open(self.out / name, os.O_RDWR | os.O_CLOEXEC) for name in ("say", "go"))
+
+    def close(self) -> None:
+        """Close the pipes and remove the folder."""
+        for descriptor in (self._say, self._go):
+            if descriptor >= 0:
+                os.close(descriptor)
+        shutil.rmtree(self.out)
+
+
+@dataclass(slots=True)
+class Node:
+    """Makes and removes pods through any way to one runtime."""
+
+    cgroups: NodeCgroups
+    image: Image
+    directory: Path
+    _made: int = field(default=0)
+
+    def run(
+        self,
+        way: Way,
+        spec: ContainerSpec,
+        namespace: str,
+        *,
+        lifted: bool = False,
+    ) -> Pod:
+        """Run a pod of one container whose program may use /out; *lifted*: the pod has no quota."""
+        self._made += 1
+        pod_spec = PodSpec(f"{spec.name}-{self._made}", (spec,), namespace)
+        pod = Pod(pod_spec, "", "", self.cgroups.make(pod_spec, lifted=lifted), self.directory / pod_spec.name)
+        pod.out.mkdir()
+        pod.open_pipes()
+        sandbox = sandbox_config(pod_spec, self.cgroups.pods.root)
+        sandbox.log_directory = str(pod.out)
+        answer = way.call("RunPodSandbox", api.RunPodSandboxRequest(config=sandbox))
+        assert isinstance(answer, api.RunPodSandboxResponse)
+        pod.sandbox_id = answer.pod_sandbox_id
+        config = container_config(pod_spec, spec, _MEMORY_CAPACITY_BYTES)
+        config.log_path = _LOG
+        config.mounts.extend(self.image.mounts(pod.out))
+        variables = self.image.environment().items()
+        config.envs.extend(api.KeyValue(key=key, value=value.encode()) for key, value in variables)
+        request = api.CreateContainerRequest(pod_sandbox_id=pod.sandbox_id, config=config, sandbox_config=sandbox)
+        created = way.call("CreateContainer", request)
+        assert isinstance(created, api.CreateContainerResponse)
+        pod.container_id = created.container_id
+        way.call("StartContainer", api.StartContainerRequest(container_id=pod.container_id))
+        return pod
+
+    def remove(self, way: Way, pod: Pod) -> None:
+        """Remove a pod with everything that it has."""
+        way.call("StopPodSandbox", api.StopPodSandboxRequest(pod_sandbox_id=pod.sandbox_id))
+        way.call("RemovePodSandbox", api.RemovePodSandboxRequest(pod_sandbox_id=pod.sandbox_id))
+        self.cgroups.remove(pod.pod_cgroup)
+        pod.close()
+
+    def command(self, module: str, *arguments: str) -> tuple[str, ...]:
+        """The command of a program in `lab.benefit.programs`."""
+        python = str(self.image.equipment.python)
+        return (python, "-m", f"lab.benefit.programs.{module}", *arguments)

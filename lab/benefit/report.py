@@ -1,0 +1,163 @@
+"""The report: JSON for programs, with all raw data, and tables for people."""
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict
+from datetime import UTC, datetime
+from typing import Any
+
+from rich.console import Console
+from rich.table import Table
+
+from lab.benefit import figures, machine, noise
+from lab.benefit.blocks import overlap
+from lab.benefit.cases import Plan
+from lab.benefit.cgroups import NodeCgroups
+from lab.benefit.equipment import Equipment
+from lab.benefit.rounds import Run
+
+FORMAT = 1
+_BY_LINE = ("calibrations_s", "learned_s", "samples")
+"""The raw data with a line for each item."""
+
+
+def build(
+    plan: Plan, run: Run, equipment: Equipment, cgroups: NodeCgroups, left_out: Mapping[str, str]
+) -> dict[str, Any]:
+    """The report without costs and simulations."""
+    direct = {case.name: run.values(case.name, case.managers[0].name) for case in plan.cases}
+    neighbours = {
+        case.name: [sample.neighbours_per_s for sample in run.samples(case.name, case.managers[0].name)]
+        for case in plan.cases
+        if case.neighbours.count
+    }
+    complaints = _complaints(plan, run, direct, neighbours) if plan.has_figures else []
+    return {
+        "format": FORMAT,
+        "made": datetime.now(UTC).isoformat(timespec="seconds"),
+        "has_figures": plan.has_figures,
+        "usable": plan.has_figures and not complaints,
+        "complaints": complaints,
+        "limits": noise.LIMITS,
+        "spreads": {
+            "calibration": round(noise.spread_of_cpus(run.calibrations_s()), 4),
+            "direct": {name: round(noise.spread(values), 4) for name, values in direct.items()},
+            "neighbours": {name: round(noise.spread(values), 4) for name, values in neighbours.items()},
+        },
+        "plan": {"rounds": plan.rounds, "seconds": plan.seconds, "seed": plan.seed, "took_s": round(run.took_s)},
+        "left_out": dict(left_out),
+        "repeated": run.repeated,
+        "gate": {**run.gate.as_json(), "unusual": run.unusual()},
+        "machine": machine.describe(cgroups.version),
+        "versions": machine.versions(equipment),
+        "policies": {manager.name: manager.policy for case in plan.cases for manager in case.managers},
+        "cases": figures.cases(plan, run, figures.by_scipy(equipment)) if plan.has_figures else [],
+        "raw": {
+            "calibrations_s": [noise.rounded(each) for each in run.calibrations_s()],
+            "learned_s": [noise.rounded(each) for each in run.gate.learned_s],
+            "taken_again": list(run.gate.taken_again),
+            "samples": [each.as_json() for each in run.taken],
+            "cases": [asdict(case) for case in plan.cases],
+        },
+    }
+
+
+def _complaints(
+    plan: Plan, run: Run, direct: Mapping[str, Sequence[float]], neighbours: Mapping[str, Sequence[float]]
+) -> list[str]:
+    """Judge a case whose figures differ on any machine by its neighbours, if there are any."""
+    erratic = {case.name for case in plan.cases if case.is_judged_by_neighbours}
+    return noise.complaints(
+        run.calibrations_s(),
+        {name: values for name, values in direct.items() if name not in erratic},
+        {name: values for name, values in neighbours.items() if name in erratic},
+        [each.sample.stolen for each in run.taken],
+    )
+
+
+def show(console: Console, report: Mapping[str, Any]) -> None:
+    """Print the figures, or that there are none."""
+    if not report["has_figures"]:
+        console.print(f"{len(report['raw']['samples'])} samples taken; a quick run has no figures")
+        return
+    for case in report["cases"]:
+        console.print(_table(case))
+    if cost := report.get("cost"):
+        console.print("[bold]cost of criproxy[/]", cost)
+    for machine_name, policies in report.get("simulated", {}).items():
+        console.print(f"[bold]simulated, {machine_name}[/]", policies)
+    gate = report["gate"]
+    waited = f"waited {gate['waited_s']} s for the machine's usual speed, took {gate['taken_again']} samples again"
+    console.print(f"{waited}; {gate['unusual']} count although the speed was another one")
+    for reason in report["complaints"]:
+        console.print(f"[red]noisy:[/] {reason}")
+    verdict = "[green]usable[/]" if report["usable"] else "[bold red]UNUSABLE: the machine was too noisy[/]"
+    console.print(f"{verdict}; {report['plan']['rounds']} rounds in {report['plan']['took_s']} s")
+
+
+def _table(case: Mapping[str, Any]) -> Table:
+    title = f"{case['workload']}, beside {case['neighbours']}: {case['metric']} in {case['unit']}"
+    table = Table(title=title, title_justify="left")
+    for name in ("manager", "CPUs"):
+        table.add_column(name, no_wrap=True)
+    for name in ("median", "95 %", "shorter by", "95 %", "neighbours lose", "threads", "throttled"):
+        table.add_column(name, justify="right", no_wrap=True)
+    for row in case["managers"]:
+        table.add_row(*_cells(row))
+    return table
+
+
+def _cells(row: Mapping[str, Any]) -> list[str]:
+    value, shorter, lost = row["value"], row["shorter_percent"], row["neighbours_lose_percent"]
+    return [
+        row["name"],
+        " or ".join(row["cpus"]),
+        f"{value['median']:g}",
+        _between(value),
+        f"{shorter['median']:+.1f} %",
+        _between(shorter),
+        "" if lost is None else f"{lost['median']:+.1f} %",
+        f"{row['threads']:g}" if "threads" in row else "",
+        f"{row['throttled_s']:g} s",
+    ]
+
+
+def _between(figure: Mapping[str, float]) -> str:
+    return f"{figure['low']:g} to {figure['high']:g}"
+
+
+def disagreements(first: Mapping[str, Any], second: Mapping[str, Any]) -> list[str]:
+    """The gains of two reports whose intervals do not overlap."""
+    there = {(case["name"], row["name"]): row for case in second["cases"] for row in case["managers"]}
+    return [
+        f"{case['name']} {row['name']}"
+        for case in first["cases"]
+        for row in case["managers"]
+        if (other := there.get((case["name"], row["name"])))
+        and not overlap(row["shorter_percent"], other["shorter_percent"])
+    ]
+
+
+def dump(report: Mapping[str, Any]) -> str:
+    """As JSON, with a line for each sample and each calibration."""
+    raw = report["raw"]
+    text = json.dumps({**report, "raw": {**raw, **{name: [] for name in _BY_LINE}}}, indent=1)
+    for name in _BY_LINE:
+        lines = ",\n".join("   " + json.dumps(each) for each in raw[name])
+        text = text.replace(f'"{name}": []', f'"{name}": [\n{lines}\n  ]')
+    return text + "\n"
+
+
+def left_out(plan: Plan, equipment: Equipment, needs: Sequence[str]) -> dict[str, str]:
+    """What *plan* needs and this machine does not have → why."""
+    wanted = {case.workload.needs for case in plan.cases} & set(needs)
+    found = {}
+    for need in sorted(wanted):
+        if need == "redis":
+            program = equipment.redis / "usr/bin/redis-server"
+            problem = "" if program.exists() else f"{program} is not there"
+        else:
+            problem = equipment.imports(need)
+        if problem:
+            found[need] = problem
+    return found

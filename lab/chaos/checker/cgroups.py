@@ -1,0 +1,104 @@
+"""Which containers run on which CPUs, as the cgroup files say."""
+
+import os
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from lab.chaos.checker.cpus import CpuSet, parse
+
+_WAITING = "runc\0init\0"
+"""The command line until the program of the container takes its place."""
+
+
+@dataclass(frozen=True, slots=True)
+class Group:
+    """The cgroup of one container that runs."""
+
+    cpus: CpuSet
+    mems: CpuSet
+
+
+class Cgroups:
+    """The pods' cgroups below *root* (cgroup v1, cpuset).
+
+    A container runs while a process is in its cgroup; where there are no processes (the embedded runtime), while the
+    cgroup exists. `has_begun` tells those that only wait for their start.
+    """
+
+    def __init__(self, root: Path) -> None:
+        self._root = str(root)
+
+    def running(self) -> dict[str, Group]:
+        """By container id; sandboxes are among them."""
+        found = {}
+        for directory in self._containers():
+            if group := look(directory):
+                found[directory.rpartition("/")[2]] = group
+        return found
+
+    def one(self, identifier: str) -> Group | None:
+        """A fresh look at one container; None if it does not run."""
+        for directory in self._containers():
+            if directory.endswith(identifier):
+                return look(directory)
+        return None
+
+    def has_begun(self, identifier: str) -> bool:
+        """Whether one of its processes is more than the init of runc, which waits for the start and does nothing.
+
+        That is the state "created" of the OCI runtime specification: nothing of the container has been executed. One
+        whose start was cut by a restart of containerd stays so until its sandbox is stopped.
+        """
+        for directory in self._containers():
+            if directory.endswith(identifier):
+                return not _only_waits(directory)
+        return False
+
+    def _containers(self) -> Iterator[str]:
+        for parent in (self._root, f"{self._root}/burstable", f"{self._root}/besteffort"):
+            for pod in _directories(parent):
+                if pod.rpartition("/")[2].startswith("pod"):
+                    yield from _directories(pod)
+
+
+def _directories(path: str) -> list[str]:
+    try:
+        with os.scandir(path) as entries:
+            return [entry.path for entry in entries if entry.is_dir()]
+    except OSError:  # gone meanwhile
+        return []
+
+
+def look(directory: str) -> Group | None:
+    """What one cgroup says; None if nothing runs in it, or it is being made or removed."""
+    try:
+        if not _has_process(directory):
+            return None
+        cpus, mems = (parse(_read(f"{directory}/cpuset.{kind}")) for kind in ("cpus", "mems"))
+    except (OSError, ValueError):
+        return None
+    return Group(cpus, mems) if cpus and mems else None
+
+
+def _has_process(directory: str) -> bool:
+    try:
+        return bool(_read(f"{directory}/cgroup.procs"))
+    except FileNotFoundError:
+        return True
+
+
+def _only_waits(directory: str) -> bool:
+    try:
+        processes = _read(f"{directory}/cgroup.procs").split()
+        return bool(processes) and all(_read(f"/proc/{process}/cmdline") == _WAITING for process in processes)
+    except OSError:  # no processes at all (the embedded runtime), or one has just ended
+        return False
+
+
+def _read(path: str) -> str:
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        return os.read(descriptor, 4096).decode()
+    finally:
+        os.close(descriptor)

@@ -1,0 +1,84 @@
+"""No CPU that a container owns is under another that runs: looked at every few milliseconds."""
+
+import time
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+
+from lab.chaos.checker.cgroups import Cgroups, Group
+from lab.chaos.checker.cpus import show
+from lab.chaos.checker.journal import Journal
+from lab.chaos.checker.runtime import Listed, Runtime, Unavailable
+
+_ASK_AGAIN_S = 0.1
+
+
+@dataclass(slots=True)
+class Samples:
+    """Looks, judges, and counts."""
+
+    cgroups: Cgroups
+    runtime: Runtime
+    journal: Journal
+    looks: int = 0
+    with_owners: int = 0
+    """Looks at which an owner and somebody else ran."""
+    unjudged: int = 0
+    """Looks with an overlap that could not be judged: the runtime did not tell in time who it was."""
+    _found: frozenset[tuple[str, str]] = frozenset()
+    _asked_s: float = 0.0
+
+    def look(self) -> Iterator[str]:
+        """One look; a sentence for each pair that begins to overlap."""
+        self.looks += 1
+        groups = self.cgroups.running()
+        self.journal.read()  # after the cgroups: what is meant to happen is in it before it happens
+        self._learn(groups)
+        owners = [key for key in groups if self._owns(key)]
+        self.with_owners += bool(owners) and len(groups) > 1
+        pairs = {}
+        for owner in owners:
+            for other, group in groups.items():
+                suspicious = other != owner and self.journal.names.get(other) and group.cpus & groups[owner].cpus
+                if suspicious and (sentence := self._verify(owner, other)):
+                    pairs[owner, other] = sentence
+        yield from (sentence for pair, sentence in pairs.items() if pair not in self._found)
+        self._found = frozenset(pairs)
+
+    def know(self, listed: Mapping[str, Listed]) -> None:
+        """Take in a list of the runtime."""
+        self.journal.names.update((key, one.title) for key, one in listed.items())
+
+    def _owns(self, key: str) -> bool:
+        """Whether it must be alone on its CPUs."""
+        title = self.journal.names.get(key, "")
+        return self._judged(key) and 0 not in self.journal.owns.get(title, (0,))
+
+    def _judged(self, key: str) -> bool:
+        return key not in self.journal.disturbed and self.journal.names.get(key) not in self.journal.unsettled
+
+    def _verify(self, owner: str, other: str) -> str:
+        """Look at owner, other and owner again: reading is not one moment, so the order matters."""
+        before, between, after = self.cgroups.one(owner), self.cgroups.one(other), self.cgroups.one(owner)
+        self.journal.read()
+        if not self._owns(owner) or not self._judged(other):
+            return ""
+        if before is None or between is None or before != after or not before.cpus & between.cpus:
+            return ""
+        if not self.cgroups.has_begun(owner) or not self.cgroups.has_begun(other):
+            return ""  # it is looked at again in some milliseconds
+        return (
+            f"two on one CPU: {self.journal.names[owner]} owns {show(before.cpus)}, "
+            f"and {self.journal.names[other]} runs on {show(between.cpus)}"
+        )
+
+    def _learn(self, groups: Mapping[str, Group]) -> None:
+        """Ask the runtime who it is that runs."""
+        if groups.keys() <= self.journal.names.keys() or time.monotonic() < self._asked_s + _ASK_AGAIN_S:
+            return
+        self._asked_s = time.monotonic()
+        try:
+            self.know(self.runtime.containers())
+            for sandbox in self.runtime.sandboxes():
+                self.journal.names[sandbox] = ""
+        except Unavailable:
+            self.unjudged += 1

@@ -1,0 +1,305 @@
+"""One half of a run: the kills on one of the two nodes, one after the other."""
+
+import asyncio
+import random
+import time
+import traceback
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import asynccontextmanager, contextmanager
+from typing import Any
+
+from criproxy.cri import api_pb2 as api
+from criproxy.cri.runtime import RuntimeCallError
+from lab.chaos.churn import Churn, Pods, refresh, repeated
+from lab.chaos.kills import WAYS, Missed, Scene
+from lab.chaos.kubelet import Journal, Pod, best_effort, burstable, guaranteed, replica
+from lab.chaos.nodes import Node
+from lab.chaos.phases import Kill, Phase
+from lab.chaos.tally import Tally
+from lab.chaos.watcher import Watcher
+
+_WORKERS = {"containerd": 2, "embedded": 4}
+_PODS = {"containerd": 6, "embedded": 14}
+_TOLD_CALLS = 12
+"""How many of the last calls are told of a cycle that broke off."""
+_TRIES = 4
+"""How often it is tried to bring criproxy into a phase: whether a start has to wait depends on the churn, too."""
+_SHRINKS = {Phase.SHRINK_SENT, Phase.START_HELD, Phase.RELEASE}
+
+
+class Half:
+    """Runs a plan on a node."""
+
+    def __init__(self, node: Node, plan: list[Kill], tally: Tally, told: Callable[[Tally, Kill], None]) -> None:
+        self._node, self._plan, self._tally, self._told = node, plan, tally, told
+        self._journal = Journal(node.journal)
+        self._pods = Pods(node, self._journal, _PODS[node.runtime])
+        self._sentinel = best_effort()
+        self._at: dict[str, Any] = {"step": "starting"}
+
+    async def run(self, rest_limit_s: float, cycle_limit_s: float, *, stop_at_violation: bool = False) -> None:
+        """All kills; what ends it before the last one is in the tally, as far as it came.
+
+        Args:
+            rest_limit_s: within this time after the last call everything must be as it should: two lists after a
+                create of unknown outcome, and repairs.
+            cycle_limit_s: a cycle that takes longer is stuck, and ends the half.
+            stop_at_violation: leave out the rest of the plan.
+        """
+        self._rest_limit_s = rest_limit_s
+        began = time.monotonic()
+        with self._telling():
+            async with self._node.running(), Watcher(self._node) as watcher:
+                with self._telling():
+                    await self._cycles(watcher, cycle_limit_s, stop_at_violation=stop_at_violation)
+                self._at["step"] = "cleaning up"
+                await self._pods.close()
+                await watcher.finish()
+                self._found(watcher.violations)
+                self._tally.checker = watcher.report
+                if failures := self._node.failures():
+                    self._found([f"criproxy failed {len(failures)} times, first: {failures[0]}"])
+        self._tally.done["refusals"] = sum(kubelet.refused for kubelet in self._pods.kubelets)
+        self._tally.done["left running"] = sum(kubelet.left_running for kubelet in self._pods.kubelets)
+        self._tally.seconds = round(time.monotonic() - began, 1)
+
+    async def _cycles(self, watcher: Watcher, limit_s: float, *, stop_at_violation: bool) -> None:
+        self._victim = self._pods.kubelet("victim")
+        self._workers = [self._pods.kubelet(f"worker-{n}") for n in range(_WORKERS[self._node.runtime])]
+        await self._bring_sentinel()
+        for kill in self._plan:
+            self._at = {"kill": kill.number, "phase": kill.phase.value}
+            async with asyncio.timeout(limit_s):
+                await self._cycle(kill, watcher)
+            self._told(self._tally, kill)
+            if stop_at_violation and self._tally.violations:
+                break
+
+    @contextmanager
+    def _telling(self) -> Iterator[None]:
+        """Go on behind an error, whatever it is, and tell it: the other half and the report do not depend on it."""
+        try:
+            yield
+        except Exception as error:  # noqa: BLE001
+            calls = self._node.calls.read_text().splitlines() if self._node.calls.exists() else []
+            told = traceback.format_exception(error)
+            self._tally.broken.append(
+                {**self._at, "error": repr(error), "calls": calls[-_TOLD_CALLS:], "traceback": told}
+            )
+
+    async def _bring_sentinel(self) -> None:
+        """A pod that shares, from the beginning to the end: at rest it shows what is withheld.
+
+        It is born beside an owner that leaves at once: where it was created is not where it is.
+        """
+        first = guaranteed(1000)
+        for pod in (first, self._sentinel):
+            await self._victim.sandbox(pod)
+            await self._victim.create(pod, pod.members[0])
+            await self._victim.start(pod, pod.members[0])
+        await self._victim.remove_pod(first)
+
+    async def _cycle(self, kill: Kill, watcher: Watcher) -> None:
+        chance = random.Random(kill.seed)
+        pod = self._victims_pod(kill, chance)
+        self._at["step"] = "making room"
+        await self._pods.make_room(self._victim, pod.owns, chance)
+        if kill.calm:
+            self._at["step"] = "at rest without a kill"
+            await self._rest_alive(kill, chance, watcher)
+        scene = Scene(self._node, self._victim, kill, pod)
+        await self._storm(scene, chance)
+        self._at["step"] = f"going on with {scene.pod.spec.name}"
+        await self._settle(scene)
+        self._at["step"] = "finding out what became of pods"
+        await self._pods.tidy(self._victim, chance)
+        if kill.lost:
+            self._at["step"] = "bringing a guest"
+            await self._bring_guest()
+        self._at["step"] = "coming to rest"
+        await self._rest(watcher)
+
+    async def _storm(self, scene: Scene, chance: random.Random) -> None:
+        """The kill, amid the workers' churn."""
+        async with self._busy(chance):
+            self._at["step"] = "disturbing"
+            await self._disturb(scene.kill, chance)
+            self._at["step"] = "bringing criproxy into the phase"
+            await self._kill(scene)
+            self._at["step"] = "starting criproxy again"
+            await self._revive(scene.kill, chance)
+            self._at["step"] = "ending the calls and the churn"
+            await scene.ended()
+
+    async def _bring_guest(self) -> None:
+        """A pod that comes and goes: who is taken in after a lost database stays put until the next placement."""
+        guest = best_effort()
+        self._pods.living.append(guest)
+        await repeated(self._victim, lambda: self._run(guest))
+        await self._pods.remove(self._victim, guest)
+
+    async def _run(self, pod: Pod) -> None:
+        if pod.doubtful:
+            await refresh(self._victim, pod)
+        if not pod.sandbox:
+            await self._victim.sandbox(pod)
+        if not pod.members[0].id:
+            await self._victim.create(pod, pod.members[0])
+        if not pod.running:
+            await self._victim.start(pod, pod.members[0])
+
+    async def _rest_alive(self, kill: Kill, chance: random.Random, watcher: Watcher) -> None:
+        """Some churn, and then a rest before our kubelet finds out what became of calls without an answer."""
+        async with self._busy(chance):
+            await self._disturb(kill, chance)
+        await self._rest(watcher)
+        await self._pods.tidy(self._victim, chance)
+        self._count("rests without a kill")
+
+    @asynccontextmanager
+    async def _busy(self, chance: random.Random) -> AsyncIterator[None]:
+        """Within it, the workers do what they want to; behind it they have finished."""
+        quiet = asyncio.Event()
+        async with asyncio.TaskGroup() as group:
+            for kubelet in self._workers:
+                churn = Churn(self._pods, kubelet, random.Random(chance.random()), self._tally.done)
+                group.create_task(churn.work(quiet))
+            try:
+                yield
+            finally:
+                quiet.set()
+
+    def _victims_pod(self, kill: Kill, chance: random.Random) -> Pod:
+        if kill.phase not in _SHRINKS and kill.variant % 10 < 3:
+            return burstable()
+        return guaranteed(1000 * chance.randint(1, min(self._node.assignable, 6)))
+
+    async def _disturb(self, kill: Kill, chance: random.Random) -> None:
+        """Some time of churn, in which connections break and others write cpusets."""
+        await asyncio.sleep(chance.uniform(0.05, 0.25))
+        if kill.cut:
+            self._node.relay.cut()
+            self._count("cut connections")
+            await asyncio.sleep(chance.uniform(0.0, 0.1))
+        if kill.foreign:
+            await self._write_foreign(chance)
+
+    async def _write_foreign(self, chance: random.Random) -> None:
+        """Somebody moves a container: through the runtime, or by writing its cgroup."""
+        members = [member for pod in [self._sentinel, *self._pods.living] for member in pod.running]
+        member = chance.choice(members)
+        cpus = frozenset(chance.sample(sorted(self._node.cpus), chance.randint(1, len(self._node.cpus))))
+        self._journal.disturbs(member.id)
+        try:
+            if chance.random() < 0.5:
+                await self._node.repin(member.id, cpus)
+            elif group := self._node.group(member.id):
+                (group / "cpuset.cpus").write_text(f"{','.join(map(str, sorted(cpus)))}\n")
+        except (RuntimeCallError, OSError):
+            return  # it has ended meanwhile
+        self._count("foreign cpusets")
+
+    async def _kill(self, scene: Scene) -> None:
+        """Bring criproxy into the phase and kill it; if it cannot be brought there, kill it anyway."""
+        phase = scene.kill.phase.value
+        self._pods.living.append(scene.pod)
+        scene.pod.busy = True
+        for tries in range(_TRIES):
+            try:
+                async with WAYS[scene.kill.phase](scene):
+                    await self._node.kill()
+                self._tally.phases[phase] = self._tally.phases.get(phase, 0) + 1
+                break
+            except (Missed, RuntimeCallError, TimeoutError) as error:
+                if tries < _TRIES - 1:
+                    await self._anew(scene, is_full="RESOURCE_EXHAUSTED" in str(error))
+                    continue
+                self._tally.missed.append(f"{scene.kill.number} {phase}: {error!r}")
+                await self._node.kill()
+        self._tally.kills += 1
+
+    async def _anew(self, scene: Scene, *, is_full: bool) -> None:
+        """Another pod of the same kind in place of the one that did not bring criproxy there, and room for it."""
+        await scene.ended()
+        await self._victim.end_left()  # it may be that which was in the way
+        freed, idle = 0, sorted((pod for pod in self._pods.living if not pod.busy), key=lambda pod: -pod.owns)
+        for pod in idle if is_full else ():  # CPUs are exclusive to it, or kept for it
+            if not pod.busy and freed < scene.pod.owns:
+                pod.busy = True  # for the others: it goes
+                freed += pod.owns
+                await self._pods.remove(self._victim, pod)
+        await self._pods.remove(self._victim, scene.pod)
+        scene.pod = replica(scene.pod)
+        self._pods.living.append(scene.pod)
+        scene.pod.busy = True
+
+    async def _revive(self, kill: Kill, chance: random.Random) -> None:
+        """Start criproxy again; the runtime may restart, before or after it."""
+        node, began = self._node, time.monotonic()
+        await asyncio.sleep(kill.pause_ms / 1000)
+        if kill.lost:
+            node.lose_store()
+            self._count("lost databases")
+        late = chance.random() < 0.5
+        if kill.restart and not late:
+            await node.restart_runtime()
+        if kill.early_ms is not None:
+            await node.die_early(kill.early_ms / 1000)
+            began = time.monotonic()
+            self._count("kills while it started")
+        await node.revive()
+        self._tally.away_s.append(round(time.monotonic() - began, 3))
+        if kill.restart and late:
+            await node.restart_runtime()
+        if kill.restart:
+            self._count("restarts of the runtime")
+
+    async def _settle(self, scene: Scene) -> None:
+        """Our kubelet goes on with the pod at which criproxy died: as it would, or otherwise."""
+        pod, after = scene.pod, scene.kill.after
+        pod.busy = False
+        if scene.kill.phase is Phase.RELEASE:
+            await self._pods.remove(self._victim, pod)
+            return
+        if after % 4 == 0 or not pod.sandbox:
+            await self._pods.remove(self._victim, pod)
+        elif not pod.members[0].id:
+            pod.doubtful = True
+            try:
+                await self._again(pod, after)
+            except RuntimeCallError:
+                return  # "name … is reserved", most likely; tidying finds what there is
+        elif after % 4 < 3 and pod.members[0].state != api.CONTAINER_RUNNING:
+            await repeated(self._victim, lambda: self._start(pod))
+
+    async def _start(self, pod: Pod) -> None:
+        """Start its container, unless an earlier try did, or was cut and left it exited: tidying sees to that."""
+        if pod.doubtful:
+            await refresh(self._victim, pod)
+        if pod.members[0].state == api.CONTAINER_CREATED:
+            await self._victim.start(pod, pod.members[0])
+        elif not pod.running:
+            pod.doubtful = True
+
+    async def _again(self, pod: Pod, after: int) -> None:
+        """Create it again: the very same, or the next attempt."""
+        member = pod.members[0]
+        member.attempt += after % 4 == 1
+        self._count("retries of a create")
+        await self._victim.create(pod, member)
+        if after % 4 < 3:
+            await self._victim.start(pod, member)
+
+    async def _rest(self, watcher: Watcher) -> None:
+        await self._victim.end_left()  # it keeps its place as long as it runs, and no pod has a use for it
+        answer = await watcher.rest(self._rest_limit_s)
+        self._tally.rest_s.append(answer["after_s"])
+        self._found([*watcher.violations, *answer["problems"]])
+        watcher.violations.clear()
+
+    def _found(self, violations: list[str]) -> None:
+        at = {"kill": self._at.get("kill"), "phase": self._at.get("phase")}
+        self._tally.violations += [{**at, "what": sentence} for sentence in violations]
+
+    def _count(self, what: str) -> None:
+        self._tally.done[what] = self._tally.done.get(what, 0) + 1

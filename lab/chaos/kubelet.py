@@ -1,0 +1,313 @@
+"""Our kubelets: clients that say who they are, pods, and the journal of what these asked for."""
+
+import asyncio
+import itertools
+import json
+from collections.abc import Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from google.protobuf.message import Message
+
+from criproxy.cri import api_pb2 as api
+from criproxy.cri.runtime import Reply, RuntimeCallError, RuntimeClient
+from criproxy.errors import StatusCode
+from criproxy.model.resources import DEFAULT_PERIOD_US, milli_to_quota, milli_to_shares
+from lab.chaos.nodes import Node
+from lab.chaos.relay import MARK
+from lab.containerd.containerd import left_task
+from lab.emulator.runtime import IMAGE
+from lab.kubelet.kubelet import ContainerSpec, MiniKubelet, PodSpec, container_config, sandbox_config
+
+if TYPE_CHECKING:
+    from grpc.aio import Channel
+
+_REMOVE_AGAIN_S = 0.5
+_FOR_EVER = 8
+"""So many refusals are no race any more."""
+CALL_TIMEOUT_S = 20.0
+UNKNOWN = frozenset({StatusCode.UNAVAILABLE, StatusCode.DEADLINE_EXCEEDED, StatusCode.CANCELLED, StatusCode.INTERNAL})
+"""Codes after which nobody knows what the runtime has done."""
+_MEMORY_BYTES = 32 << 20
+_CAPACITY_BYTES = 8 << 30
+_CHANNEL_OPTIONS = (
+    ("grpc.default_authority", "localhost"),
+    ("grpc.use_local_subchannel_pool", 1),  # else all kubelets share one connection
+    ("grpc.initial_reconnect_backoff_ms", 50),
+    ("grpc.max_reconnect_backoff_ms", 200),
+)
+_numbers = itertools.count(1)
+
+
+class Caller(RuntimeClient):
+    """A client with a connection of its own. Its calls carry its *name* and leave a line in the file *log*."""
+
+    def __init__(self, endpoint: str, name: str, log: Path) -> None:
+        super().__init__(endpoint, CALL_TIMEOUT_S)
+        self.name = name
+        self._log = log
+
+    async def call(self, name: str, request: Message, reply: type[Reply], timeout_s: float | None = None) -> Reply:
+        """As its base class does it, with metadata; none waits longer than `CALL_TIMEOUT_S`."""
+        from grpc.aio import AioRpcError
+
+        call = self._calls.get(name) or await self._prepare(name, reply)
+        limit_s = min(timeout_s or CALL_TIMEOUT_S, CALL_TIMEOUT_S)
+        began, end = _now(), "cancelled"
+        try:
+            answer: Reply = await call(request, timeout=limit_s, metadata=((MARK, self.name),))
+            end = "OK"
+        except AioRpcError as error:
+            end = f"{error.code().name} {error.details()}"
+            raise RuntimeCallError(name, StatusCode(error.code().value[0]), error.details() or "") from error
+        finally:
+            with self._log.open("a") as log:
+                log.write(f"{began} {_now()} {self.name} {name} {_about(request)}: {end}\n")
+        return answer
+
+    async def _connected(self) -> "Channel":
+        if self._channel is None:
+            from grpc.aio import insecure_channel
+
+            self._channel = insecure_channel(self.endpoint, options=_CHANNEL_OPTIONS)
+        return self._channel
+
+
+def _now() -> str:
+    return datetime.now(UTC).strftime("%H:%M:%S.%f")
+
+
+def _about(request: Message) -> str:
+    """What a call is about: the container's or sandbox's id, or a name."""
+    match request:
+        case api.CreateContainerRequest():
+            names = request.config.metadata
+            return f"{request.sandbox_config.metadata.name}/{names.name} attempt {names.attempt}"
+        case api.RunPodSandboxRequest():
+            return request.config.metadata.name
+        case _:
+            return str(getattr(request, "container_id", getattr(request, "pod_sandbox_id", "")))
+
+
+@dataclass(slots=True, eq=False)
+class Member:
+    """A container of a pod: what it asks for, and what our kubelet knows of it."""
+
+    spec: ContainerSpec
+    id: str = ""
+    attempt: int = 0
+    state: int = api.CONTAINER_UNKNOWN
+    resizing: bool = False
+    """A resize of unknown outcome."""
+
+
+@dataclass(slots=True, eq=False)
+class Pod:
+    """A pod of ours. The CPUs that its containers own are those of the largest one: the others are init containers."""
+
+    spec: PodSpec
+    members: list[Member]
+    sandbox: str = ""
+    doubtful: bool = False
+    """A call about it ended without an answer: its state has to be asked for."""
+    busy: bool = False
+    """Somebody works on it."""
+
+    @property
+    def owns(self) -> int:
+        """How many CPUs it may own."""
+        return max(owned(self.spec, member.spec) for member in self.members)
+
+    @property
+    def running(self) -> list[Member]:
+        """Its containers that run, as far as we know."""
+        return [member for member in self.members if member.id and member.state == api.CONTAINER_RUNNING]
+
+
+def owned(pod: PodSpec, spec: ContainerSpec) -> int:
+    """How many CPUs of its own a container shall have under the policy static."""
+    whole, rest = divmod(spec.cpu_limit_milli, 1000)
+    return whole if pod.qos == "Guaranteed" and not rest else 0
+
+
+def guaranteed(milli: int, init: int = 0, *, exits: bool = False) -> Pod:
+    """A Guaranteed pod; *init* containers that ask for as much go first and, where there are processes, exit."""
+    names = [f"i{number}" for number in range(init)] + ["main"]
+    commands = {name: ("true",) if exits and name != "main" else () for name in names}
+    specs = [
+        ContainerSpec(name, IMAGE, commands[name], cpu_limit_milli=milli, memory_limit_bytes=_MEMORY_BYTES)
+        for name in names
+    ]
+    return _pod(specs)
+
+
+def burstable() -> Pod:
+    """A pod that asks for a part of a CPU."""
+    return _pod([ContainerSpec("main", IMAGE, cpu_request_milli=100, memory_request_bytes=_MEMORY_BYTES)])
+
+
+def best_effort() -> Pod:
+    """A pod that asks for nothing."""
+    return _pod([ContainerSpec("main", IMAGE)])
+
+
+def _pod(specs: Sequence[ContainerSpec]) -> Pod:
+    return Pod(PodSpec(f"p{next(_numbers)}", tuple(specs)), [Member(spec) for spec in specs])
+
+
+def replica(pod: Pod) -> Pod:
+    """Another pod that asks for the same."""
+    return _pod([member.spec for member in pod.members])
+
+
+def sizes(milli: int) -> api.LinuxContainerResources:
+    """What a resize of a Guaranteed container to *milli* carries."""
+    return api.LinuxContainerResources(
+        cpu_shares=milli_to_shares(milli), cpu_quota=milli_to_quota(milli), cpu_period=DEFAULT_PERIOD_US
+    )
+
+
+@dataclass(slots=True)
+class Journal:
+    """Tells the checker; every line is in the file when the call returns."""
+
+    path: Path
+
+    def wants(self, pod: Pod, member: Member, owns: Sequence[int], *, unsettled: bool = False) -> None:
+        """How many CPUs a container shall own, before it is asked for."""
+        self._write(container=_title(pod, member), owns=list(owns), unsettled=unsettled)
+
+    def knows(self, identifier: str, pod: Pod, member: Member | None = None) -> None:
+        """Who an id is: a container, or a sandbox."""
+        self._write(id=identifier, container=_title(pod, member) if member else "")
+
+    def disturbs(self, container_id: str) -> None:
+        """Somebody is about to write its cpuset."""
+        self._write(disturbed=container_id)
+
+    def _write(self, **entry: object) -> None:
+        with self.path.open("a") as file:
+            file.write(json.dumps(entry) + "\n")
+
+
+def _title(pod: Pod, member: Member) -> str:
+    return f"{pod.spec.name}/{member.spec.name}"
+
+
+@dataclass(slots=True)
+class Kubelet:
+    """One kubelet with a connection of its own.
+
+    A call that fails leaves its pod doubtful and raises RuntimeCallError.
+    """
+
+    node: Node
+    client: Caller
+    journal: Journal
+    refused: int = 0
+    """Creates and resizes that did not fit."""
+    left_running: int = 0
+    """Tasks of containers that the runtime had called exited, which were ended."""
+    _mini: MiniKubelet = field(init=False)
+
+    def __post_init__(self) -> None:
+        self._mini = MiniKubelet(self.client, self.node.cgroups)
+
+    async def sandbox(self, pod: Pod) -> None:
+        """Run the pod's sandbox."""
+        pod.doubtful = True
+        pod.sandbox = await self._mini.run_sandbox(pod.spec)
+        self.journal.knows(pod.sandbox, pod)
+        pod.doubtful = False
+
+    async def create(self, pod: Pod, member: Member, timeout_s: float | None = None) -> None:
+        """Create a container."""
+        self.journal.wants(pod, member, [owned(pod.spec, member.spec)])
+        pod.doubtful = True
+        root = self._mini.cgroup_root
+        request = api.CreateContainerRequest(
+            pod_sandbox_id=pod.sandbox,
+            config=container_config(pod.spec, member.spec, _CAPACITY_BYTES, member.attempt),
+            sandbox_config=sandbox_config(pod.spec, root),
+        )
+        try:
+            reply = await self.client.call("CreateContainer", request, api.CreateContainerResponse, timeout_s)
+        except RuntimeCallError as error:
+            self.refused += error.code is StatusCode.RESOURCE_EXHAUSTED
+            raise
+        member.id, member.state = reply.container_id, api.CONTAINER_CREATED
+        self.journal.knows(member.id, pod, member)
+        pod.doubtful = False
+
+    async def start(self, pod: Pod, member: Member) -> None:
+        """Start a created container."""
+        pod.doubtful = True
+        await self._mini.start(member.id)
+        member.state = api.CONTAINER_RUNNING
+        pod.doubtful = False
+
+    async def stop(self, pod: Pod, member: Member) -> None:
+        """Stop a container."""
+        pod.doubtful = True
+        await self._mini.stop(member.id)
+        member.state = api.CONTAINER_EXITED
+        pod.doubtful = False
+
+    async def remove(self, pod: Pod, member: Member) -> None:
+        """Remove a container."""
+        pod.doubtful = True
+        await self._mini.remove(member.id)
+        member.id, member.state = "", api.CONTAINER_UNKNOWN
+        pod.doubtful = False
+
+    async def remove_pod(self, pod: Pod) -> None:
+        """Stop and remove a pod with all that is in it.
+
+        As the kubelet, it tries again where containerd refuses because a container is just coming up which the stop did
+        not see. Where it refuses for ever, as `left_task` tells, the task is ended as an operator would, and counted.
+        """
+        if not pod.sandbox:
+            return
+        pod.doubtful = True
+        refusals = 0
+        async with asyncio.timeout(CALL_TIMEOUT_S):
+            while True:
+                try:
+                    await self._mini.remove_pod(pod.sandbox)
+                    break
+                except RuntimeCallError as error:
+                    left = left_task(error.details)
+                    if not left:
+                        raise
+                refusals += 1
+                if refusals == _FOR_EVER:
+                    refusals = 0
+                    self.left_running += await self.node.end_left(left)
+                await asyncio.sleep(_REMOVE_AGAIN_S)
+        pod.sandbox, pod.doubtful = "", False
+
+    async def end_left(self) -> None:
+        """End all that runs though the runtime calls it exited: its CPUs are no others' until then, and it is no pod's.
+
+        A runtime that cannot be asked has nothing.
+        """
+        with suppress(RuntimeCallError):
+            self.left_running += await self.node.end_left()
+
+    async def resize(self, pod: Pod, member: Member, milli: int) -> None:
+        """Resize the one container of a Guaranteed pod."""
+        old = owned(pod.spec, member.spec)
+        member.spec = ContainerSpec("main", IMAGE, cpu_limit_milli=milli, memory_limit_bytes=_MEMORY_BYTES)
+        new = owned(pod.spec, member.spec)
+        self.journal.wants(pod, member, sorted({old, new}), unsettled=True)
+        pod.doubtful = member.resizing = True
+        try:
+            await self._mini.update(member.id, sizes(milli))
+        except RuntimeCallError as error:
+            self.refused += error.code is StatusCode.RESOURCE_EXHAUSTED
+            raise
+        self.journal.wants(pod, member, [new], unsettled=True)
+        pod.doubtful = member.resizing = False

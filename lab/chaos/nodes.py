@@ -1,0 +1,286 @@
+"""The two nodes: a runtime with its cgroups, the relay before it, and criproxy before that, behind a socket that stays.
+
+What a node is told here happens beside criproxy, unless it says otherwise.
+"""
+
+import asyncio
+import os
+import re
+import signal
+import socket
+import sys
+import tempfile
+from abc import ABC, abstractmethod
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import AsyncExitStack, asynccontextmanager, contextmanager
+from functools import partial
+from pathlib import Path
+
+from criproxy.cri import api_pb2 as api
+from criproxy.cri.runtime import RuntimeClient
+from criproxy.model.cpuset import CpuSet, format_cpuset, parse_cpuset
+from criproxy.simulate.archives import unpack
+from lab.chaos.relay import Relay
+from lab.containerd.cgroups import PodCgroups
+from lab.containerd.containerd import PrivateContainerd
+from tests.daemons import Serve
+
+ROOT = Path(__file__).resolve().parents[2]
+SNAPSHOT = "xeon-2s2n-smt-pci"
+_FILES = re.compile(r"/cpu/|cpu\d+/online|/topology/|/cache/|/node/|mounts|cgroup|cpuset")
+"""What of a snapshot matters for placement."""
+_LATENCY_MS = 4
+_BACKLOG = 128
+
+
+class Node(ABC):
+    """One node, for the length of `running`."""
+
+    runtime: str
+    """Its name in `phases.RUNTIMES`."""
+    cpus: CpuSet
+    """All that pods may use."""
+    reserved: CpuSet
+    cgroups: PodCgroups | None
+    """Makes the pods' cgroups, where that is not the runtime's own work."""
+    cgroup_root: Path
+    """The cpuset cgroup of all pods."""
+    host_root: Path = Path("/")
+    endpoint: Path
+    """The runtime's socket."""
+    exits = False
+    """Whether processes run in containers, and end by themselves."""
+
+    def __init__(self, directory: Path, policy: str, plant: str) -> None:
+        self.directory = directory
+        self.policy = policy
+        self._plant = plant
+        self.journal = directory / "journal"
+        self.calls = directory / "calls.log"
+        """A line for each call of our kubelets that has ended."""
+        self.relay: Relay
+        self.serve: Serve
+        self.direct: RuntimeClient
+        self.serving = asyncio.Event()
+        """Criproxy is there."""
+
+    @property
+    def assignable(self) -> int:
+        """How many CPUs may have owners."""
+        return len(self.cpus - self.reserved)
+
+    @property
+    def store(self) -> Path:
+        """Criproxy's database."""
+        return self.directory / "state" / "criproxy.db"
+
+    @asynccontextmanager
+    async def running(self) -> AsyncIterator[None]:
+        """Everything of the node runs; afterwards nothing of it is left but its directory."""
+        async with AsyncExitStack() as stack:
+            await self._start_runtime(stack)
+            self.direct = RuntimeClient(f"unix://{self.endpoint}")
+            stack.push_async_callback(self.direct.close)
+            self.journal.touch()
+            self.relay = Relay(self.directory / "runtime.sock", self.endpoint)
+            await self.relay.start()
+            stack.push_async_callback(self.relay.stop)
+            passed = stack.enter_context(socket.socket(socket.AF_UNIX))
+            (self.directory / "run").mkdir()
+            passed.bind(str(self.directory / "run" / "criproxy.sock"))
+            passed.listen(_BACKLOG)
+            self.serve = await stack.enter_async_context(self._serve(passed))
+            self.serving.set()
+            yield
+
+    def _serve(self, passed: socket.socket) -> Serve:
+        policy = self.directory / "policy.yaml"
+        policy.write_text(f'policy: {self.policy}\nreservedCpus: "{format_cpuset(self.reserved)}"\n')
+        return Serve(
+            self.directory,
+            *("--config", str(policy), "--host-root", str(self.host_root)),
+            passed=passed,
+            program=("-m", "lab.chaos.launcher", self._plant),
+            limit_s=60.0,
+            PYTHONPATH=str(ROOT),
+        )
+
+    async def kill(self) -> None:
+        """SIGKILL to criproxy; its socket stays."""
+        self.serving.clear()
+        self.serve.signal(signal.SIGKILL)
+        await self.serve.exit_status()
+
+    def lose_store(self) -> None:
+        """The database is gone; criproxy must not run."""
+        for file in self.store.parent.glob("criproxy.db*"):
+            file.unlink()
+
+    async def die_early(self, after_s: float) -> None:
+        """Start criproxy again and kill it while it starts."""
+        await self.serve.spawn()
+        await asyncio.sleep(after_s)
+        await self.kill()
+        self.serve.forget()
+
+    async def revive(self) -> None:
+        """Start criproxy again and wait until it is ready."""
+        await self.serve.spawn()
+        await self.serve.message("READY=1")
+        self.serving.set()
+
+    def failures(self) -> list[str]:
+        """What criproxy has logged as an error so far: whatever else is done to it, nothing of its own may fail."""
+        return [line for line in self.serve.log.read_text().splitlines() if "[error " in line]
+
+    def group(self, container_id: str) -> Path | None:
+        """The cpuset cgroup of a container that runs."""
+        return next(self.cgroup_root.glob(f"**/{container_id}"), None)
+
+    def has(self, container_id: str) -> CpuSet | None:
+        """What a running container's cgroup says."""
+        group = self.group(container_id)
+        try:
+            return parse_cpuset((group / "cpuset.cpus").read_text().strip()) if group else None
+        except OSError:
+            return None
+
+    async def end_left(self, container_id: str = "") -> int:
+        """End tasks of containers that do not run by the runtime's words, as an operator would.
+
+        Args:
+            container_id: whose; all that have processes if not given.
+
+        Returns:
+            How many there were.
+        """
+        return 0
+
+    async def repin(self, container_id: str, cpus: CpuSet) -> None:
+        """As `crictl update` does."""
+        linux = api.LinuxContainerResources(cpuset_cpus=format_cpuset(cpus))
+        await self.direct.update_container_resources(container_id, linux)
+
+    async def end(self, container_id: str) -> None:
+        """The container's process ends, and nobody has asked for it."""
+        request = api.StopContainerRequest(container_id=container_id)
+        await self.direct.call("StopContainer", request, api.StopContainerResponse)
+
+    @abstractmethod
+    async def _start_runtime(self, stack: AsyncExitStack) -> None:
+        """Start it, and set what is told above."""
+
+    @abstractmethod
+    async def restart_runtime(self) -> None:
+        """End and start it; containers go on."""
+
+
+async def in_thread(work: Callable[[], None]) -> None:
+    """Do what blocks in a thread; if this is cancelled, at its end, since a thread goes on: nothing overtakes it."""
+    thread = asyncio.ensure_future(asyncio.to_thread(work))
+    try:
+        await asyncio.shield(thread)
+    finally:
+        await asyncio.wait([thread])
+
+
+class ContainerdNode(Node):
+    """This machine, with a private containerd."""
+
+    runtime = "containerd"
+    exits = True
+
+    async def _start_runtime(self, stack: AsyncExitStack) -> None:
+        self._containerd = PrivateContainerd()
+        stack.push_async_callback(in_thread, self._containerd.stop)
+        await in_thread(self._containerd.start)
+        stack.callback(self._save_log)
+        self.endpoint, self.cgroups = self._containerd.socket, self._containerd.cgroups
+        mount = Path("/sys/fs/cgroup/cpuset")
+        self.cpus = parse_cpuset((mount / "cpuset.cpus").read_text().strip())
+        self.reserved = frozenset([min(self.cpus)])
+        self.cgroup_root = mount / self._containerd.cgroups.root.lstrip("/") / "kubepods"
+
+    async def end_left(self, container_id: str = "") -> int:
+        """Containerd 1.6 leaves them where the call of a start was cut."""
+        left = [container_id] if container_id else await self._left()
+        for each in left:
+            await in_thread(partial(self._containerd.end_task, each))
+        return len(left)
+
+    async def _left(self) -> list[str]:
+        listed = await self.direct.list_containers()
+        lost = [item.id for item in listed if item.state in (api.CONTAINER_EXITED, api.CONTAINER_UNKNOWN)]
+        return [container_id for container_id in lost if self._has_processes(container_id)]
+
+    def _has_processes(self, container_id: str) -> bool:
+        group = self.group(container_id)
+        try:
+            return group is not None and bool((group / "cgroup.procs").read_text())
+        except OSError:  # gone meanwhile
+            return False
+
+    def _save_log(self) -> None:
+        (self.directory / "containerd.log").write_text(self._containerd.log)
+
+    async def restart_runtime(self) -> None:
+        """As systemd would, for an upgrade."""
+        await in_thread(self._containerd.restart)
+
+
+class EmbeddedNode(Node):
+    """The machine of a snapshot, with the embedded runtime as a process of its own."""
+
+    runtime = "embedded"
+    cgroups = None
+
+    def __init__(self, directory: Path, policy: str, plant: str, snapshot: Path) -> None:
+        super().__init__(directory, policy, plant)
+        self._snapshot = snapshot
+
+    async def _start_runtime(self, stack: AsyncExitStack) -> None:
+        self.host_root = Path(stack.enter_context(self._unpacked()))
+        self.cpus = parse_cpuset((self.host_root / "sys/devices/system/cpu/online").read_text().strip())
+        self.reserved = frozenset(sorted(self.cpus)[:2])
+        self.cgroup_root = self.host_root / "sys/fs/cgroup/cpuset/kubepods"
+        self.endpoint = self.directory / "embedded.sock"
+        self._process = await asyncio.create_subprocess_exec(
+            *(
+                sys.executable,
+                "-m",
+                "lab.emulator",
+                "--socket",
+                str(self.endpoint),
+                "--latency-ms",
+                str(_LATENCY_MS),
+            ),
+            *("--cpus", format_cpuset(self.cpus), "--mems", "0-1", "--host-root", str(self.host_root)),
+            stdout=asyncio.subprocess.PIPE,
+            start_new_session=True,
+            env={**os.environ, "PYTHONPATH": str(ROOT)},
+        )
+        stack.push_async_callback(self._end)
+        await self._listening()
+
+    @contextmanager
+    def _unpacked(self) -> Iterator[str]:
+        memory = Path("/dev/shm")  # small files are slow elsewhere
+        place = memory if memory.is_dir() else None
+        with tempfile.TemporaryDirectory(prefix="criproxy-chaos-", dir=place) as folder:
+            unpack(self._snapshot, Path(folder), _FILES.search)
+            yield folder
+
+    async def _end(self) -> None:
+        if self._process.returncode is None:
+            self._process.kill()
+        await self._process.wait()
+
+    async def _listening(self) -> None:
+        assert self._process.stdout
+        line = await self._process.stdout.readline()
+        assert b"listening" in line, "the embedded runtime did not start"
+
+    async def restart_runtime(self) -> None:
+        """It forgets nothing."""
+        self._process.send_signal(signal.SIGHUP)
+        await self._listening()

@@ -1,0 +1,123 @@
+"""Faults to plant in criproxy, to see that the checker finds them. Only the launcher plants them."""
+
+import json
+from collections.abc import Callable
+from dataclasses import replace
+from inspect import signature
+from typing import Any
+
+from criproxy.cri import api_pb2 as api
+from criproxy.cri.messages import rewrite
+from criproxy.cri.messages.stamp import ANNOTATION, Stamp
+from criproxy.cri.runtime import RuntimeClient
+from criproxy.model.cpuset import parse_cpuset
+from criproxy.model.grant import Applied
+from criproxy.node.calls.create import Creates, HeldCreate
+from criproxy.node.containers.cgroups import Cgroups, Seen
+from criproxy.node.reconcile.reconciler import Reconciler
+from criproxy.placement.events import ContainerGone
+from criproxy.wire.calls import Call, Outcome, OutcomeKind
+
+
+def _barrier_skipped() -> None:
+    """A start waits for nobody."""
+    _replace(Reconciler, "blockers", lambda self, key: [])
+
+
+def _undo_on_reset() -> None:
+    """A create that ended without an answer gives its place back at once."""
+    done = Creates.done
+
+    def undo(self: Creates, call: Call, outcome: Outcome) -> bool:
+        if outcome.kind is OutcomeKind.UNKNOWN and isinstance(call.context, HeldCreate):
+            self.context.state.submit(ContainerGone(call.context.place))
+        return done(self, call, outcome)
+
+    _replace(Creates, "done", undo)
+
+
+def _place_from_stamp() -> None:
+    """The stamp says where a container was put; until we move it ourselves, it is believed to be there still."""
+    place, ask, update = rewrite.place, Cgroups.ask, RuntimeClient.update_container_resources
+    moved: set[str] = set()
+
+    def stamped(
+        request: api.CreateContainerRequest, cpus: str, mems: str, stamp: Stamp, *, lift: bool = False
+    ) -> bytes:
+        written = api.CreateContainerRequest.FromString(place(request, cpus, mems, stamp, lift=lift))
+        values = json.loads(written.config.annotations[ANNOTATION])
+        written.config.annotations[ANNOTATION] = json.dumps({**values, "cpus": cpus, "mems": mems})
+        return written.SerializeToString()
+
+    async def believe(self: Cgroups, container_id: str) -> tuple[Seen, api.ContainerStatusResponse | None]:
+        seen, reply = await ask(self, container_id)
+        values = json.loads(reply.status.annotations.get(ANNOTATION, "{}")) if reply else {}
+        if seen.applied is None or container_id in moved or "cpus" not in values:
+            return seen, reply
+        return replace(seen, applied=Applied(parse_cpuset(values["cpus"]), parse_cpuset(values["mems"]))), reply
+
+    async def read(self: Cgroups, container_id: str) -> Seen:
+        return (await believe(self, container_id))[0]
+
+    async def move(self: RuntimeClient, container_id: str, linux: api.LinuxContainerResources) -> None:
+        await update(self, container_id, linux)
+        moved.add(container_id)
+
+    _replace(rewrite, "place", stamped)
+    _replace(Cgroups, "ask", believe)
+    _replace(Cgroups, "read", read)
+    _replace(RuntimeClient, "update_container_resources", move)
+
+
+def _moves_believed() -> None:
+    """What criproxy sends to move others goes nowhere, and it believes that they are where they were sent."""
+    ask, update = Cgroups.ask, RuntimeClient.update_container_resources
+    sent: dict[str, Applied] = {}
+
+    async def move(self: RuntimeClient, container_id: str, linux: api.LinuxContainerResources) -> None:
+        if not linux.cpuset_cpus:
+            await update(self, container_id, linux)
+            return
+        sent[container_id] = Applied(parse_cpuset(linux.cpuset_cpus), parse_cpuset(linux.cpuset_mems))
+
+    async def believe(self: Cgroups, container_id: str) -> tuple[Seen, api.ContainerStatusResponse | None]:
+        seen, reply = await ask(self, container_id)
+        if seen.applied is None or container_id not in sent:
+            return seen, reply
+        there = sent[container_id]
+        return replace(seen, applied=replace(there, mems=there.mems or seen.applied.mems)), reply
+
+    async def read(self: Cgroups, container_id: str) -> Seen:
+        return (await believe(self, container_id))[0]
+
+    _replace(Cgroups, "ask", believe)
+    _replace(Cgroups, "read", read)
+    _replace(RuntimeClient, "update_container_resources", move)
+
+
+def _check_complains() -> None:
+    """``status --check`` finds containers misplaced that are where they belong."""
+    from criproxy.api.views import status_check as report
+    from criproxy.api.views.situation import Situation
+
+    def misplaced(situation: Situation) -> list[tuple[str, bool]]:
+        return [(f"{one.title} is to be elsewhere", True) for one in situation.node.containers.values()]
+
+    _replace(report, "misplaced", misplaced)
+
+
+def _replace(owner: object, name: str, value: Callable[..., Any]) -> None:
+    """Plant *value*; it must be called as what it replaces is, or criproxy fails at the call instead of going wrong."""
+    has, takes = signature(getattr(owner, name)).parameters, signature(value).parameters
+    if list(has) != list(takes):
+        raise TypeError(f"{name} takes ({', '.join(has)}), and what is planted takes ({', '.join(takes)})")
+    setattr(owner, name, value)
+
+
+PLANTS: dict[str, Callable[[], None]] = {
+    "barrier-skipped": _barrier_skipped,
+    "undo-on-reset": _undo_on_reset,
+    "place-from-stamp": _place_from_stamp,
+    "moves-believed": _moves_believed,
+    "check-complains": _check_complains,
+}

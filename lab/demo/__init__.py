@@ -1,0 +1,1 @@
+"""Puts sample pods through criproxy and prints where they landed."""

@@ -1,0 +1,1 @@
+"""What the emulated runtime keeps."""

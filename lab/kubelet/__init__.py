@@ -1,0 +1,1 @@
+"""A small kubelet with a device manager."""

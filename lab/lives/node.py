@@ -1,0 +1,189 @@
+"""The node of one life: kubelet, device plugin, criproxy and runtime, each of which starts and ends by itself."""
+
+import asyncio
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager, suppress
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from criproxy.deviceplugin import serve
+from criproxy.deviceplugin.cards import inventory, nvml_inventory
+from criproxy.deviceplugin.configuration.options import Options
+from criproxy.deviceplugin.health import nvml_events
+from criproxy.deviceplugin.resources.plugin_manager import PluginManager
+from criproxy.deviceplugin.server.settings import Times
+from criproxy.devices.classes.builtin import NVIDIA
+from criproxy.devices.classes.device_class import DeviceClass
+from criproxy.devices.device_rules import DeviceRules
+from lab.lives.machine import Machine
+from tests.deviceplugin.hosts import PATIENT
+from tests.deviceplugin.joined import KUBELET_FILES
+from tests.deviceplugin.kubelet import PATIENT_S, FakeKubelet
+from tests.node.devices.test_hints import AWARE, TWO
+from tests.node.world import FAST, RecordingLog, World
+
+EXEMPT = "kube-system"
+IN_USE_S = 0.3
+"""How often the device plugin asks which ids are in use, while some are listed only for that: else every 5 s."""
+CLASSES = (
+    NVIDIA,
+    DeviceClass(name="ali-npu", resources=("aliyun.com/npu*",), id_format="index", per_device=("/dev/npu{index}",)),
+    DeviceClass(name="fast", resources=("example.com/fast*",), id_format="index", per_device=("/dev/fast{index}",)),
+)
+PAUSE_S = 0.01
+"""How often it is looked whether what has to be is."""
+KUBELET, PLUGIN, CRIPROXY, RUNTIME = PARTS = ("kubelet", "plugin", "criproxy", "runtime")
+
+
+class Nowhere:
+    """The writer of log lines: what is logged here does not go through it."""
+
+    def flush(self) -> None:
+        """Nothing waits."""
+
+
+class DevicePlugin(serve.DevicePlugin):
+    """The program, without its signals."""
+
+    def _handle_signals(self) -> None:
+        """One process has many of them, one after the other."""
+
+
+class Node:
+    """All parts; none runs before `start`.
+
+    Args:
+        machine: with the cards.
+        policy: the file of the device plugin.
+    """
+
+    def __init__(self, machine: Machine, policy: Path) -> None:
+        root = machine.host.root
+        self.kubelet = FakeKubelet(root / "k")
+        rules = DeviceRules(classes=CLASSES, kubelet=KUBELET_FILES, exempt_namespaces=(EXEMPT,))
+        self.world = World(root, settings=replace(FAST, devices=rules), policy=AWARE, topology=TWO)
+        self.log = RecordingLog()
+        self.plugin: DevicePlugin | None = None
+        self.up = dict.fromkeys(PARTS, False)
+        self._serving: asyncio.Task[None] | None = None
+        self._options = Options(
+            config=policy,
+            hostname="node",
+            kubelet_dir=self.kubelet.root,
+            control_socket=str(root / "control.sock"),
+            host_root=root,
+            env={},
+        )
+
+    async def start(self, part: str) -> None:
+        """Start one part."""
+        await getattr(self, f"_start_{part}")()
+        self.up[part] = True
+
+    async def stop(self, part: str, *, killed: bool = False) -> None:
+        """End one part; a kubelet that is *killed* leaves its socket behind."""
+        self.up[part] = False
+        await getattr(self, f"_stop_{part}")(killed=killed)
+
+    async def close(self) -> None:
+        """End the connections of the kubelet's own."""
+        await self.world.client.close()
+        await self.world.direct.close()
+
+    @property
+    def complete(self) -> bool:
+        """Whether pods can be started and ended."""
+        return self.up[KUBELET] and self.up[CRIPROXY] and self.up[RUNTIME]
+
+    def told(self) -> Mapping[str, Mapping[str, bool]]:
+        """What the kubelet knows of each id, by resource: whether it is healthy."""
+        assert self.kubelet.manager is not None
+        return {
+            name: dict.fromkeys(devices.healthy, True) | dict.fromkeys(devices.unhealthy, False)
+            for name, devices in self.kubelet.manager.devices.items()
+        }
+
+    def published(self) -> Mapping[str, Mapping[str, bool]]:
+        """What the device plugin would tell a kubelet."""
+        if self.plugin is None or not hasattr(self.plugin, "_plugins"):
+            return {}
+        return {
+            name: {each.id: each.healthy for each in plugin._servicer.resource.devices.values()}
+            for name, plugin in self.plugin._plugins._plugins.items()
+        }
+
+    def in_use(self) -> Mapping[str, set[str]]:
+        """By resource, the ids that containers have, as the kubelet's checkpoint says also while it is away."""
+        assert self.kubelet.manager is not None
+        resources = {name for given in self.kubelet.manager.given.values() for name in given}
+        return {name: self.kubelet.manager.in_use(name) for name in resources}
+
+    # ---------------------------------------------------------------- the parts
+
+    async def _start_kubelet(self) -> None:
+        before = self.kubelet.manager
+        await self.kubelet.start()
+        assert self.kubelet.manager is not None
+        if before is not None:  # which of the containers are init containers, it has from the API server
+            self.kubelet.manager.init = before.init
+
+    async def _stop_kubelet(self, *, killed: bool) -> None:
+        await self.kubelet.stop(killed=killed)
+
+    async def _start_plugin(self) -> None:
+        self.plugin = DevicePlugin(self._options, Nowhere())  # type: ignore[arg-type]  # nothing else of it is used
+        self._serving = asyncio.create_task(self.plugin.serve(), name="device plugin")
+
+    async def _stop_plugin(self, *, killed: bool) -> None:
+        assert self.plugin is not None
+        assert self._serving is not None
+        serving, self._serving = self._serving, None
+        self.plugin._stop.set()
+        await serving
+        self.plugin = None
+
+    async def _start_criproxy(self) -> None:
+        await self.world.start_criproxy()
+
+    async def _stop_criproxy(self, *, killed: bool) -> None:
+        await self.world.stop_criproxy()
+
+    async def _start_runtime(self) -> None:
+        await self.world.runtime.start()
+
+    async def _stop_runtime(self, *, killed: bool) -> None:
+        await self.world.runtime.stop()
+
+    def failed(self) -> str:
+        """Why the device plugin has ended by itself; empty: it has not."""
+        serving = self._serving
+        if serving is None or not serving.done():
+            return ""
+        return f"the device plugin has ended: {serving.exception()!r}"
+
+
+@contextmanager
+def parts(machine: Machine, log: RecordingLog, times: Mapping[str, Any] | None = None) -> Iterator[None]:
+    """Let the program of the device plugin find the machine, and be as patient as a slow machine needs."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(serve, "Machine", partial(inventory.Machine, limits=PATIENT))
+        pauses = Times(in_use_s=IN_USE_S, preference_s=PATIENT_S, **(times or {}))
+        patch.setattr(serve, "PluginManager", partial(PluginManager, times=pauses))
+        patch.setattr(serve, "log", log)
+        patch.setattr(nvml_inventory, "COMMAND", tuple(machine.nvml_command))
+        patch.setattr(nvml_events, "COMMAND", tuple(machine.events_command))
+        yield
+
+
+async def until(condition: Callable[[], bool], timeout_s: float) -> bool:
+    """Whether *condition* becomes true in time."""
+    with suppress(TimeoutError):
+        async with asyncio.timeout(timeout_s):
+            while not condition():  # noqa: ASYNC110 (nothing tells)
+                await asyncio.sleep(PAUSE_S)
+            return True
+    return condition()

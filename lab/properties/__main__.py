@@ -1,0 +1,93 @@
+"""`make properties`: every registered policy, the external example included, on random machines and lives.
+
+    python -m lab.properties --examples 20000 --seed 7 --json build/properties.json
+
+The file is written anew as it goes on. Exit status: 0 nothing found, 1 something found, 2 wrong use.
+"""
+
+import argparse
+import json
+import os
+import platform
+import subprocess
+import sys
+import tempfile
+import time
+from datetime import UTC, datetime
+from importlib.metadata import version
+from pathlib import Path
+from secrets import randbits
+
+from criproxy.config.registry import names
+from lab.properties.run import Result, as_json
+from lab.properties.workers import try_in_processes
+from tests.conftest import ROOT
+from tests.placement.policies.example import install
+
+
+def main() -> int:
+    """Do what the command line says."""
+    parser = argparse.ArgumentParser(prog="python -m lab.properties", description=(__doc__ or "").split("\n")[0])
+    parser.add_argument("--examples", type=int, default=500, help="machines and lives (default: %(default)s)")
+    parser.add_argument("--seed", type=int, help="where the randomness begins (default: a new one, printed)")
+    parser.add_argument("--json", type=Path, default=Path("build/properties.json"), help="where the results go")
+    parser.add_argument("--processes", type=int, default=_cpus(), help="at work at once (default: %(default)s)")
+    parser.add_argument("policies", nargs="*", metavar="POLICY", help="default: all that are registered")
+    options = parser.parse_args()
+    if options.examples < 1:
+        parser.error("--examples must be at least 1")
+    with tempfile.TemporaryDirectory(prefix="criproxy-properties-") as folder:
+        sys.path.insert(0, str(install(Path(folder))))
+        unknown = set(options.policies) - set(names())
+        if unknown:
+            parser.error(f"no such policy: {', '.join(sorted(unknown))}; there are {', '.join(names())}")
+        seed = randbits(31) if options.seed is None else options.seed
+        return _run(options.policies or names(), options.examples, seed, max(1, options.processes), options.json)
+
+
+def _cpus() -> int:
+    return len(os.sched_getaffinity(0))
+
+
+def _run(policies: list[str], examples: int, seed: int, processes: int, path: Path) -> int:
+    began, clock, commit = datetime.now(UTC), time.monotonic(), _commit()
+    print(f"{examples} machines and lives for each of {', '.join(policies)}, seed {seed}", flush=True)
+
+    def told(done: int, results: list[Result]) -> None:
+        """Write down what has been tried so far: a run of hours that is ended early was not for nothing."""
+        report = {
+            "seed": seed,
+            "examples": examples,
+            "tried": done,
+            "policies": [as_json(result) for result in results],
+            "findings": _findings(results),
+            "began": began.isoformat(timespec="seconds"),
+            "processes": processes,
+            "seconds": round(time.monotonic() - clock, 1),
+            "versions": {"python": platform.python_version(), "hypothesis": version("hypothesis")},
+            "commit": commit,
+            "command": f"make properties EXAMPLES={examples} SEED={seed}",
+        }
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(json.dumps(report, indent=1) + "\n")
+
+    results = try_in_processes(policies, examples, seed, processes, told)
+    for result in results:
+        events, owners = sum(result.tally.events.values()), result.tally.owners
+        print(f"{result.policy}: {events} events, {owners} lives with owners, {result.finding or 'nothing found'}")
+    findings = _findings(results)
+    print(f"{len(findings)} findings in {time.monotonic() - clock:.1f} s: {path}")
+    return 1 if findings else 0
+
+
+def _findings(results: list[Result]) -> list[str]:
+    return [f"{result.policy}: {result.finding}" for result in results if result.finding]
+
+
+def _commit() -> str:
+    command = ["git", "-C", str(ROOT), "describe", "--always", "--dirty", "--abbrev=12", "--exclude=*"]
+    return subprocess.run(command, capture_output=True, text=True, check=False).stdout.strip() or "unknown"
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,280 @@
+"""A node with a few pods that behave, to which a hostile one comes again and again; each time the same is asked."""
+
+import asyncio
+import json
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from io import StringIO
+from pathlib import Path
+from typing import Any
+
+from criproxy.api.queries import Answers
+from criproxy.api.situation import Situations
+from criproxy.cli.render.console import UNLIMITED, console
+from criproxy.cli.tables import devices as devices_table
+from criproxy.cli.tables import explain as explain_text
+from criproxy.cli.tables import status as status_table
+from criproxy.config.registry import find
+from criproxy.cri import api_pb2 as api
+from criproxy.cri.runtime import RuntimeCallError
+from criproxy.devices.classes.builtin import NVIDIA
+from criproxy.devices.device_rules import DeviceRules
+from criproxy.errors import CriproxyError, StatusCode
+from criproxy.model.cpuset import format_cpuset
+from criproxy.model.grant import Grant
+from criproxy.placement.invariants import violations
+from criproxy.placement.options.policy_options import options_of
+from criproxy.placement.policies.api import Policy
+from criproxy.process import log
+from criproxy.simulate.machines import machine
+from lab.tenant.hostile import Attempt
+from tests.node.devices.test_lives import host
+from tests.node.world import FAST, RecordingLog, World, owner, sharer
+
+CALL_S = 60.0
+"""Longer than anything takes, where nothing hangs."""
+GONE_S = CALL_S
+"""How long the others may take to be where they were, once the hostile pod has gone."""
+CPU_S = 3.0
+"""Of CPU time that all about one hostile pod may cost; a usual one takes a fiftieth of it."""
+MAX_LOG_BYTES = 256 << 10
+"""That all about one hostile pod may write."""
+MAX_HISTORY_BYTES = 256 << 10
+MAX_SHOWN_CHARS = 200_000
+SHOWN_EACH = 10
+"""Of so many pods with usual names one is shown by every renderer, and every other one with an unusual name."""
+OURS = frozenset({StatusCode.INVALID_ARGUMENT, StatusCode.RESOURCE_EXHAUSTED})
+FORBIDDEN = ("Error(", "Traceback", "Exception", "errno", "NoneType", "object at 0x", "argument", "Exceeds the limit")
+"""What no sentence of ours has, and texts of exceptions have."""
+MACHINE = machine(nodes=2, cores=4, threads=1)
+ALL = {"annotations": {"allow": {"*": ["*"]}}}
+CHOICES: Mapping[str, tuple[str, Mapping[str, Any]]] = {
+    "none": ("none", {}),
+    "static": ("static", {"reservedCpus": "0"}),
+    "static-plus": ("static", {"reservedCpus": "0", "sharedRemainder": True, "cpuQuota": "lift", **ALL}),
+    "pools": ("pools", {"reservedCpus": "0", "pools": [
+        {"name": "p0", "cpu": 2, "instances": 1, "exclusive": True}], **ALL}),
+    "balloons": ("balloons", {"reservedCpus": "0", "balloonTypes": [
+        {"name": "b0", "maxCPUs": 2}, {"name": "b1", "annotationNamespaces": ["team"]}]}),
+    "balloons-all": ("balloons", {"reservedCpus": "0", "balloonTypes": [
+        {"name": "b0", "maxCPUs": 2, "groupBy": "${pod/labels/app}-${pod/namespace}"}], **ALL,
+        "preserve": {"matchExpressions": [{"key": "name", "operator": "Equals", "values": ["web"]}]}}),
+    "topology-aware": ("topology-aware", {"reservedCpus": "0"}),
+    "topology-aware-all": ("topology-aware", {"reservedCpus": "0", "cpuQuota": "lift", "colocatePods": True, **ALL}),
+}  # fmt: skip
+"""Policies, each with options that matter to tenants."""
+
+
+class CountingLog(RecordingLog):
+    """Renders each line as the journal gets it, and keeps how much that was and what was no line of daily life."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.size_bytes = 0
+        self.errors: list[str] = []
+
+    def _line(self, level: str, event: str, keys: dict[str, object]) -> None:
+        text = log._render_journal(None, level, log._cut(None, level, {"event": event, **keys}))  # type: ignore[arg-type]
+        self.size_bytes += len(text.encode())
+        if level == "error":
+            self.errors.append(text[:2000])
+
+    def info(self, event: str, **keys: object) -> None:
+        """A line."""
+        self._line("info", event, keys)
+
+    def warning(self, event: str, **keys: object) -> None:
+        """A line that somebody should read."""
+        self._line("warning", event, keys)
+
+    def error(self, event: str, **keys: object) -> None:
+        """A line that must not be."""
+        self._line("error", event, keys)
+
+
+@dataclass
+class Rig:
+    """A node under one of `CHOICES`."""
+
+    world: World
+    log: CountingLog
+    reserved: frozenset[int]
+    answers: Answers
+    keys: list[str] = field(default_factory=list)
+    """The containers that behave."""
+    history_bytes: int = 0
+    lives: int = 0
+    refusals: int = 0
+    started: int = 0
+
+    async def settle(self) -> None:
+        """Two pods that behave: one with a CPU for itself, one that shares."""
+        for pod in (owner("trader"), sharer("shop")):
+            self.keys.append(await self.world.run(pod))
+        await self.world.rested()
+        journal = self.world.controller.context.state._history
+        inner = journal.record
+
+        def counted(entry: Any) -> Any:  # noqa: ANN401 (an entry, and its record)
+            record = inner(entry)
+            self.history_bytes += len(json.dumps([record.sentences, dict(record.facts)], default=str))
+            return record
+
+        journal.record = counted  # type: ignore[method-assign]
+
+    def places(self) -> dict[str, Grant]:
+        """Where those are that behave."""
+        grants = self.world.controller.node.grants
+        return {key: replace(grants[key], pool="", home=frozenset()) for key in self.keys if key in grants}
+
+    async def live(self, attempt: Attempt) -> list[str]:
+        """All that is wrong when this pod comes, runs, is resized and goes."""
+        self.lives += 1
+        before, begun_s, wrong = self.places(), time.process_time(), list[str]()
+        self.log.size_bytes, self.history_bytes = 0, 0
+        self.log.errors.clear()
+        sandbox = api.RunPodSandboxRequest(config=attempt.sandbox)
+        try:
+            made = await self.world.client.call("RunPodSandbox", sandbox, api.RunPodSandboxResponse, CALL_S)
+        except RuntimeCallError as error:
+            return await self._theirs("RunPodSandbox", sandbox, api.RunPodSandboxResponse, error)
+        pod = made.pod_sandbox_id
+        try:
+            wrong += await self._container(attempt, pod)
+            wrong += self._apart(before)
+        finally:
+            await self.world.kubelet.remove_pod(pod)
+        await self._gone(pod, before, wrong)
+        await self.world.controller.context.state.flush()  # all of it is told
+        cpu_s = time.process_time() - begun_s
+        wrong += [f"it took {cpu_s:.1f} s of CPU time"] * (cpu_s > CPU_S)
+        wrong += [f"{self.log.size_bytes} bytes were logged"] * (self.log.size_bytes > MAX_LOG_BYTES)
+        wrong += [f"{self.history_bytes} bytes went into the history"] * (self.history_bytes > MAX_HISTORY_BYTES)
+        return wrong + [f"an error was logged: {line}" for line in self.log.errors]
+
+    async def _container(self, attempt: Attempt, pod: str) -> list[str]:
+        """What is wrong with the container of the pod."""
+        create = api.CreateContainerRequest(
+            pod_sandbox_id=pod, config=attempt.container, sandbox_config=attempt.sandbox
+        )
+        title = "/".join(filter(None, (attempt.sandbox.metadata.namespace, attempt.sandbox.metadata.name,
+                                       attempt.container.metadata.name)))  # fmt: skip
+        try:
+            made = await self.world.client.call("CreateContainer", create, api.CreateContainerResponse, CALL_S)
+        except RuntimeCallError as error:
+            self.refusals += 1
+            wrong = await self._theirs("CreateContainer", create, api.CreateContainerResponse, error)
+            return wrong + await self._shown(title)
+        self.started += 1
+        key = made.container_id
+        try:
+            await self.world.kubelet.start(key)
+        except RuntimeCallError as error:  # the runtime tries CPUs that only the policy none lets pass
+            theirs = error.details.startswith("failed to create containerd task")
+            return [] if theirs else [f"StartContainer: the kubelet hears {error}"]
+        wrong = self._in_order("after its start")
+        await self.world.controller.context.state.flush()  # it is on disk, as where it runs for longer
+        update = api.UpdateContainerResourcesRequest(container_id=key, linux=attempt.resize)
+        try:
+            await self.world.client.call(
+                "UpdateContainerResources", update, api.UpdateContainerResourcesResponse, CALL_S
+            )
+        except RuntimeCallError as error:
+            wrong += await self._theirs("UpdateContainerResources", update, api.UpdateContainerResourcesResponse, error)
+        wrong += self._in_order("after its resize")
+        return wrong + await self._shown(key)
+
+    def _in_order(self, when: str) -> list[str]:
+        return [f"{when}: {text}" for text in violations(self.world.controller.node, self.reserved)]
+
+    def _apart(self, before: Mapping[str, Grant]) -> list[str]:
+        """Whether those that behave are disturbed while the hostile pod is there."""
+        wrong, now = list[str](), self.places()
+        for key, grant in before.items():
+            if key not in now:
+                wrong.append(f"{key} has no place any more")
+            elif now[key].exclusive != grant.exclusive:
+                wrong.append(f"{key} has other CPUs for itself")
+            elif not now[key].cpus:
+                wrong.append(f"{key} has no CPU")
+        return wrong
+
+    async def _gone(self, pod: str, before: Mapping[str, Grant], wrong: list[str]) -> None:
+        """Whether everything is as before, once the hostile pod has gone."""
+        try:
+            async with asyncio.timeout(GONE_S):
+                await self.world.poll(lambda: self._has_left(pod))
+                await self.world.poll(lambda: self.places() == before)
+                await self.world.poll(lambda: all(in_place(self.world, key) for key in self.keys))
+        except TimeoutError:
+            wrong.append(f"the others are elsewhere than before: {before} → {self.places()}")
+        wrong += self._in_order("after its end")
+
+    def _has_left(self, pod: str) -> bool:
+        node = self.world.controller.node
+        return pod not in node.pods and not node.containers_of(pod)
+
+    async def _theirs(self, method: str, request: Any, reply: Any, error: RuntimeCallError) -> list[str]:  # noqa: ANN401
+        """What is wrong with a refusal: one of ours has a code and a sentence of ours, else it is the runtime's."""
+        if error.code in OURS and error.details.startswith(("container ", "pod ")):
+            return [f"{method}: {error.details}" for word in FORBIDDEN if word in error.details]
+        try:
+            await self.world.direct.call(method, request, reply, CALL_S)
+        except RuntimeCallError as own:
+            if (own.code, own.details) == (error.code, error.details):
+                return []
+            return [f"{method}: the kubelet hears {error}, and the runtime would say {own}"]
+        return [f"{method}: the kubelet hears {error}"]
+
+    async def _shown(self, text: str) -> list[str]:
+        """What is wrong with that which commands print now."""
+        commands, wrong = self.answers.commands(), list[str]()
+        if self.lives % (SHOWN_EACH if len(text) < 1000 else 2):
+            return []
+        for name, arguments, render in (
+            ("status", {}, lambda values: status_table.render(values, 200)),
+            ("explain", {"container": text}, explain_text.render),
+            ("devices", {}, lambda values: devices_table.render(values, 200)),
+        ):
+            try:
+                encoded: Any = await commands[name](arguments)
+            except CriproxyError:
+                continue  # a name that cannot be asked for, since it is none or another one's, too
+            values = json.loads(encoded.text if hasattr(encoded, "text") else encoded)
+            file = StringIO()
+            console(file, UNLIMITED).print(render(values))
+            shown = "\n".join(line.rstrip() for line in file.getvalue().split("\n"))
+            if not all(line.isprintable() for line in shown.split("\n")):
+                wrong.append(f"{name} prints what a terminal acts on")
+            if len(shown) > MAX_SHOWN_CHARS:
+                wrong.append(f"{name} prints {len(shown)} characters")
+        return wrong
+
+
+def in_place(world: World, key: str) -> bool:
+    """Whether a container is where it was granted."""
+    grant = world.controller.node.grants.get(key)
+    return grant is None or world.runtime.cpuset(key) is None or world.cpus(key) == format_cpuset(grant.cpus)
+
+
+def policy_of(choice: str) -> Policy:
+    """The policy of one of `CHOICES`."""
+    name, options = CHOICES[choice]
+    entry = find(name)
+    return entry.build(entry.options.model_validate(options))
+
+
+async def make_rig(directory: Path, choice: str) -> tuple[World, Rig]:
+    """A world that is not entered yet, and the rig around it; devices are on."""
+    host(directory)
+    policy = policy_of(choice)
+    settings = replace(FAST, devices=DeviceRules(classes=(NVIDIA,)), policy_name=CHOICES[choice][0])
+    world = World(directory, settings=settings, policy=policy, topology=MACHINE)
+    counting = CountingLog()
+    world.log = counting
+    await world.__aenter__()
+    reserved = options_of(policy).reserved(MACHINE)
+    rig = Rig(world, counting, reserved, Answers(Situations(world.controller), lambda: ()))
+    await rig.settle()
+    return world, rig

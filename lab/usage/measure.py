@@ -1,0 +1,110 @@
+"""Runs the watcher with made-up cards and containers, and measures the CPU time that it takes."""
+
+import asyncio
+import json
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+from criproxy.devices.classes.vgpu_profiles import Quota
+from lab.bench.ways import cpu_ns_of
+from lab.usage.nvml import CARDS
+from tests.deviceplugin.usage.hosts import Daemon, grant, put_process
+
+WARM_S = 3.0
+"""Before it is measured: programs start."""
+NS_PER_S = 1_000_000_000
+QUOTA = Quota(profile="gpu-8g", memory_mib=8192, cores_percent=12)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Cost:
+    """What was measured."""
+
+    seconds: float
+    readings: int
+    """That the daemon was told of meanwhile: with another use in each."""
+    containers: int
+    """In the last of them."""
+    watcher_percent: float
+    """Of one core."""
+    nvml_percent: float
+    """The same, of the process that asks NVML, with the made-up library in it."""
+    incidents: int = 0
+    """That the daemon was told of: nobody is over its quota here."""
+
+    @property
+    def percent(self) -> float:
+        """Of both."""
+        return self.watcher_percent + self.nvml_percent
+
+
+def measure(containers: int, seconds: float, warm_s: float = WARM_S) -> Cost:
+    """Watch so many containers on eight cards for so long."""
+    with TemporaryDirectory(prefix="u") as name, sleeping(containers) as pids:
+        folder = Path(name)
+        for number, pid in enumerate(pids):
+            put_process(folder, pid, f"c{number}")
+            stat = folder / "proc" / str(pid) / "stat"
+            stat.unlink()
+            stat.symlink_to(f"/proc/{pid}/stat")  # what is read anew in each period costs what it costs
+        (folder / "pids").write_text(json.dumps(pids))
+        return asyncio.run(_measured(folder, containers, seconds, warm_s))
+
+
+@contextmanager
+def sleeping(count: int) -> Iterator[list[int]]:
+    """Start so many processes."""
+    processes = [subprocess.Popen(["/bin/sleep", "infinity"]) for _ in range(count)]
+    try:
+        yield [process.pid for process in processes]
+    finally:
+        for process in processes:
+            process.kill()
+            process.wait()
+
+
+async def _measured(folder: Path, containers: int, seconds: float, warm_s: float) -> Cost:
+    socket = folder / "control.sock"
+    grants = [_grant(number, containers) for number in range(containers)]
+    daemon = Daemon(socket, *grants)
+    await daemon.start()
+    watcher = await asyncio.create_subprocess_exec(
+        *(sys.executable, "-m", "lab.usage.watcher", str(folder), str(socket))
+    )
+    try:
+        await daemon.until_said("device-usage", "'containers':")
+        await asyncio.sleep(warm_s)
+        nvml = _child(watcher.pid)
+        before, told = (cpu_ns_of(watcher.pid), cpu_ns_of(nvml)), len(daemon.said("device-usage"))
+        await asyncio.sleep(seconds)
+        after, reports = (cpu_ns_of(watcher.pid), cpu_ns_of(nvml)), daemon.said("device-usage")
+    finally:
+        watcher.kill()
+        await watcher.wait()
+        await daemon.stop()
+    own, other = (100 * (new - old) / NS_PER_S / seconds for new, old in zip(after, before, strict=True))
+    return Cost(
+        seconds=seconds,
+        readings=len(reports) - told,
+        containers=len(reports[-1]["classes"][0]["containers"]),
+        watcher_percent=own,
+        nvml_percent=other,
+        incidents=len(daemon.said("quota-incident")),
+    )
+
+
+def _grant(number: int, containers: int) -> Any:  # noqa: ANN401
+    card = f"GPU-{number * CARDS // containers}"
+    return grant(f"c{number}", card=card, kind="nvidia", ids=(f"{card}/gpu-8g/{number}",), quota=QUOTA)
+
+
+def _child(pid: int) -> int:
+    """The only child of a process."""
+    (child,) = Path(f"/proc/{pid}/task/{pid}/children").read_text().split()
+    return int(child)

@@ -1,0 +1,1 @@
+"""Guests with many NUMA nodes."""

@@ -1,0 +1,280 @@
+"""What is checked of containers in guests.
+
+Each check runs there on a node without pods; its docstring is its claim. They look at the kernel's files only, and take
+from the policy no more than what it promises for every machine.
+"""
+
+import asyncio
+import signal
+from collections.abc import Awaitable
+from pathlib import Path
+
+from criproxy.cri import api_pb2 as api
+from criproxy.cri.runtime import RuntimeCallError
+from criproxy.deviceplugin.usage.process_containers import container_of
+from criproxy.deviceplugin.usage.processes import Processes
+from criproxy.devices.usage.values import Process
+from criproxy.errors import StatusCode
+from criproxy.model.cpuset import CpuSet, format_cpuset
+from lab.vm.world import World
+
+RESERVED: CpuSet = frozenset({0})
+"""In the policy files of all guests."""
+ISOLATED: CpuSet = frozenset({14, 15})
+"""In guests that have isolated CPUs: the last node of eight."""
+
+
+async def an_owner_gets_one_node_with_its_memory(world: World) -> None:
+    """Two CPUs of one NUMA node, memory from that node only, and its process has none elsewhere."""
+    placed = await world.owner("owner", 2)
+
+    sets = placed.sets
+    nodes = world.machine.nodes_of(sets.cpus)
+    assert len(sets.cpus) == 2
+    assert len(nodes) == 1
+    assert sets.mems == nodes
+    assert placed.heap_nodes == nodes
+    assert not sets.cpus & RESERVED
+
+
+async def a_larger_owner_gets_the_nodes_of_one_socket(world: World) -> None:
+    """Four CPUs that fit into no node come from two of the same socket, with the memory of both."""
+    sets = (await world.owner("owner", 4)).sets
+
+    nodes = world.machine.nodes_of(sets.cpus)
+    assert len(sets.cpus) == 4
+    assert len(nodes) == 2
+    assert len({node // 2 for node in nodes}) == 1
+    assert sets.mems == nodes
+
+
+async def owners_and_sharers_never_meet(world: World) -> None:
+    """Whoever shares is moved off an owner's CPUs, comes back when the owner is gone, and may use all memory."""
+    sharers = [await world.sharer(f"sharer{number}") for number in range(2)]
+    before = [sharer.sets for sharer in sharers]
+    owners = [await world.owner(f"owner{number}", 2) for number in range(3)]
+
+    owned = [owner.sets.cpus for owner in owners]
+    assert len(frozenset().union(*owned)) == 6
+    for sharer in sharers:
+        assert not sharer.sets.cpus & frozenset().union(*owned)
+
+    for owner in owners:
+        await world.remove(owner)
+    for sharer, sets in zip(sharers, before, strict=True):
+        await world.settles(sharer, sets.cpus)
+        assert sharer.sets.mems == sets.mems == world.every_node
+
+
+async def what_a_node_cannot_promise_comes_from_its_neighbour_too(world: World) -> None:
+    """A limit of all of the node's memory would end in a kill while others have plenty: the nearest node joins in."""
+    sets = (await world.owner("owner", 2, memory_mib=world.machine.nodes[1].memory_mib)).sets
+
+    (home,) = world.machine.nodes_of(sets.cpus)
+    distances = world.machine.distances[home]
+    nearest = min(set(world.every_node) - {home}, key=lambda node: distances[node])
+    assert sets.mems == {home, nearest}
+
+
+async def memory_comes_back_when_there_is_room(world: World) -> None:
+    """Where limits are too much for a node, the younger container has more nodes, until the older one is gone."""
+    mib = world.machine.nodes[1].memory_mib * 6 // 10
+    owners = [await world.owner(f"owner{number}", 1, memory_mib=mib) for number in range(len(world.machine.nodes) + 1)]
+
+    young = owners[-1]
+    home = world.machine.nodes_of(young.sets.cpus)
+    assert home < young.sets.mems
+    (old,) = [owner for owner in owners[:-1] if owner.sets.mems & home]
+    assert old.sets.mems == home
+
+    await world.remove(old)
+    await world.remembers(young, home)
+
+
+async def who_does_not_fit_is_refused_until_there_is_room(world: World) -> None:
+    """The refusal names the container; the next try succeeds once an owner is gone."""
+    half = len(world.machine.chips.cpus) // 2
+    first = await world.owner("first", half)
+    refusal = await _refusal(world.owner("second", half))
+    assert "default/second/c0" in str(refusal)
+    assert refusal.code is StatusCode.RESOURCE_EXHAUSTED
+
+    owned = first.sets.cpus
+    await world.remove(first)
+    third = await world.owner("third", half)
+    assert third.sets.cpus == owned
+
+
+async def _refusal(call: Awaitable[object]) -> RuntimeCallError:
+    """The error of a call that must be refused; without pytest, whose import takes an emulated machine seconds."""
+    try:
+        await call
+    except RuntimeCallError as error:
+        return error
+    raise AssertionError("it was not refused")
+
+
+async def a_restart_moves_nobody_and_forgets_nothing(world: World) -> None:
+    """After a kill all stay where they were, owners are respected, and what they owned is given back in the end."""
+    sharer = await world.sharer("sharer")
+    free = sharer.sets.cpus
+    owner = await world.owner("owner", 2)
+    before = owner.sets, sharer.sets
+
+    await world.restart(signal.SIGKILL)
+
+    assert (owner.sets, sharer.sets) == before
+    late = await world.owner("late", 2)
+    assert not late.sets.cpus & owner.sets.cpus
+    await world.remove(late)
+    await world.remove(owner)
+    await world.settles(sharer, free)
+
+
+async def a_resized_owner_keeps_its_memory(world: World) -> None:
+    """Down to one CPU it keeps one of its two, and the memory in use is not moved."""
+    owner = await world.owner("owner", 2)
+    before = owner.sets
+
+    one = api.LinuxContainerResources(cpu_shares=1024, cpu_quota=100_000, cpu_period=100_000)
+    await world.kubelet.update(owner.container_id, one)
+
+    assert len(owner.sets.cpus) == 1
+    assert owner.sets.cpus < before.cpus
+    assert owner.sets.mems == before.mems
+
+
+async def an_owner_has_no_quota_until_it_shares(world: World) -> None:
+    """What the kernel has of cgroup v2 says so."""
+    owner = await world.owner("owner", 2)
+    limits = owner.group / "cpu.max"
+    assert limits.read_text() == "max 100000\n"
+
+    half = api.LinuxContainerResources(cpu_shares=512, cpu_quota=50_000, cpu_period=100_000)
+    await world.kubelet.update(owner.container_id, half)
+    assert limits.read_text() == "50000 100000\n"
+
+
+async def systemd_puts_back_nothing_old(world: World) -> None:
+    """When it is told to read everything anew it sets again what was last set through it: CPUs, memory and no quota."""
+    sharer = await world.sharer("sharer")
+    owner = await world.owner("owner", 2)
+    before, limits = [placed.sets for placed in (sharer, owner)], owner.group / "cpu.max"
+    assert limits.read_text() == "max 100000\n"
+
+    reload = await asyncio.create_subprocess_exec("systemctl", "daemon-reload")
+    assert await reload.wait() == 0
+
+    assert [placed.sets for placed in (sharer, owner)] == before
+    assert limits.read_text() == "max 100000\n"
+    assert sharer.group.name.endswith(".scope")
+
+
+async def processes_are_those_of_their_containers(world: World) -> None:
+    """The kernel's cgroup of a process names its container, also from a cgroup made inside; others have none."""
+    placed = [await world.sharer(f"sharer{number}") for number in range(2)]
+    processes = Processes()
+    for each in placed:
+        (pid, *_) = map(int, (each.group / "cgroup.procs").read_text().split())
+        process = Process(pid=pid, start_ticks=processes.start_ticks(pid))
+        assert processes.is_same(process, each.container_id)
+        inside = each.group / "inside"
+        inside.mkdir()
+        (inside / "cgroup.procs").write_text(f"{pid}\n")
+        assert processes.is_same(process, each.container_id)
+    assert not container_of(Path("/proc/self/cgroup").read_text())  # noqa: ASYNC240 (of the kernel)
+
+
+async def what_somebody_else_writes_is_put_right(world: World) -> None:
+    """A sharer whose cgroup was given the CPUs of an owner is moved off again."""
+    sharer, owner = await world.sharer("sharer"), await world.owner("owner", 2)
+    before = sharer.sets.cpus
+
+    (sharer.group / "cpuset.cpus").write_text(format_cpuset(owner.sets.cpus))
+
+    await world.settles(sharer, before)
+
+
+async def a_cpu_that_goes_offline_is_used_again_when_it_is_back(world: World) -> None:
+    """Who shares does so on what is left, and is given the CPU back; owners are not touched."""
+    sharer, owner = await world.sharer("sharer"), await world.owner("owner", 2)
+    shared, owned = sharer.sets.cpus, owner.sets.cpus
+    last = max(shared)
+
+    switch = world.switch_of(last)
+    switch.write_text("0")
+    try:
+        await world.settles(sharer, shared - {last})
+        assert owner.sets.cpus == owned
+    finally:
+        switch.write_text("1")
+
+    await world.settles(sharer, shared)
+    assert owner.sets.cpus == owned
+
+
+async def isolated_cpus_go_to_owners_of_one(world: World) -> None:
+    """Who owns a single CPU gets one that the kernel keeps free, as long as there are any, with its memory."""
+    owners = [await world.owner(f"owner{number}", 1) for number in range(3)]
+
+    sets = [owner.sets for owner in owners]
+    assert sets[0].cpus | sets[1].cpus == ISOLATED
+    assert sets[0].mems == sets[1].mems == world.machine.nodes_of(ISOLATED)
+    assert owners[0].heap_nodes == sets[0].mems
+    assert not sets[2].cpus & ISOLATED
+
+
+async def isolated_cpus_are_not_shared(world: World) -> None:
+    """Sharers and owners of several CPUs stay off them."""
+    sharers = [await world.sharer(f"sharer{number}") for number in range(2)]
+    owner = await world.owner("owner", 2)
+
+    for placed in (*sharers, owner):
+        assert not placed.sets.cpus & ISOLATED
+
+
+async def owners_fill_node_after_node(world: World) -> None:
+    """Owners of as many CPUs as a node has do not share nodes, and each has the memory of its own."""
+    sets = [(await world.owner(f"owner{number}", 2)).sets for number in range(3)]
+
+    nodes = [world.machine.nodes_of(each.cpus) for each in sets]
+    assert [len(each) for each in nodes] == [1, 1, 1]
+    assert len(frozenset().union(*nodes)) == 3
+    assert [each.mems for each in sets] == nodes
+
+
+async def memory_only_nodes_are_never_all_that_one_has(world: World) -> None:
+    """An owner has the ordinary memory of its CPUs' node; who is kept to no node may use all, and starts on DRAM."""
+    memory_only = frozenset(world.machine.pmem_nodes)
+    owner, sharer = await world.owner("owner", 2), await world.sharer("sharer")
+
+    assert owner.sets.mems - memory_only == world.machine.nodes_of(owner.sets.cpus)
+    assert not owner.heap_nodes & memory_only
+    assert sharer.sets.mems == world.every_node
+    assert not sharer.heap_nodes & memory_only
+
+
+async def memory_only_nodes_are_used_from_nearby(world: World) -> None:
+    """Beside the ordinary memory of its CPUs' node an owner may use the memory-only node that is next to it."""
+    memory_only = frozenset(world.machine.pmem_nodes)
+    sets = (await world.owner("owner", 2)).sets
+
+    (home,) = world.machine.nodes_of(sets.cpus)
+    distances = world.machine.distances[home]
+    assert sets.mems == {home, min(memory_only, key=lambda node: distances[node])}
+
+
+async def a_release_gives_everybody_everything(world: World) -> None:
+    """All CPUs, and the memory of all nodes, memory-only ones included; taken back, the next owner owns again."""
+    owner, sharer = await world.owner("owner", 2), await world.sharer("sharer")
+    before = len(owner.sets.cpus)
+
+    await world.criproxy("release")
+    for placed in (owner, sharer):
+        await world.settles(placed, world.machine.chips.cpus)
+        assert placed.sets.mems == world.every_node
+
+    await world.criproxy("release", "--undo")
+    late = await world.owner("late", 2)
+    assert len(late.sets.cpus) == before
+    assert not late.sets.cpus & sharer.sets.cpus

@@ -1,0 +1,228 @@
+"""Runs one command, or a shell, in a throw-away guest, and passes on its output and its exit status."""
+
+import ctypes
+import os
+import platform
+import shlex
+import shutil
+import signal
+import subprocess
+import tempfile
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import BinaryIO
+
+from lab.vm import initramfs, kernel, qemu
+from lab.vm.kernel import GuestError
+
+RUN_DIRECTORY = Path("/run/criproxy-vm")
+"""Where the guest sees its run directory."""
+GUEST_SCRIPT = Path(__file__).with_name("guest.sh")
+
+SYSTEMD = "/lib/systemd/systemd"
+
+_POWER_OFF_TIMEOUT_S = 10.0
+_POLL_S = 0.02
+_PR_SET_PDEATHSIG = 1
+_LOG_CHARS = 1500
+
+
+@dataclass(frozen=True, slots=True)
+class Job:
+    """What a guest is started for."""
+
+    command: str | None
+    """For bash; None is a shell on our terminal."""
+    directory: Path
+    """Where the command runs, as on the host."""
+    timeout_s: float
+    """For all of it, boot and power-off included."""
+    shares: Mapping[Path, str] = field(default_factory=dict)
+    """Folders of the host, and where the guest can write to them."""
+    environment: Mapping[str, str] = field(default_factory=dict)
+    modules: tuple[str, ...] = ()
+    """Kernel modules beside those that every guest has."""
+    systemd: bool = False
+    """Whether systemd is the first process, with the job as its only service."""
+
+
+@dataclass(frozen=True, slots=True)
+class Ended:
+    """How a guest ended."""
+
+    status: int
+    """The command's."""
+    boot_s: float
+    """Until the command began."""
+    wall_s: float
+
+
+class GuestTimeoutError(GuestError):
+    """The guest was ended because its time was over."""
+
+
+def unavailable() -> str | None:
+    """Why no guest can run on this machine; None if one can."""
+    if platform.machine() != "x86_64":
+        return f"guests are x86_64, this machine is {platform.machine()}"
+    if os.geteuid() != 0:
+        return "guests see this machine's files as root: needs root"
+    if not shutil.which(qemu.PROGRAM):
+        return "not installed: qemu-system-x86 (make setup installs it)"
+    cache = kernel.cache_directory()
+    if not kernel.find(cache):
+        return f"no guest kernel in {cache} (make setup fetches it)"
+    if not shutil.which("busybox"):
+        return "not installed: busybox-static"
+    return None
+
+
+def run(hardware: qemu.Hardware, job: Job, out: BinaryIO | None = None, error: BinaryIO | None = None) -> Ended:
+    """Boot, run the job, and power off.
+
+    Args:
+        hardware: the guest.
+        job: what to do in it.
+        out: gets the command's standard output while it runs; nobody if None.
+        error: the same for standard error.
+
+    Raises:
+        GuestTimeoutError: if it takes longer than the job may.
+        GuestError: if no guest can run here, or it ended before the command did; with the end of its logs.
+    """
+    found = kernel.find(kernel.cache_directory())
+    if (reason := unavailable()) or not found:
+        raise GuestError(reason or "no kernel")
+    if job.systemd and not Path(SYSTEMD).exists():
+        raise GuestError("not installed: systemd (make setup installs it)")
+    with tempfile.TemporaryDirectory(prefix="criproxy-vm-") as scratch:
+        directory = Path(scratch)
+        command = _prepare(hardware, job, found, directory)
+        tails = [_Tail(directory / name, stream) for name, stream in (("stdout", out), ("stderr", error)) if stream]
+        began = time.monotonic()
+        with _started(command, directory, terminal=job.command is None) as process:
+            booted = _follow(process, directory, tails, began + job.timeout_s)
+        for tail in tails:
+            tail.pump()
+        if not (directory / "status").exists():
+            raise _failure(directory, "the guest ended before its command did")
+        status = int((directory / "status").read_text())
+        return Ended(status, (booted or began) - began, time.monotonic() - began)
+
+
+def _prepare(hardware: qemu.Hardware, job: Job, found: kernel.Kernel, directory: Path) -> list[str]:
+    """Fill the run directory; returns QEMU's command line."""
+    cache = kernel.cache_directory()
+    busybox = Path(shutil.which("busybox") or "busybox").resolve()
+    modules = [*initramfs.BASE_MODULES, *job.modules]
+    modules += initramfs.PMEM_MODULES if hardware.machine.pmem_nodes else ()
+    archive = initramfs.build(cache, busybox, found, modules)
+    shutil.copy(busybox, directory / "busybox")
+    shutil.copy(GUEST_SCRIPT, directory / "guest.sh")
+    (directory / "settings").write_text(_settings(job))
+    (directory / "command").write_text(_script(job, hardware))
+    for name in ("busybox", "guest.sh", "command"):
+        (directory / name).chmod(0o755)
+    folders = [qemu.Shared("vmroot", Path("/"), read_only=True), qemu.Shared("vmrun", directory)]
+    folders += [qemu.Shared(f"vmshare{number}", path) for number, path in enumerate(job.shares)]
+    console = directory / "console.log"
+    return qemu.command(hardware, found.image, archive, folders, console, terminal=job.command is None)
+
+
+def _settings(job: Job) -> str:
+    """Variables for the scripts in the guest."""
+    values = {
+        "SHARES": " ".join(job.shares.values()),
+        "DIRECTORY": str(job.directory),
+        "TERMINAL": "" if job.command is not None else "1",
+        "SYSTEMD": SYSTEMD if job.systemd else "",
+    }
+    return "".join(f"{name}={shlex.quote(value)}\n" for name, value in values.items())
+
+
+def _script(job: Job, hardware: qemu.Hardware) -> str:
+    given = {name: os.environ[name] for name in ("PATH", "HOME", "LANG", "TERM") if name in os.environ}
+    # Only tmpfs carries an overlay as containerd makes them: the guest's root is one already.
+    variables = {**given, "TMPDIR": "/run/tmp", "CRIPROXY_VM": hardware.machine.name, **job.environment}
+    exports = "".join(f"export {name}={shlex.quote(value)}\n" for name, value in variables.items())
+    return f"#!/bin/bash\n{exports}{_shell() if job.command is None else job.command}\n"
+
+
+def _shell() -> str:
+    size = shutil.get_terminal_size()
+    # QEMU leaves it to our terminal to return the carriage.
+    return f"stty sane -onlcr rows {size.lines} cols {size.columns}\nexec bash"
+
+
+@contextmanager
+def _started(command: list[str], directory: Path, *, terminal: bool) -> Iterator[subprocess.Popen[bytes]]:
+    """QEMU, which ends with the context, and with us however we end."""
+    libc = ctypes.CDLL(None)
+    with (directory / "qemu.log").open("wb") as log:
+        process = subprocess.Popen(
+            command,
+            stdin=None if terminal else subprocess.DEVNULL,
+            stdout=None if terminal else log,
+            stderr=log,
+            # A terminal belongs to one session; otherwise an interrupt is for us, and we end it.
+            start_new_session=not terminal,
+            preexec_fn=lambda: libc.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL),  # noqa: PLW1509 (the child runs no threads)
+        )
+    try:
+        yield process
+    finally:
+        process.terminate()
+        try:
+            process.wait(_POWER_OFF_TIMEOUT_S)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            process.wait()
+
+
+def _follow(process: subprocess.Popen[bytes], directory: Path, tails: "list[_Tail]", deadline: float) -> float | None:
+    """Pass output on until the guest has powered off; returns when the command began."""
+    booted = None
+    while process.poll() is None:
+        now = time.monotonic()
+        if booted is None and (directory / "started").exists():
+            booted = now
+        if now > deadline:
+            raise _failure(directory, "its time is over", GuestTimeoutError)
+        if (directory / "status").exists():
+            deadline = min(deadline, now + _POWER_OFF_TIMEOUT_S)
+        for tail in tails:
+            tail.pump()
+        time.sleep(_POLL_S)  # files on 9p tell nobody that they have grown
+    return booted
+
+
+def _failure(directory: Path, what: str, kind: type[GuestError] = GuestError) -> GuestError:
+    """An error with the ends of what QEMU and the guest's kernel wrote."""
+    ends = []
+    for name in ("qemu.log", "console.log", "stderr"):
+        path = directory / name
+        text = path.read_text(errors="replace").strip()[-_LOG_CHARS:] if path.exists() else ""
+        if text:
+            ends.append(f"--- end of {name}\n{text}")
+    return kind("\n".join([what, *ends]))
+
+
+class _Tail:
+    """Copies what a growing file gains."""
+
+    def __init__(self, path: Path, out: BinaryIO) -> None:
+        self._path, self._out, self._at = path, out, 0
+
+    def pump(self) -> None:
+        """Copy what is new."""
+        if not self._path.exists():
+            return
+        with self._path.open("rb") as file:
+            file.seek(self._at)
+            data = file.read()
+        self._at += len(data)
+        self._out.write(data)
+        self._out.flush()

@@ -1,0 +1,155 @@
+"""The command line of QEMU for a guest."""
+
+import fcntl
+import os
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from criproxy.model.cpuset import CpuSet, format_cpuset
+from criproxy.model.grant import NO_CPUS
+from lab.vm.machines import PMEM_STEP_MIB, GuestMachine, UsageError
+
+PROGRAM = "qemu-system-x86_64"
+
+# With an Intel vendor Linux reads threads, dies and the L3 of a die from CPUID leaves that QEMU fills alike with and
+# without acceleration; an AMD one would need topoext, which emulation lacks.
+_CPU_MODELS = {
+    "kvm": "host,arch-capabilities=off,host-cache-info=off,l3-cache=on,vendor=GenuineIntel",
+    "tcg": "max,vendor=GenuineIntel,family=6,model=85,stepping=7,la57=off,l3-cache=on,model-id=QEMU TCG",
+}
+_DEVICES = {"gpu": "bochs-display", "nic": "e1000e", "": "virtio-rng-pci"}
+_KERNEL_ARGUMENTS = (
+    "console=ttyS0 panic=-1 rdinit=/init quiet loglevel=4 memhp_default_state=online_movable reboot=t tsc=nowatchdog "
+    "nowatchdog mitigations=off rcupdate.rcu_expedited=1 cgroup_no_v1=all"
+)
+_KVM_CREATE_VM = 0xAE01
+
+
+@dataclass(frozen=True, slots=True)
+class PciDevice:
+    """A PCI device behind a bridge of its own."""
+
+    node: int
+    device: str
+    """A name of QEMU."""
+
+
+@dataclass(frozen=True, slots=True)
+class Hardware:
+    """What a guest consists of."""
+
+    machine: GuestMachine
+    pci: tuple[PciDevice, ...] = ()
+    isolated: CpuSet = NO_CPUS
+    """CPUs that the kernel schedules nothing on by itself."""
+    kernel_arguments: str = ""
+    """More of them."""
+    accelerator: str = "tcg"
+
+
+@dataclass(frozen=True, slots=True)
+class Shared:
+    """A folder of the host in the guest."""
+
+    tag: str
+    path: Path
+    read_only: bool = False
+
+
+def parse_pci(text: str, machine: GuestMachine) -> PciDevice:
+    """A device from ``NODE[:gpu|nic|DEVICE]``; UsageError says what is wrong with it."""
+    number, _, kind = text.partition(":")
+    if not number.isdigit() or int(number) >= len(machine.nodes):
+        raise UsageError(f"--pci: {text!r} does not begin with a node from 0 to {len(machine.nodes) - 1}")
+    return PciDevice(int(number), _DEVICES.get(kind, kind))
+
+
+def accelerator() -> str:
+    """``kvm`` where it can run any kernel, else ``tcg``, which emulates."""
+    try:
+        device = os.open("/dev/kvm", os.O_RDWR | os.O_CLOEXEC)
+    except OSError:
+        return "tcg"
+    try:
+        os.close(fcntl.ioctl(device, _KVM_CREATE_VM, 0))
+    except OSError:
+        return "tcg"
+    finally:
+        os.close(device)
+    # kvm_pvm, as clouds have it for machines in machines, runs only kernels that were built for it.
+    return "kvm" if any(Path("/sys/module", name).is_dir() for name in ("kvm_intel", "kvm_amd")) else "tcg"
+
+
+def command(
+    hardware: Hardware, kernel: Path, initramfs: Path, folders: list[Shared], console: Path, *, terminal: bool = False
+) -> list[str]:
+    """What starts the guest.
+
+    Args:
+        hardware: what it consists of.
+        kernel: an uncompressed one.
+        initramfs: an archive.
+        folders: what the guest can mount by their tags.
+        console: the file that gets what its kernel says.
+        terminal: whether our standard input and output become its ``/dev/hvc0``.
+    """
+    isolated = f"isolcpus={format_cpuset(hardware.isolated)}" if hardware.isolated else ""
+    kernel_arguments = " ".join(filter(None, [_KERNEL_ARGUMENTS, isolated, hardware.kernel_arguments]))
+    words = [PROGRAM, "-name", "criproxy-vm", "-nodefaults", "-no-user-config", "-display", "none", "-no-reboot"]
+    # With a thread for each CPU, guests on a busy host wait for locks that a waiting thread holds: twice the time.
+    words += ["-accel", "kvm" if hardware.accelerator == "kvm" else "tcg,thread=single"]
+    words += ["-cpu", _CPU_MODELS[hardware.accelerator]]
+    words += _board(hardware.machine)
+    for number, device in enumerate(hardware.pci):
+        words += _bridged(number, device)
+    for folder in folders:
+        words += _folder(folder)
+    if terminal:
+        words += ["-chardev", "stdio,id=tty,signal=off", "-device", "virtio-serial-pci,bus=pcie.0"]
+        words += ["-device", "virtconsole,chardev=tty"]
+    words += ["-kernel", str(kernel), "-initrd", str(initramfs), "-append", kernel_arguments]
+    return [*words, "-chardev", f"file,id=console,path={_escaped(console)}", "-serial", "chardev:console"]
+
+
+def _board(machine: GuestMachine) -> Iterator[str]:
+    pmem = machine.pmem_nodes
+    chips = machine.chips
+    yield from ("-machine", "q35,usb=off,vmport=off,smbus=off,sata=off" + (",nvdimm=on" if pmem else ""))
+    shape = f"sockets={chips.sockets},dies={chips.dies},cores={chips.cores},threads={chips.threads}"
+    yield from ("-smp", f"{len(chips.cpus)},{shape}")
+    # Each memory device may need a GiB of addresses for its alignment.
+    room = sum(node.memory_mib + 2048 for node in pmem.values())
+    slots = f",slots={len(pmem)},maxmem={machine.dram_mib + room}M" if pmem else ""
+    yield from ("-m", f"{machine.dram_mib}M{slots}")
+    for number, node in enumerate(machine.nodes):
+        # Of a persistent-memory device one section goes to its metadata and to what is no whole section.
+        size = node.memory_mib + (PMEM_STEP_MIB if node.pmem else 0)
+        yield from ("-object", f"memory-backend-ram,id=mem{number},size={size}M")
+        memory = "" if node.pmem else f",memdev=mem{number}"
+        cpus = "".join(f",cpus={part}" for part in format_cpuset(node.cpus).split(",") if part)
+        yield from ("-numa", f"node,nodeid={number}{cpus}{memory}")
+    for number in pmem:
+        yield from ("-device", f"nvdimm,id=pmem{number},memdev=mem{number},node={number}")
+    for source, row in enumerate(machine.distances):
+        for target, distance in enumerate(row):
+            yield from ("-numa", f"dist,src={source},dst={target},val={distance}")
+
+
+def _bridged(number: int, device: PciDevice) -> Iterator[str]:
+    """A host bridge on the device's node, a port of it, and the device in the port."""
+    bus = 32 + 16 * number
+    yield from ("-device", f"pxb-pcie,id=host{number},bus=pcie.0,bus_nr={bus},numa_node={device.node}")
+    yield from ("-device", f"pcie-root-port,id=port{number},bus=host{number},chassis={number + 1}")
+    yield from ("-device", f"{device.device},bus=port{number}")
+
+
+def _folder(folder: Shared) -> Iterator[str]:
+    mode = "on" if folder.read_only else "off"
+    options = f"security_model=none,readonly={mode},multidevs=remap"
+    yield from ("-fsdev", f"local,id={folder.tag},path={_escaped(folder.path)},{options}")
+    yield from ("-device", f"virtio-9p-pci,bus=pcie.0,fsdev={folder.tag},mount_tag={folder.tag}")
+
+
+def _escaped(path: Path) -> str:
+    return str(path).replace(",", ",,")

@@ -1,0 +1,668 @@
+"""What the device plugin asks the daemon, over its control socket."""
+
+import asyncio
+import io
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from rich.console import Console
+
+from criproxy import __version__
+from criproxy.api.control_socket import ControlServer
+from criproxy.api.devices.device_plugin import DevicePluginCommands
+from criproxy.api.metrics.measures import measure
+from criproxy.api.queries import Answers
+from criproxy.api.situation import Situations
+from criproxy.cli.daemon.client import ask
+from criproxy.cli.tables.device_plugin import vgpus
+from criproxy.cli.tables.explain import render
+from criproxy.cri.runtime import RuntimeCallError
+from criproxy.devices.classes.builtin import NVIDIA
+from criproxy.devices.device_rules import DeviceRules
+from criproxy.devices.plugin.published import NOT_YET
+from criproxy.devices.usage.report_validation import read_usage
+from criproxy.errors import CriproxyError, UsageError
+from criproxy.node.bypass import BypassMode
+from criproxy.placement.options.policy_options import Options
+from criproxy.placement.policies.none import NonePolicy
+from criproxy.wire.sockets import listen
+from tests.node.devices.test_guard import host
+from tests.node.devices.test_joined import allocated
+from tests.node.devices.test_vgpu_checks import RESOURCE, RULES, pod_with
+from tests.node.world import FAST, World, owner, sharer
+
+
+@asynccontextmanager
+async def asked(world: World, directory: Path) -> AsyncIterator[Any]:
+    """A function that asks the controller of *world* over a control socket."""
+    listener = listen(str(directory / "control.sock"), 0o600)
+    answers = Answers(Situations(world.controller), tuple)
+    server = ControlServer({**DevicePluginCommands(world.controller).commands(), **answers.commands()})
+    await server.start(listener.sock)
+    try:
+        yield lambda command, **arguments: asyncio.to_thread(ask, listener.path, command, arguments)
+    finally:
+        await server.stop()
+        listener.close()
+
+
+async def test_free_cpus(tmp_path: Path) -> None:
+    """The milli-CPU that no container asks for, by NUMA node; it follows each change."""
+    async with World(tmp_path) as world, asked(world, tmp_path) as say:
+        await world.poll(lambda: world.controller.ready)
+        assert await say("free-cpus") == {"free_milli": {"0": 3000}}
+
+        await world.run(owner("trader"))
+        await world.run(sharer("web"))
+
+        assert await say("free-cpus") == {"free_milli": {"0": 2000 - 100}}
+
+
+async def test_free_cpus_are_unknown(tmp_path: Path) -> None:
+    """With the policy none, criproxy does not know what containers ask for, and says so."""
+    async with World(tmp_path, policy=NonePolicy(Options())) as world, asked(world, tmp_path) as say:
+        assert await say("free-cpus") == {"free_milli": None}
+
+
+CARD = {"device_class": "nvidia", "id": "GPU-a", "replicas": {"nvidia.com/gpu": 5}}
+REPORT: dict[str, Any] = {
+    "version": "1.0",
+    "interval_s": 10.0,
+    "resources": [{"name": "nvidia.com/gpu", "device_class": "nvidia", "ids": 10, "healthy": 5}],
+    "cards": [{**CARD, "healthy": False, "reason": "XID 79", "since_s": 1700000000.0}],
+}
+
+
+def guarded(directory: Path) -> World:
+    """A node with two GPUs and rules about them."""
+    host(directory)
+    return World(directory, settings=replace(FAST, devices=DeviceRules(classes=(NVIDIA,))))
+
+
+async def test_inventory(tmp_path: Path) -> None:
+    """What the device plugin reports is shown by `devices` and in metrics, with the ids that containers have."""
+    async with guarded(tmp_path) as world, asked(world, tmp_path) as say:
+        await world.poll(lambda: world.controller.ready)
+        before = await say("devices")
+        assert await say("device-inventory", **REPORT) == {"stale_after_s": 30.0, "version": __version__}
+        await world.run(allocated("one", "nvidia.com/gpu", "GPU-a::1", "GPU-a::3"))
+
+        values = await say("devices")
+        measured = measure(world.controller)
+
+    assert before["device_plugin"] is None
+    assert (values["device_plugin"]["state"], values["device_plugin"]["version"]) == ("running", "1.0")
+    (nvidia,) = values["classes"]
+    assert nvidia["advertised"] == [
+        {"name": "nvidia.com/gpu", "ids": 10, "healthy": 5, "given": 2, "registered": True, "problem": ""}
+    ]
+    first, second = nvidia["cards"]
+    assert (first["healthy"], first["reason"], first["replicas"]) == (False, "XID 79", {"nvidia.com/gpu": 5})
+    assert second["healthy"] is None
+    assert first["containers"][0]["allocated"][0]["ids"] == ["GPU-a::1", "GPU-a::3"]
+    key = ("nvidia", "nvidia.com/gpu")
+    assert (measured.device_ids, measured.device_ids_given) == ({key: (5, 5)}, {key: 2})
+    assert measured.device_plugin_up is True
+
+
+async def test_what_the_device_plugin_cannot_remove(tmp_path: Path) -> None:
+    """`status --check` says where it is until a report says so no more."""
+    async with guarded(tmp_path) as world, asked(world, tmp_path) as say:
+        await world.poll(lambda: world.controller.ready)
+        card = {**CARD, "healthy": True}
+        await say("device-inventory", **{**REPORT, "cards": [card]}, unremoved="/vgpu/.x/y: Permission denied")
+        (left,) = (await say("status", check=True))["problems"]
+        await say("device-inventory", **{**REPORT, "cards": [card]})
+
+        assert left == (
+            "the device plugin cannot remove what containers have left in directories of vGPUs; remove it as root: "
+            "/vgpu/.x/y: Permission denied"
+        )
+        assert not (await say("status", check=True))["problems"]
+
+
+async def test_nvml_that_does_not_work(tmp_path: Path) -> None:
+    """`status --check` says since when, and why, until a report says so no more."""
+    async with guarded(tmp_path) as world, asked(world, tmp_path) as say:
+        await world.poll(lambda: world.controller.ready)
+        report = {**REPORT, "cards": [{**CARD, "healthy": True}]}
+        await say("device-inventory", **report, nvml="NVML: Unknown Error", nvml_since_s=1e9)
+        (failing,) = (await say("status", check=True))["problems"]
+        await say("device-inventory", **report)
+
+        assert failing.startswith("NVML has not worked since 2001-09-09T01:46:40.000Z: NVML: Unknown Error; "), failing
+        assert not (await say("status", check=True))["problems"]
+
+
+NVIDIAS = {"name": "nvidia.com/gpu", "device_class": "nvidia", "ids": 1}
+NO_CARD = "no card of NVIDIA is offered"
+KEPT = "the device plugin offers NVIDIA's cards as NVML described them before"
+
+
+@pytest.mark.parametrize(
+    ("report", "expected"),
+    [
+        pytest.param(
+            {"nvml": NOT_YET, "nvml_pending": True},
+            f"NVML has not answered since the device plugin first queried it at {{at}}: until it does, {NO_CARD}",
+            id="first-answer",
+        ),
+        pytest.param(
+            {"nvml": NOT_YET, "nvml_pending": True, "resources": [{**NVIDIAS, "healthy": 1}]},
+            "NVML has not answered since the device plugin first queried it at {at}: until it does, "
+            "the device plugin offers NVIDIA's cards according to the files of the driver, as whole cards",
+            id="first-answer-whole-cards",
+        ),
+        pytest.param(
+            {"nvml": "NVML: Unknown Error", "nvml_pending": True, "resources": [{**NVIDIAS, "healthy": 0}]},
+            f"NVML has not worked since {{at}}: NVML: Unknown Error; until it does, {NO_CARD}",
+            id="never-worked",
+        ),
+        pytest.param({"nvml": NOT_YET}, f"NVML has not answered since {{at}}: {KEPT}", id="later-answer"),
+    ],
+)
+async def test_what_is_true_while_nvml_does_not_answer(
+    tmp_path: Path, report: dict[str, object], expected: str
+) -> None:
+    """`status --check` says whether NVML fails or only takes long, and what is offered meanwhile."""
+    async with guarded(tmp_path) as world, asked(world, tmp_path) as say:
+        await world.poll(lambda: world.controller.ready)
+        await say("device-inventory", **{**REPORT, "cards": [], "resources": [], **report}, nvml_since_s=1e9)
+        (found,) = (await say("status", check=True))["problems"]
+
+    assert found == expected.format(at="2001-09-09T01:46:40.000Z")
+
+
+async def test_cards_that_no_pod_can_get(tmp_path: Path) -> None:
+    """`status --check` names resources that the kubelet has not accepted, and classes without a healthy card."""
+    async with guarded(tmp_path) as world, asked(world, tmp_path) as say:
+        await world.poll(lambda: world.controller.ready)
+        resource = {"name": "a.b/npu", "device_class": "ali", "ids": 1, "registered": False, "problem": "not now"}
+        sick = {**CARD, "healthy": False, "reason": "XID 79", "since_s": 1700000000.0}
+        await say("device-inventory", **{**REPORT, "resources": [resource], "cards": [sick]})
+
+        assert (await say("status", check=True))["problems"] == [
+            "the kubelet has not accepted resources of the device plugin: a.b/npu (not now)",
+            "no card of the class nvidia is healthy, so pods get none: XID 79",
+        ]
+        beginning = {**resource, "problem": "starting", "starting": True}
+        await say("device-inventory", **{**REPORT, "resources": [beginning], "cards": []})
+        assert (await say("status", check=True))["problems"] == []
+        await say("device-inventory", **{**REPORT, "cards": [sick, {**CARD, "id": "GPU-b"}]})
+        assert (await say("status", check=True))["problems"] == []
+
+
+async def test_cards_that_have_not_failed(tmp_path: Path) -> None:
+    """`status --check` is silent about cards that wait for a health command, or for a pod with a former id to end."""
+    async with guarded(tmp_path) as world, asked(world, tmp_path) as say:
+        await world.poll(lambda: world.controller.ready)
+        waiting = [{**CARD, "id": f"GPU-{name}", "healthy": False, "reason": "not judged yet"} for name in "ab"]
+        await say("device-inventory", **{**REPORT, "cards": waiting})
+        assert (await say("status", check=True))["problems"] == []
+
+        sick = {**CARD, "id": "GPU-c", "healthy": False, "reason": "XID 79", "since_s": 1700000000.0}
+        await say("device-inventory", **{**REPORT, "cards": [*waiting, sick]})
+        assert (await say("status", check=True))["problems"] == [
+            "no card of the class nvidia is healthy, so pods get none: not judged yet, XID 79"
+        ]
+
+
+async def test_device_plugin_that_is_silent(tmp_path: Path) -> None:
+    """After three intervals without a report it does not run, and its ids are in no metric."""
+    async with guarded(tmp_path) as world, asked(world, tmp_path) as say:
+        now_s = 0.0
+        world.controller.device_plugin.clock = lambda: now_s
+        await say("device-inventory", **REPORT)
+        now_s = 30.5
+
+        assert (await say("devices"))["device_plugin"]["state"] == "not running"
+        measured = measure(world.controller)
+        assert (measured.device_plugin_up, measured.device_ids) == (False, {})
+
+
+async def test_inventory_ends_incidents(tmp_path: Path) -> None:
+    """A card that a report calls healthy is so, whatever was reported before: a restarted plugin has no memory."""
+    async with guarded(tmp_path) as world, asked(world, tmp_path) as say:
+        await world.run(allocated("one", "nvidia.com/gpu", "GPU-a::1"))
+        lost = {"device_class": "nvidia", "card": "GPU-a", "since_s": 1700000000.0, "reason": "XID 79"}
+        answer = await say("device-incident", **lost, action="annotate")
+        assert [(each["pod"], each["use"]) for each in answer["containers"]] == [("one", "uses")]
+        await say("device-inventory", **REPORT)
+        assert [each["card"] for each in (await say("devices"))["incidents"]] == ["GPU-a"]
+
+        await say("device-inventory", **{**REPORT, "cards": [CARD]})
+
+        assert (await say("devices"))["incidents"] == []
+
+
+FAILED = {**CARD, "healthy": False, "reason": "XID 79", "since_s": 1700000000.0, "action": "stop"}
+UNSERVED = [{**REPORT["resources"][0], "registered": False, "problem": "another process is listening on it"}]
+
+
+async def cards_with_incidents(say: Any) -> list[str]:  # noqa: ANN401
+    """The open incidents, as `devices` has them."""
+    return [each["card"] for each in (await say("devices"))["incidents"]]
+
+
+async def test_inventory_opens_incidents(tmp_path: Path) -> None:
+    """A daemon that has lost its state learns of each card that has failed, and of no other unhealthy card."""
+    waiting = {**CARD, "id": "GPU-b", "healthy": False, "reason": "not judged yet", "since_s": 1700000000.0}
+    odd = {**FAILED, "id": "GPU-c", "action": "of a later version"}
+    async with guarded(tmp_path) as world, asked(world, tmp_path) as say:
+        await world.poll(lambda: world.controller.ready)
+        await say("device-inventory", **{**REPORT, "cards": [FAILED, waiting, odd]})
+        incident, unknown = (await say("devices"))["incidents"]
+        with pytest.raises(RuntimeCallError, match=r"its card GPU-a \(nvidia\) has been unhealthy"):
+            await world.run(allocated("one", "nvidia.com/gpu", "GPU-a::1"))
+        await say("device-inventory", **{**REPORT, "cards": [FAILED]})
+        assert world.counters.device_incidents["nvidia", "stop"] == 1
+
+        await say("device-inventory", **{**REPORT, "cards": [CARD, {**CARD, "id": "GPU-c"}]})
+        assert await cards_with_incidents(say) == []
+
+    assert (incident["card"], incident["reason"], incident["action"]) == ("GPU-a", "XID 79", "stop")
+    assert (unknown["card"], unknown["action"]) == ("GPU-c", "none")
+
+
+async def test_a_second_device_plugin_has_no_say_on_health(tmp_path: Path) -> None:
+    """Of two, the one counts whose resources the kubelet has accepted; the other one ends nothing, also by its end."""
+    first, second = {**REPORT, "instance": "first"}, {**REPORT, "instance": "second", "resources": UNSERVED}
+    lost = {key: FAILED[key] for key in ("device_class", "since_s", "reason", "action")}
+    async with guarded(tmp_path) as world, asked(world, tmp_path) as say:
+        await world.poll(lambda: world.controller.ready)
+        await say("device-inventory", **{**second, "cards": [CARD]})  # alone: better than nothing
+        assert (await say("devices"))["device_plugin"]["state"] == "running"
+        await say("device-inventory", **{**first, "cards": [FAILED]})
+
+        await say("device-plugin", running=True, instance="second")
+        await say("device-inventory", **{**second, "cards": [CARD]})
+        assert await say("device-incident", instance="second", card="GPU-b", **lost) == {"stored": False}
+        await say("device-incident", instance="second", device_class="nvidia", card="GPU-a", healthy=True)
+        await say("device-plugin", running=False, instance="second")
+        assert await cards_with_incidents(say) == ["GPU-a"]
+        assert (await say("devices"))["device_plugin"]["state"] == "running"
+
+        await say("device-incident", instance="first", card="GPU-b", **lost)
+        assert await cards_with_incidents(say) == ["GPU-a", "GPU-b"]
+        await say("device-plugin", running=False, instance="first")
+        assert (await say("devices"))["device_plugin"] is None
+
+
+async def test_a_device_plugin_that_takes_over(tmp_path: Path) -> None:
+    """It does as soon as the kubelet has accepted it, or when the one before it is gone; a plain one always did."""
+    async with guarded(tmp_path) as world, asked(world, tmp_path) as say:
+        clock = Clock(world)
+
+        async def reported(instance: str, resources: object = REPORT["resources"]) -> str:
+            await say("device-inventory", **{**REPORT, "instance": instance, "resources": resources})
+            assert world.controller.device_plugin.report is not None
+            return world.controller.device_plugin.report.instance
+
+        assert [await reported("killed"), await reported("next", UNSERVED)] == ["killed", "killed"]
+        assert [await reported("next"), await reported("killed", UNSERVED)] == ["next", "next"]
+        clock.now_s = 31.0
+        assert await reported("last", UNSERVED) == "last"
+        assert await reported("") == ""
+
+
+async def test_unregistered_resources_end_no_incident(tmp_path: Path) -> None:
+    """After a restart of the daemon, the first report may be that of a second device plugin."""
+    async with guarded(tmp_path) as world, asked(world, tmp_path) as say:
+        await world.poll(lambda: world.controller.ready)
+        lost = {"device_class": "nvidia", "card": "GPU-a", "since_s": 1700000000.0, "reason": "XID 79"}
+        await say("device-incident", **lost, action="annotate")
+        await say("device-inventory", **{**REPORT, "resources": UNSERVED, "cards": [CARD]})
+        assert await cards_with_incidents(say) == ["GPU-a"]
+
+
+@pytest.mark.parametrize(
+    ("report", "said"),
+    [
+        ({"resources": "all"}, "resources must be a list"),
+        ({"cards": [{"id": "GPU-a"}]}, "device_class is missing"),
+        ({"interval_s": 0.0}, "interval_s: must be more than 0"),
+        ({"cards": [CARD] * 1025}, "cards: 1025 are more than 1024"),
+        ({"resources": [{"name": f"v.com/{n}", "device_class": "v"} for n in range(257)]}, "257 are more than 256"),
+    ],
+)
+async def test_reports_that_are_none(tmp_path: Path, report: dict[str, Any], said: str) -> None:
+    """They are refused with what is wrong, and the last one stays."""
+    async with World(tmp_path) as world, asked(world, tmp_path) as say:
+        with pytest.raises(UsageError, match=said):
+            await say("device-inventory", **report)
+        assert world.controller.device_plugin.report is None
+
+
+async def test_chain_of_evidence(tmp_path: Path) -> None:
+    """`explain` leads from what was allocated to the nodes of the create."""
+    async with guarded(tmp_path) as world, asked(world, tmp_path) as say:
+        await world.run(allocated("one", "nvidia.com/gpu.shared", "GPU-b::1"))
+        values = await say("explain", container="default/one/main")
+
+    assert values["devices"] == [
+        {
+            "class": "nvidia",
+            "evidence": "annotation",
+            "allocated": [
+                {"resource": "nvidia.com/gpu.shared", "ids": ["GPU-b::1"], "count": 1, "source": "annotation"}
+            ],
+            "cards": ["GPU-b"],
+            "pci_addresses": "0000:1b:00.0",
+            "nodes": "/dev/nvidia1",
+            "numa_nodes": "",
+            "quota": None,
+        }
+    ]
+    screen = Console(file=io.StringIO(), width=300)
+    screen.print(render(values))
+    assert isinstance(screen.file, io.StringIO)
+    line = "nvidia: nvidia.com/gpu.shared GPU-b::1 (annotation) → card GPU-b at 0000:1b:00.0 → /dev/nvidia1"
+    assert line in screen.file.getvalue()
+    assert "the device plugin has allocated nvidia.com/gpu.shared to it: GPU-b::1" in screen.file.getvalue()
+
+
+class Clock:
+    """The daemon's clock, as far as the device plugin is concerned."""
+
+    def __init__(self, world: World) -> None:
+        self.now_s = 0.0
+        plugin, usage = world.controller.device_plugin, world.controller.card_usage
+        plugin.clock = usage.clock = lambda: self.now_s
+        plugin.note_command()
+        usage.__post_init__()
+
+
+async def test_a_device_plugin_that_stops(tmp_path: Path) -> None:
+    """`status --check` says so as soon as it counts as stopped, and not while it may only be restarting."""
+    async with guarded(tmp_path) as world, asked(world, tmp_path) as say:
+        await world.poll(lambda: world.controller.ready)
+        clock = Clock(world)
+        clock.now_s = 1000.0
+        never = await say("status", check=True)
+        await say("device-inventory", **{**REPORT, "cards": []})
+        clock.now_s = 1030.0
+        restarting = await say("status", check=True)
+        clock.now_s = 1031.0
+        (stopped,) = (await say("status", check=True))["problems"]
+
+    assert (never["problems"], restarting["problems"]) == ([], [])
+    assert stopped.startswith("the device plugin has not reported since 20")
+    assert stopped.endswith("criproxy does not check any quota; is criproxy device-plugin running?")
+
+
+async def test_a_device_plugin_that_was_removed(tmp_path: Path) -> None:
+    """One that was told to end is not missed, unless containers have vGPUs; one that begins should report again."""
+    host(tmp_path)
+    async with World(tmp_path, settings=replace(FAST, devices=RULES)) as world, asked(world, tmp_path) as say:
+        await world.poll(lambda: world.controller.ready)
+        clock = Clock(world)
+
+        async def after(seconds: float) -> list[str]:
+            clock.now_s += seconds
+            return [text[:57] for text in (await say("status", check=True))["problems"]]
+
+        missed = ["the device plugin has not reported since 20"]
+        await say("device-inventory", **{**REPORT, "cards": []})
+        await say("device-plugin", running=False)
+        assert await after(0.0) == await after(1000.0) == []
+        assert (await say("devices"))["device_plugin"] is None
+        assert measure(world.controller).device_plugin_up is None
+
+        await say("device-plugin", running=True)
+        assert await after(30.0) == []
+        assert measure(world.controller).device_plugin_up is False
+        assert [text[:43] for text in await after(1.0)] == missed
+        await say("device-plugin", running=False)
+        assert await after(31.0) == []
+        await world.run(pod_with("GPU-a/gpu-8g/0", "one"))
+        assert [text[:43] for text in await after(0.0)] == missed
+        with pytest.raises(CriproxyError, match="running: must be true or false, not 'no'"):
+            await say("device-plugin", running="no")
+
+
+async def test_a_device_plugin_that_begins_and_never_reports(tmp_path: Path) -> None:
+    """It is missed as well, since the start of the daemon."""
+    async with guarded(tmp_path) as world, asked(world, tmp_path) as say:
+        await world.poll(lambda: world.controller.ready)
+        clock = Clock(world)
+        await say("device-plugin", running=True)
+        clock.now_s = 31.0
+        (text,) = (await say("status", check=True))["problems"]
+
+    assert text.startswith("the device plugin has not reported since the daemon started")
+
+
+async def test_a_device_plugin_that_refuses_its_files_at_its_start(tmp_path: Path) -> None:
+    """`status --check` says why there is none, also between its attempts, until it reports or is told to end."""
+    async with guarded(tmp_path) as world, asked(world, tmp_path) as say:
+        await world.poll(lambda: world.controller.ready)
+        clock = Clock(world)
+        await say("device-plugin", running=True, instance="a", refused="/n.yaml: unknown version: v2")
+        await say("device-plugin", running=True, instance="b")
+        (early,) = (await say("status", check=True))["problems"]
+        clock.now_s = 599.0
+        late = await say("status", check=True)
+        await say("device-inventory", **{**REPORT, "cards": []})
+        reported = await say("status", check=True)
+        await say("device-plugin", running=True, refused="again")
+        await say("device-plugin", running=False, instance="c")
+        ended = await say("status", check=True)
+
+    assert early.startswith("the device plugin does not start, because it cannot use its configuration files")
+    assert early.endswith(": /n.yaml: unknown version: v2")
+    assert [each["kind"] for each in late["found"]] == ["device-plugin-config"]
+    assert (reported["problems"], ended["problems"]) == ([], [])
+
+
+@pytest.mark.parametrize(
+    ("reported", "offered", "found"),
+    [
+        pytest.param(False, (), [], id="never-reported"),
+        pytest.param(True, (), [], id="reported-before"),
+        pytest.param(False, ("nvidia",), ["device-plugin-silent"], id="cards-to-offer"),
+    ],
+)
+async def test_a_device_plugin_that_is_given_up_after_it_has_refused_its_files(
+    tmp_path: Path, reported: bool, offered: tuple[str, ...], found: list[str]
+) -> None:
+    """Nothing starts it, and so it does not refuse them again: after 10 minutes it is like one that is gone."""
+    host(tmp_path)
+    rules = DeviceRules(classes=(NVIDIA,), offered=offered)
+    async with World(tmp_path, settings=replace(FAST, devices=rules)) as world, asked(world, tmp_path) as say:
+        await world.poll(lambda: world.controller.ready)
+        clock = Clock(world)
+        if reported:
+            await say("device-inventory", **{**REPORT, "cards": []}, instance="0")
+        for number in range(3):
+            clock.now_s = 300.0 * number
+            await say("device-plugin", running=True, instance=f"{number}")
+            await say("device-plugin", running=True, instance=f"{number}", refused="/n.yaml: unknown version: v2")
+        await say("device-plugin", running=True, instance="2")  # this one was slow
+        clock.now_s = 1200.0
+        before = (await say("status", check=True))["found"]
+        assert measure(world.controller).device_plugin_up is False
+        clock.now_s = 1201.0
+
+        assert [each["kind"] for each in before] == ["device-plugin-config"]
+        assert [each["kind"] for each in (await say("status", check=True))["found"]] == found
+        assert measure(world.controller).device_plugin_up is None
+
+
+async def test_a_device_plugin_that_hangs_after_it_has_refused_its_files(tmp_path: Path) -> None:
+    """It has begun again, with other files, and does not report: it is missed."""
+    async with guarded(tmp_path) as world, asked(world, tmp_path) as say:
+        await world.poll(lambda: world.controller.ready)
+        clock = Clock(world)
+        await say("device-plugin", running=True, instance="a", refused="/n.yaml: unknown version: v2")
+        await say("device-plugin", running=True, instance="b")
+        clock.now_s = 601.0
+
+        assert [each["kind"] for each in (await say("status", check=True))["found"]] == ["device-plugin-silent"]
+
+
+@pytest.mark.parametrize(
+    ("offered", "ends", "missed"),
+    [
+        pytest.param(("nvidia",), False, True, id="cards-to-offer"),
+        pytest.param(("nvidia",), True, False, id="told-to-end"),
+        pytest.param(("ascend",), False, False, id="no-such-cards-here"),
+        pytest.param((), False, False, id="no-section"),
+    ],
+)
+async def test_a_device_plugin_that_is_configured_and_never_reports(
+    tmp_path: Path, offered: tuple[str, ...], ends: bool, missed: bool
+) -> None:
+    """It is missed 5 minutes after the start of the daemon, where the machine has cards that it should offer."""
+    host(tmp_path)
+    rules = DeviceRules(classes=(NVIDIA,), offered=offered)
+    async with World(tmp_path, settings=replace(FAST, devices=rules)) as world, asked(world, tmp_path) as say:
+        await world.poll(lambda: world.controller.ready)
+        clock = Clock(world)
+        if ends:
+            await say("device-plugin", running=False)
+        clock.now_s = 300.0
+        assert (await say("status", check=True))["problems"] == []
+        clock.now_s = 301.0
+        found = (await say("status", check=True))["found"]
+
+    assert [each["kind"] for each in found] == ["device-plugin-silent"] * missed
+
+
+async def test_a_device_plugin_that_never_reports_while_containers_have_vgpus(tmp_path: Path) -> None:
+    """After a start of the daemon it has as long as between two reports."""
+    host(tmp_path)
+    async with World(tmp_path, settings=replace(FAST, devices=RULES)) as world, asked(world, tmp_path) as say:
+        await world.poll(lambda: world.controller.ready)
+        clock = Clock(world)
+        await world.run(pod_with("GPU-a/gpu-8g/0", "one"))
+        clock.now_s = 30.0
+        early = await say("status", check=True)
+        clock.now_s = 31.0
+        (late,) = (await say("status", check=True))["problems"]
+
+    assert early["problems"] == []
+    assert late.startswith("the device plugin has not reported since the daemon started")
+
+
+async def test_quotas_that_nobody_checks(tmp_path: Path) -> None:
+    """Of each class the reason is named, once it has lasted for longer than a source takes to begin."""
+    host(tmp_path)
+    rules = replace(RULES, watched=("nvidia", "npu", "ali"), without_usage=("ali",))
+    missing = {"at_s": 1.0, "period_s": 1.0, "classes": [{"kind": "nvidia", "problem": "/run/x cannot be read"}]}
+    async with World(tmp_path, settings=replace(FAST, devices=rules)) as world, asked(world, tmp_path) as say:
+        await world.poll(lambda: world.controller.ready)
+        clock = Clock(world)
+        found = []
+        for clock.now_s, usage in ((100.0, missing), (110.0, missing), (111.0, missing), (120.0, None), (145.0, None)):
+            await say("device-inventory", **{**REPORT, "cards": []})
+            if usage:
+                world.controller.card_usage.publish(read_usage(usage))
+            found.append((await say("status", check=True))["problems"])
+
+    said = "criproxy does not check any quota of the class {}: {}".format
+    no_entry = said("ali", "devices.plugin.usage has no entry for this class")
+    silent = "the watcher does not report it"
+    assert found == [
+        [no_entry],
+        [no_entry],
+        [said("nvidia", "/run/x cannot be read"), no_entry],
+        [no_entry],
+        [said("nvidia", silent), said("npu", silent), no_entry],
+    ]
+
+
+async def test_cards_that_cannot_be_read(tmp_path: Path) -> None:
+    """Those are named whose containers have a quota, once that has lasted; `criproxy usage` has the others."""
+    host(tmp_path)
+    rules = replace(RULES, watched=("nvidia",))
+    nvidia = {"kind": "nvidia", "unread": {"GPU-a": "GPU is lost", "GPU-b": "Not Supported"}}
+    lost = {"at_s": 1.0, "period_s": 1.0, "classes": [nvidia]}
+    all_lost = {**lost, "classes": [{**nvidia, "problem": "NVML hangs"}]}
+    read = {**lost, "classes": [{"kind": "nvidia"}]}
+    async with World(tmp_path, settings=replace(FAST, devices=rules)) as world, asked(world, tmp_path) as say:
+        await world.poll(lambda: world.controller.ready)
+        clock = Clock(world)
+        await world.run(pod_with("GPU-a/gpu-8g/0", "one"))
+        found = []
+        for clock.now_s, usage in ((90.0, lost), (100.0, lost), (101.0, lost), (102.0, all_lost), (103.0, read)):
+            await say("device-inventory", **{**REPORT, "cards": []})
+            world.controller.card_usage.publish(read_usage(usage))
+            found.append((await say("status", check=True))["problems"])
+        notice = "criproxy does not check any quota on cards of the class nvidia whose use is unknown"
+        assert found == [[], [], [f"{notice}: GPU-a (GPU is lost)"], [], []]
+
+        await world.run(pod_with("GPU-b/gpu-8g/0", "two"))
+        for clock.now_s in (120.0, 131.0):
+            await say("device-inventory", **{**REPORT, "cards": []})
+            world.controller.card_usage.publish(read_usage(lost))
+        (both,) = (await say("status", check=True))["problems"]
+        assert both == f"{notice}: GPU-a (GPU is lost), GPU-b (Not Supported)"
+
+
+async def test_what_holds_a_container_to_its_quota(tmp_path: Path) -> None:
+    """`explain` shows the quota with the methods in effect."""
+    host(tmp_path)
+    async with World(tmp_path, settings=replace(FAST, devices=RULES)) as world, asked(world, tmp_path) as say:
+        await world.run(pod_with("GPU-a/gpu-8g/0", "one"))
+        values = await say("explain", container="default/one/main")
+
+    (nvidia,) = values["devices"]
+    assert nvidia["quota"] == {
+        "profile": "gpu-8g",
+        "memory_mib": 8192,
+        "cores_percent": 25,
+        "enforced_by": "watch",
+        "not_enforced": "",
+    }
+    screen = Console(file=io.StringIO(), width=300)
+    screen.print(render(values))
+    assert isinstance(screen.file, io.StringIO)
+    assert "quota of gpu-8g: 8192 MiB and 25 % of the cores, enforced by watch" in screen.file.getvalue()
+
+
+async def test_profiles_that_are_and_are_not_offered(tmp_path: Path) -> None:
+    """`devices` lists those whose vGPUs containers have; a vGPU that a pod's containers share is given once."""
+    host(tmp_path)
+    pod = pod_with("GPU-a/gpu-8g/0", "one")
+    both = replace(pod, containers=(pod.containers[0], replace(pod.containers[0], name="side")))
+    offered = {"name": RESOURCE, "device_class": "nvidia", "ids": 4, "healthy": 4, "profile": "gpu-8g"}
+    offered |= {"memory_mib": 8192, "cores_percent": 25}
+    reason = "hami-core needs x"
+    offered |= {"enforce": ["hami-core", "watch"], "not_enforced": {"hami-core": reason}}
+    async with World(tmp_path, settings=replace(FAST, devices=RULES)) as world, asked(world, tmp_path) as say:
+        await world.run(both)
+        await say("device-inventory", **{**REPORT, "resources": [offered], "cards": []})
+        values = await say("devices")
+        (now,), annotations = values["vgpus"], values["node_annotations"]
+        shown = [text.plain for text in vgpus(await say("devices"))]
+        await say("device-inventory", **{**REPORT, "cards": []})
+        values = await say("devices")
+        (later,) = values["vgpus"]
+
+    vgpu = '{"resource":"criproxy.io/gpu-8g","count":4,"free":3,"memory_mib":8192,"cores_percent":25}'
+    assert annotations == {"devices.criproxy.io/vgpus": f"[{vgpu}]"}
+    assert (now["free"], now["used_by_card"], now["offered"]) == (3, {"GPU-a": 1}, True)
+    assert shown == [
+        "profile gpu-8g: 4 vGPUs with 8192 MiB and 25 % of the cores each, 3 free; enforced by watch",
+        "profile gpu-8g is not enforced by hami-core: hami-core needs x",
+    ]
+    assert (later["profile"], later["used_by_card"], later["offered"]) == ("gpu-8g", {"GPU-a": 1}, False)
+    assert [text.plain for text in vgpus(values)] == ["profile gpu-8g: 1 allocated, no longer offered"]
+    assert values["node_annotations"] == {}
+
+
+async def test_quotas_during_a_bypass(tmp_path: Path) -> None:
+    """An operator who has switched it on learns that nobody is stopped for now."""
+    host(tmp_path)
+    rules = replace(RULES, watched=("nvidia",))
+    async with World(tmp_path, settings=replace(FAST, devices=rules)) as world, asked(world, tmp_path) as say:
+        await world.poll(lambda: world.controller.ready)
+        assert (await say("status", check=True))["problems"] == []
+        world.controller.bypass(BypassMode.ORDERED)
+        (problem,) = (await say("status", check=True))["problems"]
+
+    assert problem.startswith("while bypass is on, criproxy takes no action on containers over their quota")

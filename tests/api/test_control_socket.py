@@ -1,0 +1,286 @@
+"""Commands over the control socket: the server, and the client of the command line."""
+
+import asyncio
+import json
+import socket
+from collections.abc import AsyncIterator, Mapping
+from contextlib import suppress
+from itertools import islice
+from pathlib import Path
+from typing import Any
+
+import pytest
+import uvloop
+
+from criproxy.api import control_socket
+from criproxy.api.control_socket import ControlServer
+from criproxy.cli.daemon.client import ask
+from criproxy.errors import CriproxyError, UsageError
+from criproxy.wire.sockets import listen
+
+
+async def double(arguments: Mapping[str, Any]) -> dict[str, Any]:
+    """A command that answers, says no, is used wrongly or breaks, as its argument says."""
+    match arguments.get("number"):
+        case int(number):
+            return {"doubled": number * 2}
+        case "no":
+            raise CriproxyError("not today")
+        case "broken":
+            raise ZeroDivisionError("secret detail")
+        case other:
+            raise UsageError(f"number: {other!r} is no number")
+
+
+@pytest.fixture
+async def path(tmp_path: Path) -> AsyncIterator[str]:
+    """A control socket with the command `double`."""
+    listener = listen(str(tmp_path / "control.sock"), 0o600)
+    server = ControlServer({"double": double})
+    await server.start(listener.sock)
+    yield listener.path
+    await server.stop()
+    listener.close()
+
+
+async def exchange(path: str, *lines: bytes) -> list[dict[str, Any]]:
+    """Send *lines* and the end of file; return every answer."""
+    reader, writer = await asyncio.open_unix_connection(path)
+    for line in lines:
+        writer.write(line)
+    writer.write_eof()
+    answers = await asyncio.wait_for(reader.read(), 60)
+    writer.close()
+    return [json.loads(line) for line in answers.splitlines()]
+
+
+async def test_an_answer(path: str) -> None:
+    """The client gets what the command returned."""
+    assert await asyncio.to_thread(ask, path, "double", {"number": 21}) == {"doubled": 42}
+
+
+async def test_a_request_whose_asker_has_gone_is_not_begun(tmp_path: Path) -> None:
+    """Who was told that the daemon does not answer is not surprised when it goes on and does it after all."""
+    asked: list[object] = []
+
+    async def note(arguments: Mapping[str, Any]) -> None:
+        asked.append(arguments["who"])
+
+    listener = listen(str(tmp_path / "control.sock"), 0o600)
+    gone, waits = (socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) for _ in range(2))
+    for who, sock in (("gone", gone), ("waits", waits)):
+        sock.connect(listener.path)
+        sock.sendall(json.dumps({"command": "note", "arguments": {"who": who}}).encode() + b"\n")
+    gone.close()
+    waits.shutdown(socket.SHUT_WR)
+    waits.setblocking(False)
+    server = ControlServer({"note": note})
+    await server.start(listener.sock)  # as a daemon that was stopped goes on
+    await asyncio.wait_for(asyncio.get_running_loop().sock_recv(waits, 100), 60)
+    await exchange(listener.path, b'{"command": "note", "arguments": {"who": "last"}}\n')
+    await server.stop()
+    listener.close()
+    waits.close()
+    assert asked == ["waits", "last"]
+
+
+async def test_a_notice_counts_although_its_sender_is_gone(tmp_path: Path) -> None:
+    """Who tells something that stays true need not wait for the answer: a daemon that was stopped hears it late."""
+    heard = asyncio.Event()
+
+    async def note(_: Mapping[str, Any]) -> None:
+        heard.set()
+
+    listener = listen(str(tmp_path / "control.sock"), 0o600)
+    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as gone:
+        gone.connect(listener.path)
+        gone.sendall(b'{"command": "note"}\n')
+    server = ControlServer({"note": note}, notices={"note"})
+    await server.start(listener.sock)  # as a daemon that was stopped goes on
+    async with asyncio.timeout(60):
+        await heard.wait()
+    await server.stop()
+    listener.close()
+
+
+async def test_clients_in_a_container_use_up_nothing(tmp_path: Path) -> None:
+    """Where their number is limited, further ones are turned away, and one request runs at a time."""
+    running, most, together = 0, 0, asyncio.Event()
+
+    async def note(_: Mapping[str, Any]) -> None:
+        nonlocal running, most
+        running += 1
+        most = max(most, running)
+        await together.wait()
+        running -= 1
+
+    listener = listen(str(tmp_path / "control.sock"), 0o600)
+    server = ControlServer({"note": note}, clients_max=2)
+    await server.start(listener.sock)
+    asks = (exchange(listener.path, b'{"command": "note"}\n') for _ in range(5))
+    clients = [asyncio.create_task(asked) for asked in asks]
+    for each in islice(asyncio.as_completed(clients, timeout=60), 3):  # those that are turned away
+        with suppress(ConnectionError):
+            await each
+    together.set()
+    answers = await asyncio.gather(*clients, return_exceptions=True)
+    await server.stop()
+    listener.close()
+    assert (most, len([each for each in answers if each == [{"result": None}]])) == (1, 2)
+
+
+def test_only_the_owner_may_ask(path: str) -> None:
+    """The socket has mode 0600."""
+    assert Path(path).stat().st_mode & 0o777 == 0o600
+
+
+@pytest.mark.parametrize(
+    ("number", "kind", "text"),
+    [
+        ("no", CriproxyError, "not today"),
+        ("many", UsageError, "number: 'many' is no number"),
+        ("broken", CriproxyError, "the daemon failed at this command; its log has the reason"),
+    ],
+)
+async def test_an_error_keeps_its_kind(path: str, number: str, kind: type[CriproxyError], text: str) -> None:
+    """The client raises what the command raised, without the inside of a failure."""
+    with pytest.raises(CriproxyError) as caught:
+        await asyncio.to_thread(ask, path, "double", {"number": number})
+
+    assert (type(caught.value), str(caught.value)) == (kind, text)
+
+
+async def test_one_connection_carries_many_requests(path: str) -> None:
+    """Answers come in the order of the requests, and an error ends nothing."""
+    one = b'{"command": "double", "arguments": {"number": 1}}\n'
+
+    answers = await exchange(path, one, b"nonsense\n", one)
+
+    assert answers[0] == answers[2] == {"result": {"doubled": 2}}
+    assert answers[1]["exit_status"] == 2
+
+
+@pytest.mark.parametrize(
+    ("line", "said"),
+    [
+        (b"\n", "not JSON"),
+        (b"\xff\xfe\n", "not JSON"),
+        (b"[" * 100_000 + b"\n", "not JSON"),
+        (rb'{"command": "add", "arguments": {"number": ["\ud800"]}}' + b"\n", "not Unicode"),
+        (b"[1]\n", "must be an object"),
+        (b'{"command": "double", "arguments": 3}\n', "must be an object"),
+        (b'{"command": "halve"}\n', "knows no command 'halve'; it knows double"),
+        (b'{"command": ["double"]}\n', "knows no command"),
+        (b"{}\n", "knows no command None"),
+    ],
+)
+async def test_a_malformed_request_is_answered(path: str, line: bytes, said: str) -> None:
+    """Whatever the line is, the caller is told what is wrong with it."""
+    (answer,) = await exchange(path, line)
+
+    assert said in answer["error"]
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        pytest.param(b'{"command": "double"', id="no-end"),
+        pytest.param(b" " * (control_socket.LINE_MAX_BYTES + 10) + b"\n", id="too-long"),
+    ],
+)
+async def test_a_line_without_an_end_is_hung_up_on(path: str, line: bytes) -> None:
+    """Half a request is never obeyed, and the next client is served."""
+    try:
+        answers = await exchange(path, line)
+    except ConnectionError:  # hung up before all of it was sent
+        answers = []
+
+    assert answers == []
+    assert await asyncio.to_thread(ask, path, "double", {"number": 1}) == {"doubled": 2}
+
+
+async def test_a_silent_client_is_hung_up_on(path: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Who says nothing keeps no connection."""
+    monkeypatch.setattr(control_socket, "IDLE_S", 0.05)
+
+    reader, writer = await asyncio.open_unix_connection(path)
+
+    assert await asyncio.wait_for(reader.read(), 60) == b""
+    writer.close()
+
+
+def test_an_answer_after_the_end_is_no_failure(tmp_path: Path) -> None:
+    """The daemon ends while a command runs, and what it would have answered is dropped without an error in the log."""
+
+    async def end_in_between() -> list[dict[str, Any]]:
+        failed = list[dict[str, Any]]()
+        asyncio.get_running_loop().set_exception_handler(lambda _, what: failed.append(what))
+        begun, goes_on, done = asyncio.Event(), asyncio.Event(), asyncio.Event()
+
+        async def slow(_: Mapping[str, Any]) -> dict[str, Any]:
+            begun.set()
+            await goes_on.wait()
+            done.set()
+            return {}
+
+        listener = listen(str(tmp_path / "control.sock"), 0o600)
+        server = ControlServer({"slow": slow})
+        await server.start(listener.sock)
+        reader, writer = await asyncio.open_unix_connection(listener.path)
+        writer.write(b'{"command": "slow"}\n')
+        await begun.wait()
+        await server.stop()
+        assert await reader.read() == b""
+        goes_on.set()
+        await done.wait()
+        await asyncio.gather(*asyncio.all_tasks() - {asyncio.current_task()}, return_exceptions=True)
+        writer.close()
+        listener.close()
+        return failed
+
+    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:  # the daemon's loop
+        assert runner.run(end_in_between()) == []
+
+
+async def test_stop_hangs_up(tmp_path: Path) -> None:
+    """An idle client does not keep the daemon from ending."""
+    listener = listen(str(tmp_path / "control.sock"), 0o600)
+    server = ControlServer({})
+    await server.start(listener.sock)
+    reader, writer = await asyncio.open_unix_connection(listener.path)
+    writer.write(b"{}\n")
+    await reader.readline()
+
+    await asyncio.wait_for(server.stop(), 60)
+
+    assert await reader.read() == b""
+    writer.close()
+    listener.close()
+
+
+@pytest.mark.parametrize("turns", range(8))
+async def test_a_stop_as_a_client_connects(tmp_path: Path, turns: int) -> None:
+    """In whichever turn of the loop, its connection is closed when the server has stopped, and it is not served."""
+    listener, begun = listen(str(tmp_path / "control.sock"), 0o600), list[Mapping[str, Any]]()
+
+    async def note(arguments: Mapping[str, Any]) -> None:
+        begun.append(arguments)
+
+    server = ControlServer({"note": note})
+    await server.start(listener.sock)
+    with socket.socket(socket.AF_UNIX) as client:
+        client.setblocking(False)
+        client.connect(listener.path)
+        for _ in range(turns):
+            await asyncio.sleep(0)
+        await server.stop()
+        listener.close()
+        client.settimeout(0)
+        with suppress(ConnectionError):
+            assert client.recv(1) == b""
+        with suppress(ConnectionError):
+            client.send(b'{"command": "note"}\n')
+        for _ in range(8):
+            await asyncio.sleep(0)
+
+    assert begun == []

@@ -1,0 +1,474 @@
+"""`criproxy check` says all that is wrong with a policy file, or what it means."""
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner, Result
+
+from criproxy.cli import main
+from criproxy.config import choice
+from criproxy.placement.policies import BUILTIN
+from tests.config.files import write
+from tests.conftest import ROOT
+
+POLICIES = ", ".join(BUILTIN)
+CPUS_TEXT = "is neither an id nor a range such as 0-3"
+
+
+@pytest.fixture
+def host(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Return the host root of a machine with CPUs 0-3, of which pods may use 0-2; this machine's group is none."""
+    monkeypatch.setattr(choice, "GROUP_FILE", tmp_path / "group")
+    root = tmp_path / "host"
+    cpu = root / "sys/devices/system/cpu"
+    pods = root / "sys/fs/cgroup/kubepods"
+    for folder in (cpu, pods, root / "proc/self"):
+        folder.mkdir(parents=True)
+    (cpu / "online").write_text("0-3\n")
+    (root / "proc/self/mounts").write_text("cgroup2 /sys/fs/cgroup cgroup2 rw 0 0\n")
+    (root / "proc/self/mountinfo").write_text("1 0 0:1 / /sys/fs/cgroup rw - cgroup2 cgroup2 rw\n")
+    (root / "sys/fs/cgroup/cgroup.controllers").write_text("cpuset cpu memory\n")
+    (pods / "cpuset.cpus.effective").write_text("0-2\n")
+    (pods / "cpuset.mems.effective").write_text("0\n")
+    return root
+
+
+def check(host: Path, *arguments: str | Path) -> Result:
+    """Run the command in this process."""
+    return CliRunner().invoke(main, ["check", "--host-root", str(host), *map(str, arguments)])
+
+
+WRONG = [
+    pytest.param("", f"1:1: the file is empty; it needs at least 'policy: NAME' with one of {POLICIES}", id="empty"),
+    pytest.param(
+        "# later\n", f"1:1: the file is empty; it needs at least 'policy: NAME' with one of {POLICIES}", id="comment"
+    ),
+    pytest.param(
+        "policy=static\n",
+        f"1:1: must be options such as 'policy: NAME' with one of {POLICIES}: a name, ':', a space and the value",
+        id="not-yaml",
+    ),
+    pytest.param(
+        "- policy: none\n",
+        f"1:1: must be options such as 'policy: NAME' with one of {POLICIES}: a name, ':', a space and the value",
+        id="a-list",
+    ),
+    pytest.param("onError: pass\n", "1:1: the option 'policy' is missing", id="no-policy"),
+    pytest.param(
+        "policy: statik\n",
+        f"1:9: policy: unknown policy 'statik'; policies are: {POLICIES}; did you mean 'static'?",
+        id="unknown-policy",
+    ),
+    pytest.param("policy: 3\n", "1:9: policy: must be text, not 3; in quotes it is text", id="number-for-text"),
+    pytest.param("policy: [none]\n", "1:9: policy: must be text, not a list", id="list-for-text"),
+    pytest.param("policy:\n", "1:8: policy: has no value: give one, or leave the line out", id="no-value"),
+    pytest.param(
+        "policy: static\nreservedcpus: 0\n",
+        "2:1: unknown option 'reservedcpus'; did you mean 'reservedCpus'?",
+        id="wrong-case",
+    ),
+    pytest.param(
+        "policy: static\nreserved_cpus: 0\n",
+        "2:1: unknown option 'reserved_cpus'; did you mean 'reservedCpus'?",
+        id="underscore",
+    ),
+    pytest.param("policy: none\nzzz: 0\n", "2:1: unknown option 'zzz'", id="unknown-option"),
+    pytest.param(
+        "policy: none\n\npolicy: static\n", "3:1: 'policy' is given twice, first in line 1", id="duplicate-key"
+    ),
+    pytest.param(
+        "policy: none\nonError: Refused\n",
+        "2:10: onError: must be 'shared', 'pass' or 'refuse', not 'Refused'; did you mean 'refuse'?",
+        id="unknown-choice",
+    ),
+    pytest.param(
+        "policy: none\nonError: off\n",
+        "2:10: onError: must be 'shared', 'pass' or 'refuse', not 'off'",
+        id="yaml-1.1-boolean",
+    ),
+    pytest.param(
+        "policy: static\nreservedCpus: 0:30\n",
+        f"2:15: reservedCpus: '0:30' {CPUS_TEXT}",
+        id="yaml-1.1-base-60",
+    ),
+    pytest.param(
+        "policy: static\nreservedCpus: 010\n",
+        "2:15: a number must not begin with 0, which some programs take for base 8: write 10, "
+        'or "010" in quotes if it is a text',
+        id="yaml-1.1-base-8",
+    ),
+    pytest.param("policy: static\nreservedCpus: 0-\n", f"2:15: reservedCpus: '0-' {CPUS_TEXT}", id="open-range"),
+    pytest.param(
+        "policy: static\nreservedCpus: 0,x\n", f"2:15: reservedCpus: 'x' in '0,x' {CPUS_TEXT}", id="letter-in-cpus"
+    ),
+    pytest.param(
+        "policy: static\nreservedCpus: 2-1\n",
+        "2:15: reservedCpus: the range '2-1' in '2-1' runs backwards",
+        id="backward-range",
+    ),
+    pytest.param(
+        "policy: static\nreservedCpus: 0-5000\n",
+        "2:15: reservedCpus: 5000 in '0-5000' is beyond the largest id, 4095",
+        id="id-too-large",
+    ),
+    pytest.param(
+        'policy: static\nannotations: {allow: {"*": "*"}}\n',
+        "2:28: annotations.allow.*: must be a list, such as [a, b], not '*'",
+        id="text-for-a-list-of-texts",
+    ),
+    pytest.param(
+        "policy: static\nreservedCpus: [0, -1]\n", '2:15: reservedCpus: must be CPUs such as "0-3,8"', id="negative"
+    ),
+    pytest.param(
+        "policy: static\nreservedCpus: true\n", '2:15: reservedCpus: must be CPUs such as "0-3,8"', id="boolean-cpus"
+    ),
+    pytest.param(
+        "policy: static\nreservedCpus: 7\n",
+        "2:15: reservedCpus: CPU 7 is not online in this machine, which has 0-3",
+        id="cpu-that-does-not-exist",
+    ),
+    pytest.param(
+        "policy: static\nreservedCpus: 2-3\n",
+        "2:15: reservedCpus: CPU 3 is not for pods: their cgroup allows 0-2",
+        id="cpu-beyond-available",
+    ),
+    pytest.param(
+        "policy: static\nreservedCpus: 0-2\n",
+        "2:15: reservedCpus: reserves every CPU that pods may use (0-2): leave at least one",
+        id="all-cpus-reserved",
+    ),
+    pytest.param("policy: none\n\tonError: pass\n", "2:1: a tab; YAML is indented with spaces only", id="tab"),
+    pytest.param(
+        "policy: none\n  onError: pass\n",
+        "2:10: a ':' does not fit here: quote the text, or check the indentation",
+        id="indentation",
+    ),
+    pytest.param(
+        "  policy: none\nonError: pass\n",
+        "2:1: this does not fit what is above: check brackets, quotes and indentation",
+        id="indentation-above",
+    ),
+    pytest.param("policy: [none\n", "2:1: a bracket is not closed (it was opened in line 1)", id="open-bracket"),
+    pytest.param("policy: none\nreservedCpus: [1,\n", "3:1: a bracket is not closed", id="open-bracket-after-comma"),
+    pytest.param(
+        "policy: 'none\n",
+        "2:1: a quote is not closed before the end of the file (it was opened in line 1)",
+        id="open-quote",
+    ),
+    pytest.param("policy: @none\n", "1:9: a text cannot begin with @: put it in quotes", id="at-sign"),
+    pytest.param(
+        "policy: none\n---\npolicy: static\n",
+        "2:1: a second document begins here: a policy file has one, without '---' in between",
+        id="two-documents",
+    ),
+    pytest.param(
+        "policy: none\n<<: {onError: pass}\n",
+        "2:1: merge keys (<<) are not supported: write the options out",
+        id="merge-key",
+    ),
+    pytest.param(
+        "policy: !!python/name:os.system none\n",
+        "1:9: the tag '!!python/name:os.system' has no meaning here: leave it out, or put a text in quotes",
+        id="python-tag",
+    ),
+    pytest.param("policy: none\n1: x\n", "2:1: unknown option '1'", id="number-as-key"),
+    pytest.param("policy: none\n[a]: b\n", "2:1: the name of an option must be a plain word", id="list-as-key"),
+    pytest.param(
+        "policy: none\nonError: *x\n",
+        "2:10: *x refers to &x, but nothing above has this anchor",
+        id="alias-of-nothing",
+    ),
+    pytest.param("x: &x [*x]\n", "1:8: nested deeper than 32 levels", id="contains-itself"),
+    pytest.param(
+        "a: &a [1,1,1,1,1,1,1,1,1]\n"
+        + "".join(f"{b}: &{b} [{','.join([f'*{a}'] * 9)}]\n" for a, b in zip("abcdefgh", "bcdefghi", strict=True)),
+        "5:11: more than 20000 values, each use of an alias counted",
+        id="bomb",
+    ),
+    pytest.param("[" * 100_000, "1:33: nested deeper than 32 levels", id="deep"),
+    pytest.param(b"policy: none\x00\n", "1:13: the character U+0000 is not allowed; is this a text file?", id="nul"),
+    pytest.param(b"policy: \xff\n", "1:9: the byte 0xFF is not UTF-8: save the file as UTF-8 text", id="not-utf-8"),
+    pytest.param("policy: none\n".encode("utf-16"), "1:1: is UTF-16: save the file as UTF-8 text", id="utf-16"),
+]
+
+
+@pytest.mark.parametrize(("content", "said"), WRONG)
+def test_a_wrong_file(tmp_path: Path, host: Path, content: str | bytes, said: str) -> None:
+    """One line says where and what; the exit status is 1."""
+    file = write(tmp_path / "p.yaml", content)
+
+    result = check(host, file)
+
+    assert result.stdout.splitlines()[-1] == f"{file}:{said}"
+    assert (result.exit_code, result.stderr, type(result.exception)) == (1, "", SystemExit)
+
+
+def test_files_that_are_not_to_be_trusted(tmp_path: Path, host: Path) -> None:
+    """Sizes, rights and kinds of files have no line; the message has the command that helps."""
+    etc = write(tmp_path / "etc" / "outside.yaml", "policy: none\n").parent
+    (etc / "policies").mkdir(mode=0o755)
+    (etc / "policies" / "link.yaml").symlink_to("../outside.yaml")
+    os.mkfifo(etc / "pipe.yaml")
+    files = {
+        write(etc / "group.yaml", "policy: none\n", 0o664): "can be written by its group (mode 0664): chmod go-w {}",
+        write(etc / "world.yaml", "policy: none\n", 0o666): "can be written by every user (mode 0666): chmod go-w {}",
+        write(etc / "large.yaml", b"#" * 10_000_000): "is 9.54 MiB, larger than the maximum of 1 MiB",
+        etc / "missing.yaml": "there is no such file or directory",
+        etc / "pipe.yaml": "is not a regular file",
+        etc / "policies" / "link.yaml": f"is a link to {etc}/outside.yaml, outside its directory: "
+        "put the file itself there",
+    }
+
+    result = check(host, *files)
+
+    said = [line for line in result.stdout.splitlines() if line]
+    assert said == [f"{file}: {text.format(file)}" for file, text in files.items()]
+    assert (result.exit_code, result.stderr) == (1, "")
+
+
+def test_a_directory_that_everybody_can_write(tmp_path: Path, host: Path) -> None:
+    """Its files are not to be trusted either."""
+    folder = write(tmp_path / "etc" / "default.yaml", "policy: none\n").parent
+    folder.chmod(0o777)
+
+    result = check(host, folder)
+
+    said = f"its directory can be written by every user (mode 0777): chmod go-w {folder}"
+    assert (result.exit_code, result.stdout) == (1, f"{folder}/default.yaml: {said}\n")
+
+
+def test_a_right_file(tmp_path: Path, host: Path) -> None:
+    """All options in force are listed, those that the file does not give as defaults."""
+    file = write(tmp_path / "p.yaml", "policy: none\nreservedCpus: [0, 1]\n")
+
+    result = check(host, file)
+
+    assert result.stdout == (
+        f"{file}: OK (it was named; pods may use CPUs 0-2)\n"
+        "  policy              none\n"
+        "  onError             shared  (default)\n"
+        "  adopt               pin  (default)\n"
+        "  promote             not set  (default)\n"
+        "  apply               new  (default)\n"
+        "  devices             not set  (default)\n"
+        "  reservedCpus        0-1\n"
+        '  availableResources  {"cpu": null}  (default)\n'
+        '  reservedResources   {"cpu": null}  (default)\n'
+        '  memoryTypes         ["dram", "pmem", "hbm"]  (default)\n'
+        "  cpuQuota            keep  (default)\n"
+        '  annotations         {"allow": {}, "deny": {}}  (default)\n'
+        "  rules               nri  (default)\n"
+    )
+    assert result.exit_code == 0
+
+
+def test_annotations_that_nobody_reads(tmp_path: Path, host: Path) -> None:
+    """A key in annotations.allow that no policy reads is a mistake, with the nearest one that some does."""
+    file = write(tmp_path / "p.yaml", "policy: none\nannotations:\n  allow:\n    shop: ['*', prefer-shard-cpus]\n")
+
+    assert check(host, file).stdout == (
+        f"{file}:4:17: annotations.allow.shop[1]: no policy reads an annotation 'prefer-shard-cpus'; "
+        "did you mean 'prefer-shared-cpus'?\n"
+    )
+
+
+def test_another_machine(tmp_path: Path) -> None:
+    """Without a machine the file is checked alone, and this is said."""
+    file = write(tmp_path / "p.yaml", "policy: static\nreservedCpus: 4000\n")
+
+    result = CliRunner().invoke(main, ["check", "--no-machine", str(file)])
+
+    assert result.exit_code == 0
+    assert "not checked against a machine" in result.stdout
+
+
+def test_no_machine_there(tmp_path: Path) -> None:
+    """A host root that holds no machine is an error, which names the way out."""
+    result = CliRunner().invoke(main, ["check", str(tmp_path), "--host-root", str(tmp_path)])
+
+    assert result.exit_code == 1
+    assert result.stderr.startswith("Error: ")
+    assert "to check only the files, use --no-machine" in result.stderr
+
+
+@pytest.mark.parametrize(
+    ("arguments", "chosen"),
+    [
+        pytest.param(["--hostname", "node1", "--group", "edge"], "node1.yaml", id="host"),
+        pytest.param(["--hostname", "node2", "--group", "edge"], "group-edge.yaml", id="group"),
+        pytest.param(["--hostname", "node2"], "default.yaml", id="default"),
+    ],
+)
+def test_a_directory(tmp_path: Path, host: Path, arguments: list[str], chosen: str) -> None:
+    """Of a directory the file is checked that the node in question would take."""
+    for name in ("node1.yaml", "group-edge.yaml", "default.yaml"):
+        write(tmp_path / "policies" / name, "policy: none\n")
+
+    result = check(host, tmp_path / "policies", *arguments)
+
+    assert result.stdout.startswith(f"{tmp_path}/policies/{chosen}: OK (")
+
+
+@pytest.mark.parametrize(
+    ("option", "name"),
+    [
+        pytest.param("--group", "a b", id="group"),
+        pytest.param("--group", "", id="no group"),
+        pytest.param("--hostname", "", id="no host name"),
+        pytest.param("--hostname", "../x", id="host name"),
+    ],
+)
+def test_a_name_that_no_node_can_have_is_wrong_use(tmp_path: Path, host: Path, option: str, name: str) -> None:
+    """It is no mistake in a file."""
+    write(tmp_path / "policies" / "default.yaml", "policy: none\n")
+
+    result = check(host, tmp_path / "policies", option, name)
+
+    assert (result.exit_code, result.stdout) == (2, "")
+    assert f"Invalid value for '{option}': {name!r} cannot be part of the name of a policy file" in result.stderr
+
+
+def test_a_directory_without_a_file(tmp_path: Path, host: Path) -> None:
+    """What was looked for is named."""
+    result = check(host, tmp_path, "--hostname", "n", "--group", "g")
+
+    said = (
+        f"Error: {tmp_path}: has no policy file for this node; criproxy looked for n.yaml, group-g.yaml, default.yaml\n"
+    )
+    assert (result.exit_code, result.stdout, result.stderr) == (1, "", said)
+
+
+def test_what_each_class_of_devices_finds(tmp_path: Path, host: Path) -> None:
+    """Cards with their nodes and ids, and what all of them need; nothing where no machine is looked at."""
+    gpu = host / "proc/driver/nvidia/gpus/0000:3b:00.0/information"
+    gpu.parent.mkdir(parents=True)
+    gpu.write_text("GPU UUID: \t GPU-a\nDevice Minor: \t 0\n")
+    function = host / "sys/bus/pci/devices/0000:3b:00.0"
+    function.mkdir(parents=True)
+    (function / "numa_node").write_text("0")
+    (host / "dev").mkdir()
+    for name in ("nvidia0", "nvidiactl"):
+        (host / "dev" / name).touch()
+    file = write(tmp_path / "p.yaml", "policy: none\ndevices: {classes: [nvidia, amd]}\n")
+
+    card = "/dev/nvidia0 (GPU-a, NUMA node 0)"
+    assert check(host, file).stdout.endswith(
+        f"  devices of this machine:\n    nvidia: {card}; shared nodes: /dev/nvidiactl\n    amd: none\n"
+    )
+    place = {"pci": "0000:3b:00.0", "bridges": [], "numa_node": 0, "local_cpus": ""}
+    described = {"number": 0, "nodes": ["/dev/nvidia0"], "id": "GPU-a"} | place
+    assert json.loads(check(host, file, "--format", "json").stdout)["files"][0]["devices"] == {
+        "nvidia": {"cards": [described], "shared": ["/dev/nvidiactl"]},
+        "amd": {"cards": [], "shared": []},
+    }
+    assert "of this machine" not in check(host, file, "--no-machine").stdout
+
+
+def test_where_the_kubelet_tells(tmp_path: Path, host: Path) -> None:
+    """Whether anything is at the paths of the file, so that a kubelet of another directory is noticed beforehand."""
+    (host / "k").mkdir()
+    (host / "k/checkpoint").touch()
+    file = write(
+        tmp_path / "p.yaml", "policy: none\ndevices: {podresources: {socket: /k/sock}, checkpoint: /k/checkpoint}\n"
+    )
+    off = write(tmp_path / "off.yaml", 'policy: none\ndevices: {podresources: {socket: ""}}\n')
+
+    assert (
+        "  the kubelet reports what it allocated:\n"
+        "    podresources: /k/sock (No such file or directory)\n"
+        "    checkpoint: /k/checkpoint\n"
+    ) in check(host, file).stdout
+    assert "    podresources: not asked\n    checkpoint: /var/lib/kubelet/" in check(host, off).stdout
+    assert "the kubelet tells" not in check(host, file, "--no-machine").stdout
+
+
+def test_json(tmp_path: Path, host: Path) -> None:
+    """Programs get the same, with numbers as numbers."""
+    right = write(tmp_path / "right.yaml", "policy: none\nreservedCpus: 0\n")
+    wrong = write(tmp_path / "wrong.yaml", "policy: none\nx: 1\n", 0o646)
+
+    result = check(host, right, wrong, "--format", "json")
+
+    assert result.exit_code == 1
+    assert json.loads(result.stdout) == {
+        "ok": False,
+        "machine": {"cpus": "0-2", "mems": ""},
+        "files": [
+            {
+                "file": str(right),
+                "chosen_because": "it was named",
+                "options": {
+                    "policy": "none",
+                    "onError": "shared",
+                    "adopt": "pin",
+                    "promote": None,
+                    "apply": "new",
+                    "devices": None,
+                    "reservedCpus": "0",
+                    "annotations": {"allow": {}, "deny": {}},
+                    "rules": "nri",
+                    "availableResources": {"cpu": None},
+                    "memoryTypes": ["dram", "pmem", "hbm"],
+                    "reservedResources": {"cpu": None},
+                    "cpuQuota": "keep",
+                },
+                "notes": [],
+                "devices": None,
+                "mistakes": [],
+            },
+            {
+                "file": str(wrong),
+                "chosen_because": "it was named",
+                "options": None,
+                "notes": [],
+                "devices": None,
+                "mistakes": [
+                    {
+                        "line": None,
+                        "column": None,
+                        "text": f"can be written by every user (mode 0646): chmod go-w {wrong}",
+                    },
+                    {"line": 2, "column": 1, "text": "unknown option 'x'"},
+                ],
+            },
+        ],
+    }
+
+
+def test_wrong_use(tmp_path: Path) -> None:
+    """No file is wrong use, not a wrong file."""
+    assert CliRunner().invoke(main, ["check"]).exit_code == 2
+    assert CliRunner().invoke(main, ["check", str(tmp_path), "--format", "xml"]).exit_code == 2
+
+
+def test_the_program(tmp_path: Path, host: Path) -> None:
+    """As users call it: mistakes on standard output, nothing else anywhere."""
+    file = write(tmp_path / "p.yaml", "policy: nune\n")
+    command = [sys.executable, "-m", "criproxy", "check", str(file), "--host-root", str(host)]
+
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+
+    said = f"{file}:1:9: policy: unknown policy 'nune'; policies are: {POLICIES}; did you mean 'none'?\n"
+    assert (done.returncode, done.stdout, done.stderr) == (1, said, "")
+
+
+def test_the_schema() -> None:
+    """`criproxy schema` prints what lies beside the examples."""
+    names = [argument for name in BUILTIN for argument in ("--policy", name)]
+
+    result = CliRunner().invoke(main, ["schema", *names])
+
+    assert result.exit_code == 0
+    assert result.stdout == (ROOT / "policies/policy.schema.json").read_text()
+
+
+def test_the_schema_of_an_unknown_policy() -> None:
+    """It is refused with the names that there are."""
+    result = CliRunner().invoke(main, ["schema", "--policy", "statik"])
+
+    assert result.exit_code == 1
+    assert result.stderr.endswith(f"policies are: {POLICIES}; did you mean 'static'?\n")

@@ -1,0 +1,234 @@
+"""`criproxy check` says of each policy what its options ask that cannot be, on a machine of 16 CPUs."""
+
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+
+from criproxy.cli import main
+from criproxy.placement.policies import BUILTIN
+from criproxy.simulate.hosts import shaped
+from tests.config.files import write
+from tests.deviceplugin.hosts import Host, t4
+from tests.sysfs import write_sysfs
+
+POLICIES = Path(__file__).parents[3] / "policies"
+OPTIONS = {
+    "pools": "pools: [{name: a, cpu: 2}]\n",
+    "balloons": "balloonTypes: [{name: a}]\n",
+}
+"""What makes a file of a policy one that says something."""
+OF_ALL = [
+    pytest.param(
+        "reservedCpus: 0,99\n", "reservedCpus: CPU 99 is not online in this machine, which has 0-15", id="cpu"
+    ),
+    pytest.param("reservedCpus: 0-15\n", "reservedCpus: reserves every CPU that pods may use (0-15)", id="all-cpus"),
+    pytest.param(
+        "reservedResources: {cpu: 17}\n",
+        "reservedResources.cpu: reserves 17 CPUs, but only 16 are available",
+        id="amount",
+    ),
+    pytest.param(
+        'availableResources: {cpu: "cpuset:0-3"}\nreservedCpus: 3-4\n',
+        "reservedCpus: CPU 4 is not among the available ones, 0-3",
+        id="not-available",
+    ),
+    pytest.param(
+        'availableResources: {cpu: "cpuset:16-19"}\n',
+        "availableResources.cpu: CPUs 16-19 are not online in this machine, which has 0-15",
+        id="available",
+    ),
+    pytest.param(
+        'reservedCpus: 0\nreservedResources: {cpu: "cpuset:1"}\n',
+        "reservedCpus: means the same as reservedResources.cpu: set only one of them",
+        id="twice",
+    ),
+    pytest.param(
+        'annotations: {allow: {"*": [prefer-shared-cpu]}}\n',
+        "annotations.allow.*[0]: no policy reads an annotation 'prefer-shared-cpu'; did you mean 'prefer-shared-cpus'?",
+        id="unknown-annotation",
+    ),
+]
+OF_ONE = [
+    pytest.param("pools", "pools: [{name: a, cpu: 17}]", "pools[0]: there is no room for 'a'", id="pool-too-large"),
+    pytest.param(
+        "pools",
+        "reservedCpus: 0\npools: [{name: a, cpu: 4, instances: 5}]",
+        "pools[0]: there is no room for 'a': it asks for 5 pools of 4 CPUs, but 3 of 15 are left, and 3 fit",
+        id="too-many-pools",
+    ),
+    pytest.param("pools", "pools: [{name: a, cpu: 0}]", "pools[0].cpu: must be at least one CPU", id="pool-of-none"),
+    pytest.param(
+        "pools",
+        "pools: [{name: a, cpuLists: [{cpuset: 0-3}]}, {name: b, cpuLists: [{cpuset: 2-5}]}]",
+        "pools[1].cpuLists[0].cpuset: CPUs 2-3 are also in pool 'a[0]': a CPU is in one pool only",
+        id="pools-overlap",
+    ),
+    pytest.param(
+        "pools",
+        "pools: [{name: a, cpuLists: [{cpuset: 14-17}]}]",
+        "pools[0].cpuLists[0].cpuset: CPUs 16-17 are not online in this machine, which has 0-15",
+        id="pool-of-unknown-cpus",
+    ),
+    pytest.param(
+        "pools",
+        "reservedCpus: 0\npools: [{name: a, cpuLists: [{cpuset: 0-1}]}]",
+        "pools[0].cpuLists[0].cpuset: CPU 0 is reserved",
+        id="pool-of-reserved-cpus",
+    ),
+    pytest.param(
+        "pools",
+        "pools: [{name: a, cpu: 2}]\nannotations: {allow: {x: [memory-type]}}",
+        "pools[0].name: no container can get this pool: permit pool.podpools in annotations.allow",
+        id="pool-that-nobody-may-name",
+    ),
+    pytest.param(
+        "balloons",
+        "balloonTypes: [{name: a, minCPUs: 3, maxCPUs: 2}]",
+        "balloonTypes[0].minCPUs: is 3, which is more than maxCPUs (2)",
+        id="balloon-sizes",
+    ),
+    pytest.param(
+        "balloons",
+        "balloonTypes: [{name: a, minBalloons: 3, maxBalloons: 2}]",
+        "balloonTypes[0].minBalloons: is 3, which is more than maxBalloons (2)",
+        id="balloon-numbers",
+    ),
+    pytest.param(
+        "balloons",
+        "reservedCpus: 0-3\nballoonTypes: [{name: a, minCPUs: 13}]",
+        "balloonTypes[0].minCPUs: a balloon of type a needs 13 CPUs, but 12 are left of 16 (0-15)",
+        id="balloon-too-large",
+    ),
+    pytest.param(
+        "balloons",
+        "balloonTypes: [{name: a, minCPUs: 6, minBalloons: 3}]",
+        "balloonTypes[0].minBalloons: 3 balloons of type a need 6 CPUs each, but 4 are left of 16 (0-15)",
+        id="too-many-balloons",
+    ),
+    pytest.param(
+        "balloons",
+        "balloonTypes: [{name: a, namespaces: [team-*]}, {name: b, namespaces: [team-x]}]",
+        "balloonTypes[1].namespaces: has no effect: a comes first and takes all of team-x; put b before it",
+        id="balloon-type-behind-another",
+    ),
+    pytest.param(
+        "balloons",
+        "balloonTypes: [{name: a}]\nannotations: {allow: {x: [memory-type]}}",
+        "balloonTypes[0].name: no container can get this type: give namespaces or matchExpressions, or permit",
+        id="balloon-type-that-nobody-may-name",
+    ),
+    pytest.param(
+        "static",
+        "distributeCPUsAcrossCores: true\nfullPcpusOnly: true",
+        "fullPcpusOnly: contradicts distributeCPUsAcrossCores: choose one of them",
+        id="static-contradiction",
+    ),
+    pytest.param(
+        "topology-aware",
+        "unlimitedBurstable: node",
+        "unlimitedBurstable: must be 'system', 'package', 'socket', 'die', 'numa' or 'l3cache', not 'node'",
+        id="no-such-part",
+    ),
+]
+
+
+@pytest.fixture(scope="module")
+def host(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The host root of a machine with two sockets of two NUMA nodes and 16 CPUs."""
+    root = tmp_path_factory.mktemp("host")
+    write_sysfs(root, shaped("2s/4n/8c/2t"))
+    return root
+
+
+def said(host: Path, file: Path, text: str) -> list[str]:
+    """What is told of a file with this text, without its name, line and column."""
+    result = CliRunner().invoke(main, ["check", "--host-root", str(host), str(write(file, text))])
+
+    assert result.exit_code == int("OK (" not in result.stdout), result.output
+    return [line.split(": ", 1)[1] for line in result.stdout.splitlines() if line.startswith(f"{file}:")]
+
+
+@pytest.mark.parametrize("policy", BUILTIN)
+@pytest.mark.parametrize(("text", "mistake"), OF_ALL)
+def test_what_no_policy_can_be_asked(host: Path, tmp_path: Path, policy: str, text: str, mistake: str) -> None:
+    """CPUs that are not there, and annotations that nobody reads, are found whatever the policy."""
+    found = said(host, tmp_path / "p.yaml", f"policy: {policy}\n{OPTIONS.get(policy, '')}{text}")
+
+    assert any(each.startswith(mistake) for each in found), found
+
+
+@pytest.mark.parametrize(("policy", "text", "mistake"), OF_ONE)
+def test_what_this_policy_cannot_be_asked(host: Path, tmp_path: Path, policy: str, text: str, mistake: str) -> None:
+    """Impossible sizes, parts larger than the machine, overlaps, and parts that nothing can reach: one sentence."""
+    (found,) = said(host, tmp_path / "p.yaml", f"policy: {policy}\n{text}\n")
+
+    assert found.startswith(mistake)
+
+
+@pytest.mark.parametrize("policy", BUILTIN)
+def test_what_can_be_asked(host: Path, tmp_path: Path, policy: str) -> None:
+    """The same files without these mistakes are fine."""
+    text = f'policy: {policy}\n{OPTIONS.get(policy, "")}reservedCpus: 0-3\nannotations: {{allow: {{"*": ["*"]}}}}\n'
+
+    (line,) = said(host, tmp_path / "p.yaml", text)
+
+    assert line.startswith("OK (")
+
+
+@pytest.mark.parametrize("policy", ["balloons", "topology-aware"])
+@pytest.mark.parametrize("classes", ["[{name: fast, disabledCstates: [C6]}]", "{fast: {minFreq: base}}"])
+def test_cpu_classes_in_the_forms_of_nri_plugins(tmp_path: Path, policy: str, classes: str) -> None:
+    """A list or a mapping of CPU classes, as nri-plugins has had both, is accepted and said to have no effect."""
+    file = write(tmp_path / "p.yaml", f"policy: {policy}\ncpuClasses: {classes}\n")
+
+    result = CliRunner().invoke(main, ["check", "--no-machine", str(file)])
+
+    assert result.exit_code == 0, result.output
+    assert "note: cpuClasses has no effect: criproxy does not set CPU frequencies" in result.stdout
+
+
+@pytest.mark.parametrize(
+    ("name", "nodes", "found"),
+    [
+        pytest.param(
+            "gpu-node",
+            ["nvidia0", "nvidia1", "nvidiactl"],
+            "nvidia: /dev/nvidia0, /dev/nvidia1; shared nodes",
+            id="gpu",
+        ),
+        pytest.param(
+            "gpu-node-plugin", ["nvidia0", "npu0"], "nvidia: /dev/nvidia0\n    ali-npu: /dev/npu0", id="plugin"
+        ),
+        pytest.param("npu-node", ["npu0", "npu1"], "ali-npu: /dev/npu0, /dev/npu1", id="npu"),
+    ],
+)
+def test_the_files_for_nodes_with_accelerators(tmp_path: Path, name: str, nodes: list[str], found: str) -> None:
+    """They are fine as they come, and find the cards of such a node and no others."""
+    write_sysfs(tmp_path, shaped("2s/4n/8c/2t"))
+    for node in (*nodes, "null"):
+        write(tmp_path / "dev" / node, "")
+
+    result = CliRunner().invoke(main, ["check", "--host-root", str(tmp_path), str(POLICIES / f"{name}.yaml")])
+
+    assert result.exit_code == 0, result.output
+    assert f"  devices of this machine:\n    {found}" in result.stdout
+    assert "note:" not in result.stdout
+
+
+def test_the_file_for_a_node_with_vgpus(tmp_path: Path) -> None:
+    """It is fine as it comes: the GPUs' memory, which only NVIDIA's driver knows, and missing files are notes."""
+    made = Host(tmp_path)
+    write_sysfs(made.root, shaped("2s/4n/8c/2t"))
+    for index in range(2):
+        made.gpu(t4(index))
+
+    result = CliRunner().invoke(main, ["check", "--host-root", str(made.root), str(POLICIES / "vgpu-node.yaml")])
+
+    assert result.exit_code == 0, result.output
+    note = "only the driver knows the memory of NVIDIA's GPUs: the device plugin checks the profiles at startup"
+    missing = "profile gpu-8g: hami-core needs /usr/local/vgpu/libvgpu.so, which does not exist on this node"
+    assert [line for line in result.stdout.splitlines() if "note:" in line] == [
+        f"  note: {note}",
+        f"  note: {missing}: ifMissing: next continues without it",
+    ]

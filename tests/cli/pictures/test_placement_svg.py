@@ -1,0 +1,177 @@
+"""The pictures of ``criproxy simulate --svg``: who may run where."""
+
+from dataclasses import replace
+from itertools import pairwise
+from pathlib import Path
+from xml.etree import ElementTree as ET
+
+import pytest
+from click.testing import CliRunner, Result
+
+from criproxy.cli import main
+from criproxy.cli.pictures.placement_columns import columns_of
+from criproxy.cli.pictures.placement_svg import draw, words
+from criproxy.model.machine.topology import Topology
+from criproxy.simulate.hosts import shaped
+from criproxy.simulate.machines import machine
+from criproxy.simulate.scenario.seen import Moment, Placed
+from tests.placement.policies import shapes
+
+SVG = "{http://www.w3.org/2000/svg}"
+TWO = shapes.shaped([["0-3"], ["4-7"]])
+CASES = """
+topologies:
+  two: {threads: consecutive, nodes: {0: {cpus: 0-3, mem: 2G}, 1: {cpus: 4-7, mem: 2G}}}
+vectors:
+  - id: V1
+    title: an owner <pushes> others
+    topology: two
+    policy: static
+    config: {reserved: "cpuset:0"}
+    steps:
+      - create: {pod: web, qos: besteffort, count: 2}
+      - expect: [{c: webc0, cpus: 0-7}]
+      - create: {pod: db, qos: guaranteed, cpu: 2}
+      - create: {pod: big, qos: guaranteed, cpu: 9, expect: error}
+      - delete: [web]
+  - id: V2
+    applies: [crirm, nri]
+    topology: two
+    policy: none
+    steps: [{create: {pod: p, qos: besteffort}}]
+  - {id: function, kind: unit, call: best_pool}
+"""
+
+
+def simulate(*arguments: object) -> Result:
+    """What the command says."""
+    return CliRunner().invoke(main, ["simulate", *map(str, arguments)])
+
+
+@pytest.fixture
+def file(tmp_path: Path) -> Path:
+    """Some cases."""
+    path = tmp_path / "cases.yaml"
+    path.write_text(CASES)
+    return path
+
+
+def texts(svg: str) -> list[str]:
+    """All lines of text in a picture, in its order."""
+    return [element.text or "" for element in ET.fromstring(svg).iter(f"{SVG}text")]  # noqa: S314
+
+
+def bars(svg: str, css: str) -> list[tuple[int, int]]:
+    """The left and right end of each bar of a class, the legend's left out."""
+    found = [each for each in ET.fromstring(svg).iter(f"{SVG}rect") if each.get("class") == css]  # noqa: S314
+    return [(int(each.attrib["x"]), int(each.attrib["x"]) + int(each.attrib["width"])) for each in found[:-1]]
+
+
+def test_a_picture_for_each_case(file: Path, tmp_path: Path) -> None:
+    """Called as the case, with the rules where it is run by several; a case about a function has none."""
+    result = simulate(file, "--svg", tmp_path / "new/pictures")
+
+    assert result.exit_code == 0, result.output
+    assert sorted(each.name for each in (tmp_path / "new/pictures").iterdir()) == [
+        "V1.svg",
+        "V2.crirm.svg",
+        "V2.nri.svg",
+    ]
+
+
+def test_a_panel_for_each_moment(file: Path, tmp_path: Path) -> None:
+    """Where something is expected and at the end, with what has happened; each container of a pod by its name."""
+    simulate(file, "V1", "--svg", tmp_path)
+
+    assert texts((tmp_path / "V1.svg").read_text()) == [
+        *("an owner <pushes> others", "NUMA node 0", "NUMA node 1", *map(str, range(8))),
+        *("web starts", "web c0", "web c1"),
+        *("db starts; big is refused; web ends", "db"),
+        *("these CPUs are exclusive to it", "these CPUs are shared", "memory of these NUMA nodes"),
+    ]
+
+
+def test_a_bar_is_over_its_cpus() -> None:
+    """Neighbours are one bar; what is owned and what is shared are told apart; memory is below as wide as its nodes."""
+    columns = columns_of(TWO)
+    placed = Placed(frozenset({0, 1, 2, 4}), frozenset({1}), exclusive=frozenset({0, 1}), pod="p")
+
+    svg = draw("t", TWO, [Moment(("p starts",), {"pc0": placed})])
+
+    at = {span.id: span for span in columns.cpus}
+    left = bars(svg, "own")[0][0] - at[0].x
+    assert bars(svg, "own") == [(left + at[0].x, left + at[1].end)]
+    assert bars(svg, "shared") == [(left + at[cpu].x, left + at[cpu].end) for cpu in (2, 4)]
+    assert bars(svg, "memory") == [(left + columns.nodes[1].x, left + columns.nodes[1].end)]
+
+
+def test_nobody_has_moved() -> None:
+    """A panel that would be as the one before has no rows."""
+    everybody = {"pc0": Placed(frozenset({0}), frozenset({0}), pod="p")}
+
+    lines = texts(draw("t", TWO, [Moment(("p starts",), everybody), Moment(("q is refused",), everybody)]))
+
+    assert lines.count("p") == 1
+    assert "q is refused: no container has moved" in lines
+
+
+def test_the_same_in_words() -> None:
+    """For those who cannot see it; who is in a pool of some name is called so."""
+    placed = {
+        "pc0": Placed(frozenset({0, 1}), frozenset({0}), exclusive=frozenset({0}), pod="p", pool="gold[0]"),
+        "q": Placed(frozenset(range(8)), frozenset({0, 1})),
+    }
+    first = Moment(("p starts", "q starts", "r is refused", "s is refused", "11 s pass"), placed)
+
+    assert words(TWO, [first, Moment(("p ends", "q ends"), {})]) == (
+        "p, q start; r, s are refused; 11 s pass: p in gold[0] has CPU 0 exclusively and shares CPU 1, memory of "
+        "NUMA node 0; q shares CPUs 0-7, memory of all NUMA nodes. p, q end: no container is placed."
+    )
+
+
+@pytest.mark.parametrize(
+    "topology",
+    [
+        pytest.param(machine(nodes=1, cores=1, threads=1), id="one-cpu"),
+        pytest.param(shaped("2s/4n/32c/2t"), id="threads-far-apart"),
+        pytest.param(shapes.shaped([["0-3", "4-7"], ["8-11", "12-15"]], memory_only={4: 0, 5: 2}), id="pmem"),
+        pytest.param(replace(machine(nodes=2), nodes=machine(nodes=2).nodes[:1]), id="cpus-in-no-node"),
+        pytest.param(shaped("4s/16n/512c/1t"), id="large"),
+    ],
+)
+def test_every_machine_has_room(topology: Topology) -> None:
+    """Each online CPU has a place of its own, within that of its NUMA node; nodes are side by side."""
+    columns = columns_of(topology)
+
+    assert sorted(span.id for span in columns.cpus) == sorted(topology.online_cpus)
+    assert sorted(span.id for span in columns.nodes) == [node.id for node in topology.nodes]
+    for spans in (columns.cpus, columns.nodes):
+        assert all(one.end <= other.x for one, other in pairwise(spans))
+    for span in columns.nodes:
+        inside = [each for each in columns.cpus if each.id in topology.node_by_id[span.id].cpus]
+        assert all(span.x <= each.x and each.end <= span.end for each in inside)
+
+
+def test_a_large_machine_is_not_too_wide() -> None:
+    """Its CPUs have no numbers then."""
+    columns = columns_of(shaped("2s/8n/192c/2t"))
+
+    assert not columns.numbered
+    assert columns.width < 1000
+    assert [span.name for span in columns.sockets] == ["socket 0", "socket 1"]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "status", "said"),
+    [
+        (("--load", "FILE", "--svg", "x"), 2, "--svg is for a scenario FILE"),
+        (("FILE", "--svg", "FILE"), 2, "is a file"),
+        (("FILE", "--svg", "FILE/below"), 1, "V1.svg cannot be written: Not a directory"),
+    ],
+)
+def test_wrong_use(file: Path, arguments: tuple[str, ...], status: int, said: str) -> None:
+    """A sentence, and the exit status that it deserves."""
+    result = simulate(*(argument.replace("FILE", str(file)) for argument in arguments))
+
+    assert result.exit_code == status
+    assert said in result.stderr

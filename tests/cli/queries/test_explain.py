@@ -1,0 +1,206 @@
+"""``criproxy explain``: the story of one container, from the daemon or from what it left on disk."""
+
+import asyncio
+import json
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner, Result
+from rich.console import Console
+
+from criproxy.cli import main
+from criproxy.cli.tables.explain import render
+from criproxy.cri import api_pb2 as api
+from criproxy.cri.runtime import RuntimeCallError
+from criproxy.placement.policies.topology_aware import TopologyAwareOptions, TopologyAwarePolicy
+from criproxy.simulate.machines import machine
+from tests.cli.queries.test_status import LIMIT_S, NAMED, answering, places
+from tests.node.world import World, owner, sharer
+from tests.sysfs import write_sysfs
+
+
+async def explain(directory: Path, *arguments: str) -> Result:
+    """Run the command in a thread: the daemon lives on this one's loop."""
+    write_sysfs(directory / "host", machine(nodes=1, cores=4, threads=1))
+    return await asyncio.to_thread(CliRunner().invoke, main, ["explain", *arguments, *places(directory)])
+
+
+async def test_the_story_of_one_that_was_moved(tmp_path: Path) -> None:
+    """Where it is, what it asked for, why it is there, and what happened, line by line."""
+    async with asyncio.timeout(LIMIT_S), World(tmp_path, settings=NAMED) as world, answering(world, tmp_path):
+        web = await world.run(sharer("web"))
+        await world.run(owner("trader", 2))
+        await world.until(lambda: world.controller.node.applied[web].cpus == frozenset({0, 3}))
+
+        result = await explain(tmp_path, web[:8])
+
+    said = result.output.splitlines()
+    assert not any(line.endswith(" ") for line in said)
+    assert result.exit_code == 0
+    assert said[:5] == [
+        "default/web/main",
+        f"ID {web}",
+        "Running, Burstable",
+        "Size in force: CPU 100m/-, memory limit -",
+        "Runs on CPUs 0,3, shared, memory of NUMA node 0",
+    ]
+    assert "  CPU request 100m, from cpu_shares 102" in said
+    assert "  default/web/main shares CPUs 0-3: its pod is Burstable" in said
+    assert "  then CPUs 0-3 → 0,3, because default/trader/main was created; read back" in said
+    kinds = [line.split()[1] for line in said if line[4:5] and line[4] == ":"]
+    assert kinds == ["asked", "granted", "created", "started", "updated"]
+
+
+async def test_a_refusal_is_told_by_name(tmp_path: Path) -> None:
+    """The sentence that the kubelet got, and what was asked for."""
+    async with asyncio.timeout(LIMIT_S), World(tmp_path, settings=NAMED) as world, answering(world, tmp_path):
+        with pytest.raises(RuntimeCallError) as caught:
+            await world.run(owner("greedy", 4))
+
+        result = await explain(tmp_path, "default/greedy/main")
+
+    assert "It was refused, and never had an ID" in result.output
+    assert "Why it was refused" in result.output
+    assert caught.value.details in result.output
+    assert "CPU limit 4, from cpu_quota 400000 µs of 100000 µs" in result.output
+
+
+async def test_what_the_kubelet_tried_again_and_again_is_one_line(tmp_path: Path) -> None:
+    """The story is that of the last try; the others are counted."""
+    async with asyncio.timeout(LIMIT_S), World(tmp_path, settings=NAMED) as world, answering(world, tmp_path):
+        pod = owner("greedy", 4)
+        sandbox_id = await world.kubelet.run_sandbox(pod)
+        for _ in range(4):
+            with pytest.raises(RuntimeCallError):
+                await world.kubelet.create(pod, sandbox_id, pod.containers[0])
+
+        said = (await explain(tmp_path, "default/greedy/main")).output
+
+    assert "  (no ID)       refused: container default/greedy/main asks for 4 exclusive CPUs" in said
+    assert said.count(" (3 times since 20") == 1
+
+
+async def test_one_that_ended_is_told_without_a_daemon(tmp_path: Path) -> None:
+    """The history is on disk, and says whom it is about and since when the daemon is away."""
+    async with asyncio.timeout(LIMIT_S), World(tmp_path, settings=NAMED) as world:
+        trader = await world.run(owner("trader", 2))
+        await world.client.update_container_resources(trader, api.LinuxContainerResources(cpu_shares=1024))
+        await world.kubelet.remove_pod(world.controller.node.containers[trader].pod)
+        await world.stop_criproxy()
+
+        by_name, by_id = await explain(tmp_path, "default/trader/main"), await explain(tmp_path, trader)
+        await world.start_criproxy()
+
+    assert by_name.exit_code == by_id.exit_code == 0
+    assert by_name.output == by_id.output
+    assert "no criproxy daemon listens on" in by_name.output
+    assert "It no longer exists" in by_name.output
+    assert "Why it ran there" in by_name.output
+    assert "the kubelet resizes it; CPU request 1, from cpu_shares 1024" in by_name.output
+    assert "it ended: its exclusive CPU" in by_name.output
+
+
+@pytest.mark.parametrize("down", [False, True])
+async def test_nobody_or_many(tmp_path: Path, down: bool) -> None:
+    """Exit status 1 and the candidates, whoever is asked."""
+    async with asyncio.timeout(LIMIT_S), World(tmp_path, settings=NAMED) as world, answering(world, tmp_path):
+        ids = [await world.run(sharer(f"web-{number}")) for number in range(17)]
+        first = {each[0] for each in ids}
+        twice = next(letter for letter in first if sum(each.startswith(letter) for each in ids) > 1)
+        await world.rested()
+        if down:
+            (tmp_path / "control.sock").rename(tmp_path / "elsewhere")
+
+        nobody, many = await explain(tmp_path, "web-1"), await explain(tmp_path, twice)
+
+    assert (nobody.exit_code, many.exit_code) == (1, 1)
+    assert "criproxy knows no container 'web-1'; did you mean default/web-1/main, default/web-10/main" in nobody.output
+    assert f"{twice!r} is the beginning of" in many.output
+    assert "give more of the ID" in many.output
+
+
+async def test_json_has_everything(tmp_path: Path) -> None:
+    """The keys that docs/status.md documents."""
+    async with asyncio.timeout(LIMIT_S), World(tmp_path, settings=NAMED) as world, answering(world, tmp_path):
+        await world.run(owner("trader", 1))
+        result = await explain(tmp_path, "default/trader/main", "--format", "json")
+
+    values = json.loads(result.output)
+    assert values.keys() == {
+        *("source", "host", "time", "version", "pid", "started", "notices"),
+        *(
+            "container",
+            "asked",
+            "why",
+            "devices",
+            "over_quota",
+            "choices",
+            "should_own",
+            "waits_for",
+            "events",
+            "earlier",
+        ),
+    }
+    assert values["container"]["exclusive_cpus"] == "1"
+    assert values["events"][0].keys() == {"time", "kind", "sentences", "facts"}
+
+
+async def test_a_story_fits_a_narrow_terminal(tmp_path: Path) -> None:
+    """At 80 columns nothing is cut off, whatever the length of the sentences."""
+    async with asyncio.timeout(LIMIT_S), World(tmp_path, settings=NAMED) as world, answering(world, tmp_path):
+        trader = await world.run(owner("trader", 1))
+        values = json.loads((await explain(tmp_path, trader, "--format", "json")).output)
+
+    screen = Console(width=80, highlight=False)
+    with screen.capture() as captured:
+        screen.print(render(values))
+    assert max(map(len, captured.get().splitlines())) <= 80
+    assert trader in captured.get()
+    assert "…" not in captured.get()
+
+
+TOPOLOGY_AWARE = TopologyAwarePolicy(TopologyAwareOptions.model_validate({"reservedCpus": "0"}))
+
+
+async def test_what_a_place_was_chosen_from_is_a_table(tmp_path: Path) -> None:
+    """Also for one that has ended, from what is on disk, after kill and restart."""
+    async with (
+        asyncio.timeout(LIMIT_S),
+        World(tmp_path, settings=NAMED, policy=TOPOLOGY_AWARE) as world,
+        answering(world, tmp_path),
+    ):
+        trader = await world.run(owner("trader", 2))
+        by_daemon = await explain(tmp_path, trader)
+        await world.kubelet.remove_pod(world.controller.node.containers[trader].pod)
+        await world.stop_criproxy()
+        (tmp_path / "control.sock").rename(tmp_path / "elsewhere")
+        by_store = await explain(tmp_path, "default/trader/main")
+        await world.start_criproxy()
+
+    for said in (by_daemon.output, by_store.output):
+        assert "\nHow the pools compared when it was placed, at " in said
+        assert "\n  the machine  chosen\n" in said
+
+
+async def test_who_would_have_to_leave_is_listed(tmp_path: Path) -> None:
+    """With what each pool lacks; and it is true: after that the container fits."""
+    async with (
+        asyncio.timeout(LIMIT_S),
+        World(tmp_path, settings=NAMED, policy=TOPOLOGY_AWARE) as world,
+        answering(world, tmp_path),
+    ):
+        trader, pod = await world.run(owner("trader", 2)), owner("greedy", 3)
+        sandbox_id = await world.kubelet.run_sandbox(pod)
+        with pytest.raises(RuntimeCallError):
+            await world.kubelet.create(pod, sandbox_id, pod.containers[0])
+        result = await explain(tmp_path, "default/greedy/main")
+        (choice,) = json.loads((await explain(tmp_path, "default/greedy/main", "--format", "json")).output)["choices"]
+        await world.kubelet.remove_pod(world.controller.node.containers[trader].pod)
+        await world.kubelet.create(pod, sandbox_id, pod.containers[0])
+
+    assert "\n  the machine  lacks 2 CPUs\n" in result.output
+    assert "  default/trader/main\n  it would fit without this container; no shorter list makes room\n" in result.output
+    assert choice["decision"] == "refused"
+    assert choice["candidates"]["rows"][0]["lacks"] == "2 CPUs"
+    assert choice["leavers"]["containers"] == ["default/trader/main"]
+    assert choice["leavers"]["shortest"]

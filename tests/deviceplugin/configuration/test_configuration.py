@@ -1,0 +1,197 @@
+"""Which files are in force, and what they make of each other."""
+
+from pathlib import Path
+
+import pytest
+
+from criproxy.config.reading.files import read_text
+from criproxy.config.reading.mistake import Mistake
+from criproxy.deviceplugin.configuration import nvidia_file
+from criproxy.deviceplugin.configuration.configuration import load
+from criproxy.deviceplugin.configuration.options import DEFAULT_CONFIG, Options
+from criproxy.errors import ConfigError, UsageError
+from tests.deviceplugin.program import policy
+
+NVIDIA = "version: v1\nflags: {migStrategy: single}\n"
+
+
+def options(folder: Path, **given: object) -> Options:
+    """Return options with the files of *folder*, on a host whose root it is, with no variables."""
+    defaults = {"config": folder / "policy.yaml", "host_root": folder, "env": {}, "hostname": "node7", "group": ""}
+    return Options(**{**defaults, **given})  # type: ignore[arg-type]
+
+
+def write(folder: Path, name: str, text: str) -> str:
+    """Write a file, and return its path."""
+    file = folder / name
+    file.parent.mkdir(parents=True, exist_ok=True)
+    file.write_text(text)
+    return str(file)
+
+
+def test_the_default_file_is_that_of_the_daemon() -> None:
+    """Both programs go by one file."""
+    from criproxy.node.configuration import load as daemon
+
+    assert daemon.DEFAULT_CONFIG == DEFAULT_CONFIG
+
+
+@pytest.mark.skipif(DEFAULT_CONFIG.exists(), reason="this machine has a policy file")
+def test_without_a_file_nvidia_s_cards_are_offered(tmp_path: Path) -> None:
+    """That is what a node needs where nothing else of criproxy runs."""
+    loaded = load(options(tmp_path, config=None))
+
+    assert [each.kind.name for each in loaded.plan.advertised] == ["nvidia"]
+    assert loaded.watched == (DEFAULT_CONFIG,)
+
+
+def test_a_file_without_the_section_offers_nothing(tmp_path: Path) -> None:
+    """It says so; a file of NVIDIA's that is named beside it is meant."""
+    write(tmp_path, "policy.yaml", "policy: none\n")
+    nvidia = write(tmp_path, "nvidia.yaml", NVIDIA)
+
+    loaded = load(options(tmp_path))
+    assert loaded.plan.advertised == ()
+    assert "has no devices.plugin section" in loaded.notes[0]
+    assert load(options(tmp_path, nvidia_config=nvidia)).configuration.nvidia.flags.mig_strategy == "single"
+
+
+def test_which_file_of_nvidia_s_counts(tmp_path: Path) -> None:
+    """The option, then the variable, then our own file, whose path is below the host's root."""
+    write(tmp_path, "policy.yaml", policy("{nvidiaConfig: /etc/own.yaml}"))
+    texts = {name: f"version: v1\nflags: {{migStrategy: {name}}}\n" for name in ("none", "single", "mixed")}
+    write(tmp_path, "etc/own.yaml", texts["none"])
+    variable, option = write(tmp_path, "v.yaml", texts["single"]), write(tmp_path, "o.yaml", texts["mixed"])
+
+    def strategy(**given: object) -> str:
+        return load(options(tmp_path, **given)).configuration.nvidia.flags.mig_strategy
+
+    assert strategy() == "none"
+    assert strategy(env={"CONFIG_FILE": variable}) == "single"
+    assert strategy(env={"CONFIG_FILE": variable}, nvidia_config=option) == "mixed"
+    assert strategy(env={"MIG_STRATEGY": "single"}) == "single"
+    assert strategy(env={"MIG_STRATEGY": "single"}, nvidia_arguments=("--mig-strategy=mixed",)) == "mixed"
+
+
+@pytest.mark.parametrize(
+    ("given", "expected"),
+    [
+        pytest.param({}, "node7", id="host"),
+        pytest.param({"name": "special"}, "special", id="name"),
+        pytest.param({"hostname": "other", "group": "edge"}, "edge", id="group"),
+        pytest.param({"hostname": "other"}, "default", id="default"),
+    ],
+)
+def test_one_of_several_named_files_counts(tmp_path: Path, given: dict[str, str], expected: str) -> None:
+    """By the option, the host, its group, or as the default."""
+    write(tmp_path, "policy.yaml", policy("{nvidiaConfig: /etc/nvidia}"))
+    for name in ("special", "node7", "edge", "default"):
+        write(tmp_path, f"etc/nvidia/{name}.yaml", NVIDIA)
+
+    assert load(options(tmp_path, **given)).nvidia_source == f"{tmp_path}/etc/nvidia/{expected}.yaml"
+
+
+def test_mistakes_are_told_as_check_tells_them(tmp_path: Path) -> None:
+    """With file and place; NVIDIA's in NVIDIA's words."""
+    write(tmp_path, "policy.yaml", policy("{advertise: [nvidia], registre: kubelet, nvidiaConfig: /n.yaml}"))
+    with pytest.raises(ConfigError, match=f"^{tmp_path}/policy.yaml:6:"):
+        load(options(tmp_path))
+
+    write(tmp_path, "policy.yaml", policy("{advertise: [nvidia], nvidiaConfig: /n.yaml}"))
+    with pytest.raises(ConfigError, match=f"^{tmp_path}/n.yaml: there is no such file"):
+        load(options(tmp_path))
+
+    write(tmp_path, "n.yaml", "version: v1\nflags: {migStrategy: half}\n")
+    with pytest.raises(ConfigError, match=f"^{tmp_path}/n.yaml: unknown MIG strategy: half"):
+        load(options(tmp_path))
+
+
+def test_what_feature_discovery_does_not_take_costs_only_labels(tmp_path: Path) -> None:
+    """A variable of it that is wrong is noted."""
+    write(tmp_path, "policy.yaml", policy("{advertise: [nvidia], labels: {}}"))
+
+    loaded = load(options(tmp_path, env={"GFD_ONESHOT": "often"}))
+
+    assert loaded.features is None
+    assert any("NVIDIA's cards get no labels" in note for note in loaded.notes)
+    features = load(options(tmp_path, env={"GFD_NO_TIMESTAMP": "true"})).features
+    assert features is not None
+    assert features.flags.gfd.no_timestamp
+
+
+def test_a_file_that_changes_while_it_is_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What is offered and the labels come from one reading of the file, not from the file before and after a change."""
+    write(tmp_path, "policy.yaml", policy("{advertise: [nvidia], labels: {}}"))
+    file = Path(write(tmp_path, "nvidia.yaml", NVIDIA))
+
+    def read_before_a_change(path: Path) -> tuple[str | None, list[Mistake]]:
+        found = read_text(path)
+        file.write_text("version: v2\n")
+        return found
+
+    monkeypatch.setattr(nvidia_file, "read_text", read_before_a_change)
+    loaded = load(options(tmp_path, nvidia_config=str(file)))
+
+    assert loaded.features is not None
+    assert loaded.features.flags.mig_strategy == loaded.configuration.nvidia.flags.mig_strategy == "single"
+    assert loaded.notes == ()
+
+
+def test_only_named_resources_are_ours(tmp_path: Path) -> None:
+    """A pattern of a class is none: another plugin may offer what it matches."""
+    section = "{advertise: [nvidia, ali-npu], sharing: [{resource: nvidia.com/gpu, replicas: 2, rename: nvidia.com/x}]}"
+    write(tmp_path, "policy.yaml", policy(section))
+    loaded = load(options(tmp_path))
+
+    ours = ["aliyun.com/npu", "nvidia.com/gpu", "nvidia.com/x", "nvidia.com/gpu.other", "nvidia.com/mig-1g.5gb"]
+    assert [name for name in ours if loaded.names(name)] == ours[:3]
+
+
+def test_where_the_kubelet_says_what_is_in_use(tmp_path: Path) -> None:
+    """Where the policy file says, or in the kubelet's directory that is named; or nowhere."""
+    write(tmp_path, "policy.yaml", policy("{}"))
+    assert load(options(tmp_path)).podresources == tmp_path / "var/lib/kubelet/pod-resources/kubelet.sock"
+    named = load(options(tmp_path, kubelet_dir=Path("/data/kubelet")))
+    assert named.podresources == Path("/data/kubelet/pod-resources/kubelet.sock")
+
+    off = policy("{}").replace("  plugin:", '  podresources: {socket: ""}\n  plugin:')
+    write(tmp_path, "policy.yaml", off)
+    assert load(options(tmp_path)).podresources is None
+
+
+@pytest.mark.parametrize("prefix", ["", "unix://"])
+def test_the_daemon_s_socket_is_not_ours(tmp_path: Path, prefix: str) -> None:
+    """Metrics cannot be served there."""
+    socket = f"{tmp_path}/control.sock"
+    given = options(tmp_path, http=f"unix://{socket}", control_socket=f"{prefix}{socket}")
+    assert given.daemon_socket == socket
+    with pytest.raises(UsageError, match="which is the daemon's socket"):
+        given.address()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "variable", "found"),
+    [
+        pytest.param((), None, None, id="as-usual"),
+        pytest.param((), "/k/kubelet.sock", "/k/kubelet.sock", id="variable"),
+        pytest.param(("--kubelet-socket=/f.sock",), "/k.sock", "/f.sock", id="flag"),
+        pytest.param(("--kubelet-socket=/f.sock", "--kubelet-socket=/g.sock"), None, "/g.sock", id="last-flag"),
+    ],
+)
+def test_the_kubelets_socket(
+    tmp_path: Path, arguments: tuple[str, ...], variable: str | None, found: str | None
+) -> None:
+    """NVIDIA's flag or variable names it."""
+    env = {} if variable is None else {"KUBELET_SOCKET": variable}
+    given = options(tmp_path, nvidia_arguments=arguments, env=env)
+
+    assert given.kubelet_socket("kubelet") == (found and Path(found))
+
+
+def test_an_empty_socket_of_the_kubelet(tmp_path: Path) -> None:
+    """No kubelet would learn of the plugin, unless it looks into its own folder."""
+    given = options(tmp_path, env={"KUBELET_SOCKET": ""})
+
+    with pytest.raises(UsageError, match="use --register plugins-registry"):
+        given.kubelet_socket("kubelet")
+    assert given.kubelet_socket("plugins-registry") is None

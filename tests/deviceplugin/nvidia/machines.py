@@ -1,0 +1,86 @@
+"""Machines with NVIDIA's cards."""
+
+from criproxy.deviceplugin.nvidia.gpus import Gpu, MigDevice
+from criproxy.deviceplugin.nvidia.nodes import MigMinors, mig_minors
+from criproxy.deviceplugin.nvidia.options import (
+    Flags,
+    MigStrategy,
+    PluginConfig,
+    PluginFlags,
+    SharedResource,
+    SharedResources,
+    Sharing,
+)
+
+MIG_MINORS = """\
+config 1
+monitor 2
+gpu0/gi1/access 12
+gpu0/gi1/ci0/access 13
+gpu0/gi2/access 21
+gpu0/gi2/ci0/access 22
+gpu3/gi1/access 417
+gpu3/gi1/ci1/access 419
+"""
+
+
+def minors() -> MigMinors:
+    """Return the numbers of capability nodes."""
+    return mig_minors(MIG_MINORS)
+
+
+def t4(index: int, *, name: str = "Tesla T4", minor: int | None = None, numa_node: int | None = None) -> Gpu:
+    """Return ``GPU-0`` and so on."""
+    return Gpu(
+        index=index,
+        uuid=f"GPU-{index}",
+        name=name,
+        memory_mib=15360,
+        compute_capability=(7, 5),
+        minor=index if minor is None else minor,
+        numa_node=numa_node,
+    )
+
+
+def a100(index: int, *profiles: str, on: bool = True) -> Gpu:
+    """Return an A100 with these MIG devices: ``MIG-0-0`` and so on."""
+    mig = tuple(
+        MigDevice(uuid=f"MIG-{index}-{place}", profile=profile, gi=place + 1, ci=0, index=place, memory_mib=4864)
+        for place, profile in enumerate(profiles)
+    )
+    return Gpu(
+        index=index,
+        uuid=f"GPU-{index}",
+        name="NVIDIA A100-SXM4-40GB",
+        memory_mib=40960,
+        compute_capability=(8, 0),
+        minor=index,
+        mig_capable=True,
+        mig_enabled=on,
+        mig=mig,
+    )
+
+
+def config(
+    *entries: SharedResource,
+    strategy: MigStrategy = "none",
+    mps: bool = False,
+    fail: bool = False,
+    rename: bool = False,
+) -> PluginConfig:
+    """Return a file in which *entries* share cards, by time or by MPS."""
+    shared = SharedResources(rename_by_default=rename, fail_requests_greater_than_one=fail, resources=entries)
+    sharing = Sharing(mps=shared) if mps else Sharing(time_slicing=shared)
+    flags = Flags(mig_strategy=strategy, mps_root="/run/nvidia/mps")
+    return PluginConfig(flags=flags, sharing=sharing if entries else Sharing())
+
+
+def passing(*strategies: str, index: bool = False, specs: bool = False, root: str = "/", prefix: str = "p/") -> Flags:
+    """Return flags that say how cards are passed."""
+    plugin = PluginFlags(
+        device_list_strategy=strategies,
+        device_id_strategy="index" if index else "uuid",
+        pass_device_specs=specs,
+        cdi_annotation_prefix=prefix,
+    )
+    return Flags(plugin=plugin, nvidia_dev_root=root, mps_root="/run/nvidia/mps/")

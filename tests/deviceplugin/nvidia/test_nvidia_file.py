@@ -1,0 +1,343 @@
+"""NVIDIA's file that a policy file names: which of several it is, and what is said of it."""
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from criproxy.deviceplugin.configuration.nvidia_file import Node, NvidiaFile, examine
+from criproxy.deviceplugin.nvidia.options import PluginConfig, SharedResource
+from criproxy.devices.plugin.plan import NVIDIA_ALONE, SharedCards
+from criproxy.errors import ConfigError
+from tests.config.files import write
+
+SHARED = "sharing: {timeSlicing: {resources: [{name: nvidia.com/gpu, replicas: %d}]}}"
+
+
+def found(path: Path | str, node: Node | None = None, *sharing: SharedCards, **env: str) -> NvidiaFile:
+    """What is made of the file at *path*."""
+    plan = replace(NVIDIA_ALONE, nvidia_config=str(path), sharing=sharing)
+    return examine(plan, node or Node(hostname="h1", group=""), env=env)
+
+
+def folder(tmp_path: Path, *names: str) -> Path:
+    """Files with these names, each with other replicas: 2, 3 and so on."""
+    for number, name in enumerate(names):
+        write(tmp_path / "nvidia" / name, (SHARED % (number + 2)).encode())
+    return tmp_path / "nvidia"
+
+
+def test_no_file() -> None:
+    """NVIDIA's defaults, flags and variables hold."""
+    file = found("", MIG_STRATEGY="mixed")
+
+    assert (file.file, file.reason) == (None, "no file is named")
+    assert file.config is not None
+    assert file.config.flags.mig_strategy == "mixed"
+
+
+@pytest.mark.parametrize(
+    ("names", "node", "chosen", "reason"),
+    [
+        pytest.param(
+            ["default", "h1", "x"], Node(hostname="h1", explicit="x", group=""), 4, "the option names it", id="option"
+        ),
+        pytest.param(
+            ["default.yaml", "h1.yaml"], Node(hostname="h1", group="g"), 3, "it has the name of this host", id="host"
+        ),
+        pytest.param(["default", "g"], Node(hostname="h1", group="g"), 3, "this host is in the group g", id="group"),
+        pytest.param(
+            ["default", "group-g.yml"],
+            Node(hostname="h1", group="g"),
+            3,
+            "this host is in the group group-g",
+            id="as-policies",
+        ),
+        pytest.param(["default", "x"], Node(hostname="h1", group="g"), 2, "it is named default", id="default"),
+        pytest.param(["x.json"], Node(hostname="h1", group=""), 2, "it is the only one", id="only"),
+        pytest.param(
+            ["default", "default.yaml"], Node(hostname="h1", group=""), 2, "it is named default", id="exactly"
+        ),
+        pytest.param(["x", "..data"], Node(hostname="h1", group=""), 2, "it is the only one", id="configmap"),
+    ],
+)
+def test_which_of_several_files(tmp_path: Path, names: list[str], node: Node, chosen: int, reason: str) -> None:
+    """An option comes before the host's name, its group, default, and the only one there is."""
+    file = found(folder(tmp_path, *names), node)
+
+    assert file.config is not None
+    assert file.config.sharing.time_slicing is not None
+    assert file.config.sharing.time_slicing.resources[0].replicas == chosen
+    assert file.reason == reason
+
+
+def test_none_of_several_is_for_this_host(tmp_path: Path) -> None:
+    """The names that would do are told."""
+    file = found(path := folder(tmp_path, "x", "y"))
+
+    assert file.config is None
+    assert file.mistakes == (f"{path}: none of the files x, y is for this host; name one of them h1, default",)
+
+
+def test_mistakes_have_nvidias_words(tmp_path: Path) -> None:
+    """With the name of the file, the line, and what would be right."""
+    file = found(path := write(tmp_path / "n.yaml", b"version: v2\n"))
+
+    assert file.config is None
+    assert str(file.error).startswith(f"{path}: ")
+    assert "unknown version: v2" in str(file.error)
+
+
+TEXT = "'version: v1'"
+
+
+@pytest.mark.parametrize(
+    ("text", "sentence"),
+    [
+        pytest.param(
+            f"apiVersion: v1\nkind: ConfigMap\ndata: {{any: {TEXT}}}\n",
+            "this is a ConfigMap: the file of NVIDIA's device plugin is the text of data.any alone",
+            id="config-map",
+        ),
+        pytest.param(
+            f"config: {{map: {{a: {TEXT}, b: {TEXT}}}}}\nmigStrategy: mixed\nresources: {{limits: {{cpu: 1}}}}\n",
+            "these are Helm values: the file of NVIDIA's device plugin is the text of config.map.a or config.map.b "
+            "alone",
+            id="helm-values",
+        ),
+        pytest.param(
+            f"devicePlugin: {{config: {{name: x, data: {{any: {TEXT}}}}}}}\n",
+            "these are Helm values: the file of NVIDIA's device plugin is the text of devicePlugin.config.data.any "
+            "alone",
+            id="values-of-the-gpu-operator",
+        ),
+        pytest.param(
+            "devicePlugin: {nvidiaConfig: {version: v1}}\n",
+            "these are values of criproxy's Helm chart: the file of NVIDIA's device plugin is the content of "
+            "'devicePlugin.nvidiaConfig'",
+            id="our-values",
+        ),
+        pytest.param(
+            "apiVersion: nvidia.com/v1\nkind: ClusterPolicy\nspec: {}\n",
+            "this is an object of Kubernetes (ClusterPolicy), not a file of NVIDIA's device plugin",
+            id="another-object",
+        ),
+        pytest.param("policy: static\n", "this is a policy file of criproxy", id="policy-file"),
+        pytest.param(
+            f"nvidia-device-plugin: {{config: {{map: {{default: {TEXT}}}}}}}\n",
+            "the file of NVIDIA's device plugin is the text of nvidia-device-plugin.config.map.default alone",
+            id="values-of-an-umbrella-chart",
+        ),
+        pytest.param(
+            f"data: {{any: {TEXT}}}\n",
+            "the file of NVIDIA's device plugin is the text of data.any alone",
+            id="data-of-a-config-map",
+        ),
+        pytest.param(
+            f"any: {TEXT}\nother: {TEXT}\n",
+            "the file of NVIDIA's device plugin is the text of any or other alone",
+            id="texts-of-a-config-map",
+        ),
+        pytest.param(
+            "legacyDaemonsetAPI: null\nmigStrategy: null\nimage: {}\nconfig: {map: {}, name: '', default: ''}\n"
+            "resources: {}\ngfd: {enabled: false}\n",
+            "these are Helm values, without a text that is a file of NVIDIA's device plugin, such as one of config.map",
+            id="values-of-nvidias-chart",
+        ),
+        pytest.param(
+            "migStrategy: single\nconfig: {default: a}\n",
+            "these are Helm values, without a text that is a file of NVIDIA's device plugin, such as one of config.map",
+            id="some-helm-values",
+        ),
+        pytest.param(
+            "migStrategy: single\ntimeSlicing: {}\n",
+            "NVIDIA's device plugin ignores the whole file: at the top, it knows only version, flags, resources, "
+            "sharing and imex; did you mean flags.migStrategy and sharing.timeSlicing?",
+            id="without-sections",
+        ),
+        pytest.param(
+            "any: 3\n",
+            "NVIDIA's device plugin ignores the whole file: at the top, it knows only version, flags, resources, "
+            "sharing and imex",
+            id="another-file",
+        ),
+    ],
+)
+def test_a_whole_object_is_not_the_file(tmp_path: Path, text: str, sentence: str) -> None:
+    """NVIDIA's plugin would ignore all of it, and share nothing: the one sentence says what to take out of it."""
+    file = found(path := write(tmp_path / "n.yaml", text))
+
+    assert (file.config, file.mistakes) == (None, (f"{path}: {sentence}",))
+
+
+@pytest.mark.parametrize("key", ["version: v1", "Flags: {}", "sharing: {}", "imex: {}", "resources: {gpus: []}"])
+def test_a_file_that_nvidias_plugin_heeds_is_taken(tmp_path: Path, key: str) -> None:
+    """Whatever else it has."""
+    file = found(write(tmp_path / "n.yaml", f"kind: ConfigMap\napiVersion: v1\ndata: {{a: b}}\n{key}\n"))
+
+    assert file.config is not None
+    assert len(file.notes) == 3
+
+
+@pytest.mark.parametrize(
+    ("name", "mode", "mistake"),
+    [
+        pytest.param("none.yaml", 0o600, "there is no such file or directory", id="missing"),
+        pytest.param("n.yaml", 0o666, "can be written by every user", id="writable"),
+    ],
+)
+def test_files_that_cannot_be_used(tmp_path: Path, name: str, mode: int, mistake: str) -> None:
+    """As for policy files: it decides over the whole node."""
+    write(tmp_path / "n.yaml", b"version: v1\n").chmod(mode)
+
+    file = found(tmp_path / name)
+
+    assert file.config is None
+    assert mistake in str(file.error)
+
+
+def test_cards_that_our_section_shares(tmp_path: Path) -> None:
+    """They are shared by time slicing, unless the file shares cards, too."""
+    entry = SharedCards(name="nvidia.com/gpu", devices=("0",), replicas=3, rename="nvidia.com/x", only_one=True)
+    plain = write(tmp_path / "plain.yaml", b"version: v1\n")
+    both = write(tmp_path / "both.yaml", (SHARED % 2).encode())
+
+    config = found(plain, None, entry).config
+
+    assert isinstance(config, PluginConfig)
+    assert config.sharing.time_slicing is not None
+    assert config.sharing.time_slicing.resources == (
+        SharedResource(name="nvidia.com/gpu", devices=("0",), replicas=3, rename="nvidia.com/x"),
+    )
+    assert found(both, None, entry).mistakes == (
+        f"{both}: sharing: devices.plugin.sharing of the policy file also shares NVIDIA's cards; keep one of them",
+    )
+
+
+@pytest.mark.parametrize("section", ["timeSlicing", "mps"])
+def test_replicas_have_a_limit(tmp_path: Path, section: str) -> None:
+    """It is that of the policy file; NVIDIA's plugin has none."""
+    file = "flags: {mpsRoot: /m}\n" + SHARED.replace("timeSlicing", section)
+    path = write(tmp_path / "n.yaml", (file % 10_000).encode())
+    assert found(path).config is not None
+
+    write(path, (file % 20_000_000).encode())
+    text = "sharing: nvidia.com/gpu: 20000000 replicas of a card are too many: it can have 10000; "
+    advice = "NVIDIA's plugin has no limit, but the kubelet has to list them all"
+    assert found(path).mistakes == (f"{path}: {text}{advice}",)
+
+
+def test_what_has_no_effect(tmp_path: Path) -> None:
+    """Keys that NVIDIA's plugin ignores, and resources whose cards criproxy would hide."""
+    text = b'flags: {migStrateg: mixed}\nresources: {gpus: [{pattern: "*", name: t4}]}\n'
+
+    file = found(path := write(tmp_path / "n.yaml", text))
+
+    assert file.config is not None
+    assert file.notes == (
+        f"{path}: line 1: NVIDIA's plugin does not know 'flags.migStrateg' and ignores it; did you mean 'migStrategy'?",
+        f"{path}: nvidia.com/t4 is not among resources of the class 'nvidia': add it there, or its pods see no card",
+    )
+
+
+@pytest.mark.parametrize(
+    ("text", "note"),
+    [
+        pytest.param(
+            "sharing: {timeSlicing: {resources: [{name: nvidia.com/gpuu, replicas: 2}]}}",
+            "sharing: no card is offered as nvidia.com/gpuu, so this entry shares nothing; did you mean "
+            "nvidia.com/gpu?",
+            id="no-such-resource",
+        ),
+        pytest.param(
+            "sharing: {timeSlicing: {resources: [{name: nvidia.com/mig-1g.5gb, replicas: 2}]}}",
+            "sharing: no card is offered as nvidia.com/mig-1g.5gb, so this entry shares nothing",
+            id="mig-without-mixed",
+        ),
+        pytest.param(
+            "flags: {mpsRoot: /m}\nsharing: {timeSlicing: {resources: [{name: gpu, replicas: 2}]}, "
+            "mps: {resources: [{name: gpu, replicas: 2}]}}",
+            "sharing.timeSlicing has no effect beside sharing.mps, which takes precedence",
+            id="both-ways",
+        ),
+        pytest.param(
+            "version: v1\n---\nflags: {migStrategy: mixed}\n",
+            "line 2: only the first YAML document of the file counts: what follows has no effect",
+            id="two-documents",
+        ),
+        pytest.param(
+            "version: v1\ntimeSlicing: {resources: []}\n",
+            "line 2: NVIDIA's plugin does not know 'timeSlicing' and ignores it; did you mean 'sharing.timeSlicing'?",
+            id="time-slicing-at-the-top",
+        ),
+        pytest.param(
+            "version: v1\nmps: {resources: []}\n",
+            "line 2: NVIDIA's plugin does not know 'mps' and ignores it; did you mean 'sharing.mps'?",
+            id="mps-at-the-top",
+        ),
+        pytest.param("---\nversion: v1\n---\n", "", id="an-empty-second-one"),
+        pytest.param("resources: {}\n", "", id="no-resources"),
+        pytest.param("{}\n", "", id="an-empty-mapping"),
+        pytest.param(
+            "flags: {migStrategy: mixed}\nsharing: {timeSlicing: {resources: "
+            "[{name: nvidia.com/mig-1g.5gb, replicas: 2}]}}",
+            "",
+            id="mig",
+        ),
+        pytest.param("version: v1\n...\n%&\n", "", id="no-yaml-behind"),
+    ],
+)
+def test_what_may_not_be_meant(tmp_path: Path, text: str, note: str) -> None:
+    """NVIDIA's plugin passes over it without a word."""
+    path = write(tmp_path / "n.yaml", text.encode())
+
+    assert found(path).notes == ((f"{path}: {note}",) if note else ())
+
+
+@pytest.mark.parametrize(
+    ("args", "env", "begins"),
+    [
+        pytest.param(["--mig-strategy=half"], {}, "--mig-strategy=half: unknown MIG strategy: half; ", id="flag"),
+        pytest.param([], {"MIG_STRATEGY": "half"}, "MIG_STRATEGY=half: unknown MIG strategy: half; ", id="variable"),
+        pytest.param(
+            ["--fail-on-init-error=true"],
+            {"DEVICE_LIST_STRATEGY": "envvar,x", "MIG_STRATEGY": "none"},
+            "DEVICE_LIST_STRATEGY=envvar,x: invalid --device-list-strategy option: invalid strategy: x; ",
+            id="one-of-several",
+        ),
+        pytest.param(["--mig-strategy=half"], {"MIG_STRATEGY": "none"}, "--mig-strategy=half: ", id="both"),
+        pytest.param([], {"FAIL_ON_INIT_ERROR": "maybe"}, "FAIL_ON_INIT_ERROR=maybe: could not parse", id="unreadable"),
+    ],
+)
+def test_mistakes_of_flags_and_variables(tmp_path: Path, args: list[str], env: dict[str, str], begins: str) -> None:
+    """They are told of the one that has the mistake, and not of the file, which has none."""
+    plan = replace(NVIDIA_ALONE, nvidia_config=str(write(tmp_path / "n.yaml", b"version: v1\n")))
+
+    (mistake,) = examine(plan, Node(hostname="h1", group=""), args, env).mistakes
+
+    assert mistake.startswith(begins)
+
+
+def test_a_mistake_of_the_file_stays_that_of_the_file(tmp_path: Path) -> None:
+    """Whatever flags and variables there are beside it."""
+    path = write(tmp_path / "n.yaml", b"version: v2\n")
+    plan = replace(NVIDIA_ALONE, nvidia_config=str(path))
+
+    (mistake,) = examine(plan, Node(hostname="h1", group=""), ["--mig-strategy=none"], {"MPS_ROOT": "/m"}).mistakes
+
+    assert mistake.startswith(f"{path}: ")
+
+
+def test_a_name_that_chooses_among_none(tmp_path: Path) -> None:
+    """It is said that it has no effect."""
+    path = write(tmp_path / "n.yaml", b"version: v1\n")
+    text = "--name x has no effect"
+
+    assert found(path, Node(explicit="x")).notes == (f"{path}: {text}: this is a file, not a directory",)
+    assert found("", Node(explicit="x")).notes == (f"{text}: no directory of NVIDIA's files is given",)
+    assert found(folder(tmp_path, "x"), Node(explicit="x")).notes == ()
+
+
+def test_the_error_is_one_of_configuration(tmp_path: Path) -> None:
+    """So that callers report it like those of policy files."""
+    assert isinstance(found(tmp_path / "none").error, ConfigError)

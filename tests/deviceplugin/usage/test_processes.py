@@ -1,0 +1,258 @@
+"""Processes of /proc, and which of them is killed."""
+
+import gc
+import os
+import signal
+import subprocess
+import sys
+import time
+from contextlib import suppress
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from criproxy.deviceplugin.usage import pidfds
+from criproxy.deviceplugin.usage.processes import Processes, start_in
+from criproxy.deviceplugin.usage.quota.process_kill import Killed, kill, may_kill
+from criproxy.devices.usage.values import Process, ProcessUse, Reading
+from tests.deviceplugin.usage.hosts import container_id, put_exited_leader, put_process
+
+LONG_AGO, FAR_AHEAD = 100, 1 << 50
+
+
+def reading(*pids: int) -> Reading:
+    """Return one in which these processes use a card."""
+    uses = (ProcessUse(process=Process(pid=pid, start_ticks=0), card="a") for pid in pids)
+    return Reading(kind="npu", at_s=time.monotonic(), processes=tuple(uses))
+
+
+def test_each_process_gets_its_start_and_container(tmp_path: Path) -> None:
+    """One that is gone, or that is younger than the reading, belongs to nobody."""
+    put_process(tmp_path, 10, "web", LONG_AGO)
+    put_process(tmp_path, 11, "", LONG_AGO)
+    put_process(tmp_path, 12, "web", FAR_AHEAD)
+    owned = Processes(tmp_path).with_containers(reading(10, 11, 12, 13)).processes
+
+    assert [each.container_id for each in owned] == [container_id("web"), "", "", ""]
+    assert [each.process.start_ticks for each in owned] == [LONG_AGO, LONG_AGO, 0, 0]
+
+
+def test_a_number_that_is_used_again_is_another_process(tmp_path: Path) -> None:
+    """What is remembered is of a process, and not of its number."""
+    processes = Processes(tmp_path)
+    put_process(tmp_path, 10, "web", 100)
+    processes.with_containers(reading(10))
+    (tmp_path / "proc/10/cgroup").unlink()
+    assert processes.with_containers(reading(10)).processes[0].container_id == container_id("web")
+
+    put_process(tmp_path, 10, "other", 101)
+    assert processes.with_containers(reading(10)).processes[0].container_id == container_id("other")
+
+
+@pytest.mark.parametrize(
+    ("threads", "container"),
+    [
+        pytest.param([(11, "S", "web")], "web", id="a-thread-runs"),
+        pytest.param([(9, "Z", ""), (11, "X", ""), (12, "R", "web")], "web", id="others-have-exited-too"),
+        pytest.param([(11, "S", "")], "", id="on-the-host"),
+        pytest.param([(11, "Z", "")], "", id="all-have-exited"),
+        pytest.param([], "", id="alone"),
+    ],
+)
+def test_a_process_goes_on_without_its_first_thread(
+    tmp_path: Path, threads: list[tuple[int, str, str]], container: str
+) -> None:
+    """With cgroup v1 the kernel shows that thread at the root; the first one that runs has the container."""
+    put_exited_leader(tmp_path, 10, *threads)
+    processes = Processes(tmp_path)
+    (owned,) = processes.with_containers(reading(10)).processes
+
+    assert owned.container_id == (container_id(container) if container else "")
+    assert processes.is_same(owned.process, container_id("web")) == bool(container)
+
+
+def test_real_processes_are_read() -> None:
+    """This one has a start, and its name with brackets and blanks does not matter."""
+    assert Processes().start_ticks(os.getpid()) > 0
+    assert start_in(b"7 (x) S) (y z) R 1 " + b"0 " * 17 + b"4242 0 0") == 4242
+    assert Processes().start_ticks(1 << 30) == 0
+
+
+def test_the_process_that_was_seen_is_killed(tmp_path: Path, sleeping: subprocess.Popen[bytes]) -> None:
+    """If it is in the container."""
+    put_process(tmp_path, sleeping.pid, "web", 100)
+    target = Process(pid=sleeping.pid, start_ticks=100)
+
+    assert kill(Processes(tmp_path), target, container_id("web")) == Killed(done=True)
+    assert sleeping.wait() == -signal.SIGKILL
+
+
+def test_a_process_that_has_exited_is_gone(tmp_path: Path) -> None:
+    """With cgroup v1 its container cannot be found any more, though its number is still there; a known one is kept."""
+    processes = Processes(tmp_path)
+    put_process(tmp_path, 11, "web")
+    processes.with_containers(reading(11))
+    put_exited_leader(tmp_path, 10)
+    put_exited_leader(tmp_path, 11)
+    first, second = processes.with_containers(reading(10, 11)).processes
+
+    assert (first.process.start_ticks, first.container_id) == (0, "")
+    assert (second.process.start_ticks, second.container_id) == (100, container_id("web"))
+
+
+LEADER_EXITS = """
+import ctypes, os, threading, time
+def stay():
+    while open("/proc/self/stat").read().rpartition(")")[2].split()[0] != "Z":
+        time.sleep(0.01)
+    os.write(1, b"exited")
+    time.sleep(1000)
+threading.Thread(target=stay).start()
+ctypes.CDLL(None).pthread_exit(None)
+"""
+
+
+def test_a_process_without_its_first_thread_is_killed(tmp_path: Path) -> None:
+    """The signal reaches the threads that go on."""
+    with subprocess.Popen([sys.executable, "-c", LEADER_EXITS], stdout=subprocess.PIPE) as process:
+        assert process.stdout is not None
+        assert process.stdout.read(6) == b"exited"
+        put_exited_leader(tmp_path, process.pid, (process.pid + 1, "S", "web"))
+        target = Process(pid=process.pid, start_ticks=100)
+        try:
+            found = kill(Processes(tmp_path), target, container_id("web"))
+        finally:
+            os.kill(process.pid, signal.SIGKILL)
+
+    assert found == Killed(done=True)
+    assert process.wait() == -signal.SIGKILL
+
+
+@pytest.mark.parametrize(
+    ("start_ticks", "container"),
+    [
+        pytest.param(101, "web", id="another-process-with-its-number"),
+        pytest.param(0, "web", id="a-start-that-is-not-known"),
+        pytest.param(100, "other", id="another-container"),
+        pytest.param(100, "", id="no-container"),
+    ],
+)
+def test_no_other_process_is_killed(
+    tmp_path: Path, sleeping: subprocess.Popen[bytes], start_ticks: int, container: str
+) -> None:
+    """Whoever has its number by now."""
+    put_process(tmp_path, sleeping.pid, "web", 100)
+    wanted = container_id(container) if container else ""
+
+    found = kill(Processes(tmp_path), Process(pid=sleeping.pid, start_ticks=start_ticks), wanted)
+
+    assert found == Killed(done=False, reason="it has exited", is_gone=True)
+    assert sleeping.poll() is None
+
+
+@pytest.mark.parametrize("pid", [-1, 0, 1, os.getpid()])
+def test_neither_groups_nor_init_nor_criproxy_are_killed(tmp_path: Path, pid: int) -> None:
+    """Whatever a backend says."""
+    put_process(tmp_path, pid, "web", 100)
+
+    found = kill(Processes(tmp_path), Process(pid=pid, start_ticks=100), container_id("web"))
+
+    assert (found.done, found.reason) == (False, f"process {pid} must not be killed")
+
+
+def test_one_that_has_ended_is_not_looked_for(tmp_path: Path) -> None:
+    """Its number is nobody's."""
+    with subprocess.Popen(["/bin/true"]) as process:
+        process.wait()
+    put_process(tmp_path, process.pid, "web", 100)
+
+    assert not kill(Processes(tmp_path), Process(pid=process.pid, start_ticks=100), container_id("web")).done
+
+
+def test_without_pidfd_the_number_is_compared(
+    tmp_path: Path, sleeping: subprocess.Popen[bytes], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Kernels before 5.3 have none."""
+
+    def missing(pid: int) -> int:
+        raise OSError(38, "Function not implemented")
+
+    monkeypatch.setattr(os, "pidfd_open", missing)
+    put_process(tmp_path, sleeping.pid, "web", 100)
+    assert not kill(Processes(tmp_path), Process(pid=sleeping.pid, start_ticks=99), container_id("web")).done
+    assert kill(Processes(tmp_path), Process(pid=sleeping.pid, start_ticks=100), container_id("web")).done
+    assert sleeping.wait() == -signal.SIGKILL
+
+
+def test_the_right_to_kill_is_that_of_the_process() -> None:
+    """It is asked of the kernel."""
+    assert may_kill() is (os.geteuid() == 0)
+
+
+def test_the_files_of_a_known_process_are_not_read_again(tmp_path: Path, sleeping: subprocess.Popen[bytes]) -> None:
+    """As long as it runs, which its pidfd says; after that, they are read again."""
+    put_process(tmp_path, sleeping.pid, "web", Processes().start_ticks(sleeping.pid))
+    processes = Processes(tmp_path)
+    assert processes.with_known(reading(sleeping.pid)) is None
+    found = processes.with_containers(reading(sleeping.pid)).processes
+    for name in ("stat", "cgroup"):
+        (tmp_path / f"proc/{sleeping.pid}/{name}").unlink()
+
+    known = processes.with_known(reading(sleeping.pid))
+    assert known is not None
+    assert known.processes == found
+    assert found[0].container_id == container_id("web")
+    assert processes.with_known(reading(sleeping.pid, 11)) is None
+    assert processes.with_known(replace(reading(sleeping.pid), at_s=-1e6)) is None
+
+    sleeping.kill()
+    sleeping.wait()
+    assert processes.with_known(reading(sleeping.pid)) is None
+    assert processes.with_containers(reading(sleeping.pid)).processes[0].container_id == ""
+
+
+def test_a_process_of_another_pid_namespace_is_read_again(tmp_path: Path, sleeping: subprocess.Popen[bytes]) -> None:
+    """Its PID is that of another process here, whose pidfd says nothing about it."""
+    put_process(tmp_path, sleeping.pid, "web", LONG_AGO)
+    processes = Processes(tmp_path)
+    assert processes.with_containers(reading(sleeping.pid)).processes[0].container_id == container_id("web")
+
+    assert processes.with_known(reading(sleeping.pid)) is None
+
+
+def test_without_pidfds_every_file_is_read_again(
+    tmp_path: Path, sleeping: subprocess.Popen[bytes], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As with too few files that may be open."""
+    monkeypatch.setattr(pidfds, "MOST", 0)
+    put_process(tmp_path, sleeping.pid, "web", Processes().start_ticks(sleeping.pid))
+    processes = Processes(tmp_path)
+    processes.with_containers(reading(sleeping.pid))
+
+    assert processes.with_known(reading(sleeping.pid)) is None
+
+
+def test_a_process_that_uses_no_card_any_more_is_not_kept(tmp_path: Path, sleeping: subprocess.Popen[bytes]) -> None:
+    """Nor is anything left open for a watch that has ended."""
+    put_process(tmp_path, sleeping.pid, "web", Processes().start_ticks(sleeping.pid))
+    gc.collect()  # event loops of other tests have epolls, too
+    before = _open_files()
+    processes = Processes(tmp_path)
+    processes.with_containers(reading(sleeping.pid))
+    assert _open_files() == before + 2  # the pidfd, and the epoll with all of them
+
+    processes.with_containers(reading())
+    assert _open_files() == before + 1
+    processes.with_containers(reading(sleeping.pid))
+    del processes
+    assert _open_files() == before
+
+
+def _open_files() -> int:
+    """How many pidfds and epolls are open; what else is, other threads and the collector of garbage change."""
+    found = 0
+    for each in Path("/proc/self/fd").iterdir():
+        with suppress(FileNotFoundError):
+            found += any(kind in str(each.readlink()) for kind in ("pidfd", "eventpoll"))
+    return found

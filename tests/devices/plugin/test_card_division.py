@@ -1,0 +1,198 @@
+"""Cards are cut into vGPUs."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from criproxy.devices.classes.offers import card_of
+from criproxy.devices.classes.vgpu_profiles import CardChoice, CardSize, Profile
+from criproxy.devices.plugin.card_division import ALL_CORES_PERCENT, choose, cut
+
+
+def _card(index: int, memory_mib: int = 16384, model: str = "Tesla-T4") -> CardSize:
+    return CardSize(id=f"GPU-{'abcdef'[index]}", index=index, model=model, memory_mib=memory_mib)
+
+
+A, B = _card(0), _card(1)
+
+
+@pytest.mark.parametrize(
+    ("profiles", "count"),
+    [
+        pytest.param([Profile(name="g", kind="nvidia", memory_mib=8192, cores_percent=25)], {"g": 2}, id="by-memory"),
+        pytest.param([Profile(name="g", kind="nvidia", memory_mib=1024, cores_percent=25)], {"g": 4}, id="by-cores"),
+        pytest.param([Profile(name="g", kind="nvidia", memory_percent=30)], {"g": 3}, id="percent-of-memory-alone"),
+        pytest.param([Profile(name="g", kind="nvidia", cores_percent=30)], {"g": 3}, id="cores-alone"),
+        pytest.param([Profile(name="g", kind="nvidia", memory_percent=10, count=3)], {"g": 3}, id="a-number"),
+        pytest.param(
+            [
+                Profile(name="big", kind="nvidia", memory_percent=50, cores_percent=50, count=1),
+                Profile(name="rest", kind="nvidia", memory_percent=25, cores_percent=10),
+            ],
+            {"big": 1, "rest": 2},
+            id="auto-has-what-a-number-leaves",
+        ),
+    ],
+)
+def test_as_many_parts_fit_as_both_quotas_allow(profiles: list[Profile], count: dict[str, int]) -> None:
+    """A card has as many vGPUs of each profile as both quotas allow, or as the profile says."""
+    found = cut([A], profiles)
+    assert {name: len(parts) for name, parts in found.vgpus.items()} == count
+    assert found.problems == ()
+    assert found.whole == ()
+
+
+def test_a_part_has_the_id_of_its_card_and_its_quota() -> None:
+    """Each vGPU has an id of card, profile and number, and the quota of its profile on that card."""
+    parts = cut([A, B], [Profile(name="half", kind="nvidia", memory_percent=50, select=CardChoice(indexes=(1,)))])
+    assert [(each.id, each.card, each.memory_mib) for each in parts.vgpus["half"]] == [
+        ("GPU-b/half/0", "GPU-b", 8192),
+        ("GPU-b/half/1", "GPU-b", 8192),
+    ]
+    assert parts.whole == ("GPU-a",)
+    assert parts.cards == ("GPU-b",)
+    assert parts.vgpus["half"][0].file_name == "GPU-b_half_0"
+
+
+@pytest.mark.parametrize(
+    ("choice", "ids"),
+    [
+        pytest.param(CardChoice(), "abcd", id="all"),
+        pytest.param(CardChoice(models=("Tesla-*",)), "abc", id="model"),
+        pytest.param(CardChoice(models=("A100*", "Tesla-V100")), "cd", id="one-of-several-models"),
+        pytest.param(CardChoice(indexes=(3, 0)), "ad", id="indexes-in-the-order-of-the-machine"),
+        pytest.param(CardChoice(ids=("GPU-b", "GPU-x")), "b", id="ids"),
+        pytest.param(CardChoice(share_percent=50), "ab", id="the-first-half"),
+        pytest.param(CardChoice(models=("Tesla-*",), share_percent=50), "a", id="half-of-what-is-left-rounded-down"),
+    ],
+)
+def test_a_choice_means_cards(choice: CardChoice, ids: str) -> None:
+    """All conditions of a choice hold for each of its cards, and the share is taken of those."""
+    cards = [A, B, _card(2, model="Tesla-V100"), _card(3, model="A100-SXM4-40GB")]
+    assert [card.id for card in choose(cards, choice)] == [f"GPU-{letter}" for letter in ids]
+
+
+@pytest.mark.parametrize(
+    ("card", "profiles", "sentence"),
+    [
+        pytest.param(
+            A,
+            [Profile(name="g", kind="nvidia", memory_mib=8192, cores_percent=25, count=3)],
+            "card GPU-a has 16384 MiB, but 3 x g (8192 MiB and 25 % of the cores) need 24576 MiB",
+            id="too-much-memory",
+        ),
+        pytest.param(
+            A,
+            [
+                Profile(name="g", kind="nvidia", memory_mib=1, cores_percent=40, count=2),
+                Profile(name="h", kind="nvidia", cores_percent=30, count=1),
+            ],
+            "card GPU-a: 2 x g (1 MiB and 40 % of the cores) + 1 x h (30 % of the cores) need 110 % of its cores",
+            id="too-many-cores",
+        ),
+        pytest.param(
+            A,
+            [Profile(name="g", kind="nvidia", cores_percent=5), Profile(name="h", kind="nvidia", cores_percent=5)],
+            "card GPU-a: the profiles g and h have count: auto; give all but one a number",
+            id="two-want-the-rest",
+        ),
+        pytest.param(
+            A,
+            [Profile(name="g", kind="nvidia", memory_mib=32768, cores_percent=50)],
+            "card GPU-a: no g fits on it; 16384 MiB of 16384 and 100 % of its cores are left, but it needs 1 x g "
+            "(32768 MiB and 50 % of the cores)",
+            id="larger-than-the-card",
+        ),
+        pytest.param(
+            _card(0, memory_mib=0),
+            [Profile(name="g", kind="nvidia", memory_percent=50)],
+            "card GPU-a: its memory is unknown, so g cannot have 50 % of it; give memory in MiB",
+            id="percent-of-unknown-memory",
+        ),
+        pytest.param(
+            _card(0, memory_mib=0),
+            [Profile(name="g", kind="nvidia", memory_mib=1024)],
+            "card GPU-a: its memory is unknown, so count: auto of g cannot be computed; give a number",
+            id="auto-of-unknown-memory",
+        ),
+        pytest.param(
+            A,
+            [Profile(name="g", kind="nvidia", cores_percent=50, select=CardChoice(ids=("GPU-x",)))],
+            "profile g: select matches no card of class nvidia",
+            id="chooses-nothing",
+        ),
+        pytest.param(
+            A,
+            [Profile(name="g", kind="nvidia", cores_percent=50, select=CardChoice(share_percent=50))],
+            "profile g: share: 50% of 1 card is less than one card",
+            id="half-of-a-card",
+        ),
+    ],
+)
+def test_contradictions_are_said_with_the_arithmetic(card: CardSize, profiles: list[Profile], sentence: str) -> None:
+    """What does not go together is named with its numbers, and such a card has no vGPUs."""
+    found = cut([card], profiles)
+    assert found.problems == (sentence,)
+    assert not any(found.vgpus.values())
+
+
+_PROFILE = st.builds(
+    Profile,
+    name=st.sampled_from(["a", "b", "c"]),
+    kind=st.just("nvidia"),
+    memory_mib=st.integers(0, 20_000),
+    memory_percent=st.integers(1, 100),
+    cores_percent=st.integers(0, 100),
+    count=st.none() | st.integers(1, 8),
+    select=st.builds(CardChoice, share_percent=st.sampled_from([50, 100])),
+)
+
+
+@given(
+    st.lists(_PROFILE, max_size=3, unique_by=lambda each: each.name),
+    st.lists(st.integers(0, 81920), min_size=1, max_size=6),
+)
+def test_no_card_promises_more_than_it_has(profiles: list[Profile], sizes_mib: list[int]) -> None:
+    """Whatever the profiles say: ids are unique, no card promises more than it has, and each card is used one way."""
+    cards = [_card(index, size_mib) for index, size_mib in enumerate(sizes_mib)]
+    found = cut(cards, profiles)
+    parts = [each for own in found.vgpus.values() for each in own]
+    assert len({each.id for each in parts}) == len(parts)
+    assert not {*found.whole} & {*found.cards}
+    for card in cards:
+        own = [each for each in parts if each.card == card.id]
+        assert sum(each.cores_percent for each in own) <= ALL_CORES_PERCENT
+        if card.memory_mib:
+            assert sum(each.memory_mib for each in own) <= card.memory_mib
+        assert own or card.id in found.whole or any(card.id in text for text in found.problems)
+
+
+@pytest.mark.parametrize(
+    ("name", "card"),
+    [
+        pytest.param("GPU-a/gpu-8g/0", "GPU-a", id="vgpu"),
+        pytest.param("npu0/half/12", "npu0", id="another-class"),
+        pytest.param("MIG-GPU-a/7/0", "MIG-GPU-a/7/0", id="former-id-of-a-mig-device"),
+        pytest.param("/dev/vfio/1", "/dev/vfio/1", id="path"),
+        pytest.param("bus/usb/001", "bus/usb/001", id="number-with-zeros"),
+        pytest.param("GPU-a::3", "GPU-a", id="replica"),
+    ],
+)
+def test_the_card_in_an_id(name: str, card: str) -> None:
+    """Only the id of a vGPU or a replica is shortened to that of its card."""
+    assert card_of(name) == card
+
+
+@pytest.mark.parametrize("cards", [pytest.param([], id="at-first"), pytest.param([A], id="since-then")])
+def test_cards_with_mig_are_not_cut(cards: list[CardSize]) -> None:
+    """A profile that selects no other ones has no vGPU, and it is said why; other cards are cut as before."""
+    found = cut(cards, [Profile(name="g", kind="nvidia", cores_percent=50)], [A])
+    assert found.vgpus == {"g": ()}
+    assert " ".join(found.problems) == (
+        "profile g: select matches no card of class nvidia without MIG; with MIG: GPU-a, whose MIG devices become "
+        "vGPUs with enforce: [mig]"
+    )
+
+    found = cut([*cards, B], [Profile(name="g", kind="nvidia", cores_percent=50)], [A])
+    assert [vgpu.card for vgpu in found.vgpus["g"]] == ["GPU-b", "GPU-b"]
+    assert found.problems == ()

@@ -1,0 +1,234 @@
+"""What holds a container to the quota of its vGPU: scenarios 8 to 10 of devices.md H.6, and what a pod sets itself."""
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import get_args
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from criproxy.devices.classes.vgpu_profiles import Enforcement, Profile, Quota, Vgpu, annotations_of
+from criproxy.devices.evidence.allocation import Mount, Response
+from criproxy.devices.evidence.device_request import DeviceRequest, EnvVar, MountPoint
+from criproxy.devices.plugin.enforcement import (
+    CGROUP_V2,
+    HAMI,
+    EnforcementBuilder,
+    Missing,
+    as_enforced,
+    enforced_by,
+    enforced_quota_in,
+    enforcement_in,
+    lost_mounts,
+    with_enforcement,
+)
+
+PROFILE = Profile(name="gpu-8g", kind="nvidia", memory_mib=8192, cores_percent=25)
+VGPU = Vgpu(id="GPU-a/gpu-8g/0", card="GPU-a", profile="gpu-8g", memory_mib=8192, cores_percent=25)
+MAKERS = EnforcementBuilder(resource="criproxy.io/gpu-8g")
+FOLDER = "/var/lib/criproxy-device-plugin/vgpu/GPU-a_gpu-8g_0"
+
+
+def everything(_path: str) -> bool:
+    """A host that has every file."""
+    return True
+
+
+def without(*paths: str) -> Callable[[str], bool]:
+    """A host that lacks these files."""
+    return lambda path: path not in paths
+
+
+def test_9_hami_core() -> None:
+    """The library gets the limits, a cache of its own and its mounts; those that matter are read-only."""
+    found = enforced_by(replace(PROFILE, enforce=("hami-core",)), VGPU, MAKERS, everything)
+    assert found.envs == {
+        "CUDA_DEVICE_MEMORY_LIMIT_0": "8192m",
+        "CUDA_DEVICE_SM_LIMIT": "25",
+        "CUDA_DEVICE_MEMORY_SHARED_CACHE": "/usr/local/vgpu/GPU-a_gpu-8g_0.cache",
+    }
+    assert found.mounts == (
+        Mount("/usr/local/vgpu", FOLDER),
+        Mount("/usr/local/vgpu/libvgpu.so", "/usr/local/vgpu/libvgpu.so", read_only=True),
+        Mount("/tmp/vgpulock", "/var/lib/criproxy-device-plugin/vgpulock"),
+        Mount("/etc/ld.so.preload", "/usr/local/vgpu/ld.so.preload", read_only=True),
+    )
+
+
+def test_10_the_drivers_own_limit() -> None:
+    """The driver is told the memory, as request and as limit."""
+    found = enforced_by(replace(PROFILE, enforce=("nvidia-memory-limit",)), VGPU, MAKERS, everything)
+    assert found.envs == {"NVIDIA_GPU_MEMORY_REQUEST": "8192", "NVIDIA_GPU_MEMORY_LIMIT": "8192"}
+    assert found.mounts == ()
+
+
+def test_8_mps_with_both_limits() -> None:
+    """A client of MPS gets the daemon's pipe, and its share of memory and threads."""
+    quarter = replace(VGPU, memory_mib=4096)
+    found = enforced_by(
+        replace(PROFILE, enforce=("mps",)), quarter, EnforcementBuilder(resource="criproxy.io/q"), everything
+    )
+    assert found.envs == {
+        "CUDA_MPS_PIPE_DIRECTORY": "/mps/criproxy.io/q/pipe",
+        "CUDA_MPS_ACTIVE_THREAD_PERCENTAGE": "25",
+        "CUDA_MPS_PINNED_DEVICE_MEM_LIMIT": "0=4096M",
+    }
+    assert found.mounts == (
+        Mount("/mps/criproxy.io/q/pipe", "/run/nvidia/mps/criproxy.io/q/pipe"),
+        Mount("/dev/shm", "/run/nvidia/mps/shm"),
+    )
+
+
+def test_a_quota_that_there_is_not_limits_nothing() -> None:
+    """Without a quota of memory or of cores no variable names one."""
+    profile = replace(PROFILE, enforce=("hami-core", "mps"), memory_mib=0, cores_percent=0)
+    found = enforced_by(profile, replace(VGPU, memory_mib=0, cores_percent=0), MAKERS, everything)
+    assert set(found.envs) == {"CUDA_DEVICE_MEMORY_SHARED_CACHE", "CUDA_MPS_PIPE_DIRECTORY"}
+
+
+@pytest.mark.parametrize(
+    ("enforce", "when_missing", "lacking", "expected"),
+    [
+        pytest.param(
+            ("hami-core", "watch"), "next", (HAMI.library,), ("watch",), id="library-missing-the-watcher-is-there"
+        ),
+        pytest.param(
+            ("hami-core", "nvidia-memory-limit"), "next", (HAMI.preload,), ("nvidia-memory-limit",), id="next"
+        ),
+        pytest.param(
+            ("hami-core",),
+            "next",
+            (HAMI.library,),
+            "hami-core needs /usr/local/vgpu/libvgpu.so, which does not exist on this node",
+            id="no-next",
+        ),
+        pytest.param(
+            ("nvidia-memory-limit", "watch"),
+            "refuse",
+            (CGROUP_V2,),
+            "nvidia-memory-limit needs /sys/fs/cgroup/cgroup.controllers, which does not exist on this node",
+            id="refuse",
+        ),
+    ],
+)
+def test_what_is_missing(
+    enforce: tuple[Enforcement, ...], when_missing: str, lacking: tuple[str, ...], expected: tuple[str, ...] | str
+) -> None:
+    """The others must do, or the container is refused with the name of what is missing, as the profile says."""
+    profile = replace(PROFILE, enforce=enforce, when_missing="next" if when_missing == "next" else "refuse")
+    if isinstance(expected, str):
+        with pytest.raises(Missing, match=expected):
+            enforced_by(profile, VGPU, MAKERS, without(*lacking))
+    else:
+        assert enforced_by(profile, VGPU, MAKERS, without(*lacking)).by == expected
+
+
+def test_what_holds_a_container_and_what_does_not() -> None:
+    """Its annotations say both for people, without any influence on whether two quotas are the same."""
+    profile = replace(PROFILE, enforce=("hami-core", "watch"), when_missing="next")
+    found = enforced_by(profile, VGPU, MAKERS, without(HAMI.library))
+    response = with_enforcement(Response(annotations=annotations_of(VGPU)), found)
+
+    quota = enforced_quota_in(response.annotations)
+
+    assert quota == Quota(profile="gpu-8g", memory_mib=8192, cores_percent=25)
+    assert quota is not None
+    assert quota.enforced_by == "watch"
+    assert quota.not_enforced == f"hami-core needs {HAMI.library}, which does not exist on this node"
+
+
+def test_variables_of_the_profile() -> None:
+    """A vendor's template is a variable of the profile, in which the quota may stand."""
+    profile = replace(PROFILE, env=(("ASCEND_VNPU_SPECS", "vir02"), ("MEMORY", "{memory_mib}MB of {card}")))
+    found = enforced_by(profile, VGPU, MAKERS, everything)
+    assert found.envs == {"ASCEND_VNPU_SPECS": "vir02", "MEMORY": "8192MB of GPU-a"}
+
+
+def _asked(response: Response, *more: tuple[str, str], mounts: tuple[MountPoint, ...] = ()) -> DeviceRequest:
+    """A create as the kubelet makes it: the device plugin's entries first, then the pod's."""
+    return DeviceRequest(
+        envs=tuple(EnvVar(name, value.encode()) for name, value in (*response.envs.items(), *more)),
+        mounts=(*(MountPoint(each.container_path, each.host_path) for each in response.mounts), *mounts),
+        annotations=response.annotations,
+    )
+
+
+SWITCHES = [
+    ("CUDA_DISABLE_CONTROL", "true"),
+    ("CUDA_DEVICE_MEMORY_LIMIT_0", "0"),
+    ("CUDA_DEVICE_MEMORY_LIMIT", "999g"),
+    ("CUDA_DEVICE_SM_LIMIT", "100"),
+    ("GPU_CORE_UTILIZATION_POLICY", "disable"),
+    ("CUDA_DEVICE_MEMORY_SHARED_CACHE", "/dev/null"),
+    ("NVIDIA_GPU_MEMORY_LIMIT", "99999"),
+    ("CUDA_MPS_ACTIVE_THREAD_PERCENTAGE", "100"),
+    ("CUDA_MPS_CLIENT_PRIORITY", "0"),
+    ("CUDA_MPS_ENABLE_PER_CTX_DEVICE_MULTIPROCESSOR_PARTITIONING", "1"),
+]
+OVER = [
+    MountPoint("/etc/ld.so.preload", "/pods/empty"),
+    MountPoint("/etc/../etc/ld.so.preload", "/dev/null"),
+    MountPoint("//etc/ld.so.preload", "/dev/null"),
+    MountPoint("etc/ld.so.preload", "/dev/null"),
+    MountPoint("/usr/local/vgpu/libvgpu.so", "/pods/mine"),
+    MountPoint("//usr/local/vgpu/libvgpu.so", "/pods/mine"),
+    MountPoint("/usr/local/vgpu/sub", "/pods/sub"),
+]
+ALL = replace(PROFILE, enforce=get_args(Enforcement))
+
+
+@given(st.lists(st.sampled_from(SWITCHES)), st.lists(st.sampled_from(OVER)))
+def test_a_pod_cannot_switch_its_quota_off(switches: list[tuple[str, str]], over: list[MountPoint]) -> None:
+    """Whatever a pod sets or mounts, it gets our values once, our mounts, and everything else unchanged."""
+    found = enforced_by(ALL, VGPU, MAKERS, everything)
+    response = with_enforcement(Response(), found)
+    own = [("HOME", "/root"), ("CUDA_VISIBLE_DEVICES", "0")]
+    asked = _asked(
+        response, *switches, *own, mounts=(*over, MountPoint("/usr/local/vgpux", "/x"), MountPoint("/etc", "/e"))
+    )
+
+    read = enforcement_in(asked.annotations)
+    assert read == found
+    done = as_enforced(asked, read)
+
+    assert lost_mounts(done, read) == []
+    assert sorted(done.envs) == sorted(EnvVar(k, v.encode()) for k, v in (*found.envs.items(), *own))
+    assert [each.container_path for each in done.mounts if each.host_path in ("/x", "/e")] == [
+        "/usr/local/vgpux",
+        "/etc",
+    ]
+    assert not {each.host_path for each in done.mounts} & {each.host_path for each in OVER}
+    assert as_enforced(done, read) is done
+
+
+def test_a_mount_that_is_gone_is_named() -> None:
+    """A create without one of our mounts would not be held to its quota."""
+    found = enforced_by(ALL, VGPU, MAKERS, everything)
+    asked = _asked(with_enforcement(Response(), found))
+    assert lost_mounts(replace(asked, mounts=asked.mounts[:-1]), found) == ["/etc/ld.so.preload"]
+
+
+@pytest.mark.parametrize("text", ["", "{", "[]", "[" * 100_000, '{"envs": 5}', "null"])
+def test_an_annotation_that_cannot_be_read_enforces_nothing(text: str) -> None:
+    """What is no enforcement is none, and no error."""
+    assert enforcement_in({"devices.criproxy.io/enforcement": text}) is None
+
+
+@pytest.mark.parametrize(
+    ("enforce", "watched"),
+    [
+        pytest.param(("watch",), True, id="watch"),
+        pytest.param(("mps", "watch"), True, id="both"),
+        pytest.param(("hami-core",), False, id="something-else"),
+        pytest.param((), True, id="not-said"),
+    ],
+)
+def test_a_quota_says_whether_it_is_watched(enforce: tuple[Enforcement, ...], *, watched: bool) -> None:
+    """It is as Allocate has chosen; an annotation that is missing says nothing else."""
+    response = Response(annotations=annotations_of(VGPU))
+    if enforce:
+        response = with_enforcement(response, enforced_by(replace(PROFILE, enforce=enforce), VGPU, MAKERS, everything))
+    expected = Quota(profile="gpu-8g", memory_mib=8192, cores_percent=25, watched=watched)
+    assert enforced_quota_in(response.annotations) == expected
+    assert enforced_quota_in({}) is None

@@ -1,0 +1,110 @@
+"""Random histories of use: nobody within its quota is touched, and everybody beyond the grace once per incident.
+
+An incident is said again only if more is to be done about it.
+"""
+
+from collections.abc import Callable
+from dataclasses import replace
+
+import pytest
+from hypothesis import Phase, given, settings
+
+from criproxy.deviceplugin.usage.quota import quota_judgement
+from criproxy.deviceplugin.usage.quota.quota_judgement import Judgement
+from tests.devices.usage.histories import Read, Said, Tally, count, expected, histories, judged
+
+FEW, MANY = 400, 10_000
+UNTIL_FOUND = 5_000
+
+
+@pytest.mark.parametrize("examples", [FEW, pytest.param(MANY, marks=[pytest.mark.thorough, pytest.mark.timeout(1800)])])
+def test_the_judgement_is_that_of_the_oracle(examples: int) -> None:
+    """It says the same at the same reading, over pauses, restarts, other plans, and containers that go and come."""
+    tally = Tally()
+
+    @settings(max_examples=examples)
+    @given(histories())
+    def tried(steps: list[Read]) -> None:
+        said = sorted(judged(steps, tally), key=_order)
+        assert said == sorted(expected(steps, tally), key=_order)
+        count(tally, steps, said)
+
+    tried()
+    assert tally.histories >= examples
+    assert min(tally.incidents, tally.ends, tally.quiet, tally.pauses, tally.gone) > examples // 20
+    assert min(tally.open_over_restart, tally.unknown, tally.often) > examples // 50
+    assert set(tally.by_action) == {"observe", "annotate", "stop", "kill-process"}
+
+
+def _order(said: Said) -> tuple[int, str, str]:
+    return said[0], said[1], said[2]
+
+
+def _no_grace(monkeypatch: pytest.MonkeyPatch) -> None:
+    read = Judgement._read
+
+    def impatient(self: Judgement, *arguments: object) -> object:
+        return read(replace(self, plan=replace(self.plan, grace_s=0.0)), *arguments)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(Judgement, "_read", impatient)
+
+
+def _counts_anew_at_each_break(monkeypatch: pytest.MonkeyPatch) -> None:
+    read = Judgement._read
+
+    def forgiving(self: Judgement, before: object, *arguments: object) -> object:
+        found = read(self, before, *arguments)  # type: ignore[arg-type]
+        return found if found.over_since_s is not None else found._replace(excess=0.0)
+
+    monkeypatch.setattr(Judgement, "_read", forgiving)
+
+
+def _counts_anew_after_a_pause(monkeypatch: pytest.MonkeyPatch) -> None:
+    paused = quota_judgement._Series.paused
+    monkeypatch.setattr(quota_judgement._Series, "paused", lambda self: paused(self)._replace(excess=0.0))
+
+
+def _forgets(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Judgement, "resumed", lambda self, *_: self)
+
+
+def _no_hysteresis(monkeypatch: pytest.MonkeyPatch) -> None:
+    read = Judgement._read
+
+    def plain(self: Judgement, before: object, *arguments: object) -> object:
+        found = read(self, before, *arguments)  # type: ignore[arg-type]
+        return found._replace(is_incident=found.is_incident and found.over_since_s is not None)
+
+    monkeypatch.setattr(Judgement, "_read", plain)
+
+
+@pytest.mark.parametrize(
+    "plant",
+    [
+        pytest.param(_no_grace, id="no-grace"),
+        pytest.param(_counts_anew_at_each_break, id="a-break-forgives-all"),
+        pytest.param(_counts_anew_after_a_pause, id="a-pause-forgives-all"),
+        pytest.param(_forgets, id="restart-forgets"),
+        pytest.param(_no_hysteresis, id="within-margin-ends"),
+        pytest.param(lambda patch: patch.setattr(quota_judgement, "PAUSE_PERIODS", 1000.0), id="pauses-count"),
+        pytest.param(lambda patch: patch.setattr(quota_judgement, "MEAN_OF", 4), id="mean-of-four"),
+        pytest.param(lambda patch: patch.setattr(quota_judgement, "ALL_CORES_PERCENT", 1e9), id="more-than-all-cores"),
+        pytest.param(lambda patch: patch.setattr(Judgement, "_margin", lambda self, key: 0), id="no-margin"),
+        pytest.param(
+            lambda patch: patch.setattr(Judgement, "with_plan", lambda self, plan: replace(self, plan=plan)),
+            id="another-plan-goes-on",
+        ),
+    ],
+)
+def test_planted_mistakes_are_found(plant: Callable[[pytest.MonkeyPatch], None]) -> None:
+    """The oracle notices a judgement that breaks one rule."""
+
+    @settings(max_examples=UNTIL_FOUND, phases=[Phase.generate])
+    @given(histories())
+    def tried(steps: list[Read]) -> None:
+        assert sorted(judged(steps), key=_order) == sorted(expected(steps), key=_order)
+
+    with pytest.MonkeyPatch.context() as patch:
+        plant(patch)
+        with pytest.raises((AssertionError, KeyError)):
+            tried()

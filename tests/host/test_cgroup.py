@@ -1,0 +1,140 @@
+"""The pods' parent cgroup is found with either driver and either version."""
+
+from pathlib import Path
+
+import pytest
+
+from criproxy.host.cgroup import Allowed, read_allowed, read_cgroup
+from tests.host.tree import plant
+
+V1, V2 = "sys/fs/cgroup/cpuset", "sys/fs/cgroup"
+ONE = frozenset({1})
+ALL = frozenset({0, 1})
+
+
+@pytest.mark.parametrize(
+    ("files", "cpus", "mems", "where"),
+    [
+        pytest.param({f"{V1}/cpuset.cpus": "0-1", f"{V1}/cpuset.mems": "0"}, ALL, {0}, V1, id="v1-root"),
+        pytest.param(
+            {f"{V1}/cpuset.cpus": "0-1", f"{V1}/kubepods/cpuset.cpus": "1"},
+            ONE,
+            None,
+            f"{V1}/kubepods",
+            id="v1-cgroupfs",
+        ),
+        pytest.param(
+            {f"{V1}/kubepods.slice/cpuset.cpus": "1", f"{V1}/kubepods.slice/cpuset.mems": "0"},
+            ONE,
+            {0},
+            f"{V1}/kubepods.slice",
+            id="v1-systemd",
+        ),
+        pytest.param(
+            {f"{V1}/cpuset.cpus": "0-1", f"{V1}/kubepods/cpuset.cpus": "\n"}, ALL, None, V1, id="v1-not-filled-yet"
+        ),
+        pytest.param(
+            {f"{V2}/kubepods.slice/cpuset.cpus.effective": "1", f"{V2}/kubepods.slice/cpuset.cpus": ""},
+            ONE,
+            None,
+            f"{V2}/kubepods.slice",
+            id="v2-systemd",
+        ),
+        pytest.param(
+            {f"{V2}/kubepods.slice/x": "", f"{V2}/cpuset.cpus.effective": "0-1"}, ALL, None, V2, id="v2-no-controller"
+        ),
+        pytest.param(
+            {"proc/mounts": "none /cg/two cgroup2 rw 0 0\n", "cg/two/kubepods/cpuset.cpus.effective": "1"},
+            ONE,
+            None,
+            "cg/two/kubepods",
+            id="v2-mounted-elsewhere",
+        ),
+        pytest.param(
+            {
+                "proc/mounts": "odd line\nnone /cg/cs cgroup rw,cpuset 0 0\nnone /cg/mem cgroup rw,memory 0 0\n",
+                "cg/cs/cpuset.cpus": "1",
+                "cg/mem/cpuset.cpus": "0",
+            },
+            ONE,
+            None,
+            "cg/cs",
+            id="v1-mounted-elsewhere",
+        ),
+        pytest.param(
+            {"proc/mounts": "none /dev/cpuset cpuset rw 0 0\n", "dev/cpuset/cpus": "1", "dev/cpuset/mems": "0"},
+            ONE,
+            {0},
+            "dev/cpuset",
+            id="older-than-cgroups",
+        ),
+        pytest.param(
+            {"proc/mounts": "none /cg/cs cgroup rw,cpuset,noprefix 0 0\n", "cg/cs/kubepods/cpus": "1"},
+            ONE,
+            None,
+            "cg/cs/kubepods",
+            id="v1-without-prefix",
+        ),
+    ],
+)
+def test_finds_the_parent(
+    tmp_path: Path, files: dict[str, str], cpus: frozenset[int], mems: frozenset[int] | None, where: str
+) -> None:
+    """The kubelet's parent counts, else the root of the hierarchy."""
+    assert read_allowed(plant(tmp_path, files)) == Allowed(cpus, mems, tmp_path / where)
+
+
+def test_no_cgroup(tmp_path: Path) -> None:
+    """Without a cpuset hierarchy nothing is forbidden."""
+    assert read_allowed(tmp_path) == Allowed(None, None, None)
+
+
+JOB = {
+    "proc/mounts": "none /cg/two cgroup2 rw 0 0\n",
+    "cg/two/uid/job/cpuset.cpus.effective": "1",
+    "cg/two/uid/job/cpuset.mems.effective": "0",
+}
+"""A machine recorded from inside a cgroup: of the hierarchy there is only the way to it."""
+
+
+@pytest.mark.parametrize(
+    "recorded",
+    [
+        pytest.param({"proc/self/cpuset": "/uid/job\n"}, id="cpuset"),
+        pytest.param({"proc/self/cgroup": "0::/uid/job\n"}, id="cgroup-v2"),
+        pytest.param({"proc/self/cgroup": "9:memory:/other\n3:cpuset,cpu:/uid/job\n"}, id="cgroup-v1"),
+        pytest.param({"proc/self/cgroup": "0::/\n", "proc/self/cpuset": "/uid/job\n"}, id="only-cpuset-says-it"),
+        pytest.param({"proc/self/cpuset": "/uid/job/step/../leaf\n"}, id="nearest-one-above"),
+    ],
+)
+def test_recorded_from_inside_a_cgroup(tmp_path: Path, recorded: dict[str, str]) -> None:
+    """Where a recorded machine shows neither pods nor the root, the cgroup it was recorded from bounds the pods."""
+    root = plant(tmp_path, JOB | recorded)
+
+    assert read_allowed(root) == Allowed(ONE, frozenset({0}), tmp_path / "cg/two/uid/job")
+
+
+def test_never_our_own_cgroup(tmp_path: Path) -> None:
+    """On a living system /proc/self is a link to whoever reads it, and says nothing about pods."""
+    root = plant(tmp_path, JOB | {"proc/77/cpuset": "/uid/job\n"})
+    (root / "proc/self").symlink_to("77")
+
+    assert read_allowed(root) == Allowed(None, None, None)
+
+
+def test_pods_come_before_the_recorded_process(tmp_path: Path) -> None:
+    """What pods may use is not bounded by where the recording was made, once the hierarchy tells about pods."""
+    files = {"cg/two/kubepods/cpuset.cpus.effective": "0-1", "proc/self/cpuset": "/uid/job\n"}
+
+    assert read_allowed(plant(tmp_path, JOB | files)).cpus == ALL
+
+
+@pytest.mark.parametrize("name", ["mine/pods", "/mine/pods", "cg/two/mine/pods", "/cg/two/mine/pods"])
+def test_one_cgroup_by_name(tmp_path: Path, name: str) -> None:
+    """A path counts from the mount of the hierarchy or from the root of the machine."""
+    mount = {"proc/mounts": "none /cg/two cgroup2 rw 0 0\n"}
+    root = plant(tmp_path, mount | {"cg/two/mine/pods/cpuset.cpus.effective": "1", "cg/two/mine/empty/cpuset.cpus": ""})
+
+    assert read_cgroup(root, name) == ONE
+    assert read_cgroup(root, name.replace("pods", "empty")) is None
+    assert read_cgroup(root, "none") is None

@@ -1,0 +1,97 @@
+"""Small kernel files are read whatever state they are in."""
+
+from pathlib import Path
+
+import pytest
+
+from criproxy.errors import CriproxyError
+from criproxy.host.files import entries, numbered, read_ids, read_mask, read_number, read_text
+
+
+@pytest.mark.parametrize(
+    ("content", "text"),
+    [
+        pytest.param(b"0-3\n", "0-3", id="line"),
+        pytest.param(b"\0\0\n", "", id="nul-bytes"),
+        pytest.param(b"\xff", "\ufffd", id="no-text"),
+    ],
+)
+def test_read_text(tmp_path: Path, content: bytes, text: str) -> None:
+    """White space and NUL bytes around the text are dropped."""
+    (tmp_path / "f").write_bytes(content)
+
+    assert read_text(tmp_path / "f") == text
+
+
+def test_what_cannot_be_read_says_nothing(tmp_path: Path) -> None:
+    """Missing files, folders and (null) are no answer, and the next file is asked."""
+    (tmp_path / "null").write_text("(null)\n")
+    (tmp_path / "next").write_text("1,3\n")
+
+    assert read_text(tmp_path) is None
+    assert read_ids(tmp_path / "missing", tmp_path / "null") is None
+    assert read_ids(tmp_path / "missing", tmp_path / "null", tmp_path / "next") == frozenset({1, 3})
+    assert read_mask(tmp_path / "missing") is None
+    assert numbered(tmp_path / "missing", "cpu") == frozenset()
+
+
+def test_read_mask(tmp_path: Path) -> None:
+    """Masks are groups of 32 bits, the highest first."""
+    (tmp_path / "mask").write_text("00000001,80000000,00000005\n")
+
+    assert read_mask(tmp_path / "mask") == frozenset({0, 2, 63, 64})
+
+
+@pytest.mark.parametrize("read", [read_ids, read_mask])
+def test_nonsense_is_named(tmp_path: Path, read: object) -> None:
+    """A file with something else in it is an error that names it."""
+    (tmp_path / "odd").write_text("zero\n")
+
+    assert callable(read)
+    with pytest.raises(CriproxyError, match=f"cannot read {tmp_path}/odd: 'zero'"):
+        read(tmp_path / "odd")
+
+
+def test_numbered(tmp_path: Path) -> None:
+    """Only entries that are the prefix and a number count."""
+    for name in ("cpu0", "cpu12", "cpufreq", "cpu", "node3"):
+        (tmp_path / name).mkdir()
+
+    assert numbered(tmp_path, "cpu") == {0, 12}
+
+
+@pytest.mark.parametrize(
+    ("content", "number"),
+    [("42\n", 42), ("-1\n", -1), ("", None), ("four", None), ("4.2", None), ("9" * 30, None)],
+)
+def test_read_number(tmp_path: Path, content: str, number: int | None) -> None:
+    """A decimal number, or nothing."""
+    (tmp_path / "f").write_text(content)
+
+    assert read_number(tmp_path / "f") == number
+    assert read_number(tmp_path / "missing") is None
+
+
+@pytest.mark.parametrize("text", ["-1", "1" + "0" * 1024])
+def test_masks_beyond_every_cpu(tmp_path: Path, text: str) -> None:
+    """A mask of CPUs that cannot be is refused, not expanded."""
+    (tmp_path / "mask").write_text(text)
+
+    with pytest.raises(CriproxyError, match="beyond the largest id, 4095"):
+        read_mask(tmp_path / "mask")
+
+
+def test_long_files(tmp_path: Path) -> None:
+    """A file is read to its end, /proc/mounts can be long."""
+    (tmp_path / "long").write_text("x" * 200_000)
+
+    assert len(read_text(tmp_path / "long") or "") == 200_000
+
+
+def test_entries(tmp_path: Path) -> None:
+    """The names of a folder in order; none where there is none."""
+    for name in ("b", "a"):
+        (tmp_path / name).mkdir()
+
+    assert entries(tmp_path) == ["a", "b"]
+    assert entries(tmp_path / "missing") == []

@@ -1,0 +1,92 @@
+"""A quick run takes every sample on real containers, and each manager places them as it should."""
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from criproxy.model.cpuset import parse_cpuset as parse
+from lab.benefit.cases import QUICK
+from lab.benefit.equipment import ROOT
+from lab.containerd.containerd import available
+
+
+@pytest.fixture(scope="module")
+def report(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
+    """What a quick run writes as JSON."""
+    if reason := available():
+        pytest.skip(reason)
+    if len(os.sched_getaffinity(0)) < 2:
+        pytest.skip("one CPU: there is none to be exclusive")
+    folder = tmp_path_factory.mktemp("benefit")
+    # Without equipment, as in a fresh clone: the quick run needs no more than the interpreter that it runs with.
+    environment = {**os.environ, "CRIPROXY_BENEFIT_CACHE": str(folder / "nothing")}
+    command = [sys.executable, "-m", "lab.benefit", "--quick", "--json", str(folder / "report.json")]
+    done = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, check=False, timeout=280)
+    assert done.returncode == 0, done.stderr
+    assert "a quick run has no figures" in done.stdout
+    return dict(json.loads((folder / "report.json").read_text()))
+
+
+def _samples(report: dict[str, Any], manager: str) -> list[dict[str, Any]]:
+    return [sample for sample in report["raw"]["samples"] if sample["manager"] == manager]
+
+
+def test_every_manager_has_a_sample_in_every_round(report: dict[str, Any]) -> None:
+    """And in all of them the workload and its neighbours worked."""
+    (case,) = QUICK.cases
+    for manager in case.managers:
+        samples = _samples(report, manager.name)
+        assert [sample["round"] for sample in samples] == list(range(QUICK.rounds))
+        assert all(sample["value"] > 0 and sample["neighbours_per_s"] > 0 for sample in samples)
+
+
+def test_it_has_no_figures(report: dict[str, Any]) -> None:
+    """Seconds measure nothing, so that nobody may take them for figures."""
+    assert (report["has_figures"], report["usable"], report["cases"]) == (False, False, [])
+
+
+def test_it_waits_for_nothing(report: dict[str, Any]) -> None:
+    """It calibrates like a long run, but takes every sample as it is."""
+    gate, raw = report["gate"], report["raw"]
+    assert (gate["waited_s"], gate["dropped_s"], gate["taken_again"], raw["taken_again"]) == (0, 0, 0, [])
+    assert len(gate["reference_s"]) == len(raw["learned_s"][0]) > 1
+    assert all(usually > 0 for usually in gate["reference_s"])
+    assert 0 <= gate["unusual"] <= len(raw["samples"]) == len(raw["calibrations_s"])
+    assert all(len(sample["calibrated_s"]) == 2 for sample in raw["samples"])
+
+
+def test_without_a_manager_all_share_all_cpus(report: dict[str, Any]) -> None:
+    """The kubelet leaves it to the kernel."""
+    for sample in _samples(report, "none"):
+        assert sample["neighbours_cpus"] == [sample["cpus"]]
+        assert parse(sample["cpus"]) == os.sched_getaffinity(0)
+
+
+@pytest.mark.parametrize("manager", ["kubelet-static", "balloons"])
+def test_a_manager_keeps_neighbours_away(report: dict[str, Any], manager: str) -> None:
+    """The workload has its CPU alone, and starts a thread for that only."""
+    for sample in _samples(report, manager):
+        mine, theirs = parse(sample["cpus"]), set[int]().union(*map(parse, sample["neighbours_cpus"]))
+        assert len(mine) == 1
+        assert theirs
+        assert not mine & theirs
+        assert sample["details"]["threads"] == 1
+
+
+def test_the_cost_is_measured(report: dict[str, Any]) -> None:
+    """Directly and through criproxy."""
+    cost = report["cost"]
+    assert set(cost["pods_at_once_s"]) == {"direct", "topology-aware"}
+    assert cost["memory_mib"]["topology-aware"] > 0
+    assert cost["cpu_per_pod_ms"]["topology-aware"] > 0
+
+
+def test_the_machine_is_described(tmp_path: Path, report: dict[str, Any]) -> None:
+    """So that figures of two machines are not compared by accident."""
+    assert {"model", "cpus", "numa_nodes", "kernel", "cgroups", "governor", "virtual"} <= set(report["machine"])
+    assert {"criproxy", "containerd", "runc", "python"} <= set(report["versions"])

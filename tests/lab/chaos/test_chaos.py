@@ -1,0 +1,168 @@
+"""Criproxy is killed and nothing is wrong afterwards; what is planted in it is found."""
+
+import asyncio
+import json
+import re
+import signal
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from lab.chaos.phases import Phase
+from lab.containerd.containerd import available
+from tests.conftest import ROOT
+
+SMOKE_KILLS, SMOKE_SEED = 12, 20261123
+CAUGHT = {
+    "barrier-skipped": ("two on one CPU", "--phase", "start held"),
+    "undo-on-reset": ("has no place in the store", "--calm", "1"),
+    "place-from-stamp": ("was granted 0 and runs on 0,1|two on one CPU", "--phase", "start held", "--calm", "0"),
+}
+"""Planted fault → what the checker says of it (a pattern), and options that let it come up soon."""
+
+CGROUPS = Path("/sys/fs/cgroup/cpuset")
+
+pytestmark = pytest.mark.e2e
+
+
+@pytest.fixture(autouse=True)
+def _possible(shared_dir: Path) -> None:
+    """Containerd, and the machine for the embedded runtime."""
+    if reason := available():
+        pytest.skip(reason)
+
+
+def command(report: Path, *options: str) -> list[str]:
+    """The command line of a run."""
+    return [sys.executable, "-m", "lab.chaos", "--json", str(report), *options]
+
+
+def chaos(report: Path, *options: str) -> tuple[int, dict[str, Any]]:
+    """Exit status and report of a run."""
+    done = subprocess.run(command(report, *options), cwd=ROOT, check=False)
+    return done.returncode, json.loads(report.read_text())
+
+
+@pytest.fixture
+def scratch(monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """Where a run puts its folders; sockets need a short path."""
+    with tempfile.TemporaryDirectory(prefix="cc") as folder:
+        monkeypatch.setenv("TMPDIR", folder)
+        yield Path(folder)
+
+
+def traces(folder: Path) -> set[Path]:
+    """The folders of a run, and the cgroups that have their names."""
+    folders = set(folder.iterdir())
+    return folders | {group for one in folders if (group := CGROUPS / one.name).is_dir()}
+
+
+@pytest.mark.slow
+def test_nothing_is_wrong_after_kills(tmp_path: Path, scratch: Path) -> None:
+    """Killed in every phase on both runtimes: no CPU has two owners, no place is lost or leaked, the store is right."""
+    kills, seed = SMOKE_KILLS, SMOKE_SEED
+
+    options = ("--kills", str(kills), "--seed", str(seed), "--rest", "60")  # on a busy machine
+    status, report = chaos(tmp_path / "chaos.json", *options)
+
+    found = [violation for half in report["halves"] for violation in half["violations"]]
+    assert (found, [half["missed"] for half in report["halves"]]) == ([], [[], []])
+    assert status == 0
+    assert (report["seed"], report["kills"], report["violations"]) == (seed, kills, 0)
+    assert [half["kills"] for half in report["halves"]] == [kills - kills // 2, kills // 2]
+    assert sum(report["phases"].values()) == kills
+    assert set(report["phases"]) == {phase.value for phase in Phase}
+    assert min(report["phases"].values()) >= kills // 6 - 1 > 0
+    for half in report["halves"]:
+        assert half["checker"]["looks"] > 10 * half["kills"]
+        assert half["checker"]["looks_with_owners"] > 0
+        assert half["checker"]["unjudged"] == 0
+    assert traces(scratch) == set()
+
+
+@pytest.mark.chance
+@pytest.mark.timeout(900)
+@pytest.mark.parametrize("plant", CAUGHT)
+def test_a_planted_fault_is_caught(plant: str, tmp_path: Path) -> None:
+    """Within some kills (8, or 39 where a cut has to meet a create), with a sentence that says what is wrong."""
+    sentence, *options = CAUGHT[plant]
+    limits = ("--kills", "160", "--seed", "5", "--stop", "--rest", "8", "--runtime", "containerd")
+
+    status, report = chaos(tmp_path / "chaos.json", "--plant", plant, *limits, *options)
+
+    assert status == 1
+    found = [violation["what"] for violation in report["halves"][0]["violations"]]
+    assert any(re.search(sentence, what) for what in found), found
+    failed = [what for what in found if re.search("criproxy (failed|was failing)", what)]
+    assert not failed  # a call that fails is not what was planted
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("plant", "sentence"),
+    [
+        pytest.param("moves-believed", "--check is silent: lost place", id="silent"),
+        pytest.param("check-complains", "--check complains, and nothing is wrong: ", id="false-alarm"),
+    ],
+)
+def test_a_mistake_of_check_is_caught(plant: str, sentence: str, tmp_path: Path) -> None:
+    """At the first rests, what the kernel says and what ``status --check`` says are compared: no luck is needed."""
+    options = ("--kills", "3", "--seed", "3", "--rest", "2", "--runtime", "embedded", "--calm", "1", "--lost", "0")
+
+    status, report = chaos(tmp_path / "chaos.json", "--plant", plant, "--stop", *options)
+
+    assert status == 1
+    found = [violation["what"] for violation in report["halves"][0]["violations"]]
+    assert any(what.startswith(sentence) for what in found), found
+
+
+def test_a_run_that_cannot_go_on_says_where(tmp_path: Path, scratch: Path) -> None:
+    """The results are written all the same, with the step at which a kill was stuck, and the logs are kept."""
+    report = tmp_path / "chaos.json"
+
+    status, results = chaos(report, "--runtime", "embedded", "--kills", "3", "--calm", "0", "--cycle", "0.01")
+
+    assert status == 1
+    (half,) = results["halves"]
+    (broken,) = half["broken"]
+    assert (broken["kill"], broken["step"], broken["error"]) == (0, "disturbing", "TimeoutError()")
+    assert broken["phase"] in {phase.value for phase in Phase}
+    assert any("StartContainer" in call for call in broken["calls"])
+    assert half["checker"]["looks"] > 0
+    assert (tmp_path / "chaos.logs" / "embedded" / "serve.log").stat().st_size
+    assert traces(scratch) == set()
+
+
+@pytest.mark.timeout(240)
+async def test_an_interrupt_leaves_nothing_behind(tmp_path: Path, scratch: Path) -> None:
+    """Ctrl-C in the middle of it: containerd, cgroups, sockets and folders are gone."""
+    process = await asyncio.create_subprocess_exec(
+        *command(tmp_path / "chaos.json", "--kills", "1000", "--verbose"), cwd=ROOT, stdout=asyncio.subprocess.PIPE
+    )
+    assert process.stdout
+    while b"containerd kill 0" not in await process.stdout.readline():
+        assert process.returncode is None
+    left = traces(scratch)
+    assert len(left) >= 3
+
+    process.send_signal(signal.SIGINT)
+
+    assert await process.wait() == 130
+    assert {path for path in left if path.exists()} == set()
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [(("--kills", "0"), "must be a number of at least 1"), (("--phase", "asleep"), "invalid choice: 'asleep'")],
+)
+def test_wrong_use_is_explained(options: tuple[str, ...], words: str, tmp_path: Path) -> None:
+    """Exit status 2 and a sentence."""
+    done = subprocess.run(command(tmp_path / "r", *options), cwd=ROOT, capture_output=True, text=True, check=False)
+
+    assert done.returncode == 2
+    assert words in done.stderr

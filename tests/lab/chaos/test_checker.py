@@ -1,0 +1,309 @@
+"""The checker sees what is wrong, and only that; it shares no code with criproxy."""
+
+import ast
+import json
+import os
+import sqlite3
+import subprocess
+import time
+from collections.abc import Iterator
+from contextlib import closing
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from criproxy.cri import api_pb2 as api
+from criproxy.store.database import Database
+from lab.chaos.checker import runtime, status, store
+from lab.chaos.checker.cgroups import Cgroups, Group
+from lab.chaos.checker.cpus import CpuSet, parse
+from lab.chaos.checker.journal import Journal
+from lab.chaos.checker.rest import Picture, Wrong, problems, wrongs
+from lab.chaos.checker.runtime import CREATED, EXITED, RUNNING, Listed, Runtime, Unavailable
+from lab.chaos.checker.samples import Samples
+from lab.chaos.checker.store import Row, Saved
+from tests.conftest import ROOT
+
+ALL = parse("0-3")
+CHECKER = ROOT / "lab/chaos/checker"
+
+
+def test_the_checker_imports_nothing_of_criproxy() -> None:
+    """Neither directly nor by what it imports of the tests."""
+    for file in CHECKER.glob("*.py"):
+        for node in ast.walk(ast.parse(file.read_text())):
+            names = [node.module or ""] if isinstance(node, ast.ImportFrom) else []
+            names += [alias.name for alias in node.names] if isinstance(node, ast.Import) else []
+            for name in names:
+                assert not name.startswith("criproxy")
+                assert not name.startswith("tests") or name.startswith("lab.chaos.checker")
+
+
+def test_lists_are_decoded_as_they_were_written() -> None:
+    """A container and a sandbox in the messages of CRI, with fields that the checker does not know."""
+    item = api.Container(
+        id="id1",
+        pod_sandbox_id="sandbox",
+        metadata=api.ContainerMetadata(name="main", attempt=300),
+        image=api.ImageSpec(image="x"),
+        state=api.CONTAINER_EXITED,
+        created_at=1 << 60,
+        labels={"a": "b", "io.kubernetes.pod.name": "pod"},
+    )
+    reply = api.ListContainersResponse(containers=[item, api.Container(id="id2")]).SerializeToString()
+    found = [runtime._container(entry) for entry in runtime._messages(reply, 1)]
+
+    assert found == [Listed("id1", "sandbox", "pod", "main", 300, EXITED), Listed("id2", "", "", "", 0, CREATED)]
+
+
+def owner_and_sharer(owned: str, shared: str, **changes: object) -> Picture:
+    """A node with an owner of two CPUs and a container that shares, as the kernel says; the store agrees."""
+    groups = {"o": Group(parse(owned), parse("0")), "s": Group(parse(shared), parse("0"))}
+    listed = {key: Listed(key, "pod", "p", key, 0, RUNNING) for key in groups}
+    rows = {
+        key: Row(key, f"p/{key}", "running", False, group.cpus, group.cpus if key == "o" else frozenset(), _has(group))
+        for key, group in groups.items()
+    }
+    picture = Picture(ALL, groups, listed, {"pod"}, Saved(rows, {"pod"}), {"p/o": (2,), "p/s": (0,)})
+    return replace(picture, **changes)  # type: ignore[arg-type]
+
+
+def _has(group: Group) -> tuple[CpuSet, CpuSet]:
+    return group.cpus, group.mems
+
+
+def test_nothing_is_said_where_nothing_is_wrong() -> None:
+    """Everybody is where they belong."""
+    assert problems(owner_and_sharer("1-2", "0,3")) == []
+
+
+@pytest.mark.parametrize(
+    ("owned", "shared", "words"),
+    [
+        pytest.param("1", "0,2-3", "lost place: p/o shall own 2 CPUs and runs on 1", id="too-small"),
+        pytest.param("1-2", "0-3", "lost place: p/o owns 1,2, and p/s runs on 0,1,2,3", id="not-alone"),
+        pytest.param("1-2", "0", "leaked place: p/s runs on 0, owners on 1,2; 3 are withheld", id="withheld"),
+    ],
+)
+def test_places_are_judged_by_the_kernel(owned: str, shared: str, words: str) -> None:
+    """Each kind of wrong place has its sentence."""
+    assert any(words in problem for problem in problems(owner_and_sharer(owned, shared)))
+
+
+@pytest.mark.parametrize(
+    ("ready", "kept", "words"),
+    [
+        pytest.param({"u": "k"}, {"main": parse("3")}, "", id="right"),
+        pytest.param({}, {"main": parse("3")}, "CPUs are kept for u, which has no sandbox", id="pod-has-ended"),
+        pytest.param({"u": "k"}, {"main": parse("0,3")}, "are kept for k/main, which shall own 1 CPUs", id="too-many"),
+        pytest.param({"u": "k"}, {"main": parse("1")}, "kept for k/main, and p/o runs on 1,2", id="of-another"),
+        pytest.param({"u": "k"}, {}, "3 are withheld", id="for-nobody"),
+    ],
+)
+def test_cpus_are_kept_for_pods_that_are_there(ready: dict[str, str], kept: dict[str, CpuSet], words: str) -> None:
+    """Withheld for no other reason, nor from their owners, and no more than their container had."""
+    picture = owner_and_sharer("1-2", "0", ready=ready)
+    saved = replace(picture.saved, kept={"u": kept})
+    found = problems(replace(picture, saved=saved, owns={**picture.owns, "k/main": (1,)}))
+
+    assert any(words in each for each in found) if words else found == []
+
+
+def test_a_created_owner_withholds_its_cpus() -> None:
+    """What is kept for a container that has not started is no leak, but it needs a place in the store."""
+    picture = owner_and_sharer("1-2", "0,3")
+    created = {**picture.listed, "o": replace(picture.listed["o"], state=CREATED)}
+    picture = replace(picture, listed=created, groups={"s": picture.groups["s"]})
+    assert problems(picture) == []
+
+    without = Saved({"s": picture.saved.rows["s"]}, {"pod"})
+    assert problems(replace(picture, saved=without)) == ["store: p/o has no place in the store (o)"]
+
+
+@pytest.mark.parametrize(
+    ("row", "words"),
+    [
+        pytest.param({"cpus": parse("0")}, "was granted 0 and runs on 0,3", id="granted"),
+        pytest.param({"applied": None}, "has nothing applied", id="applied"),
+        pytest.param({"key": "r-1", "pending": True}, "has a place and no id", id="reservation"),
+        pytest.param({"key": "gone"}, "the runtime does not know it", id="gone"),
+        pytest.param({"exclusive": parse("0,3")}, "owns 0,3 in the store", id="exclusive"),
+    ],
+)
+def test_the_store_is_compared(row: dict[str, object], words: str) -> None:
+    """Each difference has its sentence."""
+    picture = owner_and_sharer("1-2", "0,3")
+    changed = replace(picture.saved.rows["s"], **row)  # type: ignore[arg-type]
+    rows = {**picture.saved.rows, changed.key: changed}
+
+    assert any(words in problem for problem in problems(replace(picture, saved=Saved(rows, {"pod"}))))
+
+
+def test_sandboxes_in_the_store_are_compared() -> None:
+    """One that the runtime does not know is left over."""
+    picture = owner_and_sharer("1-2", "0,3")
+    saved = Saved(picture.saved.rows, {"pod", "ghost"})
+
+    assert problems(replace(picture, saved=saved)) == ["store: pod ghost is in the store, the runtime does not know it"]
+
+
+def test_the_store_of_criproxy_can_be_read(tmp_path: Path) -> None:
+    """The tables have the columns that the checker asks for."""
+    Database(tmp_path).close()
+    with closing(sqlite3.connect(tmp_path / "criproxy.db")) as connection:
+        connection.execute("PRAGMA journal_mode = WAL")
+
+    assert store.read(tmp_path / "criproxy.db") == Saved({}, set())
+
+
+OWNS = Wrong("lost place: p/o owns 0,1, and p/s runs on 0", frozenset({"p/o", "p/s"}))
+
+
+@pytest.mark.parametrize(
+    ("found", "said", "words"),
+    [
+        pytest.param([], [], [], id="all-well"),
+        pytest.param([OWNS], ["default/p/s should be on CPU 2 but is on 0"], [], id="told"),
+        pytest.param([OWNS], [], [f"--check is silent: {OWNS.text}"], id="silent"),
+        pytest.param([OWNS], ["CPU 7 …"], [f"--check is silent: {OWNS.text}"], id="about-another"),
+        pytest.param([], ["CPU 7 …"], ["--check complains, and nothing is wrong: CPU 7 …"], id="false-alarm"),
+        pytest.param([Wrong("store: …")], [], [], id="what-it-need-not-know"),
+    ],
+)
+def test_check_is_compared(found: list[Wrong], said: list[str], words: list[str]) -> None:
+    """``status --check`` must name who is on owned CPUs, and nobody where nothing is wrong."""
+    assert list(status.disagreements(found, said)) == words
+
+
+@pytest.mark.parametrize(
+    ("title", "count"), [pytest.param("p/o", 0, id="of-that-container"), pytest.param("p/s", 1, id="of-another")]
+)
+def test_a_refused_resize_is_no_false_alarm_of_a_container_that_was_resized(title: str, count: int) -> None:
+    """The kubelet wants another size until it takes that back, and --check is right to say so."""
+    said = [
+        "default/p/o should have 3 CPUs and 32 MiB, but has 500m CPUs and 32 MiB: its resize has been refused since …"
+    ]
+
+    assert len(list(status.disagreements([], said, {title}))) == count
+
+
+def test_who_is_concerned_is_known() -> None:
+    """A lost place names the owner, and who is on its CPUs."""
+    (wrong,) = (one for one in wrongs(owner_and_sharer("0-1", "1-3")) if one.titles)
+    assert wrong.titles == {"p/o", "p/s"}
+
+
+def test_a_criproxy_that_does_not_answer_cannot_be_compared(tmp_path: Path) -> None:
+    """The checker says so, and tries again."""
+    with pytest.raises(Unavailable, match="status --check does not answer"):
+        status.ask(tmp_path / "control.sock")
+
+
+class Scene:
+    """Cgroup files and a journal in a folder."""
+
+    def __init__(self, folder: Path) -> None:
+        self._pods = folder / "kubepods"
+        self._journal = folder / "journal"
+        self._journal.touch()
+        self.samples = Samples(Cgroups(self._pods), Runtime("/nonexistent"), Journal(self._journal))
+
+    def run(self, key: str, cpus: str) -> None:
+        """A container of that id runs there."""
+        group = self._pods / "burstable" / "podx" / key
+        group.mkdir(parents=True, exist_ok=True)
+        (group / "cpuset.cpus").write_text(cpus)
+        (group / "cpuset.mems").write_text("0")
+
+    def holds(self, key: str, *processes: int) -> None:
+        """Those processes are in the cgroup of a container."""
+        (self._pods / "burstable" / "podx" / key / "cgroup.procs").write_text("".join(f"{pid}\n" for pid in processes))
+
+    def say(self, **entry: object) -> None:
+        """A line of the journal."""
+        with self._journal.open("a") as file:
+            file.write(json.dumps(entry) + "\n")
+
+    def look(self) -> list[str]:
+        """One look."""
+        return list(self.samples.look())
+
+
+@pytest.fixture
+def scene(tmp_path: Path) -> Scene:
+    """An owner of CPUs 1 and 2, and somebody on CPU 0."""
+    scene = Scene(tmp_path)
+    scene.say(container="p/o", owns=[2])
+    for key in ("o", "s"):
+        scene.say(id=key, container=f"p/{key}")
+    scene.run("o", "1-2")
+    scene.run("s", "0")
+    return scene
+
+
+def test_two_on_one_cpu_are_seen_once(scene: Scene) -> None:
+    """A pair is told when it begins to overlap, and again only when it begins again."""
+    assert scene.look() == []
+    scene.run("s", "0-1")
+    assert scene.look() == ["two on one CPU: p/o owns 1,2, and p/s runs on 0,1"]
+    assert scene.look() == []
+    scene.run("s", "0")
+    assert scene.look() == []
+    scene.run("s", "2")
+    assert len(scene.look()) == 1
+
+
+@pytest.fixture
+def waiting(tmp_path: Path) -> Iterator[subprocess.Popen[bytes]]:
+    """A process as runc leaves it between create and start: it opens a FIFO, and nobody comes."""
+    os.mkfifo(tmp_path / "init")
+    with subprocess.Popen(["runc", "init"], executable="/bin/cat", cwd=tmp_path) as process:
+        while Path(f"/proc/{process.pid}/cmdline").read_text() != "runc\0init\0":
+            time.sleep(0.001)  # the kernel tells nobody when it has set that, in the middle of the exec
+        yield process
+        process.kill()
+
+
+@pytest.mark.parametrize("who", ["s", "o"])
+def test_who_only_waits_for_a_start_is_on_no_cpu(scene: Scene, waiting: subprocess.Popen[bytes], who: str) -> None:
+    """Until something of it is executed: what a restart of containerd in the middle of a start leaves never is."""
+    scene.run("s", "0-1")
+    scene.holds(who, waiting.pid)
+    assert scene.look() == []
+
+    scene.holds(who, waiting.pid, os.getpid())
+    assert len(scene.look()) == 1
+
+
+def test_sandboxes_are_no_containers(scene: Scene) -> None:
+    """The pause container runs everywhere."""
+    scene.say(id="pause", container="")
+    scene.run("pause", "0-3")
+
+    assert scene.look() == []
+
+
+@pytest.mark.parametrize(
+    "entry",
+    [
+        pytest.param({"disturbed": "s"}, id="somebody-else-moves-it"),
+        pytest.param({"disturbed": "o"}, id="somebody-else-moves-the-owner"),
+        pytest.param({"container": "p/o", "owns": [0, 2], "unsettled": True}, id="a-resize-is-under-way"),
+    ],
+)
+def test_what_is_being_moved_is_not_judged_before_the_next_rest(scene: Scene, entry: dict[str, object]) -> None:
+    """A line that is written before the change is known when the change is seen."""
+    scene.look()
+    scene.say(**entry)
+    scene.run("s", "0-1")
+
+    assert scene.look() == []
+
+
+def test_who_is_not_known_is_asked_for(scene: Scene) -> None:
+    """Where the runtime does not answer, the look is counted as not judged."""
+    scene.run("stranger", "1")
+
+    assert scene.look() == []
+    assert scene.samples.unjudged == 1

@@ -1,0 +1,237 @@
+"""The private containerd: it runs pods, survives a restart, and leaves nothing behind however it ends."""
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import grpc
+import pytest
+
+from criproxy.cri import api_pb2 as cri
+from criproxy.cri.runtime import RuntimeClient
+from lab.containerd import leftovers
+from lab.containerd.containerd import IMAGE, ContainerdError, PrivateContainerd, available, left_task
+from lab.kubelet.kubelet import ContainerSpec, MiniKubelet, PodSpec, container_config, sandbox_config
+from tests.conftest import ROOT
+
+pytestmark = pytest.mark.e2e
+POD = PodSpec("pod", (ContainerSpec("main", IMAGE, cpu_limit_milli=1000, memory_limit_bytes=64 << 20),))
+
+
+@pytest.fixture
+def containerd() -> Iterator[PrivateContainerd]:
+    """Run a containerd for one test."""
+    reason = available()
+    if reason:
+        pytest.skip(reason)
+    with PrivateContainerd() as running:
+        yield running
+
+
+async def run_pod(containerd: PrivateContainerd, pod: PodSpec = POD) -> tuple[str, str]:
+    """Run *pod* and return the ids of its sandbox and its container."""
+    client = RuntimeClient(containerd.endpoint)
+    sandbox_id, ids = await MiniKubelet(client, containerd.cgroups).run_pod(pod)
+    await client.close()
+    return sandbox_id, ids["main"]
+
+
+def traces(directory: Path, *ids: str) -> list[str]:
+    """Return what is left of a containerd: processes, mounts, cgroups, files."""
+    words = [directory.name, *ids]
+    found = [
+        f"process {entry.name}"
+        for entry in Path("/proc").iterdir()
+        if entry.name.isdigit() and any(word in _said_by(entry) for word in words)
+    ]
+    found += [line for line in Path("/proc/self/mountinfo").read_text().splitlines() if directory.name in line]
+    for tree in Path("/sys/fs/cgroup").iterdir():
+        found += [str(path) for word in words for path in (tree / word, tree / "k8s.io" / word) if path.exists()]
+    return found + [str(path) for path in (directory,) if path.exists()]
+
+
+def _said_by(process: Path) -> str:
+    try:
+        ended = "State:\tZ" in (process / "status").read_text()  # the machine's init has yet to collect it
+        return "" if ended else (process / "cmdline").read_text() + (process / "cgroup").read_text()
+    except (FileNotFoundError, ProcessLookupError):
+        return ""
+
+
+async def test_a_pod_runs_in_cgroups_of_its_own(containerd: PrivateContainerd) -> None:
+    """The container's cgroup lies below the pod's, where the kubelet puts it, and obeys an update."""
+    _, container_id = await run_pod(containerd)
+    update = cri.UpdateContainerResourcesRequest(
+        container_id=container_id, linux=cri.LinuxContainerResources(cpuset_cpus="0", cpuset_mems="0")
+    )
+    containerd.call("UpdateContainerResources", update, cri.UpdateContainerResourcesResponse)
+
+    group = f"{POD.cgroup_parent(containerd.cgroups.root)}/{container_id}"
+    assert _cpus(group) == "0\n"
+
+
+def _cpus(group: str) -> str:
+    mount = Path("/sys/fs/cgroup")
+    if (mount / "cgroup.controllers").exists():
+        return (mount / group.lstrip("/") / "cpuset.cpus.effective").read_text()
+    return (mount / "cpuset" / group.lstrip("/") / "cpuset.cpus").read_text()
+
+
+async def test_containers_survive_a_restart(containerd: PrivateContainerd) -> None:
+    """Daemon and store come back, the container has run on."""
+    _, container_id = await run_pod(containerd)
+    first = containerd.pid
+
+    containerd.restart(signal.SIGKILL)
+
+    request = cri.ContainerStatusRequest(container_id=container_id)
+    reply = containerd.call("ContainerStatus", request, cri.ContainerStatusResponse)
+    assert reply.status.state == cri.CONTAINER_RUNNING
+    assert containerd.pid != first
+
+
+async def test_pods_can_be_removed_between_tests(containerd: PrivateContainerd) -> None:
+    """Sandboxes and containers are gone, the image is still there."""
+    await run_pod(containerd)
+    await run_pod(containerd, PodSpec("other", POD.containers))
+
+    containerd.remove_pods()
+
+    assert not containerd.call("ListPodSandbox", cri.ListPodSandboxRequest(), cri.ListPodSandboxResponse).items
+    assert not containerd.call("ListContainers", cri.ListContainersRequest(), cri.ListContainersResponse).containers
+    await run_pod(containerd)
+
+
+async def test_a_task_that_cri_does_not_know_of_is_removed_with_its_pod(containerd: PrivateContainerd) -> None:
+    """What a start whose call was cut can leave: CRI calls the container not running, and refuses to remove it."""
+    sandbox_id, container_id = await _created(containerd)
+    _start_past_cri(containerd, container_id)
+    remove = cri.RemovePodSandboxRequest(pod_sandbox_id=sandbox_id)
+    with pytest.raises(grpc.RpcError) as refused:
+        containerd.call("RemovePodSandbox", remove, cri.RemovePodSandboxResponse)
+    assert left_task(str(refused.value)) == container_id
+
+    containerd.remove_pods()
+
+    assert not containerd.call("ListPodSandbox", cri.ListPodSandboxRequest(), cri.ListPodSandboxResponse).items
+    containerd.end_task(container_id)
+
+
+def _start_past_cri(containerd: PrivateContainerd, container_id: str) -> None:
+    program = ["ctr", "--address", str(containerd.socket), "--namespace", "k8s.io"]
+    subprocess.run([*program, "tasks", "start", "--detach", container_id], check=True)
+
+
+async def _created(containerd: PrivateContainerd) -> tuple[str, str]:
+    """The ids of a sandbox and of a container in it that has not been started."""
+    client = RuntimeClient(containerd.endpoint)
+    kubelet = MiniKubelet(client, containerd.cgroups)
+    sandbox_id = await kubelet.run_sandbox(POD)
+    container_id = await kubelet.create(POD, sandbox_id, POD.containers[0])
+    await client.close()
+    return sandbox_id, container_id
+
+
+@pytest.mark.parametrize("dead", [False, True], ids=["in order", "after the daemon was killed"])
+async def test_nothing_is_left_behind(containerd: PrivateContainerd, dead: bool) -> None:
+    """Processes, mounts, cgroups, sockets and files go, even if containerd itself cannot help any more."""
+    sandbox_id, container_id = await run_pod(containerd)
+    bare = PodSpec("bare", POD.containers)
+    client = RuntimeClient(containerd.endpoint)
+    outside, ids = await _without_parent(client, bare)
+    await client.close()
+    shims = [leftovers.shim_socket(path) for path in (containerd.directory / leftovers.BUNDLES).iterdir()]
+    assert traces(containerd.directory, container_id)
+    if dead:
+        os.kill(containerd.pid, signal.SIGKILL)
+
+    for _ in range(2):
+        containerd.stop()
+
+    assert traces(containerd.directory, sandbox_id, container_id, outside, ids) == []
+    assert [path for path in shims if path and path.exists()] == []
+
+
+RUNS_A_POD = """
+import asyncio, sys
+from tests.lab.containerd.test_containerd import run_pod
+from lab.containerd.containerd import PrivateContainerd
+containerd = PrivateContainerd()
+containerd.start()
+print(containerd.directory, *asyncio.run(run_pod(containerd)), flush=True)
+sys.stdin.read()
+"""
+
+
+def test_nothing_is_left_behind_by_a_process_that_is_killed() -> None:
+    """Its containerd ends, with all pods."""
+    reason = available()
+    if reason:
+        pytest.skip(reason)
+    command = [sys.executable, "-c", RUNS_A_POD]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, cwd=ROOT) as process:
+        assert process.stdout
+        name, *ids = process.stdout.readline().split()
+        process.kill()
+    until_s = time.monotonic() + 60.0
+    while (left := traces(Path(name), *ids)) and time.monotonic() < until_s:
+        time.sleep(0.05)  # nothing tells
+
+    assert left == []
+
+
+async def _without_parent(client: RuntimeClient, pod: PodSpec) -> tuple[str, str]:
+    """Run a pod as crictl does: containerd then uses a cgroup of its own for each container."""
+    config = sandbox_config(pod)
+    config.linux.cgroup_parent = ""
+    run = cri.RunPodSandboxRequest(config=config)
+    sandbox_id = (await client.call("RunPodSandbox", run, cri.RunPodSandboxResponse)).pod_sandbox_id
+    create = cri.CreateContainerRequest(
+        pod_sandbox_id=sandbox_id, config=container_config(pod, pod.containers[0], 1 << 30), sandbox_config=config
+    )
+    container_id = (await client.call("CreateContainer", create, cri.CreateContainerResponse)).container_id
+    start = cri.StartContainerRequest(container_id=container_id)
+    await client.call("StartContainer", start, cri.StartContainerResponse)
+    return sandbox_id, container_id
+
+
+def test_a_failed_start_says_why_and_leaves_nothing() -> None:
+    """The error has the end of the daemon's log."""
+    reason = available()
+    if reason:
+        pytest.skip(reason)
+    second = PrivateContainerd()
+    (second.directory / "root").write_text("not a folder")
+
+    with pytest.raises(ContainerdError, match="not a directory"):
+        second.start()
+
+    assert traces(second.directory) == []
+
+
+def test_refusals_of_containerd_reach_the_caller(containerd: PrivateContainerd) -> None:
+    """A call fails with the status that containerd gave."""
+    with pytest.raises(grpc.RpcError, match="not found"):
+        containerd.call("ContainerStatus", cri.ContainerStatusRequest(container_id="zz"), cri.ContainerStatusResponse)
+
+
+def test_it_needs_its_programs(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """A machine without them is told which."""
+    monkeypatch.setenv("PATH", str(tmp_path))
+    monkeypatch.setattr(os, "geteuid", lambda: 0)
+
+    reason = available()
+
+    assert reason
+    assert reason.startswith("not installed: containerd, ")
+
+
+def test_it_needs_root(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Other users are told so."""
+    monkeypatch.setattr(os, "geteuid", lambda: 1000)
+
+    assert available() == "containerd needs root"

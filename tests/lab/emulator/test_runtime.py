@@ -1,0 +1,368 @@
+"""The embedded runtime as a client sees it: life of pods and containers, with containerd's codes and texts."""
+
+import asyncio
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from google.protobuf.message import Message
+
+from criproxy.cri import api_pb2 as cri
+from criproxy.cri.runtime import RuntimeCallError, RuntimeClient
+from criproxy.errors import StatusCode
+from lab.emulator.records.cpusets import Cpuset
+from lab.emulator.runtime import IMAGE, EmbeddedRuntime, RuntimeOptions
+from lab.kubelet.kubelet import ContainerSpec, MiniKubelet, PodSpec, container_config, sandbox_config
+
+SPEC = ContainerSpec("main", IMAGE, cpu_limit_milli=1000, memory_limit_bytes=1 << 26)
+POD = PodSpec("pod", (SPEC,), given_uid="uid-1", labels={"app": "x"})
+ALL = frozenset(range(4))
+
+
+async def failure(client: RuntimeClient, name: str, request: Message, reply: type[Message]) -> tuple[StatusCode, str]:
+    """Return code and text of a call that must fail."""
+    with pytest.raises(RuntimeCallError) as caught:
+        await client.call(name, request, reply)
+    return caught.value.code, caught.value.details
+
+
+async def until(condition: Callable[[], bool]) -> None:
+    """Let other tasks run until *condition* holds."""
+    async with asyncio.timeout(60):
+        while not condition():  # noqa: ASYNC110 - the runtime has no event for what is half done
+            await asyncio.sleep(0)
+
+
+async def state(client: RuntimeClient, container_id: str) -> str:
+    """Return the state of a container without its prefix."""
+    status = (await client.container_status(container_id)).status
+    return cri.ContainerState.Name(status.state).removeprefix("CONTAINER_")
+
+
+async def test_a_pod_lives_from_run_to_removal(client: RuntimeClient, kubelet: MiniKubelet) -> None:
+    """A container goes through its states, and all is gone with the sandbox."""
+    sandbox_id = await kubelet.run_sandbox(POD)
+    container_id = await kubelet.create(POD, sandbox_id, SPEC)
+    states = [await state(client, container_id)]
+    await kubelet.start(container_id)
+    states.append(await state(client, container_id))
+    for _ in range(2):
+        await kubelet.stop(container_id)
+    states.append(await state(client, container_id))
+    assert states == ["CREATED", "RUNNING", "EXITED"]
+
+    for _ in range(2):
+        await kubelet.remove(container_id)
+    await kubelet.remove_pod(sandbox_id)
+
+    assert not await client.list_containers()
+    assert not await client.list_pod_sandbox()
+
+
+async def test_status_and_list_tell_what_was_asked(client: RuntimeClient, kubelet: MiniKubelet) -> None:
+    """Labels, annotations, image and resources come back; the swap limit follows the memory limit."""
+    sandbox_id, ids = await kubelet.run_pod(POD)
+    config = container_config(POD, SPEC, 8 << 30)
+
+    status = (await client.container_status(ids["main"])).status
+    (listed,) = await client.list_containers(sandbox_id[:12])
+
+    assert (status.metadata, status.labels, status.annotations) == (config.metadata, config.labels, config.annotations)
+    assert (listed.metadata, listed.labels, listed.annotations) == (config.metadata, config.labels, config.annotations)
+    assert status.resources.linux.cpu_shares == config.linux.resources.cpu_shares
+    assert status.resources.linux.memory_swap_limit_in_bytes == SPEC.memory_limit_bytes
+    assert (listed.id, listed.pod_sandbox_id, listed.state) == (status.id, sandbox_id, cri.CONTAINER_RUNNING)
+    assert 0 < status.created_at <= status.started_at
+
+
+async def test_an_update_moves_a_running_container(
+    runtime: EmbeddedRuntime, client: RuntimeClient, kubelet: MiniKubelet
+) -> None:
+    """Its cpuset changes at once, what the update leaves out stays, and a stopped container has none."""
+    _, ids = await kubelet.run_pod(POD)
+    container_id = ids["main"]
+    before = runtime.cpuset(container_id)
+    assert before
+    assert before.cpus == ALL
+
+    await kubelet.update(container_id, cri.LinuxContainerResources(cpuset_cpus="1-2"))
+    await kubelet.update(container_id, cri.LinuxContainerResources(cpu_shares=77, oom_score_adj=5))
+
+    after = runtime.cpuset(container_id)
+    linux = (await client.container_status(container_id)).status.resources.linux
+    assert after
+    assert after == Cpuset(frozenset({1, 2}), frozenset({0}))
+    assert (linux.cpuset_cpus, linux.cpu_shares, linux.oom_score_adj) == ("1-2", 77, -997)
+    await kubelet.stop(container_id)
+    assert runtime.cpuset(container_id) is None
+
+
+async def test_a_refused_update_changes_nothing(
+    runtime: EmbeddedRuntime, client: RuntimeClient, kubelet: MiniKubelet
+) -> None:
+    """The text is runc's, with the cgroup file; shares of the same call are not applied either."""
+    _, ids = await kubelet.run_pod(POD)
+    linux = cri.LinuxContainerResources(cpuset_cpus="9", cpu_shares=77)
+    request = cri.UpdateContainerResourcesRequest(container_id=ids["main"], linux=linux)
+
+    code, text = await failure(client, "UpdateContainerResources", request, cri.UpdateContainerResourcesResponse)
+
+    path = f"/sys/fs/cgroup/cpuset/kubepods/poduid-1/{ids['main']}/cpuset.cpus"
+    assert code is StatusCode.UNKNOWN
+    assert f'failed to write "9": write {path}: numerical result out of range\n: unknown' in text
+    resources = (await client.container_status(ids["main"])).status.resources.linux
+    assert (resources.cpuset_cpus, resources.cpu_shares) == ("", 1024)
+    cpuset = runtime.cpuset(ids["main"])
+    assert cpuset
+    assert cpuset.cpus == ALL
+
+
+async def test_a_bad_cpuset_fails_the_start_not_the_creation(client: RuntimeClient, kubelet: MiniKubelet) -> None:
+    """As on containerd: an update of a created container takes anything, its start then leaves it exited."""
+    sandbox_id = await kubelet.run_sandbox(POD)
+    container_id = await kubelet.create(POD, sandbox_id, SPEC)
+    await kubelet.update(container_id, cri.LinuxContainerResources(cpuset_cpus="abc"))
+
+    code, text = await failure(
+        client, "StartContainer", cri.StartContainerRequest(container_id=container_id), cri.StartContainerResponse
+    )
+
+    status = (await client.container_status(container_id)).status
+    assert (code, text) == (StatusCode.UNKNOWN, status.message)
+    assert (status.reason, status.exit_code, status.started_at) == ("StartError", 128, 0)
+    assert 'failed to write "abc"' in text
+    assert await state(client, container_id) == "EXITED"
+
+
+NOT_FOUND, UNKNOWN = StatusCode.NOT_FOUND, StatusCode.UNKNOWN
+NOWHERE = 'an error occurred when try to find container "zz": not found'
+
+
+@pytest.mark.parametrize(
+    ("name", "request_message", "reply", "code", "text"),
+    [
+        ("RunPodSandbox", cri.RunPodSandboxRequest(), cri.RunPodSandboxResponse, UNKNOWN,
+         "sandbox config must include metadata"),
+        ("RunPodSandbox", cri.RunPodSandboxRequest(config=sandbox_config(PodSpec("q")), runtime_handler="kata"),
+         cri.RunPodSandboxResponse, UNKNOWN, 'failed to get sandbox runtime: no runtime for "kata" is configured'),
+        ("PodSandboxStatus", cri.PodSandboxStatusRequest(pod_sandbox_id="zz"), cri.PodSandboxStatusResponse, NOT_FOUND,
+         "an error occurred when try to find sandbox: not found"),
+        ("StopPodSandbox", cri.StopPodSandboxRequest(pod_sandbox_id="zz"), cri.StopPodSandboxResponse, NOT_FOUND,
+         'an error occurred when try to find sandbox "zz": not found'),
+        ("PodSandboxStats", cri.PodSandboxStatsRequest(pod_sandbox_id="zz"), cri.PodSandboxStatsResponse, NOT_FOUND,
+         "an error occurred when trying to find sandbox zz: not found"),
+        ("CreateContainer", cri.CreateContainerRequest(pod_sandbox_id="zz"), cri.CreateContainerResponse, NOT_FOUND,
+         'failed to find sandbox id "zz": not found'),
+        ("StartContainer", cri.StartContainerRequest(container_id="zz"), cri.StartContainerResponse, NOT_FOUND,
+         NOWHERE),
+        ("StopContainer", cri.StopContainerRequest(container_id="zz"), cri.StopContainerResponse, NOT_FOUND, NOWHERE),
+        ("RemoveContainer", cri.RemoveContainerRequest(), cri.RemoveContainerResponse, UNKNOWN,
+         'an error occurred when try to find container "": Prefix can\'t be empty'),
+        ("ContainerStatus", cri.ContainerStatusRequest(container_id="zz"), cri.ContainerStatusResponse, NOT_FOUND,
+         NOWHERE),
+        ("UpdateContainerResources", cri.UpdateContainerResourcesRequest(container_id="zz"),
+         cri.UpdateContainerResourcesResponse, NOT_FOUND, "failed to find container: not found"),
+        ("ReopenContainerLog", cri.ReopenContainerLogRequest(container_id="zz"), cri.ReopenContainerLogResponse,
+         NOT_FOUND, NOWHERE),
+        ("ContainerStats", cri.ContainerStatsRequest(container_id="zz"), cri.ContainerStatsResponse, NOT_FOUND,
+         "failed to find container: not found"),
+    ],
+)  # fmt: skip
+async def test_mistakes_are_answered_in_containerds_words(
+    client: RuntimeClient, name: str, request_message: Message, reply: type[Message], code: StatusCode, text: str
+) -> None:
+    """Code and text are those that containerd 1.6 gave to the same call."""
+    assert await failure(client, name, request_message, reply) == (code, text)
+
+
+async def test_wrong_orders_are_answered_in_containerds_words(client: RuntimeClient, kubelet: MiniKubelet) -> None:
+    """A name is given once, a container starts once, and nothing is created in a stopped sandbox."""
+    sandbox_id, ids = await kubelet.run_pod(POD)
+    create = cri.CreateContainerRequest(
+        pod_sandbox_id=sandbox_id, config=container_config(POD, SPEC, 1 << 30), sandbox_config=sandbox_config(POD)
+    )
+    again = await failure(client, "CreateContainer", create, cri.CreateContainerResponse)
+    create.config.image.image = "reg.test/none"
+    no_image = await failure(client, "CreateContainer", create, cri.CreateContainerResponse)
+    start = cri.StartContainerRequest(container_id=ids["main"])
+    twice = await failure(client, "StartContainer", start, cri.StartContainerResponse)
+    run = cri.RunPodSandboxRequest(config=sandbox_config(POD))
+    same = await failure(client, "RunPodSandbox", run, cri.RunPodSandboxResponse)
+    stop = cri.StopPodSandboxRequest(pod_sandbox_id=sandbox_id)
+    await client.call("StopPodSandbox", stop, cri.StopPodSandboxResponse)
+    late = await failure(client, "CreateContainer", create, cri.CreateContainerResponse)
+
+    name = "main_pod_default_uid-1_0"
+    taken = f'name "{name}" is reserved for "{ids["main"]}"'
+    assert again == (UNKNOWN, f'failed to reserve container name "{name}": {taken}')
+    assert no_image == (NOT_FOUND, 'failed to resolve image "reg.test/none": not found')
+    prefix = f'failed to set starting state for container "{ids["main"]}"'
+    assert twice == (UNKNOWN, f"{prefix}: container is in CONTAINER_RUNNING state")
+    assert same[1].startswith('failed to reserve sandbox name "pod_default_uid-1_0": name "pod_default_uid-1_0"')
+    assert late[0] is NOT_FOUND
+    assert late[1].startswith("failed to get sandbox container task: no running task found")
+    assert await state(client, ids["main"]) == "EXITED"
+
+
+@pytest.mark.parametrize(
+    ("wanted", "names"),
+    [
+        (cri.ContainerFilter(), {"a", "b"}),
+        (cri.ContainerFilter(state=cri.ContainerStateValue(state=cri.CONTAINER_CREATED)), {"b"}),
+        (cri.ContainerFilter(state=cri.ContainerStateValue(state=cri.CONTAINER_RUNNING)), {"a"}),
+        (cri.ContainerFilter(label_selector={"io.kubernetes.container.name": "b"}), {"b"}),
+        (cri.ContainerFilter(label_selector={"io.kubernetes.container.name": "b", "x": "y"}), set()),
+        (cri.ContainerFilter(id="no such"), set()),
+        (cri.ContainerFilter(pod_sandbox_id="no such"), set()),
+    ],
+)
+async def test_every_part_of_a_filter_must_fit(
+    client: RuntimeClient, kubelet: MiniKubelet, wanted: cri.ContainerFilter, names: set[str]
+) -> None:
+    """State, labels, id and sandbox select together."""
+    specs = tuple(ContainerSpec(name, IMAGE) for name in "ab")
+    pod = PodSpec("two", specs)
+    sandbox_id = await kubelet.run_sandbox(pod)
+    ids = [await kubelet.create(pod, sandbox_id, spec) for spec in specs]
+    await kubelet.start(ids[0])
+
+    request = cri.ListContainersRequest(filter=wanted)
+    reply = await client.call("ListContainers", request, cri.ListContainersResponse)
+
+    assert {container.metadata.name for container in reply.containers} == names
+
+
+async def test_a_prefix_names_one_object_or_none(client: RuntimeClient, runtime: EmbeddedRuntime) -> None:
+    """A unique prefix is as good as the id; an ambiguous one is an error in a call and matches nothing in a filter."""
+    for number in range(17):  # one more than there are first digits
+        config = sandbox_config(PodSpec(f"p{number}"))
+        await client.call("RunPodSandbox", cri.RunPodSandboxRequest(config=config), cri.RunPodSandboxResponse)
+    firsts = [identifier[0] for identifier in runtime.core.records.sandboxes]
+    shared = max(firsts, key=firsts.count)
+    unique = next(iter(runtime.core.records.sandboxes))[:32]
+
+    found = cri.PodSandboxStatusRequest(pod_sandbox_id=unique)
+    status = (await client.call("PodSandboxStatus", found, cri.PodSandboxStatusResponse)).status
+    many = cri.PodSandboxStatusRequest(pod_sandbox_id=shared)
+    _, text = await failure(client, "PodSandboxStatus", many, cri.PodSandboxStatusResponse)
+    listed = cri.ListPodSandboxRequest(filter=cri.PodSandboxFilter(id=shared))
+
+    assert status.id.startswith(unique)
+    assert f"Multiple IDs found with provided prefix: {shared}" in text
+    assert not (await client.call("ListPodSandbox", listed, cri.ListPodSandboxResponse)).items
+
+
+async def test_a_container_can_exit_by_itself(
+    runtime: EmbeddedRuntime, client: RuntimeClient, kubelet: MiniKubelet
+) -> None:
+    """As an init container does: exited with its code, without any call of the kubelet."""
+    _, ids = await kubelet.run_pod(POD)
+
+    runtime.exit_container(ids["main"], 3)
+
+    status = (await client.container_status(ids["main"])).status
+    assert (status.state, status.exit_code, status.reason) == (cri.CONTAINER_EXITED, 3, "Error")
+
+
+async def test_containers_survive_a_restart(tmp_path: Path) -> None:
+    """Stopping and starting the server is what a restart of containerd is."""
+    runtime = EmbeddedRuntime(tmp_path / "r.sock", RuntimeOptions(containers=3))
+    for _ in range(2):
+        async with runtime:
+            client = RuntimeClient(f"unix://{runtime.path}")
+            assert len(await client.list_containers()) == 3
+            await client.close()
+
+
+async def begin_start(kubelet: MiniKubelet, runtime: EmbeddedRuntime) -> tuple[str, str, asyncio.Future[None]]:
+    """Return sandbox, container and the start that is under way."""
+    sandbox_id = await kubelet.run_sandbox(POD)
+    container_id = await kubelet.create(POD, sandbox_id, SPEC)
+    starting = asyncio.ensure_future(kubelet.start(container_id))
+    await until(lambda: runtime.core.records.container(container_id).starting)
+    return sandbox_id, container_id, starting
+
+
+class TestSlow:
+    """A runtime whose calls take a while."""
+
+    @pytest.fixture
+    def options(self) -> RuntimeOptions:
+        """Make creation and start slow, and nothing else."""
+        return RuntimeOptions(latency_s={"CreateContainer": 1.5, "StartContainer": 1.0})
+
+    async def test_a_cancelled_creation_happens_all_the_same(
+        self, client: RuntimeClient, kubelet: MiniKubelet, runtime: EmbeddedRuntime
+    ) -> None:
+        """The client's deadline passes, the name is taken, and the container appears."""
+        sandbox_id = await kubelet.run_sandbox(POD)
+        create = cri.CreateContainerRequest(
+            pod_sandbox_id=sandbox_id, config=container_config(POD, SPEC, 1 << 30), sandbox_config=sandbox_config(POD)
+        )
+
+        with pytest.raises(RuntimeCallError, match="did not answer CreateContainer"):
+            await client.call("CreateContainer", create, cri.CreateContainerResponse, timeout_s=0.5)
+
+        assert not runtime.core.records.containers
+        code, text = await failure(client, "CreateContainer", create, cri.CreateContainerResponse)
+        assert (code, "is reserved for" in text) == (StatusCode.UNKNOWN, True)
+        await until(lambda: bool(runtime.core.records.containers))
+        assert len(await client.list_containers(sandbox_id)) == 1
+
+    async def test_an_update_during_a_start_is_answered_and_lost(
+        self, client: RuntimeClient, kubelet: MiniKubelet, runtime: EmbeddedRuntime
+    ) -> None:
+        """The spec says the new cpuset, the cgroup the old one: what containerd 1.6 does in a third of the cases."""
+        _, container_id, starting = await begin_start(kubelet, runtime)
+
+        await kubelet.update(container_id, cri.LinuxContainerResources(cpuset_cpus="1"))
+        await starting
+
+        told = (await client.container_status(container_id)).status.resources.linux.cpuset_cpus
+        cpuset = runtime.cpuset(container_id)
+        assert told == "1"
+        assert cpuset
+        assert cpuset.cpus == ALL
+
+    async def test_a_starting_container_cannot_be_removed_or_started(
+        self, client: RuntimeClient, kubelet: MiniKubelet, runtime: EmbeddedRuntime
+    ) -> None:
+        """Both are refused in containerd's words, and the start goes on."""
+        _, container_id, starting = await begin_start(kubelet, runtime)
+
+        with pytest.raises(RuntimeCallError, match="container is in starting state, can't be removed"):
+            await kubelet.remove(container_id)
+        with pytest.raises(RuntimeCallError, match="container is already in starting state"):
+            await kubelet.start(container_id)
+
+        await starting
+        assert await state(client, container_id) == "RUNNING"
+
+    async def test_a_start_outlives_the_stop_of_its_sandbox(
+        self, client: RuntimeClient, kubelet: MiniKubelet, runtime: EmbeddedRuntime
+    ) -> None:
+        """The sandbox was looked at before, and the stop did not see the container: seen with containerd 1.6."""
+        sandbox_id, container_id, starting = await begin_start(kubelet, runtime)
+        stop = cri.StopPodSandboxRequest(pod_sandbox_id=sandbox_id)
+
+        await client.call("StopPodSandbox", stop, cri.StopPodSandboxResponse)
+
+        await starting
+        assert await state(client, container_id) == "RUNNING"
+
+
+async def test_what_is_left_out_of_lists_is_there_all_the_same(
+    client: RuntimeClient, runtime: EmbeddedRuntime, kubelet: MiniKubelet
+) -> None:
+    """Its status is told, and lists have it again afterwards."""
+    sandbox_id, ids = await kubelet.run_pod(POD)
+    runtime.leave_out(sandbox_id, ids["main"])
+
+    assert not await client.list_containers()
+    assert not await client.list_containers(sandbox_id)
+    assert not await client.list_pod_sandbox()
+    assert await state(client, ids["main"]) == "RUNNING"
+    assert (await client.pod_sandbox_status(sandbox_id)).status.state == cri.SANDBOX_READY
+
+    runtime.leave_out()
+    assert [each.id for each in await client.list_containers()] == [ids["main"]]

@@ -1,0 +1,139 @@
+"""The fuzzer finds nothing in the data plane as it is, and finds what is planted in it."""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from lab.fuzz import targets
+from lab.fuzz.peer import Client, Runtime, Violation
+from lab.fuzz.plants import PLANTS
+
+ROOT = Path(__file__).resolve().parents[3]
+EXECUTIONS = 250
+"""Inputs that are tried; `make fuzz` tries them for minutes, others each time."""
+SEEDS = sorted((ROOT / "lab/fuzz/corpus").iterdir())
+PLANT_EXECUTIONS = "2000"
+"""Within so many inputs each planted mistake is found."""
+
+
+def fuzz(folder: Path, *options: str) -> tuple[int, dict[str, Any]]:
+    """Run the fuzzer in a process of its own, its files in *folder*; its exit status and its report."""
+    places = [
+        "--json",
+        str(folder / "fuzz.json"),
+        "--corpus",
+        str(folder / "corpus"),
+        "--findings",
+        str(folder / "bad"),
+    ]
+    done = subprocess.run([sys.executable, "-m", "lab.fuzz", *places, *options], cwd=ROOT, check=False)
+    return done.returncode, json.loads((folder / "fuzz.json").read_text())
+
+
+def test_nothing_is_found(tmp_path: Path) -> None:
+    """Arbitrary conversations, bytes and messages bring no crash, stall, leak or difference."""
+    seed = 7
+    status, report = fuzz(tmp_path, "--executions", str(EXECUTIONS), "--seed", str(seed))
+
+    assert report["findings"] == []
+    assert status == 0
+    assert report["seed"] == seed
+    assert set(report["targets"]) == set(targets.NAMES)
+    assert report["executions"] == sum(report["targets"].values()) == EXECUTIONS
+    assert report["leaks"]["rounds"] >= 2
+
+
+def test_own_engine_runs_where_atheris_is_missing(tmp_path: Path) -> None:
+    """The same targets and report, with mutations of our own."""
+    status, report = fuzz(tmp_path, "--executions", "150", "--seed", "5", "--engine", "own")
+
+    assert (status, report["findings"], report["engine"]) == (0, [], "own")
+    assert report["coverage"] is None
+    assert any((tmp_path / "corpus").iterdir())
+
+
+def test_a_session_of_some_seconds_ends(tmp_path: Path) -> None:
+    """As `make fuzz` has it, however many inputs that are."""
+    status, report = fuzz(tmp_path, "--seconds", "1", "--seed", "5", "--engine", "own")
+
+    assert (status, report["findings"]) == (0, [])
+
+
+@pytest.mark.parametrize("plant", PLANTS)
+def test_planted_mistake_is_found(plant: str, tmp_path: Path) -> None:
+    """Each mistake is found soon, and its input shows it again when it is replayed."""
+    limits = [
+        "--seed",
+        "1",
+        "--max-findings",
+        "1",
+        "--executions",
+        "50" if plant == "never-freed" else PLANT_EXECUTIONS,
+    ]
+    status, report = fuzz(tmp_path, "--plant", plant, "--engine", "own", *limits)
+
+    assert status == 1
+    found = report["findings"][0]
+    if plant == "never-freed":
+        assert "a leak" in found["what"]
+        return
+    replay = [sys.executable, "-m", "lab.fuzz", "--replay", found["file"], "--plant", plant]
+    assert subprocess.run(replay, cwd=ROOT, check=False, capture_output=True).returncode == 1
+    targets.run(Path(found["file"]).read_bytes())  # without the mistake nothing goes wrong
+
+
+def test_an_input_that_shows_nothing_is_told(tmp_path: Path) -> None:
+    """To replay it ends well."""
+    replay = [sys.executable, "-m", "lab.fuzz", "--replay", str(SEEDS[0])]
+    done = subprocess.run(replay, cwd=ROOT, check=False, capture_output=True, text=True)
+
+    assert (done.returncode, "nothing goes wrong" in done.stdout) == (0, True)
+
+
+@pytest.mark.parametrize("file", SEEDS, ids=lambda file: file.name)
+def test_kept_inputs_pass(file: Path) -> None:
+    """Inputs that found something once, and a small set that reaches most of the data plane."""
+    targets.run(file.read_bytes())
+
+
+def test_corpus_is_small() -> None:
+    """What is kept in git stays below 200 kB."""
+    assert 0 < sum(file.stat().st_size for file in SEEDS) <= 200_000
+
+
+class TestModel:
+    """The peers, which judge the data plane, notice what they are there for."""
+
+    def test_data_beyond_the_window(self) -> None:
+        """More DATA than was granted is a violation."""
+        client = Client()
+        half = client.open(((b":path", b"/"),), [], end=True)
+        half.recv_delta = -65_530
+        client.receive(b"\x00\x00\x06\x00\x00\x00\x00\x00\x01" + b"123456")
+
+        with pytest.raises(Violation, match="window of stream"):
+            client.read(1)
+
+    def test_frame_inside_a_header_block(self) -> None:
+        """Nothing may stand between HEADERS and CONTINUATION."""
+        runtime = Runtime()
+        runtime.receive(
+            b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"
+            b"\x00\x00\x01\x01\x00\x00\x00\x00\x01\x82"
+            b"\x00\x00\x00\x04\x01\x00\x00\x00\x00"
+        )
+
+        with pytest.raises(Violation, match="interrupted"):
+            runtime.read(2)
+
+    def test_stream_that_was_never_opened(self) -> None:
+        """A frame on an idle stream is a violation."""
+        client = Client()
+        client.receive(b"\x00\x00\x04\x08\x00\x00\x00\x00\x09\x00\x00\x00\x01")
+
+        with pytest.raises(Violation, match="never opened"):
+            client.read(1)

@@ -1,0 +1,231 @@
+"""What must always be true is, for every policy; and policies that break one rule each are caught."""
+
+import hashlib
+import json
+import os
+import re
+import subprocess
+import sys
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from criproxy.config.registry import names
+from criproxy.model.grant import Applied
+from criproxy.model.workload import Container, ContainerState, QosClass
+from criproxy.placement.events import ContainerCreating, ContainerGone, Event, Found, PolicyChanged, Present
+from criproxy.placement.policies.static import StaticOptions, StaticPolicy
+from criproxy.placement.policies.template import TemplateOptions, TemplatePolicy
+from criproxy.placement.policies.topology_aware import TopologyAwareOptions, TopologyAwarePolicy
+from criproxy.simulate.machines import machine
+from lab.properties.lives import Case, File, Tally
+from lab.properties.lives import live as play
+from lab.properties.plants import PLANTS
+from lab.properties.run import registered, try_policies
+from tests.conftest import ROOT
+from tests.placement.lives import live
+
+FEW, MANY = 30, 500
+
+
+@pytest.mark.parametrize("examples", [FEW, pytest.param(MANY, marks=[pytest.mark.thorough, pytest.mark.timeout(1800)])])
+def test_hold_for_every_registered_policy(tmp_path: Path, examples: int) -> None:
+    """On random machines, in random lives, with sizes, policies and machines that change; the same cases every time.
+
+    In a process of its own, which has the example of a policy package among its modules.
+    """
+    path = tmp_path / "properties.json"
+    done = tried(path, "--examples", str(examples), "--seed", "1")
+
+    assert done.returncode == 0, done.stdout + done.stderr
+    report = json.loads(path.read_text())
+    assert (report["tried"], report["findings"]) == (examples, [])
+    assert [found["policy"] for found in report["policies"]] == [*names(), "quiet"]
+    for found in report["policies"]:
+        assert found["machines"] >= examples
+        if examples < MANY:
+            continue
+        assert set(found["machines_by_numa_nodes"]) == {str(number) for number in range(1, 9)}
+        assert len(found["machines_with"]) == 17
+        # A released node has containers where the policy would not put them: tests/placement has lives for that.
+        assert set(found["events"]) == {kind.__name__ for kind in Event.__args__} - {"Released"}
+        assert found["refusals"]
+        assert found["lives_with_owners"]
+
+
+def tried(path: Path, *options: str) -> "subprocess.CompletedProcess[str]":
+    """What the command did, which is to write *path*."""
+    command = [sys.executable, "-m", "lab.properties", *options, "--json", str(path)]
+    return subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
+
+
+def test_hold_for_the_template() -> None:
+    """What newcomers copy is right."""
+    (result,) = try_policies(
+        ["none"],
+        100,
+        seed=2,
+        build=lambda name, file: TemplatePolicy(TemplateOptions.model_validate(reserving(file))),
+    )
+
+    assert result.finding == ""
+
+
+def reserving(file: File) -> dict[str, object]:
+    """Those options of a file that reserve CPUs."""
+    return {name: file[name] for name in ("reservedCpus", "reservedResources") if name in file}
+
+
+def static(file: File) -> StaticOptions:
+    """A file that reserves the same CPUs and says nothing else."""
+    return StaticOptions.model_validate(reserving(file))
+
+
+@pytest.mark.parametrize(("build", "sentence"), PLANTS.values(), ids=PLANTS.keys())
+def test_a_planted_policy_is_caught(build: object, sentence: str) -> None:
+    """Each rule, broken by a policy, is found, with a sentence that says which, and a case that shows it."""
+    assert callable(build)
+    (result,) = try_policies(["static"], 300, seed=3, build=lambda name, file: build(static(file)), shrink=False)
+
+    assert re.search(sentence, result.finding.splitlines()[0])
+    assert "Case(topology=" in result.finding
+
+
+def test_policies_that_raise_are_caught() -> None:
+    """A crash of a policy is a finding; others are tried all the same."""
+
+    class Raises(StaticPolicy):
+        def release(self, node: object, key: str) -> object:  # type: ignore[override]
+            raise ZeroDivisionError(key)
+
+    def build(name: str, file: File) -> StaticPolicy:
+        return (Raises if name == "none" else StaticPolicy)(static(file))
+
+    results = try_policies(["none", "static"], 100, seed=4, build=build, shrink=False)
+
+    assert results[0].finding.startswith("ZeroDivisionError(")
+
+
+def test_a_create_has_a_reservation_id_of_its_own() -> None:
+    """No container that was found has the same: to compare before and after, the two would be one."""
+    owner = Container(
+        key="id-r0",
+        pod="s0",
+        name="a",
+        qos=QosClass.GUARANTEED,
+        cpu_milli=1000,
+        reservation="r0",
+        state=ContainerState.RUNNING,
+    )
+    newcomer = Container(key="r0", pod="s1", name="b")
+    has = Applied(frozenset({1}), frozenset({0}))
+    life: list[Event] = [
+        Found(containers=(Present(owner, has),)),
+        PolicyChanged(apply_all=False),
+        ContainerCreating(newcomer),
+        ContainerCreating(replace(newcomer, key="r1")),
+    ]
+    files: list[dict[str, object]] = [{}, {"reservedCpus": "1"}]
+    case = Case(
+        machine(nodes=1, cores=4), {"static": files[0]}, life, [("static", files[1])], replace(newcomer, key="n")
+    )
+    tally = Tally()
+
+    assert list(play(case, "static", tally, registered)) == []
+    assert tally.events["ContainerCreating"] == 1
+
+
+CASES = """
+from lab.properties.run import try_policies
+(result,) = try_policies(["static"], 10, seed=5)
+print(sorted(result.tally.events.items()))
+"""
+
+
+def test_a_seed_stands_for_the_same_cases_whatever_is_loaded() -> None:
+    """Hypothesis tries constants of our modules that are loaded: all are."""
+    told = set()
+    for more in ("", "import lab.demo.demo, criproxy.cri.podresources, criproxy.wire.server"):
+        command = [sys.executable, "-c", more + CASES]
+        done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True)
+        told.add(done.stdout)
+
+    assert len(told) == 1
+
+
+IN_PROCESSES = """
+from lab.properties import run, workers
+run.CHUNK = workers.CHUNK = 4
+told = []
+alone = run.try_policies(["static", "none"], 10, seed=5)
+shared = workers.try_in_processes(["static", "none"], 10, 5, 2, lambda done, results: told.append(done))
+print([result.tally for result in alone] == [result.tally for result in shared], told[-1], len(told))
+"""
+
+
+def test_several_processes_try_what_one_would_try() -> None:
+    """The same cases, none twice, and the report counts them all."""
+    command = [sys.executable, "-c", IN_PROCESSES]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True)
+
+    assert done.stdout.split()[:2] == ["True", "10"]
+
+
+FINGERPRINT = """
+from tests.lab.properties.test_properties import fingerprint
+print(fingerprint())
+"""
+
+
+def fingerprint() -> str:
+    """All states of fixed lives under each policy that has names of its own to sort, as one number."""
+    events: list[Event] = []
+    for number in range(24):
+        qos = list(QosClass)[number % 3]
+        container = Container(key=f"r{number}", pod=f"s{number % 5}", name=f"c{number}", qos=qos)
+        events.append(ContainerCreating(container.resized(container.sizes)))
+        if number % 4 == 3:
+            events.append(ContainerGone(f"r{number - 2}"))
+    told = hashlib.sha256()
+    for policy in (StaticPolicy(StaticOptions()), TopologyAwarePolicy(TopologyAwareOptions())):
+        for _, _, node in live(machine(nodes=4, cores=4), policy, events):
+            told.update(repr([(key, sorted(g.cpus), sorted(g.mems)) for key, g in node.grants.items()]).encode())
+    return told.hexdigest()
+
+
+def test_the_same_in_every_process() -> None:
+    """Python's hashes differ from process to process; decisions do not."""
+    told = set()
+    for seed in ("0", "1", "4711"):
+        environ = {**os.environ, "PYTHONHASHSEED": seed}
+        command = [sys.executable, "-c", FINGERPRINT]
+        done = subprocess.run(command, cwd=ROOT, env=environ, capture_output=True, text=True, check=True)
+        told.add(done.stdout)
+
+    assert told == {fingerprint() + "\n"}
+
+
+def test_the_command_writes_what_it_did(tmp_path: Path) -> None:
+    """Seed, examples, machines, duration and findings are in the JSON; the same seed tries the same."""
+    reports = []
+    for number in range(2):
+        path = tmp_path / f"{number}.json"
+        done = tried(path, "--examples", "6", "--seed", "7", "static", "none")
+        assert done.returncode == 0, done.stderr
+        assert "nothing found" in done.stdout
+        reports.append(json.loads(path.read_text()))
+
+    assert (reports[0]["seed"], reports[0]["examples"], reports[0]["findings"]) == (7, 6, [])
+    assert reports[0]["tried"] == 6
+    assert reports[0]["command"] == "make properties EXAMPLES=6 SEED=7"
+    assert [p["events"] for p in reports[0]["policies"]] == [p["events"] for p in reports[1]["policies"]]
+
+
+def test_wrong_use_is_explained() -> None:
+    """A policy that nobody has ends the run with the names that there are."""
+    command = [sys.executable, "-m", "lab.properties", "statik"]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
+
+    assert done.returncode == 2
+    assert "no such policy: statik; there are none, static" in done.stderr

@@ -1,0 +1,191 @@
+"""A hostile tenant gets sentences, and disturbs nobody; and what would let it disturb somebody is found."""
+
+import asyncio
+import json
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from click.testing import CliRunner
+from google.protobuf import json_format
+from hypothesis import HealthCheck, Phase, given, seed, settings
+
+from criproxy.cli import main
+from criproxy.cri import api_pb2 as api
+from criproxy.errors import BadAnnotation
+from criproxy.placement.events import ContainerCreating
+from lab.emulator.runtime import IMAGE
+from lab.tenant.__main__ import main as try_from_the_command_line
+from lab.tenant.hostile import Attempt, attempts
+from lab.tenant.rig import CALL_S, CHOICES, Rig, make_rig
+from lab.tenant.run import try_choice
+from tests.cli.queries.test_status import answering, places
+from tests.cli.test_hostile_text import is_harmless
+from tests.conftest import ROOT
+
+EXAMPLES = 8
+"""Under each policy, as also of what the commands print; `make tenant` tries hundreds and more."""
+
+
+@pytest.mark.parametrize("choice", CHOICES)
+def test_nothing_goes_wrong(choice: str) -> None:
+    """With devices on, whatever names, annotations, environment, sizes and devices the pod has."""
+    result = try_choice(choice, EXAMPLES, seed=1)
+
+    assert result.findings == []
+    assert result.tried >= EXAMPLES
+    assert result.started
+    assert result.refusals
+
+
+def attempt(annotations: dict[str, str], **resources: int) -> Attempt:
+    """A pod with a usual name."""
+    sandbox = api.PodSandboxConfig(
+        metadata=api.PodSandboxMetadata(name="p", namespace="team", uid="u"), annotations=annotations,
+        linux=api.LinuxPodSandboxConfig(cgroup_parent="/kubepods/pod1"),
+    )  # fmt: skip
+    config = api.ContainerConfig(
+        metadata=api.ContainerMetadata(name="c"), image=api.ImageSpec(image=IMAGE),
+        linux=api.LinuxContainerConfig(resources=json_format.ParseDict(resources, api.LinuxContainerResources())),
+    )  # fmt: skip
+    return Attempt(sandbox, config, api.LinuxContainerResources())
+
+
+async def lived(directory: Path, one: Attempt, plant: Callable[[Rig], None] = lambda _: None) -> list[str]:
+    """What the rig says about a pod on a new node."""
+    world, rig = await make_rig(directory, "topology-aware-all")
+    try:
+        plant(rig)
+        return await rig.live(one)
+    finally:
+        await world.__aexit__(None, None, None)
+
+
+ONE_CPU = {"cpu_shares": 1024, "cpu_quota": 100_000, "cpu_period": 100_000, "memory_limit_in_bytes": 1 << 20}
+
+
+@pytest.mark.parametrize(
+    "one",
+    [
+        pytest.param(attempt({}, cpu_quota=1 << 62, cpu_period=1, cpu_shares=2), id="a-quota-beyond-all"),
+        pytest.param(attempt({"cpu.preserve.criproxy.io/pod": "true"}, **ONE_CPU), id="preserved"),
+        pytest.param(attempt({f"k{i}.criproxy.io": "v" for i in range(8000)}, **ONE_CPU), id="8000-annotations"),
+        pytest.param(attempt({"affinity.criproxy.io/pod": "[/x]" * 40_000}, **ONE_CPU), id="a-long-document"),
+    ],
+)
+async def test_what_was_found_once_is_not_found_again(tmp_path: Path, one: Attempt) -> None:
+    """Each of these broke something."""
+    assert await lived(tmp_path, one) == []
+
+
+def _failing(rig: Rig) -> None:
+    policy = rig.world.controller.context.state.policy
+
+    def place(*_: object) -> object:
+        raise ZeroDivisionError("division by zero")
+
+    policy.place = place  # type: ignore[method-assign, assignment]
+
+
+def _obeying(rig: Rig) -> None:
+    inner = rig.answers.situations.controller.context.state._step
+
+    def step(node: Any, job: Any) -> Any:  # noqa: ANN401
+        decision = inner(node, job)
+        if isinstance(job.event, ContainerCreating):
+            lost = {key: grant for key, grant in decision.node.grants.items() if key not in rig.keys[:1]}
+            return type(decision)(decision.node.replace(grants=lost), decision.updates, decision.reasons, decision.key)
+        return decision
+
+    rig.answers.situations.controller.context.state._step = step  # type: ignore[method-assign]
+
+
+def _raising(rig: Rig) -> None:
+    policy = rig.world.controller.context.state.policy
+
+    def place(*_: object) -> object:
+        raise BadAnnotation("container c: ValueError('x') NoneType")
+
+    policy.place = place  # type: ignore[method-assign, assignment]
+
+
+@pytest.mark.parametrize(
+    ("plant", "sentence"),
+    [
+        pytest.param(_failing, "an error was logged", id="a-policy-that-raises"),
+        pytest.param(_raising, "NoneType", id="an-exception-in-a-sentence"),
+        pytest.param(_obeying, "has no place any more", id="a-pod-that-takes-anothers-place"),
+    ],
+)
+async def test_a_planted_fault_is_found(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, plant: Callable[[Rig], None], sentence: str
+) -> None:
+    """The rig says what is wrong."""
+    monkeypatch.setattr("lab.tenant.rig.GONE_S", 2.0)
+    assert any(sentence in text for text in await lived(tmp_path, attempt({}, **ONE_CPU), plant))
+
+
+def test_the_real_commands_print_them(tmp_path: Path) -> None:
+    """`status`, its check and `explain`, as a user calls them, while the pod is there."""
+    with asyncio.Runner() as runner:
+        world, rig = runner.run(make_rig(tmp_path, "balloons"))
+
+        @seed(3)
+        @settings(max_examples=EXAMPLES, database=None, deadline=None, phases=[Phase.generate],
+                  suppress_health_check=list(HealthCheck))  # fmt: skip
+        @given(one=attempts())
+        def shown(one: Attempt) -> None:
+            runner.run(_printed(rig, one, tmp_path))
+
+        try:
+            shown()
+        finally:
+            runner.run(world.__aexit__(None, None, None))
+
+
+async def _printed(rig: Rig, one: Attempt, directory: Path) -> None:
+    """Run the commands while the pod is there; they end, and a terminal would do nothing but print."""
+    client = rig.world.client
+    sandbox = api.RunPodSandboxRequest(config=one.sandbox)
+    made = await client.call("RunPodSandbox", sandbox, api.RunPodSandboxResponse, CALL_S)
+    create = api.CreateContainerRequest(
+        pod_sandbox_id=made.pod_sandbox_id, config=one.container, sandbox_config=one.sandbox
+    )
+    try:
+        reply = await client.call("CreateContainer", create, api.CreateContainerResponse, CALL_S)
+        name = reply.container_id
+    except Exception:  # noqa: BLE001 (whatever it was: the other test looks at that)
+        name = "/".join(filter(None, (one.sandbox.metadata.namespace, one.sandbox.metadata.name)))
+    async with answering(rig.world, directory):
+        for command in (["status"], ["status", "--check"], ["explain", "--", name]):
+            asked = [command[0], *places(directory), *command[1:]]
+            result = await asyncio.to_thread(CliRunner().invoke, main, asked)
+            assert result.exception is None or isinstance(result.exception, SystemExit), (command, result.exception)
+            assert is_harmless(result.output)
+    await rig.world.kubelet.remove_pod(made.pod_sandbox_id)
+
+
+def test_the_command_writes_what_it_did(tmp_path: Path) -> None:
+    """Seed, pods and findings are in the JSON."""
+    path = tmp_path / "tenant.json"
+    command = [sys.executable, "-m", "lab.tenant", "--examples", "3", "--seed", "7", "--json", str(path), "none"]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
+
+    assert done.returncode == 0, done.stdout + done.stderr
+    report = json.loads(path.read_text())
+    assert report["seed"] == 7
+    assert [(one["choice"], one["findings"]) for one in report["policies"]] == [("none", [])]
+
+
+def test_wrong_use_is_explained(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    """A policy that is not tried ends the run with those that are."""
+    monkeypatch.setattr(sys, "argv", ["lab.tenant", "statik"])
+
+    with pytest.raises(SystemExit) as ended:
+        try_from_the_command_line()
+
+    assert ended.value.code == 2
+    assert "no such policy: statik; there are none, static" in capsys.readouterr().err

@@ -1,0 +1,205 @@
+"""A call of the kubelet that hangs in the runtime holds up nobody but its own container."""
+
+import asyncio
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from criproxy.cri.runtime import RuntimeCallError
+from criproxy.errors import StatusCode
+from criproxy.model.workload import ContainerState
+from criproxy.node.bypass import HANGS, BypassMode
+from criproxy.node.containers.cgroups import Cgroups
+from criproxy.node.sync import ends
+from lab.emulator.runtime import RuntimeOptions
+from tests.node.calls.test_update import size
+from tests.node.sync.test_drift import change
+from tests.node.test_bypassed_calls import Placing
+from tests.node.world import FAST, GIB, Slow, World, owner, sharer
+
+LIMIT_S = 60.0
+NO_EVENTS = frozenset({"GetContainerEvents"})
+HANGS_S = 60.0
+
+
+def listing(slow: Slow) -> RuntimeOptions:
+    """A runtime that sends no events."""
+    return RuntimeOptions(latency_s=slow, missing=NO_EVENTS)
+
+
+async def other_ends_beside_a_hanging_update(world: World, slow: Slow) -> tuple[str, "asyncio.Task[None]"]:
+    """Two containers have ended, and an update of the kubelet for one of them hangs: the other one, and that update."""
+    busy, other = await world.run(owner("busy")), await world.run(owner("other"))
+    await world.rested()
+    slow["UpdateContainerResources"] = HANGS_S
+    resize = asyncio.create_task(world.kubelet.update(busy, size(1000, 2 * GIB)))
+    await slow.asked.wait()
+    world.runtime.exit_container(busy)
+    world.runtime.exit_container(other)
+    return other, resize
+
+
+async def test_a_create_without_room_does_not_wait_for_it(tmp_path: Path) -> None:
+    """Its container has ended: of the others that have, the places are given back, and the newcomer fits."""
+    slow, settings = Slow(), replace(FAST, exit_list_s=3600.0, drift_period_s=3600.0)
+    async with asyncio.timeout(LIMIT_S), World(tmp_path, listing(slow), settings) as world:
+        other, resize = await other_ends_beside_a_hanging_update(world, slow)
+
+        await world.run(owner("next", 2))
+
+        assert world.controller.node.containers[other].state is ContainerState.EXITED
+        assert not resize.done()
+        resize.cancel()
+        await asyncio.wait([resize])
+
+
+async def test_ends_of_others_are_seen_meanwhile(tmp_path: Path) -> None:
+    """Also of those that come after it in the list."""
+    slow, settings = Slow(), replace(FAST, exit_list_s=0.1, drift_period_s=3600.0)
+    async with asyncio.timeout(LIMIT_S), World(tmp_path, listing(slow), settings) as world:
+        other, resize = await other_ends_beside_a_hanging_update(world, slow)
+
+        await world.until(lambda: world.controller.node.containers[other].state is ContainerState.EXITED)
+
+        assert not resize.done()
+        resize.cancel()
+        await asyncio.wait([resize])
+
+
+async def test_updates_of_others_go_on(tmp_path: Path) -> None:
+    """However many wait for the end of such calls: there are only so many at once."""
+    slow = Slow()
+    settings = replace(FAST, concurrent_updates=1, drift_period_s=0.05)
+    async with asyncio.timeout(LIMIT_S), World(tmp_path, RuntimeOptions(latency_s=slow), settings) as world:
+        owned = await world.run(owner("owned"))
+        await world.poll(lambda: world.groups() == {owned})
+        pod = sharer("starting")
+        sandbox_id = await world.kubelet.run_sandbox(pod)
+        starting = await world.kubelet.create(pod, sandbox_id, pod.containers[0])
+        slow["StartContainer"] = HANGS_S
+        start = asyncio.create_task(world.kubelet.start(starting))
+        await slow.asked.wait()
+        coming = owner("coming")
+        await world.kubelet.create(coming, await world.kubelet.run_sandbox(coming), coming.containers[0])
+        await world.poll(lambda: world.controller.context.locks._users.get(starting) == 2)
+
+        await change(world, owned, "0-3")
+
+        await world.poll(lambda: world.cpus(owned) == "1")
+        start.cancel()
+        await asyncio.wait([start])
+
+
+async def test_repeated_resizes_of_one_container_that_hangs_are_no_failures_of_ours(tmp_path: Path) -> None:
+    """Each is refused with the name of the container and of what hangs, and the node is placed as before."""
+    slow, settings = Slow(), replace(FAST, barrier_timeout_s=0.1, handler_timeout_s=10.0)
+    async with asyncio.timeout(LIMIT_S), Placing(tmp_path, settings, RuntimeOptions(latency_s=slow)) as world:
+        busy = await world.run(owner("busy"))
+        await world.rested()
+        slow["UpdateContainerResources"] = HANGS_S
+        resize = asyncio.create_task(world.kubelet.update(busy, size(1000, 2 * GIB)))
+        await slow.asked.wait()
+
+        said = "default/busy/main cannot be resized yet: .* the kubelet's UpdateContainerResources is still in"
+        for _ in range(HANGS):
+            with pytest.raises(RuntimeCallError, match=said) as caught:
+                await world.kubelet.update(busy, size(1000, 3 * GIB))
+            assert caught.value.code is StatusCode.UNAVAILABLE
+
+        assert world.bypass.mode is BypassMode.OFF
+        assert not world.controller.context.failures.counts
+        assert not world.counters.fallbacks
+        assert world.counters.refusals == {"UNAVAILABLE": HANGS}
+        resize.cancel()
+        await asyncio.wait([resize])
+
+
+async def test_a_start_beside_an_update_that_hangs_is_refused(tmp_path: Path) -> None:
+    """The kubelet hears what its container waits for, as it does of CPUs that others do not give up."""
+    slow, settings = Slow(), replace(FAST, barrier_timeout_s=0.1)
+    async with asyncio.timeout(LIMIT_S), Placing(tmp_path, settings, RuntimeOptions(latency_s=slow)) as world:
+        pod = owner("busy")
+        busy = await world.kubelet.create(pod, await world.kubelet.run_sandbox(pod), pod.containers[0])
+        await world.rested()
+        slow["UpdateContainerResources"] = HANGS_S
+        resize = asyncio.create_task(world.kubelet.update(busy, size(1000, 2 * GIB)))
+        await slow.asked.wait()
+
+        with pytest.raises(RuntimeCallError, match=r"default/busy/main cannot start yet: .*UpdateContainer") as caught:
+            await world.kubelet.start(busy)
+
+        assert caught.value.code is StatusCode.UNAVAILABLE
+        assert not world.controller.context.failures.counts
+        resize.cancel()
+        await asyncio.wait([resize])
+
+
+async def test_a_start_has_one_limit_for_all_its_waits(tmp_path: Path) -> None:
+    """One that waited for the lock of its container has no more than what is left for those who then block it."""
+    slow, settings = Slow(), replace(FAST, barrier_timeout_s=2.0, drift_period_s=0.05)
+    async with asyncio.timeout(LIMIT_S), World(tmp_path, RuntimeOptions(latency_s=slow), settings) as world:
+        shared, pod, context = await world.run(sharer("shared")), owner("starting"), world.controller.context
+        starting = await world.kubelet.create(pod, await world.kubelet.run_sandbox(pod), pod.containers[0])
+        await world.poll(lambda: world.cpus(shared) == "0,2-3" and shared in world.groups())
+        await world.rested()
+        async with context.locks.of(starting, "the test"):
+            start = asyncio.create_task(world.kubelet.start(starting))
+            await world.poll(lambda: context.locks._users[starting] == 2)
+            slow["UpdateContainerResources"] = HANGS_S
+            # Beside the runtime's own call, which would hang: criproxy's update that mends it must hang, too.
+            container = world.runtime.core.records.container(shared)
+            container.cpuset = world.runtime.core.machine.cpuset("0-3", "0")
+            world.runtime.core.write_cgroup(container)
+            await world.poll(lambda: bool(world.controller.reconciler.blockers(starting)))
+            context.in_force.settings = replace(context.settings, barrier_timeout_s=LIMIT_S)
+
+        with pytest.raises(RuntimeCallError, match="default/starting/main cannot start"):
+            await start
+
+
+async def test_ends_are_judged_side_by_side(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A create without room waits as long as for one container, however many are busy."""
+    monkeypatch.setattr(ends, "LOCK_S", 10 * LIMIT_S)
+    settings = replace(FAST, exit_list_s=3600.0, drift_period_s=3600.0, resync_interval_s=600.0)
+    async with asyncio.timeout(LIMIT_S), World(tmp_path, listing(Slow()), settings) as world:
+        context = world.controller.context
+        busy, other = await world.run(owner("busy")), await world.run(owner("other"))
+        await world.rested()
+        async with context.locks.of(busy, "the test"):
+            world.runtime.exit_container(busy)
+            world.runtime.exit_container(other)
+            judging = asyncio.create_task(world.controller.outcomes.release_exited())
+
+            await world.until(lambda: context.state.node.containers[other].state is ContainerState.EXITED)
+
+            assert not judging.done()
+        await judging
+        assert context.state.node.containers[busy].state is ContainerState.EXITED
+
+
+async def test_one_that_cannot_be_asked_about_hides_no_other_end(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The question fails for one container and ends the judgement only after the others were judged."""
+    ask = Cgroups.ask
+
+    async def away(cgroups: Cgroups, key: str) -> object:
+        if key == first:
+            raise RuntimeCallError("ContainerStatus", StatusCode.UNAVAILABLE, "planted")
+        return await ask(cgroups, key)
+
+    settings = replace(FAST, exit_list_s=3600.0, drift_period_s=3600.0, resync_interval_s=600.0)
+    async with asyncio.timeout(LIMIT_S), World(tmp_path, listing(Slow()), settings) as world:
+        first, other = await world.run(owner("first")), await world.run(owner("other"))
+        await world.rested()
+        world.runtime.exit_container(first)
+        world.runtime.exit_container(other)
+        monkeypatch.setattr(Cgroups, "ask", away)
+
+        await world.controller.outcomes.release_exited()
+
+        containers = world.controller.node.containers
+        assert containers[other].state is ContainerState.EXITED
+        assert containers[first].state is ContainerState.RUNNING
+        assert "cannot ask which containers have exited" in world.log.events()

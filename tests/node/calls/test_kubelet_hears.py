@@ -1,0 +1,135 @@
+"""The kubelet, and with it whoever reads a pod's events, hears sentences of ours: texts of errors are in the log."""
+
+import asyncio
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from criproxy.api.views import status_check as report
+from criproxy.cri.messages import translate
+from criproxy.cri.runtime import RuntimeCallError
+from criproxy.errors import NotEnough, StatusCode, StoreError, for_kubelet
+from criproxy.model.grant import Layout
+from criproxy.model.node import Node
+from criproxy.model.workload import Container
+from criproxy.node.calls.create import Creates
+from criproxy.node.record.policy_failures import PolicyFailed
+from criproxy.node.settings import OnError
+from criproxy.placement.policies.static import StaticOptions, StaticPolicy
+from lab.emulator.runtime import RuntimeOptions
+from tests.node.world import FAST, World, owner, sharer, situation
+
+REFUSING = replace(FAST, on_error=OnError.REFUSE)
+SECRET = "Object of type date at /etc/secret"  # noqa: S105 (no password)
+
+
+def caused(error: Exception, cause: Exception | None) -> Exception:
+    """*error* as ``raise error from cause`` has it."""
+    error.__cause__ = cause
+    return error
+
+
+@pytest.mark.parametrize(
+    ("error", "said"),
+    [
+        pytest.param(TypeError(SECRET), "criproxy failed; its log has the cause", id="any"),
+        pytest.param(
+            caused(PolicyFailed(f"the policy failed: {SECRET}"), TypeError(SECRET)),
+            "the policy failed; criproxy's log has the cause", id="policy",
+        ),
+        pytest.param(
+            caused(StoreError(f"the state could not be stored: {SECRET}"), OSError(SECRET)),
+            "the state could not be stored; criproxy's log has the cause", id="store",
+        ),
+        pytest.param(StoreError("no answer for 2 s"), "no answer for 2 s", id="slow-disk"),
+        pytest.param(NotEnough("c asks for 9 CPUs"), "c asks for 9 CPUs", id="refusal"),
+    ],
+)  # fmt: skip
+def test_what_the_kubelet_hears(error: Exception, said: str) -> None:
+    """What we wrote ourselves, and of everything else that the log has it."""
+    assert for_kubelet(error) == said
+
+
+class FailedCalls(StaticPolicy):
+    """A policy with a mistake."""
+
+    def __init__(self) -> None:
+        super().__init__(StaticOptions.model_validate({"reservedCpus": "0"}))
+
+    def place(self, node: Node, container: Container) -> Layout:
+        """Fail."""
+        raise TypeError(SECRET)
+
+
+async def refusal(world: World) -> RuntimeCallError:
+    """What the kubelet hears at a create."""
+    with pytest.raises(RuntimeCallError) as caught:
+        await world.run(owner("web"))
+    return caught.value
+
+
+async def test_a_policy_that_fails(tmp_path: Path) -> None:
+    """The refusal and the history have our sentence, `status` has the cause."""
+    async with asyncio.timeout(60), World(tmp_path, settings=REFUSING, policy=FailedCalls()) as world:
+        error = await refusal(world)
+        assert (StatusCode(error.code), error.details) == (
+            StatusCode.UNAVAILABLE,
+            "the policy failed; criproxy's log has the cause",
+        )
+        assert any(SECRET in text for text in report.problems(situation(world.controller))["problems"])
+
+
+@pytest.mark.parametrize("fallback", ["works", "fails"])
+async def test_a_handler_that_fails(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, fallback: str) -> None:
+    """Whether what is done then fails, too, or not."""
+
+    async def hold(*_: object) -> None:
+        raise TypeError(SECRET)
+
+    monkeypatch.setattr(Creates, "hold", hold)
+    async with asyncio.timeout(60), World(tmp_path, settings=REFUSING) as world:
+        if fallback == "fails":
+            monkeypatch.setattr(world.proxy, "on_error", hold)
+        assert (await refusal(world)).details.endswith("its log has the cause")
+
+
+@pytest.mark.parametrize("way", OnError)
+async def test_a_create_that_cannot_be_translated(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, way: OnError
+) -> None:
+    """What failed at first fails again where the failure is reported: `onError` holds all the same."""
+
+    def fails(*_: object) -> Container:
+        raise TypeError(SECRET)
+
+    monkeypatch.setattr(translate, "container", fails)
+    async with asyncio.timeout(60), World(tmp_path, settings=replace(FAST, on_error=way)) as world:
+        if way is OnError.REFUSE:
+            error = await refusal(world)
+            said = "criproxy failed; its log has the cause"
+            assert (StatusCode(error.code), error.details) == (StatusCode.UNAVAILABLE, said)
+        else:
+            await world.run(owner("web"))
+            await world.until(lambda: len(world.owned()) == 1)  # it is placed afterwards
+            assert world.counters.fallbacks == {way.value: 1}
+
+
+async def test_a_start_at_which_the_runtime_fails(tmp_path: Path) -> None:
+    """The container has its name, the runtime's own words are in the log."""
+    fails = RuntimeOptions(missing=frozenset({"UpdateContainerResources"}))
+    async with asyncio.timeout(60), World(tmp_path, fails) as world:
+        pod = sharer("web")
+        created = await world.kubelet.create(pod, await world.kubelet.run_sandbox(pod), pod.containers[0])
+        other = owner("other")
+        await world.kubelet.create(other, await world.kubelet.run_sandbox(other), other.containers[0])
+
+        with pytest.raises(RuntimeCallError) as caught:
+            await world.kubelet.start(created)
+
+        assert caught.value.details == (
+            "cannot prepare container default/web/main for its start: a call to the runtime about it has failed; "
+            "criproxy's log has the cause"
+        )
+        (keys,) = (keys for event, keys in world.log.lines if event == "start refused")
+        assert "UpdateContainerResources: UNIMPLEMENTED" in str(keys["error"])

@@ -1,0 +1,618 @@
+"""A configuration is tried: it goes back by itself in time, also over a restart, and containers are where they were."""
+
+import asyncio
+import re
+import stat
+import time
+from dataclasses import replace
+
+import pytest
+from structlog.testing import capture_logs
+
+from criproxy.api.front import Front
+from criproxy.api.metrics.measures import measure
+from criproxy.errors import CriproxyError, StoreError, UsageError
+from criproxy.model.text.notices import Values, timestamp
+from criproxy.node.bypass import BypassMode
+from criproxy.node.settings import OnError
+from criproxy.store import tried as tried_file
+from criproxy.store.last_good import GoodFile, read_good
+from criproxy.store.tried import Tried, read_tried
+from tests import failing_reader
+from tests.node.configuration.tried_node import LIMIT_S, LONG_S, MOVES, SHORT_S, STATIC, Node, two
+from tests.node.world import owner, sharer, situation
+
+
+async def test_it_goes_back_in_time(node: Node) -> None:
+    """Who was moved by the try is where it was; the configuration, its hash and the last good file are the former."""
+    first, web = await two(node)
+    before, hash_before = node.world.controller.node.grants, node.hash
+
+    answer = await node.tries(MOVES)
+
+    assert (answer["file"], answer["policy"], answer["moved"]) == ("/root/new.yaml", "static", 2)
+    assert node.hash == answer["hash"] != hash_before
+    await node.at(first, "2")
+    assert "try" in node.kinds()
+    node.time_is_over()
+    await node.is_back()
+    await node.at(first, "1")
+    await node.at(web, "0,2-3")
+    assert (node.world.controller.node.grants, node.hash) == (before, hash_before)
+    assert node.world.controller.node.configuration == node.world.controller.context.settings.configuration
+    good = read_good(node.state)
+    assert good is not None
+    assert good.text == STATIC
+    assert "the time of the try is over: the former configuration is back" in node.world.log.events()
+
+
+async def test_it_is_kept(node: Node) -> None:
+    """It stays over a restart until the policy file changes, and the difference is a problem until then."""
+    first, _ = await two(node)
+    await node.tries(MOVES)
+    answer = await node.try_out.keep({})
+
+    assert (answer["kept"], answer["until"]) == (True, None)
+    await node.at(first, "2")
+    await node.has_history("file", "tried", "kept")  # what is not written yet when criproxy stops is forgotten
+    await node.restart()
+    await node.at(first, "2")
+    assert "config-kept" in node.kinds()
+    with pytest.raises(CriproxyError, match="is already kept"):
+        await node.try_out.keep({})
+
+    node.file.write_text(MOVES)
+    node.reload.file_changed()
+
+    await node.is_back()
+    await node.world.poll(lambda: node.kinds() == [])  # right after a restart the runtime is listed
+    assert node.world.cpus(first) == "2"
+    await node.has_history("file", "tried", "kept", "file")
+
+
+async def test_a_restart_goes_on_with_it(node: Node) -> None:
+    """What is left of the time is what was left, and then it goes back."""
+    first, _ = await two(node)
+    await node.tries(MOVES)
+    await node.at(first, "2")
+    begun = read_tried(node.state)
+    assert begun is not None
+
+    await node.restart()
+
+    assert read_tried(node.state) == begun
+    trial = node.world.controller.context.in_force.trial
+    assert trial is not None
+    assert trial.until_s == begun.until_s
+    assert trial.left_s < LONG_S
+    assert node.world.cpus(first) == "2"
+    node.time_is_over()
+    await node.is_back()
+    await node.at(first, "1")
+
+
+async def test_its_time_passes_while_criproxy_is_stopped(node: Node) -> None:
+    """The start goes back, and everybody is where they were."""
+    first, web = await two(node)
+    before = node.world.controller.node.grants
+    await node.tries(MOVES)
+    await node.at(first, "2")
+    await node.world.stop_criproxy()
+    node.time_is_over_at_start()
+
+    await node.world.start_criproxy()
+    await node.begun()
+
+    await node.is_back()
+    await node.at(first, "1")
+    await node.at(web, "0,2-3")
+    assert node.world.controller.node.grants == before
+    again = await node.world.run(owner("second"))
+    assert node.world.cpus(again) == "2"
+
+
+@pytest.mark.parametrize(
+    ("text", "time_s", "error", "sentence"),
+    [
+        pytest.param("policy: statik\n", LONG_S, CriproxyError, "unknown policy 'statik'", id="bad-file"),
+        pytest.param(f"# a comment\n{STATIC}", LONG_S, CriproxyError, "there is nothing to try", id="the-same"),
+        pytest.param(
+            f"{MOVES}devices: {{plugin: {{}}}}\n", LONG_S, CriproxyError, "it changes devices.plugin", id="plugin"
+        ),
+        pytest.param('policy: static\nreservedCpus: "9"\n', LONG_S, CriproxyError, "CPU 9 is not online", id="unfit"),
+        pytest.param(MOVES, 0.0, UsageError, "between 1s and 168h", id="no-time"),
+        pytest.param(MOVES, 1e9, UsageError, "between 1s and 168h", id="for-ever"),
+        pytest.param(MOVES, float("nan"), UsageError, "between 1s and 168h", id="no-number"),
+        pytest.param(MOVES, True, UsageError, "between 1s and 168h", id="bool"),
+    ],
+)
+async def test_what_cannot_be_tried(
+    node: Node, text: str, time_s: float, error: type[CriproxyError], sentence: str
+) -> None:
+    """The reason is told, and nothing has changed."""
+    before, hash_before = node.world.controller.node, node.hash
+
+    with pytest.raises(error, match=sentence):
+        await node.tries(text, time_s)
+
+    assert (node.world.controller.node, node.hash, node.trial) == (before, hash_before, None)
+    assert not (node.state / tried_file.NAME).exists()
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        pytest.param({"text": 1, "source": "/x"}, id="text"),
+        pytest.param({"text": MOVES, "source": "x"}, id="relative"),
+        pytest.param({"text": MOVES, "source": "/x\0"}, id="nul"),
+        pytest.param({"text": MOVES}, id="no-source"),
+    ],
+)
+async def test_a_client_that_asks_in_a_wrong_way(node: Node, arguments: Values) -> None:
+    """The daemon says what is wrong."""
+    with pytest.raises(UsageError, match="must be the content of a policy file"):
+        await node.try_out.begin({"time_s": LONG_S, **arguments})
+
+
+async def test_one_at_a_time(node: Node) -> None:
+    """A second try is refused while there is one."""
+    await node.tries(MOVES)
+
+    with pytest.raises(CriproxyError, match=r"/root/new.yaml is being tried until .*: run ") as caught:
+        await node.tries('policy: static\nreservedCpus: "0-2"\n')
+    assert str(caught.value).endswith(": run 'criproxy reload --keep' to keep it, or 'criproxy reload' to end it first")
+
+
+async def test_not_on_a_released_node_and_not_in_a_bypass(node: Node) -> None:
+    """Nothing could be seen of it."""
+    node.try_out.why_not = lambda: "bypass is on"
+    with pytest.raises(CriproxyError, match="bypass is on"):
+        await node.tries(MOVES)
+    node.try_out.why_not = lambda: ""
+    await node.world.controller.policy_switch.release("somebody")
+    with pytest.raises(CriproxyError, match="the node is released"):
+        await node.tries(MOVES)
+
+
+async def test_keep_after_the_time(node: Node) -> None:
+    """It is too late, and the answer says when it ended."""
+    with pytest.raises(CriproxyError, match="no configuration is being tried"):
+        await node.try_out.keep({})
+    await node.tries(MOVES, SHORT_S)
+    await node.is_back()
+    with pytest.raises(CriproxyError, match=r"the last one was tried until 20.*, and was not kept"):
+        await node.try_out.keep({})
+
+
+@pytest.mark.parametrize(
+    ("file", "then"),
+    [
+        pytest.param(STATIC, "the policy file took effect", id="asked"),
+        pytest.param(f"{STATIC}onError: refuse\n", "the policy file took effect", id="changed"),
+        pytest.param(MOVES, "the policy file, whose content is the same, took effect", id="as-tried"),
+    ],
+)
+async def test_keep_after_the_policy_file_took_effect(node: Node, file: str, then: str) -> None:
+    """The answer is about the try that ended last, even if an earlier one has run out of time."""
+    await node.tries(MOVES, SHORT_S)
+    await node.is_back()
+    await node.tries(MOVES)
+    began = timestamp(time.time())
+    node.file.write_text(file)
+    await node.reload.command({})
+    await node.is_back()
+
+    with pytest.raises(CriproxyError, match=rf"the last one was tried until (.*); then {then}$") as caught:
+        await node.try_out.keep({})
+
+    assert str(caught.value).startswith("no configuration is being tried: ")
+    until = re.search(r"until (\S+);", str(caught.value))
+    assert until is not None
+    assert until[1] >= began
+
+
+async def test_keep_after_a_try_on_top_of_a_kept_configuration(node: Node) -> None:
+    """The answer does not say that the try was kept: the configuration from before it was."""
+    await node.tries(MOVES)
+    await node.try_out.keep({})
+    await node.tries('policy: static\nreservedCpus: "0-2"\napply: all\n', SHORT_S)
+    await node.world.poll(lambda: node.try_out.in_place.tried is not None and node.try_out.in_place.tried.is_kept)
+
+    with pytest.raises(CriproxyError, match=r"and was not kept; the configuration in effect is already kept, since"):
+        await node.try_out.keep({})
+
+
+async def test_a_reload_ends_it_at_once(node: Node) -> None:
+    """Whoever asks for the policy file gets it; containers return to their places."""
+    first, web = await two(node)
+    await node.tries(MOVES)
+    await node.at(first, "2")
+
+    answer = await node.reload.command({})
+
+    assert (answer["file"], answer["until"]) == (str(node.file), None)
+    await node.is_back()
+    await node.at(first, "1")
+    await node.at(web, "0,2-3")
+
+
+async def test_the_policy_file_is_touched(node: Node) -> None:
+    """As long as it says what it said when the try began, the try goes on; the same counts after a mistake in it."""
+    await node.tries(MOVES)
+    node.file.write_text(STATIC)
+    node.reload.file_changed()
+    node.file.write_text("policy: [")
+    node.reload.file_changed()
+    await node.world.poll(lambda: "config" in node.kinds())
+    node.file.write_text(STATIC)
+    node.reload.file_changed()
+    await node.world.poll(lambda: "config" not in node.kinds())
+
+    assert node.trial is not None
+    assert node.world.controller.context.in_force.loaded.file == "/root/new.yaml"
+
+
+async def test_the_policy_file_changes(node: Node) -> None:
+    """It is what its owner wants last: the try is over, and the file is in effect."""
+    await node.tries(MOVES)
+    node.file.write_text(f"{STATIC}onError: refuse\n")
+    node.reload.file_changed()
+
+    await node.is_back()
+
+    settings = node.world.controller.context.settings
+    assert (settings.on_error, settings.apply_all) == (OnError.REFUSE, False)
+
+
+async def test_the_policy_file_becomes_what_is_tried(node: Node) -> None:
+    """That keeps it: nobody moves."""
+    first, _ = await two(node)
+    await node.tries(MOVES)
+    await node.at(first, "2")
+    node.file.write_text(MOVES)
+    node.reload.file_changed()
+
+    await node.is_back()
+
+    assert node.world.cpus(first) == "2"
+    assert node.world.controller.context.in_force.loaded.file == str(node.file)
+
+
+@pytest.mark.parametrize(
+    ("between", "file", "cpus"),
+    [
+        pytest.param("policy: [", "/root/new.yaml", "2", id="bad"),
+        pytest.param(MOVES, "policy.yaml", "2", id="as-tried"),
+        pytest.param(f"{STATIC}# as before, in other words\n", "policy.yaml", "1", id="as-before"),
+    ],
+)
+async def test_the_policy_file_changes_while_criproxy_is_stopped(
+    node: Node, between: str, file: str, cpus: str
+) -> None:
+    """A good one is in effect, and a bad one leaves the try as it is."""
+    first, _ = await two(node)
+    await node.tries(MOVES)
+    await node.at(first, "2")
+
+    await node.restart(between)
+
+    await node.at(first, cpus)
+    assert node.world.controller.context.in_force.loaded.file.endswith(file)
+
+
+async def test_a_release_in_the_middle(node: Node) -> None:
+    """It outlives the try, and its end brings everybody to the places from before the try."""
+    first, web = await two(node)
+    await node.tries(MOVES)
+    await node.at(first, "2")
+    await node.world.controller.policy_switch.release("somebody")
+    node.time_is_over()
+    await node.is_back()
+    assert node.world.controller.node.released == "somebody"
+    assert node.world.cpus(first) == "0-3"
+
+    await node.world.controller.policy_switch.undo()
+
+    await node.at(first, "1")
+    await node.at(web, "0,2-3")
+
+
+async def test_an_automatic_bypass_in_the_middle(node: Node) -> None:
+    """The former policy decides at the end all the same: what was tried may be the reason of the bypass."""
+    first, _ = await two(node)
+    await node.tries(MOVES)
+    await node.at(first, "2")
+    node.world.controller.bypass(BypassMode.AUTOMATIC)
+
+    node.time_is_over()
+    await node.is_back()
+
+    await node.at(first, "1")
+
+
+async def test_to_none_and_back(node: Node) -> None:
+    """All were released, and have their places again."""
+    first, web = await two(node)
+    await node.tries("policy: none\napply: all\n")
+    await node.at(first, "0-3")
+    seen = await node.world.run(sharer("later"))
+
+    node.time_is_over()
+    await node.is_back()
+
+    await node.at(first, "1")
+    await node.at(web, "0,2-3")
+    await node.at(seen, "0,2-3")
+
+
+async def test_who_came_meanwhile_stays(node: Node) -> None:
+    """A container that came during the try keeps its CPU, which nobody had before, and the others return."""
+    first, web = await two(node)
+    await node.tries(MOVES)
+    await node.at(first, "2")
+    second = await node.world.run(owner("second"))
+    await node.at(second, "3")
+
+    node.time_is_over()
+    await node.is_back()
+
+    await node.at(first, "1")
+    await node.at(second, "3")
+    await node.at(web, "0,2")
+
+
+async def test_a_disk_that_fails(node: Node) -> None:
+    """Nothing is tried that a restart could not end; what is tried and cannot be kept goes back."""
+    first, _ = await two(node)
+    blocker = node.state / f"{tried_file.NAME}.new"
+    blocker.mkdir()
+    with pytest.raises(StoreError, match=r"tried\.json cannot be written"):
+        await node.tries(MOVES)
+    assert node.trial is None
+    blocker.rmdir()
+    await node.tries(MOVES)
+    await node.at(first, "2")
+    blocker.mkdir()
+
+    with pytest.raises(StoreError, match=r"tried\.json cannot be written"):
+        await node.try_out.keep({})
+
+    node.time_is_over()
+    await node.is_back()
+    await node.at(first, "1")
+
+
+async def test_a_crash_right_after_it_was_written(node: Node) -> None:
+    """The try had not begun for the containers, and its command was not answered: the start does not begin it."""
+    first, _ = await two(node)
+    await node.tries(MOVES)
+    kept = (node.state / tried_file.NAME).read_text()
+    await node.reload.command({})
+    await node.is_back()
+    await node.at(first, "1")
+    await node.world.stop_criproxy()
+    (node.state / tried_file.NAME).write_text(kept)
+    await node.world.start_criproxy()
+    await node.begun()
+
+    assert node.trial is None
+    await node.is_back()
+    assert node.world.cpus(first) == "1"
+
+
+async def test_a_try_on_top_of_what_was_kept(node: Node) -> None:
+    """It goes back to that, and the policy file still does not count."""
+    first, _ = await two(node)
+    await node.tries(MOVES)
+    await node.try_out.keep({})
+    kept = node.hash
+    await node.tries('policy: static\nreservedCpus: "0-2"\napply: all\n')
+    await node.at(first, "3")
+
+    node.time_is_over()
+    async with asyncio.timeout(LIMIT_S):
+        await node.world.poll(lambda: node.hash == kept)
+
+    await node.at(first, "2")
+    assert "config-kept" in node.kinds()
+    async with asyncio.timeout(LIMIT_S):  # the time of the other one is not really over
+        await node.world.poll(lambda: read_tried(node.state) == node.try_out.in_place.tried)
+    await node.restart()
+    assert (node.hash, "config-kept" in node.kinds()) == (kept, True)
+
+
+async def test_what_is_kept_while_the_policy_file_cannot_be_used(node: Node) -> None:
+    """Nobody is sent to a file that would be refused: the notice says what is wrong with it, and what helps."""
+    await node.tries(MOVES)
+    node.file.write_text("policy: statik\n")
+
+    answer = await node.try_out.keep({})
+
+    assert (answer["kept"], answer["policy_file"]) == (True, "invalid")
+    notices = {notice.kind: notice.text for notice in node.notices()}
+    assert "unknown policy 'statik'" in notices["config"]
+    assert "which was kept, is in effect" in notices["config"]
+    assert "but the policy file cannot be used: write the kept configuration" in notices["config-kept"]
+    assert "criproxy reload" not in notices["config-kept"]
+
+
+async def test_a_section_of_devices_is_tried(node: Node) -> None:
+    """It is in force while it is tried, and not after."""
+    await node.tries(f"{STATIC}devices: {{}}\n")
+    assert node.world.controller.devices.rules is not None
+
+    node.time_is_over()
+    await node.is_back()
+
+    assert node.world.controller.devices.rules is None
+
+
+async def test_its_file_is_private(node: Node) -> None:
+    """As everything in the state directory."""
+    await node.tries(MOVES)
+    await node.has_history("file", "tried")
+
+    files = [node.state / tried_file.NAME, *(node.state / "configurations").iterdir()]
+    assert {stat.S_IMODE(file.stat().st_mode) for file in files} == {0o600}
+
+
+SECONDS = {"h": 3600.0, "min": 60.0, "s": 1.0}
+
+
+def told(node: Node) -> list[float]:
+    """How many seconds are left, wherever that is told."""
+    controller = node.world.controller
+    begin, wanted = Front(controller).values()["configuration"]["try"], "try"
+    (notice,) = [each for each in situation(controller).notices if each.kind == wanted]
+    (text,) = re.findall(r"is being tried; in ([^,]+),", notice.text)
+    seconds = sum(int(count) * SECONDS[unit] for count, unit in re.findall(r"(\d+) (h|min|s)\b", text))
+    return [begin["left_s"], seconds, measure(controller).try_remaining_s]
+
+
+async def test_the_clock_is_set_back(node: Node, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What is told is what is really left."""
+    first, _ = await two(node)
+    await node.tries(MOVES)
+    await node.at(first, "2")
+    clock = time.time
+
+    with monkeypatch.context() as patch:  # calls to the runtime have deadlines by the real clock
+        patch.setattr(time, "time", lambda: clock() - 7200.0)
+        left_s, until = told(node), Front(node.world.controller).values()["configuration"]["try"]["until"]
+        latest = timestamp(time.time() + LONG_S)
+
+    assert all(LONG_S - LIMIT_S <= each <= LONG_S for each in left_s), left_s
+    assert until <= latest
+    node.time_is_over()
+    await node.is_back()
+    await node.at(first, "1")
+
+
+async def test_the_clock_is_set_forward(node: Node, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nothing is left, and the try ends."""
+    first, _ = await two(node)
+    await node.tries(MOVES)
+    await node.at(first, "2")
+    clock = time.time
+
+    monkeypatch.setattr(time, "time", lambda: clock() + 7200.0)
+
+    assert told(node) == [0.0, 0.0, 0.0]
+    await node.is_back()
+    await node.at(first, "1")
+
+
+async def test_a_restart_where_criproxy_fails_at_what_is_tried(node: Node, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A defect of criproxy in reading it ends the try, not the start."""
+    await node.tries(f"# {failing_reader.WORD}\n{MOVES}")
+    monkeypatch.setattr(failing_reader.LOAD, "parse", failing_reader.parse)
+
+    with capture_logs() as lines:
+        await node.restart()
+
+    await node.is_back()
+    mistakes = [line["mistake"] for line in lines if "what was tried cannot be used any more" in line["event"]]
+    assert mistakes == [f"criproxy failed at it: {failing_reader.RAISED}"]
+
+
+async def test_a_restart_after_the_clock_was_set_back(node: Node, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The try lasts no longer than it was to last at all."""
+    await node.tries(MOVES)
+    await node.world.stop_criproxy()
+    tried = read_tried(node.state)
+    assert tried is not None
+    set_back = replace(tried, begun_s=tried.begun_s + 7200.0, until_s=tried.until_s + 7200.0)
+    tried_file.write_tried(node.state, set_back)
+
+    await node.world.start_criproxy()
+    await node.begun()
+
+    assert max(told(node)) <= LONG_S
+
+
+@pytest.mark.parametrize("text", [STATIC, f"# the same\n{STATIC}"], ids=["same-bytes", "same-options"])
+async def test_what_is_kept_says_the_same_as_the_policy_file(node: Node, text: str) -> None:
+    """Then nothing is in place of that file: it is in effect, also after a restart."""
+    await node.tries(MOVES)
+    await node.try_out.keep({})
+    await node.tries(text)
+
+    answer = await node.try_out.keep({})
+
+    assert (answer["file"], answer["kept"], answer["until"]) == (str(node.file), False, None)
+    await node.is_back()
+    await node.has_history("file", "tried", "kept", "tried", "file")  # as above
+    await node.restart()
+    assert "config-kept" not in node.kinds()
+    assert node.world.controller.context.in_force.loaded.file == str(node.file)
+    await node.has_history("file", "tried", "kept", "tried", "file")
+
+
+async def test_a_start_finds_that_what_was_kept_says_the_same_as_the_policy_file(node: Node) -> None:
+    """As an earlier version left it."""
+    digest = node.world.controller.context.settings.configuration
+    good = GoodFile(text=STATIC, source="/root/same.yaml", configuration=digest)
+    tried_file.write_tried(node.state, Tried(good=good, file_hash=node.hash))
+
+    await node.restart()
+
+    await node.is_back()
+    assert node.world.controller.context.in_force.loaded.file == str(node.file)
+
+
+OFFERED = "class: ascend, resource: huawei.com/Ascend910"
+CARDS = f"{STATIC}devices: {{classes: [ascend, amd], plugin: {{advertise: [{{{OFFERED}}}]}}}}\n"
+
+
+@pytest.mark.parametrize(
+    ("part", "instead", "refused"),
+    [
+        pytest.param("ascend, amd", "{name: ascend, replicaSeparator: '#'}, amd", True, id="class-that-is-offered"),
+        pytest.param("classes", "podresources: {socket: ''}, classes", True, id="socket"),
+        pytest.param(OFFERED, "class: amd, resource: amd.com/gpu", True, id="plugin"),
+        pytest.param("ascend, amd", "ascend, {name: amd, replicaSeparator: '#'}", False, id="other-class"),
+        pytest.param("classes", "privileged: deny, classes", False, id="rule"),
+    ],
+)
+async def test_what_the_device_plugin_reads_cannot_be_tried(
+    node: Node, part: str, instead: str, *, refused: bool
+) -> None:
+    """It would go on with the policy file, so that the try would not show what the change brings."""
+    node.file.write_text(CARDS)
+    await node.reload.command({})
+    text = CARDS.replace(part, instead, 1)
+
+    if refused:
+        with pytest.raises(CriproxyError, match=r"cannot be tried because it changes devices\.plugin, a class"):
+            await node.tries(text)
+    else:
+        await node.tries(text)
+
+    assert (node.trial is None) is refused
+
+
+async def test_who_has_no_place(node: Node) -> None:
+    """It is told with the number of those who move."""
+    await two(node)
+    await node.world.run(owner("second"))
+
+    answer = await node.tries('policy: static\nreservedCpus: "0-2"\napply: all\n')
+
+    assert answer["no_place"] == 1
+
+
+@pytest.mark.parametrize("text", ["", "{", '{"good": 1}'], ids=["empty", "cut", "other"])
+async def test_a_damaged_file(node: Node, text: str) -> None:
+    """The start says so once, and uses the policy file."""
+    await node.tries(MOVES)
+    await node.world.stop_criproxy()
+    (node.state / tried_file.NAME).write_text(text)
+
+    with capture_logs() as lines:
+        await node.world.start_criproxy()
+        await node.begun()
+
+    found = [line for line in lines if line["event"] == "what was tried or kept cannot be read, and is forgotten"]
+    assert [line["file"] for line in found] == [str(node.state / tried_file.NAME)]
+    await node.is_back()
+    assert node.world.controller.context.in_force.loaded.file == str(node.file)

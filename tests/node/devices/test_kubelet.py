@@ -1,0 +1,459 @@
+"""Evidence from a kubelet: a node between the embedded runtime and a kubelet's podresources and checkpoint."""
+
+import asyncio
+import os
+from collections.abc import AsyncIterator, Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from criproxy.cri import api_pb2 as api
+from criproxy.cri.podresources import Devices, PodresourcesClient
+from criproxy.cri.runtime import RuntimeCallError
+from criproxy.devices.classes.builtin import NVIDIA
+from criproxy.devices.device_rules import DeviceRules, KubeletFiles
+from criproxy.devices.evidence.device_request import DeviceRequest
+from criproxy.devices.evidence.evidence import Given, Known, Subject
+from criproxy.node.counters import Counters
+from criproxy.node.devices import kubelet as module
+from criproxy.node.devices.kubelet import Kubelet
+from criproxy.process.failures import Failures
+from criproxy.process.tasks import Tasks
+from lab.kubelet.kubelet import CREATE_TIMEOUT_S, PodSpec, container_config, sandbox_config
+from tests.allocations import Allocated, Allocations
+from tests.node.devices.test_guard import VOID, envs, world
+from tests.node.world import RecordingLog, World, sharer
+
+GPU = "nvidia.com/gpu"
+FILES = KubeletFiles(socket="/k/sock", checkpoint="/k/checkpoint", timeout_s=60.0)
+"""With so long a bound, whatever is not silent is waited for on a busy machine, too."""
+RULES = DeviceRules(classes=(NVIDIA,), kubelet=FILES)
+WEB = Allocated(pod="web", pod_uid="u1", resource=GPU, ids=("GPU-b",), numa=1)
+MAIN = Subject(sandbox_id="s1", pod_uid="u1", namespace="default", pod="web", container="main")
+GIVEN = Known("podresources", {GPU: ("GPU-b",)}, complete=True)
+CONFIRMED = replace(GIVEN, by_uid=True)
+
+
+@pytest.fixture
+async def allocations(tmp_path: Path) -> AsyncIterator[Allocations]:
+    """A kubelet that has given the pod ``web`` a card, serves podresources, and has no checkpoint yet."""
+    kubelet = Allocations(tmp_path / "k/sock", tmp_path / "k/checkpoint")
+    kubelet.entries = [WEB]
+    await kubelet.start()
+    yield kubelet
+    await kubelet.stop()
+
+
+def kubelet(files: KubeletFiles, directory: Path) -> Kubelet:
+    """A source that asks the kubelet with these files below *directory*."""
+    log = RecordingLog()
+    tasks = Tasks(log, Failures(), first_pause_s=0.01)
+    return Kubelet(files, directory, Counters(), log, tasks, scan_s=FILES.timeout_s)
+
+
+@pytest.fixture
+async def source(allocations: Allocations, tmp_path: Path) -> AsyncIterator[Kubelet]:
+    """The source that asks it."""
+    source = kubelet(FILES, tmp_path)
+    yield source
+    await source.close()
+    await source.tasks.stop()
+
+
+async def told(source: Kubelet, who: Subject) -> Known | None:
+    """What it says of allocations; on which NUMA nodes cards are is another matter."""
+    known = await source.known(who)
+    return known and replace(known, near={})
+
+
+def of(pod_uid: str, sandbox_id: str = "") -> Subject:
+    """The container of another pod of that name."""
+    return replace(MAIN, pod_uid=pod_uid, sandbox_id=sandbox_id or f"s-{pod_uid}")
+
+
+async def create(node: World, uid: str, *variables: str, name: str = "web") -> Mapping[str, bytes]:
+    """Run the pod *name* with this UID; returns the variables that its container got."""
+    pod = PodSpec(name, sharer(name).containers, given_uid=uid)
+    run = api.RunPodSandboxRequest(config=sandbox_config(pod, attempt=len(node.runtime.core.records.sandboxes)))
+    sandbox = await node.client.call("RunPodSandbox", run, api.RunPodSandboxResponse, CREATE_TIMEOUT_S)
+    request = api.CreateContainerRequest(
+        pod_sandbox_id=sandbox.pod_sandbox_id,
+        config=container_config(pod, pod.containers[0], 8 << 30),
+        sandbox_config=run.config,
+    )
+    for value in variables:
+        request.config.envs.add(key="NVIDIA_VISIBLE_DEVICES", value=value.encode())
+    reply = await node.client.call("CreateContainer", request, api.CreateContainerResponse, CREATE_TIMEOUT_S)
+    return envs(node.runtime.core.records.containers[reply.container_id].config)
+
+
+async def test_a_container_of_a_pod_with_a_card_gets_it(allocations: Allocations, tmp_path: Path) -> None:
+    """With NVIDIA's plugin as it comes, which leaves a variable only, the kubelet tells whose card it is."""
+    async with world(tmp_path, rules=RULES) as node:
+        assert await create(node, "u1", "GPU-b", "all") == {"NVIDIA_VISIBLE_DEVICES": b"GPU-b"}
+        assert node.counters.device_evidence == {("podresources", "answered"): 1, ("checkpoint", "absent"): 1}
+        assert allocations.asked == {"Get": 1}
+
+
+async def test_a_pod_made_anew_does_not_inherit(allocations: Allocations, tmp_path: Path) -> None:
+    """While podresources still tells of the former pod of a name, the checkpoint says whose card it is."""
+    allocations.write()
+    async with world(tmp_path, rules=RULES) as node:
+        assert await create(node, "u2", "all") == VOID
+        assert node.counters.device_evidence["podresources", "another-pod"] == 1
+
+        allocations.entries = [replace(WEB, pod_uid="u3", ids=("GPU-a",))]
+        allocations.write()
+
+        assert await create(node, "u3", "GPU-a") == {"NVIDIA_VISIBLE_DEVICES": b"GPU-a"}
+
+
+@pytest.mark.parametrize("checkpoint", ["off", "never whole", "damaged"])
+async def test_without_a_checkpoint_a_name_is_no_evidence_for_its_second_pod(
+    allocations: Allocations, tmp_path: Path, checkpoint: str
+) -> None:
+    """Nobody can tell whose the card is: `fail` refuses who asks for one, and who asks for none sees none."""
+    files = replace(FILES, checkpoint="") if checkpoint == "off" else FILES
+    if checkpoint == "damaged":
+        allocations.write()
+    elif checkpoint == "never whole":
+        allocations.checkpoint.write_bytes(b"{")
+    async with world(tmp_path, rules=replace(RULES, on_no_evidence="fail", kubelet=files)) as node:
+        assert await create(node, "u1", "GPU-b") == {"NVIDIA_VISIBLE_DEVICES": b"GPU-b"}
+        allocations.checkpoint.write_bytes(b"{")
+        with pytest.raises(RuntimeCallError, match="it is unknown whether a card is allocated to it"):
+            await create(node, "u2", "all")
+        assert await create(node, "u2") == VOID
+        assert node.counters.device_evidence["podresources", "doubtful"] == 2
+
+        if checkpoint != "off":
+            allocations.entries = [replace(WEB, pod_uid="u3")]
+            allocations.write()
+            assert await create(node, "u3", "GPU-b", "all") == {"NVIDIA_VISIBLE_DEVICES": b"GPU-b"}
+
+
+async def test_with_keep_an_answer_in_doubt_is_a_limit(allocations: Allocations, tmp_path: Path) -> None:
+    """By using a name again nobody sees more than podresources says; who asks for no card gets none."""
+    async with world(tmp_path, rules=replace(RULES, kubelet=replace(FILES, checkpoint=""))) as node:
+        await create(node, "u1", "GPU-b")
+        assert await create(node, "u2", "all") == {"NVIDIA_VISIBLE_DEVICES": b"GPU-b"}
+        assert await create(node, "u3") == VOID
+        allocations.entries = [replace(WEB, pod_uid="u4", resource="", ids=())]
+        assert await create(node, "u4", "all") == VOID
+
+
+async def test_a_container_that_runs_keeps_its_cards_in_doubt(allocations: Allocations, tmp_path: Path) -> None:
+    """To find out whether updates may take a card away, whatever podresources says counts."""
+    rules = replace(RULES, on_no_evidence="fail", kubelet=replace(FILES, checkpoint=""))
+    async with world(tmp_path, rules=rules) as node:
+        await create(node, "u1", "GPU-b")
+        evidence = node.controller.devices.evidence
+        found = await evidence.gather(rules, of("u2"), DeviceRequest(), runs=True)
+        assert found.evidence["nvidia"].ids == ("GPU-b",)
+        created = await evidence.gather(rules, of("u2"), DeviceRequest())
+        assert created.evidence["nvidia"].given is Given.NONE
+
+
+async def test_a_name_is_known_after_a_restart(allocations: Allocations, tmp_path: Path) -> None:
+    """The pods on the node count, too: the former one of a name may have come before criproxy started."""
+    files = replace(FILES, checkpoint="")
+    async with world(tmp_path, rules=replace(RULES, on_no_evidence="hide", kubelet=files)) as node:
+        await create(node, "u1", "GPU-b")
+        await node.stop_criproxy()
+        await node.start_criproxy()
+        assert await create(node, "u2", "GPU-b") == VOID
+
+
+async def test_who_is_in_doubt_is_asked_for_again(
+    allocations: Allocations, source: Kubelet, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The checkpoint may be readable again at the next try of the kubelet."""
+    monkeypatch.setattr(module, "RETRY_S", 0.0)
+    assert await told(source, MAIN) == GIVEN
+    assert await told(source, of("u2")) == replace(GIVEN, certain=False)
+    allocations.entries = [replace(WEB, pod_uid="u2")]
+    allocations.write()
+
+    assert await told(source, of("u2")) == CONFIRMED
+    assert await told(source, of("u1", "s9")) == Known("checkpoint", {}, complete=True, by_uid=True)
+
+
+async def test_a_silent_kubelet_holds_no_create(allocations: Allocations, tmp_path: Path) -> None:
+    """The create goes on after its bound, as one of which nobody can tell."""
+    allocations.answers.clear()
+    async with world(tmp_path, rules=replace(RULES, kubelet=replace(FILES, timeout_s=0.05))) as node:
+        assert await create(node, "u1", "GPU-b") == {"NVIDIA_VISIBLE_DEVICES": b"GPU-b"}
+
+        assert node.counters.devices["nvidia", "no-evidence"] == 1
+        assert node.counters.device_evidence["podresources", "late"] == 1
+        await node.poll(lambda: bool(allocations.asked))  # the question may be on its way still
+        assert allocations.asked == {"Get": 1}
+
+
+async def test_without_a_kubelet_nobody_can_tell(tmp_path: Path) -> None:
+    """No socket and no file are no evidence, and not evidence of none: the log says so once."""
+    async with world(tmp_path, rules=RULES) as node:
+        assert await create(node, "u1", "GPU-b") == {"NVIDIA_VISIBLE_DEVICES": b"GPU-b"}
+        assert await create(node, "u2", "GPU-b") == {"NVIDIA_VISIBLE_DEVICES": b"GPU-b"}
+
+        assert node.counters.devices["nvidia", "no-evidence"] == 2
+        assert node.log.events().count("the kubelet does not report what it allocated") == 1
+
+
+async def test_a_reload_moves_the_files(allocations: Allocations, tmp_path: Path) -> None:
+    """Other paths in the policy file are those that are asked from then on."""
+    async with world(tmp_path, rules=replace(RULES, kubelet=replace(FILES, socket="/elsewhere"))) as node:
+        await create(node, "u0", "GPU-b", name="other")
+        assert not allocations.asked
+
+        node.controller.context.in_force.settings = replace(node.controller.context.settings, devices=RULES)
+
+        assert await create(node, "u1", "GPU-b", "all") == {"NVIDIA_VISIBLE_DEVICES": b"GPU-b"}
+        assert allocations.asked == {"Get": 1}
+
+
+async def test_what_was_prefetched_is_not_asked_again(allocations: Allocations, source: Kubelet) -> None:
+    """One question for all containers of a pod, however late they come, until its sandbox is gone."""
+    allocations.entries.append(Allocated(pod="web", pod_uid="u1", container="plain"))
+    await source.prefetch(replace(MAIN, container=""))
+    assert await told(source, MAIN) == GIVEN
+    allocations.entries.clear()
+
+    assert await told(source, replace(MAIN, container="plain")) == Known("podresources", {}, complete=True)
+    assert allocations.asked == {"Get": 1}
+
+    source.forget("s1")
+
+    assert await told(source, MAIN) is None
+    assert allocations.asked == {"Get": 2}
+
+
+async def test_a_pod_that_is_not_there_yet_is_asked_for_again(allocations: Allocations, source: Kubelet) -> None:
+    """A kubelet that does not list the pod has not said that it has no card."""
+    allocations.entries.clear()
+    await source.prefetch(MAIN)
+    assert await told(source, MAIN) is None
+
+    allocations.entries = [WEB]
+
+    assert await told(source, MAIN) == GIVEN
+
+
+async def test_init_containers_are_in_the_checkpoint_only(allocations: Allocations, source: Kubelet) -> None:
+    """Podresources leaves them out: that says nothing, and the checkpoint has them."""
+    init = replace(MAIN, container="init")
+    assert await told(source, init) is None
+    allocations.entries.append(replace(WEB, container="init", ids=("GPU-a",)))
+    allocations.write()
+    allocations.entries.pop()
+
+    assert await told(source, replace(init, sandbox_id="s2")) == Known(
+        "checkpoint", {GPU: ("GPU-a",)}, complete=True, by_uid=True
+    )
+
+
+async def test_a_kubelet_that_restarts(allocations: Allocations, source: Kubelet) -> None:
+    """While it is away the checkpoint tells; the next pod after that is asked for again, and the log says both."""
+    allocations.write()
+    assert await told(source, MAIN) == CONFIRMED
+    await allocations.stop()
+    allocations.socket.unlink(missing_ok=True)
+    assert await told(source, of("u1", "s2")) == replace(CONFIRMED, source="checkpoint")
+
+    await allocations.start()
+
+    assert await told(source, of("u1", "s3")) == CONFIRMED
+    assert isinstance(source.log, RecordingLog)
+    assert [(event.split(" what")[0], keys["source"]) for event, keys in source.log.lines] == [
+        ("the kubelet does not report", "podresources"),
+        ("the kubelet reports again", "podresources"),
+    ]
+
+
+async def test_a_kubelet_that_failed_is_not_asked_at_every_create(
+    allocations: Allocations, source: Kubelet, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of one pod it is asked again after a pause, and not before."""
+    monkeypatch.setattr(module, "RETRY_S", 3600.0)
+    await allocations.stop()
+    allocations.socket.unlink(missing_ok=True)
+    for _ in range(5):
+        assert await told(source, MAIN) is None
+    assert source.counters.device_evidence["podresources", "failed"] > 0
+    await allocations.start()
+
+    monkeypatch.setattr(module, "RETRY_S", 0.0)
+
+    assert await told(source, MAIN) == GIVEN
+
+
+async def test_a_silent_one_is_waited_for_once(allocations: Allocations, tmp_path: Path) -> None:
+    """The second container of a pod does not wait for an answer that the first has waited for in vain.
+
+    What the checkpoint says counts meanwhile, and the answer as soon as it comes.
+    """
+    allocations.answers.clear()
+    allocations.write()
+    source = kubelet(replace(FILES, timeout_s=0.05), tmp_path)
+    await source.known(MAIN)
+    source.files = replace(FILES, timeout_s=3600.0)  # to wait now would outlast the test
+    await source._inquiries["s1"].reading
+
+    assert await told(source, MAIN) == replace(CONFIRMED, source="checkpoint")
+    assert source.counters.device_evidence["podresources", "late"] == 2
+
+    allocations.answers.set()
+    await asyncio.wait({source._inquiries["s1"].asking, source._inquiries["s1"].reading})
+    assert await told(source, MAIN) == CONFIRMED
+    await source.close()
+    assert await told(source, MAIN) is None
+    await source.tasks.stop()
+
+
+async def test_a_silent_one_is_asked_again_whatever_fails(
+    allocations: Allocations, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What nobody expected is told, and does not end the questions whether it is back."""
+    monkeypatch.setattr(module, "RECHECK_S", 0.01)
+    allocations.answers.clear()
+    source = kubelet(replace(FILES, timeout_s=0.05), tmp_path)
+    await source.known(MAIN)
+    ask, failures = PodresourcesClient.pods, [TypeError("planted")]
+
+    async def fails_once(*args: Any) -> list[Devices]:  # noqa: ANN401 (those of the method)
+        if failures:
+            raise failures.pop()
+        return await ask(*args)
+
+    monkeypatch.setattr(PodresourcesClient, "pods", fails_once)
+    source.forget(MAIN.sandbox_id)  # nothing else asks any more
+    async with asyncio.timeout(60):
+        while failures:  # noqa: ASYNC110 (nothing tells)
+            await asyncio.sleep(0.005)
+        allocations.answers.set()
+        while source.patience.hanging:  # noqa: ASYNC110
+            await asyncio.sleep(0.005)
+    assert isinstance(source.log, RecordingLog)
+    assert "background work failed" in source.log.events()
+    await source.close()
+    await source.tasks.stop()
+
+
+async def test_wrong_paths_after_a_reload_are_told(allocations: Allocations, tmp_path: Path) -> None:
+    """That the kubelet answered on other files says nothing about these."""
+    async with world(tmp_path, rules=RULES) as node:
+        await create(node, "u1", "all")
+        assert not node.controller.devices.evidence.unheard
+        wrong = replace(RULES, kubelet=replace(FILES, socket="/none", checkpoint="/nothing"))
+        in_force = node.controller.context.in_force
+        in_force.settings = replace(in_force.settings, devices=wrong)
+
+        await create(node, "u2", "all", name="other")
+
+        assert "has never answered on /none and /nothing" in node.controller.devices.evidence.unheard
+
+
+async def test_one_that_comes_late_is_heard_without_another_pod(
+    allocations: Allocations, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As after a boot, where the pods come before its socket does: nothing says for hours that it never answered."""
+    monkeypatch.setattr(module, "RECHECK_S", 0.01)
+    await allocations.stop()
+    allocations.socket.unlink(missing_ok=True)
+    source = kubelet(FILES, tmp_path)
+    await source.known(MAIN)
+    assert source.counters.device_evidence["podresources", "failed"] > 0
+    source.forget(MAIN.sandbox_id)
+
+    await allocations.start()
+
+    async with asyncio.timeout(60):
+        while not source.counters.device_evidence["podresources", "answered"]:  # noqa: ASYNC110 (nothing tells)
+            await asyncio.sleep(0.005)
+        await source.tasks.until_ended("wait for podresources")
+    await source.close()
+    await source.tasks.stop()
+
+
+async def test_a_checkpoint_that_hangs_is_told_of_once(allocations: Allocations, source: Kubelet) -> None:
+    """However often creates ask for it; that it is back is told, too."""
+    path = source._checkpoint.path
+    os.mkfifo(path)
+    source._checkpoint.timeout_s = 0.01
+    for number in range(3):
+        inquiry = source._inquire(of(f"u{number}"))
+        assert inquiry is not None
+        await inquiry.reading
+    assert isinstance(source.log, RecordingLog)
+    assert source.log.events().count("the kubelet does not report what it allocated") == 1
+    assert source.counters.device_evidence["checkpoint", "hanging"] == 3
+
+    with path.open("w"):
+        path.unlink()
+    async with asyncio.timeout(60):
+        while source.patience.hanging:  # noqa: ASYNC110 (nothing tells)
+            await asyncio.sleep(0.005)
+    source._checkpoint.timeout_s = 60.0  # it does not hang any more
+    inquiry = source._inquire(of("u9"))
+    assert inquiry is not None
+    await inquiry.reading
+    assert "the kubelet reports again what it allocated" in source.log.events()
+
+
+async def test_a_damaged_checkpoint_keeps_what_was_known(allocations: Allocations, source: Kubelet) -> None:
+    """What it said before still counts; that somebody is not in it says nothing any more, until it is whole again."""
+    await allocations.stop()
+    allocations.socket.unlink(missing_ok=True)
+    allocations.write()
+    assert await told(source, MAIN) == replace(CONFIRMED, source="checkpoint")
+    whole = allocations.checkpoint.read_bytes()
+    allocations.checkpoint.write_bytes(whole[: len(whole) // 2])
+
+    assert await told(source, of("u1", "s2")) == Known("checkpoint", {GPU: ("GPU-b",)}, complete=False, by_uid=True)
+    assert await told(source, of("u2", "s3")) == Known("checkpoint", {}, complete=False, by_uid=True)
+    assert source.counters.device_evidence["checkpoint", "failed"] == 2
+    assert isinstance(source.log, RecordingLog)
+    problems = [str(keys["error"]) for _, keys in source.log.lines if keys["source"] == "checkpoint"]
+    assert [problem.partition(":")[2][:16] for problem in problems] == [" not valid JSON:"]
+
+    allocations.checkpoint.write_bytes(whole)
+
+    assert await told(source, of("u2", "s4")) == Known("checkpoint", {}, complete=True, by_uid=True)
+
+
+async def test_a_checkpoint_that_was_never_whole(allocations: Allocations, source: Kubelet) -> None:
+    """Podresources alone decides."""
+    allocations.checkpoint.write_bytes(b"{")
+
+    assert await told(source, MAIN) == GIVEN
+    assert await told(source, replace(MAIN, container="init")) is None
+
+
+async def test_two_pods_of_one_name(allocations: Allocations, source: Kubelet) -> None:
+    """Where the kubelet lists both, only the checkpoint can tell them apart; without it nobody can."""
+    allocations.get = "unknown"
+    allocations.entries.append(replace(WEB, pod_uid="u2", ids=("GPU-a",)))
+    assert await told(source, MAIN) is None
+    allocations.write()
+
+    assert await told(source, of("u2")) == Known("checkpoint", {GPU: ("GPU-a",)}, complete=True, by_uid=True)
+    assert await told(source, of("u1")) == replace(CONFIRMED, source="checkpoint")
+
+
+@pytest.mark.parametrize("answers", [True, False])
+async def test_nodes_of_cards_come_from_the_checkpoint(
+    allocations: Allocations, source: Kubelet, answers: bool
+) -> None:
+    """Whichever of both tells what was given."""
+    if not answers:
+        await allocations.stop()
+        allocations.socket.unlink(missing_ok=True)
+    allocations.write()
+
+    known = await source.known(MAIN)
+
+    assert known is not None
+    assert (known.source == "podresources") is answers
+    assert known.near == {"GPU-b": frozenset({1})}

@@ -1,0 +1,244 @@
+"""A Guaranteed container that shares although it should be exclusive is noticed, and placed when there is room."""
+
+import asyncio
+import re
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from criproxy.api.metrics.measures import measure
+from criproxy.api.views.explain import instances, to_values
+from criproxy.api.views.status import summary
+from criproxy.api.views.status_check import problems
+from criproxy.node.bypass import BypassMode
+from criproxy.node.settings import OnError, Promote
+from criproxy.placement.answers.choice import choice_now
+from criproxy.placement.options.policy_options import Options
+from criproxy.placement.policies.none import NonePolicy
+from lab.emulator.runtime import RuntimeOptions
+from lab.kubelet.kubelet import MiniKubelet
+from tests.disks import fill, free, small_disk
+from tests.node.record.test_disk import QUICK, back
+from tests.node.test_bypassed_calls import Placing
+from tests.node.world import FAST, STATIC, Slow, World, owner, situation
+
+LIMIT_S = 60.0
+OFF = replace(QUICK, promote=Promote.OFF)
+
+
+@pytest.fixture
+def disk(tmp_path: Path) -> Iterator[Path]:
+    """Return the state directory, on a small disk of its own."""
+    with small_disk(tmp_path / "state") as state:
+        yield state
+
+
+def wrong(world: World) -> list[str]:
+    """What ``status --check`` says is wrong, but for a release, and for failures that are over."""
+    found = problems(situation(world.controller))["problems"]
+    return [text for text in found if not text.startswith(("criproxy failed at ", "the node is released"))]
+
+
+def notices(world: World) -> list[str]:
+    """What ``status`` notes without calling it wrong."""
+    return [each["text"] for each in summary(situation(world.controller))["notices"] if not each["wrong"]]
+
+
+async def explained(world: World, container_id: str) -> str:
+    """Everything that ``explain`` says of a container, as one text."""
+    records = await world.controller.context.state.find_history(container_id)
+    (life,) = instances(world.controller.node, records, container_id)
+    now = choice_now(world.controller.node, world.controller.context.state.policy, container_id)
+    return str(to_values(situation(world.controller), life, [], [], now))
+
+
+async def created_on_a_full_disk(world: World, disk: Path, cpus: int = 2) -> str:
+    """A Guaranteed container that comes while the state cannot be written; the disk is well again afterwards."""
+    fill(disk)
+    container_id = await world.run(owner("late", cpus))
+    await world.until(lambda: container_id in world.controller.node.grants)
+    free(disk)
+    await back(world)
+    return container_id
+
+
+async def test_what_came_while_the_disk_was_full_is_placed_when_it_is_well_again(tmp_path: Path, disk: Path) -> None:
+    """By itself, and nothing is wrong then."""
+    async with asyncio.timeout(LIMIT_S), World(tmp_path, settings=QUICK) as world:
+        late = await created_on_a_full_disk(world, disk)
+        await world.poll(lambda: world.cpus(late) == "1-2")
+        assert world.owned() == {1, 2}
+        await world.poll(lambda: world.controller.ready and not wrong(world))
+        assert world.counters.promotions == 1
+
+
+async def test_until_then_status_and_check_say_that_it_shares(tmp_path: Path, disk: Path) -> None:
+    """One sentence, with the number of CPUs and since when; the metric counts it; explain gives the true cause."""
+    async with asyncio.timeout(LIMIT_S), World(tmp_path, settings=OFF) as world:
+        late = await created_on_a_full_disk(world, disk)
+        (sentence,) = wrong(world)
+        assert re.match(
+            r"default/late/main should have 2 exclusive CPUs, but has had shared CPUs since "
+            r"20\d\d-.*: criproxy was failing",
+            sentence,
+        )
+        assert measure(world.controller).unpromoted == 1
+        text = await explained(world, late)
+        assert "somebody else" not in text
+        assert "should_own_cpus': 2" in text
+        assert "criproxy was failing when the container was created" in text
+        assert "'decision': 'now'" not in text
+
+
+async def test_it_is_known_over_a_restart(tmp_path: Path, disk: Path) -> None:
+    """And done after it."""
+    async with asyncio.timeout(LIMIT_S), World(tmp_path, settings=OFF) as world:
+        late = await created_on_a_full_disk(world, disk)
+        await world.stop_criproxy()
+        await world.start_criproxy()
+        await world.poll(lambda: world.controller.ready)
+        assert len(wrong(world)) == 1
+        await world.stop_criproxy()
+        world.use(STATIC, promote=Promote.DEFAULT)
+        await world.start_criproxy()
+        await world.poll(lambda: world.cpus(late) == "1-2")
+        await world.poll(lambda: world.controller.ready and not wrong(world))
+
+
+async def test_it_waits_for_room(tmp_path: Path, disk: Path) -> None:
+    """Whoever has CPUs keeps them; they are taken when that one goes."""
+    async with asyncio.timeout(LIMIT_S), World(tmp_path, settings=OFF) as world:
+        late = await created_on_a_full_disk(world, disk)
+        first = await world.run(owner("first", 2))
+        await world.stop_criproxy()
+        world.use(STATIC, promote=Promote.DEFAULT)
+        await world.start_criproxy()
+        await world.poll(lambda: world.controller.ready)
+        assert (world.cpus(first), world.cpus(late)) == ("1-2", "0,3")
+        assert len(wrong(world)) == 1
+        await world.kubelet.stop(first)
+        await world.poll(lambda: world.cpus(late) == "1-2")
+        await world.poll(lambda: world.controller.ready and not wrong(world))
+
+
+@pytest.mark.parametrize("way", [OnError.SHARED, OnError.PASS])
+async def test_whatever_becomes_of_creates_that_we_failed_at(tmp_path: Path, disk: Path, way: OnError) -> None:
+    """Shared or as the kubelet sent it."""
+    async with asyncio.timeout(LIMIT_S), World(tmp_path, settings=replace(QUICK, on_error=way)) as world:
+        late = await created_on_a_full_disk(world, disk)
+        await world.poll(lambda: world.cpus(late) == "1-2")
+        await world.poll(lambda: world.controller.ready and not wrong(world))
+
+
+async def test_what_came_during_the_automatic_bypass_is_placed_after_it(tmp_path: Path) -> None:
+    """While it is on, that is said; nobody is moved."""
+    async with asyncio.timeout(LIMIT_S), Placing(tmp_path) as world:
+        world.bypass.set(BypassMode.AUTOMATIC, "for the test")
+        late = await world.run(owner("late", 2))
+        (sentence,) = wrong(world)
+        assert re.match(
+            r"default/late/main should have 2 exclusive CPUs, but has had shared CPUs since .*: it was created during",
+            sentence,
+        )
+        world.bypass.set(BypassMode.OFF, "mended")
+        await world.poll(lambda: world.cpus(late) == "1-2")
+        await world.poll(lambda: world.controller.ready and not wrong(world))
+        assert "somebody else" not in await explained(world, late)
+
+
+async def test_what_was_held_when_the_automatic_bypass_began_is_placed_after_it(tmp_path: Path) -> None:
+    """The policy had no room for it, and was not asked again: it shares, and that is remembered."""
+    slow = Slow()
+    async with asyncio.timeout(LIMIT_S), Placing(tmp_path, options=RuntimeOptions(latency_s=slow)) as world:
+        there = await world.run(owner("there", 2))
+        pod = owner("late", 2)
+        sandbox_id = await world.kubelet.run_sandbox(pod)
+        await world.until(lambda: sandbox_id in world.controller.node.pods)
+        slow["ListContainers"] = 0.2
+        slow.asked.clear()
+        creating = asyncio.create_task(world.kubelet.create(pod, sandbox_id, pod.containers[0]))
+        await slow.asked.wait()
+        world.bypass.set(BypassMode.AUTOMATIC, "for the test")
+        late = await creating
+        await world.kubelet.start(late)
+        (sentence,) = wrong(world)
+        assert "default/late/main should have 2 exclusive CPUs, but has had shared CPUs since" in sentence
+        world.bypass.set(BypassMode.OFF, "mended")
+        await world.kubelet.stop(there)
+        await world.poll(lambda: world.cpus(late) in {"1-2", "2-3"})
+        await world.poll(lambda: world.controller.ready and not wrong(world))
+
+
+async def test_what_came_during_an_ordered_bypass_is_placed_after_it(tmp_path: Path) -> None:
+    """Criproxy has seen nothing of it, and knows it by its time."""
+    no_lists = replace(FAST, unknown_pause_s=3600.0, exit_list_s=3600.0)  # they show it during the bypass, too
+    async with asyncio.timeout(LIMIT_S), Placing(tmp_path, no_lists) as world:
+        await world.poll(lambda: world.controller.ready)
+        world.bypass.set(BypassMode.ORDERED, "for the test")
+        late = await world.run(owner("late", 2))
+        assert late not in world.controller.node.containers
+        world.bypass.set(BypassMode.OFF, "mended")
+        await world.poll(lambda: world.cpus(late) == "1-2")
+        await world.poll(lambda: world.controller.ready and not wrong(world))
+        text = await explained(world, late)
+        assert "somebody else" not in text
+        assert "during a bypass" in text
+
+
+async def found_running(world: World) -> str:
+    """A Guaranteed container of two CPUs that ran before criproxy came to know of it."""
+    direct = MiniKubelet(world.direct)
+    sandbox_id = await direct.run_sandbox(pod := owner("found", 2))
+    container_id = await direct.create(pod, sandbox_id, pod.containers[0])
+    await direct.start(container_id)
+    await world.poll(lambda: world.controller.ready)
+    world.controller.runtime_lost()
+    await world.until(lambda: container_id in world.controller.node.grants)
+    return container_id
+
+
+async def test_who_was_there_before_is_only_a_notice(tmp_path: Path) -> None:
+    """It is left as it was found, and ``--check`` is content."""
+    async with asyncio.timeout(LIMIT_S), World(tmp_path) as world:
+        await found_running(world)
+        await world.poll(lambda: world.controller.ready and not wrong(world))
+        (notice,) = notices(world)
+        assert notice.startswith(
+            "default/found/main should have 2 exclusive CPUs, but has shared CPUs: criproxy found it running"
+        )
+        assert world.owned() == frozenset()
+
+
+async def test_who_was_there_before_is_placed_where_that_is_asked_for(tmp_path: Path) -> None:
+    """With ``promote: when-free``."""
+    wanted = replace(FAST, promote=Promote.WHEN_FREE)
+    async with asyncio.timeout(LIMIT_S), World(tmp_path, settings=wanted) as world:
+        found = await found_running(world)
+        await world.poll(lambda: world.cpus(found) == "1-2")
+        await world.poll(lambda: notices(world) == [])
+
+
+async def test_after_a_change_of_the_policy_for_newcomers_who_shares_is_a_notice(tmp_path: Path) -> None:
+    """The file says that it concerns newcomers only."""
+    async with asyncio.timeout(LIMIT_S), World(tmp_path, policy=NonePolicy(Options())) as world:
+        stays = await world.run(owner("stays", 2))
+        settings = replace(world.controller.context.settings, configuration="static")
+        await world.controller.policy_switch.change(STATIC, settings)
+        await world.poll(lambda: world.controller.ready and stays in world.controller.node.grants)
+        await world.poll(lambda: world.controller.ready and not wrong(world))
+        assert [text for text in notices(world) if text.startswith("default/stays/main should have 2 exclusive CPUs")]
+
+
+async def test_a_released_node_owes_nobody_anything(tmp_path: Path) -> None:
+    """Nothing is promoted until that is over."""
+    async with asyncio.timeout(LIMIT_S), Placing(tmp_path) as world:
+        world.bypass.set(BypassMode.AUTOMATIC, "for the test")
+        late = await world.run(owner("late", 2))
+        await world.controller.policy_switch.release("for the test")
+        world.bypass.set(BypassMode.OFF, "mended")
+        await world.controller.context.state.settled()
+        assert not [text for text in wrong(world) if "exclusive CPU" in text]
+        await world.controller.policy_switch.undo()
+        await world.poll(lambda: world.cpus(late) == "1-2")

@@ -1,0 +1,416 @@
+"""Calls that fail, hang or get lost: no CPU ends up with two running owners, and none is lost."""
+
+import asyncio
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from criproxy.api.views.status_check import problems
+from criproxy.cri import api_pb2 as api
+from criproxy.cri.runtime import RuntimeCallError
+from criproxy.errors import StatusCode, StoreError
+from criproxy.model.grant import Layout
+from criproxy.model.node import Node
+from criproxy.model.record import Record
+from criproxy.model.workload import Container, ContainerState
+from criproxy.node.containers.cgroups import Cgroups, Seen
+from criproxy.node.settings import OnError
+from criproxy.placement.options.policy_options import Options
+from criproxy.placement.policies.none import NonePolicy
+from criproxy.placement.policies.static import StaticOptions, StaticPolicy
+from criproxy.store.store import Store
+from lab.emulator.runtime import RuntimeOptions
+from tests.clocks import skip
+from tests.node.world import FAST, Slow, World, cut, owner, sharer, situation
+
+LIMIT_S = 60.0
+
+
+async def cut_create(world: World, slow: Slow) -> str:
+    """Cancel the create of an owner's container; returns the sandbox's id."""
+    pod = owner("cut", 2)
+    sandbox_id = await world.kubelet.run_sandbox(pod)
+    await cut(world.kubelet.create(pod, sandbox_id, pod.containers[0]), slow)
+    return sandbox_id
+
+
+async def test_a_start_waits_for_those_who_give_up_their_cpus(tmp_path: Path) -> None:
+    """While the update of another is slow, the owner does not start; when it does, nobody is on its CPUs."""
+    takes_s = 30.0
+    slow = Slow(UpdateContainerResources=takes_s)
+    async with World(tmp_path, RuntimeOptions(latency_s=slow)) as world:
+        shared = await world.run(sharer("shared"))
+        pod = owner("owner", 2)
+        sandbox_id = await world.kubelet.run_sandbox(pod)
+        owned = await world.kubelet.create(pod, sandbox_id, pod.containers[0])
+        assert world.cpus(shared) == "0-3"  # the create did not wait
+        await slow.asked.wait()
+        starting = asyncio.create_task(world.kubelet.start(owned))
+        await asyncio.wait([starting], timeout=0.1)
+
+        assert not starting.done()
+        skip(takes_s)
+        await starting
+
+        assert (world.cpus(owned), world.cpus(shared)) == ("1-2", "0,3")
+
+
+async def fails(world: World, blocker: str, held: str) -> None:
+    """Wait until an update of *blocker* has failed, and nothing but that is in the way of the start of *held*."""
+    reconciler, locks = world.controller.reconciler, world.controller.context.locks
+    await world.until(lambda: reconciler.trouble(blocker).failures > 0)
+    await world.poll(lambda: held not in reconciler._workers and not locks.busy(held))
+
+
+async def test_a_start_is_refused_while_another_cannot_be_moved(tmp_path: Path) -> None:
+    """After the barrier's time the kubelet is told whose update fails and how, and may try again."""
+    stuck = RuntimeOptions(missing=frozenset({"UpdateContainerResources"}))
+    async with asyncio.timeout(LIMIT_S), World(tmp_path, stuck, replace(FAST, barrier_timeout_s=0.2)) as world:
+        shared = await world.run(sharer("shared"))
+        pod = owner("owner", 2)
+        sandbox_id = await world.kubelet.run_sandbox(pod)
+        owned = await world.kubelet.create(pod, sandbox_id, pod.containers[0])
+        await fails(world, shared, owned)
+
+        with pytest.raises(RuntimeCallError) as caught:
+            await world.kubelet.start(owned)
+        assert caught.value.code is StatusCode.UNAVAILABLE
+        assert "default/owner/main cannot start on CPUs 1-2 yet" in caught.value.details
+        assert "default/shared/main" in caught.value.details
+        assert "UNIMPLEMENTED" in caught.value.details
+
+        in_force = world.controller.context.in_force
+        in_force.settings = replace(in_force.settings, barrier_timeout_s=LIMIT_S)
+        world.runtime.exit_container(shared)
+        await world.kubelet.stop(shared)
+        await world.kubelet.start(owned)
+        assert world.cpus(owned) == "1-2"
+
+
+async def test_a_start_tells_no_text_of_an_exception(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whoever may see the pod reads it, and criproxy fails at the update of another one."""
+    async with asyncio.timeout(LIMIT_S), World(tmp_path, settings=replace(FAST, barrier_timeout_s=0.2)) as world:
+        shared, secret, read = await world.run(sharer("shared")), "at /etc/secret", Cgroups.read
+
+        async def failing(cgroups: Cgroups, key: str) -> Seen:
+            if key == shared:
+                raise TypeError(secret)
+            return await read(cgroups, key)
+
+        monkeypatch.setattr(Cgroups, "read", failing)
+        pod = owner("owner", 2)
+        owned = await world.kubelet.create(pod, await world.kubelet.run_sandbox(pod), pod.containers[0])
+        await fails(world, shared, owned)
+
+        with pytest.raises(RuntimeCallError, match="criproxy failed; its log has the cause") as refused:
+            await world.kubelet.start(owned)
+        assert secret not in refused.value.details
+        assert any(secret in text for text in problems(situation(world.controller))["problems"])
+
+
+async def test_a_blocker_that_has_exited_unnoticed_does_not_block(tmp_path: Path) -> None:
+    """A container that ended by itself has no CPUs to give up, whatever the node still believes."""
+    async with asyncio.timeout(LIMIT_S), World(tmp_path) as world:
+        shared = await world.run(sharer("shared"))
+        world.runtime.exit_container(shared)
+
+        assert world.cpus(await world.run(owner("owner", 2))) == "1-2"
+
+
+def unsure(world: World) -> bool:
+    """Whether the outcome of some call is unknown."""
+    return any(c.state is ContainerState.UNKNOWN for c in world.controller.node.containers.values())
+
+
+async def test_a_cut_create_that_made_a_container_keeps_its_place(tmp_path: Path) -> None:
+    """The deadline passes at the kubelet, the runtime finishes: the container is found by its stamp."""
+    slow = Slow(CreateContainer=0.2)
+    patient = replace(FAST, unknown_pause_s=0.2)
+    async with asyncio.timeout(LIMIT_S), World(tmp_path, RuntimeOptions(latency_s=slow), patient) as world:
+        await cut_create(world, slow)
+        await world.until(lambda: unsure(world))
+        assert world.owned() == {1, 2}
+
+        await world.until(lambda: not unsure(world))
+
+        (listed,) = await world.direct.list_containers()
+        assert world.controller.node.containers[listed.id].state is ContainerState.CREATED
+        assert world.owned() == {1, 2}
+        await world.kubelet.start(listed.id)
+        assert world.cpus(listed.id) == "1-2"
+
+
+async def test_one_list_without_it_does_not_give_a_cut_create_up(tmp_path: Path) -> None:
+    """The runtime is still at it when the first list is taken; the second one shows the container."""
+    slow = Slow(CreateContainer=0.6)
+    patient = replace(FAST, unknown_pause_s=0.4)
+    async with asyncio.timeout(LIMIT_S), World(tmp_path, RuntimeOptions(latency_s=slow), patient) as world:
+        await cut_create(world, slow)
+        await world.until(lambda: unsure(world))
+
+        await world.until(lambda: not unsure(world))
+
+        assert world.owned() == {1, 2}
+
+
+async def test_a_cut_create_that_left_nothing_gives_its_place_back(tmp_path: Path) -> None:
+    """Its place stays taken until two lists show that there is no such container."""
+    slow = Slow(CreateContainer=60.0)
+    async with asyncio.timeout(LIMIT_S), World(tmp_path, RuntimeOptions(latency_s=slow)) as world:
+        await cut_create(world, slow)
+        await world.until(lambda: unsure(world))
+        assert world.owned() == {1, 2}
+
+        await world.until(lambda: not world.owned())
+        assert not world.controller.node.containers
+
+
+async def test_a_repeated_create_inherits_the_place_and_frees_nothing(tmp_path: Path) -> None:
+    """The retry of a cut create is told that the name is reserved; the first one's container keeps its CPUs."""
+    slow = Slow(CreateContainer=0.3)
+    patient = replace(FAST, unknown_pause_s=0.3)
+    async with asyncio.timeout(LIMIT_S), World(tmp_path, RuntimeOptions(latency_s=slow), patient) as world:
+        sandbox_id = await cut_create(world, slow)
+
+        with pytest.raises(RuntimeCallError, match="reserved"):
+            await world.kubelet.create(owner("cut", 2), sandbox_id, owner("cut", 2).containers[0])
+        assert world.owned() == {1, 2}
+
+        await world.until(lambda: all(one.has_id for one in world.controller.node.containers.values()))
+        (listed,) = await world.direct.list_containers()
+        assert list(world.controller.node.grants) == [listed.id]
+
+
+async def test_after_a_refused_retry_of_a_create_we_look_what_the_container_has(tmp_path: Path) -> None:
+    """What the message of the retry said counted until then; it is not in force."""
+    deaf = replace(FAST, unknown_pause_s=3600.0, drift_period_s=3600.0, exit_list_s=3600.0)
+    async with asyncio.timeout(LIMIT_S), World(tmp_path, settings=deaf) as world:
+        pod = sharer("shares")
+        sandbox_id, ids = await world.kubelet.run_pod(pod)
+        await world.rested()
+        await world.direct.update_container_resources(ids["main"], api.LinuxContainerResources(cpuset_cpus="2"))
+
+        with pytest.raises(RuntimeCallError, match="reserved"):
+            await world.kubelet.create(pod, sandbox_id, pod.containers[0])
+
+        await world.poll(lambda: world.cpus(ids["main"]) == "0-3")
+
+
+async def test_a_repeated_create_leaves_cpus_that_somebody_owns_since(tmp_path: Path) -> None:
+    """Its message named all CPUs: between the first one and the retry an owner had left, and another came after it."""
+    slow = Slow()
+    never_asks = replace(FAST, unknown_pause_s=3600.0)
+    async with asyncio.timeout(LIMIT_S), World(tmp_path, RuntimeOptions(latency_s=slow), never_asks) as world:
+        first = await world.run(owner("first", 1))
+        pod = sharer("shares")
+        sandbox_id = await world.kubelet.run_sandbox(pod)
+        slow["CreateContainer"] = 60.0
+        await cut(world.kubelet.create(pod, sandbox_id, pod.containers[0]), slow)
+        world.runtime.core.records.names.clear()  # the runtime gives up, too
+        await world.kubelet.stop(first)
+        await world.until(lambda: not world.owned())
+
+        slow["CreateContainer"] = 0.3
+        slow.asked.clear()
+        again = asyncio.create_task(world.kubelet.create(pod, sandbox_id, pod.containers[0]))
+        await slow.asked.wait()
+        second = await world.run(owner("second", 1))
+        assert world.cpus(second) == "1"
+        shared = await again
+        await world.kubelet.start(shared)
+
+        assert world.cpus(shared) == "0,2-3"
+
+
+async def test_a_create_under_way_at_a_restart_is_found_by_its_stamp(tmp_path: Path) -> None:
+    """Criproxy ends while the runtime creates; the next one asks what became of it."""
+    slow = Slow(CreateContainer=0.2)
+    patient = replace(FAST, unknown_pause_s=0.2)
+    async with asyncio.timeout(LIMIT_S), World(tmp_path, RuntimeOptions(latency_s=slow), patient) as world:
+        await cut_create(world, slow)
+        await world.stop_criproxy()
+        await world.start_criproxy()
+
+        await world.until(lambda: not any(c.key == c.reservation for c in world.controller.node.containers.values()))
+
+        (listed,) = await world.direct.list_containers()
+        assert list(world.controller.node.grants) == [listed.id]
+
+
+async def test_a_cut_start_is_asked_for(tmp_path: Path) -> None:
+    """A start that outlives its caller is known to run in the end."""
+    slow = Slow(StartContainer=0.2)
+    patient = replace(FAST, unknown_pause_s=0.2)
+    async with asyncio.timeout(LIMIT_S), World(tmp_path, RuntimeOptions(latency_s=slow), patient) as world:
+        pod = owner("cut", 1)
+        container_id = await world.kubelet.create(pod, await world.kubelet.run_sandbox(pod), pod.containers[0])
+        await cut(world.kubelet.start(container_id), slow)
+
+        await world.until(lambda: world.controller.node.containers[container_id].state is ContainerState.RUNNING)
+
+
+async def test_a_failed_start_gives_its_place_back(tmp_path: Path) -> None:
+    """The container has exited then, and another may own its CPUs."""
+    async with asyncio.timeout(LIMIT_S), World(tmp_path) as world:
+        pod = owner("broken", 2)
+        container_id = await world.kubelet.create(pod, await world.kubelet.run_sandbox(pod), pod.containers[0])
+        await world.direct.update_container_resources(container_id, api.LinuxContainerResources(cpuset_cpus="7"))
+
+        with pytest.raises(RuntimeCallError, match="cpuset"):
+            await world.kubelet.start(container_id)
+
+        await world.until(lambda: not world.owned())
+
+
+async def test_held_calls_are_refused_while_nobody_knows_what_runs(tmp_path: Path) -> None:
+    """A runtime that cannot list leaves criproxy blind: creates are refused after a while, the rest passes."""
+    mute = RuntimeOptions(missing=frozenset({"ListContainers"}))
+    async with asyncio.timeout(LIMIT_S), World(tmp_path, mute, replace(FAST, resync_timeout_s=0.2)) as world:
+        with pytest.raises(RuntimeCallError, match=r"has not answered for 0\.2 s") as caught:
+            await world.run(owner("owner", 1))
+        assert caught.value.code is StatusCode.UNAVAILABLE
+        assert (await world.client.version()).runtime_name == "criproxy-sim"
+        assert not world.controller.ready
+
+
+async def test_a_runtime_that_comes_late_is_waited_for(tmp_path: Path) -> None:
+    """With the runtime away at the start, criproxy says so and goes on by itself once it is there."""
+    async with asyncio.timeout(LIMIT_S), World(tmp_path) as world:
+        pod = owner("owner", 1)
+        sandbox_id = await world.kubelet.run_sandbox(pod)
+        await world.stop_criproxy()
+        await world.runtime.stop()
+        await world.start_criproxy()
+        assert world.controller.problem
+
+        await world.runtime.start()
+        await world.kubelet.create(pod, sandbox_id, pod.containers[0])
+
+        assert world.owned() == {1}
+        assert world.controller.problem is None
+
+
+class FailingStore(Store):
+    """A store whose disk is full from the first reservation on."""
+
+    full = True
+
+    def save(self, before: Node, after: Node, records: Sequence[Record] = ()) -> "asyncio.Future[None]":
+        """Fail while `full`."""
+        if self.full:
+            raise StoreError("cannot store the state: disk is full")
+        return super().save(before, after, records)
+
+
+@pytest.mark.parametrize("on_error", OnError)
+async def test_when_the_store_fails_nobody_lands_on_owned_cpus(tmp_path: Path, on_error: OnError) -> None:
+    """Shared: the container starts on the shared CPUs and is adopted; refuse: the kubelet is told; pass: adopted."""
+    async with asyncio.timeout(LIMIT_S), World(tmp_path, settings=replace(FAST, on_error=on_error)) as world:
+        owned = await world.run(owner("owner", 2))
+        await world.stop_criproxy()
+        world.make_store = lambda: FailingStore(tmp_path / "state")
+        await world.start_criproxy()
+
+        if on_error is OnError.REFUSE:
+            with pytest.raises(RuntimeCallError, match="disk is full") as caught:
+                await world.run(owner("second", 1))
+            assert caught.value.code is StatusCode.UNAVAILABLE
+        else:
+            second = await world.run(owner("second", 1))
+            await world.until(lambda: world.cpus(second) == "0,3" and second in world.controller.node.grants)
+
+        assert world.cpus(owned) == "1-2"
+        assert world.controller.problem == "cannot store the state: disk is full"
+
+
+class Broken(StaticPolicy):
+    """A policy with a mistake: it fails for containers that are called ``bad``."""
+
+    def place(self, node: Node, container: Container) -> Layout:
+        """Fail, or place."""
+        if container.pod_name == "bad":
+            raise ZeroDivisionError
+        return super().place(node, container)
+
+
+async def test_a_policy_that_raises_puts_the_container_among_those_that_share(tmp_path: Path) -> None:
+    """With onError shared, it never gets CPUs that somebody owns, and it is adopted as soon as the policy can."""
+    policy = Broken(StaticOptions())
+    async with asyncio.timeout(LIMIT_S), World(tmp_path, policy=policy) as world:
+        owned = await world.run(owner("owner", 2))
+        bad = await world.run(owner("bad", 1))
+
+        assert (world.cpus(owned), world.cpus(bad)) == ("0-1", "2-3")
+        assert "call not handled" in world.log.events()
+
+
+async def test_the_policy_none_touches_no_call(tmp_path: Path) -> None:
+    """Nothing is held or watched, and messages arrive as they were sent."""
+    async with asyncio.timeout(LIMIT_S), World(tmp_path, policy=NonePolicy(Options())) as world:
+        container_id = await world.run(owner("owner", 2))
+
+        assert world.controller.table() == {}
+        assert world.controller.ready
+        assert world.cpus(container_id) == "0-3"
+
+
+async def test_many_pods_at_once_leave_every_owner_alone(tmp_path: Path) -> None:
+    """Owners and sharers that come and go together never overlap while they run."""
+    slow = RuntimeOptions(latency_s=0.002)
+    async with asyncio.timeout(LIMIT_S), World(tmp_path, slow) as world:
+        seen: list[str] = []
+
+        async def live(number: int) -> None:
+            pod = owner(f"o{number}", 1) if number % 3 == 0 else sharer(f"s{number}")
+            try:
+                sandbox_id, ids = await world.kubelet.run_pod(pod)
+            except RuntimeCallError as error:
+                assert error.code is StatusCode.RESOURCE_EXHAUSTED  # noqa: PT017 (some must be refused)
+                return
+            seen.extend(overlaps(world))
+            await world.kubelet.stop(ids["main"])
+            await world.kubelet.remove_pod(sandbox_id)
+
+        await asyncio.gather(*(live(number) for number in range(60)))
+
+        assert seen == []
+        await world.until(lambda: not world.controller.node.grants)
+
+
+def overlaps(world: World) -> list[str]:
+    """Running containers that are on CPUs of a running owner: there must be none at any moment."""
+    running = {
+        key: container.cpuset.cpus
+        for key, container in world.runtime.core.records.containers.items()
+        if container.cpuset and container.state == api.CONTAINER_RUNNING
+    }
+    owners = {key: grant.exclusive for key, grant in world.controller.node.grants.items() if grant.exclusive}
+    return [
+        f"{other} on {sorted(cpus & own)} of {key}"
+        for key, own in owners.items()
+        if key in running
+        for other, cpus in running.items()
+        if other != key and cpus & own
+    ]
+
+
+async def test_a_worker_that_is_woken_as_it_is_cancelled_ends(tmp_path: Path) -> None:
+    """The end of criproxy is not lost in the pause after a failed update."""
+    stuck = RuntimeOptions(missing=frozenset({"UpdateContainerResources"}))
+    async with asyncio.timeout(LIMIT_S), World(tmp_path, stuck, replace(FAST, retry_pause_s=60.0)) as world:
+        shared = await world.run(sharer("shared"))
+        pod = owner("owner", 2)
+        await world.kubelet.create(pod, await world.kubelet.run_sandbox(pod), pod.containers[0])
+        reconciler = world.controller.reconciler
+        await world.until(lambda: reconciler.trouble(shared).failures > 0)
+        (worker,) = (task for task in asyncio.all_tasks() if task.get_name() == f"update {shared}")
+        await asyncio.sleep(0)  # it pauses now
+
+        reconciler.enqueue([shared])
+        await asyncio.sleep(0)
+        worker.cancel()
+        await asyncio.wait([worker])
+
+        assert worker.cancelled()

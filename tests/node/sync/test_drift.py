@@ -1,0 +1,302 @@
+"""Cpusets that somebody else writes are found and put back, and nobody is blamed for what the machine did."""
+
+import asyncio
+from collections.abc import Callable
+from dataclasses import replace
+from functools import partial, partialmethod
+from pathlib import Path
+from time import monotonic
+
+import pytest
+
+from criproxy.api.views.status_check import find
+from criproxy.cri import api_pb2 as api
+from criproxy.host.container_cgroup import CpusetGroup
+from criproxy.model.cpuset import parse_cpuset
+from criproxy.model.grant import Applied, Grant
+from criproxy.node.sync.drift import Drift, as_applied
+from criproxy.placement.events import PolicyChanged
+from tests.node.configuration.test_policy_switch import Slow as SlowPolicy
+from tests.node.reconcile.test_promotion import wrong
+from tests.node.world import FAST, STATIC, World, owner, sharer, situation
+
+LIMIT_S = 60.0
+WATCHFUL = replace(FAST, drift_period_s=0.05)
+FOUND = "another program changed the cpuset of a container"
+
+
+async def change(world: World, container_id: str, cpus: str) -> None:
+    """Set a cpuset beside criproxy."""
+    await world.direct.update_container_resources(container_id, api.LinuxContainerResources(cpuset_cpus=cpus))
+
+
+async def known(world: World, *container_ids: str) -> None:
+    """Wait until criproxy knows these cgroups and is at none of them: a look that is due finds what is changed next."""
+    await world.poll(lambda: world.groups() == set(container_ids))
+    await world.rested()
+
+
+async def test_a_foreign_cpuset_is_found_and_put_back(tmp_path: Path) -> None:
+    """It is logged with what was found, and counted."""
+    async with asyncio.timeout(LIMIT_S), World(tmp_path, settings=WATCHFUL) as world:
+        shared, owned = await world.run(sharer("shared")), await world.run(owner("owner", 1))
+        await known(world, shared, owned)
+
+        await change(world, shared, "0-3")
+
+        await world.poll(lambda: world.cpus(shared) == "0,2-3")
+        await world.poll(lambda: world.counters.drift_repaired == 1)
+        assert world.counters.drift_found == 1
+        (line,) = [keys for event, keys in world.log.lines if event == FOUND]
+        assert (line["cpus"], line["instead_of"]) == ("0-3", "0,2-3")
+
+
+async def test_a_look_that_is_asked_for_during_another_is_not_lost(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Somebody writes after we have read and before that is booked: we read again."""
+    monkeypatch.setattr("criproxy.node.record.state.MANY", 0)
+    deaf = replace(FAST, drift_period_s=3600.0, exit_list_s=3600.0)
+    async with asyncio.timeout(LIMIT_S), World(tmp_path, settings=deaf) as world:
+        shared, owned = await world.run(sharer("shared")), await world.run(owner("owner", 1))
+        await known(world, shared, owned)
+        context, reconciler = world.controller.context, world.controller.reconciler
+        slow = SlowPolicy(STATIC.options)
+        context.state.submit(PolicyChanged(apply_all=True), slow)  # what is booked after it has to wait
+        assert await asyncio.to_thread(slow.begun.wait, LIMIT_S)
+
+        reconciler.enqueue([shared], read=True)
+        await world.poll(lambda: context.locks.busy(shared))
+        await asyncio.sleep(0)
+        await change(world, shared, "0-3")
+        reconciler.enqueue([shared], read=True)
+        slow.go_on.set()
+
+        await world.poll(lambda: world.cpus(shared) == "0,2-3")
+
+
+async def test_a_released_container_that_another_program_restricts_is_reported_and_left_alone(tmp_path: Path) -> None:
+    """The check names it, also after a restart, until it may run everywhere again."""
+    async with asyncio.timeout(LIMIT_S), World(tmp_path, settings=WATCHFUL) as world:
+        first = await world.run(owner("first", 1))
+        await world.controller.policy_switch.release("somebody asked")
+        assert wrong(world) == []
+        restricted = ["default/first/main may run only on CPU 3: another program has restricted it since the release"]
+
+        await change(world, first, "3")
+        await world.poll(lambda: wrong(world) == restricted)
+        await world.stop_criproxy()
+        await world.start_criproxy()
+        await world.poll(lambda: world.groups() == {first})
+
+        await world.poll(lambda: wrong(world) == restricted)
+        assert world.cpus(first) == "3"
+        await change(world, first, "0-3")
+        await world.poll(lambda: wrong(world) == [])
+
+
+async def test_one_that_was_restricted_while_criproxy_was_away_is_reported(tmp_path: Path) -> None:
+    """The cgroups of released containers are read at each start."""
+    async with asyncio.timeout(LIMIT_S), World(tmp_path, settings=WATCHFUL) as world:
+        first, second = await world.run(owner("first", 1)), await world.run(sharer("second"))
+        await world.controller.policy_switch.release("somebody asked")
+        await world.stop_criproxy()
+        await change(world, first, "3")
+        await world.start_criproxy()
+
+        await world.poll(lambda: len(wrong(world)) == 1)
+        await world.poll(lambda: world.groups() == {first, second})
+        await world.kubelet.stop(second)
+        await change(world, first, "2")
+        await world.poll(lambda: "CPU 2:" in "".join(wrong(world)))
+
+
+async def test_what_was_changed_is_found_after_a_restart_too(tmp_path: Path) -> None:
+    """Where the cgroups are is found out again."""
+    async with asyncio.timeout(LIMIT_S), World(tmp_path, settings=WATCHFUL) as world:
+        shared, owned = await world.run(sharer("shared")), await world.run(owner("owner", 1))
+        await world.stop_criproxy()
+        await world.start_criproxy()
+        await known(world, shared, owned)
+
+        await change(world, shared, "0-3")
+
+        await world.poll(lambda: world.cpus(shared) == "0,2-3")
+        await world.poll(lambda: world.counters.drift_repaired == 1)
+
+
+async def test_what_is_as_it_should_be_is_left_alone(tmp_path: Path) -> None:
+    """Comings, goings, moves and resizes of our own are no drift, however often the cgroups are read."""
+    async with asyncio.timeout(LIMIT_S), World(tmp_path, settings=replace(FAST, drift_period_s=0.001)) as world:
+        shared = await world.run(sharer("shared"))
+        for number in range(20):
+            sandbox_id, ids = await world.kubelet.run_pod(owner(f"owner-{number}", 1 + number % 2))
+            await world.kubelet.update(ids["main"], api.LinuxContainerResources(cpu_shares=1024 * (2 - number % 2)))
+            await world.kubelet.remove_pod(sandbox_id)
+        await world.poll(lambda: world.cpus(shared) == "0-3")
+
+        assert world.counters.drift_found == 0
+
+
+async def test_a_change_again_and_again_is_left_for_a_while_where_it_does_no_harm(tmp_path: Path) -> None:
+    """After three times, somebody is named who may be doing it, and the pauses grow."""
+    period_s, loop = 0.2, asyncio.get_running_loop()
+    async with asyncio.timeout(LIMIT_S), World(tmp_path, settings=replace(FAST, drift_period_s=period_s)) as world:
+        shared = await world.run(sharer("shared"))
+        await known(world, shared)
+        for number in (1, 2):
+            await change(world, shared, "1")
+            await world.poll(partial(repaired, world, number))
+
+        begun_s = loop.time()
+        await change(world, shared, "1")
+        await world.poll(lambda: world.cpus(shared) == "0-3")
+
+        assert loop.time() - begun_s >= period_s
+        assert any("CPU manager" in str(keys.get("suspect")) for _, keys in world.log.lines)
+
+
+async def test_a_container_that_is_left_for_a_while_is_put_back_once_it_does_harm(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A CPU that became exclusive during the pause is not shared until the pause ends."""
+    monkeypatch.setattr(Drift, "_note", partialmethod(noted, Drift._note))
+    async with asyncio.timeout(LIMIT_S), World(tmp_path, settings=WATCHFUL) as world:
+        shared = await world.run(sharer("shared"))
+        await known(world, shared)
+        await change(world, shared, "1")
+        await world.poll(lambda: world.counters.drift_found == 1)
+        await world.run(owner("owner", 1))
+        await world.poll(lambda: world.cpus(shared) == "0,2-3")
+        await world.rested()
+
+        await change(world, shared, "0-3")
+
+        await world.poll(lambda: world.cpus(shared) == "0,2-3")
+        await world.poll(partial(repaired, world, 1))
+
+
+def noted(self: Drift, original: Callable[..., float], *args: object) -> float:
+    """A pause that outlasts the test, where no harm is done."""
+    original(self, *args)
+    return 1000 * LIMIT_S if len(self.context.state.node.grants) == 1 else 0.0
+
+
+async def test_an_owners_cpus_are_put_back_every_time(tmp_path: Path) -> None:
+    """Exclusive CPUs are worth every update, however often somebody takes them."""
+    async with asyncio.timeout(LIMIT_S), World(tmp_path, settings=WATCHFUL) as world:
+        owned = await world.run(owner("owner", 1))
+        await known(world, owned)
+        for number in range(6):
+            await change(world, owned, "0-3")
+            await world.poll(lambda: world.cpus(owned) == "1")
+            await world.poll(partial(repaired, world, number + 1))
+
+
+def repaired(world: World, times: int) -> bool:
+    """Whether so many foreign changes were put back."""
+    return world.counters.drift_repaired == times
+
+
+async def test_a_file_that_somebody_writes_is_put_back(tmp_path: Path) -> None:
+    """Also where the runtime knows nothing of it."""
+    async with asyncio.timeout(LIMIT_S), World(tmp_path, settings=WATCHFUL) as world:
+        shared, owned = await world.run(sharer("shared")), await world.run(owner("owner", 1))
+        await known(world, shared, owned)
+        (file,) = (path / "cpuset.cpus" for path in (tmp_path / "sys/fs/cgroup/cpuset").rglob(shared))
+        file.write_text("0-3\n")
+
+        await world.poll(lambda: file.read_text() == "0,2-3\n")
+
+        assert world.counters.drift_found == 1
+
+
+def group_of(root: Path, suffix: str, sets: dict[str, str]) -> CpusetGroup:
+    """A cgroup with CPUs by suffix of the file."""
+    for end, cpus in sets.items():
+        (root / f"cpuset.cpus{end}").write_text(cpus)
+        (root / f"cpuset.mems{end}").write_text("0")
+    return CpusetGroup(str(root), suffix)
+
+
+@pytest.mark.parametrize(
+    ("suffix", "sets", "expected"),
+    [
+        pytest.param("", {"": "1-2"}, True, id="v1"),
+        pytest.param("", {"": "1"}, False, id="v1-other"),
+        pytest.param(".effective", {"": "1-2", ".effective": "1-2"}, True, id="v2"),
+        pytest.param(".effective", {"": "1-2", ".effective": "1"}, True, id="v2-parent-shrank"),
+        pytest.param(".effective", {"": "", ".effective": "1-2"}, True, id="v2-inherited"),
+        pytest.param(".effective", {"": "", ".effective": "0-3"}, False, id="v2-emptied"),
+        pytest.param(".effective", {"": "3", ".effective": "3"}, False, id="v2-other"),
+        pytest.param("", {}, False, id="gone"),
+    ],
+)
+def test_a_container_has_what_was_applied(tmp_path: Path, suffix: str, sets: dict[str, str], expected: bool) -> None:
+    """With cgroup v2 its own setting counts, too: the cgroups above may allow less."""
+    cpus, mems = parse_cpuset("1-2"), parse_cpuset("0")
+    group = group_of(tmp_path, suffix, sets)
+
+    assert as_applied(group, Grant(cpus, mems), Applied(cpus, mems)) is expected
+
+
+def told(world: World, kind: str) -> list[str]:
+    """What `status --check` says of that kind."""
+    return [each.text for each in find(situation(world.controller)).problems if each.kind == kind]
+
+
+async def test_a_fight_for_a_cpuset_is_a_problem(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """From the fourth change within a minute on, until there was none for a minute."""
+    async with asyncio.timeout(LIMIT_S), World(tmp_path, settings=WATCHFUL) as world:
+        owned = await world.run(owner("owner", 1))
+        await known(world, owned)
+        for number in range(4):
+            assert told(world, "drift") == []
+            await change(world, owned, "0-3")
+            await world.poll(partial(repaired, world, number + 1))
+
+        (text,) = told(world, "drift")
+        monkeypatch.setattr("criproxy.api.notices.monotonic", lambda: monotonic() + 61.0)
+        calm = told(world, "drift")
+
+    assert text.startswith("another program changes the cpuset of default/owner/main again and again")
+    assert calm == []
+
+
+async def test_a_fight_that_does_no_harm_stays_a_problem_between_rarer_corrections(tmp_path: Path) -> None:
+    """The container is left alone for a while, and that is said all that time."""
+    async with asyncio.timeout(LIMIT_S), World(tmp_path, settings=WATCHFUL) as world:
+        shared = await world.run(sharer("shared"))
+        await known(world, shared)
+        begun_s = 0.0
+        for _ in range(5):
+            begun_s = monotonic()
+            await change(world, shared, "1")
+            await world.poll(lambda: world.cpus(shared) == "0-3")
+
+        until_s = world.controller.context.cgroups.fights[shared]
+
+    assert until_s >= begun_s + 60.0 + 4 * WATCHFUL.drift_period_s
+
+
+async def test_a_running_container_whose_cgroup_is_gone_is_a_problem(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nobody can see where it runs; one that ends within moments is none."""
+    async with asyncio.timeout(LIMIT_S), World(tmp_path, settings=WATCHFUL) as world:
+        shared = await world.run(sharer("shared"))
+        await known(world, shared)
+        (group,) = (tmp_path / "sys/fs/cgroup/cpuset").rglob(shared)
+
+        away = group.rename(tmp_path / "away")
+        await world.poll(lambda: shared in world.controller.context.cgroups.lost)
+        early = told(world, "cgroup")
+        monkeypatch.setattr("criproxy.api.notices.LOST_S", 0.0)
+        late = told(world, "cgroup")
+        away.rename(group)
+        await world.poll(lambda: not told(world, "cgroup"))
+
+    assert early == []
+    assert [text.partition(":")[0] for text in late] == [
+        "the runtime reports that default/shared/main is running, but its cgroup is gone"
+    ]

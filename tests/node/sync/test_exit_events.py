@@ -1,0 +1,182 @@
+"""Containers that end by themselves: noticed without a call of the kubelet, whatever the runtime offers for that."""
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from criproxy.api.views.status_check import problems
+from criproxy.cri import api_pb2 as api
+from criproxy.model.workload import ContainerState
+from criproxy.node.settings import Settings
+from criproxy.node.sync import exit_events
+from criproxy.node.sync.drift import Drift
+from criproxy.node.sync.exit_events import ExitEvents
+from criproxy.placement.events import ContainerExited, PolicyChanged
+from lab.emulator.runtime import RuntimeOptions
+from tests.node.configuration.test_policy_switch import Slow as SlowPolicy
+from tests.node.world import NO_LOOKS, STATIC, World, owner, sharer, situation
+
+LIMIT_S = 60.0
+NO_EVENTS = RuntimeOptions(missing=frozenset({"GetContainerEvents"}))
+ONLY_EVENTS = NO_LOOKS
+ONLY_LISTS = replace(NO_LOOKS, exit_list_s=0.05)
+ONLY_CGROUPS = replace(NO_LOOKS, drift_period_s=0.05)
+
+
+def no_pass(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nobody reads cgroups regularly: the first pass comes after a start, at a time of its own."""
+    monkeypatch.setattr(Drift, "check", lambda *_: None)
+
+
+async def streaming(world: World) -> None:
+    """Wait until criproxy listens to the runtime."""
+    await world.poll(lambda: bool(world.runtime.core.events.listeners))
+
+
+@pytest.mark.parametrize(
+    ("options", "settings", "how"),
+    [
+        pytest.param(RuntimeOptions(), ONLY_EVENTS, "events", id="events"),
+        pytest.param(NO_EVENTS, ONLY_LISTS, "lists", id="lists"),
+        pytest.param(NO_EVENTS, ONLY_CGROUPS, "cgroups", id="cgroups"),
+    ],
+)
+async def test_who_ends_by_itself_gives_its_cpus_back(
+    tmp_path: Path, options: RuntimeOptions, settings: Settings, how: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Those that share get them without any call of the kubelet."""
+    monkeypatch.setattr(exit_events, "_SETTLED_S", 3600.0)  # nothing is listed, where a runtime refuses events late
+    if how != "cgroups":
+        no_pass(monkeypatch)
+    async with asyncio.timeout(LIMIT_S), World(tmp_path, options, settings) as world:
+        if how == "events":
+            await streaming(world)
+        shared, owned = await world.run(sharer("shared")), await world.run(owner("owner", 2))
+        assert world.cpus(shared) == "0,3"
+        await world.rested()  # else it is a look of the start that finds the end
+        assert owned in world.groups()
+
+        world.runtime.exit_container(owned)
+
+        await world.poll(lambda: world.cpus(shared) == "0-3")
+        assert world.controller.node.containers[owned].state is ContainerState.EXITED
+        assert world.counters.exits == {how: 1}
+        assert owned not in world.groups()
+
+
+async def test_one_that_is_removed_beside_us_is_gone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its end and its removal come as events, in this order."""
+    no_pass(monkeypatch)
+    async with asyncio.timeout(LIMIT_S), World(tmp_path, settings=ONLY_EVENTS) as world:
+        await streaming(world)
+        owned = await world.run(owner("owner", 2))
+        await world.rested()  # else it is a look of the start that finds the end
+        remove = api.RemoveContainerRequest(container_id=owned)
+
+        await world.direct.call("RemoveContainer", remove, api.RemoveContainerResponse)
+
+        await world.until(lambda: not world.controller.node.containers)
+        assert world.counters.exits == {"events": 1}
+
+
+async def test_the_stream_is_opened_again_after_a_restart_of_the_runtime(tmp_path: Path) -> None:
+    """What ended meanwhile is listed, what ends later comes as an event."""
+    async with asyncio.timeout(LIMIT_S), World(tmp_path, settings=ONLY_EVENTS) as world:
+        await streaming(world)
+        first, second = await world.run(owner("first", 1)), await world.run(owner("second", 1))
+        await world.runtime.stop()
+        await world.poll(lambda: not world.runtime.core.events.listeners)
+        world.runtime.exit_container(first)
+        await world.runtime.start()
+
+        await world.until(lambda: world.controller.node.containers[first].state is ContainerState.EXITED)
+        await streaming(world)
+        world.runtime.exit_container(second)
+        await world.until(lambda: world.controller.node.containers[second].state is ContainerState.EXITED)
+
+        assert sum(world.counters.exits.values()) == 2
+
+
+async def test_an_end_that_two_lists_tell_is_counted_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Everybody is being placed anew: the second list is asked for before the node shows what the first one told."""
+    monkeypatch.setattr("criproxy.node.record.state.MANY", 0)
+    no_pass(monkeypatch)
+    async with asyncio.timeout(LIMIT_S), World(tmp_path, NO_EVENTS, NO_LOOKS) as world:
+        owned = await world.run(owner("owner", 1))
+        await world.rested()
+        slow = SlowPolicy(STATIC.options)
+        world.controller.context.state.submit(PolicyChanged(apply_all=True), slow)
+        assert await asyncio.to_thread(slow.begun.wait, LIMIT_S)
+        world.runtime.exit_container(owned)
+        behind = world.controller.context.state._queue
+        exits = ExitEvents(world.controller.context, world.controller.outcomes)
+        looks = [asyncio.create_task(exits.list_once()) for _ in range(2)]
+        await world.poll(lambda: sum(isinstance(job.event, ContainerExited) for job in behind) == 2)
+        slow.go_on.set()
+        await asyncio.gather(*looks)
+
+        assert world.counters.exits == {"lists": 1}
+
+
+async def test_a_runtime_without_containers_of_ours_is_not_asked(tmp_path: Path) -> None:
+    """A node on which nothing runs costs no lists."""
+    async with asyncio.timeout(LIMIT_S), World(tmp_path, NO_EVENTS, ONLY_LISTS) as world:
+        asked = count_calls(world, "list_exited")
+        await asyncio.sleep(0.3)
+        assert not asked
+
+        await world.run(owner("owner", 1))
+
+        await world.poll(lambda: len(asked) > 1)
+
+
+async def test_events_are_not_taken_away_from_the_kubelet(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The containerd of line 1 gives each event to one subscriber only: it is listed there."""
+    no_pass(monkeypatch)
+    containerd = RuntimeOptions(name="containerd", version="v1.7.22")
+    async with asyncio.timeout(LIMIT_S), World(tmp_path, containerd, ONLY_LISTS) as world:
+        owned = await world.run(owner("owner", 1))
+        await world.poll(lambda: owned in world.groups())
+        await world.rested()  # else it is a look of the start that finds the end
+
+        world.runtime.exit_container(owned)
+
+        await world.until(lambda: world.controller.node.containers[owned].state is ContainerState.EXITED)
+        assert world.counters.exits == {"lists": 1}
+        assert not world.runtime.core.events.listeners
+
+
+def count_calls(world: World, method: str) -> list[None]:
+    """Grows by one with each call of *method* of the controller's client."""
+    calls: list[None] = []
+    client = world.controller.context.runtime
+    original: Callable[[], Awaitable[object]] = getattr(client, method)
+
+    async def counted() -> object:
+        calls.append(None)
+        return await original()
+
+    setattr(client, method, counted)
+    return calls
+
+
+async def test_an_event_that_cannot_be_read_is_no_failure_of_criproxy(tmp_path: Path) -> None:
+    """The stream is opened again: what ended meanwhile is listed, and later ends come as events."""
+    async with asyncio.timeout(LIMIT_S), World(tmp_path, settings=ONLY_EVENTS) as world:
+        await streaming(world)
+        missed, later = await world.run(owner("missed", 1)), await world.run(owner("later", 1))
+        await world.rested()
+        event = api.ContainerEventResponse(container_id=missed, container_event_type=api.CONTAINER_STOPPED_EVENT)
+
+        world.runtime.core.events.send(event.SerializeToString()[:-3])
+        world.runtime.exit_container(missed)  # the event of this is lost with the stream
+
+        await world.until(lambda: world.controller.node.containers[missed].state is ContainerState.EXITED)
+        await streaming(world)
+        world.runtime.exit_container(later)
+        await world.until(lambda: world.controller.node.containers[later].state is ContainerState.EXITED)
+        assert not world.controller.context.failures.recent()
+        assert not problems(situation(world.controller))["problems"]

@@ -1,0 +1,421 @@
+"""Calls that end without an answer: the runtime is asked what became of them, and until then nothing is given away."""
+
+import asyncio
+from collections import Counter
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from criproxy.cri import api_pb2 as api
+from criproxy.cri.runtime import RuntimeCallError
+from criproxy.errors import StatusCode
+from criproxy.model.workload import ContainerState
+from criproxy.node.calls.start import Starts
+from criproxy.node.sync.outcomes import AT_ONCE
+from criproxy.node.sync.resync import Resync
+from lab.emulator.runtime import RuntimeOptions
+from lab.kubelet.kubelet import MiniKubelet
+from tests.node.calls.test_update import size
+from tests.node.containers.test_refused_resizes import wrong
+from tests.node.sync.held import unanswered
+from tests.node.world import FAST, Slow, World, cut, owner, sharer
+
+LIMIT_S = 60.0
+NO_EVENTS = frozenset({"GetContainerEvents"})
+SLOW_TO_ASK = replace(FAST, unknown_pause_s=0.3, exit_list_s=3600.0, drift_period_s=3600.0)
+
+
+def runtime(slow: Slow) -> RuntimeOptions:
+    """A runtime that takes its time and sends no events."""
+    return RuntimeOptions(latency_s=slow, missing=NO_EVENTS)
+
+
+def is_asked_for(key: str) -> bool:
+    """Whether criproxy has yet to find out what became of a call."""
+    return any(task.get_name() == f"ask for {key}" for task in asyncio.all_tasks())
+
+
+def milli(world: World, key: str) -> int:
+    """What a container asks for, as criproxy believes."""
+    return world.controller.node.containers[key].cpu_milli
+
+
+async def test_a_cut_resize_that_the_runtime_did_counts(tmp_path: Path) -> None:
+    """The new size is in force: it keeps the place for it."""
+    slow = Slow(UpdateContainerResources=0.2)
+    async with asyncio.timeout(LIMIT_S), World(tmp_path, runtime(slow), SLOW_TO_ASK) as world:
+        owned = await world.run(owner("owner", 1))
+
+        await cut(world.kubelet.update(owned, size(2000)), slow)
+
+        await world.poll(lambda: world.counters.unknown_outcomes == 1)
+        await world.poll(lambda: not is_asked_for(owned))
+        assert milli(world, owned) == 2000
+        await world.poll(lambda: world.cpus(owned) == "1-2")
+
+
+async def test_a_cut_resize_that_never_reached_the_runtime_is_undone(tmp_path: Path) -> None:
+    """Two looks say that the old size is in force; the CPUs that it would have got are free again."""
+    slow = Slow(UpdateContainerResources=60.0)
+    async with asyncio.timeout(LIMIT_S), World(tmp_path, runtime(slow), replace(FAST, unknown_pause_s=0.3)) as world:
+        owned = await world.run(owner("owner", 1))
+
+        await cut(world.kubelet.update(owned, size(2000)), slow)
+        slow.clear()
+        assert milli(world, owned) == 2000
+
+        await world.poll(lambda: milli(world, owned) == 1000)
+        assert world.owned() == {1}
+
+
+async def test_a_cut_shrink_whose_cpus_others_have_by_then_is_told_of(tmp_path: Path) -> None:
+    """The old size is in force, and has no room any more: the container gets it as soon as there is."""
+    slow = Slow(UpdateContainerResources=60.0)
+    async with asyncio.timeout(LIMIT_S), World(tmp_path, runtime(slow), replace(FAST, unknown_pause_s=0.3)) as world:
+        owned = await world.run(owner("owner", 3))
+        await world.rested()
+        world.runtime.lose_status(owned)  # which size is in force is not known before the others have the CPUs
+        await cut(world.kubelet.update(owned, size(1000)), slow)
+        slow.clear()
+        other = await world.run(owner("other", 2))
+        world.runtime.lose_status(owned, "")
+
+        await world.until(lambda: world.controller.node.containers[owned].desired is not None)
+
+        (sentence,) = wrong(world)
+        assert "default/owner/main should have 3 CPUs" in sentence
+        await world.kubelet.remove_pod(world.controller.node.containers[other].pod)
+        await world.poll(lambda: world.cpus(owned) == "1-3")
+        assert wrong(world) == []
+
+
+async def test_a_resize_after_a_cut_one_is_not_undone(tmp_path: Path) -> None:
+    """The kubelet tries again with another size: only that one counts."""
+    slow = Slow(UpdateContainerResources=0.2)
+    async with asyncio.timeout(LIMIT_S), World(tmp_path, runtime(slow), SLOW_TO_ASK) as world:
+        owned = await world.run(owner("owner", 1))
+        await cut(world.kubelet.update(owned, size(2000)), slow)
+
+        await world.kubelet.update(owned, size(3000))
+
+        await world.poll(lambda: world.counters.unknown_outcomes == 1)
+        await world.poll(lambda: not is_asked_for(owned))
+        assert milli(world, owned) == 3000
+        await world.poll(lambda: world.cpus(owned) == "1-3")
+
+
+async def test_a_cut_stop_is_asked_for(tmp_path: Path) -> None:
+    """A container that was stopped all the same gives its place back."""
+    slow = Slow(StopContainer=0.2)
+    async with asyncio.timeout(LIMIT_S), World(tmp_path, runtime(slow), replace(FAST, exit_list_s=0.1)) as world:
+        owned = await world.run(owner("owner", 1))
+
+        await cut(world.kubelet.stop(owned), slow)
+
+        await world.poll(lambda: not world.owned())
+        assert world.controller.node.containers[owned].state is ContainerState.EXITED
+
+
+@pytest.mark.parametrize("stopped", [True, False])
+async def test_a_cut_remove_that_was_done_leaves_nothing(tmp_path: Path, *, stopped: bool) -> None:
+    """Whether or not its place was free before, the container is forgotten when the runtime is done."""
+    slow = Slow(RemoveContainer=0.2)
+    async with asyncio.timeout(LIMIT_S), World(tmp_path, runtime(slow), SLOW_TO_ASK) as world:
+        owned = await world.run(owner("owner", 1))
+        if stopped:
+            await world.kubelet.stop(owned)
+
+        await cut(world.kubelet.remove(owned), slow)
+
+        await world.poll(lambda: not world.controller.node.containers)
+
+
+async def test_a_cut_removal_of_a_pod_that_was_done_leaves_nothing(tmp_path: Path) -> None:
+    """Nobody tells when the runtime is done with it, and no call about the pod follows."""
+    slow = Slow(RemovePodSandbox=0.2)
+    async with asyncio.timeout(LIMIT_S), World(tmp_path, runtime(slow), SLOW_TO_ASK) as world:
+        sandbox_id, _ = await world.kubelet.run_pod(owner("owner", 1))
+
+        await cut(world.kubelet.remove_pod(sandbox_id), slow)
+
+        await world.poll(lambda: not world.controller.node.pods)
+
+
+async def test_a_removal_that_criproxy_does_not_live_to_see_leaves_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The runtime is done only after the next criproxy has asked it what there is."""
+    removed, compare = asyncio.Event(), Resync._compare
+
+    async def compared(self: Resync, *, thorough: bool) -> None:
+        if not thorough:  # the first one is
+            await removed.wait()
+        await compare(self, thorough=thorough)
+
+    async with asyncio.timeout(LIMIT_S), World(tmp_path, runtime(Slow()), SLOW_TO_ASK) as world:
+        sandbox_id, _ = await world.kubelet.run_pod(owner("owner", 1))
+        await world.stop_criproxy()
+        monkeypatch.setattr(Resync, "_compare", compared)
+        await world.start_criproxy()
+        await world.poll(lambda: world.controller.ready)
+        assert sandbox_id in world.controller.node.pods
+
+        await MiniKubelet(world.direct).remove_pod(sandbox_id)
+        removed.set()
+
+        await world.poll(lambda: not world.controller.node.pods)
+
+
+async def test_a_cut_sandbox_stop_is_asked_for_each_container(tmp_path: Path) -> None:
+    """All containers of the sandbox have ended."""
+    slow = Slow(StopPodSandbox=0.2)
+    async with asyncio.timeout(LIMIT_S), World(tmp_path, runtime(slow), replace(FAST, exit_list_s=0.1)) as world:
+        sandbox_id, _ = await world.kubelet.run_pod(owner("owner", 2))
+        request = api.StopPodSandboxRequest(pod_sandbox_id=sandbox_id)
+
+        await cut(world.client.call("StopPodSandbox", request, api.StopPodSandboxResponse), slow)
+
+        await world.poll(lambda: not world.owned())
+
+
+async def test_a_cut_sandbox_is_known_with_its_first_container(tmp_path: Path) -> None:
+    """Its create brings all that there is to know of it."""
+    slow = Slow(RunPodSandbox=0.1)
+    async with asyncio.timeout(LIMIT_S), World(tmp_path, runtime(slow), SLOW_TO_ASK) as world:
+        pod = owner("cut", 1)
+        await cut(world.kubelet.run_sandbox(pod), slow)
+        await world.poll(lambda: bool(world.runtime.core.records.sandboxes))
+        (sandbox_id,) = world.runtime.core.records.sandboxes
+
+        await world.kubelet.create(pod, sandbox_id, pod.containers[0])
+
+        assert world.controller.node.pods[sandbox_id].name == "cut"
+
+
+async def test_containers_of_an_older_sandbox_keep_their_place_until_it_is_stopped(tmp_path: Path) -> None:
+    """A new sandbox attempt of the same pod does not take what the old one's containers own."""
+    async with asyncio.timeout(LIMIT_S), World(tmp_path) as world:
+        pod = owner("pod", 1)
+        first, old = await world.kubelet.run_pod(pod)
+        second = await world.kubelet.run_sandbox(pod, attempt=1)
+        new = await world.kubelet.create(pod, second, pod.containers[0], attempt=1)
+        await world.kubelet.start(new)
+        assert (world.cpus(old["main"]), world.cpus(new)) == ("1", "2")
+
+        await world.kubelet.remove_pod(first)
+
+        await world.until(lambda: world.owned() == {2})
+        assert world.cpus(new) == "2"
+
+
+async def test_a_container_that_never_ran_gives_way_to_its_next_attempt(tmp_path: Path) -> None:
+    """A created one of an earlier attempt loses its place at once; a running one would keep it."""
+    async with asyncio.timeout(LIMIT_S), World(tmp_path) as world:
+        pod = owner("pod", 3)
+        sandbox_id = await world.kubelet.run_sandbox(pod)
+        await world.kubelet.create(pod, sandbox_id, pod.containers[0])
+
+        again = await world.kubelet.create(pod, sandbox_id, pod.containers[0], attempt=1)
+        await world.kubelet.start(again)
+
+        assert world.cpus(again) == "1-3"
+
+
+async def test_a_create_of_unknown_outcome_gives_way_to_its_next_attempt(tmp_path: Path) -> None:
+    """As soon as a list shows that the runtime has created it: nobody will start it, and nothing is kept for it."""
+    slow = Slow(CreateContainer=0.2)
+    async with asyncio.timeout(LIMIT_S), World(tmp_path, runtime(slow), SLOW_TO_ASK) as world:
+        pod = owner("pod", 1)
+        sandbox_id = await world.kubelet.run_sandbox(pod)
+        await cut(world.kubelet.create(pod, sandbox_id, pod.containers[0]), slow)
+
+        again = await world.kubelet.create(pod, sandbox_id, pod.containers[0], attempt=1)
+        await world.kubelet.start(again)
+        await world.poll(lambda: len(world.runtime.core.records.containers) == 2)
+
+        await world.poll(lambda: world.owned() == world.controller.node.grants[again].exclusive)
+        assert len(world.owned()) == 1
+        assert not world.controller.node.containers[again].of_pod
+        assert len(world.cpus(await world.run(owner("other", 2)))) == len("1-2")
+
+
+async def test_a_container_that_was_given_up_before_it_ran_is_not_started(tmp_path: Path) -> None:
+    """Nobody holds a place for it: it would run on the CPUs that its create named, which others may own by now."""
+    async with asyncio.timeout(LIMIT_S), World(tmp_path) as world:
+        pod = sharer("pod")
+        sandbox_id = await world.kubelet.run_sandbox(pod)
+        first = await world.kubelet.create(pod, sandbox_id, pod.containers[0])
+        await world.kubelet.create(pod, sandbox_id, pod.containers[0], attempt=1)
+        await world.poll(lambda: world.controller.node.containers[first].state is ContainerState.EXITED)
+        await world.run(owner("owner", 1))
+
+        with pytest.raises(RuntimeCallError) as caught:
+            await world.kubelet.start(first)
+
+        assert caught.value.code is StatusCode.FAILED_PRECONDITION
+        assert "default/pod/main was abandoned before it ran" in caught.value.details
+        assert world.runtime.cpuset(first) is None
+
+
+async def test_a_container_that_is_given_up_while_its_start_waits_is_not_started(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its next attempt has the CPUs that its create named; the start had waited for another to leave them."""
+    slow, waits, gives_way = Slow(), asyncio.Event(), Starts._wait_for
+
+    async def seen(starts: Starts, other: str, key: str) -> None:
+        waits.set()
+        await gives_way(starts, other, key)
+
+    monkeypatch.setattr(Starts, "_wait_for", seen)
+    patient = replace(FAST, barrier_timeout_s=LIMIT_S)
+    async with asyncio.timeout(LIMIT_S), World(tmp_path, runtime(slow), patient) as world:
+        await world.run(sharer("shared"))
+        slow["UpdateContainerResources"] = 60.0
+        pod = owner("owner", 2)
+        sandbox_id = await world.kubelet.run_sandbox(pod)
+        first = await world.kubelet.create(pod, sandbox_id, pod.containers[0])
+        start = asyncio.create_task(world.kubelet.start(first))
+        await waits.wait()
+
+        await world.kubelet.create(pod, sandbox_id, pod.containers[0], attempt=1)
+
+        with pytest.raises(RuntimeCallError, match="was abandoned before it ran"):
+            await start
+        assert world.runtime.cpuset(first) is None
+
+
+async def test_a_cut_start_of_a_sharer_that_runs_is_moved_when_an_owner_comes(tmp_path: Path) -> None:
+    """Until the outcome is known it counts as running: the owner's start waits for its CPUs."""
+    slow = Slow(StartContainer=0.3)
+    async with asyncio.timeout(LIMIT_S), World(tmp_path, runtime(slow), replace(FAST, unknown_pause_s=0.4)) as world:
+        pod = sharer("cut")
+        shared = await world.kubelet.create(pod, await world.kubelet.run_sandbox(pod), pod.containers[0])
+        await cut(world.kubelet.start(shared), slow)
+
+        owned = await world.run(owner("owner", 2))
+
+        assert world.cpus(owned) == "1-2"
+        assert world.cpus(shared) == "0,3"
+
+
+class Counting(Slow):
+    """Counts how often the latency of a method is looked up: twice with each call."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.looked_up = Counter[str]()
+
+    def get(self, method: str, default: float = 0.0) -> float:  # type: ignore[override]  # narrower than that of a dict
+        """The latency of *method*."""
+        self.looked_up[method] += 1
+        return super().get(method, default)
+
+
+async def test_after_a_restart_only_some_are_asked_for_at_once(tmp_path: Path) -> None:
+    """Of many that may be being started: neither the runtime nor our memory has to bear all of them together."""
+    slow = Counting()
+    async with asyncio.timeout(LIMIT_S), World(tmp_path, runtime(slow), SLOW_TO_ASK) as world:
+        pod = sharer("many")
+        sandbox = await world.kubelet.run_sandbox(pod)
+        for number in range(4 * AT_ONCE):
+            await world.kubelet.create(pod, sandbox, replace(pod.containers[0], name=f"c{number}"))
+        await world.stop_criproxy()
+        slow["ContainerStatus"] = LIMIT_S
+        slow.looked_up.clear()
+
+        await world.start_criproxy()
+        await world.poll(lambda: slow.looked_up["ContainerStatus"] >= 2 * AT_ONCE)
+        await world.poll(lambda: slow.looked_up["ListContainers"] > 0)
+        await world.direct.version()  # after whatever was sent before
+
+        # Workers that read what containers have may ask, too.
+        assert slow.looked_up["ContainerStatus"] <= 2 * (AT_ONCE + SLOW_TO_ASK.concurrent_updates)
+
+
+async def test_a_cut_create_is_not_given_up_while_it_is_repeated(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Lists from the time of the repetition deny nothing: two more show that none of the two made a container."""
+    slow = Counting()
+    slow["CreateContainer"] = 60.0
+    quick = replace(SLOW_TO_ASK, unknown_pause_s=0.02)
+    async with asyncio.timeout(LIMIT_S), World(tmp_path, runtime(slow), quick) as world:
+        pod = owner("owner", 2)
+        sandbox_id = await world.kubelet.run_sandbox(pod)
+        repeated = unanswered(world, monkeypatch)  # else two lists could deny the first one before it is repeated
+        await cut(world.kubelet.create(pod, sandbox_id, pod.containers[0]), slow)
+        world.runtime.core.records.names.clear()  # the runtime gives up, too
+        slow.asked.clear()
+        again = asyncio.create_task(world.kubelet.create(pod, sandbox_id, pod.containers[0]))
+        await slow.asked.wait()
+        repeated.set()
+        listed = slow.looked_up["ListContainers"]
+
+        await world.poll(lambda: slow.looked_up["ListContainers"] >= listed + 2 * 4)
+        assert world.owned() == {1, 2}
+
+        again.cancel()
+        listed = slow.looked_up["ListContainers"]
+        await world.until(lambda: not world.owned())
+        assert slow.looked_up["ListContainers"] >= listed + 2 * 2
+        assert not world.controller.node.containers
+
+
+async def test_a_container_whose_create_is_repeated_and_cut_stays_known(tmp_path: Path) -> None:
+    """No create ends a container that has an id: its CPUs stay its own, whatever became of the repetition."""
+    slow = Slow()
+    quick = replace(SLOW_TO_ASK, unknown_pause_s=0.02)
+    async with asyncio.timeout(LIMIT_S), World(tmp_path, runtime(slow), quick) as world:
+        pod = owner("owner", 2)
+        owned = await world.run(pod)
+        sandbox_id, in_flight = world.controller.node.containers[owned].pod, world.controller.context.in_flight
+
+        slow["CreateContainer"] = 60.0
+        await cut(world.kubelet.create(pod, sandbox_id, pod.containers[0]), slow)
+
+        await world.poll(lambda: not in_flight.is_creating(owned) and not is_asked_for(owned))
+        assert owned in world.controller.node.containers
+        assert world.owned() == {1, 2}
+
+
+async def test_a_resize_that_is_cut_again_is_asked_for_anew(tmp_path: Path) -> None:
+    """What the runtime said before the repetition says nothing of it: two more answers undo the resize."""
+    slow = Counting()
+    async with asyncio.timeout(LIMIT_S), World(tmp_path, runtime(slow), SLOW_TO_ASK) as world:
+        owned = await world.run(owner("owner", 1))
+        await world.rested()
+        slow["UpdateContainerResources"] = 60.0
+        await cut(world.kubelet.update(owned, size(2000)), slow)
+        slow.clear()
+        asked = slow.looked_up["ContainerStatus"]
+        await world.poll(lambda: slow.looked_up["ContainerStatus"] >= asked + 2)
+
+        slow["UpdateContainerResources"] = 60.0
+        await cut(world.kubelet.update(owned, size(2000)), slow)
+        slow.clear()
+
+        asked = slow.looked_up["ContainerStatus"]
+        await world.poll(lambda: milli(world, owned) == 1000)
+        assert slow.looked_up["ContainerStatus"] >= asked + 2 * 2
+
+
+async def test_a_start_of_unknown_outcome_outlasts_a_release(tmp_path: Path) -> None:
+    """Its container may come up yet when it is released: the runtime's "not started" is not believed until then."""
+    slow = Slow()
+    slow.hold("StartContainer")
+    patient = replace(SLOW_TO_ASK, unknown_pause_s=10.0)
+    async with asyncio.timeout(LIMIT_S), World(tmp_path, runtime(slow), patient) as world:
+        pod = owner("owner", 1)
+        owned = await world.kubelet.create(pod, await world.kubelet.run_sandbox(pod), pod.containers[0])
+        await cut(world.kubelet.start(owned), slow)
+
+        await world.controller.policy_switch.release("for the test")
+        await world.rested()
+
+        assert owned not in world.controller.node.grants
+        assert world.controller.context.in_flight.is_start_unknown(owned)
+        slow.let_go("StartContainer")
+        await world.until(lambda: world.controller.node.containers[owned].state is ContainerState.RUNNING)
+        await world.poll(lambda: not world.controller.context.in_flight.is_starting(owned))

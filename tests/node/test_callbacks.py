@@ -1,0 +1,132 @@
+"""Callbacks of the event loop are supervised like tasks: one that fails is listed, and its lock is given back."""
+
+import asyncio
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from criproxy.api.views import status_check as report
+from criproxy.model.node import Node
+from criproxy.node.containers.in_flight import InFlight, StartEvent
+from criproxy.node.devices.kubelet import Kubelet
+from criproxy.node.sync.outcomes import Outcomes
+from criproxy.process.failures import Failures
+from criproxy.process.tasks import Tasks
+from lab.emulator.runtime import RuntimeOptions
+from tests.node.devices.test_kubelet import FILES as KUBELET_FILES
+from tests.node.devices.test_kubelet import MAIN, kubelet
+from tests.node.world import FAST, RecordingLog, Slow, World, cut, owner, sharer, situation
+
+LIMIT_S = 60.0
+PLANTED = ValueError("planted")
+ALONE = replace(FAST, exit_list_s=3600.0, drift_period_s=3600.0)
+NO_EVENTS = frozenset({"GetContainerEvents"})
+
+
+async def test_a_callback_that_raises_is_listed() -> None:
+    """It is logged, counted and shown under the name of its function, and what is no exception is left to asyncio."""
+    log, failures = RecordingLog(), Failures()
+    tasks, loop = Tasks(log, failures), asyncio.get_running_loop()
+
+    def broken() -> None:
+        raise PLANTED
+
+    tasks.watch_callbacks()
+    loop.call_soon(broken)
+    await asyncio.sleep(0)
+    await asyncio.sleep(0)
+    loop.call_exception_handler({"message": "no exception"})
+    await tasks.stop()
+
+    assert failures.counts == {"background": 1}
+    assert "broken" in failures.recent()[0].text
+    assert log.events() == ["background work failed"]
+    assert loop.get_exception_handler() is None
+
+
+async def test_another_controller_keeps_its_own_handler() -> None:
+    """One that ends leaves the event loop to the one that began after it."""
+    first, second = Tasks(RecordingLog(), Failures()), Tasks(RecordingLog(), Failures())
+    first.watch_callbacks()
+    second.watch_callbacks()
+
+    await first.stop()
+
+    assert asyncio.get_running_loop().get_exception_handler() == second._unhandled
+    await second.stop()
+
+
+async def test_who_moves_for_a_create_moves_though_carrying_it_out_fails(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One exception after a decision costs no container its update, and `--check` names it."""
+    retain, left = InFlight.retain, [PLANTED]
+
+    def fails_once(in_flight: InFlight, node: Node) -> None:
+        if left and node.exclusive_cpus:
+            raise left.pop()
+        retain(in_flight, node)
+
+    async with asyncio.timeout(LIMIT_S), World(tmp_path, RuntimeOptions(missing=NO_EVENTS), ALONE) as world:
+        shared = await world.run(sharer("shared"))
+        await world.rested()
+        monkeypatch.setattr(InFlight, "retain", fails_once)
+        pod = owner("owner")
+        await world.kubelet.create(pod, await world.kubelet.run_sandbox(pod), pod.containers[0])
+
+        await world.poll(lambda: world.cpus(shared) == "0,2-3")
+
+        assert not left
+        assert world.controller.context.failures.counts["background"] == 1
+        assert any("planted" in text for text in report.problems(situation(world.controller))["problems"])
+
+
+FAILING = [
+    pytest.param(InFlight, "start", StartEvent.ANSWER, id="after-the-answer"),
+    pytest.param(Outcomes, "start_unknown", None, id="after-a-cut"),
+]
+
+
+@pytest.mark.parametrize(("kind", "method", "event"), FAILING)
+async def test_a_start_whose_end_cannot_be_booked_frees_its_lock(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: type, method: str, event: StartEvent | None
+) -> None:
+    """Whatever fails after the runtime's answer, or without one: the next call of that container does not wait."""
+    original, left, slow = getattr(kind, method), [PLANTED], Slow()
+
+    def fails_once(part: object, *arguments: object) -> object:
+        if left and (event is None or event in arguments):
+            raise left.pop()
+        return original(part, *arguments)
+
+    options = RuntimeOptions(latency_s=slow, missing=NO_EVENTS)
+    async with asyncio.timeout(LIMIT_S), World(tmp_path, options, ALONE) as world:
+        pod = sharer("shared")
+        key = await world.kubelet.create(pod, await world.kubelet.run_sandbox(pod), pod.containers[0])
+        monkeypatch.setattr(kind, method, fails_once)
+        if event is None:
+            slow["StartContainer"] = 0.05
+            await cut(world.kubelet.start(key), slow)
+        else:
+            await world.kubelet.start(key)
+
+        await world.poll(lambda: not left and not world.controller.context.locks.busy(key))
+
+        assert world.controller.context.failures.recent()
+
+
+async def test_a_question_to_the_kubelet_that_raises_is_listed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nothing is known of the container, and the failure is counted as that of any other background work."""
+
+    async def broken(*_: object) -> None:
+        raise PLANTED
+
+    monkeypatch.setattr(Kubelet, "_ask", broken)
+    source = kubelet(KUBELET_FILES, tmp_path)
+    async with asyncio.timeout(LIMIT_S):
+        await source.known(MAIN)
+
+        assert source.tasks.failures.counts == {"background": 1}
+        assert "ask podresources of s1" in source.tasks.failures.recent()[0].text
+        await source.close()

@@ -1,0 +1,96 @@
+"""What is told of a node is told once it is so, and no longer than it is so."""
+
+import asyncio
+import shutil
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from criproxy.api.views.shortfalls import sentence
+from criproxy.api.views.situation import Situation
+from criproxy.cri import api_pb2 as api
+from criproxy.cri.runtime import RuntimeCallError
+from criproxy.model.workload import Container, ContainerState, Miss, Missed
+from criproxy.placement.answers.shortfalls import Shortfall
+from lab.kubelet.kubelet import container_config, sandbox_config
+from tests.node.containers.test_in_flight import group_of, left_running
+from tests.node.world import FAST, GIB, World, owner, sharer, situation
+
+LIMIT_S = 60.0
+
+
+def kinds(situation: Situation) -> list[str]:
+    """What is told of the whole node."""
+    return [notice.kind for notice in situation.notices if notice.kind != "resync"]
+
+
+async def create(world: World, name: str, cpuset: str) -> None:
+    """A container for which the kubelet's CPU manager has chosen CPUs, or none has."""
+    pod = sharer(name)
+    request = api.CreateContainerRequest(
+        pod_sandbox_id=await world.kubelet.run_sandbox(pod),
+        config=container_config(pod, pod.containers[0], GIB),
+        sandbox_config=sandbox_config(pod),
+    )
+    request.config.linux.resources.cpuset_cpus = cpuset
+    await world.client.call("CreateContainer", request, api.CreateContainerResponse, LIMIT_S)
+
+
+async def test_a_competing_manager_is_told_until_it_is_off(tmp_path: Path) -> None:
+    """With the static one on, each create has a cpuset; a create without one tells that it was switched off."""
+    async with asyncio.timeout(LIMIT_S), World(tmp_path) as world:
+        await create(world, "first", "2")
+        assert kinds(situation(world.controller)) == ["competing-manager"]
+        await create(world, "second", "0-3")
+        assert kinds(situation(world.controller)) == ["competing-manager"]
+        assert len([event for event in world.log.events() if "CPU manager" in event]) == 1
+
+        await create(world, "third", "")
+        assert kinds(situation(world.controller)) == []
+
+        await create(world, "fourth", "2")
+        assert kinds(situation(world.controller)) == ["competing-manager"]
+        assert len([event for event in world.log.events() if "CPU manager" in event]) == 2
+
+
+@pytest.mark.parametrize("ends", [True, False], ids=["its-end-takes-a-moment", "it-stays"])
+async def test_a_lost_container_is_told_once_it_is_lost(tmp_path: Path, ends: bool) -> None:
+    """The processes of a start that was cut take a moment to end: until then nobody is sent to restart the runtime."""
+    settings = replace(FAST, drift_period_s=0.02, lost_after_s=60.0 if ends else 0.5)
+    async with asyncio.timeout(LIMIT_S), World(tmp_path, settings=settings) as world:
+        late = await left_running(world, tmp_path, owner("late"))
+        await world.poll(lambda: world.controller.context.in_flight.is_left(late))
+        assert world.owned() == {1}
+        if ends:  # there is time enough to look
+            assert kinds(situation(world.controller)) == []
+            assert not any("whose processes are still running" in event for event in world.log.events())
+        else:
+            await world.poll(lambda: kinds(situation(world.controller)) == ["left-running"])
+            await world.poll(lambda: any("whose processes are still running" in event for event in world.log.events()))
+        shutil.rmtree(group_of(tmp_path, late))
+        gone = ContainerState.EXITED
+        await world.until(lambda: world.controller.node.containers[late].state is gone)
+        assert kinds(situation(world.controller)) == []
+
+
+async def test_one_cpu_is_no_cpus(tmp_path: Path) -> None:
+    """A refusal counts as people do."""
+    async with asyncio.timeout(LIMIT_S), World(tmp_path) as world:
+        await world.run(owner("first", 3))
+        with pytest.raises(RuntimeCallError, match="asks for 1 exclusive CPU, but none is available"):
+            await world.run(owner("second", 1))
+        with pytest.raises(RuntimeCallError, match="asks for 2 exclusive CPUs, but none is available"):
+            await world.run(owner("third", 2))
+
+
+def test_one_cpu_that_is_lacking_is_no_cpus() -> None:
+    """Nor is that of one that should own it."""
+    missed = Missed(why=Miss.FAILED)
+    container = Container(key="c", pod="s", name="main", pod_name="web", namespace="shop", missed=missed)
+    lacking = Shortfall(container, cpus=1, has=0, refusal="")
+    why = "criproxy was failing when the container was created"
+    assert sentence(lacking) == f"shop/web/main should have 1 exclusive CPU, but has shared CPUs: {why}"
+    assert (
+        sentence(replace(lacking, cpus=2)) == f"shop/web/main should have 2 exclusive CPUs, but has shared CPUs: {why}"
+    )

@@ -1,0 +1,337 @@
+"""Memory near CPUs is promised once; who has to give way gets it from more nodes, and comes back."""
+
+from collections.abc import Mapping
+from dataclasses import replace
+
+import pytest
+
+from criproxy.model.cpuset import format_cpuset, parse_cpuset
+from criproxy.model.entries import with_entries, without
+from criproxy.model.grant import NO_CPUS, Applied, Grant, Layout
+from criproxy.model.machine.topology import MemoryKind, NumaNode, Topology
+from criproxy.model.node import Node
+from criproxy.model.resources import Interval
+from criproxy.model.workload import Container, QosClass
+from criproxy.placement.alloc.memory.memory import (
+    MemoryWish,
+    attached_nodes,
+    place_memory,
+    return_memory,
+    rooms_bytes,
+)
+from criproxy.simulate.machines import GIB, machine
+from tests.laws import promised_beyond
+
+DRAM, PMEM, HBM = MemoryKind.DRAM, MemoryKind.PMEM, MemoryKind.HBM
+G, B, E = QosClass.GUARANTEED, QosClass.BURSTABLE, QosClass.BEST_EFFORT
+FOUR = machine(nodes=4, cores=2, threads=1, packages=2, memory_bytes=10 * GIB)
+FAR = ((10, 12, 20, 20), (12, 10, 20, 20), (20, 20, 10, 12), (20, 20, 12, 10))
+FOUR = replace(FOUR, distances=FAR)
+"""Nodes 0 and 1, and 2 and 3, are close to each other."""
+
+
+def tiers() -> Topology:
+    """DRAM of 10 GiB in nodes 0 and 1, next to them HBM of 2 GiB in 2 and 3, and PMEM of 20 GiB in 4 and 5."""
+    two = machine(nodes=2, cores=2, threads=1, memory_bytes=10 * GIB)
+    lone = [NumaNode(i, NO_CPUS, 2 * GIB, kind=HBM) for i in (2, 3)]
+    lone += [NumaNode(i, NO_CPUS, 20 * GIB, kind=PMEM) for i in (4, 5)]
+    distances = tuple(tuple(10 if a == b else (14 if a % 2 == b % 2 else 30) for b in range(6)) for a in range(6))
+    return replace(two, nodes=(*two.nodes, *lone), mems=frozenset(range(6)), distances=distances)
+
+
+class World:
+    """A node on which containers come and go whose CPUs are near some NUMA nodes."""
+
+    def __init__(self, topology: Topology = FOUR, *, pessimistic: bool = False) -> None:
+        self.node = Node(topology)
+        self.pessimistic = pessimistic
+        self.reason = ""
+
+    def come(
+        self, key: str, near: str, gib: float | None, qos: QosClass = G, wish: MemoryWish | None = None
+    ) -> "World":
+        """One more container, or another size of one that is there."""
+        size = None if gib is None else int(gib * GIB)
+        container = Container(key=key, pod="s", name=key, qos=qos, memory_limit_bytes=size)
+        self.node = self.node.replace(containers={**self.node.containers, key: container})
+        had = self.node.grants.get(key, Grant(frozenset({0}), NO_CPUS))
+        layout = place_memory(
+            self.node,
+            with_entries(self.node.grants, {key: had}),
+            container,
+            parse_cpuset(near),
+            *([wish] if wish else []),
+            pessimistic=self.pessimistic,
+        )
+        return self._set(layout)
+
+    def go(self, key: str) -> "World":
+        """It leaves."""
+        node = self.node.replace(containers=without(self.node.containers, (key,)))
+        return self._set(return_memory(node, without(node.grants, (key,)), pessimistic=self.pessimistic), node)
+
+    def _set(self, layout: Layout, node: Node | None = None) -> "World":
+        self.node = (node or self.node).replace(grants=layout.grants)
+        self.reason = "; ".join(reason.text for reason in layout.reasons_about(None))
+        assert not promised_beyond(self.node)
+        return self
+
+    @property
+    def mems(self) -> Mapping[str, str]:
+        """Where memory comes from, by container."""
+        return {key: format_cpuset(grant.mems) for key, grant in self.node.grants.items()}
+
+
+def test_memory_comes_from_the_nodes_of_the_cpus() -> None:
+    """As long as it suffices."""
+    world = World().come("a", "0", 5).come("b", "0-1", 4)
+
+    assert world.mems == {"a": "0", "b": "0-1"}
+    assert world.reason == "memory from NUMA nodes 0-1, near its CPUs"
+
+
+def test_the_least_important_gives_way_and_comes_back() -> None:
+    """A Burstable container gets memory from the nearest nodes, too, when a Guaranteed one needs its own."""
+    world = World().come("a", "0", 6, B).come("b", "0", 5)
+    assert world.mems == {"a": "0-1", "b": "0"}
+    assert world.reason == (
+        "memory from NUMA node 0, near its CPUs; 1 container gets memory from more NUMA nodes, to make room"
+    )
+
+    world.go("b")
+    assert world.mems == {"a": "0"}
+    assert world.reason == "1 container gets memory from fewer NUMA nodes: there is room again"
+
+
+def test_a_newcomer_gives_way_itself() -> None:
+    """It comes back, too."""
+    world = World().come("a", "0", 6).come("b", "0", 5, B)
+    assert world.mems == {"a": "0", "b": "0-1"}
+    assert world.reason == "memory from NUMA nodes 0-1: memory promises leave too little on NUMA node 0"
+    assert world.node.grants["b"].home_mems == {0}
+
+    assert world.go("a").mems == {"b": "0"}
+    assert not world.node.grants["b"].home_mems
+
+
+def test_who_does_not_fit_back_stays() -> None:
+    """Coming back takes nothing from anybody."""
+    world = World().come("a", "0", 6).come("b", "0", 5, B).come("c", "0", 3)
+
+    assert world.go("c").mems == {"a": "0", "b": "0-1"}
+    assert world.reason == ""
+
+
+def test_what_no_node_could_ever_hold_begins_with_more_of_them() -> None:
+    """It moves nobody out of a node that is too small for it anyway."""
+    world = World().come("a", "0", 4, B).come("b", "0", 15)
+
+    assert world.mems == {"a": "0", "b": "0-1"}
+    assert not world.node.grants["b"].home_mems
+
+
+def test_limits_may_add_up_to_more_than_the_machine_has() -> None:
+    """Nobody is refused: who does not fit anywhere gets memory from everywhere."""
+    world = World()
+    for number in range(8):
+        world.come(f"c{number}", str(number % 4), 9, B)
+    world.come("huge", "0", 1000)
+
+    assert sorted(world.mems.values()).count("0-3") >= 4
+    assert world.mems["huge"] == "0-3"
+
+
+@pytest.mark.parametrize("qos", [B, E])
+def test_without_a_limit_memory_is_not_pinned(qos: QosClass) -> None:
+    """It could run out while other nodes have plenty."""
+    world = World().come("a", "0", None, qos)
+
+    assert world.mems == {"a": "0-3"}
+    assert "without a memory limit it cannot be pinned safely" in world.reason
+
+
+def test_one_that_runs_keeps_the_nodes_that_it_has() -> None:
+    """At a resize it gets more if it must, and others stay: memory in use is not moved."""
+    world = World().come("a", "0", 6, B).come("b", "0", 3)
+    assert world.come("b", "0", 5).mems == {"a": "0", "b": "0-1"}
+    assert world.come("a", "2", 6, B).mems == {"a": "0,2", "b": "0-1"}
+
+    everywhere = World().come("a", "0", None)
+    assert everywhere.come("a", "0", 1).mems == {"a": "0-3"}
+
+
+def test_one_that_is_left_alone_now_may_grow_where_it_was_kept_to() -> None:
+    """A policy that pins no memory does not let it run out of what an earlier one has pinned it to."""
+    world = World().come("a", "0", 2)
+    left_alone = MemoryWish(untouched="pinMemory is false")
+
+    assert world.come("a", "3", 3, wish=left_alone).mems == {"a": "0"}
+    assert world.come("a", "3", 15, wish=left_alone).mems == {"a": "0-1"}
+    assert world.reason.startswith("memory is left alone: pinMemory is false")
+
+
+@pytest.mark.parametrize(("had", "gib", "expected"), [("2", 5, "2"), ("1-2", 9, "1-2"), ("1-2", 15, "0-2")])
+def test_memory_beyond_what_the_policy_uses_now_stays(had: str, gib: float, expected: str) -> None:
+    """Nothing is known of those nodes; one that is partly there grows to others that are."""
+    world = World(replace(FOUR, mems=frozenset({0, 1, 3})))
+    world.node = world.node.replace(grants={"a": Grant(frozenset({0}), parse_cpuset(had))})
+
+    assert world.come("a", "0", gib, wish=MemoryWish(untouched="it is so")).mems["a"] == expected
+
+
+def test_who_grows_beside_others_keeps_its_memory_beyond_what_the_policy_uses_now() -> None:
+    """Memory in use is not moved, wherever it is."""
+    world = World(replace(FOUR, mems=frozenset({0, 1, 3}))).come("b", "1", 9)
+    world.node = world.node.replace(grants={**world.node.grants, "a": Grant(frozenset({0}), parse_cpuset("1-2"))})
+
+    assert world.come("a", "1", 5).mems == {"a": "0-2", "b": "1"}
+
+
+def test_what_nobody_set_stays_and_counts_where_it_was_seen() -> None:
+    """A container that was taken in: its nodes are those that the kernel named, or all."""
+    old = Container(key="old", pod="s", name="old", memory_limit_bytes=8 * GIB)
+    world = World()
+    grants = {"old": Grant(frozenset({0}), NO_CPUS)}
+    world.node = world.node.replace(
+        containers={"old": old}, grants=grants, applied={"old": Applied(frozenset({0}), frozenset({0}))}
+    )
+
+    assert world.come("a", "0", 3).mems == {"old": "", "a": "0-1"}
+    assert world.come("b", "1", 3).mems == {"old": "", "a": "0-1", "b": "1"}
+
+
+def test_adopted_ones_beyond_capacity_harm_nobody_elsewhere() -> None:
+    """What is over capacity without us stays so; newcomers there get more nodes."""
+    world = World()
+    for key in ("x", "y"):
+        old = Container(key=key, pod="s", name=key, memory_limit_bytes=8 * GIB, qos=G)
+        world.node = world.node.replace(
+            containers={**world.node.containers, key: old},
+            grants={**world.node.grants, key: Grant(frozenset({0}), frozenset({0}))},
+        )
+    node = world.node.replace(
+        containers={**world.node.containers, "n": Container(key="n", pod="s", name="n", memory_limit_bytes=GIB)}
+    )
+    layout = place_memory(
+        node, {**node.grants, "n": Grant(frozenset({0}), NO_CPUS)}, node.containers["n"], frozenset({1})
+    )
+
+    assert {key: format_cpuset(grant.mems) for key, grant in layout.grants.items()} == {"x": "0", "y": "0", "n": "1"}
+
+
+def test_pessimistic_counting_lifts_those_in_small_sets() -> None:
+    """CRI-RM counts whoever may use all nodes in each of them, and lifts others until that fits."""
+    pool = machine(nodes=2, cores=2, threads=1, memory_bytes=10 * GIB)
+    small = World(pool, pessimistic=True).come("a", "0", 8).come("b", "0-1", 1)
+    assert small.mems == {"a": "0", "b": "0-1"}
+
+    large = World(pool, pessimistic=True).come("a", "0", 8).come("c", "1", 1).come("b", "0-1", 4)
+    assert large.mems == {"a": "0-1", "c": "1", "b": "0-1"}
+    assert large.go("b").mems == {"a": "0", "c": "1"}
+
+
+@pytest.mark.parametrize(
+    ("wish", "expected"),
+    [
+        pytest.param(MemoryWish(), "0,4", id="usual"),
+        pytest.param(MemoryWish(usual=frozenset()), "0", id="kinds-of-the-nodes"),
+        pytest.param(MemoryWish(frozenset({DRAM})), "0", id="dram"),
+        pytest.param(MemoryWish(frozenset({HBM})), "2", id="hbm"),
+        pytest.param(MemoryWish(frozenset({HBM, DRAM})), "0,2", id="two"),
+        pytest.param(MemoryWish(frozenset(MemoryKind)), "0,2,4", id="all"),
+        pytest.param(MemoryWish(cold=True), "4", id="cold"),
+        pytest.param(MemoryWish(frozenset({DRAM}), cold=True), "4", id="cold-whatever-else"),
+        pytest.param(MemoryWish(untouched="so"), "", id="untouched"),
+    ],
+)
+def test_kinds_of_memory(wish: MemoryWish, expected: str) -> None:
+    """Those that are asked for, next to the CPUs; HBM only if so."""
+    assert World(tiers()).come("a", "0", 1, wish=wish).mems == {"a": expected}
+
+
+def test_kinds_without_a_limit() -> None:
+    """All nodes of the kind: that it runs out cannot be excluded for fewer."""
+    assert World(tiers()).come("a", "0", None, wish=MemoryWish(frozenset({DRAM}))).mems == {"a": "0-1"}
+
+
+def test_a_warm_container_has_all_its_memory() -> None:
+    """After a cold start the nodes of other kinds are added to those that it uses."""
+    world = World(tiers()).come("a", "0", 1, wish=MemoryWish(cold=True))
+
+    assert world.come("a", "0", 1).mems == {"a": "0,4"}
+
+
+def test_a_warm_container_does_not_come_back_to_its_cold_memory() -> None:
+    """One that had to give way while it was cold comes back to all that a warm one gets."""
+    cold = MemoryWish(cold=True)
+    world = World(tiers()).come("a", "0", 10, B, wish=cold).come("b", "0", 15, wish=MemoryWish(frozenset({PMEM})))
+    assert world.mems == {"a": "4-5", "b": "4"}
+
+    assert world.come("a", "0", 10, B).mems == {"a": "0,4-5", "b": "4"}
+    assert world.go("b").mems == {"a": "0,4"}
+
+
+def test_a_kind_that_is_full_is_found_elsewhere_first() -> None:
+    """Of what the container asked for, before other kinds."""
+    world = World(tiers())
+    for key in ("a", "b", "c"):
+        world.come(key, "0", 12, wish=MemoryWish(frozenset({PMEM})))
+
+    assert world.mems == {"a": "4", "b": "4-5", "c": "4-5"}
+
+
+def test_each_memory_only_node_belongs_to_the_closest() -> None:
+    """Of several that are as close, to the one that has least of that kind."""
+    topology = tiers()
+    assert attached_nodes(topology) == {0: {2, 4}, 1: {3, 5}}
+
+    even = replace(topology, distances=tuple(tuple(10 if a == b else 20 for b in range(6)) for a in range(6)))
+    assert attached_nodes(even) == {0: {2, 4}, 1: {3, 5}}
+    assert attached_nodes(replace(topology, distances=())) == {}
+
+
+@pytest.mark.parametrize(
+    ("first", "near", "expected"),
+    [
+        pytest.param(NumaNode(0, parse_cpuset("0-1"), 10 * GIB, normal_memory=False), "0", "0-1", id="movable-only"),
+        pytest.param(NumaNode(0, parse_cpuset("0-1"), 0, normal_memory=False), "0", "1-3", id="no-memory"),
+        pytest.param(NumaNode(0, parse_cpuset("0-1"), 0, normal_memory=False), "0-1", "1", id="one-with"),
+    ],
+)
+def test_the_kernel_needs_normal_memory(first: NumaNode, near: str, expected: str) -> None:
+    """Movable-only nodes are never alone, and nodes without memory are none."""
+    mems = frozenset(node.id for node in (first, *FOUR.nodes[1:]) if node.memory_bytes)
+    topology = replace(FOUR, nodes=(first, *FOUR.nodes[1:]), mems=mems)
+
+    assert World(topology).come("a", near, 1).mems == {"a": expected}
+
+
+def test_a_machine_without_numa() -> None:
+    """The set is empty: the field is left alone."""
+    topology = replace(FOUR, mems=frozenset(), nodes=())
+
+    assert World(topology).come("a", "", 1).mems == {"a": ""}
+
+
+def room(node: Node) -> int:
+    """What can still be promised next to NUMA node 0."""
+    (found,) = rooms_bytes(node, [frozenset({0})])
+    assert found is not None
+    return found
+
+
+def test_room() -> None:
+    """What can still be promised, memory-only nodes of the same place included; of all nodes, anything can."""
+    assert rooms_bytes(Node(FOUR), [frozenset(range(4)), frozenset({1})]) == [None, 10 * GIB * 97 // 100]
+    world = World().come("a", "0", 4).come("b", "0", None)
+
+    assert room(world.node) == 10 * GIB * 97 // 100 - 4 * GIB
+    assert room(Node(tiers())) == sum(s * GIB * 97 // 100 for s in (10, 2, 20))
+
+
+def test_a_request_stands_in_for_a_limit_where_it_counts() -> None:
+    """A container without a limit asks for some memory at least, which counts in the nodes of its kind."""
+    asking = Container(key="r", pod="s", name="r", qos=B, memory_request_bytes=Interval(8 * GIB, 9 * GIB))
+    node = Node(tiers(), containers={"r": asking}, grants={"r": Grant(frozenset({0}), frozenset({0}))})
+
+    assert room(node) < room(Node(tiers()))

@@ -1,0 +1,48 @@
+"""Requests for memory and the nodes that they have, as crowds in which `alloc.memory.moving` moves them."""
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+from criproxy.model.cpuset import CpuSet
+from criproxy.placement.alloc.memory.moving import Allocation, Crowd
+from criproxy.placement.alloc.memory.moving import allocate as allocate_in
+from criproxy.placement.alloc.memory.moving import come_back as come_back_in
+from criproxy.placement.alloc.memory.zones import Mask, Memory, MemoryRequest, Promises
+
+
+@dataclass(frozen=True, slots=True)
+class Placed:
+    """A request and the nodes that it has."""
+
+    request: MemoryRequest
+    zone: CpuSet
+
+
+def crowd_of(memory: Memory, placed: Iterable[Placed]) -> Crowd:
+    """Those who are *placed*, oldest first."""
+    promises, keys = Promises(memory), dict[Mask, list[str]]()
+    requests = {one.request.key: one.request for one in placed}
+    age = {key: place for place, key in enumerate(requests)}
+    for one in placed:
+        mask = memory.mask(one.zone)
+        keys.setdefault(mask, []).append(one.request.key)
+        promises.add(mask, one.request.size_bytes, at_home=one.request.nodes == one.zone)
+    return Crowd(promises, keys, requests.__getitem__, age.__getitem__)
+
+
+def allocate(memory: Memory, placed: Sequence[Placed], request: MemoryRequest) -> Allocation:
+    """Find nodes for *request* beside those that are *placed*, oldest first; ValueError where one has its key."""
+    if any(one.request.key == request.key for one in placed):
+        raise ValueError(f"{request.key} has memory already")
+    return allocate_in(crowd_of(memory, placed), request)
+
+
+def come_back(memory: Memory, placed: Sequence[Placed]) -> Mapping[str, CpuSet]:
+    """New zones, by key, of those that have wider ones than they need by now."""
+    return come_back_in(crowd_of(memory, placed), {one.request.key: memory.mask(one.zone) for one in placed})
+
+
+def over_capacity(memory: Memory, placed: Iterable[Placed]) -> list[tuple[CpuSet, int]]:
+    """Sets of nodes of which more is promised than they have, and by how many bytes."""
+    over = crowd_of(memory, placed).promises.over(memory.all)
+    return [(memory.nodes(zone), size) for zone, size in over]

@@ -1,0 +1,202 @@
+"""Wishes are read with their type, where the namespace may have them."""
+
+from collections.abc import Callable
+from dataclasses import replace
+
+import pytest
+
+from criproxy.errors import BadAnnotation, StatusCode
+from criproxy.model.node import Node
+from criproxy.model.text.annotations import DOMAINS
+from criproxy.model.workload import Container, Pod
+from criproxy.placement.alloc.affinity.affinity import parse_affinities
+from criproxy.placement.options.annotations import Wishes
+from criproxy.placement.options.memory import memory_wish
+from criproxy.placement.options.policy_options import Options
+from criproxy.simulate.machines import machine
+
+POD = Pod(
+    key="s",
+    annotations={
+        "prefer-shared-cpus.criproxy.io/pod": "True",
+        "prefer-isolated-cpus.resource-policy.nri.io/container.main": "maybe",
+        "memory-type.criproxy.io": "dram, hbm",
+        "prefer-reserved-cpus.criproxy.io/pod": "true",
+    },
+)
+MAIN = Container(key="c", pod="s", name="main", namespace="shop", pod_name="web")
+NODE = Node(machine(nodes=1, cores=2), pods={"s": POD})
+
+
+def test_values_have_types() -> None:
+    """Truth in any case, texts, nothing where nothing is said."""
+    wishes = Wishes(NODE, MAIN)
+    assert wishes.boolean("prefer-shared-cpus") is True
+    assert wishes.text("memory-type") == "dram, hbm"
+    assert wishes.boolean("hide-hyperthreads") is None
+    assert wishes.ignored == []
+
+
+def test_what_cannot_be_understood_refuses_the_container() -> None:
+    """With INVALID_ARGUMENT and a sentence that names container, annotation, value and what would be right."""
+    with pytest.raises(BadAnnotation) as caught:
+        Wishes(NODE, MAIN).boolean("prefer-isolated-cpus")
+    assert caught.value.code is StatusCode.INVALID_ARGUMENT
+    assert str(caught.value) == (
+        "container shop/web/main: annotation prefer-isolated-cpus.resource-policy.nri.io/container.main "
+        "is invalid: 'maybe' must be true or false"
+    )
+
+
+@pytest.mark.parametrize(
+    ("allowed", "reserved", "shared"),
+    [
+        ({}, None, True),
+        ({"*": ("*",)}, True, True),
+        ({"shop": ("prefer-reserved-cpus",)}, True, None),
+        ({"sh?p": ("prefer-*",)}, True, True),
+        ({"other": ("*",)}, None, None),
+    ],
+)
+def test_namespaces_use_the_keys_that_they_may(
+    allowed: dict[str, tuple[str, ...]], reserved: bool | None, shared: bool | None
+) -> None:
+    """By default all but those that reach the reserved CPUs; what is ignored is told."""
+    wishes = Wishes(NODE, MAIN, allowed)
+    assert wishes.boolean("prefer-reserved-cpus") is reserved
+    assert wishes.boolean("prefer-shared-cpus") is shared
+    assert len(wishes.ignored) == (reserved is None) + (shared is None)
+
+
+def test_a_container_of_an_unknown_pod_wishes_nothing() -> None:
+    """It is placed like one without annotations."""
+    assert Wishes(Node(NODE.topology), MAIN).boolean("prefer-shared-cpus") is None
+
+
+def wishes_of(annotations: dict[str, str], name: str = "main") -> Wishes:
+    """The wishes of a container in a pod with these annotations."""
+    node = Node(machine(), pods={"s": Pod(key="s", annotations=annotations)})
+    return Wishes(node, replace(MAIN, name=name))
+
+
+@pytest.mark.parametrize(
+    ("value", "name", "expected"),
+    [
+        ("main: true\nother: no", "main", True),
+        ("main: true\nother: no", "other", False),
+        ("main: true", "third", None),
+        ("true", "third", True),
+    ],
+)
+def test_the_old_form_is_a_map_of_containers(value: str, name: str, expected: bool | None) -> None:
+    """CRI-RM's deprecated form names the key after the slash; a plain value is for all."""
+    wishes = wishes_of({"cri-resource-manager.intel.com/prefer-shared-cpus": value}, name)
+    assert wishes.boolean("prefer-shared-cpus") is expected
+
+
+def test_the_old_form_counts_least() -> None:
+    """Whatever its domain."""
+    new, old = "prefer-shared-cpus.resource-policy.nri.io", "criproxy.io/prefer-shared-cpus"
+    assert wishes_of({new: "false", old: "main: true"}).boolean("prefer-shared-cpus") is False
+
+
+def test_values_of_the_old_form_may_be_yaml() -> None:
+    """What is under the container's name is handed on as a text."""
+    wishes = wishes_of({"cri-resource-manager.intel.com/cold-start": "main: {duration: 60s}"})
+    assert wishes.text("cold-start") == '{"duration": "60s"}'
+
+
+@pytest.mark.parametrize(
+    ("name", "scope"), [("x.criproxy.io/container.main", 0), ("x.criproxy.io/pod", 1), ("x.criproxy.io", 2), ("y", 2)]
+)
+def test_scopes(name: str, scope: int) -> None:
+    """From narrow to wide."""
+    assert wishes_of({name: "true"}).scope("x") == scope
+
+
+@pytest.mark.parametrize(
+    "name", ["affinity.criproxy.io", "affinity.resource-policy.nri.io/pod", "resource-policy.nri.io/affinity"]
+)
+def test_documents(name: str) -> None:
+    """YAML as plain data, wherever the key stands."""
+    assert wishes_of({name: "a: [b, c]\nd: []"}).document("affinity", lambda data: data) == {"a": ["b", "c"], "d": []}
+
+
+@pytest.mark.parametrize("text", ["a: [", "a: &x [1]\nb: *x", "[" * 5000, "\x00", "!!python/none"])
+def test_what_is_no_plain_yaml_is_refused(text: str) -> None:
+    """Broken, with aliases, deeply nested, with tags: one sentence for each."""
+    with pytest.raises(BadAnnotation, match=r"annotation affinity.criproxy.io is invalid: [^\n]+$"):
+        wishes_of({"affinity.criproxy.io": text}).document("affinity", str)
+
+
+@pytest.mark.parametrize(
+    ("annotations", "reserved", "preserved", "shared"),
+    [
+        pytest.param({}, None, None, True, id="nothing-said"),
+        pytest.param({"allow": {"*": ["*"]}}, True, True, True, id="all"),
+        pytest.param({"allow": {"shop": ["cpu.preserve"]}}, None, True, None, id="one-by-name"),
+        pytest.param({"deny": {"shop": ["prefer-shared-*"]}}, None, None, None, id="denied-beside-the-default"),
+        pytest.param({"deny": {"other": ["*"]}}, None, None, True, id="denied-to-others"),
+        pytest.param({"allow": {"*": ["*"]}, "deny": {"s*": ["cpu.*"]}}, True, None, True, id="denied-of-all"),
+    ],
+)
+def test_denied_and_restricted_keys(
+    annotations: dict[str, dict[str, list[str]]], reserved: bool | None, preserved: bool | None, shared: bool | None
+) -> None:
+    """What is denied is ignored, whoever allows it; and so is what reaches others, unless it is allowed."""
+    pod = Pod(key="s", annotations={**POD.annotations, "cpu.preserve.criproxy.io": "true"})
+    node = Node(NODE.topology, pods={"s": pod})
+    wishes = Wishes.by(Options.model_validate({"annotations": annotations}), node, MAIN)
+    found = [wishes.boolean(key) for key in ("prefer-reserved-cpus", "cpu.preserve", "prefer-shared-cpus")]
+    assert found == [reserved, preserved, shared]
+    assert len(wishes.ignored) == found.count(None)
+
+
+@pytest.mark.parametrize("alias", ["cpu.preserve.{}", "cpu.preserve.{}/pod", "cpu.preserve.{}/container.main"])
+@pytest.mark.parametrize("domain", DOMAINS)
+def test_every_way_to_write_a_restricted_key_is_restricted(alias: str, domain: str) -> None:
+    """Those of the peers' domains too."""
+    wishes = wishes_of({alias.format(domain): "true"})
+    assert (wishes.boolean("cpu.preserve"), len(wishes.ignored)) == (None, 1)
+
+
+def test_a_pod_with_thousands_of_annotations_is_told_of_in_a_few_words() -> None:
+    """The first are named, the others counted."""
+    notes = wishes_of({f"x{number:04d}.criproxy.io/pod": "1" for number in range(8000)}).notes()
+    assert len(notes) == 9
+    assert notes[0].startswith("annotation x0000.criproxy.io/pod has no effect")
+    assert notes[-1] == "7992 more annotations have no effect"
+
+
+def test_a_refused_memory_type_is_quoted_as_it_was_written() -> None:
+    """Its case does not matter, but its author looks for what it says."""
+    with pytest.raises(BadAnnotation, match="is invalid: 'DDR5' must be dram, pmem, hbm, device or mixed"):
+        memory_wish(wishes_of({"memory-type.criproxy.io/pod": "Dram, DDR5"}))
+
+
+@pytest.mark.parametrize(
+    ("key", "value"),
+    [
+        pytest.param("cpu.preserve", "y" * 300_000, id="boolean"),
+        pytest.param("affinity", "- x\n" * 100_000, id="document"),
+        pytest.param("affinity", "[" * 15_000, id="nested"),
+        pytest.param("affinity", "9" * 5000, id="digits"),
+        pytest.param("affinity", "2020-99-99", id="date"),
+        pytest.param("affinity", "? [a]\n: b", id="key-that-is-a-list"),
+        pytest.param("memory-type", "\u202e" * 1000, id="invisible"),
+        pytest.param("cold-start", "duration: " + "9" * 5000 + "s", id="duration"),
+    ],
+)
+def test_a_refusal_is_short_and_in_our_words(key: str, value: str) -> None:
+    """Whatever the value: what is read is bounded, and so is what is said about it."""
+    wishes = Wishes(wishes_of({f"{key}.criproxy.io/pod": value}).node, MAIN, {"*": ("*",)})
+    readers: dict[str, Callable[[], object]] = {
+        "affinity": lambda: wishes.document(key, lambda data: parse_affinities(data, "main", anti=False)),
+        "cpu.preserve": lambda: wishes.boolean(key),
+    }
+    with pytest.raises(BadAnnotation) as caught:
+        readers.get(key, lambda: memory_wish(wishes))()
+    said = str(caught.value)
+    assert said.startswith(f"container shop/web/main: annotation {key}.criproxy.io/pod is invalid: ")
+    assert len(said) < 800
+    assert not any(word in said for word in ("limit (4300", "must be in 1..12", "Exceeds"))

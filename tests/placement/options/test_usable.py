@@ -1,0 +1,237 @@
+"""availableResources and reservedResources say which CPUs a policy uses and which nobody owns."""
+
+from collections.abc import Mapping
+from dataclasses import replace
+
+import pytest
+
+from criproxy.model.cpuset import format_cpuset, parse_cpuset
+from criproxy.model.node import Node
+from criproxy.model.workload import Container, QosClass
+from criproxy.placement.checked_policy import CheckedPolicy
+from criproxy.placement.engine import step
+from criproxy.placement.events import ContainerCreating
+from criproxy.placement.options.policy_options import Misfit, Options
+from criproxy.placement.options.usable import HostReader
+from criproxy.placement.policies.api import Policy
+from criproxy.placement.policies.fallback import Fallback
+from criproxy.placement.policies.static import StaticOptions, StaticPolicy
+from criproxy.placement.policies.template import TemplateOptions, TemplatePolicy
+from criproxy.placement.policies.topology_aware import TopologyAwareOptions, TopologyAwarePolicy
+from criproxy.simulate.machines import GIB, machine
+from tests.placement.policies.shapes import c4pmem4, n4c16
+
+
+def options(available: str | None = None, reserved: object = None, **more: object) -> Options:
+    """Options as in a policy file."""
+    resources: dict[str, object] = {}
+    if available is not None:
+        resources["availableResources"] = {"cpu": available}
+    if reserved is not None:
+        resources["reservedResources"] = {"cpu": reserved}
+    return Options.model_validate(resources | more)
+
+
+def problems(of: Options) -> list[Misfit]:
+    """What is wrong with them alone and on n4c16."""
+    return [*of.contradictions()] or [*of.misfits(n4c16())]
+
+
+@pytest.mark.parametrize(
+    ("available", "cpus", "mems"),
+    [
+        pytest.param(None, "0-15", "0-3", id="everything"),
+        pytest.param("cpuset:4-7,8-11", "4-11", "1-2", id="two-nodes"),
+        pytest.param("exclude-cpuset:0-1", "2-15", "0-3", id="all-but-a-core"),
+        pytest.param("/some/cgroup", "0-15", "0-3", id="a-cgroup-that-was-not-read"),
+        pytest.param("cpuset:16-31", "0-15", "0-3", id="none-that-is-there"),
+    ],
+)
+def test_what_is_used(available: str | None, cpus: str, mems: str) -> None:
+    """CPUs beyond, and the memory of nodes with no other CPUs, are left alone."""
+    usable = options(available).usable(n4c16())
+
+    assert (format_cpuset(usable.cpus), format_cpuset(usable.mems)) == (cpus, mems)
+
+
+def test_a_cgroup_says_which() -> None:
+    """Once its CPUs have been read; one that is not there is a misfit."""
+    wanted = options("/pods")
+
+    assert (
+        format_cpuset(
+            wanted.resolved(HostReader(lambda path: parse_cpuset("1-4,11") if path == "/pods" else None))
+            .usable(n4c16())
+            .cpus
+        )
+        == "1-4,11"
+    )
+    topology = n4c16()
+    assert wanted.usable(topology).cpus == topology.cpus
+    assert format_cpuset(wanted.resolved(HostReader(lambda _: parse_cpuset("1-4"))).usable(topology).cpus) == "1-4"
+    assert [text for _, text in wanted.resolved(HostReader(lambda _: None)).misfits(n4c16())] == [
+        "there is no cgroup '/pods' with a cpuset"
+    ]
+
+
+def test_memory_without_cpus_is_everybodys() -> None:
+    """A node of PMEM stays, whoever's CPUs are next to it."""
+    assert format_cpuset(options("cpuset:0-1").usable(c4pmem4()).mems) == "0-1,4-7"
+
+
+def test_some_memory_stays() -> None:
+    """Where the available CPUs have no memory next to them, all of it is used."""
+    topology = machine(nodes=2, cores=2, threads=1)
+    bare = replace(topology, nodes=(replace(topology.nodes[0], memory_bytes=0, normal_memory=False), topology.nodes[1]))
+
+    assert options("cpuset:0-1").usable(bare).mems == bare.mems
+
+
+@pytest.mark.parametrize(
+    ("available", "reserved", "cpus"),
+    [
+        pytest.param(None, None, "", id="nothing"),
+        pytest.param(None, "750m", "0", id="a-part-of-a-cpu"),
+        pytest.param(None, 1, "0", id="a-number"),
+        pytest.param(None, 1.5, "0-1", id="one-and-a-half"),
+        pytest.param("cpuset:4-7,8-13", "2250m", "4-6", id="the-first-available"),
+        pytest.param("cpuset:4-7,8-13", "cpuset:7,11", "7,11", id="cpus"),
+        pytest.param(None, "0", "", id="none"),
+    ],
+)
+def test_what_is_reserved(available: str | None, reserved: object, cpus: str) -> None:
+    """Amounts are rounded up, and are the first that are available."""
+    assert format_cpuset(options(available, reserved).reserved(n4c16())) == cpus
+
+
+def test_whole_cores_are_reserved() -> None:
+    """Two of 0-3,8-11 where 8 is the other thread of 0; isolated CPUs only where there are not enough others."""
+    topology = machine(nodes=1, cores=4, threads=2)
+    isolated = replace(topology, isolated_cpus=parse_cpuset("0,4"))
+
+    assert format_cpuset(options(reserved=2).reserved(topology)) == "0,4"
+    assert format_cpuset(options(reserved=3).reserved(isolated)) == "1-2,5"
+    assert format_cpuset(options(reserved=7).reserved(isolated)) == "0-6"
+
+
+def test_a_machine_is_narrowed_once() -> None:
+    """The same machine gives the same object, whether it is asked for whole or narrowed."""
+    topology, chosen = n4c16(), options("cpuset:4-11", 1)
+    usable = chosen.usable(topology)
+
+    assert chosen.usable(topology) is usable
+    assert chosen.usable(usable) is usable
+    assert chosen.reserved(usable) is chosen.reserved(topology)
+    assert chosen == options("cpuset:4-11", 1)
+    assert chosen.usable(n4c16()) is not usable
+
+
+@pytest.mark.parametrize(
+    ("chosen", "said"),
+    [
+        pytest.param(
+            options("cpuset:4-7,8-13", "cpuset:3,7,11,15"),
+            "reservedResources.cpu: CPUs 3,15 are not among the available ones, 4-13",
+            id="reserved-beyond",
+        ),
+        pytest.param(
+            options("cpuset:4-7,8-13", "11"),
+            "reservedResources.cpu: reserves 11 CPUs, but only 10 are available (4-13)",
+            id="more-than-available",
+        ),
+        pytest.param(
+            options("exclude-cpuset:0-1", "cpuset:1"),
+            "reservedResources.cpu: CPU 1 is not among the available ones, 2-15",
+            id="reserved-and-excluded",
+        ),
+        pytest.param(
+            options("cpuset:4-7", reservedCpus="0"),
+            "reservedCpus: CPU 0 is not among the available ones, 4-7",
+            id="short-form",
+        ),
+        pytest.param(
+            options(None, 1, reservedCpus="0"),
+            "reservedCpus: means the same as reservedResources.cpu: set only one of them",
+            id="said-twice",
+        ),
+        pytest.param(
+            options("cpuset:14-17"),
+            "availableResources.cpu: CPUs 16-17 are not online in this machine, which has 0-15",
+            id="not-there",
+        ),
+        pytest.param(
+            options("exclude-cpuset:0-15"),
+            "availableResources.cpu: leaves none of the CPUs that pods may use, 0-15: name some of these",
+            id="none-left",
+        ),
+        pytest.param(
+            options("cpuset:4-5", 2),
+            "reservedResources.cpu: reserves every CPU that pods may use (4-5): leave at least one",
+            id="all-reserved",
+        ),
+        pytest.param(
+            options(None, 17), "reservedResources.cpu: reserves 17 CPUs, but only 16 are available (0-15)", id="17"
+        ),
+        pytest.param(options("cpuset:4-11", "cpuset:11"), None, id="fine"),
+    ],
+)
+def test_contradictions_and_misfits(chosen: Options, said: str | None) -> None:
+    """What cannot be is told, with the option that asks for it."""
+    told = [f"{'.'.join(map(str, path))}: {text}" for path, text in problems(chosen)]
+
+    assert told == ([said] if said else [])
+
+
+@pytest.mark.parametrize(
+    "values",
+    [
+        {"availableResources": {"cpu": "4-11"}},
+        {"availableResources": {"cpu": "cpuset:"}},
+        {"availableResources": {"cpu": 4}},
+        {"availableResources": {"cpus": "cpuset:4"}},
+        {"reservedResources": {"cpu": "-1"}},
+        {"reservedResources": {"cpu": True}},
+        {"reservedResources": {"cpu": "1.5m"}},
+        {"reservedResources": {"cpu": "two"}},
+    ],
+)
+def test_what_cannot_be_understood(values: Mapping[str, object]) -> None:
+    """It is a mistake in the file, whatever the machine."""
+    with pytest.raises(ValueError, match=r"must be|names no CPU|not permitted"):
+        Options.model_validate(values)
+
+
+def test_values_stay_as_they_were_written() -> None:
+    """So `criproxy check` shows what the user wrote."""
+    shown = options("exclude-cpuset:0-1", "750m").model_dump(mode="json", by_alias=True)
+
+    assert (shown["availableResources"], shown["reservedResources"]) == ({"cpu": "exclude-cpuset:0-1"}, {"cpu": "750m"})
+
+
+CHOSEN = {"availableResources": {"cpu": "cpuset:4-11"}, "reservedResources": {"cpu": "cpuset:11"}}
+POLICIES: Mapping[str, Policy] = {
+    "static": StaticPolicy(StaticOptions.model_validate(CHOSEN)),
+    "template": TemplatePolicy(TemplateOptions.model_validate(CHOSEN)),
+    "topology-aware": TopologyAwarePolicy(TopologyAwareOptions.model_validate(CHOSEN)),
+    "fallback": Fallback(Options.model_validate(CHOSEN)),
+}
+
+
+@pytest.mark.parametrize("name", [*POLICIES, "guarded"])
+def test_policies_keep_to_what_is_available(name: str) -> None:
+    """Nobody gets a CPU or memory beyond it, and nobody owns the reserved one."""
+    policy: Policy = (
+        CheckedPolicy(POLICIES["static"], "x", Options.model_validate(CHOSEN)) if name == "guarded" else POLICIES[name]
+    )
+    node = Node(n4c16())
+    for number, qos in enumerate([QosClass.GUARANTEED, QosClass.BURSTABLE, QosClass.BEST_EFFORT, QosClass.GUARANTEED]):
+        container = Container(
+            key=f"r{number}", pod="s", name=f"c{number}", qos=qos, cpu_milli=1000, memory_limit_bytes=GIB // 8
+        )
+        node = step(node, ContainerCreating(container), policy).node
+
+    for grant in node.grants.values():
+        assert grant.cpus <= parse_cpuset("4-11")
+        assert grant.mems <= {1, 2}
+        assert 11 not in grant.exclusive
+    assert len(node.exclusive_cpus) == (0 if name in ("template", "fallback") else 2)

@@ -1,0 +1,131 @@
+"""A policy package from a folder is installed, checked, placed by and served like ours."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from criproxy.config import load
+from criproxy.config.registry import find, names
+from criproxy.cri.runtime import RuntimeClient
+from criproxy.model.cpuset import format_cpuset, parse_cpuset
+from criproxy.model.node import Node
+from criproxy.model.workload import Container, QosClass
+from criproxy.placement.engine import step
+from criproxy.placement.events import ContainerCreating, ContainerGone, TopologyChanged
+from criproxy.placement.invariants import violations
+from criproxy.simulate.machines import machine
+from lab.emulator.runtime import IMAGE, EmbeddedRuntime, RuntimeOptions
+from lab.kubelet.kubelet import ContainerSpec, MiniKubelet, PodSpec
+from tests.config.files import write
+from tests.conftest import ROOT
+from tests.daemons import LIMIT_S, Serve
+from tests.placement.policies.example import FOLDER, install
+
+MACHINE = machine(nodes=1, cores=4, threads=1)
+
+
+@pytest.fixture(scope="module")
+def packages(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Return a folder to import the example from."""
+    return install(tmp_path_factory.mktemp("example"))
+
+
+@pytest.fixture
+def installed(packages: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let this process import the example."""
+    monkeypatch.syspath_prepend(packages)
+
+
+def criproxy(packages: Path, *arguments: str | Path) -> subprocess.CompletedProcess[str]:
+    """Run a command of criproxy in an environment that has the example."""
+    environ = {**os.environ, "PYTHONPATH": f"{packages}:{ROOT}"}
+    command = [sys.executable, "-m", "criproxy", *map(str, arguments)]
+    return subprocess.run(command, env=environ, capture_output=True, text=True, check=False, timeout=60)
+
+
+@pytest.mark.parametrize(
+    ("text", "status", "said"),
+    [
+        pytest.param("policy: quiet\nbatchCpus: '0'\n", 0, "quiet", id="good"),
+        pytest.param(
+            "policy: quiet\nbatchCpu: '0'\n", 1, "unknown option 'batchCpu'; did you mean 'batchCpus'?", id="typo"
+        ),
+        pytest.param("policy: quiet\n", 1, "the option 'batchCpus' is missing", id="missing"),
+        pytest.param("policy: quite\nbatchCpus: '0'\n", 1, "did you mean 'quiet'?", id="name"),
+    ],
+)
+def test_its_policy_files_are_checked(packages: Path, tmp_path: Path, text: str, status: int, said: str) -> None:
+    """`criproxy check` knows its options as if they were ours."""
+    done = criproxy(packages, "check", write(tmp_path / "policy.yaml", text))
+
+    assert done.returncode == status, done.stderr
+    assert said in done.stdout + done.stderr
+
+
+def test_its_scenarios_run_as_the_tutorial_says(packages: Path) -> None:
+    """`criproxy simulate` runs the cases beside it; docs/policies/external.md shows the first and the output."""
+    page, file = (ROOT / "docs/policies/external.md").read_text(), FOLDER / "scenario.yaml"
+    done = criproxy(packages, "simulate", file, "--verbose")
+    first = file.read_text().partition("vectors:\n")[2].partition("  - id: another-file")[0]
+
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "".join(f"    {line}\n" for line in done.stdout.splitlines()) in page
+    assert f"```yaml\n{first}```" in page
+
+
+@pytest.mark.usefixtures("installed")
+def test_what_it_asks_of_the_machine_is_checked(tmp_path: Path) -> None:
+    """Someone has to be left a CPU."""
+    options = find("quiet").options.model_validate({"batchCpus": "0-3"})
+
+    assert [misfit.text for misfit in options.misfits(MACHINE)] == [
+        "takes every CPU that pods may use (0-3): leave at least one"
+    ]
+
+
+@pytest.mark.usefixtures("installed")
+def test_the_engine_places_by_it(tmp_path: Path) -> None:
+    """BestEffort pods have CPUs of their own, and everybody has one even when those go offline."""
+    settings = load(write(tmp_path / "policy.yaml", "policy: quiet\nbatchCpus: 2-3\n"), "node1", topology=MACHINE)
+    policy, node = settings.build_policy(), Node(MACHINE)
+    assert "quiet" in names()
+    assert settings.external
+    for key, qos in [("batch", QosClass.BEST_EFFORT), ("web", QosClass.BURSTABLE), ("db", QosClass.GUARANTEED)]:
+        node = step(node, ContainerCreating(Container(key=key, pod="s", name=key, qos=qos)), policy).node
+    assert {key: format_cpuset(grant.cpus) for key, grant in node.grants.items()} == {
+        "batch": "2-3",
+        "web": "0-1",
+        "db": "0-1",
+    }
+    assert violations(node) == []
+
+    smaller = machine(nodes=1, cores=4, threads=1, allowed=parse_cpuset("0-1"))
+    less = step(node, TopologyChanged(smaller), policy).node
+
+    assert {format_cpuset(grant.cpus) for grant in less.grants.values()} == {"0-1"}
+    assert violations(less) == []
+    assert step(node, ContainerGone("web"), policy).node.grants.keys() == {"batch", "db"}
+
+
+async def test_it_is_served(packages: Path, tmp_path: Path) -> None:
+    """The daemon loads it, and containers run where it says."""
+    config = write(tmp_path / "policy.yaml", "policy: quiet\nbatchCpus: 0\n")
+    cpus = f"0-{max(os.sched_getaffinity(0))}"
+    path = f"{packages}:{ROOT}"
+    async with (
+        EmbeddedRuntime(tmp_path / "runtime.sock", RuntimeOptions(cpus=cpus)),
+        Serve(tmp_path, "--config", str(config), PYTHONPATH=path) as serve,
+    ):
+        client = RuntimeClient(f"unix://{serve.socket}", timeout_s=LIMIT_S)
+        kubelet = MiniKubelet(client)
+        batch, web = ContainerSpec("c", IMAGE), ContainerSpec("c", IMAGE, cpu_request_milli=100)
+        found = [(await kubelet.run_pod(PodSpec(name, (spec,))))[1]["c"] for name, spec in [("b", batch), ("w", web)]]
+        sets = [(await client.container_status(key)).status.resources.linux.cpuset_cpus for key in found]
+        await client.close()
+
+        assert sets[0] == "0"
+        assert "0" not in sets[1].partition("-")[0].split(",")
+        assert await serve.stop() == 0

@@ -1,0 +1,55 @@
+"""Containers that somebody else started are placed anew like all others: their own CPUs stand in nobody's way."""
+
+import pytest
+
+from criproxy.model.grant import Applied
+from criproxy.model.node import Node
+from criproxy.model.workload import Container, ContainerState, Pod, QosClass, Sizes
+from criproxy.placement.engine import step
+from criproxy.placement.events import ContainerResized, Found, PodCreated, PolicyChanged, Present
+from criproxy.placement.policies.api import Policy
+from criproxy.placement.policies.static import StaticOptions, StaticPolicy
+from criproxy.placement.policies.topology_aware.options import TopologyAwareOptions
+from criproxy.placement.policies.topology_aware.policy import TopologyAwarePolicy
+from criproxy.simulate.machines import machine
+
+MACHINE = machine(nodes=2, cores=4, threads=1)
+STRANGER = Container(
+    key="c" * 64,
+    pod="s1",
+    name="main",
+    pod_name="stranger",
+    namespace="default",
+    qos=QosClass.GUARANTEED,
+    state=ContainerState.RUNNING,
+    cpu_milli=1000,
+    cpu_limit_milli=1000,
+    memory_limit_bytes=1 << 30,
+)
+RESERVING = {"reservedCpus": "0"}
+
+
+@pytest.mark.parametrize(
+    "policy",
+    [
+        pytest.param(StaticPolicy(StaticOptions.model_validate(RESERVING)), id="static"),
+        pytest.param(TopologyAwarePolicy(TopologyAwareOptions.model_validate(RESERVING)), id="topology-aware"),
+    ],
+)
+@pytest.mark.parametrize(
+    "event",
+    [
+        pytest.param(ContainerResized(STRANGER.key, Sizes(cpu_milli=2000, cpu_limit_milli=2000)), id="resized"),
+        pytest.param(PolicyChanged(apply_all=True, configuration="new"), id="apply-all"),
+    ],
+)
+def test_its_own_cpus_are_not_in_its_way(policy: Policy, event: ContainerResized | PolicyChanged) -> None:
+    """One that runs everywhere owns CPUs once it is placed anew: nobody else runs on them."""
+    node = step(Node(MACHINE), PodCreated(Pod(key="s1", name="stranger", namespace="default")), policy).node
+    everywhere = Applied(MACHINE.cpus, MACHINE.mems)
+    node = step(node, Found(containers=(Present(STRANGER, everywhere),)), policy).node
+    assert not node.grants[STRANGER.key].exclusive
+
+    after = step(node, event, policy).node
+
+    assert len(after.grants[STRANGER.key].exclusive) == (2 if isinstance(event, ContainerResized) else 1)

@@ -1,0 +1,49 @@
+"""Policies keep nothing from one question to the next: what they were asked before changes no answer."""
+
+import pytest
+
+from criproxy.model.node import Node
+from criproxy.model.workload import Container, Pod, QosClass
+from criproxy.placement.checked_policy import CheckedPolicy
+from criproxy.placement.engine import step
+from criproxy.placement.events import ContainerCreating, ContainerGone, PodCreated
+from criproxy.placement.options.policy_options import options_of
+from criproxy.placement.policies import BUILTIN
+from criproxy.placement.policies.api import Policy
+from criproxy.simulate.machines import machine
+
+NAMES = sorted(BUILTIN)
+
+
+def build(name: str) -> Policy:
+    """A policy with its defaults."""
+    entry = BUILTIN[name]
+    return entry.build(entry.options())
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_step_leaves_a_policy_as_it_was(name: str) -> None:
+    """It has its options, and they are the same."""
+    policy, node = build(name), Node(machine(cores=8, threads=2))
+    before = dict(vars(policy))
+    hides = {"hide-hyperthreads.criproxy.io/pod": "true"}
+
+    for key in ("a", "b"):
+        pod = Pod(key=f"s-{key}", name=key, namespace="shop", qos=QosClass.GUARANTEED, annotations=hides)
+        asking = Container(key=key, pod=pod.key, name=key, qos=QosClass.GUARANTEED, cpu_milli=2000)
+        node = step(step(node, PodCreated(pod), policy).node, ContainerCreating(asking), policy).node
+    step(node, ContainerGone("a"), policy)
+
+    assert vars(policy) == before
+    assert vars(policy).keys() <= {"options", "_pessimistic"}
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_who_checks_a_policy_keeps_nothing_either(name: str) -> None:
+    """The same question, the same answer, the same faults."""
+    inner, node = build(name), Node(machine(cores=8, threads=2))
+    guard = CheckedPolicy(inner, name, options_of(inner))
+    event = ContainerCreating(Container(key="a", pod="s", name="a", qos=QosClass.GUARANTEED, cpu_milli=2000))
+
+    assert step(node, event, guard) == step(node, event, guard)
+    assert guard == CheckedPolicy(inner, name, options_of(inner))

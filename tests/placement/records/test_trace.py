@@ -1,0 +1,112 @@
+"""Traces: every event that was asked of a node as a line, and back."""
+
+import json
+from typing import get_args
+
+import pytest
+from hypothesis import given
+
+from criproxy.errors import Refused
+from criproxy.model.machine.topology import Topology
+from criproxy.model.node import Node
+from criproxy.placement.engine import step
+from criproxy.placement.events import (
+    ContainerCreated,
+    Event,
+    Found,
+    Released,
+    TopologyChanged,
+    UpdateApplied,
+    WorkloadEvent,
+)
+from criproxy.placement.policies.static import StaticOptions, StaticPolicy
+from criproxy.placement.records.trace import (
+    KINDS,
+    Header,
+    Traced,
+    asked,
+    header_line,
+    line,
+    parse_header,
+    parse_line,
+    population,
+)
+from criproxy.simulate.machines import machine
+from tests.placement.lives import lives, lives_with_found, machines
+
+POLICY = StaticPolicy(StaticOptions.model_validate({"reservedCpus": "0"}))
+
+
+def stepped(node: Node, events: list[Event]) -> Node:
+    """The node after *events*, refused ones left out."""
+    for event in events:
+        try:
+            node = step(node, event, POLICY).node
+        except Refused:
+            continue
+    return node
+
+
+@given(machines(), lives_with_found)
+def test_there_and_back(topology: Topology, life: list[Event]) -> None:
+    """Header and events are the same after they were lines."""
+    events = [told for event in life for told in asked(event)]
+
+    assert parse_header(header_line(Header(topology, "static", "now", "1"))) == Header(topology, "static", "now", "1")
+    for event in events:
+        assert parse_line(line(Traced(1.5, event, "no room"))) == Traced(1.5, event, "no room")
+
+
+def test_what_a_trace_has() -> None:
+    """Everything that was asked; not what was seen of our own updates, or what somebody did to the node."""
+    assert {kind.__name__ for kind in get_args(WorkloadEvent)} - KINDS.keys() == {"UpdateApplied"}
+    assert "TopologyChanged" in KINDS
+    for event in (UpdateApplied("k", frozenset(), frozenset()), Released("x")):
+        assert not list(asked(event))
+    assert list(asked(ContainerCreated("r", "k"))) == [ContainerCreated("r", "k")]
+
+
+@given(machines(), lives)
+def test_a_population_comes_again(topology: Topology, life: list[Event]) -> None:
+    """Whoever was on a node comes to an empty one, in the same states under the same keys."""
+    node = stepped(Node(topology), [event for event in life if not isinstance(event, Found)])
+
+    again = stepped(Node(topology), list(population(node)))
+
+    placed = {key for key in node.containers if key in again.containers}
+    assert all(again.containers[key].name == node.containers[key].name for key in placed)
+    assert again.pods == node.pods
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("{", "the line is not JSON"),
+        ("[]", "the line must be an object"),
+        ('{"at": 1}', "there is no event None; events are: PodCreated"),
+        ('{"at": 1, "event": "Released"}', "there is no event 'Released'"),
+        ('{"event": "PodGone", "key": "s"}', "'at' must be seconds"),
+        ('{"at": 1, "event": "PodGone"}', "PodGone.key is missing"),
+    ],
+)
+def test_lines_that_are_none(text: str, said: str) -> None:
+    """Each is an error with a sentence."""
+    with pytest.raises(ValueError, match=r"event|line|missing|at") as error:
+        parse_line(text)
+
+    assert said in str(error.value)
+
+
+def test_another_version() -> None:
+    """It is not read."""
+    header = json.loads(header_line(Header(machine()))) | {"criproxy_trace": 2}
+
+    with pytest.raises(ValueError, match="not a trace of version 1: 'criproxy_trace' is 2"):
+        parse_header(json.dumps(header))
+
+
+def test_a_changed_machine() -> None:
+    """CPUs that come and go are in a trace, too."""
+    event = TopologyChanged(machine(nodes=2))
+
+    assert parse_line(line(Traced(0.0, event))).event == event

@@ -1,0 +1,447 @@
+"""Letting everybody go, and placing them again."""
+
+from dataclasses import replace
+
+import pytest
+from hypothesis import given
+
+from criproxy.errors import NotEnough
+from criproxy.model.cpuset import format_cpuset
+from criproxy.model.grant import Applied, Grant
+from criproxy.model.machine.topology import Topology
+from criproxy.model.node import Node
+from criproxy.model.text.notices import Trouble
+from criproxy.model.workload import Container, ContainerState, Miss, Missed, QosClass, Sizes
+from criproxy.placement.decision import Decision
+from criproxy.placement.engine import step
+from criproxy.placement.events import (
+    ContainerCreated,
+    ContainerCreating,
+    ContainerExited,
+    ContainerGone,
+    ContainerResized,
+    ContainerStarted,
+    Event,
+    Found,
+    PolicyChanged,
+    Present,
+    Released,
+    TopologyChanged,
+    UpdateApplied,
+)
+from criproxy.placement.invariants import violations
+from criproxy.placement.options.policy_options import Options
+from criproxy.placement.policies.api import Policy
+from criproxy.placement.policies.fallback import Fallback
+from criproxy.placement.policies.none import NonePolicy
+from criproxy.placement.policies.static import StaticOptions, StaticPolicy
+from criproxy.placement.policies.topology_aware import TopologyAwareOptions, TopologyAwarePolicy
+from criproxy.placement.rules.release import outcome_of, successor
+from criproxy.simulate.machines import GIB, machine
+from tests.laws import memory_stays
+from tests.placement.lives import live, lives_with_found, machines
+
+MACHINE = machine(nodes=2, cores=4, threads=1)  # node 0: 0-3
+STATIC = StaticPolicy(StaticOptions.model_validate({"reservedCpus": "0"}))
+WHOLE = Grant(MACHINE.cpus, MACHINE.mems)
+ASKED = Released("somebody asked for it")
+
+
+def asking(name: str, cpus: float) -> Container:
+    """A Guaranteed container; with a whole number of *cpus* it owns them."""
+    return Container(
+        key=f"r-{name}",
+        pod="s",
+        name=name,
+        qos=QosClass.GUARANTEED,
+        cpu_milli=int(cpus * 1000),
+        memory_limit_bytes=GIB,
+    )
+
+
+def after(node: Node, *events: Event, policy: Policy = STATIC) -> Node:
+    """The node after *events*."""
+    for event in events:
+        node = step(node, event, policy).node
+    return node
+
+
+def started(name: str, cpus: float) -> tuple[Event, ...]:
+    """A container runs under its name."""
+    return ContainerCreating(asking(name, cpus)), ContainerCreated(f"r-{name}", name), ContainerStarted(name)
+
+
+RUNNING = after(Node(MACHINE), *started("a", 2), *started("b", 0.5))
+
+
+def applied(key: str, grant: Grant = WHOLE) -> Event:
+    """The container was seen to have what *grant* says."""
+    return UpdateApplied(key, grant.cpus, grant.mems)
+
+
+def released(node: Node = RUNNING) -> Node:
+    """The node after a release that went through."""
+    return after(node, ASKED, *(applied(key) for key in node.grants))
+
+
+def cpus(node: Node) -> dict[str, str]:
+    """Everybody's CPUs."""
+    return {key: format_cpuset(grant.cpus) for key, grant in node.grants.items()}
+
+
+def test_everybody_is_to_get_the_whole_machine() -> None:
+    """CPUs and memory, and each is updated whatever was applied before."""
+    decision = step(RUNNING, ASKED, STATIC)
+
+    assert decision.node.grants == {"a": WHOLE, "b": WHOLE}
+    assert decision.node.applied == {}
+    assert [update.key for update in decision.updates] == ["a", "b"]
+    assert decision.node.released == "somebody asked for it"
+    assert decision.sentences == ("2 containers may run on all CPUs and no container is placed: somebody asked for it",)
+
+
+def test_who_has_been_let_go_has_no_place_any_more() -> None:
+    """So nobody repairs it; who has not yet is what is left."""
+    node = after(RUNNING, ASKED, applied("b", Grant(MACHINE.cpus, frozenset({0}))), applied("a"))
+
+    assert node.grants == {"b": WHOLE}
+    assert after(node, applied("b")).grants == {}
+
+
+def test_a_newcomer_is_not_placed() -> None:
+    """It gets no grant, and the reason says why."""
+    decision = step(released(), ContainerCreating(asking("c", 1)), STATIC)
+
+    assert decision.grant is None
+    assert "is left alone: somebody asked for it" in decision.sentences[0]
+    assert decision.key == "r-c"
+
+
+def test_a_create_in_flight_is_let_go_when_it_has_an_id() -> None:
+    """Its message carried a place: it is updated like the others."""
+    node = after(Node(MACHINE), ContainerCreating(asking("a", 2)), ASKED)
+    assert step(Node(MACHINE), ContainerCreating(asking("a", 2)), STATIC).node.grants["r-a"].exclusive
+
+    node = after(node, ContainerCreated("r-a", "a"))
+
+    assert node.grants == {"a": WHOLE}
+    assert "a" not in node.applied
+    assert after(node, applied("a")).grants == {}
+
+
+@pytest.mark.parametrize("end", [ContainerExited("a"), ContainerGone("a")])
+def test_who_ends_is_not_left(end: Event) -> None:
+    """A container that is gone needs no update."""
+    assert after(RUNNING, ASKED, end).grants == {"b": WHOLE}
+
+
+def test_a_resize_and_another_machine_place_nobody() -> None:
+    """Sizes are remembered for later; nobody gets a place."""
+    node = after(released(), ContainerResized("a", Sizes(cpu_milli=3000)), TopologyChanged(machine(1, 4, 1)))
+
+    assert node.grants == {}
+    assert node.containers["a"].cpu_milli == 3000
+
+
+def test_who_has_been_let_go_gets_the_cpus_that_come() -> None:
+    """It may run on all CPUs, of which there are more now; one that another program restricts is left alone."""
+    small = after(Node(machine(1, 4, 1)), *started("a", 2), *started("b", 0.5))
+    free = after(small, ASKED, *(UpdateApplied(key, frozenset(range(4)), frozenset({0})) for key in "ab"))
+    restricted = after(free, UpdateApplied("b", frozenset({3}), frozenset({0})))
+
+    decision = step(restricted, TopologyChanged(MACHINE), STATIC)
+
+    assert decision.node.grants == {"a": WHOLE}
+    assert [update.key for update in decision.updates] == ["a"]
+
+
+def test_a_machine_that_shrinks_changes_what_is_left_to_do() -> None:
+    """Nobody can be given CPUs that are no more."""
+    node = after(RUNNING, ASKED, TopologyChanged(machine(1, 4, 1)))
+
+    assert cpus(node) == {"a": "0-3", "b": "0-3"}
+
+
+def test_undone_everybody_is_placed_by_size() -> None:
+    """As under a new policy for all, with the memory of before."""
+    decision = step(released(), PolicyChanged(apply_all=True), STATIC)
+
+    assert cpus(decision.node) == {"a": "1-2", "b": "0,3-7"}
+    assert {key: grant.mems for key, grant in decision.node.grants.items()} == {
+        key: grant.mems for key, grant in RUNNING.grants.items()
+    }
+    assert {update.key for update in decision.updates} == {"a", "b"}
+    assert decision.node.released == ""
+
+
+MOVED = after(RUNNING, *started("c", 2), *started("d", 1), ContainerGone("a"))
+"""A node on which the first free CPUs are not those of the containers that came first."""
+
+
+@pytest.mark.parametrize("apply_all", [pytest.param(True, id="undone"), pytest.param(False, id="another file")])
+@pytest.mark.parametrize(
+    "policy",
+    [
+        pytest.param(STATIC, id="static"),
+        pytest.param(TopologyAwarePolicy(TopologyAwareOptions()), id="topology-aware"),
+    ],
+)
+def test_who_was_released_goes_back_to_where_it_was(policy: Policy, *, apply_all: bool) -> None:
+    """Its CPUs are free, so it gets the same, and its memory stays where the kernel has it."""
+    first = after(Node(MACHINE), *started("a", 2), *started("b", 0.5), *started("c", 2), policy=policy)
+    before = after(first, *started("d", 1), ContainerGone("a"), policy=policy)
+
+    node = after(released(before), PolicyChanged(apply_all=apply_all), policy=policy)
+
+    assert node.grants == before.grants
+    assert node.former == {}
+
+
+def test_who_came_during_a_release_takes_no_cpu_from_those_before() -> None:
+    """It is placed when the release ends, beside those who go back."""
+    node = after(released(MOVED), *started("e", 2), *[applied("e")], PolicyChanged())
+
+    assert {key: cpus(node)[key] for key in ("c", "d")} == {key: cpus(MOVED)[key] for key in ("c", "d")}
+    assert cpus(node)["e"] == "1-2"
+
+
+def test_a_second_release_remembers_what_was_before_the_first() -> None:
+    """The whole machine is no place to go back to."""
+    node = after(released(released(MOVED)), PolicyChanged())
+
+    assert cpus(node) == cpus(MOVED)
+
+
+def test_nobody_goes_back_to_cpus_that_are_no_more() -> None:
+    """It is placed as one that comes now."""
+    node = after(released(MOVED), TopologyChanged(machine(1, 4, 1)), PolicyChanged())
+
+    assert violations(node) == []
+    assert len(node.grants["d"].exclusive) == 1
+
+
+@pytest.mark.parametrize(
+    ("seen", "expected"),
+    [
+        pytest.param(
+            {0, 1}, [" may run only on CPUs 0-1: another program has restricted it since the release"], id="less"
+        ),
+        pytest.param(MACHINE.cpus, [], id="all"),
+        pytest.param({*MACHINE.cpus, 8}, [], id="more than pods may use"),
+    ],
+)
+def test_the_check_says_which_released_container_is_restricted_again(seen: set[int], expected: list[str]) -> None:
+    """What it has is followed, though it has no place."""
+    node = after(released(), UpdateApplied("a", frozenset(seen), MACHINE.mems))
+
+    assert violations(node) == [f"{node.containers['a'].title}{text}" for text in expected]
+
+
+def test_under_the_policy_none_nobody_asks_what_others_make_of_a_container() -> None:
+    """Its cpuset is another program's affair."""
+    node = after(RUNNING, PolicyChanged(apply_all=True), policy=NonePolicy(Options()))
+    node = after(node, applied("a"), applied("b"), UpdateApplied("a", frozenset({3}), MACHINE.mems))
+
+    assert (node.applied, violations(node)) == ({}, [])
+
+
+def test_one_that_ends_during_a_release_is_forgotten() -> None:
+    """What it had is free."""
+    assert after(released(MOVED), ContainerExited("c")).former.keys() == {"b", "d"}
+
+
+def test_a_release_that_ended_without_a_daemon_is_remembered_until_containers_are_placed() -> None:
+    """The command leaves the placing to the daemon that starts next."""
+    unplaced = after(released(MOVED), PolicyChanged(), policy=NonePolicy(Options()))
+    assert (unplaced.grants, unplaced.released) == ({}, "")
+
+    assert cpus(after(unplaced, PolicyChanged(apply_all=True))) == cpus(MOVED)
+    assert cpus(after(released(unplaced), PolicyChanged())) == cpus(MOVED)
+
+
+def test_a_container_that_was_found_goes_back_as_well() -> None:
+    """It has no create of ours, and is not taken for one that is only watched."""
+    found = Container(key="f", pod="s", name="f", qos=QosClass.BURSTABLE, state=ContainerState.RUNNING)
+    before = after(MOVED, Found(containers=(Present(found, Applied(MACHINE.cpus, MACHINE.mems)),)))
+
+    node = released(before)
+
+    assert not node.is_watched("f")
+    assert cpus(after(node, PolicyChanged())) == cpus(before)
+    assert "f" in after(node, PolicyChanged(apply_all=True), policy=Fallback(STATIC.options)).grants
+    assert "f" in after(node, TopologyChanged(machine(1, 4, 1)), PolicyChanged()).grants
+
+
+def test_the_policy_none_leaves_alone_who_has_no_place() -> None:
+    """It asks for nobody to share either."""
+    node = after(released(), PolicyChanged(), policy=NonePolicy(Options()))
+
+    assert node.grants == {}
+    assert node.released == ""
+
+
+def test_the_policy_none_for_all_lets_everybody_go() -> None:
+    """Applied to all, it is a release with its own reason."""
+    decision: Decision = step(RUNNING, PolicyChanged(apply_all=True), NonePolicy(Options()))
+
+    assert decision.node.grants == {"a": WHOLE, "b": WHOLE}
+    assert decision.node.released == "the policy is none"
+
+
+@pytest.mark.parametrize(
+    ("events", "expected"),
+    [
+        pytest.param([applied("a")], ("released", "0-7", ""), id="released"),
+        pytest.param([ContainerExited("a")], ("ended", "", ""), id="ended"),
+        pytest.param([], ("left", "1-2", "the runtime is away"), id="left"),
+        pytest.param([applied("a"), ContainerGone("a")], ("ended", "", ""), id="gone"),
+    ],
+)
+def test_what_became_of_a_container_by_a_release(events: list[Event], expected: tuple[str, str, str]) -> None:
+    """Where it was and is, and why it is not where it should be."""
+    before = after(RUNNING, applied("a", RUNNING.grants["a"]))
+    node = after(before, ASKED, *events)
+
+    row = outcome_of(before.containers["a"], before, node, "released", {"a": Trouble("the runtime is away", 2)})
+
+    assert (row["id"], row["cpus_before"]) == ("a", "1-2")
+    assert (row["outcome"], row["cpus"], row["error"]) == expected
+
+
+def test_an_update_that_has_not_failed_is_under_way() -> None:
+    """At the end of a release, too: a container without its place is left, and stays where it was."""
+    free = released()
+    node = after(free, PolicyChanged(apply_all=True))
+
+    row = outcome_of(node.containers["a"], free, node, "placed", {})
+
+    assert (row["outcome"], row["error"]) == ("left", "its update is in progress")
+    there = outcome_of(node.containers["a"], free, after(node, applied("a", node.grants["a"])), "placed", {})
+    assert (there["outcome"], there["cpus"]) == ("placed", "1-2")
+
+
+@pytest.mark.parametrize(
+    ("why", "expected"),
+    [
+        pytest.param(None, ("placed", ""), id="placed"),
+        pytest.param(Miss.UNFIT, ("shares", "the policy has no place for it"), id="no room"),
+        pytest.param(
+            Miss.BYPASSED,
+            ("shares", "the policy was not asked where to place it, and is asked as soon as it can be"),
+            id="not asked",
+        ),
+    ],
+)
+def test_who_was_not_placed_is_not_said_to_be_placed(why: Miss | None, expected: tuple[str, str]) -> None:
+    """It shares, and the row says why."""
+    known = replace(RUNNING.containers["a"], missed=Missed(why=why) if why else None)
+    node = after(RUNNING.replace(containers={**RUNNING.containers, "a": known}), applied("a", RUNNING.grants["a"]))
+
+    row = outcome_of(known, released(), node, "placed", {})
+
+    assert (row["outcome"], row["error"]) == expected
+
+
+def test_a_container_that_got_its_id_meanwhile_is_the_same() -> None:
+    """It is found by its reservation."""
+    creating = after(Node(MACHINE), ContainerCreating(asking("a", 2)))
+    created = after(creating, ContainerCreated("r-a", "a"))
+
+    found = successor(created, creating.containers["r-a"])
+
+    assert found is created.containers["a"]
+
+
+@given(machines(), lives_with_found)
+def test_a_release_and_its_end_keep_every_promise(topology: Topology, life: list[Event]) -> None:
+    """At any moment of any life: free after the release, and placed after its end, with the memory of before."""
+    policy = TopologyAwarePolicy(TopologyAwareOptions())
+    node = Node(topology)
+    for _, event, state in live(topology, policy, life):
+        node = state
+        if isinstance(event, PolicyChanged):
+            assert not node.released
+    free = after(node, ASKED, policy=policy)
+    assert violations(free) == []
+    for apply_all in (False, True):
+        back = after(free, PolicyChanged(apply_all), policy=policy)
+        alive = {key for key in node.containers if key in free.grants}
+        assert violations(back) == []
+        assert back.grants.keys() == alive
+        assert node.released or list(memory_stays(node, back)) == []
+
+
+def leaving_alone(name: str, cpus: float) -> tuple[Event, ...]:
+    """A container runs that must not be updated."""
+    creating, *others = started(name, cpus)
+    assert isinstance(creating, ContainerCreating)
+    return ContainerCreating(replace(creating.container, stays=True)), *others
+
+
+def test_who_must_not_be_updated_owns_its_cpus_again_after_a_release() -> None:
+    """It never left them; those that came meanwhile and those that share are elsewhere."""
+    before = after(Node(MACHINE), *leaving_alone("card", 2), *started("b", 0.5))
+    let_go = after(before, ASKED, applied("b"), *started("late", 0.5), applied("late"))
+    assert set(let_go.former) == {"card", "b"}
+    assert let_go.watched_cpus == before.grants["card"].cpus
+
+    back = after(let_go, PolicyChanged(apply_all=True))
+
+    assert back.grants["card"] == before.grants["card"]
+    assert back.shared_cpus == back.grants["b"].cpus == before.shared_cpus
+    assert (back.watched_cpus, back.former, violations(back)) == (frozenset(), {}, [])
+
+
+def test_who_must_not_be_updated_is_only_watched_where_somebody_has_moved_it() -> None:
+    """It could not be brought back, so nobody is told that these CPUs are its own."""
+    before = after(Node(MACHINE), *leaving_alone("card", 2))
+    elsewhere = Applied(frozenset({1, 5}), frozenset({0, 1}))
+
+    back = after(before, ASKED, UpdateApplied("card", elsewhere.cpus, elsewhere.mems), PolicyChanged(apply_all=True))
+
+    assert "card" not in back.grants
+    assert back.watched_cpus == {1, 5}
+
+
+def test_a_release_says_who_stays() -> None:
+    """With the CPUs that it has and the reason: it counts neither as released nor as left."""
+    before = after(Node(MACHINE), *leaving_alone("card", 2))
+    node = after(before, ASKED)
+
+    row = outcome_of(before.containers["card"], before, node, "released", {})
+
+    assert (row["outcome"], row["cpus_before"], row["cpus"]) == ("stays", "1-2", "1-2")
+    assert "could take its card away" in row["error"]
+
+
+def test_who_came_during_a_release_and_must_not_be_updated_is_watched_afterwards() -> None:
+    """It was put into the runtime without a place: it may run on every CPU, so none becomes exclusive for newcomers."""
+    before = after(Node(MACHINE), *started("b", 2))
+    let_go = after(before, ASKED, applied("b"), *leaving_alone("card", 0.5))
+
+    for apply_all in (False, True):
+        back = after(let_go, PolicyChanged(apply_all))
+        assert "card" not in back.grants
+        assert back.watched_cpus == MACHINE.cpus
+        with pytest.raises(NotEnough, match="containers that criproxy does not move run on CPUs 0-7"):
+            step(back, ContainerCreating(asking("late", 1)), STATIC)
+
+
+def test_who_came_under_the_policy_none_and_must_not_be_updated_is_watched_by_the_next_policy() -> None:
+    """As after a release; once it has ended, its CPUs are free."""
+    before = after(Node(MACHINE), *leaving_alone("card", 0.5), policy=NonePolicy(Options()))
+
+    for apply_all in (False, True):
+        node = after(before, PolicyChanged(apply_all))
+        assert ("card" in node.grants, node.watched_cpus) == (False, MACHINE.cpus)
+        assert after(node, ContainerExited("card"), *started("late", 1)).grants["late"].exclusive
+
+
+def test_who_turns_out_to_be_one_that_must_not_be_updated_is_watched_without_a_place() -> None:
+    """A later look at its cards shows that it could lose one, after it had been created during a release."""
+    let_go = after(Node(MACHINE), ASKED, *started("card", 0.5))
+    found = replace(let_go.containers["card"], stays=True)
+
+    node = after(let_go, Found(containers=(Present(found),)), PolicyChanged(apply_all=True))
+
+    assert ("card" in node.grants, node.watched_cpus) == (False, MACHINE.cpus)

@@ -1,0 +1,334 @@
+"""What becomes of everybody when a size, the policy or the machine changes."""
+
+from dataclasses import replace
+
+import pytest
+
+from criproxy.errors import NotEnough
+from criproxy.model.cpuset import format_cpuset, parse_cpuset
+from criproxy.model.grant import Grant
+from criproxy.model.machine.topology import Topology
+from criproxy.model.node import Node
+from criproxy.model.workload import Container, QosClass, Sizes
+from criproxy.placement.decision import Decision
+from criproxy.placement.engine import step
+from criproxy.placement.events import (
+    ContainerCreated,
+    ContainerCreating,
+    ContainerExited,
+    ContainerResized,
+    ContainerStarted,
+    Event,
+    PolicyChanged,
+    TopologyChanged,
+)
+from criproxy.placement.invariants import violations
+from criproxy.placement.options.policy_options import Options
+from criproxy.placement.policies.api import Policy
+from criproxy.placement.policies.none import NonePolicy
+from criproxy.placement.policies.static import StaticOptions, StaticPolicy
+from criproxy.simulate.machines import GIB, machine
+
+MACHINE = machine(nodes=2, cores=4, threads=1)  # node 0: 0-3
+
+
+def static(reserved: str = "0") -> StaticPolicy:
+    """The static policy."""
+    return StaticPolicy(StaticOptions.model_validate({"reservedCpus": reserved}))
+
+
+def asking(key: str, cpus: float, qos: QosClass = QosClass.GUARANTEED, memory_bytes: int = GIB) -> Container:
+    """A container; with a whole number of *cpus* it owns them."""
+    return Container(key=f"r-{key}", pod="s", name=key, qos=qos).resized(sizes(cpus, memory_bytes))
+
+
+def sizes(cpus: float, memory_bytes: int = GIB) -> Sizes:
+    """What such a container asks for."""
+    return Sizes(cpu_milli=int(cpus * 1000), memory_limit_bytes=memory_bytes)
+
+
+def running(*containers: Container, topology: Topology = MACHINE, policy: Policy | None = None) -> Node:
+    """A node on which these run, under their names."""
+    node = Node(topology)
+    for container in containers:
+        for event in (
+            ContainerCreating(container),
+            ContainerCreated(container.key, container.name),
+            ContainerStarted(container.name),
+        ):
+            node = step(node, event, policy or static()).node
+    return node
+
+
+def cpus(node: Node) -> dict[str, str]:
+    """Everybody's CPUs, those of owners in brackets."""
+    return {
+        key: f"[{format_cpuset(grant.cpus)}]" if grant.exclusive == grant.cpus else format_cpuset(grant.cpus)
+        for key, grant in node.grants.items()
+    }
+
+
+def resize(node: Node, key: str, count: float, memory_bytes: int = GIB) -> Decision:
+    """The decision about another size."""
+    return step(node, ContainerResized(key, sizes(count, memory_bytes)), static())
+
+
+@pytest.mark.parametrize(
+    ("count", "expected"),
+    [
+        pytest.param(3, {"a": "[1-3]", "b": "[4-5]", "c": "0,6-7"}, id="grows"),
+        pytest.param(4, {"a": "[1-3,6]", "b": "[4-5]", "c": "0,7"}, id="grows-beyond-its-numa-node"),
+        pytest.param(1, {"a": "[1]", "b": "[4-5]", "c": "0,2-3,6-7"}, id="shrinks"),
+        pytest.param(2.5, {"a": "0-3,6-7", "b": "[4-5]", "c": "0-3,6-7"}, id="becomes-a-sharer"),
+    ],
+)
+def test_an_owner_is_resized_in_place(count: float, expected: dict[str, str]) -> None:
+    """It keeps of its CPUs what fits, and those that share take or give the difference."""
+    node = running(asking("a", 2), asking("b", 2), asking("c", 0.5, QosClass.BURSTABLE))
+    assert cpus(node) == {"a": "[1-2]", "b": "[4-5]", "c": "0,3,6-7"}
+
+    decision = resize(node, "a", count)
+
+    assert cpus(decision.node) == expected
+    assert violations(decision.node, frozenset({0})) == []
+    assert decision.node.containers["a"].cpu_milli == count * 1000
+    assert {update.key for update in decision.updates} == {"a", "c"}
+    assert decision.sentences
+    assert decision.key == "a"
+
+
+def test_a_resize_takes_siblings_of_its_own_cores_first() -> None:
+    """A core that it uses already is better than another."""
+    node = running(asking("a", 1), topology=machine(nodes=2, cores=4, threads=2))
+    assert cpus(node) == {"a": "[8]"}  # CPU 0 is reserved
+
+    assert cpus(resize(node, "a", 2).node) == {"a": "[1,8]"}
+    wider = running(asking("a", 3), topology=machine(nodes=2, cores=4, threads=2))
+    assert cpus(wider) == {"a": "[1,8-9]"}
+    assert cpus(resize(wider, "a", 5).node) == {"a": "[1-2,8-10]"}
+
+
+def test_a_sharer_becomes_an_owner() -> None:
+    """A request that becomes whole takes CPUs for itself."""
+    node = running(asking("a", 1.5), asking("b", 0.5, QosClass.BURSTABLE))
+
+    assert cpus(resize(node, "a", 2).node) == {"a": "[1-2]", "b": "0,3-7"}
+
+
+def test_a_resize_that_does_not_fit_changes_nothing() -> None:
+    """The sentence counts its own CPUs among those that it could have."""
+    node = running(asking("a", 2), asking("b", 3))
+
+    match = r"a asks for 5 exclusive CPUs, but only 4 are available; .*, including its own"
+    with pytest.raises(NotEnough, match=match):
+        resize(node, "a", 5)
+    assert cpus(resize(node, "a", 4).node)["a"] == "[1-3,7]"
+
+
+@pytest.mark.parametrize(
+    "event",
+    [
+        pytest.param(ContainerResized("nobody", Sizes(cpu_milli=5)), id="unknown"),
+        pytest.param(ContainerResized("a", sizes(2)), id="the-same-size"),
+    ],
+)
+def test_nothing_to_resize(event: Event) -> None:
+    """What is not known or has that size already stays as it is."""
+    node = running(asking("a", 2))
+
+    assert step(node, event, static()).node is node
+
+
+def test_a_container_that_has_exited_is_not_resized() -> None:
+    """It has no place to change."""
+    node = step(running(asking("a", 2)), ContainerExited("a"), static()).node
+
+    assert resize(node, "a", 3).node is node
+
+
+def test_who_is_left_alone_only_has_another_size() -> None:
+    """Under the policy none a resize is remembered and nothing else."""
+    none = NonePolicy(Options())
+    node = step(Node(MACHINE), ContainerCreating(asking("a", 2)), none).node
+
+    decision = step(node, ContainerResized("r-a", Sizes(cpu_milli=3000)), none)
+
+    assert decision.node.containers["r-a"].cpu_milli == 3000
+    assert decision.updates == ()
+    assert decision.grant is None
+
+
+def test_memory_in_use_is_not_moved_by_a_resize() -> None:
+    """Nodes are added where the new CPUs are, and all are taken where limits would not fit; only those go again."""
+    topology = machine(nodes=3, cores=2, threads=1, memory_bytes=10 * GIB)
+    node = running(asking("a", 1), topology=topology)
+    assert node.grants["a"].mems == {0}
+
+    wider = resize(node, "a", 2).node
+    cpus = parse_cpuset("1-2")
+    assert wider.grants["a"] == Grant(cpus, parse_cpuset("0-1"), cpus, home_mems=parse_cpuset("0"))
+    assert resize(wider, "a", 1).node.grants["a"].mems == {0}
+    assert resize(node, "a", 1, 10 * GIB).node.grants["a"].mems == topology.mems
+    assert (
+        resize(running(asking("a", 1, memory_bytes=11 * GIB), topology=topology), "a", 1).node.grants["a"].mems
+        == topology.mems
+    )
+
+
+def test_a_new_policy_for_newcomers_only() -> None:
+    """Who is here stays, and the reason says so."""
+    node = running(asking("a", 2), asking("b", 0.5))
+
+    decision = step(node, PolicyChanged(), static("1"))
+
+    assert decision.node is node
+    assert decision.sentences == (
+        "the policy has changed: it places new containers, and running ones stay where they are",
+    )
+
+
+def test_a_new_policy_for_all() -> None:
+    """Owners leave CPUs that are reserved now and keep the rest, and the memory of nobody is touched."""
+    node = running(asking("a", 2), asking("b", 2), asking("c", 0.5))
+
+    decision = step(node, PolicyChanged(apply_all=True), static("0,2,4-5"))
+
+    assert cpus(decision.node) == {"a": "[1,3]", "b": "[6-7]", "c": "0,2,4-5"}
+    assert {key: grant.mems for key, grant in decision.node.grants.items()} == {
+        key: grant.mems for key, grant in node.grants.items()
+    }
+    assert [update.key for update in decision.updates] == ["a", "b", "c"]
+    assert decision.sentences[0] == "the policy has changed: 3 of 3 containers move"
+    assert any(text.startswith("b gets exclusive CPUs 6-7") for text in decision.sentences)
+
+
+@pytest.mark.parametrize(
+    "event",
+    [
+        pytest.param(PolicyChanged(apply_all=True), id="policy"),
+        pytest.param(TopologyChanged(replace(MACHINE, cpus=MACHINE.cpus - {1, 2, 3})), id="machine"),
+    ],
+)
+def test_the_reasons_say_that_memory_stays(event: Event) -> None:
+    """Also of a container whose CPUs are on another NUMA node from now on."""
+    node = running(asking("a", 2))
+    assert format_cpuset(node.grants["a"].mems) == "0"
+
+    decision = step(node, event, static("0-3"))
+
+    assert (cpus(decision.node)["a"], format_cpuset(decision.node.grants["a"].mems)) == ("[4-5]", "0")
+    assert [text for text in decision.sentences if "memory" in text] == ["memory from where it came before"]
+
+
+def test_a_new_policy_places_who_had_none() -> None:
+    """After none, everybody gets a place; their memory stays wherever it is."""
+    none = NonePolicy(Options())
+    node = Node(MACHINE)
+    for name, count in [("a", 2.0), ("b", 0.5)]:
+        node = step(node, ContainerCreating(asking(name, count)), none).node
+        node = step(node, ContainerCreated(f"r-{name}", name), none).node
+
+    decision = step(node, PolicyChanged(apply_all=True), static())
+
+    assert cpus(decision.node) == {"a": "[1-2]", "b": "0,3-7"}
+    assert {grant.mems for grant in decision.node.grants.values()} == {frozenset()}
+
+
+def test_who_does_not_fit_under_the_new_policy_shares() -> None:
+    """Nobody has exclusive use of reserved CPUs after that, and the reason says who lost what it had."""
+    node = running(asking("a", 4), asking("b", 3))
+
+    decision = step(node, PolicyChanged(apply_all=True), static("0-3"))
+
+    assert cpus(decision.node) == {"a": "0-3,7", "b": "[4-6]"} or cpus(decision.node) == {"a": "[4-7]", "b": "0-3"}
+    assert violations(decision.node, frozenset(range(4))) == []
+    assert any("shares CPUs now: container " in text for text in decision.sentences)
+
+
+def without(topology: Topology, gone: str) -> Topology:
+    """The machine with these CPUs offline."""
+    lost = parse_cpuset(gone)
+    return replace(
+        topology,
+        cpus=topology.cpus - lost,
+        online_cpus=topology.online_cpus - lost,
+        offline_cpus=lost,
+        nodes=tuple(replace(node, cpus=node.cpus - lost) for node in topology.nodes),
+        cores=tuple(replace(core, cpus=core.cpus - lost) for core in topology.cores if core.cpus - lost),
+        packages=tuple(replace(package, cpus=package.cpus - lost) for package in topology.packages),
+    )
+
+
+@pytest.mark.parametrize(
+    ("gone", "expected"),
+    [
+        pytest.param("7", {"a": "[1-2]", "b": "[4-5]", "c": "0,3,6"}, id="a-shared-cpu"),
+        pytest.param("2", {"a": "[1,3]", "b": "[4-5]", "c": "0,6-7"}, id="an-owned-cpu-has-a-substitute"),
+        pytest.param("1-2", {"a": "[6-7]", "b": "[4-5]", "c": "0,3"}, id="all-that-it-owned"),
+        pytest.param("1,3,6-7", {"a": "[2]", "b": "[4-5]", "c": "0"}, id="no-substitute"),
+        pytest.param("0,3,6-7", {"a": "[1-2]", "b": "4-5", "c": "4-5"}, id="nothing-shared-is-left"),
+        pytest.param("1-5", {"a": "[6-7]", "b": "0", "c": "0"}, id="both-owners-lose-everything"),
+        pytest.param("1-7", {"a": "0", "b": "0", "c": "0"}, id="one-cpu-is-left"),
+    ],
+)
+def test_cpus_go_offline(gone: str, expected: dict[str, str]) -> None:
+    """They leave every grant, and nobody is without a CPU."""
+    node = running(asking("a", 2), asking("b", 2), asking("c", 0.5))
+
+    decision = step(node, TopologyChanged(without(MACHINE, gone)), static())
+
+    assert cpus(decision.node) == expected
+    assert violations(decision.node, frozenset({0})) == []
+    lost = f"CPU {gone} is" if gone.isdigit() else f"CPUs {gone} are"
+    assert decision.sentences[0].startswith(f"the machine has changed: {lost} no longer available to pods: ")
+
+
+def test_cpus_come_online() -> None:
+    """Those that share get them; owners stay."""
+    node = running(asking("a", 2), asking("c", 0.5), topology=without(MACHINE, "4-7"))
+
+    decision = step(node, TopologyChanged(MACHINE), static())
+
+    assert cpus(decision.node) == {"a": "[1-2]", "c": "0,3-7"}
+    said = "the machine has changed: CPUs 4-7 are now available to pods: 1 of 2 containers move"
+    assert decision.sentences == (said,)
+
+
+def test_the_same_machine_changes_nothing() -> None:
+    """An event without news is none."""
+    node = running(asking("a", 2))
+
+    assert step(node, TopologyChanged(machine(nodes=2, cores=4, threads=1)), static()).node is node
+
+
+def test_grants_from_before_a_restart_on_a_smaller_machine() -> None:
+    """The store knows no machine: what it remembers is fitted to the one that is there."""
+    node = running(asking("a", 2), asking("c", 0.5)).replace(topology=without(MACHINE, "2,5-7"))
+    assert violations(node)
+
+    after = step(node, TopologyChanged(node.topology), static()).node
+
+    assert cpus(after) == {"a": "[1,3]", "c": "0,4"}
+
+
+def test_a_machine_that_cannot_be_read_changes_nothing() -> None:
+    """Without any CPU nobody could run: more likely somebody looked in the wrong place."""
+    node = running(asking("a", 2))
+
+    decision = step(node, TopologyChanged(replace(MACHINE, cpus=frozenset())), static())
+
+    assert decision.node is node
+    assert "cannot be read" in decision.sentences[0]
+
+
+def test_memory_that_is_no_more_leaves_the_grants() -> None:
+    """Who was on it gets all that there is, and never movable-only nodes alone."""
+    node = running(asking("a", 2), asking("b", 2), asking("c", 0.5))
+    assert [grant.mems for grant in node.grants.values()] == [{0}, {1}, {0, 1}]
+    movable = replace(MACHINE, nodes=(MACHINE.nodes[0], replace(MACHINE.nodes[1], normal_memory=False)))
+
+    lost = step(node, TopologyChanged(replace(MACHINE, mems=frozenset({1}))), static()).node
+    only = step(node, TopologyChanged(movable), static()).node
+
+    assert [grant.mems for grant in lost.grants.values()] == [{1}, {1}, {1}]
+    assert [grant.mems for grant in only.grants.values()] == [{0}, {0, 1}, {0, 1}]
