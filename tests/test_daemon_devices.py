@@ -129,6 +129,37 @@ async def test_a_goodbye_that_nobody_heard_at_once(tmp_path: Path) -> None:
     await runtime.stop()
 
 
+async def test_a_restart_does_not_forget_why_the_device_plugin_does_not_start(tmp_path: Path) -> None:
+    """Nothing may start it meanwhile, so that it would not say it again; a report ends it, also for the next start."""
+    (tmp_path / "policy.yaml").write_text("policy: static\nreservedCpus: '0'\ndevices: {classes: [nvidia]}\n")
+    runtime = EmbeddedRuntime(tmp_path / "runtime.sock")
+    await runtime.start()
+
+    async def wrong(serve: Serve) -> list[str]:
+        notices = (await say(serve, "status", check=True))["notices"]
+        return [each["kind"] for each in notices if each["kind"].startswith("device-plugin")]
+
+    async def written(text: str) -> None:
+        async with asyncio.timeout(LIMIT_S):
+            while not (file := tmp_path / "state/device-plugin.json").exists() or text not in file.read_text():  # noqa: ASYNC110 (nothing tells)
+                await asyncio.sleep(0.05)
+
+    async with Serve(tmp_path, "--config", str(tmp_path / "policy.yaml")) as serve:
+        await say(serve, "device-plugin", running=True, instance="one", refused="replicas: abc")
+        await written("replicas: abc")
+        serve.signal(signal.SIGKILL)
+    async with Serve(tmp_path, "--config", str(tmp_path / "policy.yaml")) as serve:
+        assert await wrong(serve) == ["device-plugin-config"]
+        await say(serve, "device-inventory", instance="two")
+        assert await wrong(serve) == []
+        await written('"refused": ""')
+        serve.signal(signal.SIGKILL)
+    async with Serve(tmp_path, "--config", str(tmp_path / "policy.yaml")) as serve:
+        assert await wrong(serve) == []
+        assert await serve.stop() == 0
+    await runtime.stop()
+
+
 @pytest.mark.slow  # a disk that fails is tried again after ten seconds
 async def test_a_folder_that_cannot_be_written(tmp_path: Path) -> None:
     """`status --check` says that the files of pods with cards are out of date until they can be written; pods run."""

@@ -400,7 +400,7 @@ TABLE = {
         begin=ask_in_vain,
         end=without_devices,
         kind="no-evidence",
-        text="the kubelet has never answered on /none.sock and /none",
+        text="the kubelet has not answered on /none.sock and /none",
         alerts=frozenset({"CriproxyProblem"}),
     ),
     "the device plugin refuses its file": Row(

@@ -152,7 +152,7 @@ class ControllerNotices:
                     yield from notices_of_cards({key: why for key, why in unread.items() if key in watched})
         elif plugin.refused:
             yield notice_of_start(plugin.refused)
-        elif plugin.has_stopped or (plugin.silent_s > SHORTEST_STALE_S and (plugin.started or any(self._vgpus()))):
+        elif plugin.has_stopped or (plugin.silent_s > SHORTEST_STALE_S and (plugin.is_due or any(self._vgpus()))):
             yield notice_of_silence(plugin.reported_s or None)
         elif plugin.is_missing and rules:
             stocks = self.controller.devices.stocks

@@ -31,6 +31,7 @@ from criproxy.node.configuration.past import PastConfigurations
 from criproxy.node.configuration.reload import Reload, first_of
 from criproxy.node.configuration.try_out import TryOut
 from criproxy.node.controller import Controller
+from criproxy.node.devices.plugin import read_expected
 from criproxy.node.settings import Settings
 from criproxy.node.usage.pod_files import PodFiles
 from criproxy.process.log import structlog
@@ -98,6 +99,9 @@ async def start_controller(
     stack.push_async_callback(keeping.close)
     if begun.tried is None or begun.tried.is_kept:
         keeping.keep(configuration.good)
+    plugin = controller.device_plugin
+    plugin.restore(await _answered(f"the state directory {options.state_dir}", read_expected, options.state_dir))
+    controller.context.tasks.forever("remember the device plugin", partial(plugin.remember, options.state_dir))
     holdings, usage = controller.devices.holdings, controller.card_usage
     pod_files = PodFiles(options.state_dir, controller.context, holdings, usage, controller.known)
     controller.context.tasks.forever("write the files of pods with cards", pod_files.run)

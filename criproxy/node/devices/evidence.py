@@ -68,7 +68,7 @@ class EvidenceGatherer:
 
     @property
     def unheard(self) -> str:
-        """That the kubelet was asked and has never answered on these files; empty if that is not so."""
+        """That the kubelet was asked and has not answered on these files yet; empty if that is not so."""
         counts, rules = self.context.counters.device_evidence - self._before, self.context.settings.devices
         asked = sum(count for (source, _), count in counts.items() if source in ("podresources", "checkpoint"))
         heard = counts["podresources", "answered"] + counts["podresources", "absent"] + counts["checkpoint", "read"]
@@ -77,7 +77,9 @@ class EvidenceGatherer:
             return ""
         text = "so criproxy does not know which cards it has allocated, unless a CreateContainer request shows it"
         paths = " and ".join(files)
-        return f"the kubelet has never answered on {paths}, {text}; set devices.podresources and devices.checkpoint"
+        since = "since criproxy began to use them"
+        advice = "are devices.podresources and devices.checkpoint right?"
+        return f"the kubelet has not answered on {paths} {since}, {text}; {advice}"
 
     def of(self, rules: DeviceRules) -> Source:
         """Return the source for *rules*: a reload may have changed the paths of the kubelet's files."""

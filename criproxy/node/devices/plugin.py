@@ -1,16 +1,40 @@
-"""What the daemon knows about the device plugin: its last report, and whether it still runs."""
+"""What the daemon knows about the device plugin: its last report, whether it runs, and what a restart remembers."""
 
+import asyncio
+import json
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
 from time import monotonic, time
 
 from criproxy.devices.plugin.published import Published
+from criproxy.store.directory import why_refused
+from criproxy.store.whole_file import write_whole
+
+NAME = "device-plugin.json"
+MAX_BYTES = 1 << 20
 
 NEVER_S = 300.0
 """How long the first command of a device plugin may take after the start of the daemon, as while the node boots."""
 REFUSED_S = 600.0
 """How long a refusal counts: while something starts the device plugin, it repeats the refusal. systemd starts it again
 after a second (``RestartSec=``), and the kubelet after 5 minutes at most (CrashLoopBackOff)."""
+REMEMBERED_S = 3600.0
+"""For how long a restarted daemon expects a device plugin that ran before: one that was removed says nothing."""
+RETRY_S = 10.0
+"""Pause before a failed write is retried."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Expected:
+    """What a restart of the daemon must not forget, since the device plugin may not be there to say it again."""
+
+    runs: bool = False
+    """Whether a device plugin has begun or reported, and nobody has ended it."""
+    refused: str = ""
+    """Why it has not started."""
+    refused_s: float = 0.0
+    """When it said so last, in seconds since the epoch."""
 
 
 @dataclass(slots=True)
@@ -33,6 +57,9 @@ class DevicePlugin:
     _at_s: float = 0.0
     _began_s: float = 0.0
     _seen_s: float = field(init=False)
+    _remembered: bool = False
+    """Whether `started` is what a former daemon knew."""
+    _news: asyncio.Event = field(default_factory=asyncio.Event)
 
     def __post_init__(self) -> None:
         self._seen_s = self.clock()
@@ -40,6 +67,7 @@ class DevicePlugin:
     def note_command(self) -> None:
         """Record that the device plugin has sent a command."""
         self._seen_s = self.clock()
+        self._news.set()
 
     @property
     def silent_s(self) -> float:
@@ -64,6 +92,38 @@ class DevicePlugin:
         return self._refused if self.clock() - self._refused_s <= REFUSED_S else ""
 
     @property
+    def is_due(self) -> bool:
+        """Whether it has begun, so that a report should come; what a former daemon knew counts for an hour."""
+        return self.started and not (self._remembered and self.silent_s > REMEMBERED_S)
+
+    @property
+    def expected(self) -> Expected:
+        """What a restart must not forget."""
+        refused_s = time() - (self.clock() - self._refused_s) if self.refused else 0.0
+        minute_s = refused_s // 60 * 60  # systemd starts it every second: not a write each time
+        return Expected(runs=self.runs or self.has_stopped or self.is_due, refused=self.refused, refused_s=minute_s)
+
+    def restore(self, known: Expected) -> None:
+        """Go on with what a former daemon knew."""
+        self.started = self._remembered = known.runs
+        if known.refused:
+            self._refused, self._refused_s = known.refused, self.clock() - max(0.0, time() - known.refused_s)
+
+    async def remember(self, state_dir: Path) -> None:
+        """Write what a restart must not forget, whenever it has changed, for ever; a disk that fails is tried again."""
+        written: Expected | None = None
+        while True:
+            self._news.clear()
+            if (now := self.expected) != written:
+                try:
+                    await asyncio.to_thread(write_whole, state_dir, NAME, json.dumps(asdict(now)))
+                except OSError:  # status reports a state directory that cannot be written
+                    await asyncio.sleep(RETRY_S)
+                    continue
+                written = now
+            await self._news.wait()
+
+    @property
     def has_stopped(self) -> bool:
         """Whether its reports have ended, but nobody has ended it, and it has not refused its files since."""
         return self.report is not None and not self.runs and self._at_s > self._refused_s
@@ -71,7 +131,7 @@ class DevicePlugin:
     @property
     def should_run(self) -> bool:
         """Whether it has begun or reported, and nobody has ended or given it up."""
-        return self.runs or self.has_stopped or self.started or bool(self.refused)
+        return self.runs or self.has_stopped or self.is_due or bool(self.refused)
 
     @property
     def is_missing(self) -> bool:
@@ -84,7 +144,7 @@ class DevicePlugin:
             self.started, self._refused, self._refused_by, self._refused_s = False, refused, instance, self.clock()
         elif not instance or instance != self._refused_by:
             self.started = True
-        self._ended = False
+        self._ended = self._remembered = False
         self.note_command()
 
     def end(self, instance: str = "") -> None:
@@ -101,7 +161,7 @@ class DevicePlugin:
         if not self.runs:
             self._began_s = self.clock()
         self.report, self.reported_s, self._at_s = report, time(), self.clock()
-        self._refused, self._ended = "", False
+        self._refused, self._ended, self._remembered = "", False, False
         self.note_command()
         return True
 
@@ -119,3 +179,17 @@ class DevicePlugin:
     def runs(self) -> bool:
         """Whether its last report is recent."""
         return self.report is not None and self.clock() - self._at_s <= self.report.stale_after_s
+
+
+def read_expected(state_dir: Path) -> Expected:
+    """Return what a former daemon knew; nothing if the file is missing or unreadable. Blocks."""
+    try:
+        if why_refused(state_dir):
+            return Expected()
+        with (state_dir / NAME).open("rb") as stream:
+            values = json.loads(stream.read(MAX_BYTES))
+        return Expected(
+            runs=values["runs"] is True, refused=str(values["refused"]), refused_s=float(values["refused_s"])
+        )
+    except (OSError, ValueError, TypeError, KeyError):
+        return Expected()

@@ -352,7 +352,10 @@ async def test_wrong_paths_after_a_reload_are_told(allocations: Allocations, tmp
 
         await create(node, "u2", "all", name="other")
 
-        assert "has never answered on /none and /nothing" in node.controller.devices.evidence.unheard
+        assert (
+            "has not answered on /none and /nothing since criproxy began to use them"
+            in node.controller.devices.evidence.unheard
+        )
 
 
 async def test_one_that_comes_late_is_heard_without_another_pod(
