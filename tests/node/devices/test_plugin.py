@@ -34,19 +34,31 @@ def restarted(plugin: DevicePlugin, clock: Clock) -> DevicePlugin:
     return after
 
 
-BEGUN: dict[str, tuple[Callable[[DevicePlugin], object], bool]] = {
-    "begun": (lambda plugin: plugin.begin("one"), True),
-    "reported": (lambda plugin: plugin.publish(Published(instance="one")), True),
-    "ended": (lambda plugin: (plugin.begin("one"), plugin.end("one")), False),
-    "refused": (lambda plugin: (plugin.begin("one"), plugin.begin("one", "no")), False),
-    "never": (lambda plugin: None, False),
-}
+def begin(plugin: DevicePlugin) -> None:
+    """It says that it begins."""
+    plugin.begin("one")
 
 
-@pytest.mark.parametrize("what", BEGUN)
-def test_one_that_ran_before_a_restart_is_due(clock: Clock, what: str) -> None:
+def report(plugin: DevicePlugin) -> None:
+    """It reports."""
+    plugin.publish(Published(instance="one"))
+
+
+def end(plugin: DevicePlugin) -> None:
+    """It begins, and is ended."""
+    plugin.begin("one")
+    plugin.end("one")
+
+
+def refuse(plugin: DevicePlugin) -> None:
+    """It begins, and refuses its files."""
+    plugin.begin("one")
+    plugin.begin("one", "replicas: abc")
+
+
+@pytest.mark.parametrize(("does", "is_due"), [(begin, True), (report, True), (end, False), (refuse, False)])
+def test_one_that_ran_before_a_restart_is_due(clock: Clock, does: Callable[[DevicePlugin], None], is_due: bool) -> None:
     """For an hour, unless it was ended or has refused its files."""
-    does, is_due = BEGUN[what]
     does(plugin := DevicePlugin(clock))
 
     after = restarted(plugin, clock)
