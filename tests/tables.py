@@ -17,7 +17,6 @@ from contextlib import chdir
 from enum import Enum
 from importlib import import_module
 from pathlib import Path
-from tempfile import TemporaryDirectory
 from textwrap import indent, wrap
 from typing import Any
 
@@ -32,6 +31,7 @@ from criproxy.placement.options import unheeded
 from criproxy.placement.options.keys import KEYS
 from criproxy.placement.rules.transitions import LATER_ATTEMPT, TRANSITIONS, Effect
 from criproxy.simulate.scenario.vectors import load
+from lab.pictures.placement_svg import draw_case
 from tests.conftest import ROOT
 
 _KINDS = "options|annotations|states|transitions|output|help|titles|picture"
@@ -160,14 +160,12 @@ def picture(file: str, case: str, target: str) -> str:
 
 
 def pictures() -> Iterator[tuple[Path, str]]:
-    """Each picture that pages have, and what `criproxy simulate` draws there now."""
+    """Each picture that pages have, and what is drawn there now."""
     for page in pages():
         for kind, words in ((found[2], found[3]) for found in PLACE.finditer(page.read_text())):
             if kind == "picture":
                 file, case, target = words.split()
-                with TemporaryDirectory() as folder:
-                    output("simulate", file, case, "--svg", folder)
-                    yield ROOT / target, Path(folder, f"{case}.svg").read_text()
+                yield ROOT / target, draw_case(ROOT / file, case)
 
 
 MADE: Mapping[str, Callable[..., str]] = {

@@ -84,11 +84,6 @@ async def test_what_the_device_plugin_has_started_ends_when_it_is_killed(folder:
     ("arguments", "wanted"),
     [
         pytest.param((sys.executable, "-m", "lab.demo"), ["criproxy serve", "criproxy device-plugin"], id="demo"),
-        pytest.param(
-            (*CRIPROXY, "simulate", "--load", LOAD, "--policy", ROOT / "policies/topology-aware.yaml", "--nodes", "40"),
-            ["multiprocessing.spawn"],
-            id="simulate",
-        ),
     ],
 )
 async def test_what_a_command_has_started_ends_when_it_is_killed(
@@ -108,10 +103,6 @@ async def test_what_a_command_has_started_ends_when_it_is_killed(
 @pytest.mark.parametrize(
     "arguments",
     [
-        pytest.param(("demo",), id="demo"),
-        pytest.param(
-            ("simulate", "--load", LOAD, "--policy", ROOT / "policies/static.yaml", "--nodes", "2"), id="simulate"
-        ),
         pytest.param(("support-bundle", "--output", "-"), id="support-bundle"),
     ],
 )

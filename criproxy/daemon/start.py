@@ -87,10 +87,9 @@ async def start_controller(
     configuration.log_to(log)
     runtime, controller_log = RuntimeClient(f"unix://{endpoints.runtime}"), structlog.get_logger("criproxy.node")
     controller = Controller(configuration.settings, topology, configuration.policy, store, runtime, controller_log)
-    controller.context.in_force.loaded = configuration.loaded()
-    if configuration.problem:
-        controller.context.in_force.problem = first_of(configuration.problem)
-        controller.context.in_force.instead = configuration.instead
+    in_force = controller.context.in_force
+    in_force.loaded, in_force.instead = configuration.loaded(), configuration.instead
+    in_force.problem = first_of(configuration.problem) if configuration.problem else ""
     controller.policy_switch.going_back = begun.back
     stack.push_async_callback(controller.stop)
     await controller.start()
@@ -99,9 +98,7 @@ async def start_controller(
     stack.push_async_callback(keeping.close)
     if begun.tried is None or begun.tried.is_kept:
         keeping.keep(configuration.good)
-    plugin = controller.device_plugin
-    plugin.restore(await _answered(f"the state directory {options.state_dir}", read_expected, options.state_dir))
-    controller.context.tasks.forever("remember the device plugin", partial(plugin.remember, options.state_dir))
+    await _remember_plugin(controller, options.state_dir)
     holdings, usage = controller.devices.holdings, controller.card_usage
     pod_files = PodFiles(options.state_dir, controller.context, holdings, usage, controller.known)
     controller.context.tasks.forever("write the files of pods with cards", pod_files.run)
@@ -109,6 +106,13 @@ async def start_controller(
     reload = Reload(options.config, had_file, controller.context, switch, notifier, status, keeping.keep)
     try_out = await _with_tries(stack, reload, options, controller, begun)
     return Started(controller, reload, try_out, keeping, pod_files)
+
+
+async def _remember_plugin(controller: Controller, state_dir: Path) -> None:
+    """Tell the controller what a former daemon knew of the device plugin, and write what the next one has to know."""
+    plugin = controller.device_plugin
+    plugin.restore(await _answered(f"the state directory {state_dir}", read_expected, state_dir))
+    controller.context.tasks.forever("remember the device plugin", partial(plugin.remember, state_dir))
 
 
 async def opened_store(state_dir: Path) -> Store:

@@ -1,1 +1,1 @@
-"""Scenarios, loads and fleets of nodes, scored, on made-up machines."""
+"""Scenarios and loads, scored, on made-up machines."""

@@ -65,8 +65,6 @@ class Load:
     duration_s: float
     turned_away: int = 0
     """Pods that the scheduler did not send, since the node was full already."""
-    nodes: int = 1
-    """How many nodes alike have such a load; *events* are those of the first, *turned_away* counts for all."""
 
 
 def read_spec(file: Path) -> Spec:

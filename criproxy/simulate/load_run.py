@@ -1,9 +1,8 @@
-"""A load on a node by one policy: what came of it, in counts, scores over time and pictures of the CPUs."""
+"""A load on a node by one policy: what came of it, in counts and mean scores."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
-from criproxy.config.schema import summary
 from criproxy.config.settings import Settings
 from criproxy.errors import Refused
 from criproxy.model.cpuset import CpuSet
@@ -27,17 +26,6 @@ MOST_SENTENCES = 5
 
 
 @dataclass(frozen=True, slots=True)
-class Sample:
-    """A node at one moment."""
-
-    at_s: float
-    scores: Scores
-    owned: CpuSet
-    asked: tuple[tuple[int, float], ...]
-    """See `Scorer.asked`."""
-
-
-@dataclass(frozen=True, slots=True)
 class Outcome:
     """What came of a load by one policy."""
 
@@ -51,17 +39,12 @@ class Outcome:
     """Sent to the runtime for containers that were there already."""
     moves: int
     """Those of them after which a container is on other NUMA nodes, with its CPUs or its memory."""
-    samples: tuple[Sample, ...]
     sentences: tuple[str, ...]
     """Of the first few refusals."""
     with_cards: int = 0
     """Containers with cards that got a place."""
     at_cards: int = 0
     """Those of them that got CPUs next to their cards only, and memory there if they are kept to some."""
-    policy: str = ""
-    """What the policy file calls it; `name` is whatever its user does."""
-    about: str = ""
-    """What the policy says of itself."""
 
     @property
     def at_cards_share(self) -> float:
@@ -95,13 +78,9 @@ class Run:
     """Whether what the policy answers is checked after every event: it is not ours."""
     reserved: CpuSet = frozenset()
     """The CPUs that nobody may own, for that check."""
-    kind: str = ""
-    """The policy's name in policy files."""
-    about: str = ""
-    """What it says of itself."""
     _node: Node = field(init=False)
     _scorer: Scorer = field(init=False)
-    _samples: list[Sample] = field(default_factory=list)
+    _samples: list[Scores] = field(default_factory=list)
     _counts: _Counts = field(default_factory=_Counts)
 
     def __post_init__(self) -> None:
@@ -112,8 +91,7 @@ class Run:
     def by(cls, settings: Settings, name: str, load: Load) -> "Run":
         """A node with the policy of a policy file; raises ConfigError if it cannot be made."""
         reserved = settings.options.reserved(load.topology)
-        kind, about = settings.common.policy, summary(settings.entry)
-        return cls(name, settings.build_policy(), load, settings.external, reserved, kind, about)
+        return cls(name, settings.build_policy(), load, settings.external, reserved)
 
     def play(self, events: Iterable[Traced] | None = None) -> Outcome:
         """Take the load's events one after the other; *events* are the same ones, such as those with a progress bar.
@@ -124,10 +102,10 @@ class Run:
         every_s = self.load.duration_s / SAMPLES
         for traced in self.load.events if events is None else events:
             while len(self._samples) < SAMPLES and traced.at_s > (len(self._samples) + 1) * every_s:
-                self._sample((len(self._samples) + 1) * every_s)
+                self._samples.append(self._scorer.score(self._node))
             self._take(traced)
         while len(self._samples) < SAMPLES:
-            self._sample((len(self._samples) + 1) * every_s)
+            self._samples.append(self._scorer.score(self._node))
         return self._outcome()
 
     def _take(self, traced: Traced) -> None:
@@ -175,24 +153,16 @@ class Run:
             old = before.grants.get(update.key)
             self._counts.moves += old is not None and _moved(before.topology, old, update.grant)
 
-    def _sample(self, at_s: float) -> None:
-        asked = self._scorer.asked(self._node)
-        scores = self._scorer.score(self._node)
-        self._samples.append(Sample(at_s, scores, self._node.exclusive_cpus, tuple(sorted(asked.items()))))
-
     def _outcome(self) -> Outcome:
         counts = self._counts
         return Outcome(
             name=self.name,
-            mean=mean_of(sample.scores for sample in self._samples),
+            mean=mean_of(self._samples),
             asked=len(counts.asked),
             refused=len(counts.refused),
             updates=counts.updates,
             moves=counts.moves,
-            samples=tuple(self._samples),
             sentences=tuple(counts.refused.values())[:MOST_SENTENCES],
-            policy=self.kind,
-            about=self.about,
             with_cards=counts.with_cards,
             at_cards=counts.at_cards,
         )

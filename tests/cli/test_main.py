@@ -177,8 +177,6 @@ def test_an_empty_place_is_wrong_use(command: str, option: str) -> None:
         ("check", "FILE|DIR..."),
         ("simulate", "FILE"),
         ("record", "FILE"),
-        ("simulate x --html", "--html"),
-        ("simulate x --svg", "--svg"),
     ],
 )
 def test_an_empty_file_is_wrong_use(command: str, name: str) -> None:

@@ -94,7 +94,7 @@ OPTIONS = {
         --runtime-endpoint --trace-calls
     """,
     "simulate": """
-        --explain --format --host-root --html --load --machine --nodes --policy --svg -v --verbose
+        --explain --format --host-root --load --machine --policy -v --verbose
     """,
     "status": f"{_STORED} --check --exclusive --format --interval -n --namespace --pod --refused -w --watch",
     "support-bundle": f"""

@@ -14,7 +14,6 @@ from criproxy.cli.offline.machines import (
     pages_chosen,
 )
 from criproxy.cli.options.path_type import PathOption
-from criproxy.cli.options.unit_types import WholeNumber
 from criproxy.cli.render.lines import print_lines
 from criproxy.model.text.bounded import printable
 
@@ -23,8 +22,6 @@ if TYPE_CHECKING:
     from criproxy.model.machine.topology import Topology
     from criproxy.simulate.scenario.runner import Instead, Result
     from criproxy.simulate.scenario.vectors import Contents, Vector
-
-MOST_NODES = 100_000
 
 
 def complete(context: click.Context, parameter: click.Parameter, incomplete: str) -> list[CompletionItem]:
@@ -55,20 +52,6 @@ def complete(context: click.Context, parameter: click.Parameter, incomplete: str
 )
 @machine_options
 @click.option("--format", "output", type=click.Choice(["table", "json"]), default="table", show_default=True)
-@click.option("--html", type=PathOption(), metavar="FILE", help="With --load, also write an HTML report to FILE.")
-@click.option(
-    "--svg",
-    type=PathOption(folder=True),
-    metavar="DIR",
-    help="Also write a picture of each case to DIR, with the placement at each expectation and at the end.",
-)
-@click.option(
-    "--nodes",
-    type=WholeNumber(1, MOST_NODES),
-    default=1,
-    metavar="N",
-    help="With --load, simulate this many identical nodes with different pods, one process per CPU.",
-)
 @click.option("-v", "--verbose", is_flag=True, help="Print the reasons for each decision.")
 @click.option(
     "--explain", is_flag=True, help="Print the candidates of each decision, in the format of `criproxy explain`."
@@ -83,9 +66,6 @@ def command(  # noqa: PLR0913 (one for each option)
     load: Path | None,
     policies: tuple[Path, ...],
     output: str,
-    html: Path | None,
-    svg: Path | None,
-    nodes: int,
     verbose: bool,
     explain: bool,
     **machine: Any,  # noqa: ANN401 (click has checked them)
@@ -109,22 +89,14 @@ def command(  # noqa: PLR0913 (one for each option)
         from criproxy.cli.offline.simulate_load import Question, compare
 
         _refuse(file is not None, "give either a scenario FILE or --load")
-        _refuse(svg is not None, "--svg is for a scenario FILE; --html has pictures of a load")
         _refuse(explain, "--explain is for a scenario FILE: a load has too many decisions to show")
-        compare(Question(load, policies, topology, cards_chosen(**machine), nodes), output, html)
+        compare(Question(load, policies, topology, cards_chosen(**machine)), output)
         return
-    _refuse(html is not None, "--html is for --load")
-    _refuse(nodes > 1, "--nodes is for --load")
     _refuse(len(policies) > 1, "several policies are compared with --load; a scenario FILE takes one")
     if file is None:
         raise click.UsageError("Missing argument 'FILE', or --load.", ctx)
     instead = _instead(policies, topology, pages_chosen(**machine))
-    results, status = _cases(file, ids, instead, output, verbose=verbose, explain=explain)
-    if svg:
-        from criproxy.cli.offline.simulate_pictures import write
-
-        write(svg, results)
-    ctx.exit(status)
+    ctx.exit(_cases(file, ids, instead, output, verbose=verbose, explain=explain))
 
 
 def _refuse(wrong: bool, text: str) -> None:
@@ -142,8 +114,8 @@ def _cases(
     *,
     verbose: bool,
     explain: bool,
-) -> "tuple[list[Result], int]":
-    """Run and print cases; return their results, and the exit status."""
+) -> int:
+    """Run and print cases; return the exit status."""
     from criproxy.simulate.scenario.runner import runs
     from criproxy.simulate.scenario.vectors import examine
 
@@ -155,7 +127,7 @@ def _cases(
         _print_json(results, contents, verbose=verbose, explain=explain)
     else:
         _print(results, contents, verbose=verbose, explain=explain)
-    return results, 2 if contents.all_mistakes else int(any(result.failure for result in results))
+    return 2 if contents.all_mistakes else int(any(result.failure for result in results))
 
 
 def _instead(policies: tuple[Path, ...], topology: "Topology | None", huge_pages: "tuple[HugePages, ...]") -> "Instead":

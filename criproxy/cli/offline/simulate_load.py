@@ -2,7 +2,7 @@
 
 import os
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -27,35 +27,31 @@ class Question:
     """The machine; None: that of the file."""
     cards: Sequence["CpuSet"] = ()
     """Its cards: see `simulate.load_cards`."""
-    nodes: int = 1
 
 
-def compare(question: Question, output: str, page: Path | None) -> None:
+def compare(question: Question, output: str) -> None:
     """Simulate a load with each policy file, and print the results.
 
     Args:
         question: the comparison.
         output: ``table`` or ``json``.
-        page: the HTML file to write, if any.
 
     Raises:
         UsageError: a file is invalid.
         PolicyAtFault: a policy failed to place a container.
     """
+    from criproxy.cli.render.progress import watched
     from criproxy.errors import UsageError
     from criproxy.simulate.loads import read_load
 
     if not question.policies:
         raise UsageError("give the policies to compare: --policy FILE, once for each")
     load = read_load(question.file, question.topology, question.cards)
-    runs = _runs(load, question.policies)
-    load, outcomes = _on_fleet(question, load) if question.nodes > 1 else (load, _on_one(load, runs))
-    if page:
-        _write(page, load, outcomes)
+    outcomes = [run.play(watched(load.events, f"Policy {run.name}")) for run in _runs(load, question.policies)]
     if output == "json":
         import json
 
-        from criproxy.cli.pictures.load_measures import as_json
+        from criproxy.cli.tables.load import as_json
 
         click.echo(json.dumps(as_json(load, outcomes)))
     else:
@@ -78,53 +74,18 @@ def _runs(load: "Load", policies: Sequence[Path]) -> "list[Run]":
         raise UsageError(str(error)) from error
 
 
-def _on_one(load: "Load", runs: "list[Run]") -> "list[Outcome]":
-    from criproxy.cli.render.progress import watched
-
-    return [run.play(watched(load.events, f"Policy {run.name}")) for run in runs]
-
-
-def _on_fleet(question: Question, load: "Load") -> "tuple[Load, list[Outcome]]":
-    """Simulate all nodes, the first of which has the events of *load*."""
-    from criproxy.cli.render.progress import watched
-    from criproxy.errors import UsageError
-    from criproxy.simulate.fleet import Fleet, played, together
-    from criproxy.simulate.load import read_spec
-    from criproxy.simulate.loads import is_trace
-
-    if is_trace(question.file):
-        raise UsageError(f"{question.file} is a trace, of one node: --nodes is for loads that are made")
-    policies = dict(zip(names(question.policies), question.policies, strict=True))
-    fleet = Fleet(load.name, read_spec(question.file), load.topology, policies, os.uname().nodename, question.cards)
-    with played(fleet, question.nodes) as under_way:
-        nodes = [node.result() for node in watched(under_way, "Playing nodes")]
-    turned_away = sum(node.turned_away for node in nodes)
-    return replace(load, nodes=question.nodes, turned_away=turned_away), together(nodes)
-
-
 def names(policies: Sequence[Path]) -> list[str]:
     """Return a name for each policy file: without its directory if that is unique."""
     stems = [path.stem for path in policies]
     return [stem if stems.count(stem) == 1 else str(path) for stem, path in zip(stems, policies, strict=True)]
 
 
-def _write(page: Path, load: "Load", outcomes: "list[Outcome]") -> None:
-    from criproxy.cli.pictures.load_page import render
-    from criproxy.errors import CriproxyError
-
-    try:
-        page.write_text(render(load, outcomes), encoding="utf-8")
-    except OSError as error:
-        raise CriproxyError(f"{page} cannot be written: {error.strerror}") from error
-
-
 def _print(load: "Load", outcomes: "list[Outcome]") -> None:
     from rich.table import Table
     from rich.text import Text
 
-    from criproxy.cli.pictures.load_measures import MEASURES, best, informative
-    from criproxy.cli.pictures.load_verdict import heading, headline, reasons
     from criproxy.cli.render.console import show
+    from criproxy.cli.tables.load import MEASURES, best, heading, headline, informative, reasons
 
     click.echo(heading(load, outcomes))
     table = Table(box=None, pad_edge=False)

@@ -2,15 +2,14 @@
 
 from dataclasses import replace
 
-from criproxy.cli.pictures.load_measures import MEASURES, best, recommended
-from criproxy.cli.pictures.load_verdict import headline, reasons
+from criproxy.cli.tables.load import MEASURES, best, headline, reasons, recommended
 from criproxy.simulate.load_run import Outcome
 from criproxy.simulate.scores import Scores
 
 
 def outcome(name: str, *, refused: int = 0, moves: int = 0, **scores: float) -> Outcome:
     """What came of a load of 200 containers."""
-    return Outcome(name, replace(Scores(), **scores), 200, refused, 0, moves, (), ())
+    return Outcome(name, replace(Scores(), **scores), 200, refused, 0, moves, ())
 
 
 NEAR = outcome("near", distance=10.4, fragmentation=0.5)

@@ -1,4 +1,4 @@
-"""The pictures of ``criproxy simulate --svg``: who may run where."""
+"""Pictures of placements: which container may run where."""
 
 from dataclasses import replace
 from itertools import pairwise
@@ -6,15 +6,14 @@ from pathlib import Path
 from xml.etree import ElementTree as ET
 
 import pytest
-from click.testing import CliRunner, Result
 
-from criproxy.cli import main
-from criproxy.cli.pictures.placement_columns import columns_of
-from criproxy.cli.pictures.placement_svg import draw, words
+from criproxy.errors import UsageError
 from criproxy.model.machine.topology import Topology
 from criproxy.simulate.hosts import shaped
 from criproxy.simulate.machines import machine
 from criproxy.simulate.scenario.seen import Moment, Placed
+from lab.pictures.placement_columns import columns_of
+from lab.pictures.placement_svg import draw, draw_case, words
 from tests.placement.policies import shapes
 
 SVG = "{http://www.w3.org/2000/svg}"
@@ -43,11 +42,6 @@ vectors:
 """
 
 
-def simulate(*arguments: object) -> Result:
-    """What the command says."""
-    return CliRunner().invoke(main, ["simulate", *map(str, arguments)])
-
-
 @pytest.fixture
 def file(tmp_path: Path) -> Path:
     """Some cases."""
@@ -67,23 +61,15 @@ def bars(svg: str, css: str) -> list[tuple[int, int]]:
     return [(int(each.attrib["x"]), int(each.attrib["x"]) + int(each.attrib["width"])) for each in found[:-1]]
 
 
-def test_a_picture_for_each_case(file: Path, tmp_path: Path) -> None:
-    """Called as the case, with the rules where it is run by several; a case about a function has none."""
-    result = simulate(file, "--svg", tmp_path / "new/pictures")
-
-    assert result.exit_code == 0, result.output
-    assert sorted(each.name for each in (tmp_path / "new/pictures").iterdir()) == [
-        "V1.svg",
-        "V2.crirm.svg",
-        "V2.nri.svg",
-    ]
+def test_a_case_about_a_function_has_no_picture(file: Path) -> None:
+    """It has no machine."""
+    with pytest.raises(UsageError, match="function is about a function and has no machine"):
+        draw_case(file, "function")
 
 
-def test_a_panel_for_each_moment(file: Path, tmp_path: Path) -> None:
+def test_a_panel_for_each_moment(file: Path) -> None:
     """Where something is expected and at the end, with what has happened; each container of a pod by its name."""
-    simulate(file, "V1", "--svg", tmp_path)
-
-    assert texts((tmp_path / "V1.svg").read_text()) == [
+    assert texts(draw_case(file, "V1")) == [
         *("an owner <pushes> others", "NUMA node 0", "NUMA node 1", *map(str, range(8))),
         *("web starts", "web c0", "web c1"),
         *("db starts; big is refused; web ends", "db"),
@@ -159,19 +145,3 @@ def test_a_large_machine_is_not_too_wide() -> None:
     assert not columns.numbered
     assert columns.width < 1000
     assert [span.name for span in columns.sockets] == ["socket 0", "socket 1"]
-
-
-@pytest.mark.parametrize(
-    ("arguments", "status", "said"),
-    [
-        (("--load", "FILE", "--svg", "x"), 2, "--svg is for a scenario FILE"),
-        (("FILE", "--svg", "FILE"), 2, "is a file"),
-        (("FILE", "--svg", "FILE/below"), 1, "V1.svg cannot be written: Not a directory"),
-    ],
-)
-def test_wrong_use(file: Path, arguments: tuple[str, ...], status: int, said: str) -> None:
-    """A sentence, and the exit status that it deserves."""
-    result = simulate(*(argument.replace("FILE", str(file)) for argument in arguments))
-
-    assert result.exit_code == status
-    assert said in result.stderr

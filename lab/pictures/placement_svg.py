@@ -5,12 +5,16 @@ Each element is on a line of its own and has whole pixels, so that two pictures 
 
 from collections.abc import Iterator, Mapping, Sequence
 from html import escape
+from pathlib import Path
 
-from criproxy.cli.pictures.placement_columns import Columns, columns_of
 from criproxy.cli.pictures.svg import Shape, document, stack, text
+from criproxy.errors import UsageError
 from criproxy.model.cpuset import numbered
 from criproxy.model.machine.topology import Topology
+from criproxy.simulate.scenario.runner import run, runs
 from criproxy.simulate.scenario.seen import Moment, Placed
+from criproxy.simulate.scenario.vectors import load
+from lab.pictures.placement_columns import Columns, columns_of
 
 ROW_PX, BAR_PX, MEMORY_PX = 20, 11, 3
 LABEL_GAP_PX = 12
@@ -25,6 +29,16 @@ LEGEND = (
     ("shared", "these CPUs are shared"),
     ("memory", "memory of these NUMA nodes"),
 )
+
+
+def draw_case(file: Path, case: str) -> str:
+    """Return a picture of the *case* of a scenario file, run by the first of its rules: a panel for each moment."""
+    (vector,) = load(file, [case])
+    (_, rules), *_ = runs([vector])
+    result = run(vector, rules)
+    if result.topology is None:
+        raise UsageError(f"{file}: {case} is about a function and has no machine")
+    return draw(vector.title or vector.id, result.topology, result.moments) + "\n"
 
 
 def draw(title: str, topology: Topology, moments: Sequence[Moment]) -> str:

@@ -1,0 +1,1 @@
+"""Pictures of placements, for the pages about policies."""
