@@ -6,11 +6,11 @@ from typing import Any, cast
 
 from criproxy.deviceplugin.nvidia.file.flags import Program
 from criproxy.deviceplugin.nvidia.file.load import load, loaded_values
-from criproxy.deviceplugin.nvidia.file.selection import choose_as_config_manager, config_names
+from criproxy.deviceplugin.nvidia.file.selection import config_names
 from criproxy.deviceplugin.nvidia.go.config_error import PluginConfigError
-from criproxy.deviceplugin.nvidia.go.durations import INFINITE, duration_text
+from criproxy.deviceplugin.nvidia.go.durations import INFINITE
 from criproxy.deviceplugin.nvidia.options import PluginConfig, ResourcePattern, SharedResources
-from criproxy.deviceplugin.nvidia.stock_plugin import as_nvidia_uses
+from tests.vectors.nvidia_ways import as_nvidia_uses, choose_as_config_manager, duration_text
 
 Case = Mapping[str, Any]
 

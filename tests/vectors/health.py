@@ -11,6 +11,7 @@ from criproxy.devices.classes.offers import Offered
 from tests.vectors.cards import config_of, gpus_of
 from tests.vectors.deliberate import Difference
 from tests.vectors.facts import HEALTH_FACTS
+from tests.vectors.nvidia_ways import place_in
 
 Case = Mapping[str, Any]
 GPU = "nvidia.com/gpu"
@@ -82,7 +83,7 @@ def _places(gpus: tuple[Gpu, ...], case: Case) -> dict[str, Place]:
     failing = case.get("handle_result", {})
     found: dict[str, Place] = {}
     for uuid, place in xids.places_of(gpus).items():
-        known = xids.place_in(uuid) if place.is_mig and uuid in failing else place
+        known = place_in(uuid) if place.is_mig and uuid in failing else place
         if known is not None:
             found[uuid] = known
     return found

@@ -17,9 +17,9 @@ from criproxy.deviceplugin.nvidia.labels.label_output import (
 from criproxy.deviceplugin.nvidia.labels.labels import LabelError, Machine, VgpuGuest, labels, timestamp_label
 from criproxy.deviceplugin.nvidia.labels.product import sanitised
 from criproxy.deviceplugin.nvidia.options import Flags, GfdFlags, PluginConfig
-from criproxy.deviceplugin.nvidia.stock_plugin import as_nvidia_uses, ignored_by_nvidia
 from tests.vectors.cards import gpus_of
 from tests.vectors.deliberate import Difference
+from tests.vectors.nvidia_ways import as_nvidia_uses, ignored_by_nvidia
 
 Case = Mapping[str, Any]
 NOT_IGNORED = "what NVIDIA parses but ignores works, and the labels say so"

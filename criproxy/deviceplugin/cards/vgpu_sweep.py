@@ -117,12 +117,6 @@ class _Piece:
     """Why one directory cannot be removed; empty: all can be."""
 
 
-def sweep(folder: Path) -> None:
-    """Remove all former directories in *folder*, as far as they can be removed."""
-    while _remove_piece(folder).more:
-        pass
-
-
 def _remove_piece(folder: Path) -> _Piece:
     """Remove a piece of each former directory in *folder*: a large one does not hold up the others."""
     more, problem = False, ""

@@ -7,7 +7,6 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 MigStrategy = Literal["none", "single", "mixed"]
-ListStrategy = Literal["envvar", "volume-mounts", "cdi-annotations", "cdi-cri"]
 SharingStrategy = Literal["none", "time-slicing", "mps"]
 DevicesSelector = Literal["all"] | int | tuple[str, ...]
 """The cards of a sharing entry: all, the first so many, or those listed by index, UUID or MIG index."""

@@ -127,12 +127,6 @@ def places_of(gpus: Iterable[Gpu]) -> dict[str, Place]:
     return found
 
 
-def place_in(uuid: str) -> Place | None:
-    """Return the place in the UUID of a MIG device itself, for drivers that cannot be queried; None if it has none."""
-    found = _OLD_MIG_UUID.fullmatch(uuid)
-    return Place(found[1], int(found[2]), int(found[3])) if found else None
-
-
 def made_unhealthy(event: Event, offered: Iterable[Offered], places: Places, xids: XidFilter) -> list[str]:
     """Return the IDs, including replicas and MIG devices, that *event* makes unhealthy, in the order of *offered*."""
     if not xids.watching or event.kind == "other" or not xids.handles(event.xid):

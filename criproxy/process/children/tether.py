@@ -10,14 +10,12 @@ import os
 import shutil
 import signal
 import sys
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from pathlib import Path
 
 _PR_SET_PDEATHSIG = 1
 _CANNOT_RUN = 126
 """The exit status that shells use for this."""
-_SAFE_PATH = "PYTHONSAFEPATH"
 
 
 def python(module: str, *arguments: str) -> tuple[str, ...]:
@@ -44,20 +42,6 @@ def end_with(parent: int) -> None:
     ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
     if os.getppid() != parent:
         os.kill(os.getpid(), signal.SIGKILL)
-
-
-@contextmanager
-def safe_path() -> Iterator[None]:
-    """Keep modules of the current directory from the processes that `multiprocessing` starts meanwhile."""
-    before = os.environ.get(_SAFE_PATH)
-    os.environ[_SAFE_PATH] = "1"
-    try:
-        yield
-    finally:
-        if before is None:
-            del os.environ[_SAFE_PATH]
-        else:
-            os.environ[_SAFE_PATH] = before
 
 
 def main() -> int:

@@ -16,14 +16,20 @@ from criproxy.deviceplugin.cards.vgpu_sweep import (
     MOST_ASIDE,
     MOST_AT_ONCE,
     Sweeper,
+    _remove_piece,
     former_path,
     remove,
-    sweep,
 )
 from tests.denied import WITHOUT_PRIVILEGES
 from tests.node.world import RecordingLog
 
 OWN, SHARED = "/vgpu/GPU-a_gpu-8g_0", "/lock"
+
+
+def sweep(folder: Path) -> None:
+    """Remove all former directories in *folder*, as far as they can be removed."""
+    while _remove_piece(folder).more:
+        pass
 
 
 def prepared(root: Path) -> Path:
@@ -92,7 +98,7 @@ CLOSE = """
 import os, sys
 from pathlib import Path
 from criproxy.deviceplugin.cards.vgpu_host import MOST_FORMER, VgpuFiles
-from criproxy.deviceplugin.cards.vgpu_sweep import sweep
+from criproxy.deviceplugin.cards.vgpu_sweep import _remove_piece
 own, shared, root = sys.argv[1], sys.argv[2], Path(sys.argv[3])
 files = VgpuFiles(root)
 files.prepare(own, shared)
@@ -100,7 +106,8 @@ folder = root / own[1:]
 for _ in range(2 * MOST_FORMER):
     (folder / "file").touch()
     folder.chmod(0)
-    sweep(folder.parent)
+    while _remove_piece(folder.parent).more:
+        pass
     files.prepare(own, shared)
 print(*sorted(each.name.partition(".GPU")[0] for each in folder.parent.iterdir()))
 """

@@ -13,7 +13,6 @@ from criproxy.deviceplugin.nvidia.xids import (
     Place,
     XidFilter,
     made_unhealthy,
-    place_in,
     places_of,
     unwatched,
     xid_filter,
@@ -114,20 +113,6 @@ def test_nothing_counts_where_nothing_is_watched() -> None:
 
     for event in (Event(gpu="GPU-1", xid=79), Event(gpu=None, xid=79)):
         assert made_unhealthy(event, offered_with("none"), WHOLE_PLACES, none) == []
-
-
-@pytest.mark.parametrize(
-    ("uuid", "expected"),
-    [
-        pytest.param("MIG-GPU-b8ea3855/1/0", Place("GPU-b8ea3855", 1, 0), id="old"),
-        pytest.param("MIG-b8ea3855-276c-5e52-8a3d-4a4d6f5c9f0e", None, id="new"),
-        pytest.param("MIG-GPU-b8ea3855/1", None, id="short"),
-        pytest.param("GPU-b8ea3855", None, id="whole"),
-    ],
-)
-def test_what_a_uuid_says(uuid: str, expected: Place | None) -> None:
-    """Old UUIDs of MIG devices say where they are."""
-    assert place_in(uuid) == expected
 
 
 def test_cards_that_cannot_be_watched() -> None:

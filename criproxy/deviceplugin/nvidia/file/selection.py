@@ -1,4 +1,4 @@
-"""Selects one of several named files for a node: as NVIDIA's config-manager does, and in criproxy's own order."""
+"""Selects one of several named files for a node."""
 
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
@@ -23,42 +23,6 @@ class Choice:
 def config_names(names: Collection[str]) -> list[str]:
     """Return the *names* of a directory that are configurations, without those that a ConfigMap's volume adds."""
     return sorted(name for name in names if not name.startswith(".."))
-
-
-def choose_as_config_manager(
-    names: Collection[str], label: str, default: str, fallbacks: Sequence[str] = ("named", "single", "empty")
-) -> Choice:
-    """Choose a file as NVIDIA does: the node's *label*, or the *default* of its flag, or the first fallback that works.
-
-    *names* are those of `config_names`; *label* and *default* are empty if they are not set.
-
-    Raises:
-        PluginConfigError: With the class ``file`` and NVIDIA's message.
-    """
-    if not names:
-        raise _error("no configuration files available")
-    if label:
-        return _choose_existing(label, names, "the node's label names it")
-    if default:
-        if default not in names:
-            raise _error("specified config  does not exist", f"this is {default}, the default")
-        return Choice(default, "it is the given default")
-    for fallback in fallbacks:
-        choice = _fallback(fallback, names)
-        if choice is not None:
-            return choice
-    raise _error("no config was set, no default was provided, and all fallbacks failed")
-
-
-def _fallback(fallback: str, names: Collection[str]) -> Choice | None:
-    match fallback:
-        case "named":
-            return Choice(DEFAULT, f"it is named {DEFAULT}") if DEFAULT in names else None
-        case "single":
-            return Choice(next(iter(names)), "it is the only one") if len(names) == 1 else None
-        case "empty":
-            return Choice("", "no earlier fallback found one")
-    raise _error(f"unknown fallback strategy: {fallback}", "it can be named, single or empty")
 
 
 def choose(names: Collection[str], explicit: str = "", hostname: str = "", groups: Sequence[str] = ()) -> Choice:

@@ -74,28 +74,3 @@ def _fraction_ns(digits: str | None, unit_ns: int) -> int:
 
 def _invalid(text: str) -> str:
     return f'time: invalid duration "{text}"'
-
-
-def duration_text(duration: Duration) -> str:
-    """Format a duration as Go does: ``1m0s``, ``250ms``, ``5ns``, ``0s``."""
-    if duration == INFINITE:
-        return INFINITE
-    sign, rest_ns = ("-", -duration) if duration < 0 else ("", duration)
-    if rest_ns == 0:
-        return "0s"
-    if rest_ns < _SECOND_NS:
-        unit = next(unit for unit in ("ms", "\u00b5s", "ns") if rest_ns >= _UNITS_NS[unit])
-        return f"{sign}{_decimal(rest_ns, _UNITS_NS[unit])}{unit}"
-    minutes, seconds_ns = divmod(rest_ns, _UNITS_NS["m"])
-    hours, minutes = divmod(minutes, 60)
-    text = f"{_decimal(seconds_ns, _SECOND_NS)}s"
-    if hours:
-        return f"{sign}{hours}h{minutes}m{text}"
-    return f"{sign}{minutes}m{text}" if minutes else f"{sign}{text}"
-
-
-def _decimal(amount_ns: int, unit_ns: int) -> str:
-    """Return *amount_ns* in units of *unit_ns*, a power of ten, without trailing zeros."""
-    integer, rest = divmod(amount_ns, unit_ns)
-    digits = f"{rest:0{len(str(unit_ns)) - 1}}".rstrip("0") if rest else ""
-    return f"{integer}.{digits}" if digits else str(integer)

@@ -1,55 +1,16 @@
 """Which of several named files holds on a node."""
 
-from collections.abc import Sequence
-
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from criproxy.deviceplugin.nvidia.file.selection import choose, choose_as_config_manager, config_names
+from criproxy.deviceplugin.nvidia.file.selection import choose, config_names
 from criproxy.deviceplugin.nvidia.go.config_error import PluginConfigError
-
-ALL = ("named", "single", "empty")
 
 
 def test_what_a_configmaps_volume_adds_is_no_configuration() -> None:
     """Names that begin with two dots are left out, other hidden files are not."""
     assert config_names(["b", "..data", "..2026_11", ".hidden", "a"]) == [".hidden", "a", "b"]
-
-
-@pytest.mark.parametrize(
-    ("names", "label", "default", "fallbacks", "expected"),
-    [
-        pytest.param("a b default", "a", "b", ALL, "a", id="label"),
-        pytest.param("a b default", "", "b", ALL, "b", id="default-of-the-flag"),
-        pytest.param("a b default", "", "", ALL, "default", id="named"),
-        pytest.param("a", "", "", ALL, "a", id="single"),
-        pytest.param("a b", "", "", ALL, "", id="empty"),
-        pytest.param("a b default", "", "", ["empty", "named"], "", id="in-the-order-listed"),
-        pytest.param("default", "", "", ["named", "bogus"], "default", id="unknown-behind-the-one-that-works"),
-    ],
-)
-def test_config_manager_chooses(names: str, label: str, default: str, fallbacks: Sequence[str], expected: str) -> None:
-    """The label, else the flag's default, else the first fallback that works."""
-    assert choose_as_config_manager(names.split(), label, default, fallbacks).name == expected
-
-
-@pytest.mark.parametrize(
-    ("names", "label", "default", "fallbacks", "message"),
-    [
-        pytest.param("", "a", "", ALL, "no configuration files available", id="none"),
-        pytest.param("a", "b", "a", ALL, "specified config b does not exist", id="label-of-no-file"),
-        pytest.param("a", "", "b", ALL, "specified config  does not exist", id="default-of-no-file"),
-        pytest.param("a b", "", "", ["single"], "no config was set, no default was provided, and all", id="none-works"),
-        pytest.param("a b", "", "", ["named", "bogus"], "unknown fallback strategy: bogus", id="unknown"),
-    ],
-)
-def test_config_manager_refuses(names: str, label: str, default: str, fallbacks: Sequence[str], message: str) -> None:
-    """The words are NVIDIA's, its missing name included."""
-    with pytest.raises(PluginConfigError) as error:
-        choose_as_config_manager(names.split(), label, default, fallbacks)
-
-    assert message in str(error.value)
 
 
 @pytest.mark.parametrize(
