@@ -132,6 +132,7 @@ class PluginManager:
         query_again = True
         while True:
             await asyncio.sleep(self._times.in_use_soon_s)
+            query_again = query_again or self._changed.is_set()
             self._changed.clear()
             in_use = await self._ask_in_use()
             if self._changed.is_set():
