@@ -68,6 +68,7 @@ ENDLESS = {
     "deviceplugin/daemon_client/reports.py:Reports.run": "supervised",
     "deviceplugin/cards/vgpu_sweep.py:Sweeper.run": "supervised",
     "deviceplugin/cards/vgpu_sweep.py:Sweeper._remove_all": "ends with what there is to remove, or when that hangs",
+    "node/devices/plugin.py:DevicePlugin.remember": "supervised",
     "node/usage/pod_files.py:PodFiles.run": "supervised",
     "api/page/stream.py:Streams.run": "supervised",
     "node/configuration/try_out.py:TryOut.run": "supervised",

@@ -3,6 +3,7 @@
 import asyncio
 import json
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from time import monotonic, time
@@ -121,7 +122,9 @@ class DevicePlugin:
                     await asyncio.sleep(RETRY_S)
                     continue
                 written = now
-            await self._news.wait()
+            with suppress(TimeoutError):
+                async with asyncio.timeout(REMEMBERED_S if self._remembered else None):
+                    await self._news.wait()
 
     @property
     def has_stopped(self) -> bool:
