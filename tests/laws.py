@@ -1,6 +1,6 @@
 """What must be true of two nodes, one after the other, and of what a policy does with one.
 
-As with `engine.invariants`, each function yields one sentence for every violation.
+As with `placement.invariants`, each function yields one sentence for every violation.
 """
 
 from collections.abc import Iterator, Mapping

@@ -1,6 +1,6 @@
 """A made-up machine as the files of /sys that a kernel would show of it: for tests, and to try criproxy on it.
 
-The opposite of `discovery`: what is written here is read there as the same value.
+The opposite of `host`: what is written here is read there as the same value.
 """
 
 from collections.abc import Iterable, Iterator

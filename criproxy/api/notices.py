@@ -1,4 +1,4 @@
-"""The notices of `status` and `status --check` about criproxy itself; `views.status_check` has those about the node."""
+"""Notices of `status` and `status --check` about criproxy itself; `api.views.status_check` has those about the node."""
 
 from collections.abc import Iterable, Iterator
 from time import monotonic

@@ -1,6 +1,6 @@
 """Reads the machine: CPUs, caches, NUMA nodes, memory, devices.
 
-`discover` reads what placement needs, at every start. `discovery.hardware.inspect` reads what users ask for.
+`discover` reads what placement needs, at every start. `host.hardware.inspect` reads what users ask for.
 """
 
 from criproxy.host.machine import discover

@@ -57,7 +57,7 @@ class Grant:
 
     @property
     def is_preserved(self) -> bool:
-        """Whether the container is preserved; see `engine.preserved`."""
+        """Whether the container is preserved; see `placement.rules.preserved`."""
         return self.pool == PRESERVED
 
     @property

@@ -1,7 +1,7 @@
 """A cache for results computed from immutable values.
 
 The engine and the policies have no state of their own. They keep results from one step to the next only here, in the
-`functools.lru_cache` of a function, and in `alloc.sums`: all are bounded, and keyed by the inputs.
+`functools.lru_cache` of a function, and in `placement.alloc.sums`: all are bounded, and keyed by the inputs.
 """
 
 from collections.abc import Callable

@@ -1,4 +1,4 @@
-"""The counters of the controller: plain numbers, so that counting is cheap; `observe.controller_metrics` exports them.
+"""The counters of the controller: plain numbers, so that counting is cheap; `api.metrics` exports them.
 
 These count events. The present state (unknown outcomes, free CPUs, containers not in place) is read from the node for
 each request.

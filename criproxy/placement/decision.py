@@ -37,7 +37,7 @@ class Decision:
     confirm with this key, and report a failure with the event's own key (which releases nothing)."""
 
     faults: tuple[str, ...] = ()
-    """A sentence for each answer of a policy that was invalid and not used; see `engine.checked_policy`."""
+    """A sentence for each answer of a policy that was invalid and not used; see `placement.checked_policy`."""
     in_bypass: bool = False
     """Whether it was made during an automatic bypass, without asking the policy."""
 

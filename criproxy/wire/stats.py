@@ -1,4 +1,4 @@
-"""Counters of the data plane: plain numbers, so that counting costs nothing; `observe` turns them into metrics."""
+"""Counters of the data plane: plain numbers, so that counting costs nothing; `api.metrics` turns them into metrics."""
 
 from bisect import bisect_left
 from collections import Counter

@@ -28,7 +28,7 @@ class ControllerValues:
     counters: Counters
     fallbacks: Mapping[str, int]
     failures: Mapping[str, int]
-    """By kind, as `observe.failures` has them."""
+    """By kind, as `process.failures` has them."""
     unpromoted: int
     """Containers that wait for a promotion: created during a failure or a bypass, or without room at a placement."""
     undersized: int

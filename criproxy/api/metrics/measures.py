@@ -20,7 +20,7 @@ if TYPE_CHECKING:  # prometheus_client is loaded only for metrics
 
 
 def measure(controller: Controller, found: Found = WELL, last_call_s: float | None = None) -> "ControllerValues":
-    """Return the values of all metrics in `observe.controller_metrics`.
+    """Return the values of all metrics in `api.metrics.controller_metrics`.
 
     *found* is what is wrong, and *last_call_s* when a client called, in seconds since the epoch; None: it never did.
     """

@@ -16,7 +16,7 @@ MOST_LABEL = 253
 
 
 def measure_use(controller: Controller) -> "Signals":
-    """Return the values of all metrics in `observe.vgpu_metrics`."""
+    """Return the values of all metrics in `api.metrics.vgpu_metrics`."""
     from criproxy.api.metrics.vgpu_metrics import Signals, VgpuUse
 
     usage, plugin = controller.card_usage, controller.device_plugin

@@ -72,7 +72,7 @@ class Page:
     )
 
     def routes(self) -> list[web.RouteDef]:
-        """All paths, for `observe.http`."""
+        """All paths, for `process.http`."""
         shown = {"/": self._index, "/page/{name}": self._file}
         asked: dict[str, Handler] = {f"/api/{command}": partial(self._query, command) for command in QUERIES}
         asked["/api/stream"] = self._stream
@@ -172,6 +172,6 @@ def _refused(status: int, text: str) -> web.Response:
 
 
 def _last(response: web.Response) -> web.Response:
-    """Close the connection after *response*, as `observe.http` does."""
+    """Close the connection after *response*, as `process.http` does."""
     response.force_close()
     return response

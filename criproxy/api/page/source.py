@@ -42,7 +42,7 @@ class Looks:
     _last: int = 0
     """The number of the last event in the history that was read."""
     _placings: dict[str, Mapping[str, str]] = field(default_factory=dict)
-    """By container instance, what `views.page.placing` says."""
+    """By container instance, what `api.views.page.placing` says."""
 
     async def take(self, before: Picture | None) -> Picture:
         """Look at the node; without *before*, the events of the history come along.

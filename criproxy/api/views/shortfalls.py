@@ -1,6 +1,6 @@
 """Sentences about containers that have less than they should have, for `status`, its check and `explain`.
 
-A refused size is in the node; `engine.shortfalls` finds shared containers that should have exclusive CPUs.
+A refused size is in the node; `placement.answers.shortfalls` finds shared containers that should have exclusive CPUs.
 """
 
 from collections.abc import Iterator, Mapping

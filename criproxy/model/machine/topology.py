@@ -1,7 +1,7 @@
 """The machine as a value: the facts from sysfs that matter for placement, and the part of it that pods may use.
 
 Cores, caches, dies, packages and NUMA nodes have all online CPUs; `Topology.cpus` and `Topology.mems` are those that
-the pods' cgroup allows. `discovery` reads it from a machine, `simulate` generates it. Facts that only people need are
+the pods' cgroup allows. `host` reads it from a machine, `simulate` generates it. Facts that only people need are
 in `model.hardware`.
 """
 

@@ -1,4 +1,4 @@
-"""Reports of the controller in addition to the node, for `views`."""
+"""Reports of the controller in addition to the node, for `api.views`."""
 
 from dataclasses import dataclass
 from datetime import UTC, datetime

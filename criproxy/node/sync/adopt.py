@@ -1,7 +1,7 @@
 """Adopts containers that criproxy does not know: those that others started, and those of a store that was lost.
 
 The requests of a container come from its stamp or the sizes in force, and its CPUs and memory from its cgroup. The
-engine leaves it there; `engine.adoption` has the limits that other containers set. `resync` calls this with the lists.
+engine leaves it there; `placement.adoption` has the limits that others set. `resync` calls this with the lists.
 """
 
 import asyncio

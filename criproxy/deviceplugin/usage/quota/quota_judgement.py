@@ -16,7 +16,7 @@ everything is counted anew.
 Nor does uncertainty end an incident: a process that exits
 before its container is found may have belonged to any container on its card.
 
-Here the device plugin decides; whether the daemon really stops a container is decided in `control.devices.incidents`.
+Here the device plugin decides; whether the daemon really stops a container is decided in `node.devices.incidents`.
 
 Memory is judged by its current use. Computing units are sampled by the driver and are used in bursts, so they are
 judged by the mean of the last readings. A reading without a newer sample than the previous one does not count.

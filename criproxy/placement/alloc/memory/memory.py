@@ -1,4 +1,4 @@
-"""Which NUMA nodes a container's memory comes from: what policies ask of the zones of `alloc.zones`.
+"""Which NUMA nodes a container's memory comes from: what policies ask of the zones of `zones`.
 
 A container that is kept to nodes whose memory runs out is killed while other nodes have plenty. So memory is promised:
 each container with a limit counts with that limit in the nodes that it is kept to, and no set of nodes is promised more

@@ -1,7 +1,7 @@
 """Memory zones: which NUMA nodes each container's memory may come from, so that no set of nodes is promised twice.
 
 A zone is a set of NUMA nodes that some requests share. A zone is over capacity when the requests whose zones lie within
-it ask for more than its nodes have; then some have to move out of it (`alloc.moving`), by widening their own zone to
+it ask for more than its nodes have; then some have to move out of it (`moving`), by widening their own zone to
 the nearest nodes. The rules are those of nri-plugins' memory allocator.
 """
 

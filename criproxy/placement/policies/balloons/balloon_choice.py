@@ -121,7 +121,7 @@ class Filling:
         return self._hints_of(self.container)
 
     def _hints_of(self, container: Container) -> tuple[tuple[CpuSet, ...], bool]:
-        """The NUMA nodes next to its devices, and whether it must be there; see `policy.hints`."""
+        """The NUMA nodes next to its devices, and whether it must be there; see `placement.options.hints`."""
         if not container.hints:
             return (), False
         try:
