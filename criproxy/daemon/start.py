@@ -87,9 +87,7 @@ async def start_controller(
     configuration.log_to(log)
     runtime, controller_log = RuntimeClient(f"unix://{endpoints.runtime}"), structlog.get_logger("criproxy.node")
     controller = Controller(configuration.settings, topology, configuration.policy, store, runtime, controller_log)
-    in_force = controller.context.in_force
-    in_force.loaded, in_force.instead = configuration.loaded(), configuration.instead
-    in_force.problem = first_of(configuration.problem) if configuration.problem else ""
+    _note_in_force(controller, configuration)
     controller.policy_switch.going_back = begun.back
     stack.push_async_callback(controller.stop)
     await controller.start()
@@ -106,6 +104,14 @@ async def start_controller(
     reload = Reload(options.config, had_file, controller.context, switch, notifier, status, keeping.keep)
     try_out = await _with_tries(stack, reload, options, controller, begun)
     return Started(controller, reload, try_out, keeping, pod_files)
+
+
+def _note_in_force(controller: Controller, configuration: Configuration) -> None:
+    """Tell the controller which policy file is in force, or why it is not and what is in force instead."""
+    in_force = controller.context.in_force
+    in_force.loaded = configuration.loaded()
+    if configuration.problem:
+        in_force.problem, in_force.instead = first_of(configuration.problem), configuration.instead
 
 
 async def _remember_plugin(controller: Controller, state_dir: Path) -> None:

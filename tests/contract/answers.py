@@ -349,7 +349,7 @@ SIMULATE = {
 LOAD = {
     "load": str,
     "duration_s": float,
-    **dict.fromkeys(("events", "nodes", "turned_away_pods"), int),
+    **dict.fromkeys(("events", "turned_away_pods"), int),
     "machine": {"cpus": int, "nodes": int},
     "take": TEXTS,
     "policies": [
