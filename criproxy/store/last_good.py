@@ -6,8 +6,7 @@ from pathlib import Path
 
 from criproxy.model.cpuset import parse_cpuset
 from criproxy.store.database import NAME as DATABASE
-from criproxy.store.directory import why_refused
-from criproxy.store.whole_file import check_own, write_whole
+from criproxy.store.whole_file import check_own, read_json, write_whole
 
 NAME = "last-good.json"
 MAX_BYTES = 8 << 20
@@ -30,15 +29,12 @@ class GoodFile:
 
 def read_good(state_dir: Path) -> GoodFile | None:
     """The last good file; None where none is known, or it cannot be read. Blocks."""
+    values = read_json(state_dir, NAME, MAX_BYTES)
     try:
-        if why_refused(state_dir):
-            return None
-        with (state_dir / NAME).open("rb") as stream:
-            values = json.loads(stream.read(MAX_BYTES))
         known = {each.name for each in fields(GoodFile)}  # a newer criproxy may have written others, too
         good = GoodFile(**{name: str(value) for name, value in values.items() if name in known})
         parse_cpuset(good.available)
-    except (OSError, ValueError, TypeError, AttributeError):
+    except (ValueError, TypeError, AttributeError):
         return None
     return good
 

@@ -11,9 +11,8 @@ from pathlib import Path
 
 from criproxy.model.place import Places
 from criproxy.model.text.plain import from_plain, to_plain
-from criproxy.store.directory import why_refused
 from criproxy.store.last_good import GoodFile
-from criproxy.store.whole_file import remove, write_whole
+from criproxy.store.whole_file import read_json, remove, write_whole
 
 NAME = "tried.json"
 MAX_BYTES = 64 << 20
@@ -69,11 +68,8 @@ class Tried:
 def read_tried(state_dir: Path) -> Tried | None:
     """The configuration in place of the policy file; None if there is none, or it cannot be read. Blocks."""
     try:
-        if why_refused(state_dir):
-            return None
-        with (state_dir / NAME).open("rb") as stream:
-            return from_plain(Tried, json.loads(stream.read(MAX_BYTES)))
-    except (OSError, ValueError, RecursionError):
+        return from_plain(Tried, read_json(state_dir, NAME, MAX_BYTES))
+    except (ValueError, RecursionError):
         return None
 
 

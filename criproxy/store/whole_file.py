@@ -1,10 +1,12 @@
-"""Writes files that only root and criproxy read: whole or not at all, and on the disk when that returns."""
+"""Files that only root and criproxy read: written whole or not at all, and on the disk when that returns; read back."""
 
+import json
 import os
 from collections.abc import Callable
 from contextlib import suppress
 from errno import ECANCELED, EPERM
 from pathlib import Path
+from typing import Any
 
 from criproxy.store.directory import why_refused
 
@@ -44,6 +46,17 @@ def write_whole(directory: Path, name: str, text: str, is_wanted: Callable[[], b
         with suppress(OSError):
             new.unlink(missing_ok=True)
         raise
+
+
+def read_json(directory: Path, name: str, most_bytes: int) -> Any:  # noqa: ANN401 (any JSON value)
+    """Return the value in the file *name* of *directory*; None if it is missing, unreadable or no JSON. Blocks."""
+    try:
+        if why_refused(directory):
+            return None
+        with (directory / name).open("rb") as stream:
+            return json.loads(stream.read(most_bytes))
+    except (OSError, ValueError, RecursionError):
+        return None
 
 
 def remove(directory: Path, name: str) -> None:

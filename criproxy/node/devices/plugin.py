@@ -9,8 +9,8 @@ from pathlib import Path
 from time import monotonic, time
 
 from criproxy.devices.plugin.published import Published
-from criproxy.store.directory import why_refused
-from criproxy.store.whole_file import write_whole
+from criproxy.model.text.plain import from_plain
+from criproxy.store.whole_file import read_json, write_whole
 
 NAME = "device-plugin.json"
 MAX_BYTES = 1 << 20
@@ -68,7 +68,6 @@ class DevicePlugin:
     def note_command(self) -> None:
         """Record that the device plugin has sent a command."""
         self._seen_s = self.clock()
-        self._news.set()
 
     @property
     def silent_s(self) -> float:
@@ -149,6 +148,7 @@ class DevicePlugin:
             self.started = True
         self._ended = self._remembered = False
         self.note_command()
+        self._news.set()
 
     def end(self, instance: str = "") -> None:
         """Record that *instance* ends because somebody wants that: nothing that it reported is true any more."""
@@ -156,6 +156,7 @@ class DevicePlugin:
             return
         self.started, self.report, self._refused, self._ended = False, None, "", True
         self.note_command()
+        self._news.set()
 
     def publish(self, report: Published) -> bool:
         """Replace the last report with *report*, if it counts; return whether it does."""
@@ -166,6 +167,7 @@ class DevicePlugin:
         self.report, self.reported_s, self._at_s = report, time(), self.clock()
         self._refused, self._ended, self._remembered = "", False, False
         self.note_command()
+        self._news.set()
         return True
 
     def ids(self) -> dict[tuple[str, str], tuple[int, int]]:
@@ -187,12 +189,6 @@ class DevicePlugin:
 def read_expected(state_dir: Path) -> Expected:
     """Return what a former daemon knew; nothing if the file is missing or unreadable. Blocks."""
     try:
-        if why_refused(state_dir):
-            return Expected()
-        with (state_dir / NAME).open("rb") as stream:
-            values = json.loads(stream.read(MAX_BYTES))
-        return Expected(
-            runs=values["runs"] is True, refused=str(values["refused"]), refused_s=float(values["refused_s"])
-        )
-    except (OSError, ValueError, TypeError, KeyError):
+        return from_plain(Expected, read_json(state_dir, NAME, MAX_BYTES))
+    except ValueError:
         return Expected()

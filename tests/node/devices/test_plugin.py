@@ -95,8 +95,10 @@ def test_a_refusal_counts_as_long_as_without_a_restart(clock: Clock) -> None:
         pytest.param("", id="empty"),
         pytest.param("[1]", id="list"),
         pytest.param("{}", id="nothing"),
+        pytest.param("null", id="null-alone"),
         pytest.param('{"runs": true, "refused": "", "refused_s": "soon"}', id="no-number"),
         pytest.param('{"runs": true, "refused": "", "refused_s": null}', id="null"),
+        pytest.param("[" * 100_000, id="deep"),
     ],
 )
 def test_a_file_that_is_none_is_ignored(tmp_path: Path, text: str) -> None:
