@@ -1,1 +1,1 @@
-"""SVG pictures of machines and placements, and the page of a load."""
+"""SVG pictures of machines."""

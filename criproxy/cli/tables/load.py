@@ -19,7 +19,6 @@ class Measure:
     shown: Callable[[float], str]
     best: Callable[[Sequence[float]], float] | None
     """Selects the best of several values; None: no value is better."""
-    meaning: str
     wins: str = ""
     """What the policy with the best value achieves; only for measures that decide the recommendation."""
     digits: int = 0
@@ -45,42 +44,32 @@ def _one(value: float) -> str:
 
 AT_CARDS = Measure(
     *("at_cards", "next to their cards", lambda outcome: outcome.at_cards_share, _share, max),
-    "Share of the containers with cards (GPUs, NPUs) whose CPUs are all next to their cards, as is their memory if "
-    "it is pinned. All data between a program and its card takes this path.",
     "it puts the most containers next to their cards",
     2,
 )
 DECIDING = (
     Measure(
         *("refused", "refused", lambda outcome: outcome.refused, _whole, min),
-        "Containers and resizes for which the policy never had a place. A container without a place does no work.",
         "it leaves the fewest containers without a place",
     ),
     Measure(
         *("crowded", "crowded", lambda outcome: outcome.mean.crowded, _share, min),
-        "Share of the requested CPU that exceeds what the containers' CPUs provide, if each container spreads evenly "
-        "over its CPUs: these containers run more slowly than they requested. Mean over time.",
         "its containers lack the least of the CPU that they request",
         2,
     ),
     AT_CARDS,
     Measure(
         *("distance", "distance to memory", lambda outcome: outcome.mean.distance, _one, min),
-        "The kernel's distance from a container's CPUs to its memory: 10 is the same NUMA node, about 20 the other "
-        "socket. Programs wait for memory, so nearer is faster. Mean over containers and time.",
         "its containers are nearest to their memory",
         1,
     ),
     Measure(
         *("fragmentation", "fragmentation", lambda outcome: outcome.mean.fragmentation, _share, min),
-        "How far the unrequested CPU is from being on a single NUMA node, where the next large container would fit: "
-        "0 % is the best possible value. Mean over time.",
         "it keeps the most room in one piece for large containers",
         2,
     ),
     Measure(
         *("moves", "moves", lambda outcome: outcome.moves, _whole, min),
-        "How often a running container got CPUs or memory on other NUMA nodes, far from its caches and pages.",
         "it moves running containers least",
     ),
 )
@@ -89,21 +78,15 @@ DECIDING = (
 TELLING = (
     Measure(
         *("cpu_on_one_node", "CPUs on one NUMA node", lambda outcome: outcome.mean.cpu_on_one_node, _share, max),
-        "Share of a container's CPUs that are on the NUMA node with the most of them. Mean.",
     ),
     Measure(
         *("memory_on_one_node", "memory on one node", lambda outcome: outcome.mean.memory_on_one_node, _share, max),
-        "Share of the memory available to a container that is on a single NUMA node. Mean.",
     ),
     Measure(
         *("owned_cpus", "exclusive CPUs", lambda outcome: outcome.mean.owned_cpus, _one, None),
-        "CPUs that one container has alone. Good for its latency; no other container can use them while they idle: "
-        "neither more nor less is better. Mean.",
     ),
     Measure(
         *("updates", "updates sent", lambda outcome: outcome.updates, _whole, min),
-        "Calls to the runtime that changed running containers because others started or ended: the work of keeping "
-        "containers apart.",
     ),
 )
 """The other measures."""
