@@ -3,14 +3,19 @@
 NVIDIA's plugin drops what it does not support yet, and criproxy does what the file says.
 """
 
+import re
 from collections.abc import Collection, Sequence
 from dataclasses import replace
 
 from criproxy.deviceplugin.nvidia.file.names import shared_name
 from criproxy.deviceplugin.nvidia.file.selection import DEFAULT, Choice, _choose_existing, _error
-from criproxy.deviceplugin.nvidia.go.durations import _SECOND_NS, _UNITS_NS, INFINITE, Duration
+from criproxy.deviceplugin.nvidia.go.durations import _UNITS_NS, INFINITE, Duration
 from criproxy.deviceplugin.nvidia.options import PluginConfig, SharedResources, Sharing
-from criproxy.deviceplugin.nvidia.xids import _OLD_MIG_UUID, Place
+from criproxy.deviceplugin.nvidia.xids import Place
+
+_SECOND_NS = _UNITS_NS["s"]
+_OLD_MIG_UUID = re.compile(r"MIG-(GPU-[^/]+)/([0-9]{1,9})/([0-9]{1,9})")
+"""The UUID of drivers before R470, which contains the GPU and both instances."""
 
 
 def as_nvidia_uses(config: PluginConfig) -> PluginConfig:

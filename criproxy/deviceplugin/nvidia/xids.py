@@ -28,8 +28,6 @@ _ALL = 0
 """Key for all XIDs; the word ``all`` and the number 0 stand for it."""
 _MAX_XID = 2**64 - 1
 _NUMBER = re.compile("[0-9]{1,100}")
-_OLD_MIG_UUID = re.compile(r"MIG-(GPU-[^/]+)/([0-9]{1,9})/([0-9]{1,9})")
-"""The UUID of drivers before R470, which contains the GPU and both instances."""
 
 EventKind = Literal["xid", "other"]
 """An XID; or something else, such as a corrected memory error."""

@@ -19,7 +19,6 @@ _UNITS_NS = {
     "m": 60_000_000_000,
     "h": 3_600_000_000_000,
 }
-_SECOND_NS = _UNITS_NS["s"]
 _PART = re.compile(r"([0-9]*)(\.([0-9]*))?([^0-9.]*)", re.ASCII)
 _MAX_CHARS = 200
 _MAX_FRACTION = 18
