@@ -2,9 +2,8 @@
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
+from difflib import get_close_matches
 from typing import Any
-
-from criproxy.devices.options.nvidia_keys import meant_at_the_top
 
 _CRIRM = "docs/migrate-from-crirm.md"
 _NRI = "docs/migrate-from-nri-plugins.md"
@@ -60,8 +59,13 @@ def recognised(data: Mapping[str, Any]) -> str:
     return _other_object(data, "a policy file") or _of_values(data)
 
 
-def instead_of_nvidia_file(data: Any) -> str:  # noqa: ANN401 (YAML)
-    """Return a sentence about a whole file of which NVIDIA's plugin would heed nothing; empty if it heeds anything."""
+def instead_of_nvidia_file(data: Any, places: Mapping[str, str]) -> str:  # noqa: ANN401 (YAML)
+    """Return a sentence about a whole file of which NVIDIA's plugin would heed nothing; empty if it heeds anything.
+
+    Args:
+        data: The content of the file.
+        places: Where keys belong in NVIDIA's file, such as ``flags.migStrategy`` for ``migStrategy``.
+    """
     if not isinstance(data, Mapping) or not data or any(_is_heeded(key, value) for key, value in data.items()):
         return ""
     if data.get("kind") == "ConfigMap":
@@ -74,7 +78,7 @@ def instead_of_nvidia_file(data: Any) -> str:  # noqa: ANN401 (YAML)
         return f"{prefix}the {_NVIDIA_FILE[2:]} is the text of {texts} alone"
     if isinstance(data.get("policy"), str):
         return "this is a policy file of criproxy"
-    return _other_object(data, _NVIDIA_FILE) or _without_effect(data)
+    return _other_object(data, _NVIDIA_FILE) or _without_effect(data, places)
 
 
 def _is_heeded(key: str, value: Any) -> bool:  # noqa: ANN401 (YAML)
@@ -83,12 +87,13 @@ def _is_heeded(key: str, value: Any) -> bool:  # noqa: ANN401 (YAML)
     return not isinstance(value, Mapping) or not value.keys() <= _OF_PODS
 
 
-def _without_effect(data: Mapping[str, Any]) -> str:
+def _without_effect(data: Mapping[str, Any], places: Mapping[str, str]) -> str:
     if data.keys() <= {"resources"}:
         return ""
     if not data.keys().isdisjoint(_OF_VALUES):
         return f"these are Helm values, without a text that is {_NVIDIA_FILE}, such as one of config.map"
-    meant = " and ".join(list(dict.fromkeys(filter(None, map(meant_at_the_top, data))))[:_NAMED])
+    near = (places[close] for key in data for close in get_close_matches(key, places, n=1))
+    meant = " and ".join(list(dict.fromkeys(near))[:_NAMED])
     text = "NVIDIA's device plugin ignores the whole file: at the top, it knows only version, flags, resources, sharing"
     return f"{text} and imex{f'; did you mean {meant}?' if meant else ''}"
 

@@ -6,7 +6,7 @@ import signal
 import socket
 from pathlib import Path
 
-from criproxy.deviceplugin.nvidia.file.flags import PLUGIN
+from criproxy.deviceplugin.nvidia.settings import VARIABLES
 from criproxy.errors import CriproxyError
 from criproxy.process.children.tether import python, tethered
 
@@ -68,8 +68,7 @@ async def end(process: asyncio.subprocess.Process | None, how: signal.Signals) -
 
 def _environ() -> dict[str, str]:
     """Return our environment without the variables of NVIDIA's device plugin, which are for another kubelet."""
-    others = {name for flag in PLUGIN for name in flag.variables}
-    return {name: value for name, value in os.environ.items() if name not in others}
+    return {name: value for name, value in os.environ.items() if name not in VARIABLES}
 
 
 async def _ready(notify: socket.socket, process: asyncio.subprocess.Process) -> bool:

@@ -19,6 +19,7 @@ from criproxy.cli import main
 from criproxy.config import load
 from criproxy.config.predecessors import instead_of_nvidia_file, recognised
 from criproxy.deviceplugin.configuration.nvidia_file import Node, examine
+from criproxy.deviceplugin.nvidia.options import PLACES
 from criproxy.devices.plugin.plan import NVIDIA_ALONE
 from criproxy.errors import ConfigError
 from criproxy.simulate.machines import machine
@@ -109,13 +110,13 @@ def test_what_is_right_instead_of_any_file(data: dict[object, object]) -> None:
     assert isinstance(parsed, dict)
 
     assert isinstance(recognised(parsed), str)
-    assert isinstance(instead_of_nvidia_file(parsed), str)
+    assert isinstance(instead_of_nvidia_file(parsed, PLACES), str)
 
 
 @given(values)
 def test_what_is_right_instead_of_any_value(value: object) -> None:
     """A file of NVIDIA's may be a text, a list or a number, too."""
-    assert isinstance(instead_of_nvidia_file(with_texts(value)), str)
+    assert isinstance(instead_of_nvidia_file(with_texts(value), PLACES), str)
 
 
 @given(files)

@@ -13,7 +13,6 @@ from criproxy.cri import api_pb2 as api
 from criproxy.deviceplugin.cards.card_offers import Configuration
 from criproxy.deviceplugin.cards.inventory import Machine
 from criproxy.deviceplugin.cards.nvml_inventory import NvmlProgram
-from criproxy.deviceplugin.nvidia.file.load import load
 from criproxy.deviceplugin.nvidia.gpus import Gpu
 from criproxy.deviceplugin.resources.resource_builder import Served, build_resources
 from criproxy.deviceplugin.server.settings import Times
@@ -26,6 +25,7 @@ from lab.kubelet.kubelet import CREATE_TIMEOUT_S, PodSpec, container_config, san
 from tests.deviceplugin.hosts import PATIENT, Host
 from tests.deviceplugin.kubelet import CHECKPOINT, PATIENT_S, FakeKubelet, Pod
 from tests.deviceplugin.node import GPU, QUICK, Node
+from tests.deviceplugin.nvidia.files import config_of
 from tests.node.devices.test_hints import AWARE, SIZES, TWO, run
 from tests.node.world import FAST, GIB, World
 from tests.nvml import Driver, command
@@ -95,7 +95,7 @@ class Joined:
         while (found := await machine.scan()).pending:
             pass  # each look waits for NVML
         await machine.close()
-        served = build_resources(Configuration(plan=plan, nvidia=load(text)), found, strict=True)
+        served = build_resources(Configuration(plan=plan, nvidia=config_of(text)), found, strict=True)
         self.node.plugins.publish(served.resources)
         return served
 

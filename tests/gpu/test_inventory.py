@@ -13,13 +13,13 @@ from criproxy.deviceplugin.cards.inventory import Inventory, Machine
 from criproxy.deviceplugin.health import nvml_events
 from criproxy.deviceplugin.health.events_watch import EventsWatch
 from criproxy.deviceplugin.health.nvml_events import Registered
-from criproxy.deviceplugin.nvidia.file.load import load
 from criproxy.deviceplugin.nvidia.resources import counted_gpus
 from criproxy.deviceplugin.nvidia.xids import XID_CRITICAL
 from criproxy.deviceplugin.resources.resource_builder import build_resources
 from criproxy.deviceplugin.server.resource import Resource
 from criproxy.devices.classes.builtin import NVIDIA
 from criproxy.devices.plugin.plan import NVIDIA_ALONE
+from tests.deviceplugin.nvidia.files import config_of
 from tests.gpu.test_real import usable
 from tests.node.world import RecordingLog
 
@@ -121,7 +121,7 @@ async def test_health_events_are_registered(nvml: None) -> None:
 
 def offered(found: Inventory, flags: str = "") -> Resource:
     """The machine's GPUs, each in five replicas."""
-    served = build_resources(Configuration(plan=NVIDIA_ALONE, nvidia=load(flags + FIVE)), found, strict=True)
+    served = build_resources(Configuration(plan=NVIDIA_ALONE, nvidia=config_of(flags + FIVE)), found, strict=True)
     return served.resources["nvidia.com/gpu"]
 
 

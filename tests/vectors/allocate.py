@@ -4,11 +4,10 @@ from collections.abc import Mapping
 from typing import Any
 
 from criproxy.deviceplugin.nvidia.allocation import Allocator, Host
-from criproxy.deviceplugin.nvidia.go.config_error import PluginConfigError
 from criproxy.deviceplugin.nvidia.mps import MpsError
 from criproxy.deviceplugin.nvidia.resources import ResourceError
 from criproxy.devices.evidence.allocation import InvalidRequest, Response
-from tests.vectors.cards import config_of
+from tests.vectors.cards import config_of_case
 from tests.vectors.resources import differs, offers_of
 
 Case = Mapping[str, Any]
@@ -22,7 +21,7 @@ def judge(case: Case, whole: Case) -> str | None:
         responses = _allocator(case, whole).allocate(case["requests"])
     except InvalidRequest as error:
         return differs(str(error), expected.get("error"))
-    except (MpsError, PluginConfigError, ResourceError) as error:
+    except (MpsError, ResourceError) as error:
         # How the plugin says that it does not start depends on the place of the check: the innermost part counts.
         fits = str(error).rpartition(": ")[2] in expected.get("start_error", "")
         return None if fits else f"the plugin does not start: {error}"
@@ -45,7 +44,7 @@ def _allocator(case: Case, whole: Case) -> Allocator:
     return Allocator(
         resource=resource,
         offered=offers_of(case, whole).get(resource, {}),
-        config=config_of(case["config"]),
+        config=config_of_case(case),
         host=host,
         new_uuid=lambda: UUID,
     )

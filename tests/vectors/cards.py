@@ -3,9 +3,12 @@
 from collections.abc import Mapping
 from typing import Any
 
-from criproxy.deviceplugin.nvidia.file.load import load
+import yaml
+
+from criproxy.deviceplugin.configuration.nvidia_file import read
 from criproxy.deviceplugin.nvidia.gpus import Fabric, Gpu, MigDevice
 from criproxy.deviceplugin.nvidia.options import PluginConfig
+from tests.deviceplugin.nvidia.files import config_of
 
 COMPUTE_CLASS = 0x030200
 
@@ -56,6 +59,9 @@ def _mig(entry: Mapping[str, Any], gpu_index: int, position: int) -> MigDevice:
     )
 
 
-def config_of(text: str | None) -> PluginConfig:
-    """The configuration that *text* is for the device plugin, without flags and variables."""
-    return load(text)
+def config_of_case(case: Mapping[str, Any]) -> PluginConfig:
+    """The configuration of *case*; in some, a section stands twice, and the last one counts for NVIDIA."""
+    text = case["config"] or ""
+    if "'flags' is given twice" in str(read(text).mistakes):
+        text = yaml.safe_dump(yaml.safe_load(text))
+    return config_of(text)

@@ -9,6 +9,16 @@ from typing import Any
 
 MAX_DIFFERENCES = 40
 """More would no longer be a drop-in."""
+OWN_WORDS = {
+    'could not parse "0,x" as int slice': "must be a whole number, not 'x'",
+    "flag provided but not defined: -": "No such option '--",
+    "invalid deviceListStrategy: 5": "must be a list, such as [a, b], not 5",
+    "no replicas specified": "replicas' is missing",
+    "no resource name specified": "name' is missing",
+    "resources must have a 'name' field set": "name' is missing",
+    'time: unknown unit "d"': "invalid duration; write a number with a unit",
+}
+"""Beginnings of NVIDIA's messages about mistakes that criproxy reports in its own words."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,8 +47,39 @@ _XID_OF_REPLICAS = Difference(
     },
 )
 _XID_OF_MIG_DEVICES = Difference(_ALL_CONCERNED, {"unhealthy": _MIG_DEVICES, "registered_masks": {_FIRST: 11}})
+_STRICT_YAML = Difference(
+    "the file is read as a policy file is: what YAML libraries read differently is a mistake", "refused"
+)
+_CAPITALS = Difference("a key with other capitals is a mistake, and neither accepted nor ignored", "refused")
+_QUOTES = Difference("true, false and numbers may be in quotes", "accepted")
+_NULL = "a key whose value is null counts as absent"
+_ONE_PROGRAM = "criproxy is plugin and feature discovery at once"
+_REFUSED_BY_ONE = Difference(f"{_ONE_PROGRAM}: what NVIDIA's plugin refuses is refused", "refused")
+_ONE_FILE = "criproxy writes the file that the policy file names, never to standard output or to the API"
 
 DELIBERATE: dict[str, Difference] = {
+    "config:json-tabs": _STRICT_YAML,
+    "config:duplicate-key": _STRICT_YAML,
+    "config:yaml-replicas-octal": _STRICT_YAML,
+    "config:yaml-replicas-octal-new": _STRICT_YAML,
+    "config:yaml-merge-key": _STRICT_YAML,
+    "config:case-insensitive-struct-key": _CAPITALS,
+    "config:bool-as-string": _QUOTES,
+    "config:imex-string": _QUOTES,
+    "config:devices-null": Difference(_NULL, "accepted"),
+    "config:ts-replicas-null": Difference(_NULL, "refused"),
+    "config:devices-uuid-no-dash": Difference("UUIDs have their dashes, as NVML writes them", "refused"),
+    "config:ts-replicas-huge": Difference("the kubelet has to list all replicas: they have a limit", "refused"),
+    "config:gfd-cli-over-file": Difference(f"{_ONE_PROGRAM}: it has no flags for feature discovery", "refused"),
+    "config:gfd-env-two-names": Difference(f"{_ONE_PROGRAM}: both have one MIG strategy", "accepted"),
+    "config:gfd-discovery-vfio": _REFUSED_BY_ONE,
+    "config:gfd-mps-no-root": _REFUSED_BY_ONE,
+    "labels:out-default-target": Difference(_ONE_FILE, {"target": "file"}),
+    "labels:out-no-node-name": Difference(_ONE_FILE, {"target": "file"}),
+    "labels:out-remove-on-exit": Difference(
+        _ONE_FILE,
+        {"removed": {"loop": True, "oneshot": False, "infinite": False, "stdout": True, "NodeFeature": True}},
+    ),
     "resources:res-ts-explicit-rename": _RENAME,
     "resources:res-ts-devices-index": _DEVICES,
     "resources:res-ts-devices-index-rename": _DEVICES,

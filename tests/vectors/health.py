@@ -8,7 +8,7 @@ from criproxy.deviceplugin.nvidia.gpus import Gpu
 from criproxy.deviceplugin.nvidia.resources import offers
 from criproxy.deviceplugin.nvidia.xids import Event, Place, XidFilter
 from criproxy.devices.classes.offers import Offered
-from tests.vectors.cards import config_of, gpus_of
+from tests.vectors.cards import config_of_case, gpus_of
 from tests.vectors.deliberate import Difference
 from tests.vectors.facts import HEALTH_FACTS
 from tests.vectors.nvidia_ways import place_in
@@ -52,7 +52,7 @@ def _filter(case: Case) -> str | None:
 
 
 def _events(case: Case, whole: Case) -> str | None:
-    expected, config = case["expect"], config_of(case["config"])
+    expected, config = case["expect"], config_of_case(case)
     watch = xids.xid_filter(case.get("env", {}))
     gpus = gpus_of(case, whole)
     platform = case.get("platform", "nvml")

@@ -5,18 +5,11 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 from criproxy.deviceplugin.labels.feature_file import FILE_MODE, feature_file
-from criproxy.deviceplugin.nvidia.file.load import load
 from criproxy.deviceplugin.nvidia.gpus import Gpu
-from criproxy.deviceplugin.nvidia.labels.label_output import (
-    FileOutput,
-    NodeFeatureOutput,
-    Output,
-    StandardOutput,
-    output,
-)
 from criproxy.deviceplugin.nvidia.labels.labels import LabelError, Machine, VgpuGuest, labels, timestamp_label
 from criproxy.deviceplugin.nvidia.labels.product import sanitised
-from criproxy.deviceplugin.nvidia.options import Flags, GfdFlags, PluginConfig
+from criproxy.deviceplugin.nvidia.options import INFINITE, Flags, GfdFlags, PluginConfig
+from tests.deviceplugin.nvidia.files import config_of
 from tests.vectors.cards import gpus_of
 from tests.vectors.deliberate import Difference
 from tests.vectors.nvidia_ways import as_nvidia_uses, ignored_by_nvidia
@@ -25,18 +18,13 @@ Case = Mapping[str, Any]
 NOT_IGNORED = "what NVIDIA parses but ignores works, and the labels say so"
 _STAMP = "gfd.timestamp"
 STARTED_S = 1_760_000_000.9
-_NODE = "<node>"
-_OBJECT = "NodeFeature"
-_TARGETS = {FileOutput: "file", StandardOutput: "stdout", NodeFeatureOutput: _OBJECT}
 _A_GPU = Gpu(index=0, uuid="GPU-0", name="Tesla T4", memory_mib=15360, compute_capability=(7, 5), minor=0)
 _ENDINGS = {
-    "loop": Flags(use_node_feature_api=False),
-    "oneshot": Flags(use_node_feature_api=False, gfd=GfdFlags(oneshot=True)),
-    "infinite": Flags(use_node_feature_api=False, gfd=GfdFlags(sleep_interval_ns=None)),
-    "stdout": Flags(use_node_feature_api=False, gfd=GfdFlags(output_file="")),
-    _OBJECT: Flags(use_node_feature_api=True),
+    "loop": GfdFlags(),
+    "oneshot": GfdFlags(oneshot=True),
+    "infinite": GfdFlags(sleep_interval=INFINITE),
 }
-"""What a run of NVIDIA's program is like, by the words of the vectors."""
+"""What a run of NVIDIA's program is like, by the words of the vectors; the others are outputs that criproxy lacks."""
 _SAYS_HOW = ("file", "config", "args", "env")
 """Where a case has the flags; those that have none of them tell by what they expect."""
 
@@ -83,8 +71,7 @@ def _first_difference(found: Mapping[str, str], expected: Mapping[str, str]) -> 
 
 
 def _config(case: Case) -> PluginConfig:
-    """As feature discovery loads it: a flag that the plugin requires of MPS need not be there."""
-    return load(case.get("config"), program="gfd")
+    return config_of(case.get("config") or "", {}, {"MPS_ROOT": "/mps"})
 
 
 def _machine(case: Case, whole: Case) -> Machine:
@@ -113,59 +100,19 @@ def _guest(entry: Mapping[str, Any] | list[Mapping[str, Any]] | None) -> VgpuGue
 def _output(case: Case) -> str | None:
     """A case gives what it is about either as input or in its expectation, of which it fixes some parts."""
     expected = case["expect"]
-    if "error" in expected:
-        return _refused(case, expected["error"])
     if "removed" in expected:
-        return _differs({name: _removed(_ENDINGS[name]) for name in expected["removed"]}, expected["removed"])
-    found: dict[str, Any] = {}
-    if "input" in case:
-        found |= {"lines": sorted(feature_file(case["input"]).splitlines()), "mode": f"{FILE_MODE:04o}"}
-    if "target" in expected:
-        found |= _target(case)
-    return _differs_in_parts(found, {key: value for key, value in expected.items() if key != "needs"})
-
-
-def _refused(case: Case, error: str) -> str | None:
-    node_name = "" if "node-name" in error else _NODE
-    namespace = "" if "namespace" in error else "default"
-    return _error_of(lambda: output(_flags(case, _OBJECT), node_name=node_name, namespace=namespace), error)
-
-
-def _target(case: Case) -> dict[str, Any]:
-    target = str(case["expect"]["target"])
-    where = output(_flags(case, target), node_name=_NODE)
-    return {"target": _TARGETS[type(where)], **_parts(where)}
-
-
-def _flags(case: Case, target: str) -> Flags:
-    if any(key in case for key in _SAYS_HOW) or target == _OBJECT:
-        return _loaded(case).flags
-    return _ENDINGS["stdout" if "std" in target else "loop"]
-
-
-def _loaded(case: Case) -> PluginConfig:
-    return load(case.get("file", case.get("config")), case.get("args", ()), case.get("env"), program="gfd")
-
-
-def _parts(where: Output) -> dict[str, Any]:
-    match where:
-        case FileOutput():
-            return {"path": where.path, "mode": f"{FILE_MODE:04o}"}
-        case NodeFeatureOutput():
-            return {"name": where.name, "namespace": where.namespace, "object_label": "=".join(where.label)}
-        case _:
-            return {}
-
-
-def _removed(flags: Flags) -> bool:
-    where = output(flags, node_name=_NODE)
-    return isinstance(where, FileOutput) and where.removed_on_exit
+        found = {name: not _ENDINGS.get(name, GfdFlags()).outlives_program for name in expected["removed"]}
+        return _differs(found, expected["removed"])
+    if "input" not in case:
+        return _differs({"target": "file"}, expected)
+    lines = sorted(feature_file(case["input"]).splitlines())
+    return _differs_in_parts({"lines": lines, "mode": f"{FILE_MODE:04o}"}, expected)
 
 
 def _timestamp(case: Case) -> str | None:
     """The time is an argument, so that later rounds have that of the first."""
     expected = case["expect"]
-    flags = _loaded(case).flags.gfd
+    flags = config_of(case.get("file", case.get("config")) or "", {}, case.get("env")).flags.gfd
     if not any(key in case for key in _SAYS_HOW) and _STAMP not in str(expected):
         flags = GfdFlags(no_timestamp=True)
     stamp = timestamp_label(flags, STARTED_S)
@@ -187,7 +134,8 @@ def _init(case: Case) -> str | None:
     error = str(expected.get("error", ""))
     strategy = error.removeprefix("unknown strategy: ") if error.startswith("unknown strategy") else "none"
     machine = Machine(gpus=(_A_GPU,), driver_version="550.54.15", init_error="" if strategy != "none" else "no driver")
-    config = PluginConfig(flags=Flags(mig_strategy=strategy, fail_on_init_error=bool(error)))  # type: ignore[arg-type]
+    flags = Flags.model_construct(mig_strategy=strategy, fail_on_init_error=bool(error))
+    config = PluginConfig(flags=flags)
     if error:
         return _error_of(lambda: labels(machine, config), error)
     found = labels(machine, config)

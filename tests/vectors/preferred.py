@@ -9,7 +9,7 @@ from criproxy.deviceplugin.nvidia.preference import PairScores, Request, Unknown
 from criproxy.devices.classes.links import Distance
 from criproxy.devices.classes.offers import Offered, card_of
 from criproxy.devices.plugin.preference import NotEnoughOffered, Spread
-from tests.vectors.cards import config_of
+from tests.vectors.cards import config_of_case
 from tests.vectors.resources import differs, differs_error, offers_of
 
 Case = Mapping[str, Any]
@@ -54,7 +54,7 @@ def _scores(matrix: list[list[str]]) -> PairScores:
 
 
 def _greedy(case: Case, whole: Case) -> tuple[str, ...]:
-    plugin = config_of(case["config"]).flags.plugin
+    plugin = config_of_case(case).flags.plugin
     spread: Spread = "packed" if plugin.shared_devices_allocation_policy == "packed" else "distributed"
     return preferred(offers_of(case, whole)[case["resource"]], _request(case), spread=spread)
 

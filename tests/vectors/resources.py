@@ -9,7 +9,7 @@ from criproxy.deviceplugin.nvidia.mig import mixed_resource, profile_name
 from criproxy.deviceplugin.nvidia.nodes import MigMinors
 from criproxy.deviceplugin.nvidia.resources import ResourceError, matches, offers
 from criproxy.devices.classes.offers import Offered, Offers, card_of, is_replica
-from tests.vectors.cards import config_of, gpus_of
+from tests.vectors.cards import config_of_case, gpus_of
 from tests.vectors.deliberate import Difference
 
 Case = Mapping[str, Any]
@@ -66,7 +66,7 @@ def offers_of(case: Case, whole: Case) -> Offers:
     """What the cards of *case* are offered as."""
     gpus = gpus_of(case, whole)
     platform = case.get("platform", "nvml")
-    return offers(gpus, config_of(case["config"]), minors=minors_of(gpus), platform=platform)
+    return offers(gpus, config_of_case(case), minors=minors_of(gpus), platform=platform)
 
 
 def _device_map(case: Case, whole: Case) -> str | None:
@@ -103,7 +103,7 @@ def _name(case: Case) -> dict[str, str | None]:
 def _daemons(case: Case, whole: Case) -> str | None:
     expected = case["expect"]
     try:
-        found = mps.daemons(offers_of(case, whole), gpus_of(case, whole), config_of(case["config"]))
+        found = mps.daemons(offers_of(case, whole), gpus_of(case, whole), config_of_case(case))
     except (ResourceError, mps.MpsError) as error:
         return differs_error(error, expected)
     if "error" in expected:

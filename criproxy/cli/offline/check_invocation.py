@@ -20,8 +20,8 @@ class Invocation:
     """The settings that do not come from the policy file and NVIDIA's file."""
 
     env: Mapping[str, str] = field(default_factory=dict)
-    arguments: tuple[str, ...] = ()
-    """NVIDIA's flags."""
+    flags: Mapping[str, str] = field(default_factory=dict)
+    """NVIDIA's flags without their dashes."""
     nvidia_config: str = ""
     """NVIDIA's file, or a directory of such files."""
     name: str = ""
@@ -30,10 +30,9 @@ class Invocation:
     @property
     def notes(self) -> Iterator[str]:
         """Yield a note if flags or variables override NVIDIA's file."""
-        from criproxy.deviceplugin.nvidia.file.flags import VARIABLES
+        from criproxy.deviceplugin.nvidia.settings import overrides
 
-        known = VARIABLES["plugin"]
-        if overriding := [*self.arguments, *(f"{name}={value}" for name, value in self.env.items() if name in known)]:
+        if overriding := [override.source for override in overrides(self.flags, self.env)]:
             yield f"these flags and variables override NVIDIA's file: {' '.join(overriding)}"
 
 
@@ -48,10 +47,9 @@ def invocation_of(host_root: Path | None, environ: Mapping[str, str]) -> Invocat
     env = of_unit | {name: value for name, value in environ.items() if name != _CONFIG_FILE}
     options = _parsed(of_unit.pop(OPTIONS, ""))
     named = options.get("nvidia_config") or of_unit.get(_CONFIG_FILE, "")
-    from criproxy.cli.operate.device_plugin import nvidia_arguments
+    from criproxy.cli.operate.device_plugin import nvidia_flags
 
-    arguments = tuple(nvidia_arguments(dict(options)))
-    return Invocation(env=env, arguments=arguments, nvidia_config=named, name=options.get("name") or "")
+    return Invocation(env=env, flags=nvidia_flags(dict(options)), nvidia_config=named, name=options.get("name") or "")
 
 
 def variables(file: Path) -> dict[str, str]:

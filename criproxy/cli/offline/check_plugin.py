@@ -113,7 +113,7 @@ def _nvidia_file(report: "Report", plan: "PluginPlan", place: Place) -> "NvidiaF
             return NvidiaFile(file=None, reason="", config=None, mistakes=(text,))
         plan = replace(plan, nvidia_config=str(path))
     node = Node(explicit=place.invocation.name, hostname=place.hostname, group=place.group)
-    found = examine(plan, node, place.invocation.arguments, place.invocation.env)
+    found = examine(plan, node, place.invocation.flags, place.invocation.env)
     return replace(found, notes=(*found.notes, *place.invocation.notes))
 
 

@@ -1,6 +1,6 @@
 """``criproxy device-plugin``: offers the node's cards to the kubelet."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import click
@@ -8,45 +8,46 @@ import click
 from criproxy.cli.daemon.client import DEFAULT_CONTROL_SOCKET
 from criproxy.cli.options.daemon_options import config_option, http_option, log_options
 from criproxy.cli.options.path_type import PathOption
-from criproxy.deviceplugin.nvidia.file.flags import PLUGIN, Flag
-from criproxy.deviceplugin.nvidia.file.load import CONFIG_FILE
+from criproxy.deviceplugin.nvidia.settings import CDI_FEATURES, KUBELET_SOCKET, SETTINGS
 
 _OURS = "nvidia_flag_"
 """The prefix of the parameters of NVIDIA's flags."""
 _METAVARS = {"text": "TEXT", "bool": "[true|false]", "texts": "LIST", "integers": "LIST", "duration": "DURATION"}
 _ALONE = {
-    "kubelet-socket": "The kubelet's registration socket; the plugin creates its sockets in the same directory. "
+    KUBELET_SOCKET: "The kubelet's registration socket; the plugin creates its sockets in the same directory. "
     "Overrides {}, as in NVIDIA's plugin.",
-    "cdi-feature-flags": "Accepted without effect, as is {}, because no CDI specification is written.",
+    CDI_FEATURES: "Accepted without effect, as is {}, because no CDI specification is written.",
 }
 """The flags that NVIDIA's file does not contain."""
 
 
-def _is_passed(flag: Flag) -> bool:
-    return bool(flag.key) and flag.key != CONFIG_FILE
-
-
 def _nvidia_flags(command: Callable[..., Any]) -> Callable[..., Any]:
     """Add the flags of NVIDIA's device plugin."""
-    for number, flag in reversed([*enumerate(PLUGIN)]):
-        if _is_passed(flag):
-            names = [f"--{name}" for name in flag.names]
-            several = flag.kind in ("texts", "integers")
-            more: dict[str, Any] = {"is_flag": False, "flag_value": "true"} if flag.kind == "bool" else {}
-            text = f"Overrides {flag.variables[0]} and {flag.key}, as in NVIDIA's plugin."
-            text = _ALONE[flag.key].format(flag.variables[0]) if flag.key in _ALONE else text
-            names.append(f"{_OURS}{number}")
-            option = click.option(*names, multiple=several, metavar=_METAVARS[flag.kind], help=text, **more)
+    for number, setting in reversed([*enumerate(SETTINGS)]):
+        if setting.flags:
+            names = [f"--{name}" for name in setting.flags]
+            more: dict[str, Any] = {"is_flag": False, "flag_value": "true"} if setting.kind == "bool" else {}
+            text = _ALONE.get(setting.key, f"Overrides {{}} and {setting.key}, as in NVIDIA's plugin.")
+            option = click.option(
+                *names,
+                f"{_OURS}{number}",
+                multiple=setting.kind in ("texts", "integers"),
+                metavar=_METAVARS[setting.kind],
+                help=text.format(setting.variables[0]),
+                **more,
+            )
             command = option(command)
     return command
 
 
-def nvidia_arguments(options: dict[str, Any]) -> Iterator[str]:
-    """Remove NVIDIA's flags from *options*, and yield them as the arguments of its plugin."""
-    for number, flag in enumerate(PLUGIN):
+def nvidia_flags(options: dict[str, Any]) -> dict[str, str]:
+    """Remove NVIDIA's flags from *options*, and return them without their dashes, by their first names."""
+    found = {}
+    for number, setting in enumerate(SETTINGS):
         value = options.pop(f"{_OURS}{number}", None)
-        for each in value if isinstance(value, tuple) else () if value is None else (value,):
-            yield f"--{flag.names[0]}={each}"
+        if value not in (None, ()):
+            found[setting.flags[0]] = ",".join(value) if isinstance(value, tuple) else value
+    return found
 
 
 @click.command("device-plugin", short_help="Offer GPUs and other devices to the kubelet.")
@@ -117,9 +118,9 @@ def command(log_level: str, log_format: str, **options: Any) -> None:  # noqa: A
         from criproxy.deviceplugin.configuration.options import Options
         from criproxy.deviceplugin.serve import run
 
-        arguments = tuple(nvidia_arguments(options))
+        flags = nvidia_flags(options)
         given = {name: value for name, value in options.items() if value is not None}
-        run(Options(nvidia_arguments=arguments, **given), writer)
+        run(Options(nvidia_flags=flags, **given), writer)
     except Exception as error:
         raise click.exceptions.Exit(
             _report_failure(log.structlog.get_logger("criproxy"), log.chosen(log_format), error)

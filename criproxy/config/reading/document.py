@@ -66,7 +66,7 @@ def _events(text: str, max_values: int) -> Iterator[yaml.Event]:
             case yaml.DocumentStartEvent():
                 documents += 1
                 if documents > 1:
-                    _stop(event, "a second document begins here: a policy file has one, without '---' in between")
+                    _stop(event, "a second document begins here: a file has one, without '---' in between")
                 continue
             case yaml.CollectionStartEvent():
                 depth += 1

@@ -39,15 +39,16 @@ def explain(detail: ErrorDetails, model: type[BaseModel], document: Document, al
     name = dotted(path)
     place = document.place(path, of_key=kind == "extra_forbidden")
     if kind == "extra_forbidden":
-        valid = [*also, *names_of(model)] if len(path) == 1 else names_of(_model_at(model, path[:-1]))
+        valid = [*also, *names_of(model)] if len(path) == 1 else names_of(model_at(model, path[:-1]))
         hint = (about_option(name) if len(path) == 1 else "") or did_you_mean(str(path[-1]), valid)
         return Mistake(*place, f"unknown option {name!r}{hint}")
     if kind == "missing":
         return Mistake(*place, f"the option {name!r} is missing")
-    return Mistake(*place, f"{name}: {_complaint(detail)}")
+    return Mistake(*place, f"{name}: {complaint(detail)}")
 
 
-def _complaint(detail: ErrorDetails) -> str:
+def complaint(detail: ErrorDetails) -> str:
+    """What is wrong with a value, without its name."""
     kind, value = detail["type"], detail["input"]
     if value is None:
         return "has no value: give one, or leave the line out"
@@ -83,7 +84,7 @@ def names_of(model: type[BaseModel] | None) -> list[str]:
     return [field.alias or name for name, field in model.model_fields.items()] if model is not None else []
 
 
-def _model_at(model: type[BaseModel] | None, path: Location) -> type[BaseModel] | None:
+def model_at(model: type[BaseModel] | None, path: Location) -> type[BaseModel] | None:
     """The model of the options in the group at *path*, if there is one."""
     if not path or model is None:
         return model
@@ -92,9 +93,9 @@ def _model_at(model: type[BaseModel] | None, path: Location) -> type[BaseModel] 
             rest = path[1:]
             while rest and isinstance(rest[0], int):
                 rest = rest[1:]
-            return _model_at(_model_in(field.annotation), rest)
+            return model_at(_model_in(field.annotation), rest)
     # A mapping from names that users choose: the next part is such a name.
-    return _model_at(model, path[1:])
+    return model_at(model, path[1:])
 
 
 def _model_in(annotation: Any) -> type[BaseModel] | None:  # noqa: ANN401 (annotations are anything)

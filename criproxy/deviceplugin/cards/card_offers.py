@@ -1,11 +1,11 @@
 """What the machine's cards are offered as: NVIDIA's by NVIDIA's rules, those of other classes by our section."""
 
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import TypeVar
 
 from criproxy.deviceplugin.cards.inventory import Inventory
-from criproxy.deviceplugin.cards.pins import Pins
+from criproxy.deviceplugin.cards.pins import Pins, with_devices
 from criproxy.deviceplugin.nvidia.gpus import Gpu
 from criproxy.deviceplugin.nvidia.nodes import Platform
 from criproxy.deviceplugin.nvidia.options import PluginConfig, SharedResource, Sharing
@@ -68,13 +68,16 @@ def nvidia_cards(config: PluginConfig, inventory: Inventory, warnings: WarningLi
     shared = config.sharing.shared
     if shared is not None and pins is not None:
         whole = nvidia_offers(
-            inventory.gpus, replace(config, sharing=Sharing()), minors=inventory.minors, platform=platform
+            inventory.gpus,
+            config.model_copy(update={"sharing": Sharing()}),
+            minors=inventory.minors,
+            platform=platform,
         )
         now = {str(gpu.index): gpu.uuid for gpu in inventory.gpus}
         entries = pins.entries(NVIDIA.name, shared.resources, whole, now)
-        left = replace(shared, resources=tuple(existing_entries(entries, whole, warnings)))
-        parts = {"mps": left} if config.sharing.mps is not None else {"time_slicing": left}
-        config = replace(config, sharing=replace(config.sharing, **parts))
+        left = shared.model_copy(update={"resources": tuple(existing_entries(entries, whole, warnings))})
+        part = "mps" if config.sharing.mps is not None else "time_slicing"
+        config = config.model_copy(update={"sharing": config.sharing.model_copy(update={part: left})})
     found = nvidia_offers(inventory.gpus, config, minors=inventory.minors, platform=platform)
     for gpu in empty_parents(inventory.gpus):
         if text := _about_empty(gpu, config):
@@ -132,11 +135,11 @@ def existing_entries(entries: Iterable[E], whole: Offers, warnings: WarningList)
                 if name not in known:
                     warnings.add(f"{entry.name}: the card {name}, which should be shared, does not exist")
             if left := tuple(name for name in devices if name in known):
-                yield replace(entry, devices=left)
+                yield with_devices(entry, left)
         elif isinstance(devices, int) and devices > len(there):
             warnings.add(f"{entry.name}: {devices} cards should be shared, but only {len(there)} exist")
             if there:
-                yield replace(entry, devices=len(there))
+                yield with_devices(entry, len(there))
         else:
             yield entry
 

@@ -10,12 +10,20 @@ from typing import TypeVar
 
 from criproxy.deviceplugin.nvidia.options import SharedResource
 from criproxy.devices.classes.offers import PART, Offered, Offers
+from criproxy.devices.classes.sharing import Selector
 from criproxy.devices.classes.vgpu_profiles import CardSize
 from criproxy.devices.plugin.plan import SharedCards
 
 E = TypeVar("E", bound=SharedCards | SharedResource)
 NO_INDEX = -1
 """Index of a card whose number belonged to another card before."""
+
+
+def with_devices(entry: E, devices: Selector) -> E:
+    """Return *entry* for other cards."""
+    if isinstance(entry, SharedResource):
+        return entry.model_copy(update={"devices": devices})
+    return replace(entry, devices=devices)
 
 
 @dataclass(slots=True)
@@ -42,9 +50,9 @@ class Pins:
         for entry in entries:
             cards = whole.get(entry.name, {})
             if isinstance(entry.devices, tuple):
-                yield replace(entry, devices=tuple(map(numbers.name_now, entry.devices)))
+                yield with_devices(entry, tuple(map(numbers.name_now, entry.devices)))
             elif isinstance(entry.devices, int) and (counted := self._count(entry, cards, numbers)):
-                yield replace(entry, devices=tuple(map(numbers.name_now, counted)))
+                yield with_devices(entry, tuple(map(numbers.name_now, counted)))
             else:
                 yield entry
 

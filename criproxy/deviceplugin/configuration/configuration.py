@@ -12,8 +12,9 @@ from pathlib import Path
 from criproxy.config.choice import choose
 from criproxy.config.load import examine
 from criproxy.deviceplugin.cards.card_offers import Configuration
-from criproxy.deviceplugin.configuration.nvidia_file import Node, NvidiaFile, named_resources, read
+from criproxy.deviceplugin.configuration.nvidia_file import Node, NvidiaFile
 from criproxy.deviceplugin.configuration.nvidia_file import examine as examine_nvidia
+from criproxy.deviceplugin.configuration.nvidia_notes import named_resources
 from criproxy.deviceplugin.configuration.options import Options, below
 from criproxy.deviceplugin.nvidia.options import PluginConfig
 from criproxy.devices.options.options import DeviceOptions
@@ -29,8 +30,6 @@ class Loaded:
     """The contents of the configuration files."""
 
     configuration: Configuration
-    features: PluginConfig | None = None
-    """NVIDIA's file as its feature discovery reads it, for labels; None if it would not start with it."""
     source: str = ""
     """Path of our own file; empty if there is none."""
     nvidia_source: str = field(default="", compare=False)
@@ -79,16 +78,15 @@ def load(options: Options) -> Loaded:
         plan = PluginPlan(advertised=())
         notes.append(f"{source} has no devices.plugin section: no cards are offered")
     plan = replace(plan, nvidia_config=nvidia_path or _nvidia_path(options, plan.nvidia_config))
-    nvidia, features = _nvidia_files(options, plan)
+    nvidia = _nvidia_file(options, plan)
     return Loaded(
         configuration=Configuration(plan=plan, nvidia=nvidia.config or PluginConfig()),
-        features=features.config,
         source=source,
         nvidia_source=str(nvidia.file or ""),
         nvidia_is_empty=nvidia.is_empty,
         podresources=_podresources(options, devices),
         watched=tuple(_watched_files(options, plan)),
-        notes=(*notes, *nvidia.notes, *(_labels_note(text) for text in features.mistakes)),
+        notes=(*notes, *nvidia.notes),
     )
 
 
@@ -102,23 +100,15 @@ def _policy_file(options: Options) -> tuple[str, DeviceOptions | None, list[str]
     return str(report.choice.file), report.settings.common.devices, []
 
 
-def _nvidia_files(options: Options, plan: PluginPlan) -> tuple[NvidiaFile, NvidiaFile]:
-    """Return NVIDIA's file as its plugin and as its feature discovery read it; empty if its cards are not offered."""
+def _nvidia_file(options: Options, plan: PluginPlan) -> NvidiaFile:
+    """Return NVIDIA's file; empty if its cards are not offered."""
     if plan.nvidia is None:
-        nothing = NvidiaFile(file=None, reason="", config=None)
-        return nothing, nothing
+        return NvidiaFile(file=None, reason="", config=None)
     node = Node(explicit=options.name, hostname=options.hostname, group=options.group)
-    text = read(plan, node)
-    found = examine_nvidia(plan, node, options.nvidia_arguments, options.env, found=text)
+    found = examine_nvidia(plan, node, options.nvidia_flags, options.env)
     if found.mistakes:
         raise found.error
-    if plan.labels is None:
-        return found, NvidiaFile(file=None, reason="", config=None)
-    return found, examine_nvidia(plan, node, (), options.env, program="gfd", found=text)
-
-
-def _labels_note(mistake: str) -> str:
-    return f"NVIDIA's cards get no labels: {mistake}"
+    return found
 
 
 def _nvidia_path(options: Options, path: str) -> str:

@@ -1,49 +1,49 @@
-"""NVIDIA's configuration file on this node: which of several holds, and what is wrong with it."""
+"""NVIDIA's configuration on this node: which of several files applies, what it says, and what is wrong with it."""
 
-import json
 import os
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
-from functools import partial
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from difflib import get_close_matches
+from functools import reduce
 from pathlib import Path
 from typing import Any
 
+from pydantic import ValidationError
+from pydantic_core import ErrorDetails
+
 from criproxy.config.choice import GROUP_FILE, read_group
 from criproxy.config.predecessors import instead_of_nvidia_file
+from criproxy.config.reading.document import Document, parse
 from criproxy.config.reading.files import read_text
-from criproxy.deviceplugin.nvidia.file.command_line import set_values
-from criproxy.deviceplugin.nvidia.file.decode import json_text
-from criproxy.deviceplugin.nvidia.file.flags import VARIABLES, Program
-from criproxy.deviceplugin.nvidia.file.likely_mistakes import likely_mistakes, without_cards
-from criproxy.deviceplugin.nvidia.file.load import load
-from criproxy.deviceplugin.nvidia.file.no_effect import without_effect
-from criproxy.deviceplugin.nvidia.file.selection import Choice, choose, config_names
-from criproxy.deviceplugin.nvidia.file.syntax import read_file
-from criproxy.deviceplugin.nvidia.file.unknown_keys import unknown_keys
-from criproxy.deviceplugin.nvidia.go.config_error import PluginConfigError
-from criproxy.deviceplugin.nvidia.go.yaml_like_go import read_yaml
-from criproxy.deviceplugin.nvidia.options import PluginConfig, SharedResource, SharedResources, Sharing
-from criproxy.devices.classes.sharing import MAX_REPLICAS
+from criproxy.config.reading.mistake import Mistake, reported
+from criproxy.config.reading.validation_errors import Location, complaint, dotted, explain, model_at, names_of
+from criproxy.config.reading.words import did_you_mean, shown
+from criproxy.deviceplugin.configuration.nvidia_notes import notes
+from criproxy.deviceplugin.nvidia.options import PLACES, PluginConfig, SharedResource, SharedResources, Sharing
+from criproxy.deviceplugin.nvidia.settings import CDI_FEATURES, Override, overrides
 from criproxy.devices.plugin.plan import PluginPlan
 from criproxy.errors import ConfigError
 
+DEFAULT = "default"
+MAX_VALUES = 100_000
+"""Limit for values in a file, counting each use of an alias: a list of devices may be long."""
 _SUFFIXES = (".yaml", ".yml", ".json")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Node:
-    """What decides which of several named files holds on a node, in this order."""
+    """What decides which of several named files applies on a node, in this order."""
 
     explicit: str = ""
     """The name of a file, by an option of the command line."""
     hostname: str = ""
     group: str | None = None
-    """None takes it from the file of the node's group, where there is one."""
+    """None takes it from the file of the node's group, if there is one."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NvidiaFile:
-    """NVIDIA's configuration as it holds on this node."""
+    """NVIDIA's configuration as it applies on this node."""
 
     file: Path | None
     """None: there is no file, but flags and variables."""
@@ -55,7 +55,7 @@ class NvidiaFile:
     notes: tuple[str, ...] = ()
     """What has no effect."""
     is_empty: bool = False
-    """Whether nothing at all stands in the file."""
+    """Whether the file has no content at all."""
 
     @property
     def error(self) -> ConfigError:
@@ -63,123 +63,198 @@ class NvidiaFile:
         return ConfigError("\n".join(self.mistakes))
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class FileText:
-    """One reading of the file: whatever follows from it is from the same text, even if the file changes meanwhile."""
-
-    file: Path | None
-    reason: str
-    text: str | None = None
-    """None: there is no file, or it cannot be read."""
-    mistakes: tuple[str, ...] = ()
-
-
-def read(plan: PluginPlan, node: Node) -> FileText:
-    """Read the file that *plan* names, or the one of a folder that *node* chooses."""
-    try:
-        file, reason = chosen(Path(plan.nvidia_config), node) if plan.nvidia_config else (None, "no file is named")
-    except ConfigError as error:
-        return FileText(file=None, reason="", mistakes=(f"{plan.nvidia_config}: {error}",))
-    if file is None:
-        return FileText(file=None, reason=reason)
-    text, mistakes = read_text(file)
-    return FileText(file=file, reason=reason, text=text, mistakes=tuple(each.located(file) for each in mistakes))
-
-
 def examine(
-    plan: PluginPlan,
-    node: Node,
-    args: Sequence[str] = (),
-    env: Mapping[str, str] | None = None,
-    *,
-    has_nvml: bool = True,
-    program: Program = "plugin",
-    found: FileText | None = None,
+    plan: PluginPlan, node: Node, flags: Mapping[str, str] | None = None, env: Mapping[str, str] | None = None
 ) -> NvidiaFile:
-    """Check the file that *plan* names; whatever is wrong with it comes back as mistakes.
+    """Read and check the file that *plan* names, or the one of a directory that *node* chooses; may block.
 
     Args:
-        plan: our own section; its entries for shared cards of NVIDIA's count where the file has none.
-        node: chooses among several files.
-        args: NVIDIA's flags, which come before the file.
-        env: the environment, of which NVIDIA's variables come before the file.
-        has_nvml: whether there is a library NVML on this machine.
-        program: of NVIDIA's, which has flags and variables of its own.
-        found: the file, if it has been read for another program; None: read it.
+        plan: The section of our policy file; its entries for shared cards of NVIDIA's count where the file has none.
+        node: Chooses among several files.
+        flags: NVIDIA's flags, which override the file.
+        env: The environment, of which NVIDIA's variables override the file.
     """
-    found = found or read(plan, node)
-    file, reason, text = found.file, found.reason, found.text
-    if found.mistakes or (file and text is None):
-        return NvidiaFile(file=file, reason=reason, config=None, mistakes=found.mistakes)
+    try:
+        file, reason = _chosen(Path(plan.nvidia_config), node) if plan.nvidia_config else (None, "no file is named")
+    except ConfigError as error:
+        return NvidiaFile(file=None, reason="", config=None, mistakes=(f"{plan.nvidia_config}: {error}",))
+    text, wrong = read_text(file) if file else ("", [])
+    if file and (wrong or text is None):
+        return NvidiaFile(file=file, reason=reason, config=None, mistakes=_located(wrong, file))
+    given = [*overrides(flags or {}, env or {})]
+    contents = read(text or "", given, file)
+    if contents.config is None:
+        return NvidiaFile(file=file, reason=reason, config=None, mistakes=contents.mistakes)
     prefix = f"{file}: " if file else ""
-    if wrong := instead_of_nvidia_file(_data(text)):
-        return NvidiaFile(file=file, reason=reason, config=None, mistakes=(f"{prefix}{wrong}",))
-    config_of = partial(_config, text, plan, program=program, has_nvml=has_nvml)
     try:
-        config = config_of(args, env or {})
-    except PluginConfigError as error:
-        prefix = _blamed(args, env or {}, program, str(error), config_of) or prefix
+        config = with_own_sharing(contents.config, plan)
+    except ConfigError as error:
         return NvidiaFile(file=file, reason=reason, config=None, mistakes=(f"{prefix}{error}",))
-    said = set_values(args, env or {}, program).keys() | (read_file(text).flags.keys() if text is not None else set())
-    notes = (*_notes(text, config, plan), *(without_effect(config, said) if plan.nvidia else ()))
-    notes = tuple(f"{prefix}{note}" for note in (*notes, *_name_note(plan, node, file)))
-    is_empty = text is not None and not text.strip()
-    return NvidiaFile(file=file, reason=reason, config=config, notes=notes, is_empty=is_empty)
+    found = (*contents.notes, *notes(config, plan), *_name_note(plan, node, file))
+    without_effect = (
+        f"{override.source} has no effect: criproxy writes no CDI specification"
+        for override in given
+        if override.key == CDI_FEATURES
+    )
+    return NvidiaFile(
+        file=file,
+        reason=reason,
+        config=config,
+        notes=(*(f"{prefix}{note}" for note in found), *without_effect),
+        is_empty=file is not None and not (text or "").strip(),
+    )
 
 
-def _data(text: str | None) -> Any:  # noqa: ANN401 (YAML)
-    """The first document of the file; None if there is none, or if it is invalid."""
+@dataclass(frozen=True, slots=True)
+class Contents:
+    """The result of reading a text with overrides."""
+
+    config: PluginConfig | None
+    """None if there are mistakes."""
+    mistakes: tuple[str, ...] = ()
+    notes: tuple[str, ...] = ()
+    """Keys that NVIDIA's plugin does not know, without the name of the file."""
+
+
+def read(text: str, given: Sequence[Override] = (), file: Path | None = None) -> Contents:
+    """Return what *text* says, with *given* in place of what it says there; mistakes name *file* if there is one."""
+    document = parse(text, MAX_VALUES)
+    if document.mistakes:
+        return Contents(None, _located(document.mistakes, file))
+    if wrong := _whole(document.data):
+        return Contents(None, _located([Mistake(0, 0, wrong)], file))
+    data = reduce(_with_override, given, document.data or {})
+    unknown = [detail for detail in _errors(data) if detail["type"] == "extra_forbidden"]
+    data = reduce(_without, (detail["loc"] for detail in unknown), data)
+    sources = {override.key: override.source for override in given}
+    of_file = [mistake for detail in unknown if (mistake := _misspelt(detail["loc"], document))]
+    of_overrides = list[str]()
+    for detail in _errors(data):  # again: what depends on several values is only checked if each one is valid
+        if source := next((sources[key] for key in _keys(detail["loc"]) if key in sources), ""):
+            of_overrides.append(f"{source}: {complaint(detail)}")
+        else:
+            of_file.append(explain(detail, PluginConfig, document))
+    if of_overrides or of_file:
+        return Contents(None, (*of_overrides, *_located(of_file, file)))
+    return Contents(_validated(data), notes=tuple(_ignored(detail["loc"], document) for detail in unknown))
+
+
+def _whole(data: Any) -> str:  # noqa: ANN401 (YAML)
+    """Why *data* is no file of NVIDIA's; empty if it may be one."""
+    if data is not None and not isinstance(data, dict):
+        return f"the file must be a mapping of keys to values, not {shown(data)}"
+    return instead_of_nvidia_file(data, PLACES)
+
+
+def _validated(data: object) -> PluginConfig:
+    return PluginConfig.model_validate(data, by_name=False, by_alias=True)
+
+
+def _errors(data: object) -> list[ErrorDetails]:
     try:
-        return json.loads(json_text(read_yaml(text or "")))
-    except PluginConfigError:
+        _validated(data)
+    except ValidationError as error:
+        return error.errors(include_url=False)
+    return []
+
+
+def _located(mistakes: list[Mistake], file: Path | None) -> tuple[str, ...]:
+    return tuple(each.located(file) if file else each.sentence for each in reported(mistakes))
+
+
+def _misspelt(path: Location, document: Document) -> Mistake | None:
+    """A key whose capitals are wrong: Go's decoder accepts it in some sections, so that it must not be ignored."""
+    same = [name for name in _names_beside(path) if name.lower() == str(path[-1]).lower()]
+    if not same:
         return None
+    return Mistake(*document.place(path, of_key=True), f"{dotted(path)}: write {same[0]!r}, with these capitals")
 
 
-def _config(
-    text: str | None,
-    plan: PluginPlan,
-    args: Sequence[str],
-    env: Mapping[str, str],
-    *,
-    program: Program,
-    has_nvml: bool,
-) -> PluginConfig:
-    config = with_own_sharing(load(text, args, env, program=program, has_nvml=has_nvml), plan)
-    _check_replicas(config)
-    return config
+def _ignored(path: Location, document: Document) -> str:
+    key, line = str(path[-1]), document.place(path, of_key=True)[0]
+    hint = did_you_mean(key, _names_beside(path))
+    if len(path) == 1 and (near := get_close_matches(key, PLACES, n=1)):
+        hint = f"; did you mean {PLACES[near[0]]!r}?"
+    return f"line {line}: NVIDIA's plugin does not know {dotted(path)!r} and ignores it{hint}"
 
 
-def _blamed(
-    args: Sequence[str],
-    env: Mapping[str, str],
-    program: Program,
-    mistake: str,
-    config_of: Callable[[Sequence[str], Mapping[str, str]], PluginConfig],
-) -> str:
-    """The flag or variable without which there is no such *mistake*, to begin a sentence with; empty: it is none's.
+def _names_beside(path: Location) -> list[str]:
+    return names_of(model_at(PluginConfig, path[:-1]))
 
-    A flag is one word, ``--mig-strategy=none``.
+
+def _with_override(data: Any, override: Override) -> Any:  # noqa: ANN401 (YAML)
+    return _put(data, override.key.split("."), override.value) if "." in override.key else data
+
+
+def _put(data: Any, path: Sequence[str], value: object) -> Any:  # noqa: ANN401
+    if data is not None and not isinstance(data, dict):
+        return data  # which is a mistake of the file
+    first, *rest = path
+    below = (data or {}).get(first)
+    return {**(data or {}), first: _put(below, rest, value) if rest else value}
+
+
+def _without(data: Any, path: Location) -> Any:  # noqa: ANN401
+    """Return *data* without the value at *path*."""
+    first, *rest = path
+    if isinstance(data, list):
+        return [_without(item, tuple(rest)) if at == first else item for at, item in enumerate(data)]
+    if not rest:
+        return {key: value for key, value in data.items() if key != first}
+    return {key: _without(value, tuple(rest)) if key == first else value for key, value in data.items()}
+
+
+def _keys(location: Location) -> Iterator[str]:
+    """Yield the key at *location*, and those around it."""
+    return (dotted(location[:length]) for length in range(len(location), 0, -1))
+
+
+def _chosen(path: Path, node: Node) -> tuple[Path, str]:
+    """The file *path*, or the one of the directory *path* that applies on *node*, and why.
+
+    Raises:
+        ConfigError: None of them does.
     """
-    for flag in args:
-        if not _is_made(mistake, config_of, [other for other in args if other != flag], env):
-            return f"{flag}: "
-    for name in VARIABLES[program] & env.keys():
-        if not _is_made(mistake, config_of, args, {key: value for key, value in env.items() if key != name}):
-            return f"{name}={env[name]}: "
-    return ""
-
-
-def _is_made(
-    mistake: str,
-    config_of: Callable[[Sequence[str], Mapping[str, str]], PluginConfig],
-    args: Sequence[str],
-    env: Mapping[str, str],
-) -> bool:
+    if not os.path.isdir(path):  # noqa: PTH112 - is_dir() raises for a name that is too long
+        return path, "it was named"
     try:
-        config_of(args, env)
-    except PluginConfigError as error:
-        return str(error) == mistake
-    return False
+        names = [name for name in os.listdir(path) if not (name.startswith("..") or (path / name).is_dir())]  # noqa: PTH208
+    except OSError as error:
+        raise ConfigError(f"cannot be read: {error.strerror}") from None
+    files = {_stem(name): name for name in sorted(names, key=lambda name: (name == _stem(name), name))}
+    group = read_group(GROUP_FILE) if node.group is None else node.group
+    name, reason = choose(files, _stem(node.explicit), node.hostname, [group, f"group-{group}"] if group else [])
+    return path / files[name], reason
+
+
+def _stem(name: str) -> str:
+    """The name without what says that it is YAML: NVIDIA's own files have none."""
+    return next((name.removesuffix(each) for each in _SUFFIXES if name.endswith(each)), name)
+
+
+def choose(
+    names: Collection[str], explicit: str = "", hostname: str = "", groups: Sequence[str] = ()
+) -> tuple[str, str]:
+    """Choose a file: an explicit name, the host's, a group's, `default`, the only one; return it, and why.
+
+    Raises:
+        ConfigError: None of these files exists.
+    """
+    if explicit and explicit not in names:
+        there = ", ".join(sorted(names)) or "none"
+        raise ConfigError(f"specified config {explicit} does not exist; there are {there}")
+    wanted = {explicit: "the option names it"} if explicit else {hostname: "it has the name of this host"}
+    wanted |= {group: f"this host is in the group {group}" for group in groups if group not in wanted}
+    wanted.setdefault(DEFAULT, f"it is named {DEFAULT}")
+    for name, reason in wanted.items():
+        if name in names:
+            return name, reason
+    if len(names) == 1:
+        return next(iter(names)), "it is the only one"
+    if not names:
+        raise ConfigError("no configuration files available")
+    listed = ", ".join(filter(None, wanted))
+    raise ConfigError(f"none of the files {', '.join(sorted(names))} is for this host; name one of them {listed}")
 
 
 def _name_note(plan: PluginPlan, node: Node, file: Path | None) -> Iterator[str]:
@@ -189,78 +264,23 @@ def _name_note(plan: PluginPlan, node: Node, file: Path | None) -> Iterator[str]
         yield f"--name {node.explicit} has no effect: {what}"
 
 
-def chosen(path: Path, node: Node) -> tuple[Path, str]:
-    """The file *path*, or of the folder *path* the one that holds on a node, and why.
-
-    Raises:
-        ConfigError: none of them does.
-    """
-    if not os.path.isdir(path):  # noqa: PTH112 - is_dir() raises for a name that is too long
-        return path, "it was named"
-    try:
-        names = [name for name in config_names(os.listdir(path)) if not (path / name).is_dir()]  # noqa: PTH208
-    except OSError as error:
-        raise ConfigError(f"cannot be read: {error.strerror}") from None
-    files = {_stem(name): name for name in sorted(names, key=lambda name: name == _stem(name))}
-    group = read_group(GROUP_FILE) if node.group is None else node.group
-    groups = [group, f"group-{group}"] if group else []
-    choice: Choice = choose(files.keys(), _stem(node.explicit), node.hostname, groups)
-    return path / files[choice.name], choice.reason
-
-
-def _stem(name: str) -> str:
-    """The name without what says that it is YAML: NVIDIA's own files have none."""
-    return next((name.removesuffix(each) for each in _SUFFIXES if name.endswith(each)), name)
-
-
 def with_own_sharing(config: PluginConfig, plan: PluginPlan) -> PluginConfig:
     """NVIDIA's *config* with the cards that our own section shares.
 
     Raises:
-        PluginConfigError: both say which cards are shared.
+        ConfigError: Both say which cards are shared.
     """
     entries = plan.shared_of(plan.nvidia) if plan.nvidia else ()
     if not entries:
         return config
     if config.sharing.shared is not None:
-        raise PluginConfigError(
-            "sharing: devices.plugin.sharing of the policy file also shares NVIDIA's cards", advice="keep one of them"
+        raise ConfigError(
+            "sharing: devices.plugin.sharing of the policy file also shares NVIDIA's cards; keep one of them"
         )
     resources = tuple(
-        SharedResource(name=each.name, rename=each.rename, devices=each.devices, replicas=each.replicas)
+        SharedResource.model_construct(name=each.name, rename=each.rename, devices=each.devices, replicas=each.replicas)
         for each in entries
     )
     only_one = any(each.only_one for each in entries)
     shared = SharedResources(resources=resources, fail_requests_greater_than_one=only_one)
-    return replace(config, sharing=Sharing(time_slicing=shared))
-
-
-def _check_replicas(config: PluginConfig) -> None:
-    """Refuse what would use up all memory, here and in the kubelet.
-
-    Raises:
-        PluginConfigError: there are more replicas than the policy file may have.
-    """
-    for each in config.sharing.shared.resources if config.sharing.shared else ():
-        if each.replicas > MAX_REPLICAS:
-            text = f"sharing: {each.name}: {each.replicas} replicas of a card are too many: it can have {MAX_REPLICAS}"
-            raise PluginConfigError(text, advice="NVIDIA's plugin has no limit, but the kubelet has to list them all")
-
-
-def _notes(text: str | None, config: PluginConfig, plan: PluginPlan) -> Iterator[str]:
-    for key in unknown_keys(text or ""):
-        yield key.sentence
-    yield from likely_mistakes(text or "", config)
-    if plan.nvidia is None:
-        return
-    kind, nowhere = plan.nvidia.kind, {each.rename or each.name for each in without_cards(config)}
-    for name in named_resources(config):
-        if not kind.serves(name) and name not in nowhere:
-            yield f"{name} is not among resources of the class {kind.name!r}: add it there, or its pods see no card"
-
-
-def named_resources(config: PluginConfig) -> list[str]:
-    """The resources that a file names for cards, each once."""
-    patterns = (each.name for each in (*config.gpu_resources, *config.mig_resources))
-    shared = config.sharing.shared.resources if config.sharing.shared else ()
-    return list(dict.fromkeys((*patterns, *(each.rename or each.name for each in shared))))
+    return config.model_copy(update={"sharing": Sharing(time_slicing=shared)})

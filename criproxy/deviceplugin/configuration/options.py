@@ -5,6 +5,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from criproxy.deviceplugin.nvidia.settings import KUBELET_SOCKET, overrides
 from criproxy.deviceplugin.server.plugin import KUBELET_DIR
 from criproxy.devices.plugin.plan import Register
 from criproxy.errors import UsageError
@@ -22,8 +23,8 @@ class Options:
     config: Path | None = None
     nvidia_config: str = ""
     """NVIDIA's file or directory; empty to use its environment variable, or else our own file."""
-    nvidia_arguments: tuple[str, ...] = ()
-    """NVIDIA's flags."""
+    nvidia_flags: Mapping[str, str] = field(default_factory=dict)
+    """NVIDIA's flags without their dashes, by their first names."""
     name: str = ""
     """Name of the file to use if NVIDIA's path is a directory."""
     hostname: str = field(default_factory=lambda: os.uname().nodename)
@@ -62,8 +63,8 @@ class Options:
         Raises:
             UsageError: The path is empty, which disables registration, although *register* needs it.
         """
-        flags = [each.partition("=")[2] for each in self.nvidia_arguments if each.startswith("--kubelet-socket=")]
-        path = flags[-1] if flags else self.env.get("KUBELET_SOCKET")
+        given = {override.key: override.value for override in overrides(self.nvidia_flags, self.env)}
+        path = given.get(KUBELET_SOCKET)
         if path == "" and register == "kubelet":
             raise UsageError(
                 "--kubelet-socket (or the variable KUBELET_SOCKET) is empty, so the plugin would not register with "

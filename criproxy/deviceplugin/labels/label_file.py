@@ -6,6 +6,7 @@ from contextlib import suppress
 from pathlib import Path
 from tempfile import NamedTemporaryFile
 
+from criproxy.deviceplugin.cards.card_offers import Configuration
 from criproxy.deviceplugin.cards.inventory import Inventory
 from criproxy.deviceplugin.labels.feature_file import FILE_MODE, feature_file
 from criproxy.deviceplugin.labels.labels import advertised, resource_labels, vgpu_labels
@@ -17,7 +18,6 @@ from criproxy.deviceplugin.nvidia.labels.labels import (
     timestamp_label,
     undescribed_models,
 )
-from criproxy.deviceplugin.nvidia.options import PluginConfig
 from criproxy.deviceplugin.resources.resource_builder import Served
 from criproxy.devices.classes.builtin import NVIDIA
 from criproxy.devices.classes.offers import Offered
@@ -29,22 +29,22 @@ LONGEST_BYTES = 1 << 20
 
 
 def label_text(
-    features: PluginConfig | None, inventory: Inventory, served: Served, machine_type: str | None, loaded_s: float
+    configuration: Configuration, inventory: Inventory, served: Served, machine_type: str | None, loaded_s: float
 ) -> tuple[str, str]:
     """Return the text of the file, and why NVIDIA's cards have no labels in it (empty if they have).
 
     Args:
-        features: NVIDIA's file as its feature discovery reads it; None for no labels for NVIDIA's cards.
+        configuration: The files in effect.
         inventory: The machine's cards.
         served: The offered resources.
         machine_type: The machine's name for itself; None if unknown.
         loaded_s: When the files were read, in seconds since the epoch.
     """
     found, problem = dict[str, str](), ""
-    if features is not None:
-        machine = _machine(inventory, machine_type)
+    if configuration.plan.nvidia is not None:
+        machine, nvidia = _machine(inventory, machine_type), configuration.nvidia
         try:
-            found |= labels(machine, features) | timestamp_label(features.flags.gfd, loaded_s)
+            found |= labels(machine, nvidia) | timestamp_label(nvidia.flags.gfd, loaded_s)
         except LabelError as error:
             problem = str(error)
     vgpus = {name: list(cards.values()) for name, cards in served.offers.items() if any(map(_vgpu, cards.values()))}
@@ -64,9 +64,11 @@ def _vgpu(offered: Offered) -> Vgpu | None:
     return offered.vgpu
 
 
-def labels_note(features: PluginConfig | None, inventory: Inventory) -> str:
+def labels_note(configuration: Configuration, inventory: Inventory) -> str:
     """Return what the labels of NVIDIA's cards omit, since there is one set for all; empty if they omit nothing."""
-    described, others = undescribed_models(_machine(inventory, None), features) if features else ("", [])
+    if configuration.plan.nvidia is None:
+        return ""
+    described, others = undescribed_models(_machine(inventory, None), configuration.nvidia)
     names = ", ".join(others)
     return f"GPUs of several models have the same labels: they describe {described}, but not {names}" if others else ""
 

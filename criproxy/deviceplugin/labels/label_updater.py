@@ -21,8 +21,7 @@ from criproxy.deviceplugin.labels.label_file import (
     remove,
     write,
 )
-from criproxy.deviceplugin.nvidia.labels.label_output import FileOutput, feature_file
-from criproxy.deviceplugin.nvidia.options import Flags
+from criproxy.deviceplugin.nvidia.options import GfdFlags
 from criproxy.deviceplugin.resources.publisher import Publisher
 from criproxy.errors import reason_of
 from criproxy.host.patience import Hangs, Patience
@@ -74,7 +73,7 @@ class LabelUpdater:
         while True:
             plan = self.publisher.loaded.plan.labels
             try:
-                async with asyncio.timeout(plan.interval_s if plan and not self._is_oneshot() else None):
+                async with asyncio.timeout(plan.interval_s if plan and not self._gfd.oneshot else None):
                     await self._wanted.wait()
                 await asyncio.sleep(SOON_S)
             except TimeoutError:
@@ -85,8 +84,7 @@ class LabelUpdater:
     async def stop(self) -> None:
         """Remove the labels, unless they are to outlive the program (``oneshot``)."""
         self._stopped = True
-        flags = self._flags()
-        if isinstance(output := feature_file(flags), FileOutput) and output.removed_on_exit:
+        if not self._gfd.outlives_program:
             await self._remove()
 
     async def _update(self) -> None:
@@ -104,7 +102,7 @@ class LabelUpdater:
         try:
             is_new, problem = await self._patience.wait(str(file), partial(self._write, file, loaded), WRITE_S)
             self._log_problem(problem)
-            self._log_note(labels_note(loaded.features, self.publisher.inventory))
+            self._log_note(labels_note(loaded.configuration, self.publisher.inventory))
             if is_new:
                 self.written += 1
                 self.log.info("the labels of the node are written", file=str(file))
@@ -117,10 +115,9 @@ class LabelUpdater:
 
     def _write(self, file: Path, loaded: Loaded) -> tuple[bool, str]:
         """Write the file if its text changes; return whether it did, and why NVIDIA's labels are missing; may block."""
-        flags = self._flags()
-        model = machine_type(below(self.host_root, flags.gfd.machine_type_file))
-        publisher = self.publisher
-        text, problem = label_text(loaded.features, publisher.inventory, publisher.served, model, self._loaded_at_s)
+        model = machine_type(below(self.host_root, self._gfd.machine_type_file))
+        inventory, served = self.publisher.inventory, self.publisher.served
+        text, problem = label_text(loaded.configuration, inventory, served, model, self._loaded_at_s)
         is_new = not has_content(file, text)
         if is_new:
             write(file, text)
@@ -150,12 +147,9 @@ class LabelUpdater:
         if held is not None:
             os.close(held)
 
-    def _flags(self) -> Flags:
-        features = self.publisher.loaded.features
-        return features.flags if features else Flags()
-
-    def _is_oneshot(self) -> bool:
-        return self._flags().gfd.oneshot
+    @property
+    def _gfd(self) -> GfdFlags:
+        return self.publisher.loaded.configuration.nvidia.flags.gfd
 
     def _log_note(self, text: str) -> None:
         if text and text != self._logged_note:

@@ -122,11 +122,11 @@ def _mig_devices(gpus: Iterable[Gpu]) -> Iterator[tuple[Gpu, MigDevice]]:
 
 
 def _gpu_resource(gpu: Gpu, config: PluginConfig) -> str:
-    return _first_match((*config.gpu_resources, _ANY_GPU), gpu.name) or _GPU_RESOURCE
+    return _first_match((*config.resources.gpus, _ANY_GPU), gpu.name) or _GPU_RESOURCE
 
 
 def _mig_resource(device: MigDevice, config: PluginConfig) -> str:
-    if named := _first_match(config.mig_resources, device.profile):
+    if named := _first_match(config.resources.mig, device.profile):
         return named
     default = _GPU_RESOURCE if config.flags.mig_strategy == "single" else mixed_resource(device.profile)
     if default is None:
@@ -174,4 +174,4 @@ def mig_part(gpu: Gpu, device: MigDevice, minors: MigMinors) -> Offered:
 
 def _tegra(config: PluginConfig) -> Offers:
     """Return the one GPU of a Tegra chip, which has no UUID and no nodes for containers."""
-    return {_first_match((*config.gpu_resources, _ANY_GPU), _TEGRA.id) or _GPU_RESOURCE: {_TEGRA.id: _TEGRA}}
+    return {_first_match((*config.resources.gpus, _ANY_GPU), _TEGRA.id) or _GPU_RESOURCE: {_TEGRA.id: _TEGRA}}

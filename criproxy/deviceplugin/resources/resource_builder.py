@@ -251,7 +251,7 @@ class _NvidiaBuilder(_Builder):
         return flags.fail_on_init_error or flags.mig_strategy != "none" or any(each.is_mig for each in profiles)
 
     def unshared(self) -> _Builder:
-        config = replace(self.config, nvidia=replace(self.config.nvidia, sharing=Sharing()))
+        config = replace(self.config, nvidia=self.config.nvidia.model_copy(update={"sharing": Sharing()}))
         return replace(self, config=config)
 
     def cards(self, warnings: WarningList, pins: Pins | None) -> Offers:
@@ -284,8 +284,8 @@ class _NvidiaBuilder(_Builder):
         if not entries or config.sharing.time_slicing is None:
             return config
         only_one = any(each.only_one for each in entries if each.target == resource)
-        shared = replace(config.sharing.time_slicing, fail_requests_greater_than_one=only_one)
-        return replace(config, sharing=replace(config.sharing, time_slicing=shared))
+        shared = config.sharing.time_slicing.model_copy(update={"fail_requests_greater_than_one": only_one})
+        return config.model_copy(update={"sharing": config.sharing.model_copy(update={"time_slicing": shared})})
 
     def _imex_channels(self) -> Iterator[str]:
         imex = self.config.nvidia.imex

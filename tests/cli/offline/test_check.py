@@ -162,7 +162,7 @@ WRONG = [
     pytest.param("policy: @none\n", "1:9: a text cannot begin with @: put it in quotes", id="at-sign"),
     pytest.param(
         "policy: none\n---\npolicy: static\n",
-        "2:1: a second document begins here: a policy file has one, without '---' in between",
+        "2:1: a second document begins here: a file has one, without '---' in between",
         id="two-documents",
     ),
     pytest.param(

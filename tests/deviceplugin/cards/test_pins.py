@@ -10,11 +10,11 @@ from hypothesis import strategies as st
 from criproxy.deviceplugin.cards.card_offers import Configuration
 from criproxy.deviceplugin.cards.inventory import Inventory
 from criproxy.deviceplugin.cards.pins import Pins
-from criproxy.deviceplugin.nvidia.file.load import load
 from criproxy.deviceplugin.resources.resource_builder import build_resources
 from criproxy.devices.classes.offers import card_of, is_replica
 from criproxy.devices.plugin.plan import NVIDIA_ALONE, SharedCards
 from tests.deviceplugin.hosts import a100, part, t4
+from tests.deviceplugin.nvidia.files import config_of
 from tests.deviceplugin.resources.test_resource_builder import gpus, npus, of_ali
 
 FILE = "sharing: {timeSlicing: {resources: [{name: nvidia.com/%s, replicas: 2, devices: %s}]}}"
@@ -59,7 +59,7 @@ def test_a_number_means_the_gpu_that_had_it_first(
     devices: str, before: tuple[int, ...], after: tuple[int, ...], expected: tuple[str, str]
 ) -> None:
     """NVML's numbers move when a GPU leaves; a container may have the one that gets the number alone."""
-    config = Configuration(plan=NVIDIA_ALONE, nvidia=load(FILE % ("gpu", devices)))
+    config = Configuration(plan=NVIDIA_ALONE, nvidia=config_of(FILE % ("gpu", devices)))
     pins = Pins()
 
     shared(config, machine(*before), pins)
@@ -78,7 +78,7 @@ def test_a_number_means_the_gpu_that_had_it_first(
 def test_parts_go_with_their_gpu(devices: str, expected: tuple[str, str]) -> None:
     """The number of a MIG device begins with that of its GPU."""
     text = "flags: {migStrategy: mixed}\n" + FILE % ("mig-1g.5gb", devices)
-    config, pins = Configuration(plan=NVIDIA_ALONE, nvidia=load(text)), Pins()
+    config, pins = Configuration(plan=NVIDIA_ALONE, nvidia=config_of(text)), Pins()
 
     shared(config, divided(0, 1), pins)
 
@@ -88,7 +88,7 @@ def test_parts_go_with_their_gpu(devices: str, expected: tuple[str, str]) -> Non
 def test_a_gpu_may_be_divided_anew() -> None:
     """Its parts have other ids then, and the same numbers."""
     config = Configuration(
-        plan=NVIDIA_ALONE, nvidia=load("flags: {migStrategy: mixed}\n" + FILE % ("mig-1g.5gb", "['0:1']"))
+        plan=NVIDIA_ALONE, nvidia=config_of("flags: {migStrategy: mixed}\n" + FILE % ("mig-1g.5gb", "['0:1']"))
     )
     pins, found = Pins(), divided(0)
     shared(config, found, pins)
@@ -108,7 +108,7 @@ def test_a_count_of_another_class() -> None:
 
 def test_a_file_that_is_read_anew() -> None:
     """Its numbers are those of that moment."""
-    config = Configuration(plan=NVIDIA_ALONE, nvidia=load(FILE % ("gpu", "[0]")))
+    config = Configuration(plan=NVIDIA_ALONE, nvidia=config_of(FILE % ("gpu", "[0]")))
 
     assert shared(config, machine(1, 2), Pins()) == ("GPU-1", "GPU-2")
 
@@ -122,7 +122,7 @@ DEVICES = st.one_of(
 @given(LIVES, DEVICES)
 def test_whatever_comes_and_goes_a_card_stays_what_it_was(lives: Sequence[set[int]], devices: str) -> None:
     """It is shared always or never."""
-    config = Configuration(plan=NVIDIA_ALONE, nvidia=load(FILE % ("gpu", devices)))
+    config = Configuration(plan=NVIDIA_ALONE, nvidia=config_of(FILE % ("gpu", devices)))
     pins, ways = Pins(), dict[str, bool]()
 
     for names in lives:

@@ -4,9 +4,6 @@ from pathlib import Path
 
 import pytest
 
-from criproxy.config.reading.files import read_text
-from criproxy.config.reading.mistake import Mistake
-from criproxy.deviceplugin.configuration import nvidia_file
 from criproxy.deviceplugin.configuration.configuration import load
 from criproxy.deviceplugin.configuration.options import DEFAULT_CONFIG, Options
 from criproxy.errors import ConfigError, UsageError
@@ -70,7 +67,7 @@ def test_which_file_of_nvidia_s_counts(tmp_path: Path) -> None:
     assert strategy(env={"CONFIG_FILE": variable}) == "single"
     assert strategy(env={"CONFIG_FILE": variable}, nvidia_config=option) == "mixed"
     assert strategy(env={"MIG_STRATEGY": "single"}) == "single"
-    assert strategy(env={"MIG_STRATEGY": "single"}, nvidia_arguments=("--mig-strategy=mixed",)) == "mixed"
+    assert strategy(env={"MIG_STRATEGY": "single"}, nvidia_flags={"mig-strategy": "mixed"}) == "mixed"
 
 
 @pytest.mark.parametrize(
@@ -102,39 +99,19 @@ def test_mistakes_are_told_as_check_tells_them(tmp_path: Path) -> None:
         load(options(tmp_path))
 
     write(tmp_path, "n.yaml", "version: v1\nflags: {migStrategy: half}\n")
-    with pytest.raises(ConfigError, match=f"^{tmp_path}/n.yaml: unknown MIG strategy: half"):
+    with pytest.raises(ConfigError, match=f"^{tmp_path}/n.yaml:2:9: flags.migStrategy: unknown MIG strategy: half"):
         load(options(tmp_path))
 
 
-def test_what_feature_discovery_does_not_take_costs_only_labels(tmp_path: Path) -> None:
-    """A variable of it that is wrong is noted."""
+def test_variables_of_feature_discovery_count(tmp_path: Path) -> None:
+    """The plugin writes its labels; one that is wrong is a mistake like any other."""
     write(tmp_path, "policy.yaml", policy("{advertise: [nvidia], labels: {}}"))
 
-    loaded = load(options(tmp_path, env={"GFD_ONESHOT": "often"}))
+    loaded = load(options(tmp_path, env={"GFD_NO_TIMESTAMP": "true"}))
 
-    assert loaded.features is None
-    assert any("NVIDIA's cards get no labels" in note for note in loaded.notes)
-    features = load(options(tmp_path, env={"GFD_NO_TIMESTAMP": "true"})).features
-    assert features is not None
-    assert features.flags.gfd.no_timestamp
-
-
-def test_a_file_that_changes_while_it_is_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """What is offered and the labels come from one reading of the file, not from the file before and after a change."""
-    write(tmp_path, "policy.yaml", policy("{advertise: [nvidia], labels: {}}"))
-    file = Path(write(tmp_path, "nvidia.yaml", NVIDIA))
-
-    def read_before_a_change(path: Path) -> tuple[str | None, list[Mistake]]:
-        found = read_text(path)
-        file.write_text("version: v2\n")
-        return found
-
-    monkeypatch.setattr(nvidia_file, "read_text", read_before_a_change)
-    loaded = load(options(tmp_path, nvidia_config=str(file)))
-
-    assert loaded.features is not None
-    assert loaded.features.flags.mig_strategy == loaded.configuration.nvidia.flags.mig_strategy == "single"
-    assert loaded.notes == ()
+    assert loaded.configuration.nvidia.flags.gfd.no_timestamp
+    with pytest.raises(ConfigError, match=r"^GFD_ONESHOT=often: must be true or false, not 'often'$"):
+        load(options(tmp_path, env={"GFD_ONESHOT": "often"}))
 
 
 def test_only_named_resources_are_ours(tmp_path: Path) -> None:
@@ -170,20 +147,17 @@ def test_the_daemon_s_socket_is_not_ours(tmp_path: Path, prefix: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("arguments", "variable", "found"),
+    ("flags", "variable", "found"),
     [
-        pytest.param((), None, None, id="as-usual"),
-        pytest.param((), "/k/kubelet.sock", "/k/kubelet.sock", id="variable"),
-        pytest.param(("--kubelet-socket=/f.sock",), "/k.sock", "/f.sock", id="flag"),
-        pytest.param(("--kubelet-socket=/f.sock", "--kubelet-socket=/g.sock"), None, "/g.sock", id="last-flag"),
+        pytest.param({}, None, None, id="as-usual"),
+        pytest.param({}, "/k/kubelet.sock", "/k/kubelet.sock", id="variable"),
+        pytest.param({"kubelet-socket": "/f.sock"}, "/k.sock", "/f.sock", id="flag"),
     ],
 )
-def test_the_kubelets_socket(
-    tmp_path: Path, arguments: tuple[str, ...], variable: str | None, found: str | None
-) -> None:
+def test_the_kubelets_socket(tmp_path: Path, flags: dict[str, str], variable: str | None, found: str | None) -> None:
     """NVIDIA's flag or variable names it."""
     env = {} if variable is None else {"KUBELET_SOCKET": variable}
-    given = options(tmp_path, nvidia_arguments=arguments, env=env)
+    given = options(tmp_path, nvidia_flags=flags, env=env)
 
     assert given.kubelet_socket("kubelet") == (found and Path(found))
 

@@ -9,7 +9,6 @@ import pytest
 from criproxy.deviceplugin.cards.card_offers import Configuration
 from criproxy.deviceplugin.cards.inventory import Inventory, Machine
 from criproxy.deviceplugin.cards.nvml_inventory import NvmlProgram
-from criproxy.deviceplugin.nvidia.file.load import load
 from criproxy.deviceplugin.nvidia.gpus import Gpu
 from criproxy.deviceplugin.nvidia.nodes import Platform
 from criproxy.deviceplugin.nvidia.resources import ResourceError
@@ -24,6 +23,7 @@ from criproxy.devices.evidence.device_request import DeviceNode, DeviceRequest
 from criproxy.devices.evidence.evidence import Given, weigh
 from criproxy.devices.plugin.plan import NVIDIA_ALONE, Advertised, PluginPlan, SharedCards
 from tests.deviceplugin.hosts import PATIENT, Host, a100, part, t4
+from tests.deviceplugin.nvidia.files import config_of
 from tests.nvml import Driver, command
 
 ALI = DeviceClass(name="ali-npu", resources=("aliyun.com/npu",), id_format="index", per_device=("/dev/npu{index}",))
@@ -51,7 +51,7 @@ def of_ali(*sharing: SharedCards) -> Configuration:
 
 def of_nvidia(text: str = "version: v1", plan: PluginPlan = NVIDIA_ALONE) -> Configuration:
     """NVIDIA's file."""
-    return Configuration(plan=plan, nvidia=load(text))
+    return Configuration(plan=plan, nvidia=config_of(text))
 
 
 def ids(served: Served) -> dict[str, list[str]]:
@@ -323,7 +323,7 @@ def test_our_words_for_nvidias_cards() -> None:
         SharedCards(name=GPU, devices=("1",), replicas=3),
     )
     plan = replace(NVIDIA_ALONE, sharing=entries)
-    config = Configuration(plan=plan, nvidia=with_own_sharing(load("version: v1"), plan))
+    config = Configuration(plan=plan, nvidia=with_own_sharing(config_of("version: v1"), plan))
 
     served = build_resources(config, gpus(t4(0), t4(1), t4(2)))
 

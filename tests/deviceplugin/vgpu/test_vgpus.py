@@ -7,7 +7,6 @@ import pytest
 from criproxy.deviceplugin.cards.card_offers import Configuration
 from criproxy.deviceplugin.cards.inventory import Inventory
 from criproxy.deviceplugin.cards.pins import Pins
-from criproxy.deviceplugin.nvidia.file.load import load
 from criproxy.deviceplugin.nvidia.resources import ResourceError
 from criproxy.deviceplugin.resources.resource_builder import Served, build_resources
 from criproxy.devices.classes.builtin import NVIDIA
@@ -17,6 +16,7 @@ from criproxy.devices.classes.vgpu_profiles import CardChoice, Profile, Quota, q
 from criproxy.devices.evidence.allocation import InvalidRequest
 from criproxy.devices.plugin.plan import NVIDIA_ALONE, Advertised, PluginPlan, SharedCards
 from tests.deviceplugin.hosts import a100, t4
+from tests.deviceplugin.nvidia.files import config_of
 
 ALI = DeviceClass(name="ali-npu", resources=("aliyun.com/npu",), id_format="index", per_device=("/dev/npu{index}",))
 NPU = "aliyun.com/npu"
@@ -40,7 +40,7 @@ def npus(count: int) -> Inventory:
 
 def of_nvidia(*profiles: Profile, text: str = "version: v1") -> Configuration:
     """NVIDIA's cards with these profiles."""
-    return Configuration(plan=replace(NVIDIA_ALONE, profiles=profiles), nvidia=load(text))
+    return Configuration(plan=replace(NVIDIA_ALONE, profiles=profiles), nvidia=config_of(text))
 
 
 def of_ali(*profiles: Profile, sharing: tuple[SharedCards, ...] = ()) -> Configuration:

@@ -4,13 +4,16 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
-from criproxy.deviceplugin.configuration.nvidia_file import Node, NvidiaFile, examine
+from criproxy.deviceplugin.configuration.nvidia_file import Node, NvidiaFile, choose, examine, read
 from criproxy.deviceplugin.nvidia.options import PluginConfig, SharedResource
 from criproxy.devices.plugin.plan import NVIDIA_ALONE, SharedCards
 from criproxy.errors import ConfigError
 from tests.config.files import write
 
+MPS = "flags: {mpsRoot: /m}\nsharing: {mps: {%sresources: [{name: nvidia.com/gpu, replicas: %d}]}}"
 SHARED = "sharing: {timeSlicing: {resources: [{name: nvidia.com/gpu, replicas: %d}]}}"
 
 
@@ -170,7 +173,7 @@ def test_a_whole_object_is_not_the_file(tmp_path: Path, text: str, sentence: str
     assert (file.config, file.mistakes) == (None, (f"{path}: {sentence}",))
 
 
-@pytest.mark.parametrize("key", ["version: v1", "Flags: {}", "sharing: {}", "imex: {}", "resources: {gpus: []}"])
+@pytest.mark.parametrize("key", ["version: v1", "flags: {}", "sharing: {}", "imex: {}", "resources: {gpus: []}"])
 def test_a_file_that_nvidias_plugin_heeds_is_taken(tmp_path: Path, key: str) -> None:
     """Whatever else it has."""
     file = found(write(tmp_path / "n.yaml", f"kind: ConfigMap\napiVersion: v1\ndata: {{a: b}}\n{key}\n"))
@@ -261,11 +264,6 @@ def test_what_has_no_effect(tmp_path: Path) -> None:
             id="both-ways",
         ),
         pytest.param(
-            "version: v1\n---\nflags: {migStrategy: mixed}\n",
-            "line 2: only the first YAML document of the file counts: what follows has no effect",
-            id="two-documents",
-        ),
-        pytest.param(
             "version: v1\ntimeSlicing: {resources: []}\n",
             "line 2: NVIDIA's plugin does not know 'timeSlicing' and ignores it; did you mean 'sharing.timeSlicing'?",
             id="time-slicing-at-the-top",
@@ -275,7 +273,6 @@ def test_what_has_no_effect(tmp_path: Path) -> None:
             "line 2: NVIDIA's plugin does not know 'mps' and ignores it; did you mean 'sharing.mps'?",
             id="mps-at-the-top",
         ),
-        pytest.param("---\nversion: v1\n---\n", "", id="an-empty-second-one"),
         pytest.param("resources: {}\n", "", id="no-resources"),
         pytest.param("{}\n", "", id="an-empty-mapping"),
         pytest.param(
@@ -284,7 +281,6 @@ def test_what_has_no_effect(tmp_path: Path) -> None:
             "",
             id="mig",
         ),
-        pytest.param("version: v1\n...\n%&\n", "", id="no-yaml-behind"),
     ],
 )
 def test_what_may_not_be_meant(tmp_path: Path, text: str, note: str) -> None:
@@ -295,25 +291,29 @@ def test_what_may_not_be_meant(tmp_path: Path, text: str, note: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("args", "env", "begins"),
+    ("flags", "env", "begins"),
     [
-        pytest.param(["--mig-strategy=half"], {}, "--mig-strategy=half: unknown MIG strategy: half; ", id="flag"),
-        pytest.param([], {"MIG_STRATEGY": "half"}, "MIG_STRATEGY=half: unknown MIG strategy: half; ", id="variable"),
+        pytest.param({"mig-strategy": "half"}, {}, "--mig-strategy=half: unknown MIG strategy: half; ", id="flag"),
+        pytest.param({}, {"MIG_STRATEGY": "half"}, "MIG_STRATEGY=half: unknown MIG strategy: half; ", id="variable"),
         pytest.param(
-            ["--fail-on-init-error=true"],
+            {"fail-on-init-error": "true"},
             {"DEVICE_LIST_STRATEGY": "envvar,x", "MIG_STRATEGY": "none"},
             "DEVICE_LIST_STRATEGY=envvar,x: invalid --device-list-strategy option: invalid strategy: x; ",
             id="one-of-several",
         ),
-        pytest.param(["--mig-strategy=half"], {"MIG_STRATEGY": "none"}, "--mig-strategy=half: ", id="both"),
-        pytest.param([], {"FAIL_ON_INIT_ERROR": "maybe"}, "FAIL_ON_INIT_ERROR=maybe: could not parse", id="unreadable"),
+        pytest.param({"mig-strategy": "half"}, {"MIG_STRATEGY": "none"}, "--mig-strategy=half: ", id="both"),
+        pytest.param(
+            {}, {"FAIL_ON_INIT_ERROR": "maybe"}, "FAIL_ON_INIT_ERROR=maybe: must be true or false", id="unreadable"
+        ),
     ],
 )
-def test_mistakes_of_flags_and_variables(tmp_path: Path, args: list[str], env: dict[str, str], begins: str) -> None:
+def test_mistakes_of_flags_and_variables(
+    tmp_path: Path, flags: dict[str, str], env: dict[str, str], begins: str
+) -> None:
     """They are told of the one that has the mistake, and not of the file, which has none."""
     plan = replace(NVIDIA_ALONE, nvidia_config=str(write(tmp_path / "n.yaml", b"version: v1\n")))
 
-    (mistake,) = examine(plan, Node(hostname="h1", group=""), args, env).mistakes
+    (mistake,) = examine(plan, Node(hostname="h1", group=""), flags, env).mistakes
 
     assert mistake.startswith(begins)
 
@@ -323,7 +323,7 @@ def test_a_mistake_of_the_file_stays_that_of_the_file(tmp_path: Path) -> None:
     path = write(tmp_path / "n.yaml", b"version: v2\n")
     plan = replace(NVIDIA_ALONE, nvidia_config=str(path))
 
-    (mistake,) = examine(plan, Node(hostname="h1", group=""), ["--mig-strategy=none"], {"MPS_ROOT": "/m"}).mistakes
+    (mistake,) = examine(plan, Node(hostname="h1", group=""), {"mig-strategy": "none"}, {"MPS_ROOT": "/m"}).mistakes
 
     assert mistake.startswith(f"{path}: ")
 
@@ -341,3 +341,132 @@ def test_a_name_that_chooses_among_none(tmp_path: Path) -> None:
 def test_the_error_is_one_of_configuration(tmp_path: Path) -> None:
     """So that callers report it like those of policy files."""
     assert isinstance(found(tmp_path / "none").error, ConfigError)
+
+
+@pytest.mark.parametrize(
+    ("text", "notes"),
+    [
+        pytest.param(
+            "resources:\n  gpus: []\n  migs: []",
+            ["line 3: NVIDIA's plugin does not know 'resources.migs' and ignores it; did you mean 'mig'?"],
+            id="plural",
+        ),
+        pytest.param(
+            "flags:\n  passDeviceSpecs: true\nzzz: 1",
+            [
+                "line 2: NVIDIA's plugin does not know 'flags.passDeviceSpecs' and ignores it",
+                "line 3: NVIDIA's plugin does not know 'zzz' and ignores it",
+            ],
+            id="wrong-section",
+        ),
+        pytest.param(
+            "version: v1\nmigStrategy: mixed\npassDeviceSpecs: true",
+            [
+                "line 2: NVIDIA's plugin does not know 'migStrategy' and ignores it; did you mean 'flags.migStrategy'?",
+                "line 3: NVIDIA's plugin does not know 'passDeviceSpecs' and ignores it; did you mean "
+                "'flags.plugin.passDeviceSpecs'?",
+            ],
+            id="as-in-values-of-its-chart",
+        ),
+        pytest.param(
+            "sharing: {timeSlicing: {resources: [{name: gpu, replicas: 2, colour: red}]}}",
+            [
+                "line 1: NVIDIA's plugin does not know 'sharing.timeSlicing.resources[0].colour' and ignores it",
+            ],
+            id="in-a-list",
+        ),
+    ],
+)
+def test_keys_without_effect_are_noted(text: str, notes: list[str]) -> None:
+    """The other keys count, and a mistyped one comes with the one that it is most like."""
+    contents = read(text)
+
+    assert contents.config is not None
+    assert list(contents.notes) == notes
+
+
+@pytest.mark.parametrize(
+    ("text", "flags", "begins"),
+    [
+        pytest.param("version: v1", {}, [], id="defaults"),
+        pytest.param("flags: {failOnInitError: false}", {}, [], id="goes-on-as-asked"),
+        pytest.param(
+            "flags: {failOnInitError: true}",
+            {},
+            ["flags.failOnInitError: true does not make criproxy exit"],
+            id="ends-where-nvml-fails",
+        ),
+        pytest.param("", {"fail-on-init-error": "true"}, ["flags.failOnInitError: true"], id="the-same-by-flag"),
+        pytest.param("", {"kubelet-socket": "/k.sock"}, [], id="kubelet-socket"),
+        pytest.param(
+            "flags: {plugin: {nvidiaCTKPath: /c, containerDriverRoot: /d}}",
+            {"cdi-feature-flags": "a"},
+            [
+                "flags.plugin.nvidiaCTKPath has no effect",
+                "flags.plugin.containerDriverRoot has no effect",
+                "--cdi-feature-flags=a has no effect",
+            ],
+            id="of-cdi-specifications",
+        ),
+        pytest.param(
+            "flags: {plugin: {deviceListStrategy: [envvar, cdi-cri]}}",
+            {},
+            ["flags.plugin.deviceListStrategy: criproxy writes no CDI specification: nvidia-ctk must write one"],
+            id="cdi-names",
+        ),
+        pytest.param(MPS % ("", 16), {}, [], id="mps"),
+        pytest.param(MPS % ("failRequestsGreaterThanOne: false, ", 2), {}, [], id="several-replicas-of-mps"),
+        pytest.param(
+            MPS % ("", 17), {}, ["sharing.mps: nvidia.com/gpu has 17 replicas, but GPUs below"], id="old-gpus"
+        ),
+        pytest.param(
+            MPS % ("", 49),
+            {},
+            ["sharing.mps: nvidia.com/gpu has 49 replicas, but GPUs serve at most 48"],
+            id="all-gpus",
+        ),
+    ],
+)
+def test_settings_without_effect_are_noted(tmp_path: Path, text: str, flags: dict[str, str], begins: list[str]) -> None:
+    """A sentence for each key that was set, and none for defaults."""
+    path = write(tmp_path / "n.yaml", text.encode())
+    plan = replace(NVIDIA_ALONE, nvidia_config=str(path))
+
+    found = [note.removeprefix(f"{path}: ") for note in examine(plan, Node(hostname="h", group=""), flags).notes]
+
+    assert [note[: len(begin)] for note, begin in zip(found, begins, strict=True)] == begins
+
+
+@pytest.mark.parametrize(
+    ("names", "explicit", "message"),
+    [
+        pytest.param("a b", "c", "specified config c does not exist; there are a, b", id="explicit-of-no-file"),
+        pytest.param("", "c", "specified config c does not exist; there are none", id="explicit-of-none"),
+        pytest.param(
+            "a b", "", "none of the files a, b is for this host; name one of them host, group, default", id="none-fits"
+        ),
+        pytest.param("", "", "no configuration files available", id="none"),
+    ],
+)
+def test_a_choice_that_cannot_be_made(names: str, explicit: str, message: str) -> None:
+    """The message says what is missing and what there is."""
+    with pytest.raises(ConfigError) as error:
+        choose(names.split(), explicit, "host", ["group"])
+
+    assert str(error.value) == message
+
+
+NAMES = st.sampled_from(["default", "host", "group", "a", "b"])
+
+
+@given(st.sets(NAMES), NAMES | st.just(""), st.lists(NAMES))
+def test_a_choice_is_always_a_file_that_exists(names: set[str], host: str, groups: list[str]) -> None:
+    """No order makes up a file, and an explicit one is never passed over."""
+    for explicit in ("", *names):
+        try:
+            name, _ = choose(names, explicit, host, groups)
+        except ConfigError:
+            assert len(names) != 1
+            continue
+        assert name in names
+        assert not explicit or name == explicit

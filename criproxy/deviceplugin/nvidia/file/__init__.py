@@ -1,1 +1,0 @@
-"""NVIDIA's file and command line: reading, defaults, mistakes."""

@@ -1,1 +1,0 @@
-"""YAML, numbers and durations as Go reads them."""

@@ -1,0 +1,21 @@
+"""NVIDIA's configuration from the text of a file."""
+
+from collections.abc import Mapping
+
+from criproxy.deviceplugin.configuration.nvidia_file import read
+from criproxy.deviceplugin.nvidia.options import PluginConfig
+from criproxy.deviceplugin.nvidia.settings import overrides
+
+
+def config_of(text: str, flags: Mapping[str, str] | None = None, env: Mapping[str, str] | None = None) -> PluginConfig:
+    """Return what *text*, *flags* and *env* say; they must be valid."""
+    contents = read(text, [*overrides(flags or {}, env or {})])
+    assert contents.config is not None, contents.mistakes
+    return contents.config
+
+
+def mistakes_of(
+    text: str, flags: Mapping[str, str] | None = None, env: Mapping[str, str] | None = None
+) -> tuple[str, ...]:
+    """Return what is wrong with *text*, *flags* and *env*."""
+    return read(text, [*overrides(flags or {}, env or {})]).mistakes
