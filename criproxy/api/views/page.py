@@ -6,7 +6,7 @@ Pure functions, like the other views. docs/page.md documents the keys.
 from collections.abc import Mapping
 from itertools import groupby
 
-from criproxy.api.views.top.machine import blocks_of
+from criproxy.api.views.cpu_blocks import blocks_of
 from criproxy.model.cpuset import CpuSet, format_cpuset
 from criproxy.model.machine.topology import Topology
 from criproxy.model.node import Node

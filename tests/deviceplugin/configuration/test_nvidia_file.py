@@ -13,6 +13,7 @@ from criproxy.devices.plugin.plan import NVIDIA_ALONE, SharedCards
 from criproxy.errors import ConfigError
 from tests.config.files import write
 
+PLACE = "; did you mean 'flags.plugin.passDeviceSpecs'?"
 MPS = "flags: {mpsRoot: /m}\nsharing: {mps: {%sresources: [{name: nvidia.com/gpu, replicas: %d}]}}"
 SHARED = "sharing: {timeSlicing: {resources: [{name: nvidia.com/gpu, replicas: %d}]}}"
 
@@ -363,8 +364,7 @@ def test_the_error_is_one_of_configuration(tmp_path: Path) -> None:
             "version: v1\nmigStrategy: mixed\npassDeviceSpecs: true",
             [
                 "line 2: NVIDIA's plugin does not know 'migStrategy' and ignores it; did you mean 'flags.migStrategy'?",
-                "line 3: NVIDIA's plugin does not know 'passDeviceSpecs' and ignores it; did you mean "
-                "'flags.plugin.passDeviceSpecs'?",
+                "line 3: NVIDIA's plugin does not know 'passDeviceSpecs' and ignores it" + PLACE,
             ],
             id="as-in-values-of-its-chart",
         ),

@@ -167,7 +167,7 @@ class LiveNode:
     async def answering(self) -> AsyncIterator[None]:
         """The daemon's side of the control socket."""
         listener = listen(str(self.directory / "control.sock"), 0o600)
-        commands = {"status": self._status, "devices": self._devices, "usage": self._usage}
+        commands = {"status": self._status, "events": self._events, "usage": self._usage}
         server = ControlServer({name: self._counted(name, command) for name, command in commands.items()})
         await server.start(listener.sock)
         try:
@@ -197,8 +197,8 @@ class LiveNode:
         stamp = time.strftime("%Y-%m-%dT%H:%M:%S.000Z", time.gmtime())
         return queries.status(situation, {**HEAD, "time": stamp}, Filter())
 
-    async def _devices(self, arguments: Mapping[str, Any]) -> Any:  # noqa: ANN401 (JSON)
-        return {"classes": []}
+    async def _events(self, arguments: Mapping[str, Any]) -> Any:  # noqa: ANN401 (JSON)
+        return {"events": [], "last": 0, "has_more": False}
 
     async def _usage(self, arguments: Mapping[str, Any]) -> Any:  # noqa: ANN401 (JSON)
         return {"cards": [], "containers": []}

@@ -16,26 +16,24 @@ from contextlib import asynccontextmanager, contextmanager
 from dataclasses import replace
 from pathlib import Path
 from types import TracebackType
-from typing import Self
+from typing import Any, Self
 
 import pytest
 from click.testing import CliRunner
 
 from criproxy.cli import main
 from criproxy.cli.daemon.daemon_queries import DaemonQueries
-from criproxy.cli.screen.asker import Asker, answer_once
-from criproxy.cli.screen.render.frame import frame
-from criproxy.cli.screen.render.view import View
-from criproxy.cli.screen.scenes import Scenes
-from tests.cli.screen.node import LiveNode, a_container, a_pod, large, small
+from criproxy.cli.queries.top import Node
+from criproxy.cli.render.console import console
+from criproxy.cli.tables.top import MANY, MARKS, Scene, View, frame, marked, pressed
+from tests.cli.queries.live_node import LiveNode, a_container, a_pod, large, small
 from tests.node.world import FAST, World, owner
 from tests.sysfs import write_sysfs
 
 LIMIT_S = 60.0
 TOP = ("-m", "criproxy", "top", "--interval", "0.2")
 ALTERNATE, BACK = b"\x1b[?1049h", b"\x1b[?1049l"
-_MOVE = re.compile(r"\x1b\[(\d+);1H")
-_OTHER = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]")
+_ESCAPE = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]")
 
 
 class Screen:
@@ -77,12 +75,11 @@ class Screen:
         os.write(self.outer, keys.encode())
 
     def lines(self) -> list[str]:
-        """What the screen shows, line by line."""
-        shown: dict[int, str] = {}
-        text = self.said.decode(errors="replace").rpartition("\x1b[2J")[2]
-        for row, content in zip(*[iter(_MOVE.split(text)[1:])] * 2, strict=True):
-            shown[int(row)] = _OTHER.sub("", content)
-        return [shown[number] for number in sorted(shown)]
+        """What the screen shows, line by line: the last frame that is complete."""
+        _, height = os.get_terminal_size(self.inner)
+        frames = self.said.decode(errors="replace").split("\x1b[H")
+        shown = (_ESCAPE.sub("", frame).split("\r\n") for frame in reversed(frames))
+        return next((lines for lines in shown if len(lines) == height), [])
 
     async def until(self, is_true: Callable[[list[str]], bool]) -> list[str]:
         """Wait until the screen shows what is wanted."""
@@ -227,7 +224,7 @@ async def test_while_it_is_stopped_the_terminal_is_the_shells(tmp_path: Path) ->
 async def test_an_exception_gives_the_terminal_back(tmp_path: Path) -> None:
     """It is printed on the screen of the shell."""
     node = small(tmp_path)
-    broken = "import criproxy.cli.screen.loop as l\ndef fail(*a): raise RuntimeError('planted')\nl.frame = fail\n"
+    broken = "import criproxy.cli.tables.top as t\ndef fail(*a): raise RuntimeError('planted')\nt.frame = fail\n"
     program = f"{broken}from criproxy.cli import main\nmain(['top', *{node.options!r}])"
     with Screen(program=["-c", program]) as screen:
         assert await screen.ended() == 1
@@ -276,12 +273,11 @@ async def test_an_absent_daemon_is_named_once(tmp_path: Path) -> None:
         await world.stop_criproxy()
         write_sysfs(tmp_path / "host", world.controller.context.state.node.topology)
         places = DaemonQueries(str(tmp_path / "control.sock"), tmp_path / "state", tmp_path / "host")
-        asker = Asker(places, lambda: None)
-        told = await asyncio.to_thread(asker.answer)
+        node = Node(places)
+        await asyncio.to_thread(node.ask)
         await world.start_criproxy()
-    scenes = Scenes(tmp_path / "host")
-    scenes.read(told)
-    lines = ["".join(text for text, _ in line) for line in frame(scenes.scene(told), View(), 200, 40)]
+    node.read()
+    lines = [line.plain for line in frame(node.scene(), View(), console(), 200, 40)[0]]
 
     assert any("trader" in line for line in lines)
     (said,) = [line for line in lines if "no criproxy daemon listens" in line]
@@ -330,27 +326,27 @@ async def test_384_cpus_and_500_containers(tmp_path: Path) -> None:
     """They are shown on 80x24, and a frame takes a fraction of the interval."""
     node = await asyncio.to_thread(large, tmp_path)
     async with node.answering():
-        with shown(node) as screen:
-            lines = await screen.until_text("of 500, sorted by CPU")
+        with shown(node) as terminal:
+            lines = await terminal.until_text("of 500, sorted by CPU")
             assert sum(line.count("node ") for line in lines) == 8
-            screen.press("q")
-            await screen.ended()
+            terminal.press("q")
+            await terminal.ended()
         places = DaemonQueries(str(tmp_path / "control.sock"), tmp_path / "state", node.host)
-        told = await asyncio.to_thread(answer_once, places)
-    scenes = Scenes(node.host)
-    scenes.read(told)
-    scenes.scene(told)
+        screen = Node(places)
+        await asyncio.to_thread(screen.ask)
+    screen.read()
+    screen.scene()
     began_s = time.process_time()
     for _ in range(5):
-        scenes.read(told)
-        frame(scenes.scene(told), View(), 200, 60)
+        screen.read()
+        frame(screen.scene(), View(), console(), 200, 60)
     assert (time.process_time() - began_s) / 5 < 0.4  # 2 s is the usual interval; see docs/top.md for what was measured
 
 
 def test_other_commands_do_not_load_it() -> None:
     """Their start takes as long as before."""
     program = "import sys, criproxy.cli, criproxy.cli.queries.status as _; "
-    program += "print([m for m in sys.modules if 'top' in m or 'screen' in m])"
+    program += "print([m for m in sys.modules if m.endswith('.top')])"
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
 
     assert [name for name in eval(done.stdout) if name.startswith("criproxy")] == []  # noqa: S307
@@ -365,6 +361,65 @@ def test_an_answer_of_another_shape_is_a_problem(tmp_path: Path) -> None:
         def status(self) -> dict[str, int]:
             return {"containers": 3}
 
-    told = Asker(Odd(), lambda: None).answer()  # type: ignore[arg-type]
+    node = Node(Odd())  # type: ignore[arg-type]
+    node.ask()
 
-    assert "cannot be read" in told.problem
+    assert "cannot be read" in node.problem
+
+
+@pytest.mark.parametrize(
+    ("view", "key", "expected"),
+    [
+        pytest.param(View(), "q", None, id="quit"),
+        pytest.param(View(helping=True), "q", None, id="quit-from-help"),
+        pytest.param(View(typing=True), "ctrl-c", None, id="ctrl-c-while-typing"),
+        pytest.param(View(skipped=3), "m", View(sort="m"), id="sort"),
+        pytest.param(View(), "3", View(page=2), id="page"),
+        pytest.param(View(page=4), "tab", View(page=0), id="tab-goes-around"),
+        pytest.param(View(), "backtab", View(page=4), id="backtab"),
+        pytest.param(View(), "r", View(reverse=True), id="reverse"),
+        pytest.param(View(typing=True, text="w"), "q", View(typing=True, text="wq"), id="q-is-a-letter-there"),
+        pytest.param(View(typing=True, text="wq"), "backspace", View(typing=True, text="w"), id="backspace"),
+        pytest.param(View(typing=True, text="w"), "enter", View(text="w"), id="enter-keeps-it"),
+        pytest.param(View(typing=True, text="w"), "escape", View(), id="escape-clears-it"),
+        pytest.param(View(text="w", page=1), "escape", View(), id="escape"),
+        pytest.param(View(), "up", View(), id="not-above-the-first"),
+        pytest.param(View(skipped=5), "pagedown", View(skipped=15), id="page-down"),
+        pytest.param(View(skipped=5), "home", View(), id="home"),
+        pytest.param(View(), " ", View(frozen=True), id="freeze"),
+        pytest.param(View(helping=True), "x", View(), id="any-key-ends-help"),
+        pytest.param(View(), "\u00e9", View(), id="no-key-of-ours"),
+    ],
+)
+def test_a_key(view: View, key: str, expected: View | None) -> None:
+    """It changes the view, or ends it."""
+    assert pressed(view, key, 10) == expected
+
+
+def test_a_list_ends_with_its_last_line() -> None:
+    """However far one scrolls; the frame says how far that was."""
+    scene = Scene(events=[an_event(number) for number in range(50)])
+    lines, skipped = frame(scene, View(page=4, skipped=1 << 30), console(), 80, 24)
+
+    assert skipped == 50 - 20
+    assert "event 0" in lines[-2].plain
+    assert len(lines) == 24
+
+
+def an_event(number: int) -> dict[str, Any]:
+    """One of the history."""
+    text = f"event {number}"
+    return {"time": "2026-01-01T00:00:00.000Z", "kind": "granted", "container": "", "sentences": [text]}
+
+
+def row(name: str, cpus: str) -> dict[str, Any]:
+    """A container with exclusive CPUs."""
+    return {"id": name, "namespace": "n", "pod": "p", "container": name, "exclusive_cpus": cpus}
+
+
+def test_a_container_keeps_its_mark() -> None:
+    """Marks go by the first CPU; with more containers than marks, the last ones share one."""
+    assert marked([row("late", "4-5"), row("early", "2")], {}) == {"n/p/early": "a", "n/p/late": "b"}
+    assert marked([row("new", "2"), row("old", "4")], {"n/p/old": "b"}) == {"n/p/new": "a", "n/p/old": "b"}
+    many = marked([row(f"c{number}", str(number)) for number in range(len(MARKS) + 2)], {})
+    assert [many[f"n/p/c{number}"] for number in range(len(MARKS), len(MARKS) + 2)] == [MANY, MANY]
