@@ -26,7 +26,7 @@ from criproxy.cri.runtime import RuntimeCallError, RuntimeClient
 from criproxy.daemon.commands import DEVICE_PLUGIN
 from criproxy.errors import CriproxyError, StatusCode, UsageError
 from criproxy.placement.events import PodCreated
-from criproxy.simulate.traces import read_trace
+from criproxy.simulate.loads import read_trace
 from lab.emulator.runtime import IMAGE, EmbeddedRuntime, RuntimeOptions
 from lab.kubelet.kubelet import ContainerSpec, MiniKubelet, PodSpec
 from tests.daemons import LIMIT_S, Serve

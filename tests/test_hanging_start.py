@@ -18,7 +18,7 @@ from criproxy.cri.runtime import RuntimeCallError, RuntimeClient
 from criproxy.daemon import offline_release, start
 from criproxy.errors import StoreError
 from criproxy.process.log import structlog
-from criproxy.simulate.machines import machine
+from criproxy.simulate.hosts import machine
 from criproxy.store.store import InUse, Store
 from lab.emulator.runtime import EmbeddedRuntime
 from tests.daemons import LIMIT_S, Serve

@@ -30,7 +30,7 @@ from criproxy.placement.engine import step
 from criproxy.placement.events import ContainerCreating, PodCreated
 from criproxy.placement.policies.static import StaticOptions, StaticPolicy
 from criproxy.process.heartbeat import Heartbeat
-from criproxy.simulate.machines import machine
+from criproxy.simulate.hosts import machine
 from criproxy.store.store import Store
 from criproxy.wire.stats import Stats
 from tests.node.world import RecordingLog, World, owner, sharer

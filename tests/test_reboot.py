@@ -20,7 +20,7 @@ from criproxy.cli.daemon.client import ask
 from criproxy.cri import api_pb2 as api
 from criproxy.cri.runtime import RuntimeClient
 from criproxy.model.cpuset import CpuSet
-from criproxy.simulate.machines import machine
+from criproxy.simulate.hosts import machine
 from lab.emulator.runtime import IMAGE, EmbeddedRuntime, RuntimeOptions
 from lab.kubelet.kubelet import ContainerSpec, MiniKubelet, PodSpec
 from tests.allocations import Allocated, Allocations

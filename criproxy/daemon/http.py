@@ -1,17 +1,25 @@
 """Metrics, health and the page over HTTP; a thread imports this module during the first calls, which takes 0.1 s."""
 
-from collections.abc import Sequence
+import asyncio
+import os
+from collections.abc import Mapping, Sequence
 from contextlib import AsyncExitStack
 from functools import partial
 from pathlib import Path
 
+from criproxy.api.control_socket import Command
 from criproxy.api.metrics.controller_metrics import ControllerValues
 from criproxy.api.metrics.measures import measure
 from criproxy.api.metrics.proxy_metrics import Gauges, Metrics
 from criproxy.api.metrics.signals import measure_use
+from criproxy.api.page.access import Access
+from criproxy.api.page.files import read_files
+from criproxy.api.page.routes import Page
+from criproxy.api.page.source import Looks
+from criproxy.api.page.stream import Streams
 from criproxy.cri.methods.methods import KNOWN_METHODS
 from criproxy.daemon.commands import Commands
-from criproxy.daemon.page import page_of
+from criproxy.node.controller import Controller
 from criproxy.process.heartbeat import STALE_S, Heartbeat
 from criproxy.process.http.address import Address
 from criproxy.process.http.http import HttpServer, Sources
@@ -20,6 +28,23 @@ from criproxy.process.tasks import Tasks
 from criproxy.process.writer import LineWriter
 from criproxy.wire.server import Proxy
 from criproxy.wire.sockets import Listener
+
+
+async def page_of(
+    controller: Controller,
+    commands: Mapping[str, Command],
+    address: Address | None,
+    token_file: Path | None,
+    tasks: Tasks,
+) -> Page:
+    """Return the page of a daemon; *tasks* look at the node while somebody has it open."""
+    access = Access(address, token_file, log)
+    tasks.forever("read the token of the page", access.watch)  # not here: a file that hangs must not stop a start
+    looks = Looks(controller, commands, os.uname().nodename)
+    streams = Streams(looks.take, looks.changed)
+    tasks.forever("keep pages up to date", streams.run)
+    return Page(commands, streams, access, await asyncio.to_thread(read_files))
+
 
 log = structlog.get_logger("criproxy.daemon")
 

@@ -1,23 +1,70 @@
-"""`criproxy install` and `criproxy uninstall`, from the look at the node to the last line that people read."""
+"""`criproxy install` and `criproxy uninstall`, from the look at the node to the last line that people read.
 
+An uninstallation takes it back together with the journal: before criproxy stops, and also after a kill in the middle.
+"""
+
+import sys
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TypeVar
 
+from criproxy import __version__
 from criproxy.errors import ConfigError, CriproxyError, UsageError
-from criproxy.install.brought import brought
 from criproxy.install.host import CommandFailed, Host
-from criproxy.install.journal import Journal, JournalFile
-from criproxy.install.leftover import leftover, with_leftover
+from criproxy.install.journal import Before, Entry, Journal, JournalFile
 from criproxy.install.look import look
 from criproxy.install.planning import edits, paths
 from criproxy.install.planning.facts import Brought, Facts, NodeKind
-from criproxy.install.planning.plan import Plan, Wishes, facts_active, plan, release, runtime_of
-from criproxy.install.planning.removal import removal
-from criproxy.install.planning.steps import Remove, Write
-from criproxy.install.runner import Runner, undo_title
+from criproxy.install.planning.plan import (
+    RELOAD,
+    RESTART_KUBELET,
+    SYSTEMCTL,
+    Plan,
+    Wishes,
+    facts_active,
+    plan,
+    release,
+    runtime_of,
+)
+from criproxy.install.planning.removal import STOP, left, removal
+from criproxy.install.planning.steps import Remove, Run, Write
+from criproxy.install.runner import Runner, content_after, undo_title
 from criproxy.install.verification import Checks
+
+_CHECKOUT = Path(__file__).resolve().parents[2]
+
+
+def brought(host_root: Path) -> Brought:
+    """Return what can be put on the node with the root directory *host_root*.
+
+    In a container, that is the program itself, with its virtual environment, and the units and the policy file of the
+    container's image. On the node itself, the program is in its place, and a checkout has the units and the policy.
+    """
+    if _is_same(host_root):
+        return Brought(__version__, "", _units(_CHECKOUT / "systemd"), _text(_CHECKOUT / "policies/default.yaml"))
+    home = paths.HOME if Path(paths.PROGRAM).exists() and Path(sys.prefix) == Path(paths.HOME) else ""
+    units = next(filter(None, map(_units, map(Path, (*paths.UNIT_FOLDERS, f"{_CHECKOUT}/systemd")))), {})
+    policy = _text(Path(paths.POLICY)) or _text(_CHECKOUT / "policies/default.yaml")
+    return Brought(__version__, home, units, policy)
+
+
+def _is_same(host_root: Path) -> bool:
+    return host_root.resolve() == Path("/")
+
+
+def _units(folder: Path) -> dict[str, str]:
+    names = (*paths.UNITS, *paths.OPTIONAL_UNITS)
+    texts = {name: _text(folder / name) for name in names}
+    return {name: text for name, text in texts.items() if text is not None}
+
+
+def _text(path: Path) -> str | None:
+    try:
+        return path.read_text()
+    except OSError:
+        return None
+
 
 T = TypeVar("T")
 
@@ -246,3 +293,51 @@ def _by_hand(steps: Callable[[], T]) -> T:
         return steps()
     except edits.CannotEdit as error:
         raise CriproxyError(str(error)) from error
+
+
+def leftover(journal: Journal, facts: Facts, *, force: bool) -> list[Write | Remove]:
+    """Return the changes that are needed so that the kubelet does not call criproxy once *journal* is taken back.
+
+    Raises:
+        CannotEdit: something has to be done by hand.
+    """
+    texts = dict[str, str | None]()
+    for entry in reversed(journal.entries):
+        path = entry.step.path if isinstance(entry.step, Write) else ""
+        if path in facts.texts and path != paths.DEFAULTS:  # until criproxy has stopped, its options are in effect
+            texts[path] = _text_after(entry, texts.get(path, facts.texts[path]), force=force)
+    return left(facts, texts)
+
+
+def _text_after(entry: Entry, now: str | None, *, force: bool) -> str | None:
+    assert isinstance(entry.step, Write)
+    content = None if now is None else now.encode("utf-8", "surrogateescape")
+    try:
+        after = content_after(entry.step, entry.before, content, force=force)
+    except edits.CannotEdit as error:
+        raise edits.CannotEdit(f"{entry.step.path}: {error}") from error
+    return None if after is None else after.decode("utf-8", "surrogateescape")
+
+
+def with_leftover(journal: Journal, facts: Facts, host: Host, steps: Sequence[Write | Remove]) -> Journal:
+    """Return *journal* with entries at its end that do *steps* when they are taken back; the same one without steps."""
+    if not steps:
+        return journal
+    runs = [entry.step for entry in journal.entries if isinstance(entry.step, Run)]
+    undone = {command for run in runs for command in run.undo}
+    restart = (SYSTEMCTL, "restart", facts.kubelet)
+    first = [Run("stop criproxy", undo=(STOP,))] if facts.active and STOP not in undone else []
+    last = [Run(RESTART_KUBELET, undo=(restart,))] if restart not in undone else []
+    last.append(Run("let systemd read the kubelet's unit", undo=(RELOAD,)))
+    files = [_entry(facts, host, step) for step in reversed(steps)]
+    return replace(journal, entries=(*map(Entry, first), *journal.entries, *map(Entry, last), *files))
+
+
+def _entry(facts: Facts, host: Host, step: Write | Remove) -> Entry:
+    """Return an entry that does *step* when it is taken back."""
+    done = Write(step.path, facts.texts[step.path], step.why)
+    folder = step.path.rpartition("/")[0]
+    if isinstance(step, Remove):
+        return Entry(done, Before(folders=(folder,) if folder.endswith(".d") else ()))
+    node = replace(host.attributes(step.path), mtime_ns=None)
+    return Entry(done, Before(step.text.encode("utf-8", "surrogateescape"), node, existed=True))

@@ -32,7 +32,7 @@ from criproxy.placement.events import (
 )
 from criproxy.placement.policies import BUILTIN
 from criproxy.placement.policies.api import Policy
-from criproxy.simulate.machines import GIB, machine
+from criproxy.simulate.hosts import GIB, machine
 from lab.bench.bars import DEVICES_MS, MEMORY_MS, STEP_MEDIAN_MS, STEP_P99_MS, WHOLE_MS, Check
 
 CONTAINERS = 500

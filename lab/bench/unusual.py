@@ -7,7 +7,7 @@ from criproxy.model.node import Node
 from criproxy.model.workload import Container, Pod, QosClass
 from criproxy.placement.events import ContainerCreating, ContainerGone, ContainerResized, PolicyChanged
 from criproxy.placement.policies import BUILTIN
-from criproxy.simulate.machines import GIB
+from criproxy.simulate.hosts import GIB
 from lab.bench.engine import (
     CONTAINERS,
     WIDE,

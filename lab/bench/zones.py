@@ -10,7 +10,7 @@ from criproxy.model.grant import Grant
 from criproxy.model.node import Node
 from criproxy.model.workload import Container, QosClass
 from criproxy.placement.alloc.memory.memory import place_memory, return_memory
-from criproxy.simulate.machines import GIB, machine
+from criproxy.simulate.hosts import GIB, machine
 from lab.bench.bars import MEMORY_MS, STEP_P99_MS
 from lab.bench.engine import StepLine
 

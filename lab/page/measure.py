@@ -15,7 +15,7 @@ from tempfile import TemporaryDirectory
 from playwright.async_api import Page
 
 from criproxy.model.machine.topology import Topology
-from criproxy.simulate.machines import GIB
+from criproxy.simulate.hosts import GIB
 from lab.bench.ways import cpu_ns_of
 from lab.emulator.runtime import IMAGE
 from lab.kubelet.kubelet import ContainerSpec, PodSpec

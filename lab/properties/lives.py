@@ -34,7 +34,7 @@ from criproxy.placement.options.policy_options import Options, options_of
 from criproxy.placement.policies import Entry
 from criproxy.placement.policies.api import Policy
 from criproxy.placement.policies.balloons import BalloonsOptions
-from criproxy.simulate.machines import GIB
+from criproxy.simulate.hosts import GIB
 from lab.properties.balloons import balloon_options
 from lab.properties.desired import gives_what_was_wanted, refusal_moves_nobody
 from lab.properties.machines import machines, narrowed

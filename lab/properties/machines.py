@@ -16,7 +16,7 @@ from criproxy.model.machine.topology import (
     Package,
     Topology,
 )
-from criproxy.simulate.machines import GIB
+from criproxy.simulate.hosts import GIB
 
 MAX_NODES = 8
 _SIZES = (0, 1, 2, 3, 4, 6)

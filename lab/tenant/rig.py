@@ -27,7 +27,7 @@ from criproxy.placement.invariants import violations
 from criproxy.placement.options.policy_options import options_of
 from criproxy.placement.policies.api import Policy
 from criproxy.process import log
-from criproxy.simulate.machines import machine
+from criproxy.simulate.hosts import machine
 from lab.tenant.hostile import Attempt
 from tests.node.devices.test_lives import host
 from tests.node.world import FAST, RecordingLog, World, owner, sharer

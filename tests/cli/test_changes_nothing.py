@@ -15,7 +15,7 @@ from criproxy.cli import main
 from criproxy.model.node import Node
 from criproxy.model.text.notices import timestamp
 from criproxy.model.workload import Pod
-from criproxy.simulate.machines import machine
+from criproxy.simulate.hosts import machine
 from criproxy.store import Store
 from criproxy.store.reader import open_reader
 from tests.cli.operate.test_record import record

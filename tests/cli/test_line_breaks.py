@@ -18,7 +18,7 @@ from criproxy.model.cpuset import format_cpuset
 from criproxy.model.grant import Applied, Grant
 from criproxy.model.node import Node
 from criproxy.model.workload import Container, ContainerState, Pod
-from criproxy.simulate.machines import machine
+from criproxy.simulate.hosts import machine
 
 MACHINE = machine(nodes=2, cores=64, threads=1)
 ODD = frozenset(cpu for cpu in range(100, 128) if cpu % 2)

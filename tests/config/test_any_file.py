@@ -22,7 +22,7 @@ from criproxy.deviceplugin.configuration.nvidia_file import Node, examine
 from criproxy.deviceplugin.nvidia.options import PLACES
 from criproxy.devices.plugin.plan import NVIDIA_ALONE
 from criproxy.errors import ConfigError
-from criproxy.simulate.machines import machine
+from criproxy.simulate.hosts import machine
 from tests.config.files import write
 
 Test = TypeVar("Test", bound=Callable[..., None])

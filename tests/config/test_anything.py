@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from criproxy.config import Settings, load
 from criproxy.errors import ConfigError
-from criproxy.simulate.machines import machine
+from criproxy.simulate.hosts import machine
 from tests.config.files import write
 
 MACHINE = machine()

@@ -18,7 +18,7 @@ from criproxy.placement.engine import step
 from criproxy.placement.events import ContainerCreating, ContainerGone
 from criproxy.placement.invariants import violations
 from criproxy.simulate.archives import unpack
-from criproxy.simulate.machines import machine
+from criproxy.simulate.hosts import machine
 from tests.config.files import write
 from tests.conftest import ROOT
 

@@ -10,7 +10,7 @@ from criproxy.model.cpuset import parse_cpuset
 from criproxy.placement.options.usable import AvailableCpus, HostReader
 from criproxy.placement.policies.none import NonePolicy
 from criproxy.placement.policies.static import StaticPolicy
-from criproxy.simulate.machines import machine
+from criproxy.simulate.hosts import machine
 from tests.config.files import told, write
 
 FOUR_CPUS = machine(nodes=1, cores=2, threads=2, allowed=frozenset({0, 1, 2}))

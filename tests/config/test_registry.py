@@ -8,7 +8,7 @@ from criproxy.config import load
 from criproxy.config.registry import find, names
 from criproxy.errors import ConfigError
 from criproxy.placement.policies import BUILTIN
-from criproxy.simulate.machines import machine
+from criproxy.simulate.hosts import machine
 from tests.config.files import told, write
 from tests.config.packages import install
 

@@ -30,7 +30,7 @@ from criproxy.model.workload import ContainerState
 from criproxy.node.bypass import FAILURES, BypassMode
 from criproxy.node.sync.drift import Drift
 from criproxy.process.heartbeat import Heartbeat
-from criproxy.simulate.machines import machine
+from criproxy.simulate.hosts import machine
 from lab.emulator.runtime import EmbeddedRuntime, RuntimeOptions
 from tests.addresses import free_address
 from tests.daemons import LIMIT_S, Serve

@@ -11,7 +11,7 @@ from criproxy.devices.classes.device_class import DeviceClass
 from criproxy.devices.evidence.evidence import Known, weigh
 from criproxy.model.cpuset import format_cpuset
 from criproxy.model.machine.topology import NumaNode, Topology
-from criproxy.simulate.machines import machine
+from criproxy.simulate.hosts import machine
 from tests.devices.fixture import ALI, asked, given
 
 TWO = machine(nodes=2, cores=16, threads=1)

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from criproxy.host.cpu_kinds import read_kinds
+from criproxy.host.machine import read_kinds
 from criproxy.model.cpuset import format_cpuset
 from criproxy.model.machine.topology import Core, CpuKind
 from tests.host.tree import plant

@@ -22,7 +22,7 @@ from criproxy.config.load import load
 from criproxy.errors import ConfigError
 from criproxy.install.planning import paths
 from criproxy.install.planning.unit_file import environment_of
-from criproxy.simulate.machines import machine
+from criproxy.simulate.hosts import machine
 from tests.conftest import ROOT
 from tests.install.attempts import Attempt, Attempts
 from tests.install.conftest import MakeNode

@@ -30,7 +30,7 @@ from criproxy.node.configuration.reload import Reload
 from criproxy.placement.invariants import violations
 from criproxy.placement.options.policy_options import options_of
 from criproxy.process.systemd import Notifier
-from criproxy.simulate.machines import machine
+from criproxy.simulate.hosts import machine
 from criproxy.store.store import Store
 from lab.chaos.checker.cgroups import Cgroups
 from lab.chaos.checker.cpus import CpuSet

@@ -8,7 +8,7 @@ from criproxy.model.entries import with_entries, without
 from criproxy.model.grant import NO_CPUS, Grant, alike, granted
 from criproxy.model.node import Node
 from criproxy.model.workload import Container, Pod
-from criproxy.simulate.machines import machine
+from criproxy.simulate.hosts import machine
 
 
 def test_shared_is_what_nobody_owns() -> None:

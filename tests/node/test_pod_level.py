@@ -15,7 +15,7 @@ from criproxy.model.cpuset import parse_cpuset
 from criproxy.placement.invariants import violations
 from criproxy.placement.policies import BUILTIN
 from criproxy.placement.policies.api import Policy
-from criproxy.simulate.machines import machine
+from criproxy.simulate.hosts import machine
 from lab.emulator.runtime import IMAGE, RuntimeOptions
 from lab.kubelet.kubelet import ContainerSpec, PodSpec
 from tests.node.world import FAST, GIB, World, owner, situation

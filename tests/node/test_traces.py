@@ -16,7 +16,7 @@ from criproxy.model.workload import ContainerState
 from criproxy.placement.invariants import violations
 from criproxy.placement.policies import BUILTIN
 from criproxy.placement.policies.api import Policy
-from criproxy.simulate.machines import machine
+from criproxy.simulate.hosts import machine
 from criproxy.store.store import Store
 from lab.emulator.runtime import RuntimeOptions
 from tests.conftest import ROOT

@@ -20,7 +20,7 @@ from criproxy.placement.policies.api import Policy
 from criproxy.placement.policies.balloons import BalloonsOptions, BalloonsPolicy
 from criproxy.placement.policies.static import StaticOptions, StaticPolicy
 from criproxy.placement.policies.topology_aware import TopologyAwareOptions, TopologyAwarePolicy
-from criproxy.simulate.machines import machine
+from criproxy.simulate.hosts import machine
 from lab.kubelet.kubelet import PodSpec
 from tests.disks import fill, free, small_disk
 from tests.node.reconcile.test_promotion import wrong

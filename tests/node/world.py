@@ -21,7 +21,7 @@ from criproxy.node.counters import Counters
 from criproxy.node.settings import DeviceLimits, Settings, StoreLimits
 from criproxy.placement.policies.api import Policy
 from criproxy.placement.policies.static import StaticOptions, StaticPolicy
-from criproxy.simulate.machines import machine
+from criproxy.simulate.hosts import machine
 from criproxy.store.store import Store
 from criproxy.wire.server import Proxy
 from criproxy.wire.sockets import Listener, listen

@@ -3,7 +3,7 @@
 import pytest
 
 from criproxy.cri.runtime import RuntimeCallError
-from criproxy.simulate.machines import GIB
+from criproxy.simulate.hosts import GIB
 from lab.emulator.runtime import IMAGE
 from lab.kubelet.kubelet import ContainerSpec, PodSpec
 from tests.page.stage import Stage, crowd, vgpu_pods

@@ -15,7 +15,7 @@ from criproxy.cli.daemon.client import ask
 from criproxy.cri.runtime import RuntimeClient
 from criproxy.model.cpuset import format_cpuset
 from criproxy.model.machine.topology import Topology
-from criproxy.simulate.machines import GIB, machine
+from criproxy.simulate.hosts import GIB, machine
 from lab.emulator.runtime import IMAGE, EmbeddedRuntime, RuntimeOptions
 from lab.kubelet.kubelet import ContainerSpec, MiniKubelet, PodSpec
 from tests.addresses import free_address

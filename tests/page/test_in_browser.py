@@ -14,7 +14,7 @@ from playwright.async_api import Browser, expect
 
 from criproxy.cli import main
 from criproxy.model.cpuset import parse_cpuset
-from criproxy.simulate.machines import GIB
+from criproxy.simulate.hosts import GIB
 from lab.emulator.runtime import IMAGE
 from lab.kubelet.kubelet import ContainerSpec, PodSpec
 from tests.page.browser import Theme, browser, window

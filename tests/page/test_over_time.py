@@ -10,7 +10,7 @@ import pytest
 from playwright.async_api import Browser, Page, expect
 
 from criproxy.api.page.stream import DISPLACED, MOST_STREAMS
-from criproxy.simulate.machines import GIB
+from criproxy.simulate.hosts import GIB
 from lab.emulator.runtime import IMAGE
 from lab.kubelet.kubelet import ContainerSpec, PodSpec
 from tests.page.browser import browser, window

@@ -35,7 +35,7 @@ from criproxy.placement.events import (
 )
 from criproxy.placement.policies.api import Policy
 from criproxy.placement.rules.kept import NOTHING, owned_by
-from criproxy.simulate.machines import GIB, machine
+from criproxy.simulate.hosts import GIB, machine
 
 RESERVATIONS = [f"r{i}" for i in range(6)]
 PODS = ["s0", "s1"]

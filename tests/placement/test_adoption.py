@@ -20,7 +20,7 @@ from criproxy.placement.invariants import violations
 from criproxy.placement.policies import BUILTIN
 from criproxy.placement.policies.api import Policy
 from criproxy.placement.policies.static import StaticOptions, StaticPolicy
-from criproxy.simulate.machines import machine
+from criproxy.simulate.hosts import machine
 from tests.placement.lives import found, live, lives, lives_with_found, machines
 
 POLICY = StaticPolicy(StaticOptions.model_validate({"reservedCpus": "0"}))

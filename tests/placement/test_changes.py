@@ -27,7 +27,7 @@ from criproxy.placement.options.policy_options import Options
 from criproxy.placement.policies.api import Policy
 from criproxy.placement.policies.none import NonePolicy
 from criproxy.placement.policies.static import StaticOptions, StaticPolicy
-from criproxy.simulate.machines import GIB, machine
+from criproxy.simulate.hosts import GIB, machine
 
 MACHINE = machine(nodes=2, cores=4, threads=1)  # node 0: 0-3
 

@@ -17,7 +17,7 @@ from criproxy.placement.invariants import violations
 from criproxy.placement.options.policy_options import Options
 from criproxy.placement.policies.static import StaticOptions, StaticPolicy
 from criproxy.placement.policies.topology_aware import TopologyAwareOptions, TopologyAwarePolicy
-from criproxy.simulate.machines import machine
+from criproxy.simulate.hosts import machine
 
 MEMS = frozenset({0})
 ALL = frozenset(range(8))

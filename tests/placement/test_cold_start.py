@@ -14,7 +14,7 @@ from criproxy.placement.events import (
     ContainerExited,
     ContainerStarted,
 )
-from criproxy.simulate.machines import machine
+from criproxy.simulate.hosts import machine
 
 MACHINE = machine(nodes=2)
 

@@ -8,7 +8,7 @@ from criproxy.model.node import Node
 from criproxy.model.workload import Container
 from criproxy.placement.decision import Decision
 from criproxy.placement.updates import updates_between
-from criproxy.simulate.machines import machine
+from criproxy.simulate.hosts import machine
 
 ZERO, ONE = frozenset({0}), frozenset({1})
 MEMS = frozenset({0})

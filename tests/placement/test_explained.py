@@ -13,7 +13,7 @@ from criproxy.placement.options.policy_options import Options
 from criproxy.placement.policies.candidates import Candidates, Measure, Row
 from criproxy.placement.policies.none import NonePolicy
 from criproxy.placement.policies.topology_aware import TopologyAwareOptions, TopologyAwarePolicy
-from criproxy.simulate.machines import machine
+from criproxy.simulate.hosts import machine
 from tests.explained import explanation_is_true
 
 NODE = Node(machine(nodes=2, cores=4, threads=1))

@@ -7,7 +7,7 @@ from criproxy.model.incident import Action, Incident, Use
 from criproxy.model.node import Node
 from criproxy.placement.engine import step
 from criproxy.placement.events import CardReported
-from criproxy.simulate.machines import machine
+from criproxy.simulate.hosts import machine
 from criproxy.store.database import Database
 from tests.node.world import STATIC
 

@@ -18,7 +18,7 @@ from criproxy.placement.invariants import violations
 from criproxy.placement.options.policy_options import Options
 from criproxy.placement.policies import BUILTIN
 from criproxy.placement.policies.api import Policy
-from criproxy.simulate.machines import machine
+from criproxy.simulate.hosts import machine
 from tests.laws import departure_undoes_arrival
 from tests.placement.lives import containers, live, lives, lives_with_found, machines
 

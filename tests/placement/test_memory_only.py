@@ -15,7 +15,7 @@ from criproxy.placement.events import ContainerResized
 from criproxy.placement.policies import BUILTIN
 from criproxy.placement.policies.api import Policy
 from criproxy.placement.policies.fallback import Fallback
-from criproxy.simulate.machines import GIB, machine
+from criproxy.simulate.hosts import GIB, machine
 from tests.laws import memory_is_promised_once
 
 MACHINE = machine(nodes=2, cores=4, threads=1, memory_bytes=8 * GIB)

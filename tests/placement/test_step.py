@@ -28,7 +28,7 @@ from criproxy.placement.events import (
     UpdateApplied,
 )
 from criproxy.placement.policies.static import StaticOptions, StaticPolicy
-from criproxy.simulate.machines import machine
+from criproxy.simulate.hosts import machine
 
 POLICY = StaticPolicy(StaticOptions.model_validate({"reservedCpus": "0"}))
 EMPTY = Node(machine(cores=8, threads=1))

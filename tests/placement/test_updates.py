@@ -8,7 +8,7 @@ from criproxy.model.node import Node
 from criproxy.model.workload import Container, ContainerState
 from criproxy.placement.decision import Update
 from criproxy.placement.updates import updates_between
-from criproxy.simulate.machines import machine
+from criproxy.simulate.hosts import machine
 
 MEMS = frozenset({0})
 MACHINE = machine(cores=8, threads=1)

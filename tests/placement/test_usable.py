@@ -11,7 +11,7 @@ from criproxy.placement.events import PolicyChanged, TopologyChanged
 from criproxy.placement.invariants import violations
 from criproxy.placement.policies.static import StaticOptions, StaticPolicy
 from criproxy.placement.policies.topology_aware import TopologyAwareOptions, TopologyAwarePolicy
-from criproxy.simulate.machines import machine
+from criproxy.simulate.hosts import machine
 
 MACHINE = machine(nodes=1, cores=4, threads=1)
 FILE = {"availableResources": {"cpu": "cpuset:0-1"}}

@@ -7,8 +7,7 @@ from pathlib import Path
 import pytest
 
 from criproxy.errors import UsageError
-from criproxy.simulate.hosts import of_host, shaped
-from criproxy.simulate.machines import machine
+from criproxy.simulate.hosts import machine, of_host, shaped
 from tests.sysfs import write_sysfs
 
 MACHINE = machine(nodes=4, cores=2, threads=2, packages=2)

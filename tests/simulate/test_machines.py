@@ -1,7 +1,7 @@
 """Made-up machines have the shape that was asked for."""
 
 from criproxy.model.cpuset import format_cpuset, parse_cpuset
-from criproxy.simulate.machines import machine
+from criproxy.simulate.hosts import machine
 
 
 def test_two_nodes_with_threads() -> None:

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from criproxy.host import discover
 from criproxy.model.machine.topology import CpuKind, Die, MemoryKind, NumaNode, Topology
-from criproxy.simulate.machines import GIB, machine
+from criproxy.simulate.hosts import GIB, machine
 from tests.sysfs import write_sysfs
 
 

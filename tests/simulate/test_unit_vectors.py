@@ -17,7 +17,7 @@ from criproxy.placement.alloc.pools import build_pools
 from criproxy.placement.engine import step
 from criproxy.placement.events import ContainerCreating, PodCreated
 from criproxy.placement.policies.topology_aware import ENTRY
-from criproxy.simulate.machines import machine
+from criproxy.simulate.hosts import machine
 from criproxy.simulate.scenario.machine import read_machine
 from criproxy.simulate.scenario.place import At
 from tests.conftest import ROOT

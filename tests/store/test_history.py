@@ -15,7 +15,7 @@ from criproxy.placement.engine import step
 from criproxy.placement.events import ContainerCreated, ContainerCreating, ContainerGone
 from criproxy.placement.options.policy_options import Options
 from criproxy.placement.policies.none import NonePolicy
-from criproxy.simulate.machines import machine
+from criproxy.simulate.hosts import machine
 from criproxy.store import history
 from criproxy.store.database import Database
 

@@ -14,7 +14,7 @@ PODS, LABELS = 60, 7700
 LOAD = """
 import sys
 from pathlib import Path
-from criproxy.simulate.machines import machine
+from criproxy.simulate.hosts import machine
 from criproxy.store.store import Store
 
 def rss_kib(which):

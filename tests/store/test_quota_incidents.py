@@ -10,7 +10,7 @@ import pytest
 from criproxy.model.incident import Action, Excess, Incident, Quantity, Use
 from criproxy.model.node import Node
 from criproxy.model.text.plain import to_plain
-from criproxy.simulate.machines import machine
+from criproxy.simulate.hosts import machine
 from criproxy.store.database import Database
 from criproxy.store.reader import open_reader
 from criproxy.store.rows import QUOTA_INCIDENTS, changes, tables

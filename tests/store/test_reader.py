@@ -12,7 +12,7 @@ import pytest
 from criproxy.errors import StoreError
 from criproxy.model.node import Node
 from criproxy.model.workload import Pod
-from criproxy.simulate.machines import machine
+from criproxy.simulate.hosts import machine
 from criproxy.store import Kind, Record, Store
 from criproxy.store.reader import open_reader
 from criproxy.store.schema import MIGRATIONS, VERSION

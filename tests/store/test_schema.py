@@ -10,7 +10,7 @@ from criproxy.model.grant import Applied, CpuQuota, Grant
 from criproxy.model.record import Kind, Record
 from criproxy.model.resources import CfsQuota, Interval
 from criproxy.model.workload import Container, ContainerState, Pod, QosClass
-from criproxy.simulate.machines import machine
+from criproxy.simulate.hosts import machine
 from criproxy.store.database import Database
 from criproxy.store.schema import MIGRATIONS, VERSION
 

@@ -31,7 +31,7 @@ from criproxy.placement.events import (
     Released,
 )
 from criproxy.placement.policies.static import StaticOptions, StaticPolicy
-from criproxy.simulate.machines import machine
+from criproxy.simulate.hosts import machine
 from criproxy.store import Kind, Record, Store, database
 from criproxy.store import store as store_module
 from criproxy.store.database import Database

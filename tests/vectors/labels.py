@@ -6,8 +6,14 @@ from typing import Any
 
 from criproxy.deviceplugin.labels.feature_file import FILE_MODE, feature_file
 from criproxy.deviceplugin.nvidia.gpus import Gpu
-from criproxy.deviceplugin.nvidia.labels.labels import LabelError, Machine, VgpuGuest, labels, timestamp_label
-from criproxy.deviceplugin.nvidia.labels.product import sanitised
+from criproxy.deviceplugin.nvidia.labels.labels import (
+    LabelError,
+    Machine,
+    VgpuGuest,
+    labels,
+    sanitised,
+    timestamp_label,
+)
 from criproxy.deviceplugin.nvidia.options import INFINITE, Flags, GfdFlags, PluginConfig
 from tests.deviceplugin.nvidia.files import config_of
 from tests.vectors.cards import gpus_of

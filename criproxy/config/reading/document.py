@@ -2,6 +2,9 @@
 
 The parser's events are read here instead of its finished data: that bounds time and memory whatever the file says,
 keeps the places, finds keys given twice, and takes no word for what YAML 1.1 makes of it.
+
+In 1.1, which the YAML library follows, ``no`` is false, ``0:30`` is 30, ``010`` is 8 and ``1_0`` is 10. Here they are
+texts, and what is a number to one program and another number to the next is a mistake.
 """
 
 import re
@@ -12,8 +15,93 @@ from typing import Any
 import yaml
 
 from criproxy.config.reading.mistake import Mistake
-from criproxy.config.reading.scalars import read_plain
-from criproxy.config.reading.syntax import from_marked, from_reader
+
+_MEANINGS = (
+    (r"character '\\t' that cannot start", "a tab; YAML is indented with spaces only"),
+    (r"character '(@|`)' that cannot start", r"a text cannot begin with \1: put it in quotes"),
+    (r"character '%' that cannot start", "a text cannot begin with %: put it in quotes"),
+    (r"mapping values are not allowed", "a ':' does not fit here: quote the text, or check the indentation"),
+    (r"sequence entries are not allowed", "a list cannot begin here: give each '- ' a line of its own"),
+    (r"mapping keys are not allowed", "an option cannot begin here: check the line above and the indentation"),
+    (r"could not find expected ':'", "a ':' is missing after the name of the option"),
+    (r"found unexpected end of stream", "a quote is not closed before the end of the file"),
+    (r"unexpected document separator", "a quote is not closed before '---'"),
+    (r"expected <block end>", "this line does not fit the lines above: check its indentation"),
+    (r"but got '<stream end>'|node content, but found '<stream end>'", "a bracket is not closed"),
+    (r"expected ',' or '(.)'", r"a ',' or the closing '\1' is missing"),
+    (r"expected '<document start>'", "this does not fit what is above: check brackets, quotes and indentation"),
+    (r"expected the node content", "a value is missing before this"),
+    (r"unknown escape character", r"no such escape in double quotes: use single quotes, or \\\\ for a backslash"),
+    (r"undefined tag handle", "a text cannot begin with !: put it in quotes"),
+    (r"incompatible YAML document", "only YAML 1.1 and 1.2 can be read: leave the %YAML line out"),
+    (r"block scalar", "after | and > only - or +, and a comment, can stand: put the text on the next line"),
+    (r"directive", "a line cannot begin with %: put it in quotes"),
+)
+"""Part of the library's sentence → ours."""
+
+
+def from_marked(error: yaml.MarkedYAMLError) -> Mistake:
+    """The mistake that the parser, or our own bounds, stopped at."""
+    mark = error.problem_mark or error.context_mark
+    line, column = (mark.line + 1, mark.column + 1) if mark else (1, 1)
+    said = " ".join(filter(None, [error.context, error.problem]))
+    for pattern, meaning in _MEANINGS:
+        if found := re.search(pattern, said):
+            since = error.context_mark
+            opened = ""
+            if "not closed" in meaning and since and mark and since.index < mark.index:  # else: of what is missing
+                opened = f" (it was opened in line {since.line + 1})"
+            return Mistake(line, column, f"{found.expand(meaning)}{opened}")
+    return Mistake(line, column, said)
+
+
+def from_reader(error: yaml.reader.ReaderError, text: str) -> Mistake:
+    """The mistake of a character that YAML forbids."""
+    line = text.count("\n", 0, error.position) + 1
+    column = error.position - text.rfind("\n", 0, error.position)
+    name = f"U+{int(error.character):04X}"
+    hint = "; is this a text file?" if int(error.character) < 0x80 else ""
+    return Mistake(line, column, f"the character {name} is not allowed{hint}")
+
+
+MAX_DIGITS = 18
+"""A longer number is none that anything is measured in, and takes long to read."""
+
+_CONSTANTS = {
+    **dict.fromkeys(("", "~", "null", "Null", "NULL"), None),
+    **dict.fromkeys(("true", "True", "TRUE"), True),
+    **dict.fromkeys(("false", "False", "FALSE"), False),
+}
+_INTEGER = re.compile(r"[-+]?[0-9]+")
+_FLOAT = re.compile(r"[-+]?(\.[0-9]+|[0-9]+(\.[0-9]*)?)([eE][-+]?[0-9]{1,3})?")
+
+
+def read_plain(text: str) -> str | int | float | bool | None:
+    """The value of the unquoted *text*.
+
+    Raises:
+        ValueError: a number that programs read differently, or a huge one.
+    """
+    if text in _CONSTANTS:
+        return _CONSTANTS[text]
+    if len(text) <= MAX_DIGITS and _INTEGER.fullmatch(text):
+        return _integer(text)
+    if len(text) <= 2 * MAX_DIGITS and _FLOAT.fullmatch(text):
+        if _INTEGER.fullmatch(text):
+            raise ValueError(f"the number {text} is too large")
+        return float(text)
+    return text
+
+
+def _integer(text: str) -> int:
+    digits = text.lstrip("+-")
+    if len(digits) > 1 and digits.startswith("0"):
+        raise ValueError(
+            f"a number must not begin with 0, which some programs take for base 8: write {int(text)}, "
+            f'or "{text}" in quotes if it is a text'
+        )
+    return int(text)
+
 
 MAX_VALUES = 20_000
 """Values in one document, each use of an alias counted: what looks small must not grow without bound."""

@@ -1,9 +1,9 @@
 """Starts, updates and ends the plugins of all resources, and keeps IDs listed that containers have."""
 
 import asyncio
-from collections.abc import Awaitable, Callable, Collection, Mapping
+from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping
 from contextlib import suppress
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 from criproxy.deviceplugin.cards.detected_cards import CardKey
 from criproxy.deviceplugin.resources.folder_watch import FolderWatch
@@ -14,12 +14,12 @@ from criproxy.deviceplugin.resources.other_ids import (
     without_cards,
     without_ids,
 )
-from criproxy.deviceplugin.resources.withdrawn import withdrawn
 from criproxy.deviceplugin.server import sockets
 from criproxy.deviceplugin.server.plugin import Place, Plugin
 from criproxy.deviceplugin.server.registration_api import KubeletSocket
 from criproxy.deviceplugin.server.resource import Device, Resource
 from criproxy.deviceplugin.server.settings import LARGEST_LIST_BYTES, Status, Times
+from criproxy.devices.evidence.allocation import InvalidRequest, Response
 from criproxy.process.tasks import Tasks
 
 InUse = Mapping[str, Collection[str]]
@@ -293,3 +293,22 @@ async def _set_within(event: asyncio.Event, timeout_s: float | None) -> bool:
             return await event.wait()
     except TimeoutError:
         return False
+
+
+@dataclass(frozen=True, slots=True)
+class _Withdrawn:
+    """Rejects all requests."""
+
+    resource: str
+
+    def allocate(self, requests: Iterable[Collection[str]]) -> tuple[Response, ...]:
+        raise InvalidRequest(f'invalid allocation request for "{self.resource}": it is no longer offered')
+
+
+def withdrawn(name: str, before: Resource | None) -> Resource:
+    """Return the resource *name* with nothing to offer.
+
+    It asks for the same calls as *before*: the kubelet reads those options only at a registration.
+    """
+    allocator = _Withdrawn(name)
+    return replace(before or Resource(name=name, allocator=allocator), devices={}, allocator=allocator)

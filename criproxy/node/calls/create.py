@@ -1,6 +1,7 @@
 """CreateContainer: reserve a place before the runtime receives the call, and confirm or release it after the answer."""
 
 import os
+from collections import Counter
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
@@ -17,7 +18,6 @@ from criproxy.model.cpuset import format_cpuset
 from criproxy.model.grant import CpuQuota
 from criproxy.model.record import Kind
 from criproxy.model.workload import Container, ContainerState, Miss, Missed
-from criproxy.node.calls.named_sandboxes import NamedSandboxes
 from criproxy.node.context import Context
 from criproxy.node.devices.guard import DeviceGuard
 from criproxy.node.reconcile.reconciler import Reconciler
@@ -37,6 +37,40 @@ from criproxy.placement.events import (
 )
 from criproxy.placement.rules.promotion import as_before
 from criproxy.wire.calls import Call, Outcome, OutcomeKind, Proceed, Refuse, Verdict
+
+
+@dataclass(slots=True)
+class NamedSandboxes:
+    """How many creates are in flight in each sandbox, and which sandboxes only creates have named.
+
+    If none of these creates leads to a container, the sandbox is forgotten when the last of them ends, and not when the
+    one that named it ends: others, which may not be decided yet, would lose their places and their pod's annotations.
+    """
+
+    _in_flight: Counter[str] = field(default_factory=Counter)
+    _only_named: set[str] = field(default_factory=set)
+
+    def begin(self, sandbox_id: str) -> None:
+        """Record that a create begins."""
+        self._in_flight[sandbox_id] += 1
+
+    def name(self, sandbox_id: str) -> None:
+        """Record that a create is the first call that names the sandbox."""
+        self._only_named.add(sandbox_id)
+
+    def created(self, sandbox_id: str) -> None:
+        """Record that a container was created, or may have been: the runtime has that sandbox."""
+        self._only_named.discard(sandbox_id)
+
+    def end(self, sandbox_id: str) -> bool:
+        """Record the end of a create; return whether it was the last one in a sandbox that only creates have named."""
+        self._in_flight[sandbox_id] -= 1
+        if self._in_flight[sandbox_id]:
+            return False
+        del self._in_flight[sandbox_id]
+        is_only_named = sandbox_id in self._only_named
+        self._only_named.discard(sandbox_id)
+        return is_only_named
 
 
 @dataclass(slots=True)

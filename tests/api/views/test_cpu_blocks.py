@@ -3,7 +3,7 @@
 import pytest
 
 from criproxy.api.views.cpu_blocks import Block, blocks_of
-from criproxy.simulate.machines import machine
+from criproxy.simulate.hosts import machine
 
 
 @pytest.mark.parametrize(

@@ -9,7 +9,7 @@ from criproxy.model.node import Node
 from criproxy.model.record import Kind, Record
 from criproxy.model.text.notices import timestamp
 from criproxy.model.workload import Container, ContainerState
-from criproxy.simulate.machines import machine
+from criproxy.simulate.hosts import machine
 
 WEB = "shop/web/main"
 

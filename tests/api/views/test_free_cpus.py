@@ -20,7 +20,7 @@ from criproxy.placement.events import ContainerCreating, PodCreated, Released
 from criproxy.placement.options.policy_options import options_of
 from criproxy.placement.policies import BUILTIN
 from criproxy.placement.policies.api import Policy
-from criproxy.simulate.machines import machine
+from criproxy.simulate.hosts import machine
 
 MACHINE = machine(nodes=2, cores=4, threads=1)
 ISOLATED = replace(MACHINE, isolated_cpus=parse_cpuset("6-7"))

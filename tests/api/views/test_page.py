@@ -10,7 +10,7 @@ from criproxy.model.grant import Grant
 from criproxy.model.node import Node
 from criproxy.model.record import Kind, Record
 from criproxy.model.workload import Container, ContainerState
-from criproxy.simulate.machines import GIB, machine
+from criproxy.simulate.hosts import GIB, machine
 
 SMALL = machine(nodes=2, cores=2, threads=2, packages=1)
 

@@ -23,7 +23,7 @@ from criproxy.placement.events import (
     UpdateApplied,
 )
 from criproxy.placement.policies.static import StaticOptions, StaticPolicy
-from criproxy.simulate.machines import machine
+from criproxy.simulate.hosts import machine
 from tests.placement.policies.balloons_world import World
 
 POLICY = StaticPolicy(StaticOptions.model_validate({"reservedCpus": "0"}))

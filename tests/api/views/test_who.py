@@ -15,7 +15,7 @@ from criproxy.model.kept import Kept
 from criproxy.model.node import Node
 from criproxy.placement.engine import step
 from criproxy.placement.events import ContainerExited, UpdateApplied
-from criproxy.simulate.machines import machine
+from criproxy.simulate.hosts import machine
 from tests.cli.queries.test_status import node_with
 from tests.node.world import STATIC
 

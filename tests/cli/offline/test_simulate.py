@@ -9,7 +9,7 @@ from click.testing import CliRunner, Result
 
 from criproxy.cli import main
 from criproxy.placement.policies.static import StaticPolicy
-from criproxy.simulate.machines import machine
+from criproxy.simulate.hosts import machine
 from tests.sysfs import write_sysfs
 
 CASES = """

@@ -10,7 +10,7 @@ from click.testing import CliRunner, Result
 from criproxy.cli import main
 from criproxy.cli.tables.load import AT_CARDS, MEASURES, informative
 from criproxy.placement.records.trace import Header, header_line
-from criproxy.simulate.machines import machine
+from criproxy.simulate.hosts import machine
 
 ROOT = Path(__file__).parents[3]
 SVG = "{http://www.w3.org/2000/svg}"

@@ -14,7 +14,7 @@ from click.testing import CliRunner
 from criproxy.cli import main
 from criproxy.model.cpuset import parse_cpuset
 from criproxy.model.machine.topology import CpuKind, Die, MemoryKind, NumaNode, Topology
-from criproxy.simulate.machines import GIB, machine
+from criproxy.simulate.hosts import GIB, machine
 from tests.host.tree import plant
 from tests.sysfs import write_sysfs
 

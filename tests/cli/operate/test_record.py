@@ -19,7 +19,7 @@ from criproxy.api.recorder import Recorder
 from criproxy.cli import main
 from criproxy.errors import UsageError
 from criproxy.placement.events import ContainerStarted, PodCreated
-from criproxy.simulate.traces import read_trace
+from criproxy.simulate.loads import read_trace
 from criproxy.wire.sockets import listen
 from tests.node.world import FAST, World, sharer
 

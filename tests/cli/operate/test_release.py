@@ -21,7 +21,7 @@ from criproxy.model.record import Kind
 from criproxy.node.settings import Loaded, Trial
 from criproxy.placement.options.policy_options import Options
 from criproxy.placement.policies.none import NonePolicy
-from criproxy.simulate.machines import machine
+from criproxy.simulate.hosts import machine
 from criproxy.store.store import Store
 from criproxy.wire.sockets import listen
 from lab.kubelet.kubelet import MiniKubelet

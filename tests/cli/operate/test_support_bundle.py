@@ -23,7 +23,7 @@ from criproxy.cli import main
 from criproxy.cli.bundle import parts
 from criproxy.cri.runtime import RuntimeCallError
 from criproxy.node.settings import Loaded
-from criproxy.simulate.machines import machine
+from criproxy.simulate.hosts import machine
 from tests.cli.queries.test_status import LIMIT_S, NAMED, answering, places
 from tests.disks import fill, small_disk
 from tests.node.world import World, owner, sharer

@@ -32,7 +32,7 @@ from criproxy.placement.events import (
 )
 from criproxy.placement.policies.api import Policy
 from criproxy.placement.policies.static import StaticOptions, StaticPolicy
-from criproxy.simulate.machines import GIB, machine
+from criproxy.simulate.hosts import GIB, machine
 from criproxy.wire.sockets import listen
 from tests.sysfs import write_sysfs
 

@@ -24,7 +24,7 @@ from criproxy.devices.classes.links import Distance, NvLinks, Peers
 from criproxy.devices.holdings import Facts, Holdings
 from criproxy.model.node import Node
 from criproxy.model.workload import Container, ContainerState
-from criproxy.simulate.machines import machine
+from criproxy.simulate.hosts import machine
 from tests.cli.queries.test_status import LIMIT_S, answering
 from tests.node.devices.test_guard import Podresources, create, knows, world
 from tests.sysfs import write_sysfs

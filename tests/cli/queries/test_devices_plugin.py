@@ -9,7 +9,7 @@ from criproxy.devices.holdings import Holdings
 from criproxy.devices.plugin.published import Advertised, Published, PublishedCard
 from criproxy.model.incident import Action, Incident, Use
 from criproxy.model.node import Node
-from criproxy.simulate.machines import machine
+from criproxy.simulate.hosts import machine
 from tests.cli.queries.test_devices import EIGHT, HEAD, STOCKS, container, given, lines
 
 FIRST, SECOND = EIGHT[0].id, EIGHT[1].id

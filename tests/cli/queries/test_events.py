@@ -13,7 +13,7 @@ from click.testing import CliRunner, Result
 from criproxy.cli import main
 from criproxy.cli.tables.events import line
 from criproxy.cri.runtime import RuntimeCallError
-from criproxy.simulate.machines import machine
+from criproxy.simulate.hosts import machine
 from tests.cli.queries.test_status import LIMIT_S, NAMED, answering, places
 from tests.cli.test_hostile_text import HOSTILE, is_harmless, pod_with
 from tests.node.world import World, owner, sharer

@@ -13,7 +13,7 @@ from criproxy.cli.tables.explain import render
 from criproxy.cri import api_pb2 as api
 from criproxy.cri.runtime import RuntimeCallError
 from criproxy.placement.policies.topology_aware import TopologyAwareOptions, TopologyAwarePolicy
-from criproxy.simulate.machines import machine
+from criproxy.simulate.hosts import machine
 from tests.cli.queries.test_status import LIMIT_S, NAMED, answering, places
 from tests.node.world import World, owner, sharer
 from tests.sysfs import write_sysfs

@@ -41,7 +41,7 @@ from criproxy.placement.events import (
     PodCreated,
     UpdateApplied,
 )
-from criproxy.simulate.machines import machine
+from criproxy.simulate.hosts import machine
 from criproxy.wire.sockets import listen
 from tests.node.world import FAST, STATIC, World, owner, sharer
 from tests.sysfs import write_sysfs

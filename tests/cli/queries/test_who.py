@@ -16,7 +16,7 @@ from criproxy.cli.tables.who import render
 from criproxy.host.machine import discover
 from criproxy.node.configuration.load import candidate
 from criproxy.node.settings import Settings
-from criproxy.simulate.machines import machine
+from criproxy.simulate.hosts import machine
 from criproxy.store.last_good import GoodFile, write_good
 from tests.cli.queries.test_status import LIMIT_S, NAMED, answering, places
 from tests.cli.test_hostile_text import HOSTILE, is_harmless, pod_with

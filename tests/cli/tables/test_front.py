@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from criproxy.cli.render.console import TROUBLE
-from criproxy.cli.tables.front import front_of
+from criproxy.cli.tables.status import front_of
 from criproxy.model.text.notices import timestamp
 
 NO_CALLS: dict[str, Any] = {"calls": 0, "last_call": None, "last_call_s": None}

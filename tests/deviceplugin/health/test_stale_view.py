@@ -4,7 +4,7 @@ from itertools import pairwise
 
 import pytest
 
-from criproxy.deviceplugin.health.stale_view import LONGEST_PAUSE_S, StaleView
+from criproxy.deviceplugin.health.health_monitor import LONGEST_PAUSE_S, StaleView
 
 LOST, WORKS = {"GPU-0": "GPU is lost", "GPU-1": ""}, {"GPU-0": "", "GPU-1": ""}
 BOTH = {"GPU-0", "GPU-1"}

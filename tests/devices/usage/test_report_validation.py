@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from criproxy.deviceplugin.usage.quota.usage_reports import report_of
+from criproxy.deviceplugin.usage.quota.watcher import report_of
 from criproxy.devices.usage.report_validation import MOST_CONTAINERS, BadUsage, read_usage, stale_after_s
 from criproxy.devices.usage.totals import ClassUse, UsageReport, class_use, container_uses
 from criproxy.devices.usage.values import CardUse, ContainerUse, Process, ProcessUse, Reading

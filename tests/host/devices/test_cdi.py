@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from criproxy.devices.classes.builtin import NVIDIA
-from criproxy.host.devices.cdi import CdiSpecs
+from criproxy.host.devices.cards import CdiSpecs
 
 VISIBLE = "NVIDIA_VISIBLE_DEVICES=void"
 

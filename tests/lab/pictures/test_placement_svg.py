@@ -9,8 +9,7 @@ import pytest
 
 from criproxy.errors import UsageError
 from criproxy.model.machine.topology import Topology
-from criproxy.simulate.hosts import shaped
-from criproxy.simulate.machines import machine
+from criproxy.simulate.hosts import machine, shaped
 from criproxy.simulate.scenario.seen import Moment, Placed
 from lab.pictures.placement_columns import columns_of
 from lab.pictures.placement_svg import draw, draw_case, words

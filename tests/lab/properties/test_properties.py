@@ -18,7 +18,7 @@ from criproxy.placement.events import ContainerCreating, ContainerGone, Event, F
 from criproxy.placement.policies.static import StaticOptions, StaticPolicy
 from criproxy.placement.policies.template import TemplateOptions, TemplatePolicy
 from criproxy.placement.policies.topology_aware import TopologyAwareOptions, TopologyAwarePolicy
-from criproxy.simulate.machines import machine
+from criproxy.simulate.hosts import machine
 from lab.properties.lives import Case, File, Tally
 from lab.properties.lives import live as play
 from lab.properties.plants import PLANTS

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from criproxy.model.cpuset import CpuSet, format_cpuset, parse_cpuset
 from criproxy.model.machine.hierarchy import Box, Level, home, nearest_cpus, nest
 from criproxy.model.machine.topology import Die, NumaNode, Package, Topology
-from criproxy.simulate.machines import GIB, machine
+from criproxy.simulate.hosts import GIB, machine
 
 
 def drawn(box: Box) -> str:

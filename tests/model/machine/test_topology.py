@@ -4,7 +4,7 @@ from dataclasses import replace
 
 from criproxy.model.cpuset import parse_cpuset
 from criproxy.model.machine.topology import NumaNode
-from criproxy.simulate.machines import GIB, machine
+from criproxy.simulate.hosts import GIB, machine
 
 TWO_NODES = machine(nodes=2, cores=2, threads=2, memory_bytes=8 * GIB)
 

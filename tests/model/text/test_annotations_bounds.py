@@ -7,7 +7,7 @@ from criproxy.model.node import Node
 from criproxy.model.text.annotations import MAX_VALUE_CHARS, policy_annotations
 from criproxy.model.workload import Container, Pod
 from criproxy.placement.options.annotations import Wishes
-from criproxy.simulate.machines import machine
+from criproxy.simulate.hosts import machine
 
 NAME = "affinity.criproxy.io"
 

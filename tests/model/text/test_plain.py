@@ -12,7 +12,7 @@ from criproxy.model.machine.topology import CpuKind, Die, MemoryKind, NumaNode, 
 from criproxy.model.resources import Interval
 from criproxy.model.text.plain import from_plain, to_plain
 from criproxy.model.workload import Container, ContainerState, Pod, QosClass
-from criproxy.simulate.machines import machine
+from criproxy.simulate.hosts import machine
 
 pods = st.builds(Pod, qos=st.sampled_from(QosClass), labels=st.dictionaries(st.text(), st.text()))
 containers = st.builds(

@@ -23,7 +23,7 @@ from criproxy.placement.checked_policy import CheckedPolicy
 from criproxy.placement.options.policy_options import Options
 from criproxy.placement.policies.static import StaticOptions, StaticPolicy
 from criproxy.process.failures import KEPT_S, KINDS, MAX_COUNTED, MAX_KEPT, MAX_NOTICES, MAX_TEXT, Failures
-from criproxy.simulate.machines import machine
+from criproxy.simulate.hosts import machine
 from lab.emulator.runtime import RuntimeOptions
 from tests.node.calls.test_update import size
 from tests.node.world import FAST, NO_LOOKS, World, owner, sharer, situation

@@ -19,7 +19,7 @@ from criproxy.node.settings import OnError
 from criproxy.placement.checked_policy import CheckedPolicy
 from criproxy.placement.options.policy_options import Options
 from criproxy.placement.policies.static import StaticOptions, StaticPolicy
-from criproxy.simulate.machines import machine
+from criproxy.simulate.hosts import machine
 from tests.node import world as worlds
 from tests.node.calls.test_update import size
 from tests.node.test_bypassed_calls import Placing

@@ -18,7 +18,7 @@ from criproxy.model.workload import Container
 from criproxy.node.controller import Controller
 from criproxy.placement.events import ContainerGone, PolicyChanged
 from criproxy.placement.policies.static import StaticPolicy
-from criproxy.simulate.machines import machine
+from criproxy.simulate.hosts import machine
 from criproxy.store.store import Store
 from criproxy.wire.calls import Call, Outcome, OutcomeKind, Proceed
 from lab.emulator.runtime import IMAGE, EmbeddedRuntime, RuntimeOptions

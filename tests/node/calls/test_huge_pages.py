@@ -6,7 +6,7 @@ import pytest
 
 from criproxy.cri import api_pb2 as api
 from criproxy.placement.policies import BUILTIN
-from criproxy.simulate.machines import machine
+from criproxy.simulate.hosts import machine
 from lab.kubelet.kubelet import CREATE_TIMEOUT_S, PodSpec, container_config, sandbox_config
 from tests.node.world import GIB, World, owner
 

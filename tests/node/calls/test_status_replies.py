@@ -22,7 +22,7 @@ from criproxy.node.devices.incidents import Incidents
 from criproxy.node.devices.plugin import DevicePlugin
 from criproxy.placement.options.policy_options import Options
 from criproxy.placement.policies.none import NonePolicy
-from criproxy.simulate.machines import machine
+from criproxy.simulate.hosts import machine
 from criproxy.store.store import Store
 from criproxy.wire.calls import Call
 from tests.cri.messages.test_rewrite import field, resources, texts

@@ -4,7 +4,7 @@ import asyncio
 
 import pytest
 
-from criproxy.node.calls.time_limits import SharedTimer
+from criproxy.node.calls.intercepted_calls import SharedTimer
 
 LIMIT_S = 60.0
 

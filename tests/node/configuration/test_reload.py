@@ -18,7 +18,7 @@ from criproxy.placement.options.policy_options import options_of
 from criproxy.placement.policies.none import NonePolicy
 from criproxy.placement.policies.static import StaticPolicy
 from criproxy.process.systemd import Notifier
-from criproxy.simulate.machines import machine
+from criproxy.simulate.hosts import machine
 from criproxy.store.last_good import NAME, GoodFile, read_good, write_good
 from tests.gates import Gate
 from tests.node.world import FAST, RecordingLog, World, owner, situation

@@ -9,8 +9,8 @@ from dataclasses import replace
 import pytest
 from structlog.testing import capture_logs
 
-from criproxy.api.front import Front
 from criproxy.api.metrics.measures import measure
+from criproxy.api.queries import Front
 from criproxy.errors import CriproxyError, StoreError, UsageError
 from criproxy.model.text.notices import Values, timestamp
 from criproxy.node.bypass import BypassMode

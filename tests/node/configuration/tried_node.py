@@ -17,7 +17,7 @@ from criproxy.node.configuration.reload import Reload, first_of
 from criproxy.node.configuration.try_out import TryOut
 from criproxy.node.controller import Controller
 from criproxy.process.systemd import Notifier
-from criproxy.simulate.machines import machine
+from criproxy.simulate.hosts import machine
 from criproxy.store import tried as tried_file
 from criproxy.store.configurations import read_all
 from criproxy.store.last_good import read_good

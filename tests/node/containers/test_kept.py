@@ -22,7 +22,7 @@ from criproxy.node.sync.inheritance import Inheritance
 from criproxy.placement.answers.choice import Choice, Decided, choice_now
 from criproxy.placement.policies.topology_aware import TopologyAwareOptions, TopologyAwarePolicy
 from criproxy.placement.rules.complete import complete
-from criproxy.simulate.machines import machine
+from criproxy.simulate.hosts import machine
 from lab.emulator.runtime import IMAGE, RuntimeOptions
 from lab.kubelet.kubelet import ContainerSpec, PodSpec
 from tests.node import world as worlds

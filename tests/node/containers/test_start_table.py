@@ -12,7 +12,7 @@ from criproxy.model.grant import Applied, Grant
 from criproxy.model.node import Node
 from criproxy.model.workload import Container, ContainerState
 from criproxy.node.containers.in_flight import TRANSITIONS, InFlight, Start, StartEvent
-from criproxy.simulate.machines import machine
+from criproxy.simulate.hosts import machine
 
 MACHINE = machine(nodes=1, cores=4, threads=1)
 MEMS = frozenset({0})

@@ -21,7 +21,7 @@ from criproxy.model.grant import Grant
 from criproxy.model.record import Kind
 from criproxy.node.settings import DeviceLimits
 from criproxy.placement.policies.topology_aware import TopologyAwareOptions, TopologyAwarePolicy
-from criproxy.simulate.machines import machine
+from criproxy.simulate.hosts import machine
 from lab.emulator.runtime import IMAGE
 from lab.kubelet.kubelet import CREATE_TIMEOUT_S, ContainerSpec, PodSpec, container_config, sandbox_config
 from tests.allocations import Allocated, Allocations

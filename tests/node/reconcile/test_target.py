@@ -25,7 +25,7 @@ from criproxy.placement.events import (
     UpdateApplied,
 )
 from criproxy.placement.policies.static import StaticOptions, StaticPolicy
-from criproxy.simulate.machines import machine
+from criproxy.simulate.hosts import machine
 
 POLICY = StaticPolicy(StaticOptions.model_validate({"cpuQuota": "lift"}))
 UPDATE = 4

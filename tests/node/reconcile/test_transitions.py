@@ -29,7 +29,7 @@ from criproxy.placement.policies.api import Policy
 from criproxy.placement.policies.none import NonePolicy
 from criproxy.placement.policies.static import StaticOptions, StaticPolicy
 from criproxy.placement.policies.topology_aware import TopologyAwareOptions, TopologyAwarePolicy
-from criproxy.simulate.machines import machine
+from criproxy.simulate.hosts import machine
 from tests.node.reconcile.test_target import starting
 
 MACHINE = machine(nodes=2, cores=6, threads=1)

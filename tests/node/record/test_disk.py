@@ -16,7 +16,7 @@ from criproxy.errors import StatusCode
 from criproxy.model.node import Node
 from criproxy.model.record import Record
 from criproxy.node.settings import OnError, Promote, Settings
-from criproxy.simulate.machines import machine
+from criproxy.simulate.hosts import machine
 from criproxy.store.store import Store
 from tests.disks import fill, free, remount, small_disk
 from tests.gates import Gate

@@ -28,7 +28,7 @@ from criproxy.placement.policies.topology_aware import TopologyAwareOptions, Top
 from criproxy.placement.records.history import Entry
 from criproxy.process.failures import Failures
 from criproxy.process.tasks import Tasks
-from criproxy.simulate.machines import machine
+from criproxy.simulate.hosts import machine
 from tests.node.world import RecordingLog
 
 TOPOLOGY_AWARE = TopologyAwarePolicy(TopologyAwareOptions.model_validate({"reservedCpus": "0"}))

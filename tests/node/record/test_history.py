@@ -29,7 +29,7 @@ from criproxy.placement.events import (
 )
 from criproxy.placement.policies.static import StaticOptions, StaticPolicy
 from criproxy.placement.records.history import cause, entries_of
-from criproxy.simulate.machines import machine
+from criproxy.simulate.hosts import machine
 from criproxy.store.reader import open_reader
 from lab.emulator.runtime import RuntimeOptions
 from tests.node.calls.test_sharers_do_not_wait import StalledDisk

@@ -19,7 +19,7 @@ from criproxy.node.record.persister import MAX_RECORDS, Persister
 from criproxy.node.settings import StoreLimits
 from criproxy.process.failures import Failures
 from criproxy.process.tasks import Tasks
-from criproxy.simulate.machines import machine
+from criproxy.simulate.hosts import machine
 from criproxy.store.writing import LeftOut
 from tests.node.world import PATIENT_STORE, RecordingLog
 

@@ -11,7 +11,7 @@ from criproxy.cri import api_pb2 as api
 from criproxy.cri.runtime import RuntimeCallError
 from criproxy.host.cgroup import deciding_files
 from criproxy.model.cpuset import format_cpuset, parse_cpuset
-from criproxy.simulate.machines import machine
+from criproxy.simulate.hosts import machine
 from lab.containerd.cgroups import CgroupDriver
 from lab.kubelet.kubelet import PodSpec, container_config, sandbox_config
 from tests.node import world as worlds

@@ -10,7 +10,7 @@ from criproxy.errors import NotEnough
 from criproxy.model.cpuset import CpuSet, format_cpuset, parse_cpuset
 from criproxy.model.machine.topology import Core, Topology
 from criproxy.placement.alloc.cpus import Taste, one_per_core, take_cpus
-from criproxy.simulate.machines import machine
+from criproxy.simulate.hosts import machine
 
 TWO_NODES_SMT = machine(nodes=2, cores=4, threads=2)  # node 0: 0-3,8-11
 FOUR_NODES = machine(nodes=4, cores=4, threads=1, packages=2)  # package 0: 0-7

@@ -10,7 +10,7 @@ from criproxy.errors import NotEnough
 from criproxy.model.cpuset import CpuSet, format_cpuset, parse_cpuset
 from criproxy.model.machine.topology import Core, NumaNode, Package, Topology
 from criproxy.placement.alloc.cpus import Taste, take_cpus
-from criproxy.simulate.machines import GIB
+from criproxy.simulate.hosts import GIB
 
 PACKAGES = parse_cpuset("0-19,40-59"), parse_cpuset("20-39,60-79")
 CLUSTERS = [

@@ -10,7 +10,7 @@ from criproxy.model.cpuset import format_cpuset, parse_cpuset
 from criproxy.model.machine.hierarchy import Level
 from criproxy.model.machine.topology import Die, NumaNode, Package, Topology
 from criproxy.placement.alloc.pools import MACHINE, build_pools
-from criproxy.simulate.machines import machine
+from criproxy.simulate.hosts import machine
 from tests.placement.policies.shapes import c4pmem4, n4c16, n4c32
 
 SERVER = machine(nodes=2, cores=4, threads=2)

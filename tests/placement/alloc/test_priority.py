@@ -7,7 +7,7 @@ import pytest
 from criproxy.model.cpuset import format_cpuset, parse_cpuset
 from criproxy.model.machine.topology import CpuKind
 from criproxy.placement.alloc.priority import Priority, cpus_of_priority
-from criproxy.simulate.machines import machine
+from criproxy.simulate.hosts import machine
 
 MACHINE = machine(nodes=1, cores=8, threads=1)
 E_CORES, P_CORES = CpuKind(parse_cpuset("4-7"), capacity=600), CpuKind(parse_cpuset("0-3"), capacity=1024)

@@ -2,7 +2,7 @@
 
 from criproxy.model.grant import Grant
 from criproxy.placement.alloc.sharing import divide
-from criproxy.simulate.machines import machine
+from criproxy.simulate.hosts import machine
 
 
 def test_other_cpus_do_not_change_where_memory_comes_back_to() -> None:

@@ -16,7 +16,7 @@ from criproxy.placement.alloc.sharing import divide
 from criproxy.placement.alloc.sums import Change, Sums
 from criproxy.placement.events import Event
 from criproxy.placement.policies.topology_aware import TopologyAwareOptions, TopologyAwarePolicy
-from criproxy.simulate.machines import machine
+from criproxy.simulate.hosts import machine
 from tests.placement.lives import live, lives_with_found, machines
 
 GRANT, OTHER = Grant(frozenset({0}), frozenset({0})), Grant(frozenset({1}), frozenset({0}))

@@ -12,7 +12,7 @@ from criproxy.placement.decision import Decision
 from criproxy.placement.engine import step
 from criproxy.placement.events import ContainerCreating, PodCreated
 from criproxy.placement.policies.static import StaticOptions, StaticPolicy
-from criproxy.simulate.machines import machine
+from criproxy.simulate.hosts import machine
 
 POLICY = StaticPolicy(StaticOptions.model_validate({"reservedCpus": "0"}))
 EMPTY = Node(machine(nodes=1, cores=8, threads=1))

@@ -7,7 +7,7 @@ from criproxy.model.grant import NO_CPUS, Applied, Grant
 from criproxy.model.node import Node
 from criproxy.model.workload import Container, ContainerState, QosClass
 from criproxy.placement.answers.free import free_milli
-from criproxy.simulate.machines import machine
+from criproxy.simulate.hosts import machine
 
 TWO = machine(nodes=2, cores=4, threads=1)
 """CPUs 0-3 and 4-7."""

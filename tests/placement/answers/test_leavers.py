@@ -18,7 +18,7 @@ from criproxy.placement.answers.leavers import LEAST, MOST, Leavers, leavers, st
 from criproxy.placement.engine import placing, step
 from criproxy.placement.events import ContainerCreating, ContainerGone, Found, Present
 from criproxy.placement.policies.api import Policy
-from criproxy.simulate.machines import machine
+from criproxy.simulate.hosts import machine
 
 G, B, E = QosClass.GUARANTEED, QosClass.BURSTABLE, QosClass.BEST_EFFORT
 TYPES = [{"name": "small", "maxCPUs": 2, "maxBalloons": 2, "namespaces": ["*"]}]

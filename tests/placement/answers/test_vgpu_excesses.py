@@ -11,7 +11,7 @@ from criproxy.model.workload import Container, ContainerState
 from criproxy.placement.answers.vgpu_excesses import begun, followed, going_on
 from criproxy.placement.engine import step
 from criproxy.placement.events import CardReported
-from criproxy.simulate.machines import machine
+from criproxy.simulate.hosts import machine
 from criproxy.store.database import Database
 from tests.node.world import STATIC
 

@@ -13,7 +13,7 @@ from criproxy.placement.alloc.affinity.affinity import parse_affinities
 from criproxy.placement.options.annotations import Wishes
 from criproxy.placement.options.memory import memory_wish
 from criproxy.placement.options.policy_options import Options
-from criproxy.simulate.machines import machine
+from criproxy.simulate.hosts import machine
 
 POD = Pod(
     key="s",

@@ -5,7 +5,7 @@ import pytest
 from criproxy.model.node import Node
 from criproxy.model.workload import Container, Pod, QosClass
 from criproxy.placement.options.attributes import attribute_of, is_key
-from criproxy.simulate.machines import machine
+from criproxy.simulate.hosts import machine
 
 POD = Pod(key="s", uid="u1", name="web", labels={"app": "shop"}, annotations={"tier.criproxy.io": "front"})
 MAIN = Container(key="c", pod="s", name="main", pod_name="web", namespace="shop", qos=QosClass.BURSTABLE)

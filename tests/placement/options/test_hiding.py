@@ -12,7 +12,7 @@ from criproxy.placement.options import plain
 from criproxy.placement.options.hiding import hiding_of
 from criproxy.placement.policies.balloons import BalloonsOptions, BalloonsPolicy
 from criproxy.placement.policies.topology_aware import TopologyAwareOptions, TopologyAwarePolicy
-from criproxy.simulate.machines import machine
+from criproxy.simulate.hosts import machine
 from tests.placement.alloc.steps import steps_of
 
 OLD = "criproxy.io/hide-hyperthreads"

@@ -21,8 +21,7 @@ from criproxy.placement.events import ContainerCreating, ContainerGone, PodCreat
 from criproxy.placement.invariants import violations
 from criproxy.placement.policies import BUILTIN
 from criproxy.placement.policies.api import Policy
-from criproxy.simulate.hosts import cards_of_host, of_host
-from criproxy.simulate.machines import GIB, machine
+from criproxy.simulate.hosts import GIB, cards_of_host, machine, of_host
 from tests.placement.policies.tables import shown, text
 
 GPUS = 8

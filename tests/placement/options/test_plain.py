@@ -13,7 +13,7 @@ from criproxy.model.workload import Container, Pod
 from criproxy.placement.options.annotations import Wishes
 from criproxy.placement.options.memory import memory_wish
 from criproxy.placement.options.plain import plain_data
-from criproxy.simulate.machines import machine
+from criproxy.simulate.hosts import machine
 
 MAIN = Container(key="c", pod="s", name="c", namespace="shop", pod_name="web")
 _TEXT = st.text(st.characters(categories=["L", "N", "P", "S"]))

@@ -11,7 +11,7 @@ from criproxy.placement.events import ContainerCreating, PodCreated
 from criproxy.placement.options.unheeded import annotation_notes
 from criproxy.placement.policies import BUILTIN
 from criproxy.placement.policies.topology_aware import TopologyAwareOptions
-from criproxy.simulate.machines import machine
+from criproxy.simulate.hosts import machine
 
 IS_NOT = "has no effect"
 CLASSES = "criproxy does not set classes for caches, memory bandwidth or disks"

@@ -18,7 +18,7 @@ from criproxy.placement.policies.fallback import Fallback
 from criproxy.placement.policies.static import StaticOptions, StaticPolicy
 from criproxy.placement.policies.template import TemplateOptions, TemplatePolicy
 from criproxy.placement.policies.topology_aware import TopologyAwareOptions, TopologyAwarePolicy
-from criproxy.simulate.machines import GIB, machine
+from criproxy.simulate.hosts import GIB, machine
 from tests.placement.policies.shapes import c4pmem4, n4c16
 
 

@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 
 from criproxy.model.cpuset import CpuSet, parse_cpuset
 from criproxy.model.machine.topology import Core, Die, MemoryKind, NumaNode, Package, Topology
-from criproxy.simulate.machines import GIB
+from criproxy.simulate.hosts import GIB
 
 
 def shaped(

@@ -14,7 +14,7 @@ from criproxy.placement.alloc.affinity.affinity import Affinity, parse_affinitie
 from criproxy.placement.alloc.affinity.expressions import MAX_VALUE_CHARS
 from criproxy.placement.options.attributes import attribute_of
 from criproxy.placement.policies.topology_aware import near
-from criproxy.simulate.machines import machine
+from criproxy.simulate.hosts import machine
 from tests.placement.alloc.steps import steps_of
 
 NOTE = "zz.criproxy.io/pod"

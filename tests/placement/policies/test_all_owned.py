@@ -18,7 +18,7 @@ from criproxy.placement.policies.pools import PoolsOptions, PoolsPolicy
 from criproxy.placement.policies.static import StaticOptions, StaticPolicy
 from criproxy.placement.policies.template import TemplateOptions, TemplatePolicy
 from criproxy.placement.policies.topology_aware import TopologyAwareOptions, TopologyAwarePolicy
-from criproxy.simulate.machines import machine
+from criproxy.simulate.hosts import machine
 from tests.explained import explanation_is_true
 
 MACHINE = machine(nodes=2, cores=2, threads=1)

@@ -12,7 +12,7 @@ from criproxy.model.machine.topology import CpuKind
 from criproxy.model.workload import QosClass
 from criproxy.placement.options.usable import HostReader
 from criproxy.placement.policies.balloons import BalloonsOptions, BalloonsPolicy
-from criproxy.simulate.machines import GIB, machine
+from criproxy.simulate.hosts import GIB, machine
 from tests.placement.policies.balloons_world import World
 from tests.placement.policies.shapes import n4c16, n4c32
 

@@ -95,6 +95,6 @@ def test_nobody_moves_without_need() -> None:
 
 
 def _two_nodes() -> Topology:
-    from criproxy.simulate.machines import machine
+    from criproxy.simulate.hosts import machine
 
     return machine(nodes=2, cores=4, threads=2)

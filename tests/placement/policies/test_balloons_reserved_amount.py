@@ -13,7 +13,7 @@ from criproxy.placement.events import ContainerCreating, PodCreated
 from criproxy.placement.policies.api import Policy
 from criproxy.placement.policies.static import StaticOptions, StaticPolicy
 from criproxy.placement.policies.topology_aware import TopologyAwareOptions, TopologyAwarePolicy
-from criproxy.simulate.machines import machine
+from criproxy.simulate.hosts import machine
 from tests.placement.policies.balloons_world import World
 
 ONE = [{"name": "a", "minCPUs": 1, "maxCPUs": 1, "namespaces": ["default"]}]

@@ -16,7 +16,7 @@ from criproxy.model.workload import Container, QosClass
 from criproxy.placement.engine import step
 from criproxy.placement.events import ContainerCreating, ContainerGone, TopologyChanged
 from criproxy.placement.invariants import violations
-from criproxy.simulate.machines import machine
+from criproxy.simulate.hosts import machine
 from lab.emulator.runtime import IMAGE, EmbeddedRuntime, RuntimeOptions
 from lab.kubelet.kubelet import ContainerSpec, MiniKubelet, PodSpec
 from tests.config.files import write

@@ -14,7 +14,7 @@ from criproxy.placement.events import ContainerCreating, Event
 from criproxy.placement.invariants import one_owner, sharers_keep_off, violations
 from criproxy.placement.policies.fallback import Fallback
 from criproxy.placement.policies.static import StaticOptions, StaticPolicy
-from criproxy.simulate.machines import machine
+from criproxy.simulate.hosts import machine
 from tests.placement.lives import lives, machines
 
 STATIC = StaticPolicy(StaticOptions())

@@ -19,7 +19,7 @@ from criproxy.placement.events import (
 from criproxy.placement.invariants import violations
 from criproxy.placement.policies import BUILTIN
 from criproxy.placement.policies.api import Policy
-from criproxy.simulate.machines import GIB, machine
+from criproxy.simulate.hosts import GIB, machine
 
 MACHINE = machine(nodes=2, cores=4, threads=1)  # node 0: 0-3
 OPTIONS: dict[str, dict[str, Any]] = {

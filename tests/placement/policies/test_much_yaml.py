@@ -11,7 +11,7 @@ from criproxy.placement.options.annotations import MAX_YAML_CHARS, Wishes
 from criproxy.placement.options.keys import KEYS
 from criproxy.placement.options.memory import memory_wish
 from criproxy.placement.options.plain import plain_data
-from criproxy.simulate.machines import machine
+from criproxy.simulate.hosts import machine
 from tests.placement.alloc.steps import steps_of
 
 MAIN = Container(key="c", pod="s", name="main", namespace="shop", pod_name="web")

@@ -8,7 +8,7 @@ from criproxy.placement.engine import step
 from criproxy.placement.events import ContainerCreating, ContainerGone
 from criproxy.placement.options.policy_options import Options
 from criproxy.placement.policies.none import NonePolicy
-from criproxy.simulate.machines import machine
+from criproxy.simulate.hosts import machine
 
 GUARANTEED = Container(key="c", pod="s", name="c", qos=QosClass.GUARANTEED, cpu_milli=2000)
 

@@ -10,7 +10,7 @@ from criproxy.model.cpuset import format_cpuset, parse_cpuset
 from criproxy.model.machine.topology import Topology
 from criproxy.placement.policies.pools import PoolsOptions
 from criproxy.placement.policies.pools.plan import Plan, make_plan
-from criproxy.simulate.machines import machine
+from criproxy.simulate.hosts import machine
 from lab.properties.machines import machines
 from tests.placement.policies.pools_files import pools_options
 from tests.placement.policies.shapes import n4c16

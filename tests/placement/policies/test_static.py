@@ -13,7 +13,7 @@ from criproxy.model.node import Node
 from criproxy.model.workload import Container, Pod, QosClass
 from criproxy.placement.invariants import violations
 from criproxy.placement.policies.static import StaticOptions, StaticPolicy
-from criproxy.simulate.machines import GIB, machine
+from criproxy.simulate.hosts import GIB, machine
 
 MACHINE = machine(nodes=2, cores=4, threads=2)  # node 0: 0-3,8-11
 BOTH = frozenset({0, 1})

@@ -11,7 +11,7 @@ from criproxy.placement.policies.api import Policy
 from criproxy.placement.policies.static import StaticOptions, StaticPolicy
 from criproxy.placement.policies.topology_aware.options import TopologyAwareOptions
 from criproxy.placement.policies.topology_aware.policy import TopologyAwarePolicy
-from criproxy.simulate.machines import machine
+from criproxy.simulate.hosts import machine
 
 MACHINE = machine(nodes=2, cores=4, threads=1)
 STRANGER = Container(

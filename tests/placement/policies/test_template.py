@@ -14,7 +14,7 @@ from criproxy.placement.engine import step
 from criproxy.placement.events import ContainerCreating, ContainerGone, ContainerResized
 from criproxy.placement.invariants import violations
 from criproxy.placement.policies.template import TemplateOptions, TemplatePolicy
-from criproxy.simulate.machines import machine
+from criproxy.simulate.hosts import machine
 from tests.conftest import ROOT
 from tests.placement.policies.tables import shown, shown_resize, text
 

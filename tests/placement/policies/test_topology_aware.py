@@ -22,7 +22,7 @@ from criproxy.placement.events import (
 )
 from criproxy.placement.invariants import violations
 from criproxy.placement.policies.topology_aware import TopologyAwareOptions, TopologyAwarePolicy
-from criproxy.simulate.machines import GIB, machine
+from criproxy.simulate.hosts import GIB, machine
 from tests.placement.policies.shapes import c4pmem4, n4c16, shaped
 
 G, B, E = QosClass.GUARANTEED, QosClass.BURSTABLE, QosClass.BEST_EFFORT

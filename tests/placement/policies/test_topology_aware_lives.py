@@ -24,7 +24,7 @@ from criproxy.placement.events import (
 from criproxy.placement.invariants import violations
 from criproxy.placement.policies.static import StaticOptions, StaticPolicy
 from criproxy.placement.policies.topology_aware import TopologyAwareOptions, TopologyAwarePolicy
-from criproxy.simulate.machines import GIB, machine
+from criproxy.simulate.hosts import GIB, machine
 from tests.laws import promised_beyond
 from tests.placement.lives import live
 from tests.placement.policies.shapes import c4pmem4, n4c16, n4c32

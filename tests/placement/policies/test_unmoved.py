@@ -9,7 +9,7 @@ from criproxy.errors import NotEnough
 from criproxy.model.grant import Applied
 from criproxy.model.node import Node
 from criproxy.model.workload import Container, ContainerState, QosClass
-from criproxy.simulate.machines import machine
+from criproxy.simulate.hosts import machine
 
 MACHINE = machine(nodes=2, cores=4, threads=1)
 

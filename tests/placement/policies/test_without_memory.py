@@ -10,7 +10,7 @@ from criproxy.placement.events import ContainerCreating, ContainerGone, PodCreat
 from criproxy.placement.options.policy_options import options_of
 from criproxy.placement.policies import BUILTIN
 from criproxy.placement.policies.api import Policy
-from criproxy.simulate.machines import machine
+from criproxy.simulate.hosts import machine
 
 NAMES = sorted(BUILTIN)
 

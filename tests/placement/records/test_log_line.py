@@ -9,7 +9,7 @@ from criproxy.placement.options.policy_options import Options
 from criproxy.placement.policies.none import NonePolicy
 from criproxy.placement.records.history import entries_of
 from criproxy.placement.records.log_line import log_line
-from criproxy.simulate.machines import machine
+from criproxy.simulate.hosts import machine
 
 
 def test_a_policy_that_is_looked_at_again_is_no_news() -> None:

@@ -31,7 +31,7 @@ from criproxy.placement.records.trace import (
     parse_line,
     population,
 )
-from criproxy.simulate.machines import machine
+from criproxy.simulate.hosts import machine
 from tests.placement.lives import lives, lives_with_found, machines
 
 POLICY = StaticPolicy(StaticOptions.model_validate({"reservedCpus": "0"}))

@@ -10,7 +10,7 @@ from criproxy.model.workload import Container, QosClass
 from criproxy.placement.engine import placing, step
 from criproxy.placement.events import ContainerCreated, ContainerCreating, ContainerExited, UpdateApplied
 from criproxy.placement.policies.api import Policy
-from criproxy.simulate.machines import machine
+from criproxy.simulate.hosts import machine
 from tests.placement.rules.test_kept import build, container, kept, key_of, live, owns, pod, runs
 
 TWO_NODES = Node(machine(nodes=2, cores=4, threads=1))

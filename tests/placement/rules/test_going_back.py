@@ -35,7 +35,7 @@ from criproxy.placement.policies.fallback import Fallback
 from criproxy.placement.policies.none import NonePolicy
 from criproxy.placement.policies.static import StaticOptions, StaticPolicy
 from criproxy.placement.policies.topology_aware import TopologyAwareOptions, TopologyAwarePolicy
-from criproxy.simulate.machines import machine
+from criproxy.simulate.hosts import machine
 from tests.placement.lives import live, lives, lives_with_found, machines, reservations
 from tests.placement.test_changes import MACHINE, asking, cpus, running, sizes, static
 

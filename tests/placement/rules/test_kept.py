@@ -43,7 +43,7 @@ from criproxy.placement.policies import BUILTIN
 from criproxy.placement.policies.api import Policy
 from criproxy.placement.policies.fallback import Fallback
 from criproxy.placement.policies.static import StaticOptions, StaticPolicy
-from criproxy.simulate.machines import machine
+from criproxy.simulate.hosts import machine
 from tests.placement.lives import pod_cpus
 
 MACHINE = machine(nodes=1, cores=8, threads=1)

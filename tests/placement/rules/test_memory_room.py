@@ -17,7 +17,7 @@ from criproxy.placement.policies.fallback import Fallback
 from criproxy.placement.policies.none import NonePolicy
 from criproxy.placement.policies.template import TemplateOptions, TemplatePolicy
 from criproxy.placement.policies.topology_aware import TopologyAwareOptions, TopologyAwarePolicy
-from criproxy.simulate.machines import GIB, machine
+from criproxy.simulate.hosts import GIB, machine
 from tests.laws import memory_is_promised_once
 
 MACHINE = machine(nodes=4, cores=2, threads=1, memory_bytes=4 * GIB)

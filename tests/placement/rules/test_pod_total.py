@@ -28,7 +28,7 @@ from criproxy.placement.events import (
 from criproxy.placement.invariants import violations
 from criproxy.placement.policies.api import Policy
 from criproxy.placement.rules.pod_total import asks_milli, recounted, total_shared_by
-from criproxy.simulate.machines import machine
+from criproxy.simulate.hosts import machine
 from tests.placement.lives import pod_cpus
 from tests.placement.rules.test_kept import MACHINE, build, container, exits, key_of, live, pod, runs
 

@@ -32,7 +32,7 @@ from criproxy.placement.policies.pools import PoolsOptions, PoolsPolicy
 from criproxy.placement.policies.static import StaticOptions, StaticPolicy
 from criproxy.placement.policies.template import TemplateOptions, TemplatePolicy
 from criproxy.placement.policies.topology_aware import TopologyAwareOptions, TopologyAwarePolicy
-from criproxy.simulate.machines import machine
+from criproxy.simulate.hosts import machine
 
 MACHINE = machine(nodes=2, cores=4, threads=1)
 PART = {"availableResources": {"cpu": "cpuset:0-5"}, "reservedCpus": "0"}

@@ -21,7 +21,7 @@ from criproxy.placement.events import (
 from criproxy.placement.policies.fallback import Fallback
 from criproxy.placement.policies.static import StaticOptions, StaticPolicy
 from criproxy.placement.rules.promotion import as_before
-from criproxy.simulate.machines import GIB, machine
+from criproxy.simulate.hosts import GIB, machine
 from tests.placement.test_memory_only import guaranteed, sizes
 
 STATIC = StaticPolicy(StaticOptions.model_validate({"reservedCpus": "0"}))

@@ -31,7 +31,7 @@ from criproxy.placement.policies.api import Policy
 from criproxy.placement.policies.none import NonePolicy
 from criproxy.placement.policies.static import StaticOptions, StaticPolicy
 from criproxy.placement.policies.topology_aware import TopologyAwareOptions, TopologyAwarePolicy
-from criproxy.simulate.machines import machine
+from criproxy.simulate.hosts import machine
 from tests.placement.lives import live, lives_with_found, machines
 
 MACHINE = machine(cores=8, threads=1)

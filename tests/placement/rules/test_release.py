@@ -37,7 +37,7 @@ from criproxy.placement.policies.none import NonePolicy
 from criproxy.placement.policies.static import StaticOptions, StaticPolicy
 from criproxy.placement.policies.topology_aware import TopologyAwareOptions, TopologyAwarePolicy
 from criproxy.placement.rules.release import outcome_of, successor
-from criproxy.simulate.machines import GIB, machine
+from criproxy.simulate.hosts import GIB, machine
 from tests.laws import memory_stays
 from tests.placement.lives import live, lives_with_found, machines
 

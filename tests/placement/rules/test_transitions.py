@@ -41,7 +41,7 @@ from criproxy.placement.events import (
 from criproxy.placement.invariants import violations
 from criproxy.placement.policies.static import StaticOptions, StaticPolicy
 from criproxy.placement.rules.transitions import LATER_ATTEMPT, TRANSITIONS, Effect, Row
-from criproxy.simulate.machines import machine
+from criproxy.simulate.hosts import machine
 
 POLICY, MACHINE = StaticPolicy(StaticOptions()), machine(cores=8, threads=1)
 OWN = Grant(parse_cpuset("1-2"), frozenset({0}), parse_cpuset("1-2"))

@@ -15,6 +15,7 @@ from criproxy.model.grant import NO_CPUS, Grant, Layout
 from criproxy.model.machine.topology import Topology
 from criproxy.model.node import Node
 from criproxy.model.remembered import remembered
+from criproxy.model.text.amounts import counted
 from criproxy.model.workload import Container
 from criproxy.placement.alloc.capacity import shared_milli
 from criproxy.placement.alloc.cpus import Taste
@@ -29,14 +30,66 @@ from criproxy.placement.options.hiding import hiding_of
 from criproxy.placement.options.hints import hints_of, nodes_of
 from criproxy.placement.options.memory import memory_wish
 from criproxy.placement.policies.api import NOTHING_FREE, Free
-from criproxy.placement.policies.candidates import Candidates
-from criproxy.placement.policies.parts import no_shared_cpu
+from criproxy.placement.policies.candidates import Candidates, Row, compared
+from criproxy.placement.policies.parts import lacks_beside_shared, no_shared_cpu
 from criproxy.placement.policies.topology_aware.criteria import Choosing, available
-from criproxy.placement.policies.topology_aware.explained import pools_compared, reserved_compared
 from criproxy.placement.policies.topology_aware.options import TopologyAwareOptions
 from criproxy.placement.policies.topology_aware.request import Request, is_left_alone, is_reserved, request_of
-from criproxy.placement.policies.topology_aware.reserved import reserved_pool
 from criproxy.placement.policies.topology_aware.words import refusal, sharing_refusal, why_first
+
+OF = "pools"
+
+
+def pools_compared(choosing: Choosing, isolated: CpuSet) -> Candidates:
+    """All pools, those with room by their criteria."""
+    owns, pools = bool(choosing.request.owned), choosing.room.tree.pools
+    order = ranked(choosing.owning(isolated) if owns else choosing.sharing())
+    fitting = {candidate.index for candidate in order}
+    lacking = [Row(pool.name, lacks=_lacks(choosing, pool, isolated)) for pool in pools if pool.index not in fitting]
+    shared = choosing.division.shared_by(pools[0].name, choosing.others.exclusive_cpus)
+    if order or owns or choosing.request.strict or not shared:
+        return compared(OF, order, lacking)
+    note = "no pool has that much left: shared containers ask for more than there is"
+    return compared(OF, order, lacking, chosen=pools[0].name, note=note)
+
+
+def reserved_compared(division: Division, others: Node, container: Container) -> Candidates:
+    """The reserved CPUs, and the whole machine where these are too few."""
+    pool, free_milli = reserved_pool(division, others, container)
+    note = "containers of this namespace or with this annotation share the reserved CPUs"
+    missing = shared_milli(container) - free_milli
+    rows = [Row(RESERVED, lacks=f"{missing}m" if missing > 0 else "")]
+    if pool != RESERVED:
+        rows.insert(0, Row(pool))
+    return Candidates(OF, (), tuple(rows), pool, note)
+
+
+def _lacks(choosing: Choosing, pool: Pool, isolated: CpuSet) -> str:
+    if not choosing.allows(pool):
+        return "closeness to its devices" if choosing.is_around_home(pool) else "the NUMA nodes of its memory"
+    return _lacks_exclusive(choosing, pool, isolated) if choosing.request.owned else _lacks_shared(choosing, pool)
+
+
+def _lacks_shared(choosing: Choosing, pool: Pool) -> str:
+    if not choosing.room.shared[pool.index]:
+        return "CPUs to share"
+    milli, free = choosing.request.shared_milli, choosing.room.free_milli(pool.index)
+    return f"{(milli if free < milli else choosing.wanted_milli) - free}m"
+
+
+def _lacks_exclusive(choosing: Choosing, pool: Pool, isolated: CpuSet) -> str:
+    request = choosing.request
+    if request.isolated_only:
+        missing = request.owned - len(isolated & pool.cpus)
+        return counted(missing, "isolated CPU") if missing > 0 else "CPUs to share"
+    if not choosing.division.own_sharable():
+        return "CPUs that can be exclusive"
+    beside = request.owned - available(choosing.room, request.shared_milli)
+    if (missing := choosing.missing_cpus(pool)) > 0:
+        of_all = pool.index == 0  # of the whole machine, what shared containers need is missing as well
+        return counted(max(missing, beside) if of_all else missing, "CPU")
+    return lacks_beside_shared(beside)
+
 
 NO_ROOM = "no pool has that much left"
 
@@ -236,3 +289,21 @@ def _taken(choosing: Choosing, pool: Pool, isolated: CpuSet, had: CpuSet) -> Cpu
     if len(room.tree.nodes[pool.index]) > 1:
         return take_beside(topology, spare, request.owned, request.hints, Taste(first=choosing.liked))
     return room.take(pool.index, request.owned, had, choosing.liked)
+
+
+def reserved_pool(division: Division, others: Node, container: Container) -> tuple[str, int]:
+    """The pool of a container for the reserved CPUs: these while they have room, else the whole machine.
+
+    Args:
+        division: of the machine.
+        others: the node without the container; some of its reserved CPUs are left.
+        container: one for the reserved CPUs.
+
+    Returns:
+        The name of the pool, and what the reserved CPUs have left for it in milli-CPU, less than 0 where too much was
+        granted.
+    """
+    there = [key for key, grant in others.grants.items() if grant.pool == RESERVED]
+    granted = sum(shared_milli(others.containers[key]) for key in there if key in others.containers)
+    free = len(division.reserved_left(others)) * 1000 - granted
+    return RESERVED if shared_milli(container) <= free else division.tree.pools[0].name, free

@@ -7,8 +7,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from criproxy.deviceplugin.nvidia.gpus import Fabric, Gpu
-from criproxy.deviceplugin.nvidia.labels.labels import LabelError, Machine, VgpuGuest, labels, timestamp_label
-from criproxy.deviceplugin.nvidia.labels.product import family, sanitised
+from criproxy.deviceplugin.nvidia.labels.labels import (
+    LabelError,
+    Machine,
+    VgpuGuest,
+    family,
+    labels,
+    sanitised,
+    timestamp_label,
+)
 from criproxy.deviceplugin.nvidia.options import Flags, GfdFlags, MigStrategy, PluginConfig, SharedResource
 from tests.deviceplugin.nvidia.machines import a100, config, t4
 

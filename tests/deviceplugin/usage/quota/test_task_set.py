@@ -4,7 +4,7 @@ import asyncio
 from collections import Counter
 from collections.abc import Callable
 
-from criproxy.deviceplugin.usage.quota.task_set import TaskSet, WantedTask
+from criproxy.deviceplugin.usage.quota.watcher import TaskSet, WantedTask
 from criproxy.process.failures import Failures
 from criproxy.process.tasks import Tasks, Work
 from tests.deviceplugin.kubelet import PATIENT_S

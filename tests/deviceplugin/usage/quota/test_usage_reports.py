@@ -8,7 +8,7 @@ from tempfile import TemporaryDirectory
 import pytest
 
 from criproxy.deviceplugin.daemon_client.daemon_client import DaemonClient
-from criproxy.deviceplugin.usage.quota.usage_reports import UsageReports
+from criproxy.deviceplugin.usage.quota.watcher import UsageReports
 from criproxy.devices.usage.totals import ClassUse
 from tests.deviceplugin.node import Log
 from tests.deviceplugin.usage.hosts import Daemon

@@ -19,7 +19,7 @@ from criproxy.placement.alloc.memory.memory import (
     return_memory,
     rooms_bytes,
 )
-from criproxy.simulate.machines import GIB, machine
+from criproxy.simulate.hosts import GIB, machine
 from tests.laws import promised_beyond
 
 DRAM, PMEM, HBM = MemoryKind.DRAM, MemoryKind.PMEM, MemoryKind.HBM

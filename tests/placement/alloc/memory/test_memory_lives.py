@@ -13,7 +13,7 @@ from criproxy.model.machine.topology import MemoryKind, Topology
 from criproxy.model.node import Node
 from criproxy.model.workload import Container, QosClass
 from criproxy.placement.alloc.memory.memory import MemoryWish, place_memory, return_memory
-from criproxy.simulate.machines import GIB
+from criproxy.simulate.hosts import GIB
 from lab.properties.machines import machines
 from tests.laws import promised_beyond
 
