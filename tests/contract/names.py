@@ -98,7 +98,7 @@ OPTIONS = {
     """,
     "status": f"{_STORED} --check --exclusive --format --interval -n --namespace --pod --refused -w --watch",
     "support-bundle": f"""
-        {_STORED} --anonymous --config --http -o --output --redact-images --runtime-endpoint --with-state
+        {_STORED} --anonymous --config --http -o --output --runtime-endpoint --with-state
     """,
     "top": f"{_STORED} --filter --interval --once",
     "topology": "--format --host-root",

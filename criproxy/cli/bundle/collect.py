@@ -1,206 +1,279 @@
-"""Collects the parts of a bundle, and hides in them what must not leave the node."""
+"""The parts of a bundle: a process for each, which is killed when its time is over, and the archive of their output."""
 
+import io
 import json
 import os
-import re
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
-from dataclasses import dataclass, field
+import signal
+import subprocess
+import tarfile
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from dataclasses import asdict, dataclass
+from pathlib import Path
 from shutil import rmtree
 from tempfile import mkdtemp
 from typing import Any
 
-from criproxy.cli.bundle.parts import Part, explaining, first_parts
-from criproxy.cli.bundle.patterns import HIDDEN
-from criproxy.cli.bundle.processes import Outcome, Processes
-from criproxy.cli.bundle.pseudonyms import Names
-from criproxy.cli.bundle.redaction import redact_json, redact_text
-from criproxy.cli.bundle.registries import Registries
-from criproxy.cli.bundle.settings import Settings
+from criproxy import __version__
+from criproxy.cli.bundle.redaction import Names, redact_json, redact_text
+from criproxy.cli.bundle.worker import VARIABLES, Settings
+from criproxy.cli.daemon.client import ask
+from criproxy.config.reading.document import parse
+from criproxy.errors import CriproxyError, reason_of
+from criproxy.model.text.amounts import format_bytes
+from criproxy.process.children.tether import python, tethered
 
-ERRORS = "errors.txt"
-POLICY_FOLDER = "policy"
-_MAX_ERROR_CHARS = 2_000
-_NODE_FLAGS = re.compile(
-    r"(--(?:node-[\w-]+|hostname-override|provider-id|cluster-[\w-]+|server|advertise-address)(?:=|\s+))\S+"
-)
-"""Flags of the kubelet and of k3s that name the node or the cluster."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Hiding:
-    """What to hide beside secrets."""
-
-    names: bool = False
-    registries: bool = False
-
-    def __str__(self) -> str:
-        names = ", names (pseudonyms are not as long, so the columns of tables are not aligned)"
-        more = [names if self.names else "", ", registries of images" if self.registries else ""]
-        return "values of environment variables and annotations, credentials" + "".join(more)
-
-
-@dataclass(slots=True)
-class Bundle:
-    """What was collected."""
-
-    files: dict[str, Any] = field(default_factory=dict)
-    """By name: JSON values (`*.json`), lists of them (`*.jsonl`) or text."""
-    titles: dict[str, str] = field(default_factory=dict)
-    """What is in each file."""
-    errors: list[str] = field(default_factory=list)
-
-    def add(self, outcome: Outcome) -> None:
-        """Add the files of a part, or the reason why there are none."""
-        part = outcome.part
-        if outcome.status is None:
-            self.errors.append(f"{part.title}: it was not ready within {part.limit_s:g} s")
-        if part.file:
-            self._add_output(part, outcome)
-        else:
-            for line in outcome.output.splitlines():
-                self._add_piece(part, line)
-        if outcome.errors.strip():
-            self.errors.append(f"{part.title}: {outcome.errors.strip()[:_MAX_ERROR_CHARS]}")
-
-    def _add_output(self, part: Part, outcome: Outcome) -> None:
-        if not outcome.output.strip():
-            if outcome.status == 0:
-                self._put(part, part.file, "")
-            return
-        try:
-            self._put(part, part.file, _read(part.file, outcome.output))
-        except (ValueError, RecursionError):  # cut where it was killed, or made to hurt
-            self._put(part, f"{part.file}.txt", outcome.output)
-
-    def _add_piece(self, part: Part, line: str) -> None:
-        try:
-            name, content = json.loads(line)
-        except ValueError:  # cut where it was killed
-            return
-        if not name:
-            self.errors.append(f"{part.title}: {content}")
-        elif isinstance(content, str) and isinstance(self.files.get(name), str):
-            self.files[name] += content
-        else:
-            self._put(part, name, content)
-
-    def _put(self, part: Part, name: str, content: Any) -> None:  # noqa: ANN401 - JSON
-        self.files[name] = content
-        self.titles[name] = part.title
-
-
-def collect(settings: Settings) -> Bundle:
-    """Run all parts, and return what they have found, secrets included."""
-    with _scratch() as folder:
-        bundle, processes = Bundle(), Processes({"TMPDIR": folder} if folder else {})
-        for outcome in processes.run(first_parts(settings)):
-            bundle.add(outcome)
-        for outcome in processes.run([*explaining(settings, bundle.files.get("status.json"))]):
-            bundle.add(outcome)
-    return bundle
-
-
-@contextmanager
-def _scratch() -> Iterator[str]:
-    """Make a directory for temporary files, which processes that are killed leave; empty if there is no room for it."""
-    try:
-        folder = mkdtemp(prefix="criproxy-bundle-")
-    except OSError:
-        yield ""
-        return
-    try:
-        yield folder
-    finally:
-        rmtree(folder, ignore_errors=True)
-
-
-def redacted(bundle: Bundle, hiding: Hiding, hostname: str = "") -> dict[str, str]:
-    """Return the texts of all files without secrets; a file that cannot be redacted is left out, with an error."""
-    files = {name: _attempt(bundle, name, _without_secrets, name, content) for name, content in bundle.files.items()}
-    errors = redact_text("".join(f"{error}\n" for error in bundle.errors))
-    hidden = _Hidden.of({**files, ERRORS: errors}, hiding, hostname or os.uname().nodename)
-    texts = {name: _attempt(bundle, name, hidden.written, name, content) for name, content in files.items()}
-    if bundle.errors:
-        texts[ERRORS] = hidden.written(ERRORS, redact_text("".join(f"{error}\n" for error in bundle.errors)))
-        bundle.titles[ERRORS] = "parts that are missing or incomplete, and why"
-        bundle.errors = texts[ERRORS].splitlines()
-    bundle.titles = {hidden.file_name(name): title for name, title in bundle.titles.items()}
-    return {hidden.file_name(name): text for name, text in texts.items() if text is not None}
-
-
-def _attempt(bundle: Bundle, name: str, change: Callable[[str, Any], Any], *arguments: Any) -> Any:  # noqa: ANN401 - JSON
-    """Return what *change* makes of a file; None, with an error, if it fails or there is none."""
-    if arguments[-1] is None:
-        return None
-    try:
-        return change(*arguments)
-    except Exception as error:  # noqa: BLE001 (whatever it is, the file must not be in the bundle as it is)
-        bundle.errors.append(f"{name}: left out, as it cannot be redacted: {type(error).__name__}")
-        return None
-
-
-def _without_secrets(name: str, content: Any) -> Any:  # noqa: ANN401 - JSON
-    return (
-        redact_text(content, is_environment=name.endswith(".env")) if isinstance(content, str) else redact_json(content)
-    )
+ERRORS, MANIFEST = "errors.txt", "MANIFEST"
+MOST_EXPLAINED = 10
+"""Containers whose history is in the bundle."""
+MAX_BYTES, MAX_FILE_BYTES, MAX_LOG_BYTES = 20 << 20, 8 << 20, 6 << 20
+"""Of all files before compression, of one file, and of the log."""
+AT_ONCE = 6
+_UNITS = ("criproxy.service", "criproxy.socket", "criproxy-device-plugin.service")
+_OTHERS = ("kubelet.service", "containerd.service", "crio.service", "k3s.service", "k3s-agent.service")
+_PROPERTIES = "Id,ActiveState,SubState,Result,NRestarts,ActiveEnterTimestamp,ExecMainStatus,MemoryCurrent,TasksCurrent"
+_PROC = ("loadavg", "pressure/cpu", "pressure/memory", "pressure/io", "cmdline", "meminfo")
+_CUT = "\n… the rest is left out, since the bundle would be too large\n"
 
 
 @dataclass(frozen=True, slots=True)
-class _Hidden:
-    """Names and registries that are hidden in the files of one bundle."""
+class Part:
+    """One file of a bundle."""
 
-    names: Names | None
-    registries: Registries | None
-
-    @classmethod
-    def of(cls, files: Mapping[str, Any], hiding: Hiding, hostname: str) -> "_Hidden":
-        """Learn from all files what is to be hidden in each of them."""
-        names = Names(hostname) if hiding.names else None
-        registries = Registries() if hiding.registries else None
-        for name, content in files.items():
-            data = _yaml(content) if name.endswith((".yaml", ".yml")) and content else content
-            if names:
-                names.learn_json(data)
-                names.learn_policy(data)
-            if registries:
-                registries.learn_json(data)
-        for content in files.values():
-            if names:
-                names.learn_titles(content if isinstance(content, str) else json.dumps(content, ensure_ascii=False))
-        return cls(names, registries)
-
-    def file_name(self, name: str) -> str:
-        """Return the name of a file; a policy file may have that of the node."""
-        folder, _, own = name.rpartition("/")
-        return f"{folder}/{self.names.replaced(own)}" if self.names and folder == POLICY_FOLDER else name
-
-    def written(self, name: str, content: Any) -> str:  # noqa: ANN401 - JSON
-        """Return the text of the file *name* without what is hidden."""
-        if isinstance(content, str):
-            text = self.registries.replaced(content) if self.registries else content
-            return self.names.replaced(_NODE_FLAGS.sub(rf"\1{HIDDEN}", text)) if self.names else text
-        value = self.registries.replaced_json(content) if self.registries else content
-        return _written(name, self.names.replaced_json(value) if self.names else value)
+    file: str
+    title: str
+    limit_s: float
+    command: tuple[str, ...]
 
 
-def _yaml(text: str) -> Any:  # noqa: ANN401 - YAML
-    """Return what a policy file says; its text if it cannot be read."""
-    from criproxy.config.reading.document import parse
+def parts(settings: Settings) -> list[Part]:
+    """Return all parts that do not depend on the answers of others, the most important ones first."""
+    daemon = ("--control-socket", settings.control_socket)
+    places = (*daemon, "--state-dir", settings.state_dir, "--host-root", settings.host_root)
+    json_, root = ("--format", "json"), ("--host-root", settings.host_root)
+    in_node = () if settings.host_root == "/" else ("nsenter", "--target", "1", "--mount", "--")
+    units = [word for unit in _UNITS for word in ("-u", unit)]
+    log = ("journalctl", *units, "--since", "-1h", "-n", "20000", "-o", "short-iso", "--no-hostname", "--no-pager")
+    disks = [str(settings.path(name)) for name in ("/", "/run", "/var/lib/kubelet", "/var/log")]
+    proc = [str(settings.path(f"/proc/{name}")) for name in _PROC]
+    return [
+        _criproxy("status.json", 20, ("status", *json_), places),
+        _criproxy("status.txt", 20, ("status", "--refused"), places),
+        _criproxy("check.txt", 25, ("status", "--check"), places),
+        _worker("versions.txt", "versions", 10, settings),
+        Part("os-release.txt", "the distribution", 5, ("cat", str(settings.path("/etc/os-release")))),
+        _worker("runtime.txt", "runtime", 15, settings),
+        *_policy_files(settings),
+        _worker("kubelet.txt", "kubelet", 20, settings),
+        Part(
+            "units.txt", "state of the units", 15, (*in_node, "systemctl", "show", "-p", _PROPERTIES, *_UNITS, *_OTHERS)
+        ),
+        Part("unit-files.txt", "criproxy's units", 15, (*in_node, "systemctl", "cat", *_UNITS)),
+        Part("disks.txt", "space on the disks", 10, ("df", "-h", "--output", *disks, settings.state_dir)),
+        Part("kernel.txt", "load, memory, kernel parameters", 10, ("head", "-v", "-c", "65536", *proc)),
+        _criproxy("events.txt", 20, ("events", "--since", "24h"), places),
+        _criproxy("events.jsonl", 20, ("events", "--since", "24h", *json_), places),
+        _criproxy("configurations.txt", 10, ("history", "config"), ("--state-dir", settings.state_dir)),
+        _criproxy("devices.json", 40, ("devices", *json_), places),
+        _criproxy("devices.txt", 40, ("devices",), places),
+        _criproxy("usage.txt", 15, ("usage",), daemon),
+        _criproxy("topology.json", 20, ("topology", *json_), root),
+        _criproxy("topology.txt", 20, ("topology",), root),
+        _worker("metrics.txt", "metrics", 40, settings),
+        Part("state/files.txt", "files of the state", 10, ("ls", "-lRn", settings.state_dir)),
+        _worker("state/integrity.json", "integrity", 30, settings),
+        *([_worker("state/content.json", "content", 30, settings)] if settings.with_state else []),
+        Part("log.txt", "the last hour of criproxy's log", 40, (*in_node, *log)),
+    ]
 
-    document = parse(text)
-    return text if document.mistakes else document.data
+
+def explaining(settings: Settings, status: Any) -> Iterator[Part]:  # noqa: ANN401 - JSON
+    """Yield the history of each container with which something is wrong, by the answer of `criproxy status`."""
+    places = ("--control-socket", settings.control_socket, "--state-dir", settings.state_dir)
+    for number, title in enumerate(troubled(status)[:MOST_EXPLAINED]):
+        where = (*places, "--host-root", settings.host_root, "--", title)
+        yield _criproxy(f"explain/{number}.txt", 20, ("explain",), where)
+        yield _criproxy(f"explain/{number}.json", 20, ("explain", "--format", "json"), where)
+
+
+def troubled(status: Any) -> list[str]:  # noqa: ANN401 - JSON
+    """Return the containers that are refused, or with whose place or update something is wrong."""
+    if not isinstance(status, dict):
+        return []
+    refused = [str(refusal.get("container")) for refusal in status.get("refusals", [])]
+    wrong = [
+        "/".join(str(row.get(key)) for key in ("namespace", "pod", "container"))
+        for row in status.get("containers", [])
+        if row.get("error") or row.get("failures") or not row.get("in_place", True)
+    ]
+    return list(dict.fromkeys([*wrong, *refused]))
+
+
+def _criproxy(file: str, limit_s: float, words: tuple[str, ...], places: tuple[str, ...]) -> Part:
+    return Part(file, f"criproxy {' '.join(words)}", limit_s, python("criproxy", *words, *places))
+
+
+def _worker(file: str, name: str, limit_s: float, settings: Settings) -> Part:
+    command = python("criproxy.cli.bundle.worker", name, json.dumps(asdict(settings)))
+    return Part(file, name, limit_s, command)
+
+
+def _policy_files(settings: Settings) -> Iterator[Part]:
+    """Yield the policy files: the named one, or that of the daemon and that of the unit; and the units' options.
+
+    They differ while another file is tried, or if the daemon was not started by the unit.
+    """
+    from criproxy.config.choice import choose
+
+    places = [Path(settings.config)] if settings.config else []
+    if not places:
+        with suppress(CriproxyError, LookupError, TypeError):  # the part with its status says why
+            status = ask(settings.control_socket, "status", {}, 5.0, tells=False)
+            places.append(settings.path(str(status["configuration"]["file"])))
+        of_unit = settings.unit_option("config") or "/etc/criproxy/policy.yaml"
+        if not places or os.path.lexists(settings.path(of_unit)):
+            places.append(settings.path(of_unit))
+    files = list[str]()
+    for place in places:
+        try:
+            files.append(str(choose(place, os.uname().nodename).file))
+        except CriproxyError as error:
+            yield Part(f"policy/{place.name}", "a policy file", 5, ("sh", "-c", 'echo "$0" >&2', str(error)))
+    for number, file in enumerate(dict.fromkeys(files)):
+        name = f"policy/{f'{number + 1}-' if number else ''}{Path(file).name}"
+        yield Part(name, f"the policy file {file}", 5, ("head", "-c", "1048576", file))
+    for variables in map(settings.path, VARIABLES):
+        if os.path.lexists(variables):
+            yield Part(
+                f"policy/{variables.name}.env", "options of a unit", 5, ("head", "-c", "1048576", str(variables))
+            )
+
+
+class Processes:
+    """Runs the parts of a bundle, a few at a time."""
+
+    def __init__(self, environment: Mapping[str, str]) -> None:
+        self._environment = {k: v for k, v in {**os.environ, **environment}.items() if k not in ("COLUMNS", "LINES")}
+        self._running = set[subprocess.Popen[bytes]]()
+
+    def run(self, listed: Sequence[Part]) -> Iterator[tuple[Part, str, str]]:
+        """Yield each part with its output and errors, in order; an exception of the caller ends all processes."""
+        with ThreadPoolExecutor(AT_ONCE) as pool:
+            try:
+                yield from pool.map(self._run, listed)
+            except BaseException:
+                pool.shutdown(wait=False, cancel_futures=True)
+                for process in [*self._running]:
+                    _kill(process)
+                raise
+
+    def _run(self, part: Part) -> tuple[Part, str, str]:
+        try:
+            process = subprocess.Popen(
+                tethered(part.command),
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.PIPE,
+                cwd="/",  # ours may be on a disk that hangs
+                env=self._environment,
+                start_new_session=True,
+            )
+        except OSError as error:
+            return part, "", f"{part.command[0]} cannot be run: {reason_of(error)}"
+        self._running.add(process)
+        late = ""
+        try:
+            output, errors = process.communicate(timeout=part.limit_s)
+        except subprocess.TimeoutExpired:
+            late = f"it was not ready within {part.limit_s:g} s; "
+            _kill(process)
+            try:
+                output, errors = process.communicate(timeout=1.0)
+            except subprocess.TimeoutExpired as expired:  # the kernel does not let it go
+                output, errors = expired.stdout or b"", expired.stderr or b""
+        self._running.discard(process)
+        return part, output[-MAX_LOG_BYTES:].decode(errors="replace"), late + errors.decode(errors="replace").strip()
+
+
+def _kill(process: "subprocess.Popen[bytes]") -> None:
+    """Kill *process* and the programs that it runs, which are in its process group."""
+    if process.returncode is None:
+        with suppress(ProcessLookupError):
+            os.killpg(process.pid, signal.SIGKILL)
+
+
+def collect(settings: Settings, names: Names | None) -> tuple[dict[str, str], dict[str, str]]:
+    """Return the files of a bundle by name without secrets, and what is in them; *names*: replaces names, too."""
+    files, titles, errors, folder = dict[str, Any](), dict[str, str](), list[str](), ""
+    try:
+        with suppress(OSError):  # without room for temporary files
+            folder = mkdtemp(prefix="criproxy-bundle-")  # for what processes that are killed leave
+        processes = Processes({"TMPDIR": folder} if folder else {})
+        for listed in (parts, lambda given: [*explaining(given, files.get("status.json"))]):
+            for part, output, problem in processes.run(listed(settings)):
+                if output or not problem:
+                    files[part.file], titles[part.file] = _read(part.file, output), part.title
+                if problem:
+                    errors.append(f"{part.title}: {problem[:2000]}")
+    finally:
+        if folder:
+            rmtree(folder, ignore_errors=True)
+    if errors:
+        files[ERRORS], titles[ERRORS] = "\n".join(errors), "parts that are missing or incomplete, and why"
+    hidden = {name: _redacted(name, content) for name, content in files.items()}
+    if names is None:
+        return {name: _written(name, content) for name, content in hidden.items()}, titles
+    for _ in range(2):  # titles of namespaces that only a later file tells
+        for name, content in hidden.items():
+            names.learn(parse(content).data if name.endswith((".yaml", ".yml")) else content)
+    found = {names.replaced(name): _written(name, names.replaced(content)) for name, content in hidden.items()}
+    return found, {names.replaced(name): names.replaced(title) for name, title in titles.items()}
 
 
 def _read(name: str, text: str) -> Any:  # noqa: ANN401 - JSON
-    if name.endswith(".json"):
-        return json.loads(text)
-    if name.endswith(".jsonl"):
-        return [json.loads(line) for line in text.splitlines()]
+    with suppress(ValueError, RecursionError):  # cut where it was killed, or made to hurt: it is text
+        if name.endswith(".json"):
+            return json.loads(text)
+        if name.endswith(".jsonl"):
+            return [json.loads(line) for line in text.splitlines()]
     return text
 
 
+def _redacted(name: str, content: Any) -> Any:  # noqa: ANN401 - JSON
+    try:
+        if isinstance(content, str):
+            return redact_text(content, is_environment=name.endswith(".env"))
+        return redact_json(content)
+    except Exception as error:  # noqa: BLE001 (whatever it is, the file must not be in the bundle as it is)
+        return f"left out, as it cannot be redacted: {type(error).__name__}\n"
+
+
 def _written(name: str, content: Any) -> str:  # noqa: ANN401 - JSON
-    if name.endswith(".jsonl") and isinstance(content, list):
+    if isinstance(content, str):
+        return content
+    if name.endswith(".jsonl"):
         return "".join(f"{json.dumps(value, ensure_ascii=False)}\n" for value in content)
     return f"{json.dumps(content, ensure_ascii=False, indent=1)}\n"
+
+
+def archive(folder: str, texts: Mapping[str, str], titles: Mapping[str, str], at_s: float) -> tuple[bytes, str]:
+    """Return a compressed archive of *texts* below *folder*, readable for the owner only, and its list of files."""
+    left, files = MAX_BYTES - (64 << 10), dict[str, bytes]()
+    for name, text in texts.items():
+        content = text.encode(errors="replace")
+        if len(content) > (most := min(left, MAX_FILE_BYTES)):
+            content = content[: max(0, most - len(_CUT.encode()))].decode(errors="ignore").encode() + _CUT.encode()
+        files[name], left = content, max(0, left - len(content))
+    at = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(at_s))
+    width = max(map(len, files), default=0)
+    lines = [f"{name:{width}}  {format_bytes(len(files[name])):>9}  {titles.get(name, '')}" for name in sorted(files)]
+    listed = "\n".join((f"criproxy {__version__}, support bundle of {at}", "", *lines, ""))
+    target = io.BytesIO()
+    with tarfile.open(fileobj=target, mode="w:gz") as tar:
+        for name, content in {MANIFEST: listed.encode(), **files}.items():
+            member = tarfile.TarInfo(f"{folder}/{name}")
+            member.size, member.mode, member.mtime = len(content), 0o600, int(at_s)
+            tar.addfile(member, io.BytesIO(content))
+    return target.getvalue(), listed

@@ -1,190 +1,236 @@
-"""Pure: removes secrets from the files of a bundle.
+"""Pure: hides secrets and names in the files of a bundle.
 
 Hidden are the values of environment variables and annotations, whatever they are, and everything else that is a
 credential by its key or by its look: passwords, tokens, keys, certificates, credentials in URLs. In doubt, something
-harmless is hidden, too.
+harmless is hidden, too. The patterns take time that grows no faster than the line, whatever is in it: each begins at
+one place of a run of the characters that it passes over, or passes over a bounded number of them.
 """
 
-import json
 import re
-import shlex
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
-from criproxy.cli.bundle.patterns import (
-    ANY_VARIABLE,
-    HIDDEN,
-    LEADING,
-    MAPPING_BEFORE,
-    OPTION_VARIABLES,
-    PEM,
-    SECRET_KEY,
-    SECRETS_BEFORE,
-    UNIT_ENVIRONMENT,
-    VARIABLE,
-    hide_ahead,
-    hide_inline,
-)
+from criproxy.config.settings import Common
+from criproxy.devices.classes.builtin import BUILTIN as DEVICE_CLASSES
+from criproxy.placement.options.keys import KEYS
+from criproxy.placement.policies import BUILTIN as POLICIES
 
+HIDDEN = "<hidden>"
+_WORD = (
+    r"passw|passphrase|(?<![a-z])pass(?![a-z_-])|(?<![a-z])pwd?(?![a-z])|secret|token|credential|\bauth(?![a-z])|[_.-]auth(?![a-z])|authori[sz]ation|authentication|cookie"
+    r"|(?:private|api|access|client|signing|encryption|ssh|tls|shared)[-_.]?key|certificate-authority-data"
+    r"|client-certificate-data|client-key-data"
+)
+_SECRET_KEY = re.compile(_WORD, re.IGNORECASE)
+_KEY = rf"(?=[\w.-]*?(?:{_WORD}))[\w.-]+"
+"""A key with one of these words in it."""
+_QUOTED = r'"(?:[^"\\]|\\.)*"|\'[^\']*\'|\\+"(?:.*?)\\+"'
+_AFTER_KEY = r"\\*[\"']?\s*[:=]\s*"
 _VALUES_HIDDEN = frozenset({"annotations", "env", "envs", "environ", "environment"})
 """Keys whose values are mappings with values that are hidden, or lists of pairs."""
-_BLOCK = ("", "|", ">", "|-", ">-", "|+", ">+")
-"""What follows the key of a YAML value that is in the next lines."""
-_MOST_OBJECTS = 200
-"""Brackets in a line that may begin a JSON value; a line with more has been made to take long."""
-_MOST_UNREAD = 8
-"""Brackets in a line that begin none, before the rest of the line is not read as JSON."""
-_DECODER = json.JSONDecoder()
-_OPENING = re.compile(r"[\[{]")
-_MAX_DEPTH = 60
+_PEM = re.compile(r"-----BEGIN [A-Z0-9 ]{1,60}-----.*?(?:-----END [A-Z0-9 ]{1,60}-----|\Z)", re.DOTALL)
+_LEADING = re.compile(rf"^(?P<indent>\s*)(?P<key>(?:- )?[\"']?{_KEY}[\"']?\s*[:=])(?P<value>.*)$", re.IGNORECASE)
+"""A line that begins with a secret key, as in YAML or an environment file: all that follows is its value."""
+_VARIABLE = re.compile(r"^(?P<key>\s*(?:export\s+)?(?P<name>[A-Z_][A-Z0-9_]*)=)(?P<value>.*)$")
+_ANY_VARIABLE = re.compile(r"^(?P<key>\s*(?:export\s+)?(?P<name>\w+)=)(?P<value>.*)$")
+_UNIT_ENVIRONMENT = re.compile(r"^(?P<key>\s*Environment=)(?P<value>.*)$")
+_OPTION_VARIABLES = re.compile(r"CRIPROXY_(?:DEVICE_PLUGIN_)?OPTIONS|KUBELET_(?:\w+_)?ARGS")
+"""Variables with the options of a program, which are shown; secret options in them are hidden."""
+_AHEAD = re.compile(rf"((?:\b(?:annotations|envs?|environment)|(?i:(?<![\w.-]){_KEY})){_AFTER_KEY})[\[{{].*$")
+"""A mapping or list of secrets, which may be cut: the rest of the line is hidden."""
+_Change = str | Callable[[re.Match[str]], str]
 
 
-def redact_json(value: Any, depth: int = 0) -> Any:  # noqa: ANN401 - JSON
+def _keep_key(found: re.Match[str]) -> str:
+    return f"{found['key']}{HIDDEN}"
+
+
+_INLINE: tuple[tuple[re.Pattern[str], _Change], ...] = (
+    (re.compile(r"LS0tLS1CRUdJTi[A-Za-z0-9+/=]*"), HIDDEN),  # PEM in base64
+    (re.compile(r"(?<![\w-])(?=[\w-]++\.[\w-]{4})(?P<key>[\w-]*?\b)eyJ[\w-]{4,}\.[\w-]{4,}(?:\.[\w-]*)*"), _keep_key),
+    (re.compile(r"(?P<key>\b(?:bearer|basic)\s+)[\w.~+/=-]{8,}", re.IGNORECASE), _keep_key),
+    (re.compile(r"\bK10[0-9a-f]{32,}(?:::\S+)?"), HIDDEN),  # of k3s
+    (re.compile(r"\b[a-z0-9]{6}\.[a-z0-9]{16}\b"), HIDDEN),  # a bootstrap token
+    (re.compile(r"\b(?:AKIA|ASIA)[0-9A-Z]{16}\b"), HIDDEN),
+    (re.compile(r"\b(?:gh[pousr]_|github_pat_|glpat-|xox[abprs]-|nvapi-|sk-|hf_)[\w-]{16,}"), HIDDEN),
+    (re.compile(r"(?P<key>\bsig=)[^\s&\"'\\]{16,}"), _keep_key),  # of a URL that gives access
+    (
+        re.compile(
+            rf"(?P<key>(?<![\w-])(?:-u\s*|--(?:proxy-)?user(?:=|\s+)))(?:{_QUOTED}|[^\s:\"']{{1,256}}:[^\s\"']+)"
+        ),
+        _keep_key,
+    ),
+    (re.compile(r"(?P<key>\b[a-z][a-z0-9+.-]{0,30}://)[^\s/\"']+@", re.IGNORECASE), rf"\g<key>{HIDDEN}@"),
+    (re.compile(r"(annotation \S+ is invalid: )(.*)"), lambda found: found[1] + re.sub(_QUOTED, HIDDEN, found[2])),
+    (re.compile(rf"(?P<key>\b(?:there is no pool|names balloon type) )(?:{_QUOTED}|[\"'].*)"), _keep_key),
+    (re.compile(r"(?P<key>authori[sz]ation\\*[\"']?\s*[:=]\s*\\*[\"']?)[^\"',;}\]\\]+", re.IGNORECASE), _keep_key),
+    (re.compile(rf"(?P<key>(?<![\w.-])--?{_KEY}(?:=|\s+(?!-)))(?:{_QUOTED}|\S+)", re.IGNORECASE), _keep_key),
+    (
+        re.compile(rf"(?P<key>(?<![\w.-]){_KEY}\\*[\"']?\s*[:=]\s*)(?:{_QUOTED}|[^\s,;&}}\]]+)", re.IGNORECASE),
+        _keep_key,
+    ),
+)
+"""Secrets that are known by their look or by the key before them, and what replaces them."""
+
+
+def redact_json(value: Any, depth: int = 60) -> Any:  # noqa: ANN401 - JSON
     """Return JSON values without secrets."""
-    if depth > _MAX_DEPTH:
+    if not depth:
         return HIDDEN
     if isinstance(value, dict):
-        return {redact_text(key): _redact_item(key, item, depth + 1) for key, item in value.items()}
+        return {redact_text(key): _redact_item(key, item, depth - 1) for key, item in value.items()}
     if isinstance(value, list):
-        return [redact_json(item, depth + 1) for item in value]
+        return [redact_json(item, depth - 1) for item in value]
     return redact_text(value) if isinstance(value, str) else value
 
 
 def _redact_item(key: str, item: Any, depth: int) -> Any:  # noqa: ANN401 - JSON
+    if item in (None, "", True, False):
+        return item
     if key.lower() in _VALUES_HIDDEN:
-        return _without_values(item)
-    if SECRET_KEY.search(key) and item not in (None, "", True, False):
+        return {redact_text(name): HIDDEN for name in item} if isinstance(item, dict) else _pairs(item)
+    return HIDDEN if _SECRET_KEY.search(key) else redact_json(item, depth)
+
+
+def _pairs(item: Any) -> Any:  # noqa: ANN401 - JSON
+    """Return the names of an environment that is a list of pairs."""
+    if not isinstance(item, list):
         return HIDDEN
-    return redact_json(item, depth)
-
-
-def _without_values(item: Any) -> Any:  # noqa: ANN401 - JSON
-    """Return annotations or an environment with the names only."""
-    if isinstance(item, dict):
-        return {redact_text(key): HIDDEN for key in item}
-    if isinstance(item, list):
-        return [_name_only(pair) for pair in item]
-    return item if item in (None, "") else HIDDEN
-
-
-def _name_only(pair: Any) -> Any:  # noqa: ANN401 - JSON
-    if isinstance(pair, dict):
-        return {key: redact_text(str(item)) if key in ("key", "name") else HIDDEN for key, item in pair.items()}
-    name, equals, _ = str(pair).partition("=")
-    return f"{redact_text(name)}={HIDDEN}" if equals else HIDDEN
+    names = (each.get("key", each.get("name", "")) if isinstance(each, dict) else str(each) for each in item)
+    return [f"{redact_text(name.partition('=')[0])}={HIDDEN}" for name in map(str, names)]
 
 
 def redact_text(text: str, *, is_environment: bool = False) -> str:
-    """Return *text* without secrets; lines that are a part of one are left out.
-
-    Args:
-        text: the text.
-        is_environment: it is an environment file.
-    """
-    lines = _Lines(ANY_VARIABLE if is_environment else VARIABLE)
-    text = PEM.sub(HIDDEN, text)
-    return "\n".join(lines.redacted(text.split("\n")))
+    """Return *text*, which may be an environment file, without secrets; lines that are a part of one are left out."""
+    return "\n".join(_redact_lines(_PEM.sub(HIDDEN, text).split("\n"), _ANY_VARIABLE if is_environment else _VARIABLE))
 
 
-class _Lines:
-    """Redacts one line after the other; knows whether a value goes on in the next line."""
-
-    def __init__(self, variable: re.Pattern[str]) -> None:
-        self._variable = variable
-        self._until = ""
-        """What ends a value in quotes that goes over several lines; a backslash: a line that does not end with one."""
-        self._indent: int | None = None
-        """The indentation of a secret key whose value is in the following lines."""
-
-    def redacted(self, lines: list[str]) -> Iterator[str]:
-        for line in lines:
-            if not self._goes_on(line):
-                yield self._line(line)
-
-    def _goes_on(self, line: str) -> bool:
-        """Whether *line* is a part of a hidden value that began before."""
-        if self._until:
-            ended = not line.endswith("\\") if self._until == "\\" else self._until in line
-            self._until = "" if ended else self._until
-            return True
-        if self._indent is not None:
-            indent = len(line) - len(line.lstrip())
-            if not line.strip() or indent > self._indent or (indent == self._indent and line.lstrip()[:2] == "- "):
-                return True
-            self._indent = None
-        return False
-
-    def _line(self, line: str) -> str:
-        if (found := self._variable.match(line)) and found["name"] not in OPTION_VARIABLES:
-            self._until = _continued(found["value"])
-            return found["key"] + (HIDDEN if found["value"] else "")
-        if found := UNIT_ENVIRONMENT.match(line):
-            self._until = "\\" if line.endswith("\\") else ""
-            return found["key"] + " ".join(_names_only(found["value"]))
-        if found := LEADING.match(line):
-            value = found["value"].strip()
-            self._until = _continued(value)
-            if value in _BLOCK or not self._until:
-                self._indent = len(found["indent"])
-            return f"{found['indent']}{found['key']}{' ' if found['key'].endswith(':') else ''}{HIDDEN}"
-        return _redact_line(line)
+def _redact_lines(lines: list[str], variable: re.Pattern[str]) -> Iterator[str]:
+    until, indent = "", -1  # what ends a value in several lines, and the indentation of the key of a block
+    for line in lines:
+        depth = len(line) - len(line.lstrip())
+        if until:
+            ended = not line.endswith("\\") if until == "\\" else until in line
+            until = "" if ended else until
+        elif indent >= 0 and (not line.strip() or depth > indent or (depth == indent and line.lstrip()[:2] == "- ")):
+            continue
+        elif (found := variable.match(line)) and not _OPTION_VARIABLES.fullmatch(found["name"]):
+            until = _continued(found["value"])
+            yield found["key"] + (HIDDEN if found["value"] else "")
+        elif found := _UNIT_ENVIRONMENT.match(line):
+            until = "\\" if line.endswith("\\") else ""
+            yield _keep_key(found)
+        elif found := _LEADING.match(line):
+            until, indent = _continued(found["value"].strip()), len(found["indent"])
+            yield f"{found['indent']}{found['key']} {HIDDEN}"
+            continue
+        else:
+            yield _redact_line(line)
+        indent = -1
 
 
 def _continued(value: str) -> str:
     """Return what ends *value* if it is not complete; empty if it is."""
     if value.endswith("\\"):
         return "\\"
-    quote = value[:1]
-    return quote if quote in ('"', "'") and quote not in value[1:] else ""
-
-
-def _names_only(value: str) -> Iterator[str]:
-    """Yield the variables of a unit's ``Environment=``."""
-    try:
-        words = shlex.split(value)
-    except ValueError:
-        words = [HIDDEN]
-    for word in words:
-        name, equals, _ = word.partition("=")
-        yield f"{name}={HIDDEN}" if equals else HIDDEN
+    return value[:1] if value[:1] in ('"', "'") and value[:1] not in value[1:] else ""
 
 
 def _redact_line(line: str) -> str:
-    """Return a line without secrets; JSON in it is read as such."""
-    parts, place, begin, unread = list[str](), 0, 0, 0
-    # The text from *begin* is not in *parts* yet; the next JSON value may begin at *place*.
-    for _ in range(_MOST_OBJECTS):
-        found = _OPENING.search(line, place)
-        if found is None:
-            return "".join(parts) + _redact_plain(line[begin:])
-        value, end = _value_at(line, found.start())
-        if value is None:
-            unread += 1
-            if unread > _MOST_UNREAD or hide_ahead(line[begin:]) != line[begin:]:
-                return "".join(parts) + _redact_plain(line[begin:])
-            place = found.end()
-            continue
-        before = line[begin : found.start()]
-        parts += [_redact_plain(before), _shown(value, before)]
-        place = begin = end
-    return "".join(parts) + _redact_plain(_OPENING.split(line[begin:])[0]) + HIDDEN
+    line = _AHEAD.sub(rf"\1{HIDDEN}", line)
+    for pattern, change in _INLINE:
+        line = pattern.sub(change, line)
+    return line
 
 
-def _shown(value: Any, before: str) -> str:  # noqa: ANN401 - JSON
-    """Return a JSON value that follows the text *before*, without secrets."""
-    if value and SECRET_KEY.search(before) and SECRETS_BEFORE.search(before):
-        return HIDDEN
-    hidden = _without_values(value) if MAPPING_BEFORE.search(before) else redact_json(value)
-    return json.dumps(hidden, ensure_ascii=False)
+_PART = r"[A-Za-z0-9](?:[A-Za-z0-9._-]*[A-Za-z0-9])?"
+_TITLE = re.compile(rf"(?<![\w./-]){_PART}/{_PART}(?:/{_PART})?(?![\w/])")
+_ROLES = ("namespace", "pod", "container")
+_ROLE_OF = {
+    **{f"{prefix}{role}{end}": role for role in _ROLES for prefix in ("", "exported_") for end in ("", "s", "_name")},
+    **{f"io.kubernetes.{role}.name": role for role in _ROLES},
+    "io.kubernetes.pod.namespace": "namespace",
+}
+"""Keys whose values are names, or titles such as NAMESPACE/POD/CONTAINER."""
+_NAMED = re.compile(
+    rf"\b(?:exported_)?({'|'.join(_ROLES)})(?:_name)?(?:=\\*\"?|\\*\"\s*:\s*\\*\")({_PART}(?:/{_PART}){{0,2}})"
+)
+_NODE_FLAGS = re.compile(
+    r"(--(?:node-[\w-]+|hostname-override|provider-id|cluster-[\w-]+|server|advertise-address)(?:=|\s+))\S+"
+)
+"""Flags of the kubelet and of k3s that name the node or the cluster."""
+_REGISTRY = re.compile(
+    r"(?<![\w./@:-])((?:[A-Za-z0-9-]+\.)+[A-Za-z0-9-]+(?::\d{1,5})?|[A-Za-z0-9-]+:\d{1,5}|localhost)/[\w./-]+(?::[\w.-]+|@sha256:[0-9a-f]+)"
+)
+_PUBLIC = frozenset(
+    {
+        "default",
+        "kube-system",
+        "kube-public",
+        "kube-node-lease",
+        *KEYS,
+        *POLICIES,
+        *DEVICE_CLASSES,
+        *(field.alias or name for name, field in Common.model_fields.items()),
+    }
+)
+"""Namespaces that every cluster has, and words of our own output: names of pods that reveal nothing."""
 
 
-def _value_at(line: str, start: int) -> tuple[Any, int]:
-    """Return the JSON object or list at *start*, and where it ends; None if there is none."""
-    try:
-        return _DECODER.raw_decode(line, start)
-    except (ValueError, RecursionError):
-        return None, start
+class Names:
+    """Replaces names of namespaces, pods, containers, registries and the node by pseudonyms, the same in all files."""
 
+    def __init__(self, hostname: str) -> None:
+        self._pseudonyms = dict.fromkeys({hostname, hostname.partition(".")[0]} - {"", "localhost"}, "node")
+        self._pattern: re.Pattern[str] | None = None
 
-def _redact_plain(text: str) -> str:
-    return hide_inline(hide_ahead(text))
+    def learn(self, value: Any, role: str = "") -> None:  # noqa: ANN401 - JSON
+        """Learn the names in text and in JSON values."""
+        if isinstance(value, dict):
+            if isinstance(value.get("namespace"), str) and isinstance(value.get("name"), str):
+                self._add("pod", value["name"])  # the metadata of a sandbox
+            for key, item in value.items():
+                self.learn(item, _ROLE_OF.get(key.lower(), ""))
+        elif isinstance(value, list):
+            for item in value:
+                self.learn(item, role)
+        elif isinstance(value, str) and role:
+            for each, name in zip(_ROLES if "/" in value else (role,), value.split("/"), strict=False):
+                self._add(each, name)
+        elif isinstance(value, str):
+            self._learn_text(value)
+
+    def _learn_text(self, value: str) -> None:
+        for title in _TITLE.findall(value):
+            if title.partition("/")[0] in self._pseudonyms or title.partition("/")[0] in _PUBLIC:
+                self.learn(title, "namespace")
+        for each, name in _NAMED.findall(value):
+            self.learn(name, each)
+        for host in _REGISTRY.findall(value):
+            self._add("registry", host)
+
+    def _add(self, role: str, name: str) -> None:
+        name = name.strip("*?-")  # of a pattern in a policy file
+        if name and name not in self._pseudonyms and name not in _PUBLIC and re.search(r"[^\W\d_]{2}", name):
+            count = sum(each.startswith(role) for each in self._pseudonyms.values())
+            self._pseudonyms[name], self._pattern = f"{role}-{count + 1}", None
+
+    def replaced(self, value: Any) -> Any:  # noqa: ANN401 - JSON
+        """Return text or JSON values with pseudonyms, and without the values of labels."""
+        if isinstance(value, dict):
+            return {
+                self.replaced(key): dict.fromkeys(map(self.replaced, item), HIDDEN)
+                if key.lower() == "labels" and isinstance(item, dict)
+                else self.replaced(item)
+                for key, item in value.items()
+            }
+        if isinstance(value, list):
+            return [self.replaced(item) for item in value]
+        if not isinstance(value, str):
+            return value
+        if self._pattern is None:
+            longest = sorted(self._pseudonyms, key=len, reverse=True)
+            self._pattern = re.compile(
+                rf"(?<![A-Za-z0-9_])(?:{'|'.join(map(re.escape, longest)) or '(?!)'})(?![A-Za-z0-9_])"
+            )
+        return self._pattern.sub(lambda found: self._pseudonyms[found[0]], _NODE_FLAGS.sub(rf"\1{HIDDEN}", value))

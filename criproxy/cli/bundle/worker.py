@@ -1,38 +1,180 @@
-"""``python -m criproxy.cli.bundle.worker PART SETTINGS``: collects one part of a bundle.
+"""``python -m criproxy.cli.bundle.worker PART SETTINGS``: prints what no command of the node tells, for one part."""
 
-It prints each piece as soon as it has it, a line of JSON with the name of its file and its content. So a piece that
-hangs takes nothing from those before it when this process is killed.
-"""
-
+import asyncio
 import json
+import os
+import platform
+import shlex
+import socket
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from dataclasses import dataclass
+from http.client import HTTPConnection
+from importlib.metadata import requires, version
+from pathlib import Path
+from typing import Any
 
-from criproxy.cli.bundle import machine, own
-from criproxy.cli.bundle.machine import Files, why
-from criproxy.cli.bundle.settings import Settings
+from criproxy import __version__
+from criproxy.errors import CriproxyError, reason_of
+from criproxy.install.planning import paths
+from criproxy.install.planning.unit_file import environment_of, flag
 
-PARTS: dict[str, Callable[[Settings], Files]] = {
-    "versions": machine.versions,
-    "kernel": machine.kernel,
-    "runtime": machine.runtime,
-    "kubelet": machine.kubelet,
-    "disks": machine.disks,
-    "policy": own.policy_files,
-    "state": own.state,
-    "log": own.log,
-    "units": own.units,
-    "metrics": own.metrics,
+VARIABLES = {
+    paths.DEFAULTS: "CRIPROXY_OPTIONS",
+    "/etc/default/criproxy-device-plugin": "CRIPROXY_DEVICE_PLUGIN_OPTIONS",
+}
+"""By environment file of a unit, the variable that has its options."""
+MAX_METRICS_BYTES = 4 << 20
+ANSWER_S = 5.0
+_MANAGERS = (
+    *("cpuManager", "cpuCFS", "topologyManager", "memoryManager", "reserved", "kubeReserved", "systemReserved"),
+    *("enforceNodeAllocatable", "eviction", "cgroup", "kubeletCgroups", "systemCgroups", "featureGates"),
+    *("containerRuntimeEndpoint", "imageServiceEndpoint", "runtimeRequestTimeout", "maxPods", "podPidsLimit"),
+)
+"""The beginnings of the keys of the kubelet's configuration that are shown: others may name secrets and clusters."""
+_MANAGER_FLAGS = ("cpu-", "topology-manager", "memory-manager", "reserved-", "kube-reserved", "system-reserved")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Settings:
+    """The paths on the node; absolute, since the parts run in another directory."""
+
+    control_socket: str
+    state_dir: str
+    host_root: str = "/"
+    config: str = ""
+    """The policy file or directory; empty: that of the daemon, and that of the installed unit."""
+    runtime_endpoint: str = ""
+    """Empty: that of the installed unit."""
+    http: tuple[str, ...] = ()
+    """The addresses of metrics; empty: those of the installed units."""
+    with_state: bool = False
+
+    def path(self, name: str) -> Path:
+        """Return where the node's path *name* is for this process."""
+        return Path(self.host_root) / name.lstrip("/")
+
+    def unit_option(self, name: str, file: str = paths.DEFAULTS) -> str:
+        """Return the value of the option ``--name`` in the environment file of a unit; empty without it."""
+        with suppress(OSError, ValueError):
+            options = environment_of(self.path(file).read_text()).get(VARIABLES[file], "")
+            return flag(shlex.split(options), name) or ""
+        return ""
+
+
+def versions(settings: Settings) -> Iterator[str]:
+    """Yield the versions of criproxy and its libraries, of Python, the kernel and the distribution."""
+    kernel = os.uname()
+    yield f"criproxy {__version__}\nPython {platform.python_version()} ({platform.python_implementation()})"
+    yield f"kernel {kernel.sysname} {kernel.release} {kernel.version} {kernel.machine}"
+    for line in requires("criproxy") or ():
+        name = line.split(";")[0].split("[")[0].rstrip("<>=!~ 0123456789.,")
+        with suppress(ImportError):  # of an extra
+            yield f"{name} {version(name)}"
+
+
+def runtime(settings: Settings) -> Iterator[str]:
+    """Yield the runtime's answer to Version on its own socket."""
+    from criproxy.cri.runtime import RuntimeClient
+    from criproxy.wire.sockets import unix_path
+
+    of_unit = settings.unit_option("runtime-endpoint") or paths.CONTAINERD
+    named = settings.runtime_endpoint
+    path = unix_path(named, "--runtime-endpoint") if named else str(settings.path(paths.socket_of(of_unit)))
+
+    async def ask() -> Any:  # noqa: ANN401 - a message of the API
+        client = RuntimeClient(f"unix://{path}", ANSWER_S)
+        try:
+            return await client.version()
+        finally:
+            await client.close()
+
+    answer = asyncio.run(ask())
+    yield f"{answer.runtime_name} {answer.runtime_version}, CRI {answer.runtime_api_version} on {path}"
+
+
+def kubelet(settings: Settings) -> Iterator[str]:
+    """Yield how the kubelet is started, and its settings of CPUs, memory and topology."""
+    from criproxy.install.host import Host
+    from criproxy.install.look import look
+    from criproxy.install.planning.facts import Brought
+
+    facts = look(Host(settings.path("/")), None, Brought())
+    yield f"{facts.kind}, unit {facts.kubelet}\n{' '.join(facts.words)}\nendpoint: {facts.endpoint or 'the default'}"
+    yield f"sockets: {' '.join(sorted(facts.sockets)) or 'none'}"
+    yield from map(str, facts.rivals)
+    for path in facts.configs:
+        yield f"{path}: {json.dumps(managers(facts.data(path)), indent=1)}"
+
+
+def managers(data: dict[str, Any]) -> dict[str, Any]:
+    """Return those keys of a configuration of the kubelet, or of k3s, that are about CPUs, memory and topology."""
+    chosen = {key: value for key, value in data.items() if key.startswith(_MANAGERS)}
+    for key in ("kubelet-arg", "kubelet-arg+"):
+        arguments = data.get(key, [])
+        listed = map(str, arguments if isinstance(arguments, list) else [arguments])
+        if found := [each for each in listed if each.startswith((*_MANAGER_FLAGS, "cgroup"))]:
+            chosen[key] = found
+    return chosen
+
+
+def integrity(settings: Settings) -> Iterator[str]:
+    """Yield whether the state database is intact."""
+    from criproxy.store.reader import integrity
+
+    yield json.dumps(integrity(Path(settings.state_dir)))
+
+
+def content(settings: Settings) -> Iterator[str]:
+    """Yield the content of the state database."""
+    from criproxy.store.reader import contents
+
+    yield json.dumps(contents(Path(settings.state_dir)))
+
+
+def metrics(settings: Settings) -> Iterator[str]:
+    """Yield what ``/metrics``, ``/healthz`` and ``/readyz`` answer, of the daemon and of the device plugin."""
+    named = settings.http or tuple(filter(None, (settings.unit_option("http", file) for file in VARIABLES)))
+    if not named:
+        raise CriproxyError("--http is not among the options of the units; name it with --http")
+    for address in named:
+        for path in ("/metrics", "/healthz", "/readyz"):
+            try:
+                yield f"{address} {path}: {_get(address, path)}"
+            except OSError as error:
+                print(f"{address} {path}: {reason_of(error)}", file=sys.stderr)  # noqa: T201 - what the parent reads
+                break  # it would be the same again
+
+
+def _get(text: str, path: str) -> str:
+    from criproxy.process.http.address import Address
+
+    address = Address.parse(text)
+    connection = HTTPConnection(address.host or "localhost", address.port or 80, timeout=ANSWER_S)
+    if address.path is not None:
+        connection.sock = socket.socket(socket.AF_UNIX)
+        connection.sock.settimeout(ANSWER_S)
+        connection.sock.connect(address.path)
+    connection.request("GET", path)
+    answer = connection.getresponse()
+    return f"{answer.status}\n{answer.read(MAX_METRICS_BYTES).decode(errors='replace')}"
+
+
+WORKERS: dict[str, Callable[[Settings], Iterator[str]]] = {
+    each.__name__: each for each in (versions, runtime, kubelet, integrity, content, metrics)
 }
 
 
 def main(part: str, settings: str) -> int:
-    """Print the pieces of *part*; return the exit status."""
+    """Print a part, each piece as soon as it is known; return the exit status."""
     try:
-        for piece in PARTS[part](Settings.read(settings)):
-            print(json.dumps(piece), flush=True)  # noqa: T201 - what the parent reads
+        values = json.loads(settings)
+        for piece in WORKERS[part](Settings(**{**values, "http": tuple(values["http"])})):
+            print(piece, flush=True)  # noqa: T201
     except Exception as error:  # noqa: BLE001 (any error costs only this part, and is told)
-        print(why(error), file=sys.stderr)  # noqa: T201
+        is_ours = isinstance(error, CriproxyError | OSError)
+        print(reason_of(error) if is_ours else repr(error), file=sys.stderr)  # noqa: T201
         return 1
     return 0
 

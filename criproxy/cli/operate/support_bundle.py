@@ -17,8 +17,7 @@ from criproxy.errors import CriproxyError, UsageError
 from criproxy.model.text.bounded import bounded_text
 
 if TYPE_CHECKING:
-    from criproxy.cli.bundle.collect import Hiding
-    from criproxy.cli.bundle.settings import Settings
+    from criproxy.cli.bundle.worker import Settings
 
 STDOUT = Path("-")
 _MAX_ERROR_CHARS = 300
@@ -31,8 +30,9 @@ _MAX_ERROR_CHARS = 300
     metavar="FILE",
     help="The archive to write; - is standard output.  [default: criproxy-support-TIME.tar.gz in this directory]",
 )
-@click.option("--anonymous", is_flag=True, help="Replace names of namespaces, pods, containers and the node.")
-@click.option("--redact-images", is_flag=True, help="Replace the registries in names of images.")
+@click.option(
+    "--anonymous", is_flag=True, help="Replace names of namespaces, pods, containers, registries and the node."
+)
 @click.option("--with-state", is_flag=True, help="Add the content of the state database.")
 @click.option(
     "--config",
@@ -57,7 +57,6 @@ def command(  # noqa: PLR0913 (one for each option)
     *,
     output: Path | None,
     anonymous: bool,
-    redact_images: bool,
     with_state: bool,
     config: Path | None,
     runtime_endpoint: str,
@@ -78,8 +77,7 @@ def command(  # noqa: PLR0913 (one for each option)
     unless you use --anonymous: then each name is replaced with a pseudonym that is the same throughout the archive.
     Look through the archive before you send it.
     """
-    from criproxy.cli.bundle.collect import Hiding
-    from criproxy.cli.bundle.settings import Settings
+    from criproxy.cli.bundle.worker import Settings
 
     settings = Settings(
         control_socket=os.path.abspath(control_socket),  # noqa: PTH100 - links stay as they are
@@ -92,13 +90,13 @@ def command(  # noqa: PLR0913 (one for each option)
     )
     at_s = time.time()
     name = time.strftime("criproxy-support-%Y%m%dT%H%M%SZ", time.gmtime(at_s))
-    _write(output or Path(f"{name}.tar.gz"), name, at_s, settings, Hiding(names=anonymous, registries=redact_images))
+    _write(output or Path(f"{name}.tar.gz"), name, at_s, settings, is_anonymous=anonymous)
 
 
-def _write(place: Path, name: str, at_s: float, settings: "Settings", hiding: "Hiding") -> None:
+def _write(place: Path, name: str, at_s: float, settings: "Settings", *, is_anonymous: bool) -> None:
     """Collect the bundle, and write it to *place*."""
     if place == STDOUT:
-        click.echo(_collected(name, at_s, settings, hiding, err=True), nl=False)
+        click.echo(_collected(name, at_s, settings, is_anonymous=is_anonymous, err=True), nl=False)
         return
     try:
         descriptor = os.open(place, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
@@ -107,12 +105,11 @@ def _write(place: Path, name: str, at_s: float, settings: "Settings", hiding: "H
     except OSError as error:
         raise _unwritable(place, error) from error
     try:
-        with os.fdopen(descriptor, "wb", buffering=0) as file, leaving_on(signal.SIGTERM):
-            content = memoryview(_collected(name, at_s, settings, hiding, err=False))
-            size_bytes = len(content)
+        with os.fdopen(descriptor, "wb") as file, leaving_on(signal.SIGTERM):
+            content = _collected(name, at_s, settings, is_anonymous=is_anonymous, err=False)
             try:
-                while content:  # without a buffer, a write may take only a part
-                    content = content[file.write(content) :]
+                file.write(content)
+                file.flush()
             except OSError as error:
                 raise _unwritable(place, error) from error
     except BaseException:
@@ -121,24 +118,23 @@ def _write(place: Path, name: str, at_s: float, settings: "Settings", hiding: "H
         raise
     from criproxy.model.text.amounts import format_bytes
 
-    print_lines(f"Wrote {place} ({format_bytes(size_bytes)}). Look through it before you send it.")
+    print_lines(f"Wrote {place} ({format_bytes(len(content))}). Look through it before you send it.")
 
 
 def _unwritable(place: Path, error: OSError) -> CriproxyError:
     return CriproxyError(f"{place} cannot be written ({error.strerror}): name another file with --output")
 
 
-def _collected(name: str, at_s: float, settings: "Settings", hiding: "Hiding", *, err: bool) -> bytes:
+def _collected(name: str, at_s: float, settings: "Settings", *, is_anonymous: bool, err: bool) -> bytes:
     """Return the archive, and list what it contains."""
-    from criproxy.cli.bundle.archive import MANIFEST, archive, bounded_files, manifest
-    from criproxy.cli.bundle.collect import ERRORS, collect, redacted
+    from criproxy.cli.bundle.collect import ERRORS, archive, collect
+    from criproxy.cli.bundle.redaction import Names
 
-    bundle = collect(settings)
-    files = bounded_files(redacted(bundle, hiding))
-    listed = manifest(files, bundle.titles, str(hiding), at_s)
+    texts, titles = collect(settings, Names(os.uname().nodename) if is_anonymous else None)
+    content, listed = archive(name, texts, titles, at_s)
     print_lines(listed, err=err)
-    if bundle.errors:
+    if ERRORS in texts:
         print_lines(f"Something is missing or incomplete; {ERRORS} has the reasons:", err=err)
-        for error in bundle.errors:
+        for error in texts[ERRORS].splitlines():
             print_lines(f"  {bounded_text(' '.join(error.split()), _MAX_ERROR_CHARS)}", err=err)
-    return archive(name, {MANIFEST: listed.encode(), **files}, at_s)
+    return content

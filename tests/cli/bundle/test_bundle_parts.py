@@ -1,65 +1,49 @@
 """Processes that end, fail and hang; and the archive's limits."""
 
 import io
-import json
-import os
 import sqlite3
+import sys
 import tarfile
 import time
-from collections.abc import Iterator
-from dataclasses import replace
+from contextlib import suppress
 from pathlib import Path
-from typing import Any
 
 import pytest
 
-from criproxy.cli.bundle.archive import MAX_BYTES, MAX_FILE_BYTES, archive, bounded_files, manifest
-from criproxy.cli.bundle.collect import Bundle, Hiding, redacted
-from criproxy.cli.bundle.machine import managers, why
-from criproxy.cli.bundle.own import metrics, policy_files
-from criproxy.cli.bundle.parts import Part, troubled
-from criproxy.cli.bundle.processes import Outcome, Processes
-from criproxy.cli.bundle.settings import Settings
-from criproxy.cli.bundle.worker import PARTS
-from criproxy.errors import StoreError
+from criproxy.cli.bundle import collect as bundle
+from criproxy.cli.bundle.collect import MAX_BYTES, MAX_FILE_BYTES, Part, Processes, archive, collect, troubled
+from criproxy.cli.bundle.redaction import Names
+from criproxy.cli.bundle.worker import WORKERS, Settings, managers
+from criproxy.errors import CriproxyError, StoreError
 from criproxy.store.reader import contents, integrity
 
 LONG_S = 60.0
 
 
-def program(folder: Path, text: str, monkeypatch: pytest.MonkeyPatch, limit_s: float = LONG_S) -> Part:
+def program(text: str, limit_s: float = LONG_S) -> Part:
     """A part that is a small program."""
-    (folder / "small_program.py").write_text(text)
-    monkeypatch.setenv("PYTHONPATH", str(folder), prepend=os.pathsep)
-    return Part("a part", ("small_program",), limit_s)
+    return Part("a.txt", "a part", limit_s, (sys.executable, "-c", text))
 
 
-def test_what_a_part_prints_is_added(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Pieces of one text are joined, and pieces without a name are errors; so is what goes to standard error."""
-    pieces = [["a.txt", "one "], ["", "lost"], ["a.txt", "two"], ["b.json", {"c": 1}]]
-    text = f"import sys\nfor x in {[json.dumps(each) for each in pieces]!r}: print(x)\nsys.exit('at last')"
-    (outcome,) = Processes().run([program(tmp_path, text, monkeypatch)])
-    bundle = Bundle()
-    bundle.add(outcome)
+def test_what_a_part_prints_is_its_file() -> None:
+    """What goes to standard error is an error of the part."""
+    ((part, output, errors),) = Processes({}).run([program("import sys; print('one'); sys.exit('at last')")])
 
-    assert bundle.files == {"a.txt": "one two", "b.json": {"c": 1}}
-    assert bundle.errors == ["a part: lost", "a part: at last"]
+    assert (part.file, output, errors) == ("a.txt", "one\n", "at last")
 
 
 @pytest.mark.slow
-def test_a_part_that_hangs_costs_its_rest(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_part_that_hangs_costs_its_rest(tmp_path: Path) -> None:
     """It is killed with the programs that it has started; what it printed before stays."""
     child = tmp_path / "child"
     text = (
-        'import subprocess, time\nprint(\'["a.txt", "before"]\', flush=True)\n'
+        "import subprocess, time\nprint('before', flush=True)\n"
         f"p = subprocess.Popen(['sleep', '1000'])\nopen({str(child)!r}, 'w').write(str(p.pid))\ntime.sleep(1000)"
     )
-    (outcome,) = Processes().run([program(tmp_path, text, monkeypatch, limit_s=10.0)])
-    bundle = Bundle()
-    bundle.add(outcome)
+    ((_, output, errors),) = Processes({}).run([program(text, limit_s=10.0)])
 
-    assert bundle.files == {"a.txt": "before"}
-    assert bundle.errors == ["a part: it was not ready within 10 s"]
+    assert output == "before\n"
+    assert errors == "it was not ready within 10 s; "
     state = Path(f"/proc/{child.read_text()}/stat")
     until_s = time.monotonic() + LONG_S
     while runs(state) and time.monotonic() < until_s:  # a kill takes effect when the kernel gets to it
@@ -75,40 +59,12 @@ def runs(stat: Path) -> bool:
         return False
 
 
-def test_output_that_is_cut_is_kept_as_text() -> None:
-    """JSON that ends too early is no JSON."""
-    bundle = Bundle()
-    part = Part("criproxy status", ("x",), 5, "status.json")
-    bundle.add(Outcome(part, '{"a": 1, "b', "", None))
-
-    assert bundle.files == {"status.json.txt": '{"a": 1, "b'}
-    assert bundle.errors == ["criproxy status: it was not ready within 5 s"]
-
-
-def attempt(part: str, settings: Settings) -> Iterator[tuple[str, Any]]:
-    """The pieces of a part, with the error that ends it as the last one."""
-    try:
-        yield from PARTS[part](settings)
-    except Exception as error:  # noqa: BLE001 (as the worker does)
-        yield "", why(error)
-
-
-@pytest.mark.parametrize("part", sorted(PARTS))
-def test_a_part_without_anything_to_read(part: str, tmp_path: Path) -> None:
+@pytest.mark.parametrize("name", sorted(WORKERS))
+def test_a_worker_without_anything_to_read(name: str, tmp_path: Path) -> None:
     """On a machine without any files, a part fails with an error for people, or finds little."""
     settings = Settings(control_socket=f"{tmp_path}/c", state_dir=f"{tmp_path}/s", host_root=str(tmp_path))
-    found = [(name, content) for name, content in attempt(part, settings)]
-
-    assert all(isinstance(name, str) for name, _ in found)
-    assert all(content for _, content in found)
-
-
-def test_a_pipe_is_no_policy_file(tmp_path: Path) -> None:
-    """It is not opened for reading until somebody writes to it."""
-    os.mkfifo(tmp_path / "policy.yaml")
-    settings = Settings(control_socket="", state_dir="", host_root=str(tmp_path), config=f"{tmp_path}/policy.yaml")
-
-    assert list(PARTS["policy"](settings)) == [("", f"{tmp_path}/policy.yaml: it is no regular file")]
+    with suppress(CriproxyError, OSError):
+        assert all(WORKERS[name](settings))
 
 
 def test_only_settings_of_managers_are_taken() -> None:
@@ -167,52 +123,53 @@ def test_a_damaged_state_is_an_error_for_people(tmp_path: Path) -> None:
         integrity(tmp_path)
 
 
-def test_everything_is_redacted() -> None:
-    """Files of all kinds, the errors, and with the options also names and registries."""
-    bundle = Bundle()
-    bundle.files = {
-        "status.json": {"containers": [{"namespace": "shop", "pod": "web", "container": "main"}]},
-        "events.jsonl": [{"container": "shop/old/main"}, {"facts": {"annotations": {"a": "hunter2"}}}],
+def test_everything_is_redacted(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Files of all kinds, the errors, and names if that is wanted."""
+    texts = {
+        "status.json": '{"containers": [{"namespace": "shop", "pod": "web", "container": "main"}]}',
+        "events.jsonl": '{"container": "shop/old/main"}\n{"facts": {"annotations": {"a": "hunter2"}}}',
+        "cut.json": '{"token": "hunter2", "b',
         "log.txt": "gone container=shop/web/main image=reg.corp/app:1 password=hunter2\n",
-        "policy/policy.yaml": "devices:\n  exempt:\n    namespaces: [monitoring]\n    images: [reg2.corp/x]\n",
-        "kubelet/flags.txt": "kubelet --node-labels=team=blue --v=2",
-        "state/content.json": {"pods": [{"annotations": {"b": "hunter2"}}]},
+        "policy/policy.yaml": "devices:\n  exempt:\n    namespaces: [monitoring]\n",
+        "kubelet.txt": "kubelet --node-labels=team=blue --v=2",
+        "a.env": "anything=hunter2",
     }
-    bundle.errors = ["criproxy explain: no container shop/old/main on host-1"]
-    texts = redacted(bundle, Hiding(names=True, registries=True), "host-1")
+    parts = [
+        Part(name, name, LONG_S, (sys.executable, "-c", f"print({text!r}, end='')")) for name, text in texts.items()
+    ]
+    parts.append(program("import sys; sys.exit('no container shop/old/main on host-1')"))
+    monkeypatch.setattr(bundle, "parts", lambda _: parts)
 
-    assert set(texts) == {*bundle.files, "errors.txt"}
-    shown = "\n".join(texts.values())
-    for word in ("hunter2", "shop", "web", "main", "old", "monitoring", "host-1", "blue", "reg.corp", "reg2.corp"):
+    found, titles = collect(Settings(control_socket="", state_dir=""), Names("host-1"))
+
+    assert set(found) == {*texts, "errors.txt"} == set(titles)
+    shown = "\n".join(found.values())
+    for word in ("hunter2", "shop", "web", "main", "old", "monitoring", "host-1", "blue", "reg.corp"):
         assert word not in shown, word
-    assert json.loads(texts["status.json"])["containers"][0]["pod"] == "pod-1"
-    assert json.loads(texts["events.jsonl"].splitlines()[0])["container"].startswith("namespace-1/")
+    assert "pod-" in found["status.json"]
 
 
 def test_an_archive_is_bounded() -> None:
     """A file that is too large is cut with a line that says so; so are the last ones if all are too large."""
-    texts = {"small.txt": "x", **{f"{number}.txt": "ä" * MAX_FILE_BYTES for number in range(4)}}
-    files = bounded_files(texts)
+    texts = {"small.txt": "x", **{f"{number}.txt": "\u00e4" * MAX_FILE_BYTES for number in range(4)}}
+    content, _ = archive("top", texts, {}, 0.0)
+    with tarfile.open(fileobj=io.BytesIO(content)) as tar:
+        files = {each.name.partition("/")[2]: tar.extractfile(each).read() for each in tar}  # type: ignore[union-attr]
 
-    assert files["small.txt"] == b"x"
+    assert files.pop("small.txt") == b"x"
+    assert files.pop("MANIFEST")
     assert sum(map(len, files.values())) <= MAX_BYTES
-    assert all(
-        content.decode().endswith("would be too large\n") for name, content in files.items() if name != "small.txt"
-    )
+    assert all(content.decode().endswith("would be too large\n") for content in files.values())
 
 
 def test_an_archive_can_be_read_by_others_only_if_its_owner_wants() -> None:
     """All is below one folder, and is private after it is unpacked; the list says what is there."""
-    files = {"a.txt": b"text", "b/c.json": b"{}"}
-    listed = manifest(files, {"a.txt": "criproxy status"}, "credentials", 0.0)
-    with tarfile.open(fileobj=io.BytesIO(archive("top", files, 0.0))) as tar:
-        members = tar.getmembers()
+    content, listed = archive("top", {"a.txt": "text", "b/c.json": "{}"}, {"a.txt": "criproxy status"}, 0.0)
+    with tarfile.open(fileobj=io.BytesIO(content)) as tar:
+        members = [(each.name, each.mode, each.size) for each in tar]
 
-    assert [(each.name, each.mode, each.size) for each in members] == [
-        ("top/a.txt", 0o600, 4),
-        ("top/b/c.json", 0o600, 2),
-    ]
-    assert "support bundle of 1970-01-01T00:00:00Z\nHidden: credentials\n" in listed
+    assert members[1:] == [("top/a.txt", 0o600, 4), ("top/b/c.json", 0o600, 2)]
+    assert "support bundle of 1970-01-01T00:00:00Z\n" in listed
     assert "a.txt" in listed
     assert "criproxy status" in listed
 
@@ -224,36 +181,37 @@ def installed(tmp_path: Path) -> Settings:
     (tmp_path / "mine.yaml").write_text("policy: none\n")
     options = f"--config /mine.yaml --http unix://{tmp_path}/none.sock"
     (tmp_path / "etc/default/criproxy").write_text(f'CRIPROXY_OPTIONS="{options}"\n')
-    return Settings(control_socket="", state_dir="", host_root=str(tmp_path))
+    return Settings(control_socket=f"{tmp_path}/c", state_dir="", host_root=str(tmp_path))
+
+
+def policy_files(settings: Settings) -> dict[str, tuple[str, str]]:
+    """The policy files in a bundle, and why they are missing."""
+    parts = [part for part in bundle.parts(settings) if part.file.startswith("policy/")]
+    return {part.file: (output, errors) for part, output, errors in Processes({}).run(parts)}
 
 
 def test_the_policy_file_is_that_of_the_unit(installed: Settings) -> None:
-    """Its options name it."""
-    assert dict(policy_files(installed))["policy/mine.yaml"] == "policy: none\n"
+    """Its options name it; a file that does not exist, and a directory without one for this node, are errors."""
+    assert policy_files(installed)["policy/mine.yaml"] == ("policy: none\n", "")
 
-
-def test_a_policy_file_that_does_not_exist_is_an_error(installed: Settings) -> None:
-    """The archive lacks it, and says so; so it does for a directory without a file for this node."""
     mine = Path(installed.host_root, "mine.yaml")
     mine.unlink()
-    (mine.parent / "policies").mkdir()
+    mine.mkdir()
 
-    assert ("", f"{mine}: No such file or directory") in list(policy_files(installed))
-    ((_, error), _) = policy_files(replace(installed, config=str(mine.parent / "policies")))
-    assert error.startswith(f"{mine.parent}/policies: has no policy file for this node")
+    assert "has no policy file for this node" in policy_files(installed)["policy/mine.yaml"][1]
 
 
-def test_without_options_it_is_the_usual_one(tmp_path: Path) -> None:
+def test_without_options_the_policy_file_is_the_usual_one(tmp_path: Path) -> None:
     """If that does not exist, it is missing."""
     settings = Settings(control_socket=f"{tmp_path}/c", state_dir="", host_root=str(tmp_path))
-    assert list(policy_files(settings)) == [("", f"{tmp_path}/etc/criproxy/policy.yaml: No such file or directory")]
+    assert "No such file" in policy_files(settings)["policy/policy.yaml"][1]
 
     (tmp_path / "etc/criproxy").mkdir(parents=True)
     (tmp_path / "etc/criproxy/policy.yaml").write_text("policy: none\n")
-    assert list(policy_files(settings)) == [("policy/policy.yaml", "policy: none\n")]
+    assert policy_files(settings) == {"policy/policy.yaml": ("policy: none\n", "")}
 
 
-def test_metrics_are_read_where_the_unit_serves_them(installed: Settings) -> None:
+def test_metrics_are_read_where_the_unit_serves_them(installed: Settings, capsys: pytest.CaptureFixture[str]) -> None:
     """Its options name the address."""
-    ((name, error),) = metrics(installed)
-    assert (name, error.startswith(f"unix://{installed.host_root}/none.sock /metrics: ")) == ("", True)
+    assert list(WORKERS["metrics"](installed)) == []
+    assert capsys.readouterr().err.startswith(f"unix://{installed.host_root}/none.sock /metrics: ")

@@ -9,8 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from criproxy.cli.bundle.patterns import HIDDEN
-from criproxy.cli.bundle.redaction import redact_json, redact_text
+from criproxy.cli.bundle.redaction import HIDDEN, Names, redact_json, redact_text
 
 VALUE = "s3cr3tV4lue+/x"
 LINES = {
@@ -135,10 +134,10 @@ def test_what_is_harmless_stays(text: str) -> None:
     ("value", "said"),
     [
         pytest.param({"annotations": {"a": "b"}}, {"annotations": {"a": HIDDEN}}, id="annotations"),
-        pytest.param({"env": ["A=b", "c"]}, {"env": [f"A={HIDDEN}", HIDDEN]}, id="environment-as-pairs"),
+        pytest.param({"env": ["A=b", "c"]}, {"env": [f"A={HIDDEN}", f"c={HIDDEN}"]}, id="environment-as-pairs"),
         pytest.param(
             {"envs": [{"key": "A", "value": "b", "more": 1}]},
-            {"envs": [{"key": "A", "value": HIDDEN, "more": HIDDEN}]},
+            {"envs": [f"A={HIDDEN}"]},
             id="environment-as-objects",
         ),
         pytest.param({"annotations": "text"}, {"annotations": HIDDEN}, id="annotations-as-text"),
@@ -229,3 +228,73 @@ def test_a_web_token_is_hidden_wherever_it_begins() -> None:
     """Also behind other letters and a hyphen."""
     for before in ("", "v1-", "a.b-", "k="):
         assert redact_text(f"x {before}eyJhbGciOi.eyJzdWIiOi.c2lnbmF0 y") == f"x {before}<hidden> y"
+
+
+def names_of(*titles: str) -> Names:
+    """Names learned from NAMESPACE/POD/CONTAINER."""
+    names = Names("worker-7.example.net")
+    names.learn({"containers": [{"container": title} for title in titles]})
+    return names
+
+
+@pytest.mark.parametrize(
+    ("text", "replaced"),
+    [
+        pytest.param("shop/web/main: gets 2", "namespace-1/pod-1/container-1: gets 2", id="title"),
+        pytest.param("shop/web gets 2", "namespace-1/pod-1 gets 2", id="title-of-a-pod"),
+        pytest.param("namespace shop may not", "namespace namespace-1 may not", id="word"),
+        pytest.param("web-config and my.web", "pod-1-config and my.pod-1", id="part-of-a-word"),
+        pytest.param("website and cobweb", "website and cobweb", id="part-of-a-piece"),
+        pytest.param("on worker-7 and worker-7.example.net", "on node and node", id="hostname"),
+        pytest.param("CPUs 0-3,8 of pod-1", "CPUs 0-3,8 of pod-1", id="numbers"),
+        pytest.param("/sys/fs/cgroup/x", "/sys/fs/cgroup/x", id="path"),
+        pytest.param("kubelet --node-labels=team=blue --v=2", "kubelet --node-labels=<hidden> --v=2", id="node-flag"),
+        pytest.param("criproxy_policy_failures_total 0", "criproxy_policy_failures_total 0", id="metric"),
+    ],
+)
+def test_names_are_replaced(text: str, replaced: str) -> None:
+    """A name has the same pseudonym everywhere, and what is no name stays."""
+    assert names_of("shop/web/main").replaced(text) == replaced
+
+
+@pytest.mark.parametrize(
+    ("value", "text", "replaced"),
+    [
+        pytest.param('x{namespace="shop",pod="web"} 1', "shop web", "namespace-1 pod-1", id="metric"),
+        pytest.param("created container=shop/web/main id=1", "web of shop", "pod-1 of namespace-1", id="log"),
+        pytest.param({"devices": {"exempt": {"namespaces": ["blue-*", "*"]}}}, "blue-1", "namespace-1-1", id="policy"),
+        pytest.param({"namespace": "shop", "name": "web"}, "web", "pod-1", id="sandbox"),
+        pytest.param("pulled reg.corp:5000/team/app:1", "reg.corp:5000 is slow", "registry-1 is slow", id="registry"),
+        pytest.param({"pod": "static"}, "policy: static", "policy: static", id="word-of-policy-files"),
+        pytest.param({"resource": "nvidia.com/gpu"}, "nvidia.com/gpu", "nvidia.com/gpu", id="no-name"),
+    ],
+)
+def test_names_are_learned(value: object, text: str, replaced: str) -> None:
+    """From the places that have them by role."""
+    names = Names("")
+    names.learn(value)
+
+    assert names.replaced(text) == replaced
+
+
+def test_titles_of_known_namespaces_are_learned() -> None:
+    """A path is no title, and the values of labels are hidden."""
+    names = names_of("shop/web/main")
+    names.learn("shop/old/job ended; default/ledger/x; run/lib/y")
+
+    assert names.replaced({"pod": "old", "labels": {"app": "blue"}}) == {"pod": "pod-2", "labels": {"app": HIDDEN}}
+    assert names.replaced("ledger lib") == "pod-3 lib"
+
+
+labels = st.from_regex(r"[a-z]{2}[a-z0-9]{1,6}(-[a-z0-9]{1,5}){0,2}", fullmatch=True)
+
+
+@given(st.lists(st.tuples(labels, labels, labels), min_size=1, max_size=6))
+def test_no_name_survives(found: list[tuple[str, str, str]]) -> None:
+    """In titles, and in words of their own."""
+    names = names_of(*("/".join(title) for title in found))
+    known = {name for title in found for name in title if names.replaced(name) != name}
+    shown = names.replaced(" ".join([*("/".join(title) for title in found), *sorted(known)]))
+    left = set(re.findall(r"[a-z0-9-]+", re.sub(r"(?:namespace|pod|container)-\d+", "", shown)))
+
+    assert not left & known
