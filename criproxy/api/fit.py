@@ -4,16 +4,19 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from criproxy.api.views.fit import to_values
+from criproxy.api.views import candidates
+from criproxy.api.views.moved import moved
 from criproxy.api.views.situation import Situation
 from criproxy.api.views.status_check import notices_of_node
 from criproxy.errors import CriproxyError, Refused, UsageError
+from criproxy.model.cpuset import format_cpuset
+from criproxy.model.grant import NO_CPUS
 from criproxy.model.resources import MAX_SHARES_MILLI, MOST_CPU_MILLI, MOST_MEMORY_BYTES
 from criproxy.model.text.amounts import counted, format_bytes, format_milli
 from criproxy.model.text.annotations import DOMAINS, policy_annotations
 from criproxy.model.text.bounded import bounded_text
 from criproxy.model.text.notices import Values
-from criproxy.placement.answers.fit import fit
+from criproxy.placement.answers.fit import Fit, fit
 from criproxy.placement.decision import Decision
 from criproxy.placement.policies.api import Policy
 from criproxy.simulate.scenario.pods import QOS, Amounts, ContainerPlan, PodPlan
@@ -137,3 +140,28 @@ def _texts(arguments: Mapping[str, Any], name: str) -> dict[str, str]:
     if not isinstance(values, dict) or not all(isinstance(each, str) for each in values.values()):
         raise UsageError(f"{name}: must be texts by name")
     return values
+
+
+def to_values(found: Fit) -> Values:
+    """Whether it fits; where, and who would move for it; else why not, and who would have to leave."""
+    choice = candidates.values(found.choice, "") if found.choice else None
+    result = found.result
+    if not isinstance(result, Decision):
+        return {"fits": False, "refusal": str(result), **_place(found, None), "why": [], "moved": [], "choice": choice}
+    own = [reason.text for reason in result.reasons if reason.key == found.container.key]
+    moving = list(moved(found.before, result))
+    return {"fits": True, "refusal": "", **_place(found, result), "why": own, "moved": moving, "choice": choice}
+
+
+def _place(found: Fit, decision: Decision | None) -> Values:
+    """Its place; empty sets where it would have none."""
+    grant = decision.grant if decision else None
+    cpus = grant.cpus if grant else NO_CPUS
+    return {
+        "placed": grant is not None,
+        "cpus": format_cpuset(cpus),
+        "exclusive_cpus": format_cpuset(grant.exclusive) if grant else "",
+        "mems": format_cpuset(grant.mems) if grant else "",
+        "numa_nodes": format_cpuset(found.before.topology.nodes_of(cpus)),
+        "pool": grant.pool if grant else "",
+    }

@@ -23,16 +23,20 @@ from criproxy.host.devices.cards import find_cards_within
 from criproxy.host.machine import discover
 from criproxy.model.cpuset import CpuSet
 from criproxy.model.grant import NO_CPUS
+from criproxy.model.last_configuration import LastConfiguration
+from criproxy.model.node import Node
 from criproxy.model.record import Kind
 from criproxy.model.text.notices import Notice, Refusal, timestamp
-from criproxy.node.configuration.as_left import as_left
-from criproxy.node.configuration.load import DEFAULT_CONFIG
+from criproxy.node.configuration.load import DEFAULT_CONFIG, Configuration, rebuilt
 from criproxy.node.record.refusals import REFUSAL_S
+from criproxy.node.settings import Settings
 from criproxy.placement.options.policy_options import options_of
 from criproxy.placement.rules.reserved import owned_by_pod
+from criproxy.store.last_good import read_good
 from criproxy.store.reader import Reader, open_reader
 from criproxy.store.store import LOCK_NAME, is_release
 from criproxy.store.stuck import is_ending, why_it_stays
+from criproxy.store.tried import read_tried
 
 Values = dict[str, Any]
 
@@ -229,3 +233,17 @@ def _is_open_as(descriptor: Path, file: os.stat_result) -> bool:
     with suppress(FileNotFoundError):  # it has been closed
         return os.path.samestat(descriptor.stat(), file)
     return False
+
+
+def as_left(state_dir: Path, node: Node, host_root: Path) -> Configuration | None:
+    """Return the configuration that placed the containers of *node*, which was read from *state_dir*. May block.
+
+    None if it is unknown: neither the last good file nor what was tried is that configuration, or the machine no longer
+    has what it needs. The policy file itself does not count: it may have changed since.
+    """
+    digest, tried = LastConfiguration.parse(node.configuration).digest, read_tried(state_dir)
+    for good in (tried.good if tried else None, read_good(state_dir)):
+        if digest and good is not None and good.configuration == digest:
+            with suppress(CriproxyError, ValueError):
+                return rebuilt(good, node.topology, Settings(host_root=host_root))
+    return None

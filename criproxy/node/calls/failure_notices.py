@@ -1,6 +1,10 @@
 """Reports calls that failed in our handlers, and their container or pod, in `status` and ``--check`` for an hour."""
 
-from criproxy.cri.methods.about import about
+from dataclasses import dataclass
+
+from criproxy.cri import api_pb2 as api
+from criproxy.cri import utf8
+from criproxy.cri.methods.methods import BY_PATH
 from criproxy.errors import CriproxyError, StoreError
 from criproxy.node.context import Context
 from criproxy.node.record.state import NodeState
@@ -38,3 +42,36 @@ def _title(state: NodeState, call: Call, reply: bytes | None) -> str:
     container = state.node.containers.get(state.resolve(named.container_id))
     pod = state.node.pods.get(state.resolve_pod(named.sandbox_id))
     return named.title or (container.title if container else pod.title if pod else "")
+
+
+@dataclass(frozen=True, slots=True)
+class About:
+    """Names or ids; empty if the message has none."""
+
+    title: str = ""
+    """NAMESPACE/POD/CONTAINER, or NAMESPACE/POD."""
+    container_id: str = ""
+    sandbox_id: str = ""
+
+
+def about(path: str, message: bytes, *, is_reply: bool = False) -> About:
+    """Return the pod or container of a request or reply *message* of a call with that path; empty if unreadable."""
+    method = BY_PATH.get(path)
+    if method is None:
+        return About()
+    try:
+        read = utf8.parse(method.reply if is_reply else method.request, message)
+    except Exception:  # noqa: BLE001 (protobuf has its own exceptions)
+        return About()
+    match read:
+        case api.CreateContainerRequest(sandbox_config=sandbox, config=config):
+            return About(f"{_pod(sandbox)}/{config.metadata.name}")
+        case api.RunPodSandboxRequest(config=sandbox):
+            return About(_pod(sandbox))
+        case api.ContainerStatusResponse(status=status):
+            return About(container_id=status.id)
+    return About("", getattr(read, "container_id", ""), getattr(read, "pod_sandbox_id", ""))
+
+
+def _pod(sandbox: api.PodSandboxConfig) -> str:
+    return f"{sandbox.metadata.namespace}/{sandbox.metadata.name}"

@@ -4,8 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from criproxy.api.queries import called
-from criproxy.cri.methods.method_classes import CLASSES
+from criproxy.api.queries import CLASSES, called
 from criproxy.wire.calls import Rule
 from criproxy.wire.stats import Entry, Stats, last_call_s
 

@@ -4,7 +4,7 @@ import pytest
 
 from criproxy.errors import NotEnough
 from criproxy.model.cpuset import format_cpuset, parse_cpuset
-from criproxy.placement.alloc.partition import cut
+from criproxy.placement.policies.pools.plan import cut
 from tests.placement.policies.shapes import n4c16, n4c32
 
 

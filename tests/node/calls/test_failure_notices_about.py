@@ -4,7 +4,7 @@ import pytest
 from google.protobuf.message import Message
 
 from criproxy.cri import api_pb2 as api
-from criproxy.cri.methods.about import About, about
+from criproxy.node.calls.failure_notices import About, about
 
 POD = api.PodSandboxConfig(metadata=api.PodSandboxMetadata(name="web", namespace="shop"))
 MAIN = api.ContainerConfig(metadata=api.ContainerMetadata(name="main"))
