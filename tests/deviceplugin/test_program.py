@@ -157,7 +157,7 @@ async def test_nvidias_flag_for_the_kubelets_socket(folder: Path) -> None:
         await program.ready()
 
         await program.kubelet.until_capacity(NPU, 1)
-        assert program.said("cdi-feature-flags has no effect") == 1
+        assert program.said("--cdi-feature-flags=a has no effect") == 1
 
 
 async def test_another_way_to_register_needs_a_restart(folder: Path) -> None:

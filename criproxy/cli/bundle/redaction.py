@@ -10,7 +10,6 @@ import re
 from collections.abc import Callable, Iterator
 from typing import Any
 
-from criproxy.config.settings import Common
 from criproxy.devices.classes.builtin import BUILTIN as DEVICE_CLASSES
 from criproxy.placement.options.keys import KEYS
 from criproxy.placement.policies import BUILTIN as POLICIES
@@ -122,7 +121,7 @@ def _redact_lines(lines: list[str], variable: re.Pattern[str]) -> Iterator[str]:
             yield _keep_key(found)
         elif found := _LEADING.match(line):
             until, indent = _continued(found["value"].strip()), len(found["indent"])
-            yield f"{found['indent']}{found['key']} {HIDDEN}"
+            yield f"{found['indent']}{found['key']}{' ' if found['key'].endswith(':') else ''}{HIDDEN}"
             continue
         else:
             yield _redact_line(line)
@@ -171,7 +170,6 @@ _PUBLIC = frozenset(
         *KEYS,
         *POLICIES,
         *DEVICE_CLASSES,
-        *(field.alias or name for name, field in Common.model_fields.items()),
     }
 )
 """Namespaces that every cluster has, and words of our own output: names of pods that reveal nothing."""

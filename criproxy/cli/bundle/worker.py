@@ -8,7 +8,7 @@ import shlex
 import socket
 import sys
 from collections.abc import Callable, Iterator
-from contextlib import suppress
+from contextlib import closing, suppress
 from dataclasses import dataclass
 from http.client import HTTPConnection
 from importlib.metadata import requires, version
@@ -152,13 +152,14 @@ def _get(text: str, path: str) -> str:
 
     address = Address.parse(text)
     connection = HTTPConnection(address.host or "localhost", address.port or 80, timeout=ANSWER_S)
-    if address.path is not None:
-        connection.sock = socket.socket(socket.AF_UNIX)
-        connection.sock.settimeout(ANSWER_S)
-        connection.sock.connect(address.path)
-    connection.request("GET", path)
-    answer = connection.getresponse()
-    return f"{answer.status}\n{answer.read(MAX_METRICS_BYTES).decode(errors='replace')}"
+    with closing(connection):
+        if address.path is not None:
+            connection.sock = socket.socket(socket.AF_UNIX)
+            connection.sock.settimeout(ANSWER_S)
+            connection.sock.connect(address.path)
+        connection.request("GET", path)
+        answer = connection.getresponse()
+        return f"{answer.status}\n{answer.read(MAX_METRICS_BYTES).decode(errors='replace')}"
 
 
 WORKERS: dict[str, Callable[[Settings], Iterator[str]]] = {

@@ -22,14 +22,16 @@ Values = dict[str, Any]
 MARKS = ascii_letters + digits
 MANY = "+"
 """The mark of containers for which there is no other."""
-SHARED, RESERVED, KEPT, FORBIDDEN, NEW = "·", "=", "~", "-", "x"
+SHARED, RESERVED, KEPT, FORBIDDEN, NEW, UNKNOWN = "·", "=", "~", "-", "x", "?"
 PAGES = ("all", "CPUs", "containers", "devices", "events")
 SORTS = {"c": "CPU use", "m": "memory", "n": "name", "x": "exclusive CPUs"}
 LEAST_WIDTH, LEAST_HEIGHT = 40, 10
+MOST_WIDTH = 500
+"""Of lines that fill the screen: a pipe has no width."""
 MOST_NOTICES = 2
 WIDE, NARROW = 110, 60
 """Widths from which there are more columns about containers, and below which there are fewer."""
-_STYLES = {SHARED: "blue", RESERVED: "bright_black", KEPT: "white", FORBIDDEN: QUIET, NEW: TROUBLE}
+_STYLES = {SHARED: "blue", RESERVED: "bright_black", KEPT: "white", FORBIDDEN: QUIET, NEW: TROUBLE, UNKNOWN: QUIET}
 _COLOURS = ("green", "cyan", "magenta", "yellow", "bright_green", "bright_cyan", "bright_magenta", "bright_yellow")
 _LEGEND = {SHARED: "shared", RESERVED: "reserved", KEPT: "kept for a pod", FORBIDDEN: "not for pods"}
 _BARS = "▁▂▃▄▅▆▇█"
@@ -164,11 +166,8 @@ def frame(scene: Scene, view: View, console: Console, width: int, height: int) -
 
 def once(scene: Scene, view: View, console: Console, width: int) -> list[Text]:
     """Return everything, in as many lines as it takes: for what is no screen."""
-    parts = [*_head(scene, width), *_cpu_map(scene, min(width, 160), 1000), _rule("Containers", 80)]
-    parts += [_columns(width), *(_container(scene, row, width) for row in chosen(scene, view))]
-    if scene.usage and scene.usage["cards"]:
-        parts += [_rule("Devices", 80), *_devices(scene, console, min(width, 160))]
-    return [*parts, _rule("Events", 80), *_events(scene)] if scene.events else parts
+    lines, _ = frame(scene, view, console, width, 5000)
+    return [line for line in lines[:-1] if line.plain]
 
 
 def chosen(scene: Scene, view: View) -> list[Values]:
@@ -194,7 +193,9 @@ def _head(scene: Scene, width: int) -> list[Text]:
         is_up = status["started"] and status["source"] == "daemon"
         title += f"  policy {status['policy']}" if status["policy"] else ""
         title += f"  up {words.ago(status['started'], scene.at_s)}" if is_up else ""
-    lines = [Text(f"{title} ".ljust(min(width, 1000) - len(scene.clock) - 1) + f"{scene.clock} ", style="reverse")]
+    lines = [
+        Text(f"{title} ".ljust(min(width, MOST_WIDTH) - len(scene.clock) - 1) + f"{scene.clock} ", style="reverse")
+    ]
     load = sum(scene.load.values()) / len(scene.load) if scene.load else None
     node = Text.assemble((" CPU ", QUIET), (_gauge(load, 10), _heat(load)), f" {_percent(load)}")
     if scene.memory and scene.memory.total_bytes:
@@ -260,13 +261,14 @@ def _first(count: int, room: int, skipped: int) -> int:
 
 def _rule(title: str, width: int, more: str = "") -> Text:
     text = Text.assemble(("── ", QUIET), (title, HEADING), (f" {more} " if more else " ", QUIET))
-    return text.append("─" * max(0, width - len(text)), style=QUIET)
+    return text.append("─" * max(0, min(width, MOST_WIDTH) - len(text)), style=QUIET)
 
 
 def _mark_of(scene: Scene) -> dict[int, tuple[str, str]]:
     """Return the mark of each CPU, and what it is: the name of its owner, or a word."""
-    found: dict[int, tuple[str, str]] = {}
     status = scene.status or {"cpus": {}, "containers": []}
+    other = (FORBIDDEN, _LEGEND[FORBIDDEN]) if scene.status else (UNKNOWN, "")
+    found = dict.fromkeys((cpu for block in scene.blocks for cpu in block.cpus), other)
     for name, mark in (("offline", NEW), ("allowed", SHARED), ("reserved", RESERVED)):
         found |= dict.fromkeys(parse_cpuset(status["cpus"].get(name) or ""), (mark, _LEGEND.get(mark, "")))
     for kept in status.get("kept", ()):
@@ -307,7 +309,7 @@ def _bars(
         bars = Text((_name(block, scene) if at == 0 else "").ljust(label), style=QUIET)
         below = Text(" " * label)
         for cpu in cells[at : at + size]:
-            mark = " " if cpu is None else marks.get(cpu, (FORBIDDEN, ""))[0]
+            mark = " " if cpu is None else marks[cpu][0]
             bars.append(" " if cpu is None else _bar(scene.load.get(cpu)), style=_style(mark))
             below.append(mark, style=_style(mark))
         yield from (bars, below) if has_marks else (bars,)
@@ -340,7 +342,7 @@ def _gauges(scene: Scene, width: int) -> list[Text]:
         for at in range(0, len(block.cpus), columns):
             line = Text()
             for cpu in block.cpus[at : at + columns]:
-                (mark, text), load = marks.get(cpu, (FORBIDDEN, _LEGEND[FORBIDDEN])), scene.load.get(cpu)
+                (mark, text), load = marks[cpu], scene.load.get(cpu)
                 line.append(f"{cpu:4} ", style=QUIET).append(_gauge(load, 8), style=_style(mark))
                 line.append(f"{_percent(load):>5} ").append(f"{mark} {_middle(text, _GAUGE - 22):{_GAUGE - 21}}")
             lines.append(line)

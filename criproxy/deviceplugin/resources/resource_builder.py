@@ -3,7 +3,6 @@
 from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cache
-from typing import cast
 from uuid import uuid4
 
 from criproxy.deviceplugin.cards.card_offers import (
@@ -311,4 +310,4 @@ class _NvidiaBuilder(_Builder):
 
     @property
     def spread(self) -> Spread:
-        return cast("Spread", self.config.nvidia.flags.plugin.shared_devices_allocation_policy)
+        return self.config.nvidia.flags.plugin.shared_devices_allocation_policy

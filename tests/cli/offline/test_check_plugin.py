@@ -52,7 +52,7 @@ def test_a_file_that_is_wrong(host: Path) -> None:
     status, output = check(host, POLICY, SHARED % 1)
 
     assert status == 1
-    assert output.startswith(f"{host}/etc/nvidia.yaml: line 1: sharing.timeSlicing.resources[0].replicas: ")
+    assert output.startswith(f"{host}/etc/nvidia.yaml:1:70: sharing.timeSlicing.resources[0].replicas: ")
     assert "number of replicas must be >= 2" in output
 
 
@@ -186,7 +186,7 @@ def test_files_that_the_plugin_refuses_on_a_machine_with_mig(
     status, output = check(host, POLICY, file)
 
     assert status == 1, output
-    assert output.startswith(f"{host}/etc/nvidia.yaml: ")
+    assert output.startswith(f"{host}/etc/nvidia.yaml:")
     assert sentence in output
 
 
@@ -397,7 +397,7 @@ def test_the_file_that_the_unit_names(host: Path) -> None:
 
     for policy in (POLICY, "policy: none\n"):
         status, output = check(host, policy, SHARED % 2)
-        assert (status, output.startswith(f"{host}/n/x.yaml: line 1: ")) == (1, True)
+        assert (status, output.startswith(f"{host}/n/x.yaml:1:")) == (1, True)
 
 
 def test_for_programs(host: Path) -> None:

@@ -145,8 +145,11 @@ async def test_the_screen_shows_the_node_and_q_gives_the_terminal_back(tmp_path:
     async with node.answering():
         with shown(node) as screen:
             await screen.until_text("shop/web-0/sidecar")
+            screen.press("2")
             async with passing(node):
-                lines = await screen.until(lambda lines: any("75%" in line for line in lines))
+                await screen.until(lambda lines: any("75% a shop/web-0/main" in line for line in lines))
+            screen.press("1")
+            lines = await screen.until_text("shop/web-0/sidecar")
             assert len(lines) == 24
             assert "exclusive 2 of 6  free 4" in lines[1]  # as in `criproxy status`: two of the eight CPUs are reserved
             first, second = [line for line in lines if "shop/web-0" in line]
@@ -188,7 +191,7 @@ async def test_another_size_is_another_frame(tmp_path: Path) -> None:
                 screen.resize(columns, lines)
                 screen.process.send_signal(signal.SIGWINCH)
                 await screen.until(lambda found, lines=lines: len(found) == lines)  # type: ignore[misc]
-            assert "needs 40x10" in screen.lines()[0]
+            await screen.until_text("needs 40x10")
             screen.press("q")
             assert await screen.ended() == 0
 
@@ -241,6 +244,7 @@ async def test_a_daemon_that_does_not_answer_is_asked_once(tmp_path: Path) -> No
             await screen.until_text("shop/web-0/main")
             node.hold.clear()
             await screen.until_text("the daemon has not answered for")
+            screen.press("2")
             node.loads[2] = 0.5
             async with passing(node):
                 await screen.until_text("50%")

@@ -99,7 +99,7 @@ def test_mistakes_are_told_as_check_tells_them(tmp_path: Path) -> None:
         load(options(tmp_path))
 
     write(tmp_path, "n.yaml", "version: v1\nflags: {migStrategy: half}\n")
-    with pytest.raises(ConfigError, match=f"^{tmp_path}/n.yaml:2:9: flags.migStrategy: unknown MIG strategy: half"):
+    with pytest.raises(ConfigError, match=f"^{tmp_path}/n.yaml:2:22: flags.migStrategy: unknown MIG strategy: half"):
         load(options(tmp_path))
 
 

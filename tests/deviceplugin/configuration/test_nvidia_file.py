@@ -88,8 +88,7 @@ def test_mistakes_have_nvidias_words(tmp_path: Path) -> None:
     file = found(path := write(tmp_path / "n.yaml", b"version: v2\n"))
 
     assert file.config is None
-    assert str(file.error).startswith(f"{path}: ")
-    assert "unknown version: v2" in str(file.error)
+    assert str(file.error) == f"{path}:1:10: version: unknown version: v2; write 'version: v1'"
 
 
 TEXT = "'version: v1'"
@@ -226,9 +225,11 @@ def test_replicas_have_a_limit(tmp_path: Path, section: str) -> None:
     assert found(path).config is not None
 
     write(path, (file % 20_000_000).encode())
-    text = "sharing: nvidia.com/gpu: 20000000 replicas of a card are too many: it can have 10000; "
+    text = f"sharing.{section}.resources[0].replicas: 20000000 replicas of a card are too many: it can have 10000; "
     advice = "NVIDIA's plugin has no limit, but the kubelet has to list them all"
-    assert found(path).mistakes == (f"{path}: {text}{advice}",)
+    (mistake,) = found(path).mistakes
+    assert mistake.startswith(f"{path}:2:")
+    assert mistake.endswith(f"{text}{advice}")
 
 
 def test_what_has_no_effect(tmp_path: Path) -> None:
@@ -326,7 +327,7 @@ def test_a_mistake_of_the_file_stays_that_of_the_file(tmp_path: Path) -> None:
 
     (mistake,) = examine(plan, Node(hostname="h1", group=""), {"mig-strategy": "none"}, {"MPS_ROOT": "/m"}).mistakes
 
-    assert mistake.startswith(f"{path}: ")
+    assert mistake.startswith(f"{path}:1:10: ")
 
 
 def test_a_name_that_chooses_among_none(tmp_path: Path) -> None:

@@ -5,13 +5,16 @@ from pathlib import Path
 
 import pytest
 
+from criproxy.deviceplugin.cards.card_offers import Configuration
 from criproxy.deviceplugin.cards.inventory import Inventory
 from criproxy.deviceplugin.labels.label_file import has_content, label_text, labels_note, machine_type, write
-from criproxy.deviceplugin.nvidia.options import PluginConfig
 from criproxy.deviceplugin.resources.resource_builder import Served
 from criproxy.devices.classes.offers import Offered
+from criproxy.devices.plugin.plan import NVIDIA_ALONE, PluginPlan
 from tests.deviceplugin.hosts import t4
 
+NVIDIA = Configuration(plan=NVIDIA_ALONE)
+OTHERS = Configuration(plan=PluginPlan(advertised=()))
 CARDS = Inventory(gpus=(t4(0),), driver_version="550.54.15", cuda_version=(12, 4))
 NPUS = Served(
     offers={"aliyun.com/npu": {"npu0": Offered(id="npu0", index="0")}, "nvidia.com/gpu": {}},
@@ -21,7 +24,7 @@ NPUS = Served(
 
 def test_the_file_has_the_labels_of_all_classes() -> None:
     """NVIDIA's as its feature discovery gives them, with the time; nothing is said twice."""
-    text, problem = label_text(PluginConfig(), CARDS, NPUS, "Big", 1_760_000_000.9)
+    text, problem = label_text(NVIDIA, CARDS, NPUS, "Big", 1_760_000_000.9)
 
     assert problem == ""
     assert "nvidia.com/gfd.timestamp=1760000000\n" in text
@@ -34,31 +37,31 @@ def test_the_file_has_the_labels_of_all_classes() -> None:
 
 def test_nvidia_s_cards_may_have_none() -> None:
     """Where its feature discovery gives none, the reason comes with the labels of the others."""
-    text, problem = label_text(PluginConfig(), Inventory(gpus=(t4(0),)), NPUS, None, 0)
+    text, problem = label_text(NVIDIA, Inventory(gpus=(t4(0),)), NPUS, None, 0)
 
     assert "error getting driver version" in problem
     assert text.startswith("aliyun.com/npu.count=1\n")
-    assert label_text(None, CARDS, NPUS, None, 0)[0] == text
+    assert label_text(OTHERS, CARDS, NPUS, None, 0)[0] == text
 
 
 def test_a_guest_with_a_vgpu() -> None:
     """NVML tells that there is one; what driver the host has is not known, and not said."""
-    text, _ = label_text(PluginConfig(), replace(CARDS, gpus=(replace(t4(0), is_vgpu=True),)), NPUS, None, 0)
+    text, _ = label_text(NVIDIA, replace(CARDS, gpus=(replace(t4(0), is_vgpu=True),)), NPUS, None, 0)
 
     assert [line for line in text.splitlines() if "vgpu" in line] == ["nvidia.com/vgpu.present=true"]
-    assert "nvidia.com/vgpu.present=false" in label_text(PluginConfig(), CARDS, NPUS, None, 0)[0]
+    assert "nvidia.com/vgpu.present=false" in label_text(NVIDIA, CARDS, NPUS, None, 0)[0]
 
 
 def test_several_models() -> None:
     """The model of which the labels tell is named, with those of which they do not."""
     both = replace(CARDS, gpus=(t4(0), replace(t4(1), name="Tesla V100"), t4(2)))
 
-    assert labels_note(PluginConfig(), both) == (
+    assert labels_note(NVIDIA, both) == (
         "GPUs of several models have the same labels: they describe Tesla V100, but not Tesla T4"
     )
-    assert "nvidia.com/gpu.product=Tesla-V100\n" in label_text(PluginConfig(), both, NPUS, None, 0)[0]
-    assert labels_note(PluginConfig(), CARDS) == ""
-    assert labels_note(None, both) == ""
+    assert "nvidia.com/gpu.product=Tesla-V100\n" in label_text(NVIDIA, both, NPUS, None, 0)[0]
+    assert labels_note(NVIDIA, CARDS) == ""
+    assert labels_note(OTHERS, both) == ""
 
 
 def test_another_time_alone_is_no_news(tmp_path: Path) -> None:

@@ -4,7 +4,9 @@ from criproxy.deviceplugin.nvidia.gpus import Gpu, MigDevice
 from criproxy.deviceplugin.nvidia.nodes import MigMinors, mig_minors
 from criproxy.deviceplugin.nvidia.options import (
     Flags,
+    ListStrategy,
     MigStrategy,
+    MpsResources,
     PluginConfig,
     PluginFlags,
     SharedResource,
@@ -69,13 +71,20 @@ def config(
     rename: bool = False,
 ) -> PluginConfig:
     """Return a file in which *entries* share cards, by time or by MPS."""
-    shared = SharedResources(rename_by_default=rename, fail_requests_greater_than_one=fail, resources=entries)
-    sharing = Sharing(mps=shared) if mps else Sharing(time_slicing=shared)
     flags = Flags(mig_strategy=strategy, mps_root="/run/nvidia/mps")
-    return PluginConfig(flags=flags, sharing=sharing if entries else Sharing())
+    if not entries:
+        return PluginConfig(flags=flags)
+    shared = (MpsResources if mps else SharedResources).model_construct(
+        rename_by_default=rename, fail_requests_greater_than_one=fail, resources=entries
+    )
+    # Without the checks of a file: some of these contradict each other, which must harm nothing.
+    sharing = Sharing().model_copy(update={"mps" if mps else "time_slicing": shared})
+    return PluginConfig.model_construct(flags=flags, sharing=sharing)
 
 
-def passing(*strategies: str, index: bool = False, specs: bool = False, root: str = "/", prefix: str = "p/") -> Flags:
+def passing(
+    *strategies: ListStrategy, index: bool = False, specs: bool = False, root: str = "/", prefix: str = "p/"
+) -> Flags:
     """Return flags that say how cards are passed."""
     plugin = PluginFlags(
         device_list_strategy=strategies,

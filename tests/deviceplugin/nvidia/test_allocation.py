@@ -1,7 +1,5 @@
 """What a container is given with NVIDIA's cards."""
 
-from dataclasses import replace
-
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -30,7 +28,7 @@ def allocator(file: PluginConfig, *, resource: str = "nvidia.com/gpu", host: Hos
 
 def given_with(flags: Flags, *ids: str, host: Host = BARE) -> Response:
     """Return what a container with these cards gets."""
-    (response,) = allocator(replace(config(), flags=flags), host=host).allocate([ids])
+    (response,) = allocator(config().model_copy(update={"flags": flags}), host=host).allocate([ids])
     return response
 
 
@@ -94,7 +92,7 @@ def test_nodes() -> None:
 
 def test_below_windows_there_are_no_shared_nodes() -> None:
     """The one node of Windows is all that a container gets, also where others exist."""
-    file = replace(config(), flags=passing("envvar", specs=True))
+    file = config().model_copy(update={"flags": passing("envvar", specs=True)})
     offered = offers(GPUS, file, platform="wsl")["nvidia.com/gpu"]
     host = Host(platform="wsl", nodes=ALL_NODES)
     answers = Allocator(resource="nvidia.com/gpu", offered=offered, config=file, host=host, new_uuid=str)
@@ -105,7 +103,8 @@ def test_below_windows_there_are_no_shared_nodes() -> None:
 
 def test_mig_devices_bring_their_capabilities() -> None:
     """A MIG device has the node of its GPU and its own; two of one GPU have that of the GPU twice."""
-    file = replace(config(strategy="mixed"), flags=replace(passing("envvar", specs=True), mig_strategy="mixed"))
+    flags = passing("envvar", specs=True).model_copy(update={"mig_strategy": "mixed"})
+    file = config(strategy="mixed").model_copy(update={"flags": flags})
     offered = offers([a100(0, "1g.5gb", "1g.5gb")], file, minors=minors())["nvidia.com/mig-1g.5gb"]
     answers = Allocator(resource="nvidia.com/mig-1g.5gb", offered=offered, config=file, new_uuid=str)
 
@@ -132,7 +131,8 @@ def test_imex_channels() -> None:
 
 def test_what_is_enabled_beside_cards() -> None:
     """Drivers of network and disks are named in variables with every strategy, and as CDI devices with CDI's."""
-    flags = replace(passing("cdi-cri"), gds_enabled=True, mofed_enabled=True, gdrcopy_enabled=True)
+    others = dict.fromkeys(("gds_enabled", "mofed_enabled", "gdrcopy_enabled"), True)
+    flags = passing("cdi-cri").model_copy(update=others)
 
     assert given_with(flags, "GPU-0") == Response(
         envs={"NVIDIA_GDRCOPY": "enabled", "NVIDIA_GDS": "enabled", "NVIDIA_MOFED": "enabled"},
@@ -150,7 +150,7 @@ def test_mps() -> None:
         Mount("/dev/shm", "/run/nvidia/mps/shm"),
     )
     for strategy in ("envvar", "volume-mounts", "cdi-cri"):
-        (response,) = allocator(replace(file, flags=passing(strategy))).allocate([["GPU-0::2"]])
+        (response,) = allocator(file.model_copy(update={"flags": passing(strategy)})).allocate([["GPU-0::2"]])
 
         assert response.envs["CUDA_MPS_PIPE_DIRECTORY"] == "/mps/nvidia.com/gpu/pipe"
         assert response.mounts[:2] == mounts
@@ -204,7 +204,8 @@ def test_a_file_that_allows_several_replicas_counts_with_mps_too() -> None:
 def test_mounts_name_mig_devices_by_uuid() -> None:
     """Nobody but NVML knows an index such as ``0:1``, so criproxy could not tell whose device the mount is."""
     flags = passing("volume-mounts", index=True)
-    file = replace(config(strategy="mixed"), flags=replace(flags, mig_strategy="mixed"))
+    flags = flags.model_copy(update={"mig_strategy": "mixed"})
+    file = config(strategy="mixed").model_copy(update={"flags": flags})
     offered = offers([a100(0, "1g.5gb", "1g.5gb")], file, minors=minors())["nvidia.com/mig-1g.5gb"]
     (response,) = Allocator(resource="nvidia.com/mig-1g.5gb", offered=offered, config=file, new_uuid=str).allocate(
         [list(offered)[:1]]
@@ -215,7 +216,7 @@ def test_mounts_name_mig_devices_by_uuid() -> None:
 
 def test_two_whole_cards_are_never_too_many() -> None:
     """Only requests for replicas are limited."""
-    file = config(replace(SHARED, devices=("7",), name="nvidia.com/other"), fail=True)
+    file = config(SHARED.model_copy(update={"devices": ("7",), "name": "nvidia.com/other"}), fail=True)
 
     (response,) = allocator(file).allocate([["GPU-0", "GPU-1"]])
     assert response.envs == {VISIBLE: "GPU-0,GPU-1"}

@@ -135,7 +135,7 @@ def test_devices_are_all_a_count_or_a_list(devices: str, expected: object) -> No
 @pytest.mark.parametrize(
     ("entry", "message"),
     [
-        pytest.param("null", "must be a group of options", id="null-entry"),
+        pytest.param("null", "has no value: give one, or leave the line out", id="null-entry"),
         pytest.param("{name: gpu}", "replicas' is missing", id="no-replicas"),
         pytest.param("{replicas: 2}", "name' is missing", id="no-name"),
         pytest.param("{name: gpu, replicas: 1}", "number of replicas must be >= 2; it is 1", id="one"),

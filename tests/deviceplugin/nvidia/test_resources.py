@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from criproxy.deviceplugin.nvidia.gpus import Gpu
-from criproxy.deviceplugin.nvidia.options import PluginConfig, ResourcePattern, SharedResource
+from criproxy.deviceplugin.nvidia.options import PluginConfig, ResourcePattern, Resources, SharedResource
 from criproxy.deviceplugin.nvidia.resources import ResourceError, empty_parents, matches, offers
 from criproxy.devices.classes.offers import Offered, card_of
 from tests.deviceplugin.nvidia.machines import a100, config, minors, t4
@@ -73,14 +73,14 @@ def test_resources(gpus: list[Gpu], file: PluginConfig, expected: dict[str, list
 
 def test_resources_by_product() -> None:
     """The first pattern that matches a card's product or profile names its resource; all others have the default."""
-    file = replace(
-        config(strategy="mixed"),
-        gpu_resources=(
+    resources = Resources(
+        gpus=(
             ResourcePattern(pattern="*T4", name="nvidia.com/small"),
             ResourcePattern(pattern="Tesla*", name="nvidia.com/old"),
         ),
-        mig_resources=(ResourcePattern(pattern="1c.*", name="nvidia.com/part"),),
+        mig=(ResourcePattern(pattern="1c.*", name="nvidia.com/part"),),
     )
+    file = config(strategy="mixed").model_copy(update={"resources": resources})
     gpus = [t4(0), t4(1, name="Tesla P4"), t4(2, name="NVIDIA L4"), a100(3, "1c.3g.20gb", "3g.20gb")]
 
     assert ids(gpus, file) == {

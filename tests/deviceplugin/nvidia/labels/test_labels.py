@@ -50,11 +50,17 @@ def shares(found: dict[str, str], resource: str = GPU) -> tuple[str, str, str, s
         pytest.param(config(FIVE, mps=True), ("2", "5", "mps", "Tesla-T4-SHARED"), id="mps"),
         pytest.param(config(FIVE, rename=True), ("2", "5", "time-slicing", "Tesla-T4"), id="renamed-by-default"),
         pytest.param(
-            config(replace(FIVE, rename="nvidia.com/part")), ("2", "5", "time-slicing", "Tesla-T4"), id="renamed"
+            config(FIVE.model_copy(update={"rename": "nvidia.com/part"})),
+            ("2", "5", "time-slicing", "Tesla-T4"),
+            id="renamed",
         ),
-        pytest.param(config(replace(FIVE, name="nvidia.com/x")), ("2", "1", "none", "Tesla-T4"), id="another"),
         pytest.param(
-            config(FIVE, replace(FIVE, replicas=9)), ("2", "5", "time-slicing", "Tesla-T4-SHARED"), id="first-entry"
+            config(FIVE.model_copy(update={"name": "nvidia.com/x"})), ("2", "1", "none", "Tesla-T4"), id="another"
+        ),
+        pytest.param(
+            config(FIVE, FIVE.model_copy(update={"replicas": 9})),
+            ("2", "5", "time-slicing", "Tesla-T4-SHARED"),
+            id="first-entry",
         ),
     ],
 )
@@ -201,7 +207,7 @@ def test_without_cards(gpus: list[Gpu]) -> None:
         ),
         pytest.param(
             machine(t4(0)),
-            PluginConfig(flags=Flags(mig_strategy="bogus")),  # type: ignore[arg-type]
+            PluginConfig(flags=Flags.model_construct(mig_strategy="bogus")),
             "unknown strategy: bogus",
             id="strategy",
         ),
