@@ -74,7 +74,7 @@ ENDLESS = {
     "node/configuration/try_out.py:TryOut.run": "supervised",
     "deviceplugin/usage/quota/watcher.py:Watcher._run": "supervised",
     "deviceplugin/usage/quota/quota_incidents.py:QuotaIncidents.run": "supervised",
-    "deviceplugin/usage/quota/usage_reports.py:UsageReports.run": "supervised",
+    "deviceplugin/usage/quota/watcher.py:UsageReports.run": "supervised",
     "deviceplugin/usage/quota/grants_client.py:Grants.run": "ends Watcher._run with it, which is supervised",
     "deviceplugin/usage/quota/class_watch.py:ClassWatch.run": "the same",
     "deviceplugin/usage/file_source.py:FileSource.run": "the same",
