@@ -63,7 +63,6 @@ def parts(settings: Settings) -> list[Part]:
         _criproxy("status.txt", 20, ("status", "--refused"), places),
         _criproxy("check.txt", 25, ("status", "--check"), places),
         _worker("versions.txt", "versions", 10, settings),
-        Part("os-release.txt", "the distribution", 5, ("cat", str(settings.path("/etc/os-release")))),
         _worker("runtime.txt", "runtime", 15, settings),
         *_policy_files(settings),
         _worker("kubelet.txt", "kubelet", 20, settings),
@@ -143,7 +142,7 @@ def _policy_files(settings: Settings) -> Iterator[Part]:
             yield Part(f"policy/{place.name}", "a policy file", 5, ("sh", "-c", 'echo "$0" >&2', str(error)))
     for number, file in enumerate(dict.fromkeys(files)):
         name = f"policy/{f'{number + 1}-' if number else ''}{Path(file).name}"
-        yield Part(name, f"the policy file {file}", 5, ("head", "-c", "1048576", file))
+        yield Part(name, "a policy file", 5, ("head", "-c", "1048576", file))
     for variables in map(settings.path, VARIABLES):
         if os.path.lexists(variables):
             yield Part(
@@ -187,14 +186,14 @@ class Processes:
         try:
             output, errors = process.communicate(timeout=part.limit_s)
         except subprocess.TimeoutExpired:
-            late = f"it was not ready within {part.limit_s:g} s; "
+            late = f"it was not ready within {part.limit_s:g} s\n"
             _kill(process)
             try:
                 output, errors = process.communicate(timeout=1.0)
             except subprocess.TimeoutExpired as expired:  # the kernel does not let it go
                 output, errors = expired.stdout or b"", expired.stderr or b""
         self._running.discard(process)
-        return part, output[-MAX_LOG_BYTES:].decode(errors="replace"), late + errors.decode(errors="replace").strip()
+        return part, output[-MAX_LOG_BYTES:].decode(errors="replace"), (late + errors.decode(errors="replace")).strip()
 
 
 def _kill(process: "subprocess.Popen[bytes]") -> None:
@@ -216,7 +215,7 @@ def collect(settings: Settings, names: Names | None) -> tuple[dict[str, str], di
                 if output or not problem:
                     files[part.file], titles[part.file] = _read(part.file, output), part.title
                 if problem:
-                    errors.append(f"{part.title}: {problem[:2000]}")
+                    errors.append(f"{part.title}: {' '.join(problem.split())[-2000:]}")
     finally:
         if folder:
             rmtree(folder, ignore_errors=True)
@@ -228,8 +227,14 @@ def collect(settings: Settings, names: Names | None) -> tuple[dict[str, str], di
     for _ in range(2):  # titles of namespaces that only a later file tells
         for name, content in hidden.items():
             names.learn(parse(content).data if name.endswith((".yaml", ".yml")) else content)
-    found = {names.replaced(name): _written(name, names.replaced(content)) for name, content in hidden.items()}
-    return found, {names.replaced(name): names.replaced(title) for name, title in titles.items()}
+
+    def shown(name: str) -> str:
+        """The name of a file: a policy file may have that of the node."""
+        folder, _, own = name.rpartition("/")
+        return f"{folder}/{names.replaced(own)}" if folder == "policy" else name
+
+    found = {shown(name): _written(name, names.replaced(content)) for name, content in hidden.items()}
+    return found, {shown(name): title for name, title in titles.items()}
 
 
 def _read(name: str, text: str) -> Any:  # noqa: ANN401 - JSON

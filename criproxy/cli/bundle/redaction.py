@@ -10,9 +10,7 @@ import re
 from collections.abc import Callable, Iterator
 from typing import Any
 
-from criproxy.devices.classes.builtin import BUILTIN as DEVICE_CLASSES
-from criproxy.placement.options.keys import KEYS
-from criproxy.placement.policies import BUILTIN as POLICIES
+from criproxy.cli.bundle.vocabulary import reveals_nothing
 
 HIDDEN = "<hidden>"
 _WORD = (
@@ -35,8 +33,13 @@ _ANY_VARIABLE = re.compile(r"^(?P<key>\s*(?:export\s+)?(?P<name>\w+)=)(?P<value>
 _UNIT_ENVIRONMENT = re.compile(r"^(?P<key>\s*Environment=)(?P<value>.*)$")
 _OPTION_VARIABLES = re.compile(r"CRIPROXY_(?:DEVICE_PLUGIN_)?OPTIONS|KUBELET_(?:\w+_)?ARGS")
 """Variables with the options of a program, which are shown; secret options in them are hidden."""
-_AHEAD = re.compile(rf"((?:\b(?:annotations|envs?|environment)|(?i:(?<![\w.-]){_KEY})){_AFTER_KEY})[\[{{].*$")
-"""A mapping or list of secrets, which may be cut: the rest of the line is hidden."""
+_AHEAD = re.compile(
+    rf"((?:\b(?:(?i:annotations)|envs?|environment)(?:{_AFTER_KEY}\\*[\"']?|\s+)|(?i:(?<![\w.-]){_KEY}){_AFTER_KEY})(?:map)?)[\[{{].*$"
+)
+"""A mapping or list of secrets, as JSON or as Go prints it, which may be cut: the rest of the line is hidden."""
+_SECRET_FLAG = re.compile(rf"--?{_KEY}", re.IGNORECASE)
+_FLAG_AT_END = re.compile(rf"(?<![\w.-])--?{_KEY}(?:=|\s)\s*\\$", re.IGNORECASE)
+"""A flag whose value is in the next line."""
 _Change = str | Callable[[re.Match[str]], str]
 
 
@@ -51,8 +54,18 @@ _INLINE: tuple[tuple[re.Pattern[str], _Change], ...] = (
     (re.compile(r"\bK10[0-9a-f]{32,}(?:::\S+)?"), HIDDEN),  # of k3s
     (re.compile(r"\b[a-z0-9]{6}\.[a-z0-9]{16}\b"), HIDDEN),  # a bootstrap token
     (re.compile(r"\b(?:AKIA|ASIA)[0-9A-Z]{16}\b"), HIDDEN),
-    (re.compile(r"\b(?:gh[pousr]_|github_pat_|glpat-|xox[abprs]-|nvapi-|sk-|hf_)[\w-]{16,}"), HIDDEN),
-    (re.compile(r"(?P<key>\bsig=)[^\s&\"'\\]{16,}"), _keep_key),  # of a URL that gives access
+    (
+        re.compile(
+            r"\b(?:gh[pousr]_|github_pat_|gl(?:pat|rt)-|xox[abeprs]-|nvapi-|sk-|hf_|npm_|dckr_pat_|AIza)[\w-]{16,}"
+        ),
+        HIDDEN,
+    ),
+    (re.compile(r"\bAGE-SECRET-KEY-1\w+|(?<=hooks\.slack\.com/services/)\S+"), HIDDEN),
+    (re.compile(r"(?P<key>\b(?:set-)?cookie\\*[\"']?\s*[:=]\s*).*$", re.IGNORECASE), _keep_key),
+    (
+        re.compile(r"(?P<key>\b(?:sig|X-Amz-Signature|AccountKey)=)[^\s&\"'\\]{16,}"),
+        _keep_key,
+    ),  # of a URL that gives access
     (
         re.compile(
             rf"(?P<key>(?<![\w-])(?:-u\s*|--(?:proxy-)?user(?:=|\s+)))(?:{_QUOTED}|[^\s:\"']{{1,256}}:[^\s\"']+)"
@@ -64,6 +77,7 @@ _INLINE: tuple[tuple[re.Pattern[str], _Change], ...] = (
     (re.compile(rf"(?P<key>\b(?:there is no pool|names balloon type) )(?:{_QUOTED}|[\"'].*)"), _keep_key),
     (re.compile(r"(?P<key>authori[sz]ation\\*[\"']?\s*[:=]\s*\\*[\"']?)[^\"',;}\]\\]+", re.IGNORECASE), _keep_key),
     (re.compile(rf"(?P<key>(?<![\w.-])--?{_KEY}(?:=|\s+(?!-)))(?:{_QUOTED}|\S+)", re.IGNORECASE), _keep_key),
+    (re.compile(rf"(?P<key>(?<![\w.-])--?{_KEY}[\"']?\s*,\s*)(?:{_QUOTED}|[^\s,\]}}]+)", re.IGNORECASE), _keep_key),
     (
         re.compile(rf"(?P<key>(?<![\w.-]){_KEY}\\*[\"']?\s*[:=]\s*)(?:{_QUOTED}|[^\s,;&}}\]]+)", re.IGNORECASE),
         _keep_key,
@@ -77,9 +91,12 @@ def redact_json(value: Any, depth: int = 60) -> Any:  # noqa: ANN401 - JSON
     if not depth:
         return HIDDEN
     if isinstance(value, dict):
+        is_secret = _SECRET_KEY.search(str(value.get("name", value.get("key", ""))))
+        value = {**value, "value": HIDDEN} if is_secret and "value" in value else value
         return {redact_text(key): _redact_item(key, item, depth - 1) for key, item in value.items()}
     if isinstance(value, list):
-        return [redact_json(item, depth - 1) for item in value]
+        flags = [False, *(isinstance(item, str) and _SECRET_FLAG.fullmatch(item) is not None for item in value)]
+        return [HIDDEN if flag else redact_json(item, depth - 1) for flag, item in zip(flags, value, strict=False)]
     return redact_text(value) if isinstance(value, str) else value
 
 
@@ -105,13 +122,15 @@ def redact_text(text: str, *, is_environment: bool = False) -> str:
 
 
 def _redact_lines(lines: list[str], variable: re.Pattern[str]) -> Iterator[str]:
-    until, indent = "", -1  # what ends a value in several lines, and the indentation of the key of a block
+    until, indent, is_list = "", -1, False  # what ends a value in several lines; the indentation of the key of a block
     for line in lines:
         depth = len(line) - len(line.lstrip())
         if until:
             ended = not line.endswith("\\") if until == "\\" else until in line
             until = "" if ended else until
-        elif indent >= 0 and (not line.strip() or depth > indent or (depth == indent and line.lstrip()[:2] == "- ")):
+        elif indent >= 0 and (
+            not line.strip() or depth > indent or (is_list and depth == indent and line.lstrip()[:2] == "- ")
+        ):
             continue
         elif (found := variable.match(line)) and not _OPTION_VARIABLES.fullmatch(found["name"]):
             until = _continued(found["value"])
@@ -120,10 +139,13 @@ def _redact_lines(lines: list[str], variable: re.Pattern[str]) -> Iterator[str]:
             until = "\\" if line.endswith("\\") else ""
             yield _keep_key(found)
         elif found := _LEADING.match(line):
-            until, indent = _continued(found["value"].strip()), len(found["indent"])
+            value = found["value"].strip()
+            until, depth = _continued(value), len(found["indent"]) + 2 * found["key"].startswith("- ")
+            indent, is_list = depth, value in ("", "|", ">", "|-", ">-", "|+", ">+")
             yield f"{found['indent']}{found['key']}{' ' if found['key'].endswith(':') else ''}{HIDDEN}"
             continue
         else:
+            until = "\\" if _FLAG_AT_END.search(line) else ""
             yield _redact_line(line)
         indent = -1
 
@@ -152,35 +174,37 @@ _ROLE_OF = {
 }
 """Keys whose values are names, or titles such as NAMESPACE/POD/CONTAINER."""
 _NAMED = re.compile(
-    rf"\b(?:exported_)?({'|'.join(_ROLES)})(?:_name)?(?:=\\*\"?|\\*\"\s*:\s*\\*\")({_PART}(?:/{_PART}){{0,2}})"
+    rf"\b(?:exported_)?({'|'.join(_ROLES)})(?:_name)?(=\\*\"?|\\*\"\s*:\s*\\*\")({_PART}(?:/{_PART}){{0,2}})"
 )
+_HOSTNAME = re.compile(r"(?<![\w-])--hostname-override(?:=|\s+)([\w.-]+)")
 _NODE_FLAGS = re.compile(
-    r"(--(?:node-[\w-]+|hostname-override|provider-id|cluster-[\w-]+|server|advertise-address)(?:=|\s+))\S+"
+    r"((?<![\w-])--(?:node-[\w-]+|hostname-override|provider-id|cluster-[\w-]+|server|advertise-address)(?:=|\s+))\S+"
 )
 """Flags of the kubelet and of k3s that name the node or the cluster."""
+_HOST = r"(?:(?:[A-Za-z0-9-]+\.)+[A-Za-z0-9-]+(?::\d{1,5})?|[A-Za-z0-9-]+:\d{1,5}|localhost)"
+_LEADING_HOST = re.compile(rf"({_HOST})/")
 _REGISTRY = re.compile(
-    r"(?<![\w./@:-])((?:[A-Za-z0-9-]+\.)+[A-Za-z0-9-]+(?::\d{1,5})?|[A-Za-z0-9-]+:\d{1,5}|localhost)/[\w./-]+(?::[\w.-]+|@sha256:[0-9a-f]+)"
+    rf"(?<![\w./@:-])({_HOST})/[\w./*-]+(?::[\w.-]+|@sha256:[0-9a-f]+)"
+    rf"|(?i:\bimages?\w*\\*[\"']?\s*[=:]\s*[\[\s]*\\*[\"']?)({_HOST})/"
 )
-_PUBLIC = frozenset(
-    {
-        "default",
-        "kube-system",
-        "kube-public",
-        "kube-node-lease",
-        *KEYS,
-        *POLICIES,
-        *DEVICE_CLASSES,
-    }
-)
-"""Namespaces that every cluster has, and words of our own output: names of pods that reveal nothing."""
+_PUBLIC = frozenset({"default", "kube-system", "kube-public", "kube-node-lease"})
+"""Namespaces that every cluster has."""
+_FORMAT_KEY = re.compile(r"[a-zA-Z_]+")
+"""A key that is a word of the format, and no name."""
 
 
 class Names:
-    """Replaces names of namespaces, pods, containers, registries and the node by pseudonyms, the same in all files."""
+    """Replaces names of namespaces, pods, containers, registries and the node by pseudonyms, the same in all files.
+
+    Names of one character, of digits, and words of our own output are replaced only where a role or a title tells that
+    they are names: anywhere else, they reveal nothing, and would make the files unreadable.
+    """
 
     def __init__(self, hostname: str) -> None:
-        self._pseudonyms = dict.fromkeys({hostname, hostname.partition(".")[0]} - {"", "localhost"}, "node")
+        self._pseudonyms: dict[str, str] = {}
         self._pattern: re.Pattern[str] | None = None
+        for name in (hostname, hostname.partition(".")[0]):
+            self._add("node", name)
 
     def learn(self, value: Any, role: str = "") -> None:  # noqa: ANN401 - JSON
         """Learn the names in text and in JSON values."""
@@ -188,6 +212,8 @@ class Names:
             if isinstance(value.get("namespace"), str) and isinstance(value.get("name"), str):
                 self._add("pod", value["name"])  # the metadata of a sandbox
             for key, item in value.items():
+                if "image" in key.lower() and isinstance(item, str) and (found := _LEADING_HOST.match(item)):
+                    self._add("registry", found[1])
                 self.learn(item, _ROLE_OF.get(key.lower(), ""))
         elif isinstance(value, list):
             for item in value:
@@ -198,37 +224,65 @@ class Names:
         elif isinstance(value, str):
             self._learn_text(value)
 
-    def _learn_text(self, value: str) -> None:
-        for title in _TITLE.findall(value):
-            if title.partition("/")[0] in self._pseudonyms or title.partition("/")[0] in _PUBLIC:
+    def _learn_text(self, text: str) -> None:
+        for title in _TITLE.findall(text):
+            if self._is_namespace(title.partition("/")[0]):
                 self.learn(title, "namespace")
-        for each, name in _NAMED.findall(value):
-            self.learn(name, each)
-        for host in _REGISTRY.findall(value):
-            self._add("registry", host)
+        for role, _, name in _NAMED.findall(text):
+            self.learn(name, role)
+        for found in _REGISTRY.findall(text):
+            self._add("registry", "".join(found))
+        for name in _HOSTNAME.findall(text):
+            self._add("node", name)
+
+    def _is_namespace(self, name: str) -> bool:
+        return name in _PUBLIC or self._pseudonyms.get(name, "").startswith("namespace")
 
     def _add(self, role: str, name: str) -> None:
         name = name.strip("*?-")  # of a pattern in a policy file
-        if name and name not in self._pseudonyms and name not in _PUBLIC and re.search(r"[^\W\d_]{2}", name):
+        if name and name not in self._pseudonyms and name not in {*_PUBLIC, HIDDEN, "localhost"}:
             count = sum(each.startswith(role) for each in self._pseudonyms.values())
-            self._pseudonyms[name], self._pattern = f"{role}-{count + 1}", None
+            self._pseudonyms[name] = role if role == "node" else f"{role}-{count + 1}"
+            self._pattern = None
 
-    def replaced(self, value: Any) -> Any:  # noqa: ANN401 - JSON
+    def replaced(self, value: Any, role: str = "") -> Any:  # noqa: ANN401 - JSON
         """Return text or JSON values with pseudonyms, and without the values of labels."""
         if isinstance(value, dict):
             return {
-                self.replaced(key): dict.fromkeys(map(self.replaced, item), HIDDEN)
-                if key.lower() == "labels" and isinstance(item, dict)
-                else self.replaced(item)
+                key if _FORMAT_KEY.fullmatch(key) else self.replaced(key): self._item(key, item)
                 for key, item in value.items()
             }
         if isinstance(value, list):
-            return [self.replaced(item) for item in value]
+            return [self.replaced(item, role) for item in value]
         if not isinstance(value, str):
             return value
+        if role and value in self._pseudonyms and not reveals_nothing(value):
+            return self._pseudonyms[value]
+        text = _TITLE.sub(self._title, _NODE_FLAGS.sub(rf"\1{HIDDEN}", value))
+        text = _NAMED.sub(lambda found: found[1] + found[2] + self._parts(found[3]), text)
+        return self._words.sub(lambda found: self._pseudonyms.get(found[0], found[0]), text)
+
+    def _item(self, key: str, item: Any) -> Any:  # noqa: ANN401 - JSON
+        if key.lower() == "labels" and isinstance(item, dict):
+            return {self.replaced(name): HIDDEN for name in item}
+        return self.replaced(item, _ROLE_OF.get(key.lower(), ""))
+
+    def _title(self, found: re.Match[str]) -> str:
+        return self._parts(found[0]) if self._is_namespace(found[0].partition("/")[0]) else found[0]
+
+    def _parts(self, title: str) -> str:
+        return "/".join(
+            part if reveals_nothing(part) else self._pseudonyms.get(part, part) for part in title.split("/")
+        )
+
+    @property
+    def _words(self) -> re.Pattern[str]:
+        """Matches each name that is replaced wherever it stands, and names of our metrics, which stay."""
         if self._pattern is None:
-            longest = sorted(self._pseudonyms, key=len, reverse=True)
-            self._pattern = re.compile(
-                rf"(?<![A-Za-z0-9_])(?:{'|'.join(map(re.escape, longest)) or '(?!)'})(?![A-Za-z0-9_])"
-            )
-        return self._pattern.sub(lambda found: self._pseudonyms[found[0]], _NODE_FLAGS.sub(rf"\1{HIDDEN}", value))
+            words = [
+                name for name in self._pseudonyms if len(name) > 1 and not name.isdigit() and not reveals_nothing(name)
+            ]
+            longest = "|".join(map(re.escape, sorted(words, key=len, reverse=True))) or "(?!)"
+            own = r"criproxy_\w+|(?:namespace|pod|container|registry)-\d+"
+            self._pattern = re.compile(rf"(?<![A-Za-z0-9])(?:{own}|{longest})(?![A-Za-z0-9])")
+        return self._pattern

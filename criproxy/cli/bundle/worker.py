@@ -67,6 +67,8 @@ def versions(settings: Settings) -> Iterator[str]:
     """Yield the versions of criproxy and its libraries, of Python, the kernel and the distribution."""
     kernel = os.uname()
     yield f"criproxy {__version__}\nPython {platform.python_version()} ({platform.python_implementation()})"
+    release = settings.path("/etc/os-release").read_text(errors="replace").splitlines()
+    yield from (line.partition("=")[2].strip('"') for line in release if line.startswith("PRETTY_NAME="))
     yield f"kernel {kernel.sysname} {kernel.release} {kernel.version} {kernel.machine}"
     for line in requires("criproxy") or ():
         name = line.split(";")[0].split("[")[0].rstrip("<>=!~ 0123456789.,")

@@ -105,7 +105,7 @@ def _write(place: Path, name: str, at_s: float, settings: "Settings", *, is_anon
     except OSError as error:
         raise _unwritable(place, error) from error
     try:
-        with os.fdopen(descriptor, "wb", buffering=0) as file, leaving_on(signal.SIGTERM):
+        with os.fdopen(descriptor, "wb", buffering=0) as file, leaving_on(signal.SIGTERM, signal.SIGHUP):
             content = _collected(name, at_s, settings, is_anonymous=is_anonymous, err=False)
             left = memoryview(content)
             try:

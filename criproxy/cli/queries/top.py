@@ -113,9 +113,9 @@ class Node:
             if is_live:
                 self._ask_more()
         except CriproxyError as error:
-            self.problem = f"{error}; {self._shown}"
+            self.problem = f"{self._shown}; {error}"
         except (KeyError, TypeError, ValueError, AttributeError, IndexError) as error:
-            self.problem = f"the daemon's answer cannot be read: {error!r}; does it run another version?"
+            self.problem = _unreadable(error)
         finally:
             self.asked_s = None
 
@@ -131,7 +131,11 @@ class Node:
 
     @property
     def _shown(self) -> str:
-        return f"containers as of {self.status['time'][11:19]}Z" if self.status else "trying again"
+        if self.status is None:
+            return "trying again"
+        from criproxy.cli.render import words
+
+        return f"containers as of {words.clock(self.status['time'])}"
 
     def read(self) -> None:
         """Read the machine's counters: what was used since the last time is shown from now on."""
@@ -165,7 +169,7 @@ class Node:
         from criproxy.model.text.bounded import bounded
 
         waits_s = 0.0 if self.asked_s is None else time.monotonic() - self.asked_s
-        slow = f"the daemon has not answered for {waits_s:.0f} s; {self._shown}" if waits_s > SLOW_S else ""
+        slow = f"{self._shown}; the daemon has not answered for {waits_s:.0f} s" if waits_s > SLOW_S else ""
         return Scene(
             at_s=time.time(),
             clock=time.strftime("%H:%M:%S"),
@@ -191,6 +195,10 @@ class Node:
         return self._machine[1]
 
 
+def _unreadable(error: Exception) -> str:
+    return f"the daemon's answer cannot be read: {error!r}; does it run another version?"
+
+
 def _print_once(node: Node, interval_s: float, view: "View") -> None:
     """Print everything that two readings tell."""
     from criproxy.cli.render.console import console, show
@@ -209,9 +217,11 @@ def _run(node: Node, interval_s: float, view: "View") -> None:
     from rich.live import Live
 
     from criproxy.cli.render.console import console
-    from criproxy.cli.tables.top import frame, pressed
+    from criproxy.cli.tables.top import Scene, frame, pressed
 
     screen, wanted, (woken, wake) = console(), threading.Event(), os.pipe()
+    if screen.is_dumb_terminal:
+        raise click.UsageError("the screen needs a terminal that can move its cursor; --once prints everything once")
     os.set_blocking(wake, False)
     signal.set_wakeup_fd(wake, warn_on_full_buffer=False)
 
@@ -234,7 +244,10 @@ def _run(node: Node, interval_s: float, view: "View") -> None:
                 if not view.frozen:
                     node.read()
             scene = scene if view.frozen else node.scene()
-            lines, skipped = frame(scene, view, screen, *screen.size)
+            try:
+                lines, skipped = frame(scene, view, screen, *screen.size)
+            except (KeyError, TypeError, ValueError, AttributeError) as error:  # of a daemon of another version
+                lines, skipped = frame(Scene(problem=_unreadable(error)), view, screen, *screen.size)
             view = replace(view, skipped=skipped)
             live.update(Group(*lines), refresh=True)
             for key in _keys(woken, next_s - time.monotonic()):
@@ -291,7 +304,8 @@ def _taken(live: Any) -> Iterator[None]:  # noqa: ANN401 (rich is loaded late)
         signal.signal(number, signal.SIG_IGN)  # a second one must not keep the terminal from being given back
         sys.exit(128 + number)
 
-    handlers = {signal.SIGTERM: end, signal.SIGHUP: end, signal.SIGTSTP: stop, signal.SIGWINCH: lambda *_: None}
+    ending = dict.fromkeys((signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT), end)
+    handlers = {**ending, signal.SIGTSTP: stop, signal.SIGWINCH: lambda *_: None}
     former = {number: signal.signal(number, handler) for number, handler in handlers.items()}
     try:
         take()

@@ -64,6 +64,11 @@ def passed_s(stamp: str, now_s: float | None = None) -> float:
     return max(0.0, (time.time() if now_s is None else now_s) - seconds(stamp))
 
 
+def clock(stamp: str) -> str:
+    """Return the local time of day of a time in an answer."""
+    return time.strftime("%H:%M:%S", time.localtime(seconds(stamp)))
+
+
 def seconds(stamp: str) -> float:
     """Convert a time in an answer to seconds since the epoch."""
     return timegm(time.strptime(stamp[:19], "%Y-%m-%dT%H:%M:%S")) + float(f"0{stamp[19:].rstrip('Z') or '.0'}")

@@ -26,7 +26,7 @@ SHARED, RESERVED, KEPT, FORBIDDEN, NEW, UNKNOWN = "·", "=", "~", "-", "x", "?"
 PAGES = ("all", "CPUs", "containers", "devices", "events")
 SORTS = {"c": "CPU use", "m": "memory", "n": "name", "x": "exclusive CPUs"}
 LEAST_WIDTH, LEAST_HEIGHT = 40, 10
-MOST_WIDTH = 500
+MOST_WIDTH = 120
 """Of lines that fill the screen: a pipe has no width."""
 MOST_NOTICES = 2
 WIDE, NARROW = 110, 60
@@ -413,7 +413,7 @@ def _lines(renderable: RenderableType, console: Console, width: int) -> list[Tex
 def _events(scene: Scene) -> list[Text]:
     """Return the newest first."""
     return [
-        Text(event_line(event)[11:19] + event_line(event)[24:], style=TROUBLE if event["kind"] in BAD else "")
+        Text(words.clock(event["time"]) + event_line(event)[24:], style=TROUBLE if event["kind"] in BAD else "")
         for event in reversed(scene.events)
     ]
 

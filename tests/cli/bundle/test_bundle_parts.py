@@ -43,7 +43,7 @@ def test_a_part_that_hangs_costs_its_rest(tmp_path: Path) -> None:
     ((_, output, errors),) = Processes({}).run([program(text, limit_s=10.0)])
 
     assert output == "before\n"
-    assert errors == "it was not ready within 10 s; "
+    assert errors == "it was not ready within 10 s"
     state = Path(f"/proc/{child.read_text()}/stat")
     until_s = time.monotonic() + LONG_S
     while runs(state) and time.monotonic() < until_s:  # a kill takes effect when the kernel gets to it

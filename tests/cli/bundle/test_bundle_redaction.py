@@ -39,6 +39,14 @@ LINES = {
     "flag-with-a-blank": "kubelet --bootstrap-token @ --v=2",
     "flag-in-quotes": "kubelet --client-secret='@ @'",
     "options-with-a-secret": 'CRIPROXY_OPTIONS="--http :1 --auth-token @"',
+    "flag-with-its-value-in-the-next-line": "ExecStart=kubelet --client-secret \\\n  @",
+    "arguments-in-json": 'started args=["--password", "@"] x',
+    "arguments-in-yaml": "args: [--password, @]",
+    "go-environment": 'env="[{DB_PASSWORD @} {FOO @}]" done',
+    "go-annotations": "pod Annotations:map[a:@ b:@] QoS",
+    "protobuf-environment": 'envs { key: "Y" value: "@" }',
+    "cookie": "Cookie: a=1; b=@",
+    "presigned": "GET https://s3.example/x?X-Amz-Signature=@%2Ba8Qd71yhW3Zk0pV&y=1",
     "log-line": "call failed method=Version identity_token=@ stream=3",
     "log-line-in-quotes": 'pull failed password="@ with \\" in it @" code=3',
     "bearer": "authorization: Bearer @",
@@ -80,6 +88,9 @@ LOOKS = {
     "forge-token": "ghp_0123456789abcdefABCDEF",
     "hugging-face": "hf_AbCdEfGhIjKlMnOpQrStUvWxYz012345",
     "nvidia": "nvapi-AbCdEfGhIjKl-MnOpQrSt_UvWxYz0123",
+    "google": "AIzaSyA0123456789abcdefghijklmnopqrstuvw",
+    "npm": "npm_0123456789abcdefghijABCDEFGHIJ",
+    "docker-hub": "dckr_pat_0123456789abcdefghij",
     "anthropic": "sk-ant-api03-AbCdEfGhIjKl_MnOpQrSt-UvWxYz0123",
 }
 HARMLESS = {
@@ -98,6 +109,7 @@ HARMLESS = {
     "units": "Id=criproxy.service\nActiveState=active\nMemoryCurrent=12345",
     "empty": "",
     "lines": "a\n\n  b\n",
+    "words": "environment of the node; an annotation [1]",
 }
 
 
@@ -146,7 +158,11 @@ def test_what_is_harmless_stays(text: str) -> None:
         pytest.param({"auth": {"a": 1}}, {"auth": HIDDEN}, id="object"),
         pytest.param({"token": None, "secret": False}, {"token": None, "secret": False}, id="no-secret"),
         pytest.param({"a": ["x", 1, 2.5, True, None]}, {"a": ["x", 1, 2.5, True, None]}, id="harmless"),
-        pytest.param(["--token", "password=abc"], ["--token", f"password={HIDDEN}"], id="strings"),
+        pytest.param(["--v", "password=abc"], ["--v", f"password={HIDDEN}"], id="strings"),
+        pytest.param(["--token", "abc", "x"], ["--token", HIDDEN, "x"], id="arguments"),
+        pytest.param(
+            {"name": "DB_PASSWORD", "value": "x"}, {"name": "DB_PASSWORD", "value": HIDDEN}, id="name-and-value"
+        ),
     ],
 )
 def test_json(value: Any, said: Any) -> None:  # noqa: ANN401 - JSON
@@ -250,6 +266,9 @@ def names_of(*titles: str) -> Names:
         pytest.param("/sys/fs/cgroup/x", "/sys/fs/cgroup/x", id="path"),
         pytest.param("kubelet --node-labels=team=blue --v=2", "kubelet --node-labels=<hidden> --v=2", id="node-flag"),
         pytest.param("criproxy_policy_failures_total 0", "criproxy_policy_failures_total 0", id="metric"),
+        pytest.param(
+            "web_shop(uid) /kubepods.slice/pod_web", "pod-1_namespace-1(uid) /kubepods.slice/pod_pod-1", id="kubelet"
+        ),
     ],
 )
 def test_names_are_replaced(text: str, replaced: str) -> None:
@@ -266,6 +285,12 @@ def test_names_are_replaced(text: str, replaced: str) -> None:
         pytest.param({"namespace": "shop", "name": "web"}, "web", "pod-1", id="sandbox"),
         pytest.param("pulled reg.corp:5000/team/app:1", "reg.corp:5000 is slow", "registry-1 is slow", id="registry"),
         pytest.param({"pod": "static"}, "policy: static", "policy: static", id="word-of-policy-files"),
+        pytest.param({"pod": "x1"}, {"pod": "x1"}, {"pod": "pod-1"}, id="short-name"),
+        pytest.param({"pod": "7"}, "7 of 8", "7 of 8", id="number"),
+        pytest.param("shop shop/a/b default/a/b", "default/a/b a b", "default/pod-1/container-1 a b", id="short-title"),
+        pytest.param("kubelet --hostname-override=acme-7", "on acme-7", "on node", id="node"),
+        pytest.param({"image": "ghcr.io/acme/app"}, "ghcr.io/x", "registry-1/x", id="image-without-tag-in-json"),
+        pytest.param("image=ghcr.io/acme/app", "ghcr.io/x", "registry-1/x", id="image-without-tag"),
         pytest.param({"resource": "nvidia.com/gpu"}, "nvidia.com/gpu", "nvidia.com/gpu", id="no-name"),
     ],
 )
@@ -298,3 +323,13 @@ def test_no_name_survives(found: list[tuple[str, str, str]]) -> None:
     left = set(re.findall(r"[a-z0-9-]+", re.sub(r"(?:namespace|pod|container)-\d+", "", shown)))
 
     assert not left & known
+
+
+def test_names_of_our_own_words_change_neither_files_nor_sentences() -> None:
+    """Anybody may give pods such names; in titles with other names, these are replaced."""
+    names = names_of("policy/containers/exclusive", "static/running/0-3", "shop/errors/events")
+    value = {"cpus": "0-3", "events": ["running"], "policy": "static", "container": "policy/payroll/main"}
+    names.learn(value)
+
+    assert names.replaced(value) == {**value, "container": "policy/pod-4/container-4"}
+    assert names.replaced("All is well: 2 containers, no errors") == "All is well: 2 containers, no errors"
