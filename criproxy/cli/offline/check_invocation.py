@@ -1,5 +1,6 @@
 """The flags and variables with which a machine starts the device plugin; they override NVIDIA's file."""
 
+import os
 import shlex
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
@@ -26,6 +27,8 @@ class Invocation:
     """NVIDIA's file, or a directory of such files."""
     name: str = ""
     """The name of the file in the directory."""
+    mistake: str = ""
+    """Why the unit would not start with its environment file; empty if it would."""
 
     @property
     def notes(self) -> Iterator[str]:
@@ -43,32 +46,44 @@ def invocation_of(host_root: Path | None, environ: Mapping[str, str]) -> Invocat
         host_root: the root directory of the unit's file; None: the machine is ignored.
         environ: the environment of this process.
     """
-    of_unit = variables(host_root / UNIT_FILE) if host_root is not None else {}
+    of_unit, mistake = variables(host_root / UNIT_FILE) if host_root is not None else ({}, "")
     env = of_unit | {name: value for name, value in environ.items() if name != _CONFIG_FILE}
-    options = _parsed(of_unit.pop(OPTIONS, ""))
+    options, wrong = _parsed(of_unit.pop(OPTIONS, ""))
+    mistake = mistake or (f"{host_root}/{UNIT_FILE}: {OPTIONS}: {wrong}" if wrong else "")
     named = options.get("nvidia_config") or of_unit.get(_CONFIG_FILE, "")
     from criproxy.cli.operate.device_plugin import nvidia_flags
 
-    return Invocation(env=env, flags=nvidia_flags(dict(options)), nvidia_config=named, name=options.get("name") or "")
+    return Invocation(
+        env=env, flags=nvidia_flags(dict(options)), mistake=mistake, nvidia_config=named, name=options.get("name") or ""
+    )
 
 
-def variables(file: Path) -> dict[str, str]:
-    """Return the variables in a unit's environment file; none if it is missing or invalid."""
+def variables(file: Path) -> tuple[dict[str, str], str]:
+    """Return the variables in a unit's environment file, and what is wrong with it; none if it is missing."""
+    if not os.path.lexists(file):
+        return {}, ""
+    if not file.is_file():  # reading a pipe may never end
+        return {}, f"{file}: it is not a regular file"
     try:
         words = shlex.split(file.read_text(errors="replace"), comments=True)
-    except (OSError, ValueError):
-        return {}
-    return {name: value for name, equals, value in (word.partition("=") for word in words) if equals}
+    except (OSError, ValueError) as error:
+        return {}, f"{file}: {error}"
+    return {name: value for name, equals, value in (word.partition("=") for word in words) if equals}, ""
 
 
-def _parsed(options: str) -> dict[str, Any]:
-    """Parse the *options* of the program, by the names of their parameters; the program itself reports mistakes."""
+def _parsed(options: str) -> tuple[dict[str, Any], str]:
+    """Parse the *options* of the program; return them by the names of their parameters, and what is wrong with them."""
     from criproxy.cli.operate.device_plugin import command
 
     try:
         words = shlex.split(options)
-    except ValueError:
-        return {}
+    except ValueError as error:
+        return {}, str(error)
     parent = click.get_current_context()  # has the names of --help, which click caches at the first use of a command
-    with command.make_context("device-plugin", words, parent=parent, resilient_parsing=True) as context:
-        return {name: value for name, value in context.params.items() if value is not None}
+    try:
+        with command.make_context("device-plugin", words, parent=parent) as context:
+            return {name: value for name, value in context.params.items() if value is not None}, ""
+    except click.UsageError as error:
+        return {}, error.format_message()
+    except click.exceptions.Exit:
+        return {}, "an option such as --help ends the program at once"

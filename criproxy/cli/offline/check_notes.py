@@ -5,6 +5,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from criproxy.cli.offline.check_invocation import variables
+
 if TYPE_CHECKING:
     from pydantic import BaseModel
 
@@ -90,10 +92,8 @@ def _http_notes(file: Path, variable: str) -> Iterator[str]:
 def _options(file: Path, variable: str) -> list[str]:
     """Return the options of a service in its unit's environment file; none if the file is missing or invalid."""
     try:
-        lines = shlex.split(file.read_text(errors="replace"), comments=True)
-        found = [line.partition("=")[2] for line in lines if line.startswith(f"{variable}=")]
-        return shlex.split(found[-1]) if found else []
-    except (OSError, ValueError):
+        return shlex.split(variables(file)[0].get(variable, ""))
+    except ValueError:
         return []
 
 

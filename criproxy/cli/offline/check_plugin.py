@@ -69,11 +69,12 @@ def check(report: "Report", place: Place, stocks: "Mapping[str, Stock] | None") 
     if plan is None:
         return Checked()
     nvidia = _nvidia_file(report, plan, place)
+    of_unit = [place.invocation.mistake] if place.invocation.mistake else []
     if stocks is None or (nvidia and nvidia.config is None):
-        return Checked(nvidia=nvidia)
+        return Checked(nvidia=nvidia, mistakes=of_unit)
     config = (nvidia and nvidia.config) or PluginConfig()
     found = _on_machine(report, plan, nvidia, config, _inventory(plan, config, stocks, place.host_root))
-    return replace(found, notes=_lacking(plan, config, place.host_root))
+    return replace(found, notes=_lacking(plan, config, place.host_root), mistakes=[*found.mistakes, *of_unit])
 
 
 def _lacking(plan: "PluginPlan", config: "PluginConfig", host_root: Path) -> list[str]:

@@ -1,10 +1,12 @@
 """NVIDIA's configuration on this node: which of several files applies, what it says, and what is wrong with it."""
 
 import os
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
 from difflib import get_close_matches
 from functools import reduce
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -25,6 +27,7 @@ from criproxy.devices.plugin.plan import PluginPlan
 from criproxy.errors import ConfigError
 
 DEFAULT = "default"
+MAX_NOTES = 50
 MAX_VALUES = 100_000
 """Limit for values in a file, counting each use of an alias: a list of devices may be long."""
 _SUFFIXES = (".yaml", ".yml", ".json")
@@ -55,7 +58,7 @@ class NvidiaFile:
     notes: tuple[str, ...] = ()
     """What has no effect."""
     is_empty: bool = False
-    """Whether the file has no content at all."""
+    """Whether the file has no content at all, but for comments."""
 
     @property
     def error(self) -> ConfigError:
@@ -90,7 +93,7 @@ def examine(
         config = with_own_sharing(contents.config, plan)
     except ConfigError as error:
         return NvidiaFile(file=file, reason=reason, config=None, mistakes=(f"{prefix}{error}",))
-    found = (*contents.notes, *notes(config, plan), *_name_note(plan, node, file))
+    found = (*contents.notes, *_bounded(notes(config, plan)), *_name_note(plan, node, file))
     without_effect = (
         f"{override.source} has no effect: criproxy writes no CDI specification"
         for override in given
@@ -101,7 +104,7 @@ def examine(
         reason=reason,
         config=config,
         notes=(*(f"{prefix}{note}" for note in found), *without_effect),
-        is_empty=file is not None and not (text or "").strip(),
+        is_empty=file is not None and contents.is_empty,
     )
 
 
@@ -114,6 +117,8 @@ class Contents:
     mistakes: tuple[str, ...] = ()
     notes: tuple[str, ...] = ()
     """Keys that NVIDIA's plugin does not know, without the name of the file."""
+    is_empty: bool = False
+    """Whether the text has no content at all, but for comments."""
 
 
 def read(text: str, given: Sequence[Override] = (), file: Path | None = None) -> Contents:
@@ -125,7 +130,7 @@ def read(text: str, given: Sequence[Override] = (), file: Path | None = None) ->
         return Contents(None, _located([Mistake(0, 0, wrong)], file))
     data = reduce(_with_override, given, document.data or {})
     unknown = [detail for detail in _errors(data) if detail["type"] == "extra_forbidden"]
-    data = reduce(_without, (detail["loc"] for detail in unknown), data)
+    data = _without(data, {detail["loc"] for detail in unknown})
     sources = {override.key: override.source for override in given}
     of_file = [mistake for detail in unknown if (mistake := _misspelt(detail["loc"], document))]
     of_overrides = list[str]()
@@ -136,7 +141,8 @@ def read(text: str, given: Sequence[Override] = (), file: Path | None = None) ->
             of_file.append(explain(detail, PluginConfig, document))
     if of_overrides or of_file:
         return Contents(None, (*of_overrides, *_located(of_file, file)))
-    return Contents(_validated(data), notes=tuple(_ignored(detail["loc"], document) for detail in unknown))
+    notes = (_ignored(detail["loc"], document) for detail in unknown)
+    return Contents(_validated(data), notes=_bounded(notes), is_empty=document.data is None)
 
 
 def _whole(data: Any) -> str:  # noqa: ANN401 (YAML)
@@ -173,7 +179,8 @@ def _misspelt(path: Location, document: Document) -> Mistake | None:
 def _ignored(path: Location, document: Document) -> str:
     key, line = str(path[-1]), document.place(path, of_key=True)[0]
     hint = did_you_mean(key, _names_beside(path))
-    if len(path) == 1 and (near := get_close_matches(key, PLACES, n=1)):
+    near = get_close_matches(key, PLACES, n=1) if len(path) == 1 else [key] if key in PLACES else []
+    if near:
         hint = f"; did you mean {PLACES[near[0]]!r}?"
     return f"line {line}: NVIDIA's plugin does not know {dotted(path)!r} and ignores it{hint}"
 
@@ -194,14 +201,19 @@ def _put(data: Any, path: Sequence[str], value: object) -> Any:  # noqa: ANN401
     return {**(data or {}), first: _put(below, rest, value) if rest else value}
 
 
-def _without(data: Any, path: Location) -> Any:  # noqa: ANN401
-    """Return *data* without the value at *path*."""
-    first, *rest = path
+def _without(data: Any, paths: AbstractSet[Location], here: Location = ()) -> Any:  # noqa: ANN401
+    """Return *data*, which is at *here*, without the values at *paths*."""
     if isinstance(data, list):
-        return [_without(item, tuple(rest)) if at == first else item for at, item in enumerate(data)]
-    if not rest:
-        return {key: value for key, value in data.items() if key != first}
-    return {key: _without(value, tuple(rest)) if key == first else value for key, value in data.items()}
+        return [_without(item, paths, (*here, at)) for at, item in enumerate(data)]
+    if not isinstance(data, dict):
+        return data
+    return {key: _without(item, paths, (*here, key)) for key, item in data.items() if (*here, key) not in paths}
+
+
+def _bounded(notes: Iterable[str]) -> tuple[str, ...]:
+    """Return the first notes: each takes time, and nobody reads thousands."""
+    found = tuple(islice(notes, MAX_NOTES + 1))
+    return found if len(found) <= MAX_NOTES else (*found[:MAX_NOTES], "there are more such notes")
 
 
 def _keys(location: Location) -> Iterator[str]:

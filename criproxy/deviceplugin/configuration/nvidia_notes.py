@@ -25,6 +25,9 @@ def notes(config: PluginConfig, plan: PluginPlan) -> Iterator[str]:
         near = get_close_matches(entry.name, names, n=1, cutoff=_CLOSE)
         meant = f"; did you mean {near[0]}?" if near else ""
         yield f"sharing: no card is offered as {entry.name}, so this entry shares nothing{meant}"
+    entries = config.sharing.shared.resources if config.sharing.shared else ()
+    for name in dict.fromkeys(entry.name for entry in entries if entry.devices == ()):
+        yield f"sharing: an entry for {name} has an empty list of devices, so it shares no card"
     if plan.nvidia is None:
         return
     kind, nowhere = plan.nvidia.kind, {each.rename or each.name for each in without_cards}

@@ -116,6 +116,12 @@ def resource_name(name: str) -> str:
     return full
 
 
+def _number(value: object) -> object:
+    if isinstance(value, bool):
+        raise ValueError(f"must be a whole number, not {str(value).lower()}")  # noqa: TRY004 (pydantic's way)
+    return value
+
+
 def _replicas(count: int) -> int:
     if count < MIN_REPLICAS:
         advice = f"it is {count}; leave the resource out if its cards are not to be shared"
@@ -253,11 +259,11 @@ class SharedResource(Section):
 
     name: ResourceName
     """Includes the domain."""
-    rename: ResourceName | Literal[""] = ""
+    rename: Annotated[str, AfterValidator(lambda name: name and resource_name(name))] = ""
     """The resource for the shared cards, including its domain; empty if they keep that of whole cards."""
     devices: Annotated[Selector, BeforeValidator(_devices)] = "all"
     """The cards of the resource: all, the first so many, or those listed by index, UUID or MIG index."""
-    replicas: Annotated[int, AfterValidator(_replicas)]
+    replicas: Annotated[int, BeforeValidator(_number), AfterValidator(_replicas)]
 
 
 class SharedResources(Section):
@@ -338,7 +344,8 @@ class PluginConfig(Section):
                 "using --mig-strategy=mixed is not supported with MPS; use another strategy, or timeSlicing"
             )
         if not flags.mps_root:
-            raise ValueError("using MPS requires --mps-root to be specified; flags.mpsRoot is usually /run/nvidia/mps")
+            usual = "flags.mpsRoot, or the variable MPS_ROOT, is usually /run/nvidia/mps"
+            raise ValueError(f"using MPS requires --mps-root to be specified; {usual}")
         return sharing
 
 

@@ -368,9 +368,7 @@ def test_vgpus_of_cards_whose_memory_nobody_knows(host: Path) -> None:
         pytest.param("", {"MPS_ROOT": "/m"}, "MPS_ROOT=/m", id="environment"),
         pytest.param("MPS_ROOT=/u\n", {}, "MPS_ROOT=/u", id="unit-variable"),
         pytest.param("MPS_ROOT=/u\n", {"MPS_ROOT": "/m"}, "MPS_ROOT=/m", id="both"),
-        pytest.param(
-            'CRIPROXY_DEVICE_PLUGIN_OPTIONS="--http :1 --mps-root /o --unknown"\n', {}, "--mps-root=/o", id="option"
-        ),
+        pytest.param('CRIPROXY_DEVICE_PLUGIN_OPTIONS="--http :1 --mps-root /o"\n', {}, "--mps-root=/o", id="option"),
     ],
 )
 def test_flags_and_variables_count(
@@ -385,6 +383,33 @@ def test_flags_and_variables_count(
 
     assert status == 0
     assert output.splitlines()[-1] == f"  note: these flags and variables override NVIDIA's file: {said}"
+
+
+@pytest.mark.parametrize(
+    ("content", "mistake"),
+    [
+        pytest.param(
+            'CRIPROXY_DEVICE_PLUGIN_OPTIONS="--mig-strateg mixed"\n',
+            ": CRIPROXY_DEVICE_PLUGIN_OPTIONS: No such option '--mig-strateg'.",
+            id="unknown-option",
+        ),
+        pytest.param('MIG_STRATEGY="mixed\n', ": No closing quotation", id="open-quote"),
+        pytest.param(None, ": it is not a regular file", id="pipe"),
+    ],
+)
+def test_a_unit_that_would_not_start_is_a_mistake(host: Path, content: str | None, mistake: str) -> None:
+    """What its environment file sets would have no effect, and cards might be offered whole."""
+    file = host / "etc/default/criproxy-device-plugin"
+    file.parent.mkdir(parents=True)
+    if content is None:
+        os.mkfifo(file)
+    else:
+        file.write_text(content)
+
+    status, output = check(host, POLICY, MPS.replace("sharing", "flags: {mpsRoot: /m}\nsharing", 1))
+
+    assert status == 1
+    assert f"{file}{mistake}" in output
 
 
 def test_the_file_that_the_unit_names(host: Path) -> None:

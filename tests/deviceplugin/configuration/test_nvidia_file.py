@@ -14,6 +14,7 @@ from criproxy.errors import ConfigError
 from tests.config.files import write
 
 PLACE = "; did you mean 'flags.plugin.passDeviceSpecs'?"
+ANOTHER = "; did you mean 'flags.migStrategy'?"
 MPS = "flags: {mpsRoot: /m}\nsharing: {mps: {%sresources: [{name: nvidia.com/gpu, replicas: %d}]}}"
 SHARED = "sharing: {timeSlicing: {resources: [{name: nvidia.com/gpu, replicas: %d}]}}"
 
@@ -356,7 +357,7 @@ def test_the_error_is_one_of_configuration(tmp_path: Path) -> None:
         pytest.param(
             "flags:\n  passDeviceSpecs: true\nzzz: 1",
             [
-                "line 2: NVIDIA's plugin does not know 'flags.passDeviceSpecs' and ignores it",
+                "line 2: NVIDIA's plugin does not know 'flags.passDeviceSpecs' and ignores it" + PLACE,
                 "line 3: NVIDIA's plugin does not know 'zzz' and ignores it",
             ],
             id="wrong-section",
@@ -376,6 +377,13 @@ def test_the_error_is_one_of_configuration(tmp_path: Path) -> None:
             ],
             id="in-a-list",
         ),
+        pytest.param(
+            "flags: {plugin: {migStrategy: mixed}}",
+            [
+                "line 1: NVIDIA's plugin does not know 'flags.plugin.migStrategy' and ignores it" + ANOTHER,
+            ],
+            id="in-another-section",
+        ),
     ],
 )
 def test_keys_without_effect_are_noted(text: str, notes: list[str]) -> None:
@@ -384,6 +392,23 @@ def test_keys_without_effect_are_noted(text: str, notes: list[str]) -> None:
 
     assert contents.config is not None
     assert list(contents.notes) == notes
+
+
+def test_many_notes_are_cut() -> None:
+    """Each takes time, and nobody reads thousands; the other keys count."""
+    contents = read("version: v1\nflags: {migStrategy: single}\n" + "".join(f"k{n}: 1\n" for n in range(5_000)))
+
+    assert contents.config is not None
+    assert contents.config.flags.mig_strategy == "single"
+    assert len(contents.notes) == 51
+    assert contents.notes[-1] == "there are more such notes"
+
+
+@pytest.mark.parametrize("text", ["", " \n", "# nothing\n", "---\n"])
+def test_a_file_without_content_is_empty(tmp_path: Path, text: str) -> None:
+    """A running plugin does not take it for NVIDIA's defaults: it may be still being written."""
+    assert found(write(tmp_path / "n.yaml", text.encode())).is_empty
+    assert not found(write(tmp_path / "n.yaml", b"version: v1\n")).is_empty
 
 
 @pytest.mark.parametrize(
@@ -414,6 +439,12 @@ def test_keys_without_effect_are_noted(text: str, notes: list[str]) -> None:
             {},
             ["flags.plugin.deviceListStrategy: criproxy writes no CDI specification: nvidia-ctk must write one"],
             id="cdi-names",
+        ),
+        pytest.param(
+            "sharing: {timeSlicing: {resources: [{name: gpu, replicas: 2, devices: []}]}}",
+            {},
+            ["sharing: an entry for nvidia.com/gpu has an empty list of devices"],
+            id="no-devices",
         ),
         pytest.param(MPS % ("", 16), {}, [], id="mps"),
         pytest.param(MPS % ("failRequestsGreaterThanOne: false, ", 2), {}, [], id="several-replicas-of-mps"),

@@ -88,7 +88,8 @@ def test_what_a_file_does_not_set_has_its_default(text: str) -> None:
         ),
         pytest.param(
             MPS.replace("/m", "''") % "none",
-            "sharing: using MPS requires --mps-root to be specified; flags.mpsRoot is usually /run/nvidia/mps",
+            "sharing: using MPS requires --mps-root to be specified; flags.mpsRoot, or the variable MPS_ROOT, is "
+            "usually /run/nvidia/mps",
             id="mps-without-its-root",
         ),
         pytest.param(
@@ -138,6 +139,7 @@ def test_devices_are_all_a_count_or_a_list(devices: str, expected: object) -> No
         pytest.param("null", "has no value: give one, or leave the line out", id="null-entry"),
         pytest.param("{name: gpu}", "replicas' is missing", id="no-replicas"),
         pytest.param("{replicas: 2}", "name' is missing", id="no-name"),
+        pytest.param("{name: gpu, replicas: true}", "must be a whole number, not true", id="bool"),
         pytest.param("{name: gpu, replicas: 1}", "number of replicas must be >= 2; it is 1", id="one"),
         pytest.param("{name: gpu, replicas: 10001}", "10001 replicas of a card are too many", id="too-many"),
         pytest.param("{name: gpu, replicas: 2.5}", "must be a whole number, not 2.5", id="fraction"),
