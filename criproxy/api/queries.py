@@ -35,30 +35,11 @@ from criproxy.wire.stats import Entry, Stats, last_call_s
 CONTAINERS, PODS, POLLS, IMAGES, STREAMS, OTHER = "containers", "pods", "polls", "images", "streams", "other"
 CLASSES = (CONTAINERS, PODS, POLLS, IMAGES, STREAMS, OTHER)
 """In the order in which they are shown."""
-
 _IMAGE_SERVICE = "ImageService"
 _STREAMS = frozenset({"Attach", "Exec", "ExecSync", "GetContainerEvents", "PortForward", "ReopenContainerLog"})
 _ASKING = ("List", "Stream", "Get")
 """Beginnings of the names of methods that only ask."""
 _POLLS = frozenset({"Version", "Status", "RuntimeConfig", "ContainerStatus", "PodSandboxStatus", "UpdateRuntimeConfig"})
-
-
-def class_of(path: str) -> str:
-    """One of `CLASSES` for the method *path*, such as ``/runtime.v1.RuntimeService/CreateContainer``."""
-    service, _, name = path.removeprefix("/").partition("/")
-    if not service.startswith("runtime.v1") or not name:
-        return OTHER
-    if service.endswith(f".{_IMAGE_SERVICE}"):
-        return IMAGES
-    if name in _STREAMS:
-        return STREAMS
-    if name in _POLLS or name.startswith(_ASKING) or name.endswith("Stats"):
-        return POLLS
-    if "PodSandbox" in name or name.endswith("Pod"):
-        return PODS
-    return CONTAINERS if "Container" in name else OTHER
-
-
 T = TypeVar("T")
 LAST_EVENT = (1 << 63) - 1
 """No number of an event is larger."""
@@ -236,6 +217,22 @@ def _argument(arguments: Mapping[str, Any], name: str, default: T) -> T:
     if type(value) is not type(default):
         raise UsageError(f"{name}: must be a {type(default).__name__}, not {value!r}")
     return value
+
+
+def class_of(path: str) -> str:
+    """One of `CLASSES` for the method *path*, such as ``/runtime.v1.RuntimeService/CreateContainer``."""
+    service, _, name = path.removeprefix("/").partition("/")
+    if not service.startswith("runtime.v1") or not name:
+        return OTHER
+    if service.endswith(f".{_IMAGE_SERVICE}"):
+        return IMAGES
+    if name in _STREAMS:
+        return STREAMS
+    if name in _POLLS or name.startswith(_ASKING) or name.endswith("Stats"):
+        return POLLS
+    if "PodSandbox" in name or name.endswith("Pod"):
+        return PODS
+    return CONTAINERS if "Container" in name else OTHER
 
 
 @dataclass(frozen=True, slots=True)

@@ -29,23 +29,6 @@ from criproxy.process.writer import LineWriter
 from criproxy.wire.server import Proxy
 from criproxy.wire.sockets import Listener
 
-
-async def page_of(
-    controller: Controller,
-    commands: Mapping[str, Command],
-    address: Address | None,
-    token_file: Path | None,
-    tasks: Tasks,
-) -> Page:
-    """Return the page of a daemon; *tasks* look at the node while somebody has it open."""
-    access = Access(address, token_file, log)
-    tasks.forever("read the token of the page", access.watch)  # not here: a file that hangs must not stop a start
-    looks = Looks(controller, commands, os.uname().nodename)
-    streams = Streams(looks.take, looks.changed)
-    tasks.forever("keep pages up to date", streams.run)
-    return Page(commands, streams, access, await asyncio.to_thread(read_files))
-
-
 log = structlog.get_logger("criproxy.daemon")
 
 
@@ -101,3 +84,19 @@ def _say(address: Address | None, token_file: Path | None) -> None:
         page_is = "open to those who have the token" if token_file else "closed: there is no --http-token-file"
         log.warning(text, address=str(address), page=page_is)
     log.info("serving metrics and health, and the page", address=str(address))
+
+
+async def page_of(
+    controller: Controller,
+    commands: Mapping[str, Command],
+    address: Address | None,
+    token_file: Path | None,
+    tasks: Tasks,
+) -> Page:
+    """Return the page of a daemon; *tasks* look at the node while somebody has it open."""
+    access = Access(address, token_file, log)
+    tasks.forever("read the token of the page", access.watch)  # not here: a file that hangs must not stop a start
+    looks = Looks(controller, commands, os.uname().nodename)
+    streams = Streams(looks.take, looks.changed)
+    tasks.forever("keep pages up to date", streams.run)
+    return Page(commands, streams, access, await asyncio.to_thread(read_files))

@@ -33,6 +33,13 @@ from criproxy.install.runner import Runner, content_after, undo_title
 from criproxy.install.verification import Checks
 
 _CHECKOUT = Path(__file__).resolve().parents[2]
+T = TypeVar("T")
+_RECOVERED = "An installation or uninstallation was interrupted: what it had begun was taken back."
+_UNINSTALLED = "criproxy is uninstalled, and the kubelet's endpoint that was set by hand is removed."
+_LEFT = (
+    "The kubelet calls the runtime, and criproxy is stopped. It was not installed by 'criproxy install', so "
+    f"these stay: {paths.POLICY}, {paths.STATE_DIR} and the program."
+)
 
 
 def brought(host_root: Path) -> Brought:
@@ -47,26 +54,6 @@ def brought(host_root: Path) -> Brought:
     units = next(filter(None, map(_units, map(Path, (*paths.UNIT_FOLDERS, f"{_CHECKOUT}/systemd")))), {})
     policy = _text(Path(paths.POLICY)) or _text(_CHECKOUT / "policies/default.yaml")
     return Brought(__version__, home, units, policy)
-
-
-def _is_same(host_root: Path) -> bool:
-    return host_root.resolve() == Path("/")
-
-
-def _units(folder: Path) -> dict[str, str]:
-    names = (*paths.UNITS, *paths.OPTIONAL_UNITS)
-    texts = {name: _text(folder / name) for name in names}
-    return {name: text for name, text in texts.items() if text is not None}
-
-
-def _text(path: Path) -> str | None:
-    try:
-        return path.read_text()
-    except OSError:
-        return None
-
-
-T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
@@ -204,14 +191,6 @@ class Operator:
             self.tell(f"containers may still be pinned: {error}")
 
 
-_RECOVERED = "An installation or uninstallation was interrupted: what it had begun was taken back."
-_UNINSTALLED = "criproxy is uninstalled, and the kubelet's endpoint that was set by hand is removed."
-_LEFT = (
-    "The kubelet calls the runtime, and criproxy is stopped. It was not installed by 'criproxy install', so "
-    f"these stay: {paths.POLICY}, {paths.STATE_DIR} and the program."
-)
-
-
 def node_name(host: Host, facts: Facts) -> str:
     """Return the name under which the kubelet registers the node."""
     named = facts.kubelet_value("hostname-override", "") or facts.own_value("node-name")
@@ -293,6 +272,23 @@ def _by_hand(steps: Callable[[], T]) -> T:
         return steps()
     except edits.CannotEdit as error:
         raise CriproxyError(str(error)) from error
+
+
+def _is_same(host_root: Path) -> bool:
+    return host_root.resolve() == Path("/")
+
+
+def _units(folder: Path) -> dict[str, str]:
+    names = (*paths.UNITS, *paths.OPTIONAL_UNITS)
+    texts = {name: _text(folder / name) for name in names}
+    return {name: text for name, text in texts.items() if text is not None}
+
+
+def _text(path: Path) -> str | None:
+    try:
+        return path.read_text()
+    except OSError:
+        return None
 
 
 def leftover(journal: Journal, facts: Facts, *, force: bool) -> list[Write | Remove]:

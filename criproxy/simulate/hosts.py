@@ -15,57 +15,9 @@ from criproxy.model.machine.topology import LOCAL_DISTANCE, REMOTE_DISTANCE, Cor
 from criproxy.simulate.archives import unpack
 
 GIB = 1 << 30
-
-
-def machine(
-    nodes: int = 1,
-    cores: int = 4,
-    threads: int = 2,
-    *,
-    packages: int | None = None,
-    memory_bytes: int = 16 * GIB,
-    allowed: CpuSet | None = None,
-) -> Topology:
-    """A regular machine whose CPUs are numbered as Linux does on a PC: first threads of all cores, then the second.
-
-    Every core has a level 2 cache, every NUMA node a level 3 cache.
-
-    Args:
-        nodes: NUMA nodes.
-        cores: cores of one NUMA node.
-        threads: threads of one core.
-        packages: sockets, over which the nodes are spread in order; one for each node where not given.
-        memory_bytes: memory of one NUMA node.
-        allowed: CPUs that pods may use, all where not given.
-    """
-    stride = nodes * cores
-    every_core = [Core(i, frozenset(i + stride * thread for thread in range(threads))) for i in range(stride)]
-    node_cpus = [_union(every_core[i * cores : (i + 1) * cores]) for i in range(nodes)]
-    online = frozenset(range(stride * threads))
-    ids = range(nodes)
-    sockets = packages or nodes
-    socket_cpus = [[c for i, c in enumerate(node_cpus) if i * sockets // nodes == socket] for socket in range(sockets)]
-    return Topology(
-        cpus=online if allowed is None else online & allowed,
-        mems=frozenset(range(nodes)),
-        nodes=tuple(NumaNode(i, cpus, memory_bytes) for i, cpus in enumerate(node_cpus)),
-        cores=tuple(every_core),
-        packages=tuple(Package(i, frozenset().union(*sets)) for i, sets in enumerate(socket_cpus)),
-        online_cpus=online,
-        l2_groups=tuple(core.cpus for core in every_core),
-        l3_groups=tuple(node_cpus),
-        distances=tuple(tuple(LOCAL_DISTANCE if i == j else REMOTE_DISTANCE for j in ids) for i in ids),
-    )
-
-
-def _union(cores: list[Core]) -> CpuSet:
-    return frozenset().union(*(core.cpus for core in cores))
-
-
 T = TypeVar("T")
 SHAPE = "2s/4n/16c/2t"
 MAX_CPUS = 4096
-
 _SHAPE = re.compile(r"([0-9]{1,4})s/([0-9]{1,4})n/([0-9]{1,4})c/([0-9]{1,4})t")
 ACCELERATORS = ("0x0302", "0x0b40", "0x1200")
 """Classes of PCI functions: 3D controllers, coprocessors, processing accelerators."""
@@ -142,3 +94,48 @@ def _root(folder: Path) -> Path:
     """The folder that has the host's sys: the archive may have put one around it."""
     inside = [folder, *sorted(path for path in folder.iterdir() if path.is_dir())]
     return next((path for path in inside if (path / "sys").is_dir()), folder)
+
+
+def machine(
+    nodes: int = 1,
+    cores: int = 4,
+    threads: int = 2,
+    *,
+    packages: int | None = None,
+    memory_bytes: int = 16 * GIB,
+    allowed: CpuSet | None = None,
+) -> Topology:
+    """A regular machine whose CPUs are numbered as Linux does on a PC: first threads of all cores, then the second.
+
+    Every core has a level 2 cache, every NUMA node a level 3 cache.
+
+    Args:
+        nodes: NUMA nodes.
+        cores: cores of one NUMA node.
+        threads: threads of one core.
+        packages: sockets, over which the nodes are spread in order; one for each node where not given.
+        memory_bytes: memory of one NUMA node.
+        allowed: CPUs that pods may use, all where not given.
+    """
+    stride = nodes * cores
+    every_core = [Core(i, frozenset(i + stride * thread for thread in range(threads))) for i in range(stride)]
+    node_cpus = [_union(every_core[i * cores : (i + 1) * cores]) for i in range(nodes)]
+    online = frozenset(range(stride * threads))
+    ids = range(nodes)
+    sockets = packages or nodes
+    socket_cpus = [[c for i, c in enumerate(node_cpus) if i * sockets // nodes == socket] for socket in range(sockets)]
+    return Topology(
+        cpus=online if allowed is None else online & allowed,
+        mems=frozenset(range(nodes)),
+        nodes=tuple(NumaNode(i, cpus, memory_bytes) for i, cpus in enumerate(node_cpus)),
+        cores=tuple(every_core),
+        packages=tuple(Package(i, frozenset().union(*sets)) for i, sets in enumerate(socket_cpus)),
+        online_cpus=online,
+        l2_groups=tuple(core.cpus for core in every_core),
+        l3_groups=tuple(node_cpus),
+        distances=tuple(tuple(LOCAL_DISTANCE if i == j else REMOTE_DISTANCE for j in ids) for i in ids),
+    )
+
+
+def _union(cores: list[Core]) -> CpuSet:
+    return frozenset().union(*(core.cpus for core in cores))

@@ -38,35 +38,8 @@ _MEANINGS = (
     (r"directive", "a line cannot begin with %: put it in quotes"),
 )
 """Part of the library's sentence → ours."""
-
-
-def from_marked(error: yaml.MarkedYAMLError) -> Mistake:
-    """The mistake that the parser, or our own bounds, stopped at."""
-    mark = error.problem_mark or error.context_mark
-    line, column = (mark.line + 1, mark.column + 1) if mark else (1, 1)
-    said = " ".join(filter(None, [error.context, error.problem]))
-    for pattern, meaning in _MEANINGS:
-        if found := re.search(pattern, said):
-            since = error.context_mark
-            opened = ""
-            if "not closed" in meaning and since and mark and since.index < mark.index:  # else: of what is missing
-                opened = f" (it was opened in line {since.line + 1})"
-            return Mistake(line, column, f"{found.expand(meaning)}{opened}")
-    return Mistake(line, column, said)
-
-
-def from_reader(error: yaml.reader.ReaderError, text: str) -> Mistake:
-    """The mistake of a character that YAML forbids."""
-    line = text.count("\n", 0, error.position) + 1
-    column = error.position - text.rfind("\n", 0, error.position)
-    name = f"U+{int(error.character):04X}"
-    hint = "; is this a text file?" if int(error.character) < 0x80 else ""
-    return Mistake(line, column, f"the character {name} is not allowed{hint}")
-
-
 MAX_DIGITS = 18
 """A longer number is none that anything is measured in, and takes long to read."""
-
 _CONSTANTS = {
     **dict.fromkeys(("", "~", "null", "Null", "NULL"), None),
     **dict.fromkeys(("true", "True", "TRUE"), True),
@@ -74,41 +47,10 @@ _CONSTANTS = {
 }
 _INTEGER = re.compile(r"[-+]?[0-9]+")
 _FLOAT = re.compile(r"[-+]?(\.[0-9]+|[0-9]+(\.[0-9]*)?)([eE][-+]?[0-9]{1,3})?")
-
-
-def read_plain(text: str) -> str | int | float | bool | None:
-    """The value of the unquoted *text*.
-
-    Raises:
-        ValueError: a number that programs read differently, or a huge one.
-    """
-    if text in _CONSTANTS:
-        return _CONSTANTS[text]
-    if len(text) <= MAX_DIGITS and _INTEGER.fullmatch(text):
-        return _integer(text)
-    if len(text) <= 2 * MAX_DIGITS and _FLOAT.fullmatch(text):
-        if _INTEGER.fullmatch(text):
-            raise ValueError(f"the number {text} is too large")
-        return float(text)
-    return text
-
-
-def _integer(text: str) -> int:
-    digits = text.lstrip("+-")
-    if len(digits) > 1 and digits.startswith("0"):
-        raise ValueError(
-            f"a number must not begin with 0, which some programs take for base 8: write {int(text)}, "
-            f'or "{text}" in quotes if it is a text'
-        )
-    return int(text)
-
-
 MAX_VALUES = 20_000
 """Values in one document, each use of an alias counted: what looks small must not grow without bound."""
 MAX_DEPTH = 32
-
 _SURROGATE = re.compile(r"[\ud800-\udfff]")
-
 Path = tuple[str | int, ...]
 """Keys and indexes that lead from the top of a document to a value."""
 
@@ -299,3 +241,54 @@ def _place(event: yaml.Event) -> tuple[int, int]:
 def _mark(event: yaml.Event) -> yaml.Mark:
     assert isinstance(event.start_mark, yaml.Mark), "this parser marks every event"
     return event.start_mark
+
+
+def from_marked(error: yaml.MarkedYAMLError) -> Mistake:
+    """The mistake that the parser, or our own bounds, stopped at."""
+    mark = error.problem_mark or error.context_mark
+    line, column = (mark.line + 1, mark.column + 1) if mark else (1, 1)
+    said = " ".join(filter(None, [error.context, error.problem]))
+    for pattern, meaning in _MEANINGS:
+        if found := re.search(pattern, said):
+            since = error.context_mark
+            opened = ""
+            if "not closed" in meaning and since and mark and since.index < mark.index:  # else: of what is missing
+                opened = f" (it was opened in line {since.line + 1})"
+            return Mistake(line, column, f"{found.expand(meaning)}{opened}")
+    return Mistake(line, column, said)
+
+
+def from_reader(error: yaml.reader.ReaderError, text: str) -> Mistake:
+    """The mistake of a character that YAML forbids."""
+    line = text.count("\n", 0, error.position) + 1
+    column = error.position - text.rfind("\n", 0, error.position)
+    name = f"U+{int(error.character):04X}"
+    hint = "; is this a text file?" if int(error.character) < 0x80 else ""
+    return Mistake(line, column, f"the character {name} is not allowed{hint}")
+
+
+def read_plain(text: str) -> str | int | float | bool | None:
+    """The value of the unquoted *text*.
+
+    Raises:
+        ValueError: a number that programs read differently, or a huge one.
+    """
+    if text in _CONSTANTS:
+        return _CONSTANTS[text]
+    if len(text) <= MAX_DIGITS and _INTEGER.fullmatch(text):
+        return _integer(text)
+    if len(text) <= 2 * MAX_DIGITS and _FLOAT.fullmatch(text):
+        if _INTEGER.fullmatch(text):
+            raise ValueError(f"the number {text} is too large")
+        return float(text)
+    return text
+
+
+def _integer(text: str) -> int:
+    digits = text.lstrip("+-")
+    if len(digits) > 1 and digits.startswith("0"):
+        raise ValueError(
+            f"a number must not begin with 0, which some programs take for base 8: write {int(text)}, "
+            f'or "{text}" in quotes if it is a text'
+        )
+    return int(text)

@@ -28,100 +28,6 @@ from criproxy.devices.plugin.plan import Advertised
 _PINNED = f"{NVIDIA.name} with MIG"
 """`Pins` keeps the places of GPUs with MIG under this name: GPUs without MIG are counted separately."""
 _UNKNOWN = "which MIG devices NVIDIA's GPUs have, only the driver knows: the device plugin looks for them at startup"
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Parts:
-    """The vGPUs of some profiles, and what remains."""
-
-    offers: Offers = field(default_factory=dict)
-    """By resource."""
-    remaining: Inventory
-    """What can be offered in other ways."""
-    problems: tuple[str, ...] = ()
-    """Contradictions between the profiles and the cards."""
-
-
-def mig_vgpus(
-    profiles: Sequence[Profile], config: PluginConfig, inventory: Inventory, warnings: WarningList, pins: Pins | None
-) -> Parts:
-    """Return the MIG devices that *profiles* select, each as one vGPU.
-
-    A selected GPU is not offered whole, as NVIDIA's plugin does with the strategy ``none``: its container would get all
-    MIG devices.
-
-    Args:
-        profiles: The profiles with MIG.
-        config: NVIDIA's file.
-        inventory: The machine's cards.
-        warnings: Receives what is not known yet.
-        pins: The GPUs that existed before; None if those do not count.
-    """
-    gpus = [gpu for gpu in counted_gpus(inventory.gpus) if gpu.mig_enabled]
-    sizes = [size_of(gpu) for gpu in gpus]
-    cards = sizes if pins is None else pins.sizes(_PINNED, sizes)
-    chosen = {card.id for each in profiles for card in choose(cards, each.select)} & {gpu.uuid for gpu in gpus}
-    devices = {device.uuid: (gpu, device) for gpu in gpus for device in gpu.mig}
-    instances = [_instance(gpu, device) for gpu, device in devices.values()]
-    found = assign(
-        cards,
-        [each for each in instances if is_whole_instance(each.profile)],
-        profiles,
-        [size_of(gpu) for gpu in counted_gpus(inventory.gpus) if not gpu.mig_enabled],
-        [each for each in instances if not is_whole_instance(each.profile)],
-    )
-    offers = {
-        each.resource: {
-            vgpu.id: replace(mig_part(*devices[vgpu.card], inventory.minors), id=vgpu.id, vgpu=vgpu)
-            for vgpu in found.vgpus[each.name]
-        }
-        for each in profiles
-    }
-    hidden = chosen if config.flags.mig_strategy == "none" else ()
-    return Parts(
-        offers={resource: parts for resource, parts in offers.items() if parts},
-        remaining=replace(inventory, gpus=tuple(_remaining(inventory.gpus, found.taken, hidden))),
-        problems=() if _is_unknown(inventory, _matching(gpus, profiles), warnings) else found.problems,
-    )
-
-
-def size_of(gpu: Gpu) -> CardSize:
-    """Return the properties of a GPU that profiles use."""
-    return CardSize(id=gpu.uuid, index=gpu.index, model=gpu.name, memory_mib=gpu.memory_mib)
-
-
-def _instance(gpu: Gpu, device: MigDevice) -> Instance:
-    slices = gpu.mig_slices
-    return Instance(
-        id=device.uuid,
-        card=size_of(gpu),
-        profile=device.profile,
-        memory_mib=device.memory_mib,
-        cores_percent=min(compute_slices(device.profile) * 100 // slices, 100) if slices else 0,
-    )
-
-
-def _remaining(gpus: Sequence[Gpu], taken: Collection[str], hidden: Collection[str]) -> Iterator[Gpu]:
-    for gpu in gpus:
-        mig = tuple(device for device in gpu.mig if device.uuid not in taken)
-        if gpu.uuid not in hidden and (mig or not gpu.mig):
-            yield replace(gpu, mig=mig)
-
-
-def _matching(gpus: Sequence[Gpu], profiles: Sequence[Profile]) -> list[Gpu]:
-    """Return the GPUs that any of the profiles may select."""
-    found = {card.id for each in profiles for card in matching([size_of(gpu) for gpu in gpus], each.select)}
-    return [gpu for gpu in gpus if gpu.uuid in found]
-
-
-def _is_unknown(inventory: Inventory, gpus: Sequence[Gpu], warnings: WarningList) -> bool:
-    """Whether the MIG devices of *gpus* are unknown, so that nothing can be wrong with them."""
-    if inventory.nvml_queried or not gpus:
-        return False
-    warnings.add(_UNKNOWN)
-    return True
-
-
 _MEMORY_UNKNOWN = "only the driver knows the memory of NVIDIA's GPUs: the device plugin checks the profiles at startup"
 
 
@@ -168,6 +74,18 @@ class _Cards:
     """Those that may be cut."""
     with_mig: Sequence[CardSize]
     """Those that have MIG, and therefore cannot be cut."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Parts:
+    """The vGPUs of some profiles, and what remains."""
+
+    offers: Offers = field(default_factory=dict)
+    """By resource."""
+    remaining: Inventory
+    """What can be offered in other ways."""
+    problems: tuple[str, ...] = ()
+    """Contradictions between the profiles and the cards."""
 
 
 def _cut(stock: _Cards, profiles: Sequence[Profile], warnings: WarningList, pins: Pins | None) -> Parts:
@@ -309,3 +227,83 @@ class VgpuAllocator:
 
     def _invalid(self, text: str) -> InvalidRequest:
         return InvalidRequest(f'invalid allocation request for "{self.resource}": invalid request: {text}')
+
+
+def mig_vgpus(
+    profiles: Sequence[Profile], config: PluginConfig, inventory: Inventory, warnings: WarningList, pins: Pins | None
+) -> Parts:
+    """Return the MIG devices that *profiles* select, each as one vGPU.
+
+    A selected GPU is not offered whole, as NVIDIA's plugin does with the strategy ``none``: its container would get all
+    MIG devices.
+
+    Args:
+        profiles: The profiles with MIG.
+        config: NVIDIA's file.
+        inventory: The machine's cards.
+        warnings: Receives what is not known yet.
+        pins: The GPUs that existed before; None if those do not count.
+    """
+    gpus = [gpu for gpu in counted_gpus(inventory.gpus) if gpu.mig_enabled]
+    sizes = [size_of(gpu) for gpu in gpus]
+    cards = sizes if pins is None else pins.sizes(_PINNED, sizes)
+    chosen = {card.id for each in profiles for card in choose(cards, each.select)} & {gpu.uuid for gpu in gpus}
+    devices = {device.uuid: (gpu, device) for gpu in gpus for device in gpu.mig}
+    instances = [_instance(gpu, device) for gpu, device in devices.values()]
+    found = assign(
+        cards,
+        [each for each in instances if is_whole_instance(each.profile)],
+        profiles,
+        [size_of(gpu) for gpu in counted_gpus(inventory.gpus) if not gpu.mig_enabled],
+        [each for each in instances if not is_whole_instance(each.profile)],
+    )
+    offers = {
+        each.resource: {
+            vgpu.id: replace(mig_part(*devices[vgpu.card], inventory.minors), id=vgpu.id, vgpu=vgpu)
+            for vgpu in found.vgpus[each.name]
+        }
+        for each in profiles
+    }
+    hidden = chosen if config.flags.mig_strategy == "none" else ()
+    return Parts(
+        offers={resource: parts for resource, parts in offers.items() if parts},
+        remaining=replace(inventory, gpus=tuple(_remaining(inventory.gpus, found.taken, hidden))),
+        problems=() if _is_unknown(inventory, _matching(gpus, profiles), warnings) else found.problems,
+    )
+
+
+def size_of(gpu: Gpu) -> CardSize:
+    """Return the properties of a GPU that profiles use."""
+    return CardSize(id=gpu.uuid, index=gpu.index, model=gpu.name, memory_mib=gpu.memory_mib)
+
+
+def _instance(gpu: Gpu, device: MigDevice) -> Instance:
+    slices = gpu.mig_slices
+    return Instance(
+        id=device.uuid,
+        card=size_of(gpu),
+        profile=device.profile,
+        memory_mib=device.memory_mib,
+        cores_percent=min(compute_slices(device.profile) * 100 // slices, 100) if slices else 0,
+    )
+
+
+def _remaining(gpus: Sequence[Gpu], taken: Collection[str], hidden: Collection[str]) -> Iterator[Gpu]:
+    for gpu in gpus:
+        mig = tuple(device for device in gpu.mig if device.uuid not in taken)
+        if gpu.uuid not in hidden and (mig or not gpu.mig):
+            yield replace(gpu, mig=mig)
+
+
+def _matching(gpus: Sequence[Gpu], profiles: Sequence[Profile]) -> list[Gpu]:
+    """Return the GPUs that any of the profiles may select."""
+    found = {card.id for each in profiles for card in matching([size_of(gpu) for gpu in gpus], each.select)}
+    return [gpu for gpu in gpus if gpu.uuid in found]
+
+
+def _is_unknown(inventory: Inventory, gpus: Sequence[Gpu], warnings: WarningList) -> bool:
+    """Whether the MIG devices of *gpus* are unknown, so that nothing can be wrong with them."""
+    if inventory.nvml_queried or not gpus:
+        return False
+    warnings.add(_UNKNOWN)
+    return True

@@ -21,9 +21,16 @@ from criproxy.host.patience import Hangs, Patience
 FOLDERS = ("etc/cdi", "var/run/cdi")
 """In the order in which runtimes read them: of two devices with one name, the later one counts."""
 LARGEST_BYTES = 8 << 20
-
 Edits = Mapping[str, frozenset[str]]
 """The variables that a device sets, by its name ``vendor/class=device``."""
+NVIDIA_GPUS = "proc/driver/nvidia/gpus"
+_UUID = re.compile(r"^GPU UUID:\s*(GPU-\S+)\s*$", re.MULTILINE)
+_MINOR = re.compile(r"^Device Minor:\s*([0-9]+)\s*$", re.MULTILINE)
+DRIVER_TIMEOUT_S = 0.5
+"""Timeout for all files of a driver together: the kernel has their contents at hand."""
+AddressAndNodes = tuple[str, Sequence[str]]
+"""The PCI address of a card, empty if unknown, and the paths of its nodes."""
+_NO_CARDS: Mapping[Path, str] = {}
 
 
 @dataclass(slots=True)
@@ -61,42 +68,6 @@ class CdiSpecs:
                     before = self._read[path] = (identity, dict(_edits(_document(path))))
             return before[1]
         return {}
-
-
-def _document(path: Path) -> Any:  # noqa: ANN401 (any JSON or YAML)
-    text = path.read_bytes()
-    if path.suffix == ".json":
-        return json.loads(text)
-    import yaml  # takes 20 ms: only if there are such files
-
-    try:
-        return yaml.load(text, Loader=getattr(yaml, "CSafeLoader", yaml.SafeLoader))  # noqa: S506 (both are safe)
-    except yaml.YAMLError as error:
-        raise ValueError(str(error)) from error
-
-
-def _edits(document: Any) -> Iterator[tuple[str, frozenset[str]]]:  # noqa: ANN401
-    common = _variables(document.get("containerEdits") or {})
-    for device in document["devices"]:
-        own = _variables(device.get("containerEdits") or {})
-        yield f"{document['kind']}={device['name']}", common | own
-
-
-def _variables(edits: Mapping[str, Any]) -> frozenset[str]:
-    values: Iterable[str] = edits.get("env") or ()
-    return frozenset(value.partition("=")[0] for value in values)
-
-
-NVIDIA_GPUS = "proc/driver/nvidia/gpus"
-_UUID = re.compile(r"^GPU UUID:\s*(GPU-\S+)\s*$", re.MULTILINE)
-_MINOR = re.compile(r"^Device Minor:\s*([0-9]+)\s*$", re.MULTILINE)
-
-
-DRIVER_TIMEOUT_S = 0.5
-"""Timeout for all files of a driver together: the kernel has their contents at hand."""
-AddressAndNodes = tuple[str, Sequence[str]]
-"""The PCI address of a card, empty if unknown, and the paths of its nodes."""
-_NO_CARDS: Mapping[Path, str] = {}
 
 
 @dataclass(slots=True)
@@ -245,3 +216,27 @@ def _nvidia_ids(host_root: Path, files: DriverFiles) -> Iterator[tuple[int, tupl
         uuid, minor = _UUID.search(text), _MINOR.search(text)
         if uuid and minor:
             yield int(minor[1]), (uuid[1], address)
+
+
+def _document(path: Path) -> Any:  # noqa: ANN401 (any JSON or YAML)
+    text = path.read_bytes()
+    if path.suffix == ".json":
+        return json.loads(text)
+    import yaml  # takes 20 ms: only if there are such files
+
+    try:
+        return yaml.load(text, Loader=getattr(yaml, "CSafeLoader", yaml.SafeLoader))  # noqa: S506 (both are safe)
+    except yaml.YAMLError as error:
+        raise ValueError(str(error)) from error
+
+
+def _edits(document: Any) -> Iterator[tuple[str, frozenset[str]]]:  # noqa: ANN401
+    common = _variables(document.get("containerEdits") or {})
+    for device in document["devices"]:
+        own = _variables(device.get("containerEdits") or {})
+        yield f"{document['kind']}={device['name']}", common | own
+
+
+def _variables(edits: Mapping[str, Any]) -> frozenset[str]:
+    values: Iterable[str] = edits.get("env") or ()
+    return frozenset(value.partition("=")[0] for value in values)

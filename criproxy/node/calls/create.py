@@ -40,6 +40,17 @@ from criproxy.wire.calls import Call, Outcome, OutcomeKind, Proceed, Refuse, Ver
 
 
 @dataclass(slots=True)
+class HeldCreate:
+    """The state of a held create."""
+
+    sandbox_id: str
+    place: str
+    """The reservation that holds its place: its own, or that of the create that it repeats."""
+    guarding: bool = False
+    """Whether the device rules are being applied, or have not returned."""
+
+
+@dataclass(slots=True)
 class NamedSandboxes:
     """How many creates are in flight in each sandbox, and which sandboxes only creates have named.
 
@@ -71,17 +82,6 @@ class NamedSandboxes:
         is_only_named = sandbox_id in self._only_named
         self._only_named.discard(sandbox_id)
         return is_only_named
-
-
-@dataclass(slots=True)
-class HeldCreate:
-    """The state of a held create."""
-
-    sandbox_id: str
-    place: str
-    """The reservation that holds its place: its own, or that of the create that it repeats."""
-    guarding: bool = False
-    """Whether the device rules are being applied, or have not returned."""
 
 
 @dataclass(slots=True)

@@ -34,12 +34,6 @@ from criproxy.placement.events import (
 from criproxy.wire.calls import Call, DoneHandler, HoldHandler, Outcome, OutcomeKind, Refuse, Rule, Table, Verdict
 
 
-class Overdue(Fault):
-    """A handler took too long; its effects are undone when the call ends."""
-
-    hung = True
-
-
 @dataclass(slots=True, eq=False)
 class Limit:
     """The time limit of one call."""
@@ -304,3 +298,9 @@ class Handlers:
             return verdict
 
         return counted
+
+
+class Overdue(Fault):
+    """A handler took too long; its effects are undone when the call ends."""
+
+    hung = True

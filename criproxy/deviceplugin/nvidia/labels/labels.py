@@ -27,36 +27,6 @@ _FAMILIES = {
 _SPLIT = {7: (5, "volta", "turing"), 8: (9, "ampere", "ada-lovelace")}
 """Major numbers of two architectures: the first minor number of the second one, and both."""
 _UNDEFINED = "undefined"
-
-
-def sanitised(text: str) -> str:
-    """Return *text* with a dash for each run of blanks, and without characters that labels must not contain.
-
-    Tabs and line feeds are not blanks. The result may be too long for a label, or begin or end with an invalid one.
-    """
-    return "-".join(_ILLEGAL.sub("", text).split())
-
-
-def product(parts: Iterable[str], *, shared: bool = False) -> str | None:
-    """Return the value of ``.product``; None if nothing is known."""
-    words = [sanitised(part) for part in parts if part]
-    return "-".join([*words, "SHARED"] if shared else words) if words else None
-
-
-def profile_word(profile: str) -> str:
-    """Return a MIG profile in the notation of labels: ``1g.5gb.me`` for ``1g.5gb+me``."""
-    return profile.replace("+", ".")
-
-
-def family(compute_capability: tuple[int, int]) -> str:
-    """Return the architecture of a compute capability, for example ``turing`` for 7.5."""
-    major, minor = compute_capability
-    if major in _SPLIT:
-        since, older, newer = _SPLIT[major]
-        return newer if minor >= since else older
-    return _FAMILIES.get(major, _UNDEFINED)
-
-
 GPU = "nvidia.com/gpu"
 MIG_ATTRIBUTES = (
     *("slices.gi", "slices.ci", "multiprocessors"),
@@ -65,85 +35,7 @@ MIG_ATTRIBUTES = (
 """The labels of MIG devices in addition to their memory; 0 for what NVML does not report."""
 _MIG = "MIG"
 _INVALID = "INVALID"
-
 Labels = dict[str, str]
-
-
-@dataclass(frozen=True, slots=True)
-class Shares:
-    """How the cards of one resource are shared."""
-
-    replicas: int = 1
-    """Replicas per card; 0 if the configuration does not apply to them."""
-    strategy: str = "none"
-    renamed: bool = False
-    """Whether the shared cards are another resource, so that the product need not show it."""
-
-    @property
-    def suffixed(self) -> bool:
-        """Whether the product shows that cards are shared."""
-        return self.replicas > 1 and not self.renamed
-
-
-NOT_APPLIED = Shares(replicas=0)
-"""For GPUs with MIG."""
-_NOTHING_OFFERED = Shares(replicas=0, strategy="")
-"""For MIG devices that are not offered with the strategy ``single``."""
-
-
-def shares_of(resource: str, sharing: Sharing) -> Shares:
-    """Return how *resource* is shared, according to the first entry for it."""
-    if (entry := _entry(resource, sharing)) is None or entry.replicas <= 1:
-        return Shares()
-    renamed = bool(entry.rename) or (sharing.shared is not None and sharing.shared.rename_by_default)
-    return Shares(entry.replicas, sharing.strategy, renamed)
-
-
-def gpu_labels(gpu: Gpu, count: int, shares: Shares) -> Labels:
-    """Return the labels of *count* whole GPUs of one model, of which *gpu* is one."""
-    labels = _base(GPU, count, (gpu.name,), shares)
-    if gpu.memory_mib:
-        labels[f"{GPU}.memory"] = str(gpu.memory_mib)
-    major, minor = gpu.compute_capability
-    if major:
-        labels |= {
-            f"{GPU}.family": family(gpu.compute_capability),
-            f"{GPU}.compute.major": str(major),
-            f"{GPU}.compute.minor": str(minor),
-        }
-    return labels
-
-
-def mig_labels(resource: str, parent: Gpu, devices: Sequence[MigDevice], shares: Shares) -> Labels:
-    """Return the labels of *devices* of one profile, the first of which is a part of *parent*."""
-    first = devices[0]
-    attributes = dict(first.attributes)
-    labels = _base(resource, len(devices), (parent.name, _MIG, profile_word(first.profile)), shares)
-    labels[f"{resource}.memory"] = str(first.memory_mib)
-    return labels | {f"{resource}.{name}": str(attributes.get(name, 0)) for name in MIG_ATTRIBUTES}
-
-
-def invalid_labels(gpu: Gpu) -> Labels:
-    """Return the labels for MIG devices that differ with the strategy ``single``; *gpu* is the first GPU with MIG."""
-    return _base(GPU, 0, (gpu.name, _MIG, _INVALID), _NOTHING_OFFERED) | {f"{GPU}.memory": "0"}
-
-
-def _base(resource: str, count: int, parts: Sequence[str], shares: Shares) -> Labels:
-    labels = {
-        f"{resource}.count": str(count),
-        f"{resource}.replicas": str(shares.replicas),
-        f"{resource}.sharing-strategy": shares.strategy,
-    }
-    if (name := product(parts, shared=shares.suffixed)) is not None:
-        labels[f"{resource}.product"] = name
-    return labels
-
-
-def _entry(resource: str, sharing: Sharing) -> SharedResource | None:
-    entries = sharing.shared.resources if sharing.shared is not None else ()
-    return next((entry for entry in entries if entry.name == resource), None)
-
-
 PREFIX = "nvidia.com"
 _UNKNOWN = "unknown"
 _MODES = {0x030000: "graphics", 0x030200: "compute"}
@@ -352,3 +244,106 @@ def _by_profile(gpus: Iterable[Gpu]) -> dict[str, tuple[Gpu, list[MigDevice]]]:
 
 def _bool(value: bool) -> str:
     return "true" if value else "false"
+
+
+def sanitised(text: str) -> str:
+    """Return *text* with a dash for each run of blanks, and without characters that labels must not contain.
+
+    Tabs and line feeds are not blanks. The result may be too long for a label, or begin or end with an invalid one.
+    """
+    return "-".join(_ILLEGAL.sub("", text).split())
+
+
+def product(parts: Iterable[str], *, shared: bool = False) -> str | None:
+    """Return the value of ``.product``; None if nothing is known."""
+    words = [sanitised(part) for part in parts if part]
+    return "-".join([*words, "SHARED"] if shared else words) if words else None
+
+
+def profile_word(profile: str) -> str:
+    """Return a MIG profile in the notation of labels: ``1g.5gb.me`` for ``1g.5gb+me``."""
+    return profile.replace("+", ".")
+
+
+def family(compute_capability: tuple[int, int]) -> str:
+    """Return the architecture of a compute capability, for example ``turing`` for 7.5."""
+    major, minor = compute_capability
+    if major in _SPLIT:
+        since, older, newer = _SPLIT[major]
+        return newer if minor >= since else older
+    return _FAMILIES.get(major, _UNDEFINED)
+
+
+@dataclass(frozen=True, slots=True)
+class Shares:
+    """How the cards of one resource are shared."""
+
+    replicas: int = 1
+    """Replicas per card; 0 if the configuration does not apply to them."""
+    strategy: str = "none"
+    renamed: bool = False
+    """Whether the shared cards are another resource, so that the product need not show it."""
+
+    @property
+    def suffixed(self) -> bool:
+        """Whether the product shows that cards are shared."""
+        return self.replicas > 1 and not self.renamed
+
+
+NOT_APPLIED = Shares(replicas=0)
+"""For GPUs with MIG."""
+_NOTHING_OFFERED = Shares(replicas=0, strategy="")
+"""For MIG devices that are not offered with the strategy ``single``."""
+
+
+def shares_of(resource: str, sharing: Sharing) -> Shares:
+    """Return how *resource* is shared, according to the first entry for it."""
+    if (entry := _entry(resource, sharing)) is None or entry.replicas <= 1:
+        return Shares()
+    renamed = bool(entry.rename) or (sharing.shared is not None and sharing.shared.rename_by_default)
+    return Shares(entry.replicas, sharing.strategy, renamed)
+
+
+def gpu_labels(gpu: Gpu, count: int, shares: Shares) -> Labels:
+    """Return the labels of *count* whole GPUs of one model, of which *gpu* is one."""
+    labels = _base(GPU, count, (gpu.name,), shares)
+    if gpu.memory_mib:
+        labels[f"{GPU}.memory"] = str(gpu.memory_mib)
+    major, minor = gpu.compute_capability
+    if major:
+        labels |= {
+            f"{GPU}.family": family(gpu.compute_capability),
+            f"{GPU}.compute.major": str(major),
+            f"{GPU}.compute.minor": str(minor),
+        }
+    return labels
+
+
+def mig_labels(resource: str, parent: Gpu, devices: Sequence[MigDevice], shares: Shares) -> Labels:
+    """Return the labels of *devices* of one profile, the first of which is a part of *parent*."""
+    first = devices[0]
+    attributes = dict(first.attributes)
+    labels = _base(resource, len(devices), (parent.name, _MIG, profile_word(first.profile)), shares)
+    labels[f"{resource}.memory"] = str(first.memory_mib)
+    return labels | {f"{resource}.{name}": str(attributes.get(name, 0)) for name in MIG_ATTRIBUTES}
+
+
+def invalid_labels(gpu: Gpu) -> Labels:
+    """Return the labels for MIG devices that differ with the strategy ``single``; *gpu* is the first GPU with MIG."""
+    return _base(GPU, 0, (gpu.name, _MIG, _INVALID), _NOTHING_OFFERED) | {f"{GPU}.memory": "0"}
+
+
+def _base(resource: str, count: int, parts: Sequence[str], shares: Shares) -> Labels:
+    labels = {
+        f"{resource}.count": str(count),
+        f"{resource}.replicas": str(shares.replicas),
+        f"{resource}.sharing-strategy": shares.strategy,
+    }
+    if (name := product(parts, shared=shares.suffixed)) is not None:
+        labels[f"{resource}.product"] = name
+    return labels
+
+
+def _entry(resource: str, sharing: Sharing) -> SharedResource | None:
+    entries = sharing.shared.resources if sharing.shared is not None else ()
+    return next((entry for entry in entries if entry.name == resource), None)

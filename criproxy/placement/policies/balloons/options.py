@@ -28,9 +28,64 @@ from criproxy.placement.policies.balloons.reading import read
 from criproxy.placement.policies.balloons.state import State
 
 EVERYTHING = "*"
-
 Taken = list[tuple[str, str]]
 """Patterns of namespaces, each with the type that takes them."""
+Types = Mapping[str, BalloonType]
+_FOR_SIMPLE_TYPES = (
+    "prefer_spread_on_physical_cores",
+    "allocator_topology_balancing",
+    "prefer_close_to_devices",
+    "prefer_isol_cpus",
+    "prefer_core_type",
+    "loads",
+)
+"""Options about the choice of CPUs, which the components of a composite type make."""
+
+
+class BalloonsOptions(BalloonsFields):
+    """Options of the policy ``balloons``."""
+
+    def held(self, node: Node) -> CpuSet:
+        """Those of the balloons with containers, without idle ones that are lent to them."""
+        in_balloons = (grant for grant in node.grants.values() if grant.pool and not grant.is_preserved)
+        return NO_CPUS.union(*(grant.home or grant.cpus for grant in in_balloons))
+
+    def contradictions(self) -> Iterator[Misfit]:
+        """What these options ask that no machine can give."""
+        yield from super().contradictions()
+        yield from balloon_contradictions(self)
+
+    def misfits(self, topology: Topology) -> Iterator[Misfit]:
+        """Balloons and devices that the machine *topology* cannot have."""
+        yield from super().misfits(topology)
+        for index, each in enumerate(self.balloon_types):
+            for place, path in enumerate(each.prefer_close_to_devices):
+                if not path.startswith(POD_RESOURCES) and not device_cpus(path, topology, self):
+                    where = ("balloonTypes", index, "preferCloseToDevices", place)
+                    yield Misfit(where, f"{path} is not in this machine, or has no CPUs")
+        types = catalogue(self, self.usable(topology))
+        state = read(types, Node(types.topology), {})
+        index_of = {each.name: index for index, each in enumerate(self.balloon_types)}
+        for kind in types.kinds:
+            yield from _too_large(state, kind, index_of.get(kind.name))
+
+
+def _too_large(state: State, kind: Kind, index: int | None) -> Iterator[Misfit]:
+    """Whether the machine has not enough CPUs for the smallest balloon, or for all that have to be there."""
+    cpus = state.catalogue.topology.cpus
+    least, there = sum(smallest(shape_of(kind))), len(state.of(kind))
+    machine, free = f"{len(cpus)} ({format_cpuset(cpus)})", len(state.free)
+    left = f"{free} {are(free)} left of {machine}"
+    others = ", ".join(f"{b.name} has {format_cpuset(b.home)}" for b in state.balloons.values() if b.home)
+    if kind in state.catalogue.created and there < kind.type.min_balloons:
+        path: tuple[str | int, ...] = ("reservedCpus",) if index is None else ("balloonTypes", index, "minBalloons")
+        text = f"{kind.type.min_balloons} balloons of type {kind.name} need {least} CPUs each, but {left}"
+        text += f": {others}" if others else ""
+        yield Misfit(path, text)
+    elif index is not None and not there and not kind.refused and least > len(state.free):
+        has = f"{left}: {others}" if others else f"there are {machine}"
+        text = f"a balloon of type {kind.name} needs {least} CPUs, but {has}"
+        yield Misfit(("balloonTypes", index, "minCPUs"), text)
 
 
 def unreachable(options: BalloonsFields) -> Iterator[Misfit]:
@@ -100,19 +155,6 @@ def _unknown(path: Path, keys: Sequence[str], operator: str = "") -> Iterator[Mi
             yield Misfit(path, f"no container has the key {key!r}; keys are: {KEYS}")
 
 
-Types = Mapping[str, BalloonType]
-
-_FOR_SIMPLE_TYPES = (
-    "prefer_spread_on_physical_cores",
-    "allocator_topology_balancing",
-    "prefer_close_to_devices",
-    "prefer_isol_cpus",
-    "prefer_core_type",
-    "loads",
-)
-"""Options about the choice of CPUs, which the components of a composite type make."""
-
-
 def balloon_contradictions(options: BalloonsFields) -> Iterator[Misfit]:
     """A sentence for each, with the option that it is about."""
     seen: dict[str, int] = {}
@@ -177,49 +219,3 @@ def _reached(kind: BalloonType, types: Types) -> set[str]:
             found.add(name)
             left += [part.balloon_type for part in types[name].components]
     return found
-
-
-class BalloonsOptions(BalloonsFields):
-    """Options of the policy ``balloons``."""
-
-    def held(self, node: Node) -> CpuSet:
-        """Those of the balloons with containers, without idle ones that are lent to them."""
-        in_balloons = (grant for grant in node.grants.values() if grant.pool and not grant.is_preserved)
-        return NO_CPUS.union(*(grant.home or grant.cpus for grant in in_balloons))
-
-    def contradictions(self) -> Iterator[Misfit]:
-        """What these options ask that no machine can give."""
-        yield from super().contradictions()
-        yield from balloon_contradictions(self)
-
-    def misfits(self, topology: Topology) -> Iterator[Misfit]:
-        """Balloons and devices that the machine *topology* cannot have."""
-        yield from super().misfits(topology)
-        for index, each in enumerate(self.balloon_types):
-            for place, path in enumerate(each.prefer_close_to_devices):
-                if not path.startswith(POD_RESOURCES) and not device_cpus(path, topology, self):
-                    where = ("balloonTypes", index, "preferCloseToDevices", place)
-                    yield Misfit(where, f"{path} is not in this machine, or has no CPUs")
-        types = catalogue(self, self.usable(topology))
-        state = read(types, Node(types.topology), {})
-        index_of = {each.name: index for index, each in enumerate(self.balloon_types)}
-        for kind in types.kinds:
-            yield from _too_large(state, kind, index_of.get(kind.name))
-
-
-def _too_large(state: State, kind: Kind, index: int | None) -> Iterator[Misfit]:
-    """Whether the machine has not enough CPUs for the smallest balloon, or for all that have to be there."""
-    cpus = state.catalogue.topology.cpus
-    least, there = sum(smallest(shape_of(kind))), len(state.of(kind))
-    machine, free = f"{len(cpus)} ({format_cpuset(cpus)})", len(state.free)
-    left = f"{free} {are(free)} left of {machine}"
-    others = ", ".join(f"{b.name} has {format_cpuset(b.home)}" for b in state.balloons.values() if b.home)
-    if kind in state.catalogue.created and there < kind.type.min_balloons:
-        path: tuple[str | int, ...] = ("reservedCpus",) if index is None else ("balloonTypes", index, "minBalloons")
-        text = f"{kind.type.min_balloons} balloons of type {kind.name} need {least} CPUs each, but {left}"
-        text += f": {others}" if others else ""
-        yield Misfit(path, text)
-    elif index is not None and not there and not kind.refused and least > len(state.free):
-        has = f"{left}: {others}" if others else f"there are {machine}"
-        text = f"a balloon of type {kind.name} needs {least} CPUs, but {has}"
-        yield Misfit(("balloonTypes", index, "minCPUs"), text)
