@@ -196,7 +196,7 @@ async def test_another_size_is_another_frame(tmp_path: Path) -> None:
             assert await screen.ended() == 0
 
 
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP, signal.SIGINT])
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT, signal.SIGINT])
 async def test_a_signal_gives_the_terminal_back(tmp_path: Path, number: signal.Signals) -> None:
     """The exit status is that of other programs."""
     with shown(small(tmp_path)) as screen:
@@ -263,6 +263,7 @@ async def test_the_daemon_may_go_and_come_back(tmp_path: Path) -> None:
             await screen.until_text("shop/web-0/main")
         lines = await screen.until_text("no criproxy daemon listens")
         assert any("shop/web-0/main" in line for line in lines)
+        assert any(line.startswith("containers as of ") for line in lines)
         node.run(a_container(2))
         async with node.answering():
             await screen.until_text("cart-1/main")
