@@ -14,14 +14,14 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from shutil import rmtree
 from tempfile import mkdtemp
+from threading import Lock
 from typing import Any
 
 from criproxy import __version__
 from criproxy.cli.bundle.redaction import Names, redact_json, redact_text
 from criproxy.cli.bundle.worker import VARIABLES, Settings
-from criproxy.cli.daemon.client import ask
 from criproxy.config.reading.document import parse
-from criproxy.errors import CriproxyError, reason_of
+from criproxy.errors import reason_of
 from criproxy.model.text.amounts import format_bytes
 from criproxy.process.children.tether import python, tethered
 
@@ -35,6 +35,8 @@ _UNITS = ("criproxy.service", "criproxy.socket", "criproxy-device-plugin.service
 _OTHERS = ("kubelet.service", "containerd.service", "crio.service", "k3s.service", "k3s-agent.service")
 _PROPERTIES = "Id,ActiveState,SubState,Result,NRestarts,ActiveEnterTimestamp,ExecMainStatus,MemoryCurrent,TasksCurrent"
 _PROC = ("loadavg", "pressure/cpu", "pressure/memory", "pressure/io", "cmdline", "meminfo")
+_POLICIES = "policies.txt"
+"""The paths of the policy files; not in the archive."""
 _CUT = "\n… the rest is left out, since the bundle would be too large\n"
 
 
@@ -64,7 +66,7 @@ def parts(settings: Settings) -> list[Part]:
         _criproxy("check.txt", 25, ("status", "--check"), places),
         _worker("versions.txt", "versions", 10, settings),
         _worker("runtime.txt", "runtime", 15, settings),
-        *_policy_files(settings),
+        _worker(_POLICIES, "policy_files", 20, settings),
         _worker("kubelet.txt", "kubelet", 20, settings),
         Part(
             "units.txt", "state of the units", 15, (*in_node, "systemctl", "show", "-p", _PROPERTIES, *_UNITS, *_OTHERS)
@@ -86,6 +88,12 @@ def parts(settings: Settings) -> list[Part]:
         *([_worker("state/content.json", "content", 30, settings)] if settings.with_state else []),
         Part("log.txt", "the last hour of criproxy's log", 40, (*in_node, *log)),
     ]
+
+
+def _depending(settings: Settings, files: dict[str, Any]) -> Iterator[Part]:
+    """Yield the parts that depend on the answers of others."""
+    yield from _files(settings, files.pop(_POLICIES, ""))  # which is only asked for here
+    yield from explaining(settings, files.get("status.json"))
 
 
 def explaining(settings: Settings, status: Any) -> Iterator[Part]:  # noqa: ANN401 - JSON
@@ -119,35 +127,17 @@ def _worker(file: str, name: str, limit_s: float, settings: Settings) -> Part:
     return Part(file, name, limit_s, command)
 
 
-def _policy_files(settings: Settings) -> Iterator[Part]:
-    """Yield the policy files: the named one, or that of the daemon and that of the unit; and the units' options.
-
-    They differ while another file is tried, or if the daemon was not started by the unit.
-    """
-    from criproxy.config.choice import choose
-
-    places = [Path(settings.config)] if settings.config else []
-    if not places:
-        with suppress(CriproxyError, LookupError, TypeError):  # the part with its status says why
-            status = ask(settings.control_socket, "status", {}, 5.0, tells=False)
-            places.append(settings.path(str(status["configuration"]["file"])))
-        of_unit = settings.unit_option("config") or "/etc/criproxy/policy.yaml"
-        if not places or os.path.lexists(settings.path(of_unit)):
-            places.append(settings.path(of_unit))
-    files = list[str]()
-    for place in places:
-        try:
-            files.append(str(choose(place, os.uname().nodename).file))
-        except CriproxyError as error:
-            yield Part(f"policy/{place.name}", "a policy file", 5, ("sh", "-c", 'echo "$0" >&2', str(error)))
-    for number, file in enumerate(dict.fromkeys(files)):
-        name = f"policy/{f'{number + 1}-' if number else ''}{Path(file).name}"
-        yield Part(name, "a policy file", 5, ("head", "-c", "1048576", file))
+def _files(settings: Settings, policies: str) -> Iterator[Part]:
+    """Yield the policy files, whose paths stand in the lines of *policies*, and the environment files of the units."""
+    for number, file in enumerate(dict.fromkeys(policies.splitlines())):
+        yield _file(f"policy/{f'{number + 1}-' if number else ''}{Path(file).name}", "a policy file", file)
     for variables in map(settings.path, VARIABLES):
         if os.path.lexists(variables):
-            yield Part(
-                f"policy/{variables.name}.env", "options of a unit", 5, ("head", "-c", "1048576", str(variables))
-            )
+            yield _file(f"policy/{variables.name}.env", "options of a unit", str(variables))
+
+
+def _file(name: str, title: str, path: str) -> Part:
+    return Part(name, title, 5, ("head", "-c", "1048576", path))
 
 
 class Processes:
@@ -156,6 +146,7 @@ class Processes:
     def __init__(self, environment: Mapping[str, str]) -> None:
         self._environment = {k: v for k, v in {**os.environ, **environment}.items() if k not in ("COLUMNS", "LINES")}
         self._running = set[subprocess.Popen[bytes]]()
+        self._lock, self._is_stopped = Lock(), False
 
     def run(self, listed: Sequence[Part]) -> Iterator[tuple[Part, str, str]]:
         """Yield each part with its output and errors, in order; an exception of the caller ends all processes."""
@@ -164,24 +155,17 @@ class Processes:
                 yield from pool.map(self._run, listed)
             except BaseException:
                 pool.shutdown(wait=False, cancel_futures=True)
-                for process in [*self._running]:
-                    _kill(process)
+                with self._lock:  # else a part that begins at this moment would run on
+                    self._is_stopped = True
+                    for process in self._running:
+                        _kill(process)
                 raise
 
     def _run(self, part: Part) -> tuple[Part, str, str]:
         try:
-            process = subprocess.Popen(
-                tethered(part.command),
-                stdin=subprocess.DEVNULL,
-                stdout=subprocess.PIPE,
-                stderr=subprocess.PIPE,
-                cwd="/",  # ours may be on a disk that hangs
-                env=self._environment,
-                start_new_session=True,
-            )
+            process = self._started(part)
         except OSError as error:
             return part, "", f"{part.command[0]} cannot be run: {reason_of(error)}"
-        self._running.add(process)
         late = ""
         try:
             output, errors = process.communicate(timeout=part.limit_s)
@@ -192,8 +176,25 @@ class Processes:
                 output, errors = process.communicate(timeout=1.0)
             except subprocess.TimeoutExpired as expired:  # the kernel does not let it go
                 output, errors = expired.stdout or b"", expired.stderr or b""
-        self._running.discard(process)
+        with self._lock:
+            self._running.discard(process)
         return part, output[-MAX_LOG_BYTES:].decode(errors="replace"), (late + errors.decode(errors="replace")).strip()
+
+    def _started(self, part: Part) -> "subprocess.Popen[bytes]":
+        with self._lock:
+            if self._is_stopped:
+                raise InterruptedError("stopped")
+            process = subprocess.Popen(
+                tethered(part.command),
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.PIPE,
+                cwd="/",  # ours may be on a disk that hangs
+                env=self._environment,
+                start_new_session=True,
+            )
+            self._running.add(process)
+        return process
 
 
 def _kill(process: "subprocess.Popen[bytes]") -> None:
@@ -210,7 +211,7 @@ def collect(settings: Settings, names: Names | None) -> tuple[dict[str, str], di
         with suppress(OSError):  # without room for temporary files
             folder = mkdtemp(prefix="criproxy-bundle-")  # for what processes that are killed leave
         processes = Processes({"TMPDIR": folder} if folder else {})
-        for listed in (parts, lambda given: [*explaining(given, files.get("status.json"))]):
+        for listed in (parts, lambda given: [*_depending(given, files)]):
             for part, output, problem in processes.run(listed(settings)):
                 if output or not problem:
                     files[part.file], titles[part.file] = _read(part.file, output), part.title

@@ -10,13 +10,14 @@ import sys
 from collections.abc import Callable, Iterator
 from contextlib import closing, suppress
 from dataclasses import dataclass
-from http.client import HTTPConnection
+from http.client import HTTPConnection, HTTPException
 from importlib.metadata import requires, version
 from pathlib import Path
 from typing import Any
 
 from criproxy import __version__
 from criproxy.errors import CriproxyError, reason_of
+from criproxy.install.host import Host
 from criproxy.install.planning import paths
 from criproxy.install.planning.unit_file import environment_of, flag
 
@@ -58,7 +59,7 @@ class Settings:
     def unit_option(self, name: str, file: str = paths.DEFAULTS) -> str:
         """Return the value of the option ``--name`` in the environment file of a unit; empty without it."""
         with suppress(OSError, ValueError):
-            options = environment_of(self.path(file).read_text()).get(VARIABLES[file], "")
+            options = environment_of(Host(self.path("/")).read(file) or "").get(VARIABLES[file], "")
             return flag(shlex.split(options), name) or ""
         return ""
 
@@ -67,13 +68,37 @@ def versions(settings: Settings) -> Iterator[str]:
     """Yield the versions of criproxy and its libraries, of Python, the kernel and the distribution."""
     kernel = os.uname()
     yield f"criproxy {__version__}\nPython {platform.python_version()} ({platform.python_implementation()})"
-    release = settings.path("/etc/os-release").read_text(errors="replace").splitlines()
-    yield from (line.partition("=")[2].strip('"') for line in release if line.startswith("PRETTY_NAME="))
+    with suppress(OSError):
+        release = settings.path("/etc/os-release").read_text(errors="replace").splitlines()
+        yield from (line.partition("=")[2].strip('"') for line in release if line.startswith("PRETTY_NAME="))
     yield f"kernel {kernel.sysname} {kernel.release} {kernel.version} {kernel.machine}"
     for line in requires("criproxy") or ():
         name = line.split(";")[0].split("[")[0].rstrip("<>=!~ 0123456789.,")
         with suppress(ImportError):  # of an extra
             yield f"{name} {version(name)}"
+
+
+def policy_files(settings: Settings) -> Iterator[str]:
+    """Yield the paths of the policy files: the named one, or that of the daemon and that of the unit.
+
+    They differ while another file is tried, or if the daemon was not started by the unit.
+    """
+    from criproxy.cli.daemon.client import ask
+    from criproxy.config.choice import choose
+
+    places = [Path(settings.config)] if settings.config else []
+    if not places:
+        with suppress(CriproxyError, LookupError, TypeError):  # the part with its status says why
+            status = ask(settings.control_socket, "status", {}, ANSWER_S, tells=False)
+            places.append(settings.path(str(status["configuration"]["file"])))
+        of_unit = settings.path(settings.unit_option("config") or "/etc/criproxy/policy.yaml")
+        if not places or os.path.lexists(of_unit):
+            places.append(of_unit)
+    for place in dict.fromkeys(places):
+        try:
+            yield str(choose(place, os.uname().nodename).file)
+        except CriproxyError as error:
+            print(error, file=sys.stderr)  # noqa: T201 - what the parent reads
 
 
 def runtime(settings: Settings) -> Iterator[str]:
@@ -98,7 +123,6 @@ def runtime(settings: Settings) -> Iterator[str]:
 
 def kubelet(settings: Settings) -> Iterator[str]:
     """Yield how the kubelet is started, and its settings of CPUs, memory and topology."""
-    from criproxy.install.host import Host
     from criproxy.install.look import look
     from criproxy.install.planning.facts import Brought
 
@@ -144,8 +168,8 @@ def metrics(settings: Settings) -> Iterator[str]:
         for path in ("/metrics", "/healthz", "/readyz"):
             try:
                 yield f"{address} {path}: {_get(address, path)}"
-            except OSError as error:
-                print(f"{address} {path}: {reason_of(error)}", file=sys.stderr)  # noqa: T201 - what the parent reads
+            except (OSError, HTTPException, CriproxyError) as error:
+                print(f"{address} {path}: {_why(error)}", file=sys.stderr)  # noqa: T201 - what the parent reads
                 break  # it would be the same again
 
 
@@ -165,7 +189,7 @@ def _get(text: str, path: str) -> str:
 
 
 WORKERS: dict[str, Callable[[Settings], Iterator[str]]] = {
-    each.__name__: each for each in (versions, runtime, kubelet, integrity, content, metrics)
+    each.__name__: each for each in (versions, policy_files, runtime, kubelet, integrity, content, metrics)
 }
 
 
@@ -176,10 +200,13 @@ def main(part: str, settings: str) -> int:
         for piece in WORKERS[part](Settings(**{**values, "http": tuple(values["http"])})):
             print(piece, flush=True)  # noqa: T201
     except Exception as error:  # noqa: BLE001 (any error costs only this part, and is told)
-        is_ours = isinstance(error, CriproxyError | OSError)
-        print(reason_of(error) if is_ours else repr(error), file=sys.stderr)  # noqa: T201
+        print(_why(error), file=sys.stderr)  # noqa: T201
         return 1
     return 0
+
+
+def _why(error: Exception) -> str:
+    return reason_of(error) if isinstance(error, CriproxyError | OSError) else repr(error)
 
 
 if __name__ == "__main__":

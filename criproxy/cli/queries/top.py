@@ -30,6 +30,8 @@ FIRST_S = 0.3
 SLOW_S = 2.0
 """After so long, the screen says that the daemon has not answered."""
 CARDS_EVERY_S = 5.0
+LIST_MARGIN = 8
+"""Lines of the screen that do not scroll, more or less."""
 _KEYS = {
     "\r": "enter", "\n": "enter", "\t": "tab", "\x7f": "backspace", "\x08": "backspace", "\x03": "ctrl-c",
     "\x04": "ctrl-d", "\x1b": "escape", "A": "up", "B": "down", "C": "right", "D": "left", "H": "home", "F": "end",
@@ -255,10 +257,6 @@ def _run(node: Node, interval_s: float, view: "View") -> None:
                 if changed is None:
                     return
                 view = changed
-
-
-LIST_MARGIN = 8
-"""Lines of the screen that do not scroll, more or less."""
 
 
 def _keys(woken: int, timeout_s: float) -> Iterator[str]:

@@ -19,6 +19,8 @@ from criproxy.model.machine.use import MemoryUse
 from criproxy.model.text.amounts import format_bytes
 
 Values = dict[str, Any]
+Marks = dict[int, tuple[str, str]]
+"""By CPU, its mark, and what it is."""
 MARKS = ascii_letters + digits
 MANY = "+"
 """The mark of containers for which there is no other."""
@@ -34,7 +36,6 @@ WIDE, NARROW = 110, 60
 _STYLES = {SHARED: "blue", RESERVED: "bright_black", KEPT: "white", FORBIDDEN: QUIET, NEW: TROUBLE, UNKNOWN: QUIET}
 _COLOURS = ("green", "cyan", "magenta", "yellow", "bright_green", "bright_cyan", "bright_magenta", "bright_yellow")
 _LEGEND = {SHARED: "shared", RESERVED: "reserved", KEPT: "kept for a pod", FORBIDDEN: "not for pods"}
-_BARS = "▁▂▃▄▅▆▇█"
 _GAUGE = 39
 """Columns for a CPU with its gauge and the name of its owner."""
 _HELP = (
@@ -232,7 +233,8 @@ def _page(scene: Scene, view: View, console: Console, width: int, room: int) -> 
         case "containers":
             return _containers(scene, view, width, room)
         case "CPUs":
-            lines = [_legend(scene), *_gauges(scene, width)]
+            marks = _mark_of(scene)
+            lines = [_legend(marks), *_gauges(scene, marks, width)]
         case "devices":
             lines = _devices(scene, console, width) or [Text("no cards are known", style=QUIET)]
         case _:
@@ -264,7 +266,7 @@ def _rule(title: str, width: int, more: str = "") -> Text:
     return text.append("─" * max(0, min(width, MOST_WIDTH) - len(text)), style=QUIET)
 
 
-def _mark_of(scene: Scene) -> dict[int, tuple[str, str]]:
+def _mark_of(scene: Scene) -> Marks:
     """Return the mark of each CPU, and what it is: the name of its owner, or a word."""
     status = scene.status or {"cpus": {}, "containers": []}
     other = (FORBIDDEN, _LEGEND[FORBIDDEN]) if scene.status else (UNKNOWN, "")
@@ -295,12 +297,10 @@ def _cpu_map(scene: Scene, width: int, most: int) -> list[Text]:
     if len(lines) >= most:
         hidden = len(lines) - most + 2
         lines = [*lines[: most - 2], Text(f"… {hidden} more lines; press 2 to show all CPUs", style=NOTE)]
-    return [*lines, _legend(scene)]
+    return [*lines, _legend(marks)]
 
 
-def _bars(
-    scene: Scene, block: Block, marks: Mapping[int, tuple[str, str]], label: int, width: int, has_marks: bool
-) -> Iterable[Text]:
+def _bars(scene: Scene, block: Block, marks: Marks, label: int, width: int, has_marks: bool) -> Iterable[Text]:
     cells: list[int | None] = []
     for group in block.groups:  # gaps between level 3 caches
         cells += [*([None] if cells else []), *group]
@@ -316,7 +316,7 @@ def _bars(
 
 
 def _bar(load: float | None) -> str:
-    return "?" if load is None else _BARS[min(int(load * len(_BARS)), len(_BARS) - 1)]
+    return "?" if load is None else usage.BARS[min(int(load * len(usage.BARS)), len(usage.BARS) - 1)]
 
 
 def _name(block: Block, scene: Scene) -> str:
@@ -325,17 +325,17 @@ def _name(block: Block, scene: Scene) -> str:
     return f"{socket}node {block.node}" if block.node >= 0 else f"{socket}no node"
 
 
-def _legend(scene: Scene) -> Text:
-    marks = {mark for mark, _ in _mark_of(scene).values()}
-    owners = [("a, b … exclusive   ", QUIET)] if marks & {*MARKS} else []
+def _legend(marks: Marks) -> Text:
+    shown = {mark for mark, _ in marks.values()}
+    owners = [("a, b … exclusive   ", QUIET)] if shown & {*MARKS} else []
     return Text.assemble(
-        *owners, *((f"{mark} {text}   ", _style(mark)) for mark, text in _LEGEND.items() if mark in marks)
+        *owners, *((f"{mark} {text}   ", _style(mark)) for mark, text in _LEGEND.items() if mark in shown)
     )
 
 
-def _gauges(scene: Scene, width: int) -> list[Text]:
+def _gauges(scene: Scene, marks: Marks, width: int) -> list[Text]:
     """Return a gauge with the owner's name for each CPU, several in a line."""
-    marks, columns = _mark_of(scene), max(1, width // _GAUGE)
+    columns = max(1, width // _GAUGE)
     lines: list[Text] = []
     for block in scene.blocks:
         lines.append(Text(_name(block, scene), style=HEADING))

@@ -5,7 +5,7 @@ is null counts as absent. Source: NVIDIA/k8s-device-plugin v0.20.0, ``api/config
 """
 
 import re
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, get_args
 
 from pydantic import (
     AfterValidator,
@@ -61,8 +61,9 @@ class Section(BaseModel):
         return {key: value for key, value in data.items() if value is not None} if isinstance(data, dict) else data
 
 
-def _one_of(message: str, *words: str) -> BeforeValidator:
-    """Return a check for a text that must be one of *words*."""
+def _one_of(message: str, words_of: object) -> BeforeValidator:
+    """Return a check for a text that must be one of the words of the literal *words_of*."""
+    words = get_args(words_of)
 
     def check(value: object) -> object:
         if isinstance(value, str) and value not in words:
@@ -170,13 +171,11 @@ def _wrong_devices(message: str) -> ValueError:
 
 
 ResourceName = Annotated[str, AfterValidator(resource_name)]
-ListStrategy = Annotated[
-    Literal["envvar", "volume-mounts", "cdi-annotations", "cdi-cri"],
-    _one_of(
-        "invalid --device-list-strategy option: invalid strategy: ",
-        *("envvar", "volume-mounts", "cdi-annotations", "cdi-cri"),
-    ),
-]
+_ListWord = Literal["envvar", "volume-mounts", "cdi-annotations", "cdi-cri"]
+_IdWord = Literal["uuid", "index"]
+_PolicyWord = Literal["distributed", "packed"]
+_DiscoveryWord = Literal["auto", "nvml", "tegra"]
+ListStrategy = Annotated[_ListWord, _one_of("invalid --device-list-strategy option: invalid strategy: ", _ListWord)]
 
 
 class PluginFlags(Section):
@@ -184,15 +183,12 @@ class PluginFlags(Section):
 
     pass_device_specs: bool = False
     device_list_strategy: Annotated[tuple[ListStrategy, ...], BeforeValidator(_strategies)] = ("envvar",)
-    device_id_strategy: Annotated[
-        Literal["uuid", "index"], _one_of("invalid --device-id-strategy option: ", "uuid", "index")
-    ] = "uuid"
+    device_id_strategy: Annotated[_IdWord, _one_of("invalid --device-id-strategy option: ", _IdWord)] = "uuid"
     cdi_annotation_prefix: str = "cdi.k8s.io/"
     nvidia_ctk_path: str = "/usr/bin/nvidia-ctk"
     container_driver_root: str = "/driver-root"
     shared_devices_allocation_policy: Annotated[
-        Literal["distributed", "packed"],
-        _one_of("invalid --shared-devices-allocation-policy option: ", "distributed", "packed"),
+        _PolicyWord, _one_of("invalid --shared-devices-allocation-policy option: ", _PolicyWord)
     ] = "distributed"
 
 
@@ -215,7 +211,7 @@ class GfdFlags(Section):
 class Flags(Section):
     """``flags``."""
 
-    mig_strategy: Annotated[MigStrategy, _one_of("unknown MIG strategy: ", "none", "single", "mixed")] = "none"
+    mig_strategy: Annotated[MigStrategy, _one_of("unknown MIG strategy: ", MigStrategy)] = "none"
     fail_on_init_error: bool = True
     mps_root: str = ""
     nvidia_driver_root: str = "/"
@@ -225,8 +221,7 @@ class Flags(Section):
     mofed_enabled: bool = False
     use_node_feature_api: bool | None = None
     device_discovery_strategy: Annotated[
-        Literal["auto", "nvml", "tegra"],
-        _one_of("invalid --device-discovery-strategy option ", "auto", "nvml", "tegra"),
+        _DiscoveryWord, _one_of("invalid --device-discovery-strategy option ", _DiscoveryWord)
     ] = "auto"
     plugin: PluginFlags = PluginFlags()
     gfd: GfdFlags = GfdFlags()

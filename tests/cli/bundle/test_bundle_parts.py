@@ -1,6 +1,7 @@
 """Processes that end, fail and hang; and the archive's limits."""
 
 import io
+import os
 import sqlite3
 import sys
 import tarfile
@@ -186,8 +187,11 @@ def installed(tmp_path: Path) -> Settings:
 
 def policy_files(settings: Settings) -> dict[str, tuple[str, str]]:
     """The policy files in a bundle, and why they are missing."""
-    parts = [part for part in bundle.parts(settings) if part.file.startswith("policy/")]
-    return {part.file: (output, errors) for part, output, errors in Processes({}).run(parts)}
+    asked = [part for part in bundle.parts(settings) if part.title == "policy_files"]
+    ((_, paths, problem),) = Processes({}).run(asked)
+    parts = [part for part in bundle._files(settings, paths) if not part.file.endswith(".env")]
+    found = {part.file: (output, errors) for part, output, errors in Processes({}).run(parts)}
+    return found | ({"none": ("", problem)} if problem else {})
 
 
 def test_the_policy_file_is_that_of_the_unit(installed: Settings) -> None:
@@ -198,7 +202,24 @@ def test_the_policy_file_is_that_of_the_unit(installed: Settings) -> None:
     mine.unlink()
     mine.mkdir()
 
-    assert "has no policy file for this node" in policy_files(installed)["policy/mine.yaml"][1]
+    assert "has no policy file for this node" in policy_files(installed)["none"][1]
+
+
+def test_a_pipe_in_place_of_the_options_holds_nothing_up(tmp_path: Path) -> None:
+    """The command itself reads none of the node's files that may never end."""
+    (tmp_path / "etc/default").mkdir(parents=True)
+    os.mkfifo(tmp_path / "etc/default/criproxy")
+    settings = Settings(control_socket=f"{tmp_path}/c", state_dir="", host_root=str(tmp_path))
+
+    assert settings.unit_option("config") == ""
+    assert bundle.parts(settings)
+
+
+def test_a_missing_release_costs_no_version(tmp_path: Path) -> None:
+    """The versions of criproxy and of its libraries are there all the same."""
+    found = list(WORKERS["versions"](Settings(control_socket="", state_dir="", host_root=str(tmp_path))))
+
+    assert any(line.startswith("pydantic ") for line in found)
 
 
 def test_without_options_the_policy_file_is_the_usual_one(tmp_path: Path) -> None:
