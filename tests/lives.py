@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Generic, Protocol, TypeVar
 
-from criproxy.cli.daemon.client import ask
+from criproxy.cli.client import ask
 from criproxy.cri import api_pb2 as api
 from criproxy.model.cpuset import CpuSet, format_cpuset
 from criproxy.model.resources import DEFAULT_PERIOD_US, milli_to_quota, milli_to_shares

@@ -19,11 +19,11 @@ import pytest
 from click.testing import CliRunner
 
 from criproxy.cli import main
-from criproxy.cli.daemon.client import ask
+from criproxy.cli.client import ask
 from criproxy.cri import api_pb2
 from criproxy.cri.here import criproxy_behind
 from criproxy.cri.runtime import RuntimeCallError, RuntimeClient
-from criproxy.daemon.commands import DEVICE_PLUGIN
+from criproxy.daemon.commands import DEVICE_PLUGIN, MODULES
 from criproxy.errors import CriproxyError, StatusCode, UsageError
 from criproxy.placement.events import PodCreated
 from criproxy.simulate.loads import read_trace
@@ -473,7 +473,9 @@ async def test_a_second_socket_answers_only_what_changes_nothing(tmp_path: Path,
         found = await asyncio.to_thread(
             CliRunner().invoke, main, ["status", "--format", "json", "--control-socket", str(place)]
         )
-        refusals = [await asyncio.to_thread(refusal, str(place), command) for command in (*changes, *DEVICE_PLUGIN)]
+        refusals = [
+            await asyncio.to_thread(refusal, str(place), command) for command in (*changes, *MODULES[DEVICE_PLUGIN])
+        ]
         usage = await asyncio.to_thread(ask, str(place), "usage")
 
     assert json.loads(found.output)["source"] == "daemon", found.output

@@ -12,7 +12,7 @@ import aiohttp
 import pytest
 
 from criproxy import __version__
-from criproxy.cli.daemon.client import ask
+from criproxy.cli.client import ask
 from criproxy.cri.runtime import RuntimeClient
 from criproxy.errors import CriproxyError
 from lab.emulator.runtime import EmbeddedRuntime

@@ -12,13 +12,13 @@ from pathlib import Path
 import pytest
 from structlog.testing import capture_logs
 
-from criproxy.cli.daemon.stored import still_running
 from criproxy.cri import api_pb2
 from criproxy.cri.runtime import RuntimeCallError, RuntimeClient
 from criproxy.daemon import offline_release, start
 from criproxy.errors import StoreError
 from criproxy.process.log import structlog
 from criproxy.simulate.hosts import machine
+from criproxy.store.holder import still_running
 from criproxy.store.store import InUse, Store
 from lab.emulator.runtime import EmbeddedRuntime
 from tests.daemons import LIMIT_S, Serve

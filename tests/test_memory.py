@@ -3,7 +3,7 @@
 import asyncio
 from pathlib import Path
 
-from criproxy.cli.daemon.client import ask
+from criproxy.cli.client import ask
 from criproxy.cri.runtime import RuntimeClient
 from lab.emulator.runtime import EmbeddedRuntime
 from lab.kubelet.kubelet import MiniKubelet, PodSpec

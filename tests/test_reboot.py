@@ -16,7 +16,7 @@ from typing import Any
 
 import pytest
 
-from criproxy.cli.daemon.client import ask
+from criproxy.cli.client import ask
 from criproxy.cri import api_pb2 as api
 from criproxy.cri.runtime import RuntimeClient
 from criproxy.model.cpuset import CpuSet

@@ -4,7 +4,7 @@ import asyncio
 from pathlib import Path
 from typing import Any
 
-from criproxy.cli.daemon.client import ask
+from criproxy.cli.client import ask
 from lab.emulator.runtime import EmbeddedRuntime
 from tests.daemons import Serve
 

@@ -18,7 +18,6 @@ from criproxy.model.text.bounded import bounded_text
 from criproxy.model.text.notices import Values
 from criproxy.placement.answers.fit import Fit, fit
 from criproxy.placement.decision import Decision
-from criproxy.placement.policies.api import Policy
 from criproxy.simulate.scenario.pods import QOS, Amounts, ContainerPlan, PodPlan
 
 KEY = "criproxy-fit"
@@ -86,13 +85,18 @@ class Wanted:
         )
 
 
-def answer(situation: Situation, policy: Policy, wanted: Wanted) -> Values:
-    """What *policy* would do with it now; takes as long as a search for those who would have to leave.
+def collect(situation: Situation, arguments: Mapping[str, Any]) -> Values:
+    """Return the answer of `fit`: what the policy would do with the pod of *arguments*, which `Wanted.read` takes.
+
+    Takes as long as a search for those who would have to leave.
 
     Raises:
+        UsageError: an argument is wrong.
         CriproxyError: the policy failed.
     """
-    plan, node = wanted.plan(), situation.node
+    wanted, policy, node = Wanted.read(arguments), situation.placer, situation.node
+    assert policy is not None  # as in every daemon
+    plan = wanted.plan()
     notices = [notice.to_json() for notice in (*situation.notices, *notices_of_node(situation))]
     pod = plan.pod(KEY, plan.name)
     container = plan.containers[0].container(KEY, pod, node.topology.capacity_bytes)
@@ -107,7 +111,7 @@ def answer(situation: Situation, policy: Policy, wanted: Wanted) -> Values:
         text = _lacks_memory(wanted, node.topology.capacity_bytes)
     if text:
         found = replace(found, result=Refused(f"container {container.title} {text}"), choice=None)
-    return {"notices": notices, "assumed": wanted.assumed(), **to_values(found)}
+    return {"policy": situation.policy, "notices": notices, "assumed": wanted.assumed(), **to_values(found)}
 
 
 def _lacks_cpus(wanted: Wanted, count: int) -> str:

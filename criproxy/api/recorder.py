@@ -14,6 +14,8 @@ from secrets import token_hex
 from typing import Any
 
 from criproxy import __version__
+from criproxy.api.control_socket import Command
+from criproxy.api.live import LiveNode
 from criproxy.cri.methods.redact import HIDDEN, looks_secret
 from criproxy.errors import CriproxyError, Refused, UsageError
 from criproxy.model.node import Node
@@ -69,6 +71,11 @@ class Recording:
         while self.lines and self.first < count:
             self.size_bytes -= len(self.lines.popleft())
             self.first += 1
+
+
+def commands(live: LiveNode) -> Mapping[str, Command]:
+    """Return the handler of the only command, for the control socket."""
+    return {"record": Recorder(live.controller).command}
 
 
 class Recorder:

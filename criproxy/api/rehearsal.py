@@ -1,12 +1,12 @@
 """The command `reload-dry-run` of the control socket: what a policy file would do if it came into force now."""
 
 import asyncio
-import json
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from criproxy.api.control_socket import Encoded
+from criproxy.api.control_socket import Command, Encoded
+from criproxy.api.live import LiveNode, encoded
 from criproxy.api.views import rehearsal
 from criproxy.errors import CriproxyError
 from criproxy.model.node import Node
@@ -18,6 +18,12 @@ from criproxy.node.controller import Controller
 from criproxy.node.settings import Settings
 from criproxy.placement.answers.rehearsal import rehearse
 from criproxy.store.last_good import GoodFile
+
+
+def commands(live: LiveNode) -> Mapping[str, Command]:
+    """Return the handler of the only command, for the control socket."""
+    assert live.reload is not None  # as in every daemon
+    return {"reload-dry-run": Rehearsals(live.controller, live.reload).command}
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,19 +49,19 @@ class Rehearsals:
         try:
             new = candidate(text, source, node.topology, settings)
         except BadFile as error:
-            return _encoded({**head, "accepted": False, **rehearsal.NOTHING, "mistakes": str(error).splitlines()})
+            return encoded({**head, "accepted": False, **rehearsal.NOTHING, "mistakes": str(error).splitlines()})
         apply = "all" if new.settings.apply_all else "new"
         head |= {"accepted": True, "policy": new.settings.policy_name, "apply": apply}
         if new.settings.configuration == settings.configuration:
             changes = list(self._changes(new, text, settings))
-            return _encoded({**head, **rehearsal.NOTHING, "same": not changes, "changes": changes})
+            return encoded({**head, **rehearsal.NOTHING, "same": not changes, "changes": changes})
         back = self.reload.in_place.places_for(new) if self.reload.in_place else None
         event = self.controller.policy_switch.event_for(new.settings, back)
         try:
             values = rehearsal.to_values(rehearse(node, new.policy, event))
         except Exception as error:  # the policy may be an external one
             raise CriproxyError(f"{source}: the policy failed at the running containers: {error!r}") from error
-        return _encoded({**head, **values, "changes": list(self._changes(new, text, settings))})
+        return encoded({**head, **values, "changes": list(self._changes(new, text, settings))})
 
     def _changes(self, new: Configuration, text: str, settings: Settings) -> Iterator[str]:
         """Yield one sentence for each change beside the places of containers."""
@@ -70,7 +76,3 @@ class Rehearsals:
         if plugin_of(GoodFile(text=text)) != plugin_of(self.reload.current):
             text = "devices.plugin, the classes that it offers or podresources.socket"
             yield f"{text}: criproxy device-plugin reads them only from the policy file, so they cannot be tried"
-
-
-def _encoded(values: Values) -> Encoded:
-    return Encoded(json.dumps(values).encode())

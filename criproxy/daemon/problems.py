@@ -13,8 +13,8 @@ from criproxy.node.bypass import Bypass
 from criproxy.wire.stats import Stats, last_call_s
 
 if TYPE_CHECKING:
+    from criproxy.api.live import LiveNode
     from criproxy.api.page.access import Access
-    from criproxy.api.situation import Situations
     from criproxy.api.views.situation import Situation
     from criproxy.api.views.status_check import Found
     from criproxy.model.text.notices import Notice
@@ -46,7 +46,7 @@ class Problems:
     _began_s: float = field(init=False)
     """When the daemon started, on *clock*."""
     _started_s: float = 0.0
-    _situations: "Situations | None" = None
+    _live: "LiveNode | None" = None
     _known: "Found | None" = None
     """What was found last."""
     _found: "Found | None" = None
@@ -68,24 +68,31 @@ class Problems:
             self._started_s = started_s
         return self._started_s
 
-    async def situations(self) -> "Situations":
-        """Return what takes snapshots of the controller; a thread loads its modules when it is first needed."""
-        if self._situations is None:
-            await asyncio.to_thread(import_module, "criproxy.api.queries")
-            from criproxy.api.situation import Situations
+    async def live(self) -> "LiveNode":
+        """Return what takes snapshots of the node; a thread loads its modules when it is first needed."""
+        if self._live is None:
+            await asyncio.to_thread(import_module, "criproxy.api.live")
+            from criproxy.api.live import LiveNode
 
-            self._situations = Situations(self.started.controller)
-        return self._situations
+            self._live = LiveNode(
+                self.started.controller,
+                beside=self.beside,
+                started_s=lambda: self.started_s,
+                stats=self.stats,
+                runtime_socket=self.behind.endpoints.runtime,
+                reload=self.started.reload,
+            )
+        return self._live
 
     async def now(self) -> "Found":
         """Return what is wrong; the same as a moment ago if that took long to find."""
-        loop, situations = asyncio.get_running_loop(), await self.situations()
+        loop, live = asyncio.get_running_loop(), await self.live()
         async with self._one:
             if self._found is not None and loop.time() < self._until_s:
                 return self._found
             found, took_s = self._unknown(), LONGEST_PAUSE_S
             with self.started.controller.context.failures.harmless("what is wrong on the node"):
-                found, took_s = await asyncio.to_thread(_timed, situations.now(await self.beside()))
+                found, took_s = await asyncio.to_thread(_timed, live.now(await self.beside()))
                 self._known = found
             self._found, self._until_s = found, loop.time() + min(PAUSE_RATIO * took_s, LONGEST_PAUSE_S)
             return found

@@ -12,8 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from criproxy.cli.daemon.client import ask
-from criproxy.cli.daemon.daemon_queries import PATIENCE_S
+from criproxy.cli.client import PATIENCE_S, ask
 from criproxy.cri.runtime import RuntimeClient
 from criproxy.errors import CriproxyError
 from criproxy.host.machine import discover

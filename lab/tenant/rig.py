@@ -9,8 +9,7 @@ from io import StringIO
 from pathlib import Path
 from typing import Any
 
-from criproxy.api.queries import Answers
-from criproxy.api.situation import Situations
+from criproxy.api.live import LiveNode, commands
 from criproxy.cli.render.console import UNLIMITED, console
 from criproxy.cli.tables import devices as devices_table
 from criproxy.cli.tables import explain as explain_text
@@ -100,7 +99,7 @@ class Rig:
     world: World
     log: CountingLog
     reserved: frozenset[int]
-    answers: Answers
+    answers: LiveNode
     keys: list[str] = field(default_factory=list)
     """The containers that behave."""
     history_bytes: int = 0
@@ -229,7 +228,7 @@ class Rig:
 
     async def _shown(self, text: str) -> list[str]:
         """What is wrong with that which commands print now."""
-        commands, wrong = self.answers.commands(), list[str]()
+        handlers, wrong = commands(self.answers), list[str]()
         if self.lives % (SHOWN_EACH if len(text) < 1000 else 2):
             return []
         for name, arguments, render in (
@@ -238,7 +237,7 @@ class Rig:
             ("devices", {}, lambda values: devices_table.render(values, 200)),
         ):
             try:
-                encoded: Any = await commands[name](arguments)
+                encoded: Any = await handlers[name](arguments)
             except CriproxyError:
                 continue  # a name that cannot be asked for, since it is none or another one's, too
             values = json.loads(encoded.text if hasattr(encoded, "text") else encoded)
@@ -275,6 +274,6 @@ async def make_rig(directory: Path, choice: str) -> tuple[World, Rig]:
     world.log = counting
     await world.__aenter__()
     reserved = options_of(policy).reserved(MACHINE)
-    rig = Rig(world, counting, reserved, Answers(Situations(world.controller), lambda: ()))
+    rig = Rig(world, counting, reserved, LiveNode(world.controller))
     await rig.settle()
     return world, rig

@@ -14,7 +14,7 @@ import uvloop
 
 from criproxy.api import control_socket
 from criproxy.api.control_socket import ControlServer
-from criproxy.cli.daemon.client import ask
+from criproxy.cli.client import ask
 from criproxy.errors import CriproxyError, UsageError
 from criproxy.wire.sockets import listen
 

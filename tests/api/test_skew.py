@@ -19,8 +19,7 @@ from criproxy.api.control_socket import ControlServer
 from criproxy.api.devices.device_plugin import CardReport, DevicePluginCommands
 from criproxy.api.devices.quota_commands import QuotaReport
 from criproxy.api.devices.usage import UsageCommands
-from criproxy.api.queries import Answers
-from criproxy.api.situation import Situations
+from criproxy.api.live import LiveNode, commands
 from criproxy.deviceplugin.daemon_client.asking import DaemonRefuses, ask
 from criproxy.deviceplugin.usage.quota.grants_client import OpenIncident, parse_granted
 from criproxy.devices.classes.vgpu_profiles import Quota
@@ -118,8 +117,7 @@ async def asked(directory: Path) -> AsyncIterator[Asked]:
         container_id = await world.run(pod_with("GPU-a/gpu-8g/0", "one"))
         listener = listen(str(directory / "control.sock"), 0o600)
         plugin, usage = DevicePluginCommands(world.controller), UsageCommands(world.controller)
-        answers = Answers(Situations(world.controller), tuple)
-        server = ControlServer({**plugin.commands(), **usage.commands(), **answers.commands()})
+        server = ControlServer({**plugin.commands(), **usage.commands(), **commands(LiveNode(world.controller))})
         await server.start(listener.sock)
         try:
             yield Asked(world, listener.path, container_id)

@@ -2,7 +2,7 @@
 
 import pytest
 
-from criproxy.cli.daemon import daemon_queries
+from criproxy.cli import client
 from tests.deviceplugin.fake_nvml import fake_nvml, nvml_library
 from tests.patience import LIMIT_S, patient_readers
 
@@ -12,4 +12,4 @@ __all__ = ["fake_nvml", "nvml_library", "patient_readers"]
 @pytest.fixture(autouse=True)
 def _patient(monkeypatch: pytest.MonkeyPatch) -> None:
     """Do not fall back to the state on disk because of the machine."""
-    monkeypatch.setattr(daemon_queries, "PATIENCE_S", LIMIT_S)
+    monkeypatch.setattr(client, "PATIENCE_S", LIMIT_S)

@@ -186,7 +186,7 @@ def test_completion_offers_no_name_that_a_shell_would_show_otherwise(
     """A name with a line break would be two."""
     import click
 
-    monkeypatch.setattr("criproxy.cli.daemon.daemon_queries.ask", lambda *_, **__: ["a/b/c", "a/b\n/c", "a/\x1b[31m/c"])
+    monkeypatch.setattr("criproxy.cli.client.ask", lambda *_, **__: ["a/b/c", "a/b\n/c", "a/\x1b[31m/c"])
     context = click.Context(click.Command("explain"))
     context.params = {"control_socket": "x", "state_dir": str(tmp_path)}
     found = complete(context, click.Argument(["container"]), "a")

@@ -297,10 +297,10 @@ def test_every_refusal_can_be_shown() -> None:
 )
 def test_the_choice_is_put_into_words(monkeypatch: pytest.MonkeyPatch, options: list[str], words: str) -> None:
     """All of it, as the options say."""
-    from criproxy.cli.daemon.daemon_queries import DaemonQueries
+    from criproxy.cli.client import NodeClient
 
     values = {"source": "daemon", "time": "2026-01-01T00:00:00.000Z", "version": "1", "pid": 1, "omitted": 0}
     values |= {"started": "2026-01-01T00:00:00.000Z", **summary(situation()), "containers": []}
-    monkeypatch.setattr(DaemonQueries, "status", lambda *_, **__: values)
+    monkeypatch.setattr(NodeClient, "ask", lambda *_, **__: values)
     status, output = said("status", *options)
     assert (status, f"No container {words} is known." in output) == (0, True)

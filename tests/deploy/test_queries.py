@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from criproxy.cli.daemon.client import ask
+from criproxy.cli.client import ask
 from criproxy.cri.runtime import RuntimeClient
 from criproxy.devices.classes.vgpu_profiles import CORES_ANNOTATION, MEMORY_ANNOTATION
 from lab.emulator.runtime import EmbeddedRuntime

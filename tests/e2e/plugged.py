@@ -14,7 +14,7 @@ from operator import itemgetter
 from pathlib import Path
 from typing import Any
 
-from criproxy.cli.daemon.client import ask
+from criproxy.cli.client import ask
 from criproxy.cri import api_pb2 as api
 from criproxy.cri.messages.translate import pid_in
 from lab.containerd.containerd import PrivateContainerd

@@ -7,7 +7,7 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
-from criproxy.cli.daemon.client import ask
+from criproxy.cli.client import ask
 from criproxy.model.cpuset import format_cpuset
 from criproxy.node.bypass import FAILURES
 from lab.containerd.containerd import PrivateContainerd

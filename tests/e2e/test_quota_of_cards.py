@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from criproxy.cli.daemon.client import ask
+from criproxy.cli.client import ask
 from criproxy.cri import api_pb2 as api
 from criproxy.cri.messages.translate import pid_in
 from criproxy.devices.classes.vgpu_profiles import Vgpu, annotations_of

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from criproxy.cli.daemon.client import ask
+from criproxy.cli.client import ask
 from criproxy.cri import api_pb2 as cri
 from criproxy.cri.runtime import RuntimeClient
 from lab.containerd.cgroups import PodCgroups

@@ -16,7 +16,7 @@ from typing import Any
 
 import pytest
 
-from criproxy.cli.daemon.client import ask
+from criproxy.cli.client import ask
 from criproxy.cri.messages.translate import pid_in
 from lab.containerd.containerd import PrivateContainerd
 from lab.kubelet.kubelet import PodSpec

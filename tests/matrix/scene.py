@@ -11,8 +11,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from criproxy.api.queries import Answers
-from criproxy.api.situation import Situations
+from criproxy.api.live import LiveNode
 from criproxy.cri import api_pb2 as api
 from criproxy.cri.runtime import RuntimeCallError, RuntimeClient
 from criproxy.devices.classes.offers import card_of
@@ -205,7 +204,7 @@ class Scene(World):
         self.proxy.on_error = self.bypass.watch(controller.fallback.on_error)
         had_file = configuration.source is not None
         self.reload = Reload(self.file, had_file, controller.context, controller.policy_switch, Notifier({}), str)
-        self.answers = Answers(Situations(controller), self._notices, time.time())
+        self.answers = LiveNode(controller, self._notices)
         self.ledger.looks()
 
     async def stop_criproxy(self) -> None:
@@ -214,7 +213,7 @@ class Scene(World):
         self.ledger.away = True
         await super().stop_criproxy()
 
-    def _notices(self) -> list[Notice]:
+    async def _notices(self) -> list[Notice]:
         return [Notice("bypass", f"{self.bypass.sentence} ({self.bypass.reason})")] if self.bypass.on else []
 
     async def reconnect(self) -> None:

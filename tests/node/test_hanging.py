@@ -9,8 +9,7 @@ from typing import Any
 
 import pytest
 
-from criproxy.api.queries import Answers
-from criproxy.api.situation import Situations
+from criproxy.api.live import LiveNode
 from criproxy.devices.device_rules import KubeletFiles
 from criproxy.host.devices.cards import find_cards
 from criproxy.node.devices import cards as scanning
@@ -209,7 +208,7 @@ async def test_devices_is_answered_while_a_driver_hangs(tmp_path: Path) -> None:
     node = world(tmp_path, limits=DRIVER_HANGS)
     hang(tmp_path / INFORMATION)
     async with node, asyncio.timeout(60):
-        answers = Answers(Situations(node.controller), list)
+        answers = LiveNode(node.controller)
         told = [bytes(await answers.devices({})) for _ in range(12)]
         assert [b"GPU-a" in each for each in told] == [True] * 12
         await pool_is_free()

@@ -11,7 +11,7 @@ from typing import Any, Self
 
 import pytest
 
-from criproxy.api.situation import Situations
+from criproxy.api.live import LiveNode
 from criproxy.api.views.situation import Situation
 from criproxy.cri.runtime import RuntimeClient
 from criproxy.model.cpuset import CpuSet, format_cpuset
@@ -144,7 +144,7 @@ class RecordingLog:
 
 def situation(controller: Controller) -> Situation:
     """What `status` is made of, at this moment."""
-    return Situations(controller).now()
+    return LiveNode(controller).now()
 
 
 class World:

@@ -12,7 +12,7 @@ from click.testing import CliRunner
 
 from criproxy import __version__
 from criproxy.cli import main
-from criproxy.cli.daemon.client import DEFAULT_CONTROL_SOCKET
+from criproxy.cli.client import DEFAULT_CONTROL_SOCKET
 from criproxy.daemon.options import read_only
 from packager import chart
 from packager.source import ROOT

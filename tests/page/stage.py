@@ -11,7 +11,7 @@ from pathlib import Path
 from time import time
 from typing import Any
 
-from criproxy.cli.daemon.client import ask
+from criproxy.cli.client import ask
 from criproxy.cri.runtime import RuntimeClient
 from criproxy.model.cpuset import format_cpuset
 from criproxy.model.machine.topology import Topology

@@ -13,6 +13,7 @@ from criproxy import __version__
 from criproxy.api.control_socket import Command
 from criproxy.api.devices.quota_commands import QuotaCommands
 from criproxy.api.devices.unknown_words import with_known_action
+from criproxy.api.live import LiveNode
 from criproxy.api.views.devices.incidents import users
 from criproxy.devices.plugin.published import BadReport, Published, PublishedCard, read_report
 from criproxy.errors import UsageError
@@ -46,6 +47,11 @@ class CardReport:
     """The option ``onUnhealthy`` of its class."""
     instance: str = ""
     """See `Published.instance`."""
+
+
+def commands(live: LiveNode) -> Mapping[str, Command]:
+    """Return the handlers by command name, for the control socket."""
+    return DevicePluginCommands(live.controller).commands()
 
 
 @dataclass(slots=True)

@@ -1,7 +1,6 @@
 """The commands ``device-usage``, which reports the use of cards, and ``usage``, which returns it."""
 
 import asyncio
-import json
 import os
 import time
 from collections.abc import Mapping
@@ -10,12 +9,18 @@ from typing import Any
 
 from criproxy import __version__
 from criproxy.api.control_socket import Command, Encoded
+from criproxy.api.live import LiveNode, encoded
 from criproxy.api.views.devices import usage as view
 from criproxy.devices.usage.report_validation import BadUsage, read_usage, stale_after_s
 from criproxy.devices.usage.rows import CardRow, rows
 from criproxy.errors import UsageError
-from criproxy.model.text.notices import Values, timestamp
+from criproxy.model.text.notices import timestamp
 from criproxy.node.controller import Controller
+
+
+def commands(live: LiveNode) -> Mapping[str, Command]:
+    """Return the handlers by command name, for the control socket."""
+    return UsageCommands(live.controller).commands()
 
 
 @dataclass(slots=True)
@@ -61,7 +66,7 @@ class UsageCommands:
             "pid": os.getpid(),
             "guarded": controller.devices.rules is not None,
         }
-        return await asyncio.to_thread(lambda: _encoded({**head, **view.to_values(node, found, watched, given)}))
+        return await asyncio.to_thread(lambda: encoded({**head, **view.to_values(node, found, watched, given)}))
 
 
 def watched_now(controller: Controller, *, history: bool = False) -> view.Watched:
@@ -83,7 +88,3 @@ def usage_rows(controller: Controller) -> list[CardRow]:
     rules = controller.devices.rules
     holdings, report = controller.devices.holdings, controller.card_usage.current
     return list(rows(controller.node, holdings, rules, report)) if rules else []
-
-
-def _encoded(values: Values) -> Encoded:
-    return Encoded(json.dumps(values).encode())

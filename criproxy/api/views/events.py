@@ -1,7 +1,11 @@
 """What happened on the node, from the history: what `criproxy events` shows. docs/status.md documents the keys."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
 
+from criproxy.api.views.situation import argument
+from criproxy.errors import UsageError
 from criproxy.model.record import Kind, Record
 from criproxy.model.text.notices import Values, timestamp
 
@@ -9,6 +13,28 @@ LEFT_OUT = (Kind.ASKED, Kind.CONSIDERED, Kind.DEVICES)
 """Kinds of records that say what came in and what was compared; `criproxy explain` tells it with its container."""
 MAX_EVENTS = 1_000
 """So many one answer has at most: the newest."""
+LAST_EVENT = (1 << 63) - 1
+"""No number of an event is larger."""
+
+
+@dataclass(frozen=True, slots=True)
+class Wanted:
+    """The arguments of the command."""
+
+    since_s: float
+    """Events from before are left out; in seconds since the epoch."""
+    after: int
+    """The number of the last event that is known already; 0: none."""
+    namespace: str
+    """Only events of its containers; empty: all."""
+
+    @classmethod
+    def read(cls, arguments: Mapping[str, Any]) -> "Wanted":
+        """Return them; raise UsageError for one that is of another type or too large."""
+        since_s, after = argument(arguments, "since_s", 0.0), argument(arguments, "after", 0)
+        if not 0 <= after <= LAST_EVENT:
+            raise UsageError("after: must be the number of an event, such as the 'last' of an earlier answer")
+        return cls(since_s, after, argument(arguments, "namespace", ""))
 
 
 def to_values(records: Sequence[Record], last: int, since_s: float = 0.0) -> Values:

@@ -140,6 +140,7 @@ def to_values(
     others = instances(situation.node, records, life.title)
     lacks = shortfall(situation.node, situation.placer, container.key) if container else None
     return {
+        "notices": [notice.to_json() for notice in situation.notices],
         "container": row(situation, container) if container else _gone(life),
         "asked": {"read_as": list(asked.sentences), "sent": dict(asked.facts)} if asked else None,
         "why": _why(life.records),

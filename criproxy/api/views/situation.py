@@ -1,13 +1,18 @@
-"""The input of the views: the node, and the state of the controller, at one moment."""
+"""The input of the views: the node and the state of the controller at one moment, and the arguments of a command."""
 
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Any, TypeVar
 
+from criproxy.errors import UsageError
 from criproxy.model.cpuset import CpuSet
 from criproxy.model.grant import NO_CPUS
 from criproxy.model.node import Node
-from criproxy.model.text.notices import Notice, Refusal, Trouble
+from criproxy.model.text.notices import Notice, Refusal, Trouble, Values
 from criproxy.placement.policies.api import Free, Policy, free_of
+
+T = TypeVar("T")
+UNKNOWN_FRONT: Values = {"kubelet": None, "runtime": None, "configuration": None}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -39,6 +44,8 @@ class Situation:
     """The policy in force; None if unknown."""
     lacking: Callable[[], Sequence[str]] = tuple
     """Returns sentences about what the policy file names but the machine does not have; may be slow."""
+    front: Values = field(default_factory=lambda: UNKNOWN_FRONT)
+    """What calls came, which runtime answers, which policy file is in effect: as in the answer of `status`."""
 
     @property
     def free(self) -> CpuSet | None:
@@ -56,3 +63,11 @@ class Situation:
     def is_stored(self) -> bool:
         """Whether the disk accepts the state; until then, criproxy stops no container for an incident."""
         return all(notice.kind != "store" for notice in self.notices)
+
+
+def argument(arguments: Mapping[str, Any], name: str, default: T) -> T:
+    """Return an argument of a command; raise UsageError if its type is not that of *default*."""
+    value = arguments.get(name, default)
+    if type(value) is not type(default):
+        raise UsageError(f"{name}: must be a {type(default).__name__}, not {value!r}")
+    return value

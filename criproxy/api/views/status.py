@@ -4,12 +4,13 @@ Pure functions of a `Situation`, so that a daemon and a command that only has th
 are in kernel notation, amounts have their unit in the key.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
+from typing import Any
 
 from criproxy.api.views.shortfalls import refusals
-from criproxy.api.views.situation import Situation
-from criproxy.api.views.status_check import is_in_place, notices_of_node
+from criproxy.api.views.situation import Situation, argument
+from criproxy.api.views.status_check import is_in_place, notices_of_node, problems
 from criproxy.model.cpuset import CpuSet, format_cpuset
 from criproxy.model.grant import CpuQuota, Grant
 from criproxy.model.kept import Kept
@@ -33,6 +34,15 @@ class Filter:
     exclusive: bool = False
     """Only containers with exclusive CPUs."""
 
+    @classmethod
+    def read(cls, arguments: Mapping[str, Any]) -> "Filter":
+        """Return the filter in the arguments of the command; raise UsageError for one of the wrong type."""
+        return cls(
+            namespace=argument(arguments, "namespace", ""),
+            pod=argument(arguments, "pod", ""),
+            exclusive=argument(arguments, "exclusive", False),
+        )
+
     def takes(self, container: Container, grant: Grant | None) -> bool:
         """Whether *container* is wanted."""
         return (
@@ -43,6 +53,18 @@ class Filter:
 
 
 NO_FILTER = Filter()
+
+
+def collect(situation: Situation, arguments: Mapping[str, Any]) -> Values:
+    """Return the answer of `status`: arguments ``namespace``, ``pod``, ``exclusive`` and ``check``.
+
+    Raises:
+        UsageError: an argument has the wrong type.
+    """
+    wanted, check = Filter.read(arguments), argument(arguments, "check", False)
+    values = {**situation.front, **summary(situation), **(problems(situation) if check else {})}
+    found = list(rows(situation, wanted))
+    return {**values, "omitted": len(found[MAX_CONTAINERS:]), "containers": found[:MAX_CONTAINERS]}
 
 
 def rows(situation: Situation, wanted: Filter = NO_FILTER) -> Iterator[Values]:

@@ -3,10 +3,11 @@
 CPUs of which the same is to be said are one row: on a large node most of them are.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from typing import Any
 
-from criproxy.api.views.situation import Situation
+from criproxy.api.views.situation import Situation, argument
 from criproxy.errors import UsageError
 from criproxy.model.cpuset import CpuSet, format_cpuset, parse_cpuset
 from criproxy.model.grant import NO_CPUS
@@ -62,6 +63,16 @@ class _Said:
     kinds: tuple[str, ...]
     kept: tuple[str, ...] = ()
     here: tuple[_Here, ...] = ()
+
+
+def collect(situation: Situation, arguments: Mapping[str, Any]) -> Values:
+    """Return the answer of `who`: argument ``cpus``, in kernel notation.
+
+    Raises:
+        UsageError: the argument is missing, or no list of CPUs.
+    """
+    cpus = read_cpus(argument(arguments, "cpus", ""))
+    return {"notices": [notice.to_json() for notice in situation.notices], **to_values(situation, cpus)}
 
 
 def read_cpus(text: str) -> CpuSet:

@@ -83,7 +83,7 @@ def policy_files(settings: Settings) -> Iterator[str]:
 
     They differ while another file is tried, or if the daemon was not started by the unit.
     """
-    from criproxy.cli.daemon.client import ask
+    from criproxy.cli.client import ask
     from criproxy.config.choice import choose
 
     places = [Path(settings.config)] if settings.config else []

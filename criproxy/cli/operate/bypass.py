@@ -4,8 +4,7 @@ from pathlib import Path
 
 import click
 
-from criproxy.cli.daemon.client import NoDaemon, ask
-from criproxy.cli.daemon.daemon_queries import control_socket_option, state_dir_option
+from criproxy.cli.client import NoDaemon, ask, control_socket_option, state_dir_option
 
 
 @click.command(short_help="Switch the bypass on or off; while it is on, calls pass unchanged.")
@@ -39,6 +38,6 @@ def command(state: str, control_socket: str, state_dir: Path, output: str) -> No
 
 def _daemon(state_dir: Path, reason: NoDaemon) -> str:
     """Return a sentence about a daemon that runs and does not answer, if there is one."""
-    from criproxy.cli.daemon.stored import still_running
+    from criproxy.store.holder import still_running
 
-    return still_running(state_dir, reason) or f"no process uses the state directory {state_dir}"
+    return still_running(state_dir, is_removed=reason.is_removed) or f"no process uses the state directory {state_dir}"

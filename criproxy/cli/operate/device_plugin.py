@@ -5,7 +5,7 @@ from typing import Any
 
 import click
 
-from criproxy.cli.daemon.client import DEFAULT_CONTROL_SOCKET
+from criproxy.cli.client import DEFAULT_CONTROL_SOCKET
 from criproxy.cli.options.daemon_options import config_option, http_option, log_options
 from criproxy.cli.options.path_type import PathOption
 from criproxy.deviceplugin.nvidia.settings import CDI_FEATURES, KUBELET_SOCKET, SETTINGS

@@ -14,8 +14,7 @@ from typing import IO, Any
 
 import click
 
-from criproxy.cli.daemon.client import ask
-from criproxy.cli.daemon.daemon_queries import control_socket_option
+from criproxy.cli.client import ask, control_socket_option
 from criproxy.cli.options.path_type import PathOption
 from criproxy.cli.options.unit_types import Duration, Size
 from criproxy.errors import CriproxyError, UsageError

@@ -6,8 +6,7 @@ from typing import Any
 
 import click
 
-from criproxy.cli.daemon.client import NoDaemon, ask
-from criproxy.cli.daemon.daemon_queries import DEFAULT_STATE_DIR, places_options
+from criproxy.cli.client import DEFAULT_STATE_DIR, NoDaemon, ask, places_options
 from criproxy.cli.render.lines import print_lines
 from criproxy.errors import CriproxyError
 from criproxy.model.text.bounded import bounded

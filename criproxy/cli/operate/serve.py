@@ -4,7 +4,7 @@ from typing import Any
 
 import click
 
-from criproxy.cli.daemon.client import DEFAULT_CONTROL_SOCKET
+from criproxy.cli.client import DEFAULT_CONTROL_SOCKET
 from criproxy.cli.options.daemon_options import config_option, log_options, page_options
 from criproxy.cli.options.path_type import PathOption
 from criproxy.errors import CriproxyError

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from criproxy.cli.daemon.daemon_queries import places_options
+from criproxy.cli.client import places_options
 from criproxy.cli.operate.leaving import leaving_on
 from criproxy.cli.options.path_type import PathOption
 from criproxy.cli.render.lines import print_lines

@@ -7,7 +7,7 @@ from typing import Any
 
 import click
 
-from criproxy.cli.daemon.daemon_queries import DaemonQueries, places_options
+from criproxy.cli.client import NodeClient, places_options
 from criproxy.cli.options.path_type import PathOption
 from criproxy.cli.repeated_output import Render, Values, show_answer, watch_options
 from criproxy.devices.classes.cards import Card
@@ -39,7 +39,7 @@ def command(
     The evidence for each allocation is in brackets: annotation, podresources, checkpoint, cdi, nodes. Links between
     cards have the same names as in nvidia-smi. The command gets NVLinks and MIG devices from NVML.
     """
-    ask = partial(_query, DaemonQueries(**places), config)
+    ask = partial(_query, NodeClient(**places, config=config))
     show_answer(ask, output, _renderer, watch=watch, interval_s=interval_s)
 
 
@@ -49,8 +49,8 @@ def _renderer() -> Render:
     return render
 
 
-def _query(places: DaemonQueries, config: Path | None) -> Values:
-    values = places.devices(config)
+def _query(places: NodeClient) -> Values:
+    values = places.ask("devices")
     if any(card["id"].startswith(_NVIDIA_ID) for kind in values["classes"] for card in kind["cards"]):
         peers, problem = _nvml()
         add_peers(values, peers)
@@ -71,7 +71,7 @@ def _nvml() -> tuple[Mapping[str, Peers], str]:
 
 
 def add_peers(values: Values, peers: Mapping[str, Peers]) -> None:
-    """Add the driver's data about cards, by their ids, to an answer of `DaemonQueries.devices`."""
+    """Add the driver's data about cards, by their ids, to an answer to `devices`."""
     from criproxy.api.views.devices.devices import links_between
 
     for kind in values["classes"]:

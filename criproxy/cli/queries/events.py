@@ -8,7 +8,7 @@ from typing import Any
 
 import click
 
-from criproxy.cli.daemon.daemon_queries import DaemonQueries, places_options
+from criproxy.cli.client import NodeClient, places_options
 from criproxy.cli.options.unit_types import Duration
 from criproxy.cli.render.lines import print_lines
 from criproxy.cli.tables.events import BAD, line
@@ -51,8 +51,8 @@ def command(
     shows more about one container. The command asks the daemon. If no daemon answers, the command reads the history
     that the daemon left on disk.
     """
-    asked = DaemonQueries(**places)
-    values = asked.events(time.time() - since_s, namespace=namespace)
+    asked = NodeClient(**places)
+    values = asked.ask("events", {"since_s": time.time() - since_s, "namespace": namespace})
     _show(values, output)
     if not values["events"] and output == "table":
         from criproxy.model.text.amounts import format_seconds
@@ -80,7 +80,7 @@ def _show(values: dict[str, Any], output: str, told: tuple[str, ...] = ()) -> tu
     return wrong
 
 
-def _follow(asked: DaemonQueries, values: dict[str, Any], output: str, namespace: str) -> None:
+def _follow(asked: NodeClient, values: dict[str, Any], output: str, namespace: str) -> None:
     """Print what happens from now on, for ever; what cannot be asked now may be later."""
     last, told = values["last"], tuple(notice["kind"] for notice in values["notices"])
     try:
@@ -88,7 +88,7 @@ def _follow(asked: DaemonQueries, values: dict[str, Any], output: str, namespace
             sys.stdout.flush()
             time.sleep(PAUSE_S)
             try:
-                values = asked.events(after=last, namespace=namespace)
+                values = asked.ask("events", {"after": last, "namespace": namespace})
             except CriproxyError as error:
                 if "error" not in told:
                     print_lines(f"WRONG: {bounded_text(str(error))}; trying again", err=True)

@@ -7,15 +7,14 @@ from typing import Any
 import click
 from click.shell_completion import CompletionItem
 
-from criproxy.cli.daemon.client import DEFAULT_CONTROL_SOCKET
-from criproxy.cli.daemon.daemon_queries import DaemonQueries, places_options
+from criproxy.cli.client import DEFAULT_CONTROL_SOCKET, NodeClient, places_options
 
 
 def complete(context: click.Context, parameter: click.Parameter, incomplete: str) -> list[CompletionItem]:
     """Return the names of containers with a prefix, for the shell; none if there is no quick answer."""
     given = context.params
-    places = DaemonQueries(
-        given.get("control_socket") or DEFAULT_CONTROL_SOCKET, Path(given.get("state_dir") or DaemonQueries().state_dir)
+    places = NodeClient(
+        given.get("control_socket") or DEFAULT_CONTROL_SOCKET, Path(given.get("state_dir") or NodeClient().state_dir)
     )
     return [CompletionItem(name) for name in places.names() if name.startswith(incomplete) and name.isprintable()]
 
@@ -32,7 +31,7 @@ def command(*, container: str, output: str, **places: Any) -> None:  # noqa: ANN
     container exited. A refused container has no ID, so use its name. The history is limited; the entries of ended
     containers are dropped first.
     """
-    values = DaemonQueries(**places).explain(container)
+    values = NodeClient(**places).ask("explain", {"container": container})
     if output == "json":
         click.echo(json.dumps(values))
         return

@@ -5,8 +5,7 @@ from typing import Any
 
 import click
 
-from criproxy.cli.daemon.client import ask
-from criproxy.cli.daemon.daemon_queries import control_socket_option
+from criproxy.cli.client import ask, control_socket_option
 from criproxy.cli.options.unit_types import Cpu, Size, WholeNumber
 from criproxy.model.resources import MOST_CPU_MILLI, MOST_MEMORY_BYTES
 from criproxy.model.text.amounts import format_bytes, format_milli

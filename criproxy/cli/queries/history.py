@@ -7,7 +7,7 @@ from typing import Any
 
 import click
 
-from criproxy.cli.daemon.daemon_queries import state_dir_option
+from criproxy.cli.client import state_dir_option
 from criproxy.cli.options.unit_types import WholeNumber
 from criproxy.cli.render.lines import print_lines
 from criproxy.errors import CriproxyError

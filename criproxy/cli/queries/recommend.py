@@ -9,8 +9,7 @@ from typing import Any
 
 import click
 
-from criproxy.cli.daemon.client import ask
-from criproxy.cli.daemon.daemon_queries import PATIENCE_S, control_socket_option
+from criproxy.cli.client import PATIENCE_S, ask, control_socket_option
 from criproxy.cli.options.path_type import PathOption
 from criproxy.cli.options.unit_types import WholeNumber
 from criproxy.cli.render.lines import print_lines

@@ -8,7 +8,7 @@ from typing import Any
 
 import click
 
-from criproxy.cli.daemon.daemon_queries import DaemonQueries, places_options
+from criproxy.cli.client import NodeClient, places_options
 from criproxy.cli.render.lines import print_lines
 from criproxy.cli.repeated_output import Ask, Render, Values, show_answer, watch_options
 from criproxy.model.text.bounded import bounded
@@ -50,10 +50,10 @@ def command(  # noqa: PLR0913 (one for each option)
     """
     if check and watch:
         raise click.UsageError("--check and --watch cannot be combined")
-    asked = DaemonQueries(**places)
+    asked = NodeClient(**places)
     if check:
         raise SystemExit(_check(asked, output))
-    ask = partial(asked.status, namespace=namespace, pod=pod, exclusive=exclusive)
+    ask = partial(asked.ask, "status", {"namespace": namespace, "pod": pod, "exclusive": exclusive})
     chosen = " ".join(_chosen(namespace, pod, exclusive=exclusive))
     show_answer(ask, output, partial(_renderer, chosen, every_refusal=refused), watch=watch, interval_s=interval_s)
 
@@ -62,9 +62,9 @@ _NOTED = frozenset({"try", "withheld", "kubelet-reserved"})
 """Notices that ``--check`` prints although nothing is wrong: they change what the answer means, or explain refusals."""
 
 
-def _check(places: DaemonQueries, output: str) -> int:
+def _check(places: NodeClient, output: str) -> int:
     """Print the problems; return the exit status."""
-    values = settled(lambda: places.status(check=True))
+    values = settled(lambda: places.ask("status", {"check": True}))
     wrong = values["problems"] + values["under_way"]
     notes = [f"Note: {notice['text']}" for notice in values["notices"] if notice["kind"] in _NOTED]
     if output == "json":

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from criproxy.cli.daemon.daemon_queries import DaemonQueries, places_options
+from criproxy.cli.client import NodeClient, places_options
 from criproxy.cli.repeated_output import a_number
 from criproxy.errors import CriproxyError
 
@@ -68,7 +68,7 @@ def command(*, interval_s: float, once: bool, text: str, **places: Any) -> None:
     """
     from criproxy.cli.tables.top import View
 
-    node = Node(DaemonQueries(**places))
+    node = Node(NodeClient(**places))
     if once:
         _print_once(node, interval_s, View(text=text))
     elif not (sys.stdin.isatty() and sys.stdout.isatty()):
@@ -82,7 +82,7 @@ def command(*, interval_s: float, once: bool, text: str, **places: Any) -> None:
 class Node:
     """Asks the daemon, one request after the other, and reads the load of the machine."""
 
-    places: DaemonQueries
+    places: NodeClient
     problem: str = ""
     status: Values | None = None
     events: list[Values] = field(default_factory=list)
@@ -105,7 +105,7 @@ class Node:
 
         self.asked_s = time.monotonic()
         try:
-            status = bounded(self.places.status(), 200)
+            status = bounded(self.places.ask("status"), 200)
             self.marks = marked([row for row in status["containers"] if row["state"] != "exited"], self.marks)
             is_live = status["source"] == "daemon"
             if not is_live and self.status:  # older than what the daemon has said
@@ -122,10 +122,10 @@ class Node:
             self.asked_s = None
 
     def _ask_more(self) -> None:
-        from criproxy.cli.daemon.client import ask
+        from criproxy.cli.client import ask
         from criproxy.model.text.bounded import bounded
 
-        found = self.places.events(self._began_s, self._last)
+        found = self.places.ask("events", {"since_s": self._began_s, "after": self._last})
         self.events, self._last = [*self.events, *bounded(found["events"])][-500:], found["last"]
         if time.monotonic() - self._cards_s > CARDS_EVERY_S:
             self._cards_s = time.monotonic()

@@ -4,8 +4,7 @@ from functools import partial
 
 import click
 
-from criproxy.cli.daemon.client import ask
-from criproxy.cli.daemon.daemon_queries import PATIENCE_S, control_socket_option
+from criproxy.cli.client import PATIENCE_S, ask, control_socket_option
 from criproxy.cli.repeated_output import Render, Values, show_answer, watch_options
 
 

@@ -5,7 +5,7 @@ from typing import Any
 
 import click
 
-from criproxy.cli.daemon.daemon_queries import DaemonQueries, places_options
+from criproxy.cli.client import NodeClient, places_options
 
 
 @click.command(short_help="Show which containers may run on a CPU.")
@@ -19,7 +19,11 @@ def command(*, cpus: tuple[str, ...], output: str, **places: Any) -> None:  # no
     container is also listed if it belongs on a CPU but is not there yet, or if it is still there but belongs elsewhere.
     The command asks the daemon. If no daemon answers, it reads the state that the daemon left on disk.
     """
-    values = DaemonQueries(**places).who(",".join(cpus))
+    from criproxy.api.views.who import read_cpus
+
+    text = ",".join(cpus)
+    read_cpus(text)  # here: what is no list of CPUs is wrong with and without a daemon
+    values = NodeClient(**places).ask("who", {"cpus": text})
     if output == "json":
         click.echo(json.dumps(values))
         return

@@ -22,7 +22,7 @@ HEADINGS = {
 
 
 def render_choices(choices: Iterable[Values]) -> Iterator[RenderableType]:
-    """Render the choices in an answer of `DaemonQueries.explain`, the oldest first."""
+    """Render the choices in an answer to `explain`, the oldest first."""
     for choice in map(bounded, choices):
         at = f", at {choice['time'][11:19]} UTC" if choice["time"] else ""
         if choice["candidates"]:

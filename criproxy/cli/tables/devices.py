@@ -31,7 +31,7 @@ MEANINGS = {
 
 
 def render(values: Values, width: int, height: int | None = None) -> RenderableType:
-    """Render an answer of `DaemonQueries.devices` for *width* columns."""
+    """Render an answer to `devices` for *width* columns."""
     values = bounded(values)
     if "error" in values:
         return no_answer(values)

@@ -25,7 +25,7 @@ BAD = frozenset({"refused", "passed", "failed", "lost", "drift", "unknown"})
 
 
 def render(values: Values) -> RenderableType:
-    """Render an answer of `DaemonQueries.explain`."""
+    """Render an answer to `explain`."""
     values = bounded(values)
     row = values["container"]
     parts: list[RenderableType] = [Text(words.title(row), style=HEADING), *_now(row)]

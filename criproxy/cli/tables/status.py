@@ -46,7 +46,7 @@ _SETS = (
 def render(
     values: Values, width: int, height: int | None = None, *, chosen: str = "", every_refusal: bool = False
 ) -> RenderableType:
-    """Render an answer of `DaemonQueries.status` for *width* columns and, if it matters, *height* lines.
+    """Render an answer to `status` for *width* columns and, if it matters, *height* lines.
 
     Containers that do not fit are left out; those with problems last.
 

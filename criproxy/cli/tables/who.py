@@ -31,7 +31,7 @@ KINDS = {
 
 
 def render(values: Values) -> RenderableType:
-    """An answer of `DaemonQueries.who`."""
+    """Render an answer to `who`."""
     values = bounded(values)
     parts: list[RenderableType] = [*notices_of(values)]
     for number, row in enumerate(values["rows"]):

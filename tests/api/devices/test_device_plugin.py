@@ -14,10 +14,9 @@ from rich.console import Console
 from criproxy import __version__
 from criproxy.api.control_socket import ControlServer
 from criproxy.api.devices.device_plugin import DevicePluginCommands
+from criproxy.api.live import LiveNode, commands
 from criproxy.api.metrics.measures import measure
-from criproxy.api.queries import Answers
-from criproxy.api.situation import Situations
-from criproxy.cli.daemon.client import ask
+from criproxy.cli.client import ask
 from criproxy.cli.tables.device_plugin import vgpus
 from criproxy.cli.tables.explain import render
 from criproxy.cri.runtime import RuntimeCallError
@@ -40,8 +39,9 @@ from tests.node.world import FAST, World, owner, sharer
 async def asked(world: World, directory: Path) -> AsyncIterator[Any]:
     """A function that asks the controller of *world* over a control socket."""
     listener = listen(str(directory / "control.sock"), 0o600)
-    answers = Answers(Situations(world.controller), tuple)
-    server = ControlServer({**DevicePluginCommands(world.controller).commands(), **answers.commands()})
+    server = ControlServer(
+        {**DevicePluginCommands(world.controller).commands(), **commands(LiveNode(world.controller))}
+    )
     await server.start(listener.sock)
     try:
         yield lambda command, **arguments: asyncio.to_thread(ask, listener.path, command, arguments)

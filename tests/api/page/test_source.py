@@ -8,11 +8,11 @@ from typing import Any
 import pytest
 
 from criproxy.api.devices.usage import UsageCommands
+from criproxy.api.live import LiveNode
+from criproxy.api.live import commands as commands_of
 from criproxy.api.page import source
 from criproxy.api.page.picture import Picture
 from criproxy.api.page.source import LATE, Looks
-from criproxy.api.queries import Answers
-from criproxy.api.situation import Situations
 from tests.node.world import World, owner, sharer
 
 LIMIT_S = 60.0
@@ -21,7 +21,7 @@ LIMIT_S = 60.0
 def looks_of(world: World) -> Looks:
     """As the daemon makes them."""
     controller = world.controller
-    commands = Answers(Situations(controller), tuple).commands() | UsageCommands(controller).commands()
+    commands = {**commands_of(LiveNode(controller))} | UsageCommands(controller).commands()
     return Looks(controller, commands, "worker-1")
 
 

@@ -14,8 +14,8 @@ from tests.cli.queries.test_status import LIMIT_S, NAMED, answering, places
 from tests.node.world import World, sharer
 
 CALL = """from criproxy.cli import main
-from criproxy.cli.daemon import daemon_queries
-daemon_queries.PROMPT_S = 60.0  # people wait less than a busy machine may take
+from criproxy.cli import client
+client.PROMPT_S = 60.0  # people wait less than a busy machine may take
 main(prog_name='criproxy')
 """
 

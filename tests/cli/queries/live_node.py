@@ -14,10 +14,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from criproxy.api import queries
 from criproxy.api.control_socket import Command, ControlServer
+from criproxy.api.live import encoded
 from criproxy.api.views.situation import Situation
-from criproxy.api.views.status import Filter
+from criproxy.api.views.status import collect
 from criproxy.model.machine.topology import Topology
 from criproxy.model.node import Node
 from criproxy.model.text.notices import Notice, Refusal
@@ -195,7 +195,7 @@ class LiveNode:
             node=self.node, policy="static", reserved=RESERVED, notices=self.notices, refusals=self.refusals
         )
         stamp = time.strftime("%Y-%m-%dT%H:%M:%S.000Z", time.gmtime())
-        return queries.status(situation, {**HEAD, "time": stamp}, Filter())
+        return encoded({**HEAD, "time": stamp, **collect(situation, {})})
 
     async def _events(self, arguments: Mapping[str, Any]) -> Any:  # noqa: ANN401 (JSON)
         return {"events": [], "last": 0, "has_more": False}

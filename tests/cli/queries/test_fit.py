@@ -13,7 +13,7 @@ from click.testing import CliRunner, Result
 
 from criproxy.api.control_socket import ControlServer
 from criproxy.cli import main
-from criproxy.cli.daemon.client import ask
+from criproxy.cli.client import ask
 from criproxy.cli.render.console import console
 from criproxy.cli.tables.fit import render
 from criproxy.errors import UsageError

@@ -22,8 +22,7 @@ from click.testing import CliRunner, Result
 from rich.console import Console
 
 from criproxy.api.control_socket import ControlServer
-from criproxy.api.queries import Answers
-from criproxy.api.situation import Situations
+from criproxy.api.live import LiveNode, commands
 from criproxy.api.views.situation import Situation
 from criproxy.api.views.status import rows, summary
 from criproxy.cli import main
@@ -54,7 +53,11 @@ NAMED = replace(FAST, policy_name="static")
 async def answering(world: World, directory: Path, notices: Sequence[Notice] = ()) -> AsyncIterator[None]:
     """The daemon's side of the control socket in *directory*."""
     listener = listen(str(directory / "control.sock"), 0o600)
-    server = ControlServer(Answers(Situations(world.controller), lambda: notices).commands())
+
+    async def beside() -> Sequence[Notice]:
+        return notices
+
+    server = ControlServer(commands(LiveNode(world.controller, beside)))
     await server.start(listener.sock)
     try:
         yield

@@ -22,7 +22,7 @@ import pytest
 from click.testing import CliRunner
 
 from criproxy.cli import main
-from criproxy.cli.daemon.daemon_queries import DaemonQueries
+from criproxy.cli.client import NodeClient
 from criproxy.cli.queries.top import Node
 from criproxy.cli.render.console import console
 from criproxy.cli.tables.top import MANY, MARKS, Scene, View, frame, marked, pressed
@@ -277,7 +277,7 @@ async def test_an_absent_daemon_is_named_once(tmp_path: Path) -> None:
         await world.run(owner("trader", 2))
         await world.stop_criproxy()
         write_sysfs(tmp_path / "host", world.controller.context.state.node.topology)
-        places = DaemonQueries(str(tmp_path / "control.sock"), tmp_path / "state", tmp_path / "host")
+        places = NodeClient(str(tmp_path / "control.sock"), tmp_path / "state", tmp_path / "host")
         node = Node(places)
         await asyncio.to_thread(node.ask)
         await world.start_criproxy()
@@ -336,7 +336,7 @@ async def test_384_cpus_and_500_containers(tmp_path: Path) -> None:
             assert sum(line.count("node ") for line in lines) == 8
             terminal.press("q")
             await terminal.ended()
-        places = DaemonQueries(str(tmp_path / "control.sock"), tmp_path / "state", node.host)
+        places = NodeClient(str(tmp_path / "control.sock"), tmp_path / "state", node.host)
         screen = Node(places)
         await asyncio.to_thread(screen.ask)
     screen.read()

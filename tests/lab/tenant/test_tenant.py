@@ -91,7 +91,7 @@ def _failing(rig: Rig) -> None:
 
 
 def _obeying(rig: Rig) -> None:
-    inner = rig.answers.situations.controller.context.state._step
+    inner = rig.answers.controller.context.state._step
 
     def step(node: Any, job: Any) -> Any:  # noqa: ANN401
         decision = inner(node, job)
@@ -100,7 +100,7 @@ def _obeying(rig: Rig) -> None:
             return type(decision)(decision.node.replace(grants=lost), decision.updates, decision.reasons, decision.key)
         return decision
 
-    rig.answers.situations.controller.context.state._step = step  # type: ignore[method-assign]
+    rig.answers.controller.context.state._step = step  # type: ignore[method-assign]
 
 
 def _raising(rig: Rig) -> None:

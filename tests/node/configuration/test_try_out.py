@@ -9,8 +9,8 @@ from dataclasses import replace
 import pytest
 from structlog.testing import capture_logs
 
+from criproxy.api.live import LiveNode
 from criproxy.api.metrics.measures import measure
-from criproxy.api.queries import Front
 from criproxy.errors import CriproxyError, StoreError, UsageError
 from criproxy.model.text.notices import Values, timestamp
 from criproxy.node.bypass import BypassMode
@@ -462,7 +462,7 @@ SECONDS = {"h": 3600.0, "min": 60.0, "s": 1.0}
 def told(node: Node) -> list[float]:
     """How many seconds are left, wherever that is told."""
     controller = node.world.controller
-    begin, wanted = Front(controller).values()["configuration"]["try"], "try"
+    begin, wanted = LiveNode(controller).front()["configuration"]["try"], "try"
     (notice,) = [each for each in situation(controller).notices if each.kind == wanted]
     (text,) = re.findall(r"is being tried; in ([^,]+),", notice.text)
     seconds = sum(int(count) * SECONDS[unit] for count, unit in re.findall(r"(\d+) (h|min|s)\b", text))
@@ -478,7 +478,7 @@ async def test_the_clock_is_set_back(node: Node, monkeypatch: pytest.MonkeyPatch
 
     with monkeypatch.context() as patch:  # calls to the runtime have deadlines by the real clock
         patch.setattr(time, "time", lambda: clock() - 7200.0)
-        left_s, until = told(node), Front(node.world.controller).values()["configuration"]["try"]["until"]
+        left_s, until = told(node), LiveNode(node.world.controller).front()["configuration"]["try"]["until"]
         latest = timestamp(time.time() + LONG_S)
 
     assert all(LONG_S - LIMIT_S <= each <= LONG_S for each in left_s), left_s

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from criproxy.api.situation import Situations
+from criproxy.api.live import LiveNode
 from criproxy.cri import api_pb2 as api
 from criproxy.cri.runtime import RuntimeCallError
 from criproxy.errors import StatusCode
@@ -282,7 +282,7 @@ async def test_a_start_says_that_it_waits_for_one_that_the_runtime_lost(tmp_path
         (notice,) = situation(world.controller).notices
         assert (notice.kind, notice.text.rpartition(": ")[2]) == ("left-running", "default/late/main")
         shutil.rmtree(group_of(tmp_path, late))
-        await world.until(lambda: not Situations(world.controller).blockers(owned))
+        await world.until(lambda: not LiveNode(world.controller).blockers(owned))
         await world.kubelet.start(owned)
         assert situation(world.controller).notices == ()
         assert len([event for event in world.log.events() if "whose processes are still running" in event]) == 1

@@ -12,9 +12,8 @@ import pytest
 from rich.console import Console
 
 from criproxy.api.devices.device_plugin import DevicePluginCommands
+from criproxy.api.live import LiveNode, commands
 from criproxy.api.metrics.measures import measure
-from criproxy.api.queries import Answers
-from criproxy.api.situation import Situations
 from criproxy.api.views.status_check import problems
 from criproxy.cli.tables.devices import render as render_devices
 from criproxy.cli.tables.explain import render as render_explain
@@ -133,7 +132,7 @@ async def test_observed(world: World, stopped: Stopped) -> None:
 async def test_shown(world: World) -> None:
     """`devices` and `explain` show the quota, what is used, and what is done."""
     await report(world, await world.run(pod("greedy")), "annotate")
-    answers = Answers(Situations(world.controller), tuple).commands()
+    answers = commands(LiveNode(world.controller))
     screen = Console(file=io.StringIO(), width=300)
 
     screen.print(render_devices(json.loads(await answers["devices"]({})), 300))

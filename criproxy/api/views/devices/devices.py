@@ -28,7 +28,7 @@ from criproxy.devices.holdings import (
 )
 from criproxy.devices.plugin.published import Advertised, Published, PublishedCard
 from criproxy.model.node import Node
-from criproxy.model.text.notices import Values, timestamp
+from criproxy.model.text.notices import Notice, Values, timestamp
 from criproxy.model.workload import Container
 
 _MORE = frozenset(word.value for word in (Word.OVERRIDE, Word.WOULD_HIDE, Word.NO_EVIDENCE, Word.CDI_UNRESOLVED))
@@ -53,6 +53,29 @@ class Reported:
     """When it arrived, in seconds since the epoch."""
     runs: bool
     """Whether it is recent."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Found:
+    """The cards of the machine, and what is known of their use."""
+
+    classes: Sequence[DeviceClass]
+    stocks: Stocks
+    holdings: Holdings
+    guarded: bool | None = None
+    """Whether the policy file restricts access to cards; None if unknown."""
+    plugin: Reported | None = None
+    """The last report of our device plugin; None if it has not reported, or no daemon runs."""
+
+
+def collect(node: Node | None, notices: Iterable[Notice], found: Found) -> Values:
+    """Return the answer of `criproxy devices`; *node* is None if it is unknown which container has which card."""
+    return {
+        "notices": [notice.to_json() for notice in notices],
+        "guarded": found.guarded,
+        "holders_known": node is not None,
+        **to_values(found.classes, found.stocks, node, found.holdings, found.plugin),
+    }
 
 
 def to_values(

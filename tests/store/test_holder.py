@@ -5,7 +5,7 @@ import os
 from contextlib import ExitStack
 from pathlib import Path
 
-from criproxy.cli.daemon.stored import holding
+from criproxy.store.holder import holding
 from criproxy.store.store import LOCK_NAME
 from tests.disks import small_disk
 

@@ -13,9 +13,8 @@ from typing import Any
 import pytest
 
 from criproxy.api.control_socket import ControlServer
-from criproxy.api.queries import Answers
-from criproxy.api.situation import Situations
-from criproxy.cli.daemon.client import ask
+from criproxy.api.live import LiveNode, commands
+from criproxy.cli.client import ask
 from criproxy.cri import api_pb2 as api
 from criproxy.cri.runtime import RuntimeCallError
 from criproxy.errors import CriproxyError, UsageError
@@ -40,7 +39,11 @@ MANY = 1_000
 async def asked(world: World, directory: Path, notices: Sequence[Notice] = ()) -> AsyncIterator[Any]:
     """A function that asks the controller of *world* over a control socket."""
     listener = listen(str(directory / "control.sock"), 0o600)
-    server = ControlServer(Answers(Situations(world.controller), lambda: notices).commands())
+
+    async def beside() -> Sequence[Notice]:
+        return notices
+
+    server = ControlServer(commands(LiveNode(world.controller, beside)))
     await server.start(listener.sock)
     try:
         yield lambda command, **arguments: asyncio.to_thread(ask, listener.path, command, arguments)
@@ -219,7 +222,7 @@ async def test_a_thousand_containers_hold_up_nobody(tmp_path: Path) -> None:
         world.controller.context.state.node = node
         await say("names")  # the client's modules are loaded
 
-        answers, calls = Answers(Situations(world.controller), list), list[str]()
+        answers, calls = LiveNode(world.controller), list[str]()
 
         def count(frame: FrameType, what: str, argument: object) -> None:
             if what == "call" and str(frame.f_globals["__name__"]).startswith("criproxy."):
@@ -233,7 +236,7 @@ async def test_a_thousand_containers_hold_up_nobody(tmp_path: Path) -> None:
 
         assert len(json.loads(answer)["containers"]) == MANY == len((await say("status"))["containers"])
         assert 0 < len(calls) < MANY
-        assert "_encoded" not in calls, "one call, but as long as the answer"
+        assert "encoded" not in calls, "one call, but as long as the answer"
 
 
 async def test_what_keeps_the_controller_from_its_work_is_told(tmp_path: Path) -> None:

@@ -2,7 +2,7 @@
 
 import pytest
 
-from criproxy.api.queries import CLASSES, class_of
+from criproxy.api.live import CLASSES, class_of
 from criproxy.cri.methods.methods import KNOWN_METHODS, METHODS
 from criproxy.cri.methods.paths import PACKAGES, TOUCHED, call_paths
 

@@ -14,9 +14,8 @@ from threading import Thread
 import pytest
 from click.testing import CliRunner
 
-from criproxy.cli import main
-from criproxy.cli.daemon import client
-from criproxy.cli.daemon.client import DEFAULT_CONTROL_SOCKET, NoDaemon, ask
+from criproxy.cli import client, main
+from criproxy.cli.client import DEFAULT_CONTROL_SOCKET, NoDaemon, ask
 from criproxy.store.store import LOCK_NAME
 from tests.denied import WITHOUT_PRIVILEGES, closed
 

@@ -1,4 +1,4 @@
-"""A client of the daemon's control socket."""
+"""The only client of the daemon's control socket, and the options that say where a daemon and its state are."""
 
 import json
 import os
@@ -6,16 +6,27 @@ import select
 import socket
 import stat
 import sys
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
+import click
+
+from criproxy.cli.options.path_type import PathOption
 from criproxy.errors import CriproxyError, UsageError, reason_of
 
 TIMEOUT_S = 30.0
+PATIENCE_S = 5.0
+"""A daemon that does not answer a query for so long hangs; then the state on disk is more useful."""
+PROMPT_S = 0.4
+"""The time limit for completion at the prompt."""
 SILENT_S = 5.0
 """After so long without an answer, somebody at a terminal is told how long the command waits."""
 DEFAULT_CONTROL_SOCKET = "/run/criproxy/control.sock"
+DEFAULT_STATE_DIR = Path("/var/lib/criproxy")
+F = TypeVar("F", bound=Callable[..., Any])
+Values = dict[str, Any]
 
 _REMOVED = (
     "the file of the socket {} is gone, although a process listens there: criproxy makes it again within 5 s; if it is "
@@ -81,6 +92,96 @@ def ask(
         text = _REMOVED.format(path) if is_removed else _explain(path, error, timeout_s)
         raise NoDaemon(text, was_asked=was_asked, is_denied=is_denied, is_removed=is_removed) from error
     return _result(path, line)
+
+
+@dataclass(frozen=True, slots=True)
+class NodeClient:
+    """Asks the daemon about its node or, if it does not answer, the state that it left on disk."""
+
+    control_socket: str = DEFAULT_CONTROL_SOCKET
+    state_dir: Path = DEFAULT_STATE_DIR
+    host_root: Path = Path("/")
+    """Contains /sys and the cgroup tree, used if no daemon answers."""
+    config: Path | None = None
+    """The policy file or directory with the device classes, used if no daemon answers."""
+
+    def ask(self, command: str, arguments: Mapping[str, Any] | None = None) -> Values:
+        """Return the answer to a query; its ``source`` is not ``daemon`` if it comes from the disk.
+
+        Raises:
+            UsageError: an argument is wrong.
+            CriproxyError: the answer is an error; or neither the daemon nor its state is available.
+        """
+        wanted = arguments or {}
+        try:
+            answer: Values = ask(self.control_socket, command, wanted, PATIENCE_S)
+        except NoDaemon as error:
+            from criproxy.api.stored import StoredNode
+
+            stored = StoredNode(
+                self.state_dir, self.host_root, str(error), is_removed=error.is_removed, config=self.config
+            )
+            return stored.answer(command, wanted)
+        return answer
+
+    def names(self) -> list[str]:
+        """Return NAMESPACE/POD/CONTAINER of all known containers; none if there is no quick answer."""
+        try:
+            found: list[str] = ask(self.control_socket, "names", timeout_s=PROMPT_S)
+        except CriproxyError:
+            from criproxy.store.reader import open_reader
+
+            try:
+                with open_reader(self.state_dir, PROMPT_S) as reader:
+                    found = reader.titles()
+            except CriproxyError:
+                found = []
+        return found
+
+
+def _path(ctx: click.Context, param: click.Parameter, value: str) -> str:
+    """Take a path, or ``unix:///PATH``; refuse an empty *value*, which comes from an unset variable in a script."""
+    if not value:
+        raise click.BadParameter("must not be empty", ctx, param)
+    if not value.startswith("unix:"):
+        return value
+    from criproxy.wire.sockets import unix_path
+
+    return unix_path(value, "--control-socket")
+
+
+control_socket_option = click.option(
+    "--control-socket",
+    default=DEFAULT_CONTROL_SOCKET,
+    callback=_path,
+    show_default=True,
+    metavar="PATH",
+    help="Control socket of the daemon.",
+)
+"""For commands that need the daemon; commands that do not have all of `places_options`."""
+
+
+def state_dir_option(text: str) -> Callable[[F], F]:
+    """Return the option for the daemon's state directory, with *text* as its help."""
+    kind = PathOption(folder=True)
+    return click.option("--state-dir", type=kind, default=DEFAULT_STATE_DIR, show_default=True, help=text)
+
+
+def places_options(command: F) -> F:
+    """Add the options of `NodeClient`."""
+    for option in (
+        click.option(
+            "--host-root",
+            type=PathOption(folder=True, exists=True),
+            default="/",
+            show_default=True,
+            help="Directory that contains /sys and the cgroup tree, used if no daemon answers.",
+        ),
+        state_dir_option("The daemon's state on disk, used if no daemon answers."),
+        control_socket_option,
+    ):
+        command = option(command)
+    return command
 
 
 def _wait(sock: socket.socket, path: str, timeout_s: float) -> float:

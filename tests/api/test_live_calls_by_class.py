@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from criproxy.api.queries import CLASSES, called
+from criproxy.api.live import CLASSES, calls_by_class
 from criproxy.wire.calls import Rule
 from criproxy.wire.stats import Entry, Stats, last_call_s
 
@@ -21,7 +21,7 @@ def entry(path: bytes, calls: int, last_s: float | None) -> Entry:
 
 def test_no_call_came() -> None:
     """All classes are listed, with 0 calls and no time."""
-    values = called([], None, 100.0, NOW_S)
+    values = calls_by_class([], None, 100.0, NOW_S)
 
     assert (values["last_call"], values["last_call_s"]) == (None, None)
     assert values["classes"] == {word: {"calls": 0, "last_call": None, "last_call_s": None} for word in CLASSES}
@@ -29,7 +29,9 @@ def test_no_call_came() -> None:
 
 def test_the_last_call_of_each_class_and_of_all() -> None:
     """Ages are in seconds, times in UTC."""
-    values = called([entry(CREATE, 2, 40.0), entry(LIST, 60, 99.5), entry(b"/x/y", 1, None)], 99.5, 100.0, NOW_S)
+    values = calls_by_class(
+        [entry(CREATE, 2, 40.0), entry(LIST, 60, 99.5), entry(b"/x/y", 1, None)], 99.5, 100.0, NOW_S
+    )
 
     assert values["last_call_s"] == 0.5
     assert values["last_call"] == "2026-11-18T11:06:39.500Z"
@@ -46,7 +48,7 @@ def test_calls_count_in_every_way() -> None:
     entry.calls, entry.bypassed, entry.last_s = 3, 2, 7.0
     stats.use({})
 
-    values = called(stats.entries.values(), last_call_s([stats]), 8.0, NOW_S)["classes"]["containers"]
+    values = calls_by_class(stats.entries.values(), last_call_s([stats]), 8.0, NOW_S)["classes"]["containers"]
 
     assert (values["calls"], values["last_call_s"]) == (5, 1.0)
 
@@ -56,7 +58,7 @@ def test_a_connection_without_a_call_counts_as_the_last_call() -> None:
     stats = Stats({})
     stats.entry(LIST).last_s, stats.connected_s = 10.0, 90.0
 
-    values = called(stats.entries.values(), last_call_s([stats]), 100.0, NOW_S)
+    values = calls_by_class(stats.entries.values(), last_call_s([stats]), 100.0, NOW_S)
 
     assert (values["last_call_s"], values["classes"]["polls"]["last_call_s"]) == (10.0, 90.0)
 
@@ -65,7 +67,7 @@ def test_a_connection_without_a_call_counts_as_the_last_call() -> None:
 @pytest.mark.parametrize("now_s", [0.0, 5e8])
 def test_no_age_is_negative(now_s: float, times_s: list[float]) -> None:
     """Also where a call comes between two looks at the clock."""
-    values = called([entry(LIST, 1, each) for each in times_s], max(times_s, default=None), now_s, NOW_S)
+    values = calls_by_class([entry(LIST, 1, each) for each in times_s], max(times_s, default=None), now_s, NOW_S)
 
     assert (values["last_call_s"] is None) is (not times_s)
     assert values["last_call_s"] is None or values["last_call_s"] >= 0

@@ -1,0 +1,171 @@
+"""The node as a daemon left it on disk: the answers of its commands, used when it does not answer."""
+
+import os
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from criproxy import __version__
+from criproxy.api.views import events, explain, status, who
+from criproxy.api.views.devices import devices
+from criproxy.api.views.situation import Situation, argument
+from criproxy.devices.classes.builtin import BUILTIN
+from criproxy.devices.classes.device_class import DeviceClass
+from criproxy.devices.holdings import Holdings
+from criproxy.errors import CriproxyError
+from criproxy.host.devices.cards import find_cards_within
+from criproxy.host.machine import discover
+from criproxy.model.grant import NO_CPUS
+from criproxy.model.last_configuration import LastConfiguration
+from criproxy.model.node import Node
+from criproxy.model.record import Kind
+from criproxy.model.text.notices import Notice, Refusal, Values, timestamp
+from criproxy.node.configuration.load import DEFAULT_CONFIG, Configuration, rebuilt
+from criproxy.node.record.refusals import REFUSAL_S
+from criproxy.node.settings import Settings
+from criproxy.placement.options.policy_options import options_of
+from criproxy.placement.rules.reserved import owned_by_pod
+from criproxy.store.holder import still_running
+from criproxy.store.last_good import read_good
+from criproxy.store.reader import Reader, open_reader
+from criproxy.store.tried import read_tried
+
+
+@dataclass(frozen=True, slots=True)
+class StoredNode:
+    """The node as a daemon left it in its state directory; answers as the daemon would, which does not answer.
+
+    All answers raise CriproxyError if the state cannot be read, and UsageError for wrong arguments.
+    """
+
+    state_dir: Path
+    host_root: Path
+    reason: str
+    """Why the daemon does not answer."""
+    is_removed: bool = False
+    """Whether a daemon listens on a socket whose file was removed."""
+    config: Path | None = None
+    """The policy file or directory with the device classes; None: the usual one, if it exists."""
+
+    def answer(self, command: str, arguments: Mapping[str, Any]) -> Values:
+        """Answer a command of the control socket that shows the node."""
+        answers: Mapping[str, Callable[[Mapping[str, Any]], Values]] = {
+            "status": self._status,
+            "explain": self._explain,
+            "devices": self._devices,
+            "who": self._who,
+            "events": self._events,
+        }
+        return answers[command](arguments)
+
+    def _status(self, arguments: Mapping[str, Any]) -> Values:
+        with self._reader() as reader:
+            return {**self._head(reader), **status.collect(self._situation(reader, of_cpus=True), arguments)}
+
+    def _who(self, arguments: Mapping[str, Any]) -> Values:
+        with self._reader() as reader:
+            return {**self._head(reader), **who.collect(self._situation(reader, of_cpus=True), arguments)}
+
+    def _explain(self, arguments: Mapping[str, Any]) -> Values:
+        text = argument(arguments, "container", "")
+        with self._reader() as reader:
+            situation = self._situation(reader)
+            life = explain.choose(situation.node, reader.find(text), text, reader.titles())
+            return {**self._head(reader), **explain.to_values(situation, life, reader.find(life.title))}
+
+    def _events(self, arguments: Mapping[str, Any]) -> Values:
+        wanted = events.Wanted.read(arguments)
+        with self._reader() as reader:
+            head = {**self._head(reader), "notices": [self._notice(reader).to_json()]}
+            found = reader.since(wanted.after, events.LEFT_OUT, wanted.namespace)
+        return {**head, **events.to_values(*found, wanted.since_s)}
+
+    def _devices(self, arguments: Mapping[str, Any]) -> Values:
+        """Return the cards of this machine, without what is unknown."""
+        classes, notices = _classes(self.config)
+        stocks, node = find_cards_within(classes, self.host_root), None
+        found = devices.Found(classes=classes, stocks=stocks, holdings=Holdings())
+        try:
+            with self._reader() as reader:
+                situation, head = self._situation(reader), self._head(reader)
+                lives = [container.life for container in situation.node.containers.values()]
+                found.holdings.recall(situation.node, reader.newest(Kind.DEVICES, lives))
+        except CriproxyError as error:
+            notices = [Notice("daemon-down", f"the cards of containers are unknown: {error}"), *notices]
+            head = {"source": "machine", "time": timestamp(time.time()), "version": __version__, "pid": None}
+        else:
+            node, notices = situation.node, [*situation.notices, *notices]
+        return {"started": None, **head, **devices.collect(node, notices, found)}
+
+    @contextmanager
+    def _reader(self) -> Iterator[Reader]:
+        try:
+            with open_reader(self.state_dir) as reader:
+                yield reader
+        except CriproxyError as error:
+            raise CriproxyError(f"{self.reason}; {error}") from error
+
+    def _situation(self, reader: Reader, *, of_cpus: bool = False) -> Situation:
+        """Return what was stored; *of_cpus*: for an answer that says which CPUs are free, or that this is unknown."""
+        node, notices = reader.node(discover(self.host_root)), [self._notice(reader)]
+        left = as_left(self.state_dir, node, self.host_root)
+        reserved = options_of(left.policy).reserved(node.topology) if left else NO_CPUS
+        if of_cpus and left is None:
+            text = "it is unknown which CPUs are reserved or free: the state does not say which policy was in effect"
+            notices.append(Notice("reserved-unknown", text, wrong=False))
+        return Situation(
+            node=node,
+            reserved=reserved,
+            knows_reserved=left is not None,
+            reserved_later={} if left is None or left.settings.apply_all else owned_by_pod(node, reserved),
+            placer=left.policy if left else None,
+            notices=notices,
+            refusals=[Refusal(*row) for row in reader.refusals(reader.saved_s - REFUSAL_S)],
+        )
+
+    def _notice(self, reader: Reader) -> Notice:
+        why = "; ".join(filter(None, (self.reason, still_running(self.state_dir, is_removed=self.is_removed))))
+        text = f"{why}. The rest was stored in {reader.path} at {timestamp(reader.saved_s)}"
+        return Notice("daemon-down", text)
+
+    def _head(self, reader: Reader) -> Values:
+        return {
+            "source": "store",
+            "host": os.uname().nodename,
+            "time": timestamp(reader.saved_s),
+            "version": __version__,
+            "pid": None,
+            "started": None,
+        }
+
+
+def _classes(config: Path | None) -> tuple[Sequence[DeviceClass], list[Notice]]:
+    """The classes that a policy file names, else those that are built in; and why, if something is wrong with it."""
+    builtin = tuple(BUILTIN.values())
+    if config is None and not os.path.lexists(DEFAULT_CONFIG):
+        return builtin, []
+    from criproxy.config.load import load
+
+    try:
+        options = load(config or DEFAULT_CONFIG, os.uname().nodename).common.devices
+    except CriproxyError as error:
+        text = f"only the built-in classes are shown, as the policy file cannot be used: {error}"
+        return builtin, [Notice("config", text.splitlines()[0])]
+    return (options.rules().classes if options else builtin), []
+
+
+def as_left(state_dir: Path, node: Node, host_root: Path) -> Configuration | None:
+    """Return the configuration that placed the containers of *node*, which was read from *state_dir*. May block.
+
+    None if it is unknown: neither the last good file nor what was tried is that configuration, or the machine no longer
+    has what it needs. The policy file itself does not count: it may have changed since.
+    """
+    digest, tried = LastConfiguration.parse(node.configuration).digest, read_tried(state_dir)
+    for good in (tried.good if tried else None, read_good(state_dir)):
+        if digest and good is not None and good.configuration == digest:
+            with suppress(CriproxyError, ValueError):
+                return rebuilt(good, node.topology, Settings(host_root=host_root))
+    return None
