@@ -1,24 +1,25 @@
 """Shows an answer once, or repeatedly until the user interrupts."""
 
+from __future__ import annotations
+
 import json
 import math
 import signal
 import sys
 import time
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import Any, TypeVar
 
 import click
 
+from criproxy.cli.render import lazy_rich as rich
+from criproxy.cli.render.console import console, show
 from criproxy.errors import CriproxyError
-
-if TYPE_CHECKING:  # not needed for JSON
-    from rich.console import RenderableType
 
 F = TypeVar("F", bound=Callable[..., Any])
 Values = dict[str, Any]
 Ask = Callable[[], Values]
-Render = Callable[[Values, int, int | None], "RenderableType"]
+Render = Callable[[Values, int, int | None], "rich.RenderableType"]
 """Renders an answer for a number of columns and, if it matters, of lines."""
 
 
@@ -58,28 +59,26 @@ def watch_options(command: F) -> F:
     return command
 
 
-def show_answer(ask: Ask, output: str, renderer: Callable[[], Render], *, watch: bool, interval_s: float) -> None:
+def show_answer(ask: Ask, output: str, render: Render, *, watch: bool, interval_s: float) -> None:
     """Show the answer of *ask* once, or repeatedly with `show_repeatedly`."""
     if watch:
-        show_repeatedly(ask, interval_s, output, renderer)
+        show_repeatedly(ask, interval_s, output, render)
         return
     values = ask()
     if output == "json":
         click.echo(json.dumps(values))
     else:
-        from criproxy.cli.render.console import console, show
-
-        show(renderer()(values, console().width, None))
+        show(render(values, console().width, None))
 
 
-def show_repeatedly(ask: Ask, interval_s: float, output: str, renderer: Callable[[], Render]) -> None:
+def show_repeatedly(ask: Ask, interval_s: float, output: str, render: Render) -> None:
     """Show the answer of *ask* every *interval_s*; errors are shown as well, since they may be temporary.
 
     Args:
         ask: returns the answer; may raise CriproxyError.
         interval_s: the pause.
         output: ``json`` or ``table``.
-        renderer: imports and returns the renderer of tables; an answer with the key ``error`` has no other keys.
+        render: renders the answer; one with the key ``error`` has no other keys.
     """
     signal.signal(signal.SIGTERM, lambda number, _: sys.exit(128 + number))  # restores the screen first
     try:
@@ -87,15 +86,13 @@ def show_repeatedly(ask: Ask, interval_s: float, output: str, renderer: Callable
             while True:
                 click.echo(json.dumps(_or_error(ask)))
                 time.sleep(interval_s)
-        _live(ask, interval_s, renderer())
+        _live(ask, interval_s, render)
     except KeyboardInterrupt:
         return
 
 
 def _live(ask: Ask, interval_s: float, render: Render) -> None:
     """Show answers on the alternate screen; if the output is not a terminal, one below the other."""
-    from criproxy.cli.render.console import console, show
-
     screen = console()
     if not screen.is_terminal:
         while True:

@@ -5,7 +5,7 @@ from contextlib import AsyncExitStack
 from dataclasses import dataclass, field
 from typing import Any
 
-from criproxy.cli.tables.usage import render
+from criproxy.cli.queries.usage import render
 from criproxy.cri import api_pb2 as api
 from criproxy.cri.messages.translate import pid_in
 from criproxy.errors import CriproxyError

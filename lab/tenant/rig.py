@@ -10,10 +10,10 @@ from pathlib import Path
 from typing import Any
 
 from criproxy.api.live import LiveNode, commands
+from criproxy.cli.queries import devices as devices_table
+from criproxy.cli.queries import explain as explain_text
+from criproxy.cli.queries import status as status_table
 from criproxy.cli.render.console import UNLIMITED, console
-from criproxy.cli.tables import devices as devices_table
-from criproxy.cli.tables import explain as explain_text
-from criproxy.cli.tables import status as status_table
 from criproxy.config.registry import find
 from criproxy.cri import api_pb2 as api
 from criproxy.cri.runtime import RuntimeCallError

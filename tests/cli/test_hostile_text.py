@@ -11,12 +11,12 @@ import pytest
 from click.testing import CliRunner
 
 from criproxy.cli import main
+from criproxy.cli.queries import devices as devices_table
+from criproxy.cli.queries import explain as explain_text
+from criproxy.cli.queries import status as status_table
+from criproxy.cli.queries import usage as usage_table
 from criproxy.cli.queries.explain import complete
 from criproxy.cli.render.console import UNLIMITED, console
-from criproxy.cli.tables import devices as devices_table
-from criproxy.cli.tables import explain as explain_text
-from criproxy.cli.tables import status as status_table
-from criproxy.cli.tables import usage as usage_table
 from lab.emulator.runtime import IMAGE
 from lab.kubelet.kubelet import ContainerSpec, PodSpec
 from tests.cli.queries.test_status import LIMIT_S, NAMED, answering, places

@@ -12,8 +12,8 @@ from rich.text import Text
 
 from criproxy.api.views.situation import Situation
 from criproxy.api.views.status import rows, summary
+from criproxy.cli.queries.status import render
 from criproxy.cli.render.console import console
-from criproxy.cli.tables.status import render
 from criproxy.model.cpuset import format_cpuset
 from criproxy.model.grant import Applied, Grant
 from criproxy.model.node import Node

@@ -97,6 +97,16 @@ def test_serve_loads_nothing_that_it_may_not_need() -> None:
     assert done.stdout == "set()\n"
 
 
+def test_commands_load_rich_only_for_tables() -> None:
+    """It takes 60 ms, which JSON and completion at the prompt do without."""
+    commands = [module for name, module in COMMANDS.items() if name not in ("top", "topology")]
+    code = f"import sys, {', '.join(commands)}; print([name for name in sys.modules if name.startswith('rich')])"
+
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+
+    assert done.stdout == "[]\n"
+
+
 def test_the_choices_of_serve_are_those_of_the_log() -> None:
     """They are written twice, so that --help needs not load the log."""
     assert (LOG_LEVELS, LOG_FORMATS) == (log.LEVELS, log.FORMATS)

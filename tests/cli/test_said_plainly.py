@@ -11,7 +11,7 @@ from rich.console import Console
 
 from criproxy.api.views.status import summary
 from criproxy.cli import main
-from criproxy.cli.tables.status import render
+from criproxy.cli.queries.status import render
 from criproxy.daemon.options import Endpoints, Options
 from criproxy.errors import UsageError
 from tests.cli.test_line_breaks import situation

@@ -13,7 +13,7 @@ from rich.text import Text
 from criproxy.api.devices import device_plugin
 from criproxy.api.page import access
 from criproxy.api.views import status_check as report
-from criproxy.cli.tables import explain as explain_text
+from criproxy.cli.queries import explain as explain_text
 from criproxy.cri import api_pb2 as api
 from criproxy.cri.messages import sizes, translate
 from criproxy.deviceplugin.daemon_client.asking import DaemonRefuses

@@ -12,7 +12,7 @@ from threading import Event
 
 import pytest
 
-from criproxy.cli.tables import explain as explain_text
+from criproxy.cli.queries import explain as explain_text
 from criproxy.model.node import Node
 from criproxy.node.settings import OnError
 from criproxy.store import Store

@@ -7,8 +7,8 @@ from rich.console import Group
 from rich.text import Text
 
 from criproxy.api.views.candidates import values
+from criproxy.cli.render.candidates import render_choices
 from criproxy.cli.render.console import HEADING, show
-from criproxy.cli.tables.candidates import render_choices
 from criproxy.errors import CriproxyError
 from criproxy.placement.answers.choice import weighed
 from criproxy.simulate.faults import raised

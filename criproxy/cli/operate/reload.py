@@ -1,7 +1,10 @@
 """``criproxy reload``: reads the policy file again; shows, tries and keeps another one."""
 
+from __future__ import annotations
+
 import json
 import os
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -10,7 +13,12 @@ import click
 from criproxy.cli.client import ask, control_socket_option
 from criproxy.cli.options.path_type import PathOption
 from criproxy.cli.options.unit_types import Duration
+from criproxy.cli.render import lazy_rich as rich
+from criproxy.cli.render import words
+from criproxy.cli.render.answers import moved_lines
+from criproxy.cli.render.console import HEADING, TROUBLE, show
 from criproxy.cli.render.lines import print_lines
+from criproxy.cli.render.topology_words import count
 from criproxy.errors import CriproxyError
 from criproxy.model.text.amounts import counted
 from criproxy.model.text.bounded import bounded
@@ -107,9 +115,6 @@ def _show(values: Values, output: str, *, dry_run: bool) -> None:
     if output == "json":
         click.echo(json.dumps(values))
     elif dry_run:
-        from criproxy.cli.render.console import show
-        from criproxy.cli.tables.rehearsal import render
-
         show(render(values))
     else:
         print_lines(_sentence(bounded(values)))
@@ -136,3 +141,47 @@ def _effects(values: Values) -> str:
         return text
     shares = "has no place and shares CPUs" if no_place == 1 else "have no place and share CPUs"
     return f"{text}; {counted(no_place, 'container')} {shares}, see 'criproxy status --check'"
+
+
+MOST = 100
+"""Containers of one kind that are listed."""
+
+
+def render(values: Values) -> rich.RenderableType:
+    """An answer of the control socket's `reload-dry-run`."""
+    values = bounded(values)
+    if not values["accepted"]:
+        head = f"{values['file']} would be rejected, and nothing would change:"
+        return rich.Group(
+            rich.Text(head, style=TROUBLE), *(rich.Text(f"  {line}") for line in values["mistakes"][:MOST])
+        )
+    parts: list[rich.RenderableType] = [rich.Text(_head(values))]
+    parts += _section("What else would change", values["changes"])
+    parts += _section("Containers that would move", [*moved_lines(values["moved"], MOST)])
+    title = "Containers without a place, which would share CPUs"
+    if values["apply"] == "new":
+        title = "Containers that keep running, but would be refused when they are created again"
+    parts += _section(title, [*_refused(values["refused"])], TROUBLE)
+    return rich.Group(*parts)
+
+
+def _head(values: Values) -> str:
+    what = f"{values['file']} (hash {values['hash']}, policy {values['policy']}, apply: {values['apply']})"
+    if values["same"]:
+        return f"{what} is equivalent to the configuration in effect: nothing would change."
+    moved, refused = count(len(values["moved"]), "container"), count(len(values["refused"]), "container")
+    released = " This would also end the release of the node." if values["ends_release"] else ""
+    return f"{what} would come into effect: {moved} would move, and {refused} would have no place.{released}"
+
+
+def _refused(refused: list[Values]) -> Iterator[str]:
+    for each in refused[:MOST]:
+        yield f"{words.short_title(each)}: {each['text']}"
+    if (more := len(refused) - MOST) > 0:
+        yield f"… and {count(more, 'more container')}"
+
+
+def _section(title: str, lines: list[str], style: str = HEADING) -> list[rich.RenderableType]:
+    if not lines:
+        return []
+    return [rich.Text(), rich.Text(title, style=style), *(rich.Text(f"  {line}") for line in lines)]

@@ -1,5 +1,7 @@
 """``criproxy events``: what happened on the node, newest last."""
 
+from __future__ import annotations
+
 import json
 import signal
 import sys
@@ -11,9 +13,8 @@ import click
 from criproxy.cli.client import NodeClient, places_options
 from criproxy.cli.options.unit_types import Duration
 from criproxy.cli.render.lines import print_lines
-from criproxy.cli.tables.events import BAD, line
 from criproxy.errors import CriproxyError
-from criproxy.model.text.bounded import bounded_text
+from criproxy.model.text.bounded import bounded_text, printable
 
 PAUSE_S = 1.0
 """Between two looks of `--follow`."""
@@ -98,3 +99,17 @@ def _follow(asked: NodeClient, values: dict[str, Any], output: str, namespace: s
                 last = values["last"]
     except KeyboardInterrupt:
         return
+
+
+BAD = frozenset({"refused", "passed", "failed", "lost", "drift", "unknown", "unhealthy", "quota"})
+"""Kinds of events that somebody who looks for a mistake should see first."""
+MAX_CHARS = 1_000
+"""Of one line."""
+
+
+def line(event: dict[str, Any]) -> str:
+    """One event on one line; what a terminal would act on in its texts is shown instead."""
+    about = f"{bounded_text(event['container'], 200)}: " if event["container"] else ""
+    said = "; ".join(event["sentences"]).removeprefix(f"{event['container']} ")
+    text = bounded_text(f"{about}{said}", MAX_CHARS)
+    return printable(f"{event['time']}  {event['kind']:<9}  {text}")

@@ -1,15 +1,23 @@
 """``criproxy fit``: would a pod fit on this node?"""
 
+from __future__ import annotations
+
 import json
+from collections.abc import Sequence
 from typing import Any
 
 import click
 
 from criproxy.cli.client import ask, control_socket_option
 from criproxy.cli.options.unit_types import Cpu, Size, WholeNumber
+from criproxy.cli.render import lazy_rich as rich
+from criproxy.cli.render.answers import moved_lines, notices_of
+from criproxy.cli.render.candidates import render_choices
+from criproxy.cli.render.console import HEADING, NOTE, TROUBLE, show
+from criproxy.model.cpuset import cpus_text
 from criproxy.model.resources import MOST_CPU_MILLI, MOST_MEMORY_BYTES
 from criproxy.model.text.amounts import format_bytes, format_milli
-from criproxy.model.text.bounded import printable
+from criproxy.model.text.bounded import bounded, printable
 
 Values = dict[str, Any]
 MOST_CARDS = 100_000
@@ -132,7 +140,89 @@ def _cards(control_socket: str, gpu: int | None, devices: dict[str, int]) -> lis
 
 
 def _show(values: Values | None, found: list[Values]) -> None:
-    from criproxy.cli.render.console import show
-    from criproxy.cli.tables.fit import render
-
     show(render(values, found))
+
+
+MOST_MOVED = 24
+"""Containers that would move that are listed; on a large node most of them only give up a few shared CPUs."""
+
+
+def render(values: Values | None, found: Sequence[Values] = ()) -> rich.RenderableType:
+    """Render the whole answer first, and the details after it.
+
+    Args:
+        values: an answer of the control socket's `fit`; None: nobody asked about CPUs.
+        found: answers of `cards_of_container`.
+    """
+    cards = [render_cards(each) for each in sorted(found, key=lambda each: bool(each["fits"]))]
+    if values is None:
+        return rich.Group(*cards)
+    values = bounded(values)
+    parts: list[rich.RenderableType] = [*notices_of(values)]
+    if values["fits"] and (lacking := [each for each in found if not each["fits"]]):
+        parts += [
+            rich.Text(_without_cards(lacking), style=TROUBLE),
+            *cards,
+            _answer(values, "Without the cards, it would fit"),
+        ]
+    else:
+        parts += [_answer(values), *cards]
+    parts += [rich.Text(f"Note: {text}", style=NOTE) for text in values.get("assumed", ())]
+    parts += _section("Why it would run there", values["why"])
+    parts += _section("Containers that would move", [*moved_lines(values["moved"], MOST_MOVED)])
+    if values["choice"]:
+        parts += render_choices([values["choice"]])
+    return rich.Group(*parts)
+
+
+def _without_cards(lacking: Sequence[Values]) -> str:
+    """Return why a pod that would fit on the CPUs does not get its cards."""
+    if refused := next((each["refused"] for each in lacking if each["refused"]), ""):
+        return f"It does not fit: {refused}"
+    is_known = any(each["free"] is not None for each in lacking)
+    return "It does not fit: too few cards are free" if is_known else "It is unknown whether it fits"
+
+
+def _answer(values: Values, fits: str = "It fits") -> rich.Text:
+    if not values["fits"]:
+        return rich.Text(f"It does not fit: {values['refusal']}", style=TROUBLE)
+    if not values["placed"]:
+        return rich.Text(f"{fits}: the policy leaves it alone, and it may run on all CPUs that are not exclusive")
+    owned = values["exclusive_cpus"]
+    how = "exclusive" if owned == values["cpus"] else f"of which {owned} are exclusive" if owned else "shared"
+    pool = f", pool {values['pool']}" if values["pool"] else ""
+    memory = f", memory of {_nodes(values['mems'])}" if values["mems"] else ""
+    on = f" on {_nodes(values['numa_nodes'])}" if values["numa_nodes"] else ""
+    return rich.Text(f"{fits}: {cpus_text(values['cpus'])}{on}, {how}{memory}{pool}")
+
+
+def _nodes(text: str) -> str:
+    return f"NUMA node {text}" if text.isdigit() else f"NUMA nodes {text}"
+
+
+def _section(title: str, lines: list[str]) -> list[rich.RenderableType]:
+    if not lines:
+        return []
+    return [rich.Text(), rich.Text(title, style=HEADING), *(rich.Text(f"  {line}") for line in lines)]
+
+
+def render_cards(values: Values) -> rich.Text:
+    """One of the answers of `cards_of_container`."""
+    values = bounded(values)
+    asked = f"{values['wanted']} {values['resource']}"
+    fit, do = ("fits", "does") if values["wanted"] == 1 else ("fit", "do")
+    if values["refused"]:
+        return rich.Text(f"{asked} {do} not fit: {values['refused']}", style=TROUBLE)
+    if values["free"] is None:
+        return rich.Text(f"It is unknown whether {asked} {fit}: {values['unknown']}", style=TROUBLE)
+    listed = ", ".join(f"{_where(each['numa_node'])}: {each['free']}" for each in values["free_by_numa_node"])
+    free = f"{values['free']} free" + (f" ({listed})" if listed else "")
+    if not values["fits"]:
+        return rich.Text(f"{asked} {do} not fit: {free}", style=TROUBLE)
+    nodes = ",".join(map(str, values["numa_nodes_with_room"]))
+    whole = f"; enough on {_nodes(nodes)}" if nodes else ""
+    return rich.Text(f"{asked} {fit}: {free}{whole}")
+
+
+def _where(node: int | None) -> str:
+    return "unknown NUMA node" if node is None else f"NUMA node {node}"

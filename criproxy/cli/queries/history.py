@@ -9,6 +9,8 @@ import click
 
 from criproxy.cli.client import state_dir_option
 from criproxy.cli.options.unit_types import WholeNumber
+from criproxy.cli.render import lazy_rich as rich
+from criproxy.cli.render.console import HEADING, show
 from criproxy.cli.render.lines import print_lines
 from criproxy.errors import CriproxyError
 from criproxy.model.text.bounded import bounded, bounded_text
@@ -56,11 +58,7 @@ def _values(once: InForceOnce) -> dict[str, Any]:
 
 
 def _show(found: list[InForceOnce]) -> None:
-    from rich.table import Table
-
-    from criproxy.cli.render.console import HEADING, show
-
-    table = Table(box=None, pad_edge=False, header_style=HEADING)
+    table = rich.Table(box=None, pad_edge=False, header_style=HEADING)
     for heading in ("NUMBER", "SINCE", "HOW", "HASH", "POLICY", "FILE"):
         table.add_column(heading)
     for each in bounded([asdict(one) | {"text": ""} for one in found[-MOST:]]):

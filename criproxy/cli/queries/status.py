@@ -1,17 +1,31 @@
 """``criproxy status``: shows the state of the node once or repeatedly, or checks it."""
 
+from __future__ import annotations
+
 import json
 import time
-from collections.abc import Iterator
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
 from functools import partial
-from typing import Any
+from itertools import groupby, zip_longest
+from typing import Any, Literal
 
 import click
 
 from criproxy.cli.client import NodeClient, places_options
+from criproxy.cli.render import lazy_rich as rich
+from criproxy.cli.render import words
+from criproxy.cli.render.answers import no_answer, notices_of, title_of
+from criproxy.cli.render.console import NOTE, QUIET, TROUBLE, UNLIMITED
 from criproxy.cli.render.lines import print_lines
-from criproxy.cli.repeated_output import Ask, Render, Values, show_answer, watch_options
+from criproxy.cli.render.topology_words import count
+from criproxy.cli.repeated_output import Ask, Values, show_answer, watch_options
+from criproxy.model.cpuset import cpus_text
+from criproxy.model.grant import PRESERVED
+from criproxy.model.text.amounts import format_bytes, format_seconds
 from criproxy.model.text.bounded import bounded
+from criproxy.model.workload import SHORT_ID
 
 SETTLE_S, PAUSE_S = 5.0, 0.25
 """How long `--check` waits for updates in flight, and the pause between two queries."""
@@ -55,7 +69,7 @@ def command(  # noqa: PLR0913 (one for each option)
         raise SystemExit(_check(asked, output))
     ask = partial(asked.ask, "status", {"namespace": namespace, "pod": pod, "exclusive": exclusive})
     chosen = " ".join(_chosen(namespace, pod, exclusive=exclusive))
-    show_answer(ask, output, partial(_renderer, chosen, every_refusal=refused), watch=watch, interval_s=interval_s)
+    show_answer(ask, output, partial(render, chosen=chosen, every_refusal=refused), watch=watch, interval_s=interval_s)
 
 
 _NOTED = frozenset({"try", "withheld", "kubelet-reserved"})
@@ -105,7 +119,304 @@ def _chosen(namespace: str, pod: str, *, exclusive: bool) -> Iterator[str]:
         yield "with exclusive CPUs"
 
 
-def _renderer(chosen: str, *, every_refusal: bool) -> Render:
-    from criproxy.cli.tables.status import render
+SILENT_S = 30.0
+"""The kubelet asks its runtime something every ten seconds at the latest: after so long it does not ask here."""
+MOST_NODES = 16
+"""So many NUMA nodes with their free CPUs fit into a line that people read; the table below has all."""
+WIDE = 120
+"""From this width on, each container has one line with its id and memory; on narrower screens if that fits."""
+MOST_FAILURES = 5
+_LIMITED = "criproxy keeps only a limited number of reasons per pod and per node"
+_GAP = 2
+"""The number of blanks between two columns of a table."""
+MOST_NARROW = 24
+"""The width of a column if there is little room."""
+_SETS = (
+    ("shared", "shared pool, for all containers without exclusive CPUs"),
+    ("reserved", "reserved, never exclusive to a new container"),
+    ("isolated", "isolated by the kernel"),
+    ("watched", "used by containers that criproxy only watches"),
+    ("offline", "offline"),
+)
 
-    return partial(render, chosen=chosen, every_refusal=every_refusal)
+
+def render(
+    values: Values, width: int, height: int | None = None, *, chosen: str = "", every_refusal: bool = False
+) -> rich.RenderableType:
+    """Render an answer to `status` for *width* columns and, if it matters, *height* lines.
+
+    Containers that do not fit are left out; those with problems last.
+
+    Args:
+        values: the answer.
+        width: the number of columns.
+        height: the number of lines; None: unlimited.
+        chosen: the selected containers, such as ``in namespace shop``; empty: all.
+        every_refusal: show all containers that cannot be created, not only the newest.
+    """
+    values = bounded(values)
+    if "error" in values:
+        return no_answer(values)
+    notices = [*notices_of(values), *_refusals(values, every=every_refusal), *_failures(values)]
+    policy = f", policy {values['policy']}" if values["policy"] else ""
+    head: list[rich.RenderableType] = [
+        title_of(values, policy),
+        *front_of(values),
+        *notices,
+        rich.Text(),
+        _numa(values),
+        *_sets(values),
+        *_kept(values),
+        rich.Text(),
+    ]
+    rows = values["containers"]
+    whole = _whole(rows, values["cpus"]["shared"], full=width == UNLIMITED)
+    is_wide = width >= WIDE or _width(rows, whole) <= width
+    room = 0 if height is None else height - _height(head, width) - 4
+    kept = rows if height is None else _most_important(rows, room if is_wide else room // 2)
+    parts: list[rich.RenderableType] = [*head, _totals(values)]
+    if kept:
+        parts += [_table(kept, whole)] if is_wide else _narrow(kept, values["cpus"]["shared"])
+    if chosen and not rows:
+        parts.append(rich.Text(f"No container {chosen} is known.", style=NOTE))
+    if missing := len(rows) - len(kept) + values["omitted"]:
+        parts.append(rich.Text(f"… and {count(missing, 'more container')}", style=QUIET))
+    return rich.Group(*parts)
+
+
+def _refusals(values: Values, *, every: bool) -> Iterator[rich.Text]:
+    """Render the containers that cannot be created, the newest first, as far as there is room."""
+    refusals = values["refusals"]
+    most = len(refusals) if every else MOST_FAILURES
+    for refusal in refusals if every else _of_each_namespace(refusals)[:most]:
+        times = f"{refusal['times']} times, last " if refusal["times"] > 1 else ""
+        yield rich.Text(f"REFUSED {times}{words.ago(refusal['time'])} ago: {refusal['text']}", style=TROUBLE)
+    shown_later = len(refusals[most:])
+    omitted = values.get("refusals_omitted", 0)  # missing in answers of earlier versions
+    if missing := shown_later + omitted:
+        how = f"--refused shows {'all' if not omitted else f'{shown_later} of them'}" if shown_later else _LIMITED
+        yield rich.Text(f"REFUSED: {count(missing, 'more container')}; {how}", style=TROUBLE)
+
+
+def _of_each_namespace(refusals: Sequence[Values]) -> list[Values]:
+    """Return the newest of each namespace first, then the second of each, and so on: none hides those of others."""
+    seen, ranked = Counter[str](), list[tuple[int, Values]]()
+    for refusal in refusals:
+        namespace = refusal["container"].partition("/")[0]
+        ranked.append((seen[namespace], refusal))
+        seen[namespace] += 1
+    return [refusal for _, refusal in sorted(ranked, key=lambda each: each[0])]
+
+
+def _numa(values: Values) -> rich.Table:
+    table = rich.Table(box=None, pad_edge=False, padding=(0, _GAP, 0, 0))
+    for name in ("NUMA NODE", "CPUS", "EXCLUSIVE", "SHARED", "FREE", "MEMORY"):
+        table.add_column(name, overflow="fold", justify="right" if name == "MEMORY" else "left", header_style="bold")
+    for node in values["numa_nodes"]:
+        table.add_row(
+            str(node["id"]),
+            node["cpus"] or "-",
+            node["exclusive_cpus"] or "-",
+            node["shared_cpus"] or "-",
+            "?" if node["free_cpus"] is None else node["free_cpus"] or "-",
+            format_bytes(node["memory_bytes"]) if node["memory_bytes"] else "-",
+        )
+    return table
+
+
+def _sets(values: Values) -> Iterator[rich.Text]:
+    for name, text in _SETS:
+        pooled = name == "shared" and not values.get("shared_by_all")  # each pool or balloon has a part of these CPUs
+        meaning = "not exclusive" if pooled else text
+        if cpus := values["cpus"][name]:
+            yield rich.Text(f"{cpus_text(cpus)}: {meaning}", style=QUIET)
+
+
+def _kept(values: Values) -> Iterator[rich.Text]:
+    """Render the pods with kept CPUs; nothing if the answer lacks them."""
+    for each in values.get("kept", ()):
+        who = f"{each['pod']} ({', '.join(each['containers'])} ended)"
+        yield rich.Text(f"{cpus_text(each['cpus'])}: kept for {who}", style=QUIET)
+
+
+def _totals(values: Values) -> rich.Text:
+    totals = values["totals"]
+    parts = [f"{totals['exclusive']} with exclusive CPUs", f"{totals['shared']} sharing"]
+    for name, meaning in (("unplaced", "not placed"), ("exited", "exited")):
+        if totals[name]:
+            parts.append(f"{totals[name]} {meaning}")
+    text = rich.Text(f"{count(totals['pods'], 'pod')}, {count(totals['containers'], 'container')}: {', '.join(parts)}")
+    for name, meaning in (("not_in_place", "not in place"), ("unknown", "with unknown outcome")):
+        if totals[name]:
+            text.append(f", {totals[name]} {meaning}", style=TROUBLE)
+    return text
+
+
+def _failures(values: Values) -> Iterator[rich.Text]:
+    """Render the failing updates, as far as there is room."""
+    failed = [row for row in values["containers"] if row["error"]]
+    for row in failed[:MOST_FAILURES]:
+        text = f"{words.title(row)}: {count(row['failures'], 'update')} failed, the last: {row['error']}"
+        yield rich.Text(f"WRONG: {text}", style=TROUBLE)
+    if (more := len(failed) - MOST_FAILURES) > 0:
+        yield rich.Text(f"WRONG: updates of {count(more, 'more container')} failed", style=TROUBLE)
+
+
+def _most_important(rows: Sequence[Values], room: int) -> Sequence[Values]:
+    """Select *room* rows: those with problems first, then those with exclusive CPUs; keep their order."""
+    room = max(0, room)
+    if len(rows) <= room:
+        return rows
+    chosen = sorted(rows, key=lambda row: (not _has_problem(row), not row["exclusive_cpus"]))[:room]
+    return sorted(chosen, key=words.title)
+
+
+def _height(parts: Sequence[rich.RenderableType], width: int) -> int:
+    measure = rich.Console(width=width, markup=False, emoji=False)
+    return sum(len(measure.render_lines(part, pad=False)) for part in parts)
+
+
+def _has_problem(row: Values) -> bool:
+    return bool(not row["in_place"] or row["error"] or row["state"] == "unknown")
+
+
+@dataclass(frozen=True, slots=True)
+class _Column:
+    name: str
+    cell: Callable[[Values], str]
+    right: bool = False
+
+
+def _columns(shared: str, *, full: bool) -> list[_Column]:
+    return [
+        _Column("QOS", lambda row: words.QOS[row["qos"]]),
+        _Column("CPU REQUEST", words.cpu),
+        _Column("CPUS", lambda row: _cpus(row, shared, full=full)),
+        _Column("MEMS", lambda row: row["mems"] or row["applied_mems"] or "-"),
+        _Column("STATE", _state),
+    ]
+
+
+def _whole(rows: Sequence[Values], shared: str, *, full: bool) -> list[_Column]:
+    """Return the columns of a table with one line for each container."""
+    columns = [_Column("CONTAINER", words.short_title), *_columns(shared, full=full)]
+    columns[1:1] = [_Column("ID", lambda row: row["id"][:SHORT_ID])]
+    columns[4:4] = [_Column("MEMORY", words.memory, right=True)]
+    if any(row["pool"] for row in rows):
+        columns[6:6] = [_Column("POOL", lambda row: words.short(row["pool"]))]
+    return columns
+
+
+def _width(rows: Sequence[Values], columns: Sequence[_Column]) -> int:
+    """Return the width of a table of *rows*."""
+    widths = (max([len(each.name), *(rich.cell_len(each.cell(row)) for row in rows)]) for each in columns)
+    return sum(widths) + _GAP * (len(columns) - 1)
+
+
+def _narrow(rows: Sequence[Values], shared: str) -> Iterator[rich.RenderableType]:
+    """Render one line for each pod, and one for each of its containers."""
+    columns = [_Column("CONTAINER", lambda row: f"  {words.short(row['container'])}"), *_columns(shared, full=False)]
+    widths = [max(len(c.name), *(len(c.cell(row)) for row in rows)) for c in columns[:-1]]
+    widths = [min(width, MOST_NARROW) for width in widths]
+    yield _table([], columns, widths)
+    for pod, members in groupby(rows, key=lambda row: (row["namespace"], row["pod"])):
+        yield rich.Text("/".join(map(words.short, filter(None, pod))) or "(no pod)", overflow="fold")
+        yield _table(list(members), columns, widths, header=False)
+
+
+def _table(
+    rows: Sequence[Values], columns: Sequence[_Column], widths: Sequence[int] = (), *, header: bool = True
+) -> rich.Table:
+    table = rich.Table(box=None, pad_edge=False, padding=(0, _GAP, 0, 0), header_style="bold", show_header=header)
+    for column, width in zip_longest(columns, widths):
+        justify: Literal["left", "right"] = "right" if column.right else "left"
+        table.add_column(column.name, justify=justify, overflow="fold", width=width)
+    for row in rows:
+        style = TROUBLE if _has_problem(row) else QUIET if row["state"] == "exited" else ""
+        table.add_row(*(column.cell(row) for column in columns), style=style)
+    return table
+
+
+def _cpus(row: Values, shared: str, *, full: bool) -> str:
+    if row["state"] == "exited":
+        return "-"
+    if not row["placed"]:
+        return f"{row['applied_cpus']} not placed" if row["applied_cpus"] else "not placed"
+    if row["exclusive_cpus"] == row["cpus"]:
+        return f"{row['cpus']} exclusive"
+    if row["exclusive_cpus"]:
+        return f"{row['cpus']}, exclusive {row['exclusive_cpus']}"
+    if row["cpus"] == shared and row["pool"] != PRESERVED and not full:
+        return "shared"
+    return f"{row['cpus']} {'preserved' if row['pool'] == PRESERVED else 'shared'}"
+
+
+def _state(row: Values) -> str:
+    """Return the state of a container, and where it runs if that is not where it should."""
+    if row["state"] == "unknown":
+        parts = ["outcome unknown"]
+    else:
+        parts = ["starting" if row["starting"] else row["state"]]
+    if not row["in_place"]:
+        place = (
+            cpus_text(row["applied_cpus"]) if row["applied_cpus"] != row["cpus"] else f"memory {row['applied_mems']}"
+        )
+        parts.append(f"still on {place}" if row["applied_cpus"] else "place unknown")
+    if row["failures"]:
+        parts.append(f"{count(row['failures'], 'update')} failed")
+    return ", ".join(parts)
+
+
+def front_of(values: Values) -> Iterator[rich.Text]:
+    """What the answer says of these; nothing of what a daemon of an earlier version does not say."""
+    if kubelet := values.get("kubelet"):
+        yield _kubelet(kubelet, values["started"])
+    if (runtime := values.get("runtime")) and runtime["name"]:
+        yield rich.Text(f"Runtime: {runtime['name']} {runtime['version']} on {runtime['socket'] or 'its socket'}")
+    if (configuration := values.get("configuration")) and configuration["hash"]:
+        since = words.ago(configuration["loaded"])
+        text = f"Policy file: {configuration['file']}, hash {configuration['hash']}, loaded {since} ago"
+        yield rich.Text(text + _instead_of_file(configuration))
+    if counts := values.get("cpu_counts"):
+        of = "" if counts["capacity"] is None else f" of {counts['capacity']}"
+        yield rich.Text(f"Exclusive CPUs: {counts['exclusive']}{of}; free: {_free(values)}")
+
+
+def _instead_of_file(configuration: Values) -> str:
+    if configuration.get("kept"):
+        return "; KEPT after a try, in place of the configured policy file"
+    if not (trial := configuration.get("try")):
+        return ""
+    back = f"the former configuration comes back in {format_seconds(trial['left_s'])}"
+    return f"; BEING TRIED: {back} unless this one is kept"
+
+
+def _kubelet(kubelet: Values, started: str) -> rich.Text:
+    age_s = kubelet["last_call_s"]
+    if age_s is None:
+        silent_s = words.passed_s(started)
+        text = f"Kubelet: no call since criproxy started {words.ago(started)} ago"
+        return (
+            rich.Text(f"{text}: it is not connected to criproxy", TROUBLE) if silent_s > SILENT_S else rich.Text(text)
+        )
+    classes = kubelet["classes"].items()
+    parts = [f"{word} {_age(each['last_call_s'])} ago" for word, each in classes if each["last_call_s"] is not None]
+    if age_s > SILENT_S:
+        text = f"Kubelet: no call for {_age(age_s)}: it is not running, or is not connected to criproxy"
+        return rich.Text(f"{text} ({', '.join(parts)})", TROUBLE)
+    return rich.Text(f"Kubelet: connected to criproxy, last call {_age(age_s)} ago ({', '.join(parts)})")
+
+
+def _age(age_s: float) -> str:
+    return f"{age_s:.1f} s" if age_s < 10 else format_seconds(age_s)
+
+
+def _free(values: Values) -> str:
+    if values["cpu_counts"]["free"] is None:
+        return "unknown"
+    nodes = [node for node in values["numa_nodes"] if node["cpus"]]
+    if len(nodes) == 1 or len(nodes) > MOST_NODES:
+        return str(values["cpu_counts"]["free"])
+    stay = sum(node["free"] for node in nodes) - values["cpu_counts"]["free"]
+    kept = f"; {stay} of these must stay shared" if stay else ""
+    return (", ".join(f"{node['free']} on NUMA node {node['id']}" for node in nodes) or "0") + kept

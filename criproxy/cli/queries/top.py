@@ -21,7 +21,7 @@ from criproxy.cli.repeated_output import a_number
 from criproxy.errors import CriproxyError
 
 if TYPE_CHECKING:  # rich and the readers of the machine take time to load
-    from criproxy.cli.tables.top import Scene, View
+    from criproxy.cli.queries.top_screen import Scene, View
     from criproxy.host.container_use import ContainerCgroups
 
 Values = dict[str, Any]
@@ -66,7 +66,7 @@ def command(*, interval_s: float, once: bool, text: str, **places: Any) -> None:
     Keys: 1 to 5 or Tab selects what fills the screen; c, m, n and x sort the containers by CPU use, memory, name and
     number of exclusive CPUs; / filters them; h shows all keys; q quits.
     """
-    from criproxy.cli.tables.top import View
+    from criproxy.cli.queries.top_screen import View
 
     node = Node(NodeClient(**places))
     if once:
@@ -100,7 +100,7 @@ class Node:
 
     def ask(self) -> None:
         """Ask for everything that is shown; problems are shown, too."""
-        from criproxy.cli.tables.top import marked
+        from criproxy.cli.queries.top_screen import marked
         from criproxy.model.text.bounded import bounded
 
         self.asked_s = time.monotonic()
@@ -167,7 +167,7 @@ class Node:
 
     def scene(self) -> "Scene":
         """Return what is known now."""
-        from criproxy.cli.tables.top import Scene
+        from criproxy.cli.queries.top_screen import Scene
         from criproxy.model.text.bounded import bounded
 
         waits_s = 0.0 if self.asked_s is None else time.monotonic() - self.asked_s
@@ -203,8 +203,8 @@ def _unreadable(error: Exception) -> str:
 
 def _print_once(node: Node, interval_s: float, view: "View") -> None:
     """Print everything that two readings tell."""
+    from criproxy.cli.queries.top_screen import once
     from criproxy.cli.render.console import console, show
-    from criproxy.cli.tables.top import once
 
     node.ask()
     node.read()
@@ -218,8 +218,8 @@ def _run(node: Node, interval_s: float, view: "View") -> None:
     from rich.console import Group
     from rich.live import Live
 
+    from criproxy.cli.queries.top_screen import Scene, frame, pressed
     from criproxy.cli.render.console import console
-    from criproxy.cli.tables.top import Scene, frame, pressed
 
     screen, wanted, (woken, wake) = console(), threading.Event(), os.pipe()
     if screen.is_dumb_terminal:

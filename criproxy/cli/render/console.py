@@ -1,25 +1,21 @@
 """The terminal to which commands print."""
 
+from __future__ import annotations
+
 import os
-import re
 import sys
 from typing import IO
 
 import click
-import rich._wrap
-from rich.console import Console, RenderableType
+
+from criproxy.cli.render import lazy_rich as rich
 
 UNLIMITED = 1 << 16
 """The width if the output is not a terminal: in a pipe or file, lines may have any length."""
 TROUBLE, NOTE, QUIET, HEADING = "bold red", "yellow", "dim", "bold"
 
-UNBROKEN = re.compile(r"\s*\S+?(?:(?<=\d),(?=\d)|(?=\s)|\Z)\s*")
-"""What is never broken, in every text and cell: a word, and each part of a list of numbers, with the following comma. A
-break inside a number would show other CPUs."""
-rich._wrap.re_word = UNBROKEN  # noqa: SLF001 (there is no option; a test checks that rich still uses it)
 
-
-def console(file: IO[str] | None = None, width: int | None = None) -> Console:
+def console(file: IO[str] | None = None, width: int | None = None) -> rich.Console:
     """Return standard output as a console without markup in brackets and emoji in colons.
 
     Rich takes the width from COLUMNS if it is set, terminal or not.
@@ -30,10 +26,10 @@ def console(file: IO[str] | None = None, width: int | None = None) -> Console:
     """
     limited = sys.stdout.isatty() or "COLUMNS" in os.environ
     columns = width or (None if limited else UNLIMITED)
-    return Console(file=file, highlight=False, markup=False, emoji=False, width=columns)
+    return rich.Console(file=file, highlight=False, markup=False, emoji=False, width=columns)
 
 
-def show(renderable: RenderableType) -> None:
+def show(renderable: rich.RenderableType) -> None:
     """Print to standard output, without blanks at the ends of lines if it is not a terminal."""
     screen = console()
     if screen.is_terminal:

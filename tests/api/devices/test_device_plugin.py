@@ -17,8 +17,8 @@ from criproxy.api.devices.device_plugin import DevicePluginCommands
 from criproxy.api.live import LiveNode, commands
 from criproxy.api.metrics.measures import measure
 from criproxy.cli.client import ask
-from criproxy.cli.tables.device_plugin import vgpus
-from criproxy.cli.tables.explain import render
+from criproxy.cli.queries.devices import vgpus
+from criproxy.cli.queries.explain import render
 from criproxy.cri.runtime import RuntimeCallError
 from criproxy.devices.classes.builtin import NVIDIA
 from criproxy.devices.device_rules import DeviceRules

@@ -19,7 +19,7 @@ from criproxy.api.devices.usage import UsageCommands
 from criproxy.api.metrics.signals import measure_use
 from criproxy.api.metrics.vgpu_metrics import VgpuCollector
 from criproxy.cli.client import ask
-from criproxy.cli.tables.usage import render
+from criproxy.cli.queries.usage import render
 from criproxy.cri import api_pb2 as api
 from criproxy.errors import UsageError
 from criproxy.node.settings import Settings

@@ -8,7 +8,7 @@ import pytest
 from click.testing import CliRunner, Result
 
 from criproxy.cli import main
-from criproxy.cli.tables.load import AT_CARDS, MEASURES, informative
+from criproxy.cli.offline.simulate_load import AT_CARDS, MEASURES, informative
 from criproxy.placement.records.trace import Header, header_line
 from criproxy.simulate.hosts import machine
 

@@ -16,8 +16,7 @@ from rich.console import Console
 
 from criproxy.api.views.devices import devices as inventory
 from criproxy.cli import main
-from criproxy.cli.queries.devices import add_peers
-from criproxy.cli.tables.devices import render
+from criproxy.cli.queries.devices import add_peers, render
 from criproxy.devices.classes.builtin import AMD, NVIDIA
 from criproxy.devices.classes.cards import Card, Stock
 from criproxy.devices.classes.links import Distance, NvLinks, Peers

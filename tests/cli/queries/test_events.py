@@ -11,7 +11,7 @@ import pytest
 from click.testing import CliRunner, Result
 
 from criproxy.cli import main
-from criproxy.cli.tables.events import line
+from criproxy.cli.queries.events import line
 from criproxy.cri.runtime import RuntimeCallError
 from criproxy.simulate.hosts import machine
 from tests.cli.queries.test_status import LIMIT_S, NAMED, answering, places

@@ -9,7 +9,7 @@ from click.testing import CliRunner, Result
 from rich.console import Console
 
 from criproxy.cli import main
-from criproxy.cli.tables.explain import render
+from criproxy.cli.queries.explain import render
 from criproxy.cri import api_pb2 as api
 from criproxy.cri.runtime import RuntimeCallError
 from criproxy.placement.policies.topology_aware import TopologyAwareOptions, TopologyAwarePolicy

@@ -14,8 +14,8 @@ from click.testing import CliRunner, Result
 from criproxy.api.control_socket import ControlServer
 from criproxy.cli import main
 from criproxy.cli.client import ask
+from criproxy.cli.queries.fit import render
 from criproxy.cli.render.console import console
-from criproxy.cli.tables.fit import render
 from criproxy.errors import UsageError
 from criproxy.placement.policies.topology_aware import TopologyAwareOptions, TopologyAwarePolicy
 from criproxy.wire.sockets import listen

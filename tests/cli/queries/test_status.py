@@ -27,8 +27,8 @@ from criproxy.api.views.situation import Situation
 from criproxy.api.views.status import rows, summary
 from criproxy.cli import main
 from criproxy.cli.queries import status
+from criproxy.cli.queries.status import render
 from criproxy.cli.render.console import UNLIMITED
-from criproxy.cli.tables.status import render
 from criproxy.model.node import Node
 from criproxy.model.text.notices import Notice, Refusal, Trouble
 from criproxy.model.workload import Container, Pod, QosClass

@@ -24,8 +24,8 @@ from click.testing import CliRunner
 from criproxy.cli import main
 from criproxy.cli.client import NodeClient
 from criproxy.cli.queries.top import Node
+from criproxy.cli.queries.top_screen import MANY, MARKS, Scene, View, frame, marked, pressed
 from criproxy.cli.render.console import console
-from criproxy.cli.tables.top import MANY, MARKS, Scene, View, frame, marked, pressed
 from tests.cli.queries.live_node import LiveNode, a_container, a_pod, large, small
 from tests.node.world import FAST, World, owner
 from tests.sysfs import write_sysfs
@@ -227,7 +227,9 @@ async def test_while_it_is_stopped_the_terminal_is_the_shells(tmp_path: Path) ->
 async def test_an_exception_gives_the_terminal_back(tmp_path: Path) -> None:
     """It is printed on the screen of the shell."""
     node = small(tmp_path)
-    broken = "import criproxy.cli.tables.top as t\ndef fail(*a): raise RuntimeError('planted')\nt.frame = fail\n"
+    broken = (
+        "import criproxy.cli.queries.top_screen as t\ndef fail(*a): raise RuntimeError('planted')\nt.frame = fail\n"
+    )
     program = f"{broken}from criproxy.cli import main\nmain(['top', *{node.options!r}])"
     with Screen(program=["-c", program]) as screen:
         assert await screen.ended() == 1

@@ -17,7 +17,7 @@ from click.testing import CliRunner, Result
 from rich.console import Console
 
 from criproxy.cli import main
-from criproxy.cli.tables.usage import BARS, render
+from criproxy.cli.queries.usage import BARS, render
 from tests.api.devices.test_usage import OFFERED, Asked, asked, report
 from tests.cli.queries.test_status import LIMIT_S
 from tests.node.devices.test_vgpu_checks import pod_with

@@ -11,8 +11,8 @@ import pytest
 from click.testing import CliRunner, Result
 
 from criproxy.cli import main
+from criproxy.cli.queries.who import render
 from criproxy.cli.render.console import console
-from criproxy.cli.tables.who import render
 from criproxy.host.machine import discover
 from criproxy.node.configuration.load import candidate
 from criproxy.node.settings import Settings

@@ -15,8 +15,8 @@ from criproxy.api.devices.device_plugin import DevicePluginCommands
 from criproxy.api.live import LiveNode, commands
 from criproxy.api.metrics.measures import measure
 from criproxy.api.views.status_check import problems
-from criproxy.cli.tables.devices import render as render_devices
-from criproxy.cli.tables.explain import render as render_explain
+from criproxy.cli.queries.devices import render as render_devices
+from criproxy.cli.queries.explain import render as render_explain
 from criproxy.cri.messages import incident_status
 from criproxy.devices.usage.values import Grant
 from criproxy.errors import CriproxyError, UsageError

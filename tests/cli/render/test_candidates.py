@@ -5,7 +5,7 @@ from io import StringIO
 from rich.console import Console, Group
 
 from criproxy.api.views.candidates import values
-from criproxy.cli.tables.candidates import render_choices
+from criproxy.cli.render.candidates import render_choices
 from criproxy.placement.alloc.rank import Unit
 from criproxy.placement.answers.choice import Choice, Decided
 from criproxy.placement.answers.leavers import Leavers

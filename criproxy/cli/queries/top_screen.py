@@ -9,11 +9,11 @@ from rich.console import Console, RenderableType
 from rich.text import Text
 
 from criproxy.api.views.cpu_blocks import Block
+from criproxy.cli.queries import usage
+from criproxy.cli.queries.events import BAD
+from criproxy.cli.queries.events import line as event_line
 from criproxy.cli.render import words
 from criproxy.cli.render.console import HEADING, NOTE, QUIET, TROUBLE
-from criproxy.cli.tables import usage
-from criproxy.cli.tables.events import BAD
-from criproxy.cli.tables.events import line as event_line
 from criproxy.model.cpuset import format_cpuset, parse_cpuset
 from criproxy.model.machine.use import MemoryUse
 from criproxy.model.text.amounts import format_bytes

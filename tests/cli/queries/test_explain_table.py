@@ -4,8 +4,8 @@ from io import StringIO
 
 from rich.console import Console
 
+from criproxy.cli.queries.explain import render
 from criproxy.cli.render.console import UNLIMITED
-from criproxy.cli.tables.explain import render
 
 
 def test_into_a_file_no_line_is_padded() -> None:

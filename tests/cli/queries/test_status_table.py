@@ -5,8 +5,8 @@ from typing import Any
 
 import pytest
 
+from criproxy.cli.queries.status import front_of
 from criproxy.cli.render.console import TROUBLE
-from criproxy.cli.tables.status import front_of
 from criproxy.model.text.notices import timestamp
 
 NO_CALLS: dict[str, Any] = {"calls": 0, "last_call": None, "last_call_s": None}

@@ -1,12 +1,11 @@
 """The candidates of decisions on a terminal: a table, and the containers that would have to leave."""
 
+from __future__ import annotations
+
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
-from rich.console import RenderableType
-from rich.table import Table
-from rich.text import Text
-
+from criproxy.cli.render import lazy_rich as rich
 from criproxy.cli.render.console import HEADING, QUIET, TROUBLE
 from criproxy.model.text.amounts import format_bytes
 from criproxy.model.text.bounded import bounded
@@ -21,7 +20,7 @@ HEADINGS = {
 }
 
 
-def render_choices(choices: Iterable[Values]) -> Iterator[RenderableType]:
+def render_choices(choices: Iterable[Values]) -> Iterator[rich.RenderableType]:
     """Render the choices in an answer to `explain`, the oldest first."""
     for choice in map(bounded, choices):
         at = f", at {choice['time'][11:19]} UTC" if choice["time"] else ""
@@ -34,12 +33,12 @@ def render_choices(choices: Iterable[Values]) -> Iterator[RenderableType]:
             yield _lines([*choice["leavers"]["containers"], *_more(choice["leavers"]), choice["leavers"]["text"]])
 
 
-def _heading(text: str) -> Iterator[RenderableType]:
-    yield Text()
-    yield Text(text, style=HEADING)
+def _heading(text: str) -> Iterator[rich.RenderableType]:
+    yield rich.Text()
+    yield rich.Text(text, style=HEADING)
 
 
-def _candidates(candidates: Values) -> Iterator[RenderableType]:
+def _candidates(candidates: Values) -> Iterator[rich.RenderableType]:
     """Render a table with a column for each criterion in which candidates differ, below their meanings."""
     rows, criteria = candidates["rows"], candidates["criteria"]
     columns = [place for place in range(len(criteria)) if _differ(rows, place)]
@@ -52,9 +51,9 @@ def _candidates(candidates: Values) -> Iterator[RenderableType]:
     yield _lines([*_more(candidates), *same], QUIET)
 
 
-def _table(candidates: Values, columns: Sequence[int]) -> Table:
+def _table(candidates: Values, columns: Sequence[int]) -> rich.Table:
     criteria = candidates["criteria"]
-    table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style=QUIET)
+    table = rich.Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style=QUIET)
     table.add_column(width=0)
     table.add_column(candidates["of"], overflow="fold")
     for number, _ in _numbered(columns):
@@ -112,8 +111,8 @@ def _more(values: Values) -> list[str]:
     return [f"and {values['omitted']} more"] if values["omitted"] else []
 
 
-def _lines(lines: Iterable[str], style: str = "") -> Table:
-    table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), show_header=False)
+def _lines(lines: Iterable[str], style: str = "") -> rich.Table:
+    table = rich.Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), show_header=False)
     table.add_column(width=0)
     table.add_column(overflow="fold")
     for line in lines:

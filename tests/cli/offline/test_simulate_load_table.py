@@ -2,7 +2,7 @@
 
 from dataclasses import replace
 
-from criproxy.cli.tables.load import MEASURES, best, headline, reasons, recommended
+from criproxy.cli.offline.simulate_load import MEASURES, best, headline, reasons, recommended
 from criproxy.simulate.load_run import Outcome
 from criproxy.simulate.scores import Scores
 

@@ -1,1 +1,0 @@
-"""The tables that commands print, one file per command."""
