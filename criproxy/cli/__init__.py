@@ -79,7 +79,7 @@ class LazyGroup(click.Group):
                 raise click.NoSuchOption(error.option_name, hint, ctx=error.ctx) from error
             raise
         except CriproxyError as error:
-            from criproxy.cli.render.lines import print_lines
+            from criproxy.cli.render.console import print_lines
 
             print_lines(f"Error: {bounded_text(str(error), _MAX_ERROR_CHARS)}", err=True)
             ctx.exit(error.exit_status)
@@ -116,7 +116,7 @@ def _forget_output() -> None:
 
 def _print_os_error(error: OSError) -> None:
     """Print an error of the system, if standard error works."""
-    from criproxy.cli.render.lines import print_lines
+    from criproxy.cli.render.console import print_lines
 
     where = f": {os.fsdecode(error.filename)}" if isinstance(error.filename, str | bytes) else ""
     with suppress(OSError):

@@ -13,7 +13,7 @@ from typing import Any, TypeVar
 
 import click
 
-from criproxy.cli.options.path_type import PathOption
+from criproxy.cli.options import PathOption
 from criproxy.errors import CriproxyError, UsageError, reason_of
 
 TIMEOUT_S = 30.0
@@ -195,7 +195,7 @@ def _wait(sock: socket.socket, path: str, timeout_s: float) -> float:
     answered.register(sock, select.POLLIN)
     if answered.poll(1000 * SILENT_S):
         return timeout_s
-    from criproxy.cli.render.lines import print_lines
+    from criproxy.cli.render.console import print_lines
 
     left_s = timeout_s - SILENT_S
     print_lines(f"Note: the daemon on {path} has not answered yet; this command waits for {left_s:g} s more", err=True)

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from html import escape
 from pathlib import Path
 
-from criproxy.cli.pictures.svg import Shape, document, stack, text
+from criproxy.cli.render.svg import Shape, document, stack, text
 from criproxy.errors import UsageError
 from criproxy.model.cpuset import numbered
 from criproxy.model.machine.topology import Topology

@@ -10,7 +10,7 @@ from click.testing import CliRunner
 
 from criproxy import __version__
 from criproxy.cli import COMMANDS, main
-from criproxy.cli.options.daemon_options import LOG_FORMATS, LOG_LEVELS
+from criproxy.cli.options import LOG_FORMATS, LOG_LEVELS
 from criproxy.process import log
 
 

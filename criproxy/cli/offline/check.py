@@ -7,8 +7,8 @@ import click
 
 from criproxy.cli.offline import check_plugin
 from criproxy.cli.offline.check_invocation import invocation_of
-from criproxy.cli.options.path_type import PathOption
-from criproxy.cli.render.lines import print_lines
+from criproxy.cli.options import PathOption
+from criproxy.cli.render.console import print_lines
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

@@ -13,8 +13,8 @@ from criproxy.cli.offline.machines import (
     machine_options,
     pages_chosen,
 )
-from criproxy.cli.options.path_type import PathOption
-from criproxy.cli.render.lines import print_lines
+from criproxy.cli.options import PathOption
+from criproxy.cli.render.console import print_lines
 from criproxy.model.text.bounded import printable
 
 if TYPE_CHECKING:
@@ -150,7 +150,7 @@ def _instead(policies: tuple[Path, ...], topology: "Topology | None", huge_pages
 
 
 def _results(cases: "list[tuple[Vector, str]]", instead: "Instead") -> "list[Result]":
-    from criproxy.cli.render.progress import watched
+    from criproxy.cli.render.console import watched
     from criproxy.simulate.scenario.runner import run
 
     return [run(vector, rules, instead) for vector, rules in watched(cases, "Running scenarios")]

@@ -47,7 +47,7 @@ def compare(question: Question, output: str) -> None:
         UsageError: a file is invalid.
         PolicyAtFault: a policy failed to place a container.
     """
-    from criproxy.cli.render.progress import watched
+    from criproxy.cli.render.console import watched
     from criproxy.errors import UsageError
     from criproxy.simulate.loads import read_load
 

@@ -30,7 +30,7 @@ def command(host_root: Path, output: str) -> None:
     if output == "json":
         click.echo(json.dumps(as_json(hardware)))
     elif output == "svg":
-        from criproxy.cli.pictures.topology_svg import draw
+        from criproxy.cli.render.topology_svg import draw
 
         click.echo(draw(hardware))
     else:

@@ -6,8 +6,7 @@ from typing import Any
 import click
 
 from criproxy.cli.client import DEFAULT_CONTROL_SOCKET
-from criproxy.cli.options.daemon_options import config_option, http_option, log_options
-from criproxy.cli.options.path_type import PathOption
+from criproxy.cli.options import PathOption, config_option, http_option, log_options
 from criproxy.deviceplugin.nvidia.settings import CDI_FEATURES, KUBELET_SOCKET, SETTINGS
 
 _OURS = "nvidia_flag_"
@@ -129,7 +128,7 @@ def command(log_level: str, log_format: str, **options: Any) -> None:  # noqa: A
 
 def _report_failure(logger: Any, log_format: str, error: Exception) -> int:  # noqa: ANN401 - structlog's own type
     """Report why the program ends; return the exit status."""
-    from criproxy.cli.render.lines import print_lines
+    from criproxy.cli.render.console import print_lines
     from criproxy.errors import CriproxyError
 
     if not isinstance(error, CriproxyError):

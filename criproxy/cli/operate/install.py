@@ -6,10 +6,8 @@ from pathlib import Path
 import click
 
 from criproxy.cli.operate.leaving import leaving_on
-from criproxy.cli.options.install_options import check_root, host_options
-from criproxy.cli.options.path_type import PathOption
-from criproxy.cli.options.unit_types import Duration
-from criproxy.cli.render.lines import print_lines
+from criproxy.cli.options import PathOption, check_root, duration, host_options
+from criproxy.cli.render.console import print_lines
 from criproxy.errors import UsageError
 
 KINDS = ("auto", "kubeadm", "k3s", "rke2", "plain")
@@ -59,7 +57,7 @@ _NOT_IN_UNITS = frozenset(" \t\n\"'\\$`")
 @click.option(
     "--timeout",
     "timeout_s",
-    type=Duration(),
+    type=duration(),
     default="2m",
     show_default=True,
     metavar="DURATION",

@@ -15,8 +15,7 @@ from typing import IO, Any
 import click
 
 from criproxy.cli.client import ask, control_socket_option
-from criproxy.cli.options.path_type import PathOption
-from criproxy.cli.options.unit_types import Duration, Size
+from criproxy.cli.options import SIZE, PathOption, duration
 from criproxy.errors import CriproxyError, UsageError
 
 STDOUT = Path("-")
@@ -24,8 +23,8 @@ STDOUT = Path("-")
 
 @click.command(short_help="Record the kubelet's requests on this node, for `simulate --load`.")
 @click.argument("file", type=PathOption(), metavar="FILE")
-@click.option("--for", "duration_s", type=Duration(), metavar="DURATION", help="Stop after this time, such as 10m.")
-@click.option("--max-size", type=Size(), default="64Mi", show_default=True, help="Stop before FILE exceeds this size.")
+@click.option("--for", "duration_s", type=duration(), metavar="DURATION", help="Stop after this time, such as 10m.")
+@click.option("--max-size", type=SIZE, default="64Mi", show_default=True, help="Stop before FILE exceeds this size.")
 @click.option("--force", is_flag=True, help="Replace FILE if it exists.")
 @control_socket_option
 def command(*, file: Path, duration_s: float | None, max_size: int, force: bool, control_socket: str) -> None:

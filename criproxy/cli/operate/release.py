@@ -7,7 +7,7 @@ from typing import Any
 import click
 
 from criproxy.cli.client import DEFAULT_STATE_DIR, NoDaemon, ask, places_options
-from criproxy.cli.render.lines import print_lines
+from criproxy.cli.render.console import print_lines
 from criproxy.errors import CriproxyError
 from criproxy.model.text.bounded import bounded
 

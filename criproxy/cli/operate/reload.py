@@ -11,13 +11,11 @@ from typing import Any
 import click
 
 from criproxy.cli.client import ask, control_socket_option
-from criproxy.cli.options.path_type import PathOption
-from criproxy.cli.options.unit_types import Duration
+from criproxy.cli.options import PathOption, duration
 from criproxy.cli.render import lazy_rich as rich
 from criproxy.cli.render import words
 from criproxy.cli.render.answers import moved_lines
-from criproxy.cli.render.console import HEADING, TROUBLE, show
-from criproxy.cli.render.lines import print_lines
+from criproxy.cli.render.console import HEADING, TROUBLE, print_lines, show
 from criproxy.cli.render.topology_words import count
 from criproxy.errors import CriproxyError
 from criproxy.model.text.amounts import counted
@@ -46,7 +44,7 @@ _KEPT = {
 @click.option("--dry-run", is_flag=True, help="Show what FILE would do, and change nothing.")
 @click.option(
     *("--try", "time_s"),
-    type=Duration("30s, 10m or 168h"),
+    type=duration("30s, 10m or 168h"),
     metavar="DURATION",
     help="Bring FILE into effect for this long, such as 10m; then the former configuration comes back.",
 )

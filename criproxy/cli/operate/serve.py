@@ -5,8 +5,7 @@ from typing import Any
 import click
 
 from criproxy.cli.client import DEFAULT_CONTROL_SOCKET
-from criproxy.cli.options.daemon_options import config_option, log_options, page_options
-from criproxy.cli.options.path_type import PathOption
+from criproxy.cli.options import PathOption, config_option, log_options, page_options
 from criproxy.errors import CriproxyError
 
 

@@ -11,8 +11,8 @@ import click
 
 from criproxy.cli.client import places_options
 from criproxy.cli.operate.leaving import leaving_on
-from criproxy.cli.options.path_type import PathOption
-from criproxy.cli.render.lines import print_lines
+from criproxy.cli.options import PathOption
+from criproxy.cli.render.console import print_lines
 from criproxy.errors import CriproxyError, UsageError
 from criproxy.model.text.bounded import bounded_text
 

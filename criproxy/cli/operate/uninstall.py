@@ -4,8 +4,8 @@ from pathlib import Path
 
 import click
 
-from criproxy.cli.options.install_options import check_root, host_options
-from criproxy.cli.render.lines import print_lines
+from criproxy.cli.options import check_root, host_options
+from criproxy.cli.render.console import print_lines
 
 
 @click.command(short_help="Release all containers, and remove criproxy from this node.")

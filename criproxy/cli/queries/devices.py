@@ -10,7 +10,7 @@ from typing import Any
 import click
 
 from criproxy.cli.client import NodeClient, places_options
-from criproxy.cli.options.path_type import PathOption
+from criproxy.cli.options import PathOption
 from criproxy.cli.render import lazy_rich as rich
 from criproxy.cli.render import words
 from criproxy.cli.render.answers import no_answer, notices_of, title_of

@@ -11,8 +11,8 @@ from typing import Any
 import click
 
 from criproxy.cli.client import NodeClient, places_options
-from criproxy.cli.options.unit_types import Duration
-from criproxy.cli.render.lines import print_lines
+from criproxy.cli.options import duration
+from criproxy.cli.render.console import print_lines
 from criproxy.errors import CriproxyError
 from criproxy.model.text.bounded import bounded_text, printable
 
@@ -28,7 +28,7 @@ _MORE = (
 @click.option(
     *("--since", "since_s"),
     default="1h",
-    type=Duration(),
+    type=duration(),
     show_default=True,
     metavar="DURATION",
     help="Show only events that are not older than this, such as 90s, 10m or 2h.",

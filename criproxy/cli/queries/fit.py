@@ -9,7 +9,7 @@ from typing import Any
 import click
 
 from criproxy.cli.client import ask, control_socket_option
-from criproxy.cli.options.unit_types import Cpu, Size, WholeNumber
+from criproxy.cli.options import CPU, SIZE, WholeNumber
 from criproxy.cli.render import lazy_rich as rich
 from criproxy.cli.render.answers import moved_lines, notices_of
 from criproxy.cli.render.candidates import render_choices
@@ -56,10 +56,10 @@ def _memory(_context: click.Context, _option: click.Parameter, value: int) -> in
 
 
 @click.command(short_help="Show whether a pod would fit on this node, and where.")
-@click.option("--cpu", type=Cpu(), callback=_cpu, metavar="CPU", help="CPUs of the container, such as 8, 1.5 or 250m.")
+@click.option("--cpu", type=CPU, callback=_cpu, metavar="CPU", help="CPUs of the container, such as 8, 1.5 or 250m.")
 @click.option(
     "--memory",
-    type=Size(),
+    type=SIZE,
     callback=_memory,
     metavar="SIZE",
     default="0",

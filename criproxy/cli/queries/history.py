@@ -8,10 +8,9 @@ from typing import Any
 import click
 
 from criproxy.cli.client import state_dir_option
-from criproxy.cli.options.unit_types import WholeNumber
+from criproxy.cli.options import WholeNumber
 from criproxy.cli.render import lazy_rich as rich
-from criproxy.cli.render.console import HEADING, show
-from criproxy.cli.render.lines import print_lines
+from criproxy.cli.render.console import HEADING, print_lines, show
 from criproxy.errors import CriproxyError
 from criproxy.model.text.bounded import bounded, bounded_text
 from criproxy.model.text.notices import timestamp

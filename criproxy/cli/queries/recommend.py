@@ -10,9 +10,8 @@ from typing import Any
 import click
 
 from criproxy.cli.client import PATIENCE_S, ask, control_socket_option
-from criproxy.cli.options.path_type import PathOption
-from criproxy.cli.options.unit_types import WholeNumber
-from criproxy.cli.render.lines import print_lines
+from criproxy.cli.options import PathOption, WholeNumber
+from criproxy.cli.render.console import print_lines
 from criproxy.devices.usage.scaling import Limits, Proposal, Recommendation, Target, recommend
 from criproxy.devices.usage.scaling_signals import (
     DEFAULT_PERCENT,

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import os
 import sys
-from typing import IO
+from collections.abc import Iterable, Iterator, Sequence
+from typing import IO, TypeVar
 
 import click
 
 from criproxy.cli.render import lazy_rich as rich
+from criproxy.model.text.bounded import printable
 
+T = TypeVar("T")
 UNLIMITED = 1 << 16
 """The width if the output is not a terminal: in a pipe or file, lines may have any length."""
 TROUBLE, NOTE, QUIET, HEADING = "bold red", "yellow", "dim", "bold"
@@ -38,3 +41,19 @@ def show(renderable: rich.RenderableType) -> None:
     with screen.capture() as captured:
         screen.print(renderable)
     click.echo("\n".join(line.rstrip() for line in captured.get().splitlines()))
+
+
+def print_lines(text: str, *, err: bool = False) -> None:
+    """Print the lines of *text*, with control characters made visible."""
+    click.echo("\n".join(printable(line) for line in text.split("\n")), err=err)
+
+
+def watched(items: Sequence[T], what: str) -> Iterable[T]:
+    """Yield *items*, with a progress bar that disappears at the end."""
+    return _shown(items, what) if len(items) > 1 and sys.stderr.isatty() else items
+
+
+def _shown(items: Sequence[T], what: str) -> Iterator[T]:
+    from rich.progress import track
+
+    yield from track(items, description=what, console=rich.Console(stderr=True), transient=True)

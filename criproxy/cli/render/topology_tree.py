@@ -9,7 +9,7 @@ from rich.table import Table
 from rich.tree import Tree
 
 from criproxy.cli.render import topology_words as words
-from criproxy.cli.render.lines import print_lines
+from criproxy.cli.render.console import print_lines
 from criproxy.cli.render.topology_words import Extras
 from criproxy.host.hardware import read_processor
 from criproxy.model.cpuset import CpuSet, numbered

@@ -2,8 +2,8 @@
 
 from collections.abc import Iterable
 
-from criproxy.cli.pictures.svg import PAD_PX, Shape, Style, box, cell, document, flow, grid, stack, text, wrap
 from criproxy.cli.render import topology_words as words
+from criproxy.cli.render.svg import PAD_PX, Shape, Style, box, cell, document, flow, grid, stack, text, wrap
 from criproxy.cli.render.topology_words import Extras
 from criproxy.model.cpuset import numbered
 from criproxy.model.machine.hardware import Hardware, PciDevice

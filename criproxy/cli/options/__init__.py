@@ -1,1 +1,0 @@
-"""Options and types of options that several commands have."""

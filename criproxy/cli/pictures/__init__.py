@@ -1,1 +1,0 @@
-"""SVG pictures of machines."""
