@@ -12,9 +12,8 @@ import pytest
 import yaml
 from prometheus_client.parser import text_string_to_metric_families
 
-from criproxy.api.metrics.measures import measure
+from criproxy.api.metrics.controller_metrics import Moment
 from criproxy.api.metrics.proxy_metrics import Gauges, Metrics
-from criproxy.api.metrics.vgpu_metrics import Signals, VgpuUse
 from criproxy.cri.methods.methods import KNOWN_METHODS
 from criproxy.cri.runtime import RuntimeClient
 from criproxy.deviceplugin.metrics import PluginMetrics, Sample
@@ -63,6 +62,11 @@ LATE = {
     "criproxy_device_quota_incidents_total",
     "criproxy_device_quota_stops_total",
     "criproxy_device_plugin_up",
+    "criproxy_usage_watcher_up",
+    "criproxy_node_cpu_utilization_ratio",
+    "criproxy_node_memory_utilization_ratio",
+    *(f"criproxy_vgpu_{name}" for name in ("memory_used_bytes", "memory_limit_bytes", "sm_ratio", "sm_limit_ratio")),
+    "criproxy_vgpu_free",
 }
 """What has no series before it first happened, and needs none, or has one for each class of cards that is there."""
 PLUGIN = Sample(
@@ -71,22 +75,6 @@ PLUGIN = Sample(
     watched=Watched(problems={"nvidia": False}),
 )
 """A device plugin before anything has happened."""
-SIGNALS = Signals(
-    node_cpu_ratio=0.5,
-    node_memory_ratio=0.5,
-    vgpus=[
-        VgpuUse(
-            labels=["n", "p", "c", "nvidia", "gpu-8g", "GPU-a"],
-            memory_mib=1,
-            memory_limit_mib=1,
-            cores_percent=1.0,
-            cores_limit_percent=1,
-        )
-    ],
-    free={("nvidia", "gpu-8g"): 1},
-    watcher_up=True,
-)
-"""Of a node with a vGPU in use."""
 SCRAPE_LIMIT_S = 0.010
 SUFFIXES = {"counter": ("_total",), "gauge": ("",), "histogram": ("_bucket", "_count", "_sum")}
 
@@ -108,8 +96,7 @@ def registry(controller: Controller) -> Metrics:
         Heartbeat(lambda: None),
         gauges,
         KNOWN_METHODS,
-        lambda: measure(controller, last_call_s=1.0),
-        lambda: SIGNALS,
+        lambda: Moment(controller, last_call_s=1.0),
     )
 
 

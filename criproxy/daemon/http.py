@@ -4,14 +4,11 @@ import asyncio
 import os
 from collections.abc import Mapping, Sequence
 from contextlib import AsyncExitStack
-from functools import partial
 from pathlib import Path
 
 from criproxy.api.control_socket import Command
-from criproxy.api.metrics.controller_metrics import ControllerValues
-from criproxy.api.metrics.measures import measure
+from criproxy.api.metrics.controller_metrics import Moment
 from criproxy.api.metrics.proxy_metrics import Gauges, Metrics
-from criproxy.api.metrics.signals import measure_use
 from criproxy.api.page.access import Access
 from criproxy.api.page.files import read_files
 from criproxy.api.page.routes import Page
@@ -61,12 +58,11 @@ async def serve_http(
         bypass=lambda: problems.bypass.mode,
         dropped_log_lines=lambda: log_writer.dropped_lines,
     )
-    use = partial(measure_use, controller)
 
-    def measured() -> ControllerValues:
-        return measure(controller, problems.last, problems.last_call_s)
+    def moment() -> Moment:
+        return Moment(controller, problems.last, problems.last_call_s)
 
-    metrics = Metrics(problems.stats, heartbeat, gauges, KNOWN_METHODS, measured, use)
+    metrics = Metrics(problems.stats, heartbeat, gauges, KNOWN_METHODS, moment)
     tasks = Tasks(log, controller.context.failures)
     page = await page_of(controller, commands.table(), address, token_file, tasks)
     problems.page_access = page.access

@@ -18,7 +18,7 @@ import pytest
 import yaml
 
 from criproxy import __version__
-from criproxy.api.metrics.measures import measure
+from criproxy.api.metrics.controller_metrics import Moment
 from criproxy.api.metrics.proxy_metrics import Gauges, Metrics
 from criproxy.api.views.status_check import find
 from criproxy.cri.methods.methods import KNOWN_METHODS
@@ -66,8 +66,13 @@ def scrape(world: World) -> str:
         bypass=lambda: world.bypass.mode if isinstance(world, Placing) else BypassMode.OFF,
         dropped_log_lines=lambda: 0,
     )
-    measured = lambda: measure(controller, find(situation(controller)), last_call_s=time.time())  # noqa: E731
-    metrics = Metrics([proxy.stats], Heartbeat(lambda: None), gauges, KNOWN_METHODS, measured)
+    metrics = Metrics(
+        [proxy.stats],
+        Heartbeat(lambda: None),
+        gauges,
+        KNOWN_METHODS,
+        lambda: Moment(controller, find(situation(controller)), time.time()),
+    )
     return metrics.render("")[0].decode()
 
 

@@ -7,7 +7,6 @@ from pathlib import Path
 
 import pytest
 
-from criproxy.api.metrics.measures import measure
 from criproxy.api.views.status import summary
 from criproxy.api.views.status_check import MAX_NAMED
 from criproxy.model.cpuset import CpuSet
@@ -27,7 +26,7 @@ from tests.node.reconcile.test_promotion import wrong
 from tests.node.record.test_disk import QUICK as QUICK_DISK
 from tests.node.record.test_disk import back
 from tests.node.test_bypassed_calls import Placing
-from tests.node.world import FAST, STATIC, World, owner, sharer, situation
+from tests.node.world import FAST, STATIC, World, metric, owner, sharer, situation
 
 LIMIT_S = 60.0
 QUICK = replace(FAST, promote_pause_s=0.02, promote_quiet_s=0.0)
@@ -171,7 +170,7 @@ async def test_who_came_during_a_bypass_is_told_of_where_nobody_is_promoted(
         (text,) = wrong(world)
         assert text.startswith("default/late/main has had shared CPUs since 20")
         assert text.endswith("without having been placed: it was created during a bypass")
-        assert measure(world.controller).unpromoted == 1
+        assert metric(world.controller, "unpromoted_containers") == 1
 
 
 async def test_of_many_a_few_are_named(tmp_path: Path) -> None:
@@ -184,7 +183,7 @@ async def test_of_many_a_few_are_named(tmp_path: Path) -> None:
         told = unplaced(world)
         assert len(told) == MAX_NAMED + 1
         assert told[-1] == "2 more containers share CPUs without having been placed, for similar reasons"
-        assert measure(world.controller).unpromoted == MAX_NAMED + 2
+        assert metric(world.controller, "unpromoted_containers") == MAX_NAMED + 2
 
 
 FEW = {"balloonTypes": [{"name": "few", "namespaces": ["default"], "minCPUs": 1, "maxCPUs": 2, "maxBalloons": 1}]}
@@ -212,7 +211,7 @@ async def test_who_fits_no_balloon_after_a_change_for_all_is_told_of(
         grants = world.controller.node.grants
         homeless = [key for key in keys if not grants[key].pool]
         told = unplaced(world)
-        assert len(homeless) == len(told) == measure(world.controller).unpromoted > 0
+        assert len(homeless) == len(told) == metric(world.controller, "unpromoted_containers") > 0
         assert all("the policy had no place for it when criproxy placed all" in text and why in text for text in told)
         assert set(told) <= set(wrong(world))
         await world.poll(lambda: "policy changed" in world.log.events())

@@ -12,6 +12,7 @@ from typing import Any, Self
 import pytest
 
 from criproxy.api.live import LiveNode
+from criproxy.api.metrics.controller_metrics import METRICS, Moment
 from criproxy.api.views.situation import Situation
 from criproxy.cri.runtime import RuntimeClient
 from criproxy.model.cpuset import CpuSet, format_cpuset
@@ -145,6 +146,11 @@ class RecordingLog:
 def situation(controller: Controller) -> Situation:
     """What `status` is made of, at this moment."""
     return LiveNode(controller).now()
+
+
+def metric(controller: Controller, name: str) -> Any:  # noqa: ANN401 (a number, or numbers by label)
+    """What a scrape reads as the metric *name*, which has no prefix."""
+    return METRICS[name].read(Moment(controller))
 
 
 class World:

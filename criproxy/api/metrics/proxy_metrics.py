@@ -14,8 +14,7 @@ from prometheus_client.exposition import choose_encoder
 from prometheus_client.registry import Collector
 
 from criproxy import __version__
-from criproxy.api.metrics.controller_metrics import ControllerCollector, ControllerValues
-from criproxy.api.metrics.vgpu_metrics import Signals, VgpuCollector
+from criproxy.api.metrics.controller_metrics import ControllerCollector, Moment
 from criproxy.node.bypass import BypassMode
 from criproxy.process.heartbeat import LAG_BUCKETS_S, Heartbeat
 from criproxy.wire.stats import HELD_BUCKETS_S, OTHER, Entry, Histogram, Stats
@@ -155,14 +154,11 @@ class Metrics:
         heartbeat: Heartbeat,
         gauges: Gauges,
         known: frozenset[str],
-        measure: Callable[[], ControllerValues],
-        signals: Callable[[], Signals] | None = None,
+        moment: Callable[[], Moment],
     ) -> None:
         """Register the collectors; *known* are the method paths that may be labels."""
         self._registry = CollectorRegistry()
-        self._registry.register(ControllerCollector(measure))
-        if signals is not None:
-            self._registry.register(VgpuCollector(signals))
+        self._registry.register(ControllerCollector(moment))
         self._registry.register(_ProxyCollector(stats, heartbeat, gauges, known))
         ProcessCollector(registry=self._registry)
 

@@ -15,7 +15,6 @@ from criproxy import __version__
 from criproxy.api.control_socket import ControlServer
 from criproxy.api.devices.device_plugin import DevicePluginCommands
 from criproxy.api.live import LiveNode, commands
-from criproxy.api.metrics.measures import measure
 from criproxy.cli.client import ask
 from criproxy.cli.queries.devices import vgpus
 from criproxy.cli.queries.explain import render
@@ -32,7 +31,7 @@ from criproxy.wire.sockets import listen
 from tests.node.devices.test_guard import host
 from tests.node.devices.test_joined import allocated
 from tests.node.devices.test_vgpu_checks import RESOURCE, RULES, pod_with
-from tests.node.world import FAST, World, owner, sharer
+from tests.node.world import FAST, World, metric, owner, sharer
 
 
 @asynccontextmanager
@@ -92,7 +91,8 @@ async def test_inventory(tmp_path: Path) -> None:
         await world.run(allocated("one", "nvidia.com/gpu", "GPU-a::1", "GPU-a::3"))
 
         values = await say("devices")
-        measured = measure(world.controller)
+        names = ("device_ids", "device_ids_given", "device_plugin_up")
+        ids, given, is_up = (metric(world.controller, name) for name in names)
 
     assert before["device_plugin"] is None
     assert (values["device_plugin"]["state"], values["device_plugin"]["version"]) == ("running", "1.0")
@@ -105,8 +105,8 @@ async def test_inventory(tmp_path: Path) -> None:
     assert second["healthy"] is None
     assert first["containers"][0]["allocated"][0]["ids"] == ["GPU-a::1", "GPU-a::3"]
     key = ("nvidia", "nvidia.com/gpu")
-    assert (measured.device_ids, measured.device_ids_given) == ({key: (5, 5)}, {key: 2})
-    assert measured.device_plugin_up is True
+    assert ids == {(*key, "healthy"): 5, (*key, "unhealthy"): 5}
+    assert (given, is_up) == ({key: 2}, True)
 
 
 async def test_what_the_device_plugin_cannot_remove(tmp_path: Path) -> None:
@@ -220,8 +220,8 @@ async def test_device_plugin_that_is_silent(tmp_path: Path) -> None:
         now_s = 30.5
 
         assert (await say("devices"))["device_plugin"]["state"] == "not running"
-        measured = measure(world.controller)
-        assert (measured.device_plugin_up, measured.device_ids) == (False, {})
+        assert metric(world.controller, "device_plugin_up") is False
+        assert metric(world.controller, "device_ids") == {}
 
 
 async def test_inventory_ends_incidents(tmp_path: Path) -> None:
@@ -410,11 +410,11 @@ async def test_a_device_plugin_that_was_removed(tmp_path: Path) -> None:
         await say("device-plugin", running=False)
         assert await after(0.0) == await after(1000.0) == []
         assert (await say("devices"))["device_plugin"] is None
-        assert measure(world.controller).device_plugin_up is None
+        assert metric(world.controller, "device_plugin_up") is None
 
         await say("device-plugin", running=True)
         assert await after(30.0) == []
-        assert measure(world.controller).device_plugin_up is False
+        assert metric(world.controller, "device_plugin_up") is False
         assert [text[:43] for text in await after(1.0)] == missed
         await say("device-plugin", running=False)
         assert await after(31.0) == []
@@ -484,12 +484,12 @@ async def test_a_device_plugin_that_is_given_up_after_it_has_refused_its_files(
         await say("device-plugin", running=True, instance="2")  # this one was slow
         clock.now_s = 1200.0
         before = (await say("status", check=True))["found"]
-        assert measure(world.controller).device_plugin_up is False
+        assert metric(world.controller, "device_plugin_up") is False
         clock.now_s = 1201.0
 
         assert [each["kind"] for each in before] == ["device-plugin-config"]
         assert [each["kind"] for each in (await say("status", check=True))["found"]] == found
-        assert measure(world.controller).device_plugin_up is None
+        assert metric(world.controller, "device_plugin_up") is None
 
 
 async def test_a_device_plugin_that_hangs_after_it_has_refused_its_files(tmp_path: Path) -> None:

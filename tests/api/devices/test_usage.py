@@ -16,8 +16,7 @@ from rich.console import Console
 from criproxy.api.control_socket import ControlServer
 from criproxy.api.devices.device_plugin import DevicePluginCommands
 from criproxy.api.devices.usage import UsageCommands
-from criproxy.api.metrics.signals import measure_use
-from criproxy.api.metrics.vgpu_metrics import VgpuCollector
+from criproxy.api.metrics.controller_metrics import ControllerCollector, Moment
 from criproxy.cli.client import ask
 from criproxy.cli.queries.usage import render
 from criproxy.cri import api_pb2 as api
@@ -71,7 +70,7 @@ class Asked:
     def metrics(self) -> dict[str, Any]:
         """What a scrape has of the use of vGPUs: labels and value by name."""
         registry = CollectorRegistry()
-        registry.register(VgpuCollector(lambda: measure_use(self.world.controller)))
+        registry.register(ControllerCollector(lambda: Moment(self.world.controller)))
         families = text_string_to_metric_families(generate_latest(registry).decode())
         samples = [sample for family in families for sample in family.samples]
         return {sample.name.removeprefix("criproxy_"): (sample.labels, sample.value) for sample in samples}

@@ -9,8 +9,7 @@ import pytest
 from click.testing import CliRunner, Result
 from prometheus_client import CollectorRegistry, generate_latest
 
-from criproxy.api.metrics.signals import measure_use
-from criproxy.api.metrics.vgpu_metrics import VgpuCollector
+from criproxy.api.metrics.controller_metrics import ControllerCollector, Moment
 from criproxy.cli import main
 from tests.api.devices.test_usage import OFFERED, asked, report
 from tests.node.devices.test_vgpu_checks import pod_with
@@ -274,7 +273,7 @@ async def test_daemon_and_metrics_say_the_same(tmp_path: Path) -> None:
         uses = [{"container_id": key, "kind": "nvidia", "card": "GPU-a", "cores_percent": 25.0} for key in keys]
         await node("device-usage", **report(containers=[{**each, "memory_mib": 8000} for each in uses]))
         registry = CollectorRegistry()
-        registry.register(VgpuCollector(lambda: measure_use(node.world.controller)))
+        registry.register(ControllerCollector(lambda: Moment(node.world.controller)))
         (tmp_path / "recorded").write_bytes(generate_latest(registry))
         options = ["-t", "vgpu-memory=50", "-t", "vgpu-cores=60", "--pods", "web-*"]
         socket = str(tmp_path / "control.sock")

@@ -10,7 +10,6 @@ import pytest
 from structlog.testing import capture_logs
 
 from criproxy.api.live import LiveNode
-from criproxy.api.metrics.measures import measure
 from criproxy.errors import CriproxyError, StoreError, UsageError
 from criproxy.model.text.notices import Values, timestamp
 from criproxy.node.bypass import BypassMode
@@ -20,7 +19,7 @@ from criproxy.store.last_good import GoodFile, read_good
 from criproxy.store.tried import Tried, read_tried
 from tests import failing_reader
 from tests.node.configuration.tried_node import LIMIT_S, LONG_S, MOVES, SHORT_S, STATIC, Node, two
-from tests.node.world import owner, sharer, situation
+from tests.node.world import metric, owner, sharer, situation
 
 
 async def test_it_goes_back_in_time(node: Node) -> None:
@@ -466,7 +465,7 @@ def told(node: Node) -> list[float]:
     (notice,) = [each for each in situation(controller).notices if each.kind == wanted]
     (text,) = re.findall(r"is being tried; in ([^,]+),", notice.text)
     seconds = sum(int(count) * SECONDS[unit] for count, unit in re.findall(r"(\d+) (h|min|s)\b", text))
-    return [begin["left_s"], seconds, measure(controller).try_remaining_s]
+    return [begin["left_s"], seconds, metric(controller, "config_try_remaining_seconds")]
 
 
 async def test_the_clock_is_set_back(node: Node, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -6,7 +6,6 @@ from shutil import rmtree
 
 import pytest
 
-from criproxy.api.metrics.measures import measure
 from criproxy.cri import api_pb2 as api
 from criproxy.cri.runtime import RuntimeCallError
 from criproxy.devices.classes.builtin import NVIDIA
@@ -27,7 +26,7 @@ from criproxy.wire.calls import Outcome, OutcomeKind
 from lab.kubelet.kubelet import CREATE_TIMEOUT_S
 from tests.node.devices.test_guard import RULES, Podresources, create, knows, world
 from tests.node.devices.test_hints import node_at, pod_of
-from tests.node.world import World
+from tests.node.world import World, metric
 
 
 async def remove(node: World, sandbox_id: str) -> None:
@@ -60,17 +59,16 @@ async def test_what_was_given_is_remembered_until_its_pod_is_gone(tmp_path: Path
         assert [bool(source_of(facts or {}, "nvidia")) for facts in held] == [True, True, False]
         stock = node.controller.devices.stocks["nvidia"]
         assert list(cards_of(held[0], NVIDIA, stock)) == [stock.cards[1]]
-        placing = measure(node.controller)
-        assert placing.device_cards == {"nvidia": 2}
-        assert placing.device_cards_given == {"nvidia": 1}
-        assert placing.counters.device_allocations == {("nvidia", "podresources"): 2}
+        assert metric(node.controller, "device_cards") == {"nvidia": 2}
+        assert metric(node.controller, "device_cards_given") == {"nvidia": 1}
+        assert metric(node.controller, "device_allocations") == {("nvidia", "podresources"): 2}
 
         await remove(node, first.pod)
         await remove(node, second.pod)
         await node.controller.context.state.find_history("")  # both removals are booked
 
         assert holdings.of(first) is None
-        assert measure(node.controller).device_cards_given == {"nvidia": 0}
+        assert metric(node.controller, "device_cards_given") == {"nvidia": 0}
 
 
 async def test_it_is_there_after_a_restart(tmp_path: Path) -> None:
@@ -88,7 +86,7 @@ async def test_it_is_there_after_a_restart(tmp_path: Path) -> None:
 
         assert facts is not None
         assert ids_of(facts, "nvidia") == ["GPU-b"]
-        assert measure(node.controller).device_cards_given == {"nvidia": 1}
+        assert metric(node.controller, "device_cards_given") == {"nvidia": 1}
 
 
 async def test_who_was_found_has_what_the_kubelet_says(tmp_path: Path) -> None:
@@ -114,9 +112,7 @@ async def test_who_was_found_has_what_the_kubelet_says(tmp_path: Path) -> None:
 async def test_without_rules_nobody_counts_cards(tmp_path: Path) -> None:
     """A node without the section has no metrics of cards."""
     async with world(tmp_path, rules=None) as node:
-        placing = measure(node.controller)
-
-        assert placing.device_cards == placing.device_cards_given == {}
+        assert metric(node.controller, "device_cards") == metric(node.controller, "device_cards_given") == {}
 
 
 @pytest.mark.parametrize("kind", [OutcomeKind.FAILED, OutcomeKind.NOT_SENT, OutcomeKind.UNKNOWN])
@@ -131,7 +127,7 @@ async def test_a_removal_that_fails_takes_nobodys_card(tmp_path: Path, kind: Out
         node.controller.handlers.sandbox_removed(message, Outcome(kind))
 
         assert node.controller.devices.holdings.of(container) is not None
-        assert measure(node.controller).device_cards_given == {"nvidia": 1}
+        assert metric(node.controller, "device_cards_given") == {"nvidia": 1}
 
 
 async def test_pods_whose_end_came_by_a_list_are_forgotten(tmp_path: Path) -> None:

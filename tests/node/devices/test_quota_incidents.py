@@ -13,7 +13,6 @@ from rich.console import Console
 
 from criproxy.api.devices.device_plugin import DevicePluginCommands
 from criproxy.api.live import LiveNode, commands
-from criproxy.api.metrics.measures import measure
 from criproxy.api.views.status_check import problems
 from criproxy.cli.queries.devices import render as render_devices
 from criproxy.cli.queries.explain import render as render_explain
@@ -39,7 +38,7 @@ from tests.node.devices.quotas import (
     within,
 )
 from tests.node.devices.test_joined import allocated
-from tests.node.world import World, situation
+from tests.node.world import World, metric, situation
 
 LIMIT_S = 60.0
 OVER = (
@@ -114,8 +113,8 @@ async def test_observed(world: World, stopped: Stopped) -> None:
     assert notices(world) == [f"{OVER} (quota: observe)"]
     assert not world.controller.incidents.edits
     assert await status(world, key) == await direct(world, key)
-    assert measure(world.controller).over_quota == {("nvidia", "memory"): 1}
-    assert measure(world.controller).unhealthy_cards == {}
+    assert metric(world.controller, "device_over_quota") == {("nvidia", "memory"): 1}
+    assert metric(world.controller, "device_unhealthy_cards") == {}
 
     assert await within(world, key) == {"stored": True, "act": False, "ended": 1}
     await world.until(lambda: not incidents(world))

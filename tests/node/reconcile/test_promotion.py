@@ -8,7 +8,6 @@ from pathlib import Path
 
 import pytest
 
-from criproxy.api.metrics.measures import measure
 from criproxy.api.views.explain import instances, to_values
 from criproxy.api.views.status import summary
 from criproxy.api.views.status_check import problems
@@ -22,7 +21,7 @@ from lab.kubelet.kubelet import MiniKubelet
 from tests.disks import fill, free, small_disk
 from tests.node.record.test_disk import QUICK, back
 from tests.node.test_bypassed_calls import Placing
-from tests.node.world import FAST, STATIC, Slow, World, owner, situation
+from tests.node.world import FAST, STATIC, Slow, World, metric, owner, situation
 
 LIMIT_S = 60.0
 OFF = replace(QUICK, promote=Promote.OFF)
@@ -84,7 +83,7 @@ async def test_until_then_status_and_check_say_that_it_shares(tmp_path: Path, di
             r"20\d\d-.*: criproxy was failing",
             sentence,
         )
-        assert measure(world.controller).unpromoted == 1
+        assert metric(world.controller, "unpromoted_containers") == 1
         text = await explained(world, late)
         assert "somebody else" not in text
         assert "should_own_cpus': 2" in text
