@@ -5,7 +5,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from criproxy.api.views import candidates
-from criproxy.api.views.moved import moved
+from criproxy.api.views.candidates import moved
 from criproxy.api.views.situation import Situation
 from criproxy.api.views.status_check import notices_of_node
 from criproxy.errors import CriproxyError, Refused, UsageError

@@ -7,8 +7,10 @@ from typing import Any
 
 from criproxy.api.control_socket import Command, Encoded
 from criproxy.api.live import LiveNode, encoded
-from criproxy.api.views import rehearsal
+from criproxy.api.views.candidates import moved
+from criproxy.api.views.situation import identity, in_order
 from criproxy.errors import CriproxyError
+from criproxy.model.cpuset import format_cpuset
 from criproxy.model.node import Node
 from criproxy.model.text.notices import Values
 from criproxy.node.configuration.load import BadFile, Configuration, candidate, hash_of
@@ -16,8 +18,24 @@ from criproxy.node.configuration.reload import Reload
 from criproxy.node.configuration.try_out import plugin_of, read_file
 from criproxy.node.controller import Controller
 from criproxy.node.settings import Settings
-from criproxy.placement.answers.rehearsal import rehearse
+from criproxy.placement.answers.rehearsal import Rehearsal, rehearse
 from criproxy.store.last_good import GoodFile
+
+NOTHING: Values = {"ends_release": False, "exclusive_cpus": "", "moved": [], "refused": [], "changes": []}
+"""What a file does that cannot come into force."""
+
+
+def to_values(found: Rehearsal) -> Values:
+    """Who would move, who would have no place, and which CPUs would be exclusive then."""
+    after, refused = found.decision.node, {container.key: (container, text) for container, text in found.refused}
+    return {
+        "ends_release": bool(found.before.released and not after.released),
+        "exclusive_cpus": format_cpuset(after.exclusive_cpus),
+        "moved": list(moved(found.before, found.decision)),
+        "refused": [
+            {**identity(each), "text": refused[each.key][1]} for each in in_order(each for each, _ in refused.values())
+        ],
+    }
 
 
 def commands(live: LiveNode) -> Mapping[str, Command]:
@@ -49,16 +67,16 @@ class Rehearsals:
         try:
             new = candidate(text, source, node.topology, settings)
         except BadFile as error:
-            return encoded({**head, "accepted": False, **rehearsal.NOTHING, "mistakes": str(error).splitlines()})
+            return encoded({**head, "accepted": False, **NOTHING, "mistakes": str(error).splitlines()})
         apply = "all" if new.settings.apply_all else "new"
         head |= {"accepted": True, "policy": new.settings.policy_name, "apply": apply}
         if new.settings.configuration == settings.configuration:
             changes = list(self._changes(new, text, settings))
-            return encoded({**head, **rehearsal.NOTHING, "same": not changes, "changes": changes})
+            return encoded({**head, **NOTHING, "same": not changes, "changes": changes})
         back = self.reload.in_place.places_for(new) if self.reload.in_place else None
         event = self.controller.policy_switch.event_for(new.settings, back)
         try:
-            values = rehearsal.to_values(rehearse(node, new.policy, event))
+            values = to_values(rehearse(node, new.policy, event))
         except Exception as error:  # the policy may be an external one
             raise CriproxyError(f"{source}: the policy failed at the running containers: {error!r}") from error
         return encoded({**head, **values, "changes": list(self._changes(new, text, settings))})

@@ -10,8 +10,7 @@ from criproxy.api.control_socket import Command
 from criproxy.api.metrics.controller_metrics import Moment
 from criproxy.api.metrics.proxy_metrics import Gauges, Metrics
 from criproxy.api.page.access import Access
-from criproxy.api.page.files import read_files
-from criproxy.api.page.routes import Page
+from criproxy.api.page.routes import Page, read_files
 from criproxy.api.page.source import Looks
 from criproxy.api.page.stream import Streams
 from criproxy.cri.methods.methods import KNOWN_METHODS

@@ -13,7 +13,7 @@ from tempfile import TemporaryDirectory
 
 from playwright.async_api import Browser, Page, expect
 
-from criproxy.api.page.files import STATIC
+from criproxy.api.page.routes import STATIC
 from criproxy.simulate.hosts import GIB, machine
 from tests.page.browser import Theme, browser, window
 from tests.page.scene import busy

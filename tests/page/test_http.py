@@ -9,8 +9,7 @@ from typing import Any
 import aiohttp
 import pytest
 
-from criproxy.api.page.files import STATIC, read_files
-from criproxy.api.page.routes import QUERIES
+from criproxy.api.page.routes import QUERIES, STATIC, read_files
 from tests.addresses import free_address
 from tests.page.stage import Stage, crowd, stage
 

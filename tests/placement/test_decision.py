@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 
-from criproxy.api.views.moved import moved
+from criproxy.api.views.candidates import moved
 from criproxy.model.grant import Grant
 from criproxy.model.node import Node
 from criproxy.model.workload import Container

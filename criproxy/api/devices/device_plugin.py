@@ -11,8 +11,7 @@ from typing import Any
 
 from criproxy import __version__
 from criproxy.api.control_socket import Command
-from criproxy.api.devices.quota_commands import QuotaCommands
-from criproxy.api.devices.unknown_words import with_known_action
+from criproxy.api.devices.quota_commands import QuotaCommands, with_known_action
 from criproxy.api.live import LiveNode
 from criproxy.api.views.devices.incidents import users
 from criproxy.devices.plugin.published import BadReport, Published, PublishedCard, read_report

@@ -12,7 +12,6 @@ from math import isfinite
 from typing import Any
 
 from criproxy.api.control_socket import Command
-from criproxy.api.devices.unknown_words import with_known_action
 from criproxy.api.views.devices.incidents import quotas_exceeded
 from criproxy.devices.device_rules import DeviceRules
 from criproxy.devices.holdings import NOTHING, Holdings
@@ -208,3 +207,19 @@ def _read(arguments: Mapping[str, Any], log: Log) -> QuotaReport:
     if not 0 <= report.stop_timeout_s <= MOST_STOP_S:
         raise UsageError(f"stop_timeout_s: must be at most {MOST_STOP_S:g} seconds, not {report.stop_timeout_s!r}")
     return report
+
+
+def with_known_action(arguments: Mapping[str, Any], weakest: Enum, log: Log) -> Mapping[str, Any]:
+    """Return the *arguments* of a report with an action that this daemon knows.
+
+    A refusal would lose the report, and no container may be stopped for a word that nobody understands. So an unknown
+    action becomes the *weakest* one of its enumeration, and the log says so. What is no text stays as it is: that is a
+    mistake, and not a newer version.
+    """
+    asked = arguments.get("action")
+    if not isinstance(asked, str) or asked in {each.value for each in type(weakest)}:
+        return arguments
+    log.warning(
+        "a newer device plugin asks for an action that this daemon does not know", action=asked, instead=weakest.value
+    )
+    return {**arguments, "action": weakest.value}

@@ -1,19 +1,96 @@
-"""Looks at the node for the page: the answers of the same commands that `criproxy status` and its siblings ask."""
+"""Looks at the node for the page: the answers of the same commands that `criproxy status` and its siblings ask.
+
+Pure functions, like the other views. docs/page.md documents the keys.
+"""
 
 import asyncio
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from itertools import chain
+from itertools import chain, groupby
 from typing import Any
 
 from criproxy.api.control_socket import Command
-from criproxy.api.page.picture import Picture, picture
-from criproxy.api.views import events, page
+from criproxy.api.page.stream import Picture, picture
+from criproxy.api.views import events
+from criproxy.api.views.cpu_blocks import blocks_of
 from criproxy.errors import CriproxyError
+from criproxy.model.cpuset import CpuSet, format_cpuset
+from criproxy.model.machine.topology import Topology
 from criproxy.model.node import Node
 from criproxy.model.record import Kind, Record
+from criproxy.model.text.notices import Values, timestamp
+from criproxy.model.workload import ContainerState
 from criproxy.node.controller import Controller
+
+PLACING = (Kind.GRANTED, Kind.ADOPTED, Kind.PASSED)
+"""Kinds of records that begin the life of a container, and say why it is where it is."""
+MOVING = (Kind.RESIZED, Kind.RELEASED)
+"""Kinds of records after which the reason is another one."""
+
+
+def machine(topology: Topology) -> Values:
+    """The CPUs as they lie beside each other: NUMA nodes, their level 3 caches, and the threads of each core."""
+    core_of = topology.core_of
+
+    def cores(cpus: tuple[int, ...]) -> list[list[int]]:
+        return [[*threads] for _, threads in groupby(cpus, key=lambda cpu: core_of[cpu].id if cpu in core_of else cpu)]
+
+    return {
+        "blocks": [
+            {
+                "package": block.package if block.package >= 0 else None,
+                "numa_node": block.node if block.node >= 0 else None,
+                "caches": [cores(group) for group in block.groups],
+            }
+            for block in blocks_of(topology)
+        ],
+        "memory": [
+            {
+                "numa_node": numa.id,
+                "kind": numa.kind.value,
+                "memory_bytes": numa.memory_bytes,
+                "usable": numa.id in topology.mems,
+            }
+            for numa in topology.nodes
+            if numa.memory_bytes
+        ],
+    }
+
+
+def promised(node: Node) -> list[Values]:
+    """How much memory containers may use at the most, by the NUMA nodes on which they may use it.
+
+    Containers without a limit are only counted, since they are promised nothing.
+    """
+    limits = dict[CpuSet, list[int]]()
+    for key, grant in node.grants.items():
+        container = node.containers.get(key)
+        if container and grant.mems and container.state is not ContainerState.EXITED:
+            limits.setdefault(grant.mems, []).append(container.memory_limit_bytes or 0)
+    return [
+        {
+            "mems": format_cpuset(mems),
+            "bytes": sum(sizes),
+            "containers": len(sizes),
+            "unlimited": sizes.count(0),
+        }
+        for mems, sizes in sorted(limits.items(), key=lambda item: (len(item[0]), sorted(item[0])))
+    ]
+
+
+def placing(record: Record, known: Mapping[str, str]) -> Mapping[str, str] | None:
+    """Since when a container exists, and why it is where it is, as *record* says; None if it says nothing of that.
+
+    Args:
+        record: the next one of its history.
+        known: what the records before said; empty if there were none.
+    """
+    if record.kind not in PLACING and not (known and record.kind in MOVING):
+        return None
+    said = record.sentences[0].removeprefix(record.container).lstrip(": ") if record.sentences else ""
+    return {"since": known.get("since") or timestamp(record.at_s), "why": said}
+
 
 BESIDE = ("devices", "usage")
 """Commands whose answers the page shows as they are."""
@@ -42,7 +119,7 @@ class Looks:
     _last: int = 0
     """The number of the last event in the history that was read."""
     _placings: dict[str, Mapping[str, str]] = field(default_factory=dict)
-    """By container instance, what `api.views.page.placing` says."""
+    """By container instance, what `placing` says."""
 
     async def take(self, before: Picture | None) -> Picture:
         """Look at the node; without *before*, the events of the history come along.
@@ -96,7 +173,7 @@ class Looks:
             return
         read = self.controller.context.persister.newest
         try:
-            found = [await read(kind, unknown) for kind in (*page.PLACING, *page.MOVING)]
+            found = [await read(kind, unknown) for kind in (*PLACING, *MOVING)]
         except CriproxyError:  # the newest records could not be read either, and the page says so
             return
         for record in sorted(chain(*found), key=lambda each: each.at_s):
@@ -105,7 +182,7 @@ class Looks:
             self._placings.setdefault(life, {})
 
     def _learn(self, record: Record) -> None:
-        if record.kind is not Kind.NODE and (said := page.placing(record, self._placings.get(record.life, {}))):
+        if record.kind is not Kind.NODE and (said := placing(record, self._placings.get(record.life, {}))):
             self._placings[record.life] = said
 
 
@@ -127,8 +204,8 @@ class _Seen:
         rows = {_life(row): {**row, **self.placings.get(_life(row), {})} for row in told.pop("containers")}
         parts = {
             "status": told,
-            "machine": {"host": self.host, **page.machine(self.node.topology)},
-            "memory": page.promised(self.node),
+            "machine": {"host": self.host, **machine(self.node.topology)},
+            "memory": promised(self.node),
             "history": {"problem": self.problem},
             **{name: _steady(json.loads(answer)) for name, answer in self.beside.items()},
         }

@@ -3,12 +3,16 @@
 from collections.abc import Iterable, Iterator
 from contextlib import suppress
 
+from criproxy.api.views.situation import identity, in_order
+from criproxy.model.cpuset import format_cpuset
+from criproxy.model.node import Node
 from criproxy.model.record import Record
 from criproxy.model.text.notices import Values, timestamp
 from criproxy.model.text.plain import from_plain
 from criproxy.placement.alloc.rank import Unit
 from criproxy.placement.answers.choice import Choice
 from criproxy.placement.answers.leavers import Leavers
+from criproxy.placement.decision import Decision
 from criproxy.placement.policies.candidates import Candidates, Measure, Row
 
 
@@ -83,3 +87,17 @@ def _sentence(leaving: Leavers) -> str:
     whom = "this container" if count == 1 else f"these {count} containers"
     sure = "no shorter list makes room" if leaving.shortest else "a shorter list may exist: the search was cut short"
     return f"it would fit without {whom}; {sure}"
+
+
+def moved(before: Node, decision: Decision) -> Iterator[Values]:
+    """Yield the containers that would get other CPUs or other memory than on the node *before*, ordered by name."""
+    updates = {update.key: update for update in decision.moving(before)}
+    for container in in_order(before.containers[key] for key in updates):
+        update, had = updates[container.key], before.grants.get(container.key)
+        yield {
+            **identity(container),
+            "from_cpus": format_cpuset(had.cpus) if had else "",
+            "cpus": format_cpuset(update.grant.cpus),
+            "from_mems": format_cpuset(had.mems) if had else "",
+            "mems": format_cpuset(update.grant.mems),
+        }

@@ -1,6 +1,6 @@
 """The input of the views: the node and the state of the controller at one moment, and the arguments of a command."""
 
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
@@ -9,6 +9,7 @@ from criproxy.model.cpuset import CpuSet
 from criproxy.model.grant import NO_CPUS
 from criproxy.model.node import Node
 from criproxy.model.text.notices import Notice, Refusal, Trouble, Values
+from criproxy.model.workload import Container
 from criproxy.placement.policies.api import Free, Policy, free_of
 
 T = TypeVar("T")
@@ -71,3 +72,18 @@ def argument(arguments: Mapping[str, Any], name: str, default: T) -> T:
     if type(value) is not type(default):
         raise UsageError(f"{name}: must be a {type(default).__name__}, not {value!r}")
     return value
+
+
+def identity(container: Container) -> Values:
+    """Return the keys that say which container it is."""
+    return {
+        "id": container.key if container.has_id else "",
+        "namespace": container.namespace,
+        "pod": container.pod_name,
+        "container": container.name,
+    }
+
+
+def in_order(containers: Iterable[Container]) -> list[Container]:
+    """Return *containers* as people look for them: by namespace, pod and name, the first attempt first."""
+    return sorted(containers, key=lambda c: (c.namespace, c.pod_name, c.name, c.attempt, c.key))

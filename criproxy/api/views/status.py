@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from criproxy.api.views.shortfalls import refusals
-from criproxy.api.views.situation import Situation, argument
+from criproxy.api.views.situation import Situation, argument, in_order
 from criproxy.api.views.status_check import is_in_place, notices_of_node, problems
 from criproxy.model.cpuset import CpuSet, format_cpuset
 from criproxy.model.grant import CpuQuota, Grant
@@ -71,7 +71,7 @@ def rows(situation: Situation, wanted: Filter = NO_FILTER) -> Iterator[Values]:
     """Yield the containers that are *wanted*, sorted by namespace, pod and name."""
     node = situation.node
     chosen = (c for c in node.containers.values() if wanted.takes(c, node.grants.get(c.key)))
-    for container in sorted(chosen, key=lambda c: (c.namespace, c.pod_name, c.name, c.attempt, c.key)):
+    for container in in_order(chosen):
         yield row(situation, container)
 
 

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from criproxy.api.views.situation import Situation, argument
+from criproxy.api.views.situation import Situation, argument, identity, in_order
 from criproxy.errors import UsageError
 from criproxy.model.cpuset import CpuSet, format_cpuset, parse_cpuset
 from criproxy.model.grant import NO_CPUS
@@ -94,8 +94,7 @@ def to_values(situation: Situation, cpus: CpuSet) -> Values:
     """What is to be said of *cpus*, in rows of CPUs of which the same is to be said."""
     node = situation.node
     alive = (c for c in node.containers.values() if c.state is not ContainerState.EXITED)
-    ordered = sorted(alive, key=lambda c: (c.namespace, c.pod_name, c.name, c.attempt, c.key))
-    places = {container.key: _Place.of(node, container) for container in ordered}
+    places = {container.key: _Place.of(node, container) for container in in_order(alive)}
     sets = _sets(situation)
     known = cpus & (node.topology.online_cpus | node.topology.offline_cpus | node.topology.cpus)
     alike = dict[_Said, set[int]]()
@@ -148,10 +147,7 @@ def _row(places: dict[str, _Place], said: "_Said", cpus: str) -> Values:
 def _container(place: _Place, here: "_Here") -> Values:
     container = place.container
     return {
-        "id": container.key if container.has_id else "",
-        "namespace": container.namespace,
-        "pod": container.pod_name,
-        "container": container.name,
+        **identity(container),
         "state": container.state.value,
         "exclusive": here.exclusive,
         "desired": here.desired,

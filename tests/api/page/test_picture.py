@@ -6,7 +6,7 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
-from criproxy.api.page.picture import MAX_EVENTS, Picture, changes, picture, whole
+from criproxy.api.page.stream import MAX_EVENTS, Picture, changes, picture, whole
 
 TEXTS = st.text(max_size=4)
 MAPS = st.dictionaries(TEXTS, st.one_of(TEXTS, st.integers(0, 2)), max_size=4)

@@ -11,8 +11,8 @@ from criproxy.api.devices.usage import UsageCommands
 from criproxy.api.live import LiveNode
 from criproxy.api.live import commands as commands_of
 from criproxy.api.page import source
-from criproxy.api.page.picture import Picture
 from criproxy.api.page.source import LATE, Looks
+from criproxy.api.page.stream import Picture
 from tests.node.world import World, owner, sharer
 
 LIMIT_S = 60.0

@@ -11,8 +11,7 @@ import pytest
 from aiohttp import web
 
 from criproxy.api.page import stream
-from criproxy.api.page.picture import Picture, picture
-from criproxy.api.page.stream import MOST_STREAMS, MOST_WAITING, Stream, Streams
+from criproxy.api.page.stream import MOST_STREAMS, MOST_WAITING, Picture, Stream, Streams, picture
 
 LIMIT_S = 60.0
 

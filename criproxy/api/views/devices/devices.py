@@ -4,11 +4,14 @@ Pure functions, so that a daemon and a command that only has the database give t
 keys.
 """
 
+import json
+from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import zip_longest
 
-from criproxy.api.views.devices import incidents, vgpus
+from criproxy.api.views.devices import incidents
+from criproxy.api.views.situation import identity, in_order
 from criproxy.devices.boundary import Word
 from criproxy.devices.classes.cards import Card, Stock, Stocks
 from criproxy.devices.classes.device_class import DeviceClass
@@ -30,6 +33,76 @@ from criproxy.devices.plugin.published import Advertised, Published, PublishedCa
 from criproxy.model.node import Node
 from criproxy.model.text.notices import Notice, Values, timestamp
 from criproxy.model.workload import Container
+
+ANNOTATION = "devices.criproxy.io/vgpus"
+"""The node annotation for schedulers that need more than a count; criproxy prints its text and does not write it."""
+
+
+def inventory(resources: Sequence[Advertised], given: Mapping[str, Sequence[str]]) -> list[Values]:
+    """Return each profile that our device plugin offers.
+
+    Args:
+        resources: the resources that it reports.
+        given: the ids that are allocated to containers, by resource.
+    """
+    found = []
+    for each in resources:
+        if each.profile:
+            used = set(given.get(each.name, ()))  # containers of one pod may have the same one
+            found.append(
+                {
+                    "profile": each.profile,
+                    "resource": each.name,
+                    "class": each.device_class,
+                    "count": each.ids,
+                    "healthy": each.healthy,
+                    "free": max(each.healthy - len(used), 0),
+                    "memory_mib": each.memory_mib or None,
+                    "cores_percent": each.cores_percent or None,
+                    "enforced_by": [method for method in each.enforce if method not in each.not_enforced],
+                    "not_enforced_by": dict(each.not_enforced),
+                    "used_by_card": dict(Counter(map(card_of, used))),
+                    "offered": True,
+                }
+            )
+    return found
+
+
+def withdrawn(resources: Sequence[Advertised], given: Mapping[tuple[str, str, str], Sequence[str]]) -> list[Values]:
+    """Each profile that is not offered any more, and whose vGPUs containers still have.
+
+    Args:
+        resources: what the device plugin offers.
+        given: by class, profile and resource, the vGPUs that containers have.
+    """
+    offered = {(each.device_class, each.name) for each in resources}
+    return [
+        {
+            "profile": profile,
+            "resource": resource,
+            "class": kind,
+            "count": 0,
+            "healthy": 0,
+            "free": 0,
+            "memory_mib": None,
+            "cores_percent": None,
+            "enforced_by": [],
+            "not_enforced_by": {},
+            "used_by_card": dict(Counter(map(card_of, dict.fromkeys(ids)))),
+            "offered": False,
+        }
+        for (kind, profile, resource), ids in sorted(given.items())
+        if (kind, resource) not in offered
+    ]
+
+
+def annotations(vgpus: Sequence[Values]) -> dict[str, str]:
+    """Return the annotation of the node, a JSON text; empty if there are no vGPUs."""
+    if not vgpus:
+        return {}
+    keys = ("resource", "count", "free", "memory_mib", "cores_percent")
+    return {ANNOTATION: json.dumps([{key: each[key] for key in keys} for each in vgpus], separators=(",", ":"))}
+
 
 _MORE = frozenset(word.value for word in (Word.OVERRIDE, Word.WOULD_HIDE, Word.NO_EVIDENCE, Word.CDI_UNRESOLVED))
 """Findings after which a container may see cards that are not allocated to it."""
@@ -95,16 +168,15 @@ def to_values(
         plugin: the last report of our device plugin; None if it has not reported, or no daemon runs.
     """
     running = alive(node) if node else ()
-    containers = sorted(running, key=lambda c: (c.namespace, c.pod_name, c.name, c.attempt, c.key))
-    found = [(container, holdings.of(container)) for container in containers]
+    found = [(container, holdings.of(container)) for container in in_order(running)]
     given = [Given(container, facts) for container, facts in found if facts is not None]
     allocated = list(holdings.allocated(node)) if node else []
-    parts = vgpus.inventory(plugin.report.resources, _ids_given(allocated)) if plugin else []
-    former = vgpus.withdrawn(plugin.report.resources, _vgpus_given(given)) if plugin else []
+    parts = inventory(plugin.report.resources, _ids_given(allocated)) if plugin else []
+    former = withdrawn(plugin.report.resources, _vgpus_given(given)) if plugin else []
     return {
         "device_plugin": of_plugin(plugin),
         "vgpus": [*parts, *former],
-        "node_annotations": vgpus.annotations(parts),
+        "node_annotations": annotations(parts),
         "classes": [
             of_class(kind, stocks.get(kind.name, Stock()), given if node else None, allocated, plugin)
             for kind in classes
@@ -280,10 +352,4 @@ def _health(card: PublishedCard | None) -> Values:
 
 def name(container: Container) -> Values:
     """Return the identity of a container, with the keys of `status`."""
-    return {
-        "id": container.key if container.has_id else "",
-        "namespace": container.namespace,
-        "pod": container.pod_name,
-        "container": container.name,
-        "state": container.state.value,
-    }
+    return {**identity(container), "state": container.state.value}

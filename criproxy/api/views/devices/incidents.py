@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 
+from criproxy.api.views.situation import identity
 from criproxy.model.incident import Action, Incident, Use
 from criproxy.model.node import Node
 from criproxy.model.text.notices import Values, timestamp
@@ -71,14 +72,7 @@ def _open(node: Node) -> list[Incident]:
 def users(node: Node, incident: Incident) -> list[Values]:
     """Return the containers that use the card, or did until they were stopped."""
     return [
-        {
-            "id": "" if container.key == container.reservation else container.key,
-            "namespace": container.namespace,
-            "pod": container.pod_name,
-            "container": container.name,
-            "state": container.state.value,
-            "use": use.value,
-        }
+        {**identity(container), "state": container.state.value, "use": use.value}
         for container, use in _users(node, incident)
     ]
 

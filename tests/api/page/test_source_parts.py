@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from criproxy.api.views import page
+from criproxy.api.page import source
 from criproxy.model.grant import Grant
 from criproxy.model.node import Node
 from criproxy.model.record import Kind, Record
@@ -17,7 +17,7 @@ SMALL = machine(nodes=2, cores=2, threads=2, packages=1)
 
 def test_threads_of_a_core_are_together() -> None:
     """Sockets, NUMA nodes, caches, cores, CPUs."""
-    assert page.machine(SMALL)["blocks"] == [
+    assert source.machine(SMALL)["blocks"] == [
         {"package": 0, "numa_node": 0, "caches": [[[0, 4], [1, 5]]]},
         {"package": 0, "numa_node": 1, "caches": [[[2, 6], [3, 7]]]},
     ]
@@ -25,7 +25,7 @@ def test_threads_of_a_core_are_together() -> None:
 
 def test_memory_of_nodes() -> None:
     """Nodes with memory, and whether pods may use it."""
-    found = page.machine(replace(SMALL, mems=frozenset({1})))["memory"]
+    found = source.machine(replace(SMALL, mems=frozenset({1})))["memory"]
 
     assert [(each["numa_node"], each["memory_bytes"], each["usable"]) for each in found] == [
         (0, 16 * GIB, False),
@@ -46,7 +46,7 @@ def test_promises_by_node() -> None:
     grants = {key: Grant(frozenset({0}), frozenset(nodes)) for key, nodes in mems.items()}
     node = Node(SMALL, containers={each.key: each for each in [*some, ended]}, grants=grants)
 
-    assert page.promised(node) == [
+    assert source.promised(node) == [
         {"mems": "0", "bytes": 3 * GIB, "containers": 3, "unlimited": 1},
         {"mems": "0-1", "bytes": GIB, "containers": 1, "unlimited": 0},
     ]
@@ -79,6 +79,6 @@ def test_since_when_and_why(records: list[Record], found: dict[str, str]) -> Non
     """A container exists since it was granted a place, and is where it is for the last reason."""
     known: Any = {}
     for each in records:
-        known = page.placing(each, known) or known
+        known = source.placing(each, known) or known
 
     assert known == found
