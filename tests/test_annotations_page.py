@@ -9,7 +9,7 @@ import yaml
 
 from criproxy.cri.messages.devices import CDI_ANNOTATIONS
 from criproxy.cri.messages.stamp import ANNOTATION, MISSED, Stamp
-from criproxy.devices.evidence.evidence import ANNOTATION as DEVICES
+from criproxy.devices.evidence.device_request import ANNOTATION as DEVICES
 from criproxy.errors import BadAnnotation
 from criproxy.model.node import Node
 from criproxy.model.text.annotations import DOMAINS, MAX_VALUE_CHARS

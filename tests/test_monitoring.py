@@ -17,8 +17,8 @@ from criproxy.api.metrics.proxy_metrics import Gauges, Metrics
 from criproxy.cri.methods.methods import KNOWN_METHODS
 from criproxy.cri.runtime import RuntimeClient
 from criproxy.deviceplugin.metrics import PluginMetrics, Sample
-from criproxy.deviceplugin.server.settings import State, Status
-from criproxy.deviceplugin.usage.quota.watcher import Watched
+from criproxy.deviceplugin.server.state import State, Status
+from criproxy.deviceplugin.usage.watcher import Watched
 from criproxy.model.machine.topology import Topology
 from criproxy.model.node import Node
 from criproxy.model.workload import Container, ContainerState, Pod

@@ -5,9 +5,8 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any
 
-from criproxy.deviceplugin.usage.quota.limits import limits_of
-from criproxy.deviceplugin.usage.quota.quota_judgement import Judgement
-from criproxy.deviceplugin.usage.quota.quota_verdicts import Key, Over, Verdict
+from criproxy.deviceplugin.usage.quota_judgement import Judgement
+from criproxy.deviceplugin.usage.quota_verdicts import Key, Over, Verdict, limits_of
 from criproxy.devices.plugin.plan import QuotaPlan
 from criproxy.devices.usage.values import ContainerUse, Grant
 from criproxy.errors import CriproxyError

@@ -7,7 +7,7 @@ from criproxy import __version__
 from criproxy.devices.classes.builtin import NVIDIA
 from criproxy.devices.classes.vgpu_profiles import Quota
 from criproxy.devices.plugin.published import NOT_YET, SHORTEST_STALE_S, Advertised, Published, PublishedCard
-from criproxy.devices.usage.card_grants import grants
+from criproxy.devices.usage.rows import grants
 from criproxy.devices.usage.values import Grant
 from criproxy.model.text.amounts import format_seconds
 from criproxy.model.text.bounded import bounded_texts

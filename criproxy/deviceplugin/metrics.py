@@ -1,9 +1,10 @@
-"""Metrics of the device plugin, collected at each scrape. Imported only with ``--http``.
+"""Metrics and health of the device plugin over HTTP, collected at each request. Imported only with ``--http``.
 
 Labels are bounded: the classes and resources of the files, and the resources of MIG profiles.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import AsyncExitStack
 from dataclasses import dataclass, field
 
 from prometheus_client import CollectorRegistry, ProcessCollector
@@ -12,8 +13,14 @@ from prometheus_client.exposition import choose_encoder
 from prometheus_client.registry import Collector
 
 from criproxy import __version__
-from criproxy.deviceplugin.server.settings import State, Status
-from criproxy.deviceplugin.usage.quota.watcher import Watched
+from criproxy.deviceplugin.server.state import State, Status
+from criproxy.deviceplugin.usage.watcher import Watched
+from criproxy.process.failures import Failures
+from criproxy.process.heartbeat import STALE_S, Heartbeat
+from criproxy.process.http.address import Address
+from criproxy.process.http.http import HttpServer, Sources
+from criproxy.process.logger import Log
+from criproxy.process.tasks import Tasks
 
 _PREFIX = "criproxy_device_plugin"
 _COUNTS = {
@@ -161,3 +168,45 @@ class PluginMetrics:
         """Return the metrics in the format for the Accept header *accept*, and its content type."""
         encode, content_type = choose_encoder(accept)
         return encode(self._registry), content_type
+
+
+async def serve_http(
+    stack: AsyncExitStack,
+    address: Address,
+    sample: Callable[[], Sample],
+    heartbeat: Heartbeat,
+    log: Log,
+    failures: Failures,
+) -> None:
+    """Serve on *address* until *stack* is closed.
+
+    Raises:
+        CriproxyError: The address cannot be used.
+    """
+    listener = address.listen()
+    stack.callback(listener.close)
+
+    async def healthy() -> str | None:
+        overdue_s = heartbeat.overdue_s()
+        return None if overdue_s < STALE_S else f"the event loop is {overdue_s:.1f} s late"
+
+    async def ready() -> str | None:
+        return not_ready(sample())
+
+    server = HttpServer(Sources(PluginMetrics(sample).render, healthy, ready), Tasks(log, failures))
+    stack.push_async_callback(server.stop)
+    await server.start(listener)
+    if not address.is_local:
+        text = "--http is open to every client that can reach this node: there is no authentication"
+        log.warning(text, address=str(address))
+    log.info("serving metrics and health", address=str(address))
+
+
+def not_ready(sample: Sample) -> str | None:
+    """Return why NVML does not work, or a resource that the kubelet has not registered and why; None if all is well."""
+    if sample.nvml_problem:
+        return sample.nvml_problem
+    for status in sample.status:
+        if status.state is not State.REGISTERED:
+            return f"{status.resource}: {status.text or status.state.value}"
+    return None

@@ -7,8 +7,7 @@ from pathlib import Path
 
 from criproxy.config.watch import PolicyFileWatch
 from criproxy.deviceplugin.cards.inventory import Inventory
-from criproxy.deviceplugin.configuration.configuration import Loaded, load
-from criproxy.deviceplugin.configuration.options import Options
+from criproxy.deviceplugin.configuration.configuration import Loaded, Options, load
 from criproxy.deviceplugin.nvidia.resources import ResourceError
 from criproxy.deviceplugin.resources.publisher import Publisher
 from criproxy.devices.plugin.plan import Register

@@ -7,36 +7,35 @@ import signal
 from collections import Counter
 from contextlib import AsyncExitStack
 from dataclasses import replace
+from functools import partial
 from importlib import import_module
 from typing import TYPE_CHECKING
 
 from criproxy import __version__
 from criproxy.deviceplugin.cards import nvml_inventory
-from criproxy.deviceplugin.cards.detected_cards import CardKey, names_of, nvml_problem
+from criproxy.deviceplugin.cards.detected_cards import names_of, nvml_problem
 from criproxy.deviceplugin.cards.inventory import Inventory, Machine
-from criproxy.deviceplugin.cards.vgpu_host import VgpuFiles
-from criproxy.deviceplugin.cards.vgpu_sweep import Sweeper
-from criproxy.deviceplugin.configuration.configuration import Loaded, load
-from criproxy.deviceplugin.configuration.options import Options
-from criproxy.deviceplugin.daemon_client.free_cpus import FreeCpus
-from criproxy.deviceplugin.daemon_client.lifetime import say_running
+from criproxy.deviceplugin.cards.vgpu_files import Sweeper, VgpuFiles
+from criproxy.deviceplugin.configuration.configuration import Loaded, Options, load
+from criproxy.deviceplugin.daemon_client.asking import free_cpus, say_running
 from criproxy.deviceplugin.daemon_client.reports import Reports, published
 from criproxy.deviceplugin.health import nvml_events
-from criproxy.deviceplugin.health.cards_health import CardsHealth, CardState
+from criproxy.deviceplugin.health.cards_health import CardsHealth
 from criproxy.deviceplugin.health.health_monitor import HealthMonitor
-from criproxy.deviceplugin.labels.label_updater import LabelUpdater
+from criproxy.deviceplugin.label_updater import LabelUpdater
 from criproxy.deviceplugin.nvidia.xids import xid_filter
 from criproxy.deviceplugin.reload import Reload, failed_at, log_notes
-from criproxy.deviceplugin.resources.in_use import KubeletInUse
+from criproxy.deviceplugin.resources.kubelet_state import KubeletInUse
 from criproxy.deviceplugin.resources.plugin_manager import PluginManager
 from criproxy.deviceplugin.resources.publisher import Publisher
 from criproxy.deviceplugin.server.plugin import Place
-from criproxy.deviceplugin.server.settings import State
+from criproxy.deviceplugin.server.state import State
 from criproxy.deviceplugin.usage import nvml_usage
-from criproxy.deviceplugin.usage.quota.watcher import Watcher
 from criproxy.deviceplugin.usage.quota_methods import Methods
+from criproxy.deviceplugin.usage.watcher import Watcher
 from criproxy.devices.classes.builtin import NVIDIA
 from criproxy.devices.classes.offers import Offers
+from criproxy.devices.plugin.enforcement import HAMI
 from criproxy.devices.plugin.published import Published
 from criproxy.errors import CriproxyError
 from criproxy.process.children.descendants import adopt
@@ -76,9 +75,10 @@ class DevicePlugin:
         self._heartbeat = Heartbeat(self._on_heartbeat, self._notifier.watchdog_interval_s, self._heartbeat_failed)
         self._failures = Failures(log=log)
         self._tasks = Tasks(log, self._failures)
-        self._health = CardsHealth(self._health_changed, self._on_health_change, log, self._look_again)
-        self._instance = secrets.token_hex(8)
-        self._reports = Reports(options.daemon_socket, self._published, log, self._instance)
+        instance = secrets.token_hex(8)
+        self._say_running = partial(say_running, options.daemon_socket, instance)
+        self._reports = Reports(options.daemon_socket, self._published, log, instance)
+        self._health = CardsHealth(self._health_changed, self._reports.enqueue, log, self._look_again)
         self._health_monitor = HealthMonitor(
             self._health, nvml_events.COMMAND, xid_filter(options.env), self._nvidia_offers, self._look_again, log
         )
@@ -133,27 +133,20 @@ class DevicePlugin:
         if self._stop.is_set():
             await self._say_running(running=False)
 
-    async def _say_running(self, *, running: bool, refused: str = "") -> None:
-        await say_running(self._options.daemon_socket, self._instance, running=running, refused=refused)
-
     def _build(self, stack: AsyncExitStack, loaded: Loaded) -> None:
         """Build the parts."""
         options = self._options
         self._machine = self._machine_for(loaded)
         stack.push_async_callback(self._machine.close)
         way = options.register or loaded.plan.register
-        place = Place(
-            kubelet_dir=options.kubelet_folder,
-            way="kubelet.sock" if way == "kubelet" else "plugins_registry",
-            socket=options.kubelet_socket(way),
-        )
+        place = Place(kubelet_dir=options.kubelet_folder, way=way, socket=options.kubelet_socket(way))
         self._in_use = KubeletInUse(loaded.podresources, log)
         stack.push_async_callback(self._in_use.close)
         self._plugins = PluginManager(
             place, self._in_use, self._tasks, is_ours=self._is_ours, state_changed=self._reports.request
         )
-        free_cpus = FreeCpus(options.daemon_socket)
-        self._publisher = Publisher(loaded, self._plugins, self._health.unhealthy, free_cpus, log)
+        free_milli = partial(free_cpus, options.daemon_socket)
+        self._publisher = Publisher(loaded, self._plugins, self._health.unhealthy, free_milli, log)
         self._reload = Reload(
             *(
                 options,
@@ -176,8 +169,8 @@ class DevicePlugin:
     async def _serve_http(self, stack: AsyncExitStack) -> None:
         if self._address is None:
             return
-        await asyncio.to_thread(import_module, "criproxy.deviceplugin.http")
-        from criproxy.deviceplugin.http import serve_http
+        await asyncio.to_thread(import_module, "criproxy.deviceplugin.metrics")
+        from criproxy.deviceplugin.metrics import serve_http
 
         await serve_http(stack, self._address, self._sample, self._heartbeat, log, self._failures)
 
@@ -221,7 +214,7 @@ class DevicePlugin:
         self._reports.action = loaded.plan.on_unhealthy
         self._watcher.use(loaded.plan)
         self._methods.use(loaded)
-        self._sweeper.use(self._vgpu_files.below(loaded.plan.hami.containers))
+        self._sweeper.use(self._vgpu_files.below(HAMI.containers))
         self._label_updater.request()
 
     async def _rescan(self) -> None:
@@ -263,9 +256,6 @@ class DevicePlugin:
         self._publisher.publish()
         self._reports.request()
 
-    def _on_health_change(self, key: CardKey, known: CardState) -> None:
-        self._reports.enqueue(key, known)
-
     def _published(self) -> Published:
         plugins, known = self._plugins, self._health.known
         served, reports = self._publisher.served, self._reports
@@ -282,8 +272,8 @@ class DevicePlugin:
         return self._methods.told(wrong)
 
     def _nvidia_offers(self) -> Offers:
-        served = self._publisher.served
-        return {name: cards for name, cards in served.offers.items() if served.classes[name] == NVIDIA.name}
+        resources = self._publisher.served.resources
+        return {name: each.devices for name, each in resources.items() if each.kind == NVIDIA.name}
 
     def _look_again(self) -> None:
         self._machine.wake()

@@ -9,15 +9,18 @@ from dataclasses import dataclass, field
 from itertools import zip_longest
 from typing import Any
 
-from criproxy.devices.boundary import Finding
+from criproxy.devices.boundary import Finding, Refusal
 from criproxy.devices.card_locality import CardLocation
-from criproxy.devices.classes.cards import Card, Stock
+from criproxy.devices.classes.cards import Card, Stock, Stocks
 from criproxy.devices.classes.device_class import DeviceClass
 from criproxy.devices.classes.vgpu_profiles import Quota, is_vgpu
 from criproxy.devices.evidence.evidence import OWN, Evidence, Given, Share
+from criproxy.errors import StatusCode
 from criproxy.model.cpuset import format_cpuset
+from criproxy.model.incident import Action, Incident
 from criproxy.model.node import Node
 from criproxy.model.record import Fact, Record
+from criproxy.model.text.notices import timestamp
 from criproxy.model.text.plain import from_plain, to_plain
 from criproxy.model.workload import Container, ContainerState
 
@@ -28,6 +31,7 @@ EVERY_CLASS = "container"
 """The key of the findings about all classes together."""
 MOST_IDS, MOST_CHARACTERS, MOST_SHARES = 256, 253, 16
 """The limits of the facts: number of ids, length of each id, and number of resources."""
+_NOTHING = Stock()
 
 
 @dataclass(slots=True)
@@ -252,3 +256,35 @@ def cards_of(facts: Facts, kind: DeviceClass, stock: Stock) -> Iterator[Card | N
 
 def _listed(value: Fact) -> list[str]:
     return [word for word in str(value or "").split(",") if word]
+
+
+def unhealthy_card(
+    incidents: Iterable[Incident], classes: Iterable[DeviceClass], facts: Facts, stocks: Stocks
+) -> Incident | None:
+    """Return the first incident because of which a container must not be created.
+
+    With ``onUnhealthy: stop``, it would use the card because of which it has just been stopped, and be stopped again.
+    The kubelet shows the message and retries, so the container is created soon after the card is healthy.
+
+    Args:
+        incidents: the incidents of the node.
+        classes: the device classes in use.
+        facts: the facts of the container, from `holdings.facts_of`.
+        stocks: the machine's cards.
+    """
+    kinds = {kind.name: kind for kind in classes}
+    for incident in incidents:
+        kind = kinds.get(incident.device_class)
+        if kind is None or incident.ended or incident.excess or incident.action is not Action.STOP:
+            continue
+        if uses(facts, kind, stocks.get(kind.name, _NOTHING), incident.card):
+            return incident
+    return None
+
+
+def refusal(incident: Incident) -> Refusal:
+    """Return the reply to the kubelet."""
+    since = timestamp(incident.since_s)
+    text = f"its card {incident.card} ({incident.device_class}) has been unhealthy since {since} ({incident.reason})"
+    advice = "criproxy creates it once the card is healthy again (onUnhealthy: stop)"
+    return Refusal(StatusCode.FAILED_PRECONDITION, f"{text}; {advice}")

@@ -6,8 +6,8 @@ Our device plugin writes it, and the kubelet copies it before the pod's own vari
 from dataclasses import dataclass, replace
 from posixpath import join
 
-from criproxy.devices.classes.paths import clean_path
-from criproxy.devices.evidence.device_request import DeviceRequest
+from criproxy.devices.classes.device_class import clean_path
+from criproxy.devices.evidence.device_request import DeviceRequest, Mount
 
 ROOT = "/mps"
 """Directory in a container with the directories of all daemons."""
@@ -49,3 +49,14 @@ def with_shared_memory(asked: DeviceRequest, client: MpsClient) -> DeviceRequest
 def shared_memory_directory(root: str) -> str:
     """Return the directory below *root* with the shared memory of all daemons."""
     return join(root, "shm")
+
+
+def pipe_directory(root: str, resource: str) -> str:
+    """Return the directory below *root* where clients of *resource* find its daemon."""
+    return join(root, resource, "pipe")
+
+
+def client_mounts(root: str, resource: str) -> tuple[Mount, Mount]:
+    """Return the mounts of a client of *resource*, whose daemon has its directory below *root*."""
+    pipe = Mount(pipe_directory(ROOT, resource), pipe_directory(root, resource))
+    return pipe, Mount(SHARED_MEMORY, shared_memory_directory(root))

@@ -12,10 +12,10 @@ import pytest
 
 from criproxy.deviceplugin import serve
 from criproxy.deviceplugin.cards import inventory, nvml_inventory
-from criproxy.deviceplugin.configuration.options import Options
+from criproxy.deviceplugin.configuration.configuration import Options
 from criproxy.deviceplugin.health import nvml_events
 from criproxy.deviceplugin.resources.plugin_manager import PluginManager
-from criproxy.deviceplugin.server.settings import Times
+from criproxy.deviceplugin.server.state import Times
 from criproxy.devices.classes.builtin import NVIDIA
 from criproxy.devices.classes.device_class import DeviceClass
 from criproxy.devices.device_rules import DeviceRules

@@ -9,9 +9,9 @@ import pytest
 from criproxy.deviceplugin import reload
 from criproxy.deviceplugin.health import cards_health, health
 from criproxy.deviceplugin.resources import plugin_manager
-from criproxy.deviceplugin.server import allocators, plugin, sockets
+from criproxy.deviceplugin.server import registrar, resource, sockets
 from criproxy.devices.boundary import Boundary
-from criproxy.devices.evidence.allocation import Response, joined
+from criproxy.devices.evidence.device_request import Response, joined
 from criproxy.devices.holdings import Holdings
 from criproxy.node.devices import guard
 
@@ -66,14 +66,14 @@ def _misses_nodes(patch: pytest.MonkeyPatch) -> None:
 
 
 def _misses_its_socket(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(plugin, "_serves", lambda server, sight: True)
+    patch.setattr(registrar, "is_served", lambda server, snapshot: True)
 
 
 def _names_the_first_card(patch: pytest.MonkeyPatch) -> None:
     def first(response: Response, resource: str, ids: Sequence[str]) -> Response:
         return joined(response, resource, [re.sub("[0-9]", "0", each, count=1) for each in ids])
 
-    patch.setattr(allocators, "joined", first)
+    patch.setattr(resource, "joined", first)
 
 
 def _hides_nothing(patch: pytest.MonkeyPatch) -> None:

@@ -16,7 +16,7 @@ from tempfile import TemporaryDirectory
 
 from criproxy.cri import api_pb2 as api
 from criproxy.devices.classes.vgpu_profiles import Profile, Vgpu, annotations_of
-from criproxy.devices.evidence.allocation import Response, joined
+from criproxy.devices.evidence.device_request import Response, joined
 from criproxy.devices.plugin.enforcement import EnforcementBuilder, enforced_by, with_enforcement
 from lab.bench.measure import Batch, Result, Series, batch_and_replies, round_robin
 from lab.bench.pods import Pods, container_id, remove_containers

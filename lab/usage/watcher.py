@@ -6,8 +6,8 @@ from pathlib import Path
 
 import structlog
 
-from criproxy.deviceplugin.usage.quota.watcher import Watcher
-from criproxy.devices.options.usage_options import NVML
+from criproxy.deviceplugin.usage.watcher import Watcher
+from criproxy.devices.options.quota_options import NVML
 from criproxy.devices.plugin.plan import PluginPlan
 from criproxy.process.failures import Failures
 from criproxy.process.tasks import Tasks

@@ -11,8 +11,7 @@ from pathlib import Path
 
 from criproxy.cri import api_pb2 as api
 from criproxy.cri.runtime import RuntimeCallError
-from criproxy.deviceplugin.usage.process_containers import container_of
-from criproxy.deviceplugin.usage.processes import Processes
+from criproxy.deviceplugin.usage.processes import Processes, container_of
 from criproxy.devices.usage.values import Process
 from criproxy.errors import StatusCode
 from criproxy.model.cpuset import CpuSet, format_cpuset

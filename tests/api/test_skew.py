@@ -2,7 +2,7 @@
 
 A newer side sends keys that the older one does not know, and an older side leaves out what the newer one has added.
 docs/decisions/0042-downgrades.md has the rules. What the device plugin does about a command that the daemon does not
-know is in `tests.deviceplugin.daemon_client.test_reports` and `tests.deviceplugin.usage.quota.test_quota_incidents`.
+know is in `tests.deviceplugin.daemon_client.test_reports` and `tests.deviceplugin.usage.test_quota_incidents`.
 """
 
 import asyncio
@@ -21,11 +21,10 @@ from criproxy.api.devices.quota_commands import QuotaReport
 from criproxy.api.devices.usage import UsageCommands
 from criproxy.api.live import LiveNode, commands
 from criproxy.deviceplugin.daemon_client.asking import DaemonRefuses, ask
-from criproxy.deviceplugin.usage.quota.grants_client import OpenIncident, parse_granted
+from criproxy.deviceplugin.usage.grants_client import OpenIncident, parse_granted
 from criproxy.devices.classes.vgpu_profiles import Quota
 from criproxy.devices.plugin.published import Advertised, Published, PublishedCard
-from criproxy.devices.usage.totals import ClassUse, UsageReport
-from criproxy.devices.usage.values import CardUse, ContainerUse, Grant
+from criproxy.devices.usage.values import CardUse, ClassUse, ContainerUse, Grant, UsageReport
 from criproxy.wire.sockets import listen
 from tests.daemons import LIMIT_S
 from tests.node.devices.test_hints import host

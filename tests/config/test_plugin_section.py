@@ -5,7 +5,8 @@ from pathlib import Path
 import pytest
 
 from criproxy.config import load
-from criproxy.devices.plugin.plan import Advertised, HealthCommand, Labels, PluginPlan, SharedCards
+from criproxy.devices.classes.offers import SharedCards
+from criproxy.devices.plugin.plan import Advertised, HealthCommand, Labels, PluginPlan
 from criproxy.errors import ConfigError
 from tests.config.files import write
 

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from criproxy.config import load
-from criproxy.devices.options.usage_options import NVML, unwatched
+from criproxy.devices.options.quota_options import NVML
 from criproxy.devices.plugin.plan import PluginPlan, UsageSource
 from criproxy.errors import ConfigError
 from tests.config.files import write
@@ -100,4 +100,4 @@ def test_what_cannot_be_meant_is_refused(tmp_path: Path, usage: str, sentence: s
 )
 def test_classes_that_nothing_reports_are_known(tmp_path: Path, plugin: str, classes: list[str]) -> None:
     """Their quota has no effect: the device plugin says so."""
-    assert unwatched(_plan(tmp_path, plugin)) == classes
+    assert list(_plan(tmp_path, plugin).unwatched) == classes

@@ -349,7 +349,7 @@ async def of_a_device_plugin(folder: Path, nvml: FakeNvml) -> AsyncIterator[Case
         os.kill(events_of(program), signal.SIGKILL)
         yield await case(("CriproxyCardEventsUnseen",), "events_problem")
 
-        rival = PluginNode(program.kubelet.root, way="plugins_registry")
+        rival = PluginNode(program.kubelet.root, way="plugins-registry")
         rival.start_plugins()
         rival.plugins.publish(offer("a"))
         yield await case(("CriproxyDevicePluginReplaced", "CriproxyDevicePluginNotRegistered"), "replaced_total")

@@ -1,6 +1,6 @@
 """A node with a kubelet and a device plugin, in both ways to become known."""
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
@@ -11,6 +11,13 @@ from tests.deviceplugin.node import Node
 from tests.patience import patient_kills
 
 __all__ = ["fake_nvml", "nvml_library", "patient_kills"]
+
+
+@pytest.fixture
+def folder() -> Iterator[Path]:
+    """Return a folder whose path is short enough for sockets."""
+    with TemporaryDirectory(prefix="d") as name:
+        yield Path(name)
 
 
 @pytest.fixture

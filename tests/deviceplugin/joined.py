@@ -15,7 +15,7 @@ from criproxy.deviceplugin.cards.inventory import Machine
 from criproxy.deviceplugin.cards.nvml_inventory import NvmlProgram
 from criproxy.deviceplugin.nvidia.gpus import Gpu
 from criproxy.deviceplugin.resources.resource_builder import Served, build_resources
-from criproxy.deviceplugin.server.settings import Times
+from criproxy.deviceplugin.server.state import Times
 from criproxy.devices.classes.builtin import NVIDIA
 from criproxy.devices.classes.device_class import DeviceClass
 from criproxy.devices.device_rules import DeviceRules, KubeletFiles

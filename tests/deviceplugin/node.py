@@ -7,12 +7,14 @@ from functools import partial
 from pathlib import Path
 
 from criproxy.cri.podresources import PodresourcesClient
-from criproxy.deviceplugin.resources.in_use import KubeletInUse
-from criproxy.deviceplugin.resources.plugin_manager import AskInUse, InUse, PluginManager
+from criproxy.deviceplugin.resources.kubelet_state import InUse, KubeletInUse
+from criproxy.deviceplugin.resources.plugin_manager import AskInUse, PluginManager
 from criproxy.deviceplugin.server.plugin import Place
-from criproxy.deviceplugin.server.resource import Device, Preference, Resource
-from criproxy.deviceplugin.server.settings import State, Status, Times, Way
-from criproxy.devices.evidence.allocation import InvalidRequest, Response
+from criproxy.deviceplugin.server.resource import Prefer, Resource
+from criproxy.deviceplugin.server.state import State, Status, Times
+from criproxy.devices.classes.offers import Offered
+from criproxy.devices.evidence.device_request import InvalidRequest, Response
+from criproxy.devices.plugin.plan import Register
 from criproxy.process.failures import Failures
 from criproxy.process.tasks import Tasks
 from tests.deviceplugin.kubelet import PATIENT_S, FakeKubelet
@@ -43,24 +45,24 @@ class Named:
 
     refuses: str = ""
 
-    def allocate(self, requests: Sequence[Sequence[str]]) -> Sequence[Response]:
-        """One response for each request; an error for all if one has the id that it refuses."""
-        if any(self.refuses in ids for ids in requests):
+    def __call__(self, ids: Sequence[str]) -> Response:
+        """A response; an error for the id that it refuses."""
+        if self.refuses in ids:
             raise InvalidRequest(f"unknown device: {self.refuses}")
-        return [Response(envs={"IDS": ",".join(ids)}) for ids in requests]
+        return Response(envs={"IDS": ",".join(ids)})
 
 
-def devices(ids: Iterable[str], bad: Iterable[str] = ()) -> dict[str, Device]:
+def devices(ids: Iterable[str], bad: Iterable[str] = ()) -> dict[str, Offered]:
     """Devices with these ids, next to NUMA node 0; *bad* ones are unhealthy."""
     unhealthy = set(bad)
-    return {each: Device(id=each, numa_nodes=(0,), healthy=each not in unhealthy) for each in ids}
+    return {each: Offered(id=each, numa_node=0, healthy=each not in unhealthy) for each in ids}
 
 
 def offer(
-    *ids: str, name: str = GPU, bad: Iterable[str] = (), preference: Preference | None = None
+    *ids: str, name: str = GPU, bad: Iterable[str] = (), preference: Prefer | None = None
 ) -> Mapping[str, Resource]:
     """One resource with these ids, for `PluginManager.publish`."""
-    return {name: Resource(name=name, devices=devices(ids, bad), allocator=Named(), preference=preference)}
+    return {name: Resource(name=name, devices=devices(ids, bad), allocate=Named(), preference=preference)}
 
 
 class Log(RecordingLog):
@@ -94,11 +96,9 @@ class Node:
     """The kubelet's folder, the kubelet, and the device plugin."""
 
     root: Path
-    way: Way = "kubelet.sock"
+    way: Register = "kubelet"
     times: Times = QUICK
     is_ours: Callable[[str], bool] = lambda _: False
-    largest_bytes: int = 0
-    """Of a list; 0: as the kubelet takes it."""
     log: Log = field(default_factory=Log)
     failures: Failures = field(default_factory=Failures)
     kubelet: FakeKubelet = field(init=False)
@@ -120,7 +120,6 @@ class Node:
         connect = partial(PodresourcesClient, stat_s=PATIENT_S)
         # As in production, a question that is under way when the kubelet stops waits for another one, but not for ever.
         self.ask = KubeletInUse(self.kubelet.podresources.socket, self.log, connect=connect)
-        sizes = {"largest_bytes": self.largest_bytes} if self.largest_bytes else {}
         self.plugins = PluginManager(
             Place(kubelet_dir=self.root, way=self.way),
             self._in_use(self.ask),
@@ -128,7 +127,6 @@ class Node:
             is_ours=self.is_ours,
             times=self.times,
             state_changed=lambda: self.states.append([each.state for each in self.plugins.status]),
-            **sizes,
         )
         self.plugins.start()
 

@@ -2,14 +2,15 @@
 
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import Any
+from typing import Any, NoReturn
 
 import grpc
 import pytest
 
 from criproxy.cri import deviceplugin_pb2 as api
-from criproxy.deviceplugin.server.settings import State
-from criproxy.devices.evidence.allocation import InvalidRequest
+from criproxy.deviceplugin.server.state import State
+from criproxy.devices.evidence.device_request import InvalidRequest
+from criproxy.devices.plugin.plan import Register
 from lab.kubelet.device_endpoint import AdmissionError
 from tests.deviceplugin.kubelet import Pod
 from tests.deviceplugin.node import GPU, QUICK, Named, Node, offer, started
@@ -22,10 +23,10 @@ def backwards(available: Sequence[str], required: Sequence[str], size: int) -> S
     return [*required, *(each for each in reversed(available) if each not in required)][:size]
 
 
-@pytest.mark.parametrize("way", ["kubelet.sock", "plugins_registry"])
-async def test_a_container_is_given_what_the_plugin_says(node: Node, way: str) -> None:
+@pytest.mark.parametrize("way", ["kubelet", "plugins-registry"])
+async def test_a_container_is_given_what_the_plugin_says(node: Node, way: Register) -> None:
     """The kubelet learns of the ids with their NUMA nodes, and a container gets the plugin's answer, in both ways."""
-    node.way = "kubelet.sock" if way == "kubelet.sock" else "plugins_registry"
+    node.way = way
     await started(node, "a", "b")
 
     given = await node.kubelet.admit(WEB, {GPU: 1})
@@ -101,7 +102,7 @@ async def test_a_preference_that_is_added(node: Node) -> None:
 
 async def test_an_allocation_that_is_refused(node: Node) -> None:
     """The pod gets the allocator's sentence, with the code of NVIDIA's plugin."""
-    await started(node, "a", allocator=Named("a"))
+    await started(node, "a", allocate=Named("a"))
 
     with pytest.raises(AdmissionError, match="code = Unknown desc = unknown device: a, which is unexpected"):
         await node.kubelet.admit(WEB, {GPU: 1})
@@ -111,7 +112,7 @@ async def test_an_allocation_that_is_refused(node: Node) -> None:
 
 async def test_a_large_allocation_that_is_refused(node: Node) -> None:
     """Its log line has only the first ids, and their number."""
-    await started(node, "a", allocator=Named("y" * 1000))
+    await started(node, "a", allocate=Named("y" * 1000))
     ids = [f"{number:04}{'x' * 1000}" for number in range(1000)]
     request = api.AllocateRequest(container_requests=[api.ContainerAllocateRequest(devices_ids=[*ids[1:], "y" * 1000])])
     async with grpc.aio.insecure_channel(f"unix://{node.status().socket}") as channel:
@@ -125,21 +126,14 @@ async def test_a_large_allocation_that_is_refused(node: Node) -> None:
     assert len(str(line)) < 3000
 
 
-class Broken:
-    """Fails with a sentence that is not for pods."""
-
-    def allocate(self, requests: Sequence[Sequence[str]]) -> Sequence[object]:
-        """Fail."""
-        raise RuntimeError("secret")
-
-    def prefer(self, available: Sequence[str], required: Sequence[str], size: int) -> Sequence[str]:
-        """Fail as well."""
-        raise RuntimeError("secret")
+def fail(*_: object) -> NoReturn:
+    """Fail with a sentence that is not for pods."""
+    raise RuntimeError("secret")
 
 
 async def test_an_allocator_that_fails(node: Node) -> None:
     """The pod does not get the error's text; the log does, once."""
-    await started(node, "a", allocator=Broken())
+    await started(node, "a", allocate=fail)
 
     for _ in range(2):
         with pytest.raises(AdmissionError, match="code = Internal desc = criproxy failed; its log has the cause"):
@@ -151,7 +145,7 @@ async def test_an_allocator_that_fails(node: Node) -> None:
 
 async def test_a_preference_that_fails(node: Node) -> None:
     """The container gets the first ids."""
-    await started(node, "a", "b", preference=Broken().prefer)
+    await started(node, "a", "b", preference=fail)
 
     assert (await node.kubelet.admit(WEB, {GPU: 1}))[GPU].ids == ("a",)
     assert node.status().counts.preferences_failed == 1
@@ -191,10 +185,3 @@ async def test_a_preference_that_hangs(node: Node) -> None:
 
     assert node.status().counts.preferences_late == 2
     assert node.said("choosing devices took too long") == 1
-
-
-async def test_a_call_before_each_start(node: Node) -> None:
-    """It is answered where it is asked for."""
-    await started(node, "a", pre_start=True)
-
-    assert (await node.kubelet.admit(WEB, {GPU: 1}))[GPU].ids == ("a",)

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from criproxy.deviceplugin.server import plugin
-from criproxy.deviceplugin.server.settings import State
+from criproxy.deviceplugin.server.state import State
 from tests.deviceplugin.kubelet import PATIENT_S
 from tests.deviceplugin.node import GPU, QUICK, Node, offer
 from tests.disks import remount, small_disk

@@ -1,12 +1,10 @@
 """The program `criproxy device-plugin`, from its start to its end, as the kubelet and systemd see it."""
 
 import asyncio
-from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from signal import SIGHUP, SIGTERM
-from tempfile import TemporaryDirectory
 
 import pytest
 
@@ -20,13 +18,6 @@ GPU = "nvidia.com/gpu"
 ANNOTATION = "devices.criproxy.io"
 BOTH = "{advertise: [nvidia, ali-npu]}"
 SHARED = "{advertise: [ali-npu], sharing: [{resource: aliyun.com/npu, replicas: 4}]}"
-
-
-@pytest.fixture
-def folder() -> Iterator[Path]:
-    """Return a folder whose path is short enough for sockets."""
-    with TemporaryDirectory(prefix="p") as name:
-        yield Path(name)
 
 
 async def test_a_class_of_nodes_is_offered_and_allocated(folder: Path) -> None:

@@ -2,10 +2,9 @@
 
 import asyncio
 import os
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Mapping
 from pathlib import Path
 from signal import SIGTERM
-from tempfile import TemporaryDirectory
 from typing import Any
 
 import pytest
@@ -21,13 +20,6 @@ GPU = "nvidia.com/gpu"
 FIRST, SECOND = "GPU-491287c9-bc95-b926-a488-9503064e72a0", "GPU-491287ca-bc95-b926-a488-9503064e72a1"
 """The cards of p100.txt."""
 Nvml = Callable[[str], FakeNvml]
-
-
-@pytest.fixture
-def folder() -> Iterator[Path]:
-    """Return a folder whose path is short enough for sockets."""
-    with TemporaryDirectory(prefix="p") as name:
-        yield Path(name)
 
 
 class Daemon:

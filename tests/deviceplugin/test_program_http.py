@@ -1,12 +1,9 @@
 """Metrics and health of `criproxy device-plugin`."""
 
 import re
-from collections.abc import Iterator
 from pathlib import Path
-from tempfile import TemporaryDirectory
 
 import aiohttp
-import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 from criproxy.deviceplugin.metrics import PluginMetrics, Sample
@@ -15,13 +12,6 @@ from tests.deviceplugin.kubelet import Pod
 from tests.deviceplugin.program import NPU, Program, policy
 
 PAGE = (ROOT / "docs/monitoring.md").read_text()
-
-
-@pytest.fixture
-def folder() -> Iterator[Path]:
-    """Return a folder whose path is short enough for sockets."""
-    with TemporaryDirectory(prefix="p") as name:
-        yield Path(name)
 
 
 async def ask(folder: Path, path: str) -> tuple[int, str]:

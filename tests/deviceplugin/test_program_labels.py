@@ -1,10 +1,8 @@
 """The feature file of `criproxy device-plugin`."""
 
 import os
-from collections.abc import Iterator
 from pathlib import Path
 from signal import SIGTERM
-from tempfile import TemporaryDirectory
 
 import pytest
 
@@ -14,13 +12,6 @@ from tests.disks import fill, free, remount, small_disk
 from tests.nvml import Driver
 
 FEATURES = "/etc/kubernetes/node-feature-discovery/features.d/criproxy"
-
-
-@pytest.fixture
-def folder() -> Iterator[Path]:
-    """Return a folder whose path is short enough for sockets."""
-    with TemporaryDirectory(prefix="p") as name:
-        yield Path(name)
 
 
 def labels(program: Program) -> dict[str, str]:

@@ -7,7 +7,7 @@ from tempfile import TemporaryDirectory
 
 import pytest
 
-from criproxy.deviceplugin.cards.vgpu_sweep import ASIDE, former_path
+from criproxy.deviceplugin.cards.vgpu_files import ASIDE, former_path
 from criproxy.devices.plugin.enforcement import HAMI
 from tests import failing_reader
 from tests.deviceplugin.program import NPU, Program, policy

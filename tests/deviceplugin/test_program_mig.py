@@ -2,13 +2,9 @@
 
 import json
 import os
-from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from signal import SIGHUP
-from tempfile import TemporaryDirectory
-
-import pytest
 
 from criproxy.devices.classes.vgpu_profiles import Quota
 from tests.deviceplugin.hosts import a100, part, t4
@@ -21,13 +17,6 @@ PROFILES = "{name: cut, class: nvidia, memory: 10Gi}"
 MIG_PROFILE = "{name: small, class: nvidia, memory: 4Gi, enforce: [mig, watch]}"
 IGNORED_XID, XID_TYPE = 31, 8
 WITH_MIG = "without MIG; with MIG: GPU-0"
-
-
-@pytest.fixture
-def folder() -> Iterator[Path]:
-    """Return a folder whose path is short enough for sockets."""
-    with TemporaryDirectory(prefix="p") as name:
-        yield Path(name)
 
 
 def xid(folder: Path, gpu: int, number: int) -> None:

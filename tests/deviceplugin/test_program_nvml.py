@@ -1,9 +1,8 @@
 """`criproxy device-plugin` beside an NVML that fails, is slow, or loses cards: the real processes and pynvml."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from signal import SIGHUP, SIGKILL
-from tempfile import TemporaryDirectory
 
 import pytest
 
@@ -24,13 +23,6 @@ MISMATCH = "RM has detected an NVML/RM version mismatch."
 HAS_MISMATCH = "fail 18"
 FALLEN_OFF, A_PROGRAMS = 79, 31
 A_RESET, RESET = 1, "NVML: the driver asks for a reset of the GPU"
-
-
-@pytest.fixture
-def folder() -> Iterator[Path]:
-    """Return a folder whose path is short enough for sockets."""
-    with TemporaryDirectory(prefix="p") as name:
-        yield Path(name)
 
 
 def http(folder: Path) -> str:

@@ -1,10 +1,6 @@
 """`criproxy device-plugin` and GPUs that recover: the real processes and pynvml, beside a made-up NVML."""
 
-from collections.abc import Iterator
 from pathlib import Path
-from tempfile import TemporaryDirectory
-
-import pytest
 
 from tests.deviceplugin.program import Program, policy
 from tests.deviceplugin.test_program_health import FIRST, SECOND, Nvml
@@ -12,13 +8,6 @@ from tests.deviceplugin.test_program_health import FIRST, SECOND, Nvml
 GPU = "nvidia.com/gpu"
 LOST, UNKNOWN = 15, 999
 FALLEN_OFF = 79
-
-
-@pytest.fixture
-def folder() -> Iterator[Path]:
-    """Return a folder whose path is short enough for sockets."""
-    with TemporaryDirectory(prefix="p") as name:
-        yield Path(name)
 
 
 async def start(program: Program) -> None:

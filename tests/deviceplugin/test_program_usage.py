@@ -1,10 +1,6 @@
 """`criproxy device-plugin` as a process that watches the use of made-up GPUs, beside a daemon that is told."""
 
-from collections.abc import Iterator
 from pathlib import Path
-from tempfile import TemporaryDirectory
-
-import pytest
 
 from criproxy.devices.classes.vgpu_profiles import Quota
 from tests.deviceplugin.hosts import t4
@@ -14,13 +10,6 @@ from tests.nvml import Driver, Used
 
 PROFILE = "{name: gpu-8g, class: nvidia, memory: 7Gi}"
 QUOTA = Quota(profile="gpu-8g", memory_mib=7168, cores_percent=0)
-
-
-@pytest.fixture
-def folder() -> Iterator[Path]:
-    """Return a folder whose path is short enough for sockets."""
-    with TemporaryDirectory(prefix="p") as name:
-        yield Path(name)
 
 
 async def test_a_container_over_its_quota_is_found_by_nvml(folder: Path) -> None:

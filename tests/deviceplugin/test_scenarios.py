@@ -1,8 +1,6 @@
 """Acceptance scenarios of the device plugin, from its file to the request that the runtime gets."""
 
-from collections.abc import Iterator
 from pathlib import Path
-from tempfile import TemporaryDirectory
 
 import pytest
 
@@ -22,13 +20,6 @@ from tests.node.devices.test_joined import NODE_0, visible
 SHARED = f"{GPU}.shared"
 NPU = "aliyun.com/npu"
 ALI = DeviceClass(name="ali-npu", resources=(NPU,), id_format="index", per_device=("/dev/npu{index}",))
-
-
-@pytest.fixture
-def folder() -> Iterator[Path]:
-    """Return a folder whose path is short enough for sockets."""
-    with TemporaryDirectory(prefix="s") as name:
-        yield Path(name)
 
 
 # -------------------------------------------------------------------- 4

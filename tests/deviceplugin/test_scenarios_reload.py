@@ -1,14 +1,12 @@
 """Acceptance scenarios of what changes while the device plugin runs: its files, labels, and the kubelet."""
 
-from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from signal import SIGTERM
-from tempfile import TemporaryDirectory
 
 import pytest
 
-from criproxy.deviceplugin.server.settings import State, Times
+from criproxy.deviceplugin.server.state import State, Times
 from criproxy.process.backoff import Backoff
 from tests.deviceplugin.joined import GPU_A, GPU_B, Joined, joined, nodes, plug_gpus, pod, replicas, sharing
 from tests.deviceplugin.kubelet import Pod
@@ -21,13 +19,6 @@ from tests.node.devices.test_joined import visible
 SHARED = f"{GPU}.shared"
 ONLY_EVENTS = replace(QUICK, first_pause_s=3600, longest_pause_s=3600, settle_s=3600, poll_s=3600, beside_events_s=3600)
 """No timer ends in time: what happens follows an event at once."""
-
-
-@pytest.fixture
-def folder() -> Iterator[Path]:
-    """Return a folder whose path is short enough for sockets."""
-    with TemporaryDirectory(prefix="s") as name:
-        yield Path(name)
 
 
 def program_on(folder: Path, *arguments: str) -> Program:

@@ -1,9 +1,7 @@
 """Acceptance scenarios 8, 9 and 10 with profiles: from the policy file to the request that the runtime gets."""
 
-from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
-from tempfile import TemporaryDirectory
 
 import pytest
 
@@ -40,13 +38,6 @@ def envs(config: api.ContainerConfig) -> dict[str, str]:
 def mounts(config: api.ContainerConfig) -> list[tuple[str, str, bool]]:
     """Its mounts: in the container, on the host, and whether they are read-only."""
     return [(each.container_path, each.host_path, each.readonly) for each in config.mounts]
-
-
-@pytest.fixture
-def folder() -> Iterator[Path]:
-    """Return a folder whose path is short enough for sockets."""
-    with TemporaryDirectory(prefix="v") as name:
-        yield Path(name)
 
 
 async def test_9_a_vgpu_with_hami_core(folder: Path) -> None:

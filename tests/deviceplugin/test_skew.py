@@ -4,9 +4,7 @@
 """
 
 import asyncio
-from collections.abc import Iterator
 from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import Any
 
 import pytest
@@ -20,13 +18,6 @@ from tests.deviceplugin.test_program_health import SECOND, Nvml, gpus
 from tests.upgrading import NEXT_VERSION, next_version
 
 SECTION = "{advertise: [nvidia], sharing: [{resource: nvidia.com/gpu, replicas: 2}], health: {onUnhealthy: annotate}}"
-
-
-@pytest.fixture
-def folder() -> Iterator[Path]:
-    """Return a folder whose path is short enough for sockets."""
-    with TemporaryDirectory(prefix="s") as name:
-        yield Path(name)
 
 
 def path_of(version: str, newer: Path) -> str:

@@ -11,7 +11,7 @@ from criproxy.devices.classes.builtin import ASCEND, BUILTIN, INTEL_GPU, NVIDIA
 from criproxy.devices.classes.cards import Card, Stock
 from criproxy.devices.classes.device_class import DeviceClass
 from criproxy.devices.classes.offers import card_of, replica_id, unique
-from criproxy.devices.evidence.allocation import Response, joined
+from criproxy.devices.evidence.device_request import Response, joined
 from criproxy.devices.evidence.evidence import Allocation, Given, Known, Share, weigh
 from criproxy.simulate.hosts import machine
 from tests.devices.fixture import ALI, NOTHING, STOCKS, asked, given

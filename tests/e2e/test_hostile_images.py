@@ -14,7 +14,7 @@ import pytest
 from criproxy.cri import api_pb2 as api
 from criproxy.cri.runtime import RuntimeCallError
 from criproxy.devices.classes.vgpu_profiles import Profile, Vgpu, annotations_of
-from criproxy.devices.evidence.allocation import Response, joined
+from criproxy.devices.evidence.device_request import Response, joined
 from criproxy.devices.plugin.enforcement import EnforcementBuilder, HamiPaths, enforced_by, with_enforcement
 from lab.containerd.containerd import IMAGE, PrivateContainerd
 from lab.kubelet.kubelet import CREATE_TIMEOUT_S, ContainerSpec, PodSpec, container_config, sandbox_config

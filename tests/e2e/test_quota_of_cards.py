@@ -17,7 +17,7 @@ from criproxy.cli.client import ask
 from criproxy.cri import api_pb2 as api
 from criproxy.cri.messages.translate import pid_in
 from criproxy.devices.classes.vgpu_profiles import Vgpu, annotations_of
-from criproxy.devices.evidence.allocation import Response, joined
+from criproxy.devices.evidence.device_request import Response, joined
 from criproxy.devices.plugin.plan import OverQuota, QuotaActions, QuotaPlan
 from criproxy.errors import CriproxyError
 from lab.containerd.containerd import IMAGE, PrivateContainerd

@@ -80,7 +80,7 @@ async def test_each_replica_is_its_card() -> None:
     found = await scan()
     resource = offered(found)
 
-    seen = [resource.allocator.allocate([[each]])[0].envs["NVIDIA_VISIBLE_DEVICES"] for each in resource.devices]
+    seen = [resource.allocation([each]).envs["NVIDIA_VISIBLE_DEVICES"] for each in resource.devices]
 
     assert seen == [gpu.uuid for gpu in counted_gpus(found.gpus) for _ in range(5)]
 
@@ -94,7 +94,7 @@ async def test_a_cuda_program_under_time_slicing_sees_one_card() -> None:
 
     for card in whole:
         for ids in ([f"{card}::0"], [f"{card}::1", f"{card}::2"]):
-            (response,) = resource.allocator.allocate([ids])
+            response = resource.allocation(ids)
             assert usable([node.host_path for node in response.devices]) == 1
 
 

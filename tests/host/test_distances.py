@@ -3,8 +3,7 @@
 from collections import Counter
 from pathlib import Path
 
-from criproxy.devices.classes.cards import Card
-from criproxy.devices.classes.links import links
+from criproxy.devices.classes.cards import Card, links
 from criproxy.host.devices.places import PCI, place_of
 from criproxy.host.files import entries, read_text
 from criproxy.simulate.archives import unpack

@@ -16,7 +16,7 @@ from criproxy.cri import api_pb2 as api
 from criproxy.cri.runtime import RuntimeCallError, RuntimeClient
 from criproxy.devices.classes.offers import card_of
 from criproxy.devices.classes.vgpu_profiles import is_vgpu
-from criproxy.devices.evidence.allocation import Response
+from criproxy.devices.evidence.device_request import Response
 from criproxy.devices.evidence.evidence import own_annotations
 from criproxy.errors import StatusCode, StoreError
 from criproxy.model.node import Node

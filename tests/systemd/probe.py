@@ -9,7 +9,7 @@ import sys
 from typing import Any
 
 from criproxy.deviceplugin.usage.processes import Processes
-from criproxy.deviceplugin.usage.quota.process_kill import may_kill
+from criproxy.deviceplugin.usage.quota_incidents import may_kill
 
 
 def rights(pid: int) -> dict[str, Any]:

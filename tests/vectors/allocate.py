@@ -3,10 +3,9 @@
 from collections.abc import Mapping
 from typing import Any
 
-from criproxy.deviceplugin.nvidia.allocation import Allocator, Host
-from criproxy.deviceplugin.nvidia.mps import MpsError
+from criproxy.deviceplugin.nvidia.allocation import Allocator, Host, MpsError
 from criproxy.deviceplugin.nvidia.resources import ResourceError
-from criproxy.devices.evidence.allocation import InvalidRequest, Response
+from criproxy.devices.evidence.device_request import InvalidRequest, Response
 from tests.vectors.cards import config_of_case
 from tests.vectors.resources import differs, offers_of
 
@@ -18,7 +17,8 @@ def judge(case: Case, whole: Case) -> str | None:
     """What differs from ``expect``; None: nothing does."""
     expected = case["expect"]
     try:
-        responses = _allocator(case, whole).allocate(case["requests"])
+        allocator = _allocator(case, whole)
+        responses = [allocator.allocate(ids) for ids in case["requests"]]
     except InvalidRequest as error:
         return differs(str(error), expected.get("error"))
     except (MpsError, ResourceError) as error:
@@ -41,10 +41,12 @@ def _allocator(case: Case, whole: Case) -> Allocator:
         nodes=tuple(case.get("existing_nodes", ())),
         imex_channels=tuple(case.get("imex_channels", ())),
     )
+    config = config_of_case(case)
     return Allocator(
         resource=resource,
         offered=offers_of(case, whole).get(resource, {}),
-        config=config_of_case(case),
+        config=config,
+        only_one=config.sharing.only_one,
         host=host,
         new_uuid=lambda: UUID,
     )

@@ -4,9 +4,9 @@ import re
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
-from criproxy.deviceplugin.labels.feature_file import FILE_MODE, feature_file
+from criproxy.deviceplugin.labels import FILE_MODE, feature_file
 from criproxy.deviceplugin.nvidia.gpus import Gpu
-from criproxy.deviceplugin.nvidia.labels.labels import (
+from criproxy.deviceplugin.nvidia.labels import (
     LabelError,
     Machine,
     VgpuGuest,

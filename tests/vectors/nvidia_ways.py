@@ -8,7 +8,7 @@ from typing import TypeVar
 
 from criproxy.deviceplugin.nvidia.options import PluginConfig, Resources, SharedResources
 from criproxy.deviceplugin.nvidia.xids import Place
-from criproxy.devices.classes.sharing import SHARED_SUFFIX
+from criproxy.devices.classes.offers import SHARED_SUFFIX
 
 S = TypeVar("S", bound=SharedResources)
 _OLD_MIG_UUID = re.compile(r"MIG-(GPU-[^/]+)/([0-9]{1,9})/([0-9]{1,9})")

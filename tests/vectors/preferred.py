@@ -5,8 +5,8 @@ from collections.abc import Mapping
 from itertools import combinations
 from typing import Any
 
-from criproxy.deviceplugin.nvidia.preference import PairScores, Request, UnknownGpu, pair_score, preferred
-from criproxy.devices.classes.links import Distance
+from criproxy.deviceplugin.nvidia.preference import PairScores, UnknownGpu, pair_score, preferred
+from criproxy.devices.classes.cards import Distance
 from criproxy.devices.classes.offers import Offered, card_of
 from criproxy.devices.plugin.preference import NotEnoughOffered, Spread
 from tests.vectors.cards import config_of_case
@@ -41,7 +41,7 @@ def _differs(found: tuple[str, ...], expected: Mapping[str, Any]) -> str | None:
 def _aligned(case: Case, whole: Case) -> tuple[str, ...]:
     matrix = whole["topologies"][case["topology"]]
     offered = {str(place): Offered(id=str(place), index=str(place)) for place in range(len(matrix))}
-    return preferred(offered, _request(case), scores=_scores(matrix))
+    return preferred(offered, *_request(case), scores=_scores(matrix))
 
 
 def _scores(matrix: list[list[str]]) -> PairScores:
@@ -56,9 +56,9 @@ def _scores(matrix: list[list[str]]) -> PairScores:
 def _greedy(case: Case, whole: Case) -> tuple[str, ...]:
     plugin = config_of_case(case).flags.plugin
     spread: Spread = "packed" if plugin.shared_devices_allocation_policy == "packed" else "distributed"
-    return preferred(offers_of(case, whole)[case["resource"]], _request(case), spread=spread)
+    return preferred(offers_of(case, whole)[case["resource"]], *_request(case), spread=spread)
 
 
-def _request(case: Case) -> Request:
+def _request(case: Case) -> tuple[tuple[str, ...], tuple[str, ...], int]:
     available, required = (tuple(map(str, case[name])) for name in ("available", "required"))
-    return Request(available=available, required=required, size=case["size"])
+    return available, required, case["size"]

@@ -3,11 +3,10 @@
 from collections.abc import Mapping
 from typing import Any
 
-from criproxy.deviceplugin.nvidia import mps
-from criproxy.deviceplugin.nvidia.gpus import Gpu
-from criproxy.deviceplugin.nvidia.mig import mixed_resource, profile_name
-from criproxy.deviceplugin.nvidia.nodes import MigMinors
+from criproxy.deviceplugin.nvidia.allocation import Daemon, MpsError, daemons
+from criproxy.deviceplugin.nvidia.gpus import Gpu, MigMinors
 from criproxy.deviceplugin.nvidia.resources import ResourceError, matches, offers
+from criproxy.devices.classes.mig_profiles import mixed_resource, profile_name
 from criproxy.devices.classes.offers import Offered, Offers, card_of, is_replica
 from tests.vectors.cards import config_of_case, gpus_of
 from tests.vectors.deliberate import Difference
@@ -103,15 +102,15 @@ def _name(case: Case) -> dict[str, str | None]:
 def _daemons(case: Case, whole: Case) -> str | None:
     expected = case["expect"]
     try:
-        found = mps.daemons(offers_of(case, whole), gpus_of(case, whole), config_of_case(case))
-    except (ResourceError, mps.MpsError) as error:
+        found = daemons(offers_of(case, whole), gpus_of(case, whole), config_of_case(case))
+    except (ResourceError, MpsError) as error:
         return differs_error(error, expected)
     if "error" in expected:
         return f"found {found!r}, expected the error {expected['error']!r}"
     return differs(sorted(map(_daemon, found), key=lambda each: str(each["resource"])), expected["daemons"])
 
 
-def _daemon(daemon: mps.Daemon) -> dict[str, Any]:
+def _daemon(daemon: Daemon) -> dict[str, Any]:
     return {
         "resource": daemon.resource,
         "pinned_memory_limits": dict(daemon.pinned_memory_limits),

@@ -15,7 +15,7 @@ from criproxy.api.control_socket import Command
 from criproxy.api.views.devices.incidents import quotas_exceeded
 from criproxy.devices.device_rules import DeviceRules
 from criproxy.devices.holdings import NOTHING, Holdings
-from criproxy.devices.usage.card_grants import grants, grants_of
+from criproxy.devices.usage.rows import grants, grants_of
 from criproxy.devices.usage.values import Grant
 from criproxy.errors import CriproxyError, UsageError
 from criproxy.model.incident import END_OF_TIME_S, Action, Excess, Incident, Quantity, Use

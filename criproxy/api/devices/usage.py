@@ -12,11 +12,9 @@ from criproxy.api.control_socket import Command, Encoded
 from criproxy.api.live import LiveNode, encoded
 from criproxy.api.views.situation import identity
 from criproxy.devices.plugin.published import Published, free_vgpus
-from criproxy.devices.usage.history import MINUTE_S, Point, SeriesKey
-from criproxy.devices.usage.report_validation import BadUsage, read_usage, stale_after_s
+from criproxy.devices.usage.reports import MINUTE_S, BadUsage, Point, SeriesKey, read_usage, stale_after_s
 from criproxy.devices.usage.rows import CardRow, Uses, rows
-from criproxy.devices.usage.totals import ClassUse, UsageReport
-from criproxy.devices.usage.values import CardUse
+from criproxy.devices.usage.values import CardUse, ClassUse, UsageReport
 from criproxy.errors import UsageError
 from criproxy.model.node import Node
 from criproxy.model.text.notices import Values, timestamp

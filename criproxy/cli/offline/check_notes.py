@@ -63,7 +63,7 @@ def device_notes(options: "DeviceOptions | None") -> Iterator[str]:
             f"containers that request cards in this way, {_UNLISTED[mode]}, as podresources never lists them"
         )
     if options is not None and (plan := options.plan()) is not None:
-        from criproxy.devices.options.mig_mistakes import mig_notes
+        from criproxy.devices.options.profiles import mig_notes
 
         yield from mig_notes(plan.profiles)
 

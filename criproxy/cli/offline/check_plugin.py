@@ -79,8 +79,8 @@ def check(report: "Report", place: Place, stocks: "Mapping[str, Stock] | None") 
 
 def _lacking(plan: "PluginPlan", config: "PluginConfig", host_root: Path) -> list[str]:
     from criproxy.deviceplugin.cards.card_offers import Configuration
-    from criproxy.deviceplugin.cards.vgpu_host import VgpuFiles
-    from criproxy.devices.options.missing import notes
+    from criproxy.deviceplugin.cards.vgpu_files import VgpuFiles
+    from criproxy.deviceplugin.usage.quota_methods import notes
 
     makers = Configuration(plan=plan, nvidia=config).makers
     return list(notes(plan, makers, VgpuFiles(host_root).exists))
@@ -203,7 +203,7 @@ def _is_known(config: "PluginConfig", found: "Inventory") -> bool:
 
 def _contradiction_without_nvml(config: "PluginConfig", found: "Inventory") -> str:
     """Why the plugin would refuse a file on a machine with MIG, as far as the driver's files show it; else empty."""
-    from criproxy.deviceplugin.nvidia.mps import ON_MIG
+    from criproxy.deviceplugin.nvidia.allocation import ON_MIG
     from criproxy.deviceplugin.nvidia.resources import ResourceError, check_all_divided
 
     if config.flags.mig_strategy != "single":

@@ -114,7 +114,7 @@ def command(log_level: str, log_format: str, **options: Any) -> None:  # noqa: A
     os.environ.setdefault("GRPC_VERBOSITY", "ERROR")  # its other messages are about calls, which our log has
     writer = log.setup(log_format, log_level)
     try:
-        from criproxy.deviceplugin.configuration.options import Options
+        from criproxy.deviceplugin.configuration.configuration import Options
         from criproxy.deviceplugin.serve import run
 
         flags = nvidia_flags(options)

@@ -17,8 +17,7 @@ from criproxy.cli.render.answers import no_answer, notices_of, title_of
 from criproxy.cli.render.console import HEADING, NOTE, QUIET, TROUBLE
 from criproxy.cli.render.topology_words import count
 from criproxy.cli.repeated_output import Values, show_answer, watch_options
-from criproxy.devices.classes.cards import Card
-from criproxy.devices.classes.links import Distance, Peers
+from criproxy.devices.classes.cards import Card, Distance, Peers
 from criproxy.model.text.bounded import bounded
 from criproxy.model.workload import SHORT_ID
 

@@ -13,7 +13,7 @@ from criproxy.cli.render import words
 from criproxy.cli.render.answers import no_answer
 from criproxy.cli.render.console import HEADING, NOTE, QUIET, TROUBLE
 from criproxy.cli.repeated_output import Values, show_answer, watch_options
-from criproxy.devices.usage.history import MINUTE_S, POINTS
+from criproxy.devices.usage.reports import MINUTE_S, POINTS
 from criproxy.model.text.amounts import counted
 from criproxy.model.text.bounded import bounded
 from criproxy.model.workload import SHORT_ID

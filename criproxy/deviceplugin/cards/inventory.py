@@ -3,7 +3,6 @@
 import asyncio
 import re
 from collections.abc import Callable, Iterable, Mapping
-from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import lru_cache, partial
 from pathlib import Path
@@ -11,22 +10,21 @@ from posixpath import split
 from time import monotonic
 
 from criproxy.deviceplugin.cards.nvml_inventory import (
+    MIG_MINORS,
     NvmlProgram,
     NvmlState,
     gpus_of_driver,
     imex_channels,
     mig_instances,
-    minors_of,
     platform_of,
     with_places,
 )
-from criproxy.deviceplugin.cards.vgpu_host import HOST, VgpuFiles
-from criproxy.deviceplugin.nvidia.gpus import Gpu
-from criproxy.deviceplugin.nvidia.nodes import MigMinors, Platform
+from criproxy.deviceplugin.cards.vgpu_files import HOST, VgpuFiles
+from criproxy.deviceplugin.nvidia.gpus import Gpu, MigMinors, Platform, mig_minors
+from criproxy.deviceplugin.server.state import set_within
 from criproxy.devices.classes.builtin import NVIDIA
-from criproxy.devices.classes.cards import Card, Stock, Stocks
+from criproxy.devices.classes.cards import Card, Peers, Stock, Stocks
 from criproxy.devices.classes.device_class import PLACEHOLDER, DeviceClass
-from criproxy.devices.classes.links import Peers
 from criproxy.devices.plugin.published import NOT_YET
 from criproxy.host.devices.cards import DRIVER_TIMEOUT_S, NVIDIA_GPUS, DriverFiles, find_cards
 from criproxy.host.devices.places import PCI
@@ -144,10 +142,6 @@ class Machine:
         self._scan_requested = True
         self._wake.set()
 
-    def hint(self) -> None:
-        """Compare names immediately, as after a kernel event about /dev: one may have appeared or disappeared."""
-        self._wake.set()
-
     def use(self, classes: Iterable[DeviceClass]) -> None:
         """Scan for other classes from now on."""
         self.classes, self._names = tuple(classes), None
@@ -194,9 +188,7 @@ class Machine:
         async with asyncio.TaskGroup() as group:
             scanning: asyncio.Task[None] | None = None
             while True:
-                with suppress(TimeoutError):
-                    async with asyncio.timeout(POLL_S):
-                        await self._wake.wait()
+                await set_within(self._wake, POLL_S)
                 self._wake.clear()
                 names = await self._read_names([])
                 self._remove_vanished(names, changed)
@@ -271,7 +263,10 @@ def _remaining(stock: Stock, gone: Names) -> Stock:
 
 def _scan_files(classes: tuple[DeviceClass, ...], host_root: Path, files: DriverFiles, nvml: NvmlState) -> Inventory:
     changed = find_cards(classes, host_root, files)
-    stocks = {name: with_render_nodes(stock, host_root) for name, stock in changed.items()}
+    stocks = {
+        name: replace(stock, cards=tuple(_with_render_node(card, host_root) for card in stock.cards))
+        for name, stock in changed.items()
+    }
     if NVIDIA.name not in stocks:
         return Inventory(stocks=stocks)
     report = nvml.report
@@ -281,7 +276,7 @@ def _scan_files(classes: tuple[DeviceClass, ...], host_root: Path, files: Driver
         gpus=with_places(gpus, host_root, files),
         peers=report.peers,
         lost=report.lost,
-        minors=minors_of(host_root, files),
+        minors=mig_minors(files.read([host_root / MIG_MINORS])[0]),
         platform=platform_of(host_root, files, has_nvml=nvml.is_answered or nvml.problem in ("", NOT_YET)),
         imex_channels=imex_channels(host_root),
         driver_version=report.driver_version,
@@ -315,13 +310,11 @@ def _expression(pattern: str) -> str:
     return re.escape(pattern).replace(r"\*", ".*").replace(r"\?", ".")
 
 
-def with_render_nodes(stock: Stock, host_root: Path) -> Stock:
-    """Return *stock* with the render nodes of the cards of /dev/dri, which programs use to compute."""
-    return replace(stock, cards=tuple(_with_render_node(card, host_root) for card in stock.cards))
-
-
 def _with_render_node(card: Card, host_root: Path) -> Card:
-    """Add the render node of a card: the kernel numbers them differently, but their PCI function is the same."""
+    """Add the render node of a card of /dev/dri, which programs use to compute.
+
+    The kernel numbers them differently, but their PCI function is the same.
+    """
     if not card.pci or not any(path.startswith(f"{_RENDER_NODES}/") for path in card.nodes):
         return card
     names = [name for name in entries(host_root / PCI / card.pci / "drm") if name.startswith("renderD")]

@@ -9,8 +9,7 @@ from pathlib import Path
 from time import monotonic, time
 
 from criproxy.deviceplugin.cards.nvml_report import NvmlReport
-from criproxy.deviceplugin.nvidia.gpus import Gpu
-from criproxy.deviceplugin.nvidia.nodes import IMEX_CHANNELS, MigMinors, Platform, mig_minors
+from criproxy.deviceplugin.nvidia.gpus import IMEX_CHANNELS, Gpu, Platform
 from criproxy.devices.classes.cards import Stock
 from criproxy.devices.plugin.published import NOT_YET
 from criproxy.host.devices.cards import NVIDIA_GPUS, DriverFiles
@@ -144,14 +143,8 @@ def with_places(gpus: Sequence[Gpu], host_root: Path, files: DriverFiles) -> tup
 
 def _with_place(gpu: Gpu, place: Place, pci_class: str) -> Gpu:
     node = place.numa_node if place.numa_node >= 0 else None
-    return replace(gpu, numa_node=node, pci_class=_pci_class(pci_class))
-
-
-def _pci_class(text: str) -> int | None:
-    try:
-        return int(text, 16) if text else None
-    except ValueError:
-        return None
+    number = int(pci_class, 16) if re.fullmatch(r"\s*(0[xX])?[0-9a-fA-F]+\s*", pci_class) else None
+    return replace(gpu, numa_node=node, pci_class=number)
 
 
 def gpus_of_driver(stock: Stock, host_root: Path, files: DriverFiles) -> tuple[Gpu, ...]:
@@ -199,11 +192,6 @@ def mig_instances(host_root: Path) -> list[str]:
         for gi in entries(host_root / CAPABILITIES / gpu / "mig"):
             found += [f"{gpu}/{gi}/{ci}" for ci in entries(host_root / CAPABILITIES / gpu / "mig" / gi)]
     return found
-
-
-def minors_of(host_root: Path, files: DriverFiles) -> MigMinors:
-    """Return the minor numbers of the capability nodes of MIG instances."""
-    return mig_minors(files.read([host_root / MIG_MINORS])[0])
 
 
 def imex_channels(host_root: Path) -> tuple[str, ...]:

@@ -13,8 +13,8 @@ from typing import Any, TypeVar
 from uuid import UUID
 
 from criproxy.deviceplugin.nvidia.gpus import Fabric, Gpu, MigDevice
-from criproxy.deviceplugin.nvidia.mig import profile_name
-from criproxy.devices.classes.links import Peers
+from criproxy.devices.classes.cards import Peers
+from criproxy.devices.classes.mig_profiles import profile_name
 from criproxy.host.devices.nvml import fault_of, is_unsupported, peers_of, text_of
 from criproxy.model.text.plain import to_plain
 
@@ -217,19 +217,31 @@ def _supported_or(nvml: ModuleType, query: Callable[[], T], default: T) -> T:
         return default
 
 
-def main() -> int:
-    """Print the report."""
+def with_nvml(work: Callable[[ModuleType], None], failed: Callable[[str], None]) -> int:
+    """Run *work* with pynvml, or call *failed* with why it fails; return the exit status of a program.
+
+    That its reader has gone is no failure.
+    """
     try:
         import pynvml
 
-        report = read(pynvml)
+        work(pynvml)
+    except BrokenPipeError:
+        return 0
     except ImportError:
-        report = NvmlReport(
-            problem="the Python package nvidia-ml-py, which criproxy needs to query NVML, is not installed"
-        )
+        failed("the Python package nvidia-ml-py, which criproxy needs to query NVML, is not installed")
     except Exception as error:  # noqa: BLE001 (a third-party library, on a driver in any state)
-        report = NvmlReport(problem=f"NVML: {error}")
+        failed(f"NVML: {error}")
+    return 1
+
+
+def _print(report: NvmlReport) -> None:
     json.dump(to_plain(report), sys.stdout)
+
+
+def main() -> int:
+    """Print the report."""
+    with_nvml(lambda nvml: _print(read(nvml)), lambda problem: _print(NvmlReport(problem=problem)))
     return 0
 
 

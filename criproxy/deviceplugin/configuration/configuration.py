@@ -5,7 +5,7 @@ for cards, and a node that has lost some of its CPUs keeps its cards.
 """
 
 import os
-from collections.abc import Iterator
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
@@ -15,21 +15,100 @@ from criproxy.deviceplugin.cards.card_offers import Configuration
 from criproxy.deviceplugin.configuration.nvidia_file import Node, NvidiaFile
 from criproxy.deviceplugin.configuration.nvidia_file import examine as examine_nvidia
 from criproxy.deviceplugin.configuration.nvidia_notes import named_resources
-from criproxy.deviceplugin.configuration.options import Options, below
 from criproxy.deviceplugin.nvidia.options import PluginConfig
+from criproxy.deviceplugin.nvidia.settings import KUBELET_SOCKET, overrides
+from criproxy.deviceplugin.server.plugin import KUBELET_DIR
 from criproxy.devices.options.options import DeviceOptions
-from criproxy.devices.plugin.plan import NVIDIA_ALONE, PluginPlan
+from criproxy.devices.plugin.plan import NVIDIA_ALONE, PluginPlan, Register
+from criproxy.errors import UsageError
+from criproxy.process.http.address import Address
+from criproxy.wire.sockets import unix_path
 
+DEFAULT_CONFIG = Path("/etc/criproxy/policy.yaml")
+"""The daemon's default, too."""
 NVIDIA_VARIABLE = "CONFIG_FILE"
 NVIDIA_RESOURCE = "nvidia.com/gpu"
 PODRESOURCES = "pod-resources/kubelet.sock"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Loaded:
-    """The contents of the configuration files."""
+class Options:
+    """The command-line options, and the environment."""
 
-    configuration: Configuration
+    config: Path | None = None
+    nvidia_config: str = ""
+    """NVIDIA's file or directory; empty to use its environment variable, or else our own file."""
+    nvidia_flags: Mapping[str, str] = field(default_factory=dict)
+    """NVIDIA's flags without their dashes, by their first names."""
+    name: str = ""
+    """Name of the file to use if NVIDIA's path is a directory."""
+    hostname: str = field(default_factory=lambda: os.uname().nodename)
+    group: str | None = None
+    kubelet_dir: Path | None = None
+    """None for the default of Kubernetes; then our own file defines the podresources socket."""
+    register: Register | None = None
+    """None to use the setting of our own file."""
+    http: str | None = None
+    control_socket: str = "/run/criproxy/control.sock"
+    host_root: Path = Path("/")
+    env: Mapping[str, str] = field(default_factory=lambda: dict(os.environ))
+
+    @property
+    def policy_file(self) -> Path:
+        """Our own file, or the directory of such files."""
+        return self.config or DEFAULT_CONFIG
+
+    @property
+    def kubelet_folder(self) -> Path:
+        """The kubelet's directory."""
+        return self.kubelet_dir or below(self.host_root, str(KUBELET_DIR))
+
+    @property
+    def daemon_socket(self) -> str:
+        """The path of the daemon's control socket.
+
+        Raises:
+            UsageError: There is none in the option.
+        """
+        return unix_path(self.control_socket, "--control-socket")
+
+    def kubelet_socket(self, register: Register) -> Path | None:
+        """Return the kubelet's socket according to NVIDIA's flag or variable; None for the default path.
+
+        Raises:
+            UsageError: The path is empty, which disables registration, although *register* needs it.
+        """
+        given = {override.key: override.value for override in overrides(self.nvidia_flags, self.env)}
+        path = given.get(KUBELET_SOCKET)
+        if path == "" and register == "kubelet":
+            raise UsageError(
+                "--kubelet-socket (or the variable KUBELET_SOCKET) is empty, so the plugin would not register with "
+                "any kubelet: leave it out, or use --register plugins-registry"
+            )
+        return Path(path) if path else None
+
+    def address(self) -> Address | None:
+        """Return the address for metrics and health; None if they are not served.
+
+        Raises:
+            UsageError: The address, or the path of the daemon's socket, is invalid.
+        """
+        daemon = self.daemon_socket
+        address = Address.parse(self.http) if self.http is not None else None
+        if address and address.path and os.path.realpath(address.path) == os.path.realpath(daemon):
+            raise UsageError(f"--http and --control-socket are both {address.path}, which is the daemon's socket")
+        return address
+
+
+def below(host_root: Path, path: str) -> Path:
+    """Return the path of the host's file *path*."""
+    return host_root / path.lstrip("/")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Loaded(Configuration):
+    """The contents of the configuration files, where they are, and what follows from them."""
+
     source: str = ""
     """Path of our own file; empty if there is none."""
     nvidia_source: str = field(default="", compare=False)
@@ -41,11 +120,6 @@ class Loaded:
     """Files and directories that are watched for changes."""
     notes: tuple[str, ...] = field(default=(), compare=False)
     """Sentences about settings that have no effect or are not in effect."""
-
-    @property
-    def plan(self) -> PluginPlan:
-        """The section ``devices.plugin``."""
-        return self.configuration.plan
 
     def file_of(self, kind: str) -> str:
         """Return the file that defines how the cards of a class are offered; empty if there is none."""
@@ -59,7 +133,7 @@ class Loaded:
         plan = self.plan
         named = {each.resource for each in plan.advertised} | {each.target for each in plan.sharing}
         if plan.nvidia is not None:
-            named |= {NVIDIA_RESOURCE, *named_resources(self.configuration.nvidia)}
+            named |= {NVIDIA_RESOURCE, *named_resources(self.nvidia)}
         return resource in named
 
 
@@ -77,15 +151,23 @@ def load(options: Options) -> Loaded:
     if plan is None:
         plan = PluginPlan(advertised=())
         notes.append(f"{source} has no devices.plugin section: no cards are offered")
-    plan = replace(plan, nvidia_config=nvidia_path or _nvidia_path(options, plan.nvidia_config))
-    nvidia = _nvidia_file(options, plan)
+    if not nvidia_path and plan.nvidia_config:
+        nvidia_path = str(below(options.host_root, plan.nvidia_config))
+    plan = replace(plan, nvidia_config=nvidia_path)
+    nvidia = NvidiaFile()
+    if plan.nvidia is not None:
+        node = Node(explicit=options.name, hostname=options.hostname, group=options.group)
+        nvidia = examine_nvidia(plan, node, options.nvidia_flags, options.env)
+    if nvidia.mistakes:
+        raise nvidia.error
     return Loaded(
-        configuration=Configuration(plan=plan, nvidia=nvidia.config or PluginConfig()),
+        plan=plan,
+        nvidia=nvidia.config or PluginConfig(),
         source=source,
         nvidia_source=str(nvidia.file or ""),
         nvidia_is_empty=nvidia.is_empty,
         podresources=_podresources(options, devices),
-        watched=tuple(_watched_files(options, plan)),
+        watched=(options.policy_file, *([Path(nvidia_path)] if plan.nvidia is not None and nvidia_path else [])),
         notes=(*notes, *nvidia.notes),
     )
 
@@ -100,30 +182,9 @@ def _policy_file(options: Options) -> tuple[str, DeviceOptions | None, list[str]
     return str(report.choice.file), report.settings.common.devices, []
 
 
-def _nvidia_file(options: Options, plan: PluginPlan) -> NvidiaFile:
-    """Return NVIDIA's file; empty if its cards are not offered."""
-    if plan.nvidia is None:
-        return NvidiaFile(file=None, reason="", config=None)
-    node = Node(explicit=options.name, hostname=options.hostname, group=options.group)
-    found = examine_nvidia(plan, node, options.nvidia_flags, options.env)
-    if found.mistakes:
-        raise found.error
-    return found
-
-
-def _nvidia_path(options: Options, path: str) -> str:
-    return str(below(options.host_root, path)) if path else ""
-
-
 def _podresources(options: Options, devices: DeviceOptions | None) -> Path | None:
     """Return the socket on which the kubelet reports the IDs in use."""
     if options.kubelet_dir is not None:
         return options.kubelet_dir / PODRESOURCES
     path = (devices or DeviceOptions()).podresources.socket
     return below(options.host_root, path) if path else None
-
-
-def _watched_files(options: Options, plan: PluginPlan) -> Iterator[Path]:
-    yield options.policy_file
-    if plan.nvidia is not None and plan.nvidia_config:
-        yield Path(plan.nvidia_config)

@@ -3,7 +3,7 @@
 import os
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from difflib import get_close_matches
 from functools import reduce
 from itertools import islice
@@ -48,11 +48,11 @@ class Node:
 class NvidiaFile:
     """NVIDIA's configuration as it applies on this node."""
 
-    file: Path | None
+    file: Path | None = None
     """None: there is no file, but flags and variables."""
-    reason: str
+    reason: str = ""
     """Why it is this one."""
-    config: PluginConfig | None
+    config: PluginConfig | None = None
     """None if something is wrong."""
     mistakes: tuple[str, ...] = ()
     notes: tuple[str, ...] = ()
@@ -80,54 +80,38 @@ def examine(
     try:
         file, reason = _chosen(Path(plan.nvidia_config), node) if plan.nvidia_config else (None, "no file is named")
     except ConfigError as error:
-        return NvidiaFile(file=None, reason="", config=None, mistakes=(f"{plan.nvidia_config}: {error}",))
+        return NvidiaFile(mistakes=(f"{plan.nvidia_config}: {error}",))
     text, wrong = read_text(file) if file else ("", [])
     if file and (wrong or text is None):
-        return NvidiaFile(file=file, reason=reason, config=None, mistakes=_located(wrong, file))
+        return NvidiaFile(file=file, reason=reason, mistakes=_located(wrong, file))
     given = [*overrides(flags or {}, env or {})]
-    contents = read(text or "", given, file)
-    if contents.config is None:
-        return NvidiaFile(file=file, reason=reason, config=None, mistakes=contents.mistakes)
+    found = replace(read(text or "", given, file), reason=reason)
+    if found.config is None:
+        return found
     prefix = f"{file}: " if file else ""
     try:
-        config = with_own_sharing(contents.config, plan)
+        config = with_own_sharing(found.config, plan)
     except ConfigError as error:
-        return NvidiaFile(file=file, reason=reason, config=None, mistakes=(f"{prefix}{error}",))
-    found = (*contents.notes, *_bounded(notes(config, plan)), *_name_note(plan, node, file))
+        return NvidiaFile(file=file, reason=reason, mistakes=(f"{prefix}{error}",))
+    about = (*found.notes, *_bounded(notes(config, plan)), *_name_note(plan, node, file))
     without_effect = (
         f"{override.source} has no effect: criproxy writes no CDI specification"
         for override in given
         if override.key == CDI_FEATURES
     )
-    return NvidiaFile(
-        file=file,
-        reason=reason,
-        config=config,
-        notes=(*(f"{prefix}{note}" for note in found), *without_effect),
-        is_empty=file is not None and contents.is_empty,
-    )
+    return replace(found, config=config, notes=(*(f"{prefix}{note}" for note in about), *without_effect))
 
 
-@dataclass(frozen=True, slots=True)
-class Contents:
-    """The result of reading a text with overrides."""
+def read(text: str, given: Sequence[Override] = (), file: Path | None = None) -> NvidiaFile:
+    """Return what *text* says, with *given* in place of what it says there; mistakes name *file* if there is one.
 
-    config: PluginConfig | None
-    """None if there are mistakes."""
-    mistakes: tuple[str, ...] = ()
-    notes: tuple[str, ...] = ()
-    """Keys that NVIDIA's plugin does not know, without the name of the file."""
-    is_empty: bool = False
-    """Whether the text has no content at all, but for comments."""
-
-
-def read(text: str, given: Sequence[Override] = (), file: Path | None = None) -> Contents:
-    """Return what *text* says, with *given* in place of what it says there; mistakes name *file* if there is one."""
+    Its notes are about keys that NVIDIA's plugin does not know, and do not name the file.
+    """
     document = parse(text, MAX_VALUES)
     if document.mistakes:
-        return Contents(None, _located(document.mistakes, file))
+        return NvidiaFile(file=file, mistakes=_located(document.mistakes, file))
     if wrong := _whole(document.data):
-        return Contents(None, _located([Mistake(0, 0, wrong)], file))
+        return NvidiaFile(file=file, mistakes=_located([Mistake(0, 0, wrong)], file))
     data = reduce(_with_override, given, document.data or {})
     unknown = [detail for detail in _errors(data) if detail["type"] == "extra_forbidden"]
     data = _without(data, {detail["loc"] for detail in unknown})
@@ -140,9 +124,10 @@ def read(text: str, given: Sequence[Override] = (), file: Path | None = None) ->
         else:
             of_file.append(explain(detail, PluginConfig, document))
     if of_overrides or of_file:
-        return Contents(None, (*of_overrides, *_located(of_file, file)))
-    notes = (_ignored(detail["loc"], document) for detail in unknown)
-    return Contents(_validated(data), notes=_bounded(notes), is_empty=document.data is None)
+        return NvidiaFile(file=file, mistakes=(*of_overrides, *_located(of_file, file)))
+    ignored = _bounded(_ignored(detail["loc"], document) for detail in unknown)
+    is_empty = file is not None and document.data is None
+    return NvidiaFile(file=file, config=_validated(data), notes=ignored, is_empty=is_empty)
 
 
 def _whole(data: Any) -> str:  # noqa: ANN401 (YAML)

@@ -3,10 +3,10 @@
 from collections.abc import Iterator
 from difflib import get_close_matches
 
-from criproxy.deviceplugin.nvidia.allocation import CDI_VENDOR
-from criproxy.deviceplugin.nvidia.mig import MIG_RESOURCES
-from criproxy.deviceplugin.nvidia.mps import MAX_CLIENTS, MAX_CLIENTS_BEFORE
-from criproxy.deviceplugin.nvidia.options import PluginConfig, SharedResource, SharedResources
+from criproxy.deviceplugin.nvidia.allocation import CDI_VENDOR, MAX_CLIENTS, MAX_CLIENTS_BEFORE
+from criproxy.deviceplugin.nvidia.options import PluginConfig, SharedResources
+from criproxy.devices.classes.mig_profiles import MIG_RESOURCES
+from criproxy.devices.classes.offers import SharedCards
 from criproxy.devices.plugin.plan import PluginPlan
 
 _GPU = "nvidia.com/gpu"
@@ -25,12 +25,11 @@ def notes(config: PluginConfig, plan: PluginPlan) -> Iterator[str]:
         near = get_close_matches(entry.name, names, n=1, cutoff=_CLOSE)
         meant = f"; did you mean {near[0]}?" if near else ""
         yield f"sharing: no card is offered as {entry.name}, so this entry shares nothing{meant}"
-    entries = config.sharing.shared.resources if config.sharing.shared else ()
-    for name in dict.fromkeys(entry.name for entry in entries if entry.devices == ()):
+    for name in dict.fromkeys(entry.name for entry in config.sharing.entries if entry.devices == ()):
         yield f"sharing: an entry for {name} has an empty list of devices, so it shares no card"
     if plan.nvidia is None:
         return
-    kind, nowhere = plan.nvidia.kind, {each.rename or each.name for each in without_cards}
+    kind, nowhere = plan.nvidia.kind, {each.target for each in without_cards}
     for name in named_resources(config):
         if not kind.serves(name) and name not in nowhere:
             yield f"{name} is not among resources of the class {kind.name!r}: add it there, or its pods see no card"
@@ -40,8 +39,7 @@ def notes(config: PluginConfig, plan: PluginPlan) -> Iterator[str]:
 def named_resources(config: PluginConfig) -> list[str]:
     """The resources that a file names for cards, each once."""
     patterns = (each.name for each in (*config.resources.gpus, *config.resources.mig))
-    shared = config.sharing.shared.resources if config.sharing.shared else ()
-    return list(dict.fromkeys((*patterns, *(each.rename or each.name for each in shared))))
+    return list(dict.fromkeys((*patterns, *(each.target for each in config.sharing.entries))))
 
 
 def _offered_names(config: PluginConfig) -> list[str]:
@@ -49,12 +47,13 @@ def _offered_names(config: PluginConfig) -> list[str]:
     return list(dict.fromkeys((_GPU, *(each.name for each in (*config.resources.gpus, *config.resources.mig)))))
 
 
-def _without_cards(config: PluginConfig, names: list[str]) -> list[SharedResource]:
+def _without_cards(config: PluginConfig, names: list[str]) -> list[SharedCards]:
     """The sharing entries for resources that no card can have."""
     is_mixed = config.flags.mig_strategy == "mixed"
-    entries = config.sharing.shared.resources if config.sharing.shared else ()
     return [
-        each for each in entries if each.name not in names and not (is_mixed and each.name.startswith(MIG_RESOURCES))
+        each
+        for each in config.sharing.entries
+        if each.name not in names and not (is_mixed and each.name.startswith(MIG_RESOURCES))
     ]
 
 

@@ -3,13 +3,14 @@
 import asyncio
 import json
 import socket
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Hashable, Iterator, Mapping
+from contextlib import contextmanager, suppress
 from functools import partial
 from time import monotonic
-from typing import Any
+from typing import Any, TypeVar
 
 from criproxy.errors import CriproxyError
+from criproxy.process.ending import in_full
 
 WRONG_USE = 2
 """The exit status in the answer to an invalid request."""
@@ -17,6 +18,11 @@ LONGEST_ANSWER_BYTES = 1 << 20
 REPORT_TIMEOUT_S = 2.0
 """How long the daemon may take to answer one report."""
 CHUNK_BYTES = 65_536
+FREE_CPUS_S = 0.05
+"""How long choosing cards may wait for the daemon."""
+COMMAND = "device-plugin"
+Key = TypeVar("Key", bound=Hashable)
+Report = TypeVar("Report")
 
 
 class NoDaemon(CriproxyError):
@@ -110,3 +116,55 @@ def _until(sock: socket.socket, deadline_s: float) -> None:
     if left_s <= 0:
         raise TimeoutError
     sock.settimeout(left_s)
+
+
+def free_cpus(path: str, timeout_s: float = FREE_CPUS_S) -> Mapping[int, int]:
+    """Return the free thousandths of a CPU by NUMA node, for choosing cards, according to the daemon on *path*.
+
+    Empty without an answer in time. Blocks for up to the timeout: the kubelet waits.
+    """
+    try:
+        free = ask(path, "free-cpus", {}, timeout_s)["free_milli"]
+        return {int(node): int(milli) for node, milli in free.items()} if free else {}
+    except (CriproxyError, LookupError, ValueError, TypeError, AttributeError):
+        return {}
+
+
+async def say_running(socket: str, instance: str, *, running: bool, refused: str = "") -> None:
+    """Tell the daemon on *socket* whether the device plugin runs from now on; *instance* as in `Published`.
+
+    *refused* says why a device plugin that should run ends at its start. Older daemons ignore it, and miss reports.
+
+    This is not repeated: a daemon that is absent learns from the reports that the device plugin runs, and one that
+    does not answer, or does not know the command, keeps what it knows. A cancellation waits for the answer, so that a
+    daemon is told in the right order.
+    """
+    arguments = {"running": running, "instance": instance} | ({"refused": refused} if refused else {})
+    with suppress(NoDaemon, DaemonRefuses):
+        await in_full(report(socket, COMMAND, arguments), None)
+
+
+class PendingReports(dict[Key, Report]):
+    """The reports that have not been delivered yet: the latest one for each subject, the oldest first.
+
+    Args:
+        maximum: the number of reports that are kept; adding another one drops the oldest.
+    """
+
+    def __init__(self, maximum: int) -> None:
+        super().__init__()
+        self._maximum = maximum
+
+    def add(self, key: Key, report: Report) -> None:
+        """Add a report as the newest; it replaces an older one about the same *key*."""
+        self.pop(key, None)
+        if len(self) >= self._maximum:
+            del self[next(iter(self))]
+        self[key] = report
+
+    def remove(self, key: Key, report: Report) -> bool:
+        """Remove *report*, unless a newer one has replaced it; return whether it was removed."""
+        is_current = self.get(key) is report
+        if is_current:
+            del self[key]
+        return is_current

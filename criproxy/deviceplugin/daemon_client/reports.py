@@ -8,13 +8,12 @@ from typing import Any
 
 from criproxy import __version__
 from criproxy.deviceplugin.cards.detected_cards import CardKey
-from criproxy.deviceplugin.daemon_client.asking import DaemonRefuses, NoDaemon, report
-from criproxy.deviceplugin.daemon_client.pending import PendingReports
+from criproxy.deviceplugin.daemon_client.asking import DaemonRefuses, NoDaemon, PendingReports, report
 from criproxy.deviceplugin.health.cards_health import CardState
 from criproxy.deviceplugin.resources.resource_builder import Served
-from criproxy.deviceplugin.server.settings import State, Status
+from criproxy.deviceplugin.server.resource import Resource
 from criproxy.deviceplugin.server.sockets import Identity, identity
-from criproxy.devices.classes.offers import Offered
+from criproxy.deviceplugin.server.state import State, Status, set_within
 from criproxy.devices.plugin.plan import OnUnhealthy
 from criproxy.devices.plugin.published import MOST_CARDS, MOST_RESOURCES, Advertised, Published, PublishedCard
 from criproxy.model.text.bounded import bounded_text
@@ -102,14 +101,10 @@ class Reports:
         is_refused = self.reachable and self._pending and "device-incident" not in self._unknown
         until_s = loop.time() + (min(self.interval_s, REFUSED_S) if is_refused else self.interval_s)
         while (left_s := until_s - loop.time()) > 0:
-            try:
-                async with asyncio.timeout(left_s if self.reachable else min(left_s, RETRY_S)):
-                    await self._wanted.wait()
-            except TimeoutError:
-                if not self.reachable and await asyncio.to_thread(self._is_retry_due):
-                    return
-            else:
+            if await set_within(self._wanted, left_s if self.reachable else min(left_s, RETRY_S)):
                 await asyncio.sleep(SOON_S)
+                return
+            if not self.reachable and await asyncio.to_thread(self._is_retry_due):
                 return
 
     def _is_retry_due(self) -> bool:
@@ -122,7 +117,7 @@ class Reports:
         before, self._last_socket = self._last_socket, await asyncio.to_thread(identity, Path(self.socket))
         if self._last_socket != before:
             self._unknown.clear()
-        for key, change in self._pending.snapshot():
+        for key, change in [*self._pending.items()]:
             is_done = await self._report("device-incident", change)
             if is_done:
                 self._pending.remove(key, change)
@@ -188,16 +183,16 @@ def published(
         action: what to do with containers that use a card that fails.
     """
     replicas: dict[CardKey, dict[str, int]] = {key: {} for key in known}
-    for resource, offered in served.offers.items():
-        for each in offered.values():
-            replicas.setdefault((served.classes[resource], each.card), {})[resource] = each.replicas
+    for name, resource in served.resources.items():
+        for each in resource.devices.values():
+            replicas.setdefault((resource.kind, each.card), {})[name] = each.replicas
     listed = {key: parts for key, parts in replicas.items() if parts or _is_unhealthy(known.get(key))}
     cards = [_card(key, known.get(key), elsewhere.get(key, ""), parts, action) for key, parts in listed.items()]
     cards.sort(key=lambda card: card.healthy)
     return Published(
         version=__version__,
         interval_s=interval_s,
-        resources=tuple(_resource(each, served) for each in status[:MOST_RESOURCES]),
+        resources=tuple(_resource(each, served.resources.get(each.resource)) for each in status[:MOST_RESOURCES]),
         cards=tuple(cards[:MOST_CARDS]),
         omitted_cards=max(len(cards) - MOST_CARDS, 0),
     )
@@ -228,23 +223,18 @@ def _card(
     )
 
 
-def _resource(status: Status, served: Served) -> Advertised:
+def _resource(status: Status, resource: Resource | None) -> Advertised:
     registered = status.state is State.REGISTERED
+    vgpu = next((each.vgpu for each in resource.devices.values() if each.vgpu), None) if resource else None
     return Advertised(
         name=status.resource,
-        device_class=served.classes.get(status.resource, ""),
+        device_class=resource.kind if resource else "",
         ids=status.devices,
         healthy=status.healthy,
         registered=registered,
         starting=status.state is State.STARTING,
         problem="" if registered else status.text or status.state.value,
-        **_quota(served.offers.get(status.resource, {})),
+        profile=vgpu.profile if vgpu else "",
+        memory_mib=vgpu.memory_mib if vgpu else 0,
+        cores_percent=vgpu.cores_percent if vgpu else 0,
     )
-
-
-def _quota(offered: Mapping[str, Offered]) -> dict[str, Any]:
-    """Return the quotas of a resource's vGPUs; empty if it has none."""
-    vgpu = next((each.vgpu for each in offered.values() if each.vgpu), None)
-    if vgpu is None:
-        return {}
-    return {"profile": vgpu.profile, "memory_mib": vgpu.memory_mib, "cores_percent": vgpu.cores_percent}

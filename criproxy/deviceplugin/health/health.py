@@ -17,9 +17,6 @@ MAX_CAUSES: Final = 16
 MAX_OUTPUT: Final = 200
 """The maximum length of a command's output, in characters."""
 
-Status = Literal["Healthy", "Unhealthy"]
-"""As the kubelet calls it."""
-
 
 @dataclass(frozen=True, slots=True)
 class Change:
@@ -38,7 +35,6 @@ class Cause:
 
     key: str
     reason: str
-    since_s: float
     over_s: float | None = None
     """When it last ended; None: it lasts."""
 
@@ -54,8 +50,6 @@ class CardHealth:
 
     at_s: float
     """The time of the last step, in seconds of any clock that does not go back."""
-    since_s: float
-    """Since when the card has been in its current status."""
     causes: tuple[Cause, ...] = ()
     """In the order in which they began; none: the card is Healthy."""
     hold_down_s: float = HOLD_DOWN_S
@@ -66,11 +60,6 @@ class CardHealth:
     def healthy(self) -> bool:
         """Whether the kubelet may allocate the card."""
         return not self.causes
-
-    @property
-    def status(self) -> Status:
-        """The status for the kubelet."""
-        return "Healthy" if self.healthy else "Unhealthy"
 
     @property
     def reason(self) -> str:
@@ -87,7 +76,7 @@ class CardHealth:
 
 def new(at_s: float, *, hold_down_s: float = HOLD_DOWN_S) -> CardHealth:
     """Return the state of a card that was found at *at_s*, which is Healthy at first."""
-    return CardHealth(at_s, at_s, hold_down_s=hold_down_s)
+    return CardHealth(at_s, hold_down_s=hold_down_s)
 
 
 def step(health: CardHealth, at_s: float, *changes: Change) -> CardHealth:
@@ -96,12 +85,10 @@ def step(health: CardHealth, at_s: float, *changes: Change) -> CardHealth:
     Changes that were observed at different times need a step each.
     """
     now_s = max(health.at_s, at_s) if isfinite(at_s) else health.at_s
-    recovered = _recovered(health, now_s)
-    causes = recovered.causes
+    causes = () if _is_recovered(health, now_s) else health.causes
     for change in changes:
         causes = _changed(causes, change, now_s)
-    since_s = recovered.since_s if recovered.healthy == (not causes) else now_s
-    return replace(recovered, at_s=now_s, since_s=since_s, causes=_bounded(causes))
+    return replace(health, at_s=now_s, causes=_bounded(causes))
 
 
 def began(key: str, reason: str) -> Change:
@@ -157,13 +144,11 @@ def command_healthy() -> Change:
     return ended("command")
 
 
-def _recovered(health: CardHealth, now_s: float) -> CardHealth:
+def _is_recovered(health: CardHealth, now_s: float) -> bool:
     recovers_at_s = health.recovers_at_s
     if recovers_at_s is None or now_s < recovers_at_s:
-        return health
-    if health.queried_s is None:
-        return replace(health, since_s=recovers_at_s, causes=())
-    return health if health.queried_s < recovers_at_s else replace(health, since_s=now_s, causes=())
+        return False
+    return health.queried_s is None or health.queried_s >= recovers_at_s
 
 
 def _changed(causes: tuple[Cause, ...], change: Change, now_s: float) -> tuple[Cause, ...]:
@@ -178,11 +163,11 @@ def _changed(causes: tuple[Cause, ...], change: Change, now_s: float) -> tuple[C
 def _first(change: Change, now_s: float) -> Cause | None:
     if change.kind == "ended":
         return None
-    return Cause(change.key, change.reason, now_s, now_s if change.kind == "happened" else None)
+    return Cause(change.key, change.reason, now_s if change.kind == "happened" else None)
 
 
 def _again(old: Cause, change: Change, now_s: float) -> Cause:
-    """Return an existing cause after another change; one that had ended lasts again, since its first beginning."""
+    """Return an existing cause after another change; one that had ended lasts again."""
     if change.kind == "began":
         return replace(old, reason=change.reason, over_s=None)
     if change.kind == "happened" and not old.lasts:

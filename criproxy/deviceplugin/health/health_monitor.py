@@ -110,7 +110,7 @@ class HealthMonitor:
         self._inventory = inventory
         self.health.update_cards(cards_of(loaded.plan, inventory), (each.kind.name for each in loaded.plan.advertised))
         self.commands.run_soon(self.health.unjudged_classes())
-        platform = platform_for(loaded.configuration.nvidia, inventory)
+        platform = platform_for(loaded.nvidia, inventory)
         watched = loaded.plan.nvidia is not None and is_watched(platform) and bool(inventory.driver_version)
         self.events.use([gpu.uuid for gpu in inventory.gpus] if watched else [])
         if not watched:

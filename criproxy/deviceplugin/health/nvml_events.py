@@ -18,6 +18,7 @@ from dataclasses import dataclass, field
 from types import ModuleType
 from typing import Any
 
+from criproxy.deviceplugin.cards.nvml_report import with_nvml
 from criproxy.deviceplugin.nvidia.xids import EVENT_MASK, WAIT_MS, XID_CRITICAL, Event
 from criproxy.host.devices.nvml import fault_of, is_lost, text_of
 from criproxy.model.text.plain import to_plain
@@ -231,17 +232,7 @@ def _print(key: str, value: Any) -> None:  # noqa: ANN401
 
 def main() -> int:
     """Report events on standard output."""
-    try:
-        import pynvml
-
-        watch(pynvml, _print)
-    except BrokenPipeError:
-        return 0
-    except ImportError:
-        _print("problem", "the Python package nvidia-ml-py, which criproxy needs to query NVML, is not installed")
-    except Exception as error:  # noqa: BLE001 (a third-party library, on a driver in any state)
-        _print("problem", f"NVML: {error}")
-    return 1
+    return with_nvml(lambda nvml: watch(nvml, _print), lambda problem: _print("problem", problem))
 
 
 if __name__ == "__main__":

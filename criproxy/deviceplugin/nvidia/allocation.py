@@ -1,23 +1,140 @@
-"""What a container gets with NVIDIA's cards, for each strategy of the file."""
+"""What a container gets with NVIDIA's cards, for each strategy of the file; with MPS, of the daemons that share them.
 
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+The daemons limit memory and threads; a container gets the directory with the daemon's pipe, and the shared memory.
+"""
+
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 from posixpath import join, normpath
 
-from criproxy.deviceplugin.nvidia import mps
-from criproxy.deviceplugin.nvidia.nodes import IMEX_CHANNELS, SHARED_NODES, Platform
+from criproxy.deviceplugin.nvidia.gpus import IMEX_CHANNELS, SHARED_NODES, Gpu, Platform
 from criproxy.deviceplugin.nvidia.options import Flags, PluginConfig
-from criproxy.devices.classes.offers import Offered, is_replica, unique
-from criproxy.devices.evidence.allocation import InvalidRequest, Mount, Response
-from criproxy.devices.evidence.device_request import DeviceNode
-from criproxy.devices.mps_client import ROOT, SHARED_MEMORY, shared_memory_directory
+from criproxy.deviceplugin.nvidia.resources import counted_gpus
+from criproxy.devices.classes.offers import Offered, Offers, is_replica, unique
+from criproxy.devices.evidence.device_request import DeviceNode, Mount, Response, chosen
+from criproxy.devices.mps_client import PIPE_DIRECTORY, ROOT, client_mounts, pipe_directory
 
+MAX_CLIENTS = 48
+"""Per GPU."""
+MAX_CLIENTS_BEFORE = 16
+"""Per GPU of an older architecture."""
+_MORE_CLIENTS_SINCE = (7, 5)
+"""The first compute capability that serves more clients."""
+ON_MIG = "sharing using MPS is not supported for MIG devices"
 VISIBLE = "NVIDIA_VISIBLE_DEVICES"
 MOUNTED_DEVICES = "/var/run/nvidia-container-devices"
 """Directory in which the name of a mount is the ID of a card."""
 CDI_VENDOR = "k8s.device-plugin.nvidia.com"
 _CDI_STRATEGIES = frozenset({"cdi-annotations", "cdi-cri"})
 _ANNOTATION = "nvidia-device-plugin_"
+
+
+class MpsError(ValueError):
+    """A configuration with which MPS cannot work; the text is NVIDIA's."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Daemon:
+    """The control daemon of one resource."""
+
+    resource: str
+    pinned_memory_limits: Mapping[str, str] = field(default_factory=dict)
+    """By the index of a card, for each client, for example ``3840M``; cards with unknown memory have no limit."""
+    active_thread_percentage: str
+    envs: Mapping[str, str]
+    started_file: str
+    """File that the daemon creates once it is ready."""
+
+
+def daemons(offers: Offers, gpus: Sequence[Gpu], config: PluginConfig) -> tuple[Daemon, ...]:
+    """Return the daemons that the file requires: one for each resource with shared cards.
+
+    Raises:
+        MpsError: A card is shared by more clients than it can serve.
+    """
+    if config.sharing.strategy != "mps":
+        return ()
+    memory, limits = _memory_mib(gpus), _max_clients(gpus)
+    found = []
+    for resource, offered in offers.items():
+        if any(map(is_replica, offered)):
+            _check_clients(offered.values(), limits)
+            found.append(_daemon(resource, offered.values(), memory))
+    return tuple(found)
+
+
+def check(offered: Iterable[Offered], config: PluginConfig) -> None:
+    """Refuse to serve a resource with MIG devices while MPS is configured, as NVIDIA's plugin does.
+
+    Raises:
+        MpsError: One of its cards is a MIG device.
+    """
+    if config.sharing.strategy == "mps" and any(each.is_part for each in offered):
+        raise MpsError(ON_MIG)
+
+
+def _daemon(resource: str, offered: Iterable[Offered], memory_mib: Mapping[str, int]) -> Daemon:
+    clients = Counter((each.card, each.index) for each in offered)
+    of_a_card = clients.total() // len(clients)
+    known = [(index, memory_mib[card] // count) for (card, index), count in clients.items() if memory_mib.get(card)]
+    return Daemon(
+        resource=resource,
+        pinned_memory_limits={index: f"{size}M" for index, size in known},
+        active_thread_percentage=str(100 // of_a_card),
+        envs={
+            "CUDA_MPS_PIPE_DIRECTORY": pipe_directory(ROOT, resource),
+            "CUDA_MPS_LOG_DIRECTORY": join(ROOT, resource, "log"),
+        },
+        started_file=join(ROOT, resource, ".started"),
+    )
+
+
+def overloaded(offers: Offers, gpus: Iterable[Gpu], config: PluginConfig) -> dict[str, str]:
+    """Return the cards that are shared by more clients than they can serve: ID to NVIDIA's message.
+
+    With such a card, NVIDIA's control daemon does not start, and its plugin waits for it. A GPU whose architecture
+    is unknown, because NVML did not describe it, is accepted.
+    """
+    if config.sharing.strategy != "mps":
+        return {}
+    limits = _max_clients(gpu for gpu in gpus if gpu.compute_capability > (0, 0))
+    found = {}
+    for offered in offers.values():
+        for each in offered.values():
+            if each.card in limits and (text := _too_many(each, limits[each.card])):
+                found[each.card] = text
+    return found
+
+
+def _check_clients(offered: Iterable[Offered], limits: Mapping[str, int]) -> None:
+    for each in offered:
+        if text := _too_many(each, limits.get(each.card, MAX_CLIENTS_BEFORE)):
+            raise MpsError(text)
+
+
+def _too_many(offered: Offered, most: int) -> str:
+    if offered.is_part or offered.replicas <= most:
+        return ""
+    text = f"invalid device maximum allowed replicas exceeded: {offered.replicas} > {most}"
+    return f"invalid MPS configuration: {text}"
+
+
+def _memory_mib(gpus: Iterable[Gpu]) -> dict[str, int]:
+    """Return the memory by the ID of a card; under WSL, where all GPUs are one card, that of the last one."""
+    found: dict[str, int] = {}
+    for gpu in counted_gpus(gpus):
+        found |= {gpu.uuid: gpu.memory_mib, "all": gpu.memory_mib}
+        found |= {device.uuid: device.memory_mib for device in gpu.mig}
+    return found
+
+
+def _max_clients(gpus: Iterable[Gpu]) -> dict[str, int]:
+    found: dict[str, int] = {}
+    for gpu in counted_gpus(gpus):
+        most = MAX_CLIENTS if gpu.compute_capability >= _MORE_CLIENTS_SINCE else MAX_CLIENTS_BEFORE
+        found |= {gpu.uuid: most, "all": most}
+    return found
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -38,67 +155,36 @@ class Allocator:
     resource: str
     offered: Mapping[str, Offered]
     config: PluginConfig
+    only_one: bool = False
+    """Whether a container can get at most one replica."""
     host: Host = Host()
     new_uuid: Callable[[], str]
     """Makes the keys of CDI annotations unique."""
 
     def __post_init__(self) -> None:
-        mps.check(self.offered.values(), self.config)
+        check(self.offered.values(), self.config)
 
-    def allocate(self, requests: Sequence[Sequence[str]]) -> tuple[Response, ...]:
-        """Return what each container gets for its IDs.
+    def allocate(self, ids: Sequence[str]) -> Response:
+        """Return what a container gets for its IDs.
 
         Raises:
-            InvalidRequest: One of the requests cannot be served; then none is. The text is NVIDIA's.
+            InvalidRequest: The request cannot be served. The text is NVIDIA's.
         """
-        return tuple(map(self._response, requests))
-
-    def _response(self, ids: Sequence[str]) -> Response:
-        self._check(ids)
+        cards = chosen(self.resource, self.offered, ids, only_one=self.only_one)
         flags, strategies = self.config.flags, frozenset(self.config.flags.plugin.device_list_strategy)
-        chosen = [self.offered[each] for each in unique(ids)]
         by_index = flags.plugin.device_id_strategy == "index"
-        words = unique(each.index if by_index else each.card for each in chosen)
+        words = unique(each.index if by_index else each.card for each in cards)
         names = self._cdi_names(words)
+        # As in NVIDIA's plugin, MPS counts also if the resource itself is not shared.
+        mps = client_mounts(_clean(flags.mps_root), self.resource) if self.config.sharing.strategy == "mps" else ()
+        mps_envs = {PIPE_DIRECTORY: mps[0].container_path} if mps else {}
         plain = not strategies <= _CDI_STRATEGIES  # also false if the file names no strategy
         return Response(
-            envs=self._mps_envs() | _extra_envs(flags) | self._visible(words, strategies),
-            mounts=self._mps_mounts() + self._id_mounts(chosen, strategies),
-            devices=self._nodes(chosen) if plain and flags.plugin.pass_device_specs else (),
+            envs=mps_envs | _extra_envs(flags) | self._visible(words, strategies),
+            mounts=(*mps, *self._id_mounts(cards, strategies)),
+            devices=self._nodes(cards) if plain and flags.plugin.pass_device_specs else (),
             annotations=self._annotations(names) if "cdi-annotations" in strategies else {},
             cdi_devices=names if "cdi-cri" in strategies else (),
-        )
-
-    def _check(self, ids: Sequence[str]) -> None:
-        if (unknown := next((each for each in ids if each not in self.offered), None)) is not None:
-            raise self._invalid(f"unknown device: {unknown}")
-        if len(ids) > 1 and self._only_one and any(map(is_replica, ids)):
-            raise self._invalid(f"maximum request size for shared resources is 1; found {len(ids)}")
-
-    @property
-    def _only_one(self) -> bool:
-        """Whether a container can get at most one replica."""
-        shared = self.config.sharing.shared
-        return shared is not None and shared.fail_requests_greater_than_one
-
-    def _invalid(self, text: str) -> InvalidRequest:
-        return InvalidRequest(f'invalid allocation request for "{self.resource}": invalid request: {text}')
-
-    @property
-    def _mps(self) -> bool:
-        return self.config.sharing.strategy == "mps"
-
-    def _mps_envs(self) -> dict[str, str]:
-        """Return the variables of MPS; as in NVIDIA's plugin, also if the resource itself is not shared."""
-        return {"CUDA_MPS_PIPE_DIRECTORY": mps.pipe_directory(ROOT, self.resource)} if self._mps else {}
-
-    def _mps_mounts(self) -> tuple[Mount, ...]:
-        if not self._mps:
-            return ()
-        root = _clean(self.config.flags.mps_root)
-        return (
-            Mount(mps.pipe_directory(ROOT, self.resource), mps.pipe_directory(root, self.resource)),
-            Mount(SHARED_MEMORY, shared_memory_directory(root)),
         )
 
     def _visible(self, words: Sequence[str], strategies: frozenset[str]) -> dict[str, str]:
@@ -112,19 +198,19 @@ class Allocator:
             envs[VISIBLE] = MOUNTED_DEVICES
         return envs
 
-    def _id_mounts(self, chosen: Sequence[Offered], strategies: frozenset[str]) -> tuple[Mount, ...]:
+    def _id_mounts(self, cards: Sequence[Offered], strategies: frozenset[str]) -> tuple[Mount, ...]:
         """Return a mount for each card. A MIG device has its UUID: the proxy cannot tell whose an index ``0:1`` is."""
         if "volume-mounts" not in strategies:
             return ()
         by_index = self.config.flags.plugin.device_id_strategy == "index"
-        words = unique(each.index if by_index and not mps.is_mig(each) else each.card for each in chosen)
+        words = unique(each.index if by_index and not each.is_part else each.card for each in cards)
         names = *words, *(join("imex", channel) for channel in self.host.imex_channels)
         return tuple(Mount(join(MOUNTED_DEVICES, name), "/dev/null") for name in names)
 
-    def _nodes(self, chosen: Sequence[Offered]) -> tuple[DeviceNode, ...]:
+    def _nodes(self, cards: Sequence[Offered]) -> tuple[DeviceNode, ...]:
         """Return the nodes; one that cards have in common, such as the GPU of several MIG devices, is repeated."""
         paths = [path for path in SHARED_NODES if path in self.host.nodes and self.host.platform == "nvml"]
-        paths += [path for each in chosen for path in each.paths]
+        paths += [path for each in cards for path in each.paths]
         paths += [join(IMEX_CHANNELS, f"channel{channel}") for channel in self.host.imex_channels]
         root = self.config.flags.nvidia_dev_root
         return tuple(DeviceNode(path, _clean(f"{root}/{path}"), "rw") for path in paths)

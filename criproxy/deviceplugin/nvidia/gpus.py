@@ -1,6 +1,19 @@
-"""NVIDIA's GPUs and their MIG devices, as NVML reports them."""
+"""NVIDIA's GPUs and their MIG devices, as NVML reports them, and their device nodes."""
 
+import re
+from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Literal
+
+Platform = Literal["nvml", "wsl", "tegra"]
+"""How the machine's cards are found: by NVML, by NVML under WSL, or as the GPU of a Tegra chip."""
+SHARED_NODES = ("/dev/nvidiactl", "/dev/nvidia-uvm", "/dev/nvidia-uvm-tools", "/dev/nvidia-modeset")
+WSL_NODE = "/dev/dxg"
+IMEX_CHANNELS = "/dev/nvidia-caps-imex-channels"
+MigMinors = Mapping[tuple[int, int, int | None], int]
+"""The minor number of an instance's capability node, by the GPU's minor number and the IDs of the GPU instance and of
+the compute instance; the last one is None for the GPU instance itself."""
+_MINOR = re.compile(r"^gpu([0-9]{1,6})/gi([0-9]{1,6})(?:/ci([0-9]{1,6}))?/access ([0-9]{1,9})$", re.MULTILINE)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -65,3 +78,20 @@ class Gpu:
     def is_described(self) -> bool:
         """Whether its MIG devices are known: without NVML, files only show that there are some."""
         return self.mig_capable or not self.mig_enabled
+
+
+def mig_minors(text: str) -> MigMinors:
+    """Parse ``/proc/driver/nvidia-caps/mig-minors``."""
+    return {(int(gpu), int(gi), int(ci) if ci else None): int(minor) for gpu, gi, ci, minor in _MINOR.findall(text)}
+
+
+def gpu_paths(gpu: Gpu) -> tuple[str, ...]:
+    """Return the nodes of a whole GPU."""
+    return (f"/dev/nvidia{gpu.minor}",)
+
+
+def mig_paths(gpu: Gpu, device: MigDevice, minors: MigMinors) -> tuple[str, ...]:
+    """Return the nodes of a MIG device: the node of its GPU, and the known nodes of its capabilities."""
+    wanted = (gpu.minor, device.gi, None), (gpu.minor, device.gi, device.ci)
+    capabilities = (f"/dev/nvidia-caps/nvidia-cap{minors[each]}" for each in wanted if each in minors)
+    return *gpu_paths(gpu), *capabilities

@@ -19,7 +19,7 @@ from pydantic import (
 )
 from pydantic.alias_generators import to_camel
 
-from criproxy.devices.classes.sharing import MAX_REPLICAS, SHARED_SUFFIX, Selector
+from criproxy.devices.classes.offers import MAX_REPLICAS, SHARED_SUFFIX, Selector, SharedCards
 
 MigStrategy = Literal["none", "single", "mixed"]
 SharingStrategy = Literal["none", "time-slicing", "mps"]
@@ -310,6 +310,19 @@ class Sharing(Section):
     def shared(self) -> SharedResources | None:
         """The section that takes effect."""
         return self.mps if self.mps is not None else self.time_slicing
+
+    @property
+    def entries(self) -> tuple[SharedCards, ...]:
+        """The shared cards."""
+        return tuple(
+            SharedCards(name=each.name, rename=each.rename, devices=each.devices, replicas=each.replicas)
+            for each in (self.shared.resources if self.shared else ())
+        )
+
+    @property
+    def only_one(self) -> bool:
+        """Whether a container can get at most one replica."""
+        return self.shared is not None and self.shared.fail_requests_greater_than_one
 
 
 class Imex(Section):

@@ -7,13 +7,12 @@ The rules and the texts of errors are those of NVIDIA's device plugin, except th
 import re
 from collections.abc import Iterable, Iterator, Sequence
 from functools import lru_cache
+from re import fullmatch
 
-from criproxy.deviceplugin.nvidia.gpus import Gpu, MigDevice
-from criproxy.deviceplugin.nvidia.mig import mig_kind, mixed_resource
-from criproxy.deviceplugin.nvidia.nodes import WSL_NODE, MigMinors, Platform, gpu_paths, mig_paths
+from criproxy.deviceplugin.nvidia.gpus import WSL_NODE, Gpu, MigDevice, MigMinors, Platform, gpu_paths, mig_paths
 from criproxy.deviceplugin.nvidia.options import PluginConfig, ResourcePattern
-from criproxy.devices.classes.offers import PART, Offered, Offers
-from criproxy.devices.classes.sharing import SelectionError, in_order, share
+from criproxy.devices.classes.mig_profiles import MIG_NAME, mixed_resource
+from criproxy.devices.classes.offers import PART, Offered, Offers, SelectionError, SharedCards, in_order, share
 
 DISPLAYS = frozenset({"DGX Display", "NVIDIA DGX Display"})
 """Cards of workstations that only drive monitors."""
@@ -36,7 +35,12 @@ class ResourceError(ValueError):
 
 
 def offers(
-    gpus: Sequence[Gpu], config: PluginConfig, *, minors: MigMinors | None = None, platform: Platform = "nvml"
+    gpus: Sequence[Gpu],
+    config: PluginConfig,
+    *,
+    minors: MigMinors | None = None,
+    platform: Platform = "nvml",
+    shared: Iterable[SharedCards] | None = None,
 ) -> Offers:
     """Return what the machine's cards are offered as.
 
@@ -45,15 +49,14 @@ def offers(
         config: NVIDIA's file.
         minors: Minor numbers of the capability nodes of MIG devices; nodes without a known number are left out.
         platform: How the cards are found.
+        shared: The shared cards; None: as in the file.
 
     Raises:
         ResourceError: The cards and the file contradict each other.
     """
     cards = _tegra(config) if platform == "tegra" else _unshared(gpus, config, minors or {}, platform)
-    if (shared := config.sharing.shared) is None:
-        return cards
     try:
-        return share(cards, shared.resources, rename_by_default=shared.rename_by_default)
+        return share(cards, config.sharing.entries if shared is None else shared)
     except SelectionError as error:
         which = f"unable to get IDs of devices to replicate for '{error.resource}' resource"
         raise ResourceError(f"{_FROM_SHARING}: {which}: {error}") from error
@@ -83,7 +86,7 @@ def _unshared(gpus: Iterable[Gpu], config: PluginConfig, minors: MigMinors, plat
     counted = counted_gpus(gpus)
     strategy = config.flags.mig_strategy
     whole = [gpu for gpu in counted if strategy == "none" or not gpu.mig_enabled]
-    found = [(_gpu_resource(gpu, config), _whole(gpu, platform)) for gpu in whole]
+    found = [(_gpu_resource(gpu, config), whole_gpu(gpu, platform)) for gpu in whole]
     if strategy != "none":
         parts = [
             (_mig_resource(device, config), mig_part(gpu, device, minors)) for gpu, device in _mig_devices(counted)
@@ -145,11 +148,22 @@ def _check_single(gpus: Sequence[Gpu]) -> None:
     if empty := next((gpu for gpu in gpus if gpu.mig_enabled and not gpu.mig), None):
         text = "at least one device with migEnabled=true was not configured correctly: error visiting device"
         raise ResourceError(f"{invalid}: {text}: device {empty.index} has no MIG devices configured")
-    if len({mig_kind(device) for _, device in _mig_devices(gpus)}) > 1:
+    if len({_kind_of_mig(device) for _, device in _mig_devices(gpus)}) > 1:
         raise ResourceError(f"{invalid}: {_VISITING_MIG}: more than one MIG device type present on node")
 
 
-def _whole(gpu: Gpu, platform: Platform) -> Offered:
+def _kind_of_mig(device: MigDevice) -> tuple[object, ...]:
+    """Return the properties that must be equal for all instances with the strategy ``single``.
+
+    The size in a profile's name is relative to the GPU, and therefore less exact than the memory.
+    """
+    found = fullmatch(MIG_NAME, device.profile)
+    slices = (found[1] or found[2], found[2], found[4]) if found else (device.profile,)
+    return (*slices, device.memory_mib, *sorted(device.attributes))
+
+
+def whole_gpu(gpu: Gpu, platform: Platform = "nvml") -> Offered:
+    """Return how a GPU is offered under its own ID."""
     if platform == "wsl":  # Windows has one node for all GPUs: containers get all or none
         return Offered(id=_WSL_ID, index=_WSL_ID, paths=(WSL_NODE,))
     return Offered(

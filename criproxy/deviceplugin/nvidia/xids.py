@@ -9,8 +9,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Literal
 
-from criproxy.deviceplugin.nvidia.gpus import Gpu
-from criproxy.deviceplugin.nvidia.nodes import Platform
+from criproxy.deviceplugin.nvidia.gpus import Gpu, Platform
 from criproxy.devices.classes.offers import Offered
 
 ALWAYS_IGNORED = frozenset({13, 31, 43, 45, 68, 109})

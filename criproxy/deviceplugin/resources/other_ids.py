@@ -12,7 +12,7 @@ from types import MappingProxyType
 from criproxy.deviceplugin.cards.detected_cards import CardKey
 from criproxy.deviceplugin.server.resource import Resource
 from criproxy.devices.classes.device_class import DeviceClass
-from criproxy.devices.classes.offers import card_of, unique
+from criproxy.devices.classes.offers import Offered, card_of, unique
 from criproxy.devices.classes.vgpu_profiles import DOMAIN
 
 Ids = Mapping[str, Collection[str]]
@@ -58,22 +58,26 @@ def _cards_by_id(published: Mapping[str, Resource]) -> dict[CardKey, set[CardKey
     return found
 
 
-def without_cards(resource: Resource, taken: Iterable[CardKey], in_use: Collection[str]) -> Resource:
-    """Return *resource* with the IDs of the cards *taken* unhealthy, except the IDs that are *in_use* themselves."""
+def without_cards(
+    resource: Resource, taken: Iterable[CardKey], in_use: Collection[str], former: Collection[str] = ()
+) -> Resource:
+    """Return *resource* with the IDs of the cards *taken* unhealthy, and without some IDs.
+
+    Args:
+        resource: What is offered.
+        taken: Cards that containers have under other IDs.
+        in_use: IDs that containers have, and that stay healthy.
+        former: The IDs to leave out: containers have them with another quota.
+    """
     cards = {card for kind, card in taken if kind == resource.kind}
-    bad = [each for each in resource.devices.values() if card_of(each.id) in cards and each.id not in in_use]
-    return replace(resource, devices={**resource.devices, **{each.id: replace(each, healthy=False) for each in bad}})
+    kept = {name: each for name, each in resource.devices.items() if name not in former}
+    bad = {name: each for name, each in kept.items() if card_of(name) in cards and name not in in_use}
+    return replace(resource, devices=kept | all_unhealthy(bad))
 
 
-def all_unhealthy(resource: Resource) -> Resource:
-    """Return *resource* with all IDs unhealthy, so that none can be allocated."""
-    bad = {each.id: replace(each, healthy=False) for each in resource.devices.values()}
-    return replace(resource, devices=bad)
-
-
-def without_ids(resource: Resource, ids: Collection[str]) -> Resource:
-    """Return *resource* without *ids*."""
-    return replace(resource, devices={name: each for name, each in resource.devices.items() if name not in ids})
+def all_unhealthy(devices: Mapping[str, Offered]) -> dict[str, Offered]:
+    """Return *devices* as unhealthy, so that none can be allocated."""
+    return {name: replace(each, healthy=False) for name, each in devices.items()}
 
 
 def classes_of(name: str, published: Mapping[str, Resource], former: Mapping[str, Resource]) -> Collection[str]:

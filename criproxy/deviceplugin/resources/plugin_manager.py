@@ -1,29 +1,27 @@
 """Starts, updates and ends the plugins of all resources, and keeps IDs listed that containers have."""
 
 import asyncio
-from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import replace
+from typing import NoReturn
 
 from criproxy.deviceplugin.cards.detected_cards import CardKey
-from criproxy.deviceplugin.resources.folder_watch import FolderWatch
+from criproxy.deviceplugin.resources.kubelet_state import FolderWatch, InUse
 from criproxy.deviceplugin.resources.other_ids import (
     all_unhealthy,
     classes_of,
     under_other_ids,
     without_cards,
-    without_ids,
 )
 from criproxy.deviceplugin.server import sockets
 from criproxy.deviceplugin.server.plugin import Place, Plugin
-from criproxy.deviceplugin.server.registration_api import KubeletSocket
-from criproxy.deviceplugin.server.resource import Device, Resource
-from criproxy.deviceplugin.server.settings import LARGEST_LIST_BYTES, Status, Times
-from criproxy.devices.evidence.allocation import InvalidRequest, Response
+from criproxy.deviceplugin.server.resource import Resource
+from criproxy.deviceplugin.server.state import Status, Times, set_within
+from criproxy.devices.classes.offers import Offered
+from criproxy.devices.evidence.device_request import InvalidRequest
 from criproxy.process.tasks import Tasks
 
-InUse = Mapping[str, Collection[str]]
-"""The IDs that containers have, by resource."""
 AskInUse = Callable[[], Awaitable[InUse | None]]
 """Returns the IDs in use; None if the kubelet does not report them at the moment."""
 
@@ -38,7 +36,6 @@ class PluginManager:
             listed, too.
         tasks: Run and supervise the parts.
         times: Timeouts and pauses.
-        largest_bytes: Limit for the size of a list.
         state_changed: Called after each change of a resource's state, such as when the kubelet has accepted it.
     """
 
@@ -50,16 +47,13 @@ class PluginManager:
         *,
         is_ours: Callable[[str], bool] = lambda _: False,
         times: Times = Times(),  # noqa: B008 (frozen)
-        largest_bytes: int = LARGEST_LIST_BYTES,
         state_changed: Callable[[], None] = lambda: None,
     ) -> None:
         self._place = place
-        self._kubelet = KubeletSocket(place.kubelet_socket)
         self._ask_in_use = in_use
         self._is_ours = is_ours
         self._tasks = tasks
         self._times = times
-        self._largest_bytes = largest_bytes
         self._state_changed = state_changed
         self._plugins: dict[str, Plugin] = {}
         self._ending: dict[str, Plugin] = {}
@@ -97,7 +91,7 @@ class PluginManager:
     async def learn(self) -> None:
         """Query the IDs in use before anything is published; without an answer, no ID is healthy at first."""
         self._has_answer = False
-        if await self._kubelet.is_alive():
+        if await self._is_kubelet_alive():
             await self._wait_for_answer(self._times.learn_s)
 
     def publish(self, resources: Mapping[str, Resource]) -> None:
@@ -148,7 +142,7 @@ class PluginManager:
             # The kubelet may have allocated an ID just before it received the list without it; a later answer shows it.
             is_unsettled = bool(self.elsewhere) or any(plugin.held for plugin in self._plugins.values())
             again = query_again or in_use is None or is_unsettled
-            query_again = await _set_within(self._changed, self._times.in_use_s if again else None)
+            query_again = await set_within(self._changed, self._times.in_use_s if again else None)
 
     async def _wait_for_first_answer(self) -> None:
         """Wait for a kubelet, and then for a limited time until it reports the IDs in use.
@@ -157,11 +151,14 @@ class PluginManager:
         """
         while not self._has_answer:
             self._directories_changed.clear()
-            if not await self._kubelet.is_alive():
-                await _set_within(self._directories_changed, self._times.poll_s)
+            if not await self._is_kubelet_alive():
+                await set_within(self._directories_changed, self._times.poll_s)
             elif not await self._wait_for_answer(self._times.first_answer_s):
-                self._has_answer = await self._kubelet.is_alive()  # another kubelet gets the full time
+                self._has_answer = await self._is_kubelet_alive()  # another kubelet gets the full time
         self._list({name: self._gone(name) for name in self._plugins})
+
+    async def _is_kubelet_alive(self) -> bool:
+        return await asyncio.to_thread(sockets.is_alive, self._place.kubelet_socket)
 
     async def _wait_for_answer(self, timeout_s: float) -> bool:
         """Whether the kubelet reports the IDs in use within *timeout_s*."""
@@ -174,11 +171,11 @@ class PluginManager:
 
     def _apply(self, in_use: InUse) -> None:
         """Of the IDs that are gone, list only those that are *in_use*."""
-        held = dict[str, list[Device]]()
+        held = dict[str, list[Offered]]()
         for name in self._plugins.keys() | {name for name in in_use if self._is_ours(name)}:
             listed = {each.id: each for each in self._listed(name)}
             known = [
-                listed.get(each) or self._published_device(name, each) or Device(id=each)
+                listed.get(each) or self._published_device(name, each) or Offered(id=each)
                 for each in in_use.get(name, ())
             ]
             held[name] = [each for each in known if not self._is_published(name, each)]
@@ -197,32 +194,32 @@ class PluginManager:
             self._tasks.log.info("a card can be allocated again", **{"class": kind, "card": card})
         self._logged = frozenset(self.elsewhere)
 
-    def _listed(self, name: str) -> tuple[Device, ...]:
+    def _listed(self, name: str) -> tuple[Offered, ...]:
         """Return the devices that are listed, or were until now, each with the quota that its container has."""
         plugin = self._plugins.get(name)
         return (*plugin.held, *plugin.published.devices.values()) if plugin is not None else ()
 
-    def _gone(self, name: str) -> list[Device]:
+    def _gone(self, name: str) -> list[Offered]:
         """Return the listed devices that are not published, or only with another quota."""
         return [each for each in self._listed(name) if not self._is_published(name, each)]
 
-    def _still_held(self, plugin: Plugin) -> list[Device]:
+    def _still_held(self, plugin: Plugin) -> list[Offered]:
         """Return the devices that are gone, and those with another quota that the kubelet last reported as in use."""
         name = plugin.published.name
         in_use = self._in_use.get(name, ())
         return [each for each in plugin.held if each.id in in_use or self._published_device(name, each.id) is None]
 
-    def _is_published(self, name: str, device: Device) -> bool:
+    def _is_published(self, name: str, device: Offered) -> bool:
         now = self._published_device(name, device.id)
         return now is not None and now.quota == device.quota
 
-    def _published_device(self, name: str, id: str) -> Device | None:
+    def _published_device(self, name: str, id: str) -> Offered | None:
         """Return the published device with an ID."""
         return self._published[name].devices.get(id) if name in self._published else None
 
     # ---------------------------------------------------------------- plugins
 
-    def _list(self, held: Mapping[str, Collection[Device]]) -> None:
+    def _list(self, held: Mapping[str, Collection[Offered]]) -> None:
         """List what is published and, in addition, the devices *held* by containers, by resource."""
         if self._stopped:  # health and files may change until all parts have ended
             return
@@ -240,12 +237,14 @@ class PluginManager:
         for name, devices in held.items():
             self._offer(name, devices)
 
-    def _offer(self, name: str, held: Collection[Device]) -> None:
+    def _offer(self, name: str, held: Collection[Offered]) -> None:
         """Make the plugin of *name* offer what is published, and list the devices *held* by containers in addition."""
-        resource = self._published.get(name) or withdrawn(name, self._former(name))
-        resource = without_ids(resource, {each.id for each in held})  # those with another quota
-        resource = without_cards(resource, self.elsewhere, self._in_use.get(name, ()))
-        resource = resource if self._has_answer else all_unhealthy(resource)
+        before = self._plugins[name].published if name in self._plugins else None
+        resource = self._published.get(name) or withdrawn(name, before)
+        former = {each.id for each in held}
+        resource = without_cards(resource, self.elsewhere, self._in_use.get(name, ()), former)
+        if not self._has_answer:
+            resource = replace(resource, devices=all_unhealthy(resource.devices))
         if name not in self._plugins:
             if name not in self._published and not held:
                 return
@@ -253,13 +252,9 @@ class PluginManager:
         devices = tuple(replace(each, healthy=False) for each in held)
         self._plugins[name].offer(resource, devices)
 
-    def _former(self, name: str) -> Resource | None:
-        return self._plugins[name].published if name in self._plugins else None
-
     def _start(self, resource: Resource) -> None:
         log, failures = self._tasks.log, self._tasks.failures
-        size, changed = self._largest_bytes, self._state_changed
-        plugin = Plugin(resource, self._place, log, failures, self._times, size, changed)
+        plugin = Plugin(resource, self._place, log, failures, self._times, self._state_changed)
         self._plugins[resource.name] = plugin
         before = self._ending.get(resource.name)
 
@@ -286,29 +281,13 @@ class PluginManager:
             plugin.notify()
 
 
-async def _set_within(event: asyncio.Event, timeout_s: float | None) -> bool:
-    """Wait for *event*; return whether it was set within *timeout_s*."""
-    try:
-        async with asyncio.timeout(timeout_s):
-            return await event.wait()
-    except TimeoutError:
-        return False
-
-
-@dataclass(frozen=True, slots=True)
-class _Withdrawn:
-    """Rejects all requests."""
-
-    resource: str
-
-    def allocate(self, requests: Iterable[Collection[str]]) -> tuple[Response, ...]:
-        raise InvalidRequest(f'invalid allocation request for "{self.resource}": it is no longer offered')
-
-
 def withdrawn(name: str, before: Resource | None) -> Resource:
     """Return the resource *name* with nothing to offer.
 
     It asks for the same calls as *before*: the kubelet reads those options only at a registration.
     """
-    allocator = _Withdrawn(name)
-    return replace(before or Resource(name=name, allocator=allocator), devices={}, allocator=allocator)
+
+    def allocate(ids: Sequence[str]) -> NoReturn:
+        raise InvalidRequest(f'invalid allocation request for "{name}": it is no longer offered')
+
+    return replace(before or Resource(name=name, allocate=allocate), devices={}, allocate=allocate)

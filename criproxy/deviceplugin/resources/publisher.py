@@ -2,12 +2,12 @@
 
 from collections.abc import Callable
 
+from criproxy.deviceplugin.cards.card_offers import Pins
 from criproxy.deviceplugin.cards.inventory import Inventory
-from criproxy.deviceplugin.cards.pins import Pins
 from criproxy.deviceplugin.configuration.configuration import Loaded
+from criproxy.deviceplugin.nvidia.preference import FreeCpus
 from criproxy.deviceplugin.resources.plugin_manager import PluginManager
 from criproxy.deviceplugin.resources.resource_builder import Served, Unhealthy, build_resources
-from criproxy.deviceplugin.server.allocators import FreeCpus
 from criproxy.process.logger import Log
 
 
@@ -47,11 +47,11 @@ class Publisher:
         Raises:
             ResourceError: They do.
         """
-        build_resources(loaded.configuration, inventory, strict=True)
+        build_resources(loaded, inventory, strict=True)
 
     def publish(self) -> None:
         """Offer what exists now."""
-        config, unhealthy = self.loaded.configuration, self._unhealthy()
+        config, unhealthy = self.loaded, self._unhealthy()
         self.served = build_resources(
             config,
             self.inventory,
@@ -74,8 +74,8 @@ class Publisher:
                 self._log.warning("cards may be missing", reason=text)
         self._logged = wrong
         counts = dict.fromkeys((each.kind.name for each in self.loaded.plan.advertised), 0)
-        for resource, name in self.served.classes.items():
-            counts[name] += len({each.card for each in self.served.offers[resource].values()})
+        for resource in self.served.resources.values():
+            counts[resource.kind] += len({each.card for each in resource.devices.values()})
         for name, count in counts.items():
             if self._counts.get(name) != count:
                 event = "cards are offered" if count else "there is no card of this class to offer"

@@ -4,19 +4,17 @@ import asyncio
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass, replace
-from functools import partial
 from pathlib import Path
 from time import monotonic
 
-from criproxy.deviceplugin.server import messages, sockets
-from criproxy.deviceplugin.server.registrar import CallRegistrar, DirectoryRegistrar
-from criproxy.deviceplugin.server.registration_api import KubeletSocket, RegistryEntry
-from criproxy.deviceplugin.server.resource import Device, Resource
-from criproxy.deviceplugin.server.server import Server, device_plugin
+from criproxy.deviceplugin.server import sockets
+from criproxy.deviceplugin.server.registrar import CallRegistrar, DirectoryRegistrar, Registrar
+from criproxy.deviceplugin.server.resource import Resource
 from criproxy.deviceplugin.server.servicer import Servicer
-from criproxy.deviceplugin.server.settings import LARGEST_LIST_BYTES, State, Status, Times, Way
-from criproxy.deviceplugin.server.sockets import SocketError, SocketVanished
-from criproxy.deviceplugin.server.state_tracker import Ended, Snapshot, StateTracker
+from criproxy.deviceplugin.server.sockets import Server, SocketError, SocketVanished
+from criproxy.deviceplugin.server.state import Ended, Snapshot, State, StateTracker, Status, Times
+from criproxy.devices.classes.offers import Offered
+from criproxy.devices.plugin.plan import Register
 from criproxy.process.backoff import Backoff
 from criproxy.process.failures import Failures
 from criproxy.process.logger import Log
@@ -36,7 +34,7 @@ class Place:
     """
 
     kubelet_dir: Path = KUBELET_DIR
-    way: Way = "kubelet.sock"
+    way: Register = "kubelet"
     socket: Path | None = None
     """The kubelet's socket; None for its default path in its directory."""
 
@@ -48,7 +46,7 @@ class Place:
     @property
     def folder(self) -> Path:
         """The directory for the sockets of plugins: the kubelet expects them beside its own."""
-        return self.kubelet_socket.parent if self.way == "kubelet.sock" else self.kubelet_dir / "plugins_registry"
+        return self.kubelet_socket.parent if self.way == "kubelet" else self.kubelet_dir / "plugins_registry"
 
     @property
     def watched(self) -> tuple[Path, ...]:
@@ -65,7 +63,6 @@ class Plugin:
         log: Gets one line for each change of state.
         failures: Counts internal failures of criproxy.
         times: Timeouts and pauses.
-        largest_bytes: Limit for the size of a list.
         changed: Called after each change of state.
     """
 
@@ -76,25 +73,22 @@ class Plugin:
         log: Log,
         failures: Failures,
         times: Times,
-        largest_bytes: int = LARGEST_LIST_BYTES,
         changed: Callable[[], None] = lambda: None,
     ) -> None:
         self.published = resource
         """The offered resource, without IDs that are gone."""
-        self.held: tuple[Device, ...] = ()
+        self.held: tuple[Offered, ...] = ()
         """Devices that are gone and that containers still have."""
         self._place = place
         self._times = times
-        self._kubelet = KubeletSocket(place.kubelet_socket)
         self._path: Path | None = None
         """Of the socket; None until its name is known to be short enough."""
         self._short_lives = 0
         self._tracker = StateTracker(resource.name, log, self._read_files, changed=changed)
-        self._servicer = Servicer(resource, log, failures, times, self._tracker.notify, largest_bytes)
+        self._servicer = Servicer(resource, log, failures, times, self._tracker.notify)
         self._ended = asyncio.Event()
-        self._keep_registered = self._by_call if place.way == "kubelet.sock" else self._by_directory
-        self._call_registrar = CallRegistrar(self._servicer, self._tracker, self._kubelet, times)
-        self._directory_registrar = DirectoryRegistrar(self._servicer, self._tracker, self._kubelet, times)
+        kind = CallRegistrar if place.way == "kubelet" else DirectoryRegistrar
+        self._registrar: Registrar = kind(self._servicer, self._tracker, place.kubelet_socket, times)
 
     @property
     def status(self) -> Status:
@@ -104,7 +98,6 @@ class Plugin:
             resource=tracker.resource,
             state=tracker.state,
             text=tracker.text,
-            since_s=tracker.since_s,
             socket=str(self._path or ""),
             devices=len(devices),
             healthy=sum(each.healthy for each in devices.values()),
@@ -113,12 +106,12 @@ class Plugin:
             counts=replace(self._servicer.counts),
         )
 
-    def offer(self, resource: Resource, held: tuple[Device, ...]) -> None:
+    def offer(self, resource: Resource, held: tuple[Offered, ...]) -> None:
         """List *resource* from now on, and as unhealthy the former devices *held* by containers."""
         self.published, self.held = resource, held
-        before = messages.options(self._servicer.resource)
+        before = self._servicer.resource.options
         self._servicer.update(resource.with_held(held))
-        if messages.options(resource) != before:
+        if resource.options != before:
             self._tracker.notify()
 
     def notify(self) -> None:
@@ -127,8 +120,7 @@ class Plugin:
 
     def retry(self) -> None:
         """Register again immediately if another plugin may have replaced this one."""
-        self._call_registrar.retry()
-        self._directory_registrar.retry()
+        self._registrar.retry()
 
     async def run(self) -> None:
         """Serve until `end`."""
@@ -190,29 +182,15 @@ class Plugin:
             Ended: `end` was called.
         """
         self._path = path = self._place.folder / sockets.socket_name(self._tracker.resource, self._place.folder)
-        handlers = [device_plugin(self._servicer)]
-        if self._place.way == "plugins_registry":
-            handlers.append(
-                RegistryEntry(
-                    self._tracker.resource, path, self._directory_registrar.on_status, self._servicer.failed
-                ).handlers()
-            )
-        server = Server(path, handlers)
+        server = Server(path, self._registrar.handlers(path))
         self._servicer.begin()
         await server.start()
         try:
             self._servicer.counts.served += 1
-            await self._keep_registered(server)
+            await self._registrar.keep(server)
         finally:
             self._servicer.end_streams()
             await server.stop()
-
-    async def _by_call(self, server: Server) -> None:
-        self._call_registrar.endpoint = server.path.name
-        await self._call_registrar.keep(partial(_serves, server))
-
-    async def _by_directory(self, server: Server) -> None:
-        await self._directory_registrar.keep(partial(_serves, server))
 
     def _read_files(self) -> Snapshot:
         folder = self._place.folder
@@ -221,9 +199,4 @@ class Plugin:
         except OSError:
             inode = None
         own = sockets.identity(self._path) if self._path else None
-        return Snapshot(inode, own, self._kubelet.identity())
-
-
-def _serves(server: Server, snapshot: Snapshot) -> bool:
-    """Whether the socket at the path is the server's."""
-    return snapshot.own == server.claimed
+        return Snapshot(inode, own, sockets.identity(self._place.kubelet_socket))

@@ -1,27 +1,58 @@
-"""Keeps one plugin registered with the kubelet; detects that the kubelet stopped or replaced it."""
+"""Registers one plugin with the kubelet, in either way, and notices that the kubelet stopped or replaced it."""
 
 import asyncio
-from collections.abc import Callable
+from abc import ABC, abstractmethod
 from dataclasses import dataclass, field
+from pathlib import Path
 from time import monotonic
+from typing import TYPE_CHECKING, Any, TypeAlias
+
+import grpc
 
 from criproxy.cri import deviceplugin_pb2 as api
-from criproxy.deviceplugin.server import messages
-from criproxy.deviceplugin.server.registration_api import KubeletSocket, RegistrationRefused
+from criproxy.cri import pluginregistration_pb2 as registry
+from criproxy.deviceplugin.server.resource import VERSION, Resource
 from criproxy.deviceplugin.server.servicer import Servicer
-from criproxy.deviceplugin.server.settings import State, Times
-from criproxy.deviceplugin.server.sockets import Identity
-from criproxy.deviceplugin.server.state_tracker import Snapshot, StateTracker
+from criproxy.deviceplugin.server.sockets import Handlers, Identity, Server, is_alive, unary
+from criproxy.deviceplugin.server.state import Snapshot, State, StateTracker, Times
 from criproxy.process.backoff import Backoff
+
+if TYPE_CHECKING:
+    Context: TypeAlias = grpc.aio.ServicerContext[Any, Any]
+
+_CHANNEL_OPTIONS = (
+    ("grpc.default_authority", "localhost"),
+    # A kubelet that starts makes its socket before it listens.
+    ("grpc.initial_reconnect_backoff_ms", 50),
+    ("grpc.min_reconnect_backoff_ms", 1_000),
+    ("grpc.max_reconnect_backoff_ms", 250),
+    ("grpc.use_local_subchannel_pool", 1),
+)
+
+
+def is_served(server: Server, snapshot: Snapshot) -> bool:
+    """Whether the socket at the path is the server's."""
+    return snapshot.own == server.claimed
+
+
+class RegistrationRefused(Exception):
+    """The kubelet rejects the plugin, or does not answer; the text is the reason."""
 
 
 @dataclass(slots=True, repr=False)
-class Registrar:
-    """What both ways of registration have in common."""
+class Registrar(ABC):
+    """What both ways of registration have in common.
+
+    Args:
+        servicer: answers the kubelet's calls.
+        tracker: has the state of the plugin.
+        kubelet: the socket on which the kubelet accepts registrations.
+        times: timeouts and pauses.
+    """
 
     servicer: Servicer
     tracker: StateTracker
-    kubelet: KubeletSocket
+    kubelet: Path
     times: Times
     _sent_options: api.DevicePluginOptions | None = None
     """The options that the kubelet last received: it reads them once per registration."""
@@ -31,31 +62,39 @@ class Registrar:
     """When that last happened, on a monotonic clock."""
     _retry_requested: bool = False
 
-    async def wait_after_loss(self, before: Snapshot) -> None:
-        """Wait after the kubelet has ended the stream; return when another attempt to register is due."""
-        if await self.tracker.until_changed(before, self.times.settle_s, self._has_stream):
-            return
-        if not await self.kubelet.is_alive():
-            self.tracker.enter(State.NO_KUBELET, "the kubelet has stopped")
-            await self.tracker.until_changed(before, self.times.longest_pause_s, self._has_stream)
-            return
-        self.servicer.counts.replaced += 1
-        pauses, now_s = self.times.replaced_pauses_s, monotonic()
-        self._replaced = self._replaced + 1 if now_s - self._replaced_s < 2 * pauses[-1] else 1
-        self._replaced_s, self._retry_requested = now_s, False
-        pause_s = pauses[min(self._replaced, len(pauses)) - 1]
-        text = f"another plugin may have registered it; criproxy tries again in {pause_s:g} s, or immediately on SIGHUP"
-        self.tracker.enter(State.REPLACED, text)
-        await self.tracker.until_changed(before, pause_s, lambda: self._retry_requested or self._has_stream())
+    @abstractmethod
+    async def keep(self, server: Server) -> None:
+        """Keep the plugin registered; return when its socket is gone, or has to be created again."""
+
+    def handlers(self, path: Path) -> list[Handlers]:
+        """Return the handlers of the services on the plugin's socket at *path*."""
+        return [self.servicer.handlers()]
 
     def retry(self) -> None:
         """Try immediately to register again if another plugin may have replaced this one."""
         self._retry_requested = True
         self.tracker.notify()
 
-    @property
-    def _options(self) -> api.DevicePluginOptions:
-        return messages.options(self.servicer.resource)
+    async def _is_replaced(self, before: Snapshot) -> bool:
+        """Wait after the kubelet has ended the stream; return whether to register again, as it goes on without us."""
+        if await self.tracker.until_changed(before, self.times.settle_s, self._has_stream):
+            pass
+        elif not await self._is_kubelet_alive():
+            self.tracker.enter(State.NO_KUBELET, "the kubelet has stopped")
+            await self.tracker.until_changed(before, self.times.longest_pause_s, self._has_stream)
+        else:
+            self.servicer.counts.replaced += 1
+            pauses, now_s = self.times.replaced_pauses_s, monotonic()
+            self._replaced = self._replaced + 1 if now_s - self._replaced_s < 2 * pauses[-1] else 1
+            self._replaced_s, self._retry_requested = now_s, False
+            pause_s = pauses[min(self._replaced, len(pauses)) - 1]
+            text = f"another plugin may have registered it; criproxy tries again in {pause_s:g} s"
+            self.tracker.enter(State.REPLACED, f"{text}, or immediately on SIGHUP")
+            await self.tracker.until_changed(before, pause_s, lambda: self._retry_requested or self._has_stream())
+        return self.tracker.state is State.REPLACED and not self._has_stream()
+
+    async def _is_kubelet_alive(self) -> bool:
+        return await asyncio.to_thread(is_alive, self.kubelet)
 
     def _has_stream(self) -> bool:
         return self.servicer.streams > 0
@@ -65,8 +104,6 @@ class Registrar:
 class CallRegistrar(Registrar):
     """Registers with a call to kubelet.sock."""
 
-    endpoint: str = ""
-    """The name of the plugin's socket."""
     _registered_with: Identity | None = None
     """The kubelet that accepted the registration."""
     _last_kubelet: Identity | None = None
@@ -76,114 +113,150 @@ class CallRegistrar(Registrar):
     def __post_init__(self) -> None:
         self._backoff = Backoff(self.times.first_pause_s, self.times.longest_pause_s)
 
-    async def keep(self, is_served: Callable[[Snapshot], bool]) -> None:
+    async def keep(self, server: Server) -> None:
         """Keep the plugin registered until its socket is gone; to every kubelet, a new socket is a new plugin."""
         self._forget()
-        while is_served(snapshot := await self.tracker.snapshot()):
+        while is_served(server, snapshot := await self.tracker.snapshot()):
             if snapshot.kubelet != self._last_kubelet:
                 self._last_kubelet, self._replaced = snapshot.kubelet, 0
                 self._backoff.reset()
             if snapshot.kubelet is None:
-                self.tracker.enter(State.NO_KUBELET, f"{self.kubelet.path} is missing")
+                self.tracker.enter(State.NO_KUBELET, f"{self.kubelet} is missing")
                 await self.tracker.wait()
-            elif snapshot.kubelet != self._registered_with or self._sent_options != self._options:
-                await self._register_with(snapshot, is_served)
+            elif snapshot.kubelet != self._registered_with or self._sent_options != self.servicer.resource.options:
+                await self._register_with(snapshot, server)
             elif self._has_stream():
                 self.tracker.enter(State.REGISTERED)
                 await self.tracker.wait()
-            else:
-                await self._handle_loss(snapshot)
-
-    async def _handle_loss(self, snapshot: Snapshot) -> None:
-        await self.wait_after_loss(snapshot)
-        if self.tracker.state is State.REPLACED and not self._has_stream():
-            self._forget()
+            elif await self._is_replaced(snapshot):
+                self._forget()
 
     def _forget(self) -> None:
         """Forget the registration, so that the plugin registers again."""
         self._registered_with = None
 
-    async def _register_with(self, snapshot: Snapshot, is_served: Callable[[Snapshot], bool]) -> None:
-        registering = asyncio.create_task(self._register(), name=f"register {self.tracker.resource}")
+    async def _register_with(self, snapshot: Snapshot, server: Server) -> None:
+        """Register, unless the socket that the kubelet would dial is gone before it has done so."""
+        registering = asyncio.create_task(self._register(server.path.name), name=f"register {self.tracker.resource}")
+        registering.add_done_callback(lambda _: self.tracker.notify())
         try:
-            await self._wait_registered(registering, is_served)
+            while not registering.done():
+                await self.tracker.wait()
+                if not registering.done() and not is_served(server, await self.tracker.snapshot()):
+                    registering.cancel()
+                    await asyncio.wait({registering})
+            if not registering.cancelled():
+                registering.result()
+                self._registered_with = snapshot.kubelet
         except RegistrationRefused as error:
             self._forget()
-            await self._enter_refused(str(error))
+            if await self._is_kubelet_alive():
+                self.servicer.counts.refused += 1
+                self.tracker.enter(State.REFUSED, str(error))
+            else:
+                self.tracker.enter(State.NO_KUBELET, f"{self.kubelet}: no kubelet listens on it")
             await self.tracker.until_changed(snapshot, self._backoff.pause_s())
-        else:
-            if not registering.cancelled():
-                self._registered_with = snapshot.kubelet
         finally:
             registering.cancel()
 
-    async def _enter_refused(self, reason: str) -> None:
-        if await self.kubelet.is_alive():
-            self.servicer.counts.refused += 1
-            self.tracker.enter(State.REFUSED, reason)
-        else:
-            self.tracker.enter(State.NO_KUBELET, f"{self.kubelet.path}: no kubelet listens on it")
-
-    async def _register(self) -> None:
-        streams_opened, self._sent_options = self.servicer.streams_opened, self._options
-        await self.kubelet.register(self.servicer.resource, self.endpoint, self.times.register_s)
+    async def _register(self, endpoint: str) -> None:
+        streams_opened, self._sent_options = self.servicer.streams_opened, self.servicer.resource.options
+        await register(self.kubelet, self.servicer.resource, endpoint, self.times.register_s)
         self.servicer.counts.registered += 1
+        stream_s = self.times.stream_s
         try:
-            async with asyncio.timeout(self.times.stream_s):
+            async with asyncio.timeout(stream_s):
                 while self.servicer.streams_opened == streams_opened:
                     await self.servicer.stream_changed()
         except TimeoutError:
-            text = (
-                "the kubelet accepted the registration, but has not asked for the devices for "
-                f"{self.times.stream_s:g} s"
-            )
+            text = f"the kubelet accepted the registration, but has not asked for the devices for {stream_s:g} s"
             raise RegistrationRefused(text) from None
         self._backoff.reset()
 
-    async def _wait_registered(self, registering: "asyncio.Task[None]", is_served: Callable[[Snapshot], bool]) -> None:
-        """Wait for *registering*; cancel it if the socket that the kubelet would dial is gone.
 
-        Raises:
-            RegistrationRefused: *registering* raised it.
-        """
-        registering.add_done_callback(lambda _: self.tracker.notify())
-        while not registering.done():
-            await self.tracker.wait()
-            if not registering.done() and not is_served(await self.tracker.snapshot()):
-                registering.cancel()
-                await asyncio.wait({registering})
-        if not registering.cancelled():
-            registering.result()
+async def register(kubelet: Path, resource: Resource, endpoint: str, timeout_s: float) -> None:
+    """Register a plugin that already serves its socket: the kubelet calls it before it answers.
+
+    Args:
+        kubelet: the kubelet's socket.
+        resource: what the plugin offers.
+        endpoint: the name of its socket, in the same directory.
+        timeout_s: limit for the kubelet's answer.
+
+    Raises:
+        RegistrationRefused: the kubelet rejected the plugin, or did not answer.
+    """
+    request = api.RegisterRequest(
+        version=VERSION, endpoint=endpoint, resource_name=resource.name, options=resource.options
+    )
+    target = f"unix://{kubelet.absolute()}"  # noqa: ASYNC240 - asks for the current directory only
+    async with grpc.aio.insecure_channel(target, options=_CHANNEL_OPTIONS) as channel:
+        call: Any = channel.unary_unary(
+            "/v1beta1.Registration/Register",
+            request_serializer=api.RegisterRequest.SerializeToString,
+            response_deserializer=api.Empty.FromString,
+        )
+        try:
+            await call(request, timeout=timeout_s, wait_for_ready=True)
+        except grpc.aio.AioRpcError as error:
+            if error.code() is grpc.StatusCode.DEADLINE_EXCEEDED:
+                raise RegistrationRefused(f"no answer within {timeout_s:g} s") from error
+            raise RegistrationRefused(error.details() or error.code().name) from error
 
 
 @dataclass(slots=True, repr=False)
 class DirectoryRegistrar(Registrar):
-    """Waits until the kubelet finds the plugin's socket in plugins_registry."""
+    """Waits until the kubelet finds the plugin's socket in plugins_registry, and answers its calls about that."""
 
     _rejection: str = ""
     """Why the kubelet rejected the plugin; empty if it accepted it or has not answered yet."""
-    _had_stream: bool = False
+    _path: Path = Path()
 
-    def on_status(self, reason: str) -> None:
-        """Record the kubelet's answer: why it rejected the plugin, or an empty string if it accepted it."""
-        self._rejection = reason
-        if reason:
-            self.servicer.counts.refused += 1
-        else:
+    def handlers(self, path: Path) -> list[Handlers]:
+        """Return the handlers of the device plugin, and those of the service by which the kubelet learns of it."""
+        self._path = path
+        failed = self.servicer.failed
+        methods = {
+            "GetInfo": unary(self.GetInfo, registry.InfoRequest, failed),
+            "NotifyRegistrationStatus": unary(self.NotifyRegistrationStatus, registry.RegistrationStatus, failed),
+        }
+        entry = grpc.method_handlers_generic_handler("pluginregistration.Registration", methods)
+        return [self.servicer.handlers(), entry]
+
+    async def GetInfo(self, _: registry.InfoRequest, context: "Context") -> registry.PluginInfo:
+        """Return the type, name and socket of the plugin."""
+        return registry.PluginInfo(
+            type="DevicePlugin",
+            name=self.tracker.resource,
+            endpoint=str(self._path),
+            supported_versions=[VERSION],
+        )
+
+    async def NotifyRegistrationStatus(
+        self, request: registry.RegistrationStatus, context: "Context"
+    ) -> registry.RegistrationStatusResponse:
+        """Receive the result of the registration."""
+        if request.plugin_registered:
+            self._rejection = ""
             self.servicer.counts.registered += 1
+        else:
+            self._rejection = request.error or "the kubelet gave no reason"
+            self.servicer.counts.refused += 1
         self.tracker.notify()
+        return registry.RegistrationStatusResponse()
 
-    async def keep(self, is_served: Callable[[Snapshot], bool]) -> None:
+    async def keep(self, server: Server) -> None:
         """Return when the socket is gone, or has to be created again so that the kubelet finds it again."""
-        self._had_stream, self._rejection, self._sent_options = False, "", self._options
-        while is_served(snapshot := await self.tracker.snapshot()) and self._sent_options == self._options:
+        had_stream, self._rejection, sent = False, "", self.servicer.resource.options
+        while is_served(server, snapshot := await self.tracker.snapshot()):
+            if sent != self.servicer.resource.options:
+                return
             if self._has_stream():
-                self._had_stream = True
+                had_stream = True
                 self.tracker.enter(State.REGISTERED)
                 await self.tracker.wait()
-            elif self._had_stream:
-                await self.wait_after_loss(snapshot)
-                if self.tracker.state is State.REPLACED and not self._has_stream():
+            elif had_stream:
+                if await self._is_replaced(snapshot):
                     return
             else:
                 self._enter_unregistered(snapshot)
@@ -193,6 +266,6 @@ class DirectoryRegistrar(Registrar):
         if self._rejection:  # the kubelet retries without a new socket
             self.tracker.enter(State.REFUSED, self._rejection)
         elif snapshot.kubelet is None:
-            self.tracker.enter(State.NO_KUBELET, f"{self.kubelet.path} is missing")
+            self.tracker.enter(State.NO_KUBELET, f"{self.kubelet} is missing")
         else:
             self.tracker.enter(State.UNREGISTERED)

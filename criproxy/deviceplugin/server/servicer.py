@@ -1,42 +1,36 @@
 """Answers the kubelet's calls for one resource. Independent of sockets: messages can come from anywhere."""
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import AsyncIterator, Callable
 from functools import partial
+from itertools import islice
 from typing import TYPE_CHECKING, Any, NoReturn, TypeAlias
 
 import grpc
 
 from criproxy.cri import deviceplugin_pb2 as api
-from criproxy.deviceplugin.server import messages
-from criproxy.deviceplugin.server.resource import Resource
-from criproxy.deviceplugin.server.settings import LARGEST_LIST_BYTES, MANY_IDS, Counts, Times
+from criproxy.deviceplugin.server.resource import DeviceList, Prefer, Resource, allocate_response, device_list
+from criproxy.deviceplugin.server.sockets import Handlers, unary
+from criproxy.deviceplugin.server.state import Counts, Times
 from criproxy.devices.classes.cards import SHOWN_CHARACTERS, SHOWN_IDS
-from criproxy.devices.evidence.allocation import InvalidRequest, Response
+from criproxy.devices.evidence.device_request import InvalidRequest, Response
 from criproxy.host.patience import Hangs, Patience
 from criproxy.process.failures import Failures
 from criproxy.process.logger import Log
 
 if TYPE_CHECKING:
     Context: TypeAlias = grpc.aio.ServicerContext[Any, Any]
-from itertools import islice
 
 PreferenceRequest = api.ContainerPreferredAllocationRequest
 Ids = tuple[str, ...]
+MANY_IDS = 10_000
+"""With more IDs, the kubelet becomes slow: it goes through all of them for each pod."""
 LONGEST_LOGGED = 500
 """Characters of a reason, which may contain an ID of any length."""
 PREFERENCE_ERROR = "error getting list of preferred allocation devices: "
 """The text that NVIDIA's plugin puts before the reason."""
 FILES_S = 2.0
 """Timeout of Allocate for files of the host."""
-
-
-@dataclass(slots=True, eq=False)
-class _Stream:
-    """One open ListAndWatch stream of a kubelet."""
-
-    sent: messages.DeviceList | None = None
 
 
 class Servicer:
@@ -48,17 +42,10 @@ class Servicer:
         failures: Counts internal failures of criproxy.
         times: Timeout of the preference.
         changed: Called when a stream begins or ends.
-        largest_bytes: Limit for the size of a list.
     """
 
     def __init__(
-        self,
-        resource: Resource,
-        log: Log,
-        failures: Failures,
-        times: Times,
-        changed: Callable[[], None],
-        largest_bytes: int = LARGEST_LIST_BYTES,
+        self, resource: Resource, log: Log, failures: Failures, times: Times, changed: Callable[[], None]
     ) -> None:
         self.resource = resource
         self.counts = Counts()
@@ -66,10 +53,14 @@ class Servicer:
         """Number of streams so far."""
         self._log = log
         self._failures = failures
-        self._preference_runner = PreferenceRunner(log, failures, times, self.counts)
+        self._times = times
+        self._choosing = Patience()
+        self._choose_lock = asyncio.Lock()
+        self._is_late = False
+        """Whether the last choice of devices took too long."""
         self._on_stream = changed
-        self._largest_bytes = largest_bytes
-        self._streams: set[_Stream] = set()
+        self._streams: dict[int, DeviceList | None] = {}
+        """The list that was last sent on each open ListAndWatch stream."""
         self._is_serving = True
         self._patience = Patience()
         self.left_out = 0
@@ -104,9 +95,23 @@ class Servicer:
         self._is_serving = False
         self._changed = _set_and_replace(self._changed)
 
+    def handlers(self) -> Handlers:
+        """Return the handlers of the service that the kubelet calls."""
+        methods: dict[str, grpc.RpcMethodHandler[Any, Any]] = {
+            act.__name__: unary(act, request, self.failed)
+            for act, request in (
+                (self.GetDevicePluginOptions, api.Empty),
+                (self.GetPreferredAllocation, api.PreferredAllocationRequest),
+                (self.Allocate, api.AllocateRequest),
+                (self.PreStartContainer, api.PreStartContainerRequest),
+            )
+        }
+        methods["ListAndWatch"] = grpc.unary_stream_rpc_method_handler(self.ListAndWatch, api.Empty.FromString)
+        return grpc.method_handlers_generic_handler("v1beta1.DevicePlugin", methods)
+
     async def flushed(self) -> None:
         """Return when the newest list has been sent on all streams that are still open."""
-        while any(stream.sent is not self._list for stream in self._streams):
+        while any(sent is not self._list for sent in self._streams.values()):
             await self.stream_changed()
 
     async def stream_changed(self) -> None:
@@ -117,26 +122,25 @@ class Servicer:
 
     async def GetDevicePluginOptions(self, _: api.Empty, context: "Context") -> api.DevicePluginOptions:
         """Return which optional calls the kubelet should make."""
-        return messages.options(self.resource)
+        return self.resource.options
 
     async def ListAndWatch(self, _: api.Empty, context: "Context") -> AsyncIterator[bytes]:
         """Yield the list at once and after each change, until the kubelet or the server ends the stream."""
-        stream = _Stream()
-        self._streams.add(stream)
         self.streams_opened += 1
+        stream = self.streams_opened
+        self._streams[stream] = None
         self._on_stream()
         try:
             while self._is_serving:
                 news, newest = self._changed, self._list
-                if stream.sent is not newest:
+                if self._streams[stream] is not newest:
                     yield newest.data
-                    stream.sent = newest
-                    self.counts.lists += 1
+                    self._streams[stream] = newest
                     self._sent = _set_and_replace(self._sent)
                 else:
                     await news.wait()
         finally:
-            self._streams.discard(stream)
+            del self._streams[stream]
             self._sent = _set_and_replace(self._sent)
             self._on_stream()
 
@@ -144,35 +148,35 @@ class Servicer:
         self, request: api.PreferredAllocationRequest, context: "Context"
     ) -> api.PreferredAllocationResponse:
         """Return the free IDs that the kubelet should allocate; in plain order if choosing takes too long."""
-        self.counts.preferred += len(request.container_requests)
         try:
-            answers = [await self._preference_runner.choose(self.resource, each) for each in request.container_requests]
+            answers = [await self._choose(each) for each in request.container_requests]
         except InvalidRequest as error:
             await context.abort(grpc.StatusCode.UNKNOWN, f"{PREFERENCE_ERROR}{error}")
-        return messages.preferred_response(answers)
+        responses = [api.ContainerPreferredAllocationResponse(deviceIDs=ids) for ids in answers]
+        return api.PreferredAllocationResponse(container_responses=responses)
 
     async def Allocate(self, request: api.AllocateRequest, context: "Context") -> api.AllocateResponse:
         """Return what all containers of the request get, or an error for all of them."""
         requests = [tuple(each.devices_ids) for each in request.container_requests]
         try:
-            reply = messages.allocate_response(await self._allocate(requests))
+            responses = await self._allocate(requests)
         except InvalidRequest as error:
             await self._refuse(context, str(error), requests)
         self.counts.allocated += len(requests)
-        return reply
+        return api.AllocateResponse(container_responses=map(allocate_response, responses))
 
-    async def _allocate(self, requests: list[tuple[str, ...]]) -> Sequence[Response]:
+    async def _allocate(self, requests: list[Ids]) -> list[Response]:
         """Return the responses; files of the host that hang delay nothing else.
 
         Raises:
             InvalidRequest: The request cannot be served.
         """
-        allocator = self.resource.allocator
+        work = partial(_allocations, self.resource, requests)
         if not self.resource.may_block:
-            return allocator.allocate(requests)
+            return work()
         try:
             name = f"files for {', '.join(each for ids in requests for each in ids):.200}"
-            return await self._patience.wait(name, partial(allocator.allocate, requests), FILES_S)
+            return await self._patience.wait(name, work, FILES_S)
         except Hangs as error:
             raise InvalidRequest(str(error)) from error
 
@@ -184,7 +188,7 @@ class Servicer:
 
     # ---------------------------------------------------------------- the rest
 
-    async def _refuse(self, context: "Context", text: str, requests: list[tuple[str, ...]]) -> NoReturn:
+    async def _refuse(self, context: "Context", text: str, requests: list[Ids]) -> NoReturn:
         """End Allocate as NVIDIA's plugin does: the kubelet shows code and text to the pod."""
         self.counts.allocations_refused += 1
         ids = [each for request in requests for each in request]
@@ -194,13 +198,46 @@ class Servicer:
         await context.abort(grpc.StatusCode.UNKNOWN, text)
         raise AssertionError("abort() raises")
 
+    async def _choose(self, request: PreferenceRequest) -> Ids:
+        """Return the IDs that GetPreferredAllocation prefers for one container.
+
+        Raises:
+            InvalidRequest: The preference rejects the request.
+        """
+        resource = self.resource
+        if resource.preference is None:
+            return plain_order(resource, request)
+        work = partial(_run_preference, resource.preference, request)
+        try:
+            async with self._choose_lock:
+                answered, ids = await self._choosing.wait(resource.name, work, self._times.preference_s)
+        except Hangs as error:
+            self.counts.preferences_late += 1
+            if not self._is_late:
+                text = "choosing devices took too long: the kubelet gets them in plain order"
+                self._log.warning(text, resource=resource.name, reason=str(error))
+            self._is_late = True
+            return plain_order(resource, request)
+        except InvalidRequest:
+            raise
+        except Exception as error:  # noqa: BLE001 (the pod can have cards in spite of any error)
+            self.counts.preferences_failed += 1
+            cause = f"criproxy failed at GetPreferredAllocation of '{resource.name}': {error!r}"
+            if self._failures.add("devices", cause):
+                text = "choosing devices failed: the kubelet gets them in plain order"
+                self._log.error(text, resource=resource.name, exc_info=error)
+            return plain_order(resource, request)
+        self._is_late = False
+        # The thread may just have finished the work for another request, whose call was cancelled.
+        return ids if answered is request else plain_order(resource, request)
+
     def failed(self, name: str, error: Exception) -> None:
         """Count an unexpected exception in a call, and log it if it is new."""
         if self._failures.add("devices", f"criproxy failed at {name} of '{self.resource.name}': {error!r}"):
             self._log.error("a call of the kubelet failed", call=name, resource=self.resource.name, exc_info=error)
 
-    def _build_list(self) -> messages.DeviceList:
-        built = messages.device_list(self.resource.devices.values(), self._largest_bytes)
+    def _build_list(self) -> DeviceList:
+        built = device_list(self.resource.devices.values())
         keys = {"resource": self.resource.name, "devices": len(self.resource.devices)}
         if built.left_out and not self.left_out:
             text = "too many devices for a message to the kubelet: some are not offered"
@@ -219,54 +256,8 @@ def _set_and_replace(event: asyncio.Event) -> asyncio.Event:
     return asyncio.Event()
 
 
-class PreferenceRunner:
-    """Chooses the devices for GetPreferredAllocation of one resource."""
-
-    def __init__(self, log: Log, failures: Failures, times: Times, counts: Counts) -> None:
-        self._log = log
-        self._failures = failures
-        self._times = times
-        self._counts = counts
-        self._patience = Patience()
-        self._lock = asyncio.Lock()
-        self._late = False
-
-    async def choose(self, resource: Resource, request: PreferenceRequest) -> Ids:
-        """Return the IDs for one container.
-
-        Raises:
-            InvalidRequest: The preference rejects the request.
-        """
-        if resource.preference is None:
-            return plain_order(resource, request)
-        work = partial(_run_preference, resource.preference, request)
-        try:
-            async with self._lock:
-                answered, ids = await self._patience.wait(resource.name, work, self._times.preference_s)
-        except Hangs as error:
-            self._counts.preferences_late += 1
-            self._log_late(resource.name, error)
-            return plain_order(resource, request)
-        except InvalidRequest:
-            raise
-        except Exception as error:  # noqa: BLE001 (the pod can have cards in spite of any error)
-            self._log_failure(resource.name, error)
-            return plain_order(resource, request)
-        self._late = False
-        # The thread may just have finished the work for another request, whose call was cancelled.
-        return ids if answered is request else plain_order(resource, request)
-
-    def _log_late(self, resource: str, error: Hangs) -> None:
-        if not self._late:
-            text = "choosing devices took too long: the kubelet gets them in plain order"
-            self._log.warning(text, resource=resource, reason=str(error))
-        self._late = True
-
-    def _log_failure(self, resource: str, error: Exception) -> None:
-        self._counts.preferences_failed += 1
-        if self._failures.add("devices", f"criproxy failed at GetPreferredAllocation of '{resource}': {error!r}"):
-            text = "choosing devices failed: the kubelet gets them in plain order"
-            self._log.error(text, resource=resource, exc_info=error)
+def _allocations(resource: Resource, requests: list[Ids]) -> list[Response]:
+    return [resource.allocation(ids) for ids in requests]
 
 
 def plain_order(resource: Resource, request: PreferenceRequest) -> Ids:
@@ -276,9 +267,7 @@ def plain_order(resource: Resource, request: PreferenceRequest) -> Ids:
     return (*required, *islice(others, max(request.allocation_size - len(required), 0)))
 
 
-def _run_preference(
-    prefer: Callable[[Sequence[str], Sequence[str], int], Sequence[str]], request: PreferenceRequest
-) -> tuple[PreferenceRequest, Ids]:
+def _run_preference(prefer: Prefer, request: PreferenceRequest) -> tuple[PreferenceRequest, Ids]:
     required = tuple(request.must_include_deviceIDs)
     answer = prefer(tuple(request.available_deviceIDs), required, request.allocation_size)
     return request, tuple(map(str, answer))

@@ -5,18 +5,26 @@ process. Therefore, it listens under a hidden name, and the socket gets its real
 another one. The kubelet ignores names that begin with a dot.
 """
 
+import asyncio
 import errno
 import os
 import re
 import secrets
 import socket
 import stat
-from collections.abc import Iterator
+from collections.abc import Awaitable, Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from hashlib import sha256
 from pathlib import Path
 from tempfile import NamedTemporaryFile
+from typing import Any
+
+import grpc
+from google.protobuf.message import DecodeError, Message
+
+from criproxy.errors import for_kubelet
+from criproxy.process.ending import in_full
 
 MAX_PATH_BYTES = 107
 """Limit for the path of a socket: the kernel adds a zero byte."""
@@ -34,14 +42,15 @@ _REASONS = {
     errno.EDQUOT: "is on a disk whose quota is used up",
     errno.ENAMETOOLONG: "has a path that is too long for a socket",
 }
+Handlers = grpc.GenericRpcHandler
+STOP_S = 1.0
+"""How long calls in progress may take when the server stops."""
+END_S = 2.0
+"""Timeout for stopping: gRPC waits forever for a call that ignores its cancellation."""
 
 
 class SocketError(Exception):
     """No socket can be created; the text has the path and the reason."""
-
-
-class SocketInUse(SocketError):
-    """Another process listens on the socket."""
 
 
 class SocketVanished(SocketError):
@@ -116,7 +125,7 @@ def claim(hidden: Path, path: Path) -> Identity:
     except FileNotFoundError as error:
         raise SocketVanished(f"{path}: was removed immediately") from error
     except FileExistsError as error:
-        raise SocketInUse(_in_use_text(path)) from error
+        raise SocketError(_in_use_text(path)) from error
     except OSError as error:
         raise socket_error(path.parent, error) from error
     if found is None:
@@ -181,9 +190,91 @@ def _remove_dead(path: Path) -> None:
     if not stat.S_ISSOCK(mode):
         raise SocketError(f"{path}: exists, but is not a socket; remove it")
     if is_alive(path):
-        raise SocketInUse(_in_use_text(path))
+        raise SocketError(_in_use_text(path))
     path.unlink(missing_ok=True)
 
 
 def _in_use_text(path: Path) -> str:
     return f"{path}: another process is listening on it; is a second criproxy device plugin running on this node?"
+
+
+class Server:
+    """Serves until `stop`.
+
+    Args:
+        path: Path of the socket.
+        handlers: The services.
+    """
+
+    def __init__(self, path: Path, handlers: Sequence[Handlers]) -> None:
+        self.path = path
+        self._handlers = handlers
+        self._server: grpc.aio.Server | None = None
+        self.claimed: Identity | None = None
+        """The socket that it created; None if it has created none yet."""
+        self._stopped = False
+
+    async def start(self) -> None:
+        """Listen, then give the socket its name, so that clients that see it can call. Leaves nothing if cancelled.
+
+        Raises:
+            SocketTrouble: No socket can be created; nothing is left behind.
+        """
+        try:
+            await in_full(self._start(), None, END_S)
+        except RuntimeError as error:  # gRPC's own log has the reason
+            await self.stop()
+            raise SocketError(f"{self.path.parent}: no socket can be created in it") from error
+        except BaseException:
+            await self.stop()
+            raise
+
+    async def stop(self) -> None:
+        """Stop, and remove the socket if it is still ours; calls in progress get `STOP_S`."""
+        self._stopped = True
+        with suppress(TimeoutError):
+            await in_full(self._stop(), END_S, END_S)
+
+    async def _start(self) -> None:
+        hidden = await asyncio.to_thread(hidden_path, self.path.parent)
+        self._server = server = grpc.aio.server()
+        server.add_generic_rpc_handlers(tuple(self._handlers))
+        with owner_only_umask():
+            server.add_insecure_port(f"unix://{hidden.absolute()}")
+        await server.start()
+        self.claimed = await asyncio.to_thread(claim, hidden, self.path)
+        if self._stopped:  # start() has been cancelled, or has timed out
+            await self._stop()
+
+    async def _stop(self) -> None:
+        server, self._server = self._server, None
+        if self.claimed is not None:
+            await asyncio.to_thread(release, self.path, self.claimed)
+        if server is not None:
+            await server.stop(STOP_S)
+
+
+def unary(
+    act: Callable[..., Awaitable[Message]], request: type[Message], failed: Callable[[str, Exception], None]
+) -> "grpc.RpcMethodHandler[Any, Any]":
+    """Return the handler of a method with one reply. gRPC itself would send the text of any exception to the caller.
+
+    Args:
+        act: Returns the reply.
+        request: The type of its request messages.
+        failed: Called with the method and an unexpected exception.
+    """
+
+    async def call(data: bytes, context: "grpc.aio.ServicerContext[Any, Any]") -> bytes:
+        try:
+            reply = await act(request.FromString(data), context)
+            return reply.SerializeToString()
+        except grpc.aio.AbortError:
+            raise
+        except DecodeError:
+            await context.abort(grpc.StatusCode.INTERNAL, "the request cannot be read")
+        except Exception as error:  # noqa: BLE001 (no text of an exception may reach pods)
+            failed(request.DESCRIPTOR.name, error)
+            await context.abort(grpc.StatusCode.INTERNAL, for_kubelet(error))
+
+    return grpc.unary_unary_rpc_method_handler(call)

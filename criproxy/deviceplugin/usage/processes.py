@@ -5,16 +5,27 @@ kernel.
 """
 
 import os
+import re
+import resource
+import select
 import time
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 from threading import Lock
 
-from criproxy.deviceplugin.usage.pidfds import Pidfds
-from criproxy.deviceplugin.usage.process_containers import container_of
 from criproxy.devices.usage.values import Process, ProcessUse, Reading
 
+_RUNTIMES = "cri-containerd|crio|docker|libpod"
+_CONTAINER = re.compile(rf"(?:.*:)?(?:(?:{_RUNTIMES})[-:])?([0-9a-f]{{64}})(?:\.scope)?")
+"""A component of a path. If the kubelet uses systemd's names and containerd does not use systemd's driver, containerd
+names the cgroup ``<slice>:cri-containerd:<id>``."""
+_LINE = re.compile(r"[0-9]+:[^:]*:(/.*)")
+"""Hierarchy, controllers, path: one line for each hierarchy of v1, and ``0::<path>`` for v2."""
+MOST_PIDFDS = 1024
+"""How many processes are kept at most, if the limit of open files permits it."""
+_SHARE = 4
+"""One of so many files that may be open is a pidfd at most: the process needs others."""
 _TICKS_PER_S = os.sysconf("SC_CLK_TCK")
 _START_FIELD = 22 - 3
 """The index of the start time after the name of the program, which is the second field and may contain blanks and
@@ -25,6 +36,85 @@ _MOST_BYTES = 16_384
 """Of a file: the one with the cgroups of all hierarchies of v1 is the longest."""
 _CLOCKS_S = 0.05
 """The tolerance between a start in ticks and the clock."""
+
+
+def container_of(cgroups: str) -> str:
+    """Return the id of the container of a process; empty if its cgroups name none.
+
+    The runtime names a container's cgroup after its id, 64 hexadecimal digits: alone (cgroupfs driver), or between the
+    runtime's name and ``.scope`` (systemd driver). Cgroups below are created inside the container and may have any
+    name, even that of another container; therefore the first match from the root counts.
+
+    Args:
+        cgroups: the content of the process's file. With v1, the process may be elsewhere in some hierarchies, such as
+            that of v2, which is mounted in addition: the first that names a container counts.
+    """
+    for line in cgroups.splitlines():
+        if (found := _LINE.fullmatch(line)) and (container := _named_in(found[1])):
+            return container
+    return ""
+
+
+def _named_in(path: str) -> str:
+    for part in path.split("/"):
+        if found := _CONTAINER.fullmatch(part):
+            return found[1]
+    return ""
+
+
+class Pidfds:
+    """Notices which processes have exited, by a pidfd of each: one system call for all of them.
+
+    A pidfd stays with its process: if another process gets the PID, the pidfd says that the first one has exited.
+    Without pidfds (Linux before 5.3), no process is kept.
+
+    Only one thread at a time may use an object.
+    """
+
+    def __init__(self) -> None:
+        self._by_pid: dict[int, int] = {}
+        self._pids: dict[int, int] = {}
+        self._epoll: select.epoll | None = None
+        self._most = min(MOST_PIDFDS, resource.getrlimit(resource.RLIMIT_NOFILE)[0] // _SHARE)
+
+    def __del__(self) -> None:
+        """Close all: a class that is not watched any more needs none."""
+        for descriptor in self._pids:
+            os.close(descriptor)
+
+    def keep(self, pid: int) -> bool:
+        """Notice from now on when the process that has this PID now exits; return whether that is possible."""
+        if pid in self._by_pid:
+            return True
+        if len(self._by_pid) >= self._most:
+            return False
+        try:
+            self._epoll = self._epoll or select.epoll()
+            descriptor = os.pidfd_open(pid)
+        except OSError:
+            return False
+        self._by_pid[pid], self._pids[descriptor] = descriptor, pid
+        try:
+            self._epoll.register(descriptor, select.EPOLLIN)
+        except OSError:
+            self.drop(pid)
+            return False
+        return True
+
+    def drop(self, pid: int) -> None:
+        """Do not notice the exit of a process any more."""
+        descriptor = self._by_pid.pop(pid, None)
+        if descriptor is not None:
+            del self._pids[descriptor]
+            os.close(descriptor)
+
+    def exited(self) -> list[int]:
+        """Return the PIDs of the processes that have exited since the last call; they are not kept any more."""
+        found = self._epoll.poll(0, self._most) if self._by_pid and self._epoll else ()
+        pids = [self._pids[descriptor] for descriptor, _ in found]
+        for pid in pids:
+            self.drop(pid)
+        return pids
 
 
 @dataclass(slots=True, repr=False)

@@ -1,20 +1,62 @@
-"""Which methods enforce the quotas of vGPUs on this node, and which cannot: said once, and told the daemon."""
+"""Which methods enforce the quotas of vGPUs on this node, and which cannot: logged once, and reported to the daemon."""
 
 import asyncio
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
+from posixpath import join
 
 from criproxy.deviceplugin.configuration.configuration import Loaded
-from criproxy.devices.classes.vgpu_profiles import Profile
-from criproxy.devices.options.missing import Exists, missing_methods
+from criproxy.deviceplugin.server.state import set_within
+from criproxy.devices.classes.vgpu_profiles import Enforcement, Profile, Vgpu
+from criproxy.devices.plugin.enforcement import EnforcementBuilder
+from criproxy.devices.plugin.plan import PluginPlan
 from criproxy.devices.plugin.published import Published
 from criproxy.process.logger import Log
 
+Exists = Callable[[str], bool]
+"""Whether a path is on the host."""
 LOOK_S = 10.0
 """How often files are looked for, which administrators and other programs add and remove."""
 
 Missing = Mapping[str, Mapping[str, str]]
 """By resource and method, why the method does not work."""
+
+
+def missing_methods(plan: PluginPlan, profile: Profile, makers: EnforcementBuilder, exists: Exists) -> dict[str, str]:
+    """By method of a profile that cannot work on this node, why: a sentence."""
+    found: dict[str, str] = {}
+    for method in profile.enforce:
+        if missing := next((path for path in _needs(method, profile, makers) if not exists(path)), ""):
+            found[method] = f"{method} needs {missing}, which does not exist on this node"
+        elif method == "watch" and profile.kind in plan.unwatched:
+            found[method] = f"watch needs an entry for the class {profile.kind} in devices.plugin.usage"
+    return found
+
+
+def _needs(method: Enforcement, profile: Profile, makers: EnforcementBuilder) -> Iterator[str]:
+    """The files that the node must have, without those that criproxy makes for each vGPU."""
+    vgpu = Vgpu(id=profile.name, card="", profile=profile.name, memory_mib=profile.memory_mib, cores_percent=0)
+    made = {join(makers.hami.containers, vgpu.file_name), makers.hami.lock}
+    return (path for path in makers.build(method, vgpu).needs if path not in made)
+
+
+def notes(plan: PluginPlan, makers_of: Callable[[str], EnforcementBuilder], exists: Exists) -> Iterator[str]:
+    """Sentences for people about all of it, before the device plugin runs: files may still come.
+
+    Args:
+        plan: what the device plugin is to do.
+        makers_of: what knows the methods of a resource.
+        exists: whether a path is on the host.
+    """
+    for profile in plan.profiles:
+        refuses = profile.when_missing == "refuse"
+        then = "its pods are not admitted" if refuses else "ifMissing: next continues without it"
+        for method, reason in missing_methods(plan, profile, makers_of(profile.resource), exists).items():
+            yield f"profile {profile.name}: {reason}" + ("" if method == "watch" else f": {then}")
+    programs: Mapping[str, str] = {each.kind: each.command[0] for each in plan.usage if each.command}
+    for kind, program in programs.items():
+        if not exists(program):
+            yield f"usage of the class {kind}: {program} does not exist on this node: its quotas are not checked"
 
 
 @dataclass(slots=True, repr=False)
@@ -48,11 +90,7 @@ class Methods:
             self._news.clear()
             if self._loaded is not None and self._profiles:
                 self._tell(await asyncio.to_thread(self._look, self._loaded))
-            try:
-                async with asyncio.timeout(self.look_s if self._profiles else None):
-                    await self._news.wait()
-            except TimeoutError:
-                continue
+            await set_within(self._news, self.look_s if self._profiles else None)
 
     def told(self, report: Published) -> Published:
         """The *report* with the methods of each profile."""
@@ -71,7 +109,7 @@ class Methods:
         )
 
     def _look(self, loaded: Loaded) -> Missing:
-        plan, makers = loaded.plan, loaded.configuration.makers
+        plan, makers = loaded.plan, loaded.makers
         return {
             each.resource: missing_methods(plan, each, makers(each.resource), self.exists) for each in plan.profiles
         }

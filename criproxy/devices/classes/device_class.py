@@ -5,10 +5,10 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
 from functools import lru_cache
+from posixpath import normpath
 from typing import Literal
 
 from criproxy.devices.classes.offers import REPLICA
-from criproxy.devices.classes.paths import clean_path
 from criproxy.devices.classes.vgpu_profiles import card_of_vgpu, is_vgpu
 
 IdFormat = Literal["uuid", "index", "minor", "as-is", "plugin"]
@@ -17,6 +17,14 @@ number of the card's node (minor), or values that only its device plugin knows (
 
 PLACEHOLDER = re.compile(r"\{(?:index|minor)\}")
 """The placeholder of a card's number in the path of its device node."""
+
+
+def clean_path(path: str) -> str:
+    """Return *path* as the runtime interprets it: absolute, without ``.``, ``..`` and repeated slashes.
+
+    `normpath` alone keeps two slashes at the beginning, and a relative path is below the container's root, too.
+    """
+    return normpath("/" + path.lstrip("/"))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -168,8 +168,3 @@ class Cut:
     vGPUs."""
     undecided: tuple[str, ...] = ()
     """The problems that exist only because the memory of a card is unknown."""
-
-    @property
-    def cards(self) -> tuple[str, ...]:
-        """The ids of the cards that are divided."""
-        return tuple(dict.fromkeys(each.card for parts in self.vgpus.values() for each in parts))

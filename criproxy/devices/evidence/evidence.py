@@ -13,12 +13,10 @@ from typing import Protocol
 from criproxy.devices.classes.cards import Stock, Stocks
 from criproxy.devices.classes.device_class import DeviceClass
 from criproxy.devices.classes.offers import card_of, unique
-from criproxy.devices.evidence.device_request import DeviceRequest
+from criproxy.devices.evidence.device_request import ANNOTATION, DeviceRequest
 from criproxy.devices.evidence.own_resources import class_of, own_word
 from criproxy.model.cpuset import CpuSet
 
-ANNOTATION = "devices.criproxy.io/"
-"""The prefix of our annotations, before the resource, whose ``/`` is replaced by ``_``; the value is a list of ids."""
 OWN = "annotation"
 """The source of the evidence from our own device plugin."""
 

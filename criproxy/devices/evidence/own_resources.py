@@ -9,8 +9,7 @@ from dataclasses import dataclass
 
 from criproxy.devices.classes.cards import Card, Stock, Stocks, card_id, number_in
 from criproxy.devices.classes.device_class import DeviceClass
-from criproxy.devices.classes.offers import card_of, unique
-from criproxy.devices.classes.sharing import SHARED_SUFFIX
+from criproxy.devices.classes.offers import SHARED_SUFFIX, card_of, unique
 from criproxy.devices.classes.vgpu_profiles import DOMAIN, is_vgpu
 
 _NONE = Stock()

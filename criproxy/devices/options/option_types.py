@@ -1,11 +1,22 @@
 """The types of strings in the section ``devices`` of a policy file, with the messages about invalid ones."""
 
+from collections.abc import Iterable
 from dataclasses import dataclass
+from difflib import get_close_matches
 from posixpath import normpath
 from re import fullmatch
 from typing import Annotated, Any
 
-from pydantic import AfterValidator, GetCoreSchemaHandler, GetJsonSchemaHandler
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    ConfigDict,
+    GetCoreSchemaHandler,
+    GetJsonSchemaHandler,
+    SerializerFunctionWrapHandler,
+    model_serializer,
+)
+from pydantic.alias_generators import to_camel
 from pydantic.json_schema import JsonSchemaValue
 from pydantic_core import CoreSchema, core_schema
 
@@ -61,6 +72,31 @@ def _extended_resource(name: str) -> str:
     return name
 
 
+def near(name: str, names: Iterable[str]) -> str:
+    """Return the end of a message about a *name* that is none of *names*: what was probably meant; else empty."""
+    found = get_close_matches(name, list(names), n=1)
+    return f"; did you mean {found[0]!r}?" if found else ""
+
+
+class Section(BaseModel):
+    """A mapping in the section."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True, alias_generator=to_camel)
+
+
+class NamedSection(Section):
+    """A mapping that may also be written as the value of its first key alone."""
+
+    @model_serializer(mode="wrap")
+    def _as_written(self, handler: SerializerFunctionWrapHandler) -> dict[str, Any] | str:
+        """Serialize only what the file sets: the defaults here are not always the effective values."""
+        fields = type(self).model_fields
+        if self.model_fields_set == {first := next(iter(fields))}:
+            return str(getattr(self, first))
+        given = {fields[name].alias or name for name in self.model_fields_set}
+        return {name: value for name, value in handler(self).items() if name in given}
+
+
 _WORD = "[A-Za-z0-9][A-Za-z0-9_.-]*"
 ClassName = Annotated[str, Text("[a-z0-9][a-z0-9.-]{0,62}", "a name of a-z, 0-9, '-' and '.'")]
 ResourcePattern = Annotated[
@@ -97,6 +133,6 @@ Period = Annotated[str, Text(r"[1-9][0-9]{0,6}(ms|s|m|h)", "a time such as 30s, 
 
 
 def seconds(duration: str) -> float:
-    """Convert a `Duration` or `Period` to seconds."""
+    """Convert a `Duration`, `Period` or `Wait` to seconds."""
     number = duration.rstrip("hms")
-    return int(number) * {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0}[duration[len(number) :]]
+    return float(number) * {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0}[duration[len(number) :]]

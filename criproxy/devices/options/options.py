@@ -2,20 +2,14 @@
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
-from difflib import get_close_matches
 from fnmatch import fnmatchcase
-from typing import Annotated, Any, Literal
+from typing import Annotated, Literal
 
 from pydantic import (
-    BaseModel,
     BeforeValidator,
-    ConfigDict,
     Field,
-    SerializerFunctionWrapHandler,
     WithJsonSchema,
-    model_serializer,
 )
-from pydantic.alias_generators import to_camel
 
 from criproxy.devices.classes.builtin import BUILTIN
 from criproxy.devices.classes.device_class import DeviceClass, IdFormat
@@ -36,14 +30,18 @@ from criproxy.devices.options.option_types import (
     HideValue,
     HostPath,
     MountPrefix,
+    NamedSection,
     NodePath,
     ResourcePattern,
+    Section,
     Wait,
+    near,
+    seconds,
 )
 from criproxy.devices.options.plugin_options import PluginOptions
-from criproxy.devices.options.usage_options import to_watch, unwatched
+from criproxy.devices.plugin.enforcement import is_among
 from criproxy.devices.plugin.plan import PluginPlan
-from criproxy.placement.options.policy_options import Misfit, NamespacePattern
+from criproxy.placement.options.policy_options import Misfit, NamespacePattern, Path
 
 NEEDED = (
     *("PATH", "HOME", "USER", "SHELL", "PWD", "HOSTNAME", "LANG", "TERM", "TMPDIR", "LD_LIBRARY_PATH", "LD_PRELOAD"),
@@ -54,15 +52,16 @@ NOT_SHARED = ("/dev/mem", "/dev/kmsg", "/dev/port", "/dev/sda", "/dev/vda", "/de
 """Device nodes that give a container access to the host, or to its disks."""
 RESERVED = frozenset({"container"})
 """Names that findings use for something other than classes."""
-Mistake = tuple[tuple[str | int, ...], str]
-"""A path that starts at the class, and what is wrong there."""
+_SAME = (
+    *("hide_unallocated", "user_override", "privileged", "on_no_evidence"),
+    *("keep_access_on_update", "update_without_nodes"),
+)
+"""The options that are rules by the same names."""
 BuiltinName = Annotated[str, WithJsonSchema({"type": "string", "enum": list(BUILTIN)})]
 
 
-class NodeOptions(BaseModel):
+class NodeOptions(Section):
     """The device nodes of a class."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True, alias_generator=to_camel)
 
     per_device: tuple[CardNodePath, ...] = ()
     """Paths of a card's device nodes, such as /dev/npu{index}; {index} is the number of the card."""
@@ -72,10 +71,8 @@ class NodeOptions(BaseModel):
     """The access of containers to these device nodes: read (r), write (w), mknod (m)."""
 
 
-class ClassOptions(BaseModel):
+class ClassOptions(NamedSection):
     """A class of devices: one of your own, or changes to a built-in one."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True, alias_generator=to_camel)
 
     name: ClassName
     """The name of a built-in class (nvidia, ascend, amd, intel-gpu, intel-npu, habana, cambricon), whose values are the
@@ -110,14 +107,6 @@ class ClassOptions(BaseModel):
     cdi_kinds: tuple[CdiKind, ...] = ()
     """The kinds of CDI devices that represent cards of this class."""
 
-    @model_serializer(mode="wrap")
-    def _as_written(self, handler: SerializerFunctionWrapHandler) -> dict[str, Any] | str:
-        """Serialize only what the file sets: the defaults here are not always the effective values."""
-        if self.model_fields_set == {"name"}:
-            return self.name
-        given = {type(self).model_fields[name].alias or name for name in self.model_fields_set}
-        return {name: value for name, value in handler(self).items() if name in given}
-
     def device_class(self) -> DeviceClass:
         """Return the class, with the built-in values as defaults."""
         given = {name: getattr(self, name) for name in self.model_fields_set - {"nodes"}}
@@ -127,18 +116,17 @@ class ClassOptions(BaseModel):
         return replace(known, **given) if known else DeviceClass(**given)
 
 
-def _named(value: object) -> object:
-    """Accept a plain name in place of a mapping."""
-    return {"name": value} if isinstance(value, str) else value
+ClassOption = Annotated[
+    ClassOptions,
+    BeforeValidator(
+        lambda value: {"name": value} if isinstance(value, str) else value,
+        json_schema_input_type=ClassOptions | BuiltinName,
+    ),
+]
 
 
-ClassOption = Annotated[ClassOptions, BeforeValidator(_named, json_schema_input_type=ClassOptions | BuiltinName)]
-
-
-class ExemptOptions(BaseModel):
+class ExemptOptions(Section):
     """Containers that keep every device that they ask for."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True, alias_generator=to_camel)
 
     namespaces: tuple[NamespacePattern, ...] = ("kube-system", "gpu-operator")
     """Namespaces whose containers keep every device that they ask for, for example because they are device plugins or
@@ -147,10 +135,8 @@ class ExemptOptions(BaseModel):
     """Images, written as in pods, whose containers keep every device that they ask for; * and ? are wildcards."""
 
 
-class PodresourcesOptions(BaseModel):
+class PodresourcesOptions(Section):
     """The kubelet's socket that reports allocated devices."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True, alias_generator=to_camel)
 
     socket: HostPath = "/var/lib/kubelet/pod-resources/kubelet.sock"
     """The socket of the kubelet's podresources API. If it is "", criproxy does not use this API."""
@@ -158,16 +144,9 @@ class PodresourcesOptions(BaseModel):
     """How long a CreateContainer request may wait for evidence from the kubelet (podresources and checkpoint together):
     at most 1s."""
 
-    def timeout_s(self) -> float:
-        """The timeout in seconds."""
-        text = self.timeout
-        return int(text[:-2]) / 1000 if text.endswith("ms") else float(text[:-1])
 
-
-class DeviceOptions(BaseModel):
+class DeviceOptions(Section):
     """Which containers see which accelerators; without this section criproxy leaves devices alone."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True, alias_generator=to_camel)
 
     hide_unallocated: HideUnallocated = "enforce"
     """Whether criproxy hides all cards from containers to which none is allocated, no matter what their image requests.
@@ -209,23 +188,18 @@ class DeviceOptions(BaseModel):
         kinds = (each.device_class() for each in self.classes)
         plan = self.plan()
         return DeviceRules(
+            **{name: getattr(self, name) for name in _SAME},
             classes=tuple(self.plugin.extended(kind) if self.plugin else kind for kind in kinds),
-            hide_unallocated=self.hide_unallocated,
-            user_override=self.user_override,
-            privileged=self.privileged,
-            on_no_evidence=self.on_no_evidence,
-            keep_access_on_update=self.keep_access_on_update,
-            update_without_nodes=self.update_without_nodes,
             exempt_namespaces=self.exempt.namespaces,
             exempt_images=self.exempt.images,
             kubelet=KubeletFiles(
                 socket=self.podresources.socket,
                 checkpoint=self.checkpoint,
-                timeout_s=self.podresources.timeout_s(),
+                timeout_s=seconds(self.podresources.timeout),
             ),
             offered=tuple(dict.fromkeys(each.kind.name for each in plan.advertised)) if plan else (),
-            watched=tuple(to_watch(plan)) if plan else (),
-            without_usage=tuple(unwatched(plan)) if plan else (),
+            watched=plan.watched if plan else (),
+            without_usage=plan.unwatched if plan else (),
         )
 
     def plan(self) -> PluginPlan | None:
@@ -245,28 +219,26 @@ class DeviceOptions(BaseModel):
         return {each.name: each.device_class() for each in self.classes}
 
     def _of_classes(self) -> Iterator[Misfit]:
-        names: dict[str, str] = {}
         known: dict[str, DeviceClass] = {}
         variables: dict[str, str] = {}
+        names = set[str]()
         for number, options in enumerate(self.classes):
-            path = ("classes", number)
+            path: Path = ("classes", number)
             if options.name in names:
                 yield Misfit((*path, "name"), f"the class {options.name!r} is listed twice")
-            names[options.name] = options.name
+            names.add(options.name)
             if options.name not in BUILTIN and not options.resources:
                 yield Misfit((*path, "name"), _unknown(options.name))
                 continue
             kind = options.device_class()
-            found = [*_class_contradictions(path, options)]
-            yield from found or (Misfit((*path, *place), text) for place, text in mistakes(kind, known))
+            yield from [*_class_contradictions(path, kind)] or _mistakes(path, kind, known)
             known.setdefault(options.name, kind)
             variable = kind.visible_env
             if variable and (other := variables.setdefault(variable, options.name)) != options.name:
                 yield Misfit((*path, "visibleEnv"), f"{variable} already belongs to the class {other!r}")
 
 
-def _class_contradictions(path: tuple[str | int, ...], options: ClassOptions) -> Iterator[Misfit]:
-    kind = options.device_class()
+def _class_contradictions(path: Path, kind: DeviceClass) -> Iterator[Misfit]:
     if kind.hide_value and not kind.visible_env:
         yield Misfit((*path, "hideValue"), "has no effect without visibleEnv, the variable that gets it")
     if kind.id_format == "minor" and not kind.per_device:
@@ -274,52 +246,32 @@ def _class_contradictions(path: tuple[str | int, ...], options: ClassOptions) ->
 
 
 def _unknown(name: str) -> str:
-    near = get_close_matches(name, BUILTIN, n=1)
-    mean = f" (did you mean {near[0]!r}?)" if near else ""
+    meant = f" ({hint})" if (hint := near(name, BUILTIN).removeprefix("; ")) else ""
     own = "a class of your own needs resources"
-    return f"there is no class {name!r}{mean}; built-in classes are: {', '.join(BUILTIN)}; {own}"
+    return f"there is no class {name!r}{meant}; built-in classes are: {', '.join(BUILTIN)}; {own}"
 
 
-def mistakes(kind: DeviceClass, others: Mapping[str, DeviceClass]) -> Iterator[Mistake]:
-    """Yield the mistakes in *kind*.
-
-    Args:
-        kind: the class, including its built-in values.
-        others: the previous classes, by name.
-    """
+def _mistakes(path: Path, kind: DeviceClass, others: Mapping[str, DeviceClass]) -> Iterator[Misfit]:
+    """Yield the mistakes in *kind*, which includes its built-in values; *others* are the previous classes, by name."""
     if kind.name in RESERVED:
-        yield ("name",), f"{kind.name!r} is reserved in criproxy's device records: choose another name"
-    elif not _does_something(kind):
+        yield Misfit((*path, "name"), f"{kind.name!r} is reserved in criproxy's device records: choose another name")
+    elif not any((kind.visible_env, kind.per_device, kind.cdi_kinds, kind.strip_env, kind.strip_mount_prefix)):
         needs = "visibleEnv, nodes.perDevice, cdiKinds, stripEnv or stripMountPrefix"
-        yield ("name",), f"the class {kind.name!r} does nothing: it needs {needs}"
-    yield from _of_variables(kind)
+        yield Misfit((*path, "name"), f"the class {kind.name!r} does nothing: it needs {needs}")
+    text = "is a variable that programs need, and criproxy would remove it from every container"
+    if kind.visible_env in NEEDED:
+        yield Misfit((*path, "visibleEnv"), f"{kind.visible_env} {text}")
+    for number, pattern in enumerate(kind.strip_env):
+        if name := next((name for name in sorted(NEEDED) if is_among(name, [pattern])), ""):
+            yield Misfit((*path, "stripEnv", number), f"{name} {text}")
     for number, pattern in enumerate(kind.shared):
         if node := next((node for node in NOT_SHARED if fnmatchcase(node, pattern)), ""):
-            yield (
-                ("nodes", "shared", number),
-                f"would give {node} to every container with a card: list only the vendor's device nodes",
-            )
+            text = f"would give {node} to every container with a card: list only the vendor's device nodes"
+            yield Misfit((*path, "nodes", "shared", number), text)
     rest = [other for other in others.values() if other.name != kind.name]
     for number, resource in enumerate(kind.resources):
         if other := next((each.name for each in rest if _overlap(resource, each.resources)), ""):
-            yield ("resources", number), f"{resource} already belongs to the class {other!r}"
-
-
-def _does_something(kind: DeviceClass) -> bool:
-    return bool(kind.visible_env or kind.per_device or kind.cdi_kinds or kind.strip_env or kind.strip_mount_prefix)
-
-
-def _of_variables(kind: DeviceClass) -> Iterator[Mistake]:
-    text = "is a variable that programs need, and criproxy would remove it from every container"
-    if kind.visible_env in NEEDED:
-        yield ("visibleEnv",), f"{kind.visible_env} {text}"
-    for number, pattern in enumerate(kind.strip_env):
-        beginning = pattern.removesuffix("*")
-        fits = (
-            name for name in sorted(NEEDED) if name == pattern or (pattern.endswith("*") and name.startswith(beginning))
-        )
-        if name := next(fits, ""):
-            yield ("stripEnv", number), f"{name} {text}"
+            yield Misfit((*path, "resources", number), f"{resource} already belongs to the class {other!r}")
 
 
 def _overlap(resource: str, patterns: Sequence[str]) -> bool:

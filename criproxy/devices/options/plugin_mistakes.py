@@ -1,14 +1,14 @@
 """Mistakes in the section of the device plugin: cards that are offered twice, or cannot be found or requested."""
 
 from collections.abc import Iterator, Mapping, Sequence
-from difflib import get_close_matches
 
 from criproxy.devices.classes.builtin import NVIDIA
 from criproxy.devices.classes.device_class import DeviceClass
-from criproxy.devices.classes.offers import replica_id
-from criproxy.devices.options.profile_mistakes import profile_mistakes
-from criproxy.devices.plugin.plan import PluginPlan, SharedCards
-from criproxy.placement.options.policy_options import Misfit
+from criproxy.devices.classes.offers import SharedCards, replica_id
+from criproxy.devices.options.option_types import near
+from criproxy.devices.options.profiles import profile_mistakes
+from criproxy.devices.plugin.plan import PluginPlan
+from criproxy.placement.options.policy_options import Misfit, Path
 
 MAX_ID = 63
 """The maximum length of a device's id, according to Kubernetes' documentation."""
@@ -49,7 +49,7 @@ def _of_classes(named: Named, classes: Mapping[str, DeviceClass]) -> Iterator[Mi
         path = ("advertise", number)
         kind = classes.get(name)
         if kind is None:
-            yield Misfit(path, f"there is no class {name!r}{_near(name, classes)}; devices.classes can add one")
+            yield Misfit(path, f"there is no class {name!r}{near(name, classes)}; devices.classes can add one")
         elif name in seen:
             yield Misfit(path, f"the class {name!r} is listed twice: its cards are offered as one resource")
         else:
@@ -57,7 +57,7 @@ def _of_classes(named: Named, classes: Mapping[str, DeviceClass]) -> Iterator[Mi
         seen.add(name)
 
 
-def _of_class(path: tuple[str | int, ...], kind: DeviceClass, resource: str) -> Iterator[Misfit]:
+def _of_class(path: Path, kind: DeviceClass, resource: str) -> Iterator[Misfit]:
     has = ", ".join(kind.resources)
     if kind.name == NVIDIA.name:
         if resource:
@@ -91,7 +91,7 @@ def _of_sharing(plan: PluginPlan, classes: Mapping[str, DeviceClass]) -> Iterato
 
 
 def _of_resource(
-    path: tuple[str | int, ...], entry: SharedCards, plan: PluginPlan, classes: Mapping[str, DeviceClass]
+    path: Path, entry: SharedCards, plan: PluginPlan, classes: Mapping[str, DeviceClass]
 ) -> Iterator[Misfit]:
     name, place = entry.name, (*path, "resource")
     offered = [each.resource for each in plan.advertised if each.resource]
@@ -100,7 +100,7 @@ def _of_resource(
         return
     advertised = kind and next((each for each in plan.advertised if each.kind.name == kind.name), None)
     if kind is None:
-        yield Misfit(place, f"{name} belongs to no class{_near(name, offered)}")
+        yield Misfit(place, f"{name} belongs to no class{near(name, offered)}")
     elif advertised:
         yield Misfit(place, f"the class {kind.name!r} is offered as {advertised.resource}, and not as {name}")
     else:
@@ -108,7 +108,7 @@ def _of_resource(
 
 
 def _of_rename(
-    path: tuple[str | int, ...], entry: SharedCards, plan: PluginPlan, classes: Mapping[str, DeviceClass]
+    path: Path, entry: SharedCards, plan: PluginPlan, classes: Mapping[str, DeviceClass]
 ) -> Iterator[Misfit]:
     place = (*path, "rename")
     own = next((each.kind for each in plan.advertised if entry in plan.shared_of(each)), None)
@@ -125,14 +125,14 @@ def _of_rename(
         yield Misfit(place, f"a resource of NVIDIA's cards must begin with {_NVIDIA_DOMAIN}, unlike {entry.rename}")
 
 
-def _of_ids(path: tuple[str | int, ...], entry: SharedCards) -> Iterator[Misfit]:
+def _of_ids(path: Path, entry: SharedCards) -> Iterator[Misfit]:
     for place, name in enumerate(entry.devices if isinstance(entry.devices, tuple) else ()):
         if len(replica_id(name, entry.replicas - 1)) > MAX_ID:
             text = f"the ids of its replicas have more than {MAX_ID} characters, which the kubelet may not accept"
             yield Misfit((*path, "devices", place), f"{text}: name the card by its index")
 
 
-def _of_both(path: tuple[str | int, ...], entry: SharedCards, place: str, other: SharedCards) -> Iterator[Misfit]:
+def _of_both(path: Path, entry: SharedCards, place: str, other: SharedCards) -> Iterator[Misfit]:
     if entry.target == other.target and entry.only_one != other.only_one:
         text = f"differs from {place}, which also offers {entry.target}: both need the same value"
         yield Misfit((*path, "failRequestsGreaterThanOne"), text)
@@ -167,8 +167,8 @@ def _of_health(plan: PluginPlan, classes: Mapping[str, DeviceClass], named: set[
     for number, each in enumerate(plan.health_commands):
         path = ("health", "commands", number)
         if each.kind not in advertised:
-            near = _near(each.kind, advertised)
-            yield Misfit((*path, "class"), f"the class {each.kind!r} is not in advertise{near}")
+            text = f"the class {each.kind!r} is not in advertise{near(each.kind, advertised)}"
+            yield Misfit((*path, "class"), text)
         if each.kind in seen:
             yield Misfit(
                 (*path, "class"), f"the class {each.kind!r} already has a command: let one command call the other"
@@ -180,8 +180,3 @@ def _of_health(plan: PluginPlan, classes: Mapping[str, DeviceClass], named: set[
         if each.timeout_s > each.period_s:
             yield Misfit((*path, "timeout"), "must not be longer than period, after which the command runs again")
         seen.add(each.kind)
-
-
-def _near(name: str, names: Mapping[str, object] | Sequence[str] | set[str]) -> str:
-    near = get_close_matches(name, list(names), n=1)
-    return f"; did you mean {near[0]!r}?" if near else ""

@@ -5,33 +5,29 @@ from dataclasses import replace
 from typing import Annotated, Any
 
 from pydantic import (
-    BaseModel,
     BeforeValidator,
-    ConfigDict,
     Field,
     PlainValidator,
-    SerializerFunctionWrapHandler,
     WithJsonSchema,
-    model_serializer,
 )
-from pydantic.alias_generators import to_camel
 
 from criproxy.devices.classes.builtin import NVIDIA
 from criproxy.devices.classes.device_class import DeviceClass
-from criproxy.devices.classes.sharing import MAX_REPLICAS, Selector
+from criproxy.devices.classes.offers import MAX_REPLICAS, Selector, SharedCards
 from criproxy.devices.options.option_types import (
     ClassName,
     Duration,
     FilePath,
     HostPath,
+    NamedSection,
     Period,
     ResourceName,
+    Section,
     seconds,
 )
 from criproxy.devices.options.plugin_mistakes import default_resource, plugin_mistakes
-from criproxy.devices.options.profile_options import ProfileOptions
-from criproxy.devices.options.quota_options import QuotaOptions
-from criproxy.devices.options.usage_options import UsageOptions, usage_mistakes, with_usage
+from criproxy.devices.options.profiles import ProfileOptions
+from criproxy.devices.options.quota_options import QuotaOptions, UsageOptions, usage_mistakes, with_usage
 from criproxy.devices.plugin.plan import (
     Advertised,
     HealthCommand,
@@ -39,7 +35,6 @@ from criproxy.devices.plugin.plan import (
     OnUnhealthy,
     PluginPlan,
     Register,
-    SharedCards,
 )
 from criproxy.devices.plugin.preference import Spread
 from criproxy.placement.options.policy_options import Misfit
@@ -81,10 +76,8 @@ SelectorOption = Annotated[
 """A `Selector`."""
 
 
-class AdvertisedOptions(BaseModel):
+class AdvertisedOptions(NamedSection):
     """A class of devices that criproxy's device plugin serves."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True, alias_generator=to_camel)
 
     kind: ClassName = Field(alias="class")
     """The name of a device class that criproxy uses."""
@@ -96,27 +89,18 @@ class AdvertisedOptions(BaseModel):
     """How replicas are spread if a container requests several: over the least used cards (distributed), or on the most
     used ones (packed). For NVIDIA's cards, NVIDIA's own file sets it."""
 
-    @model_serializer(mode="wrap")
-    def _as_written(self, handler: SerializerFunctionWrapHandler) -> dict[str, Any] | str:
-        """Serialize only what the file sets; only the name if there is nothing else."""
-        given = {type(self).model_fields[name].alias or name for name in self.model_fields_set}
-        return self.kind if given == {"class"} else {k: v for k, v in handler(self).items() if k in given}
-
-
-def _named(value: object) -> object:
-    """Accept a plain name in place of a mapping."""
-    return {"class": value} if isinstance(value, str) else value
-
 
 AdvertisedOption = Annotated[
-    AdvertisedOptions, BeforeValidator(_named, json_schema_input_type=AdvertisedOptions | ClassName)
+    AdvertisedOptions,
+    BeforeValidator(
+        lambda value: {"class": value} if isinstance(value, str) else value,
+        json_schema_input_type=AdvertisedOptions | ClassName,
+    ),
 ]
 
 
-class SharingOptions(BaseModel):
+class SharingOptions(Section):
     """Cards that are offered several times, without isolation from each other."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True, alias_generator=to_camel)
 
     resource: ResourceName
     """The resource of the cards, such as aliyun.com/npu."""
@@ -143,10 +127,8 @@ class SharingOptions(BaseModel):
         )
 
 
-class HealthCommandOptions(BaseModel):
+class HealthCommandOptions(Section):
     """A program that knows which cards of a class work."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True, alias_generator=to_camel)
 
     kind: ClassName = Field(alias="class")
     """The name of an advertised class."""
@@ -164,10 +146,8 @@ class HealthCommandOptions(BaseModel):
         return HealthCommand(kind=self.kind, command=self.command, period_s=period_s, timeout_s=timeout_s)
 
 
-class HealthOptions(BaseModel):
+class HealthOptions(Section):
     """Cards that do not work."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True, alias_generator=to_camel)
 
     hold_down: Duration = "30s"
     """How long a card must stay healthy after a failure before it is offered again."""
@@ -179,10 +159,8 @@ class HealthOptions(BaseModel):
     """Programs that report which cards of a class are unhealthy, in addition to criproxy's own checks."""
 
 
-class LabelOptions(BaseModel):
+class LabelOptions(Section):
     """Labels of the node, by node-feature-discovery."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True, alias_generator=to_camel)
 
     file: FilePath = "/etc/kubernetes/node-feature-discovery/features.d/criproxy"
     """The feature file that criproxy writes."""
@@ -194,10 +172,8 @@ class LabelOptions(BaseModel):
         return Labels(file=self.file, interval_s=seconds(self.interval))
 
 
-class PluginOptions(BaseModel):
+class PluginOptions(Section):
     """criproxy's own device plugin; without this section it offers nothing."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True, alias_generator=to_camel)
 
     advertise: tuple[AdvertisedOption, ...] | None = None
     """The classes whose cards are offered to the kubelet: names or mappings. By default, NVIDIA's class and all classes

@@ -1,14 +1,22 @@
-"""The section ``devices.plugin.quota`` of a policy file: when a container is over its quota, and what happens then."""
+"""The sections ``quota`` and ``usage`` of ``devices.plugin``: when a container is over a quota, and what shows that."""
 
-from collections.abc import Iterator, Mapping
-from difflib import get_close_matches
-from typing import Annotated
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
+from typing import Annotated, Literal
 
-from pydantic import BaseModel, ConfigDict, Field
-from pydantic.alias_generators import to_camel
+from pydantic import Field
 
-from criproxy.devices.options.option_types import ClassName, Duration, Period, seconds
-from criproxy.devices.plugin.plan import OverQuota, PluginPlan, QuotaActions, QuotaPlan
+from criproxy.devices.classes.builtin import NVIDIA
+from criproxy.devices.options.option_types import (
+    ClassName,
+    Duration,
+    HostPath,
+    Period,
+    Section,
+    near,
+    seconds,
+)
+from criproxy.devices.plugin.plan import OverQuota, PluginPlan, QuotaActions, QuotaPlan, UsageSource
 from criproxy.placement.options.policy_options import Misfit
 
 MIN_PERIOD_S, MAX_PERIOD_S = 0.1, 60.0
@@ -21,12 +29,13 @@ MAX_MARGIN_MIB = 1 << 20
 Samples = Annotated[int, Field(ge=1, le=MAX_SAMPLES)]
 MarginMib = Annotated[int, Field(ge=0, le=MAX_MARGIN_MIB)]
 Percent = Annotated[int, Field(ge=0, le=100)]
+NVML = UsageSource(kind=NVIDIA.name, source="nvml")
+"""The source for NVIDIA's cards if the file names no other."""
+_NEEDS: Mapping[str, str] = {"command": "command", "file": "file"}
 
 
-class QuotaActionOptions(BaseModel):
+class QuotaActionOptions(Section):
     """What happens to a container that is over a quota."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True, alias_generator=to_camel)
 
     memory: OverQuota = "stop"
     """What happens to a container that exceeds its memory quota. observe: criproxy only records it. annotate: its
@@ -36,10 +45,8 @@ class QuotaActionOptions(BaseModel):
     """The same for a container that exceeds its compute quota."""
 
 
-class ClassActionOptions(BaseModel):
+class ClassActionOptions(Section):
     """What happens to a container of one class that is over a quota."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True, alias_generator=to_camel)
 
     memory: OverQuota | None = None
     """What happens to a container that exceeds its memory quota; by default as in quota.actions."""
@@ -47,10 +54,8 @@ class ClassActionOptions(BaseModel):
     """The same for a container that exceeds its compute quota."""
 
 
-class ClassQuotaOptions(BaseModel):
+class ClassQuotaOptions(Section):
     """Other actions for the cards of one class."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True, alias_generator=to_camel)
 
     kind: ClassName = Field(alias="class")
     """The name of a class with profiles."""
@@ -58,10 +63,8 @@ class ClassQuotaOptions(BaseModel):
     """What happens to containers with its cards."""
 
 
-class QuotaOptions(BaseModel):
+class QuotaOptions(Section):
     """Containers that exceed the quota of their vGPU."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True, alias_generator=to_camel)
 
     period: Period = "1s"
     """How often criproxy measures how much each container uses: between 100ms and 60s."""
@@ -114,9 +117,7 @@ class QuotaOptions(BaseModel):
             if each.kind in seen:
                 yield Misfit(path, f"the class {each.kind!r} is listed twice: put all its actions into one item")
             elif each.kind not in offered:
-                near = get_close_matches(each.kind, offered, n=1)
-                hint = f"; did you mean {near[0]!r}?" if near else ""
-                yield Misfit(path, f"the class {each.kind!r} is not in advertise{hint}")
+                yield Misfit(path, f"the class {each.kind!r} is not in advertise{near(each.kind, offered)}")
             elif each.kind not in cut:
                 yield Misfit(
                     path, f"has no effect: no profile is of the class {each.kind!r}, so no container has a quota"
@@ -137,3 +138,63 @@ def _of_times(quota: QuotaPlan) -> Iterator[Misfit]:
         least_s, most_s, text = _LIMITS[name]
         if not least_s <= value_s <= most_s:
             yield Misfit(("quota", name), f"{text}, not {value_s:g}s")
+
+
+class UsageOptions(Section):
+    """What reports the use of the cards of one class."""
+
+    kind: ClassName = Field(alias="class")
+    """The name of an advertised class."""
+    source: Literal["nvml", "command", "file"] = Field(alias="from")
+    """Where the readings come from: NVIDIA's driver (nvml), a program that keeps running and prints them (command), or
+    a file that another program rewrites in every period (file)."""
+    command: tuple[str, ...] = ()
+    """The absolute path of the program, and its arguments. It prints one line of JSON for each reading."""
+    file: HostPath = ""
+    """The absolute path of the file, which contains one reading as JSON."""
+
+    def usage_source(self) -> UsageSource:
+        """Convert to plain values."""
+        return UsageSource(kind=self.kind, source=self.source, command=self.command, file=self.file)
+
+
+def with_usage(plan: PluginPlan, named: Sequence[UsageOptions] | None) -> PluginPlan:
+    """Return the *plan* with the sources of usage data.
+
+    Args:
+        plan: the rest of the section.
+        named: the list; None if the file has none. If profiles divide NVIDIA's cards, NVML watches them unless the list
+            has an entry for them, or is empty.
+    """
+    usage = tuple(each.usage_source() for each in named or ())
+    is_cut = plan.nvidia is not None and any(each.kind == NVIDIA.name for each in plan.profiles)
+    is_default = is_cut and named != () and all(each.kind != NVIDIA.name for each in usage)
+    return replace(plan, usage=(*usage, NVML) if is_default else usage)
+
+
+def usage_mistakes(plan: PluginPlan) -> Iterator[Misfit]:
+    """Yield the mistakes in the list; paths start at the section of the device plugin."""
+    offered, seen = [each.kind.name for each in plan.advertised], set[str]()
+    for number, source in enumerate(plan.usage):
+        path = ("usage", number)
+        if source.kind in seen:
+            yield Misfit((*path, "class"), f"the class {source.kind!r} is listed twice: one entry is enough")
+        elif source.kind not in offered:
+            text = f"the class {source.kind!r} is not in advertise{near(source.kind, offered)}"
+            yield Misfit((*path, "class"), text)
+        seen.add(source.kind)
+        yield from _of_source(path, source)
+
+
+def _of_source(path: tuple[str | int, ...], source: UsageSource) -> Iterator[Misfit]:
+    if source.source == "nvml" and source.kind != NVIDIA.name:
+        yield Misfit((*path, "from"), f"nvml knows only NVIDIA's cards, not those of {source.kind!r}")
+    needed = _NEEDS.get(source.source, "")
+    for name, value in (("command", source.command), ("file", source.file)):
+        if name == needed and not value:
+            yield Misfit(path, f"from: {source.source} needs {name}")
+        elif name != needed and value:
+            yield Misfit((*path, name), f"has no effect with from: {source.source}; leave it out")
+    if source.command and not source.command[0].startswith("/"):
+        text = f"must begin with the absolute path of a program, not {source.command[0]!r:.60}"
+        yield Misfit((*path, "command"), text)

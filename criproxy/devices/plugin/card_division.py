@@ -134,7 +134,7 @@ def _parts_of(card: CardSize, profiles: Sequence[Profile]) -> list[_Parts]:
         _Contradiction: the profiles do not fit, or several have ``count: auto``.
         _Undecided: whether they fit is unknown.
     """
-    fixed = [_Parts(each, _memory_mib(card, each), each.count) for each in profiles if each.count is not None]
+    fixed = [_Parts(each, memory_mib_of(card, each), each.count) for each in profiles if each.count is not None]
     rest = [each for each in profiles if each.count is None]
     if len(rest) > 1:
         names = " and ".join(each.name for each in rest)
@@ -148,7 +148,8 @@ def _parts_of(card: CardSize, profiles: Sequence[Profile]) -> list[_Parts]:
     return parts
 
 
-def _memory_mib(card: CardSize, profile: Profile) -> int:
+def memory_mib_of(card: CardSize, profile: Profile) -> int:
+    """Return the memory quota of a profile on a card; 0 if it has none, or the memory of the card is unknown."""
     return profile.memory_mib or card.memory_mib * profile.memory_percent // 100
 
 
@@ -196,7 +197,7 @@ def _sum(parts: Sequence[_Parts]) -> str:
 
 def _fitting(card: CardSize, fixed: Sequence[_Parts], profile: Profile) -> _Parts:
     """Return the vGPUs of a profile with ``count: auto`` beside *fixed*; the maximum if the memory is unknown."""
-    each_mib = _memory_mib(card, profile)
+    each_mib = memory_mib_of(card, profile)
     used_mib, used_percent = _used(fixed)
     bounds = [(card.memory_mib - used_mib) // each_mib] if each_mib and card.memory_mib else []
     if not card.memory_mib and not profile.memory_mib and profile.memory_percent:

@@ -13,11 +13,10 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from posixpath import join
 
-from criproxy.devices.classes.device_class import DeviceClass
-from criproxy.devices.classes.paths import clean_path
+from criproxy.devices.classes.device_class import DeviceClass, clean_path
 from criproxy.devices.classes.vgpu_profiles import Enforcement, Profile, Quota, Vgpu, quota_in
-from criproxy.devices.evidence.allocation import Mount, Response
-from criproxy.devices.evidence.device_request import DeviceRequest, EnvVar, MountPoint
+from criproxy.devices.evidence.device_request import DeviceRequest, EnvVar, Mount, MountPoint, Response
+from criproxy.devices.mps_client import PIPE_DIRECTORY, client_mounts
 from criproxy.model.text.plain import from_plain, to_plain
 
 ANNOTATION = "devices.criproxy.io/enforcement"
@@ -167,14 +166,13 @@ class EnforcementBuilder:
 
     def _mps(self, vgpu: Vgpu) -> Enforced:
         """Return the variables and mounts of MPS: the container's only card has ordinal 0; limits are per process."""
-        container, host = join("/mps", self.resource, "pipe"), join(self.mps_root, self.resource, "pipe")
-        envs = {"CUDA_MPS_PIPE_DIRECTORY": container}
+        mounts = client_mounts(self.mps_root, self.resource)
+        envs = {PIPE_DIRECTORY: mounts[0].container_path}
         if vgpu.cores_percent:
             envs["CUDA_MPS_ACTIVE_THREAD_PERCENTAGE"] = str(vgpu.cores_percent)
         if vgpu.memory_mib:
             envs["CUDA_MPS_PINNED_DEVICE_MEM_LIMIT"] = f"0={vgpu.memory_mib}M"
-        mounts = (Mount(container, host), Mount("/dev/shm", join(self.mps_root, "shm")))  # noqa: S108
-        return Enforced(by=("mps",), envs=envs, strip=MPS_SWITCHES, mounts=mounts, needs=(host,))
+        return Enforced(by=("mps",), envs=envs, strip=MPS_SWITCHES, mounts=mounts, needs=(mounts[0].host_path,))
 
 
 def _filled(text: str, vgpu: Vgpu) -> str:

@@ -6,9 +6,8 @@ from typing import Literal
 
 from criproxy.devices.classes.builtin import NVIDIA
 from criproxy.devices.classes.device_class import DeviceClass
-from criproxy.devices.classes.sharing import Selector
+from criproxy.devices.classes.offers import SharedCards
 from criproxy.devices.classes.vgpu_profiles import Profile
-from criproxy.devices.plugin.enforcement import HAMI, HamiPaths
 from criproxy.devices.plugin.preference import Spread
 
 Register = Literal["kubelet", "plugins-registry"]
@@ -38,25 +37,6 @@ class Advertised:
     def is_nvidia(self) -> bool:
         """Whether the class follows the rules of NVIDIA's device plugin."""
         return self.kind.name == NVIDIA.name
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SharedCards:
-    """Cards of one resource that are shared; see `sharing.Entry`."""
-
-    name: str
-    """The resource, with its domain."""
-    replicas: int
-    devices: Selector = "all"
-    rename: str = ""
-    """The resource of the replicas; empty: the same one."""
-    only_one: bool = False
-    """Whether a container that requests more than one replica is refused."""
-
-    @property
-    def target(self) -> str:
-        """The resource of the replicas."""
-        return self.rename or self.name
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -142,7 +122,6 @@ class PluginPlan:
     health_commands: tuple[HealthCommand, ...] = ()
     labels: Labels | None = None
     profiles: tuple[Profile, ...] = ()
-    hami: HamiPaths = HAMI
     usage: tuple[UsageSource, ...] = ()
     quota: QuotaPlan = QuotaPlan()
 
@@ -150,6 +129,17 @@ class PluginPlan:
     def nvidia(self) -> Advertised | None:
         """NVIDIA's class, if it is advertised."""
         return next((each for each in self.advertised if each.is_nvidia), None)
+
+    @property
+    def watched(self) -> tuple[str, ...]:
+        """The classes whose profiles are to be watched."""
+        return tuple(dict.fromkeys(each.kind for each in self.profiles if "watch" in each.enforce))
+
+    @property
+    def unwatched(self) -> tuple[str, ...]:
+        """Those of them that have no source of usage data."""
+        sources = {each.kind for each in self.usage}
+        return tuple(kind for kind in self.watched if kind not in sources)
 
     def profiles_of(self, advertised: Advertised) -> tuple[Profile, ...]:
         """Return the profiles that divide the cards of a class."""

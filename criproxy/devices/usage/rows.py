@@ -1,17 +1,69 @@
-"""Pairs of a container and one of its cards: the grant, the use and the incidents."""
+"""The cards that containers have: the grants, and for each container and card the use and the incidents."""
 
-from collections.abc import Iterator, Mapping
+import json
+import re
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
+from criproxy.devices.boundary import Word
+from criproxy.devices.classes.offers import card_of, unique
+from criproxy.devices.classes.vgpu_profiles import is_vgpu
 from criproxy.devices.device_rules import DeviceRules
-from criproxy.devices.holdings import Holdings, has_cards
-from criproxy.devices.usage.card_grants import grants_of
-from criproxy.devices.usage.totals import ClassUse, UsageReport
-from criproxy.devices.usage.values import CardUse, ContainerUse, Grant
+from criproxy.devices.holdings import (
+    EVERY_CLASS,
+    NOTHING,
+    Facts,
+    Holdings,
+    alive,
+    allocated_of,
+    has_cards,
+    quota_of,
+    words_of,
+)
+from criproxy.devices.usage.values import CardUse, ClassUse, ContainerUse, Grant, UsageReport
 from criproxy.model.incident import Incident, Quantity
 from criproxy.model.node import Node
+from criproxy.model.text.bounded import bounded
 from criproxy.model.text.notices import Values, timestamp
 from criproxy.model.workload import Container, ContainerState
+
+_UID = re.compile(r"[A-Za-z0-9](?:[A-Za-z0-9-]{0,62})")
+"""A UUID, or the hash of a static pod: no character has a meaning in a path."""
+
+
+def grants(node: Node, holdings: Holdings, rules: DeviceRules) -> Iterator[Grant]:
+    """Yield the grants of all containers that exist and have an id."""
+    for container in alive(node):
+        if container.has_id:
+            yield from grants_of(node, container, holdings.of(container) or NOTHING, rules)
+
+
+def grants_of(node: Node, container: Container, facts: Facts, rules: DeviceRules) -> Iterator[Grant]:
+    """Yield the grants of one container, one for each resource.
+
+    Args:
+        node: the node, with the container's pod.
+        container: the container.
+        facts: what was found when the container was created.
+        rules: the device classes, and which containers are exempt.
+    """
+    pod = node.pods.get(container.pod)
+    exempt = rules.is_exempt_namespace(container.namespace) or Word.EXEMPT.value in words_of(facts, EVERY_CLASS)
+    for kind in rules.classes:
+        for share in allocated_of(facts, kind.name):
+            yield Grant(
+                container_id=container.key,
+                namespace=container.namespace,
+                pod=container.pod_name,
+                container=container.name,
+                pod_uid=pod.uid if pod else "",
+                kind=kind.name,
+                resource=share["resource"],
+                ids=tuple(share["ids"]),
+                cards=unique(card_of(each) for each in share["ids"]),
+                quota=quota_of(facts, kind.name) if any(map(is_vgpu, share["ids"])) else None,
+                exempt=exempt,
+            )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -146,3 +198,69 @@ def _unknown_grant(node: Node, container: Container, kind: str, card: str) -> Gr
         ids=(),
         cards=(card,),
     )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PodFile:
+    """The file of one pod."""
+
+    lasting: Values
+    """The part that does not change with each report."""
+    uses: tuple[tuple[int | None, float | None], ...]
+    """The use, by container and card: MiB of memory and percent of computing units; None if unknown."""
+
+    def text(self, at_s: float) -> str:
+        """Return the text of the file when it is written at *at_s*, in seconds since the epoch."""
+        pairs = zip(self.lasting["containers"], self.uses, strict=True)
+        containers = [{**each, "used_mib": used_mib, "sm_util": cores} for each, (used_mib, cores) in pairs]
+        values = {**self.lasting, "containers": containers, "updated": timestamp(at_s)}
+        return json.dumps(values, indent=1) + "\n"
+
+
+def is_uid(text: str) -> bool:
+    """Whether *text* is safe as the name of a file."""
+    return _UID.fullmatch(text) is not None
+
+
+def pod_files(rows: Iterable[CardRow]) -> dict[str, PodFile]:
+    """Return, by UID, the files of the pods in *rows*; pods with an invalid UID have none."""
+    found: dict[str, list[CardRow]] = {}
+    for row in rows:
+        if is_uid(row.grant.pod_uid):
+            found.setdefault(row.grant.pod_uid, []).append(row)
+    return {uid: _file(uid, own) for uid, own in found.items()}
+
+
+def _file(uid: str, own: list[CardRow]) -> PodFile:
+    own = sorted(own, key=lambda row: (row.container.name, row.container.attempt, row.container.key, row.card))
+    last = own[-1].container
+    return PodFile(
+        lasting=bounded(
+            {
+                "pod": last.pod_name,
+                "namespace": last.namespace,
+                "uid": uid,
+                "containers": [_container(row) for row in own],
+            }
+        ),
+        uses=tuple((row.use.memory_mib, row.use.cores_percent) if row.use else (None, None) for row in own),
+    )
+
+
+def _container(row: CardRow) -> Values:
+    grant, over = row.grant, row.over_since_s
+    return {
+        "name": row.container.name,
+        "id": row.container.key if row.container.has_id else "",
+        "state": row.container.state.value,
+        "class": grant.kind,
+        "device": row.card,
+        "resource": grant.resource,
+        "ids": list(grant.ids),
+        "profile": grant.quota.profile if grant.quota else "",
+        "memory_limit_mib": row.memory_limit_mib,
+        "cores": row.cores_limit_percent,
+        "over_since": timestamp(min(over.values())) if over else None,
+        "over": sorted(quantity.value for quantity in over),
+        "actions": row.actions,
+    }

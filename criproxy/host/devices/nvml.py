@@ -12,7 +12,7 @@ from threading import Thread
 from types import ModuleType
 from typing import Any
 
-from criproxy.devices.classes.links import Distance, NvLinks, Peers
+from criproxy.devices.classes.cards import Distance, NvLinks, Peers
 from criproxy.errors import CriproxyError
 
 TIMEOUT_S = 5.0

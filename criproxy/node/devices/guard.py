@@ -18,8 +18,7 @@ from criproxy.devices.classes.device_class import DeviceClass
 from criproxy.devices.device_rules import DeviceRules
 from criproxy.devices.evidence.device_request import DeviceRequest
 from criproxy.devices.evidence.evidence import without_nodes
-from criproxy.devices.holdings import Holdings, facts_of
-from criproxy.devices.unhealthy import refusal, unhealthy_card
+from criproxy.devices.holdings import Holdings, facts_of, refusal, unhealthy_card
 from criproxy.errors import Fault, Refused, StatusCode, StoreError
 from criproxy.host.patience import Patience
 from criproxy.model.cpuset import CpuSet

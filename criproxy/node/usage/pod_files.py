@@ -13,9 +13,8 @@ from pathlib import Path
 
 from criproxy.devices.device_rules import DeviceRules
 from criproxy.devices.holdings import Holdings
-from criproxy.devices.usage.pod_file_content import PodFile, is_uid, pod_files
-from criproxy.devices.usage.rows import CardRow, rows
-from criproxy.devices.usage.totals import UsageReport
+from criproxy.devices.usage.rows import CardRow, PodFile, is_uid, pod_files, rows
+from criproxy.devices.usage.values import UsageReport
 from criproxy.host.patience import Hangs, Patience
 from criproxy.model.node import Node
 from criproxy.model.text.notices import Values

@@ -5,9 +5,8 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from time import monotonic, time
 
-from criproxy.devices.usage.history import UsageHistory
-from criproxy.devices.usage.report_validation import stale_after_s
-from criproxy.devices.usage.totals import ClassUse, UsageReport
+from criproxy.devices.usage.reports import UsageHistory, stale_after_s
+from criproxy.devices.usage.values import ClassUse, UsageReport
 
 BEGINS_S = 10.0
 """What reports use may need so long until its first reading."""

@@ -22,7 +22,7 @@ from criproxy.cri.runtime import RuntimeCallError
 from criproxy.devices.classes.builtin import NVIDIA
 from criproxy.devices.device_rules import DeviceRules
 from criproxy.devices.plugin.published import NOT_YET
-from criproxy.devices.usage.report_validation import read_usage
+from criproxy.devices.usage.reports import read_usage
 from criproxy.errors import CriproxyError, UsageError
 from criproxy.node.bypass import BypassMode
 from criproxy.placement.options.policy_options import Options

@@ -18,8 +18,7 @@ from criproxy.api.views.devices import devices as inventory
 from criproxy.cli import main
 from criproxy.cli.queries.devices import add_peers, render
 from criproxy.devices.classes.builtin import AMD, NVIDIA
-from criproxy.devices.classes.cards import Card, Stock
-from criproxy.devices.classes.links import Distance, NvLinks, Peers
+from criproxy.devices.classes.cards import Card, Distance, NvLinks, Peers, Stock
 from criproxy.devices.holdings import Facts, Holdings
 from criproxy.model.node import Node
 from criproxy.model.workload import Container, ContainerState

@@ -9,8 +9,7 @@ from hypothesis import strategies as st
 from criproxy.cri import api_pb2 as api
 from criproxy.cri.messages import devices
 from criproxy.devices.classes.device_class import DeviceClass
-from criproxy.devices.evidence.allocation import Response
-from criproxy.devices.evidence.device_request import DeviceNode, DeviceRequest, EnvVar, MountPoint, Requester
+from criproxy.devices.evidence.device_request import DeviceNode, DeviceRequest, EnvVar, MountPoint, Requester, Response
 from criproxy.devices.mps_client import PIPE_DIRECTORY
 from criproxy.devices.plugin.enforcement import Enforced, with_enforcement
 from tests.cri.messages.test_rewrite import field

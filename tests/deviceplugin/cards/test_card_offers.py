@@ -8,8 +8,8 @@ from criproxy.deviceplugin.cards.inventory import Inventory
 from criproxy.deviceplugin.resources.resource_builder import build_resources
 from criproxy.devices.classes.cards import Card, Stock, card_id
 from criproxy.devices.classes.device_class import DeviceClass
-from criproxy.devices.classes.offers import card_of, is_replica
-from criproxy.devices.plugin.plan import Advertised, PluginPlan, SharedCards
+from criproxy.devices.classes.offers import SharedCards, card_of, is_replica
+from criproxy.devices.plugin.plan import Advertised, PluginPlan
 
 NPU = "aliyun.com/npu"
 NAMES = st.sampled_from(["/dev/npu{index}", "/dev/x_y{index}", "/dev/{index}", "/dev/a/{index}/ctl", "/dev/d{index}z"])
@@ -55,7 +55,7 @@ def test_no_card_is_offered_whole_and_shared(kind: DeviceClass, numbers: set[int
     assert whole | shared == {card_id(kind, card) for card in stock.cards}
     for resource in served.resources.values():
         for each in resource.devices:
-            (response,) = resource.allocator.allocate([[each]])
+            response = resource.allocation([each])
             assert [node.host_path for node in response.devices] == list(_found(kind, stock, each).nodes)
 
 

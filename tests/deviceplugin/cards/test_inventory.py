@@ -334,21 +334,6 @@ async def test_being_woken(tmp_path: Path) -> None:
         assert [gpu.uuid for gpu in (await change).gpus] == ["GPU-0", "GPU-1"]
 
 
-async def test_a_hint(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """What the kernel says of /dev is looked at without waiting; it may be about anything."""
-    monkeypatch.setattr(inventory, "POLL_S", 300.0)
-    host = Host(tmp_path)
-    looking = machine(host, ALI)
-    async with watched(looking) as upcoming:
-        change = upcoming()
-        host.text("/dev/tty1")
-        looking.hint()
-        host.plug("/dev/npu0")
-        looking.hint()
-
-        assert len((await change).stock(ALI).cards) == 1
-
-
 async def test_nvml_that_works_later(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """It is asked again while there are cards of NVIDIA's: the library may be installed after the driver."""
     monkeypatch.setattr(inventory, "NVML_RETRY_S", 0.0)

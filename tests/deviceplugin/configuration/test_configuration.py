@@ -4,8 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from criproxy.deviceplugin.configuration.configuration import load
-from criproxy.deviceplugin.configuration.options import DEFAULT_CONFIG, Options
+from criproxy.deviceplugin.configuration.configuration import DEFAULT_CONFIG, Options, load
 from criproxy.errors import ConfigError, UsageError
 from tests.deviceplugin.program import policy
 
@@ -50,7 +49,7 @@ def test_a_file_without_the_section_offers_nothing(tmp_path: Path) -> None:
     loaded = load(options(tmp_path))
     assert loaded.plan.advertised == ()
     assert "has no devices.plugin section" in loaded.notes[0]
-    assert load(options(tmp_path, nvidia_config=nvidia)).configuration.nvidia.flags.mig_strategy == "single"
+    assert load(options(tmp_path, nvidia_config=nvidia)).nvidia.flags.mig_strategy == "single"
 
 
 def test_which_file_of_nvidia_s_counts(tmp_path: Path) -> None:
@@ -61,7 +60,7 @@ def test_which_file_of_nvidia_s_counts(tmp_path: Path) -> None:
     variable, option = write(tmp_path, "v.yaml", texts["single"]), write(tmp_path, "o.yaml", texts["mixed"])
 
     def strategy(**given: object) -> str:
-        return load(options(tmp_path, **given)).configuration.nvidia.flags.mig_strategy
+        return load(options(tmp_path, **given)).nvidia.flags.mig_strategy
 
     assert strategy() == "none"
     assert strategy(env={"CONFIG_FILE": variable}) == "single"
@@ -109,7 +108,7 @@ def test_variables_of_feature_discovery_count(tmp_path: Path) -> None:
 
     loaded = load(options(tmp_path, env={"GFD_NO_TIMESTAMP": "true"}))
 
-    assert loaded.configuration.nvidia.flags.gfd.no_timestamp
+    assert loaded.nvidia.flags.gfd.no_timestamp
     with pytest.raises(ConfigError, match=r"^GFD_ONESHOT=often: must be true or false, not 'often'$"):
         load(options(tmp_path, env={"GFD_ONESHOT": "often"}))
 

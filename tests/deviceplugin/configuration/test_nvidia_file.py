@@ -9,7 +9,8 @@ from hypothesis import strategies as st
 
 from criproxy.deviceplugin.configuration.nvidia_file import Node, NvidiaFile, choose, examine, read
 from criproxy.deviceplugin.nvidia.options import PluginConfig, SharedResource
-from criproxy.devices.plugin.plan import NVIDIA_ALONE, SharedCards
+from criproxy.devices.classes.offers import SharedCards
+from criproxy.devices.plugin.plan import NVIDIA_ALONE
 from criproxy.errors import ConfigError
 from tests.config.files import write
 

@@ -9,7 +9,6 @@ from pathlib import Path
 
 import pytest
 
-from criproxy.deviceplugin.cards.card_offers import Configuration
 from criproxy.deviceplugin.cards.inventory import Inventory
 from criproxy.deviceplugin.configuration.configuration import Loaded
 from criproxy.deviceplugin.health.cards_health import CardsHealth
@@ -22,7 +21,7 @@ from tests.deviceplugin.hosts import a100, part, t4
 from tests.deviceplugin.kubelet import PATIENT_S
 from tests.deviceplugin.node import Log
 
-LOADED = Loaded(configuration=Configuration(plan=NVIDIA_ALONE))
+LOADED = Loaded(plan=NVIDIA_ALONE)
 UNKNOWN = "Unknown Error"
 
 

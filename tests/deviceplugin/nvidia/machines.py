@@ -1,7 +1,8 @@
 """Machines with NVIDIA's cards."""
 
-from criproxy.deviceplugin.nvidia.gpus import Gpu, MigDevice
-from criproxy.deviceplugin.nvidia.nodes import MigMinors, mig_minors
+from dataclasses import replace
+
+from criproxy.deviceplugin.nvidia.gpus import Gpu, MigMinors, mig_minors
 from criproxy.deviceplugin.nvidia.options import (
     Flags,
     ListStrategy,
@@ -13,6 +14,7 @@ from criproxy.deviceplugin.nvidia.options import (
     SharedResources,
     Sharing,
 )
+from tests.deviceplugin import hosts
 
 MIG_MINORS = """\
 config 1
@@ -33,34 +35,16 @@ def minors() -> MigMinors:
 
 def t4(index: int, *, name: str = "Tesla T4", minor: int | None = None, numa_node: int | None = None) -> Gpu:
     """Return ``GPU-0`` and so on."""
-    return Gpu(
-        index=index,
-        uuid=f"GPU-{index}",
-        name=name,
-        memory_mib=15360,
-        compute_capability=(7, 5),
-        minor=index if minor is None else minor,
-        numa_node=numa_node,
-    )
+    gpu = hosts.t4(index, numa_node)
+    return replace(gpu, name=name, minor=index if minor is None else minor, pci_bus_id="")
 
 
 def a100(index: int, *profiles: str, on: bool = True) -> Gpu:
     """Return an A100 with these MIG devices: ``MIG-0-0`` and so on."""
     mig = tuple(
-        MigDevice(uuid=f"MIG-{index}-{place}", profile=profile, gi=place + 1, ci=0, index=place, memory_mib=4864)
-        for place, profile in enumerate(profiles)
+        replace(hosts.part(place, profile), uuid=f"MIG-{index}-{place}") for place, profile in enumerate(profiles)
     )
-    return Gpu(
-        index=index,
-        uuid=f"GPU-{index}",
-        name="NVIDIA A100-SXM4-40GB",
-        memory_mib=40960,
-        compute_capability=(8, 0),
-        minor=index,
-        mig_capable=True,
-        mig_enabled=on,
-        mig=mig,
-    )
+    return replace(hosts.a100(index), pci_bus_id="", mig_enabled=on, mig=mig)
 
 
 def config(
@@ -74,6 +58,8 @@ def config(
     flags = Flags(mig_strategy=strategy, mps_root="/run/nvidia/mps")
     if not entries:
         return PluginConfig(flags=flags)
+    if rename:  # as the checks of a file do it
+        entries = tuple(each.model_copy(update={"rename": each.rename or f"{each.name}.shared"}) for each in entries)
     shared = (MpsResources if mps else SharedResources).model_construct(
         rename_by_default=rename, fail_requests_greater_than_one=fail, resources=entries
     )

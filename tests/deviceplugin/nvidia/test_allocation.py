@@ -4,12 +4,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from criproxy.deviceplugin.nvidia.allocation import Allocator, Host
-from criproxy.deviceplugin.nvidia.mps import MpsError
+from criproxy.deviceplugin.nvidia.allocation import Allocator, Host, MpsError
 from criproxy.deviceplugin.nvidia.options import Flags, PluginConfig, SharedResource
 from criproxy.deviceplugin.nvidia.resources import offers
 from criproxy.devices.classes.offers import card_of
-from criproxy.devices.evidence.allocation import InvalidRequest, Mount, Response, joined
+from criproxy.devices.evidence.device_request import InvalidRequest, Mount, Response, joined
 from tests.deviceplugin.nvidia.machines import a100, config, minors, passing, t4
 
 GPUS = [t4(0), t4(1, minor=3)]
@@ -23,13 +22,15 @@ DIRECTORY = "/var/run/nvidia-container-devices"
 def allocator(file: PluginConfig, *, resource: str = "nvidia.com/gpu", host: Host = BARE) -> Allocator:
     """Answer for a resource of a machine with two cards."""
     offered = offers(GPUS, file)[resource]
-    return Allocator(resource=resource, offered=offered, config=file, host=host, new_uuid=lambda: "uuid")
+    only_one = file.sharing.only_one
+    return Allocator(
+        resource=resource, offered=offered, config=file, only_one=only_one, host=host, new_uuid=lambda: "uuid"
+    )
 
 
 def given_with(flags: Flags, *ids: str, host: Host = BARE) -> Response:
     """Return what a container with these cards gets."""
-    (response,) = allocator(config().model_copy(update={"flags": flags}), host=host).allocate([ids])
-    return response
+    return allocator(config().model_copy(update={"flags": flags}), host=host).allocate(ids)
 
 
 @pytest.mark.parametrize(
@@ -97,7 +98,7 @@ def test_below_windows_there_are_no_shared_nodes() -> None:
     host = Host(platform="wsl", nodes=ALL_NODES)
     answers = Allocator(resource="nvidia.com/gpu", offered=offered, config=file, host=host, new_uuid=str)
 
-    (response,) = answers.allocate([["all"]])
+    response = answers.allocate(["all"])
     assert response == Response(envs={VISIBLE: "all"}, devices=(("/dev/dxg", "/dev/dxg", "rw"),))  # type: ignore[arg-type]
 
 
@@ -108,7 +109,7 @@ def test_mig_devices_bring_their_capabilities() -> None:
     offered = offers([a100(0, "1g.5gb", "1g.5gb")], file, minors=minors())["nvidia.com/mig-1g.5gb"]
     answers = Allocator(resource="nvidia.com/mig-1g.5gb", offered=offered, config=file, new_uuid=str)
 
-    (response,) = answers.allocate([["MIG-0-0", "MIG-0-1"]])
+    response = answers.allocate(["MIG-0-0", "MIG-0-1"])
     assert [each.host_path.removeprefix("/dev/") for each in response.devices] == [
         "nvidia0",
         "nvidia-caps/nvidia-cap12",
@@ -150,7 +151,7 @@ def test_mps() -> None:
         Mount("/dev/shm", "/run/nvidia/mps/shm"),
     )
     for strategy in ("envvar", "volume-mounts", "cdi-cri"):
-        (response,) = allocator(file.model_copy(update={"flags": passing(strategy)})).allocate([["GPU-0::2"]])
+        response = allocator(file.model_copy(update={"flags": passing(strategy)})).allocate(["GPU-0::2"])
 
         assert response.envs["CUDA_MPS_PIPE_DIRECTORY"] == "/mps/nvidia.com/gpu/pipe"
         assert response.mounts[:2] == mounts
@@ -189,14 +190,14 @@ def test_mig_devices_are_not_served_with_mps() -> None:
 def test_invalid_requests(file: PluginConfig, ids: list[str], expected: str) -> None:
     """A request that cannot be served fails the pod with NVIDIA's words, together with those of other containers."""
     with pytest.raises(InvalidRequest) as error:
-        allocator(file).allocate([[], ids])
+        allocator(file).allocate(ids)
 
     assert str(error.value) == f'invalid allocation request for "nvidia.com/gpu": invalid request: {expected}'
 
 
 def test_a_file_that_allows_several_replicas_counts_with_mps_too() -> None:
     """Without the setting, MPS allows one replica; ``failRequestsGreaterThanOne: false`` allows more."""
-    (response,) = allocator(config(SHARED, mps=True, fail=False)).allocate([["GPU-0::0", "GPU-1::1"]])
+    response = allocator(config(SHARED, mps=True, fail=False)).allocate(["GPU-0::0", "GPU-1::1"])
 
     assert response.envs[VISIBLE] == "GPU-0,GPU-1"
 
@@ -207,9 +208,8 @@ def test_mounts_name_mig_devices_by_uuid() -> None:
     flags = flags.model_copy(update={"mig_strategy": "mixed"})
     file = config(strategy="mixed").model_copy(update={"flags": flags})
     offered = offers([a100(0, "1g.5gb", "1g.5gb")], file, minors=minors())["nvidia.com/mig-1g.5gb"]
-    (response,) = Allocator(resource="nvidia.com/mig-1g.5gb", offered=offered, config=file, new_uuid=str).allocate(
-        [list(offered)[:1]]
-    )
+    answers = Allocator(resource="nvidia.com/mig-1g.5gb", offered=offered, config=file, new_uuid=str)
+    response = answers.allocate(list(offered)[:1])
 
     assert [each.container_path for each in response.mounts] == [f"{DIRECTORY}/{next(iter(offered))}"]
 
@@ -218,14 +218,14 @@ def test_two_whole_cards_are_never_too_many() -> None:
     """Only requests for replicas are limited."""
     file = config(SHARED.model_copy(update={"devices": ("7",), "name": "nvidia.com/other"}), fail=True)
 
-    (response,) = allocator(file).allocate([["GPU-0", "GPU-1"]])
+    response = allocator(file).allocate(["GPU-0", "GPU-1"])
     assert response.envs == {VISIBLE: "GPU-0,GPU-1"}
 
 
 @given(st.lists(st.sampled_from([f"GPU-{card}::{number}" for card in (0, 1) for number in (0, 1, 2)]), unique=True))
 def test_replicas_become_cards(ids: list[str]) -> None:
     """A container is told each of its cards once, and the proxy each of its ids."""
-    (response,) = allocator(config(SHARED)).allocate([ids])
+    response = allocator(config(SHARED)).allocate(ids)
     cards = response.envs[VISIBLE].split(",") if ids else []
 
     assert cards == list(dict.fromkeys(map(card_of, ids)))

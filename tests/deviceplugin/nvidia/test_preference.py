@@ -3,10 +3,9 @@
 import pytest
 
 from criproxy.deviceplugin.nvidia.options import SharedResource
-from criproxy.deviceplugin.nvidia.preference import Request, UnknownGpu, pair_score, pair_scores, preferred
+from criproxy.deviceplugin.nvidia.preference import UnknownGpu, pair_score, pair_scores, preferred
 from criproxy.deviceplugin.nvidia.resources import offers
-from criproxy.devices.classes.cards import Card
-from criproxy.devices.classes.links import Distance, NvLinks, Peers
+from criproxy.devices.classes.cards import Card, Distance, NvLinks, Peers
 from criproxy.devices.classes.offers import Offered
 from criproxy.devices.plugin.preference import NotEnoughOffered
 from tests.deviceplugin.nvidia.machines import a100, config, t4
@@ -16,32 +15,34 @@ ALL = tuple(FOUR)
 BRIDGED = {frozenset({"GPU-0", "GPU-3"}): pair_score(Distance.SYS, 4), frozenset({"GPU-1", "GPU-2"}): 410}
 
 
-def asked(*required: str, size: int = 2, available: tuple[str, ...] = ALL) -> Request:
+def asked(
+    *required: str, size: int = 2, available: tuple[str, ...] = ALL
+) -> tuple[tuple[str, ...], tuple[str, ...], int]:
     """Ask for a number of cards."""
-    return Request(available=available, required=required, size=size)
+    return available, required, size
 
 
 def test_links_decide_before_numa_nodes() -> None:
     """Cards with a bridge between them are preferred to those on one NUMA node."""
-    assert preferred(FOUR, asked(), scores=BRIDGED) == ("GPU-0", "GPU-3")
-    assert preferred(FOUR, asked(), scores=BRIDGED, free_cpu_milli={0: 4000, 1: 4000}) == ("GPU-0", "GPU-3")
-    assert preferred(FOUR, asked("GPU-2"), scores=BRIDGED) == ("GPU-1", "GPU-2")
+    assert preferred(FOUR, *asked(), scores=BRIDGED) == ("GPU-0", "GPU-3")
+    assert preferred(FOUR, *asked(), scores=BRIDGED, free_cpu_milli={0: 4000, 1: 4000}) == ("GPU-0", "GPU-3")
+    assert preferred(FOUR, *asked("GPU-2"), scores=BRIDGED) == ("GPU-1", "GPU-2")
 
 
 def test_equal_cards() -> None:
     """Cards that are linked alike are preferred on one NUMA node, on that with more free CPUs."""
-    assert preferred(FOUR, asked()) == ("GPU-0", "GPU-2")
-    assert preferred(FOUR, asked(), free_cpu_milli={0: 1000, 1: 4000}) == ("GPU-1", "GPU-3")
-    assert preferred(FOUR, asked(size=1, available=("GPU-3", "GPU-2", "GPU-1"))) == ("GPU-1",)
+    assert preferred(FOUR, *asked()) == ("GPU-0", "GPU-2")
+    assert preferred(FOUR, *asked(), free_cpu_milli={0: 1000, 1: 4000}) == ("GPU-1", "GPU-3")
+    assert preferred(FOUR, *asked(size=1, available=("GPU-3", "GPU-2", "GPU-1"))) == ("GPU-1",)
 
 
 def test_what_cannot_be_answered() -> None:
     """Required cards that are not free get an empty answer; unknown ones are an error in NVIDIA's words."""
-    assert preferred(FOUR, asked("GPU-0", available=ALL[1:])) == ()
-    assert preferred(FOUR, asked(size=5)) == ()
+    assert preferred(FOUR, *asked("GPU-0", available=ALL[1:])) == ()
+    assert preferred(FOUR, *asked(size=5)) == ()
     for request, which in ((asked(available=("GPU-0", "GPU-9")), "available"), (asked("GPU-9"), "required")):
         with pytest.raises(UnknownGpu) as error:
-            preferred(FOUR, request)
+            preferred(FOUR, *request)
         assert str(error.value) == f"unable to retrieve list of {which} devices: no device with uuid: GPU-9"
 
 
@@ -51,11 +52,11 @@ def test_replicas_and_mig_devices_are_counted() -> None:
     parts = offers([a100(0, "1g.5gb", "1g.5gb")], config(strategy="single"))["nvidia.com/gpu"]
     windows = {"all": Offered(id="all", index="all", paths=("/dev/dxg",))}
 
-    assert preferred(shared, asked(available=tuple(shared))) == ("GPU-0::0", "GPU-1::0")
-    assert preferred(shared, asked(available=tuple(shared)), spread="packed") == ("GPU-0::0", "GPU-0::1")
-    assert preferred(parts, asked(available=tuple(parts), size=1)) == ("MIG-0-0",)
+    assert preferred(shared, *asked(available=tuple(shared))) == ("GPU-0::0", "GPU-1::0")
+    assert preferred(shared, *asked(available=tuple(shared)), spread="packed") == ("GPU-0::0", "GPU-0::1")
+    assert preferred(parts, *asked(available=tuple(parts), size=1)) == ("MIG-0-0",)
     with pytest.raises(NotEnoughOffered):
-        preferred(windows, asked(available=("all",)))
+        preferred(windows, *asked(available=("all",)))
 
 
 @pytest.mark.parametrize(

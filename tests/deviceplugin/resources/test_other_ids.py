@@ -8,12 +8,13 @@ from signal import SIGTERM
 import pytest
 
 from criproxy.deviceplugin.resources.other_ids import classes_of, under_other_ids, without_cards
-from criproxy.deviceplugin.server.resource import Device, Resource
+from criproxy.deviceplugin.server.resource import Resource
+from criproxy.devices.classes.offers import Offered
+from criproxy.devices.classes.vgpu_profiles import Vgpu
 from lab.kubelet.device_endpoint import AdmissionError
 from tests.deviceplugin.kubelet import Pod
 from tests.deviceplugin.node import GPU, Named, Node, changed, offer, started
 from tests.deviceplugin.program import NPU, Program, policy
-from tests.deviceplugin.test_program import folder as folder  # noqa: PLC0414 (a fixture)
 from tests.deviceplugin.test_program_health import Daemon
 
 SHARED = f"{GPU}.shared"
@@ -22,7 +23,7 @@ WEB, BATCH = Pod("uid-1", "web"), Pod("uid-2", "batch")
 
 def resource(name: str, *ids: str, kind: str = "npu") -> Resource:
     """Return a resource of a class."""
-    return Resource(name=name, kind=kind, devices={each: Device(id=each) for each in ids}, allocator=Named())
+    return Resource(name=name, kind=kind, devices={each: Offered(id=each) for each in ids}, allocate=Named())
 
 
 @pytest.mark.parametrize(
@@ -56,26 +57,26 @@ def test_which_cards_are_in_use_under_other_ids(held: Mapping[str, list[str]], e
     ("offered", "held", "expected"),
     [
         pytest.param(
-            Device(id="MIG-1/small/0", related=("GPU-a",)),
+            Offered(id="MIG-1/small/0", related=("GPU-a",)),
             {"nvidia.com/gpu": ["GPU-a"]},
             {("nvidia", "MIG-1"): "GPU-a of nvidia.com/gpu"},
             id="the-whole-card-of-a-part",
         ),
         pytest.param(
-            Device(id="GPU-a", related=("MIG-1", "MIG-2")),
+            Offered(id="GPU-a", related=("MIG-1", "MIG-2")),
             {"criproxy.io/small": ["MIG-2/small/0"]},
             {("nvidia", "GPU-a"): "MIG-2/small/0 of criproxy.io/small"},
             id="a-part-of-a-whole-card",
         ),
         pytest.param(
-            Device(id="MIG-1/small/0", related=("GPU-a",)), {"nvidia.com/mig-1g.5gb": ["MIG-2"]}, {}, id="another-part"
+            Offered(id="MIG-1/small/0", related=("GPU-a",)), {"nvidia.com/mig-1g.5gb": ["MIG-2"]}, {}, id="another-part"
         ),
     ],
 )
-def test_a_card_and_its_parts(offered: Device, held: Mapping[str, list[str]], expected: Mapping[object, str]) -> None:
+def test_a_card_and_its_parts(offered: Offered, held: Mapping[str, list[str]], expected: Mapping[object, str]) -> None:
     """A part is not allocated while a container has the whole card, and the card not while one has a part of it."""
     name = "criproxy.io/small" if "/" in offered.id else "nvidia.com/gpu"
-    offers = {name: Resource(name=name, kind="nvidia", devices={offered.id: offered}, allocator=Named())}
+    offers = {name: Resource(name=name, kind="nvidia", devices={offered.id: offered}, allocate=Named())}
 
     assert under_other_ids(offers, lambda _: {"nvidia"}, [held]) == expected
 
@@ -181,7 +182,7 @@ async def test_the_kubelet_does_not_say_what_is_in_use(node: Node) -> None:
     await node.kubelet.podresources.start()
     await node.kubelet.until_capacity(GPU, 3, healthy=1)
     await node.kubelet.podresources.stop()
-    node.plugins.publish(changed(offer("a::0", "b::0", "c"), pre_start=False))
+    node.plugins.publish(offer("a::0", "b::0", "c"))
     await node.kubelet.until(lambda: "c" in node.kubelet.healthy(GPU))
 
     assert node.kubelet.healthy(GPU) == {"b::0", "c"}
@@ -190,7 +191,8 @@ async def test_the_kubelet_does_not_say_what_is_in_use(node: Node) -> None:
 def parts(memory_mib: int, *ids: str) -> Mapping[str, Resource]:
     """VGPUs with this quota."""
     (whole,) = offer(*ids).values()
-    made = {each.id: replace(each, quota=(memory_mib, 0)) for each in whole.devices.values()}
+    vgpu = Vgpu(id="", card="", profile="g", memory_mib=memory_mib, cores_percent=0)
+    made = {each.id: replace(each, vgpu=vgpu) for each in whole.devices.values()}
     return changed({GPU: whole}, devices=made)
 
 

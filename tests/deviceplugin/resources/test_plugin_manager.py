@@ -2,10 +2,14 @@
 
 import asyncio
 from dataclasses import replace
+from functools import partial
 
 import pytest
 
-from criproxy.deviceplugin.server.settings import State, Way
+from criproxy.deviceplugin.server import servicer
+from criproxy.deviceplugin.server.resource import device_list
+from criproxy.deviceplugin.server.state import State
+from criproxy.devices.plugin.plan import Register
 from lab.kubelet.device_endpoint import AdmissionError
 from tests.clocks import skip
 from tests.deviceplugin.kubelet import Pod
@@ -54,7 +58,7 @@ async def test_a_kubelet_that_restarts_at_once(node: Node) -> None:
 
 async def test_a_restarted_kubelet_with_plugins_registry(node: Node) -> None:
     """It finds the socket again, which stays where it is."""
-    node.way = "plugins_registry"
+    node.way = "plugins-registry"
     await started(node, "a", "b")
 
     await node.kubelet.restart()
@@ -64,10 +68,10 @@ async def test_a_restarted_kubelet_with_plugins_registry(node: Node) -> None:
     assert node.status().counts.served == 1
 
 
-@pytest.mark.parametrize("way", ["kubelet.sock", "plugins_registry"])
-async def test_a_restarted_plugin(node: Node, way: str) -> None:
+@pytest.mark.parametrize("way", ["kubelet", "plugins-registry"])
+async def test_a_restarted_plugin(node: Node, way: Register) -> None:
     """Its devices are unhealthy while it is away; then a container can get the others."""
-    node.way = "kubelet.sock" if way == "kubelet.sock" else "plugins_registry"
+    node.way = way
     await started(node, "a", "b")
     await node.kubelet.admit(WEB, {GPU: 1})
 
@@ -129,7 +133,7 @@ async def test_a_refused_plugin(node: Node) -> None:
 
 async def test_a_refused_plugin_with_plugins_registry(node: Node) -> None:
     """The kubelet says why, and tries again by itself."""
-    node.way = "plugins_registry"
+    node.way = "plugins-registry"
     await node.kubelet.start()
     node.kubelet.refuses = "not today"
     node.start_plugins()
@@ -225,7 +229,7 @@ async def test_several_resources(node: Node) -> None:
 async def test_two_plugins_for_one_resource(node: Node) -> None:
     """The one that was replaced says so, counts it, and leaves the resource to the other until the kubelet restarts."""
     await started(node, "a")
-    other = Node(node.root, way="plugins_registry")
+    other = Node(node.root, way="plugins-registry")
     other.start_plugins()
     other.plugins.publish(offer("a", "b"))
     await node.kubelet.until_capacity(GPU, 2)
@@ -247,10 +251,10 @@ async def gone(other: Node, node: Node) -> None:
     A kubelet drops whichever plugin of the resource it has by then when a socket goes from plugins_registry.
     """
     found = node.kubelet.found
-    if other.way == "plugins_registry":
+    if other.way == "plugins-registry":
         await node.kubelet.until(lambda: GPU in found.values())
     await other.stop_plugins()
-    if other.way == "plugins_registry":
+    if other.way == "plugins-registry":
         await node.kubelet.until(lambda: GPU not in found.values())
 
 
@@ -258,7 +262,7 @@ async def test_a_replaced_plugin_tries_again(node: Node) -> None:
     """After a long pause: the other may have been a former process."""
     node.times = replace(QUICK, replaced_pauses_s=(1800.0, 3600.0))
     await started(node, "a")
-    other = Node(node.root, way="plugins_registry")
+    other = Node(node.root, way="plugins-registry")
     other.start_plugins()
     other.plugins.publish(offer("a", "b"))
     await node.kubelet.until_capacity(GPU, 2)
@@ -269,11 +273,11 @@ async def test_a_replaced_plugin_tries_again(node: Node) -> None:
     await node.kubelet.until_capacity(GPU, 1)
 
 
-WAYS: tuple[Way, Way] = ("kubelet.sock", "plugins_registry")
+WAYS: tuple[Register, Register] = ("kubelet", "plugins-registry")
 
 
 @pytest.mark.parametrize(("way", "other_way"), [WAYS, WAYS[::-1]])
-async def test_a_replaced_plugin_tries_again_when_asked(node: Node, way: Way, other_way: Way) -> None:
+async def test_a_replaced_plugin_tries_again_when_asked(node: Node, way: Register, other_way: Register) -> None:
     """At once, whatever the pause; until then the resource stays with the other."""
     node.way = way
     await started(node, "a")
@@ -312,9 +316,9 @@ async def test_ten_thousand_ids(node: Node) -> None:
     assert node.status().left_out == 0
 
 
-async def test_more_ids_than_a_message_has_room_for(node: Node) -> None:
+async def test_more_ids_than_a_message_has_room_for(node: Node, monkeypatch: pytest.MonkeyPatch) -> None:
     """The kubelet gets as many as fit, and the log says how many it does not get; the stream goes on."""
-    node.largest_bytes = 1000
+    monkeypatch.setattr(servicer, "device_list", partial(device_list, largest_bytes=1000))
     await node.kubelet.start()
     node.start_plugins()
     node.plugins.publish(offer(*(f"id-{number:04}" for number in range(100))))

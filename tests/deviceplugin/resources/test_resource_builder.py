@@ -9,19 +9,17 @@ import pytest
 from criproxy.deviceplugin.cards.card_offers import Configuration
 from criproxy.deviceplugin.cards.inventory import Inventory, Machine
 from criproxy.deviceplugin.cards.nvml_inventory import NvmlProgram
-from criproxy.deviceplugin.nvidia.gpus import Gpu
-from criproxy.deviceplugin.nvidia.nodes import Platform
+from criproxy.deviceplugin.nvidia.gpus import Gpu, Platform
 from criproxy.deviceplugin.nvidia.resources import ResourceError
 from criproxy.deviceplugin.resources.resource_builder import Served, build_resources
 from criproxy.deviceplugin.server.resource import Resource
 from criproxy.devices.classes.builtin import BUILTIN, NVIDIA
-from criproxy.devices.classes.cards import Card, Stock
+from criproxy.devices.classes.cards import Card, NvLinks, Peers, Stock
 from criproxy.devices.classes.device_class import DeviceClass
-from criproxy.devices.classes.links import NvLinks, Peers
-from criproxy.devices.evidence.allocation import InvalidRequest, Mount
-from criproxy.devices.evidence.device_request import DeviceNode, DeviceRequest
+from criproxy.devices.classes.offers import SharedCards
+from criproxy.devices.evidence.device_request import DeviceNode, DeviceRequest, InvalidRequest, Mount
 from criproxy.devices.evidence.evidence import Given, weigh
-from criproxy.devices.plugin.plan import NVIDIA_ALONE, Advertised, PluginPlan, SharedCards
+from criproxy.devices.plugin.plan import NVIDIA_ALONE, Advertised, PluginPlan
 from tests.deviceplugin.hosts import PATIENT, Host, a100, part, t4
 from tests.deviceplugin.nvidia.files import config_of
 from tests.nvml import Driver, command
@@ -61,7 +59,7 @@ def ids(served: Served) -> dict[str, list[str]]:
 
 def ask(resource: Resource, *wanted: str) -> tuple[dict[str, str], list[str], dict[str, str]]:
     """Variables, nodes and annotations of a container with these ids."""
-    (response,) = resource.allocator.allocate([wanted])
+    response = resource.allocation(wanted)
     return dict(response.envs), [each.host_path for each in response.devices], dict(response.annotations)
 
 
@@ -71,7 +69,7 @@ def test_cards_of_a_generic_class() -> None:
     resource = served.resources[NPU]
 
     assert ids(served) == {NPU: ["npu0", "npu1"]}
-    assert [device.numa_nodes for device in resource.devices.values()] == [(0,), ()]
+    assert [device.numa_node for device in resource.devices.values()] == [0, None]
     assert ask(resource, "npu0") == ({}, ["/dev/npu0"], {"devices.criproxy.io/aliyun.com_npu": "npu0"})
     assert (served.classes, served.warnings) == ({NPU: "ali-npu"}, ())
 
@@ -89,7 +87,7 @@ def test_some_cards_shared_and_renamed() -> None:
     shared = served.resources[f"{NPU}.shared"]
 
     assert ids(served) == {NPU: ["npu1"], f"{NPU}.shared": ["npu0::0", "npu0::1", "npu2::0", "npu2::1"]}
-    assert shared.devices["npu2::1"].numa_nodes == (1,)
+    assert shared.devices["npu2::1"].numa_node == 1
     assert ask(shared, "npu2::1")[1:] == (["/dev/npu2"], {"devices.criproxy.io/aliyun.com_npu.shared": "npu2::1"})
     with pytest.raises(InvalidRequest) as refused:
         ask(shared, "npu0::0", "npu2::0")
@@ -253,7 +251,7 @@ def test_time_slicing_of_nvidias_cards() -> None:
     resource = served.resources[GPU]
 
     assert list(resource.devices) == [f"GPU-{gpu}::{number}" for gpu in (0, 1) for number in range(5)]
-    assert resource.devices["GPU-1::3"].numa_nodes == (1,)
+    assert resource.devices["GPU-1::3"].numa_node == 1
     assert ask(resource, "GPU-0::3") == (
         {"NVIDIA_VISIBLE_DEVICES": "GPU-0"},
         [],
@@ -291,7 +289,7 @@ def test_mps_of_nvidias_cards() -> None:
     """Scenario 8 as NVIDIA's own plugin has it: the pipe directory and two mounts."""
     text = "flags: {mpsRoot: /run/nvidia/mps}\nsharing: {mps: {resources: [{name: nvidia.com/gpu, replicas: 4}]}}"
 
-    (response,) = build_resources(of_nvidia(text), gpus(t4(0))).resources[GPU].allocator.allocate([["GPU-0::1"]])
+    response = build_resources(of_nvidia(text), gpus(t4(0))).resources[GPU].allocation(["GPU-0::1"])
 
     assert response.envs["CUDA_MPS_PIPE_DIRECTORY"] == "/mps/nvidia.com/gpu/pipe"
     assert response.mounts == (
@@ -350,7 +348,7 @@ async def test_mig_devices(tmp_path: Path) -> None:
 
     assert ids(served) == {GPU: ["GPU-0"], "nvidia.com/mig-1g.5gb": ["MIG-1"]}
     mig = served.resources["nvidia.com/mig-1g.5gb"]
-    assert mig.devices["MIG-1"].numa_nodes == (1,)
+    assert mig.devices["MIG-1"].numa_node == 1
     assert ask(mig, "MIG-1")[1] == ["/dev/nvidia1", "/dev/nvidia-caps/nvidia-cap12", "/dev/nvidia-caps/nvidia-cap13"]
 
 
@@ -408,11 +406,8 @@ def test_imex_channels() -> None:
     text = "imex: {channelIDs: [0], required: true}"
     found = gpus(t4(0))
 
-    (response,) = (
-        build_resources(of_nvidia(text), replace(found, imex_channels=("0", "1")))
-        .resources[GPU]
-        .allocator.allocate([["GPU-0"]])
-    )
+    resources = build_resources(of_nvidia(text), replace(found, imex_channels=("0", "1"))).resources
+    response = resources[GPU].allocation(["GPU-0"])
 
     assert response.envs["NVIDIA_IMEX_CHANNELS"] == "0"
     with pytest.raises(ResourceError, match="the IMEX channel 0, which imex of NVIDIA's file requires, does not exist"):
@@ -446,6 +441,6 @@ def test_permissions_of_a_class() -> None:
     kind = replace(ALI, permissions="r")
     plan = PluginPlan(advertised=(Advertised(kind=kind, resource=NPU),))
 
-    (response,) = build_resources(Configuration(plan=plan), npus(0)).resources[NPU].allocator.allocate([["npu0"]])
+    response = build_resources(Configuration(plan=plan), npus(0)).resources[NPU].allocation(["npu0"])
 
     assert response.devices == (DeviceNode("/dev/npu0", "/dev/npu0", "r"),)

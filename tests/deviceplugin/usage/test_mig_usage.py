@@ -7,13 +7,13 @@ from typing import Any
 import pynvml
 import pytest
 
-from criproxy.deviceplugin.usage.nvml_cards import NvmlCards
-from criproxy.deviceplugin.usage.quota.class_judge import ClassJudge, with_unlisted
-from criproxy.deviceplugin.usage.quota.grants_client import Granted, parse_granted
-from criproxy.deviceplugin.usage.quota.quota_verdicts import Over, Verdict, Within
+from criproxy.deviceplugin.usage.class_judge import ClassJudge, with_unlisted
+from criproxy.deviceplugin.usage.grants_client import Granted, parse_granted
+from criproxy.deviceplugin.usage.nvml_usage import NvmlCards
+from criproxy.deviceplugin.usage.quota_verdicts import Over, Verdict, Within
 from criproxy.deviceplugin.usage.readings import parse_reading
 from criproxy.devices.plugin.plan import QuotaActions, QuotaPlan
-from criproxy.devices.usage.totals import container_uses
+from criproxy.devices.usage.values import container_uses
 from criproxy.model.text.plain import to_plain
 from tests.deviceplugin.hosts import a100, part
 from tests.deviceplugin.usage.hosts import container_id, grant

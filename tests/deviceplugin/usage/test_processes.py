@@ -12,9 +12,9 @@ from pathlib import Path
 
 import pytest
 
-from criproxy.deviceplugin.usage import pidfds
+from criproxy.deviceplugin.usage import processes as processes_module
 from criproxy.deviceplugin.usage.processes import Processes, start_in
-from criproxy.deviceplugin.usage.quota.process_kill import Killed, kill, may_kill
+from criproxy.deviceplugin.usage.quota_incidents import Killed, kill, may_kill
 from criproxy.devices.usage.values import Process, ProcessUse, Reading
 from tests.deviceplugin.usage.hosts import container_id, put_exited_leader, put_process
 
@@ -225,7 +225,7 @@ def test_without_pidfds_every_file_is_read_again(
     tmp_path: Path, sleeping: subprocess.Popen[bytes], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """As with too few files that may be open."""
-    monkeypatch.setattr(pidfds, "MOST", 0)
+    monkeypatch.setattr(processes_module, "MOST_PIDFDS", 0)
     put_process(tmp_path, sleeping.pid, "web", Processes().start_ticks(sleeping.pid))
     processes = Processes(tmp_path)
     processes.with_containers(reading(sleeping.pid))

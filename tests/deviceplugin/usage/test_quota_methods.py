@@ -3,11 +3,10 @@
 import asyncio
 from dataclasses import replace
 
-from criproxy.deviceplugin.cards.card_offers import Configuration
 from criproxy.deviceplugin.configuration.configuration import Loaded
 from criproxy.deviceplugin.usage.quota_methods import Methods
 from criproxy.devices.classes.vgpu_profiles import Profile, WhenMissing
-from criproxy.devices.options.usage_options import NVML
+from criproxy.devices.options.quota_options import NVML
 from criproxy.devices.plugin.enforcement import HAMI
 from criproxy.devices.plugin.plan import PluginPlan
 from criproxy.devices.plugin.published import Advertised, Published
@@ -28,7 +27,7 @@ def loaded(when_missing: WhenMissing) -> Loaded:
     """What a policy file with one profile says."""
     profile = Profile(name="gpu-8g", kind="nvidia", memory_mib=8192, enforce=("hami-core", "watch"))
     plan = PluginPlan(advertised=(), profiles=(replace(profile, when_missing=when_missing),), usage=(NVML,))
-    return Loaded(configuration=Configuration(plan=plan))
+    return Loaded(plan=plan)
 
 
 async def test_a_method_that_cannot_work() -> None:

@@ -18,7 +18,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from criproxy.deviceplugin.usage.processes import Processes
-from criproxy.deviceplugin.usage.quota.process_kill import kill
+from criproxy.deviceplugin.usage.quota_incidents import kill
 from criproxy.devices.usage.values import Process, ProcessUse, Reading
 from tests.deviceplugin.usage.hosts import container_id, put_process
 

@@ -6,7 +6,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
-from criproxy.deviceplugin.usage.quota.watcher import Watcher
+from criproxy.deviceplugin.usage.watcher import Watcher
 from criproxy.devices.plugin.plan import PluginPlan, QuotaActions, QuotaPlan, UsageSource
 from criproxy.node.usage.pod_files import PodFiles
 from tests.api.devices.test_usage import Asked, asked

@@ -10,8 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from criproxy.deviceplugin.usage.file_source import FileSource
-from criproxy.deviceplugin.usage.program_source import ProgramSource, silent_s
+from criproxy.deviceplugin.usage.sources import FileSource, ProgramSource, silent_s
 from criproxy.devices.usage.values import Reading
 from criproxy.host.patience import Patience
 from criproxy.process.backoff import Backoff

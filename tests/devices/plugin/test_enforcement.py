@@ -9,8 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from criproxy.devices.classes.vgpu_profiles import Enforcement, Profile, Quota, Vgpu, annotations_of
-from criproxy.devices.evidence.allocation import Mount, Response
-from criproxy.devices.evidence.device_request import DeviceRequest, EnvVar, MountPoint
+from criproxy.devices.evidence.device_request import DeviceRequest, EnvVar, Mount, MountPoint, Response
 from criproxy.devices.plugin.enforcement import (
     CGROUP_V2,
     HAMI,

@@ -11,9 +11,8 @@ from typing import Literal, NamedTuple
 
 from hypothesis import strategies as st
 
-from criproxy.deviceplugin.usage.quota.limits import limits_of
-from criproxy.deviceplugin.usage.quota.quota_judgement import Judgement
-from criproxy.deviceplugin.usage.quota.quota_verdicts import Key, Over
+from criproxy.deviceplugin.usage.quota_judgement import Judgement
+from criproxy.deviceplugin.usage.quota_verdicts import Key, Over, limits_of
 from criproxy.devices.classes.vgpu_profiles import Quota
 from criproxy.devices.plugin.plan import OverQuota, QuotaActions, QuotaPlan
 from criproxy.devices.usage.values import ContainerUse, Grant, Quantity

@@ -9,8 +9,8 @@ from dataclasses import replace
 import pytest
 from hypothesis import Phase, given, settings
 
-from criproxy.deviceplugin.usage.quota import quota_judgement
-from criproxy.deviceplugin.usage.quota.quota_judgement import Judgement
+from criproxy.deviceplugin.usage import quota_judgement
+from criproxy.deviceplugin.usage.quota_judgement import Judgement
 from tests.devices.usage.histories import Read, Said, Tally, count, expected, histories, judged
 
 FEW, MANY = 400, 10_000

@@ -8,7 +8,7 @@ from typing import Any
 import pynvml
 import pytest
 
-from criproxy.devices.classes.links import Distance, NvLinks, Peers
+from criproxy.devices.classes.cards import Distance, NvLinks, Peers
 from criproxy.host.devices.nvml import NoNvml, address_of, ask_nvml
 from tests.gates import Gate
 

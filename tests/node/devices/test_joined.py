@@ -8,7 +8,7 @@ import pytest
 from criproxy.cri import api_pb2 as api
 from criproxy.devices.classes.builtin import INTEL_GPU, NVIDIA
 from criproxy.devices.device_rules import DeviceRules
-from criproxy.devices.evidence.allocation import Response, joined
+from criproxy.devices.evidence.device_request import Response, joined
 from criproxy.model.cpuset import parse_cpuset
 from lab.kubelet.kubelet import PodSpec
 from tests.devices.fixture import ALI

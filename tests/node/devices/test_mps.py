@@ -8,7 +8,7 @@ import pytest
 
 from criproxy.cri import api_pb2 as api
 from criproxy.cri.runtime import RuntimeCallError
-from criproxy.devices.evidence.allocation import Mount
+from criproxy.devices.evidence.device_request import Mount
 from criproxy.errors import StatusCode
 from lab.kubelet.kubelet import CREATE_TIMEOUT_S, container_config, sandbox_config
 from tests.node.devices.test_hints import GPU, Node, node_at, run

@@ -12,7 +12,7 @@ from criproxy.cri.runtime import RuntimeCallError
 from criproxy.devices.classes.builtin import NVIDIA
 from criproxy.devices.classes.vgpu_profiles import Enforcement, Profile, Quota, Vgpu, annotations_of
 from criproxy.devices.device_rules import DeviceRules
-from criproxy.devices.evidence.allocation import Response, joined
+from criproxy.devices.evidence.device_request import Response, joined
 from criproxy.devices.holdings import quota_of
 from criproxy.devices.plugin.enforcement import HAMI, EnforcementBuilder, enforced_by, with_enforcement
 from criproxy.errors import StatusCode

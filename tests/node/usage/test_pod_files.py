@@ -15,8 +15,7 @@ from criproxy.api.devices.quota_commands import QuotaCommands
 from criproxy.cri import api_pb2 as api
 from criproxy.devices.classes.builtin import NVIDIA
 from criproxy.devices.device_rules import DeviceRules
-from criproxy.devices.usage.totals import ClassUse, UsageReport
-from criproxy.devices.usage.values import CardUse, ContainerUse
+from criproxy.devices.usage.values import CardUse, ClassUse, ContainerUse, UsageReport
 from criproxy.model.incident import Action, Incident
 from criproxy.node.usage import pod_files
 from criproxy.node.usage.pod_files import PodFiles

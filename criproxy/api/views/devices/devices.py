@@ -13,9 +13,8 @@ from itertools import zip_longest
 from criproxy.api.views.devices import incidents
 from criproxy.api.views.situation import identity, in_order
 from criproxy.devices.boundary import Word
-from criproxy.devices.classes.cards import Card, Stock, Stocks
+from criproxy.devices.classes.cards import Card, Peers, Stock, Stocks, links
 from criproxy.devices.classes.device_class import DeviceClass
-from criproxy.devices.classes.links import Peers, links
 from criproxy.devices.classes.offers import card_of
 from criproxy.devices.holdings import (
     EVERY_CLASS,

@@ -1,1 +1,0 @@
-"""Labels of the node, for the feature discovery."""

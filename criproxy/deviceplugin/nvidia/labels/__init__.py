@@ -1,1 +1,0 @@
-"""The labels that NVIDIA's feature discovery writes."""

@@ -1,1 +1,0 @@
-"""vGPUs: cards and MIG devices that are divided into profiles."""
