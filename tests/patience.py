@@ -3,7 +3,7 @@
 import pytest
 
 from criproxy.deviceplugin.health import health_commands
-from criproxy.node.record import explanations
+from criproxy.node.record import outbox
 from criproxy.process.children import children
 
 LIMIT_S = 60.0
@@ -12,7 +12,7 @@ LIMIT_S = 60.0
 @pytest.fixture(autouse=True)
 def patient_readers(monkeypatch: pytest.MonkeyPatch) -> None:
     """Let who reads the history wait until decisions are explained: nothing is left out of it."""
-    monkeypatch.setattr(explanations, "PATIENCE_S", LIMIT_S)
+    monkeypatch.setattr(outbox, "PATIENCE_S", LIMIT_S)
 
 
 @pytest.fixture(autouse=True)

@@ -7,8 +7,8 @@ from dataclasses import fields, replace
 import pytest
 import yaml
 
-from criproxy.cri.messages.devices import CDI_ANNOTATIONS
-from criproxy.cri.messages.stamp import ANNOTATION, MISSED, Stamp
+from criproxy.cri.devices import CDI_ANNOTATIONS
+from criproxy.cri.stamp import ANNOTATION, MISSED, Stamp
 from criproxy.devices.evidence.device_request import ANNOTATION as DEVICES
 from criproxy.errors import BadAnnotation
 from criproxy.model.node import Node

@@ -18,7 +18,7 @@ from criproxy.errors import CriproxyError
 from lab.emulator.runtime import EmbeddedRuntime
 from lab.kubelet.kubelet import MiniKubelet
 from tests.daemons import LIMIT_S, Serve
-from tests.node.devices.test_vgpu_checks import pod_with
+from tests.node.devices.test_create_checks_vgpu import pod_with
 from tests.node.world import sharer
 
 VGPUS = """

@@ -14,7 +14,7 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from criproxy.api.metrics.controller_metrics import Moment
 from criproxy.api.metrics.proxy_metrics import Gauges, Metrics
-from criproxy.cri.methods.methods import KNOWN_METHODS
+from criproxy.cri.methods import KNOWN_METHODS
 from criproxy.cri.runtime import RuntimeClient
 from criproxy.deviceplugin.metrics import PluginMetrics, Sample
 from criproxy.deviceplugin.server.state import State, Status

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from criproxy.store.last_good import NAME as GOOD_NAME
+from criproxy.store.configurations import LAST_GOOD_NAME as GOOD_NAME
 from lab.emulator.runtime import EmbeddedRuntime, RuntimeOptions
 from tests.daemons import LIMIT_S
 from tests.test_bad_configuration import GOOD, Scene, metric, reload, run

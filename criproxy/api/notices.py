@@ -14,7 +14,7 @@ from criproxy.model.text.bounded import bounded_texts
 from criproxy.model.text.notices import Notice, timestamp
 from criproxy.model.text.version import difference
 from criproxy.model.workload import ContainerState
-from criproxy.node.containers.cgroups import LEFT_RUNNING
+from criproxy.node.cgroups import LEFT_RUNNING
 from criproxy.node.controller import Controller
 from criproxy.node.sync.ends import LISTS
 

@@ -16,7 +16,7 @@ from typing import Any
 from criproxy import __version__
 from criproxy.api.control_socket import Command
 from criproxy.api.live import LiveNode
-from criproxy.cri.methods.redact import HIDDEN, looks_secret
+from criproxy.cri.logged_calls import HIDDEN, looks_secret
 from criproxy.errors import CriproxyError, Refused, UsageError
 from criproxy.model.node import Node
 from criproxy.model.text.notices import timestamp

@@ -19,7 +19,7 @@ from criproxy.node.configuration.try_out import plugin_of, read_file
 from criproxy.node.controller import Controller
 from criproxy.node.settings import Settings
 from criproxy.placement.answers.rehearsal import Rehearsal, rehearse
-from criproxy.store.last_good import GoodFile
+from criproxy.store.configurations import GoodFile
 
 NOTHING: Values = {"ends_release": False, "exclusive_cpus": "", "moved": [], "refused": [], "changes": []}
 """What a file does that cannot come into force."""
@@ -73,7 +73,7 @@ class Rehearsals:
         if new.settings.configuration == settings.configuration:
             changes = list(self._changes(new, text, settings))
             return encoded({**head, **NOTHING, "same": not changes, "changes": changes})
-        back = self.reload.in_place.places_for(new) if self.reload.in_place else None
+        back = self.reload.in_place.places_for(new)
         event = self.controller.policy_switch.event_for(new.settings, back)
         try:
             values = to_values(rehearse(node, new.policy, event))

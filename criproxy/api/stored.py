@@ -28,10 +28,10 @@ from criproxy.node.record.refusals import REFUSAL_S
 from criproxy.node.settings import Settings
 from criproxy.placement.options.policy_options import options_of
 from criproxy.placement.rules.reserved import owned_by_pod
+from criproxy.store.configurations import read_good, read_tried
+from criproxy.store.history import find, newest, refused_since, since, titles
 from criproxy.store.holder import still_running
-from criproxy.store.last_good import read_good
 from criproxy.store.reader import Reader, open_reader
-from criproxy.store.tried import read_tried
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,14 +73,14 @@ class StoredNode:
         text = argument(arguments, "container", "")
         with self._reader() as reader:
             situation = self._situation(reader)
-            life = explain.choose(situation.node, reader.find(text), text, reader.titles())
-            return {**self._head(reader), **explain.to_values(situation, life, reader.find(life.title))}
+            life = explain.choose(situation.node, find(reader.connection, text), text, titles(reader.connection))
+            return {**self._head(reader), **explain.to_values(situation, life, find(reader.connection, life.title))}
 
     def _events(self, arguments: Mapping[str, Any]) -> Values:
         wanted = events.Wanted.read(arguments)
         with self._reader() as reader:
             head = {**self._head(reader), "notices": [self._notice(reader).to_json()]}
-            found = reader.since(wanted.after, events.LEFT_OUT, wanted.namespace)
+            found = since(reader.connection, wanted.after, events.LEFT_OUT, wanted.namespace)
         return {**head, **events.to_values(*found, wanted.since_s)}
 
     def _devices(self, arguments: Mapping[str, Any]) -> Values:
@@ -92,7 +92,7 @@ class StoredNode:
             with self._reader() as reader:
                 situation, head = self._situation(reader), self._head(reader)
                 lives = [container.life for container in situation.node.containers.values()]
-                found.holdings.recall(situation.node, reader.newest(Kind.DEVICES, lives))
+                found.holdings.recall(situation.node, newest(reader.connection, Kind.DEVICES, lives))
         except CriproxyError as error:
             notices = [Notice("daemon-down", f"the cards of containers are unknown: {error}"), *notices]
             head = {"source": "machine", "time": timestamp(time.time()), "version": __version__, "pid": None}
@@ -123,7 +123,7 @@ class StoredNode:
             reserved_later={} if left is None or left.settings.apply_all else owned_by_pod(node, reserved),
             placer=left.policy if left else None,
             notices=notices,
-            refusals=[Refusal(*row) for row in reader.refusals(reader.saved_s - REFUSAL_S)],
+            refusals=[Refusal(*row) for row in refused_since(reader.connection, reader.saved_s - REFUSAL_S)],
         )
 
     def _notice(self, reader: Reader) -> Notice:

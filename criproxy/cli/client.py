@@ -129,11 +129,12 @@ class NodeClient:
         try:
             found: list[str] = ask(self.control_socket, "names", timeout_s=PROMPT_S)
         except CriproxyError:
+            from criproxy.store.history import titles
             from criproxy.store.reader import open_reader
 
             try:
                 with open_reader(self.state_dir, PROMPT_S) as reader:
-                    found = reader.titles()
+                    found = titles(reader.connection)
             except CriproxyError:
                 found = []
         return found

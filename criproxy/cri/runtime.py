@@ -16,8 +16,8 @@ from google.protobuf.message import DecodeError, Message
 
 from criproxy.cri import api_pb2 as api
 from criproxy.cri import utf8
-from criproxy.cri.methods.methods import METHODS
-from criproxy.cri.methods.paths import PACKAGES
+from criproxy.cri.methods import METHODS
+from criproxy.cri.paths import PACKAGES
 from criproxy.errors import CriproxyError, StatusCode
 from criproxy.model.text.annotations import policy_annotations
 

@@ -13,7 +13,7 @@ from criproxy.api.page.access import Access
 from criproxy.api.page.routes import Page, read_files
 from criproxy.api.page.source import Looks
 from criproxy.api.page.stream import Streams
-from criproxy.cri.methods.methods import KNOWN_METHODS
+from criproxy.cri.methods import KNOWN_METHODS
 from criproxy.daemon.commands import Commands
 from criproxy.node.controller import Controller
 from criproxy.process.heartbeat import STALE_S, Heartbeat

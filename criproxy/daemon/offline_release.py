@@ -17,8 +17,8 @@ from criproxy.node.settings import Settings
 from criproxy.placement.options.policy_options import Options
 from criproxy.placement.policies.none import NonePolicy
 from criproxy.process.logger import Log
+from criproxy.store.configurations import is_new
 from criproxy.store.database import NAME
-from criproxy.store.last_good import is_new
 from criproxy.store.store import Store
 
 OPEN_S = 5.0

@@ -16,7 +16,7 @@ import uvloop
 from criproxy import __version__
 from criproxy.api.control_socket import ControlServer
 from criproxy.cri.here import TABLE as HERE
-from criproxy.cri.methods.paths import touched_paths
+from criproxy.cri.paths import touched_paths
 from criproxy.daemon.options import MAIN, Endpoints, Options, read_only
 from criproxy.errors import UsageError
 from criproxy.node.bypass import Bypass, BypassMode
@@ -245,7 +245,7 @@ class Daemon:
         table = {**table, **HERE}
         if not self._traced:
             return table
-        from criproxy.cri.methods.logged_calls import traced
+        from criproxy.cri.logged_calls import traced
 
         return traced(table, self._traced, log.info)
 
@@ -337,7 +337,7 @@ def _resolved(names: tuple[str, ...]) -> frozenset[str]:
     """Return the paths of the calls to trace; raise UsageError for a name that CRI does not have."""
     if not names:
         return frozenset()
-    from criproxy.cri.methods.logged_calls import resolve  # it imports the messages of CRI
+    from criproxy.cri.logged_calls import resolve  # it imports the messages of CRI
 
     return resolve(names)
 

@@ -17,9 +17,8 @@ from criproxy.host.machine import discover
 from criproxy.host.patience import Patience
 from criproxy.model.last_configuration import LastConfiguration
 from criproxy.model.machine.topology import Topology
-from criproxy.node.configuration.at_start import AtStart, at_start
-from criproxy.node.configuration.in_place import InPlaceOfFile
-from criproxy.node.configuration.last_good_keeper import PolicyFileKeeper
+from criproxy.node.configuration.in_place import AtStart, InPlaceOfFile, at_start
+from criproxy.node.configuration.keepers import PastConfigurations, PolicyFileKeeper
 from criproxy.node.configuration.load import (
     BadFile,
     Configuration,
@@ -27,18 +26,16 @@ from criproxy.node.configuration.load import (
     failed_at,
     load_configuration,
 )
-from criproxy.node.configuration.past import PastConfigurations
 from criproxy.node.configuration.reload import Reload, first_of
 from criproxy.node.configuration.try_out import TryOut
 from criproxy.node.controller import Controller
+from criproxy.node.devices.card_usage import PodFiles
 from criproxy.node.devices.plugin import read_expected
 from criproxy.node.settings import Settings
-from criproxy.node.usage.pod_files import PodFiles
 from criproxy.process.log import structlog
 from criproxy.process.systemd import Notifier
-from criproxy.store.last_good import GoodFile, is_new, read_good
+from criproxy.store.configurations import TRIED_NAME, GoodFile, is_new, read_good, read_tried
 from criproxy.store.store import InUse, Store
-from criproxy.store.tried import NAME, read_tried
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -101,7 +98,8 @@ async def start_controller(
     pod_files = PodFiles(options.state_dir, controller.context, holdings, usage, controller.known)
     controller.context.tasks.forever("write the files of pods with cards", pod_files.run)
     had_file, switch = configuration.source is not None or bool(configuration.problem), controller.policy_switch
-    reload = Reload(options.config, had_file, controller.context, switch, notifier, status, keeping.keep)
+    in_place = InPlaceOfFile(options.state_dir, controller.context)
+    reload = Reload(options.config, had_file, controller.context, switch, in_place, notifier, status, keeping.keep)
     try_out = await _with_tries(stack, reload, options, controller, begun)
     return Started(controller, reload, try_out, keeping, pod_files)
 
@@ -164,14 +162,14 @@ async def _with_tries(
 ) -> TryOut:
     """Let *reload* know what is in place of the policy file, and write down what comes into force."""
     context, state_dir = controller.context, options.state_dir
-    past, in_place = PastConfigurations(state_dir, log), InPlaceOfFile(state_dir, context)
-    reload.know(in_place, begun.configuration.said, past.note)
+    past = PastConfigurations(state_dir, log)
+    reload.current, reload.noted = begun.configuration.said, past.note
     past.note(begun.configuration.said, context.settings.policy_name, context.in_force.loaded, _how(begun))
     context.tasks.forever("keep past configurations", past.run)
     stack.push_async_callback(past.close)
     if begun.ended:
         context.counters.tries_ended[begun.ended] += 1
-    try_out = TryOut(context, reload, in_place)
+    try_out = TryOut(context, reload, reload.in_place)
     await try_out.resume(begun.tried)
     context.tasks.forever("end tries", try_out.run)
     return try_out
@@ -210,7 +208,7 @@ def _chosen(options: Options, topology: Topology, found: Configuration | BadFile
     May block.
     """
     tried = read_tried(options.state_dir)
-    if tried is None and (file := options.state_dir / NAME).exists():
+    if tried is None and (file := options.state_dir / TRIED_NAME).exists():
         log.warning("what was tried or kept cannot be read, and is forgotten", file=str(file))
     if tried is None and not isinstance(found, BadFile):
         return AtStart(found)

@@ -1,77 +1,76 @@
-"""The cpuset cgroup of one container: found by a process or by its path, and read.
+"""The cgroup of one container: found by a process or by its path, and read.
 
 The files are in memory, so that reading them on the event loop takes microseconds.
 """
 
 import os
 from dataclasses import dataclass
-from functools import lru_cache
 from pathlib import Path
+from typing import Any
 
-from criproxy.model.cpuset import CpuSet, parse_cpuset
-from criproxy.model.grant import Applied
+from criproxy.model.attributes import ATTRIBUTES, Attribute
+from criproxy.model.grant import NO_CPUS, Applied
 
 _READ_BYTES = 4096
-"""Maximum size of a cpuset file."""
+"""Maximum size of a file of an attribute."""
+_UNREAD: dict[str, Any] = {"cpus": NO_CPUS, "mems": NO_CPUS}
 
 
 @dataclass(frozen=True, slots=True)
-class CpusetGroup:
-    """The cpuset cgroup of a container."""
+class ContainerGroup:
+    """The cgroup of a container; with cgroup v1, those of the same path in the hierarchies of the controllers."""
 
-    path: str
-    suffix: str
-    """Suffix of the files with the effective sets: empty for cgroup v1, ``.effective`` for v2."""
-    quota_file: str = ""
-    """Path of its CFS quota, ``cpu.cfs_quota_us`` or, with v2, ``cpu.max``; the file may be missing."""
+    mount: str
+    below: str
+    """Its path below the mount or, with v1, below the folder of a controller."""
+    unified: bool
+    """Whether it is one of cgroup v2."""
 
-    def read(self) -> Applied:
-        """Read the effective sets.
+    @property
+    def path(self) -> str:
+        """The folder of the cgroup with its cpuset."""
+        return f"{self.mount}/{self.below}" if self.unified else f"{self.mount}/cpuset/{self.below}"
+
+    def read(self, attributes: tuple[Attribute[Any], ...] = ATTRIBUTES, *, written: bool = False) -> Applied:
+        """Read *attributes*; the values of others are not set.
+
+        Args:
+            attributes: which ones; the file of one that is no cpuset may be missing.
+            written: whether to read what was written instead of what is in effect: with v2, the parent may allow less,
+                and empty means all it allows.
 
         Raises:
-            OSError: They cannot be read; FileNotFoundError and ENODEV mean that the cgroup no longer exists.
+            OSError: The cpuset cannot be read; FileNotFoundError and ENODEV mean that the cgroup no longer exists.
         """
-        return self._read(self.suffix)
+        return Applied(**_UNREAD | {each.name: self._value(each, written=written) for each in attributes})
 
-    def configured(self) -> Applied:
-        """Read the sets that were written to it: with v2, the parent may allow less, and empty means all it allows.
+    def file(self, attribute: Attribute[Any], *, written: bool = False) -> str:
+        """Return the path of the file of *attribute*; *written* as for `read`."""
+        if self.unified:
+            return f"{self.mount}/{self.below}/{(written and attribute.written) or attribute.v2}"
+        return f"{self.mount}/{attribute.controller}/{self.below}/{attribute.v1}"
 
-        Raises:
-            OSError: As for `read`.
-        """
-        return self._read("")
-
-    def lifted(self) -> bool | None:
-        """Whether it has no CFS quota; None if unknown, since there is no controller or the cgroup no longer exists."""
+    def _value(self, attribute: Attribute[Any], *, written: bool) -> Any:  # noqa: ANN401 (of any attribute)
+        """Return a value; None if unknown, since there is no controller or the cgroup no longer exists."""
         try:
-            return _read_file(self.quota_file).split()[0] in (b"-1", b"max")
+            return attribute.parse(_read_file(self.file(attribute, written=written)))
         except (OSError, IndexError):
+            if attribute.is_cpuset:
+                raise
             return None
 
-    def _read(self, suffix: str) -> Applied:
-        return Applied(_read_set(f"{self.path}/cpuset.cpus{suffix}"), _read_set(f"{self.path}/cpuset.mems{suffix}"))
 
-
-def _read_set(path: str) -> CpuSet:
-    return _parse(_read_file(path))
-
-
-def _read_file(path: str) -> bytes:
+def _read_file(path: str) -> str:
     # Thousands of these files are read every few seconds: Python's file objects would take most of the time.
     fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
     try:
-        return os.read(fd, _READ_BYTES)
+        return os.read(fd, _READ_BYTES).decode()
     finally:
         os.close(fd)
 
 
-@lru_cache(maxsize=1024)  # many containers of a pool have the same few sets, which then are one object
-def _parse(content: bytes) -> CpuSet:
-    return parse_cpuset(content.decode().strip())
-
-
-def find_group(host_root: Path, pid: int, container_id: str) -> CpusetGroup:
-    """Find the cpuset cgroup of the container whose first process is *pid*.
+def find_group(host_root: Path, pid: int, container_id: str) -> ContainerGroup:
+    """Find the cgroup of the container whose first process is *pid*.
 
     A process may be in a nested cgroup below the container's, which is the one with the ID in its name.
 
@@ -82,16 +81,8 @@ def find_group(host_root: Path, pid: int, container_id: str) -> CpusetGroup:
     mount, path, unified = _cgroup_of(host_root, pid)
     for part in (Path(path), *Path(path).parents):
         if container_id in part.name:
-            return _group(mount, str(part), unified=unified)
+            return ContainerGroup(str(mount), str(part).lstrip("/"), unified)
     raise LookupError(f"process {pid} is in {path}, which is not a cgroup of container {container_id}")
-
-
-def _group(mount: Path, path: str, *, unified: bool) -> CpusetGroup:
-    """Return the cgroup at *path*; with v1, the same path in the hierarchies of both controllers, as runc does."""
-    below = path.lstrip("/")
-    if unified:
-        return CpusetGroup(str(mount / below), ".effective", str(mount / below / "cpu.max"))
-    return CpusetGroup(str(mount / "cpuset" / below), "", str(mount / "cpu" / below / "cpu.cfs_quota_us"))
 
 
 def _cgroup_of(host_root: Path, pid: int) -> tuple[Path, str, bool]:
@@ -107,15 +98,15 @@ def _cgroup_of(host_root: Path, pid: int) -> tuple[Path, str, bool]:
     return mount, unified, True
 
 
-def group_at(host_root: Path, path: str) -> CpusetGroup | None:
-    """Return the cpuset cgroup at *path* below the mount, even if it does not exist; None for an invalid path."""
+def group_at(host_root: Path, path: str) -> ContainerGroup | None:
+    """Return the cgroup at *path* below the mount, even if it does not exist; None for an invalid path."""
     below, mount = path.lstrip("/"), host_root / "sys/fs/cgroup"
     if not below or ".." in below.split("/"):
         return None
-    return _group(mount, below, unified=not (mount / "cpuset").is_dir())
+    return ContainerGroup(str(mount), below, unified=not (mount / "cpuset").is_dir())
 
 
-def has_processes(group: CpusetGroup) -> bool:
+def has_processes(group: ContainerGroup) -> bool:
     """Whether *group*, or a cgroup below it, has processes; False if it no longer exists.
 
     With systemd in a container, all of its processes are in cgroups below that of the container.

@@ -38,6 +38,12 @@ def parse_cpuset(text: str) -> CpuSet:
     return frozenset().union(*(_parse_part(part, text) for part in text.split(",")))
 
 
+@lru_cache(maxsize=1024)
+def parse_interned(text: str) -> CpuSet:
+    """Parse as `parse_cpuset`, and return one object for all equal texts, as of the containers of a pool."""
+    return parse_cpuset(text)
+
+
 def _parse_part(part: str, text: str) -> range:
     first, dash, last = (word.strip() for word in part.partition("-"))
     if not _is_id(first) or (dash and not _is_id(last)):

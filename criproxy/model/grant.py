@@ -1,19 +1,48 @@
 """Grants of containers, their applied state, and layouts."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from enum import Enum
 from functools import lru_cache
 
 from criproxy.model.cpuset import CpuSet
-from criproxy.model.kept import Kept
 from criproxy.model.text.reason import Reason
 
 NO_CPUS: CpuSet = frozenset()
-
 PRESERVED = "(preserved)"
 """The `Grant.pool` of preserved containers: all CPUs of the machine that are not exclusive. Only the engine makes such
 grants, and policies ignore this pool."""
+
+
+@dataclass(frozen=True, slots=True)
+class Kept:
+    """Exclusive CPUs of containers that have ended, for their next attempts, which may have some of them again."""
+
+    by_name: Mapping[str, CpuSet] = field(default_factory=dict)
+    """By container name; those that ended first come first."""
+
+    @property
+    def cpus(self) -> CpuSet:
+        """All kept CPUs."""
+        return frozenset[int]().union(*self.by_name.values())
+
+    def of(self, name: str) -> CpuSet:
+        """Return the kept CPUs of the container *name*."""
+        return self.by_name.get(name, frozenset())
+
+    def with_last(self, name: str, cpus: CpuSet) -> "Kept":
+        """Return a copy after the container *name* has ended on *cpus*."""
+        return Kept({**{other: had for other, had in self.by_name.items() if other != name}, name: cpus})
+
+    def less(self, name: str, cpus: CpuSet) -> "Kept":
+        """Return a copy without these *cpus* of the container *name*."""
+        names = {**self.by_name, name: self.of(name) - cpus}
+        return Kept({other: had for other, had in names.items() if had})
+
+    def within(self, cpus: CpuSet) -> "Kept":
+        """Return the part that is in *cpus*."""
+        parts = ((name, had & cpus) for name, had in self.by_name.items())
+        return Kept({name: part for name, part in parts if part})
 
 
 class CpuQuota(Enum):
@@ -68,23 +97,12 @@ class Grant:
 
 @dataclass(frozen=True, slots=True)
 class Applied:
-    """The applied state of a container, in the kernel or the runtime."""
+    """The applied state of a container, in the kernel or the runtime: the values of `attributes.ATTRIBUTES`."""
 
     cpus: CpuSet
     mems: CpuSet
-    lifted: bool = False
-    """Whether it has no CFS quota; only known if its grant handles the quota."""
-
-    def has_sets_of(self, other: "Applied", named_mems: CpuSet) -> bool:
-        """Whether the CPUs are those of *other* and, unless *named_mems* is empty, the memory nodes, too."""
-        return self.cpus == other.cpus and (not named_mems or self.mems == other.mems)
-
-
-def in_place(grant: Grant, applied: Applied | None) -> bool:
-    """Whether the applied state equals the grant."""
-    if applied is None or applied.cpus != grant.cpus or (grant.mems and applied.mems != grant.mems):
-        return False
-    return grant.quota is CpuQuota.LEFT or applied.lifted == (grant.quota is CpuQuota.LIFTED)
+    lifted: bool | None = False
+    """Whether it has no CFS quota; False if its grant leaves the quota alone, and None if that could not be read."""
 
 
 @lru_cache(maxsize=1024)
@@ -94,12 +112,6 @@ def alike(grant: Grant) -> Grant:
     Hundreds of containers have few distinct grants: their maps are smaller then, and faster to copy and to iterate.
     """
     return grant
-
-
-@lru_cache(maxsize=1024)
-def granted(grant: Grant) -> Applied:
-    """Return the applied state that equals *grant*; one shared object for equal states."""
-    return Applied(grant.cpus, grant.mems, grant.quota is CpuQuota.LIFTED)
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,9 +6,8 @@ from functools import cached_property
 
 from criproxy.model.cpuset import CpuSet
 from criproxy.model.entries import Entries
-from criproxy.model.grant import NO_CPUS, Applied, Grant
+from criproxy.model.grant import NO_CPUS, Applied, Grant, Kept
 from criproxy.model.incident import Incident
-from criproxy.model.kept import Kept
 from criproxy.model.machine.topology import Topology
 from criproxy.model.workload import Container, Pod
 

@@ -3,10 +3,10 @@
 from dataclasses import dataclass
 
 from criproxy.cri.runtime import RuntimeClient
-from criproxy.node.containers.cgroups import Cgroups
-from criproxy.node.containers.in_flight import InFlight
-from criproxy.node.containers.locks import Locks
+from criproxy.node.cgroups import Cgroups
 from criproxy.node.counters import Counters
+from criproxy.node.in_flight import InFlight
+from criproxy.node.locks import Locks
 from criproxy.node.record.persister import Persister
 from criproxy.node.record.state import NodeState
 from criproxy.node.settings import InForce, Settings

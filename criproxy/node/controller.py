@@ -1,6 +1,8 @@
 """The node's controller: builds its parts and connects them."""
 
-from functools import cached_property, partial
+import asyncio
+from functools import cached_property
+from importlib import import_module
 
 from criproxy.cri.runtime import RuntimeClient
 from criproxy.model.machine.topology import Topology
@@ -12,36 +14,36 @@ from criproxy.node.calls.on_error import CallFallback
 from criproxy.node.calls.start import Starts
 from criproxy.node.calls.status_replies import Replies
 from criproxy.node.calls.update import Updates
+from criproxy.node.cgroups import Cgroups
 from criproxy.node.configuration.policy_switch import PolicySwitch
-from criproxy.node.containers.cgroups import Cgroups
-from criproxy.node.containers.in_flight import InFlight, unseen_starts
-from criproxy.node.containers.locks import Locks
-from criproxy.node.containers.refused_resizes import RefusedResizes
 from criproxy.node.context import UPDATE_OTHERS, Context
-from criproxy.node.counters import Counters
+from criproxy.node.counters import Counters, NodeUse
+from criproxy.node.devices.card_usage import CardUsage
 from criproxy.node.devices.guard import DeviceGuard
 from criproxy.node.devices.incidents import Incidents
 from criproxy.node.devices.plugin import DevicePlugin
-from criproxy.node.node_use import NodeUse
-from criproxy.node.reconcile.gone import Gone
+from criproxy.node.in_flight import InFlight, unseen_starts
+from criproxy.node.locks import Locks
 from criproxy.node.reconcile.reconciler import Reconciler
 from criproxy.node.record.persister import Persister
+from criproxy.node.record.refusals import RefusedResizes
 from criproxy.node.record.state import NodeState
 from criproxy.node.settings import InForce, Settings
-from criproxy.node.sync.adopt import Adoption
-from criproxy.node.sync.bypass_times import BypassTimes
+from criproxy.node.sync.adopt import Adoption, BypassTimes
+from criproxy.node.sync.drift import Drift, Gone
+from criproxy.node.sync.ends import Inheritance
 from criproxy.node.sync.hotplug import Hotplug
-from criproxy.node.sync.inheritance import Inheritance
 from criproxy.node.sync.outcomes import Outcomes
 from criproxy.node.sync.resync import Resync
-from criproxy.node.sync.watchers import start_watchers
-from criproxy.node.usage.reported import CardUsage
 from criproxy.placement.policies.api import Policy
 from criproxy.process.failures import Failures, SafeLog
 from criproxy.process.logger import Log
 from criproxy.process.tasks import Tasks
-from criproxy.store.store import NodeStore
+from criproxy.store.store import Store
 from criproxy.wire.calls import Table
+
+_WATCHERS = ("sync.exit_events", "reconcile.promotion")
+"""Modules that are imported in the background: they are not needed for the first calls."""
 
 
 class Controller:
@@ -68,7 +70,7 @@ class Controller:
         settings: Settings,
         topology: Topology,
         policy: Policy,
-        store: NodeStore,
+        store: Store,
         runtime: RuntimeClient,
         log: Log,
     ) -> None:
@@ -107,7 +109,7 @@ class Controller:
             context, self.outcomes, self.resync, self.devices, inheritance, creates, starts, self.updates
         )
         self.fallback = CallFallback(context, creates, starts, lambda: self.ready)
-        self._replies = Replies(context, self.incidents)
+        self.replies = Replies(context, self.incidents, self._edits_changed)
 
     @property
     def node(self) -> Node:
@@ -146,6 +148,8 @@ class Controller:
     def _begin(self) -> None:
         """Find out what runs, and from then on detect changes that no call reports."""
         context = self.context
+        self.replies.update()
+        context.tasks.forever("follow lifted quotas", self.replies.follow)
         for key in context.in_flight.inherit(context.state.node):
             self.outcomes.start_unknown(key)
         # The store has the node of the last run: CPUs may be gone since then.
@@ -153,9 +157,24 @@ class Controller:
         context.tasks.forever("resync", self.resync.run)
         context.runtime.on_unavailable = self.resync.soon
         self.hotplug.start()
-        parts = (self.reconciler, self.outcomes, self.refused_resizes, self.hotplug)
-        context.tasks.forever("watch", partial(start_watchers, context, *parts, lambda: self.ready))
+        context.tasks.forever("watch", self._watch)
         context.tasks.forever("scan for cards", self._begin_devices)
+
+    async def _watch(self) -> None:
+        """Start the parts that detect changes without a call of the kubelet; they run until the tasks are stopped."""
+        for part in _WATCHERS:
+            await asyncio.to_thread(import_module, f"criproxy.node.{part}")
+        from criproxy.node.reconcile.promotion import ColdStarts, Promotions
+        from criproxy.node.sync.exit_events import ExitEvents
+
+        context = self.context
+        exits, drift = ExitEvents(context, self.outcomes), Drift(context, self.reconciler, self.hotplug)
+        promotions = Promotions(context, self.refused_resizes, lambda: self.ready)
+        context.tasks.forever("follow events", exits.follow)
+        context.tasks.forever("list exited containers", exits.list_regularly)
+        context.tasks.forever("watch cgroups", drift.watch)
+        context.tasks.forever("end cold starts", ColdStarts(context).watch)
+        context.tasks.forever("promote containers", promotions.watch)
 
     async def known(self) -> None:
         """Wait until the running containers and their cards are known; return at once if no call is held."""
@@ -180,8 +199,8 @@ class Controller:
         """Return which calls are held, watched and edited; it changes whenever `PolicySwitch.changed` is called."""
         if not self.policy_switch.active:
             return {}
-        edits = self.policy_switch.edits or self.incidents.edits
-        edited = self._replies.table(streams_only=not edits) if edits or self.devices.rules else {}
+        edits = self.replies.shows_quotas or self.incidents.edits
+        edited = self.replies.table(streams_only=not edits) if edits or self.devices.rules else {}
         return {**self.handlers.table(), **edited}
 
     def bypass(self, mode: BypassMode) -> None:

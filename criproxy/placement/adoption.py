@@ -10,6 +10,7 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 
+from criproxy.model.attributes import as_granted
 from criproxy.model.cpuset import CpuSet, numbered
 from criproxy.model.entries import with_entries, without
 from criproxy.model.grant import NO_CPUS, PRESERVED, Applied, CpuQuota, Grant
@@ -165,15 +166,10 @@ def _placed(
     node = to_be_promoted(node, Miss.UNFIT, [each.container.key for each in unplaced if each.container.reservation])
     node, why = _kept_off(preserved(node), policy)
     node = _with_quotas(node, adopted)
-    applied = {n.container.key: _as_granted(node, n.container.key, n.present.has) for n in adopted if n.present.has}
+    applied = {
+        n.container.key: as_granted(n.present.has, node.grants.get(n.container.key)) for n in adopted if n.present.has
+    }
     return node.replace(applied={**node.applied, **applied}), (*reasons, *why)
-
-
-def _as_granted(node: Node, key: str, has: Applied) -> Applied:
-    """Return *has* with the grant's object if the sets are equal: that makes comparing a thousand cheap."""
-    grant = node.grants.get(key)
-    lifted = has.lifted and grant is not None and grant.quota is not CpuQuota.LEFT
-    return Applied(grant.cpus if grant and grant.cpus == has.cpus else has.cpus, has.mems, lifted)
 
 
 def _with_quotas(node: Node, adopted: Sequence[_Adopted]) -> Node:

@@ -10,8 +10,7 @@ from dataclasses import replace
 from criproxy.errors import Refused
 from criproxy.model.cpuset import CpuSet, numbered
 from criproxy.model.entries import with_entries
-from criproxy.model.grant import NO_CPUS, PRESERVED, CpuQuota, Grant
-from criproxy.model.kept import Kept
+from criproxy.model.grant import NO_CPUS, PRESERVED, CpuQuota, Grant, Kept
 from criproxy.model.machine.topology import Topology
 from criproxy.model.node import Node
 from criproxy.model.text.amounts import are

@@ -8,8 +8,9 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from criproxy.errors import Refused
+from criproxy.model.attributes import granted
 from criproxy.model.entries import entries_of, renamed, with_entries, without
-from criproxy.model.grant import Applied, Layout, granted
+from criproxy.model.grant import Applied, Layout
 from criproxy.model.node import Node
 from criproxy.model.text.reason import Reason
 from criproxy.model.workload import Container, ContainerState, Miss
@@ -142,8 +143,8 @@ def _of_workload(node: Node, event: WorkloadEvent, policy: Keeping) -> Decision:
             return _warmed(node, key, policy)
         case ContainerExited(key) | ContainerGone(key):
             return _release(node, _advanced(node, key, event), policy, key)
-        case UpdateApplied(key, cpus, mems, lifted):
-            return _applied(node, key, Applied(cpus, mems, lifted))
+        case UpdateApplied(key, applied):
+            return _applied(node, key, applied)
         case ContainerResized():
             return _resized(node, event, policy)
 

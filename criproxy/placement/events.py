@@ -109,13 +109,10 @@ class UnknownOutcome:
 
 @dataclass(frozen=True, slots=True)
 class UpdateApplied:
-    """The container has these sets (read from its cgroup or, before its start, from the runtime's reply)."""
+    """The container has these values (read from its cgroup or, before its start, from the runtime's reply)."""
 
     key: str
-    cpus: CpuSet
-    mems: CpuSet
-    lifted: bool = False
-    """As `Applied.lifted`."""
+    applied: Applied
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,9 +2,10 @@
 
 from collections.abc import Iterator, Mapping
 
+from criproxy.model.attributes import granted
 from criproxy.model.cpuset import CpuSet
 from criproxy.model.entries import changed_keys
-from criproxy.model.grant import Grant, Layout, granted
+from criproxy.model.grant import Grant, Layout
 from criproxy.model.node import Node
 from criproxy.model.text.reason import AboutMemory, Reason
 from criproxy.model.workload import Container

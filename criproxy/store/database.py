@@ -2,35 +2,25 @@
 
 import sqlite3
 import time
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import replace
 from itertools import count
 from os.path import samestat
 from pathlib import Path
-from typing import Any
+from typing import Any, Concatenate, ParamSpec, TypeVar
 
 from criproxy.errors import StoreError, reason_of
 from criproxy.model.machine.topology import Topology
 from criproxy.model.node import Node
-from criproxy.model.record import Kind, Record
-from criproxy.store.history import History, find, newest, of_lives, since
-from criproxy.store.rows import (
-    APPLIED,
-    CONTAINERS,
-    FORMER,
-    GRANTS,
-    INCIDENTS,
-    KEPT,
-    OF_POD,
-    PODS,
-    QUOTA_INCIDENTS,
-    Table,
-    tables,
-)
+from criproxy.model.record import Record
+from criproxy.store import rows
+from criproxy.store.history import History
 from criproxy.store.schema import VERSION, has_table, migrate, version_of
 from criproxy.store.writing import LeftOut, Writer, is_of_value, savepoint
 
+P = ParamSpec("P")
+T = TypeVar("T")
 NAME = "criproxy.db"
 WORDS = ("released", "configuration", "pods_cgroup")
 """What is true of the whole node: fields of `Node`, and keys in the table ``meta``."""
@@ -60,7 +50,8 @@ class Database:
                 release = _release_in(self.path)
                 self.set_aside = self._rename_away(str(error))
                 self._connection = self._open()
-                self._go_on_with(release)
+                for word, value in release.items():  # nobody else knows that its containers are not to be placed
+                    self._connection.execute("INSERT OR REPLACE INTO meta VALUES (?, ?)", (word, value))
             self._file = self.path.stat()
             self._history = History(self._connection)
             self._writer = Writer(self._connection)
@@ -94,35 +85,20 @@ class Database:
         with _as_store_error(self.path), self._transaction():
             # In any case something, so that it fails where the disk does.
             self._connection.execute("INSERT OR REPLACE INTO meta VALUES (?, ?)", (_SAVED, repr(time.time())))
-            self._writer.begin(after, list(tables()))
-            for table in tables():
+            self._writer.begin(after, list(rows.tables()))
+            for table in rows.tables():
                 keys, gone = self._writer.write(table, before, after)
-                if gone and table is CONTAINERS:
+                if gone and table is rows.CONTAINERS:
                     self._end(_ended(before, after, gone, keys))
             for word in WORDS:
                 if getattr(before, word) != getattr(after, word):
                     self._connection.execute("INSERT OR REPLACE INTO meta VALUES (?, ?)", (word, getattr(after, word)))
             self._add(records)
 
-    def find(self, text: str) -> list[Record]:
-        """The records of all containers that *text* may mean: a beginning of an id, or NAMESPACE/POD/CONTAINER."""
+    def read(self, question: Callable[Concatenate[sqlite3.Connection, P], T], *of: P.args, **more: P.kwargs) -> T:
+        """Return the answer to a *question* about the history, one of the functions of `history`."""
         with _as_store_error(self.path):
-            return find(self._connection, text)
-
-    def history(self, *lives: str) -> list[Record]:
-        """The records of the containers *lives*, oldest first."""
-        with _as_store_error(self.path):
-            return of_lives(self._connection, lives)
-
-    def newest(self, kind: Kind, lives: Sequence[str]) -> list[Record]:
-        """Of each of the containers *lives* the last record of that kind, if there is one."""
-        with _as_store_error(self.path):
-            return newest(self._connection, kind, lives)
-
-    def since(self, after: int, without: Iterable[Kind], namespace: str = "") -> tuple[list[Record], int]:
-        """The newest records after number *after*, and the number of the last one; see `history.since`."""
-        with _as_store_error(self.path):
-            return since(self._connection, after, without, namespace)
+            return question(self._connection, *of, **more)
 
     def close(self) -> None:
         """Close the file; nothing is lost without it."""
@@ -163,7 +139,7 @@ class Database:
             if verdict != "ok":
                 raise _UnusableError(f"it is damaged: {verdict}")
             migrate(connection)
-            for table in tables():
+            for table in rows.tables():
                 self._check(connection, table)
         except sqlite3.DatabaseError as error:
             connection.close()
@@ -176,17 +152,12 @@ class Database:
         return connection
 
     @staticmethod
-    def _check(connection: sqlite3.Connection, table: Table) -> None:
+    def _check(connection: sqlite3.Connection, table: rows.Table) -> None:
         try:
             for row in connection.execute(table.select):
                 table.entry(row)
         except (ValueError, TypeError) as error:
             raise _UnusableError(f"its table {table.name} cannot be read: {error}") from error
-
-    def _go_on_with(self, release: Mapping[str, str]) -> None:
-        """Write the words of a node that is released: nobody else knows that its containers are not to be placed."""
-        for word, value in release.items():
-            self._connection.execute("INSERT OR REPLACE INTO meta VALUES (?, ?)", (word, value))
 
     def _rename_away(self, reason: str) -> str:
         stamp = time.strftime("%Y%m%dT%H%M%SZ", time.gmtime())
@@ -220,22 +191,24 @@ class Database:
 def read_node(connection: sqlite3.Connection, topology: Topology) -> Node:
     """The node that a database of this version holds, on the machine *topology*."""
 
-    def read(table: Table) -> dict[str, Any]:
+    def read(table: rows.Table) -> dict[str, Any]:
         return dict(map(table.entry, connection.execute(table.select)))
 
     # Where both have the same incident, the row among the cards is the later one: see `schema`.
-    quotas, of_pod = (read(table) if has_table(connection, table.name) else {} for table in (QUOTA_INCIDENTS, OF_POD))
-    containers = read(CONTAINERS)
+    quotas, of_pod = (
+        read(table) if has_table(connection, table.name) else {} for table in (rows.QUOTA_INCIDENTS, rows.OF_POD)
+    )
+    containers = read(rows.CONTAINERS)
     containers |= {key: replace(containers[key], of_pod=True) for key in of_pod.keys() & containers.keys()}
     return Node(
         topology,
-        pods=read(PODS),
+        pods=read(rows.PODS),
         containers=containers,
-        grants=read(GRANTS),
-        applied=read(APPLIED),
-        kept=read(KEPT),
-        incidents={**quotas, **read(INCIDENTS)},
-        former=read(FORMER),
+        grants=read(rows.GRANTS),
+        applied=read(rows.APPLIED),
+        kept=read(rows.KEPT),
+        incidents={**quotas, **read(rows.INCIDENTS)},
+        former=read(rows.FORMER),
         **{key: value for key, value in connection.execute("SELECT key, value FROM meta") if key in WORDS},
     )
 

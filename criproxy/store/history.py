@@ -179,7 +179,7 @@ def titles(connection: sqlite3.Connection) -> list[str]:
     return [title for (title,) in rows]
 
 
-def refusals(connection: sqlite3.Connection, since_s: float) -> list[tuple[str, str, int, float]]:
+def refused_since(connection: sqlite3.Connection, since_s: float) -> list[tuple[str, str, int, float]]:
     """Name, last reason, number and last time of those refused since then and not placed after; the newest first.
 
     Looks at the whole table: not for a daemon at work.
@@ -193,11 +193,6 @@ def refusals(connection: sqlite3.Connection, since_s: float) -> list[tuple[str, 
     return [
         (name, text.replace("\n", " "), times, at_s) for name, text, times, at_s in connection.execute(query, [since_s])
     ]
-
-
-def of_lives(connection: sqlite3.Connection, lives: Iterable[str]) -> list[Record]:
-    """All records of the containers *lives*, oldest first."""
-    return _select(connection, "life IN (SELECT value FROM json_each(:lives))", {"lives": json.dumps(list(lives))})
 
 
 def newest(connection: sqlite3.Connection, kind: Kind, lives: Iterable[str]) -> list[Record]:

@@ -7,7 +7,7 @@ import errno
 import json
 import os
 import sqlite3
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import closing, contextmanager, suppress
 from pathlib import Path
 from shutil import copyfile
@@ -17,9 +17,7 @@ from typing import Any
 from criproxy.errors import StoreError, reason_of
 from criproxy.model.machine.topology import Topology
 from criproxy.model.node import Node
-from criproxy.model.record import Kind, Record
 from criproxy.store.database import NAME, read_node, read_saved_s
-from criproxy.store.history import find, newest, refusals, since, titles
 from criproxy.store.schema import VERSION, version_of
 
 BUSY_S = 2.0
@@ -42,31 +40,12 @@ class Reader:
         self.path = path
         self.saved_s = read_saved_s(connection) or touched_s
         """When the node was saved last, in seconds since the epoch; the files may be newer, by a write that failed."""
-        self._connection = connection
+        self.connection = connection
+        """For the questions of `history`."""
 
     def node(self, topology: Topology) -> Node:
         """The node as it was saved last, on the machine *topology*."""
-        return read_node(self._connection, topology)
-
-    def find(self, text: str) -> list[Record]:
-        """The history of all containers that *text* may mean: a beginning of an id, or NAMESPACE/POD/CONTAINER."""
-        return find(self._connection, text)
-
-    def newest(self, kind: Kind, lives: Sequence[str]) -> list[Record]:
-        """Of each of the containers *lives* the last record of that kind, if there is one."""
-        return newest(self._connection, kind, lives)
-
-    def refusals(self, since_s: float) -> list[tuple[str, str, int, float]]:
-        """Name, last reason, number and last time of those that were refused since then, the newest first."""
-        return refusals(self._connection, since_s)
-
-    def since(self, after: int, without: Iterable[Kind], namespace: str = "") -> tuple[list[Record], int]:
-        """The newest records after number *after*, and the number of the last one; see `history.since`."""
-        return since(self._connection, after, without, namespace)
-
-    def titles(self) -> list[str]:
-        """NAMESPACE/POD/CONTAINER of all containers in the history, in order."""
-        return titles(self._connection)
+        return read_node(self.connection, topology)
 
 
 @contextmanager
@@ -76,15 +55,9 @@ def open_reader(directory: Path, busy_s: float = BUSY_S) -> Iterator[Reader]:
     Raises:
         StoreError: there is none, it is of another version, or it cannot be read.
     """
-    path = directory / NAME
-    try:
-        if not path.exists():
-            raise StoreError(f"there is no state database {path}: criproxy has not run with this state directory")
-        with _connected(path, busy_s) as (connection, changed_s):
-            _check_version(path, version_of(connection))
-            yield Reader(path, connection, changed_s)
-    except (sqlite3.Error, OSError, ValueError) as error:
-        raise StoreError(f"the state database {path} cannot be read: {reason_of(error)}") from error
+    with _any_version(directory, busy_s) as (connection, changed_s):
+        _check_version(path := directory / NAME, version_of(connection))
+        yield Reader(path, connection, changed_s)
 
 
 @contextmanager
@@ -167,7 +140,7 @@ def integrity(directory: Path, busy_s: float = BUSY_S) -> dict[str, Any]:
     Raises:
         StoreError: there is none, or it cannot be read.
     """
-    with _any_version(directory, busy_s) as connection:
+    with _any_version(directory, busy_s) as (connection, _):
         wrong = [str(row[0]) for row in connection.execute(f"PRAGMA integrity_check({MOST_WRONG})")]
         return {
             "version": version_of(connection),
@@ -183,20 +156,20 @@ def contents(directory: Path, busy_s: float = BUSY_S) -> dict[str, list[dict[str
     Raises:
         StoreError: there is none, or it cannot be read.
     """
-    with _any_version(directory, busy_s) as connection:
+    with _any_version(directory, busy_s) as (connection, _):
         return {name: _values_in(connection, name) for name in _table_names(connection)}
 
 
 @contextmanager
-def _any_version(directory: Path, busy_s: float) -> Iterator[sqlite3.Connection]:
-    """Open the database, also one that `open_reader` would not take."""
+def _any_version(directory: Path, busy_s: float) -> Iterator[tuple[sqlite3.Connection, float]]:
+    """Open the database, also one that `open_reader` would not take; with when it was changed last."""
     path = directory / NAME
     try:
         if not path.exists():
-            raise StoreError(f"there is no state database {path}")
-        with _connected(path, busy_s) as (connection, _):
-            yield connection
-    except (sqlite3.Error, OSError) as error:
+            raise StoreError(f"there is no state database {path}: criproxy has not run with this state directory")
+        with _connected(path, busy_s) as opened:
+            yield opened
+    except (sqlite3.Error, OSError, ValueError) as error:
         raise StoreError(f"the state database {path} cannot be read: {reason_of(error)}") from error
 
 

@@ -7,11 +7,11 @@ from functools import lru_cache
 from sys import intern
 from typing import Any
 
-from criproxy.model.cpuset import CpuSet, format_cpuset, parse_cpuset
+from criproxy.model.attributes import STORED
+from criproxy.model.cpuset import format_cpuset, parse_cpuset, parse_interned
 from criproxy.model.entries import changed_keys
-from criproxy.model.grant import Applied, CpuQuota, Grant, alike
+from criproxy.model.grant import Applied, CpuQuota, Grant, Kept, alike
 from criproxy.model.incident import Incident
-from criproxy.model.kept import Kept
 from criproxy.model.node import Node
 from criproxy.model.resources import CfsQuota, Interval
 from criproxy.model.text.annotations import kept_of_pod
@@ -63,11 +63,6 @@ def changes(table: Table, before: Node, after: Node) -> tuple[list[str], list[st
     held = {key: new[key] for key in keys if key in new and table.holds(new[key])}
     written = [key for key, value in held.items() if old.get(key) != value]
     return written, [key for key in keys if key in old and table.holds(old[key]) and key not in held]
-
-
-@lru_cache(maxsize=256)  # sharers get one set object, which keeps comparing them cheap
-def _cpuset(text: str) -> CpuSet:
-    return parse_cpuset(text)
 
 
 def _pod_row(key: str, pod: Pod) -> Row:
@@ -141,7 +136,7 @@ def _to_container(row: Row) -> Container:
         memory_request_bytes=None if request_low is None else Interval(request_low, request_high),
         state=ContainerState(state),
         reservation=mark,
-        hints=tuple(map(_cpuset, hints.split(";"))) if hints else (),
+        hints=tuple(map(parse_interned, hints.split(";"))) if hints else (),
         warm=bool(warm),
         cpu_quota=None if quota[0] is None else CfsQuota(*quota),
         stays=bool(stays),
@@ -158,12 +153,14 @@ def _grant_row(key: str, grant: Grant) -> Row:
 
 def _to_grant(row: Row) -> Grant:
     _, cpus, mems, exclusive, pool, home, home_mems, quota = row
-    homes = _cpuset(home), _cpuset(home_mems)
-    return alike(Grant(_cpuset(cpus), _cpuset(mems), _cpuset(exclusive), pool, *homes, CpuQuota(quota)))
+    homes = parse_interned(home), parse_interned(home_mems)
+    return alike(
+        Grant(parse_interned(cpus), parse_interned(mems), parse_interned(exclusive), pool, *homes, CpuQuota(quota))
+    )
 
 
 def _applied_row(key: str, applied: Applied) -> Row:
-    return key, format_cpuset(applied.cpus), format_cpuset(applied.mems), int(applied.lifted)
+    return key, *(each.plain(getattr(applied, each.name)) for each in STORED)
 
 
 def _to_applied(row: Row) -> Applied:
@@ -171,9 +168,9 @@ def _to_applied(row: Row) -> Applied:
 
 
 @lru_cache(maxsize=1024)
-def _applied(cpus: str, mems: str, lifted: int) -> Applied:
+def _applied(*values: str | int) -> Applied:
     # One object for all equal grants: see `model.grant.alike`.
-    return Applied(_cpuset(cpus), _cpuset(mems), bool(lifted))
+    return Applied(**{each.name: each.from_plain(value) for each, value in zip(STORED, values, strict=True)})
 
 
 def _kept_row(key: str, kept: Kept) -> Row:
@@ -195,7 +192,7 @@ def _to_incident(row: Row) -> Incident:
 PODS = Table("pods", 11, lambda node: node.pods, _pod_row, _to_pod)
 CONTAINERS = Table("containers", 21, lambda node: node.containers, _container_row, _to_container)
 GRANTS = Table("grants", 8, lambda node: node.grants, _grant_row, _to_grant)
-APPLIED = Table("applied", 4, lambda node: node.applied, _applied_row, _to_applied)
+APPLIED = Table("applied", 1 + len(STORED), lambda node: node.applied, _applied_row, _to_applied)
 
 KEPT = Table("kept", 2, lambda node: node.kept, _kept_row, _to_kept)
 INCIDENTS = Table(

@@ -3,20 +3,22 @@
 import asyncio
 import fcntl
 import os
-from collections.abc import Awaitable, Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor, wait
 from pathlib import Path
-from typing import Protocol, TypeVar
+from sqlite3 import Connection
+from typing import Concatenate, ParamSpec, TypeVar
 
 from criproxy.errors import StoreError
 from criproxy.model.machine.topology import Topology
 from criproxy.model.node import Node
-from criproxy.model.record import Kind, Record
+from criproxy.model.record import Record
 from criproxy.store.database import Database
-from criproxy.store.directory import why_refused
+from criproxy.store.files import why_refused
 from criproxy.store.stuck import is_ending, why_it_stays
 from criproxy.store.writing import LeftOut
 
+P = ParamSpec("P")
 T = TypeVar("T")
 LOCK_NAME = "lock"
 CLOSE_S = 2.0
@@ -34,33 +36,6 @@ class InUse(StoreError):
         """Whether it is a `criproxy release`, which gives the directory back."""
         self.ending = ending
         """Whether it has been killed, and gives the directory back when the kernel lets it end."""
-
-
-class NodeStore(Protocol):
-    """Where the controller keeps a node over restarts, as far as it uses a `Store`."""
-
-    @property
-    def left_out(self) -> Sequence[LeftOut]:
-        """The rows that are not there though the last save succeeded: their values cannot be written."""
-
-    @property
-    def lost_records(self) -> int:
-        """How many records could not be written for their values so far."""
-
-    def load(self, topology: Topology) -> Node:
-        """The node as it was saved last."""
-
-    def save(self, before: Node, after: Node, records: Sequence[Record]) -> Awaitable[None]:
-        """Write the rows that differ and the records, in one transaction; raises StoreError."""
-
-    async def find(self, text: str) -> list[Record]:
-        """The history of all containers that *text* may mean: a beginning of an id, or NAMESPACE/POD/CONTAINER."""
-
-    async def newest(self, kind: Kind, lives: Sequence[str]) -> list[Record]:
-        """Of each of the containers *lives* the last record of that kind, if there is one."""
-
-    async def since(self, after: int, without: Iterable[Kind], namespace: str = "") -> tuple[list[Record], int]:
-        """The newest records after number *after*, and the number of the last one; see `history.since`."""
 
 
 class Store:
@@ -125,21 +100,9 @@ class Store:
         """
         return self._run(lambda: self._save(before, after, records))
 
-    async def find(self, text: str) -> list[Record]:
-        """The history of all containers that *text* may mean: a beginning of an id, or NAMESPACE/POD/CONTAINER."""
-        return await self._run(lambda: self._opened().find(text))
-
-    async def newest(self, kind: Kind, lives: Sequence[str]) -> list[Record]:
-        """Of each of the containers *lives* the last record of that kind, if there is one."""
-        return await self._run(lambda: self._opened().newest(kind, lives))
-
-    async def since(self, after: int, without: Iterable[Kind], namespace: str = "") -> tuple[list[Record], int]:
-        """The newest records after number *after*, and the number of the last one; see `history.since`."""
-        return await self._run(lambda: self._opened().since(after, without, namespace))
-
-    async def history(self, *lives: str) -> list[Record]:
-        """What happened to the containers *lives* (`Container.life`), oldest first."""
-        return await self._run(lambda: self._opened().history(*lives))
+    async def read(self, question: Callable[Concatenate[Connection, P], T], *of: P.args, **more: P.kwargs) -> T:
+        """Return the answer to a *question* about the history, one of the functions of `history`."""
+        return await self._run(lambda: self._opened().read(question, *of, **more))
 
     def close(self) -> None:
         """Finish what is queued, then give the directory free; again does nothing. Blocks, for `CLOSE_S` at most.

@@ -13,7 +13,7 @@ from pathlib import Path
 import uvloop
 
 from criproxy.cri import api_pb2 as api
-from criproxy.cri.methods.methods import paths
+from criproxy.cri.methods import paths
 from criproxy.process.systemd import Notifier
 from criproxy.wire.calls import Call, Proceed, Rule, Verdict
 from criproxy.wire.server import Proxy

@@ -17,7 +17,7 @@ from statistics import quantiles
 import uvloop
 
 from criproxy.cri import api_pb2 as api
-from criproxy.cri.methods.methods import paths
+from criproxy.cri.methods import paths
 from criproxy.cri.runtime import RuntimeClient
 from criproxy.devices.classes.builtin import BUILTIN
 from criproxy.devices.device_rules import DeviceRules, KubeletFiles

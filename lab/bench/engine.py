@@ -14,6 +14,7 @@ from rich.console import Console
 from rich.table import Table
 
 from criproxy.config.registry import find
+from criproxy.model.grant import Applied
 from criproxy.model.machine.topology import Topology
 from criproxy.model.node import Node
 from criproxy.model.workload import Container, Pod, QosClass, Sizes
@@ -124,7 +125,7 @@ def _resize(node: Node, number: int) -> ContainerResized:
 
 
 def _applied(node: Node, number: int) -> UpdateApplied:
-    return UpdateApplied(_id(node, number), frozenset({number % 384}), frozenset({0}))
+    return UpdateApplied(_id(node, number), Applied(frozenset({number % 384}), frozenset({0})))
 
 
 EVENTS: Mapping[str, tuple[Make, bool]] = {

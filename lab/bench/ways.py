@@ -11,7 +11,7 @@ from typing import Self
 import grpc
 from google.protobuf.message import Message
 
-from criproxy.cri.methods.methods import METHODS
+from criproxy.cri.methods import METHODS
 
 DIRECT = "direct"
 """The way that all others are compared with."""

@@ -56,6 +56,7 @@ async def _added_ms(repeats: int) -> dict[str, list[float]]:
         kubelet = Allocations(root / "k/sock", root / "k/checkpoint")
         rules = DeviceRules(classes=tuple(BUILTIN.values()), kubelet=FILES)
         world = World(root, settings=replace(FAST, devices=rules), policy=build("topology-aware", {}))
+        world.limit_s = None
         async with AsyncExitStack() as stack:
             await kubelet.start()
             stack.push_async_callback(kubelet.stop)

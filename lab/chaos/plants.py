@@ -7,13 +7,15 @@ from inspect import signature
 from typing import Any
 
 from criproxy.cri import api_pb2 as api
-from criproxy.cri.messages import rewrite
-from criproxy.cri.messages.stamp import ANNOTATION, Stamp
+from criproxy.cri import rewrite
 from criproxy.cri.runtime import RuntimeClient
+from criproxy.cri.stamp import ANNOTATION, Stamp
+from criproxy.model.attributes import shown
 from criproxy.model.cpuset import parse_cpuset
-from criproxy.model.grant import Applied
+from criproxy.model.grant import Applied, Grant
+from criproxy.model.workload import Container
 from criproxy.node.calls.create import Creates, HeldCreate
-from criproxy.node.containers.cgroups import Cgroups, Seen
+from criproxy.node.cgroups import Cgroups, Seen
 from criproxy.node.reconcile.reconciler import Reconciler
 from criproxy.placement.events import ContainerGone
 from criproxy.wire.calls import Call, Outcome, OutcomeKind
@@ -41,12 +43,10 @@ def _place_from_stamp() -> None:
     place, ask, update = rewrite.place, Cgroups.ask, RuntimeClient.update_container_resources
     moved: set[str] = set()
 
-    def stamped(
-        request: api.CreateContainerRequest, cpus: str, mems: str, stamp: Stamp, *, lift: bool = False
-    ) -> bytes:
-        written = api.CreateContainerRequest.FromString(place(request, cpus, mems, stamp, lift=lift))
+    def stamped(request: api.CreateContainerRequest, grant: Grant, container: Container, stamp: Stamp) -> bytes:
+        written = api.CreateContainerRequest.FromString(place(request, grant, container, stamp))
         values = json.loads(written.config.annotations[ANNOTATION])
-        written.config.annotations[ANNOTATION] = json.dumps({**values, "cpus": cpus, "mems": mems})
+        written.config.annotations[ANNOTATION] = json.dumps({**values, **shown("", grant)})
         return written.SerializeToString()
 
     async def believe(self: Cgroups, container_id: str) -> tuple[Seen, api.ContainerStatusResponse | None]:

@@ -19,7 +19,7 @@ from criproxy.host.machine import discover
 from criproxy.model.cpuset import format_cpuset
 from criproxy.model.grant import Applied
 from criproxy.model.machine.topology import Topology
-from criproxy.node.containers.cgroups import Cgroups
+from criproxy.node.cgroups import Cgroups
 from criproxy.process.children.tether import python, tethered
 from lab.containerd import containerd
 from lab.containerd.cgroups import PodCgroups

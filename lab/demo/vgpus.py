@@ -7,7 +7,7 @@ from typing import Any
 
 from criproxy.cli.queries.usage import render
 from criproxy.cri import api_pb2 as api
-from criproxy.cri.messages.translate import pid_in
+from criproxy.cri.translate import pid_in
 from criproxy.errors import CriproxyError
 from lab.demo.card import AGE_S, ALLOWED_MIB, CARD, CARD_MIB, PERIOD_S, RESOURCE, Card
 from lab.demo.output import DemoOutput

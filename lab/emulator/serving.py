@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 import grpc
 from google.protobuf.message import DecodeError, Message
 
-from criproxy.cri.methods.methods import METHODS, Method
+from criproxy.cri.methods import METHODS, Method
 from lab.emulator.containers import Containers
 from lab.emulator.core import Core
 from lab.emulator.images import ImageService

@@ -66,6 +66,7 @@ class Node:
         self.kubelet = FakeKubelet(root / "k")
         rules = DeviceRules(classes=CLASSES, kubelet=KUBELET_FILES, exempt_namespaces=(EXEMPT,))
         self.world = World(root, settings=replace(FAST, devices=rules), policy=AWARE, topology=TWO)
+        self.world.limit_s = None  # time is virtual
         self.log = RecordingLog()
         self.plugin: DevicePlugin | None = None
         self.up = dict.fromkeys(PARTS, False)

@@ -17,12 +17,12 @@ from unittest.mock import patch
 from criproxy.api.control_socket import ControlServer
 from criproxy.api.devices.device_plugin import DevicePluginCommands
 from criproxy.api.devices.usage import UsageCommands
-from criproxy.node.usage.pod_files import PodFiles
+from criproxy.node.devices.card_usage import PodFiles
 from criproxy.wire.sockets import listen
 from lab.bench.measure import no_garbage_collection
 from lab.usage.nvml import CARDS
 from lab.usage.reporter import Reporter
-from tests.node.devices.test_vgpu_checks import RULES, pod_with
+from tests.node.devices.test_create_checks_vgpu import RULES, pod_with
 from tests.node.world import FAST, World
 
 FILES = "files of pods"
@@ -45,7 +45,9 @@ class Node:
 async def node(folder: Path, containers: int) -> AsyncIterator[Node]:
     """So many containers on eight cards."""
     _put_cards(folder)
-    async with World(folder, settings=replace(FAST, devices=RULES)) as world:
+    world = World(folder, settings=replace(FAST, devices=RULES))
+    world.limit_s = None
+    async with world:
         await world.controller.known()
         holders = []
         for number in range(containers):

@@ -18,7 +18,7 @@ from criproxy.cli.client import ask
 from criproxy.cri import api_pb2 as api
 from criproxy.cri.runtime import RuntimeCallError
 from criproxy.errors import CriproxyError, UsageError
-from criproxy.model.grant import in_place
+from criproxy.model.attributes import in_place
 from criproxy.model.text.notices import Notice
 from criproxy.model.workload import Container, ContainerState
 from criproxy.node.settings import OnError

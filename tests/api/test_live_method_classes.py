@@ -3,8 +3,8 @@
 import pytest
 
 from criproxy.api.live import CLASSES, class_of
-from criproxy.cri.methods.methods import KNOWN_METHODS, METHODS
-from criproxy.cri.methods.paths import PACKAGES, TOUCHED, call_paths
+from criproxy.cri.methods import KNOWN_METHODS, METHODS
+from criproxy.cri.paths import PACKAGES, TOUCHED, call_paths
 
 
 @pytest.mark.parametrize(

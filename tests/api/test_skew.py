@@ -27,8 +27,8 @@ from criproxy.devices.plugin.published import Advertised, Published, PublishedCa
 from criproxy.devices.usage.values import CardUse, ClassUse, ContainerUse, Grant, UsageReport
 from criproxy.wire.sockets import listen
 from tests.daemons import LIMIT_S
+from tests.node.devices.test_create_checks_vgpu import RESOURCE, RULES, pod_with
 from tests.node.devices.test_hints import host
-from tests.node.devices.test_vgpu_checks import RESOURCE, RULES, pod_with
 from tests.node.world import FAST, World
 
 MAPS = ("replicas", "unread", "not_enforced")

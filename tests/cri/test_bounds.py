@@ -10,8 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from criproxy.cri import api_pb2 as api
-from criproxy.cri.messages import sizes, translate
-from criproxy.cri.messages.stamp import ANNOTATION, Stamp, read_stamp
+from criproxy.cri import sizes, translate
+from criproxy.cri.stamp import ANNOTATION, Stamp, read_stamp
 from criproxy.model.resources import LIFTED_US, MAX_MACHINE_MILLI
 from criproxy.model.workload import Container, QosClass
 

@@ -9,8 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from criproxy.cri import api_pb2 as api
-from criproxy.cri import utf8
-from criproxy.cri.messages import translate
+from criproxy.cri import translate, utf8
 from criproxy.cri.runtime import RuntimeCallError, RuntimeClient
 from criproxy.errors import StatusCode
 

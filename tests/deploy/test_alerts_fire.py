@@ -21,7 +21,7 @@ from criproxy import __version__
 from criproxy.api.metrics.controller_metrics import Moment
 from criproxy.api.metrics.proxy_metrics import Gauges, Metrics
 from criproxy.api.views.status_check import find
-from criproxy.cri.methods.methods import KNOWN_METHODS
+from criproxy.cri.methods import KNOWN_METHODS
 from criproxy.cri.runtime import RuntimeCallError
 from criproxy.deviceplugin.daemon_client.asking import report
 from criproxy.devices.classes.builtin import NVIDIA

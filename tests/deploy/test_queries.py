@@ -18,7 +18,7 @@ from tests.addresses import free_address
 from tests.daemons import Serve
 from tests.deploy.prometheus import Prometheus, find, prometheus
 from tests.deploy.test_manifests import loaded, rules
-from tests.node.devices.test_vgpu_checks import pod_with
+from tests.node.devices.test_create_checks_vgpu import pod_with
 
 POLICY = """
 policy: static

@@ -6,7 +6,7 @@ from pathlib import Path
 from google.protobuf.message import Message
 
 from criproxy.cri import api_pb2 as cri
-from criproxy.cri.methods.methods import METHODS
+from criproxy.cri.methods import METHODS
 from lab.containerd.cgroups import PodCgroups
 from lab.containerd.containerd import IMAGE
 from lab.kubelet.kubelet import ContainerSpec, PodSpec, container_config, sandbox_config

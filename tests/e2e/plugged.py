@@ -16,7 +16,7 @@ from typing import Any
 
 from criproxy.cli.client import ask
 from criproxy.cri import api_pb2 as api
-from criproxy.cri.messages.translate import pid_in
+from criproxy.cri.translate import pid_in
 from lab.containerd.containerd import PrivateContainerd
 from lab.kubelet.device_endpoint import Given, add
 from lab.kubelet.kubelet import CREATE_TIMEOUT_S, PodSpec, container_config, sandbox_config

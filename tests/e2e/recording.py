@@ -9,7 +9,7 @@ import grpc
 from google.protobuf.descriptor import FieldDescriptor
 from google.protobuf.message import Message
 
-from criproxy.cri.methods.methods import METHODS
+from criproxy.cri.methods import METHODS
 
 PADDING = b"\xca\xb8\x02\xef\x03" + b"x" * 495
 """Field 5001 of 495 bytes: 500 bytes more, which every peer skips as a field that it does not know."""

@@ -10,9 +10,10 @@ from typing import NamedTuple
 from criproxy.cri import api_pb2 as api
 from criproxy.cri.runtime import RuntimeClient
 from criproxy.host.machine import discover
+from criproxy.model.attributes import QUOTA
 from criproxy.model.cpuset import CpuSet
 from criproxy.model.workload import ContainerState
-from criproxy.node.containers.cgroups import Cgroups
+from criproxy.node.cgroups import Cgroups
 from lab.containerd.containerd import IMAGE, PrivateContainerd
 from lab.kubelet.kubelet import ContainerSpec, MiniKubelet, PodSpec
 from tests.daemons import LIMIT_S, Serve
@@ -80,7 +81,7 @@ class Scene:
     async def quota_us(self, container_id: str) -> int:
         """The CFS quota that the container's cgroup says; -1 where there is none."""
         await self.sets(container_id)
-        return _quota_us(Path(self._kernel.groups[container_id].quota_file))
+        return _quota_us(Path(self._kernel.groups[container_id].file(QUOTA)))
 
     async def moves_to(self, container_id: str, cpus: CpuSet) -> None:
         """Wait until the container's cgroup says *cpus*: what follows a removal is done after its reply."""

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from criproxy.cri import api_pb2 as api
-from criproxy.cri.messages.translate import cgroup_in
+from criproxy.cri.translate import cgroup_in
 from lab.containerd.containerd import IMAGE, PrivateContainerd
 from lab.kubelet.kubelet import ContainerSpec, PodSpec, container_config, sandbox_config
 from tests.allocations import Allocated, Allocations

@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from criproxy.cri import api_pb2 as cri
-from criproxy.cri.methods.methods import METHODS, paths
-from criproxy.cri.methods.paths import PACKAGES
+from criproxy.cri.methods import METHODS, paths
+from criproxy.cri.paths import PACKAGES
 from criproxy.cri.runtime import RuntimeClient
 from criproxy.wire.calls import Call, Proceed, Rule, Verdict
 from lab.containerd.containerd import PrivateContainerd

@@ -15,7 +15,7 @@ import pytest
 
 from criproxy.cli.client import ask
 from criproxy.cri import api_pb2 as api
-from criproxy.cri.messages.translate import pid_in
+from criproxy.cri.translate import pid_in
 from criproxy.devices.classes.vgpu_profiles import Vgpu, annotations_of
 from criproxy.devices.evidence.device_request import Response, joined
 from criproxy.devices.plugin.plan import OverQuota, QuotaActions, QuotaPlan

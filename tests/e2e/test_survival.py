@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from criproxy.cri import api_pb2 as api
-from criproxy.cri.messages.translate import pid_in
 from criproxy.cri.runtime import RuntimeCallError
+from criproxy.cri.translate import pid_in
 from criproxy.model.cpuset import format_cpuset
 from lab.containerd.containerd import IMAGE, PrivateContainerd
 from lab.kubelet.kubelet import ContainerSpec, PodSpec

@@ -17,7 +17,7 @@ from typing import Any
 import pytest
 
 from criproxy.cli.client import ask
-from criproxy.cri.messages.translate import pid_in
+from criproxy.cri.translate import pid_in
 from lab.containerd.containerd import PrivateContainerd
 from lab.kubelet.kubelet import PodSpec
 from tests.e2e.device_nodes import WITHOUT_DRIVER, device_nodes

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import grpc
 
-from criproxy.cri.methods.methods import METHODS, paths
+from criproxy.cri.methods import METHODS, paths
 from criproxy.wire.calls import Call, Proceed, Rule, Table, Verdict
 from criproxy.wire.server import Proxy
 from lab.containerd.containerd import PrivateContainerd

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from criproxy.host.container_cgroup import CpusetGroup, find_group, has_processes
+from criproxy.host.container_cgroup import ContainerGroup, find_group, has_processes
 from criproxy.model.grant import Applied
 
 V1 = "9:name=systemd:/x\n3:cpuset:{path}\n0::/\n"
@@ -38,7 +38,7 @@ def test_the_group_is_the_one_with_the_containers_id(
     """Also where the process has moved into a group of its own below it."""
     host(tmp_path, lines.format(path=path), group, suffix)
 
-    assert find_group(tmp_path, 7, "abc").read() == Applied(frozenset({1, 2}), frozenset({0}))
+    assert find_group(tmp_path, 7, "abc").read() == Applied(frozenset({1, 2}), frozenset({0}), lifted=None)
 
 
 @pytest.mark.parametrize(
@@ -63,7 +63,7 @@ def test_the_quota_is_read_beside_it(
     limits.parent.mkdir(parents=True, exist_ok=True)
     limits.write_text(content)
 
-    assert find_group(tmp_path, 7, "abc").lifted() is expected
+    assert find_group(tmp_path, 7, "abc").read().lifted is expected
 
 
 def test_the_process_of_another_is_not_taken_for_the_containers(tmp_path: Path) -> None:
@@ -95,4 +95,4 @@ def test_processes_below_it_are_the_containers_too(tmp_path: Path, files: dict[s
         (tmp_path / "k/abc" / name).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / "k/abc" / name).write_text(content)
 
-    assert has_processes(CpusetGroup(str(tmp_path / "k/abc"), ".effective")) is expected
+    assert has_processes(ContainerGroup(str(tmp_path), "k/abc", unified=True)) is expected

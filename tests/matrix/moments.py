@@ -7,7 +7,7 @@ from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from functools import partial
 
-from criproxy.cri.messages.stamp import ANNOTATION
+from criproxy.cri.stamp import ANNOTATION
 from criproxy.errors import StatusCode
 from criproxy.node.bypass import BypassMode
 from lab.chaos.checker.cpus import show

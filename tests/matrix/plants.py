@@ -28,11 +28,11 @@ from criproxy.model.grant import Layout
 from criproxy.model.node import Node
 from criproxy.model.workload import Container, QosClass
 from criproxy.node.calls.update import Updates
-from criproxy.node.devices import guard, vgpu_checks
-from criproxy.node.devices.evidence import Gathered
+from criproxy.node.devices import create_checks as vgpu_checks
+from criproxy.node.devices import guard
+from criproxy.node.devices.create_checks import Vgpus
+from criproxy.node.devices.evidence import DevicePublisher, Gathered
 from criproxy.node.devices.incidents import Incidents
-from criproxy.node.devices.publishing import DevicePublisher
-from criproxy.node.devices.vgpu_checks import Vgpus
 from criproxy.placement.rules.preserved import Preserving
 from criproxy.wire.calls import Call, Refuse, Verdict
 

@@ -24,6 +24,7 @@ from criproxy.model.record import Record
 from criproxy.model.resources import DEFAULT_PERIOD_US, milli_to_quota, milli_to_shares
 from criproxy.model.text.notices import Notice
 from criproxy.node.bypass import Bypass, BypassMode
+from criproxy.node.configuration.in_place import InPlaceOfFile
 from criproxy.node.configuration.load import load_configuration
 from criproxy.node.configuration.reload import Reload
 from criproxy.placement.invariants import violations
@@ -44,8 +45,8 @@ from lab.kubelet.kubelet import (
 )
 from tests.allocations import Allocated, Allocations
 from tests.matrix.oracle import Asked, Ledger
+from tests.node.devices.test_create_checks_vgpu import allocated
 from tests.node.devices.test_guard import host
-from tests.node.devices.test_vgpu_checks import allocated
 from tests.node.world import FAST, PATIENT_STORE, Slow, World
 
 MACHINE = machine(nodes=2, cores=8, threads=1)
@@ -159,6 +160,8 @@ class Asks:
 class Scene(World):
     """One node of the matrix, whose policy is that of a file."""
 
+    limit_s = None
+
     def __init__(
         self, directory: Path, policy: str, devices: str, privileged: str, section: str = "", *, everybody: bool
     ) -> None:
@@ -203,7 +206,8 @@ class Scene(World):
         self.bypass = Bypass([self.proxy], controller.bypass, lambda _text: None, lambda: bool(controller.problem))
         self.proxy.on_error = self.bypass.watch(controller.fallback.on_error)
         had_file = configuration.source is not None
-        self.reload = Reload(self.file, had_file, controller.context, controller.policy_switch, Notifier({}), str)
+        context, in_place = controller.context, InPlaceOfFile(self.file.parent / "state", controller.context)
+        self.reload = Reload(self.file, had_file, context, controller.policy_switch, in_place, Notifier({}), str)
         self.answers = LiveNode(controller, self._notices)
         self.ledger.looks()
 

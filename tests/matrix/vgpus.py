@@ -13,7 +13,7 @@ from criproxy.devices.usage.values import Grant
 from criproxy.errors import CriproxyError, StatusCode
 from criproxy.model.text.plain import from_plain
 from tests.matrix.scene import Asks, Ran, Scene, pod
-from tests.node.devices.test_vgpu_checks import make_files
+from tests.node.devices.test_create_checks_vgpu import make_files
 from tests.watchers import Watcher
 
 SECTION = "{profiles: [{name: gpu-8g, class: nvidia, memory: 8Gi, cores: 25}]}"

@@ -3,9 +3,10 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
+from criproxy.model.attributes import granted
 from criproxy.model.cpuset import parse_cpuset
 from criproxy.model.entries import with_entries, without
-from criproxy.model.grant import NO_CPUS, Grant, alike, granted
+from criproxy.model.grant import NO_CPUS, Grant, alike
 from criproxy.model.node import Node
 from criproxy.model.workload import Container, Pod
 from criproxy.simulate.hosts import machine

@@ -17,7 +17,7 @@ from criproxy.model.workload import Container, ContainerState
 from criproxy.node.bypass import FAILURES, HANGS, Bypass, BypassMode
 from criproxy.node.calls.create import Creates
 from criproxy.node.calls.start import Starts
-from criproxy.node.containers.in_flight import InFlight, StartEvent
+from criproxy.node.in_flight import InFlight, StartEvent
 from criproxy.node.settings import OnError, Promote, Settings
 from criproxy.placement.policies.api import Policy
 from criproxy.placement.policies.static import StaticPolicy
@@ -25,8 +25,6 @@ from criproxy.wire.calls import Call, Outcome
 from lab.emulator.runtime import RuntimeOptions
 from tests.node.reconcile.test_trouble import overlaps
 from tests.node.world import FAST, NO_LOOKS, STATIC, Slow, World, owner, sharer, situation
-
-LIMIT_S = 60.0
 
 
 class Fragile(StaticPolicy):
@@ -82,7 +80,7 @@ def give_up_after(world: World, limit_s: float) -> None:
 
 async def test_a_broken_policy_engages_the_bypass_and_owners_stay_alone(tmp_path: Path) -> None:
     """Newcomers share, owners that end give their CPUs back, and all is placed again once the policy works."""
-    async with asyncio.timeout(LIMIT_S), Placing(tmp_path, replace(FAST, promote=Promote.OFF)) as world:
+    async with Placing(tmp_path, replace(FAST, promote=Promote.OFF)) as world:
         owned = await world.run(owner("owner", 2))
         world.fragile.broken = True
         newcomers = [await world.run(owner(f"n{number}", 1)) for number in range(FAILURES + 3)]
@@ -102,7 +100,7 @@ async def test_a_broken_policy_engages_the_bypass_and_owners_stay_alone(tmp_path
 
 async def test_in_bypass_nothing_but_the_message_is_needed(tmp_path: Path) -> None:
     """A create goes on although neither the runtime answers questions nor the policy; a resize keeps the place."""
-    async with asyncio.timeout(LIMIT_S), Placing(tmp_path) as world:
+    async with Placing(tmp_path) as world:
         owned = await world.run(owner("owner", 2))
         world.fragile.broken = True
         world.bypass.set(BypassMode.AUTOMATIC, "for the test")
@@ -121,7 +119,7 @@ async def test_in_bypass_nothing_but_the_message_is_needed(tmp_path: Path) -> No
 @pytest.mark.parametrize("on_error", OnError)
 async def test_a_handler_that_hangs_is_given_up(tmp_path: Path, on_error: OnError) -> None:
     """After the limit the create goes on or is refused, its reservation is undone, and nobody is on owned CPUs."""
-    async with asyncio.timeout(LIMIT_S), Placing(tmp_path, replace(FAST, on_error=on_error)) as world:
+    async with Placing(tmp_path, replace(FAST, on_error=on_error)) as world:
         owned = await world.run(owner("owner", 2))
         released = asyncio.Event()
         world.controller.handlers.creates.outcomes = Hanging(released)  # type: ignore[assignment]
@@ -153,7 +151,7 @@ async def test_a_start_at_which_we_failed_goes_on_only_where_nothing_has_to_be_d
         raise ZeroDivisionError
 
     stuck = RuntimeOptions(missing=frozenset({"UpdateContainerResources"}))
-    async with asyncio.timeout(LIMIT_S), Placing(tmp_path, options=stuck) as world:
+    async with Placing(tmp_path, options=stuck) as world:
         shared = await world.run(sharer("shared"))
         monkeypatch.setattr(Starts, "_wait_for_cpus", broken)
         pod = owner("owner", 2)
@@ -181,7 +179,7 @@ async def test_an_end_that_cannot_be_booked_is_asked_for(tmp_path: Path, monkeyp
             raise failures.pop()
         return done(creates, call, outcome)
 
-    async with asyncio.timeout(LIMIT_S), Placing(tmp_path) as world:
+    async with Placing(tmp_path) as world:
         monkeypatch.setattr(Creates, "done", broken)
         pod = owner("owner", 2)
         owned = await world.kubelet.create(pod, await world.kubelet.run_sandbox(pod), pod.containers[0])
@@ -203,7 +201,7 @@ class Hanging:
 
 async def test_handlers_that_hang_engage_the_bypass(tmp_path: Path) -> None:
     """After three of them creates go on at once, next to an owner that stays alone."""
-    async with asyncio.timeout(LIMIT_S), Placing(tmp_path) as world:
+    async with Placing(tmp_path) as world:
         owned = await world.run(owner("owner", 2))
         sandbox_id = next(iter(world.controller.node.pods))
         world.controller.handlers.creates.outcomes = Hanging(asyncio.Event())  # type: ignore[assignment]
@@ -225,7 +223,7 @@ async def test_handlers_that_hang_engage_the_bypass(tmp_path: Path) -> None:
 
 async def test_what_passed_unseen_is_known_before_the_next_owner(tmp_path: Path) -> None:
     """A container made during an ordered bypass runs anywhere; afterwards it shares, and owners are alone again."""
-    async with asyncio.timeout(LIMIT_S), Placing(tmp_path) as world:
+    async with Placing(tmp_path) as world:
         world.bypass.set(BypassMode.ORDERED, "for the test")
         running = await world.run(sharer("running"))
         pod = sharer("made")
@@ -245,7 +243,7 @@ async def test_a_start_that_passed_unseen_holds_up_who_gets_its_cpus(tmp_path: P
     slow = Slow()
     options = RuntimeOptions(latency_s=slow, missing=frozenset({"GetContainerEvents"}))
     deaf = replace(FAST, unknown_pause_s=5.0, exit_list_s=3600.0, drift_period_s=3600.0)
-    async with asyncio.timeout(LIMIT_S), Placing(tmp_path, deaf, options) as world:
+    async with Placing(tmp_path, deaf, options) as world:
         pod = sharer("starts")
         starts = await world.kubelet.create(pod, await world.kubelet.run_sandbox(pod), pod.containers[0])
         world.bypass.set(BypassMode.ORDERED, "for the test")
@@ -267,7 +265,7 @@ async def test_lists_from_during_the_bypass_say_nothing_of_what_came_after_them(
     """A comparison that is under way when the bypass ends does not make the node known: the next one does."""
     slow = Slow(ContainerStatus=0.3)
     # The comparison that the test asks for is the first one that sees the container.
-    async with asyncio.timeout(LIMIT_S), Placing(tmp_path, NO_LOOKS, RuntimeOptions(latency_s=slow)) as world:
+    async with Placing(tmp_path, NO_LOOKS, RuntimeOptions(latency_s=slow)) as world:
         await world.poll(lambda: world.controller.ready)
         world.bypass.set(BypassMode.ORDERED, "for the test")
         await world.run(sharer("listed"))
@@ -286,7 +284,7 @@ async def test_lists_from_during_the_bypass_say_nothing_of_what_came_after_them(
 async def test_a_passed_create_gets_its_cpus_before_it_starts(tmp_path: Path) -> None:
     """With onError pass a container is created as the kubelet sent it, and taken in before its start."""
     slow = RuntimeOptions(latency_s={"ListContainers": 0.1})
-    async with asyncio.timeout(LIMIT_S), Placing(tmp_path, replace(FAST, on_error=OnError.PASS), slow) as world:
+    async with Placing(tmp_path, replace(FAST, on_error=OnError.PASS), slow) as world:
         owned = await world.run(owner("owner", 2))
         world.fragile.broken = True
         passed = await world.run(sharer("passed"))
@@ -302,7 +300,7 @@ async def test_a_failure_of_what_handles_failures_counts_like_any_other(
     async def broken(_creates: Creates, *_arguments: object, **_keys: object) -> None:
         raise LookupError("planted")
 
-    async with asyncio.timeout(LIMIT_S), Placing(tmp_path) as world:
+    async with Placing(tmp_path) as world:
         await world.run(owner("owner", 2))
         world.fragile.broken = True
         with monkeypatch.context() as patched:
@@ -333,7 +331,7 @@ async def test_a_start_at_which_its_fallback_fails_frees_its_lock(
             raise left.pop()
         start(in_flight, key, event)
 
-    async with asyncio.timeout(LIMIT_S), Placing(tmp_path) as world:
+    async with Placing(tmp_path) as world:
         pod = owner("owner", 2)
         owned = await world.kubelet.create(pod, await world.kubelet.run_sandbox(pod), pod.containers[0])
         await world.rested()

@@ -8,8 +8,8 @@ import pytest
 
 from criproxy.api.views import status_check as report
 from criproxy.model.node import Node
-from criproxy.node.containers.in_flight import InFlight, StartEvent
 from criproxy.node.devices.kubelet import Kubelet
+from criproxy.node.in_flight import InFlight, StartEvent
 from criproxy.node.sync.outcomes import Outcomes
 from criproxy.process.failures import Failures
 from criproxy.process.tasks import Tasks
@@ -68,7 +68,7 @@ async def test_who_moves_for_a_create_moves_though_carrying_it_out_fails(
             raise left.pop()
         retain(in_flight, node)
 
-    async with asyncio.timeout(LIMIT_S), World(tmp_path, RuntimeOptions(missing=NO_EVENTS), ALONE) as world:
+    async with World(tmp_path, RuntimeOptions(missing=NO_EVENTS), ALONE) as world:
         shared = await world.run(sharer("shared"))
         await world.rested()
         monkeypatch.setattr(InFlight, "retain", fails_once)
@@ -101,7 +101,7 @@ async def test_a_start_whose_end_cannot_be_booked_frees_its_lock(
         return original(part, *arguments)
 
     options = RuntimeOptions(latency_s=slow, missing=NO_EVENTS)
-    async with asyncio.timeout(LIMIT_S), World(tmp_path, options, ALONE) as world:
+    async with World(tmp_path, options, ALONE) as world:
         pod = sharer("shared")
         key = await world.kubelet.create(pod, await world.kubelet.run_sandbox(pod), pod.containers[0])
         monkeypatch.setattr(kind, method, fails_once)

@@ -7,9 +7,9 @@ from pathlib import Path
 import pytest
 
 from criproxy.cri import api_pb2 as api
-from criproxy.cri.messages.stamp import read_stamp
-from criproxy.cri.methods.paths import touched_paths
+from criproxy.cri.paths import touched_paths
 from criproxy.cri.runtime import RuntimeCallError
+from criproxy.cri.stamp import read_stamp
 from criproxy.errors import StatusCode
 from criproxy.model.workload import ContainerState
 from criproxy.node.context import UPDATE_OTHERS
@@ -22,7 +22,7 @@ from tests.node.world import GIB, World, owner, sharer
 @pytest.fixture
 async def world(tmp_path: Path) -> AsyncIterator[World]:
     """Four CPUs, of which CPU 0 is reserved, under the static policy."""
-    async with asyncio.timeout(60), World(tmp_path) as world:
+    async with World(tmp_path) as world:
         yield world
 
 
@@ -270,6 +270,6 @@ class Garbage:
 async def test_every_touched_call_is_known_to_wait(world: World) -> None:
     """What may have a rule waits while the controller is still being loaded, and nothing else."""
     held_and_watched = world.controller.table().keys()
-    world.controller.policy_switch.edits = True  # as while quotas are lifted
+    world.controller.replies.shows_quotas = True  # as while quotas are lifted
 
     assert held_and_watched < world.controller.table().keys() == touched_paths()

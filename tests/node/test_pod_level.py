@@ -1,6 +1,5 @@
 """Pod-level resources as the kubelet sends them: the containers of a pod together count as much as the pod requests."""
 
-import asyncio
 from collections.abc import AsyncIterator, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -20,7 +19,6 @@ from lab.emulator.runtime import IMAGE, RuntimeOptions
 from lab.kubelet.kubelet import ContainerSpec, PodSpec
 from tests.node.world import FAST, GIB, World, owner, situation
 
-LIMIT_S = 20.0
 OPTIONS: Mapping[str, Mapping[str, object]] = {
     "static": {"reservedCpus": "0"},
     "topology-aware": {"reservedCpus": "0"},
@@ -106,7 +104,6 @@ class Scene:
 async def scene_of(tmp_path: Path, policy: str, options: RuntimeOptions | None = None) -> AsyncIterator[Scene]:
     """A node of eight CPUs under *policy*."""
     async with (
-        asyncio.timeout(LIMIT_S),
         World(tmp_path, options, FAST, policy_of(policy), machine(nodes=1, cores=8, threads=1)) as world,
     ):
         yield Scene(world)

@@ -1,6 +1,5 @@
 """What the kubelet says of a whole pod is known: from its sandbox, from every create, and from a resize of the pod."""
 
-import asyncio
 from collections.abc import AsyncIterator
 from contextlib import suppress
 from dataclasses import replace
@@ -16,13 +15,11 @@ from lab.emulator.runtime import IMAGE
 from lab.kubelet.kubelet import ContainerSpec, PodSpec
 from tests.node.world import GIB, World
 
-LIMIT_S = 60.0
-
 
 @pytest.fixture
 async def world(tmp_path: Path) -> AsyncIterator[World]:
     """Four CPUs, of which CPU 0 is reserved, under the static policy."""
-    async with asyncio.timeout(LIMIT_S), World(tmp_path) as world:
+    async with World(tmp_path) as world:
         yield world
 
 

@@ -7,19 +7,22 @@ from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from criproxy.api.views import status_check as report
 from criproxy.cri import api_pb2 as api
 from criproxy.cri.runtime import RuntimeClient
-from criproxy.host.container_cgroup import CpusetGroup
+from criproxy.host.container_cgroup import ContainerGroup
+from criproxy.model.attributes import Attribute
 from criproxy.model.grant import Applied
 from criproxy.model.workload import ContainerState
 from criproxy.node import controller
+from criproxy.node.calls.status_replies import Replies
 from criproxy.node.configuration.policy_switch import PolicySwitch
 from criproxy.node.devices.guard import DeviceGuard
-from criproxy.node.sync.cold_starts import ColdStarts
+from criproxy.node.reconcile.promotion import ColdStarts
 from criproxy.node.sync.drift import Drift
 from criproxy.node.sync.exit_events import ExitEvents
 from criproxy.node.sync.resync import Resync
@@ -27,7 +30,7 @@ from criproxy.process.failures import Failures
 from criproxy.process.tasks import OnDemand, Tasks
 from lab.emulator.runtime import RuntimeOptions
 from tests.conftest import ROOT
-from tests.node.sync.test_cold_starts import starting_cold
+from tests.node.reconcile.test_promotion_cold_starts import starting_cold
 from tests.node.world import FAST, RecordingLog, World, owner, sharer, situation
 
 LIMIT_S = 120.0
@@ -40,14 +43,13 @@ ALONE = replace(FAST, unknown_pause_s=3600.0, exit_list_s=3600.0, drift_period_s
 PLANTED = ValueError("planted")
 
 ENDLESS = {
-    "node/sync/cold_starts.py:ColdStarts.watch": "supervised",
+    "node/reconcile/promotion.py:ColdStarts.watch": "supervised",
     "node/sync/drift.py:Drift.watch": "supervised",
     "node/sync/exit_events.py:ExitEvents.follow": "supervised",
     "node/sync/exit_events.py:ExitEvents.list_regularly": "supervised",
-    "node/configuration/policy_switch.py:PolicySwitch._follow_quotas": "supervised",
+    "node/calls/status_replies.py:Replies.follow": "supervised",
     "node/configuration/policy_switch.py:PolicySwitch._idle": "supervised",
     "node/reconcile/promotion.py:Promotions.watch": "supervised",
-    "node/configuration/last_good_keeper.py:PolicyFileKeeper.run": "supervised",
     "node/configuration/reload.py:Reload.run": "supervised",
     "node/sync/resync.py:Resync.run": "supervised",
     "node/devices/kubelet.py:Kubelet._until_back": "supervised",
@@ -69,7 +71,7 @@ ENDLESS = {
     "deviceplugin/cards/vgpu_files.py:Sweeper.run": "supervised",
     "deviceplugin/cards/vgpu_files.py:Sweeper._remove_all": "ends with what there is to remove, or when that hangs",
     "node/devices/plugin.py:DevicePlugin.remember": "supervised",
-    "node/usage/pod_files.py:PodFiles.run": "supervised",
+    "node/devices/card_usage.py:PodFiles.run": "supervised",
     "api/page/stream.py:Streams.run": "supervised",
     "node/configuration/try_out.py:TryOut.run": "supervised",
     "deviceplugin/usage/watcher.py:Watcher._run": "supervised",
@@ -242,9 +244,9 @@ WATCHERS = [
     pytest.param(Drift, "_forget", "watch cgroups", id="cgroups"),
     pytest.param(ColdStarts, "_check", "end cold starts", id="cold-starts"),
     pytest.param(ColdStarts, "_ran_s", "end cold starts", id="cold-start"),
-    pytest.param(PolicySwitch, "_follow_quotas", "follow lifted quotas", id="quotas"),
+    pytest.param(Replies, "follow", "follow lifted quotas", id="quotas"),
     pytest.param(PolicySwitch, "_resume", "go on as the node was left", id="go-on"),
-    pytest.param(controller, "start_watchers", "watch", id="loading"),
+    pytest.param(controller.Controller, "_watch", "watch", id="loading"),
     pytest.param(DeviceGuard, "begin", "scan for cards", id="cards"),
 ]
 
@@ -263,7 +265,7 @@ async def test_each_watcher_survives_one_exception(
         return original(*args, **keys)
 
     monkeypatch.setattr(kind, method, fails_once)
-    async with asyncio.timeout(LIMIT_S), World(tmp_path, NO_EVENTS, WATCHFUL) as world:
+    async with World(tmp_path, NO_EVENTS, WATCHFUL) as world:
         cold = await world.run(starting_cold("10ms"))
         await world.run(owner("owner", 1))
 
@@ -278,21 +280,21 @@ async def test_each_watcher_survives_one_exception(
 
 async def test_a_cgroup_that_cannot_be_read_once_ends_no_watch(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """One ValueError in a read, and the next foreign cpuset is found all the same."""
-    read, broken = CpusetGroup.read, asyncio.Event()
+    read, broken = ContainerGroup.read, asyncio.Event()
 
-    def garbled_once(group: CpusetGroup) -> Applied:
+    def garbled_once(group: ContainerGroup, *attributes: tuple[Attribute[Any], ...], written: bool = False) -> Applied:
         if not broken.is_set():
             broken.set()
             raise ValueError("no cpuset: '\x00'")
-        return read(group)
+        return read(group, *attributes, written=written)
 
     watchful = replace(ALONE, drift_period_s=0.05)
-    async with asyncio.timeout(LIMIT_S), World(tmp_path, NO_EVENTS, watchful) as world:
+    async with World(tmp_path, NO_EVENTS, watchful) as world:
         shared = await world.run(sharer("shared"))
         await world.run(owner("owner", 1))
         await world.poll(lambda: shared in world.groups())
         await world.rested()
-        monkeypatch.setattr(CpusetGroup, "read", garbled_once)
+        monkeypatch.setattr(ContainerGroup, "read", garbled_once)
         await broken.wait()
 
         await world.direct.update_container_resources(shared, api.LinuxContainerResources(cpuset_cpus="0-3"))
@@ -312,7 +314,7 @@ async def test_a_list_that_cannot_be_read_once_ends_no_watch(tmp_path: Path, mon
 
     monkeypatch.setattr(RuntimeClient, "list_exited", garbled_once)
     patient = replace(ALONE, exit_list_s=0.05)
-    async with asyncio.timeout(LIMIT_S), World(tmp_path, NO_EVENTS, patient) as world:
+    async with World(tmp_path, NO_EVENTS, patient) as world:
         owned = await world.run(owner("owner", 1))
         await broken.wait()
         await world.rested()
@@ -324,20 +326,20 @@ async def test_a_list_that_cannot_be_read_once_ends_no_watch(tmp_path: Path, mon
 
 async def test_an_update_whose_look_raises_is_tried_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A worker that meets garbage in a cgroup goes on as after a failed update: the container gets its CPUs."""
-    read, left = CpusetGroup.read, [None] * 3
+    read, left = ContainerGroup.read, [None] * 3
 
-    def garbled(group: CpusetGroup) -> Applied:
+    def garbled(group: ContainerGroup, *attributes: tuple[Attribute[Any], ...], written: bool = False) -> Applied:
         if left:
             left.pop()
             raise ValueError("no cpuset")
-        return read(group)
+        return read(group, *attributes, written=written)
 
     quiet = replace(FAST, exit_list_s=3600.0, drift_period_s=3600.0)
-    async with asyncio.timeout(LIMIT_S), World(tmp_path, NO_EVENTS, quiet) as world:
+    async with World(tmp_path, NO_EVENTS, quiet) as world:
         shared = await world.run(sharer("shared"))
         await world.poll(lambda: shared in world.groups())
         await world.rested()
-        monkeypatch.setattr(CpusetGroup, "read", garbled)
+        monkeypatch.setattr(ContainerGroup, "read", garbled)
 
         await world.run(owner("owner", 1))
 

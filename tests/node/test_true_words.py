@@ -1,6 +1,5 @@
 """What is told of a node is told once it is so, and no longer than it is so."""
 
-import asyncio
 import shutil
 from dataclasses import replace
 from pathlib import Path
@@ -14,7 +13,7 @@ from criproxy.cri.runtime import RuntimeCallError
 from criproxy.model.workload import Container, ContainerState, Miss, Missed
 from criproxy.placement.answers.shortfalls import Shortfall
 from lab.kubelet.kubelet import container_config, sandbox_config
-from tests.node.containers.test_in_flight import group_of, left_running
+from tests.node.test_in_flight import group_of, left_running
 from tests.node.world import FAST, GIB, World, owner, sharer, situation
 
 LIMIT_S = 60.0
@@ -39,7 +38,7 @@ async def create(world: World, name: str, cpuset: str) -> None:
 
 async def test_a_competing_manager_is_told_until_it_is_off(tmp_path: Path) -> None:
     """With the static one on, each create has a cpuset; a create without one tells that it was switched off."""
-    async with asyncio.timeout(LIMIT_S), World(tmp_path) as world:
+    async with World(tmp_path) as world:
         await create(world, "first", "2")
         assert kinds(situation(world.controller)) == ["competing-manager"]
         await create(world, "second", "0-3")
@@ -58,7 +57,7 @@ async def test_a_competing_manager_is_told_until_it_is_off(tmp_path: Path) -> No
 async def test_a_lost_container_is_told_once_it_is_lost(tmp_path: Path, ends: bool) -> None:
     """The processes of a start that was cut take a moment to end: until then nobody is sent to restart the runtime."""
     settings = replace(FAST, drift_period_s=0.02, lost_after_s=60.0 if ends else 0.5)
-    async with asyncio.timeout(LIMIT_S), World(tmp_path, settings=settings) as world:
+    async with World(tmp_path, settings=settings) as world:
         late = await left_running(world, tmp_path, owner("late"))
         await world.poll(lambda: world.controller.context.in_flight.is_left(late))
         assert world.owned() == {1}
@@ -76,7 +75,7 @@ async def test_a_lost_container_is_told_once_it_is_lost(tmp_path: Path, ends: bo
 
 async def test_one_cpu_is_no_cpus(tmp_path: Path) -> None:
     """A refusal counts as people do."""
-    async with asyncio.timeout(LIMIT_S), World(tmp_path) as world:
+    async with World(tmp_path) as world:
         await world.run(owner("first", 3))
         with pytest.raises(RuntimeCallError, match="asks for 1 exclusive CPU, but none is available"):
             await world.run(owner("second", 1))

@@ -115,7 +115,7 @@ async def late(world: World) -> str:
 async def test_who_shares_is_placed_once_the_policy_answers(tmp_path: Path) -> None:
     """By itself; nothing is wrong then."""
     policy = FailedCalls()
-    async with asyncio.timeout(LIMIT_S), World(tmp_path, settings=QUICK, policy=policy) as world:
+    async with World(tmp_path, settings=QUICK, policy=policy) as world:
         container_id = await late(world)
         (text,) = unplaced(world)
         assert text.startswith("default/late/main has had shared CPUs since 20")
@@ -129,7 +129,7 @@ async def test_it_is_told_of_over_a_restart(tmp_path: Path) -> None:
     """And as long as it lives, where nobody is promoted."""
     policy = FailedCalls()
     settings = replace(QUICK, promote=Promote.OFF)
-    async with asyncio.timeout(LIMIT_S), World(tmp_path, settings=settings, policy=policy) as world:
+    async with World(tmp_path, settings=settings, policy=policy) as world:
         await late(world)
         policy.fails = False
         await world.stop_criproxy()
@@ -164,7 +164,7 @@ async def test_who_came_during_a_bypass_is_told_of_where_nobody_is_promoted(
 ) -> None:
     """One sentence, also where it asks for whole CPUs; the metric counts it."""
     settings, policy = replace(QUICK, promote=Promote.OFF), POLICIES["balloons"]
-    async with asyncio.timeout(LIMIT_S), Placing(tmp_path, settings, policy=policy, topology=TWO_NODES) as world:
+    async with Placing(tmp_path, settings, policy=policy, topology=TWO_NODES) as world:
         await come_during(trouble, world, owner("late"), tmp_path)
         await world.poll(lambda: world.controller.ready)
         (text,) = wrong(world)
@@ -176,7 +176,7 @@ async def test_who_came_during_a_bypass_is_told_of_where_nobody_is_promoted(
 async def test_of_many_a_few_are_named(tmp_path: Path) -> None:
     """And the others counted."""
     settings = replace(QUICK, promote=Promote.OFF)
-    async with asyncio.timeout(LIMIT_S), Placing(tmp_path, settings) as world:
+    async with Placing(tmp_path, settings) as world:
         world.bypass.set(BypassMode.AUTOMATIC, "for the test")
         for number in range(MAX_NAMED + 2):
             await come(world, sharer(f"n{number}"))
@@ -203,7 +203,7 @@ async def test_who_fits_no_balloon_after_a_change_for_all_is_told_of(
 ) -> None:
     """By status, its check, the log and the metric, each with the reason."""
     policy = BalloonsPolicy(BalloonsOptions.model_validate(RESERVED | types))
-    async with asyncio.timeout(LIMIT_S), World(tmp_path, settings=QUICK, policy=POLICIES[before]) as world:
+    async with World(tmp_path, settings=QUICK, policy=POLICIES[before]) as world:
         keys = [await come(world, sharer_of(f"n{number}", 1500)) for number in range(2)]
         settings = replace(world.controller.context.settings, configuration="new", apply_all=True)
         await world.controller.policy_switch.change(policy, settings)
@@ -223,7 +223,7 @@ async def test_who_fits_no_balloon_after_a_change_for_all_is_told_of(
 async def test_who_fitted_no_balloon_comes_into_one_when_there_is_room(tmp_path: Path) -> None:
     """By itself, and nothing is wrong then."""
     policy = BalloonsPolicy(BalloonsOptions.model_validate(RESERVED | FEW))
-    async with asyncio.timeout(LIMIT_S), World(tmp_path, settings=QUICK) as world:
+    async with World(tmp_path, settings=QUICK) as world:
         keys = {await come(world, sharer_of(f"n{number}", 1500)) for number in range(2)}
         settings = replace(world.controller.context.settings, configuration="new", apply_all=True)
         await world.controller.policy_switch.change(policy, settings)

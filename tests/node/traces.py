@@ -16,7 +16,7 @@ from typing import Any, Protocol
 from google.protobuf.json_format import ParseDict
 
 from criproxy.cri import api_pb2 as cri
-from criproxy.cri.methods.methods import METHODS
+from criproxy.cri.methods import METHODS
 from criproxy.cri.runtime import RuntimeCallError, RuntimeClient
 from lab.emulator.runtime import IMAGE, EmbeddedRuntime
 from lab.kubelet.kubelet import PodSpec, sandbox_config

@@ -156,6 +156,8 @@ def metric(controller: Controller, name: str) -> Any:  # noqa: ANN401 (a number,
 class World:
     """Runtime, store and data plane below one directory; `restart` ends and starts criproxy.
 
+    What is done with it has to end within `limit_s`, so that a test that hangs says where.
+
     Args:
         directory: for sockets, cgroup files and the state.
         options: of the runtime, beside machine and host files.
@@ -163,6 +165,8 @@ class World:
         policy: of the controller.
         topology: of the machine; four CPUs where nothing is said.
     """
+
+    limit_s: float | None = 180.0
 
     def __init__(
         self,
@@ -198,12 +202,14 @@ class World:
         self._listener: Listener
         self._ending_s: float | None = None
         """How long each part may take to end."""
+        self._limit: asyncio.Timeout
         self.prepare: Callable[[Controller], None] = lambda _: None
         """Called with a controller before it starts."""
         self.make_store: Callable[[], Store] = lambda: Store(directory / "state", may_fail=True)
 
     async def __aenter__(self) -> Self:
         """Start the runtime and criproxy in front of it."""
+        self._limit = await asyncio.timeout(self.limit_s).__aenter__()
         async with AsyncExitStack() as stack:
             stack.push_async_exit(self.__aexit__)  # what has begun ends although something else does not begin
             await self.runtime.start()
@@ -218,11 +224,14 @@ class World:
         if kind is not None:
             self._ending_s = ENDING_S
             gates.open_all()
-        async with AsyncExitStack() as stack:
-            stack.push_async_callback(self._end, self.runtime.stop)
-            stack.push_async_callback(self.stop_criproxy)
-            stack.push_async_callback(self._end, self.direct.close)
-            stack.push_async_callback(self._end, self.client.close)
+        try:
+            async with AsyncExitStack() as stack:
+                stack.push_async_callback(self._end, self.runtime.stop)
+                stack.push_async_callback(self.stop_criproxy)
+                stack.push_async_callback(self._end, self.direct.close)
+                stack.push_async_callback(self._end, self.client.close)
+        finally:
+            await self._limit.__aexit__(kind, error, trace)
 
     async def _end(self, end: Callable[[], Awaitable[None]]) -> None:
         """Call *end*; go on without it if a test has failed and it hangs: the error of the test says more."""

@@ -17,7 +17,7 @@ from typing import Any
 from criproxy.cri.runtime import RuntimeCallError, RuntimeClient
 from criproxy.host.machine import discover
 from criproxy.model.cpuset import format_cpuset
-from criproxy.node.containers.cgroups import Cgroups
+from criproxy.node.cgroups import Cgroups
 from lab.containerd.containerd import IMAGE, PrivateContainerd
 from lab.kubelet.kubelet import ContainerSpec, MiniKubelet, PodSpec
 from tests.systemd.inside import IMAGES, LIMIT_S, MIB, PACE_S, SERVICE, SOCKET, Load, shown, systemctl, try_all

@@ -20,8 +20,8 @@ from lab.emulator.runtime import IMAGE, EmbeddedRuntime, RuntimeOptions
 from lab.kubelet.kubelet import ContainerSpec, MiniKubelet, PodSpec
 from tests.addresses import free_address
 from tests.daemons import LIMIT_S, Serve
+from tests.node.devices.test_create_checks_vgpu import pod_with
 from tests.node.devices.test_guard import host
-from tests.node.devices.test_vgpu_checks import pod_with
 from tests.sysfs import write_sysfs
 
 POLICY = """

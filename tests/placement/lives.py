@@ -117,7 +117,7 @@ events = st.one_of(
     st.builds(ContainerResized, keys, sizes),
     st.builds(ColdStartEnded, keys),
     st.builds(PolicyChanged, apply_all=st.booleans()),
-    st.builds(UpdateApplied, keys, cpu_sets, st.frozensets(st.integers(0, 3)), st.booleans()),
+    st.builds(UpdateApplied, keys, st.builds(Applied, cpu_sets, st.frozensets(st.integers(0, 3)), st.booleans())),
     st.builds(PodCreated, pods, inherited),
     st.builds(PodResized, st.sampled_from(PODS), totals),
     st.builds(PodNotReady, st.sampled_from(PODS)),

@@ -271,7 +271,7 @@ def test_pod_stopped() -> None:
 def test_update_applied() -> None:
     """What was read back is kept, for containers that are known."""
     node = run(EMPTY, *running(sharer(), "id1")).node
-    seen = UpdateApplied("id1", parse_cpuset("4"), MEMS)
+    seen = UpdateApplied("id1", Applied(parse_cpuset("4"), MEMS))
 
     assert run(node, seen).node.applied["id1"] == Applied(parse_cpuset("4"), MEMS)
     assert run(node, replace(seen, key="nobody")).node is node

@@ -15,7 +15,7 @@ from criproxy.api.page import access
 from criproxy.api.views import status_check as report
 from criproxy.cli.queries import explain as explain_text
 from criproxy.cri import api_pb2 as api
-from criproxy.cri.messages import sizes, translate
+from criproxy.cri import sizes, translate
 from criproxy.deviceplugin.daemon_client.asking import DaemonRefuses
 from criproxy.deviceplugin.resources import resource_builder
 from criproxy.devices import boundary
@@ -30,7 +30,7 @@ from criproxy.node.configuration import load as configuration
 from criproxy.node.configuration import reload as reloading
 from criproxy.node.context import Context
 from criproxy.node.devices.guard import DeviceGuard, GuardResult
-from criproxy.node.record import history as journal
+from criproxy.node.record import outbox as journal
 from criproxy.node.record.outbox import Outbox
 from criproxy.node.sync.exit_events import ExitEvents
 from criproxy.node.sync.outcomes import Outcomes
@@ -151,7 +151,7 @@ def words_that_raise_stay_pending(patch: pytest.MonkeyPatch) -> None:
         if isinstance(item, Step):
             self._publish(item)
         else:
-            self._write(self._history.record(item() if callable(item) else item))
+            self._write(journal.record_of(item() if callable(item) else item, self._refusals))
         self._waiting.popleft()
 
     plant(patch, Outbox, "_next", broken)

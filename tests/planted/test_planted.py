@@ -27,6 +27,7 @@ from tests.devices import test_beside_cdi as beside_cdi
 from tests.devices import test_boundary as boundary
 from tests.host import test_patience as patience
 from tests.lab.tenant import test_tenant as tenant
+from tests.node import test_kept as kept
 from tests.node import test_supervision as supervision
 from tests.node import test_traces as traces
 from tests.node import test_true_words as true_words
@@ -35,12 +36,11 @@ from tests.node.configuration import test_reload as reload
 from tests.node.configuration import test_try_meets as try_meets
 from tests.node.configuration.tried_node import Node as TriedNode
 from tests.node.configuration.tried_node import static_node
-from tests.node.containers import test_kept as kept
-from tests.node.containers import test_refused_resizes as refused_resizes
 from tests.node.devices import test_guard_faults as guard_faults
 from tests.node.devices import test_holdings as holdings
 from tests.node.devices.test_guard import VOID
 from tests.node.record import test_outbox as outbox
+from tests.node.record import test_refusals_resizes as refused_resizes
 from tests.node.sync import test_outcomes as inquiry
 from tests.node.sync import test_resync as resync
 from tests.node.world import KEEPING, World

@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from criproxy.cri import api_pb2 as api
-from criproxy.cri.messages import translate
+from criproxy.cri import translate
 from criproxy.model.cpuset import format_cpuset
 from criproxy.model.resources import Interval
 from criproxy.model.workload import Container, QosClass

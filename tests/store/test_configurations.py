@@ -9,9 +9,18 @@ import pytest
 from criproxy.errors import StoreError
 from criproxy.model.grant import CpuQuota, Grant
 from criproxy.model.place import Place
-from criproxy.store.configurations import FOLDER, MOST, InForceOnce, add, read_all
-from criproxy.store.last_good import GoodFile
-from criproxy.store.tried import NAME, Tried, read_tried, write_tried
+from criproxy.store.configurations import (
+    FOLDER,
+    MOST,
+    TRIED_NAME,
+    GoodFile,
+    InForceOnce,
+    Tried,
+    add,
+    read_all,
+    read_tried,
+    write_tried,
+)
 
 ONE = InForceOnce(text="policy: none\n", source="/p.yaml", hash="a0", policy="none", at_s=1.5, how="file")
 TRIED = Tried(
@@ -101,7 +110,7 @@ def test_what_is_tried_is_read_as_it_was_written(tmp_path: Path) -> None:
     for each in (TRIED, TRIED.kept()):
         write_tried(tmp_path, each)
         assert read_tried(tmp_path) == each
-    assert stat.S_IMODE((tmp_path / NAME).stat().st_mode) == 0o600
+    assert stat.S_IMODE((tmp_path / TRIED_NAME).stat().st_mode) == 0o600
 
     write_tried(tmp_path, None)
     write_tried(tmp_path, None)
@@ -116,6 +125,6 @@ def test_what_is_tried_is_read_as_it_was_written(tmp_path: Path) -> None:
 )
 def test_a_damaged_file_is_none(tmp_path: Path, text: str) -> None:
     """The start uses the policy file."""
-    (tmp_path / NAME).write_text(text)
+    (tmp_path / TRIED_NAME).write_text(text)
 
     assert read_tried(tmp_path) is None

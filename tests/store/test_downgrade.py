@@ -16,21 +16,20 @@ from pathlib import Path
 import pytest
 
 from criproxy.model.cpuset import CpuSet
-from criproxy.model.grant import CpuQuota, Grant
+from criproxy.model.grant import CpuQuota, Grant, Kept
 from criproxy.model.incident import Action, Quantity, Use
-from criproxy.model.kept import Kept
 from criproxy.model.node import Node
 from criproxy.model.place import Place, Wish
 from criproxy.model.record import Kind
 from criproxy.model.workload import ContainerState, Desired, Miss, Missed, QosClass, Sizes
 from criproxy.store import configurations
+from criproxy.store.configurations import LAST_GOOD_NAME as LAST_GOOD
+from criproxy.store.configurations import TRIED_NAME as TRIED
+from criproxy.store.configurations import GoodFile, Tried, read_good, read_tried, write_good, write_tried
 from criproxy.store.database import Database
-from criproxy.store.last_good import NAME as LAST_GOOD
-from criproxy.store.last_good import GoodFile, read_good, write_good
+from criproxy.store.history import find
 from criproxy.store.reader import open_reader
 from criproxy.store.schema import BESIDE, VERSION
-from criproxy.store.tried import NAME as TRIED
-from criproxy.store.tried import Tried, read_tried, write_tried
 from tests.store.test_quota_incidents import BOTH, CARD, EMPTY, MACHINE, QUOTA, loaded, saved
 from tests.store.test_schema import ROWS_OF_VERSION_12, make, tables
 
@@ -132,7 +131,7 @@ def test_everything_is_as_before(newer: Path, node: Node) -> None:
     assert loaded(newer) == node
     with open_reader(newer) as reader:
         assert reader.node(MACHINE) == node
-        told = [(record.kind, record.sentences) for record in reader.find("shop/web/main")]
+        told = [(record.kind, record.sentences) for record in find(reader.connection, "shop/web/main")]
 
     assert told == [(Kind.GRANTED, ("because", "its card")), (Kind.NODE, ("it was praised",))]
 

@@ -18,6 +18,7 @@ from criproxy.placement.policies.none import NonePolicy
 from criproxy.simulate.hosts import machine
 from criproxy.store import history
 from criproxy.store.database import Database
+from criproxy.store.history import find, newest, since
 
 EMPTY = Node(machine())
 POLICY = NonePolicy(Options())
@@ -44,7 +45,7 @@ def remember(database: Database, *records: Record) -> None:
 
 def told(database: Database, *lives: str) -> list[str]:
     """The first sentences of all records of *lives*."""
-    return [record.sentences[0] for record in database.history(*lives)]
+    return [record.sentences[0] for record in database.read(since, 0)[0] if record.life in lives]
 
 
 def test_records_come_back_as_they_were(database: Database) -> None:
@@ -54,7 +55,7 @@ def test_records_come_back_as_they_were(database: Database) -> None:
     )
     remember(database, record)
 
-    assert database.history("r-1") == [record]
+    assert database.read(find, "r-1") == [record]
 
 
 def test_the_newest_of_a_kind(database: Database) -> None:
@@ -69,7 +70,7 @@ def test_the_newest_of_a_kind(database: Database) -> None:
     ):
         remember(database, entry(text, kind=kind, life=life))
 
-    found = database.newest(Kind.DEVICES, ["r-1", "r-2", "r-4", "r-5"])
+    found = database.read(newest, Kind.DEVICES, ["r-1", "r-2", "r-4", "r-5"])
 
     assert [record.sentences[0] for record in found] == ["other", "new"]
 
@@ -85,7 +86,7 @@ def test_found_by_id_reservation_or_name(database: Database, text: str) -> None:
         entry("the node", life="", title=""),
     )
 
-    assert [record.sentences[0] for record in database.find(text)] == ["asked", "runs"]
+    assert [record.sentences[0] for record in database.read(find, text)] == ["asked", "runs"]
 
 
 @pytest.mark.parametrize("text", ["0b", "web", "shop/web", "0a1b2", "%", "*", "'"])
@@ -93,7 +94,7 @@ def test_not_found(database: Database, text: str) -> None:
     """Only a beginning of an id or a whole name finds something; nothing in the text is a pattern."""
     remember(database, entry("runs", key="0a1b"))
 
-    assert database.find(text) == []
+    assert database.read(find, text) == []
 
 
 def test_the_oldest_make_room(database: Database, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
@@ -195,7 +196,7 @@ def test_a_long_text_is_cut(database: Database) -> None:
     """One record cannot take the room of all."""
     remember(database, Record(0, "k", TITLE, Kind.GRANTED, ("x" * 100_000,), "r-1", {"y": "z" * 100_000}))
 
-    (record,) = database.history("r-1")
+    (record,) = database.read(find, "r-1")
     assert len(record.sentences[0]) == history.MAX_TEXT
     assert record.facts == {}
 
@@ -238,20 +239,20 @@ def test_what_comes_late_about_one_that_ended_makes_room_with_it(
 def test_what_was_written_since_a_number(database: Database) -> None:
     """The newest after it, oldest first, without kinds that nobody wants; the number of the last is that to go on."""
     remember(database, entry("one"), entry("asked", kind=Kind.ASKED), entry("two"))
-    found, last = database.since(0, [Kind.ASKED])
+    found, last = database.read(since, 0, [Kind.ASKED])
     assert [record.sentences[0] for record in found] == ["one", "two"]
 
     remember(database, entry("three"))
-    found, newer = database.since(last, [])
+    found, newer = database.read(since, last, [])
     assert ([record.sentences[0] for record in found], newer > last) == (["three"], True)
-    assert database.since(newer, []) == ([], newer)
+    assert database.read(since, newer, []) == ([], newer)
 
 
 def test_a_number_of_another_database_is_none(database: Database) -> None:
     """Who follows a database that was set aside gets what is in the new one."""
-    assert database.since(7, []) == ([], 0)
+    assert database.read(since, 7, []) == ([], 0)
     remember(database, entry("one"))
-    assert [record.sentences[0] for record in database.since(7, [])[0]] == ["one"]
+    assert [record.sentences[0] for record in database.read(since, 7, [])[0]] == ["one"]
 
 
 def test_of_many_the_newest_are_found(database: Database, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -259,7 +260,7 @@ def test_of_many_the_newest_are_found(database: Database, monkeypatch: pytest.Mo
     monkeypatch.setattr(history, "MAX_FOUND", 2)
     remember(database, entry("one"), entry("two"), entry("three"))
 
-    assert [record.sentences[0] for record in database.since(0, [])[0]] == ["two", "three"]
+    assert [record.sentences[0] for record in database.read(since, 0, [])[0]] == ["two", "three"]
 
 
 def test_the_namespace_with_the_most_makes_room_first(database: Database, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -284,7 +285,7 @@ def test_records_of_one_namespace(database: Database, monkeypatch: pytest.Monkey
     remember(database, entry("found", title="bank/db/main"), entry("node", title="", life=""))
     remember(database, *(entry("other", title=f"{name}/db/main") for name in ("bank2", "ban", "shop", "bank-a")))
 
-    found, last = database.since(0, [], "bank")
+    found, last = database.read(since, 0, [], "bank")
 
     assert [record.sentences[0] for record in found] == ["found"]
-    assert database.since(last, [], "bank")[0] == []
+    assert database.read(since, last, [], "bank")[0] == []

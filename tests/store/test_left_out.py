@@ -13,6 +13,7 @@ from criproxy.model.record import Kind, Record
 from criproxy.placement.engine import step
 from criproxy.placement.events import ContainerCreating, PodCreated
 from criproxy.store.database import Database
+from criproxy.store.history import find
 from tests.store.test_store import EMPTY, MACHINE, OWNER, POD, POLICY, SHARER
 
 BAD = [
@@ -120,5 +121,5 @@ def test_a_record_fails_nothing(database: Database, bad: dict[str, object]) -> N
     database.save(EMPTY, node, [good, replace(good, **cast("Any", bad)), last])
 
     assert database.load(MACHINE) == node
-    assert [record.sentences for record in database.history("r1")] == [("first",), ("last",)]
+    assert [record.sentences for record in database.read(find, "r1")] == [("first",), ("last",)]
     assert database.lost_records == 1

@@ -14,6 +14,7 @@ from criproxy.model.node import Node
 from criproxy.model.workload import Pod
 from criproxy.simulate.hosts import machine
 from criproxy.store import Kind, Record, Store
+from criproxy.store.history import find, refused_since, titles
 from criproxy.store.reader import open_reader
 from criproxy.store.schema import MIGRATIONS, VERSION
 
@@ -46,8 +47,8 @@ async def test_while_it_is_in_use(tmp_path: Path) -> None:
     store = await filled(tmp_path)
     with open_reader(tmp_path) as reader:
         assert reader.node(MACHINE) == NODE
-        assert reader.find("0a") == [RECORD]
-        assert reader.titles() == ["shop/web/main"]
+        assert find(reader.connection, "0a") == [RECORD]
+        assert titles(reader.connection) == ["shop/web/main"]
         await store.save(NODE, Node(MACHINE), [])
         assert reader.node(MACHINE) == NODE  # all of one moment
     with open_reader(tmp_path) as reader:
@@ -90,13 +91,16 @@ async def test_who_was_refused(tmp_path: Path) -> None:
     ]
     await store.save(NODE, NODE, [Record(at_s, "r", name, kind, (text,), "r") for name, kind, at_s, text in told])
     with open_reader(tmp_path) as reader:
-        assert reader.refusals(5.0) == [("db", "too large", 1, 14.0), ("web", "still too large", 2, 12.0)]
+        found = refused_since(reader.connection, 5.0)
     store.close()
+
+    assert found == [("db", "too large", 1, 14.0), ("web", "still too large", 2, 12.0)]
 
 
 READ = (
-    "import sys; from pathlib import Path; from criproxy.store.reader import open_reader\n"
-    "with open_reader(Path(sys.argv[1])) as reader: print(reader.titles())"
+    "import sys; from pathlib import Path; from criproxy.store.history import titles\n"
+    "from criproxy.store.reader import open_reader\n"
+    "with open_reader(Path(sys.argv[1])) as reader: print(titles(reader.connection))"
 )
 
 

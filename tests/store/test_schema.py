@@ -12,6 +12,7 @@ from criproxy.model.resources import CfsQuota, Interval
 from criproxy.model.workload import Container, ContainerState, Pod, QosClass
 from criproxy.simulate.hosts import machine
 from criproxy.store.database import Database
+from criproxy.store.history import find
 from criproxy.store.schema import MIGRATIONS, VERSION
 
 ROWS_OF_VERSION_1 = """
@@ -60,8 +61,8 @@ def test_version_1_is_carried_over(tmp_path: Path) -> None:
 
     database = Database(tmp_path)
     node = database.load(machine())
-    history = database.history("r1")
-    gone = database.find("shop/old/main")
+    history = database.read(find, "r1")
+    gone = database.read(find, "shop/old/main")
     database.close()
 
     own = parse_cpuset("1-2")
@@ -103,7 +104,7 @@ def test_version_12_is_carried_over(tmp_path: Path) -> None:
 
     database = Database(tmp_path)
     node = database.load(machine())
-    history = [*database.history("r1"), *database.history("id2")]
+    history = [*database.read(find, "r1"), *database.read(find, "id2")]
     database.close()
 
     assert database.set_aside is None

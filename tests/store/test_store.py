@@ -15,7 +15,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 
 from criproxy.errors import StoreError
-from criproxy.model.kept import Kept
+from criproxy.model.grant import Kept
 from criproxy.model.node import Node
 from criproxy.model.resources import CfsQuota, Interval
 from criproxy.model.workload import Container, Desired, Miss, Missed, Pod, QosClass, Sizes
@@ -35,6 +35,7 @@ from criproxy.simulate.hosts import machine
 from criproxy.store import Kind, Record, Store, database
 from criproxy.store import store as store_module
 from criproxy.store.database import Database
+from criproxy.store.history import find
 from criproxy.store.rows import changes, tables
 from criproxy.store.schema import VERSION
 from criproxy.store.store import InUse
@@ -206,7 +207,7 @@ async def test_a_full_disk_is_told_and_caught_up(store: Store) -> None:
     with pytest.raises(StoreError, match="full"):
         await store.save(node, full, [Record(0, "k", "shop/web/main", Kind.GRANTED, ("r",), "k")])
     assert store.load(MACHINE) == node
-    assert await store.history("k") == []
+    assert await store.read(find, "k") == []
 
     connection.execute("PRAGMA max_page_count = 100000")
     await store.save(node, full)
@@ -244,8 +245,8 @@ async def test_a_disk_that_hangs_at_the_end(store: Store, monkeypatch: pytest.Mo
     """The end waits for a moment only; the directory stays taken, since the thread may still write."""
     monkeypatch.setattr(store_module, "CLOSE_S", 0.01)
     let_go = Gate()
-    monkeypatch.setattr(Database, "find", lambda _database, _text: [] * let_go.wait())
-    reading = asyncio.ensure_future(store.find("a"))
+    monkeypatch.setattr(Database, "read", lambda *_: let_go.wait())
+    reading = asyncio.ensure_future(store.read(find, "a"))
     await asyncio.sleep(0)
 
     store.close()

@@ -26,7 +26,7 @@ from criproxy.cri import api_pb2 as api
 from criproxy.cri.runtime import RuntimeCallError, RuntimeClient
 from criproxy.host.machine import discover
 from criproxy.model.cpuset import format_cpuset
-from criproxy.node.containers.cgroups import Cgroups
+from criproxy.node.cgroups import Cgroups
 from lab.containerd.containerd import IMAGE, PrivateContainerd
 from lab.kubelet.kubelet import ContainerSpec, MiniKubelet, PodSpec
 

@@ -22,6 +22,7 @@ from criproxy.model.record import Kind, Record
 from criproxy.model.text.notices import Values, timestamp
 from criproxy.model.workload import ContainerState
 from criproxy.node.controller import Controller
+from criproxy.store.history import newest
 
 PLACING = (Kind.GRANTED, Kind.ADOPTED, Kind.PASSED)
 """Kinds of records that begin the life of a container, and say why it is where it is."""
@@ -171,9 +172,9 @@ class Looks:
         unknown = [life for life in lives if life not in self._placings]
         if not unknown:
             return
-        read = self.controller.context.persister.newest
+        read = self.controller.context.persister.read
         try:
-            found = [await read(kind, unknown) for kind in (*PLACING, *MOVING)]
+            found = [await read(newest, kind, unknown) for kind in (*PLACING, *MOVING)]
         except CriproxyError:  # the newest records could not be read either, and the page says so
             return
         for record in sorted(chain(*found), key=lambda each: each.at_s):

@@ -4,7 +4,7 @@ from collections.abc import Iterable, Iterator
 from contextlib import suppress
 
 from criproxy.api.views.situation import identity, in_order
-from criproxy.model.cpuset import format_cpuset
+from criproxy.model.attributes import granted, shown
 from criproxy.model.node import Node
 from criproxy.model.record import Record
 from criproxy.model.text.notices import Values, timestamp
@@ -96,8 +96,6 @@ def moved(before: Node, decision: Decision) -> Iterator[Values]:
         update, had = updates[container.key], before.grants.get(container.key)
         yield {
             **identity(container),
-            "from_cpus": format_cpuset(had.cpus) if had else "",
-            "cpus": format_cpuset(update.grant.cpus),
-            "from_mems": format_cpuset(had.mems) if had else "",
-            "mems": format_cpuset(update.grant.mems),
+            **shown("from_", had and granted(had)),
+            **shown("", granted(update.grant)),
         }

@@ -11,9 +11,9 @@ from typing import Any
 from criproxy.api.views.shortfalls import refusals
 from criproxy.api.views.situation import Situation, argument, in_order
 from criproxy.api.views.status_check import is_in_place, notices_of_node, problems
+from criproxy.model.attributes import granted, shown
 from criproxy.model.cpuset import CpuSet, format_cpuset
-from criproxy.model.grant import CpuQuota, Grant
-from criproxy.model.kept import Kept
+from criproxy.model.grant import CpuQuota, Grant, Kept
 from criproxy.model.node import Node
 from criproxy.model.resources import Interval
 from criproxy.model.text.notices import Values
@@ -95,13 +95,11 @@ def row(situation: Situation, container: Container) -> Values:
         "memory_limit_bytes": container.memory_limit_bytes,
         "pod_cpu_milli": total_shared_by(node, container),
         "placed": grant is not None,
-        "cpus": format_cpuset(grant.cpus) if grant else "",
-        "mems": format_cpuset(grant.mems) if grant else "",
+        **shown("", grant and granted(grant)),
         "exclusive_cpus": format_cpuset(grant.exclusive) if grant else "",
         "pool": grant.pool if grant else "",
         "cpu_quota": (grant.quota if grant else CpuQuota.LEFT).value,
-        "applied_cpus": format_cpuset(applied.cpus) if applied else "",
-        "applied_mems": format_cpuset(applied.mems) if applied else "",
+        **shown("applied_", applied),
         "in_place": is_in_place(container, grant, applied),
         "error": trouble.error if trouble else "",
         "failures": trouble.failures if trouble else 0,

@@ -10,8 +10,9 @@ from dataclasses import dataclass, replace
 from criproxy.api.views.devices.incidents import over_quota, unhealthy_in_use
 from criproxy.api.views.shortfalls import sentence, undersized, unplaced_sentence
 from criproxy.api.views.situation import Situation
+from criproxy.model.attributes import in_place
 from criproxy.model.cpuset import format_cpuset, numbered
-from criproxy.model.grant import NO_CPUS, Applied, Grant, in_place
+from criproxy.model.grant import NO_CPUS, Applied, Grant
 from criproxy.model.node import Node
 from criproxy.model.text.amounts import counted
 from criproxy.model.text.bounded import bounded_text, bounded_texts

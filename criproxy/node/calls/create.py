@@ -8,14 +8,13 @@ from dataclasses import dataclass, field, replace
 from time import time
 
 from criproxy.cri import api_pb2 as api
-from criproxy.cri.messages import rewrite, sizes, translate
-from criproxy.cri.messages.asked import asked
-from criproxy.cri.messages.stamp import MISSED, missed_text
-from criproxy.cri.methods.methods import BY_PATH
+from criproxy.cri import rewrite, sizes, translate
+from criproxy.cri.asked import asked
+from criproxy.cri.methods import BY_PATH
+from criproxy.cri.stamp import MISSED, missed_text
 from criproxy.errors import NotEnough, Refused, StatusCode
 from criproxy.host.numa import read_huge_pages
 from criproxy.model.cpuset import format_cpuset
-from criproxy.model.grant import CpuQuota
 from criproxy.model.record import Kind
 from criproxy.model.workload import Container, ContainerState, Miss, Missed
 from criproxy.node.context import Context
@@ -23,18 +22,11 @@ from criproxy.node.devices.guard import DeviceGuard
 from criproxy.node.reconcile.reconciler import Reconciler
 from criproxy.node.record.state import Words
 from criproxy.node.settings import OnError
+from criproxy.node.sync.ends import Inheritance
 from criproxy.node.sync.hotplug import Hotplug
-from criproxy.node.sync.inheritance import Inheritance
 from criproxy.node.sync.outcomes import Outcomes
+from criproxy.placement import events
 from criproxy.placement.decision import Decision
-from criproxy.placement.events import (
-    ContainerCreated,
-    ContainerCreating,
-    ContainerGone,
-    PodCreated,
-    PodGone,
-    PodResized,
-)
 from criproxy.placement.rules.promotion import as_before
 from criproxy.wire.calls import Call, Outcome, OutcomeKind, Proceed, Refuse, Verdict
 
@@ -48,40 +40,6 @@ class HeldCreate:
     """The reservation that holds its place: its own, or that of the create that it repeats."""
     guarding: bool = False
     """Whether the device rules are being applied, or have not returned."""
-
-
-@dataclass(slots=True)
-class NamedSandboxes:
-    """How many creates are in flight in each sandbox, and which sandboxes only creates have named.
-
-    If none of these creates leads to a container, the sandbox is forgotten when the last of them ends, and not when the
-    one that named it ends: others, which may not be decided yet, would lose their places and their pod's annotations.
-    """
-
-    _in_flight: Counter[str] = field(default_factory=Counter)
-    _only_named: set[str] = field(default_factory=set)
-
-    def begin(self, sandbox_id: str) -> None:
-        """Record that a create begins."""
-        self._in_flight[sandbox_id] += 1
-
-    def name(self, sandbox_id: str) -> None:
-        """Record that a create is the first call that names the sandbox."""
-        self._only_named.add(sandbox_id)
-
-    def created(self, sandbox_id: str) -> None:
-        """Record that a container was created, or may have been: the runtime has that sandbox."""
-        self._only_named.discard(sandbox_id)
-
-    def end(self, sandbox_id: str) -> bool:
-        """Record the end of a create; return whether it was the last one in a sandbox that only creates have named."""
-        self._in_flight[sandbox_id] -= 1
-        if self._in_flight[sandbox_id]:
-            return False
-        del self._in_flight[sandbox_id]
-        is_only_named = sandbox_id in self._only_named
-        self._only_named.discard(sandbox_id)
-        return is_only_named
 
 
 @dataclass(slots=True)
@@ -104,7 +62,10 @@ class Creates:
     hotplug: Hotplug
     on_create: Callable[[str, str], None] = lambda _title, _cpus: None
     """Called for each create with the container's name and the cpuset that the kubelet sent, which may be empty."""
-    _sandboxes: NamedSandboxes = field(default_factory=NamedSandboxes)
+    _creating: Counter[str] = field(default_factory=Counter)
+    """How many creates are in flight in each sandbox."""
+    _only_named: set[str] = field(default_factory=set)
+    """Sandboxes that only creates have named, and in which none is known to have made a container; see `_ends`."""
 
     async def hold(self, call: Call, message: bytes) -> Verdict:
         """Reserve a place and write it into the message; refuse the call if the container does not fit."""
@@ -118,7 +79,7 @@ class Creates:
         self.on_create(container.title, request.config.linux.resources.cpuset_cpus)
         call.context = creating = HeldCreate(container.pod, container.key)
         self.context.in_flight.create(creating.place)
-        self._sandboxes.begin(creating.sandbox_id)
+        self._creating[creating.sandbox_id] += 1
         with self.context.failures.harmless("what a create asks for"):
             self._note_asked(request, container, capacity_bytes)
         try:
@@ -143,9 +104,9 @@ class Creates:
         if grant is None:
             return Proceed(request.SerializeToString() if guarded.changed else None)
         pod = decision.node.pods.get(creating.sandbox_id)
-        stamp = translate.stamp_of(decision.node.containers[creating.place], pod.cpu_total_milli if pod else 0)
-        cpus, mems, lift = format_cpuset(grant.cpus), format_cpuset(grant.mems), grant.quota is CpuQuota.LIFTED
-        return Proceed(rewrite.place(request, cpus, mems, stamp, lift=lift))
+        placed = decision.node.containers[creating.place]
+        stamp = translate.stamp_of(placed, pod.cpu_total_milli if pod else 0)
+        return Proceed(rewrite.place(request, grant, placed, stamp))
 
     def done(self, call: Call, outcome: Outcome) -> bool:
         """Confirm or release the place; False if this create had none and may have created a container."""
@@ -153,12 +114,12 @@ class Creates:
             return outcome.kind in (OutcomeKind.FAILED, OutcomeKind.NOT_SENT)
         place, sandbox_id = call.context.place, call.context.sandbox_id
         self.context.in_flight.end_create(place)
-        is_last = self._sandboxes.end(sandbox_id)
-        if outcome.kind in (OutcomeKind.OK, OutcomeKind.UNKNOWN):
-            self._sandboxes.created(sandbox_id)
+        is_last = self._ends(sandbox_id)
+        if outcome.kind in (OutcomeKind.OK, OutcomeKind.UNKNOWN):  # the runtime has that sandbox
+            self._only_named.discard(sandbox_id)
         container_id = _created_id(outcome)
         if container_id:
-            confirmed = self.context.state.submit(ContainerCreated(place, container_id))
+            confirmed = self.context.state.submit(events.ContainerCreated(place, container_id))
             # The cpuset in its message may be outdated: others were placed while it had no id.
             confirmed.add_done_callback(lambda _: self.reconciler.enqueue([container_id]))
         elif outcome.kind in (OutcomeKind.OK, OutcomeKind.UNKNOWN) and not self._is_made(place):
@@ -213,9 +174,23 @@ class Creates:
         if isinstance(call.context, HeldCreate):
             creating, call.context = call.context, None
             self.context.in_flight.end_create(creating.place)
-            is_last = self._sandboxes.end(creating.sandbox_id)
+            is_last = self._ends(creating.sandbox_id)
             if self._only_reserved(creating.place):
                 self._release(creating, is_last=is_last)
+
+    def _ends(self, sandbox_id: str) -> bool:
+        """Record the end of a create; return whether it was the last one in a sandbox that only creates have named.
+
+        If none of these creates leads to a container, the sandbox is forgotten then, and not when the one that named it
+        ends: others, which may not be decided yet, would lose their places and their pod's annotations.
+        """
+        self._creating[sandbox_id] -= 1
+        if self._creating[sandbox_id]:
+            return False
+        del self._creating[sandbox_id]
+        is_only_named = sandbox_id in self._only_named
+        self._only_named.discard(sandbox_id)
+        return is_only_named
 
     def _not_utf8(self, message: bytes, error: translate.NotUtf8) -> Verdict:
         """Refuse a create with a string that is not UTF-8: criproxy cannot write such a message.
@@ -253,7 +228,7 @@ class Creates:
     def _release(self, creating: HeldCreate, *, is_last: bool) -> None:
         """Release the place of a create without a container; if it *is_last* in its sandbox, also the sandbox."""
         others = {one.key for one in self.context.state.node.containers_of(creating.sandbox_id)} - {creating.place}
-        gone = PodGone(creating.sandbox_id) if is_last and not others else ContainerGone(creating.place)
+        gone = events.PodGone(creating.sandbox_id) if is_last and not others else events.ContainerGone(creating.place)
         self.context.state.submit(gone)
 
     def _beside_pages(self, container: Container) -> Container:
@@ -268,17 +243,17 @@ class Creates:
         await self.context.state.settled()  # the sandbox's removal may be queued
         known = self.context.state.node.pods.get(creating.sandbox_id)
         if known is None:
-            self._sandboxes.name(creating.sandbox_id)
+            self._only_named.add(creating.sandbox_id)
             pod = translate.pod(request.sandbox_config, creating.sandbox_id)
-            await self.context.state.apply(PodCreated(pod, self.inheritance.of(pod.uid)))
+            await self.context.state.apply(events.PodCreated(pod, self.inheritance.of(pod.uid)))
         elif request.sandbox_config.linux.HasField("resources"):
             total = sizes.pod_total(request.sandbox_config.linux.resources)
             if total != known.cpu_total_milli:
-                await self.context.state.apply(PodResized(known.key, total))
+                await self.context.state.apply(events.PodResized(known.key, total))
 
     async def _place(self, container: Container) -> Decision:
         """Ask the policy; before it refuses, release the places of containers that have ended meanwhile."""
-        state, creating = self.context.state, ContainerCreating(container)
+        state, creating = self.context.state, events.ContainerCreating(container)
         if state.bypassed:  # no place changes, so the policy need not be asked
             return await state.apply(creating)
         if container.pod in state.node.pods_with_exclusive:
@@ -293,7 +268,7 @@ class Creates:
             if smaller is None:
                 raise
         # A resize to this size was refused while the container ran; its next attempt must not fail because of that.
-        return await state.apply(ContainerCreating(smaller))
+        return await state.apply(events.ContainerCreating(smaller))
 
     def _is_made(self, place: str) -> bool:
         """Whether *place* belongs to a container that the runtime has created."""

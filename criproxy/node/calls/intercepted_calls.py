@@ -9,28 +9,20 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from criproxy.cri import api_pb2 as api
-from criproxy.cri.messages import sizes, translate
-from criproxy.cri.methods.methods import paths
+from criproxy.cri import sizes, translate
+from criproxy.cri.methods import paths
 from criproxy.errors import Fault
 from criproxy.model.workload import ContainerState
 from criproxy.node.calls.create import Creates
-from criproxy.node.calls.failure_notices import note_failed
+from criproxy.node.calls.on_error import note_failed
 from criproxy.node.calls.start import Starts
 from criproxy.node.calls.update import Updates
 from criproxy.node.context import Context
 from criproxy.node.devices.guard import DeviceGuard
-from criproxy.node.sync.inheritance import Inheritance
+from criproxy.node.sync.ends import Inheritance
 from criproxy.node.sync.outcomes import Outcomes
 from criproxy.node.sync.resync import Resync
-from criproxy.placement.events import (
-    ContainerExited,
-    ContainerGone,
-    PodCreated,
-    PodGone,
-    PodResized,
-    PodStopped,
-    UnknownOutcome,
-)
+from criproxy.placement import events
 from criproxy.wire.calls import Call, DoneHandler, HoldHandler, Outcome, OutcomeKind, Refuse, Rule, Table, Verdict
 
 
@@ -85,39 +77,6 @@ class SharedTimer:
 
 
 @dataclass(slots=True)
-class TimeLimits:
-    """The limits of held calls, by the settings in force when a call begins."""
-
-    context: Context
-    timer: SharedTimer = field(default_factory=SharedTimer)
-
-    def limited(self, hold: HoldHandler, *, hurry: bool = False) -> HoldHandler:
-        """Return a handler that cancels *hold* at its time limit, and then raises `Overdue`.
-
-        With *hurry*, the limit is shorter during an automatic bypass.
-        """
-
-        async def within(call: Call, message: bytes) -> Verdict:
-            limit_s = self._limit_s(hurry=hurry)
-            limit = self.timer.begin(limit_s)
-            try:
-                verdict = await hold(call, message)
-            except BaseException as error:
-                if self.timer.end(limit) and isinstance(error, asyncio.CancelledError):
-                    name = call.method.rpartition("/")[2]
-                    raise Overdue(f"criproxy did not finish {name} within {limit_s:g} s") from error
-                raise
-            self.timer.end(limit)
-            return verdict
-
-        return within
-
-    def _limit_s(self, *, hurry: bool) -> float:
-        settings = self.context.settings
-        return settings.bypass_timeout_s if hurry and self.context.state.bypassed else settings.handler_timeout_s
-
-
-@dataclass(slots=True)
 class Handlers:
     """One function for each watched method; handlers of held calls wait until the node is known."""
 
@@ -129,10 +88,7 @@ class Handlers:
     creates: Creates
     starts: Starts
     updates: Updates
-    limits: TimeLimits = field(init=False)
-
-    def __post_init__(self) -> None:
-        self.limits = TimeLimits(self.context)
+    timer: SharedTimer = field(default_factory=SharedTimer)
 
     def table(self) -> Table:
         """Return the rules of all calls that are held or watched; `status_replies` has the rules for edited replies."""
@@ -156,12 +112,12 @@ class Handlers:
         if outcome.kind is OutcomeKind.OK and outcome.reply is not None:
             sandbox_id = translate.read(api.RunPodSandboxResponse, outcome.reply).pod_sandbox_id
             pod = translate.pod(run.config, sandbox_id)
-            self.context.state.submit(PodCreated(pod, self.inheritance.of(pod.uid)))
+            self.context.state.submit(events.PodCreated(pod, self.inheritance.of(pod.uid)))
             self.devices.sandbox_run(run, sandbox_id)
 
     def sandbox_stopped(self, stop: api.StopPodSandboxRequest, outcome: Outcome) -> None:
         """Apply that all containers of a sandbox have ended."""
-        self._sandbox(stop.pod_sandbox_id, outcome, PodStopped)
+        self._sandbox(stop.pod_sandbox_id, outcome, events.PodStopped)
 
     def sandbox_removed(self, remove: api.RemovePodSandboxRequest, outcome: Outcome) -> None:
         """Apply that a sandbox is gone with all its containers."""
@@ -169,14 +125,14 @@ class Handlers:
             key = self.context.state.resolve_pod(remove.pod_sandbox_id)
             self.devices.sandbox_removed(key)
             self.context.state.forget_refused({key, remove.pod_sandbox_id})
-        self._sandbox(remove.pod_sandbox_id, outcome, PodGone)
+        self._sandbox(remove.pod_sandbox_id, outcome, events.PodGone)
 
     def sandbox_resized(self, update: api.UpdatePodSandboxResourcesRequest, outcome: Outcome) -> None:
         """Apply the new size of a pod, and check its containers, which the runtime may have changed."""
         key = self.context.state.resolve_pod(update.pod_sandbox_id)
         if update.resources.cpu_shares and outcome.kind is not OutcomeKind.NOT_SENT:
             # The kubelet continues with this size even after an error (containerd before 2.3 does not know this call).
-            self.context.state.submit(PodResized(key, sizes.pod_total(update.resources)))
+            self.context.state.submit(events.PodResized(key, sizes.pod_total(update.resources)))
         if outcome.kind in (OutcomeKind.OK, OutcomeKind.UNKNOWN):
             self.context.tasks.spawn(f"resync {key}", self.resync.of_sandbox(key))
 
@@ -203,31 +159,31 @@ class Handlers:
         elif self.context.in_flight.outlasts_stop(key):
             self.context.in_flight.stop(key)
         else:
-            self.context.state.submit(ContainerExited(key))
+            self.context.state.submit(events.ContainerExited(key))
 
     def container_removed(self, remove: api.RemoveContainerRequest, outcome: Outcome) -> None:
         """Apply that a container is gone."""
         key = self.context.state.resolve(remove.container_id)
         self.resync.touch(key)
         if outcome.kind is OutcomeKind.OK:
-            self.context.state.submit(ContainerGone(key))
+            self.context.state.submit(events.ContainerGone(key))
         else:
             self._ask(key, outcome)
             self._check_removal(outcome)
 
-    def _sandbox(self, sandbox_id: str, outcome: Outcome, event: type[PodStopped | PodGone]) -> None:
+    def _sandbox(self, sandbox_id: str, outcome: Outcome, event: type[events.PodStopped | events.PodGone]) -> None:
         key = self.context.state.resolve_pod(sandbox_id)
         self.resync.touch(key)
         if outcome.kind is OutcomeKind.OK:
             self.inheritance.ended(self.context.state.node, key)
-            if event is PodStopped:
+            if event is events.PodStopped:
                 self._keep_starts(key)
             self.context.state.submit(event(key))
             return
         for container in self.context.state.node.containers_of(key):
             self._ask(container.key, outcome)
         pod = self.context.state.node.pods.get(key)
-        if event is PodGone or (pod and pod.uid in self.context.state.node.kept):
+        if event is events.PodGone or (pod and pod.uid in self.context.state.node.kept):
             self._check_removal(outcome)
 
     def _check_removal(self, outcome: Outcome) -> None:
@@ -241,7 +197,7 @@ class Handlers:
         for container in self.context.state.node.containers_of(sandbox):
             key, is_unknown = container.key, container.state is ContainerState.UNKNOWN
             if in_flight.outlasts_stop(key):
-                self.context.state.submit(UnknownOutcome(key))
+                self.context.state.submit(events.UnknownOutcome(key))
             elif not is_unknown or not container.has_id:
                 continue
             in_flight.stop(key)
@@ -279,25 +235,30 @@ class Handlers:
     def _known(self, hold: HoldHandler, *, hurry: bool = False) -> HoldHandler:
         """Return a handler that waits until the node is known and then calls *hold*, all within a time limit.
 
-        *hurry* is that of `TimeLimits.limited`.
+        At the limit, that is cancelled, and `Overdue` raised; with *hurry*, it is shorter during an automatic bypass.
         """
-        state, context = self.context.state, self.context
+        context = self.context
 
-        async def when_known(call: Call, message: bytes) -> Verdict:
-            await self.resync.ready()
-            await state.settled()
-            return await hold(call, message)
-
-        limited = self.limits.limited(when_known, hurry=hurry)
-
-        async def counted(call: Call, message: bytes) -> Verdict:
-            verdict = await limited(call, message)
+        async def held(call: Call, message: bytes) -> Verdict:
+            settings = context.settings  # those in force when the call begins
+            limit_s = settings.bypass_timeout_s if hurry and context.state.bypassed else settings.handler_timeout_s
+            limit = self.timer.begin(limit_s)
+            try:
+                await self.resync.ready()
+                await context.state.settled()
+                verdict = await hold(call, message)
+            except BaseException as error:
+                if self.timer.end(limit) and isinstance(error, asyncio.CancelledError):
+                    name = call.method.rpartition("/")[2]
+                    raise Overdue(f"criproxy did not finish {name} within {limit_s:g} s") from error
+                raise
+            self.timer.end(limit)
             if isinstance(verdict, Refuse):
                 with context.failures.harmless("a count"):
                     context.counters.refusals[verdict.code.name] += 1
             return verdict
 
-        return counted
+        return held
 
 
 class Overdue(Fault):

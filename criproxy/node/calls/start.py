@@ -19,16 +19,16 @@ from dataclasses import dataclass
 from time import monotonic
 
 from criproxy.cri import api_pb2 as api
-from criproxy.cri.messages import translate
+from criproxy.cri import translate
 from criproxy.cri.runtime import RuntimeCallError, if_reported
 from criproxy.errors import StatusCode
+from criproxy.model.attributes import in_place
 from criproxy.model.cpuset import numbered
-from criproxy.model.grant import in_place
 from criproxy.model.record import Kind
 from criproxy.model.workload import SHORT_ID, ContainerState, Sizes
-from criproxy.node.containers.in_flight import StartEvent
-from criproxy.node.containers.locks import Busy
 from criproxy.node.context import Context
+from criproxy.node.in_flight import StartEvent
+from criproxy.node.locks import Busy
 from criproxy.node.reconcile.excess_cpus import is_blocking
 from criproxy.node.reconcile.reconciler import Reconciler
 from criproxy.node.sync.outcomes import Outcomes

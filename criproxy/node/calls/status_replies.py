@@ -4,28 +4,58 @@ The kubelet compares the quota with the one that it wants, and shows why a conta
 they use only the node and the container's stamp.
 """
 
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 
 from criproxy.cri import api_pb2 as api
-from criproxy.cri.messages.sizes import stamped_quota
-from criproxy.cri.messages.stamp import read_stamp
-from criproxy.cri.messages.statuses import STATUSES, as_asked, changed
-from criproxy.cri.messages.translate import UnreadableMessage
-from criproxy.cri.methods.methods import METHODS, paths
+from criproxy.cri.methods import METHODS, paths
+from criproxy.cri.rewrite import STATUSES, as_asked, changed
+from criproxy.cri.sizes import stamped_quota
+from criproxy.cri.stamp import read_stamp
+from criproxy.cri.translate import UnreadableMessage
+from criproxy.model.entries import changed_keys
+from criproxy.model.grant import Applied, CpuQuota, Grant
 from criproxy.model.resources import CfsQuota
-from criproxy.node.calls.failure_notices import note_failed
+from criproxy.node.calls.on_error import note_failed
 from criproxy.node.context import Context
 from criproxy.node.devices.incidents import Incidents
+from criproxy.placement.options.policy_options import options_of
 from criproxy.wire.calls import Call, EditHandler, Rule, Table
 from criproxy.wire.message import MessageError
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Replies:
     """The handlers of edited replies."""
 
     context: Context
     incidents: Incidents
+    changed: Callable[[], None]
+    """Called when `shows_quotas` changes."""
+    shows_quotas: bool = False
+    """Whether quotas are shown: only while one is lifted, is not known to be restored, or may be lifted at any time."""
+    _lifted: set[str] = field(default_factory=set)
+    """Containers with another quota than the kubelet requested, of the node with these grants and applied states."""
+    _grants: Mapping[str, Grant] = field(default_factory=dict)
+    _applied: Mapping[str, Applied] = field(default_factory=dict)
+
+    async def follow(self) -> None:
+        """Show quotas from before the first update that lifts one until after the last one that restores it."""
+        while True:
+            self.update()
+            await self.context.state.changed()
+
+    def update(self) -> None:
+        """Update `shows_quotas`; the cost depends only on what has changed."""
+        shown, node = self.shows_quotas, self.context.state.node
+        for key in {*changed_keys(self._grants, node.grants), *changed_keys(self._applied, node.applied)}:
+            differs = _differs(node.grants.get(key), node.applied.get(key))
+            (self._lifted.add if differs else self._lifted.discard)(key)
+        self._grants, self._applied = node.grants, node.applied
+        may_lift = options_of(self.context.state.policy).cpu_quota == "lift" and not node.released
+        self.shows_quotas = bool(self._lifted) or may_lift
+        if self.shows_quotas is not shown:
+            self.changed()
 
     def table(self, *, streams_only: bool = False) -> Table:
         """Return the rules of the methods that report statuses of containers, in both packages of CRI.
@@ -56,3 +86,9 @@ class Replies:
             return known.asked_quota if known.reservation else None
         stamp = read_stamp(status.annotations)
         return stamped_quota(stamp) if stamp else None
+
+
+def _differs(grant: Grant | None, applied: Applied | None) -> bool:
+    if grant is None or grant.quota is CpuQuota.LEFT:
+        return False
+    return grant.quota is CpuQuota.LIFTED or applied is None or applied.lifted is not False

@@ -10,22 +10,21 @@ from dataclasses import dataclass
 from time import gmtime, strftime, time
 
 from criproxy.cri import api_pb2 as api
-from criproxy.cri.messages import rewrite, translate
-from criproxy.cri.messages.asked import asked_anew
-from criproxy.cri.messages.sizes import sizes_after, total_shown
+from criproxy.cri import rewrite, translate
+from criproxy.cri.asked import asked_anew
+from criproxy.cri.sizes import sizes_after, total_shown
 from criproxy.errors import NotEnough, Refused, StatusCode, StoreError
-from criproxy.model.cpuset import cpus_text, format_cpuset
+from criproxy.model.cpuset import cpus_text
 from criproxy.model.record import Kind
 from criproxy.model.workload import SHORT_ID, Container, Sizes
 from criproxy.node.calls.start import Locked
-from criproxy.node.containers.locks import Busy
-from criproxy.node.containers.refused_resizes import RefusedResizes, warn
 from criproxy.node.context import Context
+from criproxy.node.locks import Busy
 from criproxy.node.reconcile.reconciler import Reconciler
 from criproxy.node.record.persister import CannotBeStored
+from criproxy.node.record.refusals import RefusedResizes
 from criproxy.node.sync.outcomes import Outcomes
 from criproxy.node.sync.sizes_in_force import believe
-from criproxy.placement.answers.target import quota_for
 from criproxy.placement.events import ContainerResized, ResizeRefused
 from criproxy.wire.calls import Call, Outcome, OutcomeKind, Proceed, Refuse, Verdict
 
@@ -88,8 +87,9 @@ class Updates:
             container = context.state.node.containers.get(key)
             self._note_cpuset(container.title if container else key, cpus)
         context.in_flight.send(key, ours.cpus)
-        quota = quota_for(context.state.node, key, ours)
-        return Proceed(rewrite.repin(request, format_cpuset(ours.cpus), format_cpuset(ours.mems), quota))
+        node = context.state.node
+        rewrite.update(request.linux, ours, node.grants[key], node.containers[key])
+        return Proceed(request.SerializeToString())
 
     def _busy(self, key: str, error: Busy) -> Refuse:
         """Refuse a resize of *key* while another call about it hangs in the runtime; the kubelet repeats the resize."""
@@ -113,7 +113,10 @@ class Updates:
         if container := context.state.node.containers.get(key):
             sizes = self._sizes(container, request)
             if self.refused.add(context.state.node, container, sizes, str(error)):
-                warn(context.log, container, sizes, error)
+                limit = sizes.memory_limit_bytes
+                asked = {"cpu_milli": sizes.cpu_milli} | ({} if limit is None else {"memory_limit_bytes": limit})
+                about = {"container": key, "title": container.title, "error": str(error)}
+                context.log.warning("resize refused", **about, **asked)
                 context.state.note(container, Kind.RESIZED, f"the resize was refused: {error}")
                 await context.state.apply(ResizeRefused(key, sizes, time()))
 

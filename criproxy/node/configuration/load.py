@@ -25,7 +25,7 @@ from criproxy.placement.policies.api import Policy
 from criproxy.placement.policies.fallback import Fallback
 from criproxy.placement.policies.none import NonePolicy
 from criproxy.process.logger import Log
-from criproxy.store.last_good import GoodFile
+from criproxy.store.configurations import GoodFile
 
 if TYPE_CHECKING:  # imported only where there is a file
     from criproxy.config.load import Report

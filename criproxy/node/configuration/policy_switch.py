@@ -18,7 +18,6 @@ from criproxy.model.node import Node
 from criproxy.model.place import Places
 from criproxy.model.workload import Container, ContainerState
 from criproxy.node.context import Context
-from criproxy.node.reconcile.lifted_quotas import LiftedQuotas
 from criproxy.node.reconcile.reconciler import Reconciler
 from criproxy.node.settings import InForce, Settings
 from criproxy.node.sync.resync import NotReady, Resync
@@ -27,13 +26,7 @@ from criproxy.placement.events import PolicyChanged, Released
 from criproxy.placement.options.policy_options import options_of
 from criproxy.placement.policies.api import Policy
 from criproxy.placement.policies.none import NonePolicy
-from criproxy.placement.rules.release import (
-    is_released_by_request,
-    is_settled,
-    outcome_of,
-    staying,
-    successor,
-)
+from criproxy.placement.rules import release
 from criproxy.placement.rules.reserved import owned_by_pod
 
 DISCOVER_S = 5.0
@@ -56,13 +49,10 @@ class PolicySwitch:
     changed: Callable[[], None] = lambda: None
     active: bool = False
     """Whether calls are held and watched."""
-    edits: bool = False
-    """Whether replies are edited: only while a quota is lifted or may be lifted at any time."""
     reserved_later: Mapping[str, CpuSet] = field(default_factory=dict)
     """By pod: CPUs that were exclusive to it when the policy in force, with ``apply: new``, reserved them."""
     going_back: Places | None = None
     """Set before the start, if it ends a try: the places of the containers before that."""
-    _lifted: LiftedQuotas = field(default_factory=LiftedQuotas)
     _begun: bool = False
     _one: asyncio.Lock = field(default_factory=asyncio.Lock)
     """Serialises changes."""
@@ -122,7 +112,7 @@ class PolicySwitch:
         """Return the event that brings *settings* into force; *back* as for `change`."""
         before = LastConfiguration.parse(self._node.configuration)
         if back is not None:
-            keeps = is_released_by_request(self._node) and not before.is_undone
+            keeps = release.is_released_by_request(self._node) and not before.is_undone
             return PolicyChanged(configuration=settings.configuration, keeps_release=keeps, back=back, at_s=time.time())
         same = before.keeps_release(settings.configuration)  # it may come back after its file was bad
         apply_all = settings.apply_all or before.is_undone
@@ -256,26 +246,11 @@ class PolicySwitch:
 
     def _activate(self) -> None:
         self.active = True
-        self._update_edits()
         if not self._begun:
             self._begun = True
             self.begin()
-            self.context.tasks.forever("follow lifted quotas", self._follow_quotas)
             self.context.tasks.forever("hold calls until no container has a place", self._idle)
         self.changed()
-
-    def _update_edits(self) -> None:
-        edited, node = self.edits, self._node
-        may_lift = options_of(self.context.state.policy).cpu_quota == "lift" and not node.released
-        self.edits = self._lifted.any(node) or may_lift
-        if self.edits is not edited:
-            self.changed()
-
-    async def _follow_quotas(self) -> None:
-        """Edit replies from before the first update that lifts a quota until after the last one that restores it."""
-        while True:
-            self._update_edits()
-            await self.context.state.changed()
 
     async def _idle(self) -> None:
         """Stop holding and watching calls when they are not needed: with the policy none and without grants."""
@@ -294,7 +269,7 @@ class PolicySwitch:
         After a release, also for those that it leaves where they are. Without *after*, there was nothing to do.
         """
         is_release = after is not None and bool(after.released)
-        keys = dict.fromkeys([*after.grants, *(staying(after) if is_release else ())]) if after else {}
+        keys = dict.fromkeys([*after.grants, *(release.staying(after) if is_release else ())]) if after else {}
         placed = [after.containers[key] for key in keys] if after else []
         outcome = "released" if is_release else "placed"
         waiting = placed
@@ -308,15 +283,15 @@ class PolicySwitch:
             "released": node.released,
             "places": self.places,
             "configuration": self.context.in_force.said(),
-            "containers": [outcome_of(container, before, node, outcome, troubles) for container in placed],
+            "containers": [release.outcome_of(container, before, node, outcome, troubles) for container in placed],
             "not_remembered": str(self.context.persister.error or ""),
             "not_seen": "",
         }
 
     def _moves(self, container: Container) -> bool:
         """Whether an update of *container* is pending and has not failed too often to wait for it."""
-        now = successor(self._node, container)
-        if now is None or is_settled(self._node, now.key):
+        now = release.successor(self._node, container)
+        if now is None or release.is_settled(self._node, now.key):
             return False
         return self.reconciler.trouble(now.key).failures < GIVEN_UP
 

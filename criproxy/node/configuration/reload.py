@@ -28,7 +28,7 @@ from criproxy.node.context import Context
 from criproxy.node.settings import Loaded
 from criproxy.placement.decision import Decision
 from criproxy.process.systemd import Notifier
-from criproxy.store.last_good import GoodFile
+from criproxy.store.configurations import GoodFile
 
 Noted = Callable[[GoodFile, str, Loaded, str], None]
 """Receives a file that has come into force, its policy, when that was and how, for its history."""
@@ -45,14 +45,14 @@ class Reload:
     context: Context
     policy_switch: PolicySwitch
     """Brings the policy and the settings into force."""
+    in_place: InPlaceOfFile
+    """What is in force in place of the policy file."""
     manager: Notifier
     """Notified when a reload begins and ends."""
     status: Callable[[], str]
     """Returns the status line for *manager* after a reload."""
     keep: Callable[[GoodFile], None] = lambda _: None
     """Called with the file that has come into force, to save it for the next start."""
-    in_place: InPlaceOfFile | None = None
-    """What is in force in place of the policy file; None: always the policy file."""
     current: GoodFile = field(default_factory=GoodFile)
     """What the file in force says."""
     noted: Noted = lambda *_: None
@@ -61,10 +61,6 @@ class Reload:
     """Held while a configuration is being brought into force."""
     _wanted: asyncio.Event = field(default_factory=asyncio.Event)
     _asked: bool = False
-
-    def know(self, in_place: InPlaceOfFile, current: GoodFile, noted: Noted) -> None:
-        """Set what is in place of the policy file and what is in force, and whom to tell of changes, before `run`."""
-        self.in_place, self.current, self.noted = in_place, current, noted
 
     def ask(self) -> None:
         """Reload soon, and report the result even if nothing has changed."""
@@ -158,7 +154,7 @@ class Reload:
             new = await asyncio.to_thread(self._load)
         except CriproxyError as error:
             return self._failed(str(error), asked=asked)
-        if self.in_place and self.in_place.hides(new) and not asked:
+        if self.in_place.hides(new) and not asked:
             return self._is_well_again()
         problem = self.context.in_force.problem
         same = new.settings.configuration == self.context.settings.configuration
@@ -175,7 +171,7 @@ class Reload:
         return await self._use(new)
 
     async def _use(self, new: Configuration) -> bool:
-        back, before = self.in_place.places_for(new) if self.in_place else None, self.context.state.node
+        back, before = self.in_place.places_for(new), self.context.state.node
         try:
             decision = await self.policy_switch.change(new.policy, new.settings, back)
         except CriproxyError as error:
@@ -206,8 +202,7 @@ class Reload:
             self.had_file |= new.source is not None
             self._is_well_again()
             self.keep(new.good)
-            if self.in_place:
-                self.in_place.give_way()
+            self.in_place.give_way()
 
     def _is_well_again(self) -> bool:
         """Forget that the policy file could not be used; return whether it could not."""
@@ -228,12 +223,12 @@ class Reload:
 
     def _instead(self) -> str:
         """Return what is in effect while the policy file cannot be used, and what comes back when a try ends."""
-        tried = self.in_place.tried if self.in_place else None
+        tried = self.in_place.tried
         return in_effect(tried) if tried else self.context.in_force.instead or PREVIOUS
 
     def _load(self) -> Configuration:
         node, settings = self.context.state.node, self.context.settings
-        former = [tried.before.configuration] if self.in_place and (tried := self.in_place.tried) else []
+        former = [tried.before.configuration] if (tried := self.in_place.tried) else []
         good = (settings.configuration, *former)  # CPUs that the machine has lost since then do not make it a bad file
         return load_configuration(self.config, node.topology, settings, required=self.had_file, good=good)
 

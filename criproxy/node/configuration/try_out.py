@@ -20,8 +20,7 @@ from criproxy.node.configuration.in_place import InPlaceOfFile
 from criproxy.node.configuration.load import FALLBACK, Configuration, candidate, rebuilt, without_file
 from criproxy.node.configuration.reload import Reload
 from criproxy.node.context import Context
-from criproxy.store.last_good import GoodFile
-from criproxy.store.tried import Tried
+from criproxy.store.configurations import GoodFile, Tried
 
 LOOK_S = 1.0
 """How often the clock is read: it may be set forward, or the machine may have slept."""

@@ -8,8 +8,8 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from criproxy.cri import api_pb2 as api
-from criproxy.cri.messages import devices, translate
-from criproxy.cri.messages.hide_all import hide_all, left_to_see
+from criproxy.cri import devices, translate
+from criproxy.cri.devices import hide_all, left_to_see
 from criproxy.cri.runtime import RuntimeCallError
 from criproxy.devices.boundary import DENIED, Boundary, Finding, Refusal, Word, boundary, exceptions
 from criproxy.devices.card_locality import hints
@@ -26,11 +26,10 @@ from criproxy.model.record import Kind
 from criproxy.model.workload import Container
 from criproxy.node.context import Context
 from criproxy.node.devices.cards import MachineCards
-from criproxy.node.devices.evidence import EvidenceGatherer, Gathered
-from criproxy.node.devices.mps import MpsClients
-from criproxy.node.devices.publishing import DevicePublisher
-from criproxy.node.devices.vgpu_checks import Vgpus
+from criproxy.node.devices.create_checks import MpsClients, Vgpus
+from criproxy.node.devices.evidence import DevicePublisher, EvidenceGatherer, Gathered
 from criproxy.node.settings import OnError
+from criproxy.store.history import newest
 
 ASK_AGAIN_S = 300.0
 """How often criproxy tries to find out which cards a container has whose create it did not see."""
@@ -138,11 +137,11 @@ class DeviceGuard:
             if self.rules is None or self._begun:
                 return
             await self.cards.scan(self.rules.classes)
-            self.evidence.update_pod_names()
+            self.evidence.names.update()
             node = self.context.state.node
             lives = [container.life for container in node.containers.values()]
             try:
-                self.holdings.recall(node, await self.context.persister.newest(Kind.DEVICES, lives))
+                self.holdings.recall(node, await self.context.persister.read(newest, Kind.DEVICES, lives))
             except StoreError as error:
                 self.context.log.warning(
                     "cannot read from the history which container had which cards", error=str(error)

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field, replace
 from time import time
 
 from criproxy.cri import api_pb2 as api
-from criproxy.cri.messages.incident_status import mark
+from criproxy.cri.rewrite import mark
 from criproxy.devices.plugin.plan import is_stronger
 from criproxy.errors import CriproxyError, StoreError
 from criproxy.model.incident import Action, Incident, Quantity, Use

@@ -6,6 +6,7 @@ allocated. An allocation does not change while the pod exists, so the answer sta
 """
 
 import asyncio
+from collections.abc import Callable, Iterable
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field
 from functools import partial
@@ -18,8 +19,8 @@ from criproxy.devices.evidence.evidence import Known, Subject
 from criproxy.errors import StatusCode
 from criproxy.host.devices.checkpoint_file import CheckpointFile, Reading
 from criproxy.host.patience import Patience
+from criproxy.model.workload import Pod
 from criproxy.node.counters import Counters
-from criproxy.node.devices.pod_names import PodNames
 from criproxy.node.settings import DeviceLimits
 from criproxy.process.ending import PART_S
 from criproxy.process.logger import Log
@@ -37,6 +38,40 @@ RETRY_S = 1.0
 """The shortest pause before a kubelet that did not answer is queried again about the same pod."""
 _HANGING = "hanging"
 """The outcome for a source that hangs; its sentence contains the duration, and so always differs."""
+MAX_NAMES = 20_000
+"""Names that are remembered: the most recent ones."""
+
+
+@dataclass(slots=True)
+class PodNames:
+    """The names and UIDs of pods since criproxy started.
+
+    Args:
+        pods: returns the pods on the node, including those from before the start.
+    """
+
+    pods: Callable[[], Iterable[Pod]] = tuple
+    _uids: dict[tuple[str, str], set[str]] = field(default_factory=dict)
+    """UIDs by namespace and name; two are enough to know that the name was reused."""
+
+    def update(self) -> None:
+        """Add the pods on the node."""
+        for pod in self.pods():
+            self.add(pod.namespace, pod.name, pod.uid)
+
+    def add(self, namespace: str, name: str, uid: str) -> None:
+        """Add one pod."""
+        uids = self._uids.pop((namespace, name), set())
+        self._uids[namespace, name] = uids
+        if len(uids) < 2:
+            uids.add(uid)
+        if len(self._uids) > MAX_NAMES:
+            del self._uids[next(iter(self._uids))]
+
+    def is_reused(self, namespace: str, name: str, uid: str) -> bool:
+        """Whether another pod than *uid* has, or had, this name."""
+        self.update()
+        return bool(self._uids.get((namespace, name), set()) - {uid})
 
 
 @dataclass(slots=True)

@@ -10,7 +10,7 @@ from time import monotonic, time
 
 from criproxy.devices.plugin.published import Published
 from criproxy.model.text.plain import from_plain
-from criproxy.store.whole_file import read_json, write_whole
+from criproxy.store.files import read_json, write_whole
 
 NAME = "device-plugin.json"
 MAX_BYTES = 1 << 20

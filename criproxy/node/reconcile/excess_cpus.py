@@ -7,7 +7,7 @@ from criproxy.model.cpuset import CpuSet
 from criproxy.model.entries import changed_keys
 from criproxy.model.grant import NO_CPUS
 from criproxy.model.node import Node
-from criproxy.node.containers.in_flight import InFlight
+from criproxy.node.in_flight import InFlight
 
 
 @dataclass(slots=True)

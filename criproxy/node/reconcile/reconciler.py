@@ -11,34 +11,30 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from time import monotonic
 
-from criproxy.cri.messages import rewrite
+from criproxy.cri import api_pb2 as api
+from criproxy.cri import rewrite
 from criproxy.cri.runtime import RuntimeCallError, if_reported
-from criproxy.errors import CriproxyError, StoreError, for_kubelet
-from criproxy.model.cpuset import format_cpuset
-from criproxy.model.grant import Applied, CpuQuota, in_place
+from criproxy.errors import CriproxyError, StatusCode, StoreError, for_kubelet
+from criproxy.model.attributes import agrees, as_granted, in_place, shown
+from criproxy.model.grant import Applied
 from criproxy.model.node import Node
 from criproxy.model.record import Kind
 from criproxy.model.text.notices import Trouble
 from criproxy.model.workload import ContainerState
-from criproxy.node.containers.cgroups import Seen
+from criproxy.node.cgroups import LEFT_RUNNING, Seen
 from criproxy.node.context import UPDATE_OTHERS, Context
 from criproxy.node.reconcile.excess_cpus import ExcessCpus, blockers_of
-from criproxy.node.reconcile.lost_updates import UpdateLost
-from criproxy.placement.answers.target import quota_for, target
+from criproxy.placement import events
+from criproxy.placement.answers.target import target
 from criproxy.placement.decision import Decision
-from criproxy.placement.events import (
-    ContainerCreating,
-    ContainerExited,
-    ContainerGone,
-    Event,
-    PodGone,
-    PodStopped,
-    UpdateApplied,
-)
-from criproxy.placement.records.history import cause, sets, update_text
+from criproxy.placement.records.history import cause, instead_text, update_text
 from criproxy.placement.rules.release import before_release
 
 _NO_TROUBLE = Trouble("", 0)
+
+
+class UpdateLost(RuntimeCallError):
+    """The runtime answered OK to an update, but the cgroup shows other values."""
 
 
 @dataclass(slots=True)
@@ -224,32 +220,34 @@ class Reconciler:
             worker.trouble = _NO_TROUBLE
 
     async def _update(self, key: str, wanted: Applied, why: str = "", *, failures: int = 0) -> None:
-        had, begun_s = self.context.state.node.applied.get(key), monotonic()
+        node, begun_s = self.context.state.node, monotonic()
+        grant, had = node.grants[key], node.applied.get(key)
         await self._send(key, wanted, had)
         # If the cgroup cannot be read, the answer must suffice: other containers wait for these CPUs.
         seen = await if_reported(self.context.cgroups.read(key)) or Seen(ContainerState.RUNNING)
         has = self._known(key, seen, wanted)
-        reached = has and has.has_sets_of(wanted, wanted.mems) and has.lifted == wanted.lifted
-        lost = seen.applied is not None and not reached
+        lost = seen.applied is not None and (has is None or not agrees(grant, wanted, has))
         if not lost and seen.state in (ContainerState.RUNNING, ContainerState.CREATED):
             with self.context.failures.harmless("an update"):  # before the event, which is written to disk with it
                 why = why or self._causes.get(key, "")  # now: when it was sent, the cause may not have been known
                 had = had or before_release(self.context.state.node, key, wanted)
                 texts = [update_text(had, wanted, why, seen.applied is not None)]
                 texts += [f"after {failures} failures"] if failures else []
-                facts = {**sets("", wanted), **sets("had_", had), "why": why, "failures": failures}
+                facts = {**shown("", wanted), **shown("had_", had), "why": why, "failures": failures}
                 kind = Kind.RELEASED if self.context.state.node.released else Kind.UPDATED
                 took_ms = round((monotonic() - begun_s) * 1000, 1)
                 self.context.state.note(key, kind, *texts, **facts, took_ms=took_ms)
         await self._apply(key, seen, has)
         if lost and has:
             self.context.counters.updates_lost += 1
-            raise UpdateLost.of(has, wanted, is_lost=self.context.in_flight.is_lost(key))
+            why = f": {LEFT_RUNNING}" if self.context.in_flight.is_lost(key) else ""
+            text = f"answered OK, but the cgroup has {instead_text(has, wanted)}{why}"
+            raise UpdateLost("UpdateContainerResources", StatusCode.ABORTED, text)
 
     async def _send(self, key: str, wanted: Applied, had: Applied | None) -> None:
         """Send an update and wait for its answer; raise RuntimeCallError unless the runtime does not know *key*."""
-        quota = None if had and had.lifted == wanted.lifted else quota_for(self.context.state.node, key, wanted)
-        linux = rewrite.update(format_cpuset(wanted.cpus), format_cpuset(wanted.mems), quota)
+        node, linux = self.context.state.node, api.LinuxContainerResources()
+        rewrite.update(linux, wanted, node.grants[key], node.containers[key], had)
         self.context.in_flight.send(key, wanted.cpus)
         counters = self.context.counters
         counters.updates_sent += 1
@@ -270,43 +268,36 @@ class Reconciler:
         A container that was not started has no cgroup: the effect of an update is known when another one is answered.
         """
         if seen.state is None:
-            await self.context.state.end(ContainerGone(key), "cgroups")
+            await self.context.state.end(events.ContainerGone(key), "cgroups")
         elif seen.state is ContainerState.EXITED:
-            await self.context.state.end(ContainerExited(key), "cgroups")
+            await self.context.state.end(events.ContainerExited(key), "cgroups")
         elif has:
-            await self.context.state.apply(UpdateApplied(key, has.cpus, has.mems, has.lifted))
+            await self.context.state.apply(events.UpdateApplied(key, has))
         if has or seen.state is not ContainerState.CREATED:
             self.context.in_flight.has_read(key)
 
     def _known(self, key: str, seen: Seen, sent: Applied | None) -> Applied | None:
         """Return what *key* has; if that cannot be read, what was *sent*."""
         applied, node = seen.applied or sent, self.context.state.node
-        if applied is None:
-            return None
-        grant, lifted = node.grants.get(key), False
-        if grant and grant.quota is not CpuQuota.LEFT:
-            believed = sent or node.applied.get(key)
-            lifted = seen.lifted if seen.lifted is not None else bool(believed and believed.lifted)
-        # Reuse the object if the set is equal: that makes comparing a thousand of them cheap.
-        return Applied(grant.cpus if grant and grant.cpus == applied.cpus else applied.cpus, applied.mems, lifted)
+        return applied and as_granted(applied, node.grants.get(key), sent or node.applied.get(key))
 
-    def _decided(self, event: Event, node: Node, done: "asyncio.Future[Decision]") -> None:
+    def _decided(self, event: events.Event, node: Node, done: "asyncio.Future[Decision]") -> None:
         try:
             self._forget(event)
         finally:  # even after a failure there, containers must move
             self._carry_out(event, node, done)
 
-    def _forget(self, event: Event) -> None:
+    def _forget(self, event: events.Event) -> None:
         """Drop the data of containers that ended with *event*."""
         context = self.context
         context.in_flight.retain(context.state.node)
-        if isinstance(event, ContainerExited | ContainerGone):
+        if isinstance(event, events.ContainerExited | events.ContainerGone):
             context.cgroups.forget(event.key)
-        elif isinstance(event, PodStopped | PodGone):
+        elif isinstance(event, events.PodStopped | events.PodGone):
             now = context.state.node
             context.cgroups.keep(now.grants.keys() | now.applied.keys())
 
-    def _carry_out(self, event: Event, node: Node, done: "asyncio.Future[Decision]") -> None:
+    def _carry_out(self, event: events.Event, node: Node, done: "asyncio.Future[Decision]") -> None:
         context, error = self.context, done.exception()
         if error is None:
             if updates := done.result().updates:
@@ -314,7 +305,7 @@ class Reconciler:
                 with context.failures.harmless("the cause of updates"):
                     if why := cause(event, node):
                         self._causes |= dict.fromkeys(keys, why)
-                if isinstance(event, ContainerCreating):
+                if isinstance(event, events.ContainerCreating):
                     self.context.tasks.spawn(UPDATE_OTHERS, self._enqueue_stored(keys))
                 else:
                     self.enqueue(keys)

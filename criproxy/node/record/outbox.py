@@ -5,12 +5,14 @@ The log, recordings, explanations and the history are never on the path of a cal
 
 import asyncio
 from collections import deque
-from collections.abc import Callable
-from dataclasses import replace
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field, replace
 
-from criproxy.model.record import Record
-from criproxy.node.record.explanations import MAX_REMEMBERED, MAX_WAITING, Explanations
-from criproxy.node.record.history import History
+from criproxy.model.record import Kind, Record
+from criproxy.model.text.bounded import bounded_text, bounded_texts
+from criproxy.node.record.refusals import Refusals
+from criproxy.placement.answers.choice import chosen_for, considered
 from criproxy.placement.decision import Decision, Step
 from criproxy.placement.events import Event
 from criproxy.placement.records.history import Entry, entries_of
@@ -21,39 +23,57 @@ from criproxy.process.tasks import OnDemand, Tasks
 
 LINGER_S = 0.02
 """Delay before steps are published: until then the runtime and the kubelet process a call, and need the CPUs."""
-
 EventListener = Callable[[Event, Decision | Exception], None]
 """Receives an event and its result; must not raise."""
+QUIET_S, LATEST_S = 0.2, 2.0
+"""Seconds without a new decision after which the waiting decisions are explained, and the longest wait for that."""
+MAX_WAITING = 256
+"""Decisions that wait here or in the outbox; if there are more, the oldest ones are dropped."""
+MAX_REMEMBERED = 32_000
+"""Containers in the nodes before these decisions, counted once for each node: each takes 80 bytes in each node."""
+BATCH = 16
+"""Decisions that are explained in one call to a thread."""
+PATIENCE_S = 2.0
+"""How long a reader of the history waits until the last decisions have been explained."""
 
 
+def record_of(entry: Entry, refusals: Refusals) -> Record:
+    """Return the record of *entry* that goes to the store, its texts bounded; *refusals* follow what it says."""
+    about, sentences = entry.about, bounded_texts(entry.sentences)
+    if about and entry.kind is Kind.REFUSED:
+        refusals.add(about, bounded_text(" ".join(sentences)))
+    elif about and entry.kind is Kind.GRANTED:
+        refusals.remove(about)
+    facts = {key: bounded_text(fact) if isinstance(fact, str) else fact for key, fact in entry.facts.items()}
+    if about is None:
+        return Record(entry.at_s, "", "", entry.kind, sentences, "", facts)
+    return Record(entry.at_s, about.key, about.title, entry.kind, sentences, about.life, facts)
+
+
+@dataclass(repr=False, eq=False)
 class Outbox:
     """A queue of steps and entries that have not been published yet. Use only in the event loop's thread.
 
     Args:
         write: called with each record of the history.
-        history: converts entries to records.
+        refusals: follow the entries.
         log: receives a line for each decision.
         failures: receives failures to log or record a step.
         tasks: run the task that publishes.
     """
 
-    def __init__(
-        self,
-        write: Callable[[Record], None],
-        history: History,
-        log: Log,
-        failures: Failures,
-        tasks: Tasks,
-    ) -> None:
-        self.listener: EventListener | None = None
-        """Called with every event after it was applied or failed, in order."""
-        self._history = history
-        self._explanations = Explanations(self.put, log, tasks)
-        self._write = write
-        self._log = log
-        self._failures = failures
-        self._waiting: deque[Step | Entry | Callable[[], Entry]] = deque()
-        self._worker = OnDemand(tasks, "tell of decisions", self._run, LINGER_S)
+    _write: Callable[[Record], None]
+    _refusals: Refusals
+    _log: Log
+    _failures: Failures
+    _tasks: Tasks
+    listener: EventListener | None = None
+    """Called with every event after it was applied or failed, in order."""
+    _waiting: deque[Step | Entry | Callable[[], Entry]] = field(default_factory=deque)
+
+    def __post_init__(self) -> None:
+        self._explanations = Explanations(self.put, self._log, self._tasks)
+        self._worker = OnDemand(self._tasks, "tell of decisions", self._run, LINGER_S)
 
     def put(self, item: Step | Entry | Callable[[], Entry]) -> None:
         """Enqueue a step, an entry for the history, or a function that returns an entry; published soon, in order."""
@@ -90,7 +110,7 @@ class Outbox:
             if isinstance(item, Step):
                 self._publish(item)
             else:
-                self._write(self._history.record(item() if callable(item) else item))
+                self._write(record_of(item() if callable(item) else item, self._refusals))
 
     def _publish(self, step: Step) -> None:
         """Call the listener, log the decision, and write the history."""
@@ -106,4 +126,90 @@ class Outbox:
                     self._log.info(line[0], **line[1], decision_ms=round(step.took_s * 1000, 2))
             with harmless("a decision"):
                 for entry in entries_of(step.before, step.event, result):
-                    self._write(self._history.record(replace(entry, at_s=step.at_s)))
+                    self._write(record_of(replace(entry, at_s=step.at_s), self._refusals))
+
+
+@dataclass(repr=False, eq=False)
+class Explanations:
+    """The decisions that have not been explained yet. Use only in the event loop's thread.
+
+    Args:
+        publish: called with each explanation, as a separate entry.
+        log: receives failures of policies, and the number of decisions that were dropped.
+        tasks: run the task that explains.
+    """
+
+    _publish: Callable[[Entry], None]
+    _log: Log
+    _tasks: Tasks
+    _waiting: dict[tuple[str, str], Step] = field(default_factory=dict)
+    """By container; of a create that is retried at once, the last attempt counts."""
+    _lost: int = 0
+    """Decisions that were dropped since the last batch, because too many waited."""
+    _last_s: float = 0.0
+    """When the last waiting decision was added, on the loop's clock."""
+    _hurried: asyncio.Event = field(default_factory=asyncio.Event)
+    _closing: bool = False
+
+    def __post_init__(self) -> None:
+        self._worker = OnDemand(self._tasks, "explain decisions", self._run)
+
+    def add(self, step: Step) -> None:
+        """Enqueue *step* if a policy decided about one container; other events are ignored. This is cheap."""
+        if (about := chosen_for(step)) is None:
+            return
+        self._waiting.pop(about, None)
+        self._waiting[about] = step
+        room = min(MAX_WAITING, MAX_REMEMBERED // (len(step.before.containers) + 1))
+        while len(self._waiting) > max(room, 1):
+            del self._waiting[next(iter(self._waiting))]
+            self._lost += 1
+        self._last_s = asyncio.get_running_loop().time()
+        self._worker.now()
+
+    async def settled(self) -> None:
+        """Return when the decisions added so far are explained and published, or after `PATIENCE_S`."""
+        if self._worker.busy or self._closing:
+            self._hurried.set()
+        with suppress(TimeoutError):
+            async with asyncio.timeout(PATIENCE_S):
+                await self._worker.ended()
+
+    async def close(self) -> None:
+        """Publish what can be computed quickly: containers that would have to leave are no longer searched for."""
+        self._closing = True
+        await self.settled()
+
+    async def _run(self) -> None:
+        while self._waiting:
+            await self._quiet()
+            if self._lost:
+                self._log.warning("decisions cannot be explained: too many were waiting", decisions=self._lost)
+                self._lost = 0
+            some = [self._waiting.pop(key) for key in list(self._waiting)[:BATCH]]
+            for answer in await asyncio.to_thread(self._explain, some):
+                if isinstance(answer, Entry):
+                    self._publish(answer)
+                else:
+                    self._log.warning("a decision cannot be explained", exc_info=answer)
+        self._hurried.clear()
+
+    async def _quiet(self) -> None:
+        """Return when nothing has been decided for a moment, or at once if a caller waits for the explanations."""
+        loop = asyncio.get_running_loop()
+        latest_s = loop.time() + LATEST_S
+        while not self._hurried.is_set() and (due_s := min(self._last_s + QUIET_S, latest_s)) > loop.time():
+            with suppress(TimeoutError):
+                async with asyncio.timeout_at(due_s):
+                    await self._hurried.wait()
+
+    def _explain(self, steps: Sequence[Step]) -> list[Entry | Exception]:
+        found = list[Entry | Exception]()
+        for step in steps:
+            try:
+                answer = considered(step, search=not self._closing)
+            except Exception as error:  # noqa: BLE001 (the decision itself was made before)
+                found.append(error)
+            else:
+                found += [answer] if answer else []
+        return found

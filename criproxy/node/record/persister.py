@@ -12,24 +12,26 @@ is on disk. After a crash the runtime may have the container, and nothing else w
 """
 
 import asyncio
-from collections.abc import Awaitable, Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
+from sqlite3 import Connection
 from time import monotonic
-from typing import TypeVar
+from typing import Concatenate, ParamSpec, TypeVar
 
 from criproxy.errors import CriproxyError, StatusCode, StoreError
 from criproxy.model.node import Node
-from criproxy.model.record import Kind, Record
+from criproxy.model.record import Record
 from criproxy.node.counters import Counters
 from criproxy.node.settings import StoreLimits
 from criproxy.process.failures import Failures
 from criproxy.process.logger import Log
 from criproxy.process.tasks import OnDemand, Tasks
-from criproxy.store.store import NodeStore
+from criproxy.store.store import Store
 from criproxy.store.writing import LeftOut
 
+P = ParamSpec("P")
 T = TypeVar("T")
 FLUSH_S = 0.1
 """How long a change waits for further changes, to be written together with them, if no caller waits for it."""
@@ -64,6 +66,7 @@ class _Waiting:
     done: "asyncio.Future[None]"
 
 
+@dataclass(repr=False, eq=False)
 class Persister:
     """Writes the newest node and the records of the history. Use only in the event loop's thread.
 
@@ -77,39 +80,34 @@ class Persister:
         tasks: run the task that writes; `close` ends all of them.
     """
 
-    def __init__(
-        self,
-        node: Node,
-        store: NodeStore,
-        limits: StoreLimits,
-        counters: Counters,
-        log: Log,
-        failures: Failures,
-        tasks: Tasks,
-    ) -> None:
-        self.error: StoreError | None = None
-        """Why the state on disk is out of date; None if it is not."""
-        self.failing_since_s: float | None = None
-        """When the disk began to fail, on the monotonic clock."""
-        self._node = self._stored = node
-        """The node that should be on disk, and the one that is on disk as far as is known."""
-        self._records = list[Record]()
-        self._version = self._written = 0
-        """The number of changes of node and records so far, and how many of them are on disk."""
-        self._begun_writes = 0
-        self._waiting = list[_Waiting]()
-        self._write_in_flight: asyncio.Future[None] | None = None
-        self._store = store
-        self._limits = limits
-        self._counters = counters
-        self._log = log
-        self._failures = failures
-        self._tasks = tasks
-        self._worker = OnDemand(tasks, "store", self._run, FLUSH_S)
-        self._checked = False
-        self._logged: Sequence[LeftOut] = ()
-        """The rows left out that were logged."""
-        self._lost_records = 0
+    _stored: Node
+    """The node that is on disk, as far as is known."""
+    _store: Store
+    _limits: StoreLimits
+    _counters: Counters
+    _log: Log
+    _failures: Failures
+    _tasks: Tasks
+    error: StoreError | None = None
+    """Why the state on disk is out of date; None if it is not."""
+    failing_since_s: float | None = None
+    """When the disk began to fail, on the monotonic clock."""
+    _records: list[Record] = field(default_factory=list)
+    _version: int = 0
+    """The number of changes of node and records so far."""
+    _written: int = 0
+    """How many of them are on disk."""
+    _begun_writes: int = 0
+    _waiting: list[_Waiting] = field(default_factory=list)
+    _write_in_flight: "asyncio.Future[None] | None" = None
+    _checked: bool = False
+    _logged: Sequence[LeftOut] = ()
+    """The rows left out that were logged."""
+    _lost_records: int = 0
+
+    def __post_init__(self) -> None:
+        self._node = self._stored  # the node that should be on disk
+        self._worker = OnDemand(self._tasks, "store", self._run, FLUSH_S)
 
     @property
     def left_out(self) -> Sequence[LeftOut]:
@@ -168,17 +166,15 @@ class Persister:
             with suppress(StoreError):
                 await self._wait(records=True, anew=True)
 
-    async def find(self, text: str) -> list[Record]:
-        """Return the history of *text*, see `NodeStore.find`; raise StoreError, also if it takes too long."""
-        return await self._read(lambda: self._store.find(text))
-
-    async def newest(self, kind: Kind, lives: Sequence[str]) -> list[Record]:
-        """Return the last record of a kind of each container, see `NodeStore.newest`; raise StoreError as `find`."""
-        return await self._read(lambda: self._store.newest(kind, lives))
-
-    async def since(self, after: int, without: Iterable[Kind], namespace: str = "") -> tuple[list[Record], int]:
-        """The newest records after number *after*, see `NodeStore.since`; raises StoreError as `find`."""
-        return await self._read(lambda: self._store.since(after, without, namespace))
+    async def read(self, question: Callable[Concatenate[Connection, P], T], *of: P.args, **more: P.kwargs) -> T:
+        """Return the answer to a question about the history, as `Store.read`; raise StoreError, also if it is slow."""
+        if self.error is not None:
+            raise self.error
+        try:
+            async with asyncio.timeout(self._limits.timeout_s):
+                return await self._store.read(question, *of, **more)
+        except TimeoutError:
+            raise StoreError(f"the history could not be read within {self._limits.timeout_s:g} s") from None
 
     async def close(self) -> None:
         """Write what is not written yet, or try it a last time if the disk fails; then end the tasks."""
@@ -199,15 +195,6 @@ class Persister:
         self._waiting.append(_Waiting(self._version, records, first, done))
         self._worker.now()
         await done
-
-    async def _read(self, read: Callable[[], Awaitable[T]]) -> T:
-        if self.error is not None:
-            raise self.error
-        try:
-            async with asyncio.timeout(self._limits.timeout_s):
-                return await read()
-        except TimeoutError:
-            raise StoreError(f"the history could not be read within {self._limits.timeout_s:g} s") from None
 
     async def _run(self) -> None:
         """Write once, and again until a write succeeds and no caller waits any more."""

@@ -1,12 +1,13 @@
 """The containers that cannot be created at present: a bounded list in which no pod hides those of other pods."""
 
-import time
 from collections import Counter
-from collections.abc import Callable, Collection, Iterable
-from dataclasses import dataclass
+from collections.abc import Callable, Collection, Iterable, Mapping
+from dataclasses import dataclass, field
+from time import time
 
+from criproxy.model.node import Node
 from criproxy.model.text.notices import Refusal
-from criproxy.model.workload import Container
+from criproxy.model.workload import Container, Sizes
 
 REFUSAL_S = 3600.0
 """The kubelet repeats refused creates: one that it has not repeated for so long is no longer wanted."""
@@ -41,7 +42,7 @@ class Refusals:
         clock: seconds since the epoch.
     """
 
-    def __init__(self, clock: Callable[[], float] = time.time) -> None:
+    def __init__(self, clock: Callable[[], float] = time) -> None:
         self._clock = clock
         self._listed: dict[str, _Listed] = {}
         """By container name, in the order of their last refusal, as is `_left_out`."""
@@ -112,3 +113,39 @@ def _least_missed(listed: Iterable[_Listed]) -> Refusal:
     refusals = list(listed)
     of_namespaces, of_pods = Counter(each.namespace for each in refusals), Counter(map(_pod, refusals))
     return max(refusals, key=lambda each: (of_namespaces[each.namespace], of_pods[_pod(each)])).refusal
+
+
+@dataclass(slots=True)
+class RefusedResizes:
+    """The last refusal of a resize of each container, by key."""
+
+    _refusals: dict[str, Refusal] = field(default_factory=dict)
+    _since_s: float = field(default_factory=time)
+    """When criproxy began to hold resizes, in seconds since the epoch."""
+
+    def add(self, node: Node, container: Container, sizes: Sizes, text: str) -> bool:
+        """Count a refused resize, and return whether it is new: the kubelet repeats them, also after our restart.
+
+        Refusals of containers that are no longer on *node* are dropped.
+        """
+        self._refusals = {key: self._refusals[key] for key in self._refusals.keys() & node.containers.keys()}
+        before = self._refusals.get(container.key)
+        is_new = container.desired is None or container.desired.sizes != sizes
+        times = before.times + 1 if before and not is_new else 1
+        self._refusals[container.key] = Refusal(container.title, text, times, time())
+        return is_new
+
+    def pending(self, node: Node) -> Mapping[str, Refusal]:
+        """Return the refusals of containers of *node* that do not have their desired size yet, by container key."""
+        there = node.containers
+        return {key: each for key, each in self._refusals.items() if key in there and there[key].desired}
+
+    def silent(self, containers: Iterable[Container], now_s: float, silence_s: float) -> list[str]:
+        """Return the keys of containers whose resize the kubelet has not repeated for *silence_s*: it was taken back.
+
+        The kubelet sends no call for a pod that requests its present size again.
+        """
+        refusals = self._refusals
+        waiting = (one for one in containers if one.desired and not one.desired.told)
+        last_s = {one.key: refusals[one.key].at_s if one.key in refusals else self._since_s for one in waiting}
+        return [key for key, at_s in last_s.items() if now_s - at_s > silence_s]

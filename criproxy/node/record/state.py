@@ -17,24 +17,13 @@ from criproxy.model.record import Fact, Kind, Record
 from criproxy.model.text.notices import Refusal
 from criproxy.model.workload import Container, ContainerState, Miss, Missed
 from criproxy.node.counters import Counters
-from criproxy.node.record.history import History
 from criproxy.node.record.outbox import EventListener, Outbox
 from criproxy.node.record.persister import Persister
 from criproxy.node.record.policy_failures import GuardedStep
 from criproxy.node.record.refusals import Refusals
+from criproxy.placement import events
 from criproxy.placement.decision import Decision, Step
 from criproxy.placement.engine import step
-from criproxy.placement.events import (
-    ContainerCreating,
-    ContainerExited,
-    ContainerGone,
-    Event,
-    NodeEvent,
-    PolicyChanged,
-    can_be_refused,
-    is_reservation,
-    kind_of,
-)
 from criproxy.placement.options.policy_options import options_of
 from criproxy.placement.policies.api import Policy
 from criproxy.placement.policies.fallback import Fallback
@@ -44,6 +33,7 @@ from criproxy.process.ending import PART_S
 from criproxy.process.failures import Failures
 from criproxy.process.logger import Log
 from criproxy.process.tasks import OnDemand, Tasks
+from criproxy.store.history import find, since
 
 FULL_ID = 64
 """Characters of the ids that runtimes assign: an id of this length is not the prefix of another."""
@@ -53,7 +43,7 @@ MANY = 50
 Words = tuple[tuple[str, ...], dict[str, Fact]]
 """Sentences for people, and the same information as facts for programs."""
 
-OnDecided = Callable[[Event, Node, "asyncio.Future[Decision]"], None]
+OnDecided = Callable[[events.Event, Node, "asyncio.Future[Decision]"], None]
 """Receives an event, the node as it was when the event was submitted, and the event's future, which is done."""
 
 
@@ -61,12 +51,13 @@ OnDecided = Callable[[Event, Node, "asyncio.Future[Decision]"], None]
 class _Job:
     """An event to apply."""
 
-    event: Event
+    event: events.Event
     done: "asyncio.Future[Decision]"
     policy: Policy | None
     guarded: GuardedStep = field(default_factory=GuardedStep)
 
 
+@dataclass(repr=False, eq=False)
 class NodeState:
     """Applies events to the node: event in, decision out.
 
@@ -80,36 +71,28 @@ class NodeState:
         tasks: those of *persister*, which ends them.
     """
 
-    def __init__(
-        self,
-        node: Node,
-        policy: Policy,
-        persister: Persister,
-        counters: Counters,
-        log: Log,
-        failures: Failures,
-        tasks: Tasks,
-    ) -> None:
-        self.node = node
-        self.bypassed = False
-        """Whether new containers share and no container moves, without asking the policy or waiting for the disk."""
-        self.policy = policy
-        """The policy in force; if events are queued, one of them may bring another into force."""
-        self.on_decided: OnDecided | None = None
-        """Called when an event has been decided, to carry the decision out; the reconciler sets it once."""
-        self._counters = counters
-        self._failures = failures
-        self._log = log
-        self._persister = persister
-        self._refusals = Refusals()
-        self._history = History(self._refusals)
-        self._outbox = Outbox(persister.add, self._history, log, failures, tasks)
-        self._queue: deque[_Job] = deque()
-        """An event about the whole node that is decided in a thread, and the events submitted after it."""
-        self._queue_worker = OnDemand(tasks, "decide about the whole node", self._apply_queue)
-        self._changed = asyncio.Event()
+    node: Node
+    policy: Policy
+    """The policy in force; if events are queued, one of them may bring another into force."""
+    _persister: Persister
+    _counters: Counters
+    _log: Log
+    _failures: Failures
+    _tasks: Tasks
+    bypassed: bool = False
+    """Whether new containers share and no container moves, without asking the policy or waiting for the disk."""
+    on_decided: OnDecided | None = None
+    """Called when an event has been decided, to carry the decision out; the reconciler sets it once."""
+    _refusals: Refusals = field(default_factory=Refusals)
+    _queue: deque[_Job] = field(default_factory=deque)
+    """An event about the whole node that is decided in a thread, and the events submitted after it."""
+    _changed: asyncio.Event = field(default_factory=asyncio.Event)
 
-    def submit(self, event: Event, policy: Policy | None = None) -> "asyncio.Future[Decision]":
+    def __post_init__(self) -> None:
+        self._outbox = Outbox(self._persister.add, self._refusals, self._log, self._failures, self._tasks)
+        self._queue_worker = OnDemand(self._tasks, "decide about the whole node", self._apply_queue)
+
+    def submit(self, event: events.Event, policy: Policy | None = None) -> "asyncio.Future[Decision]":
         """Apply *event* to the node: at once, unless it, or one before it, is about a whole node with many containers.
 
         Args:
@@ -133,14 +116,14 @@ class NodeState:
             self._publish(job, self._stepped(job))
         return job.done
 
-    async def apply(self, event: Event) -> Decision:
+    async def apply(self, event: events.Event) -> Decision:
         """Submit *event* and wait for the decision, which is made even if this wait is cancelled."""
         done = self.submit(event)
-        if not is_reservation(event):  # only calls are reservations; there may be many other events in a row
+        if not events.is_reservation(event):  # only calls are reservations; there may be many other events in a row
             await asyncio.sleep(0)
         return done.result() if done.done() else await asyncio.shield(done)
 
-    async def end(self, event: ContainerExited | ContainerGone, how: str) -> None:
+    async def end(self, event: events.ContainerExited | events.ContainerGone, how: str) -> None:
         """Apply an end that *how* (see `Counters.exits`), and no call, has reported; repeated reports count once."""
         container = self.node.containers.get(event.key)
         if container and container.state is not ContainerState.EXITED and not self.is_ending(event.key):
@@ -165,7 +148,9 @@ class NodeState:
 
     def is_ending(self, key: str) -> bool:
         """Whether the end of the container *key* was submitted and is not decided yet."""
-        ends = (job.event for job in self._queue if isinstance(job.event, ContainerExited | ContainerGone))
+        ends = (
+            job.event for job in self._queue if isinstance(job.event, events.ContainerExited | events.ContainerGone)
+        )
         return any(event.key == key for event in ends)
 
     async def flush(self) -> None:
@@ -228,13 +213,13 @@ class NodeState:
         """Return the history of all containers that *text* may mean; raise StoreError."""
         await self._outbox.settled()
         await self.flush()
-        return await self._persister.find(text)
+        return await self._persister.read(find, text)
 
     async def history_since(self, after: int, without: Iterable[Kind], namespace: str = "") -> tuple[list[Record], int]:
         """Return what `history.since` returns; raise StoreError."""
         await self._outbox.settled()
         await self.flush()
-        return await self._persister.since(after, without, namespace)
+        return await self._persister.read(since, after, without, namespace)
 
     async def changed(self) -> None:
         """Wait for the next change of the node, or of what is known about it."""
@@ -253,8 +238,8 @@ class NodeState:
         """Return the key of the pod with that id or prefix of an id."""
         return _resolve(self.node.pods, sandbox_id)
 
-    def _is_large(self, event: Event) -> bool:
-        return isinstance(event, NodeEvent) and len(self.node.containers) > MANY
+    def _is_large(self, event: events.Event) -> bool:
+        return isinstance(event, events.NodeEvent) and len(self.node.containers) > MANY
 
     async def _apply_queue(self) -> None:
         """Apply the queued events in order; calls that are about no container pass meanwhile."""
@@ -271,7 +256,7 @@ class NodeState:
         result: Decision | Exception
         try:
             result = self._step(node, job)
-            if self._persister.error is not None and not self.bypassed and is_reservation(event):
+            if self._persister.error is not None and not self.bypassed and events.is_reservation(event):
                 result = StoreError(str(self._persister.error))
         except Exception as error:  # noqa: BLE001 (the submitter of the event gets it)
             result = error
@@ -293,8 +278,8 @@ class NodeState:
 
     def _count(self, one: Step, decision: Decision) -> None:
         if decision.node is not one.before:
-            self._counters.decisions[kind_of(one.event)] += 1
-        if can_be_refused(one.event):
+            self._counters.decisions[events.kind_of(one.event)] += 1
+        if events.can_be_refused(one.event):
             self._counters.decision_times.add(one.took_s)
 
     def _step(self, node: Node, job: _Job) -> Decision:
@@ -303,25 +288,25 @@ class NodeState:
         if self.bypassed and not _goes_back(event):
             return replace(step(node, _bypassed(event), Fallback(options_of(self.policy))), in_bypass=True)
         asked = job.policy or self.policy
-        is_undone = node.released and isinstance(event, PolicyChanged) and not isinstance(asked, NonePolicy)
+        is_undone = node.released and isinstance(event, events.PolicyChanged) and not isinstance(asked, NonePolicy)
         if is_undone and self._persister.error is not None:  # no new exclusive CPUs that cannot be stored
             return step(node, event, Fallback(options_of(asked)))
         return job.guarded.step(node, event, asked, is_new=job.policy is not None)
 
 
-def _goes_back(event: Event) -> bool:
+def _goes_back(event: events.Event) -> bool:
     """Whether *event* ends a try: that ends the bypass, too, and the former policy decides."""
-    return isinstance(event, PolicyChanged) and event.back is not None
+    return isinstance(event, events.PolicyChanged) and event.back is not None
 
 
-def _bypassed(event: Event) -> Event:
+def _bypassed(event: events.Event) -> events.Event:
     """Return *event* as it counts during an automatic bypass: a new container is marked as not placed by the policy.
 
     It may have waited since before the bypass.
     """
-    if not isinstance(event, ContainerCreating) or event.container.missed:
+    if not isinstance(event, events.ContainerCreating) or event.container.missed:
         return event
-    return ContainerCreating(replace(event.container, missed=Missed(why=Miss.BYPASSED, since_s=time())))
+    return events.ContainerCreating(replace(event.container, missed=Missed(why=Miss.BYPASSED, since_s=time())))
 
 
 def _end(done: "asyncio.Future[Decision]", result: Decision | Exception) -> None:

@@ -8,36 +8,61 @@ import asyncio
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
+from time import time
 
 from criproxy.cri import api_pb2 as api
-from criproxy.cri.messages import translate
-from criproxy.cri.messages.listed import pod_totals
-from criproxy.cri.messages.stamp import read_missed, read_stamp
+from criproxy.cri import translate
 from criproxy.cri.runtime import RuntimeCallError, if_reported
+from criproxy.cri.stamp import pod_totals, read_missed, read_stamp
 from criproxy.devices.boundary import Word
+from criproxy.model.attributes import as_granted, in_place
 from criproxy.model.cpuset import CpuSet, format_cpuset
-from criproxy.model.grant import NO_CPUS, in_place
+from criproxy.model.grant import NO_CPUS
 from criproxy.model.record import Kind
 from criproxy.model.workload import MAY_RUN, Container, ContainerState, Miss, Missed, Pod, QosClass
-from criproxy.node.containers.cgroups import Seen
+from criproxy.node.cgroups import Seen
 from criproxy.node.context import Context
 from criproxy.node.devices.guard import DeviceGuard, GuardResult
 from criproxy.node.reconcile.reconciler import Reconciler
 from criproxy.node.settings import Adopt
-from criproxy.node.sync.bypass_times import BypassTimes
 from criproxy.placement.events import Found, Present, UpdateApplied
 from criproxy.process.tasks import batches
 
 _AT_ONCE = 16
 """Containers that are queried concurrently and adopted with one event, which occupies the loop for a few ms."""
-
 STAYS = "it has a card, but no device node for it: an update could take the card away, so it stays where it is"
-
 POD_UID = "io.kubernetes.pod.uid"
 """The label by which the kubelet recognises its containers."""
-
 IsTouched = Callable[..., bool]
 """Whether there was a call about any of these ids since the lists were requested."""
+GRACE_S = 120.0
+"""How long after the bypass a call may end: the kubelet's ``runtimeRequestTimeout``."""
+KEPT = 64
+"""Bypasses whose times are remembered."""
+
+
+@dataclass(slots=True)
+class BypassTimes:
+    """The times of bypasses, in seconds since the epoch."""
+
+    _ended: list[tuple[float, float]] = field(default_factory=list)
+    _since_s: float | None = None
+
+    def begin(self) -> None:
+        """Record that a bypass begins."""
+        self._since_s = time() if self._since_s is None else self._since_s
+
+    def end(self) -> None:
+        """Record that the bypass ends."""
+        if self._since_s is not None:
+            self._ended = [*self._ended[-KEPT + 1 :], (self._since_s, time())]
+            self._since_s = None
+
+    def cover(self, at_s: float) -> bool:
+        """Whether a container created at *at_s* may have been created during a bypass."""
+        if self._since_s is not None and at_s >= self._since_s:
+            return True
+        return any(since_s <= at_s <= until_s + GRACE_S for since_s, until_s in self._ended)
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,7 +157,7 @@ class Adoption:
             is_followed = node.released or node.is_watched(key)
             seen = await if_reported(self.context.cgroups.read(key)) if is_followed else None
             if seen and (has := seen.applied):
-                await self.context.state.apply(UpdateApplied(key, has.cpus, has.mems))
+                await self.context.state.apply(UpdateApplied(key, as_granted(has, None)))
 
     def _unknown(self, containers: Sequence[api.Container], *, with_exited: bool) -> list[api.Container]:
         """Return the containers to inspect, and to adopt unless they have ended.
@@ -165,9 +190,8 @@ class Adoption:
         except Exception as error:  # noqa: BLE001 (the container is adopted without its requests, and does not block others)
             self.context.tasks.failed("background", f"find out what {container.title} ({item.id}) asked for", error)
         container = replace(container, state=seen.state)
-        has = translate.sets(reply.status)
-        if container.state is ContainerState.RUNNING:
-            has = seen.applied and replace(seen.applied, lifted=bool(seen.lifted))
+        has = seen.applied if container.state is ContainerState.RUNNING else translate.applied(reply.status)
+        has = has and replace(has, lifted=bool(has.lifted))
         return _Seen(item, Present(container, has), translate.cgroup_parent_in(reply.info))
 
     async def _with_cards(

@@ -6,20 +6,21 @@ again under its lock, when no update of criproxy is in flight.
 
 import asyncio
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from criproxy.cri.runtime import RuntimeCallError
-from criproxy.host.container_cgroup import CpusetGroup
-from criproxy.model.cpuset import format_cpuset, numbered
-from criproxy.model.grant import NO_CPUS, Applied, CpuQuota, Grant, in_place
+from criproxy.host.container_cgroup import ContainerGroup
+from criproxy.model.attributes import ATTRIBUTES, CPUSET, agrees, handled, in_place
+from criproxy.model.cpuset import format_cpuset
+from criproxy.model.grant import NO_CPUS, Applied, Grant
 from criproxy.model.node import Node
 from criproxy.model.record import Kind
 from criproxy.node.context import Context
 from criproxy.node.reconcile.reconciler import Reconciler
 from criproxy.node.sync.hotplug import Hotplug
-from criproxy.placement.records.history import quota_text
+from criproxy.placement.records.history import cpuset_text, instead_text
 from criproxy.process.tasks import batches
 
 _AT_ONCE = 25
@@ -33,6 +34,8 @@ _FIGHT, _FIGHT_S = 4, 60.0
 """So many changes of one container within this time are a fight, which is over after the same time without one."""
 _CALM_S = 900.0
 """Time without a change after which the history of a container is dropped."""
+WAIT_S = 0.5
+"""How long a caller waits for the runtime; a later answer still counts."""
 
 
 @dataclass(slots=True)
@@ -108,7 +111,7 @@ class Drift:
         if group is None or key not in node.grants or key not in node.applied:
             return False
         with suppress(OSError):
-            return does_harm(node, key, group.read())
+            return does_harm(node, key, group.read(CPUSET))
         return False
 
     async def _compare(self, key: str) -> float:
@@ -138,7 +141,7 @@ class Drift:
         if had.cpus & before.topology.cpus <= seen.applied.cpus:  # it has all of its online CPUs, or more
             return
         cpus, mems, had_cpus = (format_cpuset(sets) for sets in (seen.applied.cpus, seen.applied.mems, had.cpus))
-        text = f"another program set {_sets(seen.applied)}; the container is released, and stays there"
+        text = f"another program set {cpuset_text(seen.applied)}; the container is released, and stays there"
         self.context.state.note(key, Kind.DRIFT, text, cpus=cpus, mems=mems, had_cpus=had_cpus)
         event = "another program changed the cpuset of a released container"
         self.context.log.warning(event, container=before.containers[key].title, cpus=cpus, instead_of=had_cpus)
@@ -163,11 +166,10 @@ class Drift:
     def _report(self, key: str, before: Node, has: Applied, history: _History) -> None:
         should, title, times = before.applied[key], before.containers[key].title, history.times
         cpus, mems, had_cpus = format_cpuset(has.cpus), format_cpuset(has.mems), format_cpuset(should.cpus)
-        changed = "cpuset" if (has.cpus, has.mems) != (should.cpus, should.mems) else "CFS quota"
+        changed = next(each.noun for each in ATTRIBUTES if not each.agrees(before.grants[key], should, has))
         event, log = f"another program changed the {changed} of a container", self.context.log
         log.warning(event, container=title, cpus=cpus, instead_of=had_cpus, mems=mems, times=times)
-        set_to = f"another program set {_sets(has)}{quota_text(has, should)}"
-        text = f"{set_to}, instead of {had_cpus} and {format_cpuset(should.mems)}"
+        text = f"another program set {instead_text(has, should)}"
         self.context.state.note(key, Kind.DRIFT, text, cpus=cpus, mems=mems, had_cpus=had_cpus, times=times)
         if times == _PATIENCE:
             event = "another program keeps changing the cpuset of a container: stop it, or remove criproxy"
@@ -192,21 +194,16 @@ def _suspect(node: Node, has: Applied) -> str:
     )
 
 
-def as_applied(group: CpusetGroup, grant: Grant, applied: Applied) -> bool:
+def as_applied(group: ContainerGroup, grant: Grant, applied: Applied) -> bool:
     """Whether a container has what criproxy applied; also False if its cgroup is gone.
 
     With cgroup v2 it may effectively have less, because parent cgroups allow less; its configured cpuset counts.
     """
-    if grant.quota is not CpuQuota.LEFT and group.lifted() not in (None, applied.lifted):
-        return False
+    attributes = handled(grant)
     try:
-        return group.read().has_sets_of(applied, grant.mems) or group.configured().has_sets_of(applied, grant.mems)
+        return any(agrees(grant, applied, group.read(attributes, written=written)) for written in (False, True))
     except OSError:
         return False
-
-
-def _sets(has: Applied) -> str:
-    return f"{numbered('CPU', has.cpus)} and {numbered('memory node', has.mems)}"
 
 
 def is_foreign(before: Node, key: str, has: Applied) -> bool:
@@ -214,8 +211,8 @@ def is_foreign(before: Node, key: str, has: Applied) -> bool:
     grant, applied = before.grants[key], before.applied.get(key)
     if applied is None or in_place(grant, has):
         return False
-    left = Applied(applied.cpus & before.topology.cpus, applied.mems & before.topology.mems)
-    return has.lifted != applied.lifted or not any(has.has_sets_of(ours, grant.mems) for ours in (applied, left))
+    left = replace(applied, cpus=applied.cpus & before.topology.cpus, mems=applied.mems & before.topology.mems)
+    return not any(agrees(grant, ours, has) for ours in (applied, left))
 
 
 def does_harm(node: Node, key: str, has: Applied) -> bool:
@@ -224,3 +221,44 @@ def does_harm(node: Node, key: str, has: Applied) -> bool:
     if (has.cpus, has.mems) == (should.cpus, should.mems):
         return False
     return bool(own) or not has.cpus.isdisjoint(node.exclusive_cpus - own)
+
+
+@dataclass(slots=True)
+class Gone:
+    """Finds containers that have ended."""
+
+    context: Context
+    reconciler: Reconciler
+    wait_s: float = WAIT_S
+    _asked: dict[str, asyncio.Event] = field(default_factory=dict)
+    """By container: set when the runtime has answered a query about it."""
+
+    async def check(self, keys: Iterable[str]) -> None:
+        """Read the cgroups of the containers *keys*, and ask the runtime about those that have none any more."""
+        groups = self.context.cgroups.groups
+        for key in keys:
+            if key not in self._asked and (group := groups.get(key)) and _is_gone(group):
+                self._asked[key] = asyncio.Event()
+                self.context.tasks.spawn(f"read {key}", self._read(key))
+        with suppress(TimeoutError):
+            async with asyncio.timeout(self.wait_s):
+                for answered in [*self._asked.values()]:
+                    await answered.wait()
+
+    async def _read(self, key: str) -> None:
+        try:
+            async with self.reconciler.turn(key):
+                if key in self.context.state.node.grants:
+                    await self.reconciler.read_cgroup(key)
+        except RuntimeCallError as error:
+            self.context.log.warning("cannot read the cgroup of a container", container=key, error=str(error))
+        finally:
+            self._asked.pop(key).set()
+
+
+def _is_gone(group: ContainerGroup) -> bool:
+    try:
+        group.read()
+    except OSError:
+        return True
+    return False

@@ -6,16 +6,21 @@ of it, and also read its cgroup.
 """
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
+from dataclasses import dataclass, field
 from enum import Enum
 from math import inf
+from time import monotonic
 
 from criproxy.cri.runtime import RuntimeCallError, if_reported
+from criproxy.model.cpuset import CpuSet
+from criproxy.model.node import Node
 from criproxy.model.workload import Container, ContainerState
-from criproxy.node.containers.cgroups import Seen
+from criproxy.node.cgroups import Seen
 from criproxy.node.context import Context
 from criproxy.placement.events import ContainerExited, ContainerGone
+from criproxy.placement.rules.kept import by_name
 from criproxy.process.tasks import batches
 
 LOCK_S = 0.5
@@ -28,6 +33,8 @@ LISTS = 2
 """For how many pauses of ``unknown_pause_s`` lists must lack a container about which nothing else can be learnt."""
 QUESTION = "a question of criproxy"
 """The holder of a container's lock meanwhile; see `Locks.enter`."""
+INHERIT_S = 10.0
+"""How long after the end of the former sandbox a new one inherits."""
 
 
 class Evidence(Enum):
@@ -150,3 +157,31 @@ async def _status(context: Context, key: str, until_s: float) -> Seen | None:
         async with asyncio.timeout_at(until_s):
             return (await context.cgroups.ask(key))[0]
     return None
+
+
+@dataclass(slots=True)
+class Inheritance:
+    """Remembers the CPUs of ended sandboxes for a short time.
+
+    Args:
+        clock: a monotonic clock, in seconds.
+    """
+
+    clock: Callable[[], float] = monotonic
+    _left: dict[str, tuple[float, Mapping[str, CpuSet]]] = field(default_factory=dict)
+    """By UID of the pod: when its sandbox ended, and the CPUs that it had then, by container name."""
+
+    def ended(self, node: Node, key: str) -> None:
+        """Record that the sandbox *key* ends; *node* is the state before that. The last end counts."""
+        pod, now_s = node.pods.get(key), self.clock()
+        self._left = {uid: left for uid, left in self._left.items() if now_s - left[0] <= INHERIT_S}
+        if pod is None or not pod.uid:
+            return
+        had = {**self.of(pod.uid), **by_name(node, pod.uid)}
+        if had:
+            self._left[pod.uid] = now_s, had
+
+    def of(self, uid: str) -> Mapping[str, CpuSet]:
+        """Return the CPUs that a new sandbox of the pod *uid* inherits now, by container name."""
+        at_s, had = self._left.get(uid, (0.0, {}))
+        return had if self.clock() - at_s <= INHERIT_S else {}

@@ -7,7 +7,7 @@ import asyncio
 from dataclasses import dataclass
 
 from criproxy.cri import api_pb2 as api
-from criproxy.cri.messages import translate
+from criproxy.cri import translate
 from criproxy.cri.runtime import RuntimeCallError
 from criproxy.errors import StatusCode
 from criproxy.model.workload import MAY_RUN, ContainerState

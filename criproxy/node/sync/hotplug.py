@@ -10,7 +10,7 @@ import asyncio
 from collections import defaultdict
 from pathlib import Path
 
-from criproxy.cri.messages.translate import pods_cgroup
+from criproxy.cri.translate import pods_cgroup
 from criproxy.errors import CriproxyError, Refused, StatusCode
 from criproxy.host.cgroup import POD_PARENTS, Allowed, deciding_files, read_allowed
 from criproxy.host.files import read_text

@@ -17,28 +17,19 @@ from functools import partial
 from weakref import WeakValueDictionary
 
 from criproxy.cri import api_pb2 as api
-from criproxy.cri.messages import translate
-from criproxy.cri.messages.listed import never_to_start, stamped
-from criproxy.cri.messages.sizes import sizes_of_either
+from criproxy.cri import translate
 from criproxy.cri.runtime import RuntimeCallError
+from criproxy.cri.sizes import sizes_of_either
+from criproxy.cri.stamp import never_to_start, stamped
 from criproxy.model.node import Node
 from criproxy.model.text.bounded import bounded_texts
 from criproxy.model.workload import Container, ContainerState, Sizes
-from criproxy.node.containers.in_flight import StartEvent
 from criproxy.node.context import Context
+from criproxy.node.in_flight import StartEvent
 from criproxy.node.reconcile.reconciler import Reconciler
-from criproxy.node.sync.ends import ASK_S, QUESTION, Claim, Evidence, judge_each
-from criproxy.node.sync.inheritance import Inheritance
+from criproxy.node.sync.ends import ASK_S, QUESTION, Claim, Evidence, Inheritance, judge_each
 from criproxy.node.sync.sizes_in_force import believe
-from criproxy.placement.events import (
-    ContainerCreated,
-    ContainerExited,
-    ContainerGone,
-    ContainerStarted,
-    Event,
-    PodNotReady,
-    UnknownOutcome,
-)
+from criproxy.placement import events
 
 LONGEST_PAUSE_S = 60.0
 """The longest pause between two queries that the runtime does not answer, if no start waits for the outcome."""
@@ -115,7 +106,7 @@ class Outcomes:
     async def sandbox_ended(self, key: str) -> None:
         """Apply that the sandbox *key* has ended; its containers may still run."""
         self.inheritance.ended(self.context.state.node, key)
-        await self.context.state.apply(PodNotReady(key))
+        await self.context.state.apply(events.PodNotReady(key))
 
     async def judge(self, before: Node, items: Iterable[api.Container], sandbox_id: str = "") -> None:
         """Release the places of containers that have ended, by a list (of a sandbox) requested after *before*."""
@@ -272,7 +263,7 @@ class Outcomes:
         """Keep the place of a create that ended without an answer until lists show its outcome."""
         if reservation in self.context.state.node.containers and self.context.in_flight.ask(reservation):
             self.context.counters.unknown_outcomes += 1
-            self.context.state.submit(UnknownOutcome(reservation))
+            self.context.state.submit(events.UnknownOutcome(reservation))
             self.context.tasks.forever(f"ask for {reservation}", partial(self._find, reservation, sandbox_id))
 
     async def _find(self, reservation: str, sandbox_id: str) -> None:
@@ -280,7 +271,7 @@ class Outcomes:
             found = stamped(await self.context.runtime.list_containers(sandbox_id), reservation)
             if found and reservation in self.context.state.node.containers:
                 await self.created(reservation, found)
-            return None if found else partial(self.context.state.submit, ContainerGone(reservation))
+            return None if found else partial(self.context.state.submit, events.ContainerGone(reservation))
 
         await self._ask_twice(reservation, self.context.in_flight.question(reservation), query)
         self.context.in_flight.answered(reservation)
@@ -314,18 +305,18 @@ class Outcomes:
 
     async def created(self, reservation: str, found: api.Container) -> None:
         """Apply that the container of *reservation* was found in a list."""
-        await self.context.state.apply(ContainerCreated(reservation, found.id))
+        await self.context.state.apply(events.ContainerCreated(reservation, found.id))
         await self._apply_state(found.id, translate.state(found))
 
 
-_EVENTS: dict[ContainerState | None, type[ContainerGone | ContainerExited | ContainerStarted]] = {
-    None: ContainerGone,
-    ContainerState.EXITED: ContainerExited,
-    ContainerState.RUNNING: ContainerStarted,
+_EVENTS: dict[ContainerState | None, type[events.ContainerGone | events.ContainerExited | events.ContainerStarted]] = {
+    None: events.ContainerGone,
+    ContainerState.EXITED: events.ContainerExited,
+    ContainerState.RUNNING: events.ContainerStarted,
 }
 
 
-def _event(container: Container, state: ContainerState | None) -> Event:
+def _event(container: Container, state: ContainerState | None) -> events.Event:
     if state is ContainerState.CREATED:
-        return ContainerCreated(container.reservation, container.key)
-    return _EVENTS.get(state, UnknownOutcome)(container.key)
+        return events.ContainerCreated(container.reservation, container.key)
+    return _EVENTS.get(state, events.UnknownOutcome)(container.key)

@@ -10,9 +10,9 @@ from dataclasses import dataclass, field
 from time import monotonic
 
 from criproxy.cri import api_pb2 as api
-from criproxy.cri.messages import translate
-from criproxy.cri.messages.listed import never_to_start, stamped
+from criproxy.cri import translate
 from criproxy.cri.runtime import RuntimeCallError, if_reported
+from criproxy.cri.stamp import never_to_start, stamped
 from criproxy.errors import CriproxyError, StatusCode
 from criproxy.model.node import Node
 from criproxy.model.workload import ContainerState

@@ -10,12 +10,12 @@ from dataclasses import replace
 from time import time
 
 from criproxy.cri import api_pb2 as api
-from criproxy.cri.messages.sizes import sizes_in_force
 from criproxy.cri.runtime import if_reported
+from criproxy.cri.sizes import sizes_in_force
 from criproxy.errors import CriproxyError
 from criproxy.model.record import Kind
 from criproxy.model.workload import Container, ContainerState, Sizes
-from criproxy.node.containers.cgroups import Seen
+from criproxy.node.cgroups import Seen
 from criproxy.node.context import Context
 from criproxy.placement.decision import Decision
 from criproxy.placement.events import ContainerResized, ResizeRefused

@@ -6,10 +6,10 @@ CPUs before those that get them) follows from the state, and survives failures, 
 
 from dataclasses import replace
 
+from criproxy.model.attributes import granted, in_place
 from criproxy.model.cpuset import CpuSet
-from criproxy.model.grant import NO_CPUS, Applied, CpuQuota, Grant, in_place
+from criproxy.model.grant import NO_CPUS, Applied, CpuQuota, Grant
 from criproxy.model.node import Node
-from criproxy.model.resources import LIFTED_US, CfsQuota
 
 
 def target(node: Node, key: str, held: CpuSet) -> Applied | None:
@@ -33,18 +33,10 @@ def target(node: Node, key: str, held: CpuSet) -> Applied | None:
         wanted = replace(applied, lifted=_lifted(grant, applied.cpus))  # its quota does not have to wait
     else:
         cpus = free or node.shared_cpus - held - (has - grant.cpus) or node.shared_cpus
-        wanted = Applied(cpus, grant.mems, _lifted(grant, cpus))
+        wanted = replace(granted(grant), cpus=cpus, lifted=_lifted(grant, cpus))
     return wanted if wanted.cpus and wanted != applied else None
 
 
 def _lifted(grant: Grant, cpus: CpuSet) -> bool:
     """Whether the quota of a container is lifted while it is on *cpus*, on the way to its *grant*."""
     return grant.quota is CpuQuota.LIFTED and cpus <= grant.exclusive
-
-
-def quota_for(node: Node, key: str, wanted: Applied) -> CfsQuota | None:
-    """Return the quota to send for the container *key* with *wanted*; None if criproxy does not change its quota."""
-    asked = node.containers[key].asked_quota
-    if asked is None or node.grants[key].quota is CpuQuota.LEFT:
-        return None
-    return replace(asked, quota_us=LIFTED_US) if wanted.lifted else asked

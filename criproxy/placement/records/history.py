@@ -3,6 +3,7 @@
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
+from criproxy.model.attributes import ATTRIBUTES, changes, shown
 from criproxy.model.cpuset import CpuSet, format_cpuset, numbered
 from criproxy.model.grant import Applied, Grant
 from criproxy.model.node import Node
@@ -115,38 +116,22 @@ def cause(event: Event, node: Node) -> str:
 
 def update_text(had: Applied | None, has: Applied, why: str, seen: bool) -> str:
     """Return a sentence about a successful update: the change, the reason, and how it was verified."""
-    changes = set_changes(had, has)
-    changes += [quota_text(has, had).strip()] if had and had.lifted != has.lifted else []
     because = f", because {why}" if why else ""
     known = "read back" if seen else "it takes effect when the container starts"
-    what = " and ".join(changes) or f"{numbered('CPU', has.cpus)} again"
+    what = " and ".join(changes(had, has)) or f"{numbered('CPU', has.cpus)} again"
     return f"{what}{because}; {known}"
 
 
-def set_changes(had: Applied | Grant | None, has: Applied | Grant) -> list[str]:
-    """Return what changes for a container that *had* something and *has* something else now, without its quota."""
-    pairs = (
-        ("CPUs", had.cpus if had else frozenset(), has.cpus),
-        ("memory nodes", had.mems if had else frozenset(), has.mems),
-    )
-    return [
-        f"{name} {format_cpuset(old) or 'unknown'} → {format_cpuset(new)}"
-        for name, old, new in pairs
-        if new and old != new
-    ]
+def cpuset_text(has: Applied) -> str:
+    """Return the cpuset that a container *has*, as a part of a sentence."""
+    return f"{numbered('CPU', has.cpus)} and {numbered('memory node', has.mems)}"
 
 
-def sets(prefix: str, has: Applied | None) -> dict[str, str | int]:
-    """Return what a container *has*, as facts; empty texts if unknown."""
-    cpus, mems = (format_cpuset(has.cpus), format_cpuset(has.mems)) if has else ("", "")
-    return {f"{prefix}cpus": cpus, f"{prefix}mems": mems}
-
-
-def quota_text(has: Applied, other: Applied) -> str:
-    """Return whether a container *has* a CFS quota, to append to a sentence; empty if that equals *other*."""
-    if has.lifted == other.lifted:
-        return ""
-    return " without CFS quota" if has.lifted else " with a CFS quota"
+def instead_text(has: Applied, wanted: Applied) -> str:
+    """Return what a container *has* instead of what is *wanted*, as a part of a sentence."""
+    others = changes(wanted, has, tuple([each for each in ATTRIBUTES if not each.is_cpuset]))
+    instead = f"{format_cpuset(wanted.cpus)} and {format_cpuset(wanted.mems)}"
+    return f"{' '.join((cpuset_text(has), *others))}, instead of {instead}"
 
 
 def _placed_anew(before: Node, event: Event, decision: Decision, container: Container) -> Iterator[Entry]:
@@ -249,8 +234,7 @@ def _facts(grant: Grant | None) -> dict[str, Fact]:
     if grant is None:
         return {}
     return {
-        "cpus": format_cpuset(grant.cpus),
-        "mems": format_cpuset(grant.mems),
+        **shown("", grant),
         "exclusive_cpus": format_cpuset(grant.exclusive),
         "pool": grant.pool,
     }

@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 
+from criproxy.model.attributes import CPUSET, changes, granted
 from criproxy.model.cpuset import format_cpuset
 from criproxy.model.grant import NO_CPUS, Grant
 from criproxy.model.node import Node
@@ -21,7 +22,6 @@ from criproxy.placement.events import (
     Released,
     TopologyChanged,
 )
-from criproxy.placement.records.history import set_changes
 from criproxy.placement.rules.release import only_ends_release
 
 
@@ -48,9 +48,10 @@ def _moves(before: Node, decision: Decision) -> tuple[str, ...]:
     """Return who moves from where to where, by ids of the runtime; of many containers only the first."""
     texts = list[str]()
     for update in decision.updates[:MAX_TEXTS]:
-        had = before.applied.get(update.key) or before.grants.get(update.key)
-        changes = set_changes(had, update.grant) or ["CPU limit"]
-        texts.append(f"{decision.node.containers[update.key].title} ({update.key[:SHORT_ID]}): {' and '.join(changes)}")
+        grant = before.grants.get(update.key)
+        had = before.applied.get(update.key) or (granted(grant) if grant else None)
+        moves = " and ".join(changes(had, granted(update.grant), CPUSET)) or "CPU limit"
+        texts.append(f"{decision.node.containers[update.key].title} ({update.key[:SHORT_ID]}): {moves}")
     more = len(decision.updates) - len(texts)
     return (*bounded_texts(texts), *([f"and {more} more"] if more else []))
 

@@ -11,8 +11,7 @@ from dataclasses import replace
 from criproxy.errors import NotEnough, Refused
 from criproxy.model.cpuset import CpuSet, numbered
 from criproxy.model.entries import entries_of, with_entries, without
-from criproxy.model.grant import NO_CPUS, Applied, Grant, Layout
-from criproxy.model.kept import Kept
+from criproxy.model.grant import NO_CPUS, Applied, Grant, Kept, Layout
 from criproxy.model.node import Node
 from criproxy.model.workload import Container, Pod
 from criproxy.placement.options.policy_options import options_of

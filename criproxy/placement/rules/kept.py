@@ -7,8 +7,7 @@ with the exclusive CPUs of its running containers, a pod never keeps more than i
 from collections.abc import Iterable, Mapping
 
 from criproxy.model.cpuset import CpuSet, numbered
-from criproxy.model.grant import NO_CPUS
-from criproxy.model.kept import Kept
+from criproxy.model.grant import NO_CPUS, Kept
 from criproxy.model.node import Node
 from criproxy.model.text.amounts import are
 from criproxy.model.workload import Container, ContainerState, Pod

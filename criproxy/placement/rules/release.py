@@ -9,9 +9,10 @@ ends.
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
 
+from criproxy.model.attributes import in_place
 from criproxy.model.cpuset import format_cpuset
 from criproxy.model.entries import without
-from criproxy.model.grant import PRESERVED, Applied, CpuQuota, Grant, Layout, in_place
+from criproxy.model.grant import PRESERVED, Applied, CpuQuota, Grant, Layout
 from criproxy.model.last_configuration import LastConfiguration
 from criproxy.model.machine.topology import Topology
 from criproxy.model.node import Node

@@ -28,9 +28,9 @@ from criproxy.node.bypass import BypassMode
 from criproxy.placement.options.policy_options import Options
 from criproxy.placement.policies.none import NonePolicy
 from criproxy.wire.sockets import listen
+from tests.node.devices.test_create_checks_vgpu import RESOURCE, RULES, pod_with
 from tests.node.devices.test_guard import host
 from tests.node.devices.test_joined import allocated
-from tests.node.devices.test_vgpu_checks import RESOURCE, RULES, pod_with
 from tests.node.world import FAST, World, metric, owner, sharer
 
 

@@ -24,8 +24,8 @@ from criproxy.errors import UsageError
 from criproxy.node.settings import Settings
 from criproxy.wire.sockets import listen
 from lab.emulator.runtime import RuntimeOptions
+from tests.node.devices.test_create_checks_vgpu import RESOURCE, RULES, pod_with
 from tests.node.devices.test_hints import host
-from tests.node.devices.test_vgpu_checks import RESOURCE, RULES, pod_with
 from tests.node.world import FAST, Slow, World, sharer
 
 OFFERED = {

@@ -66,7 +66,7 @@ def after(*more: Event) -> Node:
 def settled(node: Node) -> Node:
     """Everybody got what was granted."""
     for key, grant in node.grants.items():
-        node = step(node, UpdateApplied(key, grant.cpus, grant.mems), POLICY).node
+        node = step(node, UpdateApplied(key, Applied(grant.cpus, grant.mems)), POLICY).node
     return node
 
 
@@ -205,7 +205,7 @@ def test_an_update_under_way_is_told_apart_from_one_that_fails() -> None:
 def test_memory_that_is_elsewhere_is_told() -> None:
     """The CPUs are right and the memory is not."""
     node = settled(after())
-    node = step(node, UpdateApplied("c" * 64, parse_cpuset("1-2"), frozenset({1})), POLICY).node
+    node = step(node, UpdateApplied("c" * 64, Applied(parse_cpuset("1-2"), frozenset({1}))), POLICY).node
 
     assert problems(situation(node))["under_way"] == [
         "shop/trader/main should have memory of NUMA node 0 but has memory of 1"

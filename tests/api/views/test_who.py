@@ -11,7 +11,7 @@ from criproxy.api.views.situation import Situation
 from criproxy.api.views.who import read_cpus, to_values
 from criproxy.errors import UsageError
 from criproxy.model.cpuset import parse_cpuset
-from criproxy.model.kept import Kept
+from criproxy.model.grant import Applied, Kept
 from criproxy.model.node import Node
 from criproxy.placement.engine import step
 from criproxy.placement.events import ContainerExited, UpdateApplied
@@ -53,7 +53,7 @@ def test_exclusive_and_shared_cpus_are_rows_of_their_own() -> None:
 def test_where_desired_and_applied_differ_both_are_encoded_in_thread() -> None:
     """One that is still on its old CPU is listed there, and where it belongs."""
     owned = next(iter(NODE.grants[OWNER].exclusive))
-    node = step(NODE, UpdateApplied(SHARER, frozenset({owned}), frozenset({0})), STATIC).node
+    node = step(NODE, UpdateApplied(SHARER, Applied(frozenset({owned}), frozenset({0}))), STATIC).node
 
     ((old,), (new, *_)) = rows(node, str(owned)), rows(node, "5")
 

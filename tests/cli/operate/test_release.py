@@ -22,6 +22,7 @@ from criproxy.node.settings import Loaded, Trial
 from criproxy.placement.options.policy_options import Options
 from criproxy.placement.policies.none import NonePolicy
 from criproxy.simulate.hosts import machine
+from criproxy.store.history import find
 from criproxy.store.store import Store
 from criproxy.wire.sockets import listen
 from lab.kubelet.kubelet import MiniKubelet
@@ -243,7 +244,7 @@ async def test_without_a_daemon_the_story_says_where_a_container_was(tmp_path: P
     await called(tmp_path)
 
     with closing(Store(tmp_path / "state")) as store:
-        released = [record for record in await store.find(first) if record.kind is Kind.RELEASED]
+        released = [record for record in await store.read(find, first) if record.kind is Kind.RELEASED]
 
     assert [record.sentences[0] for record in released] == ["CPUs 1 → 0-3, because the node was released; read back"]
 
@@ -261,7 +262,7 @@ async def test_without_a_daemon_nobody_is_narrowed_first(tmp_path: Path, world: 
         "default/late/main": "0-3",
     }
     with closing(Store(tmp_path / "state")) as store:
-        told = [record.sentences[0] for record in await store.find(late)]
+        told = [record.sentences[0] for record in await store.read(find, late)]
     assert not [text for text in told if "→ 0,2-3" in text], told
 
 

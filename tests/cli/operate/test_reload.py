@@ -19,8 +19,7 @@ from criproxy.cli import main
 from criproxy.cli.operate.reload import _sentence
 from criproxy.cri.runtime import RuntimeClient
 from criproxy.model.cpuset import format_cpuset
-from criproxy.store.configurations import InForceOnce, add
-from criproxy.store.tried import read_tried, write_tried
+from criproxy.store.configurations import InForceOnce, add, read_tried, write_tried
 from lab.emulator.runtime import EmbeddedRuntime, RuntimeOptions
 from lab.kubelet.kubelet import MiniKubelet
 from tests.cli.test_hostile_text import is_harmless

@@ -18,6 +18,7 @@ from criproxy.api.control_socket import Command, ControlServer
 from criproxy.api.live import encoded
 from criproxy.api.views.situation import Situation
 from criproxy.api.views.status import collect
+from criproxy.model.grant import Applied
 from criproxy.model.machine.topology import Topology
 from criproxy.model.node import Node
 from criproxy.model.text.notices import Notice, Refusal
@@ -130,7 +131,7 @@ class LiveNode:
     def settle(self) -> None:
         """Let every container be where it was placed."""
         for key, grant in self.node.grants.items():
-            self.node = step(self.node, UpdateApplied(key, grant.cpus, grant.mems), self.policy).node
+            self.node = step(self.node, UpdateApplied(key, Applied(grant.cpus, grant.mems)), self.policy).node
 
     def advance(self, passed_s: float = 1.0) -> None:
         """Let the time pass, with `loads` and `uses`."""

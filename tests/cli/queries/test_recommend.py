@@ -12,7 +12,7 @@ from prometheus_client import CollectorRegistry, generate_latest
 from criproxy.api.metrics.controller_metrics import ControllerCollector, Moment
 from criproxy.cli import main
 from tests.api.devices.test_usage import OFFERED, asked, report
-from tests.node.devices.test_vgpu_checks import pod_with
+from tests.node.devices.test_create_checks_vgpu import pod_with
 
 METRICS = """
 # TYPE criproxy_node_cpu_utilization_ratio gauge

@@ -29,6 +29,7 @@ from criproxy.cli import main
 from criproxy.cli.queries import status
 from criproxy.cli.queries.status import render
 from criproxy.cli.render.console import UNLIMITED
+from criproxy.model.grant import Applied
 from criproxy.model.node import Node
 from criproxy.model.text.notices import Notice, Refusal, Trouble
 from criproxy.model.workload import Container, Pod, QosClass
@@ -101,7 +102,7 @@ def node_with(count: int) -> Node:
         for event in (PodCreated(pod), ContainerCreating(new), ContainerCreated(new.key, key), ContainerStarted(key)):
             node = step(node, event, STATIC).node
     for key, grant in node.grants.items():
-        node = step(node, UpdateApplied(key, grant.cpus, grant.mems), STATIC).node
+        node = step(node, UpdateApplied(key, Applied(grant.cpus, grant.mems)), STATIC).node
     return node
 
 
@@ -170,7 +171,7 @@ def test_who_is_in_trouble_stands_out() -> None:
     """What is wrong comes before all tables, in sentences; the container's line says where it still is."""
     node = node_with(3)
     key = f"{1:064x}"
-    node = step(node, UpdateApplied(key, frozenset({5}), frozenset({0})), STATIC).node
+    node = step(node, UpdateApplied(key, Applied(frozenset({5}), frozenset({0}))), STATIC).node
     notice = Notice("store", "the disk is full")
     troubles = {key: Trouble("UpdateContainerResources: UNAVAILABLE: gone", 4)}
     shown = lines(answer(Situation(node=node, troubles=troubles, notices=[notice])), 160)
@@ -241,7 +242,7 @@ def test_a_very_long_name_makes_no_other_line_long(width: int) -> None:
 def test_a_screen_shows_those_in_trouble_first(width: int, height: int) -> None:
     """What does not fit is counted; owners and those in trouble are never left out for others."""
     node = node_with(200)
-    node = step(node, UpdateApplied(f"{199:064x}", frozenset({5}), frozenset({0})), STATIC).node
+    node = step(node, UpdateApplied(f"{199:064x}", Applied(frozenset({5}), frozenset({0}))), STATIC).node
     shown = lines(answer(Situation(node=node, policy="static")), width, height)
 
     assert len(shown) <= height

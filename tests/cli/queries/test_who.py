@@ -17,7 +17,7 @@ from criproxy.host.machine import discover
 from criproxy.node.configuration.load import candidate
 from criproxy.node.settings import Settings
 from criproxy.simulate.hosts import machine
-from criproxy.store.last_good import GoodFile, write_good
+from criproxy.store.configurations import GoodFile, write_good
 from tests.cli.queries.test_status import LIMIT_S, NAMED, answering, places
 from tests.cli.test_hostile_text import HOSTILE, is_harmless, pod_with
 from tests.node.world import World, owner, sharer

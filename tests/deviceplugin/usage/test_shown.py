@@ -8,10 +8,10 @@ from typing import Any
 
 from criproxy.deviceplugin.usage.watcher import Watcher
 from criproxy.devices.plugin.plan import PluginPlan, QuotaActions, QuotaPlan, UsageSource
-from criproxy.node.usage.pod_files import PodFiles
+from criproxy.node.devices.card_usage import PodFiles
 from tests.api.devices.test_usage import Asked, asked
 from tests.deviceplugin.kubelet import PATIENT_S
-from tests.node.devices.test_vgpu_checks import pod_with
+from tests.node.devices.test_create_checks_vgpu import pod_with
 
 QUOTA = QuotaPlan(period_s=0.5, grace_s=0.1, samples=2, actions=QuotaActions(memory="annotate"))
 

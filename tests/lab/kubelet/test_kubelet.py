@@ -2,7 +2,7 @@
 
 import pytest
 
-from criproxy.cri.messages import translate
+from criproxy.cri import translate
 from lab.kubelet.kubelet import (
     ContainerSpec,
     PodSpec,

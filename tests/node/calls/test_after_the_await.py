@@ -22,8 +22,6 @@ from tests.node.devices.test_guard import RULES, Podresources, host, knows
 from tests.node.test_bypassed_calls import Fragile, Placing
 from tests.node.world import FAST, STATIC, owner, sharer
 
-LIMIT_S = 60.0
-
 
 class FragileForOne(Fragile):
     """Fails at the pod ``late`` alone."""
@@ -65,7 +63,7 @@ async def test_a_create_at_which_the_policy_failed_shares_what_is_shared_when_it
     """An owner that comes while the rule about devices is asked has its CPUs alone from the create on."""
     host(tmp_path)
     source, settings = SecondTime(), replace(FAST, devices=RULES)
-    async with asyncio.timeout(LIMIT_S), Placing(tmp_path, settings, policy=FragileForOne(STATIC.options)) as world:
+    async with Placing(tmp_path, settings, policy=FragileForOne(STATIC.options)) as world:
         knows(world, source)
         pod = sharer("late")
         sandbox_id = await world.kubelet.run_sandbox(pod)
@@ -83,7 +81,7 @@ async def test_a_create_that_finds_every_cpu_exclusive_by_then_is_refused(tmp_pa
     """An empty cpuset would mean every CPU."""
     host(tmp_path)
     source, settings = SecondTime(), replace(FAST, devices=RULES)
-    async with asyncio.timeout(LIMIT_S), Placing(tmp_path, settings, policy=FragileForOne(STATIC.options)) as world:
+    async with Placing(tmp_path, settings, policy=FragileForOne(STATIC.options)) as world:
         knows(world, source)
         owned = await world.run(owner("owner"))
         pod = sharer("late")
@@ -115,7 +113,7 @@ async def test_an_exclusive_place_is_stored_though_a_bypass_begins_just_then(
         await durable(persister, own)
 
     monkeypatch.setattr(state, "MANY", 0)
-    async with asyncio.timeout(LIMIT_S), Placing(tmp_path) as world:
+    async with Placing(tmp_path) as world:
         await world.run(sharer("shared"))
         await world.rested()
         monkeypatch.setattr(Creates, "_place", behind_another)

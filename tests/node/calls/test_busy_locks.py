@@ -10,7 +10,7 @@ from criproxy.cri.runtime import RuntimeCallError
 from criproxy.errors import StatusCode
 from criproxy.model.workload import ContainerState
 from criproxy.node.bypass import HANGS, BypassMode
-from criproxy.node.containers.cgroups import Cgroups
+from criproxy.node.cgroups import Cgroups
 from criproxy.node.sync import ends
 from lab.emulator.runtime import RuntimeOptions
 from tests.node.calls.test_update import size
@@ -43,7 +43,7 @@ async def other_ends_beside_a_hanging_update(world: World, slow: Slow) -> tuple[
 async def test_a_create_without_room_does_not_wait_for_it(tmp_path: Path) -> None:
     """Its container has ended: of the others that have, the places are given back, and the newcomer fits."""
     slow, settings = Slow(), replace(FAST, exit_list_s=3600.0, drift_period_s=3600.0)
-    async with asyncio.timeout(LIMIT_S), World(tmp_path, listing(slow), settings) as world:
+    async with World(tmp_path, listing(slow), settings) as world:
         other, resize = await other_ends_beside_a_hanging_update(world, slow)
 
         await world.run(owner("next", 2))
@@ -57,7 +57,7 @@ async def test_a_create_without_room_does_not_wait_for_it(tmp_path: Path) -> Non
 async def test_ends_of_others_are_seen_meanwhile(tmp_path: Path) -> None:
     """Also of those that come after it in the list."""
     slow, settings = Slow(), replace(FAST, exit_list_s=0.1, drift_period_s=3600.0)
-    async with asyncio.timeout(LIMIT_S), World(tmp_path, listing(slow), settings) as world:
+    async with World(tmp_path, listing(slow), settings) as world:
         other, resize = await other_ends_beside_a_hanging_update(world, slow)
 
         await world.until(lambda: world.controller.node.containers[other].state is ContainerState.EXITED)
@@ -71,7 +71,7 @@ async def test_updates_of_others_go_on(tmp_path: Path) -> None:
     """However many wait for the end of such calls: there are only so many at once."""
     slow = Slow()
     settings = replace(FAST, concurrent_updates=1, drift_period_s=0.05)
-    async with asyncio.timeout(LIMIT_S), World(tmp_path, RuntimeOptions(latency_s=slow), settings) as world:
+    async with World(tmp_path, RuntimeOptions(latency_s=slow), settings) as world:
         owned = await world.run(owner("owned"))
         await world.poll(lambda: world.groups() == {owned})
         pod = sharer("starting")
@@ -94,7 +94,7 @@ async def test_updates_of_others_go_on(tmp_path: Path) -> None:
 async def test_repeated_resizes_of_one_container_that_hangs_are_no_failures_of_ours(tmp_path: Path) -> None:
     """Each is refused with the name of the container and of what hangs, and the node is placed as before."""
     slow, settings = Slow(), replace(FAST, barrier_timeout_s=0.1, handler_timeout_s=10.0)
-    async with asyncio.timeout(LIMIT_S), Placing(tmp_path, settings, RuntimeOptions(latency_s=slow)) as world:
+    async with Placing(tmp_path, settings, RuntimeOptions(latency_s=slow)) as world:
         busy = await world.run(owner("busy"))
         await world.rested()
         slow["UpdateContainerResources"] = HANGS_S
@@ -118,7 +118,7 @@ async def test_repeated_resizes_of_one_container_that_hangs_are_no_failures_of_o
 async def test_a_start_beside_an_update_that_hangs_is_refused(tmp_path: Path) -> None:
     """The kubelet hears what its container waits for, as it does of CPUs that others do not give up."""
     slow, settings = Slow(), replace(FAST, barrier_timeout_s=0.1)
-    async with asyncio.timeout(LIMIT_S), Placing(tmp_path, settings, RuntimeOptions(latency_s=slow)) as world:
+    async with Placing(tmp_path, settings, RuntimeOptions(latency_s=slow)) as world:
         pod = owner("busy")
         busy = await world.kubelet.create(pod, await world.kubelet.run_sandbox(pod), pod.containers[0])
         await world.rested()
@@ -138,7 +138,7 @@ async def test_a_start_beside_an_update_that_hangs_is_refused(tmp_path: Path) ->
 async def test_a_start_has_one_limit_for_all_its_waits(tmp_path: Path) -> None:
     """One that waited for the lock of its container has no more than what is left for those who then block it."""
     slow, settings = Slow(), replace(FAST, barrier_timeout_s=2.0, drift_period_s=0.05)
-    async with asyncio.timeout(LIMIT_S), World(tmp_path, RuntimeOptions(latency_s=slow), settings) as world:
+    async with World(tmp_path, RuntimeOptions(latency_s=slow), settings) as world:
         shared, pod, context = await world.run(sharer("shared")), owner("starting"), world.controller.context
         starting = await world.kubelet.create(pod, await world.kubelet.run_sandbox(pod), pod.containers[0])
         await world.poll(lambda: world.cpus(shared) == "0,2-3" and shared in world.groups())
@@ -162,7 +162,7 @@ async def test_ends_are_judged_side_by_side(tmp_path: Path, monkeypatch: pytest.
     """A create without room waits as long as for one container, however many are busy."""
     monkeypatch.setattr(ends, "LOCK_S", 10 * LIMIT_S)
     settings = replace(FAST, exit_list_s=3600.0, drift_period_s=3600.0, resync_interval_s=600.0)
-    async with asyncio.timeout(LIMIT_S), World(tmp_path, listing(Slow()), settings) as world:
+    async with World(tmp_path, listing(Slow()), settings) as world:
         context = world.controller.context
         busy, other = await world.run(owner("busy")), await world.run(owner("other"))
         await world.rested()
@@ -190,7 +190,7 @@ async def test_one_that_cannot_be_asked_about_hides_no_other_end(
         return await ask(cgroups, key)
 
     settings = replace(FAST, exit_list_s=3600.0, drift_period_s=3600.0, resync_interval_s=600.0)
-    async with asyncio.timeout(LIMIT_S), World(tmp_path, listing(Slow()), settings) as world:
+    async with World(tmp_path, listing(Slow()), settings) as world:
         first, other = await world.run(owner("first")), await world.run(owner("other"))
         await world.rested()
         world.runtime.exit_container(first)

@@ -1,6 +1,5 @@
 """A policy that is not ours, and a machine that is not what it was, break nothing."""
 
-import asyncio
 from dataclasses import replace
 from pathlib import Path
 
@@ -24,8 +23,6 @@ from tests.node import world as worlds
 from tests.node.calls.test_update import size
 from tests.node.test_bypassed_calls import Placing
 from tests.node.world import FAST, STATIC, World, owner, sharer, situation
-
-LIMIT_S = 60.0
 
 
 class Greedy(StaticPolicy):
@@ -51,7 +48,7 @@ WRONG = "default/greedy/main cannot be placed: the policy 'greedy' is faulty: CP
 
 async def test_a_layout_that_breaks_a_rule_is_a_failure_like_any_other(tmp_path: Path) -> None:
     """Its container shares, as `onError` says; nobody moves, it is counted and listed, and others are placed."""
-    async with asyncio.timeout(LIMIT_S), World(tmp_path, policy=GREEDY) as world:
+    async with World(tmp_path, policy=GREEDY) as world:
         owned = await world.run(owner("owner", 1))
         greedy = await world.run(owner("greedy", 1))
 
@@ -66,7 +63,7 @@ async def test_a_layout_that_breaks_a_rule_is_a_failure_like_any_other(tmp_path:
 async def test_a_layout_that_breaks_a_rule_is_refused_where_failures_are(tmp_path: Path) -> None:
     """The kubelet, which tries again, hears which policy broke what; nothing has changed."""
     refusing = replace(FAST, on_error=OnError.REFUSE)
-    async with asyncio.timeout(LIMIT_S), World(tmp_path, settings=refusing, policy=GREEDY) as world:
+    async with World(tmp_path, settings=refusing, policy=GREEDY) as world:
         await world.run(owner("owner", 1))
         before = world.controller.node.grants
 
@@ -80,7 +77,7 @@ async def test_a_layout_that_breaks_a_rule_is_refused_where_failures_are(tmp_pat
 async def test_a_resize_with_a_layout_that_breaks_a_rule_is_refused(tmp_path: Path) -> None:
     """The container keeps its size and its place, and the runtime hears nothing."""
     policy = CheckedPolicy(Greedy(STATIC.options, "grows"), "greedy", Options.model_validate({"reservedCpus": 0}))
-    async with asyncio.timeout(LIMIT_S), World(tmp_path, policy=policy) as world:
+    async with World(tmp_path, policy=policy) as world:
         await world.run(owner("owner", 1))
         grows = await world.run(owner("grows", 1))
 
@@ -95,7 +92,7 @@ async def test_a_resize_with_a_layout_that_breaks_a_rule_is_refused(tmp_path: Pa
 
 async def test_layouts_that_break_a_rule_engage_the_bypass(tmp_path: Path) -> None:
     """As often as other failures: the policy is not asked any more for a while."""
-    async with asyncio.timeout(LIMIT_S), Placing(tmp_path, policy=GREEDY) as world:
+    async with Placing(tmp_path, policy=GREEDY) as world:
         await world.run(owner("owner", 1))
         for number in range(FAILURES):
             await world.run(replace(owner("greedy", 1), namespace=f"n{number}"))
@@ -109,7 +106,7 @@ async def test_cpus_that_went_over_a_restart_leave_the_grants(tmp_path: Path, mo
     def smaller(nodes: int, cores: int, threads: int) -> Topology:
         return machine(nodes, cores, threads, allowed=parse_cpuset("0,2-3"))
 
-    async with asyncio.timeout(LIMIT_S), World(tmp_path) as world:
+    async with World(tmp_path) as world:
         shared = await world.run(sharer("shared"))
         owned = await world.run(owner("owner", 1))
         assert (world.cpus(owned), world.cpus(shared)) == ("1", "0,2-3")

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from criproxy.cri import api_pb2 as api
-from criproxy.cri.methods.methods import paths
+from criproxy.cri.methods import paths
 from criproxy.cri.runtime import RuntimeClient
 from criproxy.model.cpuset import CpuSet, parse_cpuset
 from criproxy.model.grant import Layout

@@ -1,13 +1,12 @@
 """The kubelet, and with it whoever reads a pod's events, hears sentences of ours: texts of errors are in the log."""
 
-import asyncio
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from criproxy.api.views import status_check as report
-from criproxy.cri.messages import translate
+from criproxy.cri import translate
 from criproxy.cri.runtime import RuntimeCallError
 from criproxy.errors import NotEnough, StatusCode, StoreError, for_kubelet
 from criproxy.model.grant import Layout
@@ -71,7 +70,7 @@ async def refusal(world: World) -> RuntimeCallError:
 
 async def test_a_policy_that_fails(tmp_path: Path) -> None:
     """The refusal and the history have our sentence, `status` has the cause."""
-    async with asyncio.timeout(60), World(tmp_path, settings=REFUSING, policy=FailedCalls()) as world:
+    async with World(tmp_path, settings=REFUSING, policy=FailedCalls()) as world:
         error = await refusal(world)
         assert (StatusCode(error.code), error.details) == (
             StatusCode.UNAVAILABLE,
@@ -88,7 +87,7 @@ async def test_a_handler_that_fails(tmp_path: Path, monkeypatch: pytest.MonkeyPa
         raise TypeError(SECRET)
 
     monkeypatch.setattr(Creates, "hold", hold)
-    async with asyncio.timeout(60), World(tmp_path, settings=REFUSING) as world:
+    async with World(tmp_path, settings=REFUSING) as world:
         if fallback == "fails":
             monkeypatch.setattr(world.proxy, "on_error", hold)
         assert (await refusal(world)).details.endswith("its log has the cause")
@@ -104,7 +103,7 @@ async def test_a_create_that_cannot_be_translated(
         raise TypeError(SECRET)
 
     monkeypatch.setattr(translate, "container", fails)
-    async with asyncio.timeout(60), World(tmp_path, settings=replace(FAST, on_error=way)) as world:
+    async with World(tmp_path, settings=replace(FAST, on_error=way)) as world:
         if way is OnError.REFUSE:
             error = await refusal(world)
             said = "criproxy failed; its log has the cause"
@@ -118,7 +117,7 @@ async def test_a_create_that_cannot_be_translated(
 async def test_a_start_at_which_the_runtime_fails(tmp_path: Path) -> None:
     """The container has its name, the runtime's own words are in the log."""
     fails = RuntimeOptions(missing=frozenset({"UpdateContainerResources"}))
-    async with asyncio.timeout(60), World(tmp_path, fails) as world:
+    async with World(tmp_path, fails) as world:
         pod = sharer("web")
         created = await world.kubelet.create(pod, await world.kubelet.run_sandbox(pod), pod.containers[0])
         other = owner("other")

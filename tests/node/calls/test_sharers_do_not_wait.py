@@ -16,7 +16,6 @@ from lab.emulator.runtime import RuntimeOptions
 from tests.node.record.test_disk import SlowDisk
 from tests.node.world import FAST, World, owner, sharer
 
-LIMIT_S = 60.0
 NO_EVENTS = RuntimeOptions(missing=frozenset({"GetContainerEvents"}))
 QUIET = replace(FAST, exit_list_s=3600.0, drift_period_s=3600.0, resync_interval_s=600.0, unknown_pause_s=3600.0)
 
@@ -69,7 +68,6 @@ async def test_a_pod_that_shares_runs_while_the_history_is_flushed(
 ) -> None:
     """From its sandbox to its start, and the next one too; at the end all of it is on disk."""
     async with (
-        asyncio.timeout(LIMIT_S),
         World(tmp_path, NO_EVENTS, QUIET) as world,
         stalled(world, tmp_path, begin) as disk,
     ):
@@ -88,7 +86,6 @@ async def test_a_pod_that_shares_runs_while_the_history_is_flushed(
 async def test_one_that_shares_ends_and_comes_again_while_the_history_is_flushed(tmp_path: Path) -> None:
     """Neither its end nor what comes after it waits."""
     async with (
-        asyncio.timeout(LIMIT_S),
         World(tmp_path, NO_EVENTS, QUIET) as world,
         stalled(world, tmp_path) as disk,
     ):
@@ -107,7 +104,6 @@ async def test_one_that_shares_ends_and_comes_again_while_the_history_is_flushed
 async def test_an_owner_waits_until_its_place_is_stored(tmp_path: Path) -> None:
     """It takes something away from others: the runtime hears of it when the disk has it, whoever did not wait."""
     async with (
-        asyncio.timeout(LIMIT_S),
         World(tmp_path, NO_EVENTS, QUIET) as world,
         stalled(world, tmp_path) as disk,
     ):

@@ -11,8 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from criproxy.cri import api_pb2 as api
-from criproxy.cri.messages.stamp import ANNOTATION, Stamp
-from criproxy.cri.methods.methods import METHODS, paths
+from criproxy.cri.methods import METHODS, paths
+from criproxy.cri.stamp import ANNOTATION, Stamp
 from criproxy.model.node import Node
 from criproxy.model.resources import CfsQuota
 from criproxy.model.workload import Container
@@ -25,7 +25,7 @@ from criproxy.placement.policies.none import NonePolicy
 from criproxy.simulate.hosts import machine
 from criproxy.store.store import Store
 from criproxy.wire.calls import Call
-from tests.cri.messages.test_rewrite import field, resources, texts
+from tests.cri.test_rewrite import field, resources, texts
 from tests.node.record.test_state import state_on
 from tests.node.world import RecordingLog
 
@@ -53,7 +53,9 @@ def replies(tmp_path_factory: pytest.TempPathFactory) -> Replies:
     """The handlers, for `NODE`."""
     store = Store(Path(tmp_path_factory.mktemp("state")))
     state = state_on(store, NODE, NonePolicy(Options()), RecordingLog())
-    return Replies(context := Mock(Context, state=state), Incidents(context, lambda *_: (), DevicePlugin()))
+    return Replies(
+        context := Mock(Context, state=state), Incidents(context, lambda *_: (), DevicePlugin()), lambda: None
+    )
 
 
 @st.composite

@@ -15,13 +15,11 @@ from lab.emulator.runtime import RuntimeOptions
 from lab.kubelet.kubelet import MiniKubelet
 from tests.node.world import GIB, Slow, World, owner, sharer
 
-LIMIT_S = 60.0
-
 
 @pytest.fixture
 async def world(tmp_path: Path) -> AsyncIterator[World]:
     """Four CPUs, of which CPU 0 is reserved, under the static policy."""
-    async with asyncio.timeout(LIMIT_S), World(tmp_path) as world:
+    async with World(tmp_path) as world:
         yield world
 
 
@@ -125,7 +123,7 @@ async def test_a_resize_of_who_has_ended_itself_does_not_hang(world: World) -> N
 async def test_a_resize_that_the_runtime_refuses_is_undone(tmp_path: Path) -> None:
     """The failure reaches the kubelet, and the container has its old size and CPUs."""
     without = RuntimeOptions(missing=frozenset({"UpdateContainerResources"}))
-    async with asyncio.timeout(LIMIT_S), World(tmp_path, without) as world:
+    async with World(tmp_path, without) as world:
         owned = await world.run(owner("owner", 1))
 
         with pytest.raises(RuntimeCallError) as caught:
@@ -140,7 +138,7 @@ async def test_a_resize_that_the_runtime_refuses_is_undone(tmp_path: Path) -> No
 async def test_a_failure_of_ours_after_a_resize_leaves_no_lock(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The next call about the container does not wait for it for ever."""
     without = RuntimeOptions(missing=frozenset({"UpdateContainerResources"}))
-    async with asyncio.timeout(LIMIT_S), World(tmp_path, without) as world:
+    async with World(tmp_path, without) as world:
         owned = await world.run(owner("owner", 1))
 
         def fails(*_: object) -> None:
@@ -156,7 +154,7 @@ async def test_a_failure_of_ours_after_a_resize_leaves_no_lock(tmp_path: Path, m
 async def test_a_refused_shrink_whose_cpus_others_have_by_then_is_made_good(tmp_path: Path) -> None:
     """The kubelet may take the resize back, and does not ask for what it believes in force."""
     slow = Slow()
-    async with asyncio.timeout(LIMIT_S), World(tmp_path, RuntimeOptions(latency_s=slow)) as world:
+    async with World(tmp_path, RuntimeOptions(latency_s=slow)) as world:
         owned = await world.run(owner("owner", 3))
         await world.rested()
         slow.hold("UpdateContainerResources")

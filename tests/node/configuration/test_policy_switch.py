@@ -258,7 +258,7 @@ async def test_a_release_is_remembered_and_undone(tmp_path: Path) -> None:
 
 async def test_a_resize_during_a_release_without_room_waits_when_it_ends(tmp_path: Path) -> None:
     """The container has its former CPUs again, ``--check`` names what it should have, and it gets that with room."""
-    async with asyncio.timeout(LIMIT_S), World(tmp_path) as world:
+    async with World(tmp_path) as world:
         grown, other = await world.run(owner("grown")), await world.run(owner("other"))
         had = world.cpus(grown)
         await world.controller.policy_switch.release("somebody asked")
@@ -384,7 +384,7 @@ async def test_a_release_on_its_way_to_the_disk_is_not_ended_by_the_start(tmp_pa
     disk.answers.clear()
     world = World(tmp_path, settings=replace(FAST, configuration="new"))
     world.make_store = lambda: disk
-    async with asyncio.timeout(LIMIT_S), world:
+    async with world:
         releasing = asyncio.create_task(world.controller.policy_switch.release("somebody asked"))
         await world.poll(lambda: world.controller.policy_switch.resync.is_ready)
         await asyncio.sleep(0)
@@ -402,7 +402,7 @@ async def test_placing_begins_though_an_earlier_change_is_still_being_stored(tmp
     disk.answers.clear()
     world = World(tmp_path, settings=replace(FAST, configuration="new"), policy=NONE)
     world.make_store = lambda: disk
-    async with asyncio.timeout(LIMIT_S), world:
+    async with world:
         changing = asyncio.create_task(change(world, STATIC, "static"))
         await world.poll(lambda: world.controller.policy_switch.resync.is_ready)
         disk.answers.set()
@@ -415,7 +415,7 @@ async def test_placing_begins_though_an_earlier_change_is_still_being_stored(tmp
 
 async def test_placing_goes_on_though_the_last_one_leaves_under_none_meanwhile(tmp_path: Path) -> None:
     """The place of the last one is given up while the change from none is on its way to the disk."""
-    async with asyncio.timeout(LIMIT_S), World(tmp_path, settings=FAST) as world:
+    async with World(tmp_path, settings=FAST) as world:
         await world.stop_criproxy()
         disk = SlowDisk(tmp_path / "state")
         world.make_store = lambda: disk
@@ -446,7 +446,7 @@ async def test_nobody_owns_what_cannot_be_stored_when_a_release_is_undone(
     tmp_path: Path, disk: Path, full_before: str
 ) -> None:
     """All share and --check names who should own CPUs; each has them, over a restart too, once there is room again."""
-    async with asyncio.timeout(2 * LIMIT_S), World(tmp_path, settings=QUICK) as world:
+    async with World(tmp_path, settings=QUICK) as world:
         first, shared = await world.run(owner("first", 2)), await world.run(sharer("shared"))
         if full_before == "release":
             fill(disk)

@@ -10,7 +10,8 @@ import pytest
 from criproxy.devices.classes.builtin import BUILTIN
 from criproxy.errors import ConfigError
 from criproxy.model.node import Node
-from criproxy.node.configuration.last_good_keeper import PolicyFileKeeper
+from criproxy.node.configuration.in_place import InPlaceOfFile
+from criproxy.node.configuration.keepers import PolicyFileKeeper
 from criproxy.node.configuration.load import FALLBACK, BadFile, configuration_instead, load_configuration
 from criproxy.node.configuration.reload import Reload, first_of
 from criproxy.node.settings import Adopt, OnError
@@ -19,7 +20,7 @@ from criproxy.placement.policies.none import NonePolicy
 from criproxy.placement.policies.static import StaticPolicy
 from criproxy.process.systemd import Notifier
 from criproxy.simulate.hosts import machine
-from criproxy.store.last_good import NAME, GoodFile, read_good, write_good
+from criproxy.store.configurations import LAST_GOOD_NAME, GoodFile, read_good, write_good
 from tests.gates import Gate
 from tests.node.world import FAST, RecordingLog, World, owner, situation
 
@@ -55,7 +56,8 @@ class Scene:
         self.failures = 0
         """How often the reload may begin again."""
         context, switch = world.controller.context, world.controller.policy_switch
-        self.reload = Reload(file, True, context, switch, self.manager, self._status)
+        in_place = InPlaceOfFile(file.parent / "state", context)
+        self.reload = Reload(file, True, context, switch, in_place, self.manager, self._status)
 
     def _status(self) -> str:
         return self.world.controller.context.in_force.problem or "well"
@@ -368,7 +370,7 @@ async def test_a_full_disk_keeps_no_good_file(tmp_path: Path) -> None:
     """It is said once, nothing waits for it, and the old one stays."""
     old, new, log = GoodFile(text="old"), GoodFile(text="new"), RecordingLog()
     write_good(tmp_path, old)
-    (tmp_path / f"{NAME}.new").mkdir()
+    (tmp_path / f"{LAST_GOOD_NAME}.new").mkdir()
     keeping = PolicyFileKeeper(tmp_path, log)
 
     keeping.keep(new)

@@ -12,8 +12,8 @@ import pytest
 from criproxy.errors import StoreError
 from criproxy.node.configuration import in_place, try_out
 from criproxy.node.settings import StoreLimits
+from criproxy.store.configurations import TRIED_NAME, read_tried
 from criproxy.store.store import Store
-from criproxy.store.tried import NAME, read_tried
 from tests.clocks import skip
 from tests.node.configuration.tried_node import FOUR, LIMIT_S, MOVES, STATIC, Node, two
 from tests.node.world import FAST, World
@@ -90,7 +90,7 @@ async def node(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, disk: Disk) -> A
         disk.answer()
 
 
-WHERE = pytest.mark.parametrize("at", [f"{NAME}.new", "."], ids=["before-it-takes-effect", "after-that"])
+WHERE = pytest.mark.parametrize("at", [f"{TRIED_NAME}.new", "."], ids=["before-it-takes-effect", "after-that"])
 """Where a write of the file may hang, below the state directory."""
 
 
@@ -114,7 +114,7 @@ async def test_a_try_is_refused(node: Node, disk: Disk, at: str) -> None:
 
     disk.answer()
     await node.world.poll(lambda: "try-problem" not in node.kinds())
-    assert not [file.name for file in node.state.iterdir() if file.name.startswith(NAME)]
+    assert not [file.name for file in node.state.iterdir() if file.name.startswith(TRIED_NAME)]
     assert node.world.cpus(first) == "1"
     await node.tries(MOVES)
     await node.at(first, "2")
@@ -147,7 +147,7 @@ async def test_a_kept_configuration_comes_back(node: Node, disk: Disk) -> None:
     kept = node.hash
     await node.tries('policy: static\nreservedCpus: "0-2"\napply: all\n')
     await node.at(first, "3")
-    disk.hang(node.state / f"{NAME}.new")
+    disk.hang(node.state / f"{TRIED_NAME}.new")
 
     node.time_is_over()
 
@@ -168,11 +168,11 @@ async def test_a_start_does_not_begin_what_was_refused(node: Node, disk: Disk) -
     first, _ = await two(node)
     disk.hang(node.state)
     await refused(disk, node.tries(MOVES))
-    written = (node.state / NAME).read_text()
+    written = (node.state / TRIED_NAME).read_text()
     disk.answer()
     await node.world.poll(lambda: "try-problem" not in node.kinds())
     await node.world.stop_criproxy()
-    (node.state / NAME).write_text(written)
+    (node.state / TRIED_NAME).write_text(written)
 
     await node.world.start_criproxy()
     await node.begun()

@@ -5,8 +5,8 @@ import shutil
 import pytest
 
 from criproxy.errors import CriproxyError, UsageError
-from criproxy.store.last_good import NAME as LAST_GOOD
-from criproxy.store.last_good import read_good
+from criproxy.store.configurations import LAST_GOOD_NAME as LAST_GOOD
+from criproxy.store.configurations import read_good
 from tests.node.configuration.tried_node import MOVES, STATIC, Node, two
 from tests.node.world import owner
 

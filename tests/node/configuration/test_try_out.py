@@ -14,9 +14,7 @@ from criproxy.errors import CriproxyError, StoreError, UsageError
 from criproxy.model.text.notices import Values, timestamp
 from criproxy.node.bypass import BypassMode
 from criproxy.node.settings import OnError
-from criproxy.store import tried as tried_file
-from criproxy.store.last_good import GoodFile, read_good
-from criproxy.store.tried import Tried, read_tried
+from criproxy.store.configurations import TRIED_NAME, GoodFile, Tried, read_good, read_tried, write_tried
 from tests import failing_reader
 from tests.node.configuration.tried_node import LIMIT_S, LONG_S, MOVES, SHORT_S, STATIC, Node, two
 from tests.node.world import metric, owner, sharer, situation
@@ -135,7 +133,7 @@ async def test_what_cannot_be_tried(
         await node.tries(text, time_s)
 
     assert (node.world.controller.node, node.hash, node.trial) == (before, hash_before, None)
-    assert not (node.state / tried_file.NAME).exists()
+    assert not (node.state / TRIED_NAME).exists()
 
 
 @pytest.mark.parametrize(
@@ -363,7 +361,7 @@ async def test_who_came_meanwhile_stays(node: Node) -> None:
 async def test_a_disk_that_fails(node: Node) -> None:
     """Nothing is tried that a restart could not end; what is tried and cannot be kept goes back."""
     first, _ = await two(node)
-    blocker = node.state / f"{tried_file.NAME}.new"
+    blocker = node.state / f"{TRIED_NAME}.new"
     blocker.mkdir()
     with pytest.raises(StoreError, match=r"tried\.json cannot be written"):
         await node.tries(MOVES)
@@ -385,12 +383,12 @@ async def test_a_crash_right_after_it_was_written(node: Node) -> None:
     """The try had not begun for the containers, and its command was not answered: the start does not begin it."""
     first, _ = await two(node)
     await node.tries(MOVES)
-    kept = (node.state / tried_file.NAME).read_text()
+    kept = (node.state / TRIED_NAME).read_text()
     await node.reload.command({})
     await node.is_back()
     await node.at(first, "1")
     await node.world.stop_criproxy()
-    (node.state / tried_file.NAME).write_text(kept)
+    (node.state / TRIED_NAME).write_text(kept)
     await node.world.start_criproxy()
     await node.begun()
 
@@ -451,7 +449,7 @@ async def test_its_file_is_private(node: Node) -> None:
     await node.tries(MOVES)
     await node.has_history("file", "tried")
 
-    files = [node.state / tried_file.NAME, *(node.state / "configurations").iterdir()]
+    files = [node.state / TRIED_NAME, *(node.state / "configurations").iterdir()]
     assert {stat.S_IMODE(file.stat().st_mode) for file in files} == {0o600}
 
 
@@ -521,7 +519,7 @@ async def test_a_restart_after_the_clock_was_set_back(node: Node, monkeypatch: p
     tried = read_tried(node.state)
     assert tried is not None
     set_back = replace(tried, begun_s=tried.begun_s + 7200.0, until_s=tried.until_s + 7200.0)
-    tried_file.write_tried(node.state, set_back)
+    write_tried(node.state, set_back)
 
     await node.world.start_criproxy()
     await node.begun()
@@ -551,7 +549,7 @@ async def test_a_start_finds_that_what_was_kept_says_the_same_as_the_policy_file
     """As an earlier version left it."""
     digest = node.world.controller.context.settings.configuration
     good = GoodFile(text=STATIC, source="/root/same.yaml", configuration=digest)
-    tried_file.write_tried(node.state, Tried(good=good, file_hash=node.hash))
+    write_tried(node.state, Tried(good=good, file_hash=node.hash))
 
     await node.restart()
 
@@ -605,13 +603,13 @@ async def test_a_damaged_file(node: Node, text: str) -> None:
     """The start says so once, and uses the policy file."""
     await node.tries(MOVES)
     await node.world.stop_criproxy()
-    (node.state / tried_file.NAME).write_text(text)
+    (node.state / TRIED_NAME).write_text(text)
 
     with capture_logs() as lines:
         await node.world.start_criproxy()
         await node.begun()
 
     found = [line for line in lines if line["event"] == "what was tried or kept cannot be read, and is forgotten"]
-    assert [line["file"] for line in found] == [str(node.state / tried_file.NAME)]
+    assert [line["file"] for line in found] == [str(node.state / TRIED_NAME)]
     await node.is_back()
     assert node.world.controller.context.in_force.loaded.file == str(node.file)

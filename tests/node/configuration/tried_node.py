@@ -11,18 +11,16 @@ from criproxy.daemon.options import Options
 from criproxy.daemon.start import _chosen, _with_tries
 from criproxy.model.machine.topology import Topology
 from criproxy.model.text.notices import Notice, Values
-from criproxy.node.configuration.last_good_keeper import PolicyFileKeeper
+from criproxy.node.configuration.in_place import InPlaceOfFile
+from criproxy.node.configuration.keepers import PolicyFileKeeper
 from criproxy.node.configuration.load import BadFile, Configuration, load_configuration
 from criproxy.node.configuration.reload import Reload, first_of
 from criproxy.node.configuration.try_out import TryOut
 from criproxy.node.controller import Controller
 from criproxy.process.systemd import Notifier
 from criproxy.simulate.hosts import machine
-from criproxy.store import tried as tried_file
-from criproxy.store.configurations import read_all
-from criproxy.store.last_good import read_good
+from criproxy.store.configurations import TRIED_NAME, read_all, read_good, read_tried, write_tried
 from criproxy.store.store import Store
-from criproxy.store.tried import read_tried, write_tried
 from tests.node.world import World, owner, sharer, situation
 
 LIMIT_S = 60.0
@@ -101,7 +99,8 @@ class Node:
         if self._begun.tried is None or self._begun.tried.is_kept:
             keeping.keep(self._begun.configuration.good)
         switch = controller.policy_switch
-        self.reload = Reload(self.file, True, controller.context, switch, Notifier({}), str, keeping.keep)
+        in_place = InPlaceOfFile(self.state, controller.context)
+        self.reload = Reload(self.file, True, controller.context, switch, in_place, Notifier({}), str, keeping.keep)
         self.try_out = await _with_tries(AsyncExitStack(), self.reload, self._options, controller, self._begun)
         controller.context.tasks.forever("reload", self.reload.run)
         async with asyncio.timeout(LIMIT_S):
@@ -138,7 +137,7 @@ class Node:
     async def is_back(self) -> None:
         """Wait until the former configuration is in force and the disk knows it."""
         async with asyncio.timeout(LIMIT_S):
-            await self.world.poll(lambda: self.trial is None and not (self.state / tried_file.NAME).exists())
+            await self.world.poll(lambda: self.trial is None and not (self.state / TRIED_NAME).exists())
 
     async def has_history(self, *how: str) -> None:
         """Wait until the disk has the configurations that were in force: how each came to be."""

@@ -16,8 +16,8 @@ from criproxy.devices.device_rules import DeviceRules
 from criproxy.model.incident import Incident
 from lab.emulator.containers import Containers
 from lab.kubelet.kubelet import PodSpec
+from tests.node.devices.test_create_checks_vgpu import pod_with
 from tests.node.devices.test_guard import host
-from tests.node.devices.test_vgpu_checks import pod_with
 from tests.node.world import FAST, World
 from tests.watchers import Watcher
 

@@ -11,8 +11,8 @@ from shutil import rmtree
 import pytest
 
 from criproxy.cri import api_pb2 as api
-from criproxy.cri.messages.stamp import ANNOTATION, read_stamp
 from criproxy.cri.runtime import RuntimeCallError, RuntimeClient
+from criproxy.cri.stamp import ANNOTATION, read_stamp
 from criproxy.devices.classes.builtin import AMD, NVIDIA
 from criproxy.devices.device_rules import DeviceRules, KubeletFiles
 from criproxy.errors import StatusCode

@@ -29,7 +29,6 @@ from tests.node.devices.test_joined import allocated
 from tests.node.reconcile.test_trouble import FailingStore
 from tests.node.world import FAST, World, situation
 
-LIMIT_S = 60.0
 GPU = "nvidia.com/gpu"
 LOST = {"device_class": "nvidia", "card": "GPU-a", "since_s": 1700000000.5, "reason": "XID 79"}
 SAID = ("DeviceUnhealthy", "XID 79; GPU-a")
@@ -58,7 +57,7 @@ async def world(tmp_path: Path, stopped: Stopped) -> AsyncIterator[World]:
     """A node with two cards."""
     host(tmp_path)
     settings = replace(FAST, devices=DeviceRules(classes=(NVIDIA, ALI)))
-    async with asyncio.timeout(LIMIT_S), World(tmp_path, settings=settings) as world:
+    async with World(tmp_path, settings=settings) as world:
         await world.poll(lambda: world.controller.ready)
         yield world
 
@@ -368,7 +367,7 @@ async def test_a_disk_that_fails(tmp_path: Path, stopped: Stopped) -> None:
     world = World(tmp_path, settings=settings)
     store = FailingStore(tmp_path / "state")
     store.full, world.make_store = False, lambda: store
-    async with asyncio.timeout(LIMIT_S), world:
+    async with world:
         await world.poll(lambda: world.controller.ready)
         key = await world.run(gpu("one", "GPU-a"))
         await world.rested()

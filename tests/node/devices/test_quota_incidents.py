@@ -16,7 +16,7 @@ from criproxy.api.live import LiveNode, commands
 from criproxy.api.views.status_check import problems
 from criproxy.cli.queries.devices import render as render_devices
 from criproxy.cli.queries.explain import render as render_explain
-from criproxy.cri.messages import incident_status
+from criproxy.cri import rewrite
 from criproxy.devices.usage.values import Grant
 from criproxy.errors import CriproxyError, UsageError
 from criproxy.model.record import Kind
@@ -40,7 +40,6 @@ from tests.node.devices.quotas import (
 from tests.node.devices.test_joined import allocated
 from tests.node.world import World, metric, situation
 
-LIMIT_S = 60.0
 OVER = (
     "default/greedy/main has been over its quota since 2023-11-14T22:13:20.500Z: "
     "9000 MiB used, 8192 MiB allowed on GPU-a"
@@ -56,7 +55,7 @@ def stopped(monkeypatch: pytest.MonkeyPatch) -> Stopped:
 @pytest.fixture
 async def world(tmp_path: Path, stopped: Stopped) -> AsyncIterator[World]:
     """A node with vGPUs."""
-    async with asyncio.timeout(LIMIT_S), node_with_vgpus(tmp_path) as world:
+    async with node_with_vgpus(tmp_path) as world:
         await world.poll(lambda: world.controller.ready)
         yield world
 
@@ -204,7 +203,7 @@ async def test_a_container_that_runs_on(world: World, monkeypatch: pytest.Monkey
     """One that ends long after a process of it was killed has ended for another reason, and is no incident."""
     key = await world.run(pod("greedy"))
     await report(world, key, "kill-process")
-    monkeypatch.setattr(incident_status, "KILL_S", -1.0)
+    monkeypatch.setattr(rewrite, "KILL_S", -1.0)
 
     world.runtime.exit_container(key, 1)
 
@@ -301,7 +300,7 @@ async def test_without_watch_a_container_is_only_observed(tmp_path: Path, stoppe
     """What else the profile names enforces its quota; a restart of criproxy does not forget it."""
     (tmp_path / "sys/fs/cgroup").mkdir(parents=True, exist_ok=True)
     (tmp_path / "sys/fs/cgroup/cgroup.controllers").write_text("memory")
-    async with asyncio.timeout(LIMIT_S), node_with_vgpus(tmp_path) as world:
+    async with node_with_vgpus(tmp_path) as world:
         await world.poll(lambda: world.controller.ready)
         key = await world.run(pod("limited", enforce="nvidia-memory-limit"))
         await restart(world)

@@ -33,8 +33,6 @@ from tests.node.reconcile.test_trouble import FailingStore
 from tests.node.record.test_crash_points import Disk
 from tests.node.world import FAST, World
 
-LIMIT_S = 60.0
-
 
 @dataclass
 class Disks:
@@ -61,7 +59,7 @@ async def world(tmp_path: Path, stopped: Stopped) -> AsyncIterator[World]:
     """A node with vGPUs."""
     world = node_with_vgpus(tmp_path)
     world.make_store = Disks(tmp_path / "state")
-    async with asyncio.timeout(LIMIT_S), world:
+    async with world:
         await world.poll(lambda: world.controller.ready)
         yield world
 
@@ -314,7 +312,7 @@ async def test_a_disk_that_fails(tmp_path: Path, stopped: Stopped, action: str) 
     world = World(tmp_path, settings=replace(FAST, devices=RULES))
     store = FailingStore(tmp_path / "state")
     store.full, world.make_store = False, lambda: store
-    async with asyncio.timeout(LIMIT_S), world:
+    async with world:
         await world.poll(lambda: world.controller.ready)
         key = await world.run(pod("greedy"))
         await world.rested()
@@ -341,7 +339,7 @@ async def test_an_end_that_is_not_stored(tmp_path: Path, stopped: Stopped) -> No
     world = World(tmp_path, settings=replace(FAST, devices=RULES))
     store = FailingStore(tmp_path / "state")
     store.full, world.make_store = False, lambda: store
-    async with asyncio.timeout(LIMIT_S), world:
+    async with world:
         await world.poll(lambda: world.controller.ready)
         key = await world.run(pod("greedy"))
         await report(world, key, "observe")

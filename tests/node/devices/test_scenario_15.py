@@ -22,8 +22,6 @@ from tests.node.devices.quotas import (
 )
 from tests.node.world import World
 
-LIMIT_S = 60.0
-
 
 @pytest.fixture
 def stopped(monkeypatch: pytest.MonkeyPatch) -> Stopped:
@@ -34,7 +32,7 @@ def stopped(monkeypatch: pytest.MonkeyPatch) -> Stopped:
 @pytest.fixture
 async def world(tmp_path: Path, stopped: Stopped) -> AsyncIterator[World]:
     """A node with vGPUs."""
-    async with asyncio.timeout(LIMIT_S), node_with_vgpus(tmp_path) as world:
+    async with node_with_vgpus(tmp_path) as world:
         await world.poll(lambda: world.controller.ready)
         yield world
 

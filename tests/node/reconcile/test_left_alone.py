@@ -1,6 +1,5 @@
 """Containers that criproxy must not update, because an update could take their cards away."""
 
-import asyncio
 from dataclasses import replace
 from pathlib import Path
 
@@ -8,7 +7,6 @@ from criproxy.placement.events import Found, Present
 from lab.emulator.runtime import RuntimeOptions
 from tests.node.world import NO_LOOKS, World, owner
 
-LIMIT_S = 60.0
 NO_EVENTS = RuntimeOptions(missing=frozenset({"GetContainerEvents"}))
 
 
@@ -24,7 +22,7 @@ async def with_card(world: World) -> str:
 
 async def test_a_restart_reads_where_it_is_and_holds_up_no_start(tmp_path: Path) -> None:
     """Before, an update of it may have been in flight, so it may be anywhere: its cgroup says that it is not."""
-    async with asyncio.timeout(LIMIT_S), World(tmp_path, NO_EVENTS, NO_LOOKS) as world:
+    async with World(tmp_path, NO_EVENTS, NO_LOOKS) as world:
         card = await with_card(world)
         await world.stop_criproxy()
         await world.start_criproxy()
@@ -39,7 +37,7 @@ async def test_a_restart_reads_where_it_is_and_holds_up_no_start(tmp_path: Path)
 
 async def test_a_start_that_was_cut_is_read_afterwards(tmp_path: Path) -> None:
     """The kubelet hears nothing of it; the runtime starts it, and others start on the CPUs that are not its own."""
-    async with asyncio.timeout(LIMIT_S), World(tmp_path, NO_EVENTS, replace(NO_LOOKS, unknown_pause_s=0.05)) as world:
+    async with World(tmp_path, NO_EVENTS, replace(NO_LOOKS, unknown_pause_s=0.05)) as world:
         card = await with_card(world)
         flight = world.controller.context.in_flight
         flight.lose_start(world.controller.node, card, 0.0)

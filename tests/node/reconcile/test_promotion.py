@@ -23,7 +23,6 @@ from tests.node.record.test_disk import QUICK, back
 from tests.node.test_bypassed_calls import Placing
 from tests.node.world import FAST, STATIC, Slow, World, metric, owner, situation
 
-LIMIT_S = 60.0
 OFF = replace(QUICK, promote=Promote.OFF)
 
 
@@ -65,7 +64,7 @@ async def created_on_a_full_disk(world: World, disk: Path, cpus: int = 2) -> str
 
 async def test_what_came_while_the_disk_was_full_is_placed_when_it_is_well_again(tmp_path: Path, disk: Path) -> None:
     """By itself, and nothing is wrong then."""
-    async with asyncio.timeout(LIMIT_S), World(tmp_path, settings=QUICK) as world:
+    async with World(tmp_path, settings=QUICK) as world:
         late = await created_on_a_full_disk(world, disk)
         await world.poll(lambda: world.cpus(late) == "1-2")
         assert world.owned() == {1, 2}
@@ -75,7 +74,7 @@ async def test_what_came_while_the_disk_was_full_is_placed_when_it_is_well_again
 
 async def test_until_then_status_and_check_say_that_it_shares(tmp_path: Path, disk: Path) -> None:
     """One sentence, with the number of CPUs and since when; the metric counts it; explain gives the true cause."""
-    async with asyncio.timeout(LIMIT_S), World(tmp_path, settings=OFF) as world:
+    async with World(tmp_path, settings=OFF) as world:
         late = await created_on_a_full_disk(world, disk)
         (sentence,) = wrong(world)
         assert re.match(
@@ -93,7 +92,7 @@ async def test_until_then_status_and_check_say_that_it_shares(tmp_path: Path, di
 
 async def test_it_is_known_over_a_restart(tmp_path: Path, disk: Path) -> None:
     """And done after it."""
-    async with asyncio.timeout(LIMIT_S), World(tmp_path, settings=OFF) as world:
+    async with World(tmp_path, settings=OFF) as world:
         late = await created_on_a_full_disk(world, disk)
         await world.stop_criproxy()
         await world.start_criproxy()
@@ -108,7 +107,7 @@ async def test_it_is_known_over_a_restart(tmp_path: Path, disk: Path) -> None:
 
 async def test_it_waits_for_room(tmp_path: Path, disk: Path) -> None:
     """Whoever has CPUs keeps them; they are taken when that one goes."""
-    async with asyncio.timeout(LIMIT_S), World(tmp_path, settings=OFF) as world:
+    async with World(tmp_path, settings=OFF) as world:
         late = await created_on_a_full_disk(world, disk)
         first = await world.run(owner("first", 2))
         await world.stop_criproxy()
@@ -125,7 +124,7 @@ async def test_it_waits_for_room(tmp_path: Path, disk: Path) -> None:
 @pytest.mark.parametrize("way", [OnError.SHARED, OnError.PASS])
 async def test_whatever_becomes_of_creates_that_we_failed_at(tmp_path: Path, disk: Path, way: OnError) -> None:
     """Shared or as the kubelet sent it."""
-    async with asyncio.timeout(LIMIT_S), World(tmp_path, settings=replace(QUICK, on_error=way)) as world:
+    async with World(tmp_path, settings=replace(QUICK, on_error=way)) as world:
         late = await created_on_a_full_disk(world, disk)
         await world.poll(lambda: world.cpus(late) == "1-2")
         await world.poll(lambda: world.controller.ready and not wrong(world))
@@ -133,7 +132,7 @@ async def test_whatever_becomes_of_creates_that_we_failed_at(tmp_path: Path, dis
 
 async def test_what_came_during_the_automatic_bypass_is_placed_after_it(tmp_path: Path) -> None:
     """While it is on, that is said; nobody is moved."""
-    async with asyncio.timeout(LIMIT_S), Placing(tmp_path) as world:
+    async with Placing(tmp_path) as world:
         world.bypass.set(BypassMode.AUTOMATIC, "for the test")
         late = await world.run(owner("late", 2))
         (sentence,) = wrong(world)
@@ -150,7 +149,7 @@ async def test_what_came_during_the_automatic_bypass_is_placed_after_it(tmp_path
 async def test_what_was_held_when_the_automatic_bypass_began_is_placed_after_it(tmp_path: Path) -> None:
     """The policy had no room for it, and was not asked again: it shares, and that is remembered."""
     slow = Slow()
-    async with asyncio.timeout(LIMIT_S), Placing(tmp_path, options=RuntimeOptions(latency_s=slow)) as world:
+    async with Placing(tmp_path, options=RuntimeOptions(latency_s=slow)) as world:
         there = await world.run(owner("there", 2))
         pod = owner("late", 2)
         sandbox_id = await world.kubelet.run_sandbox(pod)
@@ -173,7 +172,7 @@ async def test_what_was_held_when_the_automatic_bypass_began_is_placed_after_it(
 async def test_what_came_during_an_ordered_bypass_is_placed_after_it(tmp_path: Path) -> None:
     """Criproxy has seen nothing of it, and knows it by its time."""
     no_lists = replace(FAST, unknown_pause_s=3600.0, exit_list_s=3600.0)  # they show it during the bypass, too
-    async with asyncio.timeout(LIMIT_S), Placing(tmp_path, no_lists) as world:
+    async with Placing(tmp_path, no_lists) as world:
         await world.poll(lambda: world.controller.ready)
         world.bypass.set(BypassMode.ORDERED, "for the test")
         late = await world.run(owner("late", 2))
@@ -200,7 +199,7 @@ async def found_running(world: World) -> str:
 
 async def test_who_was_there_before_is_only_a_notice(tmp_path: Path) -> None:
     """It is left as it was found, and ``--check`` is content."""
-    async with asyncio.timeout(LIMIT_S), World(tmp_path) as world:
+    async with World(tmp_path) as world:
         await found_running(world)
         await world.poll(lambda: world.controller.ready and not wrong(world))
         (notice,) = notices(world)
@@ -213,7 +212,7 @@ async def test_who_was_there_before_is_only_a_notice(tmp_path: Path) -> None:
 async def test_who_was_there_before_is_placed_where_that_is_asked_for(tmp_path: Path) -> None:
     """With ``promote: when-free``."""
     wanted = replace(FAST, promote=Promote.WHEN_FREE)
-    async with asyncio.timeout(LIMIT_S), World(tmp_path, settings=wanted) as world:
+    async with World(tmp_path, settings=wanted) as world:
         found = await found_running(world)
         await world.poll(lambda: world.cpus(found) == "1-2")
         await world.poll(lambda: notices(world) == [])
@@ -221,7 +220,7 @@ async def test_who_was_there_before_is_placed_where_that_is_asked_for(tmp_path: 
 
 async def test_after_a_change_of_the_policy_for_newcomers_who_shares_is_a_notice(tmp_path: Path) -> None:
     """The file says that it concerns newcomers only."""
-    async with asyncio.timeout(LIMIT_S), World(tmp_path, policy=NonePolicy(Options())) as world:
+    async with World(tmp_path, policy=NonePolicy(Options())) as world:
         stays = await world.run(owner("stays", 2))
         settings = replace(world.controller.context.settings, configuration="static")
         await world.controller.policy_switch.change(STATIC, settings)
@@ -232,7 +231,7 @@ async def test_after_a_change_of_the_policy_for_newcomers_who_shares_is_a_notice
 
 async def test_a_released_node_owes_nobody_anything(tmp_path: Path) -> None:
     """Nothing is promoted until that is over."""
-    async with asyncio.timeout(LIMIT_S), Placing(tmp_path) as world:
+    async with Placing(tmp_path) as world:
         world.bypass.set(BypassMode.AUTOMATIC, "for the test")
         late = await world.run(owner("late", 2))
         await world.controller.policy_switch.release("for the test")

@@ -7,13 +7,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from criproxy.errors import NotEnough
-from criproxy.model.grant import Applied, CpuQuota, Grant, in_place
+from criproxy.model.attributes import in_place
+from criproxy.model.grant import Applied, CpuQuota, Grant
 from criproxy.model.node import Node
-from criproxy.model.resources import CfsQuota
 from criproxy.model.workload import Container, ContainerState, QosClass, Sizes
-from criproxy.node.containers.in_flight import InFlight, StartEvent
+from criproxy.node.in_flight import InFlight, StartEvent
 from criproxy.node.reconcile.excess_cpus import ExcessCpus, blockers_of
-from criproxy.placement.answers.target import quota_for, target
+from criproxy.placement.answers.target import target
 from criproxy.placement.engine import step
 from criproxy.placement.events import (
     ContainerCreated,
@@ -108,8 +108,8 @@ def sent(node: Node, key: str) -> Event | None:
     to = target(node, key, ExcessCpus().of(node).others(key)) if key in node.grants else None
     if to is None:
         return None
-    assert to.lifted <= (to.cpus <= node.grants[key].exclusive)
-    return UpdateApplied(key, to.cpus, to.mems, to.lifted)
+    assert not to.lifted or to.cpus <= node.grants[key].exclusive
+    return UpdateApplied(key, to)
 
 
 def assert_alone(node: Node) -> None:
@@ -145,6 +145,3 @@ def test_a_quota_does_not_wait_for_cpus() -> None:
     to = target(node, "k", ExcessCpus().of(node).others("k"))
 
     assert to == Applied(first, frozenset(), lifted=False)
-    assert quota_for(node, "k", to) == CfsQuota(100_000)
-    assert quota_for(node, "k", Applied(first, frozenset(), lifted=True)) == CfsQuota(-1)
-    assert quota_for(node, "o", to) is None

@@ -7,8 +7,9 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from criproxy.errors import NotEnough
+from criproxy.model.attributes import in_place
 from criproxy.model.cpuset import CpuSet
-from criproxy.model.grant import NO_CPUS, in_place
+from criproxy.model.grant import NO_CPUS, Applied
 from criproxy.model.node import Node
 from criproxy.model.workload import Container, ContainerState, QosClass
 from criproxy.node.reconcile.excess_cpus import ExcessCpus, blockers_of
@@ -86,7 +87,7 @@ class Scene:
         if key in self._running():
             self._assert_free(key, wanted.cpus - self.kernel[key])
         self.kernel[key] = wanted.cpus
-        self.happen(UpdateApplied(key, wanted.cpus, wanted.mems))
+        self.happen(UpdateApplied(key, Applied(wanted.cpus, wanted.mems)))
         return True
 
     def _running(self) -> Iterator[str]:

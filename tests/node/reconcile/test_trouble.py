@@ -15,7 +15,7 @@ from criproxy.model.grant import Layout
 from criproxy.model.node import Node
 from criproxy.model.record import Record
 from criproxy.model.workload import Container, ContainerState
-from criproxy.node.containers.cgroups import Cgroups, Seen
+from criproxy.node.cgroups import Cgroups, Seen
 from criproxy.node.settings import OnError
 from criproxy.placement.options.policy_options import Options
 from criproxy.placement.policies.none import NonePolicy
@@ -67,7 +67,7 @@ async def fails(world: World, blocker: str, held: str) -> None:
 async def test_a_start_is_refused_while_another_cannot_be_moved(tmp_path: Path) -> None:
     """After the barrier's time the kubelet is told whose update fails and how, and may try again."""
     stuck = RuntimeOptions(missing=frozenset({"UpdateContainerResources"}))
-    async with asyncio.timeout(LIMIT_S), World(tmp_path, stuck, replace(FAST, barrier_timeout_s=0.2)) as world:
+    async with World(tmp_path, stuck, replace(FAST, barrier_timeout_s=0.2)) as world:
         shared = await world.run(sharer("shared"))
         pod = owner("owner", 2)
         sandbox_id = await world.kubelet.run_sandbox(pod)
@@ -91,7 +91,7 @@ async def test_a_start_is_refused_while_another_cannot_be_moved(tmp_path: Path) 
 
 async def test_a_start_tells_no_text_of_an_exception(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Whoever may see the pod reads it, and criproxy fails at the update of another one."""
-    async with asyncio.timeout(LIMIT_S), World(tmp_path, settings=replace(FAST, barrier_timeout_s=0.2)) as world:
+    async with World(tmp_path, settings=replace(FAST, barrier_timeout_s=0.2)) as world:
         shared, secret, read = await world.run(sharer("shared")), "at /etc/secret", Cgroups.read
 
         async def failing(cgroups: Cgroups, key: str) -> Seen:
@@ -112,7 +112,7 @@ async def test_a_start_tells_no_text_of_an_exception(tmp_path: Path, monkeypatch
 
 async def test_a_blocker_that_has_exited_unnoticed_does_not_block(tmp_path: Path) -> None:
     """A container that ended by itself has no CPUs to give up, whatever the node still believes."""
-    async with asyncio.timeout(LIMIT_S), World(tmp_path) as world:
+    async with World(tmp_path) as world:
         shared = await world.run(sharer("shared"))
         world.runtime.exit_container(shared)
 
@@ -128,7 +128,7 @@ async def test_a_cut_create_that_made_a_container_keeps_its_place(tmp_path: Path
     """The deadline passes at the kubelet, the runtime finishes: the container is found by its stamp."""
     slow = Slow(CreateContainer=0.2)
     patient = replace(FAST, unknown_pause_s=0.2)
-    async with asyncio.timeout(LIMIT_S), World(tmp_path, RuntimeOptions(latency_s=slow), patient) as world:
+    async with World(tmp_path, RuntimeOptions(latency_s=slow), patient) as world:
         await cut_create(world, slow)
         await world.until(lambda: unsure(world))
         assert world.owned() == {1, 2}
@@ -146,7 +146,7 @@ async def test_one_list_without_it_does_not_give_a_cut_create_up(tmp_path: Path)
     """The runtime is still at it when the first list is taken; the second one shows the container."""
     slow = Slow(CreateContainer=0.6)
     patient = replace(FAST, unknown_pause_s=0.4)
-    async with asyncio.timeout(LIMIT_S), World(tmp_path, RuntimeOptions(latency_s=slow), patient) as world:
+    async with World(tmp_path, RuntimeOptions(latency_s=slow), patient) as world:
         await cut_create(world, slow)
         await world.until(lambda: unsure(world))
 
@@ -158,7 +158,7 @@ async def test_one_list_without_it_does_not_give_a_cut_create_up(tmp_path: Path)
 async def test_a_cut_create_that_left_nothing_gives_its_place_back(tmp_path: Path) -> None:
     """Its place stays taken until two lists show that there is no such container."""
     slow = Slow(CreateContainer=60.0)
-    async with asyncio.timeout(LIMIT_S), World(tmp_path, RuntimeOptions(latency_s=slow)) as world:
+    async with World(tmp_path, RuntimeOptions(latency_s=slow)) as world:
         await cut_create(world, slow)
         await world.until(lambda: unsure(world))
         assert world.owned() == {1, 2}
@@ -171,7 +171,7 @@ async def test_a_repeated_create_inherits_the_place_and_frees_nothing(tmp_path: 
     """The retry of a cut create is told that the name is reserved; the first one's container keeps its CPUs."""
     slow = Slow(CreateContainer=0.3)
     patient = replace(FAST, unknown_pause_s=0.3)
-    async with asyncio.timeout(LIMIT_S), World(tmp_path, RuntimeOptions(latency_s=slow), patient) as world:
+    async with World(tmp_path, RuntimeOptions(latency_s=slow), patient) as world:
         sandbox_id = await cut_create(world, slow)
 
         with pytest.raises(RuntimeCallError, match="reserved"):
@@ -186,7 +186,7 @@ async def test_a_repeated_create_inherits_the_place_and_frees_nothing(tmp_path: 
 async def test_after_a_refused_retry_of_a_create_we_look_what_the_container_has(tmp_path: Path) -> None:
     """What the message of the retry said counted until then; it is not in force."""
     deaf = replace(FAST, unknown_pause_s=3600.0, drift_period_s=3600.0, exit_list_s=3600.0)
-    async with asyncio.timeout(LIMIT_S), World(tmp_path, settings=deaf) as world:
+    async with World(tmp_path, settings=deaf) as world:
         pod = sharer("shares")
         sandbox_id, ids = await world.kubelet.run_pod(pod)
         await world.rested()
@@ -202,7 +202,7 @@ async def test_a_repeated_create_leaves_cpus_that_somebody_owns_since(tmp_path: 
     """Its message named all CPUs: between the first one and the retry an owner had left, and another came after it."""
     slow = Slow()
     never_asks = replace(FAST, unknown_pause_s=3600.0)
-    async with asyncio.timeout(LIMIT_S), World(tmp_path, RuntimeOptions(latency_s=slow), never_asks) as world:
+    async with World(tmp_path, RuntimeOptions(latency_s=slow), never_asks) as world:
         first = await world.run(owner("first", 1))
         pod = sharer("shares")
         sandbox_id = await world.kubelet.run_sandbox(pod)
@@ -228,7 +228,7 @@ async def test_a_create_under_way_at_a_restart_is_found_by_its_stamp(tmp_path: P
     """Criproxy ends while the runtime creates; the next one asks what became of it."""
     slow = Slow(CreateContainer=0.2)
     patient = replace(FAST, unknown_pause_s=0.2)
-    async with asyncio.timeout(LIMIT_S), World(tmp_path, RuntimeOptions(latency_s=slow), patient) as world:
+    async with World(tmp_path, RuntimeOptions(latency_s=slow), patient) as world:
         await cut_create(world, slow)
         await world.stop_criproxy()
         await world.start_criproxy()
@@ -243,7 +243,7 @@ async def test_a_cut_start_is_asked_for(tmp_path: Path) -> None:
     """A start that outlives its caller is known to run in the end."""
     slow = Slow(StartContainer=0.2)
     patient = replace(FAST, unknown_pause_s=0.2)
-    async with asyncio.timeout(LIMIT_S), World(tmp_path, RuntimeOptions(latency_s=slow), patient) as world:
+    async with World(tmp_path, RuntimeOptions(latency_s=slow), patient) as world:
         pod = owner("cut", 1)
         container_id = await world.kubelet.create(pod, await world.kubelet.run_sandbox(pod), pod.containers[0])
         await cut(world.kubelet.start(container_id), slow)
@@ -253,7 +253,7 @@ async def test_a_cut_start_is_asked_for(tmp_path: Path) -> None:
 
 async def test_a_failed_start_gives_its_place_back(tmp_path: Path) -> None:
     """The container has exited then, and another may own its CPUs."""
-    async with asyncio.timeout(LIMIT_S), World(tmp_path) as world:
+    async with World(tmp_path) as world:
         pod = owner("broken", 2)
         container_id = await world.kubelet.create(pod, await world.kubelet.run_sandbox(pod), pod.containers[0])
         await world.direct.update_container_resources(container_id, api.LinuxContainerResources(cpuset_cpus="7"))
@@ -267,7 +267,7 @@ async def test_a_failed_start_gives_its_place_back(tmp_path: Path) -> None:
 async def test_held_calls_are_refused_while_nobody_knows_what_runs(tmp_path: Path) -> None:
     """A runtime that cannot list leaves criproxy blind: creates are refused after a while, the rest passes."""
     mute = RuntimeOptions(missing=frozenset({"ListContainers"}))
-    async with asyncio.timeout(LIMIT_S), World(tmp_path, mute, replace(FAST, resync_timeout_s=0.2)) as world:
+    async with World(tmp_path, mute, replace(FAST, resync_timeout_s=0.2)) as world:
         with pytest.raises(RuntimeCallError, match=r"has not answered for 0\.2 s") as caught:
             await world.run(owner("owner", 1))
         assert caught.value.code is StatusCode.UNAVAILABLE
@@ -277,7 +277,7 @@ async def test_held_calls_are_refused_while_nobody_knows_what_runs(tmp_path: Pat
 
 async def test_a_runtime_that_comes_late_is_waited_for(tmp_path: Path) -> None:
     """With the runtime away at the start, criproxy says so and goes on by itself once it is there."""
-    async with asyncio.timeout(LIMIT_S), World(tmp_path) as world:
+    async with World(tmp_path) as world:
         pod = owner("owner", 1)
         sandbox_id = await world.kubelet.run_sandbox(pod)
         await world.stop_criproxy()
@@ -307,7 +307,7 @@ class FailingStore(Store):
 @pytest.mark.parametrize("on_error", OnError)
 async def test_when_the_store_fails_nobody_lands_on_owned_cpus(tmp_path: Path, on_error: OnError) -> None:
     """Shared: the container starts on the shared CPUs and is adopted; refuse: the kubelet is told; pass: adopted."""
-    async with asyncio.timeout(LIMIT_S), World(tmp_path, settings=replace(FAST, on_error=on_error)) as world:
+    async with World(tmp_path, settings=replace(FAST, on_error=on_error)) as world:
         owned = await world.run(owner("owner", 2))
         await world.stop_criproxy()
         world.make_store = lambda: FailingStore(tmp_path / "state")
@@ -338,7 +338,7 @@ class Broken(StaticPolicy):
 async def test_a_policy_that_raises_puts_the_container_among_those_that_share(tmp_path: Path) -> None:
     """With onError shared, it never gets CPUs that somebody owns, and it is adopted as soon as the policy can."""
     policy = Broken(StaticOptions())
-    async with asyncio.timeout(LIMIT_S), World(tmp_path, policy=policy) as world:
+    async with World(tmp_path, policy=policy) as world:
         owned = await world.run(owner("owner", 2))
         bad = await world.run(owner("bad", 1))
 
@@ -348,7 +348,7 @@ async def test_a_policy_that_raises_puts_the_container_among_those_that_share(tm
 
 async def test_the_policy_none_touches_no_call(tmp_path: Path) -> None:
     """Nothing is held or watched, and messages arrive as they were sent."""
-    async with asyncio.timeout(LIMIT_S), World(tmp_path, policy=NonePolicy(Options())) as world:
+    async with World(tmp_path, policy=NonePolicy(Options())) as world:
         container_id = await world.run(owner("owner", 2))
 
         assert world.controller.table() == {}
@@ -359,7 +359,7 @@ async def test_the_policy_none_touches_no_call(tmp_path: Path) -> None:
 async def test_many_pods_at_once_leave_every_owner_alone(tmp_path: Path) -> None:
     """Owners and sharers that come and go together never overlap while they run."""
     slow = RuntimeOptions(latency_s=0.002)
-    async with asyncio.timeout(LIMIT_S), World(tmp_path, slow) as world:
+    async with World(tmp_path, slow) as world:
         seen: list[str] = []
 
         async def live(number: int) -> None:
@@ -399,7 +399,7 @@ def overlaps(world: World) -> list[str]:
 async def test_a_worker_that_is_woken_as_it_is_cancelled_ends(tmp_path: Path) -> None:
     """The end of criproxy is not lost in the pause after a failed update."""
     stuck = RuntimeOptions(missing=frozenset({"UpdateContainerResources"}))
-    async with asyncio.timeout(LIMIT_S), World(tmp_path, stuck, replace(FAST, retry_pause_s=60.0)) as world:
+    async with World(tmp_path, stuck, replace(FAST, retry_pause_s=60.0)) as world:
         shared = await world.run(sharer("shared"))
         pod = owner("owner", 2)
         await world.kubelet.create(pod, await world.kubelet.run_sandbox(pod), pod.containers[0])

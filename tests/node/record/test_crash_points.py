@@ -318,7 +318,7 @@ async def test_whoever_is_killed_there_leaves_nothing_wrong(tmp_path: Path, kind
     disk = Disk(tmp_path / "state")
     world = World(tmp_path, RuntimeOptions(latency_s=slow, missing=NO_EVENTS), SETTINGS)
     world.make_store = lambda: disk
-    async with asyncio.timeout(LIMIT_S), world:
+    async with world:
         shared = await world.run(sharer("web"))
         owned = await world.run(owner("old", 1))
         play = Play(world, slow, shared, owned, deed.pod, await world.kubelet.run_sandbox(deed.pod))

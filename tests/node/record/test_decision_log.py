@@ -1,6 +1,5 @@
 """The log has one line per decision, and nothing for what decides nothing."""
 
-import asyncio
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -12,8 +11,6 @@ from criproxy.cri.runtime import RuntimeCallError
 from criproxy.model.workload import SHORT_ID
 from tests.node.world import GIB, World, owner, sharer
 
-LIMIT_S = 60.0
-
 
 def lines(world: World) -> list[tuple[str, dict[str, Any]]]:
     """What was logged, without how long it took."""
@@ -24,7 +21,7 @@ def lines(world: World) -> list[tuple[str, dict[str, Any]]]:
 
 async def test_a_life_is_told_in_two_lines(tmp_path: Path) -> None:
     """Who came, what it asked for, what it got and why; then that it gave its place back. Nothing twice."""
-    async with asyncio.timeout(LIMIT_S), World(tmp_path) as world:
+    async with World(tmp_path) as world:
         shared = await world.run(sharer("shared"))
         await world.rested()
         world.log.lines.clear()
@@ -69,7 +66,7 @@ async def test_a_life_is_told_in_two_lines(tmp_path: Path) -> None:
 
 async def test_a_place_that_the_runtime_did_not_want_is_told_with_the_sandbox(tmp_path: Path) -> None:
     """The container never had an id that crictl knows."""
-    async with asyncio.timeout(LIMIT_S), World(tmp_path) as world:
+    async with World(tmp_path) as world:
         pod = owner("owner", 2)
         sandbox_id = await world.kubelet.run_sandbox(pod)
         with pytest.raises(RuntimeCallError):
@@ -85,7 +82,7 @@ async def test_a_place_that_the_runtime_did_not_want_is_told_with_the_sandbox(tm
 
 async def test_a_release_and_its_end_tell_who_moves(tmp_path: Path) -> None:
     """Each container with the id that crictl has, from where and to where; and that no policy has changed."""
-    async with asyncio.timeout(LIMIT_S), World(tmp_path) as world:
+    async with World(tmp_path) as world:
         shared = await world.run(sharer("shared"))
         owning = await world.run(owner("owner", 2))
         await world.rested()
@@ -105,7 +102,7 @@ async def test_a_release_and_its_end_tell_who_moves(tmp_path: Path) -> None:
 
 async def test_a_refusal_is_one_line(tmp_path: Path) -> None:
     """It has the sentence that the pod shows, and is counted."""
-    async with asyncio.timeout(LIMIT_S), World(tmp_path) as world:
+    async with World(tmp_path) as world:
         with pytest.raises(RuntimeCallError) as caught:
             await world.run(owner("greedy", 4))
 
@@ -117,7 +114,7 @@ async def test_a_refusal_is_one_line(tmp_path: Path) -> None:
 
 async def test_a_resize_is_one_line(tmp_path: Path) -> None:
     """It says the new size and the new place."""
-    async with asyncio.timeout(LIMIT_S), World(tmp_path) as world:
+    async with World(tmp_path) as world:
         owned = await world.run(owner("owner", 2))
         await world.rested()
         world.log.lines.clear()

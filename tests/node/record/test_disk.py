@@ -22,7 +22,6 @@ from tests.disks import fill, free, remount, small_disk
 from tests.gates import Gate
 from tests.node.world import FAST, PATIENT_STORE, World, owner, sharer, situation
 
-LIMIT_S = 60.0
 QUICK = replace(FAST, store=replace(PATIENT_STORE, retry_pause_s=0.05, retry_limit_s=0.1))
 REFUSE = replace(QUICK, on_error=OnError.REFUSE)
 
@@ -42,7 +41,7 @@ async def back(world: World) -> None:
 
 async def test_on_a_full_disk_only_what_needs_it_is_refused(tmp_path: Path, disk: Path) -> None:
     """Running containers, ends and lists go on; the kubelet reads the reason; space heals it without any call."""
-    async with asyncio.timeout(LIMIT_S), World(tmp_path, settings=REFUSE) as world:
+    async with World(tmp_path, settings=REFUSE) as world:
         first = await world.run(owner("first", 1))
         shared = await world.run(sharer("shared"))
         fill(disk)
@@ -70,7 +69,7 @@ async def test_on_a_full_disk_only_what_needs_it_is_refused(tmp_path: Path, disk
 async def test_on_a_full_disk_newcomers_share(tmp_path: Path, disk: Path) -> None:
     """By default pods start all the same, never on owned CPUs; with space, who comes next owns again."""
     stays = replace(QUICK, promote=Promote.OFF)
-    async with asyncio.timeout(LIMIT_S), World(tmp_path, settings=stays) as world:
+    async with World(tmp_path, settings=stays) as world:
         first = await world.run(owner("first", 2))
         fill(disk)
         second = await world.run(owner("second", 1))
@@ -87,7 +86,7 @@ async def test_on_a_full_disk_newcomers_share(tmp_path: Path, disk: Path) -> Non
 async def test_a_start_on_a_read_only_disk(tmp_path: Path, disk: Path) -> None:
     """Criproxy comes up, says what is wrong, and keeps its state once the disk can be written."""
     remount(disk, "ro")
-    async with asyncio.timeout(LIMIT_S), World(tmp_path, settings=REFUSE) as world:
+    async with World(tmp_path, settings=REFUSE) as world:
         with pytest.raises(RuntimeCallError, match=r"[Rr]ead-only"):
             await world.run(owner("first", 2))
         assert "ead-only" in str(world.controller.problem)
@@ -104,7 +103,7 @@ async def test_a_start_on_a_read_only_disk(tmp_path: Path, disk: Path) -> None:
 
 async def test_a_state_that_goes_is_noticed_though_nothing_happens(tmp_path: Path) -> None:
     """No call has to come before criproxy says that its state was removed, and stores all there is anew."""
-    async with asyncio.timeout(LIMIT_S), World(tmp_path, settings=replace(QUICK, resync_interval_s=0.05)) as world:
+    async with World(tmp_path, settings=replace(QUICK, resync_interval_s=0.05)) as world:
         first = await world.run(owner("first", 2))
         await world.rested()
         (tmp_path / "state").rename(tmp_path / "removed")  # at once: criproxy may be writing, and makes it anew
@@ -122,7 +121,7 @@ async def test_a_state_that_goes_is_noticed_though_nothing_happens(tmp_path: Pat
 @pytest.mark.parametrize("settings", [pytest.param(REFUSE, id="refuse"), pytest.param(QUICK, id="share")])
 async def test_a_full_disk_is_no_failure_of_criproxy(tmp_path: Path, disk: Path, settings: Settings) -> None:
     """The notice about the state on disk says what is wrong, and nothing is left of it when there is space again."""
-    async with asyncio.timeout(LIMIT_S), World(tmp_path, settings=settings) as world:
+    async with World(tmp_path, settings=settings) as world:
         first = await world.run(owner("first", 1))
         fill(disk)
         for name in ("second", "third"):  # at the second one, it is known already that the disk is full
@@ -156,7 +155,7 @@ class SlowDisk(Store):
 
 async def test_a_disk_that_hangs_holds_up_nobody_for_long(tmp_path: Path) -> None:
     """Other calls pass at once, a held one gets its answer after the limit, and all of it is written in the end."""
-    async with asyncio.timeout(LIMIT_S), World(tmp_path, settings=REFUSE) as world:
+    async with World(tmp_path, settings=REFUSE) as world:
         await world.stop_criproxy()
         slow = SlowDisk(tmp_path / "state")
         world.make_store = lambda: slow

@@ -1,6 +1,5 @@
 """State that cannot be stored for its value concerns nobody but its own container."""
 
-import asyncio
 from collections.abc import AsyncIterator
 from dataclasses import replace
 from pathlib import Path
@@ -19,7 +18,6 @@ from tests.node.record.test_persister import EMPTY
 from tests.node.record.test_state import creating, done, state_on
 from tests.node.world import STATIC, RecordingLog, World, situation
 
-LIMIT_S = 60.0
 TOO_MUCH = 1 << 70
 """Bytes that SQLite has no integer for."""
 
@@ -78,7 +76,7 @@ async def test_one_that_shares_goes_on_and_is_told_of_until_it_ends(manager: Nod
 
 async def test_check_names_it(tmp_path: Path) -> None:
     """`status` and ``--check`` say whose state is missing, and what that means."""
-    async with asyncio.timeout(LIMIT_S), World(tmp_path) as world:
+    async with World(tmp_path) as world:
         await world.poll(lambda: world.controller.ready)
         manager = world.controller.context.state
         absurd = creating("absurd")

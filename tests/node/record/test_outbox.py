@@ -8,7 +8,6 @@ import pytest
 from criproxy.model.record import Kind, Record
 from criproxy.model.workload import Container, Pod
 from criproxy.node.record import outbox
-from criproxy.node.record.history import History
 from criproxy.node.record.outbox import Outbox
 from criproxy.node.record.refusals import Refusals
 from criproxy.placement.decision import Decision, Step
@@ -31,7 +30,7 @@ class Told:
         self.log, self.records = RecordingLog(), list[Record]()
         self.failures = Failures(log=self.log)
         tasks = Tasks(self.log, self.failures, first_pause_s=0.01)
-        self.outbox = Outbox(self.records.append, History(Refusals()), self.log, self.failures, tasks)
+        self.outbox = Outbox(self.records.append, Refusals(), self.log, self.failures, tasks)
         self.heard = list[str]()
         self.outbox.listener = self.hear
 

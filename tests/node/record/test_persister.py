@@ -2,8 +2,9 @@
 
 import asyncio
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
+from typing import cast
 
 import pytest
 from hypothesis import given, settings
@@ -20,6 +21,7 @@ from criproxy.node.settings import StoreLimits
 from criproxy.process.failures import Failures
 from criproxy.process.tasks import Tasks
 from criproxy.simulate.hosts import machine
+from criproxy.store.store import Store
 from criproxy.store.writing import LeftOut
 from tests.node.world import PATIENT_STORE, RecordingLog
 
@@ -64,18 +66,6 @@ class Disk:
         self.wrote.set()
         self.problem = self.then
 
-    async def find(self, text: str) -> list[Record]:
-        """Nothing is ever asked."""
-        return []
-
-    async def newest(self, kind: Kind, lives: Sequence[str]) -> list[Record]:
-        """The same."""
-        return []
-
-    async def since(self, after: int, without: Iterable[Kind], namespace: str = "") -> tuple[list[Record], int]:
-        """The same."""
-        return [], 0
-
     @property
     def reasons(self) -> list[str]:
         """The history, oldest first."""
@@ -95,7 +85,7 @@ def keeper_of(disk: Disk, limits: StoreLimits = PATIENT) -> tuple[Persister, Rec
     """A keeper of *disk*, and its log."""
     log = RecordingLog()
     failures = Failures(log=log)
-    return Persister(EMPTY, disk, limits, Counters(), log, failures, Tasks(log, failures)), log
+    return Persister(EMPTY, cast("Store", disk), limits, Counters(), log, failures, Tasks(log, failures)), log
 
 
 def new(disk: Disk, *, hangs: bool = False) -> tuple[Persister, RecordingLog]:

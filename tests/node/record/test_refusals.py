@@ -4,7 +4,7 @@ import pytest
 
 from criproxy.model.record import Kind
 from criproxy.model.workload import Container
-from criproxy.node.record.history import History
+from criproxy.node.record.outbox import record_of
 from criproxy.node.record.refusals import MAX_LEFT_OUT, MAX_OF_POD, MAX_REFUSALS, REFUSAL_S, Refusals
 from criproxy.placement.records.history import Entry
 
@@ -49,9 +49,8 @@ def test_the_newest_come_first_and_are_forgotten_after_an_hour() -> None:
 def test_a_pod_with_many_containers_hides_no_other_pod() -> None:
     """Of its 120 refused containers the last ten are listed, and the others are counted."""
     refusals = Refusals()
-    journal = History(refusals)
     for each in (refused("main", "toobig"), *(refused(f"c{number}", "flood", "team") for number in range(120))):
-        journal.record(Entry(each, Kind.REFUSED, ("no",), {}))
+        record_of(Entry(each, Kind.REFUSED, ("no",), {}), refusals)
 
     assert names(refusals)[-1] == "shop/toobig/main"
     assert len(names(refusals)) == 1 + MAX_OF_POD

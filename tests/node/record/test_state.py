@@ -4,6 +4,7 @@ import asyncio
 import threading
 import time
 from collections.abc import Callable
+from typing import cast
 
 import pytest
 
@@ -30,7 +31,7 @@ from criproxy.placement.policies.api import Policy
 from criproxy.placement.policies.static import StaticPolicy
 from criproxy.process.failures import Failures
 from criproxy.process.tasks import Tasks
-from criproxy.store.store import NodeStore
+from criproxy.store.store import Store
 from tests.gates import Gate
 from tests.node.record.test_persister import EMPTY, LIMIT_S, PATIENT, Disk, until
 from tests.node.world import STATIC, RecordingLog
@@ -38,11 +39,11 @@ from tests.node.world import STATIC, RecordingLog
 
 def manager_of(disk: Disk, log: RecordingLog | None = None) -> NodeState:
     """A manager of an empty node with four CPUs, one of them reserved."""
-    return state_on(disk, EMPTY, STATIC, log or RecordingLog())
+    return state_on(cast("Store", disk), EMPTY, STATIC, log or RecordingLog())
 
 
 def state_on(
-    store: NodeStore,
+    store: Store,
     node: Node,
     policy: Policy,
     log: RecordingLog,
@@ -341,7 +342,7 @@ async def test_what_a_policy_did_wrong_in_a_thread_is_reported_on_the_loop(monke
             threads.append(("policy", threading.current_thread()))
             raise RuntimeError("no idea")
 
-    manager = state_on(disk, EMPTY, STATIC, Log(), clock)
+    manager = state_on(cast("Store", disk), EMPTY, STATIC, Log(), clock)
     await done(manager, PodCreated(Pod(key="pod")), creating("main", 1000))
     manager.policy = Broken(STATIC.options)
 

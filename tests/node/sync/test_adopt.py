@@ -11,19 +11,17 @@ import pytest
 
 from criproxy.api.views.status_check import problems
 from criproxy.cri import api_pb2 as api
-from criproxy.cri.messages import translate
+from criproxy.cri import translate
 from criproxy.cri.runtime import RuntimeCallError
 from criproxy.errors import StatusCode
 from criproxy.model.workload import ContainerState, QosClass
-from criproxy.node.containers import cgroups
+from criproxy.node import cgroups
 from criproxy.node.devices.guard import DeviceGuard
 from criproxy.node.settings import Adopt
 from criproxy.placement.invariants import violations
 from lab.emulator.runtime import IMAGE, RuntimeOptions
 from lab.kubelet.kubelet import ContainerSpec, PodSpec, container_config, sandbox_config
 from tests.node.world import FAST, GIB, World, owner, sharer, situation
-
-LIMIT_S = 60.0
 
 
 def lose(state: Path) -> None:
@@ -56,7 +54,7 @@ def calm(world: World) -> Callable[[], bool]:
 @pytest.mark.parametrize("damage", [lose, corrupt, make_newer])
 async def test_a_lost_store_is_rebuilt_from_the_runtime(tmp_path: Path, damage: Callable[[Path], None]) -> None:
     """The same owners, the same cpusets, the same sizes; and no update is sent."""
-    async with asyncio.timeout(LIMIT_S), World(tmp_path) as world:
+    async with World(tmp_path) as world:
         first, second = await world.run(sharer("first")), await world.run(owner("second", 1))
         third, fourth = await world.run(owner("third", 1)), await world.run(sharer("fourth"))
         before = world.controller.node
@@ -84,7 +82,7 @@ async def test_a_lost_store_is_rebuilt_from_the_runtime(tmp_path: Path, damage: 
 
 async def test_an_owner_that_was_resized_is_found_with_its_size(tmp_path: Path) -> None:
     """Its stamp is older than the resize: the sizes in force count."""
-    async with asyncio.timeout(LIMIT_S), World(tmp_path) as world:
+    async with World(tmp_path) as world:
         owned = await world.run(owner("owner", 1))
         await world.kubelet.update(owned, api.LinuxContainerResources(cpu_shares=2048, cpu_quota=200_000))
         await world.poll(lambda: world.cpus(owned) == "1-2")
@@ -100,7 +98,7 @@ async def test_an_owner_that_was_resized_is_found_with_its_size(tmp_path: Path) 
 
 async def test_a_container_that_was_not_started_yet_is_found_with_its_place(tmp_path: Path) -> None:
     """The runtime tells the cpuset that it will start with."""
-    async with asyncio.timeout(LIMIT_S), World(tmp_path) as world:
+    async with World(tmp_path) as world:
         pod = owner("owner", 2)
         owned = await world.kubelet.create(pod, await world.kubelet.run_sandbox(pod), pod.containers[0])
         await world.stop_criproxy()
@@ -126,7 +124,7 @@ async def beside(world: World, *pods: PodSpec) -> list[str]:
 
 async def test_what_others_started_is_taken_in_with_what_it_asked_for(tmp_path: Path) -> None:
     """Class, sizes and names are those of its create, though no stamp says them; it stays where it is and shares."""
-    async with asyncio.timeout(LIMIT_S), World(tmp_path) as world:
+    async with World(tmp_path) as world:
         spec = ContainerSpec("main", IMAGE, cpu_request_milli=300, memory_request_bytes=GIB, cpu_limit_milli=2000)
         (foreign,) = await beside(world, PodSpec("foreign", (spec,)))
 
@@ -140,7 +138,7 @@ async def test_what_others_started_is_taken_in_with_what_it_asked_for(tmp_path: 
 
 async def test_a_container_of_others_leaves_the_cpus_of_an_owner(tmp_path: Path) -> None:
     """It was started on all CPUs; the conflict is repaired, counted and said."""
-    async with asyncio.timeout(LIMIT_S), World(tmp_path) as world:
+    async with World(tmp_path) as world:
         owned = await world.run(owner("owner", 2))
         (foreign,) = await beside(world, owner("foreign", 1))
 
@@ -153,7 +151,7 @@ async def test_a_container_of_others_leaves_the_cpus_of_an_owner(tmp_path: Path)
 
 async def test_under_watch_a_container_of_others_is_left_alone(tmp_path: Path) -> None:
     """Nobody becomes the owner of its CPUs while it runs; once it has ended, they can be owned again."""
-    async with asyncio.timeout(LIMIT_S), World(tmp_path, settings=replace(FAST, adopt=Adopt.WATCH)) as world:
+    async with World(tmp_path, settings=replace(FAST, adopt=Adopt.WATCH)) as world:
         owned = await world.run(owner("owner", 1))
         (foreign,) = await beside(world, sharer("foreign"))
         pod = owner("next", 1)
@@ -180,7 +178,7 @@ async def test_under_watch_a_container_of_others_is_left_alone(tmp_path: Path) -
 
 async def test_who_was_watched_is_pinned_once_the_policy_file_says_so(tmp_path: Path) -> None:
     """After a restart with `adopt: pin` it is moved off the owner's CPUs."""
-    async with asyncio.timeout(LIMIT_S), World(tmp_path, settings=replace(FAST, adopt=Adopt.WATCH)) as world:
+    async with World(tmp_path, settings=replace(FAST, adopt=Adopt.WATCH)) as world:
         await world.run(owner("owner", 1))
         (foreign,) = await beside(world, sharer("foreign"))
         assert world.cpus(foreign) == "0-3"
@@ -194,7 +192,7 @@ async def test_who_was_watched_is_pinned_once_the_policy_file_says_so(tmp_path: 
 
 async def test_a_restored_pod_is_taken_in(tmp_path: Path) -> None:
     """Its containers come to life without a create, on CPUs that somebody owns: they leave those at once."""
-    async with asyncio.timeout(LIMIT_S), World(tmp_path) as world:
+    async with World(tmp_path) as world:
         await world.run(owner("owner", 2))
         pod = sharer("restored")
         request = api.RestorePodRequest(
@@ -210,7 +208,7 @@ async def test_a_restored_pod_is_taken_in(tmp_path: Path) -> None:
 
 async def test_a_pod_that_is_resized_is_looked_at(tmp_path: Path) -> None:
     """Whatever the runtime did to its containers meanwhile is repaired."""
-    async with asyncio.timeout(LIMIT_S), World(tmp_path) as world:
+    async with World(tmp_path) as world:
         sandbox_id, ids = await world.kubelet.run_pod(sharer("shared"))
         await world.run(owner("owner", 2))
         everything = api.LinuxContainerResources(cpuset_cpus="0-3")
@@ -256,7 +254,7 @@ async def test_one_that_cannot_be_understood_holds_up_no_other(
             raise ValueError("planted")
         return original(*args)
 
-    async with asyncio.timeout(LIMIT_S), World(tmp_path) as world:
+    async with World(tmp_path) as world:
         owned = await world.run(owner("owner", 1))
         broken.append(await world.run(sharer("broken")))
         await world.stop_criproxy()

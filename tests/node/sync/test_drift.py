@@ -11,7 +11,7 @@ import pytest
 
 from criproxy.api.views.status_check import find
 from criproxy.cri import api_pb2 as api
-from criproxy.host.container_cgroup import CpusetGroup
+from criproxy.host.container_cgroup import ContainerGroup
 from criproxy.model.cpuset import parse_cpuset
 from criproxy.model.grant import Applied, Grant
 from criproxy.node.sync.drift import Drift, as_applied
@@ -38,7 +38,7 @@ async def known(world: World, *container_ids: str) -> None:
 
 async def test_a_foreign_cpuset_is_found_and_put_back(tmp_path: Path) -> None:
     """It is logged with what was found, and counted."""
-    async with asyncio.timeout(LIMIT_S), World(tmp_path, settings=WATCHFUL) as world:
+    async with World(tmp_path, settings=WATCHFUL) as world:
         shared, owned = await world.run(sharer("shared")), await world.run(owner("owner", 1))
         await known(world, shared, owned)
 
@@ -57,7 +57,7 @@ async def test_a_look_that_is_asked_for_during_another_is_not_lost(
     """Somebody writes after we have read and before that is booked: we read again."""
     monkeypatch.setattr("criproxy.node.record.state.MANY", 0)
     deaf = replace(FAST, drift_period_s=3600.0, exit_list_s=3600.0)
-    async with asyncio.timeout(LIMIT_S), World(tmp_path, settings=deaf) as world:
+    async with World(tmp_path, settings=deaf) as world:
         shared, owned = await world.run(sharer("shared")), await world.run(owner("owner", 1))
         await known(world, shared, owned)
         context, reconciler = world.controller.context, world.controller.reconciler
@@ -77,7 +77,7 @@ async def test_a_look_that_is_asked_for_during_another_is_not_lost(
 
 async def test_a_released_container_that_another_program_restricts_is_reported_and_left_alone(tmp_path: Path) -> None:
     """The check names it, also after a restart, until it may run everywhere again."""
-    async with asyncio.timeout(LIMIT_S), World(tmp_path, settings=WATCHFUL) as world:
+    async with World(tmp_path, settings=WATCHFUL) as world:
         first = await world.run(owner("first", 1))
         await world.controller.policy_switch.release("somebody asked")
         assert wrong(world) == []
@@ -97,7 +97,7 @@ async def test_a_released_container_that_another_program_restricts_is_reported_a
 
 async def test_one_that_was_restricted_while_criproxy_was_away_is_reported(tmp_path: Path) -> None:
     """The cgroups of released containers are read at each start."""
-    async with asyncio.timeout(LIMIT_S), World(tmp_path, settings=WATCHFUL) as world:
+    async with World(tmp_path, settings=WATCHFUL) as world:
         first, second = await world.run(owner("first", 1)), await world.run(sharer("second"))
         await world.controller.policy_switch.release("somebody asked")
         await world.stop_criproxy()
@@ -113,7 +113,7 @@ async def test_one_that_was_restricted_while_criproxy_was_away_is_reported(tmp_p
 
 async def test_what_was_changed_is_found_after_a_restart_too(tmp_path: Path) -> None:
     """Where the cgroups are is found out again."""
-    async with asyncio.timeout(LIMIT_S), World(tmp_path, settings=WATCHFUL) as world:
+    async with World(tmp_path, settings=WATCHFUL) as world:
         shared, owned = await world.run(sharer("shared")), await world.run(owner("owner", 1))
         await world.stop_criproxy()
         await world.start_criproxy()
@@ -127,7 +127,7 @@ async def test_what_was_changed_is_found_after_a_restart_too(tmp_path: Path) -> 
 
 async def test_what_is_as_it_should_be_is_left_alone(tmp_path: Path) -> None:
     """Comings, goings, moves and resizes of our own are no drift, however often the cgroups are read."""
-    async with asyncio.timeout(LIMIT_S), World(tmp_path, settings=replace(FAST, drift_period_s=0.001)) as world:
+    async with World(tmp_path, settings=replace(FAST, drift_period_s=0.001)) as world:
         shared = await world.run(sharer("shared"))
         for number in range(20):
             sandbox_id, ids = await world.kubelet.run_pod(owner(f"owner-{number}", 1 + number % 2))
@@ -141,7 +141,7 @@ async def test_what_is_as_it_should_be_is_left_alone(tmp_path: Path) -> None:
 async def test_a_change_again_and_again_is_left_for_a_while_where_it_does_no_harm(tmp_path: Path) -> None:
     """After three times, somebody is named who may be doing it, and the pauses grow."""
     period_s, loop = 0.2, asyncio.get_running_loop()
-    async with asyncio.timeout(LIMIT_S), World(tmp_path, settings=replace(FAST, drift_period_s=period_s)) as world:
+    async with World(tmp_path, settings=replace(FAST, drift_period_s=period_s)) as world:
         shared = await world.run(sharer("shared"))
         await known(world, shared)
         for number in (1, 2):
@@ -161,7 +161,7 @@ async def test_a_container_that_is_left_for_a_while_is_put_back_once_it_does_har
 ) -> None:
     """A CPU that became exclusive during the pause is not shared until the pause ends."""
     monkeypatch.setattr(Drift, "_note", partialmethod(noted, Drift._note))
-    async with asyncio.timeout(LIMIT_S), World(tmp_path, settings=WATCHFUL) as world:
+    async with World(tmp_path, settings=WATCHFUL) as world:
         shared = await world.run(sharer("shared"))
         await known(world, shared)
         await change(world, shared, "1")
@@ -184,7 +184,7 @@ def noted(self: Drift, original: Callable[..., float], *args: object) -> float:
 
 async def test_an_owners_cpus_are_put_back_every_time(tmp_path: Path) -> None:
     """Exclusive CPUs are worth every update, however often somebody takes them."""
-    async with asyncio.timeout(LIMIT_S), World(tmp_path, settings=WATCHFUL) as world:
+    async with World(tmp_path, settings=WATCHFUL) as world:
         owned = await world.run(owner("owner", 1))
         await known(world, owned)
         for number in range(6):
@@ -200,7 +200,7 @@ def repaired(world: World, times: int) -> bool:
 
 async def test_a_file_that_somebody_writes_is_put_back(tmp_path: Path) -> None:
     """Also where the runtime knows nothing of it."""
-    async with asyncio.timeout(LIMIT_S), World(tmp_path, settings=WATCHFUL) as world:
+    async with World(tmp_path, settings=WATCHFUL) as world:
         shared, owned = await world.run(sharer("shared")), await world.run(owner("owner", 1))
         await known(world, shared, owned)
         (file,) = (path / "cpuset.cpus" for path in (tmp_path / "sys/fs/cgroup/cpuset").rglob(shared))
@@ -211,31 +211,33 @@ async def test_a_file_that_somebody_writes_is_put_back(tmp_path: Path) -> None:
         assert world.counters.drift_found == 1
 
 
-def group_of(root: Path, suffix: str, sets: dict[str, str]) -> CpusetGroup:
+def group_of(root: Path, sets: dict[str, str], *, unified: bool) -> ContainerGroup:
     """A cgroup with CPUs by suffix of the file."""
+    group = ContainerGroup(str(root), "k", unified=unified)
+    Path(group.path).mkdir(parents=True)
     for end, cpus in sets.items():
-        (root / f"cpuset.cpus{end}").write_text(cpus)
-        (root / f"cpuset.mems{end}").write_text("0")
-    return CpusetGroup(str(root), suffix)
+        Path(group.path, f"cpuset.cpus{end}").write_text(cpus)
+        Path(group.path, f"cpuset.mems{end}").write_text("0")
+    return group
 
 
 @pytest.mark.parametrize(
-    ("suffix", "sets", "expected"),
+    ("unified", "sets", "expected"),
     [
-        pytest.param("", {"": "1-2"}, True, id="v1"),
-        pytest.param("", {"": "1"}, False, id="v1-other"),
-        pytest.param(".effective", {"": "1-2", ".effective": "1-2"}, True, id="v2"),
-        pytest.param(".effective", {"": "1-2", ".effective": "1"}, True, id="v2-parent-shrank"),
-        pytest.param(".effective", {"": "", ".effective": "1-2"}, True, id="v2-inherited"),
-        pytest.param(".effective", {"": "", ".effective": "0-3"}, False, id="v2-emptied"),
-        pytest.param(".effective", {"": "3", ".effective": "3"}, False, id="v2-other"),
-        pytest.param("", {}, False, id="gone"),
+        pytest.param(False, {"": "1-2"}, True, id="v1"),
+        pytest.param(False, {"": "1"}, False, id="v1-other"),
+        pytest.param(True, {"": "1-2", ".effective": "1-2"}, True, id="v2"),
+        pytest.param(True, {"": "1-2", ".effective": "1"}, True, id="v2-parent-shrank"),
+        pytest.param(True, {"": "", ".effective": "1-2"}, True, id="v2-inherited"),
+        pytest.param(True, {"": "", ".effective": "0-3"}, False, id="v2-emptied"),
+        pytest.param(True, {"": "3", ".effective": "3"}, False, id="v2-other"),
+        pytest.param(False, {}, False, id="gone"),
     ],
 )
-def test_a_container_has_what_was_applied(tmp_path: Path, suffix: str, sets: dict[str, str], expected: bool) -> None:
+def test_a_container_has_what_was_applied(tmp_path: Path, unified: bool, sets: dict[str, str], expected: bool) -> None:
     """With cgroup v2 its own setting counts, too: the cgroups above may allow less."""
     cpus, mems = parse_cpuset("1-2"), parse_cpuset("0")
-    group = group_of(tmp_path, suffix, sets)
+    group = group_of(tmp_path, sets, unified=unified)
 
     assert as_applied(group, Grant(cpus, mems), Applied(cpus, mems)) is expected
 
@@ -247,7 +249,7 @@ def told(world: World, kind: str) -> list[str]:
 
 async def test_a_fight_for_a_cpuset_is_a_problem(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """From the fourth change within a minute on, until there was none for a minute."""
-    async with asyncio.timeout(LIMIT_S), World(tmp_path, settings=WATCHFUL) as world:
+    async with World(tmp_path, settings=WATCHFUL) as world:
         owned = await world.run(owner("owner", 1))
         await known(world, owned)
         for number in range(4):
@@ -265,7 +267,7 @@ async def test_a_fight_for_a_cpuset_is_a_problem(tmp_path: Path, monkeypatch: py
 
 async def test_a_fight_that_does_no_harm_stays_a_problem_between_rarer_corrections(tmp_path: Path) -> None:
     """The container is left alone for a while, and that is said all that time."""
-    async with asyncio.timeout(LIMIT_S), World(tmp_path, settings=WATCHFUL) as world:
+    async with World(tmp_path, settings=WATCHFUL) as world:
         shared = await world.run(sharer("shared"))
         await known(world, shared)
         begun_s = 0.0
@@ -283,7 +285,7 @@ async def test_a_running_container_whose_cgroup_is_gone_is_a_problem(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Nobody can see where it runs; one that ends within moments is none."""
-    async with asyncio.timeout(LIMIT_S), World(tmp_path, settings=WATCHFUL) as world:
+    async with World(tmp_path, settings=WATCHFUL) as world:
         shared = await world.run(sharer("shared"))
         await known(world, shared)
         (group,) = (tmp_path / "sys/fs/cgroup/cpuset").rglob(shared)

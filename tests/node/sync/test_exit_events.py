@@ -51,7 +51,7 @@ async def test_who_ends_by_itself_gives_its_cpus_back(
     monkeypatch.setattr(exit_events, "_SETTLED_S", 3600.0)  # nothing is listed, where a runtime refuses events late
     if how != "cgroups":
         no_pass(monkeypatch)
-    async with asyncio.timeout(LIMIT_S), World(tmp_path, options, settings) as world:
+    async with World(tmp_path, options, settings) as world:
         if how == "events":
             await streaming(world)
         shared, owned = await world.run(sharer("shared")), await world.run(owner("owner", 2))
@@ -70,7 +70,7 @@ async def test_who_ends_by_itself_gives_its_cpus_back(
 async def test_one_that_is_removed_beside_us_is_gone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Its end and its removal come as events, in this order."""
     no_pass(monkeypatch)
-    async with asyncio.timeout(LIMIT_S), World(tmp_path, settings=ONLY_EVENTS) as world:
+    async with World(tmp_path, settings=ONLY_EVENTS) as world:
         await streaming(world)
         owned = await world.run(owner("owner", 2))
         await world.rested()  # else it is a look of the start that finds the end
@@ -84,7 +84,7 @@ async def test_one_that_is_removed_beside_us_is_gone(tmp_path: Path, monkeypatch
 
 async def test_the_stream_is_opened_again_after_a_restart_of_the_runtime(tmp_path: Path) -> None:
     """What ended meanwhile is listed, what ends later comes as an event."""
-    async with asyncio.timeout(LIMIT_S), World(tmp_path, settings=ONLY_EVENTS) as world:
+    async with World(tmp_path, settings=ONLY_EVENTS) as world:
         await streaming(world)
         first, second = await world.run(owner("first", 1)), await world.run(owner("second", 1))
         await world.runtime.stop()
@@ -104,7 +104,7 @@ async def test_an_end_that_two_lists_tell_is_counted_once(tmp_path: Path, monkey
     """Everybody is being placed anew: the second list is asked for before the node shows what the first one told."""
     monkeypatch.setattr("criproxy.node.record.state.MANY", 0)
     no_pass(monkeypatch)
-    async with asyncio.timeout(LIMIT_S), World(tmp_path, NO_EVENTS, NO_LOOKS) as world:
+    async with World(tmp_path, NO_EVENTS, NO_LOOKS) as world:
         owned = await world.run(owner("owner", 1))
         await world.rested()
         slow = SlowPolicy(STATIC.options)
@@ -123,7 +123,7 @@ async def test_an_end_that_two_lists_tell_is_counted_once(tmp_path: Path, monkey
 
 async def test_a_runtime_without_containers_of_ours_is_not_asked(tmp_path: Path) -> None:
     """A node on which nothing runs costs no lists."""
-    async with asyncio.timeout(LIMIT_S), World(tmp_path, NO_EVENTS, ONLY_LISTS) as world:
+    async with World(tmp_path, NO_EVENTS, ONLY_LISTS) as world:
         asked = count_calls(world, "list_exited")
         await asyncio.sleep(0.3)
         assert not asked
@@ -137,7 +137,7 @@ async def test_events_are_not_taken_away_from_the_kubelet(tmp_path: Path, monkey
     """The containerd of line 1 gives each event to one subscriber only: it is listed there."""
     no_pass(monkeypatch)
     containerd = RuntimeOptions(name="containerd", version="v1.7.22")
-    async with asyncio.timeout(LIMIT_S), World(tmp_path, containerd, ONLY_LISTS) as world:
+    async with World(tmp_path, containerd, ONLY_LISTS) as world:
         owned = await world.run(owner("owner", 1))
         await world.poll(lambda: owned in world.groups())
         await world.rested()  # else it is a look of the start that finds the end
@@ -165,7 +165,7 @@ def count_calls(world: World, method: str) -> list[None]:
 
 async def test_an_event_that_cannot_be_read_is_no_failure_of_criproxy(tmp_path: Path) -> None:
     """The stream is opened again: what ended meanwhile is listed, and later ends come as events."""
-    async with asyncio.timeout(LIMIT_S), World(tmp_path, settings=ONLY_EVENTS) as world:
+    async with World(tmp_path, settings=ONLY_EVENTS) as world:
         await streaming(world)
         missed, later = await world.run(owner("missed", 1)), await world.run(owner("later", 1))
         await world.rested()

@@ -29,7 +29,7 @@ MISSING = "pods cannot use some of the online CPUs"
 async def world(tmp_path: Path) -> AsyncIterator[World]:
     """Four CPUs, all online, and a runtime with the same; the machine is looked at every few milliseconds."""
     write_sysfs(tmp_path, MACHINE)
-    async with asyncio.timeout(LIMIT_S), World(tmp_path, settings=replace(FAST, drift_period_s=0.02)) as world:
+    async with World(tmp_path, settings=replace(FAST, drift_period_s=0.02)) as world:
         yield world
 
 
@@ -113,7 +113,7 @@ async def test_cpus_that_were_lost_before_the_start_are_reported(
     write_sysfs(tmp_path, smaller)
     monkeypatch.setattr(worlds, "machine", lambda **_: smaller)
 
-    async with asyncio.timeout(LIMIT_S), World(tmp_path) as world:
+    async with World(tmp_path) as world:
         (keys,) = (keys for event, keys in world.log.lines if MISSING in event)
         assert keys["cpus"] == "3"
 

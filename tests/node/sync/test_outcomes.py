@@ -32,7 +32,6 @@ async def test_a_container_is_asked_for_once_at_a_time(tmp_path: Path) -> None:
     """Two hundred calls about one container that did not end it are one task, which ends with the runtime's answer."""
     slow = Slow()
     async with (
-        asyncio.timeout(LIMIT_S),
         World(tmp_path, RuntimeOptions(latency_s=slow, missing=NO_EVENTS), QUIET) as world,
     ):
         owned = await world.run(owner("owner", 1))
@@ -52,7 +51,6 @@ async def test_a_container_whose_start_is_in_doubt_is_asked_for_once_at_a_time(t
     """However many starts of it were cut."""
     slow = Slow()
     async with (
-        asyncio.timeout(LIMIT_S),
         World(tmp_path, RuntimeOptions(latency_s=slow, missing=NO_EVENTS), QUIET) as world,
     ):
         owned = await world.run(owner("owner", 1))
@@ -68,7 +66,7 @@ async def test_a_container_whose_start_is_in_doubt_is_asked_for_once_at_a_time(t
 
 async def test_who_is_not_told_of_again_and_again_is_asked_for_less_often(tmp_path: Path) -> None:
     """The pauses between two questions grow, up to a bound."""
-    async with asyncio.timeout(LIMIT_S), World(tmp_path, RuntimeOptions(missing=NO_EVENTS), QUIET) as world:
+    async with World(tmp_path, RuntimeOptions(missing=NO_EVENTS), QUIET) as world:
         owned = await world.run(owner("owner", 1))
         await world.rested()
         inquiry, pauses_s = world.controller.outcomes, list[float]()
@@ -98,7 +96,7 @@ async def test_who_is_not_told_of_again_and_again_is_asked_for_less_often(tmp_pa
 async def test_what_happens_during_a_pause_ends_it(tmp_path: Path) -> None:
     """However long criproxy would have waited because the runtime did not answer before."""
     patient = replace(QUIET, unknown_pause_s=1000 * LIMIT_S)
-    async with asyncio.timeout(LIMIT_S), World(tmp_path, RuntimeOptions(missing=NO_EVENTS), patient) as world:
+    async with World(tmp_path, RuntimeOptions(missing=NO_EVENTS), patient) as world:
         owned = await world.run(owner("owner", 1))
         await world.rested()
         inquiry, failed = world.controller.outcomes, asyncio.Event()
@@ -123,7 +121,7 @@ async def test_what_happens_during_a_pause_ends_it(tmp_path: Path) -> None:
 
 async def test_what_happens_while_it_is_asked_for_is_asked_for_again(tmp_path: Path) -> None:
     """An answer from before the last call says nothing of what came of that."""
-    async with asyncio.timeout(LIMIT_S), World(tmp_path, RuntimeOptions(missing=NO_EVENTS), QUIET) as world:
+    async with World(tmp_path, RuntimeOptions(missing=NO_EVENTS), QUIET) as world:
         owned = await world.run(owner("owner", 1))
         await world.rested()
         inquiry = world.controller.outcomes
@@ -149,7 +147,7 @@ async def test_nobody_asks_for_a_container_that_is_gone(tmp_path: Path) -> None:
     """A runtime that never answers is not asked for ever about what was removed long ago."""
     slow = Slow()
     options = RuntimeOptions(latency_s=slow, missing=NO_EVENTS)
-    async with asyncio.timeout(LIMIT_S), World(tmp_path, options, QUIET) as world:
+    async with World(tmp_path, options, QUIET) as world:
         sandbox_id, ids = await world.kubelet.run_pod(owner("owner", 1))
         await world.rested()
         inquiry = world.controller.outcomes
@@ -173,7 +171,7 @@ async def test_nobody_asks_for_a_container_that_is_gone(tmp_path: Path) -> None:
 async def test_one_container_that_cannot_be_asked_for_holds_up_no_event(tmp_path: Path) -> None:
     """A stop without an exit is asked for beside the stream; the exit of another that comes next is seen at once."""
     slow = Slow()
-    async with asyncio.timeout(LIMIT_S), World(tmp_path, RuntimeOptions(latency_s=slow), ONLY_EVENTS) as world:
+    async with World(tmp_path, RuntimeOptions(latency_s=slow), ONLY_EVENTS) as world:
         await streaming(world)
         first, second = await world.run(owner("first", 1)), await world.run(owner("second", 1))
         await world.rested()
@@ -195,7 +193,7 @@ async def test_nobody_asks_for_the_size_of_a_container_that_is_gone(tmp_path: Pa
     """A resize that was cut is asked for while its container is there, and no longer."""
     slow = Slow(UpdateContainerResources=60.0)
     options = RuntimeOptions(latency_s=slow, missing=NO_EVENTS)
-    async with asyncio.timeout(LIMIT_S), World(tmp_path, options, QUIET) as world:
+    async with World(tmp_path, options, QUIET) as world:
         sandbox_id, ids = await world.kubelet.run_pod(owner("owner", 1))
         await world.rested()
         kernel, failed = world.controller.context.cgroups, asyncio.Event()
@@ -227,7 +225,7 @@ async def test_what_was_learnt_and_could_not_be_booked_is_asked_for_again(
             raise planted.pop()
         await learn(self, key, state)
 
-    async with asyncio.timeout(LIMIT_S), World(tmp_path, RuntimeOptions(missing=NO_EVENTS), QUIET) as world:
+    async with World(tmp_path, RuntimeOptions(missing=NO_EVENTS), QUIET) as world:
         owned = await world.run(owner("owner", 1))
         await world.rested()
         inquiry = world.controller.outcomes
@@ -254,7 +252,7 @@ async def test_an_exception_of_ours_keeps_no_reservation_for_ever(
         return original(*args)
 
     options = RuntimeOptions(latency_s=slow, missing=NO_EVENTS)
-    async with asyncio.timeout(LIMIT_S), World(tmp_path, options, QUIET) as world:
+    async with World(tmp_path, options, QUIET) as world:
         await world.run(owner("owner", 1))
         monkeypatch.setattr(of, name, fails_once)
         slow["CreateContainer"] = 60.0
@@ -270,7 +268,7 @@ async def test_an_exception_of_ours_keeps_no_reservation_for_ever(
 
 async def test_a_reservation_that_nobody_waits_for_is_asked_for(tmp_path: Path) -> None:
     """The next comparison with the runtime finds it, however it came to be left behind."""
-    async with asyncio.timeout(LIMIT_S), World(tmp_path, RuntimeOptions(missing=NO_EVENTS), QUIET) as world:
+    async with World(tmp_path, RuntimeOptions(missing=NO_EVENTS), QUIET) as world:
         owned = await world.run(owner("owner", 1))
         await world.rested()
         sandbox_id = await world.kubelet.run_sandbox(owner("left", 1))

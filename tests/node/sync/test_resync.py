@@ -39,7 +39,7 @@ async def remove_beside(world: World, container_id: str) -> None:
 
 async def test_a_restart_of_the_runtime_is_noticed_and_what_happened_meanwhile(tmp_path: Path) -> None:
     """One container has exited, one was removed: within five seconds all is in order."""
-    async with asyncio.timeout(LIMIT_S), World(tmp_path, NO_EVENTS, DEAF) as world:
+    async with World(tmp_path, NO_EVENTS, DEAF) as world:
         stays, exits = await world.run(sharer("stays")), await world.run(owner("exits", 1))
         removed = await world.run(owner("removed", 1))
         assert world.cpus(stays) == "0,3"
@@ -59,7 +59,7 @@ async def test_a_restart_of_the_runtime_is_noticed_and_what_happened_meanwhile(t
 
 async def test_a_call_of_ours_that_does_not_arrive_makes_us_ask(tmp_path: Path) -> None:
     """No kubelet is connected, so no connection ends: an update of ours that fails tells of the restart."""
-    async with asyncio.timeout(LIMIT_S), World(tmp_path, NO_EVENTS, DEAF) as world:
+    async with World(tmp_path, NO_EVENTS, DEAF) as world:
         world.proxy.on_runtime_lost = lambda: None
         shared = await world.run(sharer("shared"))
         owned = await world.run(owner("owner", 1))
@@ -77,7 +77,7 @@ async def test_a_call_of_ours_that_does_not_arrive_makes_us_ask(tmp_path: Path) 
 async def test_the_runtime_is_asked_from_time_to_time(tmp_path: Path) -> None:
     """What nobody told is found out, and a container that somebody started is taken in."""
     settings = replace(DEAF, resync_interval_s=0.2)
-    async with asyncio.timeout(LIMIT_S), World(tmp_path, NO_EVENTS, settings) as world:
+    async with World(tmp_path, NO_EVENTS, settings) as world:
         owned = await world.run(owner("owner", 2))
         await remove_beside(world, owned)
         await world.poll(lambda: not world.controller.node.containers)
@@ -92,7 +92,7 @@ async def test_the_runtime_is_asked_from_time_to_time(tmp_path: Path) -> None:
 async def test_a_runtime_that_hangs_is_noticed_between_two_comparisons(tmp_path: Path) -> None:
     """It accepts connections, so only its silence shows it; the sentence names its socket."""
     slow, settings = Slow(), replace(DEAF, answer_check_s=0.05)
-    async with asyncio.timeout(LIMIT_S), World(tmp_path, replace(NO_EVENTS, latency_s=slow), settings) as world:
+    async with World(tmp_path, replace(NO_EVENTS, latency_s=slow), settings) as world:
         await world.poll(lambda: world.controller.ready)
         resyncs, runtime = world.counters.resyncs, world.controller.context.runtime
         runtime._timeout_s = 0.3
@@ -112,7 +112,7 @@ async def test_a_container_that_was_removed_after_its_end_is_forgotten(
 ) -> None:
     """It had given up its place before; as long as its pod lives, nothing else tells that it is gone."""
     no_pass(monkeypatch)
-    async with asyncio.timeout(LIMIT_S), World(tmp_path, NO_EVENTS, NO_LOOKS) as world:
+    async with World(tmp_path, NO_EVENTS, NO_LOOKS) as world:
         owned = await world.run(owner("owner", 2))
         await world.rested()  # else a look may find its end before the answer of its stop tells it
         await world.kubelet.stop(owned)
@@ -129,7 +129,7 @@ async def test_a_container_that_was_removed_after_its_end_is_forgotten(
 async def test_a_later_resync_lets_held_calls_through(tmp_path: Path) -> None:
     """While the runtime does not answer the lists, creates and starts go on."""
     slow = Slow(ListPodSandbox=0.0)
-    async with asyncio.timeout(LIMIT_S), World(tmp_path, replace(NO_EVENTS, latency_s=slow), DEAF) as world:
+    async with World(tmp_path, replace(NO_EVENTS, latency_s=slow), DEAF) as world:
         await world.run(owner("first", 1))
         slow["ListPodSandbox"] = 2 * LIMIT_S
         slow.asked.clear()
@@ -155,7 +155,7 @@ async def test_who_ends_while_being_taken_in_is_not_kept(
         await go_on.wait()
         return seen
 
-    async with asyncio.timeout(LIMIT_S), World(tmp_path, NO_EVENTS, DEAF) as world:
+    async with World(tmp_path, NO_EVENTS, DEAF) as world:
         await compared_as_after_a_start(world)  # they would find it, too
         world.kubelet._client = world.direct
         sandbox_id, ids = await world.kubelet.run_pod(owner("foreign", 1))
@@ -181,7 +181,7 @@ async def test_who_ends_while_being_taken_in_is_not_kept(
 
 async def test_a_start_that_crosses_the_taking_in_is_booked(tmp_path: Path) -> None:
     """A container that others created is started by the kubelet while criproxy learns of it."""
-    async with asyncio.timeout(LIMIT_S), World(tmp_path, NO_EVENTS, DEAF) as world:
+    async with World(tmp_path, NO_EVENTS, DEAF) as world:
         await world.poll(lambda: world.controller.ready)
         pod = sharer("foreign")
         world.kubelet._client = world.direct
@@ -197,7 +197,7 @@ async def test_a_create_and_start_that_cross_a_list_are_booked(tmp_path: Path, m
     """The list was asked for before the create was answered, and says of the container that it does not run."""
     slow = Slow(CreateContainer=0.1)
     listed, go_on = asyncio.Event(), asyncio.Event()
-    async with asyncio.timeout(LIMIT_S), World(tmp_path, replace(NO_EVENTS, latency_s=slow), DEAF) as world:
+    async with World(tmp_path, replace(NO_EVENTS, latency_s=slow), DEAF) as world:
         await compared_as_after_a_start(world)
         pod = owner("owner", 1)
         sandbox_id = await world.kubelet.run_sandbox(pod)
@@ -229,7 +229,7 @@ async def test_a_create_and_start_that_cross_a_list_are_booked(tmp_path: Path, m
 async def test_asking_again_and_again_costs_a_few_lists(tmp_path: Path) -> None:
     """A runtime that ends every connection does not keep criproxy busy with lists."""
     loop = asyncio.get_running_loop()
-    async with asyncio.timeout(LIMIT_S), World(tmp_path, NO_EVENTS, DEAF) as world:
+    async with World(tmp_path, NO_EVENTS, DEAF) as world:
         await compared_as_after_a_start(world)
         before, begun_s = world.counters.resyncs, loop.time()
 
@@ -247,7 +247,7 @@ def names(lines: Sequence[tuple[str, dict[str, object]]]) -> list[str]:
 
 async def test_a_runtime_that_stays_away_is_told_of_once(tmp_path: Path) -> None:
     """The log says when it went and when it came back, and not every second between."""
-    async with asyncio.timeout(LIMIT_S), World(tmp_path, NO_EVENTS, DEAF) as world:
+    async with World(tmp_path, NO_EVENTS, DEAF) as world:
         await compared_as_after_a_start(world)  # none of them is cut, which would be told, too
         await world.runtime.stop()
         world.controller.runtime_lost()
@@ -270,7 +270,7 @@ async def test_a_mistake_of_ours_is_not_the_last_resync(tmp_path: Path, monkeypa
         return await adopt(self, *arguments, **options)
 
     monkeypatch.setattr(Adoption, "adopt", fragile)
-    async with asyncio.timeout(LIMIT_S), World(tmp_path, NO_EVENTS, DEAF) as world:
+    async with World(tmp_path, NO_EVENTS, DEAF) as world:
         owned = await world.run(owner("owner", 1))
 
         assert world.cpus(owned) == "1"
@@ -279,7 +279,7 @@ async def test_a_mistake_of_ours_is_not_the_last_resync(tmp_path: Path, monkeypa
 
 async def test_a_start_by_the_beginning_of_an_id_touches_its_container(tmp_path: Path) -> None:
     """Lists from before say nothing of it: as for its stop and its removal, the whole id counts."""
-    async with asyncio.timeout(LIMIT_S), World(tmp_path, NO_EVENTS, DEAF) as world:
+    async with World(tmp_path, NO_EVENTS, DEAF) as world:
         pod = owner("owner", 1)
         sandbox_id = await world.kubelet.run_sandbox(pod)
         container_id = await world.kubelet.create(pod, sandbox_id, pod.containers[0])
@@ -297,7 +297,7 @@ async def test_a_cut_removal_is_looked_for_twice_each_time_after_the_pause(
 ) -> None:
     """The runtime may still be at it at first: a look at once would be one look less."""
     pause_s = 0.2
-    async with asyncio.timeout(LIMIT_S), World(tmp_path, NO_EVENTS, replace(DEAF, unknown_pause_s=pause_s)) as world:
+    async with World(tmp_path, NO_EVENTS, replace(DEAF, unknown_pause_s=pause_s)) as world:
         resync, loop = world.controller.resync, asyncio.get_running_loop()
         await compared_as_after_a_start(world)
         at_s, compare = list[float](), Resync._compare
@@ -317,7 +317,7 @@ async def test_a_cut_removal_is_looked_for_twice_each_time_after_the_pause(
 
 async def test_a_sandbox_may_be_named_by_the_beginning_of_its_id(tmp_path: Path) -> None:
     """As crictl does for people, and runtimes understand it: the next list takes nothing from its containers."""
-    async with asyncio.timeout(LIMIT_S), World(tmp_path) as world:
+    async with World(tmp_path) as world:
         pod = owner("pod")
         sandbox_id = await world.kubelet.run_sandbox(pod)
 
@@ -340,7 +340,7 @@ async def test_a_container_that_was_given_up_while_it_started_gets_a_place_again
     slow = Slow()
     slow.hold("StartContainer")
     options = replace(NO_EVENTS, latency_s=slow)
-    async with asyncio.timeout(LIMIT_S), World(tmp_path, options, DEAF) as world:
+    async with World(tmp_path, options, DEAF) as world:
         pod = sharer("pod")
         sandbox_id = await world.kubelet.run_sandbox(pod)
         first = await world.kubelet.create(pod, sandbox_id, pod.containers[0])

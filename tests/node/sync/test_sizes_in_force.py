@@ -13,13 +13,11 @@ from criproxy.cri.runtime import RuntimeCallError
 from criproxy.node.bypass import BypassMode
 from criproxy.node.sync.sizes_in_force import AT_ONCE, follow_sizes
 from lab.emulator.runtime import RuntimeOptions
-from tests.node.containers.test_kept import again, kept
 from tests.node.reconcile.test_promotion import wrong
 from tests.node.test_bypassed_calls import Fragile, Placing
+from tests.node.test_kept import again, kept
 from tests.node.test_pod_total import resize_pod
 from tests.node.world import FAST, KEEPING, World, owner, sharer, situation
-
-LIMIT_S = 60.0
 
 
 def asked_for(cpus: int) -> api.LinuxContainerResources:
@@ -36,7 +34,7 @@ async def resized_unseen(world: Placing, container_id: str, cpus: int) -> None:
 
 async def test_a_container_that_grew_unseen_gets_its_cpus(tmp_path: Path) -> None:
     """It is placed anew, with the sizes that the runtime tells."""
-    async with asyncio.timeout(LIMIT_S), Placing(tmp_path) as world:
+    async with Placing(tmp_path) as world:
         grown = await world.run(owner("grown", 1))
         await resized_unseen(world, grown, 2)
         await world.poll(lambda: len(world.owned()) == 2)
@@ -47,7 +45,7 @@ async def test_a_container_that_grew_unseen_gets_its_cpus(tmp_path: Path) -> Non
 
 async def test_a_refused_resize_that_passed_unseen_is_waited_for(tmp_path: Path) -> None:
     """The kubelet repeated it during the bypass and asks no more: its silence takes nothing back."""
-    async with asyncio.timeout(LIMIT_S), Placing(tmp_path) as world:
+    async with Placing(tmp_path) as world:
         grown = await world.run(owner("grown", 1))
         other = await world.run(owner("other", 2))
         with pytest.raises(RuntimeCallError, match="asks for 2 exclusive CPUs"):
@@ -72,7 +70,7 @@ class Keeps(Placing):
 
 async def test_a_pod_that_grew_unseen_keeps_all_its_cpus(tmp_path: Path) -> None:
     """The total from before the bypass caps nothing any more; the next create tells the one that is true now."""
-    async with asyncio.timeout(LIMIT_S), Keeps(tmp_path) as world:
+    async with Keeps(tmp_path) as world:
         small, grown = owner("grown", 1), owner("grown", 2)
         sandbox, ids = await world.kubelet.run_pod(small)
         world.bypass.set(BypassMode.ORDERED, "for the test")
@@ -92,7 +90,7 @@ async def test_a_pod_that_grew_unseen_keeps_all_its_cpus(tmp_path: Path) -> None
 
 async def test_a_resize_of_the_pod_after_the_bypass_counts(tmp_path: Path) -> None:
     """Only what was told before is forgotten."""
-    async with asyncio.timeout(LIMIT_S), Placing(tmp_path) as world:
+    async with Placing(tmp_path) as world:
         sandbox = await world.kubelet.run_sandbox(owner("pod", 1))
         await world.until(lambda: sandbox in world.controller.node.pods)
         world.bypass.set(BypassMode.ORDERED, "for the test")
@@ -106,7 +104,7 @@ async def test_a_resize_of_the_pod_after_the_bypass_counts(tmp_path: Path) -> No
 
 async def test_a_container_that_shrank_unseen_gives_cpus_back(tmp_path: Path) -> None:
     """Others may have them."""
-    async with asyncio.timeout(LIMIT_S), Placing(tmp_path) as world:
+    async with Placing(tmp_path) as world:
         await world.run(owner("shrunk", 3))
         (shrunk,) = world.controller.node.containers
         await resized_unseen(world, shrunk, 1)
@@ -116,7 +114,7 @@ async def test_a_container_that_shrank_unseen_gives_cpus_back(tmp_path: Path) ->
 
 async def test_a_container_that_grew_unseen_without_room_is_told_of(tmp_path: Path) -> None:
     """The kubelet believes that it has the size: it gets it when there is room."""
-    async with asyncio.timeout(LIMIT_S), Placing(tmp_path) as world:
+    async with Placing(tmp_path) as world:
         grown = await world.run(owner("grown", 1))
         other = await world.run(owner("other", 2))
         await resized_unseen(world, grown, 2)
@@ -151,7 +149,7 @@ class Counted(dict[str, float]):
 async def test_a_resize_during_another_bypass_while_sizes_are_asked_for_is_seen(tmp_path: Path) -> None:
     """Its container had been asked already."""
     slow = Counted(AT_ONCE + 1)
-    async with asyncio.timeout(LIMIT_S), Placing(tmp_path, options=RuntimeOptions(latency_s=slow)) as world:
+    async with Placing(tmp_path, options=RuntimeOptions(latency_s=slow)) as world:
         grown = await world.run(owner("grown", 1))
         for number in range(AT_ONCE):
             await world.run(sharer(f"other-{number}"))
@@ -169,7 +167,7 @@ async def test_a_resize_during_another_bypass_while_sizes_are_asked_for_is_seen(
 
 async def test_a_size_that_cannot_be_asked_for_is_asked_for_again(tmp_path: Path) -> None:
     """Nobody waits for it meanwhile."""
-    async with asyncio.timeout(LIMIT_S), Placing(tmp_path) as world:
+    async with Placing(tmp_path) as world:
         grown = await world.run(owner("grown", 1))
         await world.rested()
         world.runtime.lose_status(grown)
@@ -184,7 +182,7 @@ async def test_a_size_that_cannot_be_asked_for_is_asked_for_again(tmp_path: Path
 
 async def test_a_container_that_nobody_resized_is_left_as_it_is(tmp_path: Path) -> None:
     """No decision is made about it."""
-    async with asyncio.timeout(LIMIT_S), Placing(tmp_path) as world:
+    async with Placing(tmp_path) as world:
         same = await world.run(owner("same", 2))
         await world.booked()
         before = world.controller.node.containers[same]
@@ -197,7 +195,7 @@ async def test_a_container_that_nobody_resized_is_left_as_it_is(tmp_path: Path) 
 
 async def test_a_comparison_that_is_cancelled_before_its_questions_begin_leaves_none_behind(tmp_path: Path) -> None:
     """As by the end of criproxy; Python warns of a call that was made and never awaited."""
-    async with asyncio.timeout(LIMIT_S), World(tmp_path) as world:
+    async with World(tmp_path) as world:
         await world.run(sharer("shared"))
         items = await world.direct.list_containers()
         with warnings.catch_warnings():

@@ -17,7 +17,7 @@ from criproxy.node.sync.resync import Resync
 from lab.emulator.runtime import RuntimeOptions
 from lab.kubelet.kubelet import MiniKubelet
 from tests.node.calls.test_update import size
-from tests.node.containers.test_refused_resizes import wrong
+from tests.node.record.test_refusals_resizes import wrong
 from tests.node.sync.held import unanswered
 from tests.node.world import FAST, Slow, World, cut, owner, sharer
 
@@ -44,7 +44,7 @@ def milli(world: World, key: str) -> int:
 async def test_a_cut_resize_that_the_runtime_did_counts(tmp_path: Path) -> None:
     """The new size is in force: it keeps the place for it."""
     slow = Slow(UpdateContainerResources=0.2)
-    async with asyncio.timeout(LIMIT_S), World(tmp_path, runtime(slow), SLOW_TO_ASK) as world:
+    async with World(tmp_path, runtime(slow), SLOW_TO_ASK) as world:
         owned = await world.run(owner("owner", 1))
 
         await cut(world.kubelet.update(owned, size(2000)), slow)
@@ -58,7 +58,7 @@ async def test_a_cut_resize_that_the_runtime_did_counts(tmp_path: Path) -> None:
 async def test_a_cut_resize_that_never_reached_the_runtime_is_undone(tmp_path: Path) -> None:
     """Two looks say that the old size is in force; the CPUs that it would have got are free again."""
     slow = Slow(UpdateContainerResources=60.0)
-    async with asyncio.timeout(LIMIT_S), World(tmp_path, runtime(slow), replace(FAST, unknown_pause_s=0.3)) as world:
+    async with World(tmp_path, runtime(slow), replace(FAST, unknown_pause_s=0.3)) as world:
         owned = await world.run(owner("owner", 1))
 
         await cut(world.kubelet.update(owned, size(2000)), slow)
@@ -72,7 +72,7 @@ async def test_a_cut_resize_that_never_reached_the_runtime_is_undone(tmp_path: P
 async def test_a_cut_shrink_whose_cpus_others_have_by_then_is_told_of(tmp_path: Path) -> None:
     """The old size is in force, and has no room any more: the container gets it as soon as there is."""
     slow = Slow(UpdateContainerResources=60.0)
-    async with asyncio.timeout(LIMIT_S), World(tmp_path, runtime(slow), replace(FAST, unknown_pause_s=0.3)) as world:
+    async with World(tmp_path, runtime(slow), replace(FAST, unknown_pause_s=0.3)) as world:
         owned = await world.run(owner("owner", 3))
         await world.rested()
         world.runtime.lose_status(owned)  # which size is in force is not known before the others have the CPUs
@@ -93,7 +93,7 @@ async def test_a_cut_shrink_whose_cpus_others_have_by_then_is_told_of(tmp_path: 
 async def test_a_resize_after_a_cut_one_is_not_undone(tmp_path: Path) -> None:
     """The kubelet tries again with another size: only that one counts."""
     slow = Slow(UpdateContainerResources=0.2)
-    async with asyncio.timeout(LIMIT_S), World(tmp_path, runtime(slow), SLOW_TO_ASK) as world:
+    async with World(tmp_path, runtime(slow), SLOW_TO_ASK) as world:
         owned = await world.run(owner("owner", 1))
         await cut(world.kubelet.update(owned, size(2000)), slow)
 
@@ -108,7 +108,7 @@ async def test_a_resize_after_a_cut_one_is_not_undone(tmp_path: Path) -> None:
 async def test_a_cut_stop_is_asked_for(tmp_path: Path) -> None:
     """A container that was stopped all the same gives its place back."""
     slow = Slow(StopContainer=0.2)
-    async with asyncio.timeout(LIMIT_S), World(tmp_path, runtime(slow), replace(FAST, exit_list_s=0.1)) as world:
+    async with World(tmp_path, runtime(slow), replace(FAST, exit_list_s=0.1)) as world:
         owned = await world.run(owner("owner", 1))
 
         await cut(world.kubelet.stop(owned), slow)
@@ -121,7 +121,7 @@ async def test_a_cut_stop_is_asked_for(tmp_path: Path) -> None:
 async def test_a_cut_remove_that_was_done_leaves_nothing(tmp_path: Path, *, stopped: bool) -> None:
     """Whether or not its place was free before, the container is forgotten when the runtime is done."""
     slow = Slow(RemoveContainer=0.2)
-    async with asyncio.timeout(LIMIT_S), World(tmp_path, runtime(slow), SLOW_TO_ASK) as world:
+    async with World(tmp_path, runtime(slow), SLOW_TO_ASK) as world:
         owned = await world.run(owner("owner", 1))
         if stopped:
             await world.kubelet.stop(owned)
@@ -134,7 +134,7 @@ async def test_a_cut_remove_that_was_done_leaves_nothing(tmp_path: Path, *, stop
 async def test_a_cut_removal_of_a_pod_that_was_done_leaves_nothing(tmp_path: Path) -> None:
     """Nobody tells when the runtime is done with it, and no call about the pod follows."""
     slow = Slow(RemovePodSandbox=0.2)
-    async with asyncio.timeout(LIMIT_S), World(tmp_path, runtime(slow), SLOW_TO_ASK) as world:
+    async with World(tmp_path, runtime(slow), SLOW_TO_ASK) as world:
         sandbox_id, _ = await world.kubelet.run_pod(owner("owner", 1))
 
         await cut(world.kubelet.remove_pod(sandbox_id), slow)
@@ -153,7 +153,7 @@ async def test_a_removal_that_criproxy_does_not_live_to_see_leaves_nothing(
             await removed.wait()
         await compare(self, thorough=thorough)
 
-    async with asyncio.timeout(LIMIT_S), World(tmp_path, runtime(Slow()), SLOW_TO_ASK) as world:
+    async with World(tmp_path, runtime(Slow()), SLOW_TO_ASK) as world:
         sandbox_id, _ = await world.kubelet.run_pod(owner("owner", 1))
         await world.stop_criproxy()
         monkeypatch.setattr(Resync, "_compare", compared)
@@ -170,7 +170,7 @@ async def test_a_removal_that_criproxy_does_not_live_to_see_leaves_nothing(
 async def test_a_cut_sandbox_stop_is_asked_for_each_container(tmp_path: Path) -> None:
     """All containers of the sandbox have ended."""
     slow = Slow(StopPodSandbox=0.2)
-    async with asyncio.timeout(LIMIT_S), World(tmp_path, runtime(slow), replace(FAST, exit_list_s=0.1)) as world:
+    async with World(tmp_path, runtime(slow), replace(FAST, exit_list_s=0.1)) as world:
         sandbox_id, _ = await world.kubelet.run_pod(owner("owner", 2))
         request = api.StopPodSandboxRequest(pod_sandbox_id=sandbox_id)
 
@@ -182,7 +182,7 @@ async def test_a_cut_sandbox_stop_is_asked_for_each_container(tmp_path: Path) ->
 async def test_a_cut_sandbox_is_known_with_its_first_container(tmp_path: Path) -> None:
     """Its create brings all that there is to know of it."""
     slow = Slow(RunPodSandbox=0.1)
-    async with asyncio.timeout(LIMIT_S), World(tmp_path, runtime(slow), SLOW_TO_ASK) as world:
+    async with World(tmp_path, runtime(slow), SLOW_TO_ASK) as world:
         pod = owner("cut", 1)
         await cut(world.kubelet.run_sandbox(pod), slow)
         await world.poll(lambda: bool(world.runtime.core.records.sandboxes))
@@ -195,7 +195,7 @@ async def test_a_cut_sandbox_is_known_with_its_first_container(tmp_path: Path) -
 
 async def test_containers_of_an_older_sandbox_keep_their_place_until_it_is_stopped(tmp_path: Path) -> None:
     """A new sandbox attempt of the same pod does not take what the old one's containers own."""
-    async with asyncio.timeout(LIMIT_S), World(tmp_path) as world:
+    async with World(tmp_path) as world:
         pod = owner("pod", 1)
         first, old = await world.kubelet.run_pod(pod)
         second = await world.kubelet.run_sandbox(pod, attempt=1)
@@ -211,7 +211,7 @@ async def test_containers_of_an_older_sandbox_keep_their_place_until_it_is_stopp
 
 async def test_a_container_that_never_ran_gives_way_to_its_next_attempt(tmp_path: Path) -> None:
     """A created one of an earlier attempt loses its place at once; a running one would keep it."""
-    async with asyncio.timeout(LIMIT_S), World(tmp_path) as world:
+    async with World(tmp_path) as world:
         pod = owner("pod", 3)
         sandbox_id = await world.kubelet.run_sandbox(pod)
         await world.kubelet.create(pod, sandbox_id, pod.containers[0])
@@ -225,7 +225,7 @@ async def test_a_container_that_never_ran_gives_way_to_its_next_attempt(tmp_path
 async def test_a_create_of_unknown_outcome_gives_way_to_its_next_attempt(tmp_path: Path) -> None:
     """As soon as a list shows that the runtime has created it: nobody will start it, and nothing is kept for it."""
     slow = Slow(CreateContainer=0.2)
-    async with asyncio.timeout(LIMIT_S), World(tmp_path, runtime(slow), SLOW_TO_ASK) as world:
+    async with World(tmp_path, runtime(slow), SLOW_TO_ASK) as world:
         pod = owner("pod", 1)
         sandbox_id = await world.kubelet.run_sandbox(pod)
         await cut(world.kubelet.create(pod, sandbox_id, pod.containers[0]), slow)
@@ -242,7 +242,7 @@ async def test_a_create_of_unknown_outcome_gives_way_to_its_next_attempt(tmp_pat
 
 async def test_a_container_that_was_given_up_before_it_ran_is_not_started(tmp_path: Path) -> None:
     """Nobody holds a place for it: it would run on the CPUs that its create named, which others may own by now."""
-    async with asyncio.timeout(LIMIT_S), World(tmp_path) as world:
+    async with World(tmp_path) as world:
         pod = sharer("pod")
         sandbox_id = await world.kubelet.run_sandbox(pod)
         first = await world.kubelet.create(pod, sandbox_id, pod.containers[0])
@@ -270,7 +270,7 @@ async def test_a_container_that_is_given_up_while_its_start_waits_is_not_started
 
     monkeypatch.setattr(Starts, "_wait_for", seen)
     patient = replace(FAST, barrier_timeout_s=LIMIT_S)
-    async with asyncio.timeout(LIMIT_S), World(tmp_path, runtime(slow), patient) as world:
+    async with World(tmp_path, runtime(slow), patient) as world:
         await world.run(sharer("shared"))
         slow["UpdateContainerResources"] = 60.0
         pod = owner("owner", 2)
@@ -289,7 +289,7 @@ async def test_a_container_that_is_given_up_while_its_start_waits_is_not_started
 async def test_a_cut_start_of_a_sharer_that_runs_is_moved_when_an_owner_comes(tmp_path: Path) -> None:
     """Until the outcome is known it counts as running: the owner's start waits for its CPUs."""
     slow = Slow(StartContainer=0.3)
-    async with asyncio.timeout(LIMIT_S), World(tmp_path, runtime(slow), replace(FAST, unknown_pause_s=0.4)) as world:
+    async with World(tmp_path, runtime(slow), replace(FAST, unknown_pause_s=0.4)) as world:
         pod = sharer("cut")
         shared = await world.kubelet.create(pod, await world.kubelet.run_sandbox(pod), pod.containers[0])
         await cut(world.kubelet.start(shared), slow)
@@ -316,7 +316,7 @@ class Counting(Slow):
 async def test_after_a_restart_only_some_are_asked_for_at_once(tmp_path: Path) -> None:
     """Of many that may be being started: neither the runtime nor our memory has to bear all of them together."""
     slow = Counting()
-    async with asyncio.timeout(LIMIT_S), World(tmp_path, runtime(slow), SLOW_TO_ASK) as world:
+    async with World(tmp_path, runtime(slow), SLOW_TO_ASK) as world:
         pod = sharer("many")
         sandbox = await world.kubelet.run_sandbox(pod)
         for number in range(4 * AT_ONCE):
@@ -341,7 +341,7 @@ async def test_a_cut_create_is_not_given_up_while_it_is_repeated(
     slow = Counting()
     slow["CreateContainer"] = 60.0
     quick = replace(SLOW_TO_ASK, unknown_pause_s=0.02)
-    async with asyncio.timeout(LIMIT_S), World(tmp_path, runtime(slow), quick) as world:
+    async with World(tmp_path, runtime(slow), quick) as world:
         pod = owner("owner", 2)
         sandbox_id = await world.kubelet.run_sandbox(pod)
         repeated = unanswered(world, monkeypatch)  # else two lists could deny the first one before it is repeated
@@ -367,7 +367,7 @@ async def test_a_container_whose_create_is_repeated_and_cut_stays_known(tmp_path
     """No create ends a container that has an id: its CPUs stay its own, whatever became of the repetition."""
     slow = Slow()
     quick = replace(SLOW_TO_ASK, unknown_pause_s=0.02)
-    async with asyncio.timeout(LIMIT_S), World(tmp_path, runtime(slow), quick) as world:
+    async with World(tmp_path, runtime(slow), quick) as world:
         pod = owner("owner", 2)
         owned = await world.run(pod)
         sandbox_id, in_flight = world.controller.node.containers[owned].pod, world.controller.context.in_flight
@@ -383,7 +383,7 @@ async def test_a_container_whose_create_is_repeated_and_cut_stays_known(tmp_path
 async def test_a_resize_that_is_cut_again_is_asked_for_anew(tmp_path: Path) -> None:
     """What the runtime said before the repetition says nothing of it: two more answers undo the resize."""
     slow = Counting()
-    async with asyncio.timeout(LIMIT_S), World(tmp_path, runtime(slow), SLOW_TO_ASK) as world:
+    async with World(tmp_path, runtime(slow), SLOW_TO_ASK) as world:
         owned = await world.run(owner("owner", 1))
         await world.rested()
         slow["UpdateContainerResources"] = 60.0
@@ -406,7 +406,7 @@ async def test_a_start_of_unknown_outcome_outlasts_a_release(tmp_path: Path) -> 
     slow = Slow()
     slow.hold("StartContainer")
     patient = replace(SLOW_TO_ASK, unknown_pause_s=10.0)
-    async with asyncio.timeout(LIMIT_S), World(tmp_path, runtime(slow), patient) as world:
+    async with World(tmp_path, runtime(slow), patient) as world:
         pod = owner("owner", 1)
         owned = await world.kubelet.create(pod, await world.kubelet.run_sandbox(pod), pod.containers[0])
         await cut(world.kubelet.start(owned), slow)

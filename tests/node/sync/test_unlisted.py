@@ -19,8 +19,8 @@ from criproxy.placement.policies.api import Policy
 from criproxy.placement.policies.balloons import BalloonsOptions, BalloonsPolicy
 from criproxy.placement.policies.topology_aware import TopologyAwareOptions, TopologyAwarePolicy
 from lab.emulator.runtime import EmbeddedRuntime, RuntimeOptions
-from tests.node.containers.test_in_flight import group_of
 from tests.node.sync.test_exit_events import no_pass
+from tests.node.test_in_flight import group_of
 from tests.node.world import KEEPING, NO_LOOKS, STATIC, Slow, World, owner, sharer, situation
 
 LIMIT_S = 60.0
@@ -53,7 +53,7 @@ def _patient(monkeypatch: pytest.MonkeyPatch) -> None:
     """Whoever does not hang answers in time, and criproxy looks only where a test wants it to."""
     for limit in ("ends.ASK_S", "ends.LOCK_S", "outcomes.ASK_S"):
         monkeypatch.setattr(f"criproxy.node.sync.{limit}", LIMIT_S)
-    monkeypatch.setattr("criproxy.node.containers.cgroups._READ_S", LIMIT_S)
+    monkeypatch.setattr("criproxy.node.cgroups._READ_S", LIMIT_S)
     no_pass(monkeypatch)
 
 
@@ -90,7 +90,7 @@ def questions(world: World) -> list[str]:
 @pytest.mark.parametrize("policy", POLICIES)
 async def test_nobody_else_gets_their_cpus(tmp_path: Path, policy: Policy) -> None:
     """Containers and sandboxes are missing: the next pod gets other CPUs, and all is well with the next list."""
-    async with asyncio.timeout(LIMIT_S), World(tmp_path, NO_EVENTS, OFTEN, policy) as world:
+    async with World(tmp_path, NO_EVENTS, OFTEN, policy) as world:
         first = await world.run(owner("first"))
         await world.rested()
         had = world.cpus(first)
@@ -113,7 +113,7 @@ async def test_nobody_else_gets_their_cpus(tmp_path: Path, policy: Policy) -> No
 
 async def test_a_full_node_stays_full(tmp_path: Path) -> None:
     """Before criproxy refuses a create it lists once more: that list may be wrong, too."""
-    async with asyncio.timeout(LIMIT_S), World(tmp_path, NO_EVENTS, NO_LOOKS) as world:
+    async with World(tmp_path, NO_EVENTS, NO_LOOKS) as world:
         first = await world.run(owner("first", 3))
         await world.rested()
         world.runtime.leave_out(*ids(world))
@@ -129,7 +129,7 @@ async def test_a_full_node_stays_full(tmp_path: Path) -> None:
 async def test_a_start_with_such_a_list(tmp_path: Path, has_cgroups: bool) -> None:
     """What the last run has stored keeps its place: the runtime is asked for each one that its list lacks."""
     world = World(tmp_path, NO_EVENTS, NO_LOOKS)
-    async with asyncio.timeout(LIMIT_S), world if has_cgroups else without_cgroups(world):
+    async with world if has_cgroups else without_cgroups(world):
         first = await world.run(owner("first"))
         await world.rested()
         await world.stop_criproxy()
@@ -144,7 +144,7 @@ async def test_a_start_with_such_a_list(tmp_path: Path, has_cgroups: bool) -> No
 
 async def test_where_no_cgroup_is_found_its_status_counts(tmp_path: Path) -> None:
     """It runs: it keeps its place. It is not found: it is forgotten at once."""
-    async with asyncio.timeout(LIMIT_S), without_cgroups(World(tmp_path, NO_EVENTS, NO_LOOKS)) as world:
+    async with without_cgroups(World(tmp_path, NO_EVENTS, NO_LOOKS)) as world:
         runs, gone = await world.run(owner("runs")), await world.run(owner("gone"))
         await world.rested()
         world.runtime.leave_out(*ids(world))
@@ -171,7 +171,7 @@ async def test_one_of_which_nothing_can_be_learnt_is_forgotten_in_the_end(
         await due(self)
 
     monkeypatch.setattr(Resync, "_due", due_later)
-    async with asyncio.timeout(LIMIT_S), without_cgroups(World(tmp_path, options, settings)) as world:
+    async with without_cgroups(World(tmp_path, options, settings)) as world:
         broken = await world.run(owner("broken"))
         await world.rested()
         world.runtime.leave_out(*ids(world))
@@ -204,8 +204,8 @@ def hanging(file: Path) -> Iterator[None]:
 
 async def test_a_cgroup_that_does_not_answer_holds_up_nobody(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The runtime is asked instead, and the place is kept."""
-    monkeypatch.setattr("criproxy.node.containers.cgroups._READ_S", 0.5)
-    async with asyncio.timeout(LIMIT_S), World(tmp_path, NO_EVENTS, NO_LOOKS) as world:
+    monkeypatch.setattr("criproxy.node.cgroups._READ_S", 0.5)
+    async with World(tmp_path, NO_EVENTS, NO_LOOKS) as world:
         first = await world.run(owner("first"))
         await world.rested()
         folder = group_of(tmp_path, first)
@@ -221,7 +221,7 @@ async def test_a_cgroup_that_does_not_answer_holds_up_nobody(tmp_path: Path, mon
 
 async def test_who_is_removed_through_criproxy_is_forgotten_at_once(tmp_path: Path) -> None:
     """There is no doubt, so nothing is asked, though lists lack it, too."""
-    async with asyncio.timeout(LIMIT_S), World(tmp_path, NO_EVENTS, NO_LOOKS) as world:
+    async with World(tmp_path, NO_EVENTS, NO_LOOKS) as world:
         first = await world.run(owner("first"))
         await world.rested()
         asked = questions(world)
@@ -237,7 +237,7 @@ async def test_who_is_removed_through_criproxy_is_forgotten_at_once(tmp_path: Pa
 
 async def test_many_that_go_at_once(tmp_path: Path) -> None:
     """Whose cgroup is gone is not asked for; of the others, each is asked for once."""
-    async with asyncio.timeout(2 * LIMIT_S), World(tmp_path, NO_EVENTS, NO_LOOKS) as world:
+    async with World(tmp_path, NO_EVENTS, NO_LOOKS) as world:
         known = [await world.run(sharer(f"pod{number}")) for number in range(40)]
         await world.rested()
         unknown = known[::2]
@@ -255,7 +255,7 @@ async def test_many_that_go_at_once(tmp_path: Path) -> None:
 
 async def test_kept_cpus_of_a_pod_stay_with_it(tmp_path: Path) -> None:
     """Its container has ended and will be restarted; its sandbox is missing in a list, and is there."""
-    async with asyncio.timeout(LIMIT_S), World(tmp_path, NO_EVENTS, NO_LOOKS, KEEPING) as world:
+    async with World(tmp_path, NO_EVENTS, NO_LOOKS, KEEPING) as world:
         pod = owner("first")
         sandbox_id, containers = await world.kubelet.run_pod(pod)
         await world.rested()
@@ -275,7 +275,7 @@ async def test_kept_cpus_of_a_pod_stay_with_it(tmp_path: Path) -> None:
 
 async def test_kept_cpus_of_a_sandbox_that_is_gone_are_free(tmp_path: Path) -> None:
     """Lists lack it, and the runtime does not find it."""
-    async with asyncio.timeout(LIMIT_S), World(tmp_path, NO_EVENTS, NO_LOOKS, KEEPING) as world:
+    async with World(tmp_path, NO_EVENTS, NO_LOOKS, KEEPING) as world:
         sandbox_id, containers = await world.kubelet.run_pod(owner("first"))
         await world.rested()
         await world.kubelet.stop(containers["main"])
@@ -291,7 +291,7 @@ async def test_kept_cpus_of_a_sandbox_that_is_gone_are_free(tmp_path: Path) -> N
 
 async def test_who_runs_though_the_runtime_has_forgotten_it_keeps_its_place(tmp_path: Path) -> None:
     """Neither a list nor a status has it; its processes run all the same, and when they have ended it is forgotten."""
-    async with asyncio.timeout(LIMIT_S), World(tmp_path, NO_EVENTS, OFTEN) as world:
+    async with World(tmp_path, NO_EVENTS, OFTEN) as world:
         first = await world.run(owner("first"))
         await world.rested()
         folder = group_of(tmp_path, first)

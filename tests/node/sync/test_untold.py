@@ -1,6 +1,5 @@
 """One container of which the runtime tells nothing, whatever it is asked: nobody else is held up by that."""
 
-import asyncio
 from dataclasses import replace
 from pathlib import Path
 
@@ -26,7 +25,7 @@ def untold(world: World) -> list[str]:
 
 async def test_its_end_and_that_of_others_are_seen(tmp_path: Path) -> None:
     """The list of the runtime is enough."""
-    async with asyncio.timeout(LIMIT_S), World(tmp_path, LISTING, OFTEN) as world:
+    async with World(tmp_path, LISTING, OFTEN) as world:
         broken, other = await world.run(owner("broken")), await world.run(owner("other"))
         await world.rested()
         world.runtime.lose_status(broken)
@@ -42,7 +41,7 @@ async def test_its_end_and_that_of_others_are_seen(tmp_path: Path) -> None:
 @pytest.mark.parametrize("ended", [True, False])
 async def test_criproxy_begins_to_place_all_the_same(tmp_path: Path, *, ended: bool) -> None:
     """It is known from before, and has ended meanwhile or has not: others are created."""
-    async with asyncio.timeout(LIMIT_S), World(tmp_path, LISTING, OFTEN) as world:
+    async with World(tmp_path, LISTING, OFTEN) as world:
         broken = await world.run(owner("broken"))
         await world.rested()
         await world.stop_criproxy()
@@ -58,7 +57,7 @@ async def test_criproxy_begins_to_place_all_the_same(tmp_path: Path, *, ended: b
 
 async def test_one_that_nobody_knows_is_taken_in_by_the_list(tmp_path: Path) -> None:
     """It is told to leave CPUs, and its answer is believed: an owner starts."""
-    async with asyncio.timeout(LIMIT_S), World(tmp_path, LISTING, OFTEN) as world:
+    async with World(tmp_path, LISTING, OFTEN) as world:
         await world.stop_criproxy()
         _, ids = await MiniKubelet(world.direct).run_pod(sharer("broken"))
         world.runtime.lose_status(ids["main"])
@@ -73,7 +72,7 @@ async def test_one_that_nobody_knows_is_taken_in_by_the_list(tmp_path: Path) -> 
 
 async def test_the_check_says_it_as_long_as_it_is_there(tmp_path: Path) -> None:
     """Nobody sees where it is."""
-    async with asyncio.timeout(LIMIT_S), World(tmp_path, LISTING, OFTEN) as world:
+    async with World(tmp_path, LISTING, OFTEN) as world:
         broken = await world.run(owner("broken"))
         await world.rested()
         await world.stop_criproxy()
@@ -91,7 +90,7 @@ async def test_the_check_says_it_as_long_as_it_is_there(tmp_path: Path) -> None:
 
 async def test_one_whose_cgroup_can_be_read_is_no_trouble(tmp_path: Path) -> None:
     """It is seen there, whatever the runtime failed to tell once."""
-    async with asyncio.timeout(LIMIT_S), World(tmp_path, LISTING, OFTEN) as world:
+    async with World(tmp_path, LISTING, OFTEN) as world:
         fine = await world.run(owner("fine"))
         await world.poll(lambda: world.groups() == {fine})
         kernel = world.controller.context.cgroups
@@ -106,7 +105,7 @@ async def test_one_whose_cgroup_can_be_read_is_no_trouble(tmp_path: Path) -> Non
 
 async def test_one_that_was_not_told_once_is_asked_again_with_the_next_comparison(tmp_path: Path) -> None:
     """Nobody else may ask for one that has not been started."""
-    async with asyncio.timeout(LIMIT_S), World(tmp_path, LISTING, OFTEN) as world:
+    async with World(tmp_path, LISTING, OFTEN) as world:
         pod = owner("created")
         sandbox_id = await world.kubelet.run_sandbox(pod)
         created = await world.kubelet.create(pod, sandbox_id, pod.containers[0])

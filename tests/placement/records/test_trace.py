@@ -7,6 +7,7 @@ import pytest
 from hypothesis import given
 
 from criproxy.errors import Refused
+from criproxy.model.grant import Applied
 from criproxy.model.machine.topology import Topology
 from criproxy.model.node import Node
 from criproxy.placement.engine import step
@@ -61,7 +62,7 @@ def test_what_a_trace_has() -> None:
     """Everything that was asked; not what was seen of our own updates, or what somebody did to the node."""
     assert {kind.__name__ for kind in get_args(WorkloadEvent)} - KINDS.keys() == {"UpdateApplied"}
     assert "TopologyChanged" in KINDS
-    for event in (UpdateApplied("k", frozenset(), frozenset()), Released("x")):
+    for event in (UpdateApplied("k", Applied(frozenset(), frozenset())), Released("x")):
         assert not list(asked(event))
     assert list(asked(ContainerCreated("r", "k"))) == [ContainerCreated("r", "k")]
 

@@ -5,6 +5,7 @@ from dataclasses import replace
 import pytest
 
 from criproxy.model.cpuset import CpuSet, format_cpuset
+from criproxy.model.grant import Applied
 from criproxy.model.node import Node
 from criproxy.model.workload import Container, QosClass
 from criproxy.placement.engine import placing, step
@@ -81,7 +82,7 @@ def test_an_attempt_that_nobody_keeps_from_its_start_keeps_its_cpus(policy: Poli
     """The sharer has left them by now."""
     node, _ = waiting(policy)
     grant = node.grants[key_of(SHARER)]
-    node = live(policy, UpdateApplied(key_of(SHARER), grant.cpus, grant.mems), node=node)
+    node = live(policy, UpdateApplied(key_of(SHARER), Applied(grant.cpus, grant.mems)), node=node)
     again = live(policy, created(attempt(1)), node=node)
     assert owns(again, attempt(1)) == owns(node, attempt(0))
     assert kept(again) == format_cpuset(again.grants[key_of(attempt(1))].exclusive)

@@ -12,8 +12,7 @@ from hypothesis import strategies as st
 
 from criproxy.errors import NotEnough
 from criproxy.model.cpuset import format_cpuset, parse_cpuset
-from criproxy.model.grant import Layout
-from criproxy.model.kept import Kept
+from criproxy.model.grant import Kept, Layout
 from criproxy.model.node import Node
 from criproxy.model.workload import Container, Miss, Missed, Pod, QosClass
 from criproxy.placement.answers.choice import weighed

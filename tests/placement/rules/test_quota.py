@@ -7,8 +7,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from criproxy.errors import Refused
+from criproxy.model.attributes import in_place
 from criproxy.model.cpuset import parse_cpuset
-from criproxy.model.grant import Applied, CpuQuota, Grant, in_place
+from criproxy.model.grant import Applied, CpuQuota, Grant
 from criproxy.model.machine.topology import Topology
 from criproxy.model.node import Node
 from criproxy.model.workload import Container, ContainerState, QosClass, Sizes
@@ -145,7 +146,7 @@ def test_a_release_restores_what_was_lifted() -> None:
     }
     whole = Applied(MACHINE.cpus, MACHINE.mems)
     assert not in_place(released.node.grants["a"], Applied(whole.cpus, whole.mems, lifted=True))
-    assert after(UpdateApplied("a", whole.cpus, whole.mems), node=released.node).grants.keys() == {"b"}
+    assert after(UpdateApplied("a", Applied(whole.cpus, whole.mems)), node=released.node).grants.keys() == {"b"}
     forgotten = node.replace(grants={}, applied={})
     assert step(forgotten, Released("test"), NonePolicy(Options())).node.grants["a"].quota is CpuQuota.RESTORED
 

@@ -76,7 +76,7 @@ RUNNING = after(Node(MACHINE), *started("a", 2), *started("b", 0.5))
 
 def applied(key: str, grant: Grant = WHOLE) -> Event:
     """The container was seen to have what *grant* says."""
-    return UpdateApplied(key, grant.cpus, grant.mems)
+    return UpdateApplied(key, Applied(grant.cpus, grant.mems))
 
 
 def released(node: Node = RUNNING) -> Node:
@@ -146,8 +146,8 @@ def test_a_resize_and_another_machine_place_nobody() -> None:
 def test_who_has_been_let_go_gets_the_cpus_that_come() -> None:
     """It may run on all CPUs, of which there are more now; one that another program restricts is left alone."""
     small = after(Node(machine(1, 4, 1)), *started("a", 2), *started("b", 0.5))
-    free = after(small, ASKED, *(UpdateApplied(key, frozenset(range(4)), frozenset({0})) for key in "ab"))
-    restricted = after(free, UpdateApplied("b", frozenset({3}), frozenset({0})))
+    free = after(small, ASKED, *(UpdateApplied(key, Applied(frozenset(range(4)), frozenset({0}))) for key in "ab"))
+    restricted = after(free, UpdateApplied("b", Applied(frozenset({3}), frozenset({0}))))
 
     decision = step(restricted, TopologyChanged(MACHINE), STATIC)
 
@@ -232,7 +232,7 @@ def test_nobody_goes_back_to_cpus_that_are_no_more() -> None:
 )
 def test_the_check_says_which_released_container_is_restricted_again(seen: set[int], expected: list[str]) -> None:
     """What it has is followed, though it has no place."""
-    node = after(released(), UpdateApplied("a", frozenset(seen), MACHINE.mems))
+    node = after(released(), UpdateApplied("a", Applied(frozenset(seen), MACHINE.mems)))
 
     assert violations(node) == [f"{node.containers['a'].title}{text}" for text in expected]
 
@@ -240,7 +240,7 @@ def test_the_check_says_which_released_container_is_restricted_again(seen: set[i
 def test_under_the_policy_none_nobody_asks_what_others_make_of_a_container() -> None:
     """Its cpuset is another program's affair."""
     node = after(RUNNING, PolicyChanged(apply_all=True), policy=NonePolicy(Options()))
-    node = after(node, applied("a"), applied("b"), UpdateApplied("a", frozenset({3}), MACHINE.mems))
+    node = after(node, applied("a"), applied("b"), UpdateApplied("a", Applied(frozenset({3}), MACHINE.mems)))
 
     assert (node.applied, violations(node)) == ({}, [])
 
@@ -397,7 +397,7 @@ def test_who_must_not_be_updated_is_only_watched_where_somebody_has_moved_it() -
     before = after(Node(MACHINE), *leaving_alone("card", 2))
     elsewhere = Applied(frozenset({1, 5}), frozenset({0, 1}))
 
-    back = after(before, ASKED, UpdateApplied("card", elsewhere.cpus, elsewhere.mems), PolicyChanged(apply_all=True))
+    back = after(before, ASKED, UpdateApplied("card", elsewhere), PolicyChanged(apply_all=True))
 
     assert "card" not in back.grants
     assert back.watched_cpus == {1, 5}

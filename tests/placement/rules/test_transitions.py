@@ -7,8 +7,9 @@ from typing import get_args
 import pytest
 
 from criproxy.errors import Refused
+from criproxy.model.attributes import granted
 from criproxy.model.cpuset import parse_cpuset
-from criproxy.model.grant import Grant, granted
+from criproxy.model.grant import Applied, Grant
 from criproxy.model.incident import Incident
 from criproxy.model.node import Node
 from criproxy.model.workload import Container, ContainerState, Pod, QosClass, Sizes
@@ -61,7 +62,7 @@ EVENTS: dict[type[Event], Event] = {
         ContainerExited("c"),
         ContainerGone("c"),
         UnknownOutcome("c"),
-        UpdateApplied("c", parse_cpuset("5"), frozenset({0})),
+        UpdateApplied("c", Applied(parse_cpuset("5"), frozenset({0}))),
         ContainerResized("c", SIZES),
         ResizeRefused("c", SIZES),
         Promoted("c"),
@@ -158,7 +159,7 @@ def test_an_update_that_is_confirmed_after_the_exit_bars_no_cpu() -> None:
     foreign = replace(container(ContainerState.RUNNING), reservation="")
     node = step(node_with(foreign), ContainerExited("c"), POLICY).node
 
-    late = step(node, UpdateApplied("c", OWN.cpus, OWN.mems), POLICY).node
+    late = step(node, UpdateApplied("c", Applied(OWN.cpus, OWN.mems)), POLICY).node
 
     assert late.watched_cpus == frozenset()
     assert late == node

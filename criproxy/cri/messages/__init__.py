@@ -1,1 +1,0 @@
-"""CRI messages: what a request asks for, and what is written into it."""

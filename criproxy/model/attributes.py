@@ -1,0 +1,197 @@
+"""The cgroup attributes that criproxy sets on a container: one row each, from the grant to the kernel and back.
+
+The create and our updates write them, drift and the reconciler read and compare them, the store keeps them, the history
+and `status` show them: all of these iterate over `ATTRIBUTES`. A new attribute is a field of `Applied` and a row here.
+"""
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+from functools import lru_cache, partial
+from typing import Any, Generic, Protocol, TypeVar
+
+from criproxy.model.cpuset import CpuSet, format_cpuset, parse_interned
+from criproxy.model.grant import Applied, CpuQuota, Grant
+from criproxy.model.resources import LIFTED_US
+from criproxy.model.workload import Container
+
+T = TypeVar("T")
+
+
+class Resources(Protocol):
+    """The fields of CRI's ``LinuxContainerResources`` that the rows write and read; empty or 0 means not set."""
+
+    cpuset_cpus: str
+    cpuset_mems: str
+    cpu_quota: int
+    cpu_period: int
+
+
+Writer = Callable[[Resources, T, Container], None]
+"""Writes the value that *container* should have into a message."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Attribute(Generic[T]):
+    """One attribute."""
+
+    name: str
+    """The field of `Applied`; the column of the table ``applied``."""
+    noun: str
+    """What people call it."""
+    desired: Callable[[Grant], T | None]
+    """The value that a grant requires; None: the attribute is left alone."""
+    v1: str
+    """The file with cgroup v1, below the folder of its controller."""
+    controller: str
+    v2: str
+    """The file with cgroup v2."""
+    written: str = ""
+    """The file that is written with cgroup v2, if `v2` has only the part of it that the parent allows."""
+    parse: Callable[[str], T]
+    """Returns the value in a file."""
+    create: Writer[T]
+    update: Writer[T]
+    reported: Callable[[Resources], T | None]
+    """Returns the value in the runtime's status; None if it is not there."""
+    change: Callable[[T | None, T], str]
+    """Returns a part of a sentence about a changed value; empty if the old one must be known for that."""
+    plain: Callable[[T], str | int]
+    """Returns the value for its column, and for JSON."""
+    from_plain: Callable[[Any], T]
+    is_cpuset: bool = False
+    """Whether it says where the container runs: then it can always be read, and each update has it."""
+
+    def agrees(self, grant: Grant, wanted: Applied, has: Applied) -> bool:
+        """Whether a container *has* what is *wanted*, as far as that is known and *grant* requires anything."""
+        value = getattr(has, self.name)
+        return value is None or value == getattr(wanted, self.name) or self.desired(grant) is None
+
+
+def _change_of_set(noun: str, old: CpuSet | None, new: CpuSet) -> str:
+    return f"{noun} {format_cpuset(old or frozenset()) or 'unknown'} → {format_cpuset(new)}" if new else ""
+
+
+def _write_cpus(resources: Resources, cpus: CpuSet, _: Container) -> None:
+    resources.cpuset_cpus = format_cpuset(cpus)
+
+
+def _write_mems(resources: Resources, mems: CpuSet, _: Container) -> None:
+    resources.cpuset_mems = format_cpuset(mems)
+
+
+def _lift(resources: Resources, lifted: bool, _: Container) -> None:
+    if lifted:
+        resources.cpu_quota = LIFTED_US  # the period stays: it is that of the quota which comes back
+
+
+def _write_quota(resources: Resources, lifted: bool, container: Container) -> None:
+    if asked := container.asked_quota:  # both fields: runtimes differ in how they handle a missing period
+        resources.cpu_quota = LIFTED_US if lifted else asked.quota_us
+        resources.cpu_period = asked.period_us
+
+
+def _quota_change(old: bool | None, lifted: bool) -> str:
+    return "" if old is None else "without CFS quota" if lifted else "with a CFS quota"
+
+
+CPUS: Attribute[CpuSet] = Attribute(
+    name="cpus",
+    noun="cpuset",
+    desired=lambda grant: grant.cpus,
+    controller="cpuset",
+    v1="cpuset.cpus",
+    v2="cpuset.cpus.effective",
+    written="cpuset.cpus",
+    parse=parse_interned,
+    create=_write_cpus,
+    update=_write_cpus,
+    reported=lambda resources: parse_interned(resources.cpuset_cpus),
+    change=partial(_change_of_set, "CPUs"),
+    plain=format_cpuset,
+    from_plain=parse_interned,
+    is_cpuset=True,
+)
+MEMS = replace(
+    CPUS,
+    name="mems",
+    desired=lambda grant: grant.mems or None,
+    v1="cpuset.mems",
+    v2="cpuset.mems.effective",
+    written="cpuset.mems",
+    create=_write_mems,
+    update=_write_mems,
+    reported=lambda resources: parse_interned(resources.cpuset_mems),
+    change=partial(_change_of_set, "memory nodes"),
+)
+QUOTA: Attribute[bool] = Attribute(
+    name="lifted",
+    noun="CFS quota",
+    desired=lambda grant: None if grant.quota is CpuQuota.LEFT else grant.quota is CpuQuota.LIFTED,
+    controller="cpu",
+    v1="cpu.cfs_quota_us",
+    v2="cpu.max",
+    parse=lambda text: text.split()[0] in ("-1", "max"),
+    create=_lift,
+    update=_write_quota,
+    reported=lambda resources: resources.cpu_quota < 0 if resources.cpu_quota else None,
+    change=_quota_change,
+    plain=int,
+    from_plain=bool,
+)
+CPUSET: tuple[Attribute[Any], ...] = (CPUS, MEMS)
+STORED: tuple[Attribute[Any], ...] = (*CPUSET, QUOTA)
+"""The columns of the table ``applied``, which gets no others (docs/decisions/0042); a restart reads the rest anew."""
+SHOWN: tuple[Attribute[Any], ...] = CPUSET
+"""Those whose values facts and `status` have; of the quota, `status` says how it is handled."""
+ATTRIBUTES: tuple[Attribute[Any], ...] = STORED
+
+
+@lru_cache(maxsize=1024)
+def granted(grant: Grant) -> Applied:
+    """Return the applied state that equals *grant*; one shared object for equal states."""
+    values = {each.name: each.desired(grant) for each in handled(grant) if not each.is_cpuset}
+    return Applied(grant.cpus, grant.mems, **values)
+
+
+def agrees(grant: Grant, wanted: Applied, has: Applied) -> bool:
+    """Whether a container with *grant* *has* what is *wanted* on the way to it."""
+    return wanted == has or all(each.agrees(grant, wanted, has) for each in ATTRIBUTES)
+
+
+def in_place(grant: Grant, applied: Applied | None) -> bool:
+    """Whether the applied state equals the grant."""
+    return applied is not None and agrees(grant, granted(grant), applied)
+
+
+def as_granted(read: Applied, grant: Grant | None, believed: Applied | None = None) -> Applied:
+    """Return what a container with *grant* has, as it was *read*: with what is *believed* where that is unknown.
+
+    Only the cpuset counts if the grant leaves an attribute alone. Equal sets are the grant's objects: that makes
+    comparing a thousand of them cheap.
+    """
+    values: dict[str, Any] = {}
+    for name in (each.name for each in (handled(grant) if grant else ()) if not each.is_cpuset):
+        value = getattr(read, name)
+        if value is not None or believed:
+            values[name] = getattr(believed, name) if value is None else value
+    return Applied(grant.cpus if grant and grant.cpus == read.cpus else read.cpus, read.mems, **values)
+
+
+def shown(prefix: str, has: Applied | Grant | None) -> dict[str, str | int]:
+    """Return what a container *has*, or is granted, as facts; empty texts if unknown."""
+    has = granted(has) if isinstance(has, Grant) else has
+    return {f"{prefix}{each.name}": each.plain(getattr(has, each.name)) if has else "" for each in SHOWN}
+
+
+@lru_cache(maxsize=1024)
+def handled(grant: Grant) -> tuple[Attribute[Any], ...]:
+    """Return the attributes that *grant* does not leave alone."""
+    return tuple([each for each in ATTRIBUTES if each.desired(grant) is not None])
+
+
+def changes(had: Applied | None, has: Applied, attributes: tuple[Attribute[Any], ...] = ATTRIBUTES) -> Iterator[str]:
+    """Yield the changes for a container that *had* something and *has* something else now."""
+    for each in attributes:
+        old, new = getattr(had, each.name, None), getattr(has, each.name)
+        if old != new and (text := each.change(old, new)):
+            yield text

@@ -1,0 +1,165 @@
+"""What a container has applied: read from its cgroup, which is found through the pid that the runtime reports.
+
+If the runtime's containers are not on this machine (the embedded one), or it reports no pid, its ContainerStatus is
+used instead.
+"""
+
+from collections.abc import Set as AbstractSet
+from contextlib import suppress
+from dataclasses import dataclass, field
+from functools import partial
+from pathlib import Path
+from time import monotonic
+from typing import Any
+
+from criproxy.cri import api_pb2 as api
+from criproxy.cri import translate
+from criproxy.cri.runtime import RuntimeCallError, RuntimeClient
+from criproxy.errors import StatusCode
+from criproxy.host.container_cgroup import ContainerGroup, find_group, group_at, has_processes
+from criproxy.host.patience import Hangs, Patience
+from criproxy.model.grant import Applied
+from criproxy.model.workload import ContainerState
+from criproxy.node.in_flight import InFlight
+
+LEFT_RUNNING = (
+    "the runtime has lost track of a container that is still running, and no longer moves it: "
+    "restart the runtime, and delete the pod"
+)
+"""containerd 1.6 reports it as exited and never removes it; after a restart, as unknown, and can remove it."""
+_LOST = frozenset({ContainerState.EXITED, ContainerState.UNKNOWN})
+"""States that the runtime reports for containers whose processes it has lost, among others."""
+_READ_S = 0.5
+"""How long `is_populated` waits for the kernel."""
+
+
+@dataclass(frozen=True, slots=True)
+class Seen:
+    """The state of a container as it was read."""
+
+    state: ContainerState | None
+    """None: the runtime does not know the container."""
+    applied: Applied | None = None
+    """What it has, if it runs and that can be read."""
+
+    @property
+    def ended(self) -> bool:
+        """Whether it will never run again."""
+        return self.state in (None, ContainerState.EXITED)
+
+
+@dataclass
+class Cgroups:
+    """Reads containers, and remembers where their cgroups are."""
+
+    runtime: RuntimeClient
+    host_root: Path
+    in_flight: InFlight = field(default_factory=InFlight)
+    """Notified of processes that the runtime has lost."""
+    groups: dict[str, ContainerGroup] = field(default_factory=dict)
+    """The known cgroups, by container id; other parts may read them."""
+    unreported: dict[str, str] = field(default_factory=dict)
+    """By container id: why the runtime, although it answers other calls, does not report the state of the container."""
+    lost: dict[str, float] = field(default_factory=dict)
+    """Containers that run as the runtime says, but whose cgroup has gone; since when, on the monotonic clock."""
+    fights: dict[str, float] = field(default_factory=dict)
+    """Containers whose cpuset another program changes again and again, and until when that counts, on that clock."""
+    _patience: Patience = field(default_factory=Patience)
+
+    async def read(self, container_id: str) -> Seen:
+        """Return state and sets of a container.
+
+        Raises:
+            RuntimeCallError: the runtime does not answer.
+        """
+        if (group := self.groups.get(container_id)) and (seen := _read(group)):
+            self.unreported.pop(container_id, None)
+            return seen
+        return (await self.ask(container_id))[0]  # if it is gone, the container has ended, or is about to
+
+    async def ask(self, container_id: str) -> tuple[Seen, api.ContainerStatusResponse | None]:
+        """Return the same from the runtime's status, together with that status; None: it does not know the container.
+
+        A container that it does not know runs as long as its known cgroup has processes.
+
+        Raises:
+            RuntimeCallError: the runtime does not answer, or its answer cannot be read.
+        """
+        try:
+            reply = await self.runtime.container_status(container_id, verbose=True)
+        except RuntimeCallError as error:
+            if not error.not_found:
+                if not error.is_away:
+                    self.unreported[container_id] = str(error)
+                raise
+            reply = None
+        left = self.groups.get(container_id) if reply is None and await self.is_populated(container_id) else None
+        had = container_id in self.groups
+        self.forget(container_id)
+        try:
+            seen = self._left(container_id, left) if reply is None else self._seen(container_id, reply)
+        except Exception as error:  # an unreadable status of one container must not affect others
+            text = "criproxy cannot read what the runtime reports about it"
+            self.unreported[container_id] = f"{text}: {error!r}"
+            raise RuntimeCallError("ContainerStatus", StatusCode.INTERNAL, text) from error
+        self.unreported.pop(container_id, None)
+        if seen.ended or container_id in self.groups:
+            self.lost.pop(container_id, None)
+        elif had:
+            self.lost.setdefault(container_id, monotonic())
+        return seen, reply
+
+    def _seen(self, container_id: str, reply: api.ContainerStatusResponse) -> Seen:
+        state, group = translate.state(reply.status), None
+        if state is ContainerState.RUNNING and (pid := translate.pid_in(reply.info)):
+            with suppress(OSError, LookupError):
+                group = find_group(self.host_root, pid, container_id)
+        elif state in _LOST:
+            own = group_at(self.host_root, translate.cgroup_in(reply.info))
+            group = own if own and has_processes(own) else None
+        seen = _read(group) if group else None
+        is_left = group and seen and state in _LOST
+        self.in_flight.set_left(container_id, partial(has_processes, group) if group and is_left else None)
+        if group and seen:
+            self.groups[container_id] = group
+            return seen
+        if state is ContainerState.RUNNING:
+            return Seen(state, translate.applied(reply.status))
+        return Seen(state)
+
+    def _left(self, container_id: str, group: ContainerGroup | None) -> Seen:
+        """Return the state of a container that the runtime does not know; its processes run in *group*, if given."""
+        seen = _read(group) if group else None
+        if group is None or seen is None:
+            return Seen(None)
+        self.groups[container_id] = group
+        self.in_flight.set_left(container_id, partial(has_processes, group))
+        return seen
+
+    async def is_populated(self, container_id: str) -> bool | None:
+        """Whether a container has processes; None if its cgroup is not known, or is not read in time."""
+        if (group := self.groups.get(container_id)) is None:
+            return None
+        try:
+            return await self._patience.wait(group.path, partial(has_processes, group), _READ_S)
+        except Hangs:
+            return None
+
+    def forget(self, container_id: str) -> None:
+        """Forget where the cgroup of that container is; the next read finds it again."""
+        self.groups.pop(container_id, None)
+
+    def keep(self, known: AbstractSet[str]) -> None:
+        """Forget all containers but these."""
+        by_ids: tuple[dict[str, Any], ...] = (self.groups, self.unreported, self.lost, self.fights)
+        for by_id in by_ids:
+            for container_id in by_id.keys() - known:
+                del by_id[container_id]
+
+
+def _read(group: ContainerGroup) -> Seen | None:
+    """Return a running container as its cgroup shows it; None if the cgroup is gone."""
+    try:
+        return Seen(ContainerState.RUNNING, group.read())
+    except OSError:
+        return None

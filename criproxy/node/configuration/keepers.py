@@ -1,0 +1,119 @@
+"""Save in the background which policy files come into force: the last good one, and those for their history."""
+
+import asyncio
+import time
+from collections import deque
+from contextlib import suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from criproxy.errors import reason_of
+from criproxy.node.settings import Loaded
+from criproxy.process.logger import Log
+from criproxy.store.configurations import FOLDER, LAST_GOOD_NAME, MOST, GoodFile, InForceOnce, add, write_good
+
+RETRY_S = 10.0
+"""Pause before a failed write is retried."""
+CHECK_S = 60.0
+"""How often to check that the saved file still exists: an administrator may have removed the state directory."""
+CLOSE_S = 1.0
+"""How long `close` waits for the disk."""
+
+
+@dataclass(slots=True, repr=False)
+class _Keeper:
+    """Saves what is wanted, until `close`."""
+
+    state_dir: Path
+    log: Log
+    _news: asyncio.Event = field(default_factory=asyncio.Event)
+    _closing: bool = False
+    _ended: asyncio.Event = field(default_factory=asyncio.Event)
+
+    async def run(self) -> None:
+        """Save whatever is new or was lost, until `close`."""
+        while not self._closing or self._news.is_set():
+            self._news.clear()
+            pause_s = await self._save()
+            with suppress(TimeoutError):
+                async with asyncio.timeout(0 if self._closing else pause_s):
+                    await self._news.wait()
+        self._ended.set()
+
+    async def close(self) -> None:
+        """Try once more to save what is not saved yet, for `CLOSE_S` at most."""
+        self._closing = True
+        self._news.set()
+        with suppress(TimeoutError):
+            async with asyncio.timeout(CLOSE_S):
+                await self._ended.wait()
+
+    async def _save(self) -> float | None:
+        """Try once, and return when to try again; None: when there is something new."""
+        raise NotImplementedError
+
+
+@dataclass(slots=True, repr=False)
+class PolicyFileKeeper(_Keeper):
+    """Writes the last good file; retries while the disk fails, and writes it again if it is lost."""
+
+    problem: str = ""
+    """Why the saved file is not the one in force; empty if it is."""
+    _wanted: GoodFile | None = None
+
+    def keep(self, good: GoodFile) -> None:
+        """Save *good* soon, unless it is empty, in place of the former one."""
+        if good.text:
+            self._wanted = good
+            self._news.set()
+
+    async def _save(self) -> float:
+        if self._wanted is not None:
+            await self._write(self._wanted)
+        return RETRY_S if self.problem else CHECK_S
+
+    async def _write(self, good: GoodFile) -> None:
+        try:
+            await asyncio.to_thread(write_good, self.state_dir, good)
+        except OSError as error:
+            problem = f"{self.state_dir / LAST_GOOD_NAME} cannot be written: {error.strerror}"
+            if problem != self.problem:
+                self.log.warning("the policy file in effect cannot be saved as the last good file", error=problem)
+            self.problem = problem
+        else:
+            self.problem = ""
+
+
+@dataclass(slots=True, repr=False)
+class PastConfigurations(_Keeper):
+    """Writes the configurations that come into force, in order; while the disk fails, the newest wait in memory."""
+
+    _waiting: deque[InForceOnce] = field(default_factory=lambda: deque(maxlen=MOST))
+    _failing: bool = False
+
+    def note(self, said: GoodFile, policy: str, loaded: Loaded, how: str) -> None:
+        """Save *said* soon, which came into force as *loaded* says; *policy* and *how* as in `InForceOnce`."""
+        if said.text:
+            at_s = time.time() if how == "kept" else loaded.at_s
+            once = InForceOnce(text=said.text, source=loaded.file, hash=loaded.hash, policy=policy, at_s=at_s, how=how)
+            self._waiting.append(once)
+            self._news.set()
+
+    async def _save(self) -> float | None:
+        while self._waiting and await self._written(self._waiting[0]):
+            pass
+        return RETRY_S if self._waiting else None
+
+    async def _written(self, once: InForceOnce) -> bool:
+        try:
+            await asyncio.to_thread(add, self.state_dir, once)
+        except OSError as error:
+            if not self._failing:
+                values = {"folder": str(self.state_dir / FOLDER), "error": reason_of(error)}
+                self.log.warning("the history of configurations cannot be written", **values)
+            self._failing = True
+            return False
+        self._failing = False
+        if self._waiting and self._waiting[0] is once:
+            self._waiting.popleft()
+        return True

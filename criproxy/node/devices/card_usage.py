@@ -1,0 +1,227 @@
+"""The use of cards that the watcher reports, and the files of pods with cards, for programs beside the daemon.
+
+No call waits for the files. If the disk is full, read-only or hangs, they become outdated, which `status --check`
+reports; writes are retried from time to time, and then all files are written again.
+"""
+
+import asyncio
+from collections.abc import Awaitable, Callable, Collection, Mapping
+from dataclasses import dataclass, field
+from functools import partial
+from pathlib import Path
+from time import monotonic, time
+
+from criproxy.devices.device_rules import DeviceRules
+from criproxy.devices.holdings import Holdings
+from criproxy.devices.usage.reports import UsageHistory, stale_after_s
+from criproxy.devices.usage.rows import CardRow, PodFile, is_uid, pod_files, rows
+from criproxy.devices.usage.values import ClassUse, UsageReport
+from criproxy.host.patience import Hangs, Patience
+from criproxy.model.node import Node
+from criproxy.model.text.notices import Values
+from criproxy.node.context import Context
+from criproxy.store.files import PODS, write_pods
+
+UPDATE_S = 10.0
+"""How often a file is written if only the use has changed, and how often a failing disk is retried."""
+PAUSE_S = 0.5
+"""Pause between writes, so that concurrent changes are written together."""
+TIMEOUT_S = 2.0
+"""How long the disk may take."""
+BEGINS_S = 10.0
+"""What reports use may need so long until its first reading."""
+
+
+@dataclass(slots=True, repr=False)
+class CardUsage:
+    """The watcher's last report, and the history of the last hour.
+
+    They are lost when the daemon restarts, and the watcher soon sends another report.
+    """
+
+    clock: Callable[[], float] = monotonic
+    wall_clock: Callable[[], float] = time
+    """Seconds since the epoch."""
+    report: UsageReport | None = None
+    """The last report; None if there was none since the daemon's start."""
+    reported_s: float = 0.0
+    """When it arrived, in seconds since the epoch."""
+    history: UsageHistory = field(default_factory=UsageHistory)
+    _unknown: dict[tuple[str, str], float] = field(default_factory=dict)
+    """By class and card whose use is unknown, since when, on the clock; an empty card is for the whole class."""
+    _at_s: float = field(init=False)
+    _news: asyncio.Event = field(default_factory=asyncio.Event)
+
+    def __post_init__(self) -> None:
+        self._at_s = self.clock()
+
+    def publish(self, report: UsageReport) -> None:
+        """Replace the last report with *report*."""
+        self.report, self.reported_s, self._at_s = report, self.wall_clock(), self.clock()
+        self.history.add(self.reported_s, report)
+        unknown = [(each.kind, "") for each in report.classes if each.problem]
+        unknown += [(each.kind, card) for each in report.classes for card in each.unread]
+        self._unknown = {key: self._unknown.get(key, self._at_s) for key in unknown}
+        self._news.set()
+        self._news = asyncio.Event()
+
+    async def changed(self) -> None:
+        """Wait for the next report."""
+        await self._news.wait()
+
+    def unknown(self) -> dict[str, str]:
+        """By class, why its use is not known, where that has been so for longer than a source takes to begin."""
+        return {each.kind: each.problem for each in self._classes() if each.problem and self._lasts(each.kind)}
+
+    def unread(self) -> dict[tuple[str, str], str]:
+        """By class and card, why the use of a single card has not been known for as long."""
+        read = [each for each in self._classes() if not each.problem]
+        found = {(each.kind, card): reason for each in read for card, reason in each.unread.items()}
+        return {key: reason for key, reason in found.items() if self._lasts(*key)}
+
+    def _classes(self) -> tuple[ClassUse, ...]:
+        return self.current.classes if self.current else ()
+
+    def _lasts(self, kind: str, card: str = "") -> bool:
+        return self.clock() - self._unknown[kind, card] > BEGINS_S
+
+    @property
+    def silent_s(self) -> float:
+        """How long there has been no report: since the start of the daemon, if there never was one."""
+        return self.clock() - self._at_s
+
+    @property
+    def is_current(self) -> bool:
+        """Whether the last report is recent."""
+        return self.report is not None and self.silent_s <= stale_after_s(self.report)
+
+    @property
+    def current(self) -> UsageReport | None:
+        """The last report, or None if it is not recent."""
+        return self.report if self.is_current else None
+
+
+@dataclass(slots=True)
+class _Written:
+    """The last written content of a file."""
+
+    lasting: Values
+    uses: object
+    at_s: float
+    """On the monotonic clock."""
+
+
+@dataclass(slots=True, repr=False)
+class PodFiles:
+    """Writes the files while the daemon runs.
+
+    Args:
+        state_dir: the state directory.
+        context: has the node.
+        holdings: the cards that its containers were given.
+        usage: the use of these cards.
+        known: returns once the running containers and their cards are known.
+    """
+
+    state_dir: Path
+    context: Context
+    holdings: Holdings
+    usage: CardUsage
+    known: Callable[[], Awaitable[None]]
+    clock: Callable[[], float] = monotonic
+    write: Callable[..., None] = write_pods
+    problem: str = ""
+    """Why the files are outdated, in one sentence; empty if they are not."""
+    _written: dict[str, _Written] = field(default_factory=dict)
+    _listed: bool = False
+    """Whether the files of pods that are gone were removed."""
+    _invalid: set[str] = field(default_factory=set)
+    """Sandboxes of pods with an invalid UID, which were logged."""
+    _turn: object = None
+    """Identifies the newest write: an older one that hung stops when it continues."""
+    _patience: Patience = field(default_factory=Patience)
+
+    async def run(self) -> None:
+        """Write all changes, for ever."""
+        await self.known()
+        while True:
+            news = [asyncio.ensure_future(each) for each in (self.context.state.changed(), self.usage.changed())]
+            try:
+                await asyncio.sleep(0)  # both wait from here on
+                await self.update()
+                if not self.problem:
+                    await asyncio.wait(news, timeout=UPDATE_S, return_when=asyncio.FIRST_COMPLETED)
+            finally:
+                for each in news:
+                    each.cancel()
+            await asyncio.sleep(UPDATE_S if self.problem else PAUSE_S)
+
+    async def update(self) -> None:
+        """Write the files that are due. Errors of the disk do not raise."""
+        now_s = self.clock()
+        wanted = await self._wanted()
+        due = {uid: file for uid, file in wanted.items() if self._is_due(uid, file, now_s)}
+        if not due and self._listed and self._written.keys() <= wanted.keys():
+            return
+        failed_before, self._turn = bool(self.problem), (turn := object())
+        work = partial(self._write, due, set(wanted), lambda: self._turn is turn)
+        if not await self._try(work) or failed_before:  # after a failure write twice: a write that hung may end late
+            self._written, self._listed = {}, False
+            return
+        self._listed = True
+        self._written = {uid: each for uid, each in self._written.items() if uid in wanted}
+        self._written |= {uid: _Written(file.lasting, file.uses, now_s) for uid, file in due.items()}
+
+    async def _wanted(self) -> dict[str, PodFile]:
+        if (rules := self.context.settings.devices) is None:
+            return {}
+        node, report = self.context.state.node, self.usage.current
+        found, files = await asyncio.to_thread(_made, node, self.holdings, rules, report)
+        self._log_invalid(found)
+        return files
+
+    def _write(self, due: Mapping[str, PodFile], keep: Collection[str], is_newest: Callable[[], bool]) -> None:
+        at_s = time()
+        self.write(self.state_dir, {uid: file.text(at_s) for uid, file in due.items()}, keep, is_newest)
+
+    def _is_due(self, uid: str, file: PodFile, now_s: float) -> bool:
+        before = self._written.get(uid)
+        if before is None or before.lasting != file.lasting:
+            return True
+        return before.uses != file.uses and now_s - before.at_s >= UPDATE_S
+
+    async def _try(self, work: Callable[[], None]) -> bool:
+        """Run *work* with a time limit, and return whether it succeeded; each failure is logged once."""
+        try:
+            await self._patience.wait(f"writing to {self.state_dir / PODS}", work, TIMEOUT_S)
+        except Hangs as error:
+            self._fail(str(error).split(" for ", 1)[0])
+        except OSError as error:
+            self._fail(f"{self.state_dir / PODS} cannot be written: {error.strerror or error}")
+        else:
+            if self.problem:
+                self.context.log.warning("files of pods with cards are written again")
+            self.problem = ""
+            return True
+        return False
+
+    def _fail(self, why: str) -> None:
+        self.context.counters.pod_file_failures += 1
+        if why != self.problem:
+            self.context.log.warning("files of pods with cards cannot be written", error=why)
+        self.problem = why
+
+    def _log_invalid(self, found: list[CardRow]) -> None:
+        """Log pods that cannot have a file because their UID is invalid: the kubelet sends no such UIDs."""
+        invalid = {row.container.pod for row in found if not is_uid(row.grant.pod_uid)}
+        for pod in invalid - self._invalid:
+            self.context.log.warning("no file for a pod: its UID is invalid", sandbox=pod)
+        self._invalid = invalid
+
+
+def _made(
+    node: Node, holdings: Holdings, rules: DeviceRules, report: UsageReport | None
+) -> tuple[list[CardRow], dict[str, PodFile]]:
+    """Return the rows and the files. Run this in a thread: it takes 3 ms for 64 containers, with every report."""
+    found = list(rows(node, holdings, rules, report))
+    return found, pod_files(found)

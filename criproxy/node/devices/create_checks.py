@@ -1,0 +1,177 @@
+"""Checks of a create with a vGPU, or of a client of MPS.
+
+A vGPU has one container, and its quota is enforced as the device plugin has decided. A create is refused while a
+container of another pod still has its vGPU. The kubelet allocates an id to the next pod as soon as the former pod's
+containers have ended, and passes that of an init container on to the pod's other containers. Therefore criproxy queries
+the runtime before it refuses: its own state may be outdated by a moment.
+"""
+
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from criproxy.cri import api_pb2 as api
+from criproxy.cri.runtime import RuntimeCallError
+from criproxy.devices.boundary import Boundary, Finding, Refusal, Word
+from criproxy.devices.evidence.device_request import DeviceRequest
+from criproxy.devices.evidence.evidence import Subject
+from criproxy.devices.holdings import Holdings, vgpus_of
+from criproxy.devices.mps_client import mps_client, with_shared_memory
+from criproxy.devices.plugin.enforcement import (
+    Enforced,
+    as_enforced,
+    enforcement_in,
+    lost_mounts,
+    names_removed,
+)
+from criproxy.errors import StatusCode
+from criproxy.host.patience import Hangs, Patience
+from criproxy.model.text.bounded import bounded_texts
+from criproxy.model.workload import Container
+from criproxy.node.context import Context
+from criproxy.node.devices.evidence import Gathered
+
+CHECK_S = 1.0
+"""How long a create waits for each file of the host."""
+QUERY_S = 1.0
+"""How long a create waits for the runtime to report whether the former container is still there."""
+_MOST_NAMED = 4
+"""How many vGPUs a refusal names."""
+_MOST_REMOVED, _REMOVED_CHARS = 8, 100
+"""How many removed variables and mounts a finding names, and the longest name."""
+
+
+@dataclass(slots=True)
+class Vgpus:
+    """Checks creates of containers with a vGPU."""
+
+    context: Context
+    holdings: Holdings
+    patience: Patience
+    _is_silent: bool = False
+    """Whether the runtime did not answer the last query, which was logged."""
+
+    def several(self, given: Gathered) -> Refusal | None:
+        """Return why a container that was allocated several vGPUs is not created; None for other containers.
+
+        The annotations of all vGPUs have the same names, and the kubelet keeps those of one: the quotas of the others
+        are unknown.
+        """
+        ids = sorted({vgpu for _, vgpu in vgpus_of(given.evidence)})  # annotations come in any order
+        if len(ids) < 2:
+            return None
+        return _refused(f"a container can have one vGPU, and this one was allocated {' and '.join(ids[:_MOST_NAMED])}")
+
+    async def taken(self, given: Gathered, subject: Subject) -> Refusal | None:
+        """Return why the container of *subject* cannot have its allocated vGPU; None if it can."""
+        node = self.context.state.node
+        for kind, vgpu in vgpus_of(given.evidence):
+            for holder in list(self.holdings.holders(node, kind, vgpu)):
+                if not self._is_of_pod(holder, subject) and not await self._is_over(holder, vgpu):
+                    return _refused(f"container {holder.title} still has its vGPU {vgpu}")
+        return None
+
+    async def limited(self, done: Boundary, given: Gathered) -> Boundary:
+        """Return the create with the enforcement of the quota, or why it is refused.
+
+        Not earlier: the files that enforce it may have been removed since Allocate, which is called once for all
+        restarts of a container. Not later: the runtime would create a directory in place of a missing file of a mount.
+        """
+        found = enforcement_in(done.asked.annotations)
+        if found is None:
+            return done
+        if refusal := await self._lost(done.asked, found):
+            return replace(done, refusal=refusal)
+        limited = as_enforced(done.asked, found)
+        removed = bounded_texts(names_removed(done.asked, limited), _MOST_REMOVED, _REMOVED_CHARS)
+        if not removed:
+            return replace(done, asked=limited)
+        kind = next((kind for kind, _ in vgpus_of(given.evidence)), "")
+        text = f"{kind}: it could have changed the limits of its vGPU: criproxy removed {', '.join(removed)}"
+        return replace(done, asked=limited, findings=(*done.findings, Finding(kind, Word.STRIPPED, text)))
+
+    async def _lost(self, asked: DeviceRequest, found: Enforced) -> Refusal | None:
+        """Return which part of the enforcement is missing; None if there is all of it."""
+        if lost := lost_mounts(asked, found):
+            return _refused(f"its create lacks the mount {lost[0]}, which enforces its quota")
+        for path in found.needs:
+            try:
+                there = await self.patience.wait(path, (self._root / path.lstrip("/")).exists, CHECK_S)
+            except Hangs as error:
+                return _refused(str(error))
+            except OSError as error:
+                return _refused(f"{path} cannot be accessed: {error.strerror}")
+            if not there:
+                return _refused(f"{path}, which enforces the quota of its vGPU, does not exist on this host")
+        return None
+
+    @property
+    def _root(self) -> Path:
+        return self.context.settings.host_root
+
+    def _is_of_pod(self, holder: Container, subject: Subject) -> bool:
+        """Whether a container is of the same pod, in this sandbox or a former one."""
+        pod = self.context.state.node.pods.get(holder.pod)
+        known_uid = pod.uid if pod else ""
+        return holder.pod == subject.sandbox_id or (subject.pod_uid != "" and known_uid == subject.pod_uid)
+
+    async def _is_over(self, holder: Container, vgpu: str) -> bool:
+        """Whether the runtime reports that *holder* has ended, or will not start because its pod was stopped.
+
+        True, too, if the runtime does not answer: that is no reason to refuse.
+        """
+        if holder.key == holder.reservation:
+            return False  # its create is in flight
+        request = api.ContainerStatusRequest(container_id=holder.key)
+        try:
+            reply = await self.context.runtime.call("ContainerStatus", request, api.ContainerStatusResponse, QUERY_S)
+        except RuntimeCallError as error:
+            self._note(error, holder, vgpu)
+            return True
+        self._is_silent = False
+        pod = self.context.state.node.pods.get(holder.pod)
+        never_runs = reply.status.state == api.CONTAINER_CREATED and (pod is None or pod.stopped)
+        return never_runs or reply.status.state == api.CONTAINER_EXITED
+
+    def _note(self, error: RuntimeCallError, holder: Container, vgpu: str) -> None:
+        """Log once, until the runtime answers again, that it is unknown whether a container has ended."""
+        if not self._is_silent and not error.not_found:
+            text = "the runtime does not report whether a container still has its vGPU"
+            self.context.log.warning(text, container=holder.title, vgpu=vgpu, error=str(error), result="not refused")
+        self._is_silent = not error.not_found
+
+
+def _refused(why: str) -> Refusal:
+    return Refusal(StatusCode.FAILED_PRECONDITION, why)
+
+
+@dataclass(frozen=True, slots=True)
+class MpsClients:
+    """Checks what our device plugin wrote into a create; values from others are not checked."""
+
+    context: Context
+    patience: Patience
+
+    async def check(self, asked: DeviceRequest, given: Gathered) -> DeviceRequest | Refusal:
+        """Return the create as it continues, or why it is refused.
+
+        Not earlier: the daemon of a resource may start long after Allocate. Not later: the runtime creates every
+        missing directory of a mount, and the daemon would then find a directory that it did not create.
+        """
+        client = mps_client(asked) if given.is_joined else None
+        if client is None:
+            return asked
+        settings = self.context.settings
+        path = settings.host_root / client.pipe.lstrip("/")
+        try:
+            is_there = await self.patience.wait(client.pipe, path.is_dir, settings.device_limits.scan_s)
+        except Hangs as error:
+            return _not_served(str(error))
+        except OSError as error:
+            return _not_served(f"the directory {client.pipe} cannot be accessed: {error.strerror}")
+        if not is_there:
+            return _not_served(f"the directory {client.pipe} does not exist on this host: start the MPS control daemon")
+        return with_shared_memory(asked, client)
+
+
+def _not_served(why: str) -> Refusal:
+    return _refused(f"it is a client of CUDA MPS, and {why}")

@@ -1,1 +1,0 @@
-"""The use of cards by containers, as the watcher reports it, and the files of pods with cards."""

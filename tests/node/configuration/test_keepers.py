@@ -1,0 +1,83 @@
+"""The last good file is kept for the next start, and kept again where it was lost."""
+
+import asyncio
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import pytest
+
+from criproxy.node.configuration.keepers import PolicyFileKeeper
+from criproxy.process.failures import Failures
+from criproxy.process.tasks import Tasks
+from criproxy.store.configurations import GoodFile, read_good
+from tests.node.world import RecordingLog
+
+LIMIT_S = 60.0
+GOOD = GoodFile(text="policy: static\n", source="/etc/criproxy/policy.yaml", configuration="abc")
+
+
+@pytest.fixture(autouse=True)
+def patient(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A real disk may take seconds for a write while other tests use it."""
+    monkeypatch.setattr("criproxy.node.configuration.keepers.CLOSE_S", LIMIT_S)
+
+
+async def poll(happened: Callable[[], bool]) -> None:
+    """Wait until *happened* is true: nothing tells of a file."""
+    async with asyncio.timeout(LIMIT_S):
+        while not happened():  # noqa: ASYNC110 (as above)
+            await asyncio.sleep(0.005)
+
+
+@asynccontextmanager
+async def supervised(keeping: PolicyFileKeeper) -> AsyncIterator[Failures]:
+    """*keeping* at work as in the daemon; yields what fails of it."""
+    failures = Failures()
+    tasks = Tasks(keeping.log, failures)
+    tasks.forever("keep the policy file", keeping.run)
+    try:
+        yield failures
+        await keeping.close()
+    finally:
+        await tasks.stop()
+
+
+async def test_what_was_removed_is_kept_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Somebody removes the state directory: that is a problem until it is there again, and then the file is, too."""
+    for pause in ("CHECK_S", "RETRY_S"):
+        monkeypatch.setattr(f"criproxy.node.configuration.keepers.{pause}", 0.01)
+    state = tmp_path / "state"
+    state.mkdir()
+    keeping = PolicyFileKeeper(state, RecordingLog())
+    async with supervised(keeping):
+        keeping.keep(GOOD)
+        await poll(lambda: read_good(state) == GOOD)
+
+        state.rename(tmp_path / "removed")  # at once: the next write may have begun
+        await poll(lambda: bool(keeping.problem))
+        assert keeping.problem == f"{state}/last-good.json cannot be written: No such file or directory"
+
+        state.mkdir()
+        await poll(lambda: read_good(state) == GOOD and not keeping.problem)
+
+
+async def test_a_failure_of_our_own_is_not_the_end_of_keeping(tmp_path: Path) -> None:
+    """It is counted, and what is to be kept is written afterwards."""
+    keeping = PolicyFileKeeper(Path("/no\0path"), RecordingLog())
+    async with supervised(keeping) as failures:
+        keeping.keep(GOOD)
+        await poll(lambda: failures.counts["watcher"] > 0)
+
+        keeping.state_dir = tmp_path
+        await poll(lambda: read_good(tmp_path) == GOOD)
+
+
+async def test_the_end_writes_what_is_not_kept_yet(tmp_path: Path) -> None:
+    """Whatever was asked for last, and nothing is left to do then."""
+    keeping = PolicyFileKeeper(tmp_path, RecordingLog())
+    async with supervised(keeping):
+        for text in ("first", "last"):
+            keeping.keep(GoodFile(text=text))
+
+    assert read_good(tmp_path) == GoodFile(text="last")
