@@ -4,7 +4,7 @@ from importlib import import_module
 from unittest.mock import patch
 
 from criproxy.__main__ import run
-from criproxy.config.reading import document
+from criproxy.config import document
 
 LOAD = import_module("criproxy.config.load")
 """Its module, not the function of that name in its package."""

@@ -4,7 +4,7 @@ import pytest
 
 from criproxy.deviceplugin.health import health_commands
 from criproxy.node.record import outbox
-from criproxy.process.children import children
+from criproxy.process import children
 
 LIMIT_S = 60.0
 

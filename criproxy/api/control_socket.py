@@ -15,8 +15,8 @@ from functools import partial
 from typing import Any
 
 from criproxy.errors import CriproxyError, UsageError
-from criproxy.process.ending import PART_S
 from criproxy.process.log import structlog
+from criproxy.process.tasks import PART_S
 
 LINE_MAX_BYTES = 1 << 20
 IDLE_S = 30.0

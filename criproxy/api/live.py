@@ -214,7 +214,7 @@ def commands(live: LiveNode) -> Mapping[str, Command]:
 
 def _lacking(policy: Policy, topology: Topology) -> list[str]:
     """Sentences on what *policy* asks for and *topology* lacks, or on a failure of the policy itself."""
-    from criproxy.config.reading.validation_errors import dotted
+    from criproxy.config.validation_errors import dotted
 
     try:
         found = list(options_of(policy).misfits(topology))

@@ -16,7 +16,7 @@ from criproxy.devices.classes.builtin import BUILTIN
 from criproxy.devices.classes.device_class import DeviceClass
 from criproxy.devices.holdings import Holdings
 from criproxy.errors import CriproxyError
-from criproxy.host.devices.cards import find_cards_within
+from criproxy.host.cards import find_cards_within
 from criproxy.host.machine import discover
 from criproxy.model.grant import NO_CPUS
 from criproxy.model.last_configuration import LastConfiguration

@@ -1,14 +1,14 @@
-"""Finding, reading and checking the policy file of this node."""
+"""Finding, reading and checking the policy file of this node, and what its cards need if it cannot be used."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from criproxy.config.choice import Choice, choose
-from criproxy.config.reading.document import parse
-from criproxy.config.reading.files import read_text
-from criproxy.config.reading.mistake import Mistake, reported
+from criproxy.config.document import parse
+from criproxy.config.files import Choice, choose, read_text
+from criproxy.config.mistakes import Mistake, did_you_mean, reported
 from criproxy.config.settings import Settings, read_settings
+from criproxy.devices.options.options import DeviceOptions
 from criproxy.errors import ConfigError
 from criproxy.model.machine.topology import Topology
 from criproxy.placement.options.usable import HostReader
@@ -49,7 +49,7 @@ def load(
 
     Args:
         path: a file or a directory.
-        hostname: this node's; with *group* it chooses among the files of a directory (see `choice.choose`).
+        hostname: this node's; with *group* it chooses among the files of a directory (see `choose`).
         group: the node's; None takes it from ``/etc/criproxy/group``, where there is one.
         topology: the machine that must have what the file asks for; None checks the file alone.
         host: reads the CPUs of cgroups and devices that the file names; None leaves them unknown.
@@ -98,3 +98,29 @@ def judge(
     if mistakes:
         return Report(choice, None, mistakes, None, text, None if wrong else contents.settings)
     return Report(choice, contents.settings, [], policy, text)
+
+
+SECTION = "devices"
+
+
+def devices_alone(text: str | None) -> DeviceOptions | None:
+    """What to go by while the file is not in force.
+
+    Args:
+        text: what the file says; None where it cannot be read.
+
+    Returns:
+        The section, if it is valid by itself; None if the file can be read and has none; else the defaults: all
+        classes that are built in are hidden outside exempt namespaces.
+    """
+    document = parse(text) if text is not None else None
+    if document is None or document.mistakes or not isinstance(document.data, dict):
+        return DeviceOptions()
+    if document.data.get(SECTION) is None:  # as in a file that is in force
+        misspelt = any(did_you_mean(name, [SECTION]) for name in document.data if name != SECTION)
+        return DeviceOptions() if misspelt else None
+    try:
+        options = DeviceOptions.model_validate(document.data[SECTION])
+    except ValueError:
+        return DeviceOptions()
+    return DeviceOptions() if any(options.contradictions()) else options

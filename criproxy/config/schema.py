@@ -14,8 +14,7 @@ from pydantic import BaseModel
 from pydantic.json_schema import GenerateJsonSchema
 from pydantic_core import core_schema
 
-from criproxy.config.registry import find
-from criproxy.config.settings import Common
+from criproxy.config.settings import Common, find
 from criproxy.model.cpuset import format_cpuset
 from criproxy.placement.policies import Entry
 

@@ -1,20 +1,25 @@
-"""What a policy file says, checked: the options that do not depend on the policy, and those of the policy."""
+"""What a policy file says, checked: the options that do not depend on the policy, and those of the policy.
+
+Policies are found by name: those of this package, and those of others with the entry-point group `GROUP`. An entry
+point's name is what the policy file says after ``policy:``; it leads to a `criproxy.placement.policies.Entry`. Packages
+are only listed here; one is imported when a policy file names its policy.
+"""
 
 import json
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from hashlib import sha256
+from importlib.metadata import EntryPoint, entry_points
 from pathlib import Path
 from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict, ValidationError
 from pydantic.alias_generators import to_camel
 
-from criproxy.config.predecessors import recognised
-from criproxy.config.reading.document import Document
-from criproxy.config.reading.mistake import Mistake
-from criproxy.config.reading.validation_errors import dotted, explain, names_of
-from criproxy.config.registry import find
+from criproxy.config.document import Document
+from criproxy.config.mistakes import Mistake, did_you_mean, shown
+from criproxy.config.predecessors import instead_of_policy, recognised
+from criproxy.config.validation_errors import dotted, explain, names_of
 from criproxy.devices.options.options import DeviceOptions
 from criproxy.errors import ConfigError, CriproxyError
 from criproxy.model.cpuset import format_cpuset
@@ -23,6 +28,55 @@ from criproxy.placement.options.policy_options import Misfit, Options
 from criproxy.placement.options.usable import HostReader
 from criproxy.placement.policies import BUILTIN, Entry
 from criproxy.placement.policies.api import Policy
+
+GROUP = "criproxy.policies"
+
+
+def names() -> list[str]:
+    """The names of all policies: ours, then those of other packages."""
+    external = {point.name for point in entry_points(group=GROUP)}
+    return [*BUILTIN, *sorted(external - BUILTIN.keys())]
+
+
+def find(name: str) -> Entry:
+    """The policy *name*.
+
+    Raises:
+        ConfigError: there is none of that name or more than one, or its package is broken.
+    """
+    points = list({(point.value, _package(point)): point for point in entry_points(group=GROUP, name=name)}.values())
+    if name not in BUILTIN and not points:
+        known = names()
+        hint = instead_of_policy(name) or did_you_mean(name, known)
+        raise ConfigError(f"unknown policy {shown(name)}; policies are: {', '.join(known)}{hint}")
+    if (name in BUILTIN) + len(points) > 1:
+        owners = ["criproxy itself"] * (name in BUILTIN) + sorted(_package(point) for point in points)
+        raise ConfigError(f"the policy {name!r} is in {' and in '.join(owners)}: uninstall all but one")
+    return BUILTIN[name] if name in BUILTIN else _load(points[0])
+
+
+def _load(point: EntryPoint) -> Entry:
+    who = f"the policy {point.name!r} of {_package(point)} cannot be used"
+    try:
+        entry = point.load()
+    except Exception as error:
+        raise ConfigError(f"{who}: {point.value} cannot be imported: {type(error).__name__}: {error}") from error
+    if not isinstance(entry, Entry):
+        raise ConfigError(
+            f"{who}: {point.value} must be a criproxy.placement.policies.Entry, but is of type {type(entry).__name__}"
+        )
+    options: object = entry.options  # whatever its author put there
+    if not (isinstance(options, type) and issubclass(options, Options) and callable(entry.build)):
+        raise ConfigError(
+            f"{who}: its Entry needs a class of options that derives from "
+            "criproxy.placement.options.policy_options.Options, "
+            "and a callable that builds the policy"
+        )
+    return entry
+
+
+def _package(point: EntryPoint) -> str:
+    return f"{point.dist.name} {point.dist.version}" if point.dist is not None else "an unknown package"
 
 
 class Common(BaseModel):
@@ -127,25 +181,13 @@ class Contents:
     """What it asks for and this machine lacks."""
 
 
-def to_settings(
-    document: Document,
-    source: Path,
-    topology: Topology | None = None,
-    host: HostReader | None = None,
-) -> tuple[Settings | None, list[Mistake]]:
-    """The settings, or None and all mistakes; with *topology* also what that machine cannot give; see `load`."""
-    contents = read_settings(document, source, topology, host)
-    mistakes = [*contents.wrong, *contents.unfit]
-    return None if mistakes else contents.settings, mistakes
-
-
 def read_settings(
     document: Document,
     source: Path,
     topology: Topology | None = None,
     host: HostReader | None = None,
 ) -> Contents:
-    """The settings, if nothing is wrong on any machine, and all mistakes; arguments as for `to_settings`."""
+    """The settings, if nothing is wrong on any machine, and all mistakes; arguments as for `load.load`."""
     mistakes, unfit = list(document.mistakes), list[Mistake]()
     data = document.data
     if not isinstance(data, dict):

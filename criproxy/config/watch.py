@@ -15,10 +15,10 @@ from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from criproxy.config.choice import GROUP_FILE
+from criproxy.config.files import GROUP_FILE
 
 if TYPE_CHECKING:
-    from asyncinotify import Event, Inotify, Mask, Watch
+    from asyncinotify import Event, Mask
 
 QUIET_S = 0.2
 """Without news for so long, a writer is taken to be done."""
@@ -46,32 +46,31 @@ class PolicyFileWatch:
     def __init__(self, path: Path, changed: Callable[[], None]) -> None:
         self._path = Path(os.path.abspath(path))  # noqa: PTH100 (resolve() would follow the links)
         self._changed = changed
-        self._watches: dict[Path, Watch] = {}
-        self._places: Places = {}
 
     async def run(self) -> None:
-        """Watch for ever."""
-        library = await asyncio.to_thread(import_module, "asyncinotify")  # 12 ms, in which calls shall not wait
-        with suppress(OSError), library.Inotify() as inotify:  # else no instance, or no watch, is left for us
-            await self._by_events(inotify)
-        await self._by_looking()
-
-    async def _by_events(self, inotify: "Inotify") -> None:
-        await self._follow(inotify)
-        self._changed()  # whatever happened before we watched
+        """Watch for ever; the first call is for whatever happened before."""
+        seen: Seen | None = None
         while True:
-            await self._news(inotify)
-            # First watch what the names lead to now: then nothing that follows is missed.
-            await self._follow(inotify)
+            seen = await self._settled(await self._other_than(seen))
             self._changed()
 
-    async def _by_looking(self) -> None:
-        before = None
-        while True:
-            if (now := await asyncio.to_thread(_seen, self._path)) != before:
-                before = await self._settled(now)
-                self._changed()
+    async def _other_than(self, before: Seen | None) -> Seen:
+        """Return what is seen as soon as it is not what was seen *before*."""
+        library = await asyncio.to_thread(import_module, "asyncinotify")  # 12 ms, in which calls shall not wait
+        with suppress(OSError), library.Inotify() as inotify:  # else no instance, or no watch, is left for us
+            places = await asyncio.to_thread(places_of, self._path)
+            for place in places:
+                # One that cannot be watched is found again when a link changes.
+                with suppress(FileNotFoundError, NotADirectoryError, PermissionError):
+                    inotify.add_watch(place, _mask())
+            # First watched, then seen: so nothing that follows is missed.
+            while (seen := await asyncio.to_thread(_seen, self._path)) == before:
+                while not _matters(await inotify.get(), places):
+                    pass
+            return seen
+        while (seen := await asyncio.to_thread(_seen, self._path)) == before:  # noqa: ASYNC110 (there is no event)
             await asyncio.sleep(POLL_S)
+        return seen
 
     async def _settled(self, seen: Seen) -> Seen:
         """What is seen when a writer is done, or does not end."""
@@ -84,33 +83,11 @@ class PolicyFileWatch:
                     seen = await asyncio.to_thread(_seen, self._path)
         return seen
 
-    async def _news(self, inotify: "Inotify") -> None:
-        """Return when something that matters has happened, and nothing for a while after."""
-        while not self._matters(await inotify.get()):
-            pass
-        try:
-            async with asyncio.timeout(LONGEST_S):
-                while await _get_soon(inotify):
-                    pass
-        except TimeoutError:
-            return  # the writes do not end
 
-    def _matters(self, event: "Event") -> bool:
-        names = self._places.get(event.watch.path) if event.watch else None
-        # Without a name it is about the directory itself, without a watch about all: news were lost.
-        return event.name is None or not names or str(event.name) in names
-
-    async def _follow(self, inotify: "Inotify") -> None:
-        """Watch the places of now, and no others; one that cannot be watched is found again when a link changes."""
-        self._places = await asyncio.to_thread(places_of, self._path)
-        for place in self._watches.keys() - self._places.keys():
-            watch = self._watches.pop(place)
-            if watch in inotify.watches:
-                inotify.rm_watch(watch)
-        for place in self._places:
-            # Anew each time: a directory that was replaced is another one under the same name.
-            with suppress(FileNotFoundError, NotADirectoryError, PermissionError):
-                self._watches[place] = inotify.add_watch(place, _mask())
+def _matters(event: "Event", places: Places) -> bool:
+    names = places.get(event.watch.path) if event.watch else None
+    # Without a name it is about the directory itself, without a watch about all: news were lost.
+    return event.name is None or not names or str(event.name) in names
 
 
 def places_of(path: Path) -> Places:
@@ -174,19 +151,9 @@ def _state(path: Path) -> tuple[int, ...] | None:
         found = path.lstat()
     except OSError:
         return None
-    if stat.S_ISDIR(found.st_mode):  # what is in it is seen by its names
-        return found.st_dev, found.st_ino
+    if stat.S_ISDIR(found.st_mode):  # what is in it is seen by its names; others may not be able to write there
+        return found.st_dev, found.st_ino, found.st_mode, found.st_uid
     return found.st_dev, found.st_ino, found.st_size, found.st_mtime_ns, found.st_ctime_ns
-
-
-async def _get_soon(inotify: "Inotify") -> bool:
-    """Whether there is more news within `QUIET_S`."""
-    try:
-        async with asyncio.timeout(QUIET_S):
-            await inotify.get()
-    except TimeoutError:
-        return False
-    return True
 
 
 def _mask() -> "Mask":

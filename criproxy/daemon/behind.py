@@ -183,14 +183,14 @@ class KubeletCpus:
 def _reservation(host_root: Path) -> "tuple[Reservation | None, Sequence[str]]":
     """Return what the kubelet reserves, and why that is unknown; None, too, without a kubelet."""
     from criproxy.install.host import Host
+    from criproxy.install.kubelet import read_kubelet
     from criproxy.install.kubelet_cpus import cannot_read, reservation, unknown
-    from criproxy.install.look import look_at_kubelet
 
     try:
-        facts = look_at_kubelet(Host(host_root))
+        kubelet = read_kubelet(Host(host_root))
+        return reservation(kubelet), tuple(unknown(kubelet))
     except OSError as error:
         return None, (cannot_read(f"{error.filename}: {reason_of(error)}"),)
-    return reservation(facts), tuple(unknown(facts))
 
 
 async def probe(endpoints: Endpoints, without: tuple[str, ...] = ()) -> str | None:

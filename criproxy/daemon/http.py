@@ -16,12 +16,11 @@ from criproxy.api.page.stream import Streams
 from criproxy.cri.methods import KNOWN_METHODS
 from criproxy.daemon.commands import Commands
 from criproxy.node.controller import Controller
+from criproxy.process.address import Address
 from criproxy.process.heartbeat import STALE_S, Heartbeat
-from criproxy.process.http.address import Address
-from criproxy.process.http.http import HttpServer, Sources
-from criproxy.process.log import structlog
+from criproxy.process.http import HttpServer, Sources
+from criproxy.process.log import LineWriter, structlog
 from criproxy.process.tasks import Tasks
-from criproxy.process.writer import LineWriter
 from criproxy.wire.server import Proxy
 from criproxy.wire.sockets import Listener
 

@@ -20,11 +20,10 @@ from criproxy.cri.paths import touched_paths
 from criproxy.daemon.options import MAIN, Endpoints, Options, read_only
 from criproxy.errors import UsageError
 from criproxy.node.bypass import Bypass, BypassMode
-from criproxy.process.ending import end_process_soon
 from criproxy.process.heartbeat import Heartbeat
-from criproxy.process.log import structlog
+from criproxy.process.log import LineWriter, structlog
 from criproxy.process.systemd import Notifier, adopt_sockets
-from criproxy.process.writer import LineWriter
+from criproxy.process.tasks import end_process_soon
 from criproxy.wire.calls import Call, ErrorHandler, Table, Verdict
 from criproxy.wire.early import Early
 from criproxy.wire.server import Proxy

@@ -38,14 +38,12 @@ from criproxy.devices.classes.offers import Offers
 from criproxy.devices.plugin.enforcement import HAMI
 from criproxy.devices.plugin.published import Published
 from criproxy.errors import CriproxyError
-from criproxy.process.children.descendants import adopt
-from criproxy.process.ending import PART_S, end_process_soon
+from criproxy.process.children import adopt
 from criproxy.process.failures import Failures
 from criproxy.process.heartbeat import Heartbeat
-from criproxy.process.log import structlog
+from criproxy.process.log import LineWriter, structlog
 from criproxy.process.systemd import Notifier
-from criproxy.process.tasks import Tasks
-from criproxy.process.writer import LineWriter
+from criproxy.process.tasks import PART_S, Tasks, end_process_soon
 
 if TYPE_CHECKING:
     from criproxy.deviceplugin.metrics import Sample

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable
 from pathlib import Path
+from typing import TypeVar
 
 from criproxy.errors import CriproxyError
 from criproxy.host.files import numbered, read_ids, read_mask, read_number, read_text
@@ -9,6 +10,15 @@ from criproxy.model.cpuset import CpuSet, parse_cpuset
 from criproxy.model.machine.topology import Core, Die, Package
 
 CPUS = "sys/devices/system/cpu"
+K = TypeVar("K")
+
+
+def grouped(parts: Iterable[tuple[K, CpuSet]]) -> dict[K, CpuSet]:
+    """Return all CPUs of each key."""
+    cpus_of: dict[K, CpuSet] = {}
+    for key, cpus in parts:
+        cpus_of[key] = cpus_of.get(key, frozenset()) | cpus
+    return cpus_of
 
 
 def read_online(host_root: Path) -> CpuSet:
@@ -80,22 +90,15 @@ def _threads(folder: Path, cpu: int) -> CpuSet:
 
 def read_packages(host_root: Path, cores: Iterable[Core]) -> tuple[Package, ...]:
     """Return packages by the kernel's ID, which is -1 if the kernel does not know it: then all CPUs are one package."""
-    cpus_of: dict[int, CpuSet] = {}
-    for core in cores:
-        number = _package_id(host_root, core)
-        cpus_of[number] = cpus_of.get(number, frozenset()) | core.cpus
+    cpus_of = grouped((_package_id(host_root, core), core.cpus) for core in cores)
     return tuple(Package(number, cpus) for number, cpus in sorted(cpus_of.items()))
 
 
 def read_dies(host_root: Path, cores: Iterable[Core]) -> tuple[Die, ...]:
     """Return dies, in order of package and ID; none if every package is one die."""
-    cpus_of: dict[tuple[int, int], CpuSet] = {}
-    for core in cores:
-        die = read_number(f"{host_root}/{CPUS}/cpu{core.id}/topology/die_id")
-        if die is None:
-            continue  # the file exists since Linux 5.2
-        place = (_package_id(host_root, core), die)
-        cpus_of[place] = cpus_of.get(place, frozenset()) | core.cpus
+    numbered_cores = ((read_number(f"{host_root}/{CPUS}/cpu{core.id}/topology/die_id"), core) for core in cores)
+    known = ((die, core) for die, core in numbered_cores if die is not None)  # the file exists since Linux 5.2
+    cpus_of = grouped(((_package_id(host_root, core), die), core.cpus) for die, core in known)
     if len(cpus_of) == len({package for package, _ in cpus_of}):
         return ()
     return tuple(Die(package, number, cpus) for (package, number), cpus in sorted(cpus_of.items()))

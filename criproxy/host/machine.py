@@ -5,7 +5,7 @@ The scheduler's capacities and the frequencies decide. The performance counters 
 there are machines that have both, although all their cores are alike.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from itertools import groupby
 from pathlib import Path
@@ -14,6 +14,7 @@ from criproxy.errors import CriproxyError
 from criproxy.host.cgroup import read_allowed
 from criproxy.host.cpus import (
     CPUS,
+    grouped,
     read_caches,
     read_cores,
     read_dies,
@@ -22,9 +23,10 @@ from criproxy.host.cpus import (
     read_packages,
     read_present,
 )
-from criproxy.host.files import read_ids, read_number
-from criproxy.host.numa import read_distances, read_nodes
+from criproxy.host.files import entries, read_ids, read_mask, read_number, read_text
+from criproxy.host.numa import NODES, read_distances, read_huge_pages, read_nodes
 from criproxy.model.cpuset import CpuSet, numbered
+from criproxy.model.machine.hardware import Frequency, Hardware, PciDevice
 from criproxy.model.machine.topology import Core, CpuKind, Topology
 
 BOOST_TOLERANCE = 0.10
@@ -76,10 +78,7 @@ class _Speed:
 
 def read_kinds(host_root: Path, cores: Iterable[Core]) -> tuple[CpuKind, ...]:
     """Return the kinds of CPUs, from slow to fast; none if all are alike."""
-    cpus_of: dict[_Speed, CpuSet] = {}
-    for core in cores:
-        speed = _speed(f"{host_root}/{CPUS}/cpu{core.id}")
-        cpus_of[speed] = cpus_of.get(speed, frozenset()) | core.cpus
+    cpus_of = grouped((_speed(f"{host_root}/{CPUS}/cpu{core.id}"), core.cpus) for core in cores)
     if set(cpus_of) == {_Speed(0, 0, 0)}:
         kinds = _counter_kinds(host_root, cpus_of[_Speed(0, 0, 0)])
     else:
@@ -102,10 +101,10 @@ def _merge_similar(cpus_of: dict[_Speed, CpuSet]) -> list[CpuKind]:
         maxima = [speed.max_khz for speed in same]
         if max(maxima) < min(maxima) * (1 + BOOST_TOLERANCE):
             highest[base_khz] = max(maxima)
-    kinds: dict[_Speed, CpuSet] = {}
-    for speed, cpus in cpus_of.items():
-        merged = _Speed(speed.capacity, highest.get(speed.base_khz, speed.max_khz), speed.base_khz)
-        kinds[merged] = kinds.get(merged, frozenset()) | cpus
+    kinds = grouped(
+        (_Speed(speed.capacity, highest.get(speed.base_khz, speed.max_khz), speed.base_khz), cpus)
+        for speed, cpus in cpus_of.items()
+    )
     return [CpuKind(cpus, speed.capacity, speed.base_khz, speed.max_khz) for speed, cpus in sorted(kinds.items())]
 
 
@@ -113,3 +112,73 @@ def _counter_kinds(host_root: Path, cpus: CpuSet) -> list[CpuKind]:
     counted = (read_ids(host_root / f"sys/devices/{unit}/cpus") or frozenset() for unit in ("cpu_atom", "cpu_core"))
     groups = [group & cpus for group in counted]
     return [CpuKind(group) for group in groups if group]
+
+
+NODE_STATES = ("online", "possible", "has_cpu", "has_memory", "has_normal_memory", "has_generic_initiator")
+PCI = "sys/bus/pci/devices"
+
+
+def inspect(host_root: Path = Path("/")) -> Hardware:
+    """Read everything about the machine with /sys and /proc below *host_root*.
+
+    Raises:
+        CriproxyError: As for `discover`.
+    """
+    topology = discover(host_root)
+    states = {name: read_ids(host_root / NODES / name) for name in NODE_STATES}
+    return Hardware(
+        topology=topology,
+        present_cpus=read_present(host_root),
+        possible_cpus=read_text(host_root / CPUS / "possible") or "",
+        nohz_full_cpus=read_ids(host_root / CPUS / "nohz_full") or frozenset(),
+        node_states={name: nodes for name, nodes in states.items() if nodes is not None},
+        frequencies=_frequencies(host_root, topology),
+        hugepages=read_huge_pages(host_root, (node.id for node in topology.nodes)),
+        pci=tuple(_pci_devices(host_root, topology)),
+    )
+
+
+def _frequencies(host_root: Path, topology: Topology) -> tuple[Frequency, ...]:
+    cpus_of = grouped((_khz(host_root / CPUS / f"cpu{core.id}"), core.cpus) for core in topology.cores)
+    frequencies = (Frequency(cpus, *khz) for khz, cpus in cpus_of.items() if any(khz))
+    return tuple(sorted(frequencies, key=lambda frequency: min(frequency.cpus)))
+
+
+def _khz(cpu: Path) -> tuple[int, int, int]:
+    """Return the base, lowest and highest frequency of a CPU; 0 where that is unknown."""
+    base_khz = read_number(cpu / "cpufreq/base_frequency") or (read_number(cpu / "acpi_cppc/nominal_freq") or 0) * 1000
+    min_khz, max_khz = (read_number(cpu / f"cpufreq/cpuinfo_{end}_freq") or 0 for end in ("min", "max"))
+    return base_khz, min_khz, max_khz
+
+
+def _pci_devices(host_root: Path, topology: Topology) -> Iterator[PciDevice]:
+    for address in entries(host_root / PCI):
+        place = host_root / PCI / address
+        number = read_number(place / "numa_node")
+        node = -1 if number is None else number
+        yield PciDevice(
+            address=address,
+            class_id=read_text(place / "class") or "",
+            vendor=read_text(place / "vendor") or "",
+            device=read_text(place / "device") or "",
+            numa_node=node,
+            local_cpus=_local_cpus(place, topology, node),
+        )
+
+
+def _local_cpus(place: Path, topology: Topology, node: int) -> CpuSet:
+    """Return the CPUs close to a device: its own list, or else the CPUs of its node, or else all."""
+    cpus = read_ids(place / "local_cpulist")
+    if cpus is None:
+        cpus = read_mask(place / "local_cpus")
+    if cpus is None and node in topology.node_by_id:
+        cpus = topology.node_by_id[node].cpus
+    return topology.online_cpus & (cpus or frozenset()) or topology.online_cpus
+
+
+def read_processor() -> tuple[str, str]:
+    """Return the name and the flags of this machine's processor. This runs programs and takes a second."""
+    from cpuinfo import get_cpu_info
+
+    found = get_cpu_info()
+    return found.get("brand_raw", "unknown"), " ".join(found.get("flags", ()))

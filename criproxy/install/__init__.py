@@ -1,6 +1,5 @@
-"""Installing criproxy on a node and removing it, as docs/install.md describes it for people.
+"""`criproxy install` and `criproxy uninstall`: a plan that is printed, steps that can be taken back, and a journal.
 
-`look` reads what the node has (`facts`), `plan` derives the steps, and `runner` takes them one after the other. A
-`journal` has each step before it is taken, so that a step that fails and a process that is killed leave the node as it
-was.
+`kubelet` reads how a node's kubelet is configured, `plan` derives the steps, and `operate` takes them one after the
+other. A process that is killed in the middle leaves the journal, by which the next one takes back what was begun.
 """

@@ -6,10 +6,11 @@ import os
 import shutil
 import stat
 import subprocess
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
+from typing import NamedTuple
 
 from criproxy.errors import CriproxyError
 
@@ -23,14 +24,13 @@ class CommandFailed(CriproxyError):
     """A program on the node has failed."""
 
 
-@dataclass(frozen=True, slots=True)
-class Node:
-    """The attributes of a file that are restored with its content."""
+class Attributes(NamedTuple):
+    """What is restored of a file beside its content."""
 
-    mode: int = 0o644
-    uid: int = 0
-    gid: int = 0
-    mtime_ns: int | None = None
+    mode: int
+    uid: int
+    gid: int
+    mtime_ns: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,41 +39,44 @@ class Host:
 
     Args:
         root: its root directory; if that is not /, programs run in the node's mount namespace (that of process 1).
+        overlay: path → the text that `read` returns for it, whatever the node has; None: that there is no such file.
     """
 
     root: Path = Path("/")
+    overlay: Mapping[str, str | None] = field(default_factory=dict)
 
     def path(self, name: str) -> Path:
         """Return where the node's absolute path *name* is for this process; links lead to paths below the root."""
         return self.root / _resolved(self.root, [part for part in name.split("/") if part])
 
     def read(self, name: str) -> str | None:
-        """Return the text of a file; None if there is no such file."""
-        content = self.content(name)
-        return None if content is None else content.decode("utf-8", "surrogateescape")
-
-    def content(self, name: str) -> bytes | None:
-        """Return the bytes of a file; None if there is no such file.
+        """Return the text of a file; None if there is no such file.
 
         Raises:
             OSError: it cannot be read, or is a pipe, a socket or a device, on which reading may never end.
         """
+        if name in self.overlay:
+            return self.overlay[name]
         try:
             path = self.path(name)
             if not stat.S_ISREG(mode := path.stat().st_mode) and not stat.S_ISDIR(mode):
                 raise OSError(errno.EINVAL, "it is not a regular file", str(path))
-            return path.read_bytes()
+            return path.read_bytes().decode("utf-8", "surrogateescape")
         except (FileNotFoundError, NotADirectoryError, IsADirectoryError):
             return None
 
-    def attributes(self, name: str) -> Node:
+    def attributes(self, name: str) -> Attributes:
         """Return the attributes of a file that exists."""
-        found = self.path(name).stat()
-        return Node(found.st_mode & 0o7777, found.st_uid, found.st_gid, found.st_mtime_ns)
+        status = self.path(name).stat()
+        return Attributes(status.st_mode & 0o7777, status.st_uid, status.st_gid, status.st_mtime_ns)
 
     def has_other_names(self, name: str) -> bool:
-        """Whether a file that exists has several names (hard links), of which a `write` would change one."""
-        return self.path(name).stat().st_nlink > 1
+        """Whether a file has several names (hard links), of which a `write` would change one."""
+        return self.path(name).exists() and self.path(name).stat().st_nlink > 1
+
+    def is_socket(self, name: str) -> bool:
+        """Whether there is a socket at *name*."""
+        return self.path(name).is_socket()
 
     def exists(self, name: str) -> bool:
         """Whether there is anything at *name*."""
@@ -91,28 +94,29 @@ class Host:
         parents = [str(parent) for parent in Path(name).parents]
         return [parent for parent in reversed(parents) if not self.exists(parent)]
 
-    def write(self, name: str, content: bytes, node: Node | None = None, *, mode: int = 0o644) -> None:
+    def write(self, name: str, text: str, attributes: Attributes | None = None, *, mode: int = 0o644) -> None:
         """Write a file so that it has the former or the new content whenever this process is killed.
 
         Args:
             name: its path on the node.
-            content: the new content.
-            node: attributes for the file; None: it keeps those that it has.
+            text: the new content.
+            attributes: for the file; None: it keeps mode and owner.
             mode: of a file that does not exist yet.
         """
         place = self.path(name)
         _make_parents(place)
         temporary = _temporary(place)
-        wanted = node or (self.attributes(name) if place.exists() else Node(mode, os.geteuid(), os.getegid()))
+        kept = self.attributes(name) if place.exists() else Attributes(mode, os.geteuid(), os.getegid(), 0)
+        wanted = attributes or kept
         descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW, 0o600)
         with open(descriptor, "wb") as file:  # noqa: PTH123 - a descriptor has no path
-            file.write(content)
+            file.write(text.encode("utf-8", "surrogateescape"))
             file.flush()
             os.fchown(descriptor, wanted.uid, wanted.gid)
             os.fchmod(descriptor, wanted.mode)
             os.fsync(descriptor)
-        if node is not None and node.mtime_ns is not None:
-            os.utime(temporary, ns=(node.mtime_ns, node.mtime_ns))
+        if attributes:
+            os.utime(temporary, ns=(attributes.mtime_ns, attributes.mtime_ns))
         temporary.replace(place)
         _sync(place.parent)
 
@@ -139,14 +143,21 @@ class Host:
             shutil.rmtree(self.path(name))
 
     def copy_tree(self, source: str, name: str) -> None:
-        """Copy the directory *source* of this process to the node."""
-        place = self.path(name)
-        _make_parents(place)
-        shutil.copytree(source, place, symlinks=True)
+        """Put a copy of the directory *source* of this process to *name*; what is there gets the name `former`."""
+        place, new = self.path(name), self.path(name + _SUFFIX)
+        self.remove_tree(name + _SUFFIX)
+        _make_parents(new)
+        shutil.copytree(source, new, symlinks=True)
+        if place.exists():
+            place.rename(self.path(former(name)))
+        new.rename(place)
 
-    def rename(self, old: str, new: str) -> None:
-        """Rename a directory."""
-        self.path(old).rename(self.path(new))
+    def restore_tree(self, name: str) -> None:
+        """Put what `copy_tree` has replaced back, if anything."""
+        self.remove_tree(name + _SUFFIX)
+        if self.exists(former(name)):
+            self.remove_tree(name)
+            self.path(former(name)).rename(self.path(name))
 
     def run(self, command: Sequence[str], timeout_s: float = TIMEOUT_S) -> tuple[int, str, str]:
         """Run a program on the node; returns its exit status, standard output and standard error.
@@ -173,10 +184,8 @@ class Host:
         """
         status, stdout, stderr = self.run(command)
         if status:
-            said = (stderr.strip() or stdout.strip()).splitlines()
-            raise CommandFailed(
-                f"'{' '.join(command)}' exited with status {status}: {' '.join(said[-3:]) or 'no message'}"
-            )
+            message = " ".join((stderr.strip() or stdout.strip()).splitlines()[-3:]) or "no message"
+            raise CommandFailed(f"'{' '.join(command)}' exited with status {status}: {message}")
         return stdout
 
     @contextmanager
@@ -194,6 +203,11 @@ class Host:
             raise CriproxyError("another 'criproxy install' or 'criproxy uninstall' runs on this node") from error
         finally:
             os.close(descriptor)
+
+
+def former(name: str) -> str:
+    """Return the name of what `copy_tree` has replaced."""
+    return f"{name}.before-criproxy-install"
 
 
 def _make_parents(place: Path) -> None:
@@ -218,18 +232,17 @@ def _sync(folder: Path) -> None:
 
 def _resolved(root: Path, parts: list[str]) -> Path:
     """Return the path of *parts* relative to *root*, with links replaced as a process with that root would do it."""
-    found, links = list[str](), 0
-    rest = list(parts)
+    resolved, rest, links = list[str](), [*parts], 0
     while rest:
         part = rest.pop(0)
         if part == "..":
-            found = found[:-1]
+            resolved = resolved[:-1]
         elif part != ".":
-            place = root.joinpath(*found, part)
+            place = root.joinpath(*resolved, part)
             if place.is_symlink() and (links := links + 1) <= _LINKS_MAX:
                 target = str(place.readlink())
-                found = [] if target.startswith("/") else found
+                resolved = [] if target.startswith("/") else resolved
                 rest = [*(each for each in target.split("/") if each), *rest]
             else:
-                found.append(part)
-    return Path(*found)
+                resolved.append(part)
+    return Path(*resolved)

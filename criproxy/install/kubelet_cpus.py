@@ -1,10 +1,10 @@
-"""Pure: the CPUs that the kubelet reserves or has for its pods, compared with those of a policy."""
+"""What the kubelet keeps for itself: managers of its own, and CPUs, compared with those of a policy."""
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import PurePosixPath
 
-from criproxy.install.planning.facts import Facts
+from criproxy.install.kubelet import Kubelet
 from criproxy.model.cpuset import CpuSet, numbered, parse_cpuset
 from criproxy.model.machine.topology import Topology
 from criproxy.model.text.amounts import format_milli, parse_milli
@@ -13,6 +13,12 @@ from criproxy.placement.options.policy_options import Options
 ReadCgroup = Callable[[str], CpuSet | None]
 _AMOUNTS = (("kube-reserved", "kubeReserved"), ("system-reserved", "systemReserved"))
 
+_MANAGERS = (
+    ("cpu-manager-policy", "cpuManagerPolicy"),
+    ("memory-manager-policy", "memoryManagerPolicy"),
+)
+NONE = (None, "", "none", "None")
+"""Values that switch a manager off."""
 _UNKNOWN = "; so nobody knows which CPUs the kubelet reserves"
 
 
@@ -59,19 +65,36 @@ class Reservation:
         return f"the kubelet reserves {_cpus(self.cpus)} (reservedSystemCPUs)"
 
 
-def reservation(facts: Facts) -> Reservation | None:
+def managers(kubelet: Kubelet) -> Iterator[str]:
+    """Yield the kubelet's own managers that would pin the same containers, and the files that may enable them."""
+    for unread in kubelet.unread:
+        yield (
+            f"cannot read {unread}; so nobody knows whether the kubelet's own CPU or memory manager is enabled, and "
+            "which CPUs the kubelet reserves"
+        )
+    for flag, key in _MANAGERS:
+        value = kubelet.value(flag, key)
+        if value not in NONE:
+            yield (
+                f"the kubelet's {key} is {value}: two programs that pin the same containers undo each other's changes. "
+                f"Drain the node and set {key} to {'None' if key.startswith('memory') else 'none'}; "
+                "docs/install.md, step 3, has the steps"
+            )
+
+
+def reservation(kubelet: Kubelet) -> Reservation | None:
     """Return what the kubelet of a node reserves; None without a kubelet, or if it is `unknown`."""
-    if not (facts.kubelet or facts.configs) or any(unknown(facts)):
+    if not (kubelet.unit or kubelet.configs) or any(unknown(kubelet)):
         return None
-    listed = _listed(facts)
-    return Reservation(parse_cpuset(listed) if listed else None, sum(map(parse_milli, _amounts(facts).values())))
+    listed = _listed(kubelet)
+    return Reservation(parse_cpuset(listed) if listed else None, sum(map(parse_milli, _amounts(kubelet).values())))
 
 
-def unknown(facts: Facts) -> Iterator[str]:
+def unknown(kubelet: Kubelet) -> Iterator[str]:
     """Yield a sentence for each reason why nobody knows what the kubelet reserves: files, and settings in them."""
-    for unread in facts.unread:
+    for unread in kubelet.unread:
         yield cannot_read(unread)
-    yield from _unreadable(facts)
+    yield from _unreadable(kubelet)
 
 
 def cannot_read(what: str) -> str:
@@ -79,20 +102,20 @@ def cannot_read(what: str) -> str:
     return f"cannot read {what}{_UNKNOWN}"
 
 
-def _listed(facts: Facts) -> str | None:
-    return facts.kubelet_value("reserved-cpus", "reservedSystemCPUs")
+def _listed(kubelet: Kubelet) -> str | None:
+    return kubelet.value("reserved-cpus", "reservedSystemCPUs")
 
 
-def _amounts(facts: Facts) -> dict[str, str]:
-    return {f"{key}.cpu": facts.kubelet_mapping(flag, key).get("cpu", "0") for flag, key in _AMOUNTS}
+def _amounts(kubelet: Kubelet) -> dict[str, str]:
+    return {f"{key}.cpu": kubelet.values(flag, key).get("cpu", "0") for flag, key in _AMOUNTS}
 
 
-def _unreadable(facts: Facts) -> Iterator[str]:
+def _unreadable(kubelet: Kubelet) -> Iterator[str]:
     """Yield a sentence about each setting that is not what the kubelet expects: it would not start with it."""
-    listed = {"reservedSystemCPUs": value} if (value := _listed(facts)) else {}
+    listed = {"reservedSystemCPUs": value} if (value := _listed(kubelet)) else {}
     for what, parse, values in (
         ("a list of CPUs", parse_cpuset, listed),
-        ("an amount of CPU", parse_milli, _amounts(facts)),
+        ("an amount of CPU", parse_milli, _amounts(kubelet)),
     ):
         for key, text in values.items():
             try:
@@ -101,21 +124,21 @@ def _unreadable(facts: Facts) -> Iterator[str]:
                 yield f"the kubelet's {key} is {text!r:.80}, which is not {what}{_UNKNOWN}"
 
 
-def differences(facts: Facts, options: Options, topology: Topology, read: ReadCgroup) -> Iterator[str]:
+def differences(kubelet: Kubelet, options: Options, topology: Topology, read: ReadCgroup) -> Iterator[str]:
     """Yield what a policy with these *options* does with the CPUs of the machine that the kubelet does not.
 
     *read* returns the CPUs of a cgroup, and None if there is no such cgroup.
     """
-    yield from _unreadable(facts)
-    usable, found = options.usable(topology).cpus, reservation(facts)
+    yield from _unreadable(kubelet)
+    usable, found = options.usable(topology).cpus, reservation(kubelet)
     if found and (difference := found.difference(options.reserved(topology) & topology.cpus, usable)):
         yield difference
-    yield from _below_cgroup_root(facts, usable, read)
+    yield from _below_cgroup_root(kubelet, usable, read)
 
 
-def _below_cgroup_root(facts: Facts, usable: CpuSet, read: ReadCgroup) -> Iterator[str]:
+def _below_cgroup_root(kubelet: Kubelet, usable: CpuSet, read: ReadCgroup) -> Iterator[str]:
     """Yield a sentence if pods may not use all *usable* CPUs of a policy, since the kubelet has a ``cgroupRoot``."""
-    root = (facts.kubelet_value("cgroup-root", "cgroupRoot") or "").strip("/")
+    root = (kubelet.value("cgroup-root", "cgroupRoot") or "").strip("/")
     if not root:
         return
     for name in (f"{root}/kubepods", f"{_slice(root)}/{root.replace('/', '-')}-kubepods.slice", root, _slice(root)):

@@ -1,40 +1,40 @@
 """`criproxy install` and `criproxy uninstall`, from the look at the node to the last line that people read.
 
-An uninstallation takes it back together with the journal: before criproxy stops, and also after a kill in the middle.
+An uninstallation takes the steps of all installations back, and others with which the kubelet calls the runtime: those
+are in the journal, too, as steps that do it when they are taken back; so a kill in the middle leaves nothing undone.
 """
 
 import sys
-from collections.abc import Callable, Iterator, Sequence
+import time
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TypeVar
 
-from criproxy import __version__
-from criproxy.errors import ConfigError, CriproxyError, UsageError
-from criproxy.install.host import CommandFailed, Host
-from criproxy.install.journal import Before, Entry, Journal, JournalFile
-from criproxy.install.look import look
-from criproxy.install.planning import edits, paths
-from criproxy.install.planning.facts import Brought, Facts, NodeKind
-from criproxy.install.planning.plan import (
-    RELOAD,
-    RESTART_KUBELET,
-    SYSTEMCTL,
+from criproxy.errors import ConfigError, CriproxyError, UsageError, reason_of
+from criproxy.install import kubelet_files, paths
+from criproxy.install.host import CommandFailed, Host, former
+from criproxy.install.journal import Journal, load, save
+from criproxy.install.kubelet import Kubelet, NodeKind, find_kubelet
+from criproxy.install.plan import (
+    Payload,
     Plan,
-    Wishes,
-    facts_active,
-    plan,
+    Request,
+    active_units,
+    configured_runtime,
+    option,
     release,
     runtime_of,
+    unit_texts,
 )
-from criproxy.install.planning.removal import STOP, left, removal
-from criproxy.install.planning.steps import Remove, Run, Write
-from criproxy.install.runner import Runner, content_after, undo_title
+from criproxy.install.steps import KUBELET, PARTS, PROGRAM, RELOAD, START, STOP, Check, Command, File, Folder, Run, Step
+from criproxy.install.texts import CannotEdit
 from criproxy.install.verification import Checks
 
 _CHECKOUT = Path(__file__).resolve().parents[2]
-T = TypeVar("T")
 _RECOVERED = "An installation or uninstallation was interrupted: what it had begun was taken back."
+_NOTHING = "Nothing to do: the kubelet does not call criproxy, and criproxy does not run."
+_AS_BEFORE = "criproxy is uninstalled: the node is as it was."
 _UNINSTALLED = "criproxy is uninstalled, and the kubelet's endpoint that was set by hand is removed."
 _LEFT = (
     "The kubelet calls the runtime, and criproxy is stopped. It was not installed by 'criproxy install', so "
@@ -42,18 +42,29 @@ _LEFT = (
 )
 
 
-def brought(host_root: Path) -> Brought:
+def payload_for(host_root: Path) -> Payload:
     """Return what can be put on the node with the root directory *host_root*.
 
     In a container, that is the program itself, with its virtual environment, and the units and the policy file of the
     container's image. On the node itself, the program is in its place, and a checkout has the units and the policy.
     """
-    if _is_same(host_root):
-        return Brought(__version__, "", _units(_CHECKOUT / "systemd"), _text(_CHECKOUT / "policies/default.yaml"))
-    home = paths.HOME if Path(paths.PROGRAM).exists() and Path(sys.prefix) == Path(paths.HOME) else ""
-    units = next(filter(None, map(_units, map(Path, (*paths.UNIT_FOLDERS, f"{_CHECKOUT}/systemd")))), {})
-    policy = _text(Path(paths.POLICY)) or _text(_CHECKOUT / "policies/default.yaml")
-    return Brought(__version__, home, units, policy)
+    is_node = host_root.resolve() == Path("/")
+    home = "" if is_node or not Path(paths.PROGRAM).exists() or Path(sys.prefix) != Path(paths.HOME) else paths.HOME
+    folders = () if is_node else paths.UNIT_FOLDERS
+    units = next(filter(None, map(_units, (*folders, f"{_CHECKOUT}/systemd"))), {})
+    policy = None if is_node else _text(paths.POLICY)
+    return Payload(home, units, policy or _text(f"{_CHECKOUT}/policies/default.yaml"))
+
+
+def _units(folder: str) -> dict[str, str]:
+    texts = {name: _text(f"{folder}/{name}") for name in (*paths.UNITS, *paths.OPTIONAL_UNITS)}
+    return {name: text for name, text in texts.items() if text is not None}
+
+
+def _text(path: str) -> str | None:
+    with suppress(OSError):
+        return Path(path).read_text()
+    return None
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,117 +72,199 @@ class Operator:
     """Installs and uninstalls on one node."""
 
     host: Host
-    tell: Callable[[str], None]
+    report: Callable[[str], None]
     """Gets the lines for people."""
     kind: NodeKind | None = None
     timeout_s: float = 120.0
     """Of each check."""
-    brought: Brought | None = None
+    payload: Payload | None = None
     """What can be put on the node; None: what this program has with it."""
 
-    def install(self, wishes: Wishes, *, dry_run: bool = False) -> None:
+    def install(self, request: Request, *, dry_run: bool = False) -> None:
         """Install criproxy, or with *dry_run* tell what this would do.
 
         Raises:
-            CriproxyError: that is impossible, or a step failed and the node is as it was.
+            CriproxyError: that is impossible, or a step failed; the text says whether the node is as it was.
         """
         if dry_run:
-            if self._file.load().is_open:
-                self.tell("An installation was interrupted. The next one takes it back first; this is the node now.")
-            self._planned(wishes)
+            if load(self.host).is_open:
+                self.report("An installation was interrupted. The next one takes it back first; this is the node now.")
+            self._planned(request)
             return
         with self.host.lock():
-            if self._runner(None).recover():
-                self.tell(_RECOVERED)
-            facts, planned = self._planned(wishes)
-            if planned.steps:
-                self._runner(facts).install(planned.steps)
-                self.tell("criproxy is installed, and the kubelet calls it.")
+            self._recover()
+            plan = self._planned(request)
+            if steps := [*plan.steps()]:
+                self._take(plan.kubelet, steps)
+                self.report("criproxy is installed, and the kubelet calls it.")
 
     def uninstall(self, *, dry_run: bool = False, force: bool = False) -> None:
-        """Remove what `install` has made, or what else makes the kubelet call criproxy.
+        """Remove what `install` has made, and what else makes the kubelet call criproxy.
 
         Raises:
             CriproxyError: containers may still be pinned, and there is no *force*; a setting has to be removed by
-                hand; or a step failed.
+                hand; or a step failed. The next one continues.
         """
         if dry_run:
-            self._tell_uninstall(self._file.load(), force=force)
+            journal, _ = self._removal(load(self.host), force=force)
+            titles = [title for part in PARTS for title in journal.undo_titles(part)]
+            release_title = f"release all containers: {' '.join(self._release_command())}"
+            self._number((release_title, *titles) if titles else ())
             return
         with self.host.lock():
-            runner = self._runner(None)
-            if runner.recover():
-                self.tell(_RECOVERED)
-            if (journal := self._file.load()).entries:
-                journal, left = self._with_leftover(journal, force=force)
-                self._release(force=force)
-                for step in left:
-                    self.tell(step.title)
-                runner.uninstall(journal, force=force)
-                self.tell(_UNINSTALLED if left else "criproxy is uninstalled: the node is as it was.")
-            elif steps := [*_by_hand(lambda: tuple(removal(self._facts())))]:
-                self._release(force=force)
-                runner.remove(steps)
-                self.tell(_LEFT)
-            else:
-                self.tell("Nothing to do: the kubelet does not call criproxy, and criproxy does not run.")
+            self._recover()
+            installed = load(self.host)
+            journal, changes = self._removal(installed, force=force)
+            if not journal.steps:
+                self.report(_NOTHING)
+                return
+            self._release(force=force)
+            for change in changes:
+                self.report(change.title)
+            save(self.host, journal)
+            self._take_back(journal, force=force)
+            self.report(_LEFT if not installed.steps else _UNINSTALLED if changes else _AS_BEFORE)
 
-    @property
-    def _file(self) -> JournalFile:
-        return JournalFile(self.host)
+    def _removal(self, installed: Journal, *, force: bool) -> tuple[Journal, list[File]]:
+        """Return the journal of an uninstallation, and its changes of files that are not in the one of installations.
 
-    def _facts(self, runtime: str = "") -> Facts:
-        return look(self.host, self.kind, self.brought or brought(self.host.root), runtime)
+        Raises:
+            CriproxyError: something has to be done by hand.
+        """
+        kubelet, by_hand = find_kubelet(self.host, self.kind), not installed.steps
+        journal = replace(installed, completed=0)
+        try:
+            changes = _changes_by_others(kubelet, journal, force=force)
+        except CannotEdit as error:
+            raise CriproxyError(str(error)) from error
+        if by_hand and not self.host.exists(paths.PACKAGE_LIST):
+            files = (paths.CRIO_DROP_IN, *(f"{paths.UNIT_FOLDER}/{name}" for name in sorted(unit_texts(self.host))))
+            changes += [File(path, None, "a unit of criproxy") for path in files if self.host.read(path) is not None]
+        runs = list[Run]()
+        if changes or (by_hand and active_units(self.host)):
+            restart = ("systemctl", "restart", kubelet.unit)
+            runs = [Run("let the kubelet call the runtime", KUBELET, undo=(RELOAD, restart))]
+            runs += [Run("stop criproxy", START, undo=(STOP,))] if unit_texts(self.host) else []
+        if any(change.part == PROGRAM for change in changes):
+            runs.append(Run("let systemd forget the units", PROGRAM, undo=(RELOAD,)))
+        inverse = [change.inverse(self.host) for change in reversed(changes)]
+        return replace(journal, steps=(*journal.steps, *runs, *inverse)).for_removal(), changes
 
-    def _runner(self, facts: Facts | None) -> Runner:
-        named = (node_name(self.host, facts), facts.kubelet) if facts else ("", "")
-        checks = Checks(self.host, self.timeout_s, *named)
-        return Runner(self.host, self._file, checks, self.tell)
+    def _recover(self) -> None:
+        """Take back what a process that ended in the middle has begun."""
+        journal = load(self.host)
+        self.host.forget_temporary(paths.JOURNAL)
+        if journal.is_open:
+            self._take_back(journal)
+            self.report(_RECOVERED)
+        else:
+            self._clean(journal)
 
-    def _planned(self, wishes: Wishes) -> tuple[Facts, Plan]:
-        """Look at the node, and tell what there is and is to be done.
+    def _clean(self, journal: Journal) -> None:
+        """Remove what completed steps have kept for the case that they are taken back."""
+        for step in journal.steps:
+            if isinstance(step, Folder) and step.source:
+                self.host.remove_tree(former(step.path))
+
+    def _take(self, kubelet: Kubelet, steps: Sequence[Step]) -> None:
+        """Take all *steps*; if one fails, take back those that were begun."""
+        journal, checks, since_s = load(self.host), Checks(self.host, self.timeout_s, kubelet), time.time()
+        try:
+            for planned in steps:
+                step = planned.begun(self.host) if isinstance(planned, File | Folder) else planned
+                if step.title:
+                    self.report(step.title)
+                journal = replace(journal, steps=(*journal.steps, step))
+                save(self.host, journal)
+                match step:
+                    case File() | Folder():
+                        step.apply(self.host)
+                    case Run():
+                        since_s = time.time()
+                        for command in step.do:
+                            self.host.must(command)
+                    case Check():
+                        checks(step, since_s)
+            save(self.host, replace(journal, completed=len(journal.steps)))
+        except BaseException as error:
+            self._go_back(journal, error)
+            raise
+        try:
+            self._clean(journal)
+        except OSError as error:
+            reason = reason_of(error, with_path=True)
+            self.report(f"note: a copy of the former version stays until the next run of this command: {reason}")
+
+    def _go_back(self, journal: Journal, error: BaseException) -> None:
+        self.report(f"failed: {reason_of(error, with_path=True)}; going back")
+        try:
+            self._take_back(journal)
+        except (OSError, CriproxyError) as second:
+            raise CriproxyError(
+                f"{reason_of(error, with_path=True)}; some steps could not be undone, so the node is not as it was "
+                f"before: {reason_of(second, with_path=True)}; correct the cause, and run 'criproxy uninstall'"
+            ) from error
+
+    def _take_back(self, journal: Journal, *, force: bool = False) -> None:
+        """Take back all steps that are not completed, part by part.
+
+        Raises:
+            CriproxyError: one could not be taken back; it and the others are in the journal for the next time.
+        """
+        for part in PARTS:
+            for change in journal.open_changes(part):
+                try:
+                    if note := change.undo(self.host, force=force):
+                        self.report(note)
+                except (OSError, CriproxyError, CannotEdit) as error:
+                    title, reason = change.undo_title or change.title, reason_of(error, with_path=True)
+                    raise CriproxyError(f"{title}: {reason}") from error
+                journal = journal.without(change)
+                self._save_if_possible(journal)
+            for command in journal.open_commands(part):
+                self._undo(command)
+            journal = journal.without(commands=part)
+            self._save_if_possible(journal)
+        save(self.host, replace(journal, steps=journal.steps[: journal.completed]))
+
+    def _save_if_possible(self, journal: Journal) -> None:
+        with suppress(OSError):  # a full disk: the next run repeats what was taken back
+            save(self.host, journal)
+
+    def _undo(self, command: Command) -> None:
+        self.report(f"  {' '.join(command)}")
+        try:
+            self.host.must(command)
+        except CommandFailed as error:
+            if command[0] != paths.PROGRAM:  # without the release, containers stay where they are
+                raise
+            self.report(f"  {error}")
+
+    def _planned(self, request: Request) -> Plan:
+        """Tell what there is on the node and what is to be done.
 
         Raises:
             CriproxyError: something stands against an installation.
         """
-        facts = replace(self._facts(wishes.runtime), written=self._file.load().written)
-        planned = plan(facts, wishes)
-        notes = (*planned.notes, *_policy_notes(self.host, facts, wishes), *_page_notes(facts, wishes))
-        for line in (*planned.about, *(f"note: {note}" for note in notes)):
-            self.tell(line)
-        problems = [*planned.problems, *([] if wishes.policy is not None else _wrong_policy(self.host, facts))]
-        if problems:
+        kubelet = find_kubelet(self.host, self.kind)
+        plan = Plan(kubelet, request, self.payload or payload_for(self.host.root), load(self.host))
+        notes = (*plan.notes(), *_policy_notes(plan), *_page_notes(plan))
+        for line in (*plan.about(), *(f"note: {note}" for note in notes)):
+            self.report(line)
+        if problems := [*plan.problems(), *_wrong_policy(plan)]:
             raise CriproxyError("\n".join(("criproxy cannot be installed:", *(f"- {each}" for each in problems))))
-        if not planned.steps:
-            self.tell("Nothing to do: criproxy is installed, and the kubelet calls it.")
-        titles = [step.title for step in planned.steps if step.title]
-        for number, title in enumerate(titles, 1):
-            self.tell(f"{number:3}. {title}")
-        return facts, planned
-
-    def _with_leftover(self, journal: Journal, *, force: bool) -> tuple[Journal, list[Write | Remove]]:
-        """Return the journal with what it has to take back besides, and those changes of files by themselves."""
-        facts = self._facts()
-        left = _by_hand(lambda: leftover(journal, facts, force=force))
-        return with_leftover(journal, facts, self.host, left), left
-
-    def _tell_uninstall(self, journal: Journal, *, force: bool) -> None:
-        titles: Sequence[str]
-        if journal.entries:
-            whole, left = self._with_leftover(journal, force=force)
-            entries = reversed(whole.entries[: len(whole.entries) - len(left)])
-            titles = [*(step.title for step in left), *(title for entry in entries if (title := undo_title(entry)))]
-        else:
-            titles = [step.title for step in _by_hand(lambda: tuple(removal(self._facts())))]
+        titles = [step.title for step in plan.steps()]
         if not titles:
-            self.tell("Nothing to do: the kubelet does not call criproxy, and criproxy does not run.")
-            return
-        for number, title in enumerate(("release all containers: " + " ".join(self._release_command), *titles), 1):
-            self.tell(f"{number:3}. {title}")
+            self.report("Nothing to do: criproxy is installed, and the kubelet calls it.")
+        self._number(filter(None, titles))
+        return plan
 
-    @property
-    def _release_command(self) -> tuple[str, ...]:
-        return release(runtime_of(self._facts()))
+    def _number(self, titles: Iterable[str]) -> None:
+        for number, title in enumerate(titles, 1):
+            self.report(f"{number:3}. {title}")
+
+    def _release_command(self) -> Command:
+        return release(runtime_of(find_kubelet(self.host, self.kind)))
 
     def _release(self, *, force: bool) -> None:
         """Unpin all containers.
@@ -179,22 +272,36 @@ class Operator:
         Raises:
             CriproxyError: some may still be pinned, and there is no *force*.
         """
-        self.tell("release all containers")
+        self.report("release all containers")
         try:
-            self.host.must(self._release_command)
+            self.host.must(self._release_command())
         except CommandFailed as error:
             if not force:
                 raise CriproxyError(
                     f"nothing was changed, because containers may still be pinned: {error}; "
                     "--force uninstalls criproxy all the same"
                 ) from error
-            self.tell(f"containers may still be pinned: {error}")
+            self.report(f"containers may still be pinned: {error}")
 
 
-def node_name(host: Host, facts: Facts) -> str:
-    """Return the name under which the kubelet registers the node."""
-    named = facts.kubelet_value("hostname-override", "") or facts.own_value("node-name")
-    return named or (host.read("/etc/hostname") or "").strip().lower()
+def _changes_by_others(kubelet: Kubelet, journal: Journal, *, force: bool) -> list[File]:
+    """Return the changes that are needed so that the kubelet does not call criproxy once *journal* is taken back.
+
+    Raises:
+        CannotEdit: something has to be done by hand.
+    """
+    texts = dict[str, str | None]()
+    for step in journal.open_changes(KUBELET):
+        if isinstance(step, File):
+            now = texts.get(step.path, kubelet.host.read(step.path))
+            try:
+                texts[step.path] = step.restored(now, force=force)
+            except CannotEdit as error:
+                raise CannotEdit(f"{step.path}: {error}") from error
+    after = kubelet.with_texts(texts)
+    if journal.steps and not paths.is_ours(after.endpoint):
+        return []
+    return kubelet_files.to_runtime(after, configured_runtime(kubelet.host), texts)
 
 
 def policy_text(file: Path, host_root: Path) -> str:
@@ -206,7 +313,7 @@ def policy_text(file: Path, host_root: Path) -> str:
         CriproxyError: the machine cannot be read, and the file has no mistakes by itself.
     """
     from criproxy.config.load import load
-    from criproxy.host.host_paths import host_reader
+    from criproxy.host.cgroup import host_reader
     from criproxy.host.machine import discover
 
     if file.is_dir():
@@ -220,9 +327,11 @@ def policy_text(file: Path, host_root: Path) -> str:
     return file.read_text()
 
 
-def _wrong_policy(host: Host, facts: Facts) -> list[str]:
+def _wrong_policy(plan: Plan) -> list[str]:
     """Return what is wrong with the policy file of the node, if criproxy is to start with it."""
-    if facts_active(facts) or paths.POLICY not in facts.texts or facts.option("config") not in (None, paths.POLICY):
+    host = plan.host
+    is_kept = plan.request.policy is None and host.read(paths.POLICY) is not None
+    if plan.is_active or not is_kept or option(host, "config") not in (None, paths.POLICY):
         return []
     folder, _, name = paths.POLICY.rpartition("/")
     try:
@@ -234,106 +343,32 @@ def _wrong_policy(host: Host, facts: Facts) -> list[str]:
     return []
 
 
-def _policy_notes(host: Host, facts: Facts, wishes: Wishes) -> list[str]:
+def _policy_notes(plan: Plan) -> list[str]:
     """Return how the policy with which criproxy is to run differs from the kubelet; nothing if that is unknown."""
-    from criproxy.config.choice import Choice
+    from criproxy.config.files import Choice
     from criproxy.config.load import judge
-    from criproxy.host.host_paths import host_reader
+    from criproxy.host.cgroup import host_reader
     from criproxy.host.machine import discover
     from criproxy.install.kubelet_cpus import differences
 
-    given = (wishes.policy, facts.texts.get(paths.POLICY), facts.brought.policy)
-    text = next((text for text in given if text is not None), None)
-    if text is None or facts.option("config") not in (None, paths.POLICY):
+    if plan.policy is None or option(plan.host, "config") not in (None, paths.POLICY):
         return []
-    reader = host_reader(host.root)
+    reader = host_reader(plan.host.root)
     try:
-        topology = discover(host.root)
+        topology = discover(plan.host.root)
     except CriproxyError:  # files of the machine are not below this root
         return []
-    settings = judge(text, Choice(Path(paths.POLICY), ""), topology, reader).settings
+    settings = judge(plan.policy, Choice(Path(paths.POLICY), ""), topology, reader).settings
     if settings is None or settings.common.policy == "none":
         return []
-    return [*differences(facts, settings.options, topology, reader.cgroup)]
+    return [*differences(plan.kubelet, settings.options, topology, reader.cgroup)]
 
 
-def _page_notes(facts: Facts, wishes: Wishes) -> Iterator[str]:
+def _page_notes(plan: Plan) -> Iterator[str]:
     """Yield a sentence if nobody could open the page, although it is to be served."""
-    from criproxy.process.http.address import Address
+    from criproxy.process.address import Address
 
-    kept = facts.option("http-token-file") and not facts.has_written("http-token-file")
-    if wishes.http and not Address.parse(wishes.http).is_local and not (wishes.page_token or kept):
-        text = f"nobody will be able to open the page at {wishes.http}: it is not on loopback, and there is no token"
+    http, kept = plan.request.http, option(plan.host, "http-token-file") and not plan.has_written("http-token-file")
+    if http and not Address.parse(http).is_local and not (plan.request.page_token or kept):
+        text = f"nobody will be able to open the page at {http}: it is not on loopback, and there is no token"
         yield f"{text}; name a file with one with --http-token-file. Metrics and health checks need no token"
-
-
-def _by_hand(steps: Callable[[], T]) -> T:
-    try:
-        return steps()
-    except edits.CannotEdit as error:
-        raise CriproxyError(str(error)) from error
-
-
-def _is_same(host_root: Path) -> bool:
-    return host_root.resolve() == Path("/")
-
-
-def _units(folder: Path) -> dict[str, str]:
-    names = (*paths.UNITS, *paths.OPTIONAL_UNITS)
-    texts = {name: _text(folder / name) for name in names}
-    return {name: text for name, text in texts.items() if text is not None}
-
-
-def _text(path: Path) -> str | None:
-    try:
-        return path.read_text()
-    except OSError:
-        return None
-
-
-def leftover(journal: Journal, facts: Facts, *, force: bool) -> list[Write | Remove]:
-    """Return the changes that are needed so that the kubelet does not call criproxy once *journal* is taken back.
-
-    Raises:
-        CannotEdit: something has to be done by hand.
-    """
-    texts = dict[str, str | None]()
-    for entry in reversed(journal.entries):
-        path = entry.step.path if isinstance(entry.step, Write) else ""
-        if path in facts.texts and path != paths.DEFAULTS:  # until criproxy has stopped, its options are in effect
-            texts[path] = _text_after(entry, texts.get(path, facts.texts[path]), force=force)
-    return left(facts, texts)
-
-
-def _text_after(entry: Entry, now: str | None, *, force: bool) -> str | None:
-    assert isinstance(entry.step, Write)
-    content = None if now is None else now.encode("utf-8", "surrogateescape")
-    try:
-        after = content_after(entry.step, entry.before, content, force=force)
-    except edits.CannotEdit as error:
-        raise edits.CannotEdit(f"{entry.step.path}: {error}") from error
-    return None if after is None else after.decode("utf-8", "surrogateescape")
-
-
-def with_leftover(journal: Journal, facts: Facts, host: Host, steps: Sequence[Write | Remove]) -> Journal:
-    """Return *journal* with entries at its end that do *steps* when they are taken back; the same one without steps."""
-    if not steps:
-        return journal
-    runs = [entry.step for entry in journal.entries if isinstance(entry.step, Run)]
-    undone = {command for run in runs for command in run.undo}
-    restart = (SYSTEMCTL, "restart", facts.kubelet)
-    first = [Run("stop criproxy", undo=(STOP,))] if facts.active and STOP not in undone else []
-    last = [Run(RESTART_KUBELET, undo=(restart,))] if restart not in undone else []
-    last.append(Run("let systemd read the kubelet's unit", undo=(RELOAD,)))
-    files = [_entry(facts, host, step) for step in reversed(steps)]
-    return replace(journal, entries=(*map(Entry, first), *journal.entries, *map(Entry, last), *files))
-
-
-def _entry(facts: Facts, host: Host, step: Write | Remove) -> Entry:
-    """Return an entry that does *step* when it is taken back."""
-    done = Write(step.path, facts.texts[step.path], step.why)
-    folder = step.path.rpartition("/")[0]
-    if isinstance(step, Remove):
-        return Entry(done, Before(folders=(folder,) if folder.endswith(".d") else ()))
-    node = replace(host.attributes(step.path), mtime_ns=None)
-    return Entry(done, Before(step.text.encode("utf-8", "surrogateescape"), node, existed=True))

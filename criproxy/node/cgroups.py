@@ -16,7 +16,7 @@ from criproxy.cri import api_pb2 as api
 from criproxy.cri import translate
 from criproxy.cri.runtime import RuntimeCallError, RuntimeClient
 from criproxy.errors import StatusCode
-from criproxy.host.container_cgroup import ContainerGroup, find_group, group_at, has_processes
+from criproxy.host.cgroup import ContainerGroup, find_group, group_at, has_processes
 from criproxy.host.patience import Hangs, Patience
 from criproxy.model.grant import Applied
 from criproxy.model.workload import ContainerState

@@ -11,7 +11,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from criproxy.host.cpu_times import read_memory_use, read_node_time
+from criproxy.host.container_use import read_memory_use, read_node_time
 
 DECISION_BUCKETS_S = (0.0001, 0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1)
 """Upper bounds in seconds of the histogram of decision times."""

@@ -1,4 +1,4 @@
-"""Loads: what a kubelet asks of a node over hours; and specifications, of which `load_made` makes some.
+"""Loads: what a kubelet asks of a node over hours; and specifications, of which `loads` makes some.
 
 docs/simulate.md describes the file of a specification.
 """
@@ -7,15 +7,14 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from criproxy.config.reading.document import parse
+from criproxy.config.document import parse
 from criproxy.errors import UsageError
 from criproxy.model.machine.topology import Topology
 from criproxy.model.text.amounts import parse_seconds
 from criproxy.placement.records.trace import Traced
 from criproxy.simulate.hosts import shaped
-from criproxy.simulate.scenario.place import At, Wrong
+from criproxy.simulate.scenario.place import At, Wrong, unreadable
 from criproxy.simulate.scenario.pods import POD_KEYS, PodPlan, read_pods
-from criproxy.simulate.unreadable import unreadable
 
 SPEC_KEYS = ("machine", "cards", "seed", "duration", "every", "fill", "pods")
 MAX_BYTES = 1 << 20

@@ -13,7 +13,7 @@ from typing import Any
 from rich.console import Console
 from rich.table import Table
 
-from criproxy.config.registry import find
+from criproxy.config.settings import find
 from criproxy.model.grant import Applied
 from criproxy.model.machine.topology import Topology
 from criproxy.model.node import Node

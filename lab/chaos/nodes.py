@@ -19,7 +19,7 @@ from pathlib import Path
 from criproxy.cri import api_pb2 as api
 from criproxy.cri.runtime import RuntimeClient
 from criproxy.model.cpuset import CpuSet, format_cpuset, parse_cpuset
-from criproxy.simulate.archives import unpack
+from criproxy.simulate.hosts import unpack
 from lab.chaos.relay import Relay
 from lab.containerd.cgroups import PodCgroups
 from lab.containerd.containerd import PrivateContainerd

@@ -22,7 +22,7 @@ import grpc
 from google.protobuf.message import Message
 
 from criproxy.cri import api_pb2 as cri
-from criproxy.process.children.tether import python
+from criproxy.process.tether import python
 from lab.containerd import busybox, containerd_config, leftovers
 from lab.containerd.cgroups import CgroupDriver, PodCgroups
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from criproxy.deviceplugin.nvidia.settings import VARIABLES
 from criproxy.errors import CriproxyError
-from criproxy.process.children.tether import python, tethered
+from criproxy.process.tether import python, tethered
 
 READY_TIMEOUT_S = 20.0
 END_TIMEOUT_S = 10.0

@@ -20,7 +20,7 @@ from criproxy.model.cpuset import format_cpuset
 from criproxy.model.grant import Applied
 from criproxy.model.machine.topology import Topology
 from criproxy.node.cgroups import Cgroups
-from criproxy.process.children.tether import python, tethered
+from criproxy.process.tether import python, tethered
 from lab.containerd import containerd
 from lab.containerd.cgroups import PodCgroups
 from lab.demo.card import HOST, Card, create_card

@@ -20,7 +20,7 @@ from criproxy.deviceplugin.cards import inventory, nvml_inventory
 from criproxy.deviceplugin.health.cards_health import CardsHealth
 from criproxy.deviceplugin.server import plugin
 from criproxy.host import patience
-from criproxy.process.children import children
+from criproxy.process import children
 from lab.lives import memory, memory_proxy
 from tests.node import world
 
@@ -77,7 +77,7 @@ class InlineThread(threading.Thread):
 
 
 class Program:
-    """In place of `criproxy.process.children.children.Child`: a program's output up to its end, or what a FIFO gets."""
+    """In place of `criproxy.process.children.Child`: a program's output up to its end, or what a FIFO gets."""
 
     follow: Callable[[Callable[[bytes], None]], Callable[[], None]]
     """Hands over lines of NVML's events from now on, until what it returns is called."""

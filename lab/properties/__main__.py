@@ -18,7 +18,7 @@ from importlib.metadata import version
 from pathlib import Path
 from secrets import randbits
 
-from criproxy.config.registry import names
+from criproxy.config.settings import names
 from lab.properties.run import Result, as_json
 from lab.properties.workers import try_in_processes
 from tests.conftest import ROOT

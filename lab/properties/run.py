@@ -12,7 +12,7 @@ import hypothesis
 from hypothesis import HealthCheck, Phase, Verbosity, given, settings
 
 import criproxy
-from criproxy.config.registry import find
+from criproxy.config.settings import find
 from criproxy.placement.policies import Entry
 from criproxy.placement.policies.api import Policy
 from lab.properties.lives import Build, Case, File, Tally, cases, live

@@ -14,7 +14,7 @@ from criproxy.cli.queries import devices as devices_table
 from criproxy.cli.queries import explain as explain_text
 from criproxy.cli.queries import status as status_table
 from criproxy.cli.render.console import UNLIMITED, console
-from criproxy.config.registry import find
+from criproxy.config.settings import find
 from criproxy.cri import api_pb2 as api
 from criproxy.cri.runtime import RuntimeCallError
 from criproxy.devices.classes.builtin import NVIDIA

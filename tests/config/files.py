@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from criproxy.config.choice import Choice
+from criproxy.config.files import Choice
 from criproxy.config.load import Report, examine
 from criproxy.model.machine.topology import Topology
 

@@ -27,22 +27,10 @@ from tests.config.files import write
 
 Test = TypeVar("Test", bound=Callable[..., None])
 MACHINE = machine()
-KEYS = [
-    *("kind", "apiVersion", "metadata", "name", "data", "config", "map", "devicePlugin", "nvidiaConfig", "policy"),
-    *(
-        "version",
-        "flags",
-        "sharing",
-        "resources",
-        "limits",
-        "nri",
-        "pinCPU",
-        "devices",
-        "plugin",
-        "nri-resource-policy",
-    ),
-    *("nri-resource-policy.cfg", "logger", "image"),
-]
+KEYS = (
+    "kind apiVersion metadata name data config map devicePlugin nvidiaConfig policy version flags sharing resources "
+    "limits nri pinCPU devices plugin nri-resource-policy nri-resource-policy.cfg logger image"
+).split()
 TEXTS = ["ConfigMap", "BalloonsPolicy", "v1", "config.nri/v1", "version: v1", "Active: static", "static", "abc", ""]
 scalars = (
     st.none() | st.booleans() | st.integers() | st.floats() | st.dates() | st.sampled_from(TEXTS) | st.text(max_size=5)

@@ -18,28 +18,7 @@ from tests.config.files import write
 
 MACHINE = machine()
 WORDS = ["policy", "onError", "reservedCpus", "static", "none", "shared", "0-3", "0", "on", "0:30", "010", "&a", "*a"]
-SIGNS = [
-    ": ",
-    ":",
-    "\n",
-    "\n  ",
-    "- ",
-    "[",
-    "]",
-    "{",
-    "}",
-    ", ",
-    "'",
-    '"',
-    "|",
-    ">",
-    "#",
-    "!",
-    "%",
-    "\t",
-    "---\n",
-    "? ",
-]
+SIGNS = [": ", "\n", "\n  ", "- ", ", ", "---\n", "? ", *":[]{}'\"|>#!%\t"]
 
 
 @pytest.fixture(scope="module")

@@ -17,8 +17,7 @@ from criproxy.model.workload import Container, QosClass
 from criproxy.placement.engine import step
 from criproxy.placement.events import ContainerCreating, ContainerGone
 from criproxy.placement.invariants import violations
-from criproxy.simulate.archives import unpack
-from criproxy.simulate.hosts import machine
+from criproxy.simulate.hosts import machine, unpack
 from tests.config.files import write
 from tests.conftest import ROOT
 
@@ -90,51 +89,29 @@ def test_on_made_up_machines(tmp_path: Path, name: str, topology: Topology) -> N
     assert life(example(tmp_path, name, topology), topology) == []
 
 
-@pytest.mark.parametrize(
-    ("name", "topology", "cpus"),
-    [
-        pytest.param("default", TWO_SOCKETS, ["0,8", "5-7,12-15", "5-7,12-15", "1-3,9-11", "4"], id="default"),
-        pytest.param("topology-aware", TWO_SOCKETS, ["4,12", "1-3,8-11", "1-3,8-11", "6-7,13-15", "5"], id="aware"),
-        pytest.param("balloons-mixed", TWO_SOCKETS, ["4-6,12-13"] * 5, id="balloons"),
-        pytest.param("static", TWO_SOCKETS, ["1,9", *["0,2-7,10-15"] * 3, "8"], id="static"),
-        pytest.param("latency-critical", TWO_SOCKETS, ["1,9", *["0,2-7,10-15"] * 3, "8"], id="latency"),
-        pytest.param("many-small-pods", TWO_SOCKETS, ["1,9", *["0,2-7,10-15"] * 3, "8"], id="many"),
-        pytest.param("pools", TWO_SOCKETS, ["6-8,14-15"] * 5, id="pools"),
-        pytest.param("gpu-node", TWO_SOCKETS, ["4,12", "1-3,8-11", "1-3,8-11", "6-7,13-15", "5"], id="gpu"),
-        pytest.param(
-            "gpu-node-plugin", TWO_SOCKETS, ["4,12", "1-3,8-11", "1-3,8-11", "6-7,13-15", "5"], id="gpu-plugin"
-        ),
-        pytest.param("vgpu-node", TWO_SOCKETS, ["4,12", "1-3,8-11", "1-3,8-11", "6-7,13-15", "5"], id="vgpu"),
-        pytest.param("npu-node", TWO_SOCKETS, ["4,12", "1-3,8-11", "1-3,8-11", "6-7,13-15", "5"], id="npu"),
-        pytest.param("edge-4-cpus", FOUR_CPUS, ["1-2", *["0"] * 3, "3"], id="edge"),
-    ],
-)
-def test_who_gets_what(tmp_path: Path, name: str, topology: Topology, cpus: list[str | None]) -> None:
+_AWARE = (TWO_SOCKETS, ["4,12", "1-3,8-11", "1-3,8-11", "6-7,13-15", "5"])
+_STATIC = (TWO_SOCKETS, ["1,9", *["0,2-7,10-15"] * 3, "8"])
+PLACED = {
+    "default": (TWO_SOCKETS, ["0,8", "5-7,12-15", "5-7,12-15", "1-3,9-11", "4"]),
+    "balloons-mixed": (TWO_SOCKETS, ["4-6,12-13"] * 5),
+    "pools": (TWO_SOCKETS, ["6-8,14-15"] * 5),
+    "edge-4-cpus": (FOUR_CPUS, ["1-2", *["0"] * 3, "3"]),
+    **dict.fromkeys(("topology-aware", "gpu-node", "gpu-node-plugin", "vgpu-node", "npu-node"), _AWARE),
+    **dict.fromkeys(("static", "latency-critical", "many-small-pods"), _STATIC),
+}
+"""A machine for each example, and the CPUs of `ARRIVALS` on it."""
+
+
+@pytest.mark.parametrize("name", EXAMPLES)
+def test_who_gets_what(tmp_path: Path, name: str) -> None:
     """An example does what its comments promise: whole CPUs for who asks for them, and the rest for all others."""
+    topology, cpus = PLACED[name]
     policy = example(tmp_path, name, topology).build_policy()
     node = Node(topology)
     for container in ARRIVALS:
         node = step(node, ContainerCreating(container), policy).node
 
     assert [format_cpuset(node.grants[c.key].cpus) if c.key in node.grants else None for c in ARRIVALS] == cpus
-
-
-def test_all_are_tested() -> None:
-    """A new example is placed above."""
-    assert EXAMPLES == [
-        "balloons-mixed",
-        "default",
-        "edge-4-cpus",
-        "gpu-node",
-        "gpu-node-plugin",
-        "latency-critical",
-        "many-small-pods",
-        "npu-node",
-        "pools",
-        "static",
-        "topology-aware",
-        "vgpu-node",
-    ]
 
 
 @pytest.mark.parametrize(

@@ -10,8 +10,7 @@ from psutil import pid_exists
 
 from criproxy.deviceplugin.health.health_commands import CommandFailed, HealthCommands, run_command
 from criproxy.devices.plugin.plan import HealthCommand
-from criproxy.process.children.children import Child
-from criproxy.process.children.descendants import Entry, adopt, started_by
+from criproxy.process.children import Child, Entry, adopt, started_by
 from tests.deviceplugin.node import Log
 
 LIMIT_S = 60.0

@@ -6,7 +6,7 @@ from signal import SIGHUP, SIGKILL
 
 import pytest
 
-from criproxy.host.devices.nvml import INITIALISED_S
+from criproxy.host.nvml import INITIALISED_S
 from lab.kubelet.device_endpoint import AdmissionError
 from tests.deviceplugin.kubelet import Pod
 from tests.deviceplugin.program import Program, policy

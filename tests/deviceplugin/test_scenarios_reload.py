@@ -7,7 +7,7 @@ from signal import SIGTERM
 import pytest
 
 from criproxy.deviceplugin.server.state import State, Times
-from criproxy.process.backoff import Backoff
+from criproxy.process.tasks import Backoff
 from tests.deviceplugin.joined import GPU_A, GPU_B, Joined, joined, nodes, plug_gpus, pod, replicas, sharing
 from tests.deviceplugin.kubelet import Pod
 from tests.deviceplugin.node import GPU, QUICK

@@ -45,7 +45,7 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
 def shared_containerd(request: pytest.FixtureRequest) -> Iterator[PrivateContainerd]:
     """Run a containerd once for these tests; skip with the reason where it cannot run.
 
-    It ends before the tests of other folders begin: those of `criproxy.process.children.children` end all children of
+    It ends before the tests of other folders begin: those of `criproxy.process.children` end all children of
     this process that have a session of their own.
     """
     runtime: Runtime = request.param

@@ -18,7 +18,7 @@ from criproxy import __version__
 from criproxy.cri import api_pb2 as api
 from criproxy.cri.runtime import RuntimeClient
 from criproxy.cri.translate import pid_in
-from criproxy.host.container_cgroup import find_group
+from criproxy.host.cgroup import find_group
 from criproxy.host.machine import discover
 from criproxy.model.cpuset import format_cpuset
 from criproxy.store.schema import VERSION

@@ -15,8 +15,8 @@ from click.testing import CliRunner
 from criproxy.cli import main
 from criproxy.devices.classes.builtin import NVIDIA
 from criproxy.devices.classes.cards import Card, Stock
-from criproxy.host.devices.cards import find_cards
-from criproxy.host.devices.nvml import address_of, ask_nvml
+from criproxy.host.cards import find_cards
+from criproxy.host.nvml import address_of, ask_nvml
 from criproxy.node.settings import Settings
 from tests.node.devices.test_guard import RULES, Podresources, create, envs, knows
 from tests.node.world import FAST, World

@@ -4,8 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from criproxy.host.container_use import SEARCH_EVERY, ContainerCgroups
-from criproxy.host.cpu_times import read_cpu_times, read_memory_use
+from criproxy.host.container_use import SEARCH_EVERY, ContainerCgroups, read_cpu_times, read_memory_use
 from criproxy.model.machine.use import ContainerUse, CpuTime, MemoryUse
 
 ID = "c0ffee" * 10 + "abcd"

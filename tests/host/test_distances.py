@@ -4,9 +4,9 @@ from collections import Counter
 from pathlib import Path
 
 from criproxy.devices.classes.cards import Card, links
-from criproxy.host.devices.places import PCI, place_of
 from criproxy.host.files import entries, read_text
-from criproxy.simulate.archives import unpack
+from criproxy.host.places import PCI, place_of
+from criproxy.simulate.hosts import unpack
 
 VECTOR_ENGINE = "0x1bcf"
 

@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from criproxy.devices.classes.builtin import NVIDIA
-from criproxy.host.devices.cards import DriverFiles, find_cards
-from criproxy.host.devices.checkpoint_file import CheckpointFile
+from criproxy.host.cards import DriverFiles, find_cards
+from criproxy.host.checkpoint_file import CheckpointFile
 from criproxy.host.patience import FIRST_PAUSE_S, Hangs, Patience
 from tests.gates import Gate
 

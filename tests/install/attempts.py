@@ -13,7 +13,7 @@ import subprocess
 import sys
 import traceback
 from collections.abc import Callable
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +22,7 @@ import criproxy.cri.runtime  # noqa: F401 - as the line before: an installation 
 from criproxy.errors import CriproxyError
 from criproxy.install.host import Host
 from criproxy.install.operate import Operator
-from criproxy.install.planning.plan import Wishes
+from criproxy.install.plan import Request
 from tests.install.nodes import MadeUpNode
 
 _CHANGES = {"os.rename", "os.remove", "os.mkdir", "os.rmdir", "os.symlink", "os.utime"}
@@ -61,14 +61,14 @@ class Attempts:
         command = [sys.executable, "-m", "tests.install.attempts"]
         self._process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
 
-    def run(self, attempt: Attempt) -> tuple[int, str]:
-        """Return the exit status, negative for a signal, and what was told."""
+    def run(self, **values: object) -> tuple[int, str]:
+        """Return the exit status of an `Attempt`, negative for a signal, and what was told."""
         assert self._process.stdin is not None
         assert self._process.stdout is not None
-        self._process.stdin.write(f"{json.dumps(asdict(attempt))}\n")
+        self._process.stdin.write(f"{json.dumps(values)}\n")
         self._process.stdin.flush()
         status = int(self._process.stdout.readline())
-        return status, (Path(attempt.folder) / "told").read_text()
+        return status, (Path(str(values["folder"])) / "told").read_text()
 
     def close(self) -> None:
         """End the process."""
@@ -105,11 +105,11 @@ def _carry_out(attempt: Attempt, tell: Callable[[str], None]) -> None:
     os.environ["PATH"] = f"{node.programs}:{os.environ['PATH']}"
     if attempt.fault:
         _plan_fault(str(node.root), attempt)
-    brought = node.brought if attempt.brings else None
-    operator = Operator(Host(node.root), tell, timeout_s=attempt.timeout_s, brought=brought)
+    payload = node.payload if attempt.brings else None
+    operator = Operator(Host(node.root), tell, timeout_s=attempt.timeout_s, payload=payload)
     if attempt.action == "install":
-        wishes = Wishes(attempt.runtime, attempt.policy, attempt.kubeconfig, attempt.http, attempt.page_token)
-        operator.install(wishes, dry_run=attempt.dry_run)
+        request = Request(attempt.runtime, attempt.policy, attempt.kubeconfig, attempt.http, attempt.page_token)
+        operator.install(request, dry_run=attempt.dry_run)
     else:
         operator.uninstall(dry_run=attempt.dry_run, force=attempt.force)
 

@@ -46,14 +46,14 @@ def attempts() -> Iterator[Attempts]:
 
 
 @pytest.fixture
-def make_node(node_parent: Path, runtime_socket: Path) -> Iterator[MakeNode]:
+def make_node(attempts: Attempts, node_parent: Path, runtime_socket: Path) -> Iterator[MakeNode]:
     """A function that makes a node of a kind, whose kubelet has started."""
     made = list[Path]()
 
     def make(kind: str, *, has_package: bool = False) -> MadeUpNode:
         folder = Path(mkdtemp(dir=node_parent))
         made.append(folder)
-        node = MadeUpNode(folder, kind)
+        node = MadeUpNode(folder, kind, attempts.run)
         node.make(runtime_socket, has_package=has_package)
         node.restart_kubelet()
         (node.state / "log").unlink()

@@ -8,12 +8,13 @@ import os
 import shutil
 import stat
 import subprocess
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
 from criproxy import __version__
-from criproxy.install.planning import paths
-from criproxy.install.planning.facts import Brought
+from criproxy.install import paths
+from criproxy.install.plan import Payload
 from tests.conftest import ROOT
 
 _KUBELET = """[Unit]
@@ -220,6 +221,17 @@ class MadeUpNode:
 
     folder: Path
     kind: str
+    attempt: Callable[..., tuple[int, str]] | None = None
+    """Carries out an `Attempt` on this node: see `Attempts.run`."""
+
+    def install(self, **values: object) -> tuple[int, str]:
+        """Return the exit status of an installation, negative for a signal, and what was told."""
+        assert self.attempt is not None
+        return self.attempt(folder=str(self.folder), kind=self.kind, **values)
+
+    def uninstall(self, **values: object) -> tuple[int, str]:
+        """Return the same of an uninstallation."""
+        return self.install(action="uninstall", **values)
 
     @property
     def root(self) -> Path:
@@ -237,11 +249,11 @@ class MadeUpNode:
         return self.folder / "bin"
 
     @property
-    def brought(self) -> Brought:
+    def payload(self) -> Payload:
         """What a container with criproxy has with it."""
         names = (*paths.UNITS, *paths.OPTIONAL_UNITS)
         units = {name: (ROOT / "systemd" / name).read_text() for name in names}
-        return Brought(__version__, str(self.folder / "image"), units, "policy: static\n")
+        return Payload(str(self.folder / "image"), units, "policy: static\n")
 
     def make(self, runtime: Path, *, has_package: bool) -> None:
         """Write all files; *runtime*: the socket of a runtime that answers."""
@@ -260,7 +272,7 @@ class MadeUpNode:
         self._programs(socket)
         if has_package:
             shutil.copytree(self.folder / "image", self.at(paths.HOME))
-            for name, text in self.brought.units.items():
+            for name, text in self.payload.units.items():
                 self.write(f"/usr/lib/systemd/system/{name}", text)
             self.write(paths.POLICY, "policy: static\n")
             self.write(paths.PACKAGE_LIST, "/opt/criproxy\n")

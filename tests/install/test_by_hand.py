@@ -2,8 +2,7 @@
 
 import pytest
 
-from criproxy.install.planning import paths
-from tests.install.attempts import Attempt, Attempts
+from criproxy.install import paths
 from tests.install.conftest import MakeNode
 from tests.install.nodes import KINDS, KUBELET, MadeUpNode
 
@@ -24,11 +23,6 @@ BY_HAND = {
     "plain": ("/var/lib/kubelet/kubelet-config.yaml", OURS),
 }
 """A file in which docs/install.md offers to set the endpoint, and its text."""
-
-
-def of(node: MadeUpNode, action: str = "uninstall", **values: object) -> Attempt:
-    """Return an attempt on *node*."""
-    return Attempt(folder=str(node.folder), kind=node.kind, action=action, **values)  # type: ignore[arg-type]
 
 
 def set_up(node: MadeUpNode, file: str, text: str) -> None:
@@ -58,9 +52,7 @@ CONF_D = [
 
 
 @pytest.mark.parametrize(("kind", "data", "defaults"), CONF_D)
-def test_a_file_of_the_kubelet_in_k3s(
-    attempts: Attempts, make_node: MakeNode, kind: str, data: str, defaults: str
-) -> None:
+def test_a_file_of_the_kubelet_in_k3s(make_node: MakeNode, kind: str, data: str, defaults: str) -> None:
     """It is the endpoint: there is nothing to install, and an uninstallation removes it before criproxy stops."""
     node = make_node(kind, has_package=True)
     folder = f"{data}/agent/etc/kubelet.conf.d"
@@ -69,14 +61,14 @@ def test_a_file_of_the_kubelet_in_k3s(
     node.write(f"{folder}/{defaults}", OTHER)
     set_up(node, f"{folder}/99-criproxy.conf", OURS)
 
-    status, told = attempts.run(of(node, "install"))
+    status, told = node.install()
     assert (status, f"kubelet's endpoint: {PROXY}" in told, "Nothing to do" in told) == (0, True, True), told
-    status, told = attempts.run(of(node))
+    status, told = node.uninstall()
     assert status == 0, told
     check_removed(node)
     assert not node.at(f"{folder}/99-criproxy.conf").exists()
     assert node.read(f"{folder}/{defaults}") == OTHER
-    _, told = attempts.run(of(node))
+    _, told = node.uninstall()
     assert "Nothing to do" in told
 
 
@@ -88,40 +80,36 @@ def test_a_file_of_the_kubelet_in_k3s(
         ("kubelet-arg: [config=/etc/kubelet.yaml]\n", "/etc/kubelet.yaml", ""),
     ],
 )
-def test_what_else_a_file_of_the_kubelet_in_k3s_says(
-    attempts: Attempts, make_node: MakeNode, settings: str, file: str, more: str
-) -> None:
+def test_what_else_a_file_of_the_kubelet_in_k3s_says(make_node: MakeNode, settings: str, file: str, more: str) -> None:
     """It stays, and so does a file or directory that the kubelet would miss."""
     node = make_node("k3s", has_package=True)
     node.write("/etc/rancher/k3s/config.yaml", settings)
     set_up(node, file, f"{OURS}{more}")
 
-    status, told = attempts.run(of(node))
+    status, told = node.uninstall()
     assert status == 0, told
     assert node.read(file) == f"{CONFIGURATION}{more}"
     check_removed(node)
 
 
-def test_a_file_of_k3s_that_names_another_socket(attempts: Attempts, make_node: MakeNode) -> None:
+def test_a_file_of_k3s_that_names_another_socket(make_node: MakeNode) -> None:
     """It changes nothing: k3s itself writes one."""
     node = make_node("k3s")
     node.write("/var/lib/rancher/k3s/agent/etc/kubelet.conf.d/00-k3s-defaults.conf", OTHER)
     before = node.snapshot()
 
-    _, told = attempts.run(of(node))
+    _, told = node.uninstall()
     assert "Nothing to do" in told
-    status, told = attempts.run(of(node, "install"))
+    status, told = node.install()
     assert (status, "kubelet's endpoint: its default" in told) == (0, True), told
     assert PROXY in node.read("/etc/rancher/k3s/config.yaml.d/99-criproxy.yaml")
-    attempts.run(of(node))
+    node.uninstall()
     assert {**node.snapshot(), "kubelet": ""} == {**before, "kubelet": ""}
 
 
 @pytest.mark.parametrize("is_running", [True, False])
 @pytest.mark.parametrize("kind", KINDS)
-def test_an_endpoint_from_before_the_installation(
-    attempts: Attempts, make_node: MakeNode, kind: str, is_running: bool
-) -> None:
+def test_an_endpoint_from_before_the_installation(make_node: MakeNode, kind: str, is_running: bool) -> None:
     """The journal does not have it; uninstalling removes it before criproxy stops, as a dry run says."""
     node = make_node(kind, has_package=True)
     file, text = BY_HAND[kind]
@@ -131,36 +119,36 @@ def test_an_endpoint_from_before_the_installation(
         node.write(file, text)
         node.restart_kubelet()
     runtime = paths.K3S_CONTAINERD if kind in ("k3s", "k3s-agent", "rke2") else paths.CONTAINERD
-    status, told = attempts.run(of(node, "install", policy="policy: balloons\n", runtime=runtime))
+    status, told = node.install(policy="policy: balloons\n", runtime=runtime)
     assert (status, node.at(paths.JOURNAL).exists()) == (0, True), told
     assert node.read(file) == text
     installed = node.snapshot()
 
-    _, told = attempts.run(of(node, dry_run=True))
+    _, told = node.uninstall(dry_run=True)
     assert node.snapshot() == installed
     assert f"write {file}: the kubelet calls the runtime" in told
     assert told.index(f"systemctl restart {KUBELET[kind]}.service") < told.index("systemctl disable --now")
-    status, told = attempts.run(of(node))
+    status, told = node.uninstall()
     assert status == 0, told
     assert f"write {file}: the kubelet calls the runtime" in told
     check_removed(node)
     assert node.read(paths.POLICY) == "policy: static\n"
     assert not node.at(paths.JOURNAL).exists()
-    _, told = attempts.run(of(node))
+    _, told = node.uninstall()
     assert "Nothing to do" in told
 
 
-def test_an_endpoint_from_after_the_installation(attempts: Attempts, make_node: MakeNode) -> None:
+def test_an_endpoint_from_after_the_installation(make_node: MakeNode) -> None:
     """What an administrator has set in a second place is removed as well, and the kubelet restarts once."""
     node = make_node("kubeadm")
     before = node.read("/var/lib/kubelet/config.yaml")
-    attempts.run(of(node, "install"))
+    node.install()
     node.write("/var/lib/kubelet/config.yaml", before.replace('""', PROXY))
     flags = node.read("/var/lib/kubelet/kubeadm-flags.env")
     node.write("/var/lib/kubelet/kubeadm-flags.env", 'KUBELET_KUBEADM_ARGS=""\n')
     count = node.log.count("systemctl restart kubelet.service")
 
-    status, told = attempts.run(of(node))
+    status, told = node.uninstall()
     assert status == 0, told
     check_removed(node)
     assert node.log.count("systemctl restart kubelet.service") == count + 1
@@ -185,34 +173,34 @@ def test_an_endpoint_from_after_the_installation(attempts: Attempts, make_node: 
     ids=["command-line", "json"],
 )
 def test_an_endpoint_that_has_to_be_removed_by_hand(
-    attempts: Attempts, make_node: MakeNode, kind: str, file: str, text: str, has_journal: bool
+    make_node: MakeNode, kind: str, file: str, text: str, has_journal: bool
 ) -> None:
     """The uninstallation changes nothing and says which file it is, also with --force."""
     node = make_node(kind, has_package=True)
     set_up(node, file, text)
     if has_journal:
-        status, told = attempts.run(of(node, "install", policy="policy: balloons\n"))
+        status, told = node.install(policy="policy: balloons\n")
         assert (status, node.at(paths.JOURNAL).exists()) == (0, True), told
     before, log = node.snapshot(), node.log
 
     for is_dry, force in ((True, False), (False, False), (False, True)):
-        status, told = attempts.run(of(node, dry_run=is_dry, force=force))
+        status, told = node.uninstall(dry_run=is_dry, force=force)
         assert (status, file in told) == (1, True), told
         assert (node.snapshot(), node.log) == (before, log)
 
 
 @pytest.mark.parametrize("stride", [4, pytest.param(1, marks=pytest.mark.thorough)])
 @pytest.mark.parametrize("kind", ["kubeadm", "k3s-agent"])
-def test_a_kill_while_the_endpoint_is_removed(attempts: Attempts, make_node: MakeNode, kind: str, stride: int) -> None:
+def test_a_kill_while_the_endpoint_is_removed(make_node: MakeNode, kind: str, stride: int) -> None:
     """At no change is the kubelet cut off; the next uninstallation does the rest."""
     for number in range(1, CHANGES_MAX, stride):
         node = make_node(kind, has_package=True)
         set_up(node, *BY_HAND[kind])
-        attempts.run(of(node, "install", policy="policy: balloons\n"))
-        status, told = attempts.run(of(node, fault="kill", at=number))
+        node.install(policy="policy: balloons\n")
+        status, told = node.uninstall(fault="kill", at=number)
         assert status in (0, KILLED), told
         assert not node.is_cut_off, (number, told)
-        again, told_again = attempts.run(of(node))
+        again, told_again = node.uninstall()
         assert again == 0, (number, told, told_again)
         check_removed(node)
         if status == 0:

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from criproxy.errors import CriproxyError
-from criproxy.install.host import CommandFailed, Host, Node
+from criproxy.install.host import Attributes, CommandFailed, Host
 
 
 def test_links_stay_below_the_root(tmp_path: Path) -> None:
@@ -34,9 +34,9 @@ def test_a_file_keeps_its_attributes(tmp_path: Path) -> None:
     (tmp_path / "link").symlink_to("/file")
     before = host.attributes("/link")
 
-    host.write("/link", b"new")
+    host.write("/link", "new")
     assert (file.read_text(), file.stat().st_mode & 0o777) == ("new", 0o640)
-    host.write("/link", b"old", before)
+    host.write("/link", "old", before)
     assert (file.stat().st_mtime_ns, (tmp_path / "link").is_symlink()) == (5, True)
     assert sorted(path.name for path in tmp_path.iterdir()) == ["file", "link"]
 
@@ -53,7 +53,7 @@ def test_new_directories(umask: None, tmp_path: Path) -> None:
     """They are made with the file, open to readers whatever the umask is, and removed if they are empty."""
     host = Host(tmp_path)
     folders = host.missing_folders("/a/b/c")
-    host.write("/a/b/c", b"", Node(uid=os.geteuid(), gid=os.getegid()))
+    host.write("/a/b/c", "", Attributes(0o644, os.geteuid(), os.getegid(), 0))
 
     assert folders == ["/a", "/a/b"]
     assert [(tmp_path / folder).stat().st_mode & 0o777 for folder in ("a", "a/b")] == [0o755, 0o755]

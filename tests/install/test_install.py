@@ -1,5 +1,6 @@
 """`criproxy install` and `criproxy uninstall` on made-up nodes."""
 
+import base64
 import json
 import os
 import re
@@ -20,11 +21,10 @@ from click.testing import CliRunner
 from criproxy.cli import main
 from criproxy.config.load import load
 from criproxy.errors import ConfigError
-from criproxy.install.planning import paths
-from criproxy.install.planning.unit_file import environment_of
+from criproxy.install import paths
+from criproxy.install.texts import environment_of
 from criproxy.simulate.hosts import machine
 from tests.conftest import ROOT
-from tests.install.attempts import Attempt, Attempts
 from tests.install.conftest import MakeNode
 from tests.install.nodes import KINDS, KUBELET, MadeUpNode
 from tests.sysfs import write_sysfs
@@ -43,62 +43,57 @@ MACHINE = machine(nodes=1, cores=2, threads=1)
 TOKEN = "a-secret-of-22-letters\n"  # noqa: S105 (of these tests)
 
 
-def of(node: MadeUpNode, **values: object) -> Attempt:
-    """Return an attempt on *node*."""
-    return Attempt(folder=str(node.folder), kind=node.kind, **values)  # type: ignore[arg-type] # checked by the class
-
-
 @pytest.mark.parametrize("has_package", [True, False], ids=["package", "container"])
 @pytest.mark.parametrize("kind", KINDS)
-def test_install_and_uninstall(attempts: Attempts, make_node: MakeNode, kind: str, has_package: bool) -> None:
+def test_install_and_uninstall(make_node: MakeNode, kind: str, has_package: bool) -> None:
     """The kubelet restarts with criproxy's socket; a second run does nothing; uninstalled, the node is as before."""
     node = make_node(kind, has_package=has_package)
     before = node.snapshot()
 
-    status, told = attempts.run(of(node))
+    status, told = node.install()
     assert status == 0, told
     assert PROXY in node.read(CHANGED[kind])
     assert PROXY in (node.state / "kubelet").read_text()
     assert node.log[-2:] == [f"systemctl restart {KUBELET[kind]}.service", "criproxy status --format json"]
     installed = node.snapshot()
 
-    status, told = attempts.run(of(node))
+    status, told = node.install()
     assert status == 0
     assert "Nothing to do: criproxy is installed" in told
     assert node.snapshot() == installed
 
-    status, told = attempts.run(of(node, action="uninstall"))
+    status, told = node.uninstall()
     assert status == 0, told
     assert node.snapshot() == before
-    status, told = attempts.run(of(node, action="uninstall"))
+    status, told = node.uninstall()
     assert status == 0
     assert told.strip() == "Nothing to do: the kubelet does not call criproxy, and criproxy does not run."
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_a_dry_run(attempts: Attempts, make_node: MakeNode, kind: str) -> None:
+def test_a_dry_run(make_node: MakeNode, kind: str) -> None:
     """It tells every step that the installation then takes, in the same words, and changes nothing."""
     node = make_node(kind)
     before = node.snapshot()
 
-    _, told = attempts.run(of(node, dry_run=True))
+    _, told = node.install(dry_run=True)
     assert (node.snapshot(), node.log) == (before, [])
     steps = [line.partition(". ")[2] for line in told.splitlines() if line.lstrip()[:1].isdigit()]
     assert f"write {CHANGED[kind]}: the kubelet calls criproxy" in steps
-    _, told = attempts.run(of(node))
+    _, told = node.install()
     assert [line for line in told.splitlines() if line in steps] == steps
 
     installed = node.snapshot()
-    _, told = attempts.run(of(node, action="uninstall", dry_run=True))
+    _, told = node.uninstall(dry_run=True)
     assert node.snapshot() == installed
     assert "release all containers" in told
     assert CHANGED[kind] in told
 
 
-def test_kubeadm_keeps_the_arguments_of_administrators(attempts: Attempts, make_node: MakeNode) -> None:
+def test_kubeadm_keeps_the_arguments_of_administrators(make_node: MakeNode) -> None:
     """The endpoint is added to KUBELET_EXTRA_ARGS, and comments and other arguments stay."""
     node = make_node("kubeadm")
-    attempts.run(of(node))
+    node.install()
 
     expected = f'# For administrators.\nKUBELET_EXTRA_ARGS="--node-ip=10.0.0.5 --container-runtime-endpoint={PROXY}"\n'
     assert node.read("/etc/default/kubelet") == expected
@@ -108,61 +103,61 @@ def test_kubeadm_keeps_the_arguments_of_administrators(attempts: Attempts, make_
     )
 
 
-def test_k3s_gets_the_runtime_of_its_own(attempts: Attempts, make_node: MakeNode) -> None:
+def test_k3s_gets_the_runtime_of_its_own(make_node: MakeNode) -> None:
     """Criproxy calls k3s's containerd, and the arguments of the kubelet in the main file stay in effect."""
     node = make_node("k3s")
-    attempts.run(of(node))
+    node.install()
 
     assert node.read(paths.DEFAULTS) == f'CRIPROXY_OPTIONS="--runtime-endpoint=unix://{paths.K3S_CONTAINERD}"\n'
     assert yaml.safe_load(node.read(CHANGED["k3s"])) == {"kubelet-arg+": [f"container-runtime-endpoint={PROXY}"]}
 
 
-def test_changes_by_others_stay(attempts: Attempts, make_node: MakeNode) -> None:
+def test_changes_by_others_stay(make_node: MakeNode) -> None:
     """Uninstalling removes only criproxy's setting from a file that an administrator has changed since."""
     node = make_node("kubeadm")
-    attempts.run(of(node))
+    node.install()
     text = node.read("/etc/default/kubelet")
     node.write("/etc/default/kubelet", text.replace("--node-ip=10.0.0.5", "--node-ip=10.0.0.6 -v=4"))
     node.write(paths.POLICY, "policy: none\n")
 
-    status, told = attempts.run(of(node, action="uninstall"))
+    status, told = node.uninstall()
     assert status == 0
     assert node.read("/etc/default/kubelet") == '# For administrators.\nKUBELET_EXTRA_ARGS="--node-ip=10.0.0.6 -v=4"\n'
     assert f"{paths.POLICY} was changed since and stays" in told
     assert node.read(paths.POLICY) == "policy: none\n"
 
 
-def test_a_new_policy(attempts: Attempts, make_node: MakeNode) -> None:
+def test_a_new_policy(make_node: MakeNode) -> None:
     """A second installation with another policy only writes the file; uninstalling removes it all the same."""
     node = make_node("plain")
     before = node.snapshot()
-    attempts.run(of(node))
+    node.install()
     count = len(node.log)
 
-    status, told = attempts.run(of(node, policy="policy: balloons\n"))
+    status, told = node.install(policy="policy: balloons\n")
     assert status == 0, told
     assert node.read(paths.POLICY) == "policy: balloons\n"
     assert node.log[count:] == []
-    attempts.run(of(node, action="uninstall"))
+    node.uninstall()
     assert node.snapshot() == before
 
 
-def test_a_new_version(attempts: Attempts, make_node: MakeNode) -> None:
+def test_a_new_version(make_node: MakeNode) -> None:
     """A container with another version replaces the program and restarts criproxy, and not the kubelet."""
     node = make_node("k3s")
     before = node.snapshot()
-    attempts.run(of(node))
+    node.install()
     version = node.folder / "image/lib/python3.11/site-packages/criproxy/__init__.py"
     installed = node.at("/opt/criproxy/lib/python3.11/site-packages/criproxy/__init__.py")
     installed.write_text('__version__ = "0.0.1"\n')
     count = len(node.log)
 
-    status, told = attempts.run(of(node))
+    status, told = node.install()
     assert status == 0, told
     assert installed.read_text() == version.read_text()
     assert node.log[count:] == ["systemctl restart criproxy.service"]
     assert [path.name for path in node.at("/opt").iterdir()] == ["criproxy"]
-    attempts.run(of(node, action="uninstall"))
+    node.uninstall()
     assert node.snapshot() == before
 
 
@@ -171,105 +166,105 @@ def options(node: MadeUpNode) -> str:
     return environment_of(node.read(paths.DEFAULTS))[paths.OPTIONS]
 
 
-def test_the_page(attempts: Attempts, make_node: MakeNode) -> None:
+def test_the_page(make_node: MakeNode) -> None:
     """The address and the token get to the node, can be changed and taken back, and go with an uninstallation."""
     node = make_node("k3s")
     before = node.snapshot()
-    attempts.run(of(node, http="0.0.0.0:9820", page_token=TOKEN))
+    node.install(http="0.0.0.0:9820", page_token=TOKEN)
     runtime = f"--runtime-endpoint=unix://{paths.K3S_CONTAINERD}"
     assert options(node) == f"{runtime} --http=0.0.0.0:9820 --http-token-file={paths.PAGE_TOKEN}"
     assert node.read(paths.PAGE_TOKEN) == TOKEN
     assert node.at(paths.PAGE_TOKEN).stat().st_mode & 0o777 == 0o600
     count = len(node.log)
 
-    _, told = attempts.run(of(node))
+    _, told = node.install()
     assert "Nothing to do" in told
-    attempts.run(of(node, http="0.0.0.0:9820", page_token=f"2{TOKEN}"))
+    node.install(http="0.0.0.0:9820", page_token=f"2{TOKEN}")
     assert node.log[count:] == [], "criproxy reads another token by itself"
-    attempts.run(of(node, http=":9820"))
+    node.install(http=":9820")
     assert options(node) == f"{runtime} --http=:9820"
     assert not node.at(paths.PAGE_TOKEN).exists()
     assert node.log[count:] == ["systemctl restart criproxy.service"]
-    attempts.run(of(node, http=""))
+    node.install(http="")
     assert options(node) == runtime
-    _, told = attempts.run(of(node, http=""))
+    _, told = node.install(http="")
     assert "Nothing to do" in told
-    status, told = attempts.run(of(node, action="uninstall"))
+    status, told = node.uninstall()
     assert (status, node.snapshot() == before) == (0, True), told
 
 
-def test_the_page_of_administrators(attempts: Attempts, make_node: MakeNode) -> None:
+def test_the_page_of_administrators(make_node: MakeNode) -> None:
     """What they have set stays when the page is off for us, and comes back after another address."""
     node = make_node("kubeadm")
     node.write(paths.DEFAULTS, "# Ours.\nCRIPROXY_OPTIONS=--http=:9999\n")
     before = node.snapshot()
 
-    attempts.run(of(node, http=""))
+    node.install(http="")
     assert options(node) == "--http=:9999"
-    attempts.run(of(node, http=":9820"))
+    node.install(http=":9820")
     assert options(node) == "--http=:9820"
-    attempts.run(of(node, action="uninstall"))
+    node.uninstall()
     assert node.snapshot() == before
 
 
-def test_a_secret_of_the_page_is_not_told(attempts: Attempts, make_node: MakeNode) -> None:
+def test_a_secret_of_the_page_is_not_told(make_node: MakeNode) -> None:
     """Neither by a dry run nor by an installation, nor does the journal show it to others."""
     node = make_node("plain")
     for is_dry in (True, False):
-        _, told = attempts.run(of(node, http=":9820", page_token=TOKEN, dry_run=is_dry))
+        _, told = node.install(http=":9820", page_token=TOKEN, dry_run=is_dry)
         assert f"write {paths.PAGE_TOKEN}: the token of the page" in told
         assert "secret" not in told
     assert node.at(paths.JOURNAL).stat().st_mode & 0o777 == 0o600
 
 
-def test_no_release_no_uninstallation(attempts: Attempts, make_node: MakeNode) -> None:
+def test_no_release_no_uninstallation(make_node: MakeNode) -> None:
     """While containers may be pinned, nothing is changed; with --force, it is."""
     node = make_node("kubeadm")
     before = node.snapshot()
-    attempts.run(of(node))
+    node.install()
     installed = node.snapshot()
     node.fail_on("release")
 
-    status, told = attempts.run(of(node, action="uninstall"))
+    status, told = node.uninstall()
     assert (status, "containers may still be pinned" in told) == (1, True)
     assert node.snapshot() == installed
-    status, _ = attempts.run(of(node, action="uninstall", force=True))
+    status, _ = node.uninstall(force=True)
     assert (status, node.snapshot() == before) == (0, True)
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_uninstall_what_was_installed_by_hand(attempts: Attempts, make_node: MakeNode, kind: str) -> None:
+def test_uninstall_what_was_installed_by_hand(make_node: MakeNode, kind: str) -> None:
     """Without a journal, the kubelet is pointed back at the runtime, and criproxy is stopped."""
     node = make_node(kind, has_package=True)
     before = node.snapshot()
-    attempts.run(of(node))
+    node.install()
     node.at(paths.JOURNAL).unlink()
 
-    status, told = attempts.run(of(node, action="uninstall"))
+    status, told = node.uninstall()
     assert status == 0, told
     assert "criproxy.sock" not in (node.state / "kubelet").read_text()
     after = {name: value for name, value in node.snapshot().items() if name in before and name != "kubelet"}
     changed = {name for name in after if after[name] != before[name]}
     assert changed <= {f"root{CHANGED[kind]}", "root/etc/default/criproxy"}
     assert "root/etc/systemd/system/kubelet.service.d/20-criproxy.conf" not in node.snapshot()
-    status, told = attempts.run(of(node, action="uninstall"))
+    status, told = node.uninstall()
     assert "Nothing to do" in told
 
 
-def test_the_kubelet_does_not_call(attempts: Attempts, make_node: MakeNode) -> None:
+def test_the_kubelet_does_not_call(make_node: MakeNode) -> None:
     """If no call arrives after the restart of the kubelet, the installation is taken back, with a second restart."""
     node = make_node("kubeadm")
     before = node.snapshot()
     (node.state / "last_call_s").write_text("900.5")
 
-    status, told = attempts.run(of(node, timeout_s=0.5))
+    status, told = node.install(timeout_s=0.5)
     assert (status, "has not called criproxy" in told) == (1, True)
     assert node.snapshot() == before
     assert node.log.count("systemctl restart kubelet.service") == 2
 
 
 @pytest.mark.parametrize("crashes", ["SubState=auto-restart", "ActiveState=failed"])
-def test_a_kubelet_that_crashes_is_not_waited_for(attempts: Attempts, make_node: MakeNode, crashes: str) -> None:
+def test_a_kubelet_that_crashes_is_not_waited_for(make_node: MakeNode, crashes: str) -> None:
     """Long before the time is over, the installation is taken back, and says where the reason is."""
     node = make_node("kubeadm")
     before = node.snapshot()
@@ -277,7 +272,7 @@ def test_a_kubelet_that_crashes_is_not_waited_for(attempts: Attempts, make_node:
     (node.state / "crashes").write_text(f"{crashes}\nResult=exit-code\nExecMainStatus=1\n")
 
     begun_s = time.monotonic()
-    status, told = attempts.run(of(node, timeout_s=100.0))
+    status, told = node.install(timeout_s=100.0)
     assert (status, time.monotonic() - begun_s < 60.0) == (1, True), told
     assert "kubelet.service ends again and again (exit-code, status 1): 'journalctl -u kubelet.service' shows" in told
     assert node.snapshot() == before
@@ -329,24 +324,20 @@ def api_server(folder: Path, status: str, heartbeat: datetime, token: str = "sec
         pytest.param("True", -60, "wrong", "answers 403 for node node-1: who is there?", id="not-allowed"),
     ],
 )
-def test_the_node_is_ready(
-    attempts: Attempts, make_node: MakeNode, status: str, age_s: int, token: str, said: str
-) -> None:
+def test_the_node_is_ready(make_node: MakeNode, status: str, age_s: int, token: str, said: str) -> None:
     """Only a report from after the restart counts; without one, the installation is taken back."""
     node = make_node("kubeadm")
     before = node.snapshot()
     heartbeat = datetime.now(UTC) - timedelta(seconds=age_s)
     with api_server(node.folder, status, heartbeat, token) as kubeconfig:
-        code, told = attempts.run(of(node, kubeconfig=kubeconfig, timeout_s=0.5 if said else 60.0))
+        code, told = node.install(kubeconfig=kubeconfig, timeout_s=0.5 if said else 60.0)
 
     assert code == (1 if said else 0), told
     assert said in told
     assert (node.snapshot() == before) == bool(said)
 
 
-def test_cri_o_gets_a_socket_that_the_kubelet_recognises(
-    attempts: Attempts, make_node: MakeNode, runtime_socket: Path
-) -> None:
+def test_cri_o_gets_a_socket_that_the_kubelet_recognises(make_node: MakeNode, runtime_socket: Path) -> None:
     """The path ends in run/crio/crio.sock."""
     node = make_node("kubeadm")
     node.at(paths.CRIO).parent.mkdir()
@@ -354,13 +345,13 @@ def test_cri_o_gets_a_socket_that_the_kubelet_recognises(
     flags = node.read("/var/lib/kubelet/kubeadm-flags.env").replace("/run/containerd/containerd.sock", paths.CRIO)
     node.write("/var/lib/kubelet/kubeadm-flags.env", flags.replace("/var/run", "/run"))
 
-    status, told = attempts.run(of(node))
+    status, told = node.install()
     assert status == 0, told
     assert f"unix://{paths.CRIO_SOCKET}" in node.read("/etc/default/kubelet")
     assert f"--runtime-endpoint=unix://{paths.CRIO}" in node.read(paths.DEFAULTS)
 
 
-def test_a_runtime_that_does_not_answer(attempts: Attempts, make_node: MakeNode) -> None:
+def test_a_runtime_that_does_not_answer(make_node: MakeNode) -> None:
     """If no call comes back through criproxy, the kubelet is not touched."""
     node = make_node("plain")
     runtime = node.at(paths.CONTAINERD)
@@ -369,14 +360,14 @@ def test_a_runtime_that_does_not_answer(attempts: Attempts, make_node: MakeNode)
         nobody.bind(runtime.name)
     before = node.snapshot()
 
-    status, told = attempts.run(of(node, timeout_s=0.5))
+    status, told = node.install(timeout_s=0.5)
     assert (status, "going back" in told) == (1, True), told
     assert node.snapshot() == before
     assert "systemctl restart kubelet.service" not in node.log
 
 
 @pytest.mark.parametrize("kind", ["kubeadm", "kubeadm-rpm", "plain"])
-def test_a_file_with_several_names(attempts: Attempts, make_node: MakeNode, kind: str) -> None:
+def test_a_file_with_several_names(make_node: MakeNode, kind: str) -> None:
     """The names would lead to two files afterwards, so that the installation does not begin; what it says helps."""
     node = make_node(kind)
     file = node.at(CHANGED[kind])
@@ -385,15 +376,15 @@ def test_a_file_with_several_names(attempts: Attempts, make_node: MakeNode, kind
     before = node.snapshot()
 
     for is_dry in (True, False):
-        status, told = attempts.run(of(node, dry_run=is_dry))
+        status, told = node.install(dry_run=is_dry)
         assert (status, f"{CHANGED[kind]} has several hard links" in told) == (1, True), told
         assert (node.snapshot(), node.log) == (before, [])
     assert file.stat().st_nlink == 2
     commands = re.findall("'((?:cp|mv) [^']*)'", told)
     subprocess.run(["sh", "-ec", "; ".join(commands).replace(" /", f" {node.root}/")], check=True)
     before = node.snapshot()
-    attempts.run(of(node))
-    status, told = attempts.run(of(node, action="uninstall"))
+    node.install()
+    status, told = node.uninstall()
     assert (status, node.snapshot() == before) == (0, True), told
     assert node.read("/etc/of-another") == node.read(CHANGED[kind])
 
@@ -417,29 +408,27 @@ def test_a_file_with_several_names(attempts: Attempts, make_node: MakeNode, kind
     ],
 )
 @pytest.mark.parametrize("way", ["of the node", "named"])
-def test_the_reserved_cpus_are_compared(
-    attempts: Attempts, make_node: MakeNode, kubelet: str, policy: str, noted: str, way: str
-) -> None:
+def test_the_reserved_cpus_are_compared(make_node: MakeNode, kubelet: str, policy: str, noted: str, way: str) -> None:
     """Those of the kubelet and of the policy with which criproxy is to start; a difference is no obstacle."""
     node = make_node("kubeadm", has_package=True)
     write_sysfs(node.root, MACHINE)
     node.write("/var/lib/kubelet/config.yaml", kubelet)
     node.write(paths.POLICY, policy if way == "of the node" else "policy: none\n")
 
-    status, told = attempts.run(of(node, policy=policy if way == "named" else None))
+    status, told = node.install(policy=policy if way == "named" else None)
     assert status == 0, told
     assert (noted in told, "this policy reserves" in told) == (True, bool(noted)), told
 
 
-def test_a_page_that_nobody_could_open(attempts: Attempts, make_node: MakeNode) -> None:
+def test_a_page_that_nobody_could_open(make_node: MakeNode) -> None:
     """Beside loopback it needs a token: without one, that is said before anything is done."""
     node = make_node("kubeadm", has_package=True)
     text = "note: nobody will be able to open the page at 0.0.0.0:9820: it is not on loopback, and there is no token"
     for http, token, noted in (("0.0.0.0:9820", "", True), ("0.0.0.0:9820", TOKEN, False), (":9820", "", False)):
-        status, told = attempts.run(of(node, http=http, page_token=token, dry_run=True))
+        status, told = node.install(http=http, page_token=token, dry_run=True)
         assert (status, text in told) == (0, noted), told
     node.write(paths.DEFAULTS, "CRIPROXY_OPTIONS=--http-token-file=/etc/own-token\n")
-    _, told = attempts.run(of(node, http="0.0.0.0:9820", dry_run=True))
+    _, told = node.install(http="0.0.0.0:9820", dry_run=True)
     assert text not in told, told
 
 
@@ -593,15 +582,13 @@ OBSTACLES = [
 
 
 @pytest.mark.parametrize(("kind", "file", "text", "said"), OBSTACLES)
-def test_what_stands_against_it(
-    attempts: Attempts, make_node: MakeNode, kind: str, file: str, text: str, said: str
-) -> None:
+def test_what_stands_against_it(make_node: MakeNode, kind: str, file: str, text: str, said: str) -> None:
     """Nothing is changed, and the message says what is wrong."""
     node = make_node(kind)
     node.write(file, text)
     before = node.snapshot()
 
-    status, told = attempts.run(of(node))
+    status, told = node.install()
     assert (status, said in told) == (1, True), told
     assert (node.snapshot(), node.log) == (before, [])
 
@@ -614,34 +601,34 @@ def test_what_stands_against_it(
         ("kubelet-arg: [--config-dir=/etc/kubelet.d]\n", "/etc/kubelet.d/1.conf"),
     ],
 )
-def test_files_of_the_kubelet_in_k3s(attempts: Attempts, make_node: MakeNode, settings: str, file: str) -> None:
+def test_files_of_the_kubelet_in_k3s(make_node: MakeNode, settings: str, file: str) -> None:
     """They are found where k3s and the kubelet are told to have them; an argument of the kubelet overrides them."""
     node = make_node("k3s")
     node.write("/etc/rancher/k3s/config.yaml", settings)
     node.write(file, "cpuManagerPolicy: static\n")
 
-    status, told = attempts.run(of(node, dry_run=True))
+    status, told = node.install(dry_run=True)
     assert (status, "cpuManagerPolicy is static" in told) == (1, True), told
     node.write("/etc/rancher/k3s/config.yaml.d/1.yaml", "kubelet-arg+: [cpu-manager-policy=none]\n")
-    status, told = attempts.run(of(node, dry_run=True))
+    status, told = node.install(dry_run=True)
     assert status == 0, told
 
 
-def test_a_drop_in_until_the_next_boot(attempts: Attempts, make_node: MakeNode) -> None:
+def test_a_drop_in_until_the_next_boot(make_node: MakeNode) -> None:
     """`systemctl edit --runtime` puts it into /run: what it says is in effect."""
     node = make_node("plain")
     node.write(
         "/run/systemd/system/kubelet.service.d/override.conf",
         "[Service]\nExecStart=\nExecStart=/bin/kubelet --container-runtime-endpoint=unix:///run/other.sock\n",
     )
-    status, told = attempts.run(of(node))
+    status, told = node.install()
     assert (status, "no runtime listens on /run/other.sock" in told) == (1, True), told
 
 
-def test_nothing_to_install(attempts: Attempts, make_node: MakeNode) -> None:
+def test_nothing_to_install(make_node: MakeNode) -> None:
     """Without a package, the node's own program and a container's, the message says what to install."""
     node = make_node("plain")
-    status, told = attempts.run(of(node, brings=False))
+    status, told = node.install(brings=False)
 
     assert status == 1
     assert "there is no program /opt/criproxy/bin/criproxy: install the deb" in told
@@ -698,9 +685,7 @@ def test_a_missing_policy_file_of_an_unknown_machine(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("text", ["policy: balloon\n", ""], ids=["unknown-policy", "empty"])
 @pytest.mark.parametrize("has_machine", [True, False])
-def test_a_policy_file_of_the_node_with_mistakes(
-    attempts: Attempts, make_node: MakeNode, text: str, has_machine: bool
-) -> None:
+def test_a_policy_file_of_the_node_with_mistakes(make_node: MakeNode, text: str, has_machine: bool) -> None:
     """It is refused before any step, in the words in which --policy refuses it."""
     node = make_node("kubeadm", has_package=True)
     if has_machine:
@@ -711,26 +696,26 @@ def test_a_policy_file_of_the_node_with_mistakes(
         load(node.at(paths.POLICY), "")
 
     for is_dry in (True, False):
-        status, told = attempts.run(of(node, dry_run=is_dry))
+        status, told = node.install(dry_run=is_dry)
         assert (status, str(refused.value) in told) == (1, True), told
         assert (node.snapshot(), node.log) == (before, [])
-    status, told = attempts.run(of(node, dry_run=True, policy="policy: static\n"))
+    status, told = node.install(dry_run=True, policy="policy: static\n")
     assert (status, f"write {paths.POLICY}: the policy" in told) == (0, True), told
 
 
-def test_a_policy_file_that_does_not_fit_the_machine(attempts: Attempts, make_node: MakeNode) -> None:
+def test_a_policy_file_that_does_not_fit_the_machine(make_node: MakeNode) -> None:
     """It is refused before any step; what criproxy runs with already is not, since its daemon keeps the last one."""
     node = make_node("kubeadm")
     write_sysfs(node.root, MACHINE)
     node.write(paths.POLICY, 'policy: static\nreservedCpus: "4000"\n')
 
-    status, told = attempts.run(of(node))
+    status, told = node.install()
     assert (status, node.log, f"- {node.at(paths.POLICY)}:2:" in told) == (1, [], True), told
     node.write(paths.POLICY, "policy: static\n")
-    status, told = attempts.run(of(node))
+    status, told = node.install()
     assert status == 0, told
     node.write(paths.POLICY, "policy: balloon\n")
-    status, told = attempts.run(of(node))
+    status, told = node.install()
     assert (status, "Nothing to do" in told) == (0, True), told
 
 
@@ -742,3 +727,44 @@ def test_no_kubelet(tmp_path: Path) -> None:
     assert result.exit_code == 1
     assert "none of the units k3s.service, k3s-agent.service, rke2-server.service" in result.stderr
     assert result.stdout == ""
+
+
+def test_what_version_0_1_installed(make_node: MakeNode) -> None:
+    """Its journal is read: an uninstallation leaves the node as it was, and systemd reads the kubelet's unit first."""
+    node = make_node("plain", has_package=True)
+    before = node.snapshot()
+    config, drop_in = CHANGED["plain"], "/etc/systemd/system/kubelet.service.d/20-criproxy.conf"
+    status = node.at(config).stat()
+    file = {"mode": 0o644, "uid": status.st_uid, "gid": status.st_gid, "mtime_ns": status.st_mtime_ns}
+    nothing: dict[str, object] = {"content": None, "node": {**file, "mtime_ns": None}, "existed": False, "folders": []}
+    content = base64.b64encode(node.at(config).read_bytes()).decode()
+    node.install()
+    write = {"kind": "Write", "setting": "", "keep": False, "mode": 0o644}
+    run = {"kind": "Run", "do": [], "undo_if": "", "may_fail": False}
+    release = [paths.PROGRAM, "release", "--runtime-endpoint", f"unix://{paths.CONTAINERD}"]
+    why = "the kubelet starts after criproxy"
+    endpoint = {"why": "the kubelet calls criproxy", "setting": "containerRuntimeEndpoint"}
+    entries = [
+        ({"kind": "Made", "path": paths.STATE_DIR}, nothing),
+        ({"kind": "Made", "path": paths.RUN_DIR}, nothing),
+        ({**run, "what": "stop criproxy", "undo": [["systemctl", "disable", "--now", *paths.ACTIVE]]}, nothing),
+        ({**run, "what": "start criproxy", "may_fail": True, "undo": [release]}, nothing),
+        ({**run, "what": "restart", "undo": [["systemctl", "restart", "kubelet.service"]]}, nothing),
+        ({**run, "what": "reload", "undo": [["systemctl", "daemon-reload"]]}, nothing),
+        (
+            {**write, "path": drop_in, "text": node.read(drop_in), "why": why},
+            {**nothing, "folders": [drop_in.rpartition("/")[0]]},
+        ),
+        (
+            {**write, "path": config, "text": node.read(config), **endpoint},
+            {"content": content, "node": file, "existed": True, "folders": []},
+        ),
+    ]
+    values: dict[str, object] = {"version": 1, "completed": len(entries), "undone": 0, "removing": False}
+    values["entries"] = [{"step": step, "before": former} for step, former in entries]
+    node.write(paths.JOURNAL, json.dumps(values))
+    count = len(node.log)
+
+    code, told = node.uninstall()
+    assert (code, node.snapshot() == before) == (0, True), told
+    assert node.log[count + 1 : count + 3] == ["systemctl daemon-reload", "systemctl restart kubelet.service"]

@@ -5,8 +5,7 @@ from typing import Any
 
 import pytest
 
-from criproxy.install.planning import paths
-from tests.install.attempts import Attempt, Attempts
+from criproxy.install import paths
 from tests.install.conftest import MakeNode
 from tests.install.nodes import KINDS, KUBELET, MadeUpNode
 
@@ -29,7 +28,7 @@ fault at every second one, each step has one."""
 
 
 def faults(
-    attempts: Attempts, node: MadeUpNode, fault: str, stride: int, change: dict[str, Any] | None = None
+    node: MadeUpNode, fault: str, stride: int, change: dict[str, Any] | None = None
 ) -> Iterator[tuple[int, str]]:
     """Install with a fault at every *stride*-th change, until the installation has fewer changes; yield what was told.
 
@@ -37,8 +36,7 @@ def faults(
     """
     failed = set[str]()
     for number in range(1, CHANGES_MAX, stride):
-        attempt = Attempt(folder=str(node.folder), kind=node.kind, fault=fault, at=number, **(change or {}))
-        status, told = attempts.run(attempt)
+        status, told = node.install(fault=fault, at=number, **(change or {}))
         steps = steps_in(told)
         if status == 0:
             assert set(steps) == failed
@@ -59,61 +57,56 @@ def steps_in(told: str) -> list[str]:
 
 @pytest.mark.parametrize("fault", ["error", pytest.param("interrupt", marks=pytest.mark.thorough)])
 @pytest.mark.parametrize(("kind", "has_package", "stride"), NODES)
-def test_an_error_at_any_change(
-    attempts: Attempts, make_node: MakeNode, kind: str, has_package: bool, stride: int, fault: str
-) -> None:
+def test_an_error_at_any_change(make_node: MakeNode, kind: str, has_package: bool, stride: int, fault: str) -> None:
     """A full disk, a program that cannot run, or Ctrl-C, at any change: all is taken back, and no journal stays."""
     node = make_node(kind, has_package=has_package)
     before = node.snapshot()
 
-    for number, told in faults(attempts, node, fault, stride):
+    for number, told in faults(node, fault, stride):
         assert node.snapshot() == before, (number, told)
         assert ("No space left" if fault == "error" else "KeyboardInterrupt") in told
 
 
 @pytest.mark.parametrize(("kind", "has_package", "stride"), NODES)
-def test_a_kill_at_any_change(
-    attempts: Attempts, make_node: MakeNode, kind: str, has_package: bool, stride: int
-) -> None:
+def test_a_kill_at_any_change(make_node: MakeNode, kind: str, has_package: bool, stride: int) -> None:
     """A killed installation is taken back by `uninstall`, which says so."""
     node = make_node(kind, has_package=has_package)
     before = node.snapshot()
 
-    for number, told in faults(attempts, node, "kill", stride):
-        status, after = attempts.run(Attempt(folder=str(node.folder), kind=kind, action="uninstall"))
+    for number, told in faults(node, "kill", stride):
+        status, after = node.uninstall()
         assert status == 0, (number, told, after)
         assert node.snapshot() == before, (number, told, after)
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_the_next_installation_after_a_kill(attempts: Attempts, make_node: MakeNode, kind: str) -> None:
+def test_the_next_installation_after_a_kill(make_node: MakeNode, kind: str) -> None:
     """It takes back what was begun, and installs: the node is as after an installation without a kill."""
     node = make_node(kind)
-    attempts.run(Attempt(folder=str(node.folder), kind=kind))
+    node.install()
     whole = comparable(node)
-    attempts.run(Attempt(folder=str(node.folder), kind=kind, action="uninstall"))
+    node.uninstall()
 
     for number in range(3, 60, 19):
-        status, told = attempts.run(Attempt(folder=str(node.folder), kind=kind, fault="kill", at=number))
+        status, told = node.install(fault="kill", at=number)
         assert status == KILLED, told
-        status, told = attempts.run(Attempt(folder=str(node.folder), kind=kind))
+        status, told = node.install()
         assert status == 0, told
         assert comparable(node) == whole, number
-        attempts.run(Attempt(folder=str(node.folder), kind=kind, action="uninstall"))
+        node.uninstall()
 
 
 @pytest.mark.parametrize("stride", [9, pytest.param(1, marks=pytest.mark.thorough)])
 @pytest.mark.parametrize("kind", KINDS)
-def test_an_uninstallation_that_is_killed(attempts: Attempts, make_node: MakeNode, kind: str, stride: int) -> None:
+def test_an_uninstallation_that_is_killed(make_node: MakeNode, kind: str, stride: int) -> None:
     """The next one does the rest, wherever the first one was killed."""
     node = make_node(kind)
     before = node.snapshot()
 
     for number in range(1, CHANGES_MAX, stride):
-        attempts.run(Attempt(folder=str(node.folder), kind=kind))
-        attempt = Attempt(folder=str(node.folder), kind=kind, action="uninstall", fault="kill", at=number)
-        status, told = attempts.run(attempt)
-        again, told_again = attempts.run(Attempt(folder=str(node.folder), kind=kind, action="uninstall"))
+        node.install()
+        status, told = node.uninstall(fault="kill", at=number)
+        again, told_again = node.uninstall()
         assert again == 0, (told, told_again)
         assert node.snapshot() == before, (number, told, told_again)
         if status == 0:
@@ -125,44 +118,43 @@ TOKEN = "a-secret-of-22-letters\n"  # noqa: S105 (of these tests)
 CHANGE: dict[str, Any] = {"policy": "policy: balloons\n", "http": "0.0.0.0:9820", "page_token": TOKEN}
 
 
-def aged(attempts: Attempts, node: MadeUpNode) -> None:
+def aged(node: MadeUpNode) -> None:
     """Install an older version, with a page that needs a token."""
-    attempts.run(Attempt(folder=str(node.folder), kind=node.kind, http=":9", page_token=f"1{TOKEN}"))
+    node.install(http=":9", page_token=f"1{TOKEN}")
     (module,) = node.at(paths.HOME).glob("lib/*/site-packages/criproxy/__init__.py")
     module.write_text('__version__ = "0.0.1"\n')
 
 
 @pytest.mark.parametrize("change", [CHANGE, {"http": ""}], ids=["other-page", "no-page"])
 @pytest.mark.parametrize("stride", [2, pytest.param(1, marks=pytest.mark.thorough)])
-def test_an_error_in_an_upgrade(attempts: Attempts, make_node: MakeNode, stride: int, change: dict[str, Any]) -> None:
+def test_an_error_in_an_upgrade(make_node: MakeNode, stride: int, change: dict[str, Any]) -> None:
     """The former version runs with its former settings, and can be upgraded again."""
     node = make_node("k3s")
-    aged(attempts, node)
+    aged(node)
     before = node.snapshot()
 
-    for number, told in faults(attempts, node, "error", stride, change):
+    for number, told in faults(node, "error", stride, change):
         assert node.snapshot() == before, (number, told)
 
 
 @pytest.mark.parametrize("change", [CHANGE, {"http": ""}], ids=["other-page", "no-page"])
 @pytest.mark.parametrize("stride", [6, pytest.param(1, marks=pytest.mark.thorough)])
-def test_a_kill_in_an_upgrade(attempts: Attempts, make_node: MakeNode, stride: int, change: dict[str, Any]) -> None:
+def test_a_kill_in_an_upgrade(make_node: MakeNode, stride: int, change: dict[str, Any]) -> None:
     """The next one does the rest, and an uninstallation leaves the node as it was before the first version."""
     node = make_node("plain")
     bare = node.snapshot()
-    aged(attempts, node)
-    attempts.run(Attempt(folder=str(node.folder), kind=node.kind, **change))
+    aged(node)
+    node.install(**change)
     whole = comparable(node)
 
     for number in range(1, CHANGES_MAX, stride):
-        attempts.run(Attempt(folder=str(node.folder), kind=node.kind, action="uninstall"))
+        node.uninstall()
         assert node.snapshot() == bare, number
-        aged(attempts, node)
-        attempt = Attempt(folder=str(node.folder), kind=node.kind, fault="kill", at=number, **change)
-        if attempts.run(attempt)[0] == 0:
+        aged(node)
+        if node.install(fault="kill", at=number, **change)[0] == 0:
             return
         if number % 2:
-            status, told = attempts.run(Attempt(folder=str(node.folder), kind=node.kind, **change))
+            status, told = node.install(**change)
             assert status == 0, told
             assert comparable(node) == whole, (number, told)
     raise AssertionError("no end")
@@ -174,17 +166,17 @@ def comparable(node: MadeUpNode) -> dict[str, object]:
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_a_command_that_fails(attempts: Attempts, make_node: MakeNode, kind: str) -> None:
+def test_a_command_that_fails(make_node: MakeNode, kind: str) -> None:
     """Each command that an installation runs fails once: all is taken back, and the message names the command."""
     node = make_node(kind)
     before = node.snapshot()
     for words in ("daemon-reload", "enable --now", f"restart {KUBELET[kind]}"):
         node.fail_on(words)
-        status, told = attempts.run(Attempt(folder=str(node.folder), kind=kind))
+        status, told = node.install()
         assert (status, words in told) == (1, True), told
         node.fail_on("")
         if node.snapshot() != before:  # what takes it back fails as well, and the message says how to go on
             assert "the node is not as it was" in told
-            status, told = attempts.run(Attempt(folder=str(node.folder), kind=kind, action="uninstall"))
+            status, told = node.uninstall()
             assert status == 0, told
         assert node.snapshot() == before, told

@@ -4,8 +4,17 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from criproxy.install.planning.edits import CannotEdit, mapping, taken_back, with_flag, with_key
-from criproxy.install.planning.unit_file import environment_of, flag, service_of
+from criproxy.install.texts import (
+    CannotEdit,
+    command_words,
+    environment_of,
+    flag,
+    mapping,
+    service_of,
+    with_flag,
+    with_former,
+    with_key,
+)
 
 URL = "unix:///run/criproxy/criproxy.sock"
 NEW = f"--endpoint={URL}"
@@ -65,7 +74,7 @@ def test_a_flag_taken_back(words: list[str]) -> None:
     after = with_flag(before, "ARGS", "endpoint", URL)
 
     assert environment_of(after)["ARGS"].split() == [*words, NEW]
-    assert environment_of(taken_back("ARGS --endpoint", before, after))["ARGS"].split() == words
+    assert environment_of(with_former("ARGS --endpoint", before, after))["ARGS"].split() == words
 
 
 @pytest.mark.parametrize(
@@ -103,12 +112,24 @@ def test_a_yaml_file_of_another_kind(text: str) -> None:
 )
 def test_lines_that_a_backslash_joins(text: str, words: str) -> None:
     """They are those that systemd joins."""
-    assert service_of("k.service", [f"[Service]\n{text}"]).words({}) == words.split()
+    assert service_of("k.service", [f"[Service]\n{text}"]).exec_start.split() == words.split()
 
 
-def test_an_empty_line_ends_a_variable() -> None:
-    """The next variable is one of its own."""
-    assert environment_of("A=1 \\\n\nB=2\n") == {"A": "1", "B": "2"}
+@pytest.mark.parametrize(
+    ("text", "value"),
+    [
+        pytest.param("A=1 \\\n\nB=2\n", "1", id="empty-line-ends-it"),
+        pytest.param("A=-v 2  --x=y # z \n", "-v 2  --x=y # z", id="unquoted-to-the-end"),
+        pytest.param("A=1 \\\n  2\n", "1   2", id="backslash-joins"),
+        pytest.param("A=a\\ b\\\\c 'd'\n", "a b\\c 'd'", id="backslashes-and-later-quotes"),
+        pytest.param("A='1\n#2' \n", "1\n#2", id="quoted-lines"),
+        pytest.param('A="\\$x \\y \\"z\\"\\\nw" \'v\' u\n', '$x \\y "z"wvu', id="pieces"),
+        pytest.param("# A=1\n;A=2\nA\n  A = 3", "3", id="comments"),
+    ],
+)
+def test_a_variable_of_an_environment_file(text: str, value: str) -> None:
+    """It is read as systemd reads it: systemd.exec(5)."""
+    assert environment_of(text)["A"] == value
 
 
 def test_a_unit_with_drop_ins() -> None:
@@ -120,7 +141,8 @@ def test_a_unit_with_drop_ins() -> None:
 
     assert service.environment_files == ("/e/kubelet", "/e/second")
     files = {"/e/kubelet": "C=first\n", "/e/second": "# C=no\nC='--v 4'\n"}
-    assert service.words(files) == ["/bin/k", "2", "3", "1x", "--config", "/c", "--v", "4"]
+    variables = {**service.environment, **environment_of("".join(files.values()))}
+    assert command_words(service.exec_start, variables) == ["/bin/k", "2", "3", "1x", "--config", "/c", "--v", "4"]
     assert service_of("kubelet.service", [unit]).exec_start == "/bin/k --one"
 
 

@@ -14,7 +14,7 @@ import pytest
 from criproxy.api.views import status_check as report
 from criproxy.cri import api_pb2 as api
 from criproxy.cri.runtime import RuntimeClient
-from criproxy.host.container_cgroup import ContainerGroup
+from criproxy.host.cgroup import ContainerGroup
 from criproxy.model.attributes import Attribute
 from criproxy.model.grant import Applied
 from criproxy.model.workload import ContainerState
@@ -53,8 +53,7 @@ ENDLESS = {
     "node/configuration/reload.py:Reload.run": "supervised",
     "node/sync/resync.py:Resync.run": "supervised",
     "node/devices/kubelet.py:Kubelet._until_back": "supervised",
-    "config/watch.py:PolicyFileWatch._by_events": "is a part of run, which is supervised",
-    "config/watch.py:PolicyFileWatch._by_looking": "is a part of run, which is supervised",
+    "config/watch.py:PolicyFileWatch.run": "supervised",
     "daemon/behind.py:Behind.watch": "supervised",
     "daemon/behind.py:KubeletCpus.watch": "supervised",
     "daemon/behind.py:SocketFiles.watch": "supervised",
@@ -84,8 +83,8 @@ ENDLESS = {
     "deviceplugin/resources/kubelet_state.py:FolderWatch.run": "supervised",
     "deviceplugin/server/plugin.py:Plugin.run": "supervised",
     "deviceplugin/resources/plugin_manager.py:PluginManager._poll_in_use": "supervised",
-    "process/http/http_limits.py:Acceptor.run": "supervised",
-    "process/children/line_programs.py:LineProgram._lines": "ends with its program, or when that is silent",
+    "process/http_limits.py:Acceptor.run": "supervised",
+    "process/line_programs.py:LineProgram._lines": "ends with its program, or when that is silent",
     "process/tasks.py:Tasks.keep_going": "it supervises",
     "node/record/persister.py:Persister._run": "ends when the disk takes what there is; `OnDemand` supervises it",
     "node/sync/outcomes.py:Outcomes.resolve_outcome": "ends with the runtime's answer, or with its container",

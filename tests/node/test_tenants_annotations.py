@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from criproxy.config.registry import find
+from criproxy.config.settings import find
 from criproxy.cri.runtime import RuntimeCallError
 from criproxy.errors import StatusCode
 from tests.node.world import World, owner, sharer

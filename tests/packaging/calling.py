@@ -5,8 +5,7 @@ import sys
 from contextlib import suppress
 
 from criproxy.cri.runtime import RuntimeCallError, RuntimeClient
-from criproxy.install.planning.edits import FLAG
-from criproxy.install.planning.unit_file import flag
+from criproxy.install.texts import FLAG, flag
 
 PACE_S = 0.1
 

@@ -15,7 +15,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from criproxy.install.planning import paths
+from criproxy.install import paths
 from lab.containerd.containerd import PrivateContainerd
 from tests.install.nodes import FILES
 from tests.packaging.inside import FIRST, Facts, dpkg, keep_opt, typed, write

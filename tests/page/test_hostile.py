@@ -10,7 +10,7 @@ import aiohttp
 import pytest
 
 from criproxy.api.page.stream import MOST_STREAMS
-from criproxy.process.http.http_limits import MOST_CONNECTIONS
+from criproxy.process.http_limits import MOST_CONNECTIONS
 from tests.addresses import free_address
 from tests.page.stage import Stage, crowd, stage
 from tests.page.test_http import TOKEN, get

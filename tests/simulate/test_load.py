@@ -17,9 +17,8 @@ from criproxy.placement.policies.api import Policy
 from criproxy.placement.records.trace import Header, Traced, header_line, line
 from criproxy.simulate.hosts import GIB, machine
 from criproxy.simulate.load import Kind, Load, Spec, read_spec
-from criproxy.simulate.load_made import make
 from criproxy.simulate.load_run import SAMPLES, Outcome, Run
-from criproxy.simulate.loads import read_load
+from criproxy.simulate.loads import make, read_load
 from criproxy.simulate.scenario.pods import Amounts, ContainerPlan, PodPlan
 from criproxy.simulate.scores import Scorer, Scores, mean_of
 

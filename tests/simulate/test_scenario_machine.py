@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from criproxy.config.reading.document import parse
+from criproxy.config.document import parse
 from criproxy.model.cpuset import format_cpuset
 from criproxy.model.machine.topology import MemoryKind, Topology
 from criproxy.simulate.scenario.machine import read_machine, with_closest

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 import yaml
 
-from criproxy.config.reading.document import parse
+from criproxy.config.document import parse
 from criproxy.model.cpuset import CpuSet
 from criproxy.model.machine.topology import Topology
 from criproxy.model.node import Node

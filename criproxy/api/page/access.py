@@ -16,8 +16,8 @@ from typing import Protocol
 
 from aiohttp import web
 
-from criproxy.config.reading.files import read_bytes
-from criproxy.process.http.address import Address, is_loopback
+from criproxy.config.files import read_bytes
+from criproxy.process.address import Address, is_loopback
 
 COOKIE = "criproxy-page"
 LEAST_CHARS = 16

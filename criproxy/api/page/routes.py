@@ -21,7 +21,7 @@ from criproxy.api.control_socket import Command
 from criproxy.api.page.access import Access
 from criproxy.api.page.stream import Streams
 from criproxy.errors import CriproxyError, UsageError
-from criproxy.process.http.http_limits import Shares, keep, peer_of
+from criproxy.process.http_limits import Shares, keep, peer_of
 
 STATIC = Path(__file__).parent / "static"
 TYPES = {

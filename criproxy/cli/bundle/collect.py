@@ -20,10 +20,10 @@ from typing import Any
 from criproxy import __version__
 from criproxy.cli.bundle.redaction import Names, redact_json, redact_text
 from criproxy.cli.bundle.worker import VARIABLES, Settings
-from criproxy.config.reading.document import parse
+from criproxy.config.document import parse
 from criproxy.errors import reason_of
 from criproxy.model.text.amounts import format_bytes
-from criproxy.process.children.tether import python, tethered
+from criproxy.process.tether import python, tethered
 
 ERRORS, MANIFEST = "errors.txt", "MANIFEST"
 MOST_EXPLAINED = 10

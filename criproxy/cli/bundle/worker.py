@@ -17,9 +17,9 @@ from typing import Any
 
 from criproxy import __version__
 from criproxy.errors import CriproxyError, reason_of
+from criproxy.install import paths
 from criproxy.install.host import Host
-from criproxy.install.planning import paths
-from criproxy.install.planning.unit_file import environment_of, flag
+from criproxy.install.texts import environment_of, flag
 
 VARIABLES = {
     paths.DEFAULTS: "CRIPROXY_OPTIONS",
@@ -84,7 +84,7 @@ def policy_files(settings: Settings) -> Iterator[str]:
     They differ while another file is tried, or if the daemon was not started by the unit.
     """
     from criproxy.cli.client import ask
-    from criproxy.config.choice import choose
+    from criproxy.config.files import choose
 
     places = [Path(settings.config)] if settings.config else []
     if not places:
@@ -123,15 +123,17 @@ def runtime(settings: Settings) -> Iterator[str]:
 
 def kubelet(settings: Settings) -> Iterator[str]:
     """Yield how the kubelet is started, and its settings of CPUs, memory and topology."""
-    from criproxy.install.look import look
-    from criproxy.install.planning.facts import Brought
+    from criproxy.install.kubelet import find_kubelet
+    from criproxy.install.plan import configured_runtime, rivals
 
-    facts = look(Host(settings.path("/")), None, Brought())
-    yield f"{facts.kind}, unit {facts.kubelet}\n{' '.join(facts.words)}\nendpoint: {facts.endpoint or 'the default'}"
-    yield f"sockets: {' '.join(sorted(facts.sockets)) or 'none'}"
-    yield from map(str, facts.rivals)
-    for path in facts.configs:
-        yield f"{path}: {json.dumps(managers(facts.data(path)), indent=1)}"
+    host = Host(settings.path("/"))
+    found = find_kubelet(host, None)
+    yield f"{found.kind}, unit {found.unit}\n{' '.join(found.words)}\nendpoint: {found.endpoint or 'the default'}"
+    sockets = {*paths.RUNTIMES, configured_runtime(host), paths.socket_of(found.endpoint)} - {""}
+    yield f"sockets: {' '.join(sorted(filter(host.is_socket, sockets))) or 'none'}"
+    yield from rivals(found)
+    for path in found.configs:
+        yield f"{path}: {json.dumps(managers(found.data(path)), indent=1)}"
 
 
 def managers(data: dict[str, Any]) -> dict[str, Any]:
@@ -174,7 +176,7 @@ def metrics(settings: Settings) -> Iterator[str]:
 
 
 def _get(text: str, path: str) -> str:
-    from criproxy.process.http.address import Address
+    from criproxy.process.address import Address
 
     address = Address.parse(text)
     connection = HTTPConnection(address.host or "localhost", address.port or 80, timeout=ANSWER_S)

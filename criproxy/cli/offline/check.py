@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 def _named(ctx: click.Context, param: click.Parameter, value: str | None) -> str | None:
     """Check the name of a host or group, if one is given."""
     if value is not None:
-        from criproxy.config.choice import why_no_name
+        from criproxy.config.files import why_no_name
 
         if wrong := why_no_name(value):
             raise click.BadParameter(wrong, ctx, param)
@@ -73,9 +73,9 @@ def command(
     """
     import os
 
-    from criproxy.config.choice import choose
+    from criproxy.config.files import choose
     from criproxy.config.load import examine
-    from criproxy.host.host_paths import host_reader
+    from criproxy.host.cgroup import host_reader
 
     root = None if no_machine else host_root
     topology = _machine(root) if root else None
@@ -114,7 +114,7 @@ def _cards(report: "Report", host_root: Path | None) -> "Mapping[str, Stock] | N
     options = report.settings.common.devices if report.settings else None
     if options is None or host_root is None:
         return None
-    from criproxy.host.devices.cards import find_cards_within
+    from criproxy.host.cards import find_cards_within
 
     return find_cards_within(options.rules().classes, host_root)
 
@@ -167,7 +167,7 @@ def _to_text(
 def _notes(report: "Report", topology: "Topology | None", host_root: Path | None) -> list[str]:
     """Return notes about settings without effect, and about options of the daemon that may not be intended."""
     from criproxy.cli.offline.check_notes import device_notes, empty_notes, http_notes, kubelet_notes
-    from criproxy.config.reading.validation_errors import dotted
+    from criproxy.config.validation_errors import dotted
 
     notes = report.settings.options.notes() if report.settings else ()
     found = [f"{dotted(path)} {text}" for path, text in notes]

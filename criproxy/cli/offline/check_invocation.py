@@ -64,11 +64,14 @@ def variables(file: Path) -> tuple[dict[str, str], str]:
         return {}, ""
     if not file.is_file():  # reading a pipe may never end
         return {}, f"{file}: it is not a regular file"
+    from criproxy.install.texts import environment_of, unclosed_quote
+
     try:
-        words = shlex.split(file.read_text(errors="replace"), comments=True)
-    except (OSError, ValueError) as error:
+        text = file.read_text(errors="replace")
+    except OSError as error:
         return {}, f"{file}: {error}"
-    return {name: value for name, equals, value in (word.partition("=") for word in words) if equals}, ""
+    line = unclosed_quote(text)
+    return ({}, f"{file}:{line}: nothing closes the quote") if line else (environment_of(text), "")
 
 
 def _parsed(options: str) -> tuple[dict[str, Any], str]:

@@ -76,7 +76,7 @@ def http_notes(host_root: Path) -> Iterator[str]:
 
 def _http_notes(file: Path, variable: str) -> Iterator[str]:
     from criproxy.errors import UsageError
-    from criproxy.process.http.address import Address
+    from criproxy.process.address import Address
 
     for text in _values("--http", _options(file, variable)):
         try:
@@ -108,16 +108,14 @@ def _values(option: str, words: list[str]) -> Iterator[str]:
 def kubelet_notes(host_root: Path, options: "Options", topology: "Topology") -> Iterator[str]:
     """Yield notes about settings of the kubelet with which these *options* of a policy do not go together."""
     from criproxy.errors import reason_of
-    from criproxy.host.host_paths import host_reader
+    from criproxy.host.cgroup import host_reader
     from criproxy.install.host import Host
-    from criproxy.install.kubelet_cpus import cannot_read, differences
-    from criproxy.install.look import look_at_kubelet
-    from criproxy.install.planning.preflight import managers
+    from criproxy.install.kubelet import read_kubelet
+    from criproxy.install.kubelet_cpus import cannot_read, differences, managers
 
     try:
-        facts = look_at_kubelet(Host(host_root))
+        kubelet = read_kubelet(Host(host_root))
+        notes = [*managers(kubelet), *differences(kubelet, options, topology, host_reader(host_root).cgroup)]
     except OSError as error:
-        yield cannot_read(f"{error.filename}: {reason_of(error)}")
-        return
-    yield from managers(facts)
-    yield from differences(facts, options, topology, host_reader(host_root).cgroup)
+        notes = [cannot_read(f"{error.filename}: {reason_of(error)}")]
+    yield from notes

@@ -127,7 +127,7 @@ def _inventory(
     """
     from criproxy.deviceplugin.cards.inventory import Inventory
     from criproxy.deviceplugin.cards.nvml_inventory import gpus_of_driver, imex_channels, platform_of
-    from criproxy.host.devices.cards import DriverFiles
+    from criproxy.host.cards import DriverFiles
 
     if plan.nvidia is None:
         return Inventory(stocks=stocks)

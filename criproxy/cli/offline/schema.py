@@ -23,7 +23,7 @@ def command(policies: tuple[str, ...]) -> None:
     """
     import json
 
-    from criproxy.config.registry import names
     from criproxy.config.schema import policy_schema
+    from criproxy.config.settings import names
 
     click.echo(json.dumps(policy_schema(policies or names()), indent=2))

@@ -158,7 +158,7 @@ def _results(cases: "list[tuple[Vector, str]]", instead: "Instead") -> "list[Res
 
 def _print(results: "list[Result]", contents: "Contents", *, verbose: bool, explain: bool) -> None:
     from criproxy.cli.offline.simulate_explain import show_choices
-    from criproxy.simulate.scenario.report import line, reasons, summary
+    from criproxy.simulate.scenario.runner import line, reasons, summary
 
     width = max((len(result.vector.id) for result in results), default=0)
     for result in results:
@@ -175,7 +175,7 @@ def _print_json(results: "list[Result]", contents: "Contents", *, verbose: bool,
     import json
 
     from criproxy.cli.offline.simulate_explain import choices
-    from criproxy.simulate.scenario.report import as_json
+    from criproxy.simulate.scenario.runner import as_json
 
     failed = sum(1 for result in results if result.failure)
     explained = [{"choices": list(choices(result))} if explain else {} for result in results]

@@ -6,7 +6,7 @@ from typing import Any
 
 import click
 
-from criproxy.host.hardware import inspect
+from criproxy.host.machine import inspect
 from criproxy.model.machine.hardware import Hardware
 from criproxy.model.machine.topology import Topology
 

@@ -87,31 +87,31 @@ def command(  # noqa: PLR0913 (one for each option)
     be restored), 2 a usage error.
     """
     check_root(dry_run=dry_run)
+    from criproxy.install import paths
     from criproxy.install.host import Host
-    from criproxy.install.node_ready import check_kubeconfig
+    from criproxy.install.kubelet import NodeKind
     from criproxy.install.operate import Operator, policy_text
-    from criproxy.install.planning import paths
-    from criproxy.install.planning.facts import NodeKind
-    from criproxy.install.planning.plan import Wishes
+    from criproxy.install.plan import Request
+    from criproxy.install.verification import ApiServer
     from criproxy.wire.sockets import unix_path
 
     runtime = unix_path(runtime_endpoint, "--runtime-endpoint") if runtime_endpoint else ""
     text = policy_text(policy, host_root) if policy else None
     token = _token(http_token_file) if http_token_file else ""
     if kubeconfig:
-        check_kubeconfig(kubeconfig)
+        ApiServer.of(kubeconfig)
     ready_by = str(kubeconfig.absolute()) if kubeconfig else ""
-    wishes = Wishes(paths.socket_of(runtime), text, ready_by, None if http is None else _address(http), token)
-    if token and not wishes.http:
+    request = Request(paths.socket_of(runtime), text, ready_by, None if http is None else _address(http), token)
+    if token and not request.http:
         raise UsageError("--http-token-file is for the page, which needs --http")
     kind = None if node_kind == "auto" else NodeKind(node_kind)
     with leaving_on(signal.SIGTERM, signal.SIGHUP):
-        Operator(Host(host_root), print_lines, kind, timeout_s).install(wishes, dry_run=dry_run)
+        Operator(Host(host_root), print_lines, kind, timeout_s).install(request, dry_run=dry_run)
 
 
 def _address(text: str) -> str:
     """Return the value of ``--http``; empty if it is off."""
-    from criproxy.process.http.address import Address
+    from criproxy.process.address import Address
 
     if text == "off":
         return ""

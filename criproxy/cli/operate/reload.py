@@ -96,8 +96,7 @@ def _read(path: Path) -> Values:
     Raises:
         CriproxyError: it cannot be read, or others than root could change it.
     """
-    from criproxy.config.choice import choose
-    from criproxy.config.reading.files import read_text
+    from criproxy.config.files import choose, read_text
 
     file = choose(Path(os.path.abspath(path)), os.uname().nodename).file  # noqa: PTH100 (resolve() follows links)
     text, mistakes = read_text(file)

@@ -64,7 +64,7 @@ def _query(places: NodeClient) -> Values:
 @cache
 def _nvml() -> tuple[Mapping[str, Peers], str]:
     """Query NVML once, since it may take seconds; return its answer, or why there is none."""
-    from criproxy.host.devices.nvml import NoNvml, ask_nvml
+    from criproxy.host.nvml import NoNvml, ask_nvml
 
     try:
         return ask_nvml(), ""

@@ -141,8 +141,7 @@ class Node:
 
     def read(self) -> None:
         """Read the machine's counters: what was used since the last time is shown from now on."""
-        from criproxy.host.container_use import ContainerCgroups
-        from criproxy.host.cpu_times import read_cpu_times, read_memory_use
+        from criproxy.host.container_use import ContainerCgroups, read_cpu_times, read_memory_use
 
         self._cgroups = self._cgroups or ContainerCgroups(self.places.host_root)
         rows = self.status["containers"] if self.status else ()

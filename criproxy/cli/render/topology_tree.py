@@ -11,7 +11,7 @@ from rich.tree import Tree
 from criproxy.cli.render import topology_words as words
 from criproxy.cli.render.console import print_lines
 from criproxy.cli.render.topology_words import Extras
-from criproxy.host.hardware import read_processor
+from criproxy.host.machine import read_processor
 from criproxy.model.cpuset import CpuSet, numbered
 from criproxy.model.machine.hardware import Hardware
 from criproxy.model.machine.hierarchy import Box, Level, nest

@@ -26,10 +26,10 @@ from criproxy.devices.classes.builtin import NVIDIA
 from criproxy.devices.classes.cards import Card, Peers, Stock, Stocks
 from criproxy.devices.classes.device_class import PLACEHOLDER, DeviceClass
 from criproxy.devices.plugin.published import NOT_YET
-from criproxy.host.devices.cards import DRIVER_TIMEOUT_S, NVIDIA_GPUS, DriverFiles, find_cards
-from criproxy.host.devices.places import PCI
+from criproxy.host.cards import DRIVER_TIMEOUT_S, NVIDIA_GPUS, DriverFiles, find_cards
 from criproxy.host.files import entries
 from criproxy.host.patience import Hangs, Patience
+from criproxy.host.places import PCI
 from criproxy.model.text.notices import timestamp
 
 _RENDER_NODES = "/dev/dri"

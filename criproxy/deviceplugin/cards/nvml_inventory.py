@@ -12,14 +12,14 @@ from criproxy.deviceplugin.cards.nvml_report import NvmlReport
 from criproxy.deviceplugin.nvidia.gpus import IMEX_CHANNELS, Gpu, Platform
 from criproxy.devices.classes.cards import Stock
 from criproxy.devices.plugin.published import NOT_YET
-from criproxy.host.devices.cards import NVIDIA_GPUS, DriverFiles
-from criproxy.host.devices.nvml import INITIALISED_S, address_of
-from criproxy.host.devices.places import PCI, Place
+from criproxy.host.cards import NVIDIA_GPUS, DriverFiles
 from criproxy.host.files import entries
+from criproxy.host.nvml import INITIALISED_S, address_of
+from criproxy.host.places import PCI, Place
 from criproxy.model.text.plain import from_plain
-from criproxy.process.children.children import Child
-from criproxy.process.children.tether import python
-from criproxy.process.ending import PART_S
+from criproxy.process.children import Child
+from criproxy.process.tasks import PART_S
+from criproxy.process.tether import python
 
 COMMAND: tuple[str, ...] = python("criproxy.deviceplugin.cards.nvml_report")
 SLOW_S = 30.0

@@ -15,7 +15,7 @@ from uuid import UUID
 from criproxy.deviceplugin.nvidia.gpus import Fabric, Gpu, MigDevice
 from criproxy.devices.classes.cards import Peers
 from criproxy.devices.classes.mig_profiles import profile_name
-from criproxy.host.devices.nvml import fault_of, is_unsupported, peers_of, text_of
+from criproxy.host.nvml import fault_of, is_unsupported, peers_of, text_of
 from criproxy.model.text.plain import to_plain
 
 T = TypeVar("T")

@@ -13,8 +13,7 @@ from uuid import uuid4
 
 from criproxy.deviceplugin.server.state import set_within
 from criproxy.host.patience import Hangs, Patience
-from criproxy.process.log_once import LogOnce
-from criproxy.process.logger import Log
+from criproxy.process.logger import Log, LogOnce
 
 MOST_AT_ONCE = 2000
 """Files and directories that are removed without a pause, of each former directory."""

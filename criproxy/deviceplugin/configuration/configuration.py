@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from criproxy.config.choice import choose
+from criproxy.config.files import choose
 from criproxy.config.load import examine
 from criproxy.deviceplugin.cards.card_offers import Configuration
 from criproxy.deviceplugin.configuration.nvidia_file import Node, NvidiaFile
@@ -21,7 +21,7 @@ from criproxy.deviceplugin.server.plugin import KUBELET_DIR
 from criproxy.devices.options.options import DeviceOptions
 from criproxy.devices.plugin.plan import NVIDIA_ALONE, PluginPlan, Register
 from criproxy.errors import UsageError
-from criproxy.process.http.address import Address
+from criproxy.process.address import Address
 from criproxy.wire.sockets import unix_path
 
 DEFAULT_CONFIG = Path("/etc/criproxy/policy.yaml")

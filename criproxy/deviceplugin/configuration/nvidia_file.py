@@ -13,13 +13,11 @@ from typing import Any
 from pydantic import ValidationError
 from pydantic_core import ErrorDetails
 
-from criproxy.config.choice import GROUP_FILE, read_group
+from criproxy.config.document import Document, parse
+from criproxy.config.files import GROUP_FILE, read_group, read_text
+from criproxy.config.mistakes import Mistake, did_you_mean, reported, shown
 from criproxy.config.predecessors import instead_of_nvidia_file
-from criproxy.config.reading.document import Document, parse
-from criproxy.config.reading.files import read_text
-from criproxy.config.reading.mistake import Mistake, reported
-from criproxy.config.reading.validation_errors import Location, complaint, dotted, explain, model_at, names_of
-from criproxy.config.reading.words import did_you_mean, shown
+from criproxy.config.validation_errors import Location, complaint, dotted, explain, model_at, names_of
 from criproxy.deviceplugin.configuration.nvidia_notes import notes
 from criproxy.deviceplugin.nvidia.options import PLACES, PluginConfig, SharedResource, SharedResources, Sharing
 from criproxy.deviceplugin.nvidia.settings import CDI_FEATURES, Override, overrides

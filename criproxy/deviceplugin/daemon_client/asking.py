@@ -10,7 +10,7 @@ from time import monotonic
 from typing import Any, TypeVar
 
 from criproxy.errors import CriproxyError
-from criproxy.process.ending import in_full
+from criproxy.process.tasks import in_full
 
 WRONG_USE = 2
 """The exit status in the answer to an invalid request."""

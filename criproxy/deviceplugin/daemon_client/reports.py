@@ -19,9 +19,8 @@ from criproxy.devices.plugin.published import MOST_CARDS, MOST_RESOURCES, Advert
 from criproxy.model.text.bounded import bounded_text
 from criproxy.model.text.plain import to_plain
 from criproxy.model.text.version import difference
-from criproxy.process.ending import in_full
-from criproxy.process.log_once import LogOnce
-from criproxy.process.logger import Log
+from criproxy.process.logger import Log, LogOnce
+from criproxy.process.tasks import in_full
 
 INTERVAL_S = 10.0
 RETRY_S = 1.0

@@ -7,12 +7,12 @@ from dataclasses import dataclass, field
 
 from criproxy.deviceplugin.health.nvml_events import Registered
 from criproxy.deviceplugin.nvidia.xids import Event
-from criproxy.host.devices.nvml import INITIALISED_S
+from criproxy.host.nvml import INITIALISED_S
 from criproxy.model.text.plain import from_plain
-from criproxy.process.backoff import Backoff
-from criproxy.process.children.children import Child
-from criproxy.process.children.line_programs import BadLine, LineProgram, restart_backoff
+from criproxy.process.children import Child
+from criproxy.process.line_programs import BadLine, LineProgram, restart_backoff
 from criproxy.process.logger import Log
+from criproxy.process.tasks import Backoff
 
 SILENCE_TIMEOUT_S = 30.0
 """The program prints something every 5 s."""

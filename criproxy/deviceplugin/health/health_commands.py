@@ -6,7 +6,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 
 from criproxy.devices.plugin.plan import HealthCommand
-from criproxy.process.children.children import KILL_S, Child
+from criproxy.process.children import KILL_S, Child
 from criproxy.process.logger import Log
 
 LONGEST_OUTPUT_BYTES = 65_536

@@ -32,9 +32,8 @@ from criproxy.deviceplugin.nvidia.xids import (
 )
 from criproxy.devices.classes.builtin import NVIDIA
 from criproxy.devices.classes.offers import Offered, Offers, card_of
-from criproxy.process.backoff import Backoff
 from criproxy.process.logger import Log
-from criproxy.process.tasks import Tasks
+from criproxy.process.tasks import Backoff, Tasks
 
 FIRST_PAUSE_S, LONGEST_PAUSE_S = 60.0, 600.0
 """Between two replacements, while new processes contradict each other, too."""

@@ -20,9 +20,9 @@ from typing import Any
 
 from criproxy.deviceplugin.cards.nvml_report import with_nvml
 from criproxy.deviceplugin.nvidia.xids import EVENT_MASK, WAIT_MS, XID_CRITICAL, Event
-from criproxy.host.devices.nvml import fault_of, is_lost, text_of
+from criproxy.host.nvml import fault_of, is_lost, text_of
 from criproxy.model.text.plain import to_plain
-from criproxy.process.children.tether import python
+from criproxy.process.tether import python
 
 COMMAND: tuple[str, ...] = python("criproxy.deviceplugin.health.nvml_events")
 SOON_MS = 200

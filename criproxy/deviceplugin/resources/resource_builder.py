@@ -29,7 +29,7 @@ from criproxy.devices.classes.offers import Offered, Offers
 from criproxy.devices.evidence.device_request import Response, chosen, of_class
 from criproxy.devices.plugin.plan import Advertised
 from criproxy.devices.plugin.preference import Spread
-from criproxy.host.devices.nvml import address_of
+from criproxy.host.nvml import address_of
 
 Unhealthy = Mapping[str, Collection[str]]
 """By class: IDs of cards, MIG devices or single replicas; all replicas of such a card are unhealthy."""

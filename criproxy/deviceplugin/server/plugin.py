@@ -15,9 +15,9 @@ from criproxy.deviceplugin.server.sockets import Server, SocketError, SocketVani
 from criproxy.deviceplugin.server.state import Ended, Snapshot, State, StateTracker, Status, Times
 from criproxy.devices.classes.offers import Offered
 from criproxy.devices.plugin.plan import Register
-from criproxy.process.backoff import Backoff
 from criproxy.process.failures import Failures
 from criproxy.process.logger import Log
+from criproxy.process.tasks import Backoff
 
 KUBELET_DIR = Path("/var/lib/kubelet")
 END_S = 3.0

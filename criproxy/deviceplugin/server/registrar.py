@@ -15,7 +15,7 @@ from criproxy.deviceplugin.server.resource import VERSION, Resource
 from criproxy.deviceplugin.server.servicer import Servicer
 from criproxy.deviceplugin.server.sockets import Handlers, Identity, Server, is_alive, unary
 from criproxy.deviceplugin.server.state import Snapshot, State, StateTracker, Times
-from criproxy.process.backoff import Backoff
+from criproxy.process.tasks import Backoff
 
 if TYPE_CHECKING:
     Context: TypeAlias = grpc.aio.ServicerContext[Any, Any]

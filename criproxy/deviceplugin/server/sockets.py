@@ -24,7 +24,7 @@ import grpc
 from google.protobuf.message import DecodeError, Message
 
 from criproxy.errors import for_kubelet
-from criproxy.process.ending import in_full
+from criproxy.process.tasks import in_full
 
 MAX_PATH_BYTES = 107
 """Limit for the path of a socket: the kernel adds a zero byte."""

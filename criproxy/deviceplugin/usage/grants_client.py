@@ -12,8 +12,7 @@ from criproxy.devices.plugin.plan import STRENGTHS, OverQuota
 from criproxy.devices.usage.values import QUANTITIES, Grant, Process, Quantity
 from criproxy.errors import CriproxyError
 from criproxy.model.text.plain import from_plain
-from criproxy.process.log_once import LogOnce
-from criproxy.process.logger import Log
+from criproxy.process.logger import Log, LogOnce
 
 REFRESH_S = 10.0
 """The interval of requests without an unknown container: containers end, and the policy file changes."""

@@ -14,8 +14,8 @@ from types import ModuleType
 from typing import Any
 
 from criproxy.deviceplugin.cards.nvml_report import with_nvml
-from criproxy.host.devices.nvml import is_unsupported, text_of
-from criproxy.process.children.tether import python
+from criproxy.host.nvml import is_unsupported, text_of
+from criproxy.process.tether import python
 
 GONE = "NVML does not list it any more"
 _MIB = 1 << 20

@@ -11,9 +11,9 @@ from pathlib import Path
 from criproxy.deviceplugin.usage.readings import InvalidReading, parse_reading
 from criproxy.devices.usage.values import Reading
 from criproxy.host.patience import Hangs, Patience
-from criproxy.process.backoff import Backoff
-from criproxy.process.children.children import Child
-from criproxy.process.children.line_programs import BadLine, LineProgram, restart_backoff
+from criproxy.process.children import Child
+from criproxy.process.line_programs import BadLine, LineProgram, restart_backoff
+from criproxy.process.tasks import Backoff
 
 SILENT_S = 10.0
 """How long a program may print nothing, at least."""

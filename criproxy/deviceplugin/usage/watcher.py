@@ -18,12 +18,11 @@ from criproxy.deviceplugin.usage.quota_incidents import KILL, QuotaIncidents, ma
 from criproxy.deviceplugin.usage.sources import FileSource, ProgramSource, TakeReading, silent_s
 from criproxy.devices.plugin.plan import PluginPlan, UsageSource
 from criproxy.devices.usage.values import QUANTITIES, ClassUse, UsageReport, plain_report
-from criproxy.host.devices.nvml import INITIALISED_S
+from criproxy.host.nvml import INITIALISED_S
 from criproxy.host.patience import Patience
-from criproxy.process.children.children import Child
-from criproxy.process.ending import PART_S
+from criproxy.process.children import Child
 from criproxy.process.logger import Log
-from criproxy.process.tasks import Tasks, Work
+from criproxy.process.tasks import PART_S, Tasks, Work
 
 COMMAND = "device-usage"
 REPEAT_S = 3.0

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from criproxy.errors import ConfigError
-from criproxy.host.host_paths import host_reader
+from criproxy.host.cgroup import host_reader
 from criproxy.model.cpuset import CpuSet, format_cpuset, parse_cpuset
 from criproxy.model.machine.topology import Topology
 from criproxy.node.settings import HASH_DIGITS, Adopt, Loaded, OnError, Promote, Settings
@@ -122,7 +122,7 @@ def load_configuration(
     """
     if config is None and not required and not os.path.lexists(DEFAULT_CONFIG):
         return without_file(base)
-    from criproxy.config.choice import choose
+    from criproxy.config.files import choose
     from criproxy.config.load import examine
 
     try:
@@ -145,7 +145,7 @@ def candidate(text: str, source: str, topology: Topology, base: Settings) -> Con
     Raises:
         BadFile: the file is invalid, or needs something that the machine does not have.
     """
-    from criproxy.config.choice import Choice
+    from criproxy.config.files import Choice
     from criproxy.config.load import judge
 
     report = judge(text, Choice(Path(source), "it was named"), topology, host_reader(base.host_root))
@@ -173,7 +173,7 @@ def configuration_instead(bad: BadFile, good: GoodFile | None, topology: Topolog
             why = f"the last good one cannot be used here ({str(error).splitlines()[0]})"
         else:
             return replace(last, problem=str(bad), instead=last_good(good.source), good=good)
-    from criproxy.config.alone import devices_alone
+    from criproxy.config.load import devices_alone
 
     devices = devices_alone(bad.report.text if bad.report else None)
     settings = replace(base, policy_name=FALLBACK, devices=devices.rules() if devices is not None else None)
@@ -210,7 +210,7 @@ def _unless_failed(read: Callable[[], Configuration]) -> Configuration:
 
 
 def _rebuilt(good: GoodFile, topology: Topology, base: Settings) -> Configuration:
-    from criproxy.config.choice import Choice
+    from criproxy.config.files import Choice
     from criproxy.config.load import judge
 
     host = host_reader(base.host_root)

@@ -10,7 +10,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any
 
-from criproxy.config.alone import devices_alone
+from criproxy.config.load import devices_alone
 from criproxy.errors import CriproxyError, UsageError
 from criproxy.model.node import Node
 from criproxy.model.place import places_of

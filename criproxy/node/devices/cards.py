@@ -6,7 +6,7 @@ from functools import partial
 
 from criproxy.devices.classes.cards import Stocks
 from criproxy.devices.classes.device_class import DeviceClass
-from criproxy.host.devices.cards import DriverFiles, card_names, find_cards
+from criproxy.host.cards import DriverFiles, card_names, find_cards
 from criproxy.host.patience import Hangs, Patience
 from criproxy.node.context import Context
 

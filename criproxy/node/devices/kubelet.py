@@ -17,14 +17,13 @@ from criproxy.devices.device_rules import KubeletFiles
 from criproxy.devices.evidence.checkpoint import Checkpoint
 from criproxy.devices.evidence.evidence import Known, Subject
 from criproxy.errors import StatusCode
-from criproxy.host.devices.checkpoint_file import CheckpointFile, Reading
+from criproxy.host.checkpoint_file import CheckpointFile, Reading
 from criproxy.host.patience import Patience
 from criproxy.model.workload import Pod
 from criproxy.node.counters import Counters
 from criproxy.node.settings import DeviceLimits
-from criproxy.process.ending import PART_S
 from criproxy.process.logger import Log
-from criproxy.process.tasks import Tasks
+from criproxy.process.tasks import PART_S, Tasks
 
 ASK_TIMEOUT_S = 10.0
 """How long an answer may take if no create waits for it any more: the timeout of the kubelet's own clients."""

@@ -29,10 +29,9 @@ from criproxy.placement.policies.api import Policy
 from criproxy.placement.policies.fallback import Fallback
 from criproxy.placement.policies.none import NonePolicy
 from criproxy.placement.records.history import Entry
-from criproxy.process.ending import PART_S
 from criproxy.process.failures import Failures
 from criproxy.process.logger import Log
-from criproxy.process.tasks import OnDemand, Tasks
+from criproxy.process.tasks import PART_S, OnDemand, Tasks
 from criproxy.store.history import find, since
 
 FULL_ID = 64

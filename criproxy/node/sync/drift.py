@@ -11,7 +11,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field, replace
 
 from criproxy.cri.runtime import RuntimeCallError
-from criproxy.host.container_cgroup import ContainerGroup
+from criproxy.host.cgroup import ContainerGroup
 from criproxy.model.attributes import ATTRIBUTES, CPUSET, agrees, handled, in_place
 from criproxy.model.cpuset import format_cpuset
 from criproxy.model.grant import NO_CPUS, Applied, Grant

@@ -6,13 +6,16 @@ from collections.abc import Callable, Hashable, Iterable
 from dataclasses import dataclass
 from itertools import combinations
 
-from criproxy.config.reading.words import did_you_mean
+from criproxy.config.mistakes import did_you_mean
 from criproxy.model.cpuset import CpuSet, cpus_text, format_cpuset
 from criproxy.simulate.scenario.place import At
 from criproxy.simulate.scenario.seen import UNITS, Check, Seen
 
 RULES = ("crirm", "nri")
 _COMPARED = {">=": operator.ge, "<=": operator.le, ">": operator.gt, "<": operator.lt, "": operator.eq}
+Units = frozenset[Hashable]
+ReadOne = Callable[[str, At, At | None], Check]
+ReadSeveral = Callable[[tuple[str, ...], At], Check]
 _COUNT = re.compile(r"\s*(>=|<=|>|<|)\s*([0-9]{1,9})\s*")
 
 
@@ -42,12 +45,12 @@ def read_assertion(at: At) -> Assertion:
     if len(kinds) != 1 or kinds[0] not in OF_SEVERAL:
         raise _unknown(at, [key for key in kinds if key not in OF_SEVERAL], "c", *OF_SEVERAL)
     kind = kinds[0]
-    argument = ARGUMENTS[kind]
+    argument, read = OF_SEVERAL[kind]
     at.fields((kind, argument, "only", "note"), required=(argument,) if argument != "what" else ())
     names = (fields[kind].text(),) if isinstance(fields[kind].data, str) else fields[kind].texts()
     if not names:
         raise fields[kind].wrong("names no container")
-    return Assertion(at.line, only, names, (OF_SEVERAL[kind](names, fields.get(argument, at)),))
+    return Assertion(at.line, only, names, (read(names, fields.get(argument, at)),))
 
 
 def _one(kind: str, name: str, fields: dict[str, At]) -> Check:
@@ -67,55 +70,30 @@ def _unknown(at: At, kinds: Iterable[str], *known: str) -> Exception:
 # ------------------------------------------------------------------ about one container: {c: NAME, KIND: VALUE}
 
 
-def _exact(what: str) -> Callable[[str, At, At | None], Check]:
+def _set(what: str, word: str, holds: Callable[[CpuSet, CpuSet], bool], *, several: bool = False) -> ReadOne:
     def read(name: str, at: At, n: At | None) -> Check:
-        wanted = at.cpuset()
+        wanted = [item.cpuset() for item in at.items()] if several else [at.cpuset()]
 
         def check(seen: Seen) -> str:
-            has = _ids(seen, what, name)
-            return "" if has == wanted else f"{name}: {what} should be {_shown(wanted)}, are {_shown(has)}"
+            has = frozenset(unit for unit in seen.units(what, name) if isinstance(unit, int))
+            if any(holds(has, each) for each in wanted):
+                return ""
+            return f"{name}: {what} should {word} {' or '.join(map(_shown, wanted))}, are {_shown(has)}"
 
         return check
 
     return read
 
 
-def _any_of(name: str, at: At, n: At | None) -> Check:
-    options = [item.cpuset() for item in at.items()]
-
-    def check(seen: Seen) -> str:
-        has = seen.placed[name].cpus
-        words = " or ".join(map(_shown, options))
-        return "" if has in options else f"{name}: cpus should be {words}, are {_shown(has)}"
-
-    return check
-
-
-def _related(word: str, holds: Callable[[CpuSet, CpuSet], bool]) -> Callable[[str, At, At | None], Check]:
-    def read(name: str, at: At, n: At | None) -> Check:
-        wanted = at.cpuset()
-
-        def check(seen: Seen) -> str:
-            has = seen.placed[name].cpus
-            return "" if holds(has, wanted) else f"{name}: cpus should {word} {_shown(wanted)}, are {_shown(has)}"
-
-        return check
-
-    return read
-
-
-def _counted(what: str) -> Callable[[str, At, At | None], Check]:
+def _counted(what: str) -> ReadOne:
     def read(name: str, at: At, n: At | None) -> Check:
         compare = at.read(_comparison)
 
         def check(seen: Seen) -> str:
-            has = seen.units(what, name)
-            cpus = (
-                f" ({cpus_text(_shown(seen.placed[name].cpus))})"
-                if what != "mems"
-                else f" ({_shown(seen.placed[name].mems)})"
-            )
-            return "" if compare(len(has)) else f"{name}: {what} should be {at.text()} in number, are {len(has)}{cpus}"
+            has, placed = seen.units(what, name), seen.placed[name]
+            shown = _shown(placed.mems) if what == "mems" else cpus_text(_shown(placed.cpus))
+            should = f"{name}: {what} should be {at.text()} in number, are {len(has)} ({shown})"
+            return "" if compare(len(has)) else should
 
         return check
 
@@ -128,11 +106,8 @@ def _share(name: str, at: At, n: At | None) -> Check:
 
     def check(seen: Seen) -> str:
         has = seen.placed[name].cpus & part
-        return (
-            ""
-            if compare(len(has))
-            else (f"{name}: {wanted} of its cpus should be of {_shown(part)}, {len(has)} are ({_shown(has)})")
-        )
+        should = f"{name}: {wanted} of its cpus should be of {_shown(part)}, {len(has)} are ({_shown(has)})"
+        return "" if compare(len(has)) else should
 
     return check
 
@@ -141,12 +116,9 @@ def _by_package(name: str, at: At, n: At | None) -> Check:
     mems = {value.key_number("a package"): value.cpuset() for value in at.entries().values()}
 
     def check(seen: Seen) -> str:
-        packages = seen.units("packages", name)
-        wanted = frozenset().union(
-            *(mems.get(package, frozenset()) for package in packages if isinstance(package, int))
-        )
-        has = seen.placed[name].mems
-        where = ", ".join(map(str, sorted(map(str, packages))))
+        packages, has = seen.units("packages", name), seen.placed[name].mems
+        wanted = frozenset[int]().union(*(mems.get(each, frozenset()) for each in packages if isinstance(each, int)))
+        where = ", ".join(sorted(map(str, packages)))
         return "" if has == wanted else f"{name}: in package {where} mems should be {_shown(wanted)}, are {_shown(has)}"
 
     return check
@@ -155,41 +127,24 @@ def _by_package(name: str, at: At, n: At | None) -> Check:
 # ------------------------------------------------------------------ about several: {KIND: [NAME, …], what: …}
 
 
-def _disjoint(names: tuple[str, ...], at: At) -> Check:
-    what = _what(at)
+def _pairs(is_wrong: Callable[[Units, Units], object], words: str) -> ReadSeveral:
+    """About each two of them; *words*: what is wrong then, in a sentence with the units that both have, or each."""
 
-    def check(seen: Seen) -> str:
-        for one, other in combinations(names, 2):
-            if both := seen.units(what, one) & seen.units(what, other):
-                return f"{one} and {other} should share no {what}, and share {_named(both)}"
-        return ""
+    def read(names: tuple[str, ...], at: At) -> Check:
+        what = "cpus" if isinstance(at.data, dict) else at.one_of(tuple(UNITS))
 
-    return check
+        def check(seen: Seen) -> str:
+            for one, other in combinations(names, 2):
+                first, second = seen.units(what, one), seen.units(what, other)
+                if is_wrong(first, second):
+                    units = {"both": first & second, "first": first, "second": second}
+                    shown = {name: _named(each) for name, each in units.items()}
+                    return f"{one} and {other} should {words.format(what=what, **shown)}"
+            return ""
 
+        return check
 
-def _equal(names: tuple[str, ...], at: At) -> Check:
-    what = _what(at)
-
-    def check(seen: Seen) -> str:
-        first = seen.units(what, names[0])
-        for name in names[1:]:
-            if (has := seen.units(what, name)) != first:
-                return f"{names[0]} and {name} should have the same {what}, and have {_named(first)} and {_named(has)}"
-        return ""
-
-    return check
-
-
-def _not_equal(names: tuple[str, ...], at: At) -> Check:
-    what = _what(at)
-
-    def check(seen: Seen) -> str:
-        for one, other in combinations(names, 2):
-            if (both := seen.units(what, one)) == seen.units(what, other):
-                return f"{one} and {other} should have different {what}, and both have {_named(both)}"
-        return ""
-
-    return check
+    return read
 
 
 def _unshared(names: tuple[str, ...], at: At) -> Check:
@@ -219,52 +174,33 @@ def _total(names: tuple[str, ...], at: At) -> Check:
     compare, wanted = at.read(_comparison), at.text()
 
     def check(seen: Seen) -> str:
-        union = frozenset[int]().union(*(seen.placed[name].cpus for name in names))
-        return (
-            ""
-            if compare(len(union))
-            else (f"{_words(names)} should have {wanted} cpus in all, and have {len(union)} ({_shown(union)})")
-        )
+        has = frozenset[int]().union(*(seen.placed[name].cpus for name in names))
+        should = f"{_words(names)} should have {wanted} cpus in all, and have {len(has)} ({_shown(has)})"
+        return "" if compare(len(has)) else should
 
     return check
 
 
-OF_ONE: dict[str, Callable[[str, At, At | None], Check]] = {
-    "cpus": _exact("cpus"),
-    "mems": _exact("mems"),
-    "nodes": _exact("nodes"),
-    "packages": _exact("packages"),
-    "cpus_in": _related("be among", operator.le),
-    "cpus_any": _any_of,
-    "includes": _related("include", operator.ge),
-    "excludes": _related("be none of", frozenset.isdisjoint),
+OF_ONE: dict[str, ReadOne] = {
+    **{what: _set(what, "be", operator.eq) for what in ("cpus", "mems", "nodes", "packages")},
+    "cpus_in": _set("cpus", "be among", operator.le),
+    "cpus_any": _set("cpus", "be", operator.eq, several=True),
+    "includes": _set("cpus", "include", operator.ge),
+    "excludes": _set("cpus", "be none of", frozenset.isdisjoint),
     **{f"n_{what}": _counted(what) for what in ("cpus", "cores", "l3", "nodes", "dies", "pkgs", "packages", "mems")},
     "share_of": _share,
     "mems_by_pkg": _by_package,
 }
-OF_SEVERAL: dict[str, Callable[[tuple[str, ...], At], Check]] = {
-    "disjoint": _disjoint,
-    "equal": _equal,
-    "not_equal": _not_equal,
-    "unshared": _unshared,
-    "one_of_sizes": _sizes,
-    "sizes_sorted": _sizes,
-    "total": _total,
+OF_SEVERAL: dict[str, tuple[str, ReadSeveral]] = {
+    "disjoint": ("what", _pairs(operator.and_, "share no {what}, and share {both}")),
+    "equal": ("what", _pairs(operator.ne, "have the same {what}, and have {first} and {second}")),
+    "not_equal": ("what", _pairs(operator.eq, "have different {what}, and both have {both}")),
+    "unshared": ("n", _unshared),
+    "one_of_sizes": ("sizes", _sizes),
+    "sizes_sorted": ("sizes", _sizes),
+    "total": ("n_cpus", _total),
 }
-ARGUMENTS = {
-    "disjoint": "what",
-    "equal": "what",
-    "not_equal": "what",
-    "unshared": "n",
-    "one_of_sizes": "sizes",
-    "sizes_sorted": "sizes",
-    "total": "n_cpus",
-}
-"""The other entry that each kind has; without ``what`` it is about CPUs."""
-
-
-def _what(at: At) -> str:
-    return "cpus" if isinstance(at.data, dict) else at.one_of(tuple(UNITS))
+"""Each with the other entry that it has; without ``what`` it is about CPUs."""
 
 
 def _comparison(text: str) -> Callable[[int], bool]:
@@ -273,10 +209,6 @@ def _comparison(text: str) -> Callable[[int], bool]:
         raise ValueError(f"{text!r} must be a number, such as 2 or '>=2'")
     compare, number = _COMPARED[found[1]], int(found[2])
     return lambda count: compare(count, number)
-
-
-def _ids(seen: Seen, what: str, name: str) -> CpuSet:
-    return frozenset(unit for unit in seen.units(what, name) if isinstance(unit, int))
 
 
 def _shown(cpus: Iterable[int]) -> str:

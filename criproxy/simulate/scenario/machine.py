@@ -1,9 +1,10 @@
 """The machines that a scenario file describes: NUMA nodes with their CPUs and memory → `Topology`."""
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
+from criproxy.host.cpus import grouped
 from criproxy.model.cpuset import CpuSet, parse_cpuset
 from criproxy.model.machine.topology import (
     LOCAL_DISTANCE,
@@ -57,15 +58,13 @@ def read_machine(at: At) -> Topology:
     if not cores:
         raise fields["nodes"].wrong("no node has a CPU")
     online = frozenset[int]().union(*cores)
+    packages = grouped((each.package, each.node.cpus) for each in described if each.node.cpus)
     return Topology(
         cpus=online,
         mems=frozenset(each.node.id for each in described if each.node.memory_bytes),
         nodes=tuple(each.node for each in described),
         cores=tuple(Core(min(core), core) for core in cores),
-        packages=tuple(
-            Package(number, cpus)
-            for number, cpus in sorted(_union((d.package, d.node.cpus) for d in described).items())
-        ),
+        packages=tuple(Package(number, cpus) for number, cpus in sorted(packages.items())),
         online_cpus=online,
         dies=_dies(described),
         l2_groups=_caches(described, cores, fields["l2"].number(1)) if "l2" in fields else tuple(cores),
@@ -149,20 +148,8 @@ def _cores(at: At, described: list[_Described], threads: str) -> list[CpuSet]:
     return cores
 
 
-def _union(groups: Iterable[tuple[int, CpuSet]]) -> dict[int, CpuSet]:
-    found: dict[int, CpuSet] = {}
-    for number, cpus in groups:
-        if cpus:
-            found[number] = found.get(number, frozenset()) | cpus
-    return found
-
-
 def _dies(described: list[_Described]) -> tuple[Die, ...]:
-    found: dict[tuple[int, int], CpuSet] = {}
-    for each in described:
-        if each.node.cpus:
-            place = each.package, each.die
-            found[place] = found.get(place, frozenset()) | each.node.cpus
+    found = grouped(((each.package, each.die), each.node.cpus) for each in described if each.node.cpus)
     if len(found) == len({package for package, _ in found}):
         return ()
     return tuple(Die(package, die, cpus) for (package, die), cpus in sorted(found.items()))

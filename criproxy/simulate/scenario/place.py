@@ -1,14 +1,21 @@
-"""Values of a scenario file that know their line: read with types, and whatever is wrong names the place."""
+"""Values of a scenario file that know their line: read with types, and whatever is wrong names the place.
+
+Among them are the pools that it expects of a policy before any container has come.
+"""
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, TypeVar
 
-from criproxy.config.reading.document import Document, Path
-from criproxy.config.reading.mistake import Mistake
-from criproxy.config.reading.validation_errors import dotted
-from criproxy.config.reading.words import did_you_mean, shown
-from criproxy.model.cpuset import CpuSet, parse_cpuset
+from criproxy.config.document import Document
+from criproxy.config.document import Path as DocumentPath
+from criproxy.config.mistakes import Mistake, did_you_mean, shown
+from criproxy.config.validation_errors import dotted
+from criproxy.errors import UsageError
+from criproxy.model.cpuset import CpuSet, format_cpuset, numbered, parse_cpuset
+from criproxy.model.machine.topology import Topology
+from criproxy.placement.policies.api import HasPools, Policy
 
 T = TypeVar("T")
 
@@ -26,7 +33,7 @@ class At:
     """A value, and the way to it from the top of its file."""
 
     document: Document
-    path: Path
+    path: DocumentPath
     data: Any
 
     @property
@@ -112,3 +119,70 @@ class At:
     def texts(self) -> tuple[str, ...]:
         """A list of words."""
         return tuple(item.text() for item in self.items())
+
+
+Place = tuple[CpuSet, CpuSet]
+"""CPUs and memory nodes."""
+
+
+@dataclass(frozen=True, slots=True)
+class ExpectedPools:
+    """Pools by name, each with the places of its instances."""
+
+    line: int
+    pools: Mapping[str, tuple[Place, ...]]
+
+    def wrong_with(self, policy: Policy, topology: Topology) -> str:
+        """What *policy* makes otherwise of *topology*, in a sentence; empty if nothing."""
+        if not isinstance(policy, HasPools):
+            return "the policy has no fixed pools"
+        found = policy.pools(topology)
+        for name, wanted in self.pools.items():
+            places = tuple((grant.cpus, grant.mems) for grant in found.get(name, ()))
+            if name not in found:
+                return f"there is no pool {name}; pools are: {', '.join(found)}"
+            if places != wanted:
+                return f"the pool {name} should be {_words(wanted)}, and is {_words(places)}"
+        return ""
+
+
+def read_expected_pools(at: At) -> ExpectedPools:
+    """The pools at *at*; raises Wrong."""
+    pools = {name: tuple(_place(item) for item in pool.items()) for name, pool in at.entries().items()}
+    return ExpectedPools(at.line, pools)
+
+
+def _place(at: At) -> Place:
+    fields = at.fields(("cpus", "mems"), required=("cpus", "mems"))
+    return fields["cpus"].cpuset(), fields["mems"].cpuset()
+
+
+def _words(places: tuple[Place, ...]) -> str:
+    words = [f"{numbered('CPU', cpus)} with memory {format_cpuset(mems)}" for cpus, mems in places]
+    return " and ".join(words) or "nothing"
+
+
+def unreadable(file: Path, error: OSError | UnicodeDecodeError, wanted: str) -> UsageError:
+    """What to raise of *error* at *file*, which must be *wanted*."""
+    if isinstance(error, UnicodeDecodeError):
+        line, byte = _first_strange(file)
+        return UsageError(f"{file}{line}: the byte 0x{byte:02X} is not UTF-8 text: it must be {wanted}")
+    if isinstance(error, FileNotFoundError):
+        return UsageError(f"{file}: there is no such file")
+    if isinstance(error, IsADirectoryError):
+        return UsageError(f"{file}: is a directory: it must be {wanted}")
+    return UsageError(f"{file}: cannot be read ({error.strerror or error}): it must be {wanted}")
+
+
+def _first_strange(file: Path) -> tuple[str, int]:
+    """``:LINE`` and value of the first byte that is no UTF-8; as far as it can be found out."""
+    try:
+        with file.open("rb") as source:
+            for number, line in enumerate(source, start=1):
+                try:
+                    line.decode()
+                except UnicodeDecodeError as error:
+                    return f":{number}", line[error.start]
+    except OSError:
+        pass
+    return "", 0xFF

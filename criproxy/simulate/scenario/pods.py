@@ -4,7 +4,7 @@ import json
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 
-from criproxy.config.reading.words import did_you_mean
+from criproxy.config.mistakes import did_you_mean
 from criproxy.model.cpuset import CpuSet, parse_cpuset
 from criproxy.model.machine.huge_pages import HugePageRequest
 from criproxy.model.resources import (

@@ -8,9 +8,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from criproxy.config.reading.document import Document
-from criproxy.config.reading.mistake import Mistake, reported
-from criproxy.config.settings import Settings, to_settings
+from criproxy.config.document import Document
+from criproxy.config.mistakes import Mistake, reported
+from criproxy.config.settings import Settings, read_settings
 from criproxy.errors import ConfigError
 from criproxy.model.machine.topology import Topology
 from criproxy.simulate.scenario.place import At
@@ -65,14 +65,14 @@ def settings(configuration: Configuration, rules: str, topology: Topology) -> Se
     """
     translated = _translated(configuration, rules)
     document = Document({option: value for option, (value, _) in translated.items()})
-    found, mistakes = to_settings(document, configuration.file, topology)
-    if found is not None:
-        return found
+    contents = read_settings(document, configuration.file, topology)
+    if contents.settings is not None and not contents.unfit:
+        return contents.settings
     # The places are needed now only, and to find them takes long in a long file.
     for option, (_, source) in translated.items():
         _copy_places(document, option, source)
-    _, mistakes = to_settings(document, configuration.file, topology)
-    raise Unusable(reported(mistakes))
+    contents = read_settings(document, configuration.file, topology)
+    raise Unusable(reported([*contents.wrong, *contents.unfit]))
 
 
 def _translated(configuration: Configuration, rules: str) -> dict[str, tuple[object, At]]:

@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from criproxy.config.reading.words import did_you_mean
+from criproxy.config.mistakes import did_you_mean
 from criproxy.model.text.amounts import parse_seconds
 from criproxy.model.workload import QosClass
 from criproxy.simulate.scenario.assertions import RULES, Assertion, read_assertion

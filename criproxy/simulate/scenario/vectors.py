@@ -4,20 +4,17 @@ from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from criproxy.config.reading.document import parse
-from criproxy.config.reading.mistake import Mistake, reported
-from criproxy.config.reading.words import did_you_mean
+from criproxy.config.document import parse
+from criproxy.config.mistakes import Mistake, did_you_mean, reported
 from criproxy.errors import UsageError
 from criproxy.model.machine.huge_pages import HugePages
 from criproxy.model.machine.topology import Topology
 from criproxy.simulate.scenario.assertions import RULES
-from criproxy.simulate.scenario.expected import ExpectedPools, read_expected_pools
 from criproxy.simulate.scenario.machine import read_machine, with_closest
-from criproxy.simulate.scenario.place import At, Wrong
+from criproxy.simulate.scenario.place import At, ExpectedPools, Wrong, read_expected_pools, unreadable
 from criproxy.simulate.scenario.pods import page_size
 from criproxy.simulate.scenario.settings import Configuration
 from criproxy.simulate.scenario.steps import Reading, Start, Step
-from criproxy.simulate.unreadable import unreadable
 
 FILE_KEYS = ("version", "topologies", "vectors")
 UNIT, LIFE = "unit", "life"

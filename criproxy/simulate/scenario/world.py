@@ -28,7 +28,7 @@ from criproxy.placement.options.memory import cold_start_s
 from criproxy.placement.policies.api import Policy
 from criproxy.simulate.faults import raised
 from criproxy.simulate.scenario.assertions import Assertion
-from criproxy.simulate.scenario.expected import ExpectedPools
+from criproxy.simulate.scenario.place import ExpectedPools
 from criproxy.simulate.scenario.pods import ContainerPlan, PodPlan, seen_sizes
 from criproxy.simulate.scenario.seen import Moment, Placed, Seen
 from criproxy.simulate.scenario.settings import Configuration, Unusable, settings

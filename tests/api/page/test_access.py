@@ -9,7 +9,7 @@ from aiohttp.test_utils import make_mocked_request
 
 from criproxy.api.page import access as access_module
 from criproxy.api.page.access import Access, cookie_name, cookie_of, read_token
-from criproxy.process.http.address import Address, is_loopback
+from criproxy.process.address import Address, is_loopback
 from tests.gates import Gate
 from tests.node.world import RecordingLog
 

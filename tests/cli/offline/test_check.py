@@ -10,7 +10,6 @@ import pytest
 from click.testing import CliRunner, Result
 
 from criproxy.cli import main
-from criproxy.config import choice
 from criproxy.placement.policies import BUILTIN
 from tests.config.files import write
 from tests.conftest import ROOT
@@ -22,7 +21,7 @@ CPUS_TEXT = "is neither an id nor a range such as 0-3"
 @pytest.fixture
 def host(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """Return the host root of a machine with CPUs 0-3, of which pods may use 0-2; this machine's group is none."""
-    monkeypatch.setattr(choice, "GROUP_FILE", tmp_path / "group")
+    monkeypatch.setattr("criproxy.config.files.GROUP_FILE", tmp_path / "group")
     root = tmp_path / "host"
     cpu = root / "sys/devices/system/cpu"
     pods = root / "sys/fs/cgroup/kubepods"

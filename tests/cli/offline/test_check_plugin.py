@@ -393,7 +393,7 @@ def test_flags_and_variables_count(
             ": CRIPROXY_DEVICE_PLUGIN_OPTIONS: No such option '--mig-strateg'.",
             id="unknown-option",
         ),
-        pytest.param('MIG_STRATEGY="mixed\n', ": No closing quotation", id="open-quote"),
+        pytest.param('MIG_STRATEGY="mixed\n', ":1: nothing closes the quote", id="open-quote"),
         pytest.param(None, ": it is not a regular file", id="pipe"),
     ],
 )

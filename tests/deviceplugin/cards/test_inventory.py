@@ -17,7 +17,7 @@ from criproxy.deviceplugin.cards.nvml_inventory import NvmlProgram
 from criproxy.devices.classes.builtin import AMD, BUILTIN, NVIDIA
 from criproxy.devices.classes.device_class import DeviceClass
 from criproxy.host import patience
-from criproxy.host.devices.cards import DriverFiles
+from criproxy.host.cards import DriverFiles
 from tests.deviceplugin.hosts import PATIENT, Host, a100, part, t4
 from tests.nvml import Driver, command
 

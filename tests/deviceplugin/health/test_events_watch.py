@@ -14,7 +14,7 @@ from criproxy.deviceplugin.health import nvml_events
 from criproxy.deviceplugin.health.events_watch import EventsWatch
 from criproxy.deviceplugin.health.nvml_events import Registered, watch
 from criproxy.deviceplugin.nvidia.xids import Event
-from criproxy.process.backoff import Backoff
+from criproxy.process.tasks import Backoff
 from tests.deviceplugin.hosts import a100, t4
 from tests.deviceplugin.node import Log
 from tests.nvml import Driver

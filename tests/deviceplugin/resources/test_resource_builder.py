@@ -240,7 +240,7 @@ def test_every_class_that_is_built_in(tmp_path: Path, name: str) -> None:
 
 
 def _stocks(kind: DeviceClass, host: Host) -> Inventory:
-    from criproxy.host.devices.cards import find_cards
+    from criproxy.host.cards import find_cards
 
     return Inventory(stocks=find_cards([kind], host.root))
 

@@ -13,7 +13,7 @@ import pytest
 from criproxy.deviceplugin.usage.sources import FileSource, ProgramSource, silent_s
 from criproxy.devices.usage.values import Reading
 from criproxy.host.patience import Patience
-from criproxy.process.backoff import Backoff
+from criproxy.process.tasks import Backoff
 
 LIMIT_S = 60.0
 LINE = '{"processes": [{"pid": 7, "card": "npu0", "memory_mib": 900}]}'

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from criproxy.config.load import load
-from criproxy.host.devices.cards import find_cards
+from criproxy.host.cards import find_cards
 from lab.demo import card as demo_card
 from lab.demo.card import CARD, HOST, create_card
 

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from criproxy.config.registry import names
+from criproxy.config.settings import names
 from criproxy.model.grant import Applied
 from criproxy.model.workload import Container, ContainerState, QosClass
 from criproxy.placement.events import ContainerCreating, ContainerGone, Event, Found, PolicyChanged, Present

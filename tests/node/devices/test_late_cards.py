@@ -14,7 +14,7 @@ from criproxy.devices.classes.builtin import ASCEND, NVIDIA
 from criproxy.devices.classes.cards import Stock
 from criproxy.devices.classes.device_class import DeviceClass
 from criproxy.devices.holdings import EVERY_CLASS, ids_of, words_of
-from criproxy.host.devices.cards import find_cards
+from criproxy.host.cards import find_cards
 from criproxy.model.workload import Container
 from criproxy.node.devices import cards as scanning
 from criproxy.node.devices import guard as guarding

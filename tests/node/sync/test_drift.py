@@ -11,7 +11,7 @@ import pytest
 
 from criproxy.api.views.status_check import find
 from criproxy.cri import api_pb2 as api
-from criproxy.host.container_cgroup import ContainerGroup
+from criproxy.host.cgroup import ContainerGroup
 from criproxy.model.cpuset import parse_cpuset
 from criproxy.model.grant import Applied, Grant
 from criproxy.node.sync.drift import Drift, as_applied

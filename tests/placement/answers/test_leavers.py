@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from criproxy.config.registry import find
+from criproxy.config.settings import find
 from criproxy.errors import Refused
 from criproxy.model.grant import Applied
 from criproxy.model.node import Node

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from criproxy.config import load
-from criproxy.config.registry import find, names
+from criproxy.config.settings import find, names
 from criproxy.cri.runtime import RuntimeClient
 from criproxy.model.cpuset import format_cpuset, parse_cpuset
 from criproxy.model.node import Node

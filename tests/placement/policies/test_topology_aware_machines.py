@@ -18,7 +18,7 @@ from criproxy.placement.engine import step
 from criproxy.placement.events import ContainerCreating, ContainerGone
 from criproxy.placement.invariants import violations
 from criproxy.placement.policies.topology_aware import TopologyAwareOptions, TopologyAwarePolicy
-from criproxy.simulate.archives import unpack
+from criproxy.simulate.hosts import unpack
 
 FILES = re.compile(
     r"/cpu/(online|isolated|possible|present|offline)|cpu\d+/online|/topology/|/node/|mounts|cgroup|cpuset"

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 
 import pytest
 
-from criproxy.config.registry import find
+from criproxy.config.settings import find
 from criproxy.errors import NotEnough
 from criproxy.model.grant import Applied
 from criproxy.model.node import Node

@@ -1,1 +1,0 @@
-"""Cards of the machine as /dev, /sys, CDI, NVML and the kubelet's checkpoint show them."""

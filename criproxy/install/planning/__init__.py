@@ -1,1 +1,0 @@
-"""What an installation changes, as a list of steps."""

@@ -1,1 +1,0 @@
-"""Child processes, which end with their parent."""

@@ -1,1 +1,0 @@
-"""HTTP on --http: addresses, limits, the server."""
