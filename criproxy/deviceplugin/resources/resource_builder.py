@@ -26,7 +26,7 @@ from criproxy.deviceplugin.resources.other_ids import domains_of
 from criproxy.deviceplugin.server.resource import Allocate, Resource, with_health
 from criproxy.devices.classes.cards import Card, Stock, card_id
 from criproxy.devices.classes.offers import Offered, Offers
-from criproxy.devices.evidence.device_request import Response, chosen, of_class
+from criproxy.devices.evidence.device_request import chosen, of_class
 from criproxy.devices.plugin.plan import Advertised
 from criproxy.devices.plugin.preference import Spread
 from criproxy.host.nvml import address_of
@@ -177,12 +177,7 @@ class _ClassBuilder(_Builder):
 
     def allocate(self, resource: str, offered: Mapping[str, Offered], *, is_vgpu: bool) -> Allocate:
         only_one = self.only_one(resource)
-
-        def allocate(ids: Collection[str]) -> Response:
-            cards = chosen(resource, offered, tuple(ids), only_one=only_one)
-            return of_class(self.advertised.kind, self.stock, cards)
-
-        return allocate
+        return lambda ids: of_class(self.advertised.kind, self.stock, chosen(resource, offered, ids, only_one=only_one))
 
     def scores(self) -> PairScores:
         kind = self.advertised.kind
@@ -229,9 +224,8 @@ class _NvidiaBuilder(_Builder):
         if is_vgpu:
             config = config.model_copy(update={"sharing": Sharing()})
         only_one = config.sharing.only_one
-        if not is_vgpu and self.config.plan.shared_of(
-            self.advertised
-        ):  # NVIDIA's file has one setting for all resources
+        # NVIDIA's file has one setting for all resources
+        if not is_vgpu and self.config.plan.shared_of(self.advertised):
             only_one = self.only_one(resource)
         return Allocator(
             resource=resource,
