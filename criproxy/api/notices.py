@@ -251,7 +251,7 @@ class ControllerNotices:
     def _of_plugin(self) -> Iterator[Notice]:
         """What is wrong with the device plugin, and with what its watcher reports."""
         plugin, usage, rules = self.controller.device_plugin, self.controller.card_usage, self.controller.devices.rules
-        if self.controller.passes_all and rules and rules.watched:
+        if self.controller.context.state.passes_all and rules and rules.watched:
             text = "while bypass is on, criproxy takes no action on containers over their quota; it does afterwards"
             yield Notice("bypass", text)
         if plugin.runs and plugin.report:

@@ -136,19 +136,7 @@ def pods_cgroup(cgroup_parent: str) -> str | None:
 
 def pod(config: api.PodSandboxConfig, sandbox_id: str) -> Pod:
     """Return the pod of a sandbox configuration (RunPodSandbox, or the copy in CreateContainer)."""
-    labels, annotations = kept_of_pod(config.labels, config.annotations)
-    return Pod(
-        key=sandbox_id,
-        uid=config.metadata.uid,
-        name=config.metadata.name,
-        namespace=config.metadata.namespace,
-        attempt=config.metadata.attempt,
-        qos=qos_class(config.linux.cgroup_parent),
-        cgroup_parent=config.linux.cgroup_parent,
-        labels=labels,
-        annotations=annotations,
-        cpu_total_milli=sizes.pod_total(config.linux.resources),
-    )
+    return _pod(config, sandbox_id, config.linux.cgroup_parent, sizes.pod_total(config.linux.resources))
 
 
 def container(request: api.CreateContainerRequest, reservation: str, capacity_bytes: int = 0) -> Container:
@@ -210,10 +198,15 @@ def state(found: api.Container | api.ContainerStatus) -> ContainerState:
 
 def found_pod(item: api.PodSandbox, cgroup_parent: str = "", cpu_total_milli: int = 0) -> Pod:
     """Return the pod of a listed sandbox; lists have neither its cgroup (see `cgroup_parent_in`) nor its total CPU."""
-    names = item.metadata
-    labels, annotations = kept_of_pod(item.labels, item.annotations)
+    return _pod(item, item.id, cgroup_parent, cpu_total_milli, stopped=item.state == api.SANDBOX_NOTREADY)
+
+
+def _pod(
+    sandbox: api.PodSandboxConfig | api.PodSandbox, key: str, cgroup_parent: str, total: int, *, stopped: bool = False
+) -> Pod:
+    names, (labels, annotations) = sandbox.metadata, kept_of_pod(sandbox.labels, sandbox.annotations)
     return Pod(
-        key=item.id,
+        key=key,
         uid=names.uid,
         name=names.name,
         namespace=names.namespace,
@@ -222,8 +215,8 @@ def found_pod(item: api.PodSandbox, cgroup_parent: str = "", cpu_total_milli: in
         cgroup_parent=cgroup_parent,
         labels=labels,
         annotations=annotations,
-        cpu_total_milli=cpu_total_milli,
-        stopped=item.state == api.SANDBOX_NOTREADY,
+        cpu_total_milli=total,
+        stopped=stopped,
     )
 
 

@@ -100,7 +100,7 @@ async def start_controller(
     had_file, switch = configuration.source is not None or bool(configuration.problem), controller.policy_switch
     in_place = InPlaceOfFile(options.state_dir, controller.context)
     reload = Reload(options.config, had_file, controller.context, switch, in_place, notifier, status, keeping.keep)
-    try_out = await _with_tries(stack, reload, options, controller, begun)
+    try_out = await _with_tries(stack, reload, in_place, options, controller, begun)
     return Started(controller, reload, try_out, keeping, pod_files)
 
 
@@ -158,7 +158,12 @@ async def _answered(what: str, read: Callable[P, T], *of: P.args, **others: P.kw
 
 
 async def _with_tries(
-    stack: AsyncExitStack, reload: Reload, options: Options, controller: Controller, begun: AtStart
+    stack: AsyncExitStack,
+    reload: Reload,
+    in_place: InPlaceOfFile,
+    options: Options,
+    controller: Controller,
+    begun: AtStart,
 ) -> TryOut:
     """Let *reload* know what is in place of the policy file, and write down what comes into force."""
     context, state_dir = controller.context, options.state_dir
@@ -169,7 +174,7 @@ async def _with_tries(
     stack.push_async_callback(past.close)
     if begun.ended:
         context.counters.tries_ended[begun.ended] += 1
-    try_out = TryOut(context, reload, reload.in_place)
+    try_out = TryOut(context, reload, in_place)
     await try_out.resume(begun.tried)
     context.tasks.forever("end tries", try_out.run)
     return try_out

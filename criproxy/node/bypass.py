@@ -8,6 +8,7 @@ import asyncio
 import time
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 from enum import Enum
 from typing import Any, Protocol
 
@@ -49,6 +50,7 @@ class Switchable(Protocol):
     bypass: bool
 
 
+@dataclass(repr=False, eq=False)
 class Bypass:
     """The switch of the bypass: off until an operator orders it or failures of criproxy repeat.
 
@@ -59,26 +61,19 @@ class Bypass:
         has_problem: returns whether the cause is known to persist, so that a trial would fail.
     """
 
-    def __init__(
-        self,
-        proxies: Sequence[Switchable],
-        switched: Callable[[BypassMode], None],
-        stated: Callable[[str | None], None],
-        has_problem: Callable[[], bool] = lambda: False,
-    ) -> None:
-        self._proxies = proxies
-        self._switched = switched
-        self._stated = stated
-        self._has_problem = has_problem
-        self._failures: deque[float] = deque(maxlen=FAILURES)
-        self._hangs: deque[float] = deque(maxlen=HANGS)
-        self._pause_s = FIRST_TRY_S
-        self._trial_until_s = 0.0
-        """Until when one failure is enough, on the monotonic clock: a trial has just begun."""
-        self._timer: asyncio.TimerHandle | None = None
-        self.mode = BypassMode.OFF
-        self.reason = ""
-        self.since = ""
+    _proxies: Sequence[Switchable]
+    _switched: Callable[[BypassMode], None]
+    _stated: Callable[[str | None], None]
+    _has_problem: Callable[[], bool] = lambda: False
+    mode: BypassMode = BypassMode.OFF
+    reason: str = ""
+    since: str = ""
+    _failures: deque[float] = field(default_factory=lambda: deque(maxlen=FAILURES))
+    _hangs: deque[float] = field(default_factory=lambda: deque(maxlen=HANGS))
+    _pause_s: float = FIRST_TRY_S
+    _trial_until_s: float = 0.0
+    """Until when one failure is enough, on the monotonic clock: a trial has just begun."""
+    _timer: asyncio.TimerHandle | None = None
 
     @property
     def on(self) -> bool:

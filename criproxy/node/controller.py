@@ -62,8 +62,6 @@ class Controller:
     """What the device plugin reports about itself."""
     card_usage: CardUsage
     """What the watcher reports about the use of cards."""
-    _passed_unseen = False
-    """Whether calls passed during a bypass by an operator, and there was no resync since then."""
 
     def __init__(
         self,
@@ -96,13 +94,12 @@ class Controller:
         self.reconciler, self.refused_resizes, inheritance = Reconciler(context), RefusedResizes(), Inheritance()
         self.outcomes = Outcomes(context, self.reconciler, inheritance=inheritance)
         self.hotplug, self.devices = Hotplug(context), DeviceGuard(context)  # no change since the discovery is missed
-        users, passes_all = self.devices.users, lambda: self.passes_all
-        self.incidents = Incidents(context, users, self.device_plugin, self._edits_changed, passes_all)
+        self.incidents = Incidents(context, self.devices.users, self.device_plugin, self._edits_changed)
         adoption = Adoption(context, self.reconciler, self.devices, self._bypass_times)
         self.resync = Resync(context, self.reconciler, self.outcomes, adoption, self.devices)
         self.policy_switch = PolicySwitch(context, self.reconciler, self.resync, self._begin)
         self.updates = Updates(context, self.reconciler, self.outcomes, self.refused_resizes)
-        parts = (self.reconciler, self.outcomes, self.devices, inheritance, self.hotplug, self.updates.on_create)
+        parts = (self.reconciler, self.outcomes, self.devices, inheritance, self.hotplug, self.updates)
         creates = Creates(context, *parts)
         starts = Starts(context, self.reconciler, self.outcomes, self.resync)
         self.handlers = Handlers(
@@ -207,21 +204,16 @@ class Controller:
         """Set the bypass mode; when the bypass ends, the runtime is asked what runs before any container is placed."""
         self.context.state.bypassed = mode is BypassMode.AUTOMATIC
         if mode is BypassMode.ORDERED:
-            self._passed_unseen = True
+            self.context.state.passes_all = True
             self._bypass_times.begin()
         else:
             self._bypass_times.end()
         if mode is BypassMode.OFF and self.policy_switch.active:
-            self.resync.invalidate(sizes=self._passed_unseen)
-            for key in unseen_starts(self.node) if self._passed_unseen else ():
+            self.resync.invalidate(sizes=self.context.state.passes_all)
+            for key in unseen_starts(self.node) if self.context.state.passes_all else ():
                 self.outcomes.start_unknown(key)  # it comes up with the CPUs that it had before
-            self._passed_unseen = False
+            self.context.state.passes_all = False
             self.context.state.notify()  # whoever waited for its end, such as a stop for a quota
-
-    @property
-    def passes_all(self) -> bool:
-        """Whether an operator has switched the bypass on, so that criproxy edits no reply."""
-        return self._passed_unseen
 
     async def idle(self) -> None:
         """Wait until no start or update is in flight, and everything is published and on disk, or the disk fails.

@@ -5,8 +5,7 @@ from contextlib import suppress
 from pathlib import Path
 
 from criproxy.errors import reason_of
-from criproxy.store.store import LOCK_NAME, is_release
-from criproxy.store.stuck import is_ending, why_it_stays
+from criproxy.store.store import LOCK_NAME, is_ending, is_release, why_it_stays
 
 
 def still_running(state_dir: Path, *, is_removed: bool = False) -> str:

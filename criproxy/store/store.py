@@ -1,10 +1,16 @@
-"""The store as the event loop sees it: a thread of its own does the disk's work, in order."""
+"""The store as the event loop sees it: a thread of its own does the disk's work, in order.
+
+A process that has been killed may keep the lock: the kernel does not let it end while a disk or a driver does not
+answer.
+"""
 
 import asyncio
 import fcntl
 import os
+import signal
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor, wait
+from contextlib import suppress
 from pathlib import Path
 from sqlite3 import Connection
 from typing import Concatenate, ParamSpec, TypeVar
@@ -15,7 +21,6 @@ from criproxy.model.node import Node
 from criproxy.model.record import Record
 from criproxy.store.database import Database
 from criproxy.store.files import why_refused
-from criproxy.store.stuck import is_ending, why_it_stays
 from criproxy.store.writing import LeftOut
 
 P = ParamSpec("P")
@@ -25,6 +30,9 @@ CLOSE_S = 2.0
 """How long a disk may take to finish what is queued, at the end."""
 _RELEASE = " release"
 """Behind the process in the lock file."""
+_PROC = Path("/proc")
+_KILL = 1 << (signal.SIGKILL - 1)
+_PENDING = ("SigPnd", "ShdPnd")
 
 
 class InUse(StoreError):
@@ -213,3 +221,43 @@ def _in_use(directory: Path, holder: str) -> InUse:
         f"the state directory {directory} is in use by another criproxy (process {process}); "
         "stop that one or choose another directory with --state-dir"
     )
+
+
+def is_ending(pid: int) -> bool:
+    """Whether a process exists, and has been killed or has exited."""
+    status = _status(_PROC / str(pid))
+    killed = any(int(status.get(name, "0"), 16) & _KILL for name in _PENDING)
+    return killed or status.get("State", "")[:1] in ("Z", "X")
+
+
+def why_it_stays(pid: int) -> str:
+    """Return a sentence about such a process, without its subject, for those who want its lock."""
+    places = sorted(filter(None, map(_place, _tasks(pid))))
+    where = f" (it waits in {', '.join(places)})" if places else ""
+    return (
+        f"has been killed, but cannot end, because the kernel does not let it{where}: usually, a disk or a driver does "
+        "not answer. It ends when that answers, or with a restart of the machine; nothing else can end it"
+    )
+
+
+def _tasks(pid: int) -> list[Path]:
+    with suppress(OSError):
+        return [*(_PROC / str(pid) / "task").iterdir()]
+    return []
+
+
+def _place(task: Path) -> str:
+    """Return the function of the kernel in which a thread waits and cannot be interrupted."""
+    if not _status(task).get("State", "").startswith("D"):
+        return ""
+    with suppress(OSError):
+        return (task / "wchan").read_text().strip("\0\n0")
+    return ""
+
+
+def _status(place: Path) -> dict[str, str]:
+    """Return the fields of a process or thread; none if it has ended."""
+    with suppress(OSError):
+        lines = (place / "status").read_text(errors="replace").splitlines()
+        return {name: value.strip() for name, _, value in (line.partition(":") for line in lines)}
+    return {}

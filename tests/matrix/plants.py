@@ -28,8 +28,7 @@ from criproxy.model.grant import Layout
 from criproxy.model.node import Node
 from criproxy.model.workload import Container, QosClass
 from criproxy.node.calls.update import Updates
-from criproxy.node.devices import create_checks as vgpu_checks
-from criproxy.node.devices import guard
+from criproxy.node.devices import create_checks, guard
 from criproxy.node.devices.create_checks import Vgpus
 from criproxy.node.devices.evidence import DevicePublisher, Gathered
 from criproxy.node.devices.incidents import Incidents
@@ -158,7 +157,7 @@ def pods_switch_limits_off(patch: pytest.MonkeyPatch) -> None:
     def broken(asked: DeviceRequest, found: Enforced) -> DeviceRequest:
         return asked
 
-    patch.setattr(vgpu_checks, "as_enforced", broken)
+    patch.setattr(create_checks, "as_enforced", broken)
 
 
 def check_says_nothing(patch: pytest.MonkeyPatch) -> None:

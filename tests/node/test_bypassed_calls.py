@@ -104,8 +104,7 @@ async def test_in_bypass_nothing_but_the_message_is_needed(tmp_path: Path) -> No
         owned = await world.run(owner("owner", 2))
         world.fragile.broken = True
         world.bypass.set(BypassMode.AUTOMATIC, "for the test")
-        pod = owner("second", 1)
-        second = await world.kubelet.create(pod, await world.kubelet.run_sandbox(pod), pod.containers[0])
+        _, second = await world.created(owner("second", 1))
         await world.kubelet.start(second)
         assert (world.cpus(owned), world.cpus(second)) == ("1-2", "0,3")
 
@@ -154,8 +153,7 @@ async def test_a_start_at_which_we_failed_goes_on_only_where_nothing_has_to_be_d
     async with Placing(tmp_path, options=stuck) as world:
         shared = await world.run(sharer("shared"))
         monkeypatch.setattr(Starts, "_wait_for_cpus", broken)
-        pod = owner("owner", 2)
-        owned = await world.kubelet.create(pod, await world.kubelet.run_sandbox(pod), pod.containers[0])
+        _, owned = await world.created(owner("owner", 2))
 
         with pytest.raises(RuntimeCallError, match="criproxy failed; its log has the cause") as caught:
             await world.kubelet.start(owned)
@@ -181,8 +179,7 @@ async def test_an_end_that_cannot_be_booked_is_asked_for(tmp_path: Path, monkeyp
 
     async with Placing(tmp_path) as world:
         monkeypatch.setattr(Creates, "done", broken)
-        pod = owner("owner", 2)
-        owned = await world.kubelet.create(pod, await world.kubelet.run_sandbox(pod), pod.containers[0])
+        _, owned = await world.created(owner("owner", 2))
 
         await world.until(lambda: world.controller.node.grants.keys() == {owned})
         assert world.owned() == {1, 2}
@@ -226,8 +223,7 @@ async def test_what_passed_unseen_is_known_before_the_next_owner(tmp_path: Path)
     async with Placing(tmp_path) as world:
         world.bypass.set(BypassMode.ORDERED, "for the test")
         running = await world.run(sharer("running"))
-        pod = sharer("made")
-        made = await world.kubelet.create(pod, await world.kubelet.run_sandbox(pod), pod.containers[0])
+        _, made = await world.created(sharer("made"))
         assert world.cpus(running) == "0-3"
 
         world.bypass.set(BypassMode.OFF, "done")
@@ -244,8 +240,7 @@ async def test_a_start_that_passed_unseen_holds_up_who_gets_its_cpus(tmp_path: P
     options = RuntimeOptions(latency_s=slow, missing=frozenset({"GetContainerEvents"}))
     deaf = replace(FAST, unknown_pause_s=5.0, exit_list_s=3600.0, drift_period_s=3600.0)
     async with Placing(tmp_path, deaf, options) as world:
-        pod = sharer("starts")
-        starts = await world.kubelet.create(pod, await world.kubelet.run_sandbox(pod), pod.containers[0])
+        _, starts = await world.created(sharer("starts"))
         world.bypass.set(BypassMode.ORDERED, "for the test")
         slow["StartContainer"] = 1.0
         starting = asyncio.create_task(world.kubelet.start(starts))
@@ -332,8 +327,7 @@ async def test_a_start_at_which_its_fallback_fails_frees_its_lock(
         start(in_flight, key, event)
 
     async with Placing(tmp_path) as world:
-        pod = owner("owner", 2)
-        owned = await world.kubelet.create(pod, await world.kubelet.run_sandbox(pod), pod.containers[0])
+        _, owned = await world.created(owner("owner", 2))
         await world.rested()
         monkeypatch.setattr(InFlight, "start", fails_twice)
         with pytest.raises(RuntimeCallError, match="criproxy failed; its log has the cause"):

@@ -72,8 +72,7 @@ async def test_who_moves_for_a_create_moves_though_carrying_it_out_fails(
         shared = await world.run(sharer("shared"))
         await world.rested()
         monkeypatch.setattr(InFlight, "retain", fails_once)
-        pod = owner("owner")
-        await world.kubelet.create(pod, await world.kubelet.run_sandbox(pod), pod.containers[0])
+        await world.created(owner("owner"))
 
         await world.poll(lambda: world.cpus(shared) == "0,2-3")
 
@@ -102,8 +101,7 @@ async def test_a_start_whose_end_cannot_be_booked_frees_its_lock(
 
     options = RuntimeOptions(latency_s=slow, missing=NO_EVENTS)
     async with World(tmp_path, options, ALONE) as world:
-        pod = sharer("shared")
-        key = await world.kubelet.create(pod, await world.kubelet.run_sandbox(pod), pod.containers[0])
+        _, key = await world.created(sharer("shared"))
         monkeypatch.setattr(kind, method, fails_once)
         if event is None:
             slow["StartContainer"] = 0.05

@@ -12,7 +12,7 @@ import pytest
 from criproxy.api.live import LiveNode
 from criproxy.devices.device_rules import KubeletFiles
 from criproxy.host.cards import find_cards
-from criproxy.node.devices import cards as scanning
+from criproxy.node.devices import evidence as scanning
 from criproxy.node.devices import kubelet as module
 from criproxy.node.devices.evidence import EvidenceGatherer
 from criproxy.node.devices.kubelet import Kubelet

@@ -99,9 +99,7 @@ async def test_a_start_waits_for_one_that_criproxy_left_behind(tmp_path: Path) -
     slow = Slow(StartContainer=SLOW_S)
     patient = replace(FAST, unknown_pause_s=SLOW_S)
     async with World(tmp_path, RuntimeOptions(latency_s=slow), patient) as world:
-        pod = sharer("late")
-        sandbox_id = await world.kubelet.run_sandbox(pod)
-        late = await world.kubelet.create(pod, sandbox_id, pod.containers[0])
+        _, late = await world.created(sharer("late"))
         await world.stop_criproxy()
         start = api.StartContainerRequest(container_id=late)
         begun = asyncio.create_task(world.direct.call("StartContainer", start, api.StartContainerResponse))
@@ -119,8 +117,7 @@ async def test_a_start_sends_again_what_criproxy_did_not_live_to_see_answered(tm
     """An update of a created container cannot be read back: it would start where that put it."""
     async with World(tmp_path) as world:
         owned = await world.run(owner("owner"))
-        pod = sharer("created")
-        created = await world.kubelet.create(pod, await world.kubelet.run_sandbox(pod), pod.containers[0])
+        _, created = await world.created(sharer("created"))
         await world.rested()
         await world.stop_criproxy()
         everything = api.LinuxContainerResources(cpuset_cpus="0-3", cpuset_mems="0")
@@ -139,9 +136,7 @@ async def test_a_place_outlasts_a_stop_that_overtakes_the_start(tmp_path: Path, 
     slow, patient = Slow(), replace(FAST, unknown_pause_s=LIMIT_S)
     async with World(tmp_path, RuntimeOptions(latency_s=slow), patient) as world:
         shared = await world.run(sharer("shared"))
-        pod = owner("late")
-        sandbox_id = await world.kubelet.run_sandbox(pod)
-        late = await world.kubelet.create(pod, sandbox_id, pod.containers[0])
+        sandbox_id, late = await world.created(owner("late"))
         await world.until(lambda: world.cpus(shared) == "0,2-3")  # nothing keeps the start from the runtime
         await world.rested()
         if restarted:
@@ -172,12 +167,9 @@ async def test_a_start_that_a_stopped_sandbox_saw_fail_keeps_no_place(tmp_path: 
     """Once it is sure that the container will not run, what it would have owned is shared."""
     async with World(tmp_path, settings=replace(FAST, unknown_pause_s=LIMIT_S)) as world:
         shared = await world.run(sharer("shared"))
-        pod = owner("late")
-        sandbox_id = await world.kubelet.run_sandbox(pod)
-        late = await world.kubelet.create(pod, sandbox_id, pod.containers[0])
+        sandbox_id, late = await world.created(owner("late"))
         await world.until(lambda: world.cpus(shared) == "0,2-3")
-        await world.stop_criproxy()
-        await world.start_criproxy()
+        await world.restart()
 
         await world.kubelet.stop_sandbox(sandbox_id)
 
@@ -198,8 +190,7 @@ async def left_running(world: World, root: Path, pod: PodSpec, *sharing: str, re
         sharing: who shares what it does not own.
         restarted: the runtime has restarted since, and calls its state unknown.
     """
-    sandbox_id = await world.kubelet.run_sandbox(pod)
-    late = await world.kubelet.create(pod, sandbox_id, pod.containers[0])
+    _, late = await world.created(pod)
     await world.until(lambda: all(world.cpus(other) == "0,2-3" for other in sharing))
     await world.stop_criproxy()
     await MiniKubelet(world.direct).start(late)
@@ -270,9 +261,7 @@ async def test_a_start_says_that_it_waits_for_one_that_the_runtime_lost(tmp_path
     settings = replace(FAST, drift_period_s=0.02, barrier_timeout_s=0.3)
     async with World(tmp_path, settings=settings) as world:
         late = await left_running(world, tmp_path, sharer("late"), restarted=restarted)
-        pod = owner("owner")
-        sandbox_id = await world.kubelet.run_sandbox(pod)
-        owned = await world.kubelet.create(pod, sandbox_id, pod.containers[0])
+        _, owned = await world.created(owner("owner"))
         await world.poll(lambda: "has lost track" in world.controller.reconciler.trouble(late).error)
 
         with pytest.raises(RuntimeCallError, match=r"late/main.*has lost track of a container") as refused:
@@ -293,9 +282,7 @@ async def test_an_update_during_a_start_that_nobody_answers_counts_for_nothing(t
     slow = Slow(StartContainer=SLOW_S)
     patient = replace(FAST, unknown_pause_s=SLOW_S)
     async with World(tmp_path, RuntimeOptions(latency_s=slow), patient) as world:
-        pod = sharer("late")
-        sandbox_id = await world.kubelet.run_sandbox(pod)
-        late = await world.kubelet.create(pod, sandbox_id, pod.containers[0])
+        _, late = await world.created(sharer("late"))
         await cut(world.kubelet.start(late), slow)
         slow.clear()
 

@@ -81,8 +81,7 @@ async def test_what_is_kept_outlasts_a_restart_of_criproxy(world: World) -> None
     world.runtime.exit_container(ids["main"])
     await world.controller.outcomes.release_exited()  # as a list tells
     assert kept(world, pod) == "1-2"
-    await world.stop_criproxy()
-    await world.start_criproxy()
+    await world.restart()
 
     await world.poll(lambda: world.controller.ready)
     assert kept(world, pod) == "1-2"
@@ -137,8 +136,7 @@ async def test_a_sandbox_that_ended_unseen_is_found_in_a_list(world: World, gone
     """Nobody waits for the CPUs: the regular look at who has exited reads the sandboxes, too."""
     pod = owner("loop", 2)
     world.use(KEEPING, exit_list_s=0.05, exit_list_beside_events_s=0.05)
-    await world.stop_criproxy()
-    await world.start_criproxy()
+    await world.restart()
     sandbox, ids = await world.kubelet.run_pod(pod)
     world.runtime.exit_container(ids["main"])
     await world.until(lambda: kept(world, pod) == "1-2")

@@ -95,8 +95,7 @@ class Scene:
 
     async def restart(self) -> None:
         """End criproxy, and start it again."""
-        await self.world.stop_criproxy()
-        await self.world.start_criproxy()
+        await self.world.restart()
         await self.world.until(lambda: self.world.controller.node.grants.keys() >= set(self.ids.values()))
         await self.world.rested()
 

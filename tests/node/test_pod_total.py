@@ -46,8 +46,7 @@ async def test_a_sandbox_says_the_total_of_its_pod(world: World) -> None:
     await world.until(lambda: sandbox in world.controller.node.pods)
     assert world.controller.node.pods[sandbox].cpu_total_milli == 1500
 
-    await world.stop_criproxy()
-    await world.start_criproxy()
+    await world.restart()
 
     assert world.controller.node.pods[sandbox].cpu_total_milli == 1500
 

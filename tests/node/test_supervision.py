@@ -88,7 +88,7 @@ ENDLESS = {
     "process/tasks.py:Tasks.keep_going": "it supervises",
     "node/record/persister.py:Persister._run": "ends when the disk takes what there is; `OnDemand` supervises it",
     "node/sync/outcomes.py:Outcomes.resolve_outcome": "ends with the runtime's answer, or with its container",
-    "node/devices/cards.py:MachineCards.scan": "ends with the first scan of its own classes, or when one hangs",
+    "node/devices/evidence.py:MachineCards.scan": "ends with the first scan of its own classes, or when one hangs",
     "node/sync/resync.py:Resync.again": "ends with the runtime's answer; run, of_sandbox and modes wait for it",
 }
 """Every loop without an end that waits for something, and who sees to it that it goes on."""

@@ -15,7 +15,7 @@ from criproxy.cri import api_pb2 as api
 from criproxy.cri import asked
 from criproxy.cri.runtime import RuntimeCallError
 from criproxy.model.cpuset import format_cpuset
-from criproxy.node.calls import on_error as failure_notices
+from criproxy.node.calls import on_error
 from criproxy.node.counters import Counters, Times
 from criproxy.node.reconcile.reconciler import Reconciler
 from criproxy.node.record import outbox as considering
@@ -33,7 +33,7 @@ from tests.node.world import FAST, World, owner, sharer
 NO_EVENTS = RuntimeOptions(missing=frozenset({"GetContainerEvents"}))
 QUIET = replace(FAST, policy_name="static", exit_list_s=3600.0, drift_period_s=0.05)
 
-TELLING = (journal, log_line, considering, choice, asked, failure_notices)
+TELLING = (journal, log_line, considering, choice, asked, on_error)
 """Modules that do nothing but tell: all their functions are planted."""
 TELLERS: dict[type, set[str]] = {
     Refusals: {"listed", "omitted"},
@@ -174,8 +174,7 @@ async def lived(directory: Path) -> World:
     """Play the life, restart, and return the world that has ended."""
     async with World(directory, NO_EVENTS, QUIET) as world:
         assert await play(world) == EXPECTED
-        await world.stop_criproxy()
-        await world.start_criproxy()
+        await world.restart()
         await world.poll(lambda: world.controller.ready)
         assert places(world) == EXPECTED
     return world

@@ -132,8 +132,7 @@ async def test_it_is_told_of_over_a_restart(tmp_path: Path) -> None:
     async with World(tmp_path, settings=settings, policy=policy) as world:
         await late(world)
         policy.fails = False
-        await world.stop_criproxy()
-        await world.start_criproxy()
+        await world.restart()
         await world.poll(lambda: world.controller.ready)
         assert len(unplaced(world)) == 1
 

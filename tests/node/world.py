@@ -292,10 +292,20 @@ class World:
         self._listener.close()
         self._criproxy.pop_all()
 
+    async def restart(self) -> None:
+        """End criproxy, and start it anew."""
+        await self.stop_criproxy()
+        await self.start_criproxy()
+
     async def run(self, pod: PodSpec) -> str:
         """Run a pod of one container; returns the container's id."""
         _, ids = await self.kubelet.run_pod(pod)
         return ids["main"]
+
+    async def created(self, pod: PodSpec) -> tuple[str, str]:
+        """Run the sandbox of a pod of one container, and create that; returns their ids."""
+        sandbox_id = await self.kubelet.run_sandbox(pod)
+        return sandbox_id, await self.kubelet.create(pod, sandbox_id, pod.containers[0])
 
     async def booked(self) -> None:
         """Wait until starts that were answered are booked, too: before that, the end of a pod leaves them in doubt."""

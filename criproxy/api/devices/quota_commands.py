@@ -111,7 +111,7 @@ class QuotaCommands:
         if container is None or container.state not in MAY_BE_STOPPED:
             return {"stored": False, "act": False, "why": "the container is not running"}
         grant = self._grant(report, container, rules)
-        if self.controller.passes_all:
+        if self.controller.context.state.passes_all:
             raise CriproxyError("bypass is on: the kubelet could not see why the container ends; report it again later")
         found = _incident(report, container, only_observed=grant.is_only_observed)
         incident, act = await self.controller.incidents.exceeded(found, container, unanswered=report.unanswered)

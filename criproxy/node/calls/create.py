@@ -2,7 +2,6 @@
 
 import os
 from collections import Counter
-from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from time import time
@@ -17,6 +16,7 @@ from criproxy.host.numa import read_huge_pages
 from criproxy.model.cpuset import format_cpuset
 from criproxy.model.record import Kind
 from criproxy.model.workload import Container, ContainerState, Miss, Missed
+from criproxy.node.calls.update import Updates
 from criproxy.node.context import Context
 from criproxy.node.devices.guard import DeviceGuard
 from criproxy.node.reconcile.reconciler import Reconciler
@@ -60,8 +60,8 @@ class Creates:
     devices: DeviceGuard
     inheritance: Inheritance
     hotplug: Hotplug
-    on_create: Callable[[str, str], None] = lambda _title, _cpus: None
-    """Called for each create with the container's name and the cpuset that the kubelet sent, which may be empty."""
+    updates: Updates
+    """Knows whether the kubelet sets cpusets, too."""
     _creating: Counter[str] = field(default_factory=Counter)
     """How many creates are in flight in each sandbox."""
     _only_named: set[str] = field(default_factory=set)
@@ -76,7 +76,7 @@ class Creates:
         request.pod_sandbox_id = self.context.state.resolve_pod(request.pod_sandbox_id)
         capacity_bytes = self.context.state.node.topology.capacity_bytes
         container = self._beside_pages(translate.container(request, _new_reservation(), capacity_bytes))
-        self.on_create(container.title, request.config.linux.resources.cpuset_cpus)
+        self.updates.on_create(container.title, request.config.linux.resources.cpuset_cpus)
         call.context = creating = HeldCreate(container.pod, container.key)
         self.context.in_flight.create(creating.place)
         self._creating[creating.sandbox_id] += 1

@@ -1,6 +1,6 @@
 """The device rules at CreateContainer: gather evidence, apply the rules, rewrite the message.
 
-`evidence` gathers, `cards` scans the machine, `publishing` reports the findings; this module applies the rules.
+`evidence` scans the machine, gathers, and reports the findings; this module applies the rules.
 """
 
 import asyncio
@@ -25,9 +25,8 @@ from criproxy.model.cpuset import CpuSet
 from criproxy.model.record import Kind
 from criproxy.model.workload import Container
 from criproxy.node.context import Context
-from criproxy.node.devices.cards import MachineCards
 from criproxy.node.devices.create_checks import MpsClients, Vgpus
-from criproxy.node.devices.evidence import DevicePublisher, EvidenceGatherer, Gathered
+from criproxy.node.devices.evidence import DevicePublisher, EvidenceGatherer, Gathered, MachineCards
 from criproxy.node.settings import OnError
 from criproxy.store.history import newest
 
@@ -137,7 +136,7 @@ class DeviceGuard:
             if self.rules is None or self._begun:
                 return
             await self.cards.scan(self.rules.classes)
-            self.evidence.names.update()
+            self.evidence.update_pod_names()
             node = self.context.state.node
             lives = [container.life for container in node.containers.values()]
             try:

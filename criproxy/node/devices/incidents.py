@@ -44,14 +44,12 @@ class Incidents:
         users: returns the containers that use a card of a class.
         plugin: the device plugin, which reports incidents.
         changed: called when `edits` changes.
-        passes_all: whether no reply is edited now, so that the kubelet could not see why a container ends.
     """
 
     context: Context
     users: Callable[[str, str], Iterable[Container]]
     plugin: DevicePlugin
     changed: Callable[[], None] = lambda: None
-    passes_all: Callable[[], bool] = lambda: False
     edits: bool = False
     """Whether replies are edited: while a container is stopped, killed or mentioned in its status."""
     _following: bool = False
@@ -63,7 +61,7 @@ class Incidents:
     _stops: Stops = field(init=False)
 
     def __post_init__(self) -> None:
-        self._stops = Stops(self.context, self._mark_stopped, self._is_to_be_stopped, self.passes_all)
+        self._stops = Stops(self.context, self._mark_stopped, self._is_to_be_stopped)
         self.edits = bool(self.marks())  # from the first reply after a restart
 
     async def report(self, found: Incident) -> Incident:

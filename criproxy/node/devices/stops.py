@@ -31,13 +31,11 @@ class Stops:
         context: has the runtime.
         stopped: called after each stop with the key of the incident and the container instance.
         wanted: returns whether that instance is still to be stopped for that incident; called before each attempt.
-        passes_all: returns whether no reply is edited now; the kubelet could not see why the container ends.
     """
 
     context: Context
     stopped: Callable[[str, str], None]
     wanted: Callable[[str, str], bool]
-    passes_all: Callable[[], bool] = lambda: False
     unconfirmed: set[str] = field(init=False)
     """Incidents from before a restart whose stops wait: their containers may be within their quotas by now."""
     _in_flight: set[tuple[str, str]] = field(default_factory=set)
@@ -72,7 +70,8 @@ class Stops:
         """Whether the container instance is to be stopped now."""
         known = self.context.state.node.incidents.get(incident)
         waits = incident in self.unconfirmed and known is not None and not known.ended
-        return self.wanted(incident, life) and not waits and not self.passes_all()
+        is_hidden = self.context.state.passes_all  # the kubelet could not see why the container ends
+        return self.wanted(incident, life) and not waits and not is_hidden
 
     async def _run(self, incident: str, container: Container, grace_s: float) -> None:
         pause_s, life = FIRST_PAUSE_S, container.life

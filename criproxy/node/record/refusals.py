@@ -35,6 +35,7 @@ class _LeftOut:
     at_s: float
 
 
+@dataclass(slots=True, repr=False, eq=False)
 class Refusals:
     """The containers that were refused last. Use only in the event loop's thread.
 
@@ -42,12 +43,11 @@ class Refusals:
         clock: seconds since the epoch.
     """
 
-    def __init__(self, clock: Callable[[], float] = time) -> None:
-        self._clock = clock
-        self._listed: dict[str, _Listed] = {}
-        """By container name, in the order of their last refusal, as is `_left_out`."""
-        self._left_out: dict[int, _LeftOut] = {}
-        """By the hash of the name: tenants choose the names, which may be long."""
+    _clock: Callable[[], float] = time
+    _listed: dict[str, _Listed] = field(default_factory=dict)
+    """By container name, in the order of their last refusal, as is `_left_out`."""
+    _left_out: dict[int, _LeftOut] = field(default_factory=dict)
+    """By the hash of the name: tenants choose the names, which may be long."""
 
     def listed(self) -> list[Refusal]:
         """Return the containers refused within the last `REFUSAL_S` and not placed since, the newest first."""

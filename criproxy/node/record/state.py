@@ -80,6 +80,8 @@ class NodeState:
     _tasks: Tasks
     bypassed: bool = False
     """Whether new containers share and no container moves, without asking the policy or waiting for the disk."""
+    passes_all: bool = False
+    """Whether an operator has switched the bypass on, so that no reply is edited, or there was no resync since then."""
     on_decided: OnDecided | None = None
     """Called when an event has been decided, to carry the decision out; the reconciler sets it once."""
     _refusals: Refusals = field(default_factory=Refusals)

@@ -74,14 +74,11 @@ async def test_updates_of_others_go_on(tmp_path: Path) -> None:
     async with World(tmp_path, RuntimeOptions(latency_s=slow), settings) as world:
         owned = await world.run(owner("owned"))
         await world.poll(lambda: world.groups() == {owned})
-        pod = sharer("starting")
-        sandbox_id = await world.kubelet.run_sandbox(pod)
-        starting = await world.kubelet.create(pod, sandbox_id, pod.containers[0])
+        _, starting = await world.created(sharer("starting"))
         slow["StartContainer"] = HANGS_S
         start = asyncio.create_task(world.kubelet.start(starting))
         await slow.asked.wait()
-        coming = owner("coming")
-        await world.kubelet.create(coming, await world.kubelet.run_sandbox(coming), coming.containers[0])
+        await world.created(owner("coming"))
         await world.poll(lambda: world.controller.context.locks._users.get(starting) == 2)
 
         await change(world, owned, "0-3")
@@ -119,8 +116,7 @@ async def test_a_start_beside_an_update_that_hangs_is_refused(tmp_path: Path) ->
     """The kubelet hears what its container waits for, as it does of CPUs that others do not give up."""
     slow, settings = Slow(), replace(FAST, barrier_timeout_s=0.1)
     async with Placing(tmp_path, settings, RuntimeOptions(latency_s=slow)) as world:
-        pod = owner("busy")
-        busy = await world.kubelet.create(pod, await world.kubelet.run_sandbox(pod), pod.containers[0])
+        _, busy = await world.created(owner("busy"))
         await world.rested()
         slow["UpdateContainerResources"] = HANGS_S
         resize = asyncio.create_task(world.kubelet.update(busy, size(1000, 2 * GIB)))

@@ -118,10 +118,8 @@ async def test_a_start_at_which_the_runtime_fails(tmp_path: Path) -> None:
     """The container has its name, the runtime's own words are in the log."""
     fails = RuntimeOptions(missing=frozenset({"UpdateContainerResources"}))
     async with World(tmp_path, fails) as world:
-        pod = sharer("web")
-        created = await world.kubelet.create(pod, await world.kubelet.run_sandbox(pod), pod.containers[0])
-        other = owner("other")
-        await world.kubelet.create(other, await world.kubelet.run_sandbox(other), other.containers[0])
+        _, created = await world.created(sharer("web"))
+        await world.created(owner("other"))
 
         with pytest.raises(RuntimeCallError) as caught:
             await world.kubelet.start(created)

@@ -57,8 +57,7 @@ async def test_cpu_and_memory_come_in_two_calls(world: World) -> None:
     await world.kubelet.update(owned, size(2000))
     await world.kubelet.update(owned, size(2000, 2 * GIB))
     await world.until(lambda: world.cpus(owned) == "1-2")
-    await world.stop_criproxy()
-    await world.start_criproxy()
+    await world.restart()
 
     container = world.controller.node.containers[owned]
     assert (container.cpu_milli, container.cpu_limit_milli, container.memory_limit_bytes) == (2000, 2000, 2 * GIB)

@@ -243,8 +243,7 @@ async def test_a_release_is_remembered_and_undone(tmp_path: Path) -> None:
     async with World(tmp_path) as world:
         first = await world.run(owner("first"))
         await world.controller.policy_switch.release("somebody asked")
-        await world.stop_criproxy()
-        await world.start_criproxy()
+        await world.restart()
         second = await world.run(owner("second"))
         assert (world.cpus(first), world.cpus(second)) == ("0-3", "0-3")
 
@@ -264,8 +263,7 @@ async def test_a_resize_during_a_release_without_room_waits_when_it_ends(tmp_pat
         await world.controller.policy_switch.release("somebody asked")
         await world.poll(lambda: world.cpus(grown) == "0-3")
         await world.kubelet.update(grown, asked_for(3))
-        await world.stop_criproxy()
-        await world.start_criproxy()
+        await world.restart()
         await world.controller.policy_switch.undo()
         await world.poll(lambda: world.cpus(grown) == had)
         assert world.controller.node.containers[grown].missed is None
@@ -468,6 +466,5 @@ async def test_nobody_owns_what_cannot_be_stored_when_a_release_is_undone(
         await until_cpus(world, first, "1-2")
         await until_cpus(world, shared, "0,3")
         await world.poll(lambda: wrong(world) == [])
-        await world.stop_criproxy()
-        await world.start_criproxy()
+        await world.restart()
         assert world.owned() == {1, 2}

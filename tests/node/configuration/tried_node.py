@@ -101,7 +101,9 @@ class Node:
         switch = controller.policy_switch
         in_place = InPlaceOfFile(self.state, controller.context)
         self.reload = Reload(self.file, True, controller.context, switch, in_place, Notifier({}), str, keeping.keep)
-        self.try_out = await _with_tries(AsyncExitStack(), self.reload, self._options, controller, self._begun)
+        self.try_out = await _with_tries(
+            AsyncExitStack(), self.reload, in_place, self._options, controller, self._begun
+        )
         controller.context.tasks.forever("reload", self.reload.run)
         async with asyncio.timeout(LIMIT_S):
             await self.world.until(

@@ -87,8 +87,7 @@ def incidents(world: World) -> list[Incident]:
 
 async def restart(world: World) -> None:
     """Criproxy is started anew, and knows again what runs."""
-    await world.stop_criproxy()
-    await world.start_criproxy()
+    await world.restart()
     await known(world)
 
 

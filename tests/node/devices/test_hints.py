@@ -223,8 +223,7 @@ async def test_14_nodes_that_a_plugin_passed_let_it_move(tmp_path: Path) -> None
     async with node.world:
         passed = ("/dev/nvidia1",)
         before, _ = await node.create(pod_of("Burstable", "b"), "GPU-b", devices=passed, direct=True, cpus="16-31")
-        await node.world.stop_criproxy()
-        await node.world.start_criproxy()
+        await node.world.restart()
         await node.world.poll(lambda: node.world.controller.ready)
 
         await node.create(LARGE, "GPU-b")
@@ -243,8 +242,7 @@ async def test_14_ours_without_nodes(tmp_path: Path, forced: bool) -> None:
         sharer, config = await node.create(pod_of("Burstable", "sharer"), "GPU-b")
         await node.create(pod_of("Guaranteed", "first"), "GPU-a")
         assert place(config) == NODE_1
-        await node.world.stop_criproxy()
-        await node.world.start_criproxy()
+        await node.world.restart()
         await node.world.poll(lambda: node.world.controller.ready)
 
         await node.create(LARGE, "GPU-b")
@@ -300,8 +298,7 @@ async def test_a_restart_and_a_resize_keep_it(tmp_path: Path) -> None:
     node = node_at(tmp_path)
     async with node.world:
         key, _ = await node.create(pod_of("Guaranteed"), "GPU-b")
-        await node.world.stop_criproxy()
-        await node.world.start_criproxy()
+        await node.world.restart()
         assert node.hints() == {"gpu": (frozenset({1}),)}
 
         larger = api.LinuxContainerResources(cpu_period=100_000, cpu_quota=400_000, cpu_shares=4096)

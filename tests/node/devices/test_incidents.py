@@ -80,8 +80,7 @@ async def status(world: World, key: str) -> api.ContainerStatus:
 
 async def restart(world: World) -> None:
     """Criproxy is started anew, and knows again what runs."""
-    await world.stop_criproxy()
-    await world.start_criproxy()
+    await world.restart()
     await world.poll(lambda: world.controller.ready and world.controller.devices._begun)
 
 
@@ -220,9 +219,7 @@ async def test_a_restart_of_criproxy_creates_nobody(world: World, stopped: Stopp
 
 async def test_who_was_created_before_is_stopped(world: World, stopped: Stopped) -> None:
     """A container that was created before the card failed, and starts after that, is stopped once it runs."""
-    pod = gpu("one", "GPU-a")
-    sandbox_id = await world.kubelet.run_sandbox(pod)
-    key = await world.kubelet.create(pod, sandbox_id, pod.containers[0])
+    _, key = await world.created(gpu("one", "GPU-a"))
     await report(world, "stop")
     assert not stopped
 

@@ -101,8 +101,7 @@ async def test_containers_that_restart_keep_their_card(tmp_path: Path) -> None:
         sandbox_id, ids = await node.world.kubelet.run_pod(pod)
         first = node.world.runtime.core.records.containers[ids["main"]].config
         node.world.runtime.exit_container(ids["main"])
-        await node.world.stop_criproxy()
-        await node.world.start_criproxy()
+        await node.world.restart()
         await node.world.kubelet.stop(ids["main"])
         again = await node.world.kubelet.create(pod, sandbox_id, pod.containers[0], attempt=1)
 

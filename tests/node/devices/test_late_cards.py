@@ -16,7 +16,7 @@ from criproxy.devices.classes.device_class import DeviceClass
 from criproxy.devices.holdings import EVERY_CLASS, ids_of, words_of
 from criproxy.host.cards import find_cards
 from criproxy.model.workload import Container
-from criproxy.node.devices import cards as scanning
+from criproxy.node.devices import evidence as scanning
 from criproxy.node.devices import guard as guarding
 from lab.kubelet.kubelet import CREATE_TIMEOUT_S
 from tests.allocations import Allocated

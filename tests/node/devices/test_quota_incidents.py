@@ -317,9 +317,7 @@ async def test_who_does_not_run(world: World, stopped: Stopped) -> None:
     """A container that has ended, was not started, or is unknown, is no incident: there is nothing to repeat."""
     ended = await world.run(pod("ended"))
     await world.kubelet.stop(ended)
-    spec = pod("created", 1)
-    sandbox = await world.kubelet.run_sandbox(spec)
-    created = await world.kubelet.create(spec, sandbox, spec.containers[0])
+    _, created = await world.created(pod("created", 1))
     stopped.calls.clear()
 
     for key in (ended, created, "f" * 64):

@@ -24,8 +24,7 @@ async def test_a_restart_reads_where_it_is_and_holds_up_no_start(tmp_path: Path)
     """Before, an update of it may have been in flight, so it may be anywhere: its cgroup says that it is not."""
     async with World(tmp_path, NO_EVENTS, NO_LOOKS) as world:
         card = await with_card(world)
-        await world.stop_criproxy()
-        await world.start_criproxy()
+        await world.restart()
 
         other = await world.run(owner("other", 1))
 

@@ -94,8 +94,7 @@ async def test_it_is_known_over_a_restart(tmp_path: Path, disk: Path) -> None:
     """And done after it."""
     async with World(tmp_path, settings=OFF) as world:
         late = await created_on_a_full_disk(world, disk)
-        await world.stop_criproxy()
-        await world.start_criproxy()
+        await world.restart()
         await world.poll(lambda: world.controller.ready)
         assert len(wrong(world)) == 1
         await world.stop_criproxy()

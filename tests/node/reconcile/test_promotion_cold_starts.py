@@ -36,8 +36,7 @@ async def test_a_restart_does_not_begin_anew(tmp_path: Path, ran_s: int) -> None
         container_id = await world.run(starting_cold("1h"))
         world.runtime.core.records.containers[container_id].started_ns -= ran_s * 10**9
 
-        await world.stop_criproxy()
-        await world.start_criproxy()
+        await world.restart()
         late = await world.kubelet.run_pod(
             PodSpec("late", starting_cold("50ms").containers, annotations={"cold-start.criproxy.io": "50ms"})
         )

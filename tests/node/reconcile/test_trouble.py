@@ -42,9 +42,7 @@ async def test_a_start_waits_for_those_who_give_up_their_cpus(tmp_path: Path) ->
     slow = Slow(UpdateContainerResources=takes_s)
     async with World(tmp_path, RuntimeOptions(latency_s=slow)) as world:
         shared = await world.run(sharer("shared"))
-        pod = owner("owner", 2)
-        sandbox_id = await world.kubelet.run_sandbox(pod)
-        owned = await world.kubelet.create(pod, sandbox_id, pod.containers[0])
+        _, owned = await world.created(owner("owner", 2))
         assert world.cpus(shared) == "0-3"  # the create did not wait
         await slow.asked.wait()
         starting = asyncio.create_task(world.kubelet.start(owned))
@@ -69,9 +67,7 @@ async def test_a_start_is_refused_while_another_cannot_be_moved(tmp_path: Path) 
     stuck = RuntimeOptions(missing=frozenset({"UpdateContainerResources"}))
     async with World(tmp_path, stuck, replace(FAST, barrier_timeout_s=0.2)) as world:
         shared = await world.run(sharer("shared"))
-        pod = owner("owner", 2)
-        sandbox_id = await world.kubelet.run_sandbox(pod)
-        owned = await world.kubelet.create(pod, sandbox_id, pod.containers[0])
+        _, owned = await world.created(owner("owner", 2))
         await fails(world, shared, owned)
 
         with pytest.raises(RuntimeCallError) as caught:
@@ -100,8 +96,7 @@ async def test_a_start_tells_no_text_of_an_exception(tmp_path: Path, monkeypatch
             return await read(cgroups, key)
 
         monkeypatch.setattr(Cgroups, "read", failing)
-        pod = owner("owner", 2)
-        owned = await world.kubelet.create(pod, await world.kubelet.run_sandbox(pod), pod.containers[0])
+        _, owned = await world.created(owner("owner", 2))
         await fails(world, shared, owned)
 
         with pytest.raises(RuntimeCallError, match="criproxy failed; its log has the cause") as refused:
@@ -230,8 +225,7 @@ async def test_a_create_under_way_at_a_restart_is_found_by_its_stamp(tmp_path: P
     patient = replace(FAST, unknown_pause_s=0.2)
     async with World(tmp_path, RuntimeOptions(latency_s=slow), patient) as world:
         await cut_create(world, slow)
-        await world.stop_criproxy()
-        await world.start_criproxy()
+        await world.restart()
 
         await world.until(lambda: not any(c.key == c.reservation for c in world.controller.node.containers.values()))
 
@@ -244,8 +238,7 @@ async def test_a_cut_start_is_asked_for(tmp_path: Path) -> None:
     slow = Slow(StartContainer=0.2)
     patient = replace(FAST, unknown_pause_s=0.2)
     async with World(tmp_path, RuntimeOptions(latency_s=slow), patient) as world:
-        pod = owner("cut", 1)
-        container_id = await world.kubelet.create(pod, await world.kubelet.run_sandbox(pod), pod.containers[0])
+        _, container_id = await world.created(owner("cut", 1))
         await cut(world.kubelet.start(container_id), slow)
 
         await world.until(lambda: world.controller.node.containers[container_id].state is ContainerState.RUNNING)
@@ -254,8 +247,7 @@ async def test_a_cut_start_is_asked_for(tmp_path: Path) -> None:
 async def test_a_failed_start_gives_its_place_back(tmp_path: Path) -> None:
     """The container has exited then, and another may own its CPUs."""
     async with World(tmp_path) as world:
-        pod = owner("broken", 2)
-        container_id = await world.kubelet.create(pod, await world.kubelet.run_sandbox(pod), pod.containers[0])
+        _, container_id = await world.created(owner("broken", 2))
         await world.direct.update_container_resources(container_id, api.LinuxContainerResources(cpuset_cpus="7"))
 
         with pytest.raises(RuntimeCallError, match="cpuset"):
@@ -401,8 +393,7 @@ async def test_a_worker_that_is_woken_as_it_is_cancelled_ends(tmp_path: Path) ->
     stuck = RuntimeOptions(missing=frozenset({"UpdateContainerResources"}))
     async with World(tmp_path, stuck, replace(FAST, retry_pause_s=60.0)) as world:
         shared = await world.run(sharer("shared"))
-        pod = owner("owner", 2)
-        await world.kubelet.create(pod, await world.kubelet.run_sandbox(pod), pod.containers[0])
+        await world.created(owner("owner", 2))
         reconciler = world.controller.reconciler
         await world.until(lambda: reconciler.trouble(shared).failures > 0)
         (worker,) = (task for task in asyncio.all_tasks() if task.get_name() == f"update {shared}")

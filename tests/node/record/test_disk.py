@@ -96,8 +96,7 @@ async def test_a_start_on_a_read_only_disk(tmp_path: Path, disk: Path) -> None:
 
         first = await world.run(owner("second", 2))
         assert world.cpus(first) == "1-2"
-        await world.stop_criproxy()
-        await world.start_criproxy()
+        await world.restart()
         assert world.owned() == {1, 2}
 
 
@@ -112,8 +111,7 @@ async def test_a_state_that_goes_is_noticed_though_nothing_happens(tmp_path: Pat
         await world.poll(lambda: "state is stored again" in world.log.events())
         assert "state cannot be stored; criproxy continues in memory" in world.log.events()
 
-        await world.stop_criproxy()
-        await world.start_criproxy()
+        await world.restart()
         assert world.cpus(first) == "1-2"
         assert world.owned() == {1, 2}
 

@@ -131,8 +131,7 @@ async def test_an_update_that_is_known_is_in_the_history(tmp_path: Path) -> None
     """Both go to the disk by themselves, soon: no call has to come before a move is explained."""
     async with World(tmp_path) as world:
         web, pod = await world.run(sharer("web")), owner("trader", 2)
-        sandbox_id = await world.kubelet.run_sandbox(pod)
-        await world.kubelet.create(pod, sandbox_id, pod.containers[0])
+        await world.created(pod)
         await world.until(lambda: world.controller.node.applied[web].cpus == frozenset({0, 3}))
 
         await world.poll(lambda: Kind.UPDATED in stored(tmp_path / "state", web))
@@ -189,8 +188,7 @@ async def test_the_history_outlives_a_restart(tmp_path: Path) -> None:
     async with World(tmp_path) as world:
         container_id = await world.run(owner("trader", 1))
         before = await story(world, container_id)
-        await world.stop_criproxy()
-        await world.start_criproxy()
+        await world.restart()
         await world.booked()
         await world.kubelet.remove_pod(world.controller.node.containers[container_id].pod)
 

@@ -58,8 +58,7 @@ async def restarted(world: World, sandbox_id: str, container_id: str, cpus: int,
 
 async def begin_again(world: World) -> None:
     """Criproxy ends and starts, and knows what runs."""
-    await world.stop_criproxy()
-    await world.start_criproxy()
+    await world.restart()
     await world.poll(lambda: world.controller.ready)
 
 

@@ -99,8 +99,7 @@ async def test_an_owner_that_was_resized_is_found_with_its_size(tmp_path: Path) 
 async def test_a_container_that_was_not_started_yet_is_found_with_its_place(tmp_path: Path) -> None:
     """The runtime tells the cpuset that it will start with."""
     async with World(tmp_path) as world:
-        pod = owner("owner", 2)
-        owned = await world.kubelet.create(pod, await world.kubelet.run_sandbox(pod), pod.containers[0])
+        _, owned = await world.created(owner("owner", 2))
         await world.stop_criproxy()
         lose(tmp_path / "state")
 
@@ -184,8 +183,7 @@ async def test_who_was_watched_is_pinned_once_the_policy_file_says_so(tmp_path: 
         assert world.cpus(foreign) == "0-3"
         world._settings = replace(world._settings, adopt=Adopt.PIN)
 
-        await world.stop_criproxy()
-        await world.start_criproxy()
+        await world.restart()
 
         await world.poll(lambda: world.cpus(foreign) == "0,2-3")
 

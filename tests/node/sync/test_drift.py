@@ -85,8 +85,7 @@ async def test_a_released_container_that_another_program_restricts_is_reported_a
 
         await change(world, first, "3")
         await world.poll(lambda: wrong(world) == restricted)
-        await world.stop_criproxy()
-        await world.start_criproxy()
+        await world.restart()
         await world.poll(lambda: world.groups() == {first})
 
         await world.poll(lambda: wrong(world) == restricted)
@@ -115,8 +114,7 @@ async def test_what_was_changed_is_found_after_a_restart_too(tmp_path: Path) -> 
     """Where the cgroups are is found out again."""
     async with World(tmp_path, settings=WATCHFUL) as world:
         shared, owned = await world.run(sharer("shared")), await world.run(owner("owner", 1))
-        await world.stop_criproxy()
-        await world.start_criproxy()
+        await world.restart()
         await known(world, shared, owned)
 
         await change(world, shared, "0-3")

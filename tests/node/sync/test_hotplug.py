@@ -167,8 +167,7 @@ async def test_the_cgroup_above_the_pods_that_a_sandbox_names(
     with pytest.raises(RuntimeCallError, match="but only 1 is available"):
         await run_below(world, owner("greedy", 2), root, driver)
 
-    await world.stop_criproxy()
-    await world.start_criproxy()
+    await world.restart()
 
     await world.until(lambda: world.controller.ready)
     assert format_cpuset(world.controller.node.topology.cpus) == "0-2"
@@ -197,8 +196,7 @@ async def test_a_pod_below_another_cgroup_does_not_shrink_the_machine(world: Wor
     with pytest.raises(RuntimeCallError, match=r"below /small/kubepods .CPUs 0-1.* below /kubepods .CPUs 0-3"):
         await run_below(world, sharer("other"), "/small")
 
-    await world.stop_criproxy()
-    await world.start_criproxy()
+    await world.restart()
     await world.until(lambda: world.controller.ready)
     await world.controller.hotplug.check()
     assert format_cpuset(world.controller.node.topology.cpus) == "0-3"
@@ -231,8 +229,7 @@ async def test_the_cgroup_of_the_pods_that_came_first_stays_after_a_restart(worl
     await run_below(world, sharer("third"), "/small")
     limited(tmp_path, "small", "0-1")
 
-    await world.stop_criproxy()
-    await world.start_criproxy()
+    await world.restart()
     await world.until(lambda: world.controller.ready)
     await world.controller.hotplug.check()
 

@@ -280,9 +280,7 @@ async def test_a_mistake_of_ours_is_not_the_last_resync(tmp_path: Path, monkeypa
 async def test_a_start_by_the_beginning_of_an_id_touches_its_container(tmp_path: Path) -> None:
     """Lists from before say nothing of it: as for its stop and its removal, the whole id counts."""
     async with World(tmp_path, NO_EVENTS, DEAF) as world:
-        pod = owner("owner", 1)
-        sandbox_id = await world.kubelet.run_sandbox(pod)
-        container_id = await world.kubelet.create(pod, sandbox_id, pod.containers[0])
+        _, container_id = await world.created(owner("owner", 1))
         await world.poll(lambda: container_id in world.controller.node.containers)
         resync = world.controller.resync
         async with resync._one:  # a comparison is under way
@@ -342,8 +340,7 @@ async def test_a_container_that_was_given_up_while_it_started_gets_a_place_again
     options = replace(NO_EVENTS, latency_s=slow)
     async with World(tmp_path, options, DEAF) as world:
         pod = sharer("pod")
-        sandbox_id = await world.kubelet.run_sandbox(pod)
-        first = await world.kubelet.create(pod, sandbox_id, pod.containers[0])
+        sandbox_id, first = await world.created(pod)
         starting = asyncio.create_task(world.kubelet.start(first))
         await slow.asked.wait()
         await world.kubelet.create(pod, sandbox_id, pod.containers[0], attempt=1)

@@ -213,8 +213,7 @@ async def test_a_container_that_never_ran_gives_way_to_its_next_attempt(tmp_path
     """A created one of an earlier attempt loses its place at once; a running one would keep it."""
     async with World(tmp_path) as world:
         pod = owner("pod", 3)
-        sandbox_id = await world.kubelet.run_sandbox(pod)
-        await world.kubelet.create(pod, sandbox_id, pod.containers[0])
+        sandbox_id, _ = await world.created(pod)
 
         again = await world.kubelet.create(pod, sandbox_id, pod.containers[0], attempt=1)
         await world.kubelet.start(again)
@@ -244,8 +243,7 @@ async def test_a_container_that_was_given_up_before_it_ran_is_not_started(tmp_pa
     """Nobody holds a place for it: it would run on the CPUs that its create named, which others may own by now."""
     async with World(tmp_path) as world:
         pod = sharer("pod")
-        sandbox_id = await world.kubelet.run_sandbox(pod)
-        first = await world.kubelet.create(pod, sandbox_id, pod.containers[0])
+        sandbox_id, first = await world.created(pod)
         await world.kubelet.create(pod, sandbox_id, pod.containers[0], attempt=1)
         await world.poll(lambda: world.controller.node.containers[first].state is ContainerState.EXITED)
         await world.run(owner("owner", 1))
@@ -274,8 +272,7 @@ async def test_a_container_that_is_given_up_while_its_start_waits_is_not_started
         await world.run(sharer("shared"))
         slow["UpdateContainerResources"] = 60.0
         pod = owner("owner", 2)
-        sandbox_id = await world.kubelet.run_sandbox(pod)
-        first = await world.kubelet.create(pod, sandbox_id, pod.containers[0])
+        sandbox_id, first = await world.created(pod)
         start = asyncio.create_task(world.kubelet.start(first))
         await waits.wait()
 
@@ -290,8 +287,7 @@ async def test_a_cut_start_of_a_sharer_that_runs_is_moved_when_an_owner_comes(tm
     """Until the outcome is known it counts as running: the owner's start waits for its CPUs."""
     slow = Slow(StartContainer=0.3)
     async with World(tmp_path, runtime(slow), replace(FAST, unknown_pause_s=0.4)) as world:
-        pod = sharer("cut")
-        shared = await world.kubelet.create(pod, await world.kubelet.run_sandbox(pod), pod.containers[0])
+        _, shared = await world.created(sharer("cut"))
         await cut(world.kubelet.start(shared), slow)
 
         owned = await world.run(owner("owner", 2))
@@ -407,8 +403,7 @@ async def test_a_start_of_unknown_outcome_outlasts_a_release(tmp_path: Path) -> 
     slow.hold("StartContainer")
     patient = replace(SLOW_TO_ASK, unknown_pause_s=10.0)
     async with World(tmp_path, runtime(slow), patient) as world:
-        pod = owner("owner", 1)
-        owned = await world.kubelet.create(pod, await world.kubelet.run_sandbox(pod), pod.containers[0])
+        _, owned = await world.created(owner("owner", 1))
         await cut(world.kubelet.start(owned), slow)
 
         await world.controller.policy_switch.release("for the test")

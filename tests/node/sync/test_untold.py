@@ -106,9 +106,7 @@ async def test_one_whose_cgroup_can_be_read_is_no_trouble(tmp_path: Path) -> Non
 async def test_one_that_was_not_told_once_is_asked_again_with_the_next_comparison(tmp_path: Path) -> None:
     """Nobody else may ask for one that has not been started."""
     async with World(tmp_path, LISTING, OFTEN) as world:
-        pod = owner("created")
-        sandbox_id = await world.kubelet.run_sandbox(pod)
-        created = await world.kubelet.create(pod, sandbox_id, pod.containers[0])
+        _, created = await world.created(owner("created"))
         await world.rested()
         world.runtime.lose_status(created)
         assert await if_reported(world.controller.context.cgroups.ask(created)) is None
