@@ -11,13 +11,13 @@ from criproxy.install import paths
 from criproxy.install.host import Attributes, Host
 from criproxy.install.steps import (
     KUBELET,
+    PARTS,
     PROGRAM,
     RELOAD,
     RESTART,
     START,
     STOP,
     Check,
-    Command,
     File,
     Folder,
     Run,
@@ -40,25 +40,30 @@ class Journal:
         """Whether an installation or uninstallation has begun and not ended."""
         return len(self.steps) > self.completed
 
-    def open_changes(self, part: str) -> list[File | Folder]:
-        """Return what is to be taken back of files and directories of a *part*, the last one first."""
-        steps = reversed(self.steps[self.completed :])
-        return [step for step in steps if isinstance(step, File | Folder) and step.part == part]
+    def to_undo(self) -> list[File | Folder | Run]:
+        """Return what is to be taken back, in order: of each part the last change of a file first, then commands.
 
-    def open_commands(self, part: str) -> list[Command]:
-        """Return the commands that take the others of a *part* back, once each; systemd reads its files first."""
-        runs = (step for step in self.steps[self.completed :] if isinstance(step, Run) and step.part == part)
-        return sorted(dict.fromkeys(command for run in runs for command in run.undo), key=lambda each: each != RELOAD)
+        systemd reads its files, and criproxy releases all containers, before other commands; each runs once.
+        """
+        steps = [step for step in self.steps[self.completed :] if not isinstance(step, Check)]
+        ordered = list[File | Folder | Run]()
+        for part in PARTS:
+            changes = [step for step in reversed(steps) if not isinstance(step, Run) and step.part == part]
+            runs = [step for step in steps if isinstance(step, Run) and step.part == part and step.undo_command]
+            unique = {run.undo_command: run for run in runs}
+            first = [run for command, run in unique.items() if command == RELOAD or command[0] == paths.PROGRAM]
+            ordered += [*changes, *first, *(run for run in unique.values() if run not in first)]
+        return ordered
 
-    def undo_titles(self, part: str) -> list[str]:
-        """Return what taking a *part* back does, in sentences."""
-        titles = [change.undo_title for change in self.open_changes(part)]
-        return [*dict.fromkeys(filter(None, titles)), *map(" ".join, self.open_commands(part))]
-
-    def without(self, change: Step | None = None, commands: str = "") -> "Journal":
-        """Return the journal without an open *change*, and without the open *commands* of a part."""
-        steps = self.steps[self.completed :]
-        kept = (each for each in steps if each is not change and not (isinstance(each, Run) and each.part == commands))
+    def without(self, *undone: Step) -> "Journal":
+        """Return the journal without what was taken back, and without commands of the same part that do the same."""
+        commands = [(step.part, step.undo_command) for step in undone if isinstance(step, Run)]
+        kept = (
+            step
+            for step in self.steps[self.completed :]
+            if not any(step is each for each in undone)
+            and not (isinstance(step, Run) and (step.part, step.undo_command) in commands)
+        )
         return replace(self, steps=(*self.steps[: self.completed], *kept))
 
     def for_removal(self) -> "Journal":
@@ -66,13 +71,14 @@ class Journal:
 
         Only, criproxy is not released again, nor restarted if it was stopped.
         """
-        journal = replace(self, completed=0)
-        unwanted = RESTART if STOP in journal.open_commands(START) else None
-        commands = ((step, command) for step in self.steps if isinstance(step, Run) for command in step.undo)
-        kept = (each for each in commands if each[1] != unwanted and each[1][0] != paths.PROGRAM)
-        runs = (Run(step.what, step.part, undo=(command,)) for step, command in kept)
-        changes = (step for step in self.steps if isinstance(step, File | Folder))
-        return replace(journal, steps=(*changes, *runs))
+        runs = [step for step in self.steps if isinstance(step, Run)]
+        is_stopped = any(run.undo_command == STOP for run in runs)
+        unwanted = (
+            run
+            for run in runs
+            if run.undo_command[:1] == (paths.PROGRAM,) or (is_stopped and run.undo_command == RESTART)
+        )
+        return replace(self, completed=0).without(*unwanted)
 
 
 def load(host: Host) -> Journal:
@@ -145,4 +151,4 @@ def _of_entry(entry: Mapping[str, Any], begun: set[str]) -> Iterator[Step]:
         for command in map(tuple, step["undo"]):
             parts = (PROGRAM, KUBELET) if command == RELOAD else (PROGRAM,) if command == RESTART else (START,)
             parts = (KUBELET,) if command[1] == "restart" and command != RESTART else parts
-            yield from (Run(step["what"], part, undo=(command,)) for part in parts)
+            yield from (Run(step["what"], part, undo_command=command) for part in parts)

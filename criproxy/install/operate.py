@@ -27,7 +27,7 @@ from criproxy.install.plan import (
     runtime_of,
     unit_texts,
 )
-from criproxy.install.steps import KUBELET, PARTS, PROGRAM, RELOAD, START, STOP, Check, Command, File, Folder, Run, Step
+from criproxy.install.steps import KUBELET, PROGRAM, RELOAD, START, STOP, Check, Command, File, Folder, Run, Step
 from criproxy.install.texts import CannotEdit
 from criproxy.install.verification import Checks
 
@@ -107,7 +107,7 @@ class Operator:
         """
         if dry_run:
             journal, _ = self._removal(load(self.host), force=force)
-            titles = [title for part in PARTS for title in journal.undo_titles(part)]
+            titles = [*dict.fromkeys(filter(None, (step.undo_title for step in journal.to_undo())))]
             release_title = f"release all containers: {' '.join(self._release_command())}"
             self._number((release_title, *titles) if titles else ())
             return
@@ -143,10 +143,11 @@ class Operator:
         runs = list[Run]()
         if changes or (by_hand and active_units(self.host)):
             restart = ("systemctl", "restart", kubelet.unit)
-            runs = [Run("let the kubelet call the runtime", KUBELET, undo=(RELOAD, restart))]
-            runs += [Run("stop criproxy", START, undo=(STOP,))] if unit_texts(self.host) else []
+            runs += [Run("let systemd read the kubelet's unit", KUBELET, undo_command=RELOAD)]
+            runs += [Run("restart the kubelet", KUBELET, undo_command=restart)]
+            runs += [Run("stop criproxy", START, undo_command=STOP)] if unit_texts(self.host) else []
         if any(change.part == PROGRAM for change in changes):
-            runs.append(Run("let systemd forget the units", PROGRAM, undo=(RELOAD,)))
+            runs += [Run("let systemd forget the units", PROGRAM, undo_command=RELOAD)]
         inverse = [change.inverse(self.host) for change in reversed(changes)]
         return replace(journal, steps=(*journal.steps, *runs, *inverse)).for_removal(), changes
 
@@ -176,15 +177,11 @@ class Operator:
                     self.report(step.title)
                 journal = replace(journal, steps=(*journal.steps, step))
                 save(self.host, journal)
-                match step:
-                    case File() | Folder():
-                        step.apply(self.host)
-                    case Run():
-                        since_s = time.time()
-                        for command in step.do:
-                            self.host.must(command)
-                    case Check():
-                        checks(step, since_s)
+                if isinstance(step, Check):
+                    checks(step, since_s)
+                else:
+                    since_s = time.time()
+                    step.apply(self.host)
             save(self.host, replace(journal, completed=len(journal.steps)))
         except BaseException as error:
             self._go_back(journal, error)
@@ -211,32 +208,26 @@ class Operator:
         Raises:
             CriproxyError: one could not be taken back; it and the others are in the journal for the next time.
         """
-        for part in PARTS:
-            for change in journal.open_changes(part):
-                try:
-                    if note := change.undo(self.host, force=force):
-                        self.report(note)
-                except (OSError, CriproxyError, CannotEdit) as error:
-                    title, reason = change.undo_title or change.title, reason_of(error, with_path=True)
-                    raise CriproxyError(f"{title}: {reason}") from error
-                journal = journal.without(change)
-                self._save_if_possible(journal)
-            for command in journal.open_commands(part):
-                self._undo(command)
-            journal = journal.without(commands=part)
-            self._save_if_possible(journal)
+        for step in journal.to_undo():
+            try:
+                self._undo(step, force=force)
+            except (OSError, CriproxyError, CannotEdit) as error:
+                raise CriproxyError(f"{step.undo_title or step.title}: {reason_of(error, with_path=True)}") from error
+            journal = journal.without(step)
+            with suppress(OSError):  # a full disk: the next run repeats what was taken back
+                save(self.host, journal)
         save(self.host, replace(journal, steps=journal.steps[: journal.completed]))
 
-    def _save_if_possible(self, journal: Journal) -> None:
-        with suppress(OSError):  # a full disk: the next run repeats what was taken back
-            save(self.host, journal)
-
-    def _undo(self, command: Command) -> None:
-        self.report(f"  {' '.join(command)}")
+    def _undo(self, step: File | Folder | Run, *, force: bool) -> None:
+        if not isinstance(step, Run):
+            if note := step.undo(self.host, force=force):
+                self.report(note)
+            return
+        self.report(f"  {step.undo_title}")
         try:
-            self.host.must(command)
+            self.host.must(step.undo_command)
         except CommandFailed as error:
-            if command[0] != paths.PROGRAM:  # without the release, containers stay where they are
+            if step.undo_command[0] != paths.PROGRAM:  # without the release, containers stay where they are
                 raise
             self.report(f"  {error}")
 
@@ -291,8 +282,8 @@ def _changes_by_others(kubelet: Kubelet, journal: Journal, *, force: bool) -> li
         CannotEdit: something has to be done by hand.
     """
     texts = dict[str, str | None]()
-    for step in journal.open_changes(KUBELET):
-        if isinstance(step, File):
+    for step in journal.to_undo():
+        if isinstance(step, File) and step.part == KUBELET:
             now = texts.get(step.path, kubelet.host.read(step.path))
             try:
                 texts[step.path] = step.restored(now, force=force)

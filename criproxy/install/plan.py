@@ -237,17 +237,18 @@ class Plan:
         yield from program
         yield from (*units, *settings)
         if units:
-            yield Run("let systemd read the units", PROGRAM, (RELOAD,), (RELOAD,))
+            yield Run("let systemd read the units", PROGRAM, RELOAD, RELOAD)
         if not self.is_active:
             yield from (Folder(paths.STATE_DIR), Folder(paths.RUN_DIR))
             start = ("systemctl", "enable", "--now", *paths.ACTIVE)
-            yield Run("start criproxy", START, (start,), (release(self.runtime), STOP))
+            yield Run("stop criproxy", START, undo_command=STOP)
+            yield Run("start criproxy", START, start, release(self.runtime))
             yield Check("version", self.socket)
             if self.host.exists(f"{paths.STATE_DIR}/criproxy.db"):
                 undo = (paths.PROGRAM, "release", "--undo")
-                yield Run("place containers, if criproxy was released", START, (undo,))
+                yield Run("place containers, if criproxy was released", START, undo)
         elif program or units or any(step.path == paths.DEFAULTS for step in settings):
-            yield Run("restart criproxy", PROGRAM, (RESTART,), (RESTART,))
+            yield Run("restart criproxy", PROGRAM, RESTART, RESTART)
             yield Check("version", self.socket)
         yield from self._kubelet()
 
@@ -295,9 +296,9 @@ class Plan:
         changes = [*kubelet_files.drop_in(self.kubelet), *endpoint]
         yield from changes
         if any(change.path.startswith(kubelet_files.drop_in_path(self.kubelet, "")) for change in changes):
-            yield Run("let systemd read the kubelet's unit", KUBELET, (RELOAD,), (RELOAD,))
+            yield Run("let systemd read the kubelet's unit", KUBELET, RELOAD, RELOAD)
         if endpoint:
-            yield Run("restart the kubelet", KUBELET, (restart,), (restart,))
+            yield Run("restart the kubelet", KUBELET, restart, restart)
             yield Check("calls", paths.PROGRAM)
             if self.request.kubeconfig:
                 yield Check("ready", self.request.kubeconfig)

@@ -134,17 +134,27 @@ class Folder:
 
 @dataclass(frozen=True, slots=True)
 class Run:
-    """Commands, and those that take them back when the files of their part are restored."""
+    """A command, and the one that takes it back when the files of their part are restored."""
 
     what: str
     part: str
-    do: tuple[Command, ...] = ()
-    undo: tuple[Command, ...] = ()
+    command: Command = ()
+    undo_command: Command = ()
 
     @property
     def title(self) -> str:
-        """The step in a sentence."""
-        return f"{self.what}: {'; '.join(map(' '.join, self.do))}"
+        """The step in a sentence; empty if there is nothing to do yet."""
+        return f"{self.what}: {' '.join(self.command)}" if self.command else ""
+
+    @property
+    def undo_title(self) -> str:
+        """What taking it back does: the command."""
+        return " ".join(self.undo_command)
+
+    def apply(self, host: Host) -> None:
+        """Do it."""
+        if self.command:
+            host.must(self.command)
 
 
 @dataclass(frozen=True, slots=True)
