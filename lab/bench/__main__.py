@@ -11,10 +11,9 @@ from typing import Any
 import click
 from rich.console import Console
 
-from lab.bench import devices, engine, report, rows, unusual, whole, zones
-from lab.bench.plan import Bench, Findings, Settings, measure_lives
-from lab.bench.processes import StartError
-from lab.bench.runtimes import EMBEDDED, choose, started
+from lab.bench import devices, engine, report, rows, unusual
+from lab.bench.plan import Bench, Findings, Settings
+from lab.bench.processes import StartError, choose, started
 from lab.bench.verdicts import missed
 
 _console = Console(width=max(Console().width, 132))
@@ -45,7 +44,6 @@ def _numbers(context: click.Context, option: click.Parameter, value: str) -> tup
 @click.option("--known", default="0,100,1000", callback=_numbers, show_default=True, help="Containers that exist.")
 @click.option("--steps", "steps_only", is_flag=True, help="Only the engine's steps, which need no runtime.")
 @click.option("--quick", is_flag=True, help="Few calls: shows that it works, measures little.")
-@click.option("--pod-lives", default=0, type=click.IntRange(0), help="Also measure memory over so many pods.")
 @click.option("--json", "json_path", type=click.Path(path_type=Path, dir_okay=False), help="Write all figures here.")
 @click.option("--check", is_flag=True, help="Exit with 1 if a bar is missed.")
 def main(asked: str, json_path: Path | None, *, quick: bool, check: bool, steps_only: bool, **options: Any) -> None:  # noqa: ANN401
@@ -61,8 +59,7 @@ def main(asked: str, json_path: Path | None, *, quick: bool, check: bool, steps_
     try:
         runtimes = [] if steps_only else choose(asked)
         repeats = 2 if quick else 500
-        parts = engine.measure, unusual.measure, zones.measure, devices.measure, whole.measure
-        lines = [one for measure in parts for one in measure(repeats)]
+        lines = [*engine.measure(repeats), *unusual.measure(repeats), *devices.measure(repeats)]
         engine.show(_console, lines)
         _write(json_path, all_findings, lines)
         for name in runtimes:
@@ -83,14 +80,8 @@ def _write(path: Path | None, all_findings: list[Findings], lines: list[engine.S
 
 
 def _measure(name: str, settings: Settings) -> Findings:
-    with tempfile.TemporaryDirectory(prefix="criproxy-bench-") as directory:
-        with started(name, Path(directory)) as runtime:
-            findings = Bench(runtime, settings, Path(directory), _errors.print).measure()
-        if settings.pod_lives and name == EMBEDDED:
-            lives = Path(directory) / "lives"
-            lives.mkdir()
-            findings.lives = measure_lives(settings, lives, _errors.print)
-    return findings
+    with tempfile.TemporaryDirectory(prefix="criproxy-bench-") as folder, started(name, Path(folder)) as runtime:
+        return Bench(runtime, settings, Path(folder), _errors.print).measure()
 
 
 if __name__ == "__main__":

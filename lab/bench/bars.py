@@ -43,9 +43,6 @@ MEMORY_BYTES = Bar(100 * MIB, None)
 """Resident, with 1,000 containers known."""
 MEMORY_GROWTH_BYTES = Bar(20 * MIB, None)
 """Resident, with 1,000 containers known, less that without any."""
-LIVES_GROWTH_BYTES = Bar(1 * MIB, None)
-"""What only criproxy uses, after many pods have come and gone, less that before: none, but for noise."""
-
 
 STEP_MEDIAN_MS, STEP_P99_MS = 2.0, 5.0
 """CPU time of one step of the engine, on 384 CPUs with 500 containers."""
@@ -56,7 +53,7 @@ DEVICES_MS = 0.3
 """What rules about devices may add to a CreateContainer at the median, once the kubelet has told what it allocated."""
 
 WHOLE_MS, WHOLE_P99_MS = 3.0, 15.0
-"""What criproxy may add to a whole create, with a card or without, all in one process (lab/bench/whole.py)."""
+"""What criproxy may add to a whole create, with a card or without, all in one process."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,12 +1,12 @@
 """What one step of the engine costs: each policy and event on a machine of 384 CPUs, with 16, 100 and 500 containers.
 
-Less usual containers and machines are in `unusual`.
+Less usual containers and machines are in `unusual`, and creates with cards in `devices`.
 """
 
 import gc
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass
 from statistics import quantiles
 from typing import Any
 
@@ -72,9 +72,9 @@ class StepLine:
         return [Check(self.median_ms, self.bars[0]), Check(self.p99_ms, self.bars[1]), *growth]
 
 
-def measure(repeats: int, policies: tuple[str, ...] = tuple(BUILTIN)) -> list[StepLine]:
+def measure(repeats: int) -> list[StepLine]:
     """Every policy and event, *repeats* times each."""
-    return [one for name in policies for one in _lines(name, repeats)]
+    return [one for name in BUILTIN for one in _lines(name, repeats)]
 
 
 def large_machine() -> Topology:
@@ -161,10 +161,11 @@ def _lines(name: str, repeats: int) -> Iterator[StepLine]:
             if not has_bar and count < CONTAINERS:
                 continue
             times = max(repeats // (1 if has_bar else WIDE) // (1 if count == CONTAINERS else LESS), 2)
-            found = line(name, title, times_ms(node, make, policy, times), has_bar=has_bar)
-            linear_ms = fewer[title] * count / FEWER[-1] if has_bar and count == CONTAINERS else None
+            linear_ms = round(fewer[title] * count / FEWER[-1], 3) if has_bar and count == CONTAINERS else None
+            took = times_ms(node, make, policy, times)
+            found = line(name, title, took, has_bar=has_bar, containers=count, linear_ms=linear_ms)
             fewer[title] = found.median_ms
-            yield replace(found, containers=count, linear_ms=linear_ms and round(linear_ms, 3))
+            yield found
 
 
 def times_ms(node: Node, make: Make, policy: Policy, repeats: int) -> Iterator[float]:
@@ -172,23 +173,27 @@ def times_ms(node: Node, make: Make, policy: Policy, repeats: int) -> Iterator[f
     return (time_ms(node, make(node, 7 * number), policy) for number in range(repeats))
 
 
-def line(name: str, title: str, times: Iterable[float], *, has_bar: bool = True) -> StepLine:
-    """What several *times* in ms say."""
+def line(policy: str, title: str, times: Iterable[float], *, has_bar: bool = True, **more: Any) -> StepLine:  # noqa: ANN401
+    """What several *times* in ms say; *more*: of the fields of a `StepLine`."""
     ordered = sorted(times)
     cuts = quantiles(ordered, n=100, method="inclusive")
-    return StepLine(name, title, len(ordered), round(cuts[49], 3), round(cuts[98], 3), has_bar)
+    return StepLine(policy, title, len(ordered), round(cuts[49], 3), round(cuts[98], 3), has_bar, **more)
 
 
 def time_ms(node: Node, event: Event, policy: Policy) -> float:
     """CPU time of one step."""
     fresh = node.replace()  # a node of its own: nothing that an earlier step worked out is there already
+    return cpu_ms(lambda: step(fresh, event, policy))
+
+
+def cpu_ms(work: Callable[[], object]) -> float:
+    """CPU time of *work* in this thread."""
     gc.disable()
-    try:
-        began_ns = time.thread_time_ns()
-        step(fresh, event, policy)
-        return (time.thread_time_ns() - began_ns) / 1e6
-    finally:
-        gc.enable()
+    began_ns = time.thread_time_ns()
+    work()
+    took_ns = time.thread_time_ns() - began_ns
+    gc.enable()
+    return took_ns / 1e6
 
 
 def show(console: Console, lines: list[StepLine]) -> None:

@@ -1,6 +1,7 @@
 """A whole run against one runtime: which rows with how many containers known, and what the process itself costs."""
 
 import os
+import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
@@ -10,9 +11,8 @@ from lab.bench import rows
 from lab.bench.bars import REFERENCE_US, UNSCALED, Speed
 from lab.bench.measure import Result, Series
 from lab.bench.pods import Pods, Sandbox
-from lab.bench.processes import Serve, Start, annotate_command, measured_start, running
+from lab.bench.processes import EMBEDDED, Runtime, Serve, Start, measured_start, running
 from lab.bench.rows import Effort
-from lab.bench.runtimes import EMBEDDED, Runtime, started
 from lab.bench.ways import DIRECT, Memory, Way
 
 CRIPROXY, ANNOTATE = "criproxy", "annotate"
@@ -37,7 +37,6 @@ class Settings:
     starts: int = 5
     """How often the start is measured in each run."""
     policy: Path = Path("policies/static.yaml")
-    pod_lives: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,8 +62,6 @@ class Findings:
     """Run → seconds until the first answer, and seconds of CPU, of each start."""
     load_per_cpu: float = 0.0
     """The greatest of the machine's load averages over a minute, taken before each run."""
-    lives: dict[int, Memory] = field(default_factory=dict)
-    """Pods that came and went → memory of criproxy."""
 
     def add(self, call: str, known: int, run: Run) -> None:
         """Note one run of one row."""
@@ -110,7 +107,7 @@ class Bench:
         return Serve(self.runtime.socket, self.directory, self.settings.policy)
 
     @contextmanager
-    def serving(self) -> Iterator[Way]:
+    def _serving(self) -> Iterator[Way]:
         """Run criproxy while the block lasts; it remembers what it was told earlier."""
         log = self.directory / "serve.log"
         with running(self._serve.command(), log) as process, Way(CRIPROXY, self._serve.listen, process.pid) as way:
@@ -120,8 +117,9 @@ class Bench:
     def _ways(self) -> Iterator[list[Way]]:
         """All ways, the direct one first."""
         runtime, listen = self.runtime.socket, self.directory / "annotate.sock"
-        annotate = running(annotate_command(runtime, listen), self.directory / "annotate.log")
-        with self.serving() as serving, annotate as annotating, ExitStack() as stack:
+        command = [sys.executable, "-m", "lab.bench.annotate", str(runtime), str(listen)]
+        annotate = running(command, self.directory / "annotate.log")
+        with self._serving() as serving, annotate as annotating, ExitStack() as stack:
             opened = [Way(DIRECT, runtime, self.runtime.pid), Way(ANNOTATE, listen, annotating.pid)]
             opened += [Way(name, path) for name, path in self.settings.peers.items()]
             direct, *others = [stack.enter_context(way) for way in opened]
@@ -132,7 +130,7 @@ class Bench:
         missing = known - sum(sandbox.size for sandbox in self._filled)
         if missing:
             self.say(f"{self.runtime.name}: creating {missing} containers")
-            with self.serving() as way:
+            with self._serving() as way:
                 self._filled += self._pods.fill(way, missing)
 
     def _rows(self, ways: Sequence[Way], known: int) -> None:
@@ -165,20 +163,3 @@ class Bench:
             self.findings.starts.append(
                 [measured_start(self._serve, log, CRIPROXY, rows.VERSION) for _ in range(self.settings.starts)]
             )
-
-
-def measure_lives(settings: Settings, directory: Path, say: Say) -> dict[int, Memory]:
-    """Let pods come and go on the embedded runtime; returns criproxy's memory after so many of them."""
-    memory: dict[int, Memory] = {}
-    with started(EMBEDDED, directory) as runtime:
-        bench = Bench(runtime, settings, directory, say)
-        with bench.serving() as way:
-            pods, lived = Pods(runtime.image), 0
-            warm = settings.pod_lives // 10
-            for end in (warm, *(warm + settings.pod_lives * part // 10 for part in range(1, 11))):
-                while lived < end:
-                    pods.live(way)
-                    lived += 1
-                memory[lived] = way.memory()
-                say(f"{lived} pods have come and gone")
-    return memory

@@ -36,15 +36,6 @@ class Pods:
             made[-1].create(way, made[-1].requests(min(CONTAINERS_PER_POD, count - begun)))
         return made
 
-    def live(self, way: Way) -> None:
-        """One life of a pod: sandbox, container created, started, stopped and removed, sandbox removed."""
-        sandbox = Sandbox(self, way)
-        (container,) = sandbox.create(way, sandbox.requests(1))
-        way.call("StartContainer", api.StartContainerRequest(container_id=container))
-        way.call("StopContainer", api.StopContainerRequest(container_id=container))
-        way.call("RemoveContainer", api.RemoveContainerRequest(container_id=container))
-        sandbox.remove(way)
-
     def next_pod(self) -> PodSpec:
         """A pod whose containers want a part of a CPU."""
         return PodSpec(f"bench-{next(self._numbers)}", (self.next_container(),))

@@ -1,4 +1,4 @@
-"""The processes of a run: criproxy, the annotating proxy, the embedded runtime. Each ends with its block."""
+"""The processes of a run: the runtime, criproxy, the annotating proxy. Each ends with its block."""
 
 import os
 import queue
@@ -16,7 +16,14 @@ from typing import NamedTuple
 
 import grpc
 
-from lab.bench.ways import Way, cpu_ns_of
+from criproxy.host.machine import discover
+from criproxy.model.cpuset import format_cpuset
+from lab.bench.ways import Way, cpu_ns_of, listener_pid
+from lab.containerd.cgroups import PodCgroups
+from lab.containerd.containerd import PrivateContainerd, available
+from lab.emulator.runtime import IMAGE
+
+CONTAINERD, EMBEDDED = "containerd", "embedded"
 
 _START_TIMEOUT_S = 60.0
 _STOP_TIMEOUT_S = 20.0
@@ -26,14 +33,49 @@ class StartError(Exception):
     """A process that ended, or was not ready in time; the text has the end of its log."""
 
 
-def embedded_command(path: Path, cpus: str, mems: str) -> list[str]:
-    """The embedded runtime, empty, on a machine with *cpus* and *mems* (kernel list format)."""
-    return [sys.executable, "-m", "lab.emulator", "--socket", str(path), "--cpus", cpus, "--mems", mems]
+@dataclass(frozen=True, slots=True)
+class Runtime:
+    """A runtime that answers, without containers."""
+
+    name: str
+    socket: Path
+    pid: int
+    image: str
+    cgroups: PodCgroups | None = None
+    """Makes the parent cgroups of pods, where the runtime has real ones."""
 
 
-def annotate_command(runtime: Path, listen: Path) -> list[str]:
-    """The proxy whose one handler adds an annotation."""
-    return [sys.executable, "-m", "lab.bench.annotate", str(runtime), str(listen)]
+def choose(asked: str) -> list[str]:
+    """The runtimes for ``auto`` (all that can run here), ``containerd``, ``embedded`` or a socket's path.
+
+    Raises:
+        ValueError: if it is none of them, or containerd cannot run here.
+    """
+    problem = available()
+    if asked == "auto":
+        return [EMBEDDED] if problem else [CONTAINERD, EMBEDDED]
+    if asked == CONTAINERD and problem:
+        raise ValueError(f"no private containerd here: {problem}; --runtime embedded needs nothing")
+    if asked in (CONTAINERD, EMBEDDED) or Path(asked).is_socket():
+        return [asked]
+    raise ValueError(f"{asked!r} is neither auto, containerd, embedded nor the path of a runtime's socket")
+
+
+@contextmanager
+def started(name: str, directory: Path) -> Iterator[Runtime]:
+    """Run the runtime *name* while the block lasts; sockets and logs lie in *directory*."""
+    if name == CONTAINERD:
+        with PrivateContainerd() as daemon:
+            yield Runtime(name, daemon.socket, daemon.pid, IMAGE, daemon.cgroups)
+    elif name == EMBEDDED:
+        # A machine like this one, which criproxy reads: so it asks for no CPU that is missing.
+        machine, socket = discover(), directory / "runtime.sock"
+        sets = ("--cpus", format_cpuset(machine.cpus), "--mems", format_cpuset(machine.mems) or "0")
+        command = [sys.executable, "-m", "lab.emulator", "--socket", str(socket), *sets]
+        with running(command, directory / "runtime.log") as process:
+            yield Runtime(name, socket, process.pid, IMAGE)
+    else:
+        yield Runtime(name, Path(name), listener_pid(Path(name)), IMAGE)
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,18 +106,15 @@ class Serve:
 
 
 @contextmanager
-def running(command: Sequence[str], log: Path, *, notifies: bool = True) -> Iterator[subprocess.Popen[bytes]]:
-    """Run *command* until the block ends; it is ready when the block begins.
-
-    Args:
-        command: the program and its arguments.
-        log: where its standard error goes.
-        notifies: it says READY=1 as to systemd; otherwise its first line on standard output says so.
+def running(command: Sequence[str], log: Path) -> Iterator[subprocess.Popen[bytes]]:
+    """Run *command*, whose output goes to *log*, until the block ends; it is ready, as for systemd, when that begins.
 
     Raises:
         StartError: if it does not become ready.
     """
-    process = _start_notifying(command, log) if notifies else _start_speaking(command, log)
+    with _notified() as (heard, environ), log.open("ab") as output:
+        process = subprocess.Popen(command, env={**os.environ, **environ}, stdout=output, stderr=output)
+        _await_ready(process, heard, log)
     try:
         yield process
     finally:
@@ -90,8 +129,6 @@ def stop(process: subprocess.Popen[bytes]) -> None:
     except subprocess.TimeoutExpired:
         process.kill()
         process.wait()
-    if process.stdout:
-        process.stdout.close()
 
 
 class Start(NamedTuple):
@@ -123,7 +160,7 @@ def measured_start(serve: Serve, log: Path, name: str, version: bytes) -> Start:
             )
         answered_ns = _moment_of(call)
         try:
-            _await(process, heard.fileno(), lambda: b"READY=1" in heard.recv(4096), log)
+            _await_ready(process, heard, log)
             ready_ns = time.perf_counter_ns()
             cpu_s = cpu_ns_of(process.pid) / 1e9
             return Start((answered_ns() - begun_ns) / 1e9, (ready_ns - begun_ns) / 1e9, cpu_s)
@@ -165,30 +202,14 @@ def _notified() -> Iterator[tuple[socket.socket, dict[str, str]]]:
         yield heard, {"NOTIFY_SOCKET": "@" + heard.getsockname()[1:].decode()}
 
 
-def _start_notifying(command: Sequence[str], log: Path) -> subprocess.Popen[bytes]:
-    with _notified() as (heard, environ), log.open("ab") as errors:
-        process = subprocess.Popen(command, env={**os.environ, **environ}, stderr=errors)
-        _await(process, heard.fileno(), lambda: b"READY=1" in heard.recv(4096), log)
-    return process
-
-
-def _start_speaking(command: Sequence[str], log: Path) -> subprocess.Popen[bytes]:
-    with log.open("ab") as errors:
-        process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=errors)
-    out = process.stdout
-    assert out is not None
-    _await(process, out.fileno(), lambda: bool(out.readline()), log)
-    return process
-
-
-def _await(process: subprocess.Popen[bytes], fd: int, is_ready: Callable[[], bool], log: Path) -> None:
-    """Wait until *fd* has said what `is_ready` wants, or the process has ended."""
+def _await_ready(process: subprocess.Popen[bytes], heard: socket.socket, log: Path) -> None:
+    """Wait until the process has told systemd that it is ready; StartError if it ends, or takes too long."""
     end = time.monotonic() + _START_TIMEOUT_S
     pidfd = os.pidfd_open(process.pid)
     try:
         while (left_s := end - time.monotonic()) > 0:
-            readable, _, _ = select.select([fd, pidfd], [], [], left_s)
-            if fd in readable and is_ready():
+            readable = select.select([heard.fileno(), pidfd], [], [], left_s)[0]
+            if heard.fileno() in readable and b"READY=1" in heard.recv(4096):
                 return
             if pidfd in readable:
                 break

@@ -1,18 +1,13 @@
 """Findings for people (two tables) and for programs (JSON)."""
 
-import os
-import platform
-import subprocess
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
-from importlib.metadata import version
 from typing import Any
 
-from cpuinfo import get_cpu_info
 from rich.console import Console
 from rich.table import Table
 
-import criproxy
+from lab import provenance
 from lab.bench.bars import MIB, Check
 from lab.bench.measure import Series
 from lab.bench.plan import LIST, Findings, Run
@@ -21,7 +16,6 @@ from lab.bench.ways import DIRECT
 
 _BUSY = 1.5
 """Load per CPU above which others must have run: we and the runtime are about one at a time."""
-_LIBRARIES = ("grpcio", "hpack", "protobuf", "uvloop")
 
 
 def show(console: Console, findings: Findings) -> None:
@@ -109,8 +103,8 @@ def _verdict(checks: list[Check]) -> str:
 def as_json(all_findings: Sequence[Findings]) -> dict[str, Any]:
     """Machine, versions, every line of the tables, and the medians of every round."""
     return {
-        "machine": _machine(),
-        "versions": _versions(),
+        "machine": provenance.machine(),
+        "versions": provenance.versions(),
         "runtimes": {findings.runtime: _findings(findings) for findings in all_findings},
     }
 
@@ -123,7 +117,6 @@ def _findings(findings: Findings) -> dict[str, Any]:
         "list_reply_bytes": findings.reply_bytes,
         "load_per_cpu": findings.load_per_cpu,
         "starts": [[start._asdict() for start in run] for run in findings.starts],
-        "lives": {pods: asdict(memory) for pods, memory in findings.lives.items()},
         "raw": [
             {"call": call, "known": known, "runs": [_run(run) for run in runs]}
             for (call, known), runs in findings.rows.items()
@@ -143,24 +136,3 @@ def _series(series: Series) -> dict[str, Any]:
         "mean_cpu_us": series.mean_cpu_us,
         "rounds": [{"median_us": b.median_us, "cpu_us": b.cpu_us, "calls": len(b.calls_ns)} for b in series.batches],
     }
-
-
-def _machine() -> dict[str, Any]:
-    return {
-        "cpus": len(os.sched_getaffinity(0)),
-        "model": get_cpu_info().get("brand_raw", platform.machine()),
-        "kernel": platform.release(),
-    }
-
-
-def _versions() -> dict[str, str]:
-    found = {name: version(name) for name in _LIBRARIES}
-    return {"criproxy": criproxy.__version__, "python": platform.python_version(), **found, **_containerd()}
-
-
-def _containerd() -> dict[str, str]:
-    try:
-        done = subprocess.run(["containerd", "--version"], capture_output=True, text=True, check=True)
-    except FileNotFoundError:
-        return {}
-    return {"containerd": done.stdout.split()[2]}

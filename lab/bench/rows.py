@@ -69,18 +69,18 @@ def version_under_creates(ways: Sequence[Way], effort: Effort, pods: Pods) -> Re
 
         def loaded(way: Way) -> Batch:
             with creating(way, of[way.name]):
-                return _calls_for(way, effort.load_s)
+                return calls_for(way, "Version", VERSION, effort.load_s)
 
         return round_robin(ways, loaded, effort.loaded_rounds)
 
 
-def _calls_for(way: Way, duration_s: float) -> Batch:
-    call = way.bytes_call("Version")
-    calls_ns: list[int] = []
+def calls_for(way: Way, method: str, request: bytes, duration_s: float) -> Batch:
+    """Calls one after the other for so long, at least one."""
+    call, calls_ns = way.bytes_call(method), list[int]()
     before_ns, end_ns = way.cpu_ns(), time.perf_counter_ns() + int(duration_s * 1e9)
     begun_ns = time.perf_counter_ns()
-    while begun_ns < end_ns:
-        call(VERSION)
+    while begun_ns < end_ns or not calls_ns:
+        call(request)
         calls_ns.append((now_ns := time.perf_counter_ns()) - begun_ns)
         begun_ns = now_ns
     return Batch(calls_ns, way.cpu_ns() - before_ns)

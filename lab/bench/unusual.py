@@ -1,19 +1,28 @@
-"""What a step costs where more than usual has to be looked at: annotated pods, hundreds of balloons, a new policy."""
+"""What a step costs where more than usual has to be looked at: annotated pods, hundreds of balloons, a new policy.
+
+And what memory costs within a step: 500 containers with limits on 8 NUMA nodes, with room and without.
+"""
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
+from functools import partial
 
+from criproxy.model.entries import with_entries, without
+from criproxy.model.grant import Grant
 from criproxy.model.node import Node
 from criproxy.model.workload import Container, Pod, QosClass
+from criproxy.placement.alloc.memory.memory import place_memory, return_memory
 from criproxy.placement.events import ContainerCreating, ContainerGone, ContainerResized, PolicyChanged
 from criproxy.placement.policies import BUILTIN
 from criproxy.simulate.hosts import GIB
+from lab.bench.bars import MEMORY_MS, STEP_P99_MS
 from lab.bench.engine import (
     CONTAINERS,
     WIDE,
     Make,
     StepLine,
     build,
+    cpu_ms,
     filled,
     large_machine,
     line,
@@ -24,6 +33,8 @@ from lab.bench.engine import (
 
 BALLOONS = 341
 """Of one CPU each: with the reserved ones, nearly all that the machine has."""
+ROOMY_MIB, FULL_MIB = 256, 2700
+"""Limits: of the larger ones, 500 are more than the machine has."""
 _ANNOTATIONS = {
     "hide-hyperthreads.criproxy.io": "true",
     "affinity.criproxy.io": "new: [sidecar]\nsidecar: [new]",
@@ -106,13 +117,33 @@ def measure(repeats: int) -> Iterator[StepLine]:
         node = filled(policy, containers, scene.pods())
         for verb, (make, has_bar) in EVENTS.items():
             times = times_ms(node, make(scene.newcomer), policy, repeats if has_bar else max(repeats // WIDE, 2))
-            yield replace(line(scene.policy, f"{title}: {verb}", times, has_bar=has_bar), containers=len(containers))
-    for name in BUILTIN:
-        yield _first(name, max(repeats // WIDE, 2))
-
-
-def _first(name: str, repeats: int) -> StepLine:
-    """The first container on a machine that a policy has not seen: once in its life, so the bars are not for it."""
+            yield line(scene.policy, f"{title}: {verb}", times, has_bar=has_bar, containers=len(containers))
     node, event = Node(large_machine()), ContainerCreating(usual(1)[0])
-    times = (time_ms(node, event, build(name, {})) for _ in range(repeats))
-    return replace(line(name, "the first of all", times, has_bar=False), containers=0)
+    for name in BUILTIN:  # once in the life of a policy, so the bars are not for it
+        first = (time_ms(node, event, build(name, {})) for _ in range(max(repeats // WIDE, 2)))
+        yield line(name, "the first of all", first, has_bar=False, containers=0)
+    for title, mib in (("roomy", ROOMY_MIB), ("full", FULL_MIB)):
+        node = Node(large_machine())
+        for number in range(CONTAINERS):
+            node = _come(node, mib, number)
+        for verb, act in (("comes", partial(_come, node, mib, key="new")), ("goes", partial(_go, node))):
+            times = (cpu_ms(partial(act, 7 * number)) for number in range(repeats))
+            yield line("memory", f"{verb}, {title}", times, bars=(MEMORY_MS, STEP_P99_MS))
+
+
+def _come(node: Node, mib: int, number: int, key: str = "") -> Node:
+    """The node with one more container, whose CPUs are near one of its NUMA nodes."""
+    name = key or f"c{number}"
+    qos = list(QosClass)[number % len(QosClass)]
+    container = Container(key=name, pod="s", name=name, qos=qos, memory_limit_bytes=mib << 20)
+    known = node.replace(containers=with_entries(node.containers, {name: container}))
+    grants = with_entries(node.grants, {name: Grant(frozenset({0}), frozenset())})
+    return known.replace(
+        grants=place_memory(known, grants, container, frozenset({number % len(node.topology.nodes)})).grants
+    )
+
+
+def _go(node: Node, number: int) -> None:
+    key = (f"c{number % CONTAINERS}",)
+    after = node.replace(containers=without(node.containers, key), grants=without(node.grants, key))
+    return_memory(after, after.grants)

@@ -107,8 +107,6 @@ def process_lines(findings: Findings) -> Iterator[ProcessLine]:
         for way, memory in of.items():
             if way != DIRECT:
                 yield from _memory_lines(name, way, known, memory, of_least=findings.memory[least][way])
-    if findings.lives:
-        yield _lives_line(findings)
 
 
 def _start_line(findings: Findings) -> ProcessLine:
@@ -131,13 +129,6 @@ def _memory_lines(name: str, way: str, known: int, memory: Memory, of_least: Mem
     yield line("USS", memory.uss_bytes)
     if memory is not of_least:
         yield line("RSS above none", memory.rss_bytes - of_least.rss_bytes, bars.MEMORY_GROWTH_BYTES)
-
-
-def _lives_line(findings: Findings) -> ProcessLine:
-    first, *_, last = findings.lives
-    grown = findings.lives[last].uss_bytes - findings.lives[first].uss_bytes
-    check = Check(grown, UNSCALED.limit(bars.LIVES_GROWTH_BYTES))
-    return ProcessLine(findings.runtime, f"USS grown over {last - first} pods", CRIPROXY, "MiB", grown, check)
 
 
 def missed(findings: Findings) -> list[CallLine | ProcessLine]:

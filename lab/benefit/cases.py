@@ -4,8 +4,7 @@ A case is one workload beside one kind of neighbour. Within a case, only the man
 neighbours and their order are the same.
 """
 
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 
 MIB = 1 << 20
 WORK, BATCH = "work", "batch"
@@ -205,8 +204,6 @@ class Plan:
     """How long a workload is measured in each round."""
     has_figures: bool = True
     """Whether its figures mean anything."""
-    peers: Mapping[str, str] = field(default_factory=dict)
-    """Other proxies in front of the same runtime: name → socket."""
     seed: int = 1
 
     @property
@@ -255,19 +252,13 @@ def for_machine(plan: Plan, cpus: int, numa_nodes: int) -> Plan:
     )
 
 
-def chosen(plan: Plan, words: Iterable[str], managers: Iterable[str]) -> tuple[Case, ...]:
-    """The cases of *plan* whose names begin with one of *words*, with the named *managers* only; empty: all.
+def chosen(plan: Plan, prefixes: tuple[str, ...]) -> tuple[Case, ...]:
+    """The cases of *plan* whose names begin with one of *prefixes*; empty: all.
 
     Raises:
-        ValueError: there are no such cases or managers.
+        ValueError: there are no such cases.
     """
-    prefixes, names = tuple(words), set(managers)
-    if unknown := names - {manager.name for manager in MANAGERS}:
-        raise ValueError(f"no such manager: {', '.join(sorted(unknown))}")
-    cases = [case for case in plan.cases if not prefixes or case.name.startswith(prefixes)]
-    if names:
-        wanted = tuple(manager for manager in MANAGERS if manager.name in names)
-        cases = [replace(case, managers=wanted) for case in cases]
+    cases = tuple(case for case in plan.cases if not prefixes or case.name.startswith(prefixes))
     if not cases:
         raise ValueError(f"no case begins with {' or '.join(prefixes)}")
-    return tuple(cases)
+    return cases

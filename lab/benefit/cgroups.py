@@ -5,7 +5,7 @@ though: a BestEffort pod would get as much time as a Guaranteed one, which no ku
 """
 
 import os
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
 from typing import NamedTuple
@@ -125,11 +125,6 @@ class NodeCgroups:
         name = "cpuset.cpus.effective" if self._is_v2 else "cpuset.effective_cpus"
         return (self._tree("cpuset") / path.strip("/") / name).read_text().strip()
 
-    def quota_us(self, path: str) -> int:
-        """The quota of the cgroup *path*; -1: none."""
-        word = (self._cpu(path) / ("cpu.max" if self._is_v2 else "cpu.cfs_quota_us")).read_text().split()[0]
-        return -1 if word == "max" else int(word)
-
     def waited_s(self, path: str) -> float:
         """How long the threads that live in the cgroup *path* have waited for a CPU, according to schedstat."""
         return sum(_waited_ns(pid) for pid in self.processes(path)) / 1e9
@@ -141,17 +136,10 @@ class NodeCgroups:
 
 def _waited_ns(pid: int) -> int:
     total = 0
-    for task in _tasks(pid):
-        with suppress(OSError):
+    with suppress(OSError):  # a process or a thread that has ended
+        for task in Path(f"/proc/{pid}/task").iterdir():
             total += int((task / "schedstat").read_text().split()[1])
     return total
-
-
-def _tasks(pid: int) -> Iterable[Path]:
-    try:
-        return list(Path(f"/proc/{pid}/task").iterdir())
-    except OSError:
-        return []
 
 
 def _numbers(text: str) -> dict[str, int]:

@@ -3,68 +3,48 @@
 import json
 import os
 import subprocess
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from statistics import median
 from typing import Any
 
 from lab.benefit.cases import Case, Plan
-from lab.benefit.equipment import ROOT, Equipment
-from lab.benefit.rounds import Run, median
+from lab.benefit.equipment import Equipment
+from lab.benefit.rounds import Run
 from lab.benefit.samples import Sample
-
-Intervals = Callable[[Mapping[str, Sequence[float]]], dict[str, list[float]]]
-"""Name → values to name → low and high of the interval of their median."""
+from lab.provenance import ROOT
 
 
-def by_scipy(equipment: Equipment) -> Intervals:
-    """The bootstrap of scipy, in the interpreter of the equipment."""
-
-    def intervals(values: Mapping[str, Sequence[float]]) -> dict[str, list[float]]:
-        command = [str(equipment.python), "-m", "lab.benefit.programs.intervals"]
-        environment = {**os.environ, **equipment.environment}
-        asked = json.dumps({name: list(each) for name, each in values.items() if each})
-        done = subprocess.run(
-            command, cwd=ROOT, env=environment, input=asked, capture_output=True, text=True, check=True
-        )
-        found: dict[str, list[float]] = json.loads(done.stdout)
-        return found
-
-    return intervals
-
-
-def ratios(values: Sequence[float], direct: Sequence[float]) -> list[float]:
-    """Round by round, *values* in parts of *direct*; rounds whose direct value is 0 are left out."""
-    return [mine / its for mine, its in zip(values, direct, strict=True) if its]
-
-
-def gains(values: Sequence[float], direct: Sequence[float]) -> list[float]:
-    """By which part less each round was than without a manager, in percent; negative: more."""
-    return [100 * (1 - ratio) for ratio in ratios(values, direct)]
-
-
-def cases(plan: Plan, run: Run, intervals: Intervals) -> list[dict[str, Any]]:
+def cases(plan: Plan, run: Run, equipment: Equipment) -> list[dict[str, Any]]:
     """All cases with the figures of all managers."""
-    series = dict[str, Sequence[float]]()
-    for case in plan.cases:
-        series |= _series(case, run)
-    found = intervals(series)
-    return [_case(case, run, series, found) for case in plan.cases]
+    series = {name: values for case in plan.cases for name, values in _series(case, run)}
+    intervals = _intervals(series, equipment)
+    return [_case(case, run, series, intervals) for case in plan.cases]
 
 
-def _series(case: Case, run: Run) -> dict[str, Sequence[float]]:
+def _intervals(series: Mapping[str, Sequence[float]], equipment: Equipment) -> dict[str, list[float]]:
+    """Name → low and high of the interval of the median, by the bootstrap of scipy, which the equipment has."""
+    command = [str(equipment.python), "-m", "lab.benefit.programs.intervals"]
+    environment = {**os.environ, **equipment.environment}
+    asked = json.dumps({name: values for name, values in series.items() if values})
+    done = subprocess.run(command, cwd=ROOT, env=environment, input=asked, capture_output=True, text=True, check=True)
+    found: dict[str, list[float]] = json.loads(done.stdout)
+    return found
+
+
+def _series(case: Case, run: Run) -> Iterator[tuple[str, Sequence[float]]]:
     """Name → the values whose median is a figure."""
-    base = case.managers[0].name
-    series: dict[str, Sequence[float]] = {}
+    direct = run.samples(case.name, case.managers[0].name)
     for manager in case.managers:
+        pairs = list(zip(run.samples(case.name, manager.name), direct, strict=True))
         prefix = f"{case.name} {manager.name}"
-        values, theirs = run.values(case.name, manager.name), _neighbours(run.samples(case.name, manager.name))
-        series[f"{prefix} value"] = values
-        series[f"{prefix} gain"] = gains(values, run.values(case.name, base))
-        series[f"{prefix} loss"] = gains(theirs, _neighbours(run.samples(case.name, base)))
-    return series
+        yield f"{prefix} value", [mine.value for mine, _ in pairs]
+        yield f"{prefix} gain", _gains((mine.value, its.value) for mine, its in pairs)
+        yield f"{prefix} loss", _gains((mine.neighbours_per_s, its.neighbours_per_s) for mine, its in pairs)
 
 
-def _neighbours(samples: Sequence[Sample]) -> list[float]:
-    return [sample.neighbours_per_s for sample in samples]
+def _gains(rounds: Iterable[tuple[float, float]]) -> list[float]:
+    """By which part less each round was than without a manager, in percent; rounds with nothing to compare are left."""
+    return [100 * (1 - mine / its) for mine, its in rounds if its]
 
 
 def _case(
@@ -75,7 +55,7 @@ def _case(
         if not series[name]:
             return None
         low, high = intervals[name]
-        return {"median": _rounded(median(list(series[name]))), "low": _rounded(low), "high": _rounded(high)}
+        return {"median": _rounded(median(series[name])), "low": _rounded(low), "high": _rounded(high)}
 
     rows = [
         {
@@ -108,10 +88,11 @@ def _observed(samples: Sequence[Sample]) -> dict[str, Any]:
     return {
         "cpus": sorted({sample.cpus for sample in samples}),
         "neighbours_cpus": sorted({cpus for sample in samples for cpus in sample.neighbours_cpus}),
-        "cpu_s": _rounded(median([sample.cpu_s for sample in samples])),
-        "waited_s": _rounded(median([sample.waited_s for sample in samples])),
-        "throttled_s": _rounded(median([sample.throttled_s for sample in samples])),
-        **{name: _rounded(median([float(each[name]) for each in details])) for name in names},
+        **{
+            name: _rounded(median(getattr(sample, name) for sample in samples))
+            for name in ("cpu_s", "waited_s", "throttled_s")
+        },
+        **{name: _rounded(median(float(each[name]) for each in details)) for name in names},
     }
 
 

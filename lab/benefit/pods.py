@@ -1,58 +1,60 @@
-"""Pods whose containers run programs of the machine: busybox's image with the machine's /usr mounted read-only."""
+"""Pods whose containers run programs of the machine, and who manages them.
+
+Their image is that of busybox, with the machine's /usr mounted read-only. A manager stands between us, who are the
+kubelet, and the runtime: criproxy with a policy, nothing, or a peer that runs already.
+"""
 
 import json
 import os
 import select
 import shutil
 import struct
+import tempfile
 import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from criproxy.cri import api_pb2 as api
-from lab.bench.ways import Way
+from lab.bench.processes import Serve, StartError, running
+from lab.bench.ways import DIRECT, Way
+from lab.benefit.cases import Manager
 from lab.benefit.cgroups import NodeCgroups
-from lab.benefit.equipment import ROOT, Equipment
+from lab.benefit.equipment import Equipment
 from lab.kubelet.kubelet import ContainerSpec, PodSpec, container_config, sandbox_config
+from lab.provenance import ROOT
 
 _MEMORY_CAPACITY_BYTES = 8 << 30
 _SYSTEM = ("/usr", "/lib", "/lib64")
 CODE = "/benefit"
 """Where containers find the folder ``tests`` of this repository."""
 _LOG = "log"
+_VARIABLES = {
+    "PYTHONPATH": CODE,
+    "PATH": "/usr/bin:/bin",
+    "USER": "root",
+    **dict.fromkeys(("BENEFIT_OUT", "HOME", "TMPDIR"), "/out"),
+}
+_PEERS_S = 300.0
 
 
 class SilentError(RuntimeError):
     """A program in a container did not say what it should have said in time."""
 
 
-@dataclass(frozen=True, slots=True)
-class Image:
-    """The one image, and what is mounted over it."""
-
-    equipment: Equipment
-
-    def mounts(self, out: Path) -> list[api.Mount]:
-        """The machine's programs, the equipment and our code, read-only; *out* as /out."""
-        base = Path(os.path.realpath(self.equipment.python)).parents[1]
-        folders = [path for path in _SYSTEM if Path(path).is_dir()]
-        if not str(base).startswith("/usr"):
-            folders.append(str(base))
-        if self.equipment.folder.is_dir():
-            folders.append(str(self.equipment.folder))
-        mounts = [_mount(os.path.realpath(path), path, readonly=True) for path in folders]
-        code = _mount(str(ROOT / "lab"), f"{CODE}/lab", readonly=True)
-        return [*mounts, code, _mount(str(out), "/out", readonly=False)]
-
-    def environment(self) -> dict[str, str]:
-        """Variables of every container."""
-        fixed = {"PYTHONPATH": CODE, "BENEFIT_OUT": "/out", "HOME": "/out", "TMPDIR": "/out", "USER": "root"}
-        return {**fixed, "PATH": "/usr/bin:/bin", **self.equipment.environment}
-
-
-def _mount(host: str, inside: str, *, readonly: bool) -> api.Mount:
-    return api.Mount(host_path=host, container_path=inside, readonly=readonly)
+def _mounts(equipment: Equipment, out: Path) -> list[api.Mount]:
+    """The machine's programs, the equipment and our code, read-only; *out* as /out."""
+    base = Path(os.path.realpath(equipment.python)).parents[1]
+    folders = [Path(path) for path in _SYSTEM] + [equipment.folder]
+    if not str(base).startswith("/usr"):
+        folders.append(base)
+    places = {str(path): os.path.realpath(path) for path in folders if path.is_dir()} | {
+        f"{CODE}/lab": str(ROOT / "lab")
+    }
+    mounts = [api.Mount(host_path=host, container_path=inside, readonly=True) for inside, host in places.items()]
+    return [*mounts, api.Mount(host_path=str(out), container_path="/out")]
 
 
 @dataclass(slots=True)
@@ -123,18 +125,11 @@ class Node:
     """Makes and removes pods through any way to one runtime."""
 
     cgroups: NodeCgroups
-    image: Image
+    equipment: Equipment
     directory: Path
     _made: int = field(default=0)
 
-    def run(
-        self,
-        way: Way,
-        spec: ContainerSpec,
-        namespace: str,
-        *,
-        lifted: bool = False,
-    ) -> Pod:
+    def run(self, way: Way, spec: ContainerSpec, namespace: str, *, lifted: bool = False) -> Pod:
         """Run a pod of one container whose program may use /out; *lifted*: the pod has no quota."""
         self._made += 1
         pod_spec = PodSpec(f"{spec.name}-{self._made}", (spec,), namespace)
@@ -148,8 +143,8 @@ class Node:
         pod.sandbox_id = answer.pod_sandbox_id
         config = container_config(pod_spec, spec, _MEMORY_CAPACITY_BYTES)
         config.log_path = _LOG
-        config.mounts.extend(self.image.mounts(pod.out))
-        variables = self.image.environment().items()
+        config.mounts.extend(_mounts(self.equipment, pod.out))
+        variables = {**_VARIABLES, **self.equipment.environment}.items()
         config.envs.extend(api.KeyValue(key=key, value=value.encode()) for key, value in variables)
         request = api.CreateContainerRequest(pod_sandbox_id=pod.sandbox_id, config=config, sandbox_config=sandbox)
         created = way.call("CreateContainer", request)
@@ -167,5 +162,43 @@ class Node:
 
     def command(self, module: str, *arguments: str) -> tuple[str, ...]:
         """The command of a program in `lab.benefit.programs`."""
-        python = str(self.image.equipment.python)
-        return (python, "-m", f"lab.benefit.programs.{module}", *arguments)
+        return (str(self.equipment.python), "-m", f"lab.benefit.programs.{module}", *arguments)
+
+
+@contextmanager
+def managed(manager: Manager, runtime: Path, peers: Mapping[str, Path]) -> Iterator[Way]:
+    """The way to the runtime under *manager* while the block lasts; criproxy starts without anything remembered."""
+    if not manager.policy:
+        peer = peers.get(manager.name)
+        with Way(manager.name if peer else DIRECT, peer or runtime) as way:
+            yield way
+        return
+    with tempfile.TemporaryDirectory(prefix="criproxy-benefit-") as folder:
+        policy = Path(folder) / "policy.yaml"
+        policy.write_text(manager.policy)
+        serve = Serve(runtime, Path(folder), policy)
+        with (
+            running(serve.command(), Path(folder) / "log") as process,
+            Way(manager.name, serve.listen, process.pid) as way,
+        ):
+            yield way
+
+
+def wait_for_peers(runtime: Path, peers: Mapping[str, Path], link: Path, say: Callable[[str], None]) -> None:
+    """Name the runtime's socket *link*, and return when all peers listen.
+
+    Raises:
+        StartError: a peer does not listen within five minutes.
+    """
+    if not peers:
+        return
+    link.parent.mkdir(exist_ok=True)
+    link.unlink(missing_ok=True)
+    link.symlink_to(runtime)
+    end = time.monotonic() + _PEERS_S
+    for name, path in peers.items():
+        say(f"waiting for {name}: start it now in front of {link}, listening at {path}")
+        while not path.is_socket():
+            if time.monotonic() > end:
+                raise StartError(f"{name} does not listen at {path}")
+            time.sleep(0.1)  # it is none of our processes, and tells us nothing

@@ -9,11 +9,12 @@ from typing import Any
 from rich.console import Console
 from rich.table import Table
 
-from lab.benefit import figures, machine, noise
-from lab.benefit.blocks import overlap
+from lab import provenance
+from lab.benefit import figures, noise
 from lab.benefit.cases import Plan
 from lab.benefit.cgroups import NodeCgroups
 from lab.benefit.equipment import Equipment
+from lab.benefit.pages import between, overlap
 from lab.benefit.rounds import Run
 
 FORMAT = 1
@@ -25,9 +26,10 @@ def build(
     plan: Plan, run: Run, equipment: Equipment, cgroups: NodeCgroups, left_out: Mapping[str, str]
 ) -> dict[str, Any]:
     """The report without costs and simulations."""
-    direct = {case.name: run.values(case.name, case.managers[0].name) for case in plan.cases}
+    without = {case.name: run.samples(case.name, case.managers[0].name) for case in plan.cases}
+    direct = {name: [sample.value for sample in samples] for name, samples in without.items()}
     neighbours = {
-        case.name: [sample.neighbours_per_s for sample in run.samples(case.name, case.managers[0].name)]
+        case.name: [sample.neighbours_per_s for sample in without[case.name]]
         for case in plan.cases
         if case.neighbours.count
     }
@@ -47,15 +49,21 @@ def build(
         "plan": {"rounds": plan.rounds, "seconds": plan.seconds, "seed": plan.seed, "took_s": round(run.took_s)},
         "left_out": dict(left_out),
         "repeated": run.repeated,
-        "gate": {**run.gate.as_json(), "unusual": run.unusual()},
-        "machine": machine.describe(cgroups.version),
-        "versions": machine.versions(equipment),
+        "gate": {
+            "reference_s": noise.rounded(run.gate.reference_s),
+            "waited_s": round(run.gate.waited_s),
+            "dropped_s": round(run.gate.dropped_s),
+            "taken_again": len(run.gate.taken_again),
+            "unusual": run.unusual(),
+        },
+        "machine": provenance.machine() | {"cgroups": f"v{cgroups.version}"},
+        "versions": provenance.versions() | equipment.versions(),
         "policies": {manager.name: manager.policy for case in plan.cases for manager in case.managers},
-        "cases": figures.cases(plan, run, figures.by_scipy(equipment)) if plan.has_figures else [],
+        "cases": figures.cases(plan, run, equipment) if plan.has_figures else [],
         "raw": {
             "calibrations_s": [noise.rounded(each) for each in run.calibrations_s()],
             "learned_s": [noise.rounded(each) for each in run.gate.learned_s],
-            "taken_again": list(run.gate.taken_again),
+            "taken_again": run.gate.taken_again,
             "samples": [each.as_json() for each in run.taken],
             "cases": [asdict(case) for case in plan.cases],
         },
@@ -100,7 +108,7 @@ def _table(case: Mapping[str, Any]) -> Table:
     table = Table(title=title, title_justify="left")
     for name in ("manager", "CPUs"):
         table.add_column(name, no_wrap=True)
-    for name in ("median", "95 %", "shorter by", "95 %", "neighbours lose", "threads", "throttled"):
+    for name in ("median", "shorter by", "neighbours lose", "threads", "throttled"):
         table.add_column(name, justify="right", no_wrap=True)
     for row in case["managers"]:
         table.add_row(*_cells(row))
@@ -112,18 +120,12 @@ def _cells(row: Mapping[str, Any]) -> list[str]:
     return [
         row["name"],
         " or ".join(row["cpus"]),
-        f"{value['median']:g}",
-        _between(value),
-        f"{shorter['median']:+.1f} %",
-        _between(shorter),
-        "" if lost is None else f"{lost['median']:+.1f} %",
+        between(value),
+        between(shorter, ".1f", " %"),
+        between(lost, ".1f", " %"),
         f"{row['threads']:g}" if "threads" in row else "",
         f"{row['throttled_s']:g} s",
     ]
-
-
-def _between(figure: Mapping[str, float]) -> str:
-    return f"{figure['low']:g} to {figure['high']:g}"
 
 
 def disagreements(first: Mapping[str, Any], second: Mapping[str, Any]) -> list[str]:
@@ -146,18 +148,3 @@ def dump(report: Mapping[str, Any]) -> str:
         lines = ",\n".join("   " + json.dumps(each) for each in raw[name])
         text = text.replace(f'"{name}": []', f'"{name}": [\n{lines}\n  ]')
     return text + "\n"
-
-
-def left_out(plan: Plan, equipment: Equipment, needs: Sequence[str]) -> dict[str, str]:
-    """What *plan* needs and this machine does not have → why."""
-    wanted = {case.workload.needs for case in plan.cases} & set(needs)
-    found = {}
-    for need in sorted(wanted):
-        if need == "redis":
-            program = equipment.redis / "usr/bin/redis-server"
-            problem = "" if program.exists() else f"{program} is not there"
-        else:
-            problem = equipment.imports(need)
-        if problem:
-            found[need] = problem
-    return found

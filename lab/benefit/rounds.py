@@ -1,10 +1,9 @@
 """A whole run: rounds in which all managers take turns, in an order that a seed shuffles."""
 
 import random
-import statistics
 import time
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field, replace
+from dataclasses import asdict, dataclass, field
 from functools import partial
 from typing import Any, TypeVar
 
@@ -14,13 +13,12 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 
 from lab.bench.processes import StartError
 from lab.benefit.cases import Case, Manager, Plan
-from lab.benefit.gate import Account, Gate
+from lab.benefit.gate import Gate
 from lab.benefit.noise import Calibration, is_as_fast, rounded, worse
 from lab.benefit.pods import SilentError
 from lab.benefit.samples import Bench, Sample
 
 _WARM_UP_S = 1.0
-Say = Callable[[str], None]
 T = TypeVar("T")
 
 
@@ -47,7 +45,7 @@ class Taken:
         turn = self.turn
         names = {"round": turn.round, "case": turn.case.name, "manager": turn.manager.name}
         calibrated_s = [rounded(each) for each in self.calibrated_s]
-        return {**names, **self.sample.as_json(), "calibrated_s": calibrated_s}
+        return {**names, **asdict(self.sample), "calibrated_s": calibrated_s}
 
 
 def turns(plan: Plan) -> Iterator[list[Turn]]:
@@ -68,19 +66,16 @@ class Run:
     """What a run came to."""
 
     taken: list[Taken]
-    gate: Account
+    gate: Gate
     """How fast the machine usually was, and how long the run waited for that speed."""
     took_s: float
     repeated: list[str] = field(default_factory=list)
     """Samples that failed once and were taken again, with the reason."""
 
-    def values(self, case: str, manager: str) -> list[float]:
-        """The figures of a case under a manager, by round."""
-        return [each.sample.value for each in self._of(case, manager)]
-
     def samples(self, case: str, manager: str) -> list[Sample]:
         """The samples of a case under a manager, by round."""
-        return [each.sample for each in self._of(case, manager)]
+        found = [each for each in self.taken if (each.turn.case.name, each.turn.manager.name) == (case, manager)]
+        return [each.sample for each in sorted(found, key=lambda each: each.turn.round)]
 
     def calibrations_s(self) -> list[Calibration]:
         """How long a fixed piece of work took beside each sample: the time that is farther from the usual one."""
@@ -89,10 +84,6 @@ class Run:
     def unusual(self) -> int:
         """How many samples count although the machine was faster or slower than usual."""
         return sum(not is_as_fast(each, self.gate.reference_s) for each in self.calibrations_s())
-
-    def _of(self, case: str, manager: str) -> list[Taken]:
-        found = [each for each in self.taken if (each.turn.case.name, each.turn.manager.name) == (case, manager)]
-        return sorted(found, key=lambda each: each.turn.round)
 
 
 def run(plan: Plan, bench: Bench, console: Console) -> Run:
@@ -117,26 +108,16 @@ def run(plan: Plan, bench: Bench, console: Console) -> Run:
                 progress.update(task, description=what)
                 seed = plan.seed * 1000 + number  # the same load for all managers of a round
                 take = partial(bench.sample, turn.case, turn.manager, plan.seconds, seed)
-                counted = twice_at_most(partial(gate.take, take, what), what, repeated)
-                taken.append(Taken(turn, counted.sample, (counted.before_s, counted.after_s)))
+                sample, before_s, after_s = _twice_at_most(partial(gate.take, take, what), what, repeated)
+                taken.append(Taken(turn, sample, (before_s, after_s)))
                 progress.advance(task)
-    return Run(taken, gate.account(), time.monotonic() - begun, repeated)
+    return Run(taken, gate, time.monotonic() - begun, repeated)
 
 
-def twice_at_most(take: Callable[[], T], what: str, repeated: list[str]) -> T:
+def _twice_at_most(take: Callable[[], T], what: str, repeated: list[str]) -> T:
     """Take a sample, and once more if that fails, which *repeated* is told: half an hour shall not be lost for one."""
     try:
         return take()
     except (SilentError, StartError, grpc.RpcError) as error:
         repeated.append(f"{what}: {error}")
         return take()
-
-
-def without(plan: Plan, missing: set[str]) -> Plan:
-    """*plan* without the cases whose needs are *missing*."""
-    return replace(plan, cases=tuple(case for case in plan.cases if case.workload.needs not in missing))
-
-
-def median(values: list[float]) -> float:
-    """The median; 0 of none."""
-    return statistics.median(values) if values else 0.0

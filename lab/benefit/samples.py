@@ -7,17 +7,16 @@ import sys
 import time
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from lab.bench.ways import Way
 from lab.benefit.cases import BATCH, MIB, WORK, Case, Manager, Neighbours, Workload
-from lab.benefit.equipment import ROOT
-from lab.benefit.managers import managed
-from lab.benefit.pods import Node, Pod, SilentError
+from lab.benefit.pods import Node, Pod, SilentError, managed
 from lab.containerd.containerd import IMAGE
 from lab.kubelet.kubelet import ContainerSpec
+from lab.provenance import ROOT
 from tests.addresses import free_address
 
 _READY_S = 120.0
@@ -52,22 +51,20 @@ class Sample:
     details: dict[str, Any]
     """What its program said."""
 
-    def as_json(self) -> dict[str, Any]:
-        """For the raw data of the report."""
-        return asdict(self)
 
+class _Counters(NamedTuple):
+    """What only grows, at one moment; or, of a measurement, by how much it has grown."""
 
-@dataclass(frozen=True, slots=True)
-class _Before:
-    """Counters when the measurement began."""
-
-    counts: list[int]
+    done: int
+    """By all neighbours."""
     cpu_s: float
     throttled_s: float
     throttled_periods: int
     periods: int
     waited_s: float
-    ticks: tuple[int, int]
+    stolen_ticks: int
+    ticks: int
+    """Of all of the machine's time."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,23 +85,14 @@ class Bench:
     def _neighbours(self, way: Way, neighbours: Neighbours) -> Iterator[list[Pod]]:
         """All neighbours, at work."""
         with ExitStack() as stack:
-            pods = [
-                stack.enter_context(self._pod(way, _neighbour(self.node, neighbours), BATCH))
-                for _ in range(neighbours.count)
-            ]
+            spec = _neighbour(self.node, neighbours)
+            pods = [stack.enter_context(self._pod(way, spec, BATCH)) for _ in range(neighbours.count)]
             for pod in pods:
                 pod.hear(_READY_S)
             yield pods
 
     @contextmanager
-    def _pod(
-        self,
-        way: Way,
-        spec: ContainerSpec,
-        namespace: str,
-        *,
-        lifted: bool = False,
-    ) -> Iterator[Pod]:
+    def _pod(self, way: Way, spec: ContainerSpec, namespace: str, *, lifted: bool = False) -> Iterator[Pod]:
         pod = self.node.run(way, spec, namespace, lifted=lifted)
         try:
             yield pod
@@ -114,12 +102,12 @@ class Bench:
     def _program(self, way: Way, case: Case, manager: Manager, seconds: float, seed: int) -> Sample:
         workload, arguments = case.workload, [str(seconds)]
         if workload.digits:
-            arguments.append(str(self.node.image.equipment.digits))
+            arguments.append(str(self.node.equipment.digits))
         spec = _spec(workload, self.node.command(workload.module, *arguments))
         with self._pod(way, spec, WORK, lifted=_lifted(case, manager)) as pod:
             pod.hear(_READY_S)
             with self._neighbours(way, case.neighbours) as neighbours:
-                before = self._before(pod, neighbours)
+                before = self._counters(pod, neighbours)
                 pod.go()
                 told = pod.hear(seconds + _SPARE_S)
                 value = workload.scale * told["took_s"] / told["amount"]
@@ -127,7 +115,7 @@ class Bench:
 
     def _service(self, way: Way, case: Case, manager: Manager, seconds: float, seed: int) -> Sample:
         port = int(free_address().rpartition(":")[2])
-        program = str(self.node.image.equipment.redis / "usr/bin/redis-server")
+        program = str(self.node.equipment.redis_server)
         options = ("--port", str(port), "--bind", "127.0.0.1", "--save", "", "--dir", "/out")
         spec = _spec(case.workload, (program, *options))
         with self._pod(way, spec, WORK, lifted=_lifted(case, manager)) as pod:
@@ -135,42 +123,40 @@ class Bench:
             with _load(port, seconds, seed) as load:
                 _answer(load)
                 with self._neighbours(way, case.neighbours) as neighbours:
-                    before = self._before(pod, neighbours)
+                    before = self._counters(pod, neighbours)
                     _tell(load)
                     told = _answer(load)
                     return self._sample(told[_KEY], pod, neighbours, before, seconds, told)
 
-    def _before(self, pod: Pod, neighbours: list[Pod]) -> _Before:
+    def _counters(self, pod: Pod, neighbours: list[Pod]) -> _Counters:
         cgroups = self.node.cgroups
-        throttling = cgroups.throttling(pod.pod_cgroup)
-        own = cgroups.throttling(pod.cgroup)
-        return _Before(
-            [each.count for each in neighbours],
-            cgroups.cpu_s(pod.cgroup),
-            max(throttling.throttled_s, own.throttled_s),
-            max(throttling.throttled, own.throttled),
-            max(throttling.periods, own.periods),
-            cgroups.waited_s(pod.cgroup),
-            _ticks(),
+        quotas = [cgroups.throttling(each) for each in (pod.pod_cgroup, pod.cgroup)]
+        return _Counters(
+            done=sum(each.count for each in neighbours),
+            cpu_s=cgroups.cpu_s(pod.cgroup),
+            throttled_s=max(each.throttled_s for each in quotas),
+            throttled_periods=max(each.throttled for each in quotas),
+            periods=max(each.periods for each in quotas),
+            waited_s=cgroups.waited_s(pod.cgroup),
+            **_ticks(),
         )
 
     def _sample(
-        self, value: float, pod: Pod, neighbours: list[Pod], before: _Before, took_s: float, told: dict[str, Any]
+        self, value: float, pod: Pod, neighbours: list[Pod], before: _Counters, took_s: float, told: dict[str, Any]
     ) -> Sample:
-        after, cgroups = self._before(pod, neighbours), self.node.cgroups
-        done = sum(now - then for now, then in zip(after.counts, before.counts, strict=True))
-        stolen, total = (now - then for now, then in zip(after.ticks, before.ticks, strict=True))
+        after, cgroups = self._counters(pod, neighbours), self.node.cgroups
+        grown = _Counters(*(now - then for now, then in zip(after, before, strict=True)))  # type: ignore[arg-type]
         return Sample(
             value=value,
-            neighbours_per_s=done / took_s,
+            neighbours_per_s=grown.done / took_s,
             cpus=cgroups.cpus(pod.cgroup),
             neighbours_cpus=sorted({cgroups.cpus(each.cgroup) for each in neighbours}),
-            cpu_s=after.cpu_s - before.cpu_s,
-            throttled_s=after.throttled_s - before.throttled_s,
-            throttled_periods=after.throttled_periods - before.throttled_periods,
-            periods=after.periods - before.periods,
-            waited_s=max(0.0, after.waited_s - before.waited_s),  # threads that ended take theirs with them
-            stolen=stolen / total if total else 0.0,
+            cpu_s=grown.cpu_s,
+            throttled_s=grown.throttled_s,
+            throttled_periods=grown.throttled_periods,
+            periods=grown.periods,
+            waited_s=max(0.0, grown.waited_s),  # threads that ended take theirs with them
+            stolen=grown.stolen_ticks / max(grown.ticks, 1),
             details=told,
         )
 
@@ -204,11 +190,10 @@ def _neighbour(node: Node, neighbours: Neighbours) -> ContainerSpec:
     )
 
 
-def _ticks() -> tuple[int, int]:
-    """Stolen and all ticks of the machine."""
+def _ticks() -> dict[str, int]:
     with Path("/proc/stat").open() as file:
         ticks = [int(word) for word in file.readline().split()[1:9]]
-    return ticks[7], sum(ticks)
+    return {"stolen_ticks": ticks[7], "ticks": sum(ticks)}
 
 
 def _wait_for_port(port: int, pod: Pod) -> None:

@@ -11,7 +11,6 @@ Exit status: 0 all as it must be, 1 violations, missed phases or a half that bro
 import argparse
 import asyncio
 import json
-import os
 import signal
 import sys
 import tempfile
@@ -24,18 +23,16 @@ from secrets import randbits
 from typing import Any
 
 from lab.chaos.half import Half
-from lab.chaos.nodes import ROOT, SNAPSHOT, ContainerdNode, EmbeddedNode, Node
-from lab.chaos.phases import POLICIES, RUNTIMES, Kill, Phase, Shares, plan
-from lab.chaos.tally import Tally
+from lab.chaos.nodes import NODES, SNAPSHOT
+from lab.chaos.phases import POLICIES, RUNTIMES, Kill, Phase, Tally, plan
 from lab.containerd.containerd import available
 
 
 def main() -> int:
     """Do what the command line says."""
     options = _options()
-    snapshot = shared() / f"topologies/snapshots/{SNAPSHOT}.tar.xz"
-    if "embedded" in options.runtimes and not snapshot.is_file():
-        return _wrong(f"no machine for the embedded runtime: {snapshot} is missing (CRIPROXY_SHARED names its folder)")
+    if "embedded" in options.runtimes and not SNAPSHOT.is_file():
+        return _wrong(f"no machine for the embedded runtime: {SNAPSHOT} is missing (CRIPROXY_SHARED names its folder)")
     if "containerd" in options.runtimes and (reason := available()):
         return _wrong(f"{reason}; --runtime embedded does without")
     seed = randbits(31) if options.seed is None else options.seed
@@ -44,7 +41,7 @@ def main() -> int:
     with tempfile.TemporaryDirectory(prefix="criproxy-chaos-") as folder:
         tallies = [Tally(runtime) for runtime in options.runtimes]
         try:
-            asyncio.run(_run(options, seed, Path(folder), snapshot, tallies))
+            asyncio.run(_run(options, seed, Path(folder), tallies))
         except asyncio.CancelledError:
             print("interrupted")
             return 130
@@ -55,11 +52,6 @@ def main() -> int:
     return _say(report, options.json)
 
 
-def shared() -> Path:
-    """The folder of shared facts: CRIPROXY_SHARED, else ``shared`` beside the repository."""
-    return Path(os.environ.get("CRIPROXY_SHARED") or ROOT.parent / "shared")
-
-
 def _wrong(text: str) -> int:
     print(text, file=sys.stderr)
     return 2
@@ -67,7 +59,7 @@ def _wrong(text: str) -> int:
 
 def _options() -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m lab.chaos", description="Kill criproxy, and look.")
-    parser.add_argument("--kills", type=_positive, default=60, help="how often (default: %(default)s)")
+    parser.add_argument("--kills", type=int, default=60, help="how often (default: %(default)s)")
     parser.add_argument("--seed", type=int, help="what everything follows from (default: a new one, printed)")
     parser.add_argument("--json", type=Path, default=Path("build/chaos.json"), help="where the results go")
     parser.add_argument("--runtime", dest="runtimes", choices=RUNTIMES, action="append", help="only this one")
@@ -77,50 +69,35 @@ def _options() -> argparse.Namespace:
     parser.add_argument("--lost", type=float, default=0.1, help="share of kills that cost the database (%(default)s)")
     parser.add_argument("--calm", type=float, default=0.1, help="share of kills with a rest before (%(default)s)")
     parser.add_argument("--rest", type=float, default=20.0, help="seconds until all must be right (%(default)s)")
-    parser.add_argument("--cycle", type=float, default=300.0, help="seconds after which a kill is stuck (%(default)s)")
     parser.add_argument("--stop", action="store_true", help="end at the first violation")
     parser.add_argument("--keep", type=Path, metavar="FOLDER", help="logs, journals, databases: in any case, and here")
-    parser.add_argument("--verbose", action="store_true", help="a line for each kill")
     parser.add_argument("--plant", default="none", help=argparse.SUPPRESS)
     options = parser.parse_args()
+    if options.kills < 1:
+        parser.error("--kills must be at least 1")
     options.runtimes = options.runtimes or list(RUNTIMES)
     options.phases = [Phase(name) for name in options.phases or names]
     return options
 
 
-def _positive(text: str) -> int:
-    if not text.isdigit() or int(text) == 0:
-        raise argparse.ArgumentTypeError(f"{text}: must be a number of at least 1")
-    return int(text)
-
-
-async def _run(options: argparse.Namespace, seed: int, folder: Path, snapshot: Path, tallies: list[Tally]) -> None:
+async def _run(options: argparse.Namespace, seed: int, folder: Path, tallies: list[Tally]) -> None:
     """Both halves at once; a signal ends them in order."""
     task = asyncio.current_task()
     assert task
     for number in (signal.SIGTERM, signal.SIGINT):
         asyncio.get_running_loop().add_signal_handler(number, task.cancel)
-    progress = Progress(tallies, options.kills, verbose=options.verbose)
     try:
         async with asyncio.TaskGroup() as group:
             for place, tally in enumerate(tallies):
                 count = options.kills // len(tallies) + (place < options.kills % len(tallies))
-                node = _node(tally.runtime, folder, options, snapshot)
-                kills = plan(seed, tally.runtime, count, options.phases, Shares(options.lost, options.calm))
-                half = Half(node, kills, tally, progress.tell)
-                group.create_task(half.run(options.rest, options.cycle, stop_at_violation=options.stop))
+                (directory := folder / tally.runtime).mkdir()
+                node = NODES[tally.runtime](directory, options.policy, options.plant)
+                kills = plan(seed, tally.runtime, count, options.phases, lost=options.lost, calm=options.calm)
+                half = Half(node, kills, tally, _tell)
+                group.create_task(half.run(options.rest, stop_at_violation=options.stop))
     finally:
-        progress.end()
         if options.keep or any(tally.violations or tally.missed or tally.broken for tally in tallies):
             _keep(folder, options.keep or options.json.with_suffix(".logs"))
-
-
-def _node(runtime: str, folder: Path, options: argparse.Namespace, snapshot: Path) -> Node:
-    directory = folder / runtime
-    directory.mkdir()
-    if runtime == "containerd":
-        return ContainerdNode(directory, options.policy, options.plant)
-    return EmbeddedNode(directory, options.policy, options.plant, snapshot)
 
 
 def _keep(folder: Path, target: Path) -> None:
@@ -131,31 +108,9 @@ def _keep(folder: Path, target: Path) -> None:
             place.write_bytes(file.read_bytes())
 
 
-class Progress:
-    """One line on a terminal, nothing elsewhere; or a line for each kill."""
-
-    def __init__(self, tallies: list[Tally], kills: int, *, verbose: bool) -> None:
-        self._tallies, self._kills, self._verbose = tallies, kills, verbose
-        self._began = time.monotonic()
-        self._shown = sys.stdout.isatty() and not verbose
-
-    def tell(self, tally: Tally, kill: Kill) -> None:
-        """Show how far all are, after one more kill."""
-        if self._verbose:
-            print(
-                f"{tally.runtime} kill {kill.number}, {kill.phase.value}: at rest after {tally.rest_s[-1]} s",
-                flush=True,
-            )
-        if self._shown:
-            done = sum(tally.kills for tally in self._tallies)
-            bad = sum(len(tally.violations) for tally in self._tallies)
-            seconds = time.monotonic() - self._began
-            print(f"\r{done} of {self._kills} kills, {bad} violations, {seconds:.0f} s ", end="", flush=True)
-
-    def end(self) -> None:
-        """Leave the line."""
-        if self._shown:
-            print()
+def _tell(tally: Tally, kill: Kill) -> None:
+    """One more kill is over."""
+    print(f"{tally.runtime} kill {kill.number}, {kill.phase.value}: at rest after {tally.rest_s[-1]} s", flush=True)
 
 
 def _report(options: argparse.Namespace, seed: int, tallies: list[Tally]) -> dict[str, Any]:
@@ -170,18 +125,9 @@ def _report(options: argparse.Namespace, seed: int, tallies: list[Tally]) -> dic
         "violations": sum(len(tally.violations) for tally in tallies),
         "missed": sum(len(tally.missed) for tally in tallies),
         "broken": sum(len(tally.broken) for tally in tallies),
-        "halves": [{**asdict(tally), **_durations(tally)} for tally in tallies],
+        "halves": [asdict(tally) for tally in tallies],
         "command": f"make chaos KILLS={options.kills} SEED={seed}",
     }
-
-
-def _durations(tally: Tally) -> dict[str, Any]:
-    return {name: _spread(getattr(tally, name)) for name in ("rest_s", "away_s")}
-
-
-def _spread(values: list[float]) -> dict[str, float]:
-    ordered = sorted(values) or [0.0]
-    return {"median": ordered[len(ordered) // 2], "p95": ordered[len(ordered) * 95 // 100], "max": ordered[-1]}
 
 
 def _say(report: dict[str, Any], file: Path) -> int:

@@ -127,6 +127,10 @@ async def refresh(kubelet: Kubelet, pod: Pod) -> None:
     pod.doubtful = False
 
 
+class Idle(Exception):
+    """There is no pod to which a thing could be done."""
+
+
 @dataclass(slots=True)
 class Churn:
     """One worker: takes a pod that nobody else has, does something to it, and goes on with another."""
@@ -136,23 +140,29 @@ class Churn:
     chance: random.Random
     done: dict[str, int]
     """How often each thing was done, for the report."""
+    _taken: Pod | None = None
 
     async def work(self, quiet: asyncio.Event) -> None:
         """Until it shall be quiet."""
         while not quiet.is_set():
             actions = [self._bring, self._bring, self._end, self._resize, self._restart, self._cancel, self._exit]
-            with suppress(RuntimeCallError):  # its pod is doubtful then, and is seen to at the next rest
+            try:
                 await self.chance.choice(actions)()
+            except (Idle, RuntimeCallError):
+                pass  # its pod is doubtful then, and is seen to at the next rest
+            finally:
+                if self._taken:
+                    self._taken.busy, self._taken = False, None
             with suppress(TimeoutError):
                 await asyncio.wait_for(quiet.wait(), self.chance.uniform(0.005, 0.06))
 
-    def _count(self, what: str) -> None:
-        self.done[what] = self.done.get(what, 0) + 1
+    def _count(self, what: str, times: int = 1) -> None:
+        self.done[what] = self.done.get(what, 0) + times
 
-    def _new(self) -> Pod | None:
+    def _new(self) -> Pod:
         """A pod of any kind for which there is room."""
         if len(self.pods.living) >= self.pods.limit:
-            return None
+            raise Idle
         kind = self.chance.random()
         if kind < 0.4 and self.pods.room > 0:
             count = self.chance.randint(1, min(self.pods.room, 6))
@@ -162,38 +172,37 @@ class Churn:
             pod = guaranteed(500)
         else:
             pod = burstable() if kind < 0.8 else best_effort()
-        pod.busy = True
+        pod.busy, self._taken = True, pod
         self.pods.living.append(pod)
         return pod
 
-    def _take(self, fits: Callable[[Pod], bool]) -> Pod | None:
+    def _take(self, fits: Callable[[Pod], bool]) -> Pod:
         """A living pod that nobody works on."""
         free = [pod for pod in self.pods.living if not pod.busy and not pod.doubtful and fits(pod)]
         if not free:
-            return None
+            raise Idle
         pod = self.chance.choice(free)
-        pod.busy = True
+        pod.busy, self._taken = True, pod
         return pod
 
+    def _take_running(self) -> Pod:
+        return self._take(lambda pod: bool(pod.running))
+
     async def _bring(self) -> None:
-        if (pod := self._new()) is None:
-            return
-        try:
-            await self.kubelet.sandbox(pod)
-            for member in pod.members:
-                await self._run(pod, member)
-                if member is not pod.members[-1]:
-                    await self._finish(pod, member)
-            self._count(f"{pod.spec.qos} pods")
-            self.done["init containers"] = self.done.get("init containers", 0) + len(pod.members) - 1
-        finally:
-            pod.busy = False
+        pod = self._new()
+        await self.kubelet.sandbox(pod)
+        for member in pod.members:
+            await self._run(pod, member)
+            if member is not pod.members[-1]:
+                await self._finish(member)
+        self._count(f"{pod.spec.qos} pods")
+        self._count("init containers", len(pod.members) - 1)
 
     async def _run(self, pod: Pod, member: Member) -> None:
         await self.kubelet.create(pod, member)
         await self.kubelet.start(pod, member)
 
-    async def _finish(self, pod: Pod, member: Member) -> None:
+    async def _finish(self, member: Member) -> None:
         """An init container exits, without a call that criproxy could see."""
         node = self.kubelet.node
         if not node.exits:
@@ -204,76 +213,55 @@ class Churn:
         member.state = api.CONTAINER_EXITED
 
     async def _end(self) -> None:
-        if len(self.pods.living) < self.pods.limit // 2 or (pod := self._take(lambda pod: True)) is None:
-            return
-        try:
-            if pod.running and self.chance.random() < 0.5:
-                await self.kubelet.stop(pod, pod.running[0])
-            await self.kubelet.remove_pod(pod)
-            self.pods.living.remove(pod)
-            self.pods.room += pod.owns
-            self._count("removals")
-        finally:
-            pod.busy = False
+        if len(self.pods.living) < self.pods.limit // 2:
+            raise Idle
+        pod = self._take(lambda pod: True)
+        if pod.running and self.chance.random() < 0.5:
+            await self.kubelet.stop(pod, pod.running[0])
+        await self.kubelet.remove_pod(pod)
+        self.pods.living.remove(pod)
+        self.pods.room += pod.owns
+        self._count("removals")
 
     async def _resize(self) -> None:
         """Between owning CPUs, sharing, and owning others; or no other place at all."""
         pod = self._take(lambda pod: pod.spec.qos == "Guaranteed" and len(pod.members) == 1 and bool(pod.running))
-        if pod is None:
-            return
-        member, room = pod.members[0], self.pods.room
-        count = self.chance.choice((0, pod.owns, self.chance.randint(0, max(room + pod.owns, 0))))
-        try:
-            self.pods.room += pod.owns - count
-            await self.kubelet.resize(pod, member, 1000 * count or 500)
-            self._count("resizes")
-        finally:
-            pod.busy = False
+        count = self.chance.choice((0, pod.owns, self.chance.randint(0, max(self.pods.room + pod.owns, 0))))
+        self.pods.room += pod.owns - count
+        await self.kubelet.resize(pod, pod.members[0], 1000 * count or 500)
+        self._count("resizes")
 
     async def _restart(self) -> None:
         """A container ends by itself and is created again with the next attempt."""
-        if (pod := self._take(lambda pod: bool(pod.running))) is None:
-            return
-        member = pod.running[0]
-        try:
-            pod.doubtful = True
-            await self.kubelet.node.end(member.id)
-            member.attempt += 1
-            await self._run(pod, member)
-            self._count("restarts of containers")
-        finally:
-            pod.busy = False
+        pod = self._take_running()
+        member, pod.doubtful = pod.running[0], True
+        await self.kubelet.node.end(member.id)
+        member.attempt += 1
+        await self._run(pod, member)
+        self._count("restarts of containers")
 
     async def _cancel(self) -> None:
         """A create that is cancelled or times out, and is repeated at once."""
-        if (pod := self._new()) is None:
-            return
+        pod = self._new()
         member = pod.members[-1]
-        try:
-            await self.kubelet.sandbox(pod)
-            limit_s = self.chance.uniform(0.001, 0.04)
-            if self.chance.random() < 0.5:
-                with suppress(RuntimeCallError):
-                    await self.kubelet.create(pod, member, limit_s)
-                self._count("timed-out creates")
-            else:
-                with suppress(TimeoutError):
-                    await asyncio.wait_for(self.kubelet.create(pod, member), limit_s)
-                self._count("cancelled creates")
-            if not member.id:
-                await self.kubelet.create(pod, member)  # "name … is reserved", if the first one got through
-                self._count("retries of a create")
-            await self.kubelet.start(pod, member)
-        finally:
-            pod.busy = False
+        await self.kubelet.sandbox(pod)
+        limit_s = self.chance.uniform(0.001, 0.04)
+        if self.chance.random() < 0.5:
+            with suppress(RuntimeCallError):
+                await self.kubelet.create(pod, member, limit_s)
+            self._count("timed-out creates")
+        else:
+            with suppress(TimeoutError):
+                await asyncio.wait_for(self.kubelet.create(pod, member), limit_s)
+            self._count("cancelled creates")
+        if not member.id:
+            await self.kubelet.create(pod, member)  # "name … is reserved", if the first one got through
+            self._count("retries of a create")
+        await self.kubelet.start(pod, member)
 
     async def _exit(self) -> None:
         """A container ends by itself, and nobody cares."""
-        if (pod := self._take(lambda pod: bool(pod.running))) is None:
-            return
-        try:
-            pod.doubtful = True
-            await self.kubelet.node.end(pod.running[0].id)
-            self._count("exits")
-        finally:
-            pod.busy = False
+        pod = self._take_running()
+        pod.doubtful = True
+        await self.kubelet.node.end(pod.running[0].id)
+        self._count("exits")

@@ -14,12 +14,13 @@ from lab.chaos.churn import Churn, Pods, refresh, repeated
 from lab.chaos.kills import WAYS, Missed, Scene
 from lab.chaos.kubelet import Journal, Pod, best_effort, burstable, guaranteed, replica
 from lab.chaos.nodes import Node
-from lab.chaos.phases import Kill, Phase
-from lab.chaos.tally import Tally
+from lab.chaos.phases import Kill, Phase, Tally
 from lab.chaos.watcher import Watcher
 
 _WORKERS = {"containerd": 2, "embedded": 4}
 _PODS = {"containerd": 6, "embedded": 14}
+_CYCLE_S = 300.0
+"""A cycle that takes longer is stuck, and ends the half."""
 _TOLD_CALLS = 12
 """How many of the last calls are told of a cycle that broke off."""
 _TRIES = 4
@@ -37,13 +38,12 @@ class Half:
         self._sentinel = best_effort()
         self._at: dict[str, Any] = {"step": "starting"}
 
-    async def run(self, rest_limit_s: float, cycle_limit_s: float, *, stop_at_violation: bool = False) -> None:
+    async def run(self, rest_limit_s: float, *, stop_at_violation: bool = False) -> None:
         """All kills; what ends it before the last one is in the tally, as far as it came.
 
         Args:
             rest_limit_s: within this time after the last call everything must be as it should: two lists after a
                 create of unknown outcome, and repairs.
-            cycle_limit_s: a cycle that takes longer is stuck, and ends the half.
             stop_at_violation: leave out the rest of the plan.
         """
         self._rest_limit_s = rest_limit_s
@@ -51,7 +51,7 @@ class Half:
         with self._telling():
             async with self._node.running(), Watcher(self._node) as watcher:
                 with self._telling():
-                    await self._cycles(watcher, cycle_limit_s, stop_at_violation=stop_at_violation)
+                    await self._cycles(watcher, stop_at_violation=stop_at_violation)
                 self._at["step"] = "cleaning up"
                 await self._pods.close()
                 await watcher.finish()
@@ -63,13 +63,13 @@ class Half:
         self._tally.done["left running"] = sum(kubelet.left_running for kubelet in self._pods.kubelets)
         self._tally.seconds = round(time.monotonic() - began, 1)
 
-    async def _cycles(self, watcher: Watcher, limit_s: float, *, stop_at_violation: bool) -> None:
+    async def _cycles(self, watcher: Watcher, *, stop_at_violation: bool) -> None:
         self._victim = self._pods.kubelet("victim")
         self._workers = [self._pods.kubelet(f"worker-{n}") for n in range(_WORKERS[self._node.runtime])]
         await self._bring_sentinel()
         for kill in self._plan:
             self._at = {"kill": kill.number, "phase": kill.phase.value}
-            async with asyncio.timeout(limit_s):
+            async with asyncio.timeout(_CYCLE_S):
                 await self._cycle(kill, watcher)
             self._told(self._tally, kill)
             if stop_at_violation and self._tally.violations:

@@ -20,7 +20,7 @@ from lab.chaos.nodes import Node
 from lab.chaos.relay import MARK
 from lab.containerd.containerd import left_task
 from lab.emulator.runtime import IMAGE
-from lab.kubelet.kubelet import ContainerSpec, MiniKubelet, PodSpec, container_config, sandbox_config
+from lab.kubelet.kubelet import ContainerSpec, MiniKubelet, PodSpec
 
 if TYPE_CHECKING:
     from grpc.aio import Channel
@@ -32,7 +32,6 @@ CALL_TIMEOUT_S = 20.0
 UNKNOWN = frozenset({StatusCode.UNAVAILABLE, StatusCode.DEADLINE_EXCEEDED, StatusCode.CANCELLED, StatusCode.INTERNAL})
 """Codes after which nobody knows what the runtime has done."""
 _MEMORY_BYTES = 32 << 20
-_CAPACITY_BYTES = 8 << 30
 _CHANNEL_OPTIONS = (
     ("grpc.default_authority", "localhost"),
     ("grpc.use_local_subchannel_pool", 1),  # else all kubelets share one connection
@@ -223,22 +222,16 @@ class Kubelet:
         self.journal.knows(pod.sandbox, pod)
         pod.doubtful = False
 
-    async def create(self, pod: Pod, member: Member, timeout_s: float | None = None) -> None:
+    async def create(self, pod: Pod, member: Member, timeout_s: float = CALL_TIMEOUT_S) -> None:
         """Create a container."""
         self.journal.wants(pod, member, [owned(pod.spec, member.spec)])
         pod.doubtful = True
-        root = self._mini.cgroup_root
-        request = api.CreateContainerRequest(
-            pod_sandbox_id=pod.sandbox,
-            config=container_config(pod.spec, member.spec, _CAPACITY_BYTES, member.attempt),
-            sandbox_config=sandbox_config(pod.spec, root),
-        )
         try:
-            reply = await self.client.call("CreateContainer", request, api.CreateContainerResponse, timeout_s)
+            member.id = await self._mini.create(pod.spec, pod.sandbox, member.spec, member.attempt, timeout_s=timeout_s)
         except RuntimeCallError as error:
             self.refused += error.code is StatusCode.RESOURCE_EXHAUSTED
             raise
-        member.id, member.state = reply.container_id, api.CONTAINER_CREATED
+        member.state = api.CONTAINER_CREATED
         self.journal.knows(member.id, pod, member)
         pod.doubtful = False
 

@@ -23,10 +23,10 @@ from criproxy.simulate.hosts import unpack
 from lab.chaos.relay import Relay
 from lab.containerd.cgroups import PodCgroups
 from lab.containerd.containerd import PrivateContainerd
+from lab.provenance import ROOT, SHARED
 from tests.daemons import Serve
 
-ROOT = Path(__file__).resolve().parents[2]
-SNAPSHOT = "xeon-2s2n-smt-pci"
+SNAPSHOT = SHARED / "topologies/snapshots/xeon-2s2n-smt-pci.tar.xz"
 _FILES = re.compile(r"/cpu/|cpu\d+/online|/topology/|/cache/|/node/|mounts|cgroup|cpuset")
 """What of a snapshot matters for placement."""
 _LATENCY_MS = 4
@@ -234,10 +234,6 @@ class EmbeddedNode(Node):
     runtime = "embedded"
     cgroups = None
 
-    def __init__(self, directory: Path, policy: str, plant: str, snapshot: Path) -> None:
-        super().__init__(directory, policy, plant)
-        self._snapshot = snapshot
-
     async def _start_runtime(self, stack: AsyncExitStack) -> None:
         self.host_root = Path(stack.enter_context(self._unpacked()))
         self.cpus = parse_cpuset((self.host_root / "sys/devices/system/cpu/online").read_text().strip())
@@ -245,15 +241,7 @@ class EmbeddedNode(Node):
         self.cgroup_root = self.host_root / "sys/fs/cgroup/cpuset/kubepods"
         self.endpoint = self.directory / "embedded.sock"
         self._process = await asyncio.create_subprocess_exec(
-            *(
-                sys.executable,
-                "-m",
-                "lab.emulator",
-                "--socket",
-                str(self.endpoint),
-                "--latency-ms",
-                str(_LATENCY_MS),
-            ),
+            *(sys.executable, "-m", "lab.emulator", "--socket", str(self.endpoint), "--latency-ms", str(_LATENCY_MS)),
             *("--cpus", format_cpuset(self.cpus), "--mems", "0-1", "--host-root", str(self.host_root)),
             stdout=asyncio.subprocess.PIPE,
             start_new_session=True,
@@ -267,7 +255,7 @@ class EmbeddedNode(Node):
         memory = Path("/dev/shm")  # small files are slow elsewhere
         place = memory if memory.is_dir() else None
         with tempfile.TemporaryDirectory(prefix="criproxy-chaos-", dir=place) as folder:
-            unpack(self._snapshot, Path(folder), _FILES.search)
+            unpack(SNAPSHOT, Path(folder), _FILES.search)
             yield folder
 
     async def _end(self) -> None:
@@ -284,3 +272,6 @@ class EmbeddedNode(Node):
         """It forgets nothing."""
         self._process.send_signal(signal.SIGHUP)
         await self._listening()
+
+
+NODES: dict[str, type[Node]] = {node.runtime: node for node in (ContainerdNode, EmbeddedNode)}

@@ -1,9 +1,10 @@
-"""The phases of criproxy's work in which it is killed, and the plan of a run: what follows from its seed alone."""
+"""The phases of criproxy's work in which it is killed; the plan of a run, which follows from its seed; its tally."""
 
 import random
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import Enum
+from typing import Any
 
 
 class Phase(Enum):
@@ -59,22 +60,36 @@ class Kill:
     """Of the churn."""
 
 
-@dataclass(frozen=True, slots=True)
-class Shares:
-    """In what part of the cycles something happens."""
+@dataclass(slots=True)
+class Tally:
+    """What became of the kills on one node."""
 
-    lost: float = 0.1
-    """`Kill.lost`."""
-    calm: float = 0.1
-    """`Kill.calm`."""
+    runtime: str
+    kills: int = 0
+    phases: dict[str, int] = field(default_factory=dict)
+    missed: list[str] = field(default_factory=list)
+    """Cycles in which the phase was not reached; criproxy was killed all the same."""
+    violations: list[dict[str, Any]] = field(default_factory=list)
+    broken: list[dict[str, Any]] = field(default_factory=list)
+    """What ended the half before its last kill: where, the error, and the last calls of our kubelets."""
+    rest_s: list[float] = field(default_factory=list)
+    """Seconds from the last call until all was as it must be."""
+    away_s: list[float] = field(default_factory=list)
+    """Seconds from SIGKILL until criproxy was ready again."""
+    done: dict[str, int] = field(default_factory=dict)
+    checker: dict[str, Any] = field(default_factory=dict)
+    seconds: float = 0.0
 
 
-def plan(
-    seed: int, runtime: str, kills: int, only: Sequence[Phase] = tuple(Phase), shares: Shares = Shares()
-) -> list[Kill]:
-    """The cycles of one runtime; each phase of *only* comes as often as every other, give or take one."""
+def plan(seed: int, runtime: str, kills: int, only: Sequence[Phase], *, lost: float, calm: float) -> list[Kill]:
+    """The cycles of one runtime; each phase of *only* comes as often as every other, give or take one.
+
+    *lost* and *calm* are the shares of the cycles in which that happens.
+    """
     chance = random.Random(f"{seed} {runtime}")
-    phases = _shuffled(only, kills, chance)
+    phases: list[Phase] = []
+    while len(phases) < kills:
+        phases += chance.sample(only, len(only))
     return [
         Kill(
             number=number,
@@ -85,17 +100,10 @@ def plan(
             cut=chance.random() < 0.3,
             restart=chance.random() < 0.08,
             foreign=chance.random() < 0.3,
-            lost=chance.random() < shares.lost,
-            calm=chance.random() < shares.calm,
+            lost=chance.random() < lost,
+            calm=chance.random() < calm,
             after=chance.randrange(1 << 16),
             seed=chance.randrange(1 << 32),
         )
-        for number, phase in enumerate(phases)
+        for number, phase in enumerate(phases[:kills])
     ]
-
-
-def _shuffled(phases: Sequence[Phase], count: int, chance: random.Random) -> list[Phase]:
-    found: list[Phase] = []
-    while len(found) < count:
-        found += chance.sample(phases, len(phases))
-    return found[:count]

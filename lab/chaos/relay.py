@@ -11,12 +11,11 @@ from pathlib import Path
 
 from hpack import Decoder
 
+from criproxy.wire import frames
+
 MARK = "chaos-caller"
 """Metadata with which our kubelets say who they are; calls without it are criproxy's own."""
-_PREFACE = 24
 _HEADER = 9
-_DATA, _HEADERS, _RST_STREAM, _CONTINUATION = 0, 1, 3, 9
-_END_STREAM, _END_HEADERS, _PADDED, _PRIORITY = 0x1, 0x4, 0x8, 0x20
 _CHUNK = 1 << 16
 
 
@@ -87,21 +86,21 @@ class Calls:
 
     def request_frame(self, kind: int, flags: int, stream: int, payload: bytes) -> Passing | None:
         """Take in a frame from criproxy; the call whose request it completes."""
-        ends = bool(flags & _END_STREAM)
-        if kind == _RST_STREAM:
+        ends = bool(flags & frames.END_STREAM)
+        if kind == frames.RST_STREAM:
             self._open.pop(stream, None)
             self._bodies.pop(stream, None)
-        elif kind in (_HEADERS, _CONTINUATION):
-            self._block += _unpadded(flags, payload) if kind == _HEADERS else payload
-            self._ends = ends if kind == _HEADERS else self._ends
-            if not flags & _END_HEADERS:
+        elif kind in (frames.HEADERS, frames.CONTINUATION):
+            self._block += frames.header_fragment(flags, payload) if kind == frames.HEADERS else payload
+            self._ends = ends if kind == frames.HEADERS else self._ends
+            if not flags & frames.END_HEADERS:
                 return None
             headers = {header[0]: header[1] for header in self._decoder.decode(self._block, raw=True)}
             self._block, ends = b"", self._ends
             if path := headers.get(b":path"):
                 self._open[stream] = Passing(path.decode().rpartition("/")[2], headers.get(MARK.encode(), b"").decode())
-        elif kind == _DATA and stream in self._open:
-            self._bodies.setdefault(stream, bytearray()).extend(_unpadded(flags & ~_PRIORITY, payload))
+        elif kind == frames.DATA and stream in self._open:
+            self._bodies.setdefault(stream, bytearray()).extend(frames.unpad(flags, payload))
         else:
             return None
         if ends and stream in self._open:
@@ -112,25 +111,16 @@ class Calls:
     def reply_frame(self, kind: int, stream: int) -> Passing | None:
         """Take in a frame from the runtime; the call whose reply it begins."""
         call = self._open.get(stream)
-        if call is None or call.answered or kind not in (_HEADERS, _RST_STREAM):
+        if call is None or call.answered or kind not in (frames.HEADERS, frames.RST_STREAM):
             return None
         call.answered = True
         return call
 
     def reply_ended(self, kind: int, flags: int, stream: int) -> Passing | None:
         """The call that this frame from the runtime ends."""
-        if kind == _RST_STREAM or (kind in (_DATA, _HEADERS) and flags & _END_STREAM):
+        if kind == frames.RST_STREAM or (kind in (frames.DATA, frames.HEADERS) and flags & frames.END_STREAM):
             return self._open.pop(stream, None)
         return None
-
-
-def _unpadded(flags: int, payload: bytes) -> bytes:
-    pad = 0
-    if flags & _PADDED:
-        pad, payload = payload[0], payload[1:]
-    if flags & _PRIORITY:
-        payload = payload[5:]
-    return payload[: len(payload) - pad]
 
 
 class Frames:
@@ -234,9 +224,9 @@ class Relay:
             end.close()
 
     async def _pump(self, way: Way, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, calls: Calls) -> None:
-        frames = Frames(_PREFACE if way is Way.REQUEST else 0)
+        cut = Frames(len(frames.PREFACE) if way is Way.REQUEST else 0)
         while data := await reader.read(_CHUNK):
-            for raw, kind, flags, stream in frames.feed(data):
+            for raw, kind, flags, stream in cut.feed(data):
                 if way is Way.REQUEST:
                     call = calls.request_frame(kind, flags, stream, raw[_HEADER:])
                 else:

@@ -8,7 +8,8 @@ from types import TracebackType
 from typing import Any, Self
 
 from criproxy.model.cpuset import format_cpuset
-from lab.chaos.nodes import ROOT, Node
+from lab.chaos.nodes import Node
+from lab.provenance import ROOT
 
 _GRACE_S = 60.0
 

@@ -3,10 +3,10 @@
 import sys
 
 from criproxy.errors import CriproxyError
-from lab.demo.demo import command
+from lab.demo.demo import run
 
 try:
-    command(prog_name="make demo")
+    run()
 except CriproxyError as error:
     print(f"Error: {error}", file=sys.stderr)
     sys.exit(error.exit_status)

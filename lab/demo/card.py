@@ -10,7 +10,6 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from lab.kubelet import device_checkpoint
-from lab.kubelet.device_kubelet import CHECKPOINT, PODRESOURCES_SOCKET
 
 CARD = "card0"
 """The id of the card: the name of its device node."""
@@ -26,6 +25,9 @@ AGE_S = 3 * PERIOD_S
 """An older reading is outdated, and the next one is the first again."""
 HOST = "host"
 """The root directory, below that of the demo, if containers have no processes: with its own /proc, and our /dev."""
+CHECKPOINT = "device-plugins/kubelet_internal_checkpoint"
+PODRESOURCES_SOCKET = "pod-resources/kubelet.sock"
+"""Below the kubelet's directory."""
 _PARENTS = ("/dev", "/dev/shm")
 """The possible directories of the node, since a policy file allows no others. Without root, only the second one."""
 _NULL = (1, 3)

@@ -4,19 +4,20 @@ import asyncio
 import signal
 from contextlib import AsyncExitStack
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
 
-import click
+from rich import box
+from rich.console import Console
+from rich.table import Table
 
 from criproxy.cri.runtime import RuntimeCallError
 from criproxy.errors import CriproxyError, StatusCode
 from criproxy.model.cpuset import CpuSet, format_cpuset
 from criproxy.model.grant import Applied
-
-if TYPE_CHECKING:
-    from lab.demo.output import DemoOutput
-    from lab.demo.stage import Stage
-    from lab.kubelet.kubelet import PodSpec
+from lab.demo.nodes import nodes
+from lab.demo.output import DemoOutput
+from lab.demo.stage import Stage, open_stage
+from lab.demo.vgpus import vgpus
+from lab.kubelet.kubelet import ContainerSpec, PodSpec
 
 MEBIBYTE = 1 << 20
 SETTLE_TIMEOUT_S = 10.0
@@ -26,7 +27,7 @@ SETTLE_TIMEOUT_S = 10.0
 class RunningPod:
     """A running pod of one container."""
 
-    pod: "PodSpec"
+    pod: PodSpec
     sandbox_id: str
     container_id: str
 
@@ -35,8 +36,8 @@ class RunningPod:
 class Demo:
     """The demo; each public method is one part."""
 
-    stage: "Stage"
-    output: "DemoOutput"
+    stage: Stage
+    output: DemoOutput
     pods: dict[str, RunningPod] = field(default_factory=dict)
     shown: dict[str, str] = field(default_factory=dict)
     """The CPUs of each pod in the last table."""
@@ -45,9 +46,6 @@ class Demo:
 
     async def run(self) -> None:
         """Run all parts in order."""
-        from lab.demo.nodes import nodes
-        from lab.demo.vgpus import vgpus
-
         await self.shared_pod()
         await self.exclusive_pod()
         await self.restart_criproxy()
@@ -130,7 +128,7 @@ class Demo:
         owned = frozenset([min(self._all - {min(self._all)})])
         return {name: owned if name == "trader" else self._all - owned for name in self.pods}
 
-    async def _start(self, pod: "PodSpec") -> None:
+    async def _start(self, pod: PodSpec) -> None:
         sandbox_id, ids = await self.stage.kubelet.run_pod(pod)
         self.pods[pod.name] = RunningPod(pod, sandbox_id, ids["main"])
 
@@ -166,10 +164,7 @@ class Demo:
         self.why[name] = then.removeprefix("then ").partition(";")[0] or first.removeprefix(f"{title} ")
         return name not in self.shown or f"→ {now}," in then
 
-    def _table(self, found: dict[str, Applied | None]) -> object:
-        from rich import box
-        from rich.table import Table
-
+    def _table(self, found: dict[str, Applied | None]) -> Table:
         table = Table("pod", "class", "asks", "CPUs", "memory", "why", box=box.SIMPLE_HEAD, show_edge=False)
         for name, applied in found.items():
             pod = self.pods[name].pod
@@ -185,8 +180,7 @@ class Demo:
         return now if before in (None, now) else f"{before} → {now}"
 
 
-@click.command(short_help="Run sample pods on a private runtime, and show where they are placed and why.")
-def command() -> None:
+def run() -> None:
     """Run sample pods through criproxy on a private containerd, and read their cgroups.
 
     The demo then places pods on a simulated machine with four NUMA nodes. It also divides a simulated card into two
@@ -221,11 +215,6 @@ def _end_on_signals(ended_by: list[signal.Signals]) -> None:
 
 
 async def _perform(ended_by: list[signal.Signals]) -> None:
-    from rich.console import Console
-
-    from lab.demo.output import DemoOutput
-    from lab.demo.stage import open_stage
-
     _end_on_signals(ended_by)
     async with AsyncExitStack() as stack:
         console = Console()
@@ -244,9 +233,7 @@ async def _perform(ended_by: list[signal.Signals]) -> None:
     console.print("\nEverything is where it should be, and cleaned up.")
 
 
-def _pod(name: str, image: str, *, request_milli: int = 0, limit_milli: int = 0) -> "PodSpec":
-    from lab.kubelet.kubelet import ContainerSpec, PodSpec
-
+def _pod(name: str, image: str, *, request_milli: int = 0, limit_milli: int = 0) -> PodSpec:
     spec = ContainerSpec(
         "main",
         image,

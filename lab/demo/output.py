@@ -2,17 +2,17 @@
 
 from dataclasses import dataclass
 from io import StringIO
-from typing import TYPE_CHECKING
 
-if TYPE_CHECKING:
-    from rich.console import Console, RenderableType
+from rich.console import Console, RenderableType
+
+from criproxy.cli.render.console import console
 
 
 @dataclass(slots=True)
 class DemoOutput:
     """Prints to *console*, and counts failed checks."""
 
-    console: "Console"
+    console: Console
     failures: int = 0
 
     def title(self, text: str) -> None:
@@ -23,10 +23,8 @@ class DemoOutput:
         """Print a line without markup."""
         self.console.print(f"  {text}".rstrip(), markup=False, highlight=False, soft_wrap=True)
 
-    def show(self, what: "RenderableType") -> None:
+    def show(self, what: RenderableType) -> None:
         """Print a table without colors, as commands print to a pipe."""
-        from criproxy.cli.render.console import console
-
         text = StringIO()
         console(text, self.console.width - 2).print(what)
         for line in text.getvalue().splitlines():

@@ -6,6 +6,7 @@ The runtime is a private containerd, or the embedded one without root or contain
 import asyncio
 import os
 import signal
+import socket
 import tempfile
 from contextlib import AsyncExitStack
 from dataclasses import dataclass
@@ -14,6 +15,7 @@ from typing import Any
 
 from criproxy.cli.client import PATIENCE_S, ask
 from criproxy.cri.runtime import RuntimeClient
+from criproxy.deviceplugin.nvidia.settings import VARIABLES
 from criproxy.errors import CriproxyError
 from criproxy.host.machine import discover
 from criproxy.model.cpuset import format_cpuset
@@ -24,9 +26,11 @@ from criproxy.process.tether import python, tethered
 from lab.containerd import containerd
 from lab.containerd.cgroups import PodCgroups
 from lab.demo.card import HOST, Card, create_card
-from lab.demo.programs import end, log_file, start
 from lab.emulator import runtime
 from lab.kubelet.kubelet import MiniKubelet
+
+READY_TIMEOUT_S = 20.0
+END_TIMEOUT_S = 10.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,11 +82,11 @@ class Stage:
         Raises:
             CriproxyError: it ends, or is not ready in time; the text contains its log.
         """
-        self.process = await start(self.directory, "serve", *self._arguments())
+        self.process = await _start(self.directory, "serve", *self._arguments())
 
     async def end_criproxy(self, how: signal.Signals) -> None:
         """Send a signal that ends criproxy, and wait for its end; one that does not end is killed."""
-        await end(self.process, how)
+        await _end(self.process, how)
 
     async def start_device_plugin(self) -> None:
         """Start ``criproxy device-plugin``, which offers the card, and wait until it is ready.
@@ -91,7 +95,7 @@ class Stage:
             CriproxyError: as for `start_criproxy`.
         """
         assert self.card is not None
-        self.device_plugin = await start(
+        self.device_plugin = await _start(
             self.directory,
             *("device-plugin", "--config", str(self.directory / "policy.yaml"), "--log-format", "json"),
             *("--host-root", str(self.runtime.host_root), "--kubelet-dir", str(self.card.kubelet)),
@@ -100,7 +104,7 @@ class Stage:
 
     async def end_device_plugin(self) -> None:
         """Stop the device plugin with SIGTERM, if it runs."""
-        await end(self.device_plugin, signal.SIGTERM)
+        await _end(self.device_plugin, signal.SIGTERM)
 
     async def query(self, command: str, **arguments: object) -> Any:  # noqa: ANN401 (JSON)
         """Return the daemon's answer to a command on its control socket."""
@@ -128,7 +132,7 @@ class Stage:
 
     def log(self, command: str) -> str:
         """Return the log of one of criproxy's programs since its first start."""
-        return log_file(self.directory, command).read_text()
+        return _log_file(self.directory, command).read_text()
 
     def _arguments(self) -> list[str]:
         run, state = self.directory / "run", self.directory / "state"
@@ -188,3 +192,80 @@ async def _start_runtime(stack: AsyncExitStack, directory: Path, topology: Topol
     return Runtime(
         name, f"unix://{embedded.path}", runtime.IMAGE, "the calls to that runtime, and its answers", host_root
     )
+
+
+def _log_file(directory: Path, command: str) -> Path:
+    """Return the file to which all runs of a program append their log."""
+    return directory / f"{command}.log"
+
+
+async def _start(directory: Path, command: str, *arguments: str) -> asyncio.subprocess.Process:
+    """Start one of criproxy's programs that serve, and wait until it is ready.
+
+    Args:
+        directory: the directory of the demo, which contains the log.
+        command: the program, such as ``serve``.
+        arguments: its arguments.
+
+    Raises:
+        CriproxyError: the program ends, or is not ready in time; the text contains its log.
+    """
+    path = directory / "notify.sock"
+    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as notify, _log_file(directory, command).open("ab") as log:
+        path.unlink(missing_ok=True)
+        notify.bind(str(path))
+        notify.setblocking(False)
+        process = await asyncio.create_subprocess_exec(
+            *tethered(python("criproxy", command, *arguments)),
+            env={**_environ(), "NOTIFY_SOCKET": str(path)},
+            stdout=log,
+            stderr=log,
+            start_new_session=True,  # an interrupt at the terminal is only for the demo, which then stops the program
+        )
+        try:
+            if not await _ready(notify, process):
+                raise CriproxyError(
+                    f"criproxy {command} did not become ready:\n{_log_file(directory, command).read_text()}"
+                )
+        except BaseException:
+            await _end(process, signal.SIGTERM)
+            raise
+    return process
+
+
+async def _end(process: asyncio.subprocess.Process | None, how: signal.Signals) -> None:
+    """Send a signal that ends a program, and wait for its end; one that does not end is killed."""
+    if process is None or process.returncode is not None:
+        return
+    process.send_signal(how)
+    try:
+        async with asyncio.timeout(END_TIMEOUT_S):
+            await process.wait()
+    except TimeoutError:
+        process.kill()
+        await process.wait()
+
+
+def _environ() -> dict[str, str]:
+    """Return our environment without the variables of NVIDIA's device plugin, which are for another kubelet."""
+    return {name: value for name, value in os.environ.items() if name not in VARIABLES}
+
+
+async def _ready(notify: socket.socket, process: asyncio.subprocess.Process) -> bool:
+    """Wait for READY=1; return whether it arrives in time and before the process ends."""
+    loop = asyncio.get_running_loop()
+    ended = asyncio.create_task(process.wait())
+    try:
+        async with asyncio.timeout(READY_TIMEOUT_S):
+            while True:
+                message = asyncio.create_task(loop.sock_recv(notify, 65_536))
+                await asyncio.wait([message, ended], return_when=asyncio.FIRST_COMPLETED)
+                if not message.done():
+                    message.cancel()
+                    return False
+                if b"READY=1" in message.result().splitlines():
+                    return True
+    except TimeoutError:
+        return False
+    finally:
+        ended.cancel()

@@ -13,9 +13,8 @@ from lab.demo.card import AGE_S, ALLOWED_MIB, CARD, CARD_MIB, PERIOD_S, RESOURCE
 from lab.demo.output import DemoOutput
 from lab.demo.stage import Stage
 from lab.kubelet.device_endpoint import Given
-from lab.kubelet.device_kubelet import DeviceKubelet
-from lab.kubelet.exits import exited
 from lab.kubelet.kubelet import ContainerSpec, PodSpec
+from tests.deviceplugin.kubelet import FakeKubelet, Pod
 
 LIMIT_S = 60.0
 """The time limit for this part of the demo."""
@@ -40,7 +39,9 @@ async def vgpus(stage: Stage, output: DemoOutput) -> None:
         output.line("Skipped: this process cannot create files in /dev, so there is no card.")
         return
     async with AsyncExitStack() as stack:
-        kubelet = await stack.enter_async_context(DeviceKubelet(stage.card.kubelet))
+        kubelet = FakeKubelet(stage.card.kubelet)
+        await kubelet.start()
+        stack.push_async_callback(kubelet.stop)
         stack.push_async_callback(stage.end_device_plugin)
         await stage.start_device_plugin()
         demo = VgpuDemo(stage, stage.card, kubelet, output)
@@ -59,7 +60,7 @@ class VgpuDemo:
 
     stage: Stage
     card: Card
-    kubelet: DeviceKubelet
+    kubelet: FakeKubelet
     output: DemoOutput
     pods: dict[str, Running] = field(default_factory=dict)
     used_mib: dict[int, int] = field(default_factory=dict)
@@ -76,7 +77,7 @@ class VgpuDemo:
     async def offer(self) -> None:
         """Wait until the vGPUs are offered to the kubelet."""
         await self.kubelet.until(lambda: bool(self.kubelet.healthy(RESOURCE)), LIMIT_S)
-        ids = self.kubelet.healthy(RESOURCE)
+        ids = sorted(self.kubelet.healthy(RESOURCE))
         by = "" if self.stage.runtime.has_processes else ", and so are the processes"
         self.output.line(f"The card and its usage are simulated{by}; {self.card.node} is a copy of /dev/null.")
         self.output.check(f"the kubelet is offered {len(ids)} {RESOURCE}: {', '.join(ids)}", len(ids) == len(USED_MIB))
@@ -85,8 +86,8 @@ class VgpuDemo:
         """Start the pods, with one vGPU each."""
         for name in USED_MIB:
             pod = PodSpec(name, (ContainerSpec("main", self.stage.runtime.image),))
-            given = await self.kubelet.admit(pod, "main", {RESOURCE: 1})
-            running = Running(pod, given, await self.stage.kubelet.run_sandbox(pod))
+            given = await self.kubelet.admit(Pod(pod.uid, pod.name), {RESOURCE: 1})
+            running = Running(pod, list(given.values()), await self.stage.kubelet.run_sandbox(pod))
             await self._start(running)
             self.pods[name] = running
         got = {name: each.given[0].ids for name, each in self.pods.items()}
@@ -107,7 +108,8 @@ class VgpuDemo:
         over = self.pods[OVER]
         reporting = asyncio.create_task(self._report_use())
         try:
-            ended = await exited(self.stage.through, over.container_id)
+            while (ended := await self._status(over)).state != api.CONTAINER_EXITED:  # noqa: ASYNC110 (runtimes may have no events)
+                await asyncio.sleep(0.05)
         finally:
             reporting.cancel()
         await self._start(over, attempt=1)
@@ -122,7 +124,7 @@ class VgpuDemo:
         """Remove the pods."""
         for each in self.pods.values():
             await self.stage.kubelet.remove_pod(each.sandbox_id)
-            self.kubelet.remove(each.pod)
+            self.kubelet.remove(Pod(each.pod.uid))
 
     async def _start(self, running: Running, attempt: int = 0) -> None:
         pod, kubelet = running.pod, self.stage.kubelet
@@ -167,6 +169,9 @@ class VgpuDemo:
         ):
             self.output.line(f"  {key:16}{value}")
 
+    async def _status(self, running: Running) -> api.ContainerStatus:
+        return (await self.stage.through.container_status(running.container_id)).status
+
     async def _state(self, running: Running) -> str:
-        status = (await self.stage.through.container_status(running.container_id)).status
-        return api.ContainerState.Name(status.state).removeprefix("CONTAINER_").capitalize()
+        name = api.ContainerState.Name((await self._status(running)).state)
+        return name.removeprefix("CONTAINER_").capitalize()

@@ -1,11 +1,13 @@
 """``python -m lab.emulator``: the embedded runtime as a process of its own."""
 
 import asyncio
+import os
 import signal
 from pathlib import Path
 
 import click
 
+from criproxy.process.systemd import Notifier
 from lab.emulator.runtime import EmbeddedRuntime, RuntimeOptions
 
 
@@ -52,6 +54,7 @@ async def _serve(path: Path, options: RuntimeOptions) -> None:
         asyncio.get_running_loop().add_signal_handler(number, signals.put_nowait, number)
     async with EmbeddedRuntime(path, options) as runtime:
         click.echo(f"listening at {path}")
+        Notifier(os.environ).ready("listening")
         while await signals.get() is signal.SIGHUP:
             await runtime.stop()
             await runtime.start()

@@ -14,6 +14,8 @@ _DIGEST = re.compile(r"sha256:[0-9a-f]{64}")
 _HOST = re.compile(r"[A-Za-z0-9.-]+(?::\d+)?|localhost")
 SIZE_BYTES = 1_997_454
 """The size that every image claims to have."""
+UNREACHABLE = "unreachable.test/"
+"""The start of references whose registry does not answer."""
 MOUNTPOINT = "/var/lib/containerd/io.containerd.snapshotter.v1.overlayfs"
 
 
@@ -38,18 +40,14 @@ def normalise(reference: str) -> str:
 
 @dataclass(slots=True)
 class ImageStore:
-    """Images by id, each with the references that name it.
+    """Images by id, each with the references that name it."""
 
-    *unreachable* is the start of references whose registry does not answer.
-    """
-
-    unreachable: str = "unreachable.test/"
     images: dict[str, set[str]] = field(default_factory=dict)
 
     def pull(self, reference: str) -> str:
         """Store what *reference* names and return its id."""
         name = normalise(reference)
-        if self.unreachable and name.startswith(self.unreachable):
+        if name.startswith(UNREACHABLE):
             raise _unreachable(reference, name)
         identifier = "sha256:" + hashlib.sha256(name.encode()).hexdigest()
         self.images.setdefault(identifier, set()).add(name)

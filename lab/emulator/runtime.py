@@ -34,11 +34,9 @@ class RuntimeOptions:
     """What the embedded runtime is like.
 
     *cpus* and *mems* are the lists of the machine; *latency_s* is the duration of every call, or per method
-    (``{"CreateContainer": 0.05}``); *containers* run from the start; *program* is what
-    the default handler runs; *unreachable* begins references whose pull
-    fails; *missing* names methods that are unknown, as they are in older runtimes; *name* and *version*
-    are what Version says; below *host_root* files like
-    those of /proc and cgroup v1 say where the processes of containers run.
+    (``{"CreateContainer": 0.05}``); *containers* run from the start; *program* is what the default handler runs;
+    *missing* names methods that are unknown, as they are in older runtimes; *name* and *version* are what Version says;
+    below *host_root* files like those of /proc and cgroup v1 say where the processes of containers run.
     """
 
     cpus: str = "0-3"
@@ -46,9 +44,7 @@ class RuntimeOptions:
     latency_s: float | Mapping[str, float] = 0.0
     containers: int = 0
     program: str = "/usr/bin/runc"
-    unreachable: str = "unreachable.test/"
     missing: frozenset[str] = frozenset()
-    api_versions: tuple[str, ...] = ("v1", "v1alpha2")
     name: str = NAME
     version: str = __version__
     host_root: Path | None = None
@@ -78,7 +74,7 @@ class EmbeddedRuntime:
     def __post_init__(self) -> None:
         machine = Machine.parse(self.options.cpus, self.options.mems)
         records = Records()
-        images = ImageStore(self.options.unreachable)
+        images = ImageStore()
         images.pull(IMAGE)
         files = HostFiles(self.options.host_root) if self.options.host_root else None
         self.core = Core(machine, records, images, Events(records), self.options.delay_s, files)
@@ -96,20 +92,13 @@ class EmbeddedRuntime:
 
     def _handlers(self) -> Handlers:
         options = self.options
-        return Handlers(
-            self.core, options.api_versions, options.missing, (options.name, options.version, options.program)
-        )
+        return Handlers(self.core, options.missing, (options.name, options.version, options.program))
 
     async def stop(self, grace_s: float | None = None) -> None:
         """Stop listening; calls get *grace_s* seconds to end."""
         if self._server:
             await self._server.stop(grace_s)
             self._server = None
-
-    async def wait(self) -> None:
-        """Return when the server has stopped."""
-        if self._server:
-            await self._server.wait_for_termination()
 
     async def __aenter__(self) -> Self:
         await self.start()

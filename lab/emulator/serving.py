@@ -6,7 +6,7 @@ An error ends a call with `abort`, so that no message is ever sent beside a code
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
+from collections.abc import AsyncIterator, Awaitable, Callable
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 import grpc
@@ -39,17 +39,14 @@ class Handlers(grpc.GenericRpcHandler):
 
     Args:
         core: what the handlers work on.
-        api_versions: of the paths, such as ``v1``; the messages are those of v1 for all.
         missing: names of methods to be unknown.
         runtime: its name, its version, and the program of its default handler.
     """
 
-    def __init__(
-        self, core: Core, api_versions: Iterable[str], missing: frozenset[str], runtime: tuple[str, str, str]
-    ) -> None:
+    def __init__(self, core: Core, missing: frozenset[str], runtime: tuple[str, str, str]) -> None:
         self._handlers: dict[str, Handler] = {}
         self._tasks: set[asyncio.Future[Reply]] = set()
-        for version in api_versions:
+        for version in ("v1", "v1alpha2"):  # with the same messages
             for name, act in _methods(core, Node(version, *runtime)).items():
                 if name not in missing:
                     path = f"/runtime.{version}.{METHODS[name].service}/{name}"

@@ -9,22 +9,19 @@ Exit status: 0 nothing found, 1 something found, 2 wrong use.
 import argparse
 import importlib.util
 import json
-import platform
 import re
 import subprocess
 import sys
 import time
 import traceback
 from dataclasses import asdict
-from datetime import UTC, datetime
-from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from secrets import randbits
 from typing import Any
 
 from lab.fuzz.session import Settings, Stall, watched
+from lab.provenance import ROOT, commit
 
-ROOT = Path(__file__).resolve().parents[2]
 SEEDS = Path(__file__).resolve().parent / "corpus"
 GRACE_S = 90.0
 """A session that is not over this long after its time is a finding."""
@@ -38,36 +35,20 @@ def main() -> int:
 
 def _options() -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m lab.fuzz", description="Fuzz the data plane.")
-    parser.add_argument("--seconds", type=_positive, default=60.0, help="how long (default: %(default)s)")
-    parser.add_argument("--executions", type=_number, default=0, help="end after so many inputs instead")
+    parser.add_argument("--seconds", type=float, default=60.0, help="how long (default: %(default)s)")
+    parser.add_argument("--executions", type=int, default=0, help="end after so many inputs instead")
     parser.add_argument("--seed", type=int, help="where the randomness begins (default: a new one, printed)")
     parser.add_argument("--json", type=Path, default=Path("build/fuzz.json"), help="where the results go")
     parser.add_argument("--corpus", type=Path, default=Path("build/fuzz-corpus"), help="folder of kept inputs")
     parser.add_argument("--findings", type=Path, default=Path("build/fuzz-findings"), help="folder of bad inputs")
     parser.add_argument("--max-findings", type=int, default=20, help="end after this many (default: %(default)s)")
     parser.add_argument("--engine", choices=("atheris", "own"), help="default: atheris where it is installed")
-    parser.add_argument("--replay", type=_existing, metavar="FILE", help="run one input and show what goes wrong")
+    parser.add_argument("--replay", type=Path, metavar="FILE", help="run one input and show what goes wrong")
     parser.add_argument("--plant", default="", help=argparse.SUPPRESS)
-    return parser.parse_args()
-
-
-def _positive(text: str) -> float:
-    seconds = float(text)
-    if not 1 <= seconds <= 1e6:
-        raise argparse.ArgumentTypeError(f"{text} seconds: must be at least 1")
-    return seconds
-
-
-def _number(text: str) -> int:
-    if not text.isdigit() or not int(text):
-        raise argparse.ArgumentTypeError(f"{text} inputs: must be at least 1")
-    return int(text)
-
-
-def _existing(text: str) -> Path:
-    if not Path(text).is_file():
-        raise argparse.ArgumentTypeError(f"{text}: no such file")
-    return Path(text)
+    options = parser.parse_args()
+    if options.seconds < 1 or options.executions < 0:
+        parser.error("--seconds must be at least 1, and --executions not negative")
+    return options
 
 
 def _replay(file: Path, plant: str) -> int:
@@ -90,38 +71,36 @@ def _replay(file: Path, plant: str) -> int:
 def _fuzz(options: argparse.Namespace) -> int:
     engine = options.engine or ("atheris" if importlib.util.find_spec("atheris") else "own")
     seed = randbits(31) if options.seed is None else options.seed
-    state = options.json.with_suffix(".state")
     for folder in (options.json.parent, options.corpus):
         folder.mkdir(parents=True, exist_ok=True)
+    state, log = options.json.with_suffix(".state"), options.json.with_suffix(".log")
     state.unlink(missing_ok=True)
-    folders = {"corpus": str(options.corpus), "seeds": str(SEEDS), "findings": str(options.findings)}
-    count = options.executions
     settings = Settings(
-        engine,
-        options.seconds,
-        seed,
-        **folders,
+        engine=engine,
+        seconds=options.seconds,
+        seed=seed,
+        corpus=str(options.corpus),
+        seeds=str(SEEDS),
+        findings=str(options.findings),
         state=str(state),
-        executions=count,
+        executions=options.executions,
         max_findings=options.max_findings,
         plant=options.plant,
     )
-    print(
-        f"fuzzing with {engine} for {f'{count} inputs' if count else f'{options.seconds:g} s'}, seed {seed}", flush=True
-    )
-    log = options.json.with_suffix(".log")
-    commit = _commit()  # of what runs, not of what is there when it ends
-    report = {**_report(settings, *_run_session(settings, log), log), "commit": commit}
+    extent = f"{options.executions} inputs" if options.executions else f"{options.seconds:g} s"
+    print(f"fuzzing with {engine} for {extent}, seed {seed}", flush=True)
+    found = {"commit": commit()}  # of what runs, not of what is there when it ends
+    report = {**_report(settings, *_run_session(settings, log), log), **found}
     options.json.write_text(json.dumps(report, indent=2) + "\n")
     state.unlink(missing_ok=True)
     _say(report, options.json)
     return 1 if report["findings"] else 0
 
 
-def _run_session(settings: Settings, log: Path) -> tuple[datetime, float, str]:
-    """Run the session's process; returns when it began, its seconds, and how it ended if not as it should."""
+def _run_session(settings: Settings, log: Path) -> tuple[float, str]:
+    """Run the session's process; returns its seconds, and how it ended if not as it should."""
     command = [sys.executable, "-m", "lab.fuzz.session", json.dumps(asdict(settings))]
-    began, clock, ended = datetime.now(UTC), time.monotonic(), ""
+    began, ended = time.monotonic(), ""
     with log.open("wb") as output:
         try:
             limit_s = None if settings.executions else settings.seconds + GRACE_S
@@ -130,10 +109,10 @@ def _run_session(settings: Settings, log: Path) -> tuple[datetime, float, str]:
                 ended = f"the session ended with status {done.returncode}"
         except subprocess.TimeoutExpired:
             ended = f"the session did not end within {GRACE_S:g} s after its time"
-    return began, time.monotonic() - clock, ended
+    return time.monotonic() - began, ended
 
 
-def _report(settings: Settings, began: datetime, seconds: float, ended: str, log: Path) -> dict[str, Any]:
+def _report(settings: Settings, seconds: float, ended: str, log: Path) -> dict[str, Any]:
     """All figures and findings of a run."""
     state, text = Path(settings.state), log.read_text(errors="replace")
     results: dict[str, Any] = json.loads(state.read_text()) if state.exists() else {"executions": 0, "findings": []}
@@ -150,28 +129,8 @@ def _report(settings: Settings, began: datetime, seconds: float, ended: str, log
         "coverage": dict(zip(("edges", "features", "inputs"), map(int, coverage[-1]), strict=True))
         if coverage
         else None,
-        "corpus_files": sum(1 for _ in Path(settings.corpus).iterdir()),
-        "began": began.isoformat(timespec="seconds"),
-        "ended": datetime.now(UTC).isoformat(timespec="seconds"),
-        "versions": _versions(),
         "command": f"make fuzz SECONDS={settings.seconds:g} SEED={settings.seed}",
     }
-
-
-def _versions() -> dict[str, str]:
-    versions = {"python": platform.python_version()}
-    for name in ("atheris", "hpack", "criproxy"):
-        try:
-            versions[name] = version(name)
-        except PackageNotFoundError:
-            versions[name] = "not installed"
-    return versions
-
-
-def _commit() -> str:
-    command = ["git", "-C", str(ROOT), "describe", "--always", "--dirty", "--abbrev=12", "--exclude=*"]
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
-    return done.stdout.strip() or "unknown"
 
 
 def _say(report: dict[str, Any], file: Path) -> None:

@@ -9,10 +9,10 @@ from criproxy.wire.calls import Outcome, Proceed, Refuse, Verdict
 from criproxy.wire.flow import Ledger, Outflow
 from criproxy.wire.splice import Splice
 from criproxy.wire.state import Cancelled, Ended, Event, Held, Replied
-from criproxy.wire.stats import Stats
-from lab.fuzz.calls import METHODS, TABLE, Method, gzipped, prefixed
+from lab.fuzz.calls import METHODS, Method, gzipped, prefixed
 from lab.fuzz.peer import Client, Fields, Half, Peer, Runtime, require
 from lab.fuzz.source import BLOCK, Source
+from lab.fuzz.tap import Tap
 
 MAX_OPS = 160
 MAX_STREAMS = 12
@@ -69,17 +69,15 @@ class Conversation:
 
     def __init__(self, source: Source) -> None:
         self.source = source
-        self.splice = Splice(1, Stats(TABLE))
+        self.tap = Tap()
+        self.splice = self.tap.splice
         self.client, self.runtime = Client(), Runtime()
         self.steps: list[Step] = []
-        self.events: list[Event] = []
         self.calls: dict[int, Facts] = {}
         self.waiting: list[Held] = []
         self.too_late: list[Held] = []
         self.runtime_goaway: int | None = None
         self.drained_at: int | None = None
-        self.written: tuple[bytearray, bytearray] = (bytearray(), bytearray())
-        """All that went to the client, and to the runtime."""
         self.features: set[int] = set()
         self._ops: list[Callable[[], object]] = [*self._client_ops(), *self._runtime_ops(), *self._own_ops()]
 
@@ -151,7 +149,7 @@ class Conversation:
         splice = self.splice
         match step:
             case Fed(from_client, unit):
-                (splice.from_client if from_client else splice.from_runtime)(unit)
+                self.tap.feed(from_client, unit)
             case Answered(stream, verdict):
                 held = self.calls[stream].held
                 assert held is not None
@@ -162,13 +160,10 @@ class Conversation:
 
     def collect(self) -> None:
         """Take what the splice has written and told."""
-        to_client, to_runtime = self.splice.take_for_client(), self.splice.take_for_runtime()
-        self.written[0].extend(to_client)
-        self.written[1].extend(to_runtime)
+        to_client, to_runtime, events = self.tap.collect()
         self.client.receive(to_client)
         self.runtime.receive(to_runtime)
-        for event in self.splice.take_events():
-            self.events.append(event)
+        for event in events:
             self._on_event(event)
         check_books(self.splice)
 

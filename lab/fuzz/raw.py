@@ -10,13 +10,11 @@ from criproxy.errors import StatusCode, WireError
 from criproxy.wire import flow, frames, message, replies, requests
 from criproxy.wire.calls import Proceed, Refuse
 from criproxy.wire.flow import Outflow
-from criproxy.wire.splice import Splice
-from criproxy.wire.state import Event, Held
-from criproxy.wire.stats import Stats
-from lab.fuzz.calls import METHODS, TABLE, prefixed
-from lab.fuzz.chunking import canonical, event_value
+from criproxy.wire.state import Held
+from lab.fuzz.calls import METHODS, prefixed
 from lab.fuzz.peer import require
 from lab.fuzz.source import BLOCK, Source
+from lab.fuzz.tap import Tap
 
 MAX_BYTES = 65_536
 MAX_CPU_S_PER_INPUT = 2.0
@@ -61,7 +59,7 @@ def run(data: bytes) -> set[int]:
         cut = _Run(pieces, Random(zlib.crc32(data)))
     require(whole.failed == cut.failed, "an error depends on chunking:", whole.failed, cut.failed)
     if whole.failed is None:
-        require(whole.result() == cut.result(), "what comes out depends on chunking")
+        require(whole.tap.result == cut.tap.result, "what comes out depends on chunking")
     return {hash((whole.failed is not None, bit)) for bit in whole.touched}
 
 
@@ -69,10 +67,8 @@ class _Run:
     """One connection that is fed *pieces*; with *cuts*, in smaller parts."""
 
     def __init__(self, pieces: list[Piece], cuts: Random | None) -> None:
-        self.splice = Splice(1, Stats(TABLE))
+        self.tap = Tap()
         self.cuts = cuts
-        self.written = bytearray(), bytearray()
-        self.events: list[Event] = []
         self.failed: str | None = None
         self.touched: set[tuple[int, ...]] = set()
         self.fed = 0
@@ -81,11 +77,6 @@ class _Run:
         self._end()
         spent = time.process_time() - started
         require(spent < MAX_CPU_S_PER_INPUT, f"a stall: {self.fed} bytes took {spent:.1f} s of CPU time")
-
-    def result(self) -> tuple[object, ...]:
-        """What both peers got, and what the handlers were told."""
-        to_client, to_runtime = bytes(self.written[0]), bytes(self.written[1]).removeprefix(frames.PREFACE)
-        return canonical(to_client), canonical(to_runtime), [event_value(event) for event in self.events]
 
     def _feed_all(self, pieces: list[Piece]) -> None:
         side = 0
@@ -97,44 +88,36 @@ class _Run:
                     self._feed(side, data)
         except WireError as error:
             self.failed = f"{'client' if side else 'runtime'}: {error}"
-            self.splice.fail(error.http2_code, str(error), by_client=bool(side))
-            self.collect()
+            self.tap.splice.fail(error.http2_code, str(error), by_client=bool(side))
+            self.tap.collect()
 
     def _feed(self, side: int, data: bytes) -> None:
         self.fed += len(data)
-        feed = self.splice.from_client if side else self.splice.from_runtime
         while data:
             size = self.cuts.choice((1, 9, 100, 5000)) if self.cuts else len(data)
-            feed(data[:size])
+            self.tap.feed(side, data[:size])
             data = data[size:]
             self.check_memory()
-        self.collect()
+        self.tap.collect()
 
     def _answer(self, choices: bytes) -> None:
-        done = self.splice.connection.streams
-        for event in [event for event in self.events if isinstance(event, Held) and event.call.stream in done]:
+        done = self.tap.splice.connection.streams
+        for event in [event for event in self.tap.events if isinstance(event, Held) and event.call.stream in done]:
             verdict = (Proceed(), Proceed(BLOCK[:9000]), Refuse(StatusCode.ABORTED, "no"))[choices[0] % 3]
-            self.splice.answer(event.call, event.body, verdict)
-        self.collect()
-
-    def collect(self) -> None:
-        """Take what was written and told."""
-        self.written[0].extend(self.splice.take_for_client())
-        self.written[1].extend(self.splice.take_for_runtime())
-        self.events += self.splice.take_events()
+            self.tap.splice.answer(event.call, event.body, verdict)
+        self.tap.collect()
 
     def _end(self) -> None:
-        self.collect()
+        self.tap.collect()
         for round_ in range(2):
-            self.splice.lost()
-            events = self.splice.take_events()
+            self.tap.splice.lost()
+            *_, events = self.tap.collect()
             require(round_ == 0 or not events, "a connection that is lost twice tells of it twice")
-            self.events += events
-        require(self.splice.connection.held_bytes == 0, "a lost connection holds bytes")
+        require(self.tap.splice.connection.held_bytes == 0, "a lost connection holds bytes")
 
     def check_memory(self) -> None:
         """Everything that is kept is bounded, whatever the peers send."""
-        connection = self.splice.connection
+        connection = self.tap.splice.connection
         queued = connection.to_client.queued_bytes + connection.to_runtime.queued_bytes
         require(queued <= 2 * LIMIT_BYTES + frames.DEFAULT_MAX_FRAME, "too much waits:", queued)
         for outflow in (connection.to_client, connection.to_runtime):

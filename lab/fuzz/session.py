@@ -68,7 +68,6 @@ class Results:
     features: int = 0
     findings: list[dict[str, str]] = field(default_factory=list)
     leaks: dict[str, int] = field(default_factory=dict)
-    rss_bytes: dict[str, int] = field(default_factory=dict)
     complete: bool = False
 
 
@@ -86,7 +85,6 @@ class Session:
         self._sample: list[bytes] = []
         self._begun = self._saved = time.monotonic()
         self._until = self._begun + settings.seconds * (1 - LEAK_SHARE)
-        self.results.rss_bytes["start"] = _rss_bytes()
 
     def execute(self, data: bytes) -> set[int]:
         """Run one input; returns the features that no input before had. Ends the process when these were enough."""
@@ -154,7 +152,6 @@ class Session:
         """Look for leaks, write the results, end the process at once."""
         if len(self._signatures) < self.settings.max_findings:
             self._look_for_leaks()
-        self.results.rss_bytes["end"] = _rss_bytes()
         self.results.complete = True
         self.save()
         sys.stdout.flush()
@@ -212,10 +209,6 @@ def _interrupt(number: int, frame: FrameType | None) -> None:
     raise Stall(f"more than {STALL_CPU_S:g} s of CPU time for one input")
 
 
-def _rss_bytes() -> int:
-    return int(Path("/proc/self/statm").read_text().split()[1]) * os.sysconf("SC_PAGESIZE")
-
-
 def _load(plant: str) -> tuple[Run, Callable[[bytes], str]]:
     from lab.fuzz import targets
 
@@ -251,9 +244,7 @@ def _with_atheris(settings: Settings) -> None:
 
 
 def _on_our_own(settings: Settings) -> None:
-    """Mutate inputs at random; one that reaches a new state is kept and mutated further."""
-    from lab.fuzz.mutate import mutate
-
+    """Mutate inputs at random; one that reaches a new state is kept and mutated further. Where atheris has no wheel."""
     session = Session(settings, *_load(settings.plant))
     random = Random(settings.seed)
     files = sorted(file for folder in (settings.seeds, settings.corpus) for file in Path(folder).iterdir())
@@ -261,10 +252,38 @@ def _on_our_own(settings: Settings) -> None:
     for data in kept:
         session.execute(data)
     while True:
-        data = mutate(kept, random, MAX_INPUT_BYTES)
+        data = _mutate(kept, random, MAX_INPUT_BYTES)
         if session.execute(data):
             kept.append(data)
             Path(settings.corpus, hashlib.sha1(data).hexdigest()).write_bytes(data)  # noqa: S324 - a name
+
+
+def _mutate(kept: list[bytes], random: Random, longest: int) -> bytes:
+    """A new input of at most *longest* bytes: one of *kept* with a few changes, or one made from nothing."""
+    if not kept or random.random() < 0.1:
+        return random.randbytes(random.choice((20, 60, 150, 400, 800)))
+    data = bytearray(random.choice(kept[-50:] if random.random() < 0.3 else kept))
+    for _ in range(random.choice((1, 1, 2, 4, 8))):
+        _change(data, kept, random)
+    return bytes(data[:longest])
+
+
+def _change(data: bytearray, kept: list[bytes], random: Random) -> None:
+    at, size = random.randrange(len(data) + 1), random.choice((1, 1, 2, 4, 16, 64))
+    match random.randrange(6):
+        case 0:
+            data[at : at + size] = random.randbytes(size)
+        case 1:
+            del data[at : at + size]
+        case 2:
+            data[at:at] = random.randbytes(size)
+        case 3:
+            data[at:at] = data[: at + size][-size:]
+        case 4:
+            other = random.choice(kept)
+            data[at:] = other[random.randrange(len(other) + 1) :]
+        case _:
+            data[at : at + 1] = bytes((random.choice((0, 1, 0x7F, 0x80, 0xFF)),))
 
 
 if __name__ == "__main__":

@@ -233,7 +233,13 @@ class MiniKubelet:
         return reply.pod_sandbox_id
 
     async def create(
-        self, pod: PodSpec, sandbox_id: str, spec: ContainerSpec, attempt: int = 0, given: Iterable[Given] = ()
+        self,
+        pod: PodSpec,
+        sandbox_id: str,
+        spec: ContainerSpec,
+        attempt: int = 0,
+        given: Iterable[Given] = (),
+        timeout_s: float = CREATE_TIMEOUT_S,
     ) -> str:
         """Create a container, with the devices that it was *given*, without starting it; returns its id."""
         request = api.CreateContainerRequest(
@@ -242,7 +248,7 @@ class MiniKubelet:
             sandbox_config=sandbox_config(pod, self.cgroup_root, driver=self._cgroup_driver),
         )
         add(request.config, given)
-        reply = await self._client.call("CreateContainer", request, api.CreateContainerResponse, CREATE_TIMEOUT_S)
+        reply = await self._client.call("CreateContainer", request, api.CreateContainerResponse, timeout_s)
         return reply.container_id
 
     async def start(self, container_id: str) -> None:

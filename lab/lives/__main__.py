@@ -9,14 +9,19 @@ The file is written anew as it goes on. Exit status: 0 nothing found, 1 somethin
 import argparse
 import json
 import os
+import statistics
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 from secrets import randbits
+from typing import Any
 
 os.environ.setdefault("GRPC_VERBOSITY", "NONE")  # restarts are what it is about
 
+from lab.lives.run import Result, try_in_processes
 from lab.lives.script import STEPS
-from lab.lives.workers import Wanted, as_json, try_in_processes
+
+_TOLD_EACH = 20
 
 
 def main() -> int:
@@ -36,29 +41,45 @@ def main() -> int:
     numbers = tuple(range(options.lives)) if options.life is None else (options.life,)
     way = "virtual time" if options.virtual else "real time"
     print(f"{len(numbers)} lives in {way}, seed {seed}", flush=True)
-    wanted = Wanted(seed=seed, real=not options.virtual, steps=options.steps)
-    result = try_in_processes(wanted, numbers, max(1, options.processes), _Report(options.json, wanted, len(numbers)))
+    options.json.parent.mkdir(parents=True, exist_ok=True)
+
+    def told(result: Result) -> None:
+        """Write down what has been tried so far: a run that is ended early was not for nothing."""
+        options.json.write_text(json.dumps(_as_json(seed, result, virtual=options.virtual), indent=1) + "\n")
+        if result.lives % _TOLD_EACH == 0 and result.lives < len(numbers):
+            print(f"  {result.lives} lives, {len(result.findings)} findings, {result.seconds:.1f} s", flush=True)
+
+    processes, real = max(1, options.processes), not options.virtual
+    result = try_in_processes(numbers, processes, told, seed=seed, real=real, steps=options.steps)
     for life, finding in sorted(result.findings.items()):
         print(f"life {life} (--seed {seed} --life {life}): {finding}")
     print(f"{result.lives} lives, {len(result.findings)} findings in {result.seconds:.0f} s: {options.json}")
     return int(bool(result.findings))
 
 
-class _Report:
-    """Writes down what has been tried so far: a run that is ended early was not for nothing."""
+def _as_json(seed: int, result: Result, *, virtual: bool) -> dict[str, Any]:
+    way = " --virtual" if virtual else ""
+    return {
+        "lives": result.lives,
+        "seed": seed,
+        "findings": {str(life): finding for life, finding in sorted(result.findings.items())},
+        "seconds": round(result.seconds, 1),
+        "command": f"python -m lab.lives --lives {result.lives} --seed {seed}{way}",
+        "counts": dict(result.tally.counts),
+        "events": dict(result.tally.events.most_common()),
+        "settled_s": {what: _figures(took_s) for what, took_s in sorted(result.tally.settled_s.items())},
+    }
 
-    EVERY = 20
 
-    def __init__(self, path: Path, wanted: Wanted, lives: int) -> None:
-        self._path, self._wanted, self._lives = path, wanted, lives
-        path.parent.mkdir(parents=True, exist_ok=True)
-
-    def __call__(self, result: object) -> None:
-        """Write it, and say now and then how far it is."""
-        found = as_json(self._wanted, result)  # type: ignore[arg-type]  # a Result, which is imported later
-        self._path.write_text(json.dumps(found, indent=1) + "\n")
-        if found["lives"] % self.EVERY == 0 and found["lives"] < self._lives:
-            print(f"  {found['lives']} lives, {len(found['findings'])} findings, {found['seconds']} s", flush=True)
+def _figures(took_s: Sequence[float]) -> dict[str, float]:
+    """How long the kubelet did not know, by what had happened."""
+    ordered = sorted(took_s)
+    return {
+        "count": len(ordered),
+        "median": round(statistics.median(ordered), 3),
+        "95 %": round(ordered[len(ordered) * 95 // 100], 3),
+        "longest": round(ordered[-1], 3),
+    }
 
 
 if __name__ == "__main__":

@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from random import Random
 
-from lab.lives.machine import FAST, NPU, NUMBERS, NVIDIA, Key, Machine, card_id
+from lab.lives.machine import FAST, NPU, NUMBERS, NVIDIA, Key, Machine, card_id, replace_file
 
 RESOURCES = {NVIDIA: "nvidia.com/gpu", NPU: "aliyun.com/npu", FAST: "example.com/fast"}
 MIG = "nvidia.com/mig-1g.5gb"
@@ -103,12 +103,12 @@ class Files:
 
     def write(self, path: Path, machine: Machine) -> None:
         """Replace the policy file."""
-        _replace(path, "\n".join(self._lines(path, machine)) + "\n")
+        replace_file(path, "\n".join(self._lines(path, machine)) + "\n")
 
     def _lines(self, path: Path, machine: Machine) -> Iterator[str]:
         nvidia = path.with_name("nvidia.yaml")
         if not nvidia.exists():
-            _replace(nvidia, "version: v1\nflags: {migStrategy: mixed}\n")
+            replace_file(nvidia, "version: v1\nflags: {migStrategy: mixed}\n")
         yield from ("policy: none", "devices:", "  classes:")
         yield from (f"    - {_CLASSES[kind]}" for kind in (NVIDIA, NPU, *({FAST} & self.kinds)))
         yield "  plugin:"
@@ -133,7 +133,7 @@ def spoil(path: Path, number: int) -> None:
         "policy: none\ndevices: {plugin: {sharing: [{resource: aliyun.com/npu, replicas: 1}]}}\n",
         "policy: [\n",
     )
-    _replace(path, mistakes[number % len(mistakes)])
+    replace_file(path, mistakes[number % len(mistakes)])
 
 
 def draw(random: Random, *, shares_mig: bool) -> Files:
@@ -164,10 +164,3 @@ def _sharing(offer: Offer) -> dict[str, object]:
 
 def _ids(card: str, replicas: int) -> list[str]:
     return [f"{card}::{number}" for number in range(replicas)] if replicas else [card]
-
-
-def _replace(path: Path, text: str) -> None:
-    """Nobody reads half of it."""
-    new = path.with_name(f".{path.name}")
-    new.write_text(text)
-    new.rename(path)

@@ -7,13 +7,11 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from lab.lives.expected import NOTICED_S
-from lab.lives.happenings import Happenings
-from lab.lives.judging import left, must_admit, sockets_left, unknown
+from lab.lives.happenings import Happenings, left, must_admit, sockets_left, unknown
 from lab.lives.machine import Machine
 from lab.lives.node import CRIPROXY, KUBELET, PARTS, PLUGIN, RUNTIME, parts, until
 from lab.lives.pods import Wish
 from lab.lives.script import Script, Step
-from lab.lives.stalls import Stalls
 from tests.node.world import RecordingLog
 
 GIVEN_UP_S = 15.0
@@ -21,6 +19,32 @@ GIVEN_UP_S = 15.0
 
 UNSEEN_S = 0.7
 """So long the device plugin may need to notice what makes no difference to the kubelet at the moment."""
+
+
+class Stalls:
+    """How long the event loop did not get to its work, because the machine had others to run."""
+
+    TICK_S = 0.02
+
+    def __init__(self) -> None:
+        self.total_s = 0.0
+        self._ticking: asyncio.Task[None] | None = None
+
+    def start(self) -> None:
+        """Begin to measure."""
+        self._ticking = asyncio.create_task(self._tick(), name="stalls")
+
+    def stop(self) -> None:
+        """Measure no more."""
+        if self._ticking is not None:
+            self._ticking.cancel()
+
+    async def _tick(self) -> None:
+        loop = asyncio.get_running_loop()
+        while True:
+            begun_s = loop.time()
+            await asyncio.sleep(self.TICK_S)
+            self.total_s += max(loop.time() - begun_s - 2 * self.TICK_S, 0.0)
 
 
 @dataclass(slots=True)

@@ -176,22 +176,22 @@ class Machine:
     def _tell_nvml(self) -> None:
         gpus = self._gpus()
         report = NvmlReport(gpus=gpus, driver_version="550.54.15", cuda_version=(12, 4))
-        _replace(self.report, json.dumps(to_plain(report)))
+        replace_file(self.report, json.dumps(to_plain(report)))
         hello = {"registered": to_plain(Registered(gpus=tuple(gpu.uuid for gpu in gpus)))}
-        _replace(self.hello, f"{json.dumps(hello)}\n")
+        replace_file(self.hello, f"{json.dumps(hello)}\n")
 
     def _tell_health(self) -> None:
         if self.broken:
             self.health.unlink(missing_ok=True)
         else:
-            _replace(self.health, "".join(f"npu{number} {why}\n" for number, why in sorted(self.bad.items())))
+            replace_file(self.health, "".join(f"npu{number} {why}\n" for number, why in sorted(self.bad.items())))
 
 
 def _proc(number: int) -> str:
     return f"/proc/driver/nvidia/gpus/0000:1{number}:00.0"
 
 
-def _replace(path: Path, text: str) -> None:
+def replace_file(path: Path, text: str) -> None:
     """Nobody reads half of it."""
     new = path.with_name(f".{path.name}")
     new.write_text(text)

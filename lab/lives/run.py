@@ -1,14 +1,16 @@
-"""Runs lives, one after the other, and says of each that fails what led to it."""
+"""Runs lives, in one process or several, and says of each that fails what led to it."""
 
 import asyncio
 import gc
+import multiprocessing
 import tempfile
 import threading
 import time
 import traceback
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -28,11 +30,45 @@ class Result:
     """By the number of a life, what went wrong."""
     seconds: float = 0.0
 
+    def add(self, part: "Result") -> None:
+        """Count what another process has tried, too."""
+        self.lives += part.lives
+        self.findings |= part.findings
+        self.tally.events.update(part.tally.events)
+        self.tally.counts.update(part.tally.counts)
+        for what, took_s in part.tally.settled_s.items():
+            self.tally.settled_s.setdefault(what, []).extend(took_s)
+
 
 LONGEST_S = 200.0
 """After so long a life hangs."""
 CLOSED_S = 10.0
-Told = Callable[[Result], None]
+MOST_FINDINGS = 20
+_warm = False
+"""Whether this process has had a life before: the first one loads what stays."""
+
+
+def try_in_processes(
+    numbers: Sequence[int], processes: int, told: Callable[[Result], None], *, seed: int, real: bool, steps: int
+) -> Result:
+    """Run the lives of these *numbers*; *told* hears of all so far, again and again.
+
+    Each process runs one at a time, since a life looks at what its process has left.
+    """
+    whole, begun_s = Result(), time.monotonic()
+    one = partial(_try_one, seed=seed, real=real, steps=steps)
+    with multiprocessing.get_context("spawn").Pool(min(processes, len(numbers))) as pool:
+        for part in pool.imap_unordered(one, numbers):
+            whole.add(part)
+            whole.seconds = time.monotonic() - begun_s
+            told(whole)
+            if len(whole.findings) >= MOST_FINDINGS:
+                break
+    return whole
+
+
+def _try_one(number: int, *, seed: int, real: bool, steps: int) -> Result:
+    return try_lives(seed, [number], real=real, steps=steps)
 
 
 def try_lives(
@@ -42,9 +78,7 @@ def try_lives(
     real: bool = False,
     steps: int = script.STEPS,
     most: int = 5,
-    told: Told = lambda _: None,
     plant: Plant | None = None,
-    first: bool = True,
 ) -> Result:
     """Run *lives*, by their numbers; ends after *most* findings.
 
@@ -54,28 +88,22 @@ def try_lives(
         real: with sockets, programs and the clock; else in virtual time.
         steps: of each.
         most: findings.
-        told: hears of every life.
         plant: a mistake, to be found.
-        first: whether the first of them is the first of its process, which loads what stays.
     """
-    result, begun_s = Result(), time.monotonic()
+    result = Result()
     for life in lives:
-        if sentence := try_life(script.draw(seed, life, steps), result.tally, real=real, plant=plant, first=first):
+        if sentence := try_life(script.draw(seed, life, steps), result.tally, real=real, plant=plant):
             result.findings[life] = sentence
-        first = False
         result.lives += 1
-        result.seconds = time.monotonic() - begun_s
-        told(result)
         if len(result.findings) >= most:
             break
     return result
 
 
-def try_life(
-    drawn: script.Script, tally: Tally, *, real: bool = False, plant: Plant | None = None, first: bool = True
-) -> str:
+def try_life(drawn: script.Script, tally: Tally, *, real: bool = False, plant: Plant | None = None) -> str:
     """Run one life; what was wrong and what led to it, empty if nothing was. Arguments as for `try_lives`."""
-    before = _resources()
+    global _warm
+    before, was_warm, _warm = _resources(), _warm, True
     log: list[str] = []
     try:
         _run(drawn, tally, log, real=real, plant=plant)
@@ -83,7 +111,7 @@ def try_life(
         step = error.step if isinstance(error, Wrong) else len(drawn.steps)
         sentence = str(error) if isinstance(error, Wrong) else repr(error)
         return "\n  ".join([sentence, *script.told(drawn, step), *log[:1], *log[-12:]])
-    return "" if first else _left(before)
+    return _left(before) if was_warm else ""
 
 
 def _left(before: Mapping[str, int]) -> str:

@@ -8,20 +8,15 @@ The file is written anew as it goes on. Exit status: 0 nothing found, 1 somethin
 import argparse
 import json
 import os
-import platform
-import subprocess
 import sys
 import tempfile
 import time
-from datetime import UTC, datetime
-from importlib.metadata import version
 from pathlib import Path
 from secrets import randbits
 
 from criproxy.config.settings import names
-from lab.properties.run import Result, as_json
-from lab.properties.workers import try_in_processes
-from tests.conftest import ROOT
+from lab.properties.run import Result, as_json, try_in_processes
+from lab.provenance import commit
 from tests.placement.policies.example import install
 
 
@@ -31,7 +26,9 @@ def main() -> int:
     parser.add_argument("--examples", type=int, default=500, help="machines and lives (default: %(default)s)")
     parser.add_argument("--seed", type=int, help="where the randomness begins (default: a new one, printed)")
     parser.add_argument("--json", type=Path, default=Path("build/properties.json"), help="where the results go")
-    parser.add_argument("--processes", type=int, default=_cpus(), help="at work at once (default: %(default)s)")
+    parser.add_argument(
+        "--processes", type=int, default=len(os.sched_getaffinity(0)), help="at work at once (default: %(default)s)"
+    )
     parser.add_argument("policies", nargs="*", metavar="POLICY", help="default: all that are registered")
     options = parser.parse_args()
     if options.examples < 1:
@@ -45,12 +42,8 @@ def main() -> int:
         return _run(options.policies or names(), options.examples, seed, max(1, options.processes), options.json)
 
 
-def _cpus() -> int:
-    return len(os.sched_getaffinity(0))
-
-
 def _run(policies: list[str], examples: int, seed: int, processes: int, path: Path) -> int:
-    began, clock, commit = datetime.now(UTC), time.monotonic(), _commit()
+    clock = time.monotonic()
     print(f"{examples} machines and lives for each of {', '.join(policies)}, seed {seed}", flush=True)
 
     def told(done: int, results: list[Result]) -> None:
@@ -61,11 +54,8 @@ def _run(policies: list[str], examples: int, seed: int, processes: int, path: Pa
             "tried": done,
             "policies": [as_json(result) for result in results],
             "findings": _findings(results),
-            "began": began.isoformat(timespec="seconds"),
-            "processes": processes,
             "seconds": round(time.monotonic() - clock, 1),
-            "versions": {"python": platform.python_version(), "hypothesis": version("hypothesis")},
-            "commit": commit,
+            "commit": commit(),
             "command": f"make properties EXAMPLES={examples} SEED={seed}",
         }
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -82,11 +72,6 @@ def _run(policies: list[str], examples: int, seed: int, processes: int, path: Pa
 
 def _findings(results: list[Result]) -> list[str]:
     return [f"{result.policy}: {result.finding}" for result in results if result.finding]
-
-
-def _commit() -> str:
-    command = ["git", "-C", str(ROOT), "describe", "--always", "--dirty", "--abbrev=12", "--exclude=*"]
-    return subprocess.run(command, capture_output=True, text=True, check=False).stdout.strip() or "unknown"
 
 
 if __name__ == "__main__":

@@ -1,9 +1,10 @@
 """Tries policies on many random cases, and keeps the smallest case that goes wrong with each."""
 
+import multiprocessing
 import time
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from functools import cache
+from functools import cache, partial
 from importlib import import_module
 from pkgutil import walk_packages
 from typing import Any
@@ -28,12 +29,15 @@ class Result:
     """The smallest case that goes wrong, and how; empty if none does."""
     seconds: float = 0.0
 
+    def add(self, part: "Result") -> None:
+        """Count what another process has tried, too."""
+        self.tally.add(part.tally)
+        self.seconds += part.seconds
+        self.finding = self.finding or part.finding
+
 
 CHUNK = 250
 """Examples that hypothesis gets at a time: it remembers them all, and tens of thousands would fill a gigabyte."""
-
-Told = Callable[[int, list[Result]], None]
-"""Hears how many examples have been tried so far, and what has become of them."""
 
 
 class Broken(AssertionError):
@@ -73,8 +77,6 @@ def try_policies(
     build: Build = registered,
     *,
     shrink: bool = True,
-    skip: Collection[str] = (),
-    told: Told = lambda done, results: None,
 ) -> list[Result]:
     """Run each policy through the same *examples* cases; one at which something goes wrong is tried no further.
 
@@ -84,20 +86,42 @@ def try_policies(
         seed: the same seed gives the same cases, as long as the constants in our modules stay the same.
         build: makes a policy; another than the registry for planted faults.
         shrink: look for the smallest case that goes wrong, which takes its time.
-        skip: policies that others are changed for, and that are not tried themselves.
-        told: hears of it after every `CHUNK`.
     """
     load_all()
     phases = list(Phase) if shrink else [Phase.generate]
     results = {name: Result(name) for name in names}
-    left = [name for name in names if name not in skip]
+    left = list(names)
     for first in range(0, examples, CHUNK):
         effort = settings(max_examples=min(CHUNK, examples - first), phases=phases)
         while left and (broken := _find(results, left, seed + first, effort, build)):
             results[broken.policy].finding = str(broken)
             left.remove(broken.policy)  # and again without it: it hid what is behind
-        told(min(first + CHUNK, examples), list(results.values()))
     return list(results.values())
+
+
+def try_in_processes(
+    names: Sequence[str], examples: int, seed: int, processes: int, told: Callable[[int, list[Result]], None]
+) -> list[Result]:
+    """As `try_policies`, in *processes*, each of which takes a chunk of the cases at a time; ends after a finding.
+
+    *told* hears how many examples have been tried so far, and what has become of them.
+    """
+    load_all()  # before they are forked
+    results, done = {name: Result(name) for name in names}, 0
+    chunks = [(min(CHUNK, examples - first), seed + first) for first in range(0, examples, CHUNK)]
+    with multiprocessing.get_context("fork").Pool(min(processes, len(chunks))) as pool:
+        for (count, _), some in zip(chunks, pool.imap(partial(_try_chunk, names), chunks), strict=False):
+            done += count
+            for one in some:
+                results[one.policy].add(one)
+            told(done, list(results.values()))
+            if any(one.finding for one in some):
+                break
+    return list(results.values())
+
+
+def _try_chunk(names: Sequence[str], chunk: tuple[int, int]) -> list[Result]:
+    return try_policies(names, *chunk)
 
 
 def _find(results: dict[str, Result], left: Sequence[str], seed: int, effort: settings, build: Build) -> Broken | None:

@@ -6,7 +6,6 @@
 import argparse
 import sys
 
-from lab.bench.measure import Series
 from lab.usage import delays, holds
 from lab.usage.measure import measure
 
@@ -51,18 +50,10 @@ def _delays(given: argparse.Namespace) -> int:
         for way, series in result.items():
             times = f"median {series.median_us:7.0f} µs, p99 {series.p99_us:7.0f} µs, {series.calls} calls"
             print(f"{method:18}{way:8}{times}")
-        ratios = f"median {found.ratio(method, _median):.3f}, p99 {found.ratio(method, _p99):.3f}"
+        ratios = f"median {found.ratio(method, 'median_us'):.3f}, p99 {found.ratio(method, 'p99_us'):.3f}"
         print(f"{method:18}ratio   {ratios} (limit of the median {MEDIAN_RATIO})")
-    slow = any(found.ratio(method, _median) > MEDIAN_RATIO for method in found.calls)
+    slow = any(found.ratio(method, "median_us") > MEDIAN_RATIO for method in found.calls)
     return int(slow or max(held_ms.values()) > HOLD_MS)
-
-
-def _median(series: Series) -> float:
-    return series.median_us
-
-
-def _p99(series: Series) -> float:
-    return series.p99_us
 
 
 if __name__ == "__main__":

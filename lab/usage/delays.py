@@ -8,7 +8,7 @@ import json
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -18,11 +18,10 @@ from criproxy.cri import api_pb2 as api
 from criproxy.devices.classes.vgpu_profiles import Profile, Vgpu, annotations_of
 from criproxy.devices.evidence.device_request import Response, joined
 from criproxy.devices.plugin.enforcement import EnforcementBuilder, enforced_by, with_enforcement
-from lab.bench.measure import Batch, Result, Series, batch_and_replies, round_robin
+from lab.bench.measure import Batch, Result, batch_and_replies, round_robin
 from lab.bench.pods import Pods, container_id, remove_containers
-from lab.bench.processes import Serve, running
-from lab.bench.rows import sandboxes
-from lab.bench.runtimes import EMBEDDED, started
+from lab.bench.processes import EMBEDDED, Serve, running, started
+from lab.bench.rows import calls_for, sandboxes
 from lab.bench.ways import Way, cpu_ns_of
 from lab.emulator.runtime import IMAGE
 from lab.kubelet.kubelet import ContainerSpec, PodSpec, container_config, sandbox_config
@@ -69,10 +68,10 @@ class Delays:
     report_cpu_ms: float
     """CPU time of the daemon for what the watcher says in one period, by itself."""
 
-    def ratio(self, method: str, of: Callable[[Series], float]) -> float:
+    def ratio(self, method: str, figure: str) -> float:
         """By how much a figure of the calls with reports is larger than of those without."""
-        found = self.calls[method]
-        return of(found[WITH]) / of(found[WITHOUT])
+        with_reports, without = (getattr(self.calls[method][way], figure) for way in (WITH, WITHOUT))
+        return float(with_reports / without)
 
 
 class Switch:
@@ -176,9 +175,8 @@ def _reporter(socket: Path, holders: Sequence[tuple[str, str]], period_s: float)
 
 def _lists(way: Way, switch: Switch, batch_s: float) -> Batch:
     """ListContainers again and again."""
-    call = way.bytes_call("ListContainers")
     with switch.on(wanted=way.name == WITH):
-        return _until(way, lambda: call(b""), batch_s)
+        return calls_for(way, "ListContainers", b"", batch_s)
 
 
 def _creates(ways: Sequence[Way], switch: Switch, effort: Effort, pods: Pods) -> Result:
@@ -197,17 +195,6 @@ def _creates(ways: Sequence[Way], switch: Switch, effort: Effort, pods: Pods) ->
             return Batch(all_ns, cpu_ns)
 
         return round_robin(ways, creating, effort.rounds)
-
-
-def _until(way: Way, call: Callable[[], bytes], batch_s: float) -> Batch:
-    calls_ns: list[int] = []
-    before_ns, begun_ns = way.cpu_ns(), time.perf_counter_ns()
-    end_ns = begun_ns + int(batch_s * 1e9)
-    while begun_ns < end_ns or not calls_ns:
-        call()
-        calls_ns.append((now_ns := time.perf_counter_ns()) - begun_ns)
-        begun_ns = now_ns
-    return Batch(calls_ns, way.cpu_ns() - before_ns)
 
 
 def _alone_ms(switch: Switch, pid: int, reports: int) -> float:

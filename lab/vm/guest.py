@@ -40,28 +40,17 @@ class Job:
     """Where the command runs, as on the host."""
     timeout_s: float
     """For all of it, boot and power-off included."""
-    shares: Mapping[Path, str] = field(default_factory=dict)
-    """Folders of the host, and where the guest can write to them."""
+    share: Path | None = None
+    """A folder of the host that the guest can write to, as /share."""
     environment: Mapping[str, str] = field(default_factory=dict)
-    modules: tuple[str, ...] = ()
-    """Kernel modules beside those that every guest has."""
     systemd: bool = False
     """Whether systemd is the first process, with the job as its only service."""
 
 
-@dataclass(frozen=True, slots=True)
-class Ended:
-    """How a guest ended."""
-
-    status: int
-    """The command's."""
-    boot_s: float
-    """Until the command began."""
-    wall_s: float
-
-
 class GuestTimeoutError(GuestError):
     """The guest was ended because its time was over."""
+
+    status = 124
 
 
 def unavailable() -> str | None:
@@ -72,16 +61,15 @@ def unavailable() -> str | None:
         return "guests see this machine's files as root: needs root"
     if not shutil.which(qemu.PROGRAM):
         return "not installed: qemu-system-x86 (make setup installs it)"
-    cache = kernel.cache_directory()
-    if not kernel.find(cache):
-        return f"no guest kernel in {cache} (make setup fetches it)"
+    if not kernel.find():
+        return f"no guest kernel in {kernel.CACHE} (make setup fetches it)"
     if not shutil.which("busybox"):
         return "not installed: busybox-static"
     return None
 
 
-def run(hardware: qemu.Hardware, job: Job, out: BinaryIO | None = None, error: BinaryIO | None = None) -> Ended:
-    """Boot, run the job, and power off.
+def run(hardware: qemu.Hardware, job: Job, out: BinaryIO | None = None, error: BinaryIO | None = None) -> int:
+    """Boot, run the job, and power off; the command's exit status.
 
     Args:
         hardware: the guest.
@@ -93,7 +81,7 @@ def run(hardware: qemu.Hardware, job: Job, out: BinaryIO | None = None, error: B
         GuestTimeoutError: if it takes longer than the job may.
         GuestError: if no guest can run here, or it ended before the command did; with the end of its logs.
     """
-    found = kernel.find(kernel.cache_directory())
+    found = kernel.find()
     if (reason := unavailable()) or not found:
         raise GuestError(reason or "no kernel")
     if job.systemd and not Path(SYSTEMD).exists():
@@ -102,24 +90,20 @@ def run(hardware: qemu.Hardware, job: Job, out: BinaryIO | None = None, error: B
         directory = Path(scratch)
         command = _prepare(hardware, job, found, directory)
         tails = [_Tail(directory / name, stream) for name, stream in (("stdout", out), ("stderr", error)) if stream]
-        began = time.monotonic()
         with _started(command, directory, terminal=job.command is None) as process:
-            booted = _follow(process, directory, tails, began + job.timeout_s)
+            _follow(process, directory, tails, time.monotonic() + job.timeout_s)
         for tail in tails:
             tail.pump()
         if not (directory / "status").exists():
             raise _failure(directory, "the guest ended before its command did")
-        status = int((directory / "status").read_text())
-        return Ended(status, (booted or began) - began, time.monotonic() - began)
+        return int((directory / "status").read_text())
 
 
 def _prepare(hardware: qemu.Hardware, job: Job, found: kernel.Kernel, directory: Path) -> list[str]:
     """Fill the run directory; returns QEMU's command line."""
-    cache = kernel.cache_directory()
     busybox = Path(shutil.which("busybox") or "busybox").resolve()
-    modules = [*initramfs.BASE_MODULES, *job.modules]
-    modules += initramfs.PMEM_MODULES if hardware.machine.pmem_nodes else ()
-    archive = initramfs.build(cache, busybox, found, modules)
+    modules = (*initramfs.BASE_MODULES, *(initramfs.PMEM_MODULES if hardware.machine.pmem_nodes else ()))
+    archive = initramfs.build(kernel.CACHE, busybox, found, modules)
     shutil.copy(busybox, directory / "busybox")
     shutil.copy(GUEST_SCRIPT, directory / "guest.sh")
     (directory / "settings").write_text(_settings(job))
@@ -127,7 +111,7 @@ def _prepare(hardware: qemu.Hardware, job: Job, found: kernel.Kernel, directory:
     for name in ("busybox", "guest.sh", "command"):
         (directory / name).chmod(0o755)
     folders = [qemu.Shared("vmroot", Path("/"), read_only=True), qemu.Shared("vmrun", directory)]
-    folders += [qemu.Shared(f"vmshare{number}", path) for number, path in enumerate(job.shares)]
+    folders += [qemu.Shared("vmshare", job.share)] if job.share else []
     console = directory / "console.log"
     return qemu.command(hardware, found.image, archive, folders, console, terminal=job.command is None)
 
@@ -135,7 +119,7 @@ def _prepare(hardware: qemu.Hardware, job: Job, found: kernel.Kernel, directory:
 def _settings(job: Job) -> str:
     """Variables for the scripts in the guest."""
     values = {
-        "SHARES": " ".join(job.shares.values()),
+        "SHARE": "1" if job.share else "",
         "DIRECTORY": str(job.directory),
         "TERMINAL": "" if job.command is not None else "1",
         "SYSTEMD": SYSTEMD if job.systemd else "",
@@ -182,13 +166,10 @@ def _started(command: list[str], directory: Path, *, terminal: bool) -> Iterator
             process.wait()
 
 
-def _follow(process: subprocess.Popen[bytes], directory: Path, tails: "list[_Tail]", deadline: float) -> float | None:
-    """Pass output on until the guest has powered off; returns when the command began."""
-    booted = None
+def _follow(process: subprocess.Popen[bytes], directory: Path, tails: "list[_Tail]", deadline: float) -> None:
+    """Pass output on until the guest has powered off."""
     while process.poll() is None:
         now = time.monotonic()
-        if booted is None and (directory / "started").exists():
-            booted = now
         if now > deadline:
             raise _failure(directory, "its time is over", GuestTimeoutError)
         if (directory / "status").exists():
@@ -196,7 +177,6 @@ def _follow(process: subprocess.Popen[bytes], directory: Path, tails: "list[_Tai
         for tail in tails:
             tail.pump()
         time.sleep(_POLL_S)  # files on 9p tell nobody that they have grown
-    return booted
 
 
 def _failure(directory: Path, what: str, kind: type[GuestError] = GuestError) -> GuestError:

@@ -3,8 +3,6 @@
 RUN=/run/criproxy-vm
 . $RUN/settings
 cd "$DIRECTORY" 2>/dev/null || cd /
-read -r uptime _ </proc/uptime
-echo "$uptime" >$RUN/started
 # In the foreground: what a shell puts into the background ignores SIGINT, and so would all that the command starts.
 if [ -n "$TERMINAL" ]; then
     setsid -c -w $RUN/command </dev/hvc0 >/dev/hvc0 2>&1

@@ -2,7 +2,7 @@
 # The guest's first process, in the initramfs: load modules, build the root file system, hand over to guest.sh.
 #
 # The root is the host's, read-only over 9p, below an overlay on tmpfs: all that is installed there is here, and what
-# is written goes with the guest. Only the run directory and the shares lead back to the host.
+# is written goes with the guest. Only the run directory and the share lead back to the host.
 B=/bin/busybox
 P9=trans=virtio,version=9p2000.L,msize=524288
 RUN=run/criproxy-vm
@@ -74,13 +74,10 @@ for region in sys/bus/nd/devices/region*; do
     done
 done
 
-# ---- shares, in the order of their devices
-number=0
-for place in $SHARES; do
-    $B mkdir -p .$place
-    $B mount -t 9p -o $P9,cache=mmap vmshare$number .$place || fail "cannot mount the share $place"
-    number=$((number + 1))
-done
+if [ -n "$SHARE" ]; then
+    $B mkdir -p share
+    $B mount -t 9p -o $P9,cache=mmap vmshare share || fail "cannot mount the share"
+fi
 
 $B hostname criproxy-vm
 $B ip link set lo up

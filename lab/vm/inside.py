@@ -6,7 +6,6 @@ python -m lab.vm.inside PLAN CHECK …
 import asyncio
 import json
 import sys
-import time
 import traceback
 from dataclasses import asdict, dataclass
 
@@ -22,7 +21,6 @@ class Verdict:
 
     case: Case
     error: str
-    wall_s: float
 
     def line(self) -> str:
         """As `parse` reads it."""
@@ -32,7 +30,7 @@ class Verdict:
 def parse(line: str) -> Verdict:
     """A verdict from its line."""
     fields = json.loads(line)
-    return Verdict(Case(**fields["case"]), fields["error"], fields["wall_s"])
+    return Verdict(Case(**fields["case"]), fields["error"])
 
 
 async def run(plan: Plan, wanted: set[str]) -> None:
@@ -45,7 +43,7 @@ async def run(plan: Plan, wanted: set[str]) -> None:
 
 async def judge(case: Case, check: Check, world: World) -> Verdict:
     """Try one check, on a node without pods before and after."""
-    began, logged = time.monotonic(), len(world.serve.log.read_text())
+    logged = len(world.serve.log.read_text())
     error = ""
     try:
         async with asyncio.timeout(CHECK_TIMEOUT_S):
@@ -55,7 +53,7 @@ async def judge(case: Case, check: Check, world: World) -> Verdict:
         told = traceback.TracebackException.from_exception(problem, capture_locals=True)
         error = f"{''.join(told.format())}\ncriproxy said meanwhile:\n{world.serve.log.read_text()[logged:]}"
         await world.recover()
-    return Verdict(case, error, round(time.monotonic() - began, 2))
+    return Verdict(case, error)
 
 
 if __name__ == "__main__":

@@ -5,7 +5,6 @@ What is there is used without a look at the network. `make setup` fetches it.
 
 import fcntl
 import lzma
-import os
 import re
 import shlex
 import shutil
@@ -18,6 +17,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from uuid import uuid4
 
+from lab.cache import directory, download
+from tests.runtimes.debian import FetchError, run
+
+CACHE = directory("vm")
 META_PACKAGE = "linux-image-amd64"
 """Depends on the package of the newest kernel."""
 
@@ -33,12 +36,8 @@ _WANTED = re.compile(
 class GuestError(RuntimeError):
     """No guest can be started or it did not do what it was started for; the text says why."""
 
-
-def cache_directory() -> Path:
-    """Where kernels are kept: CRIPROXY_VM_CACHE, else ``criproxy/vm`` in the user's cache directory."""
-    if given := os.environ.get("CRIPROXY_VM_CACHE"):
-        return Path(given).resolve()
-    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "criproxy/vm"
+    status = 125
+    """What the command exits with."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,7 +50,7 @@ class Kernel:
     """The folder of its modules."""
 
 
-def find(cache: Path) -> Kernel | None:
+def find(cache: Path = CACHE) -> Kernel | None:
     """The kernel that was fetched into *cache*; None if none was."""
     for modules in sorted((cache / "kernel").glob("lib/modules/*"), reverse=True):
         image = cache / f"vmlinux-{modules.name}"
@@ -60,18 +59,20 @@ def find(cache: Path) -> Kernel | None:
     return None
 
 
-def fetch(cache: Path) -> Kernel:
+def fetch(cache: Path = CACHE) -> Kernel:
     """The kernel of *cache*, fetched if it is not there yet.
 
     Raises:
-        GuestError: if Debian's package cannot be had, or is not what we know.
+        FetchError: if Debian's package cannot be had.
+        GuestError: if it is not what we know.
     """
     cache.mkdir(parents=True, exist_ok=True)
     with _locked(cache):
         if kernel := find(cache):
             return kernel
         with tempfile.TemporaryDirectory(dir=cache) as scratch:
-            _take_apart(_download(Path(scratch)), cache / "kernel")
+            (package,) = download(Path(scratch), _package())
+            _take_apart(package, cache / "kernel")
         packed = sorted((cache / "kernel/boot").glob("vmlinuz-*"))
         if not packed:
             raise GuestError(f"{META_PACKAGE} brought no boot/vmlinuz-*")
@@ -107,23 +108,11 @@ def _locked(cache: Path) -> Iterator[None]:
         yield
 
 
-def _download(directory: Path) -> Path:
-    """Debian's package of the kernel, saved into *directory*; a stale index is refreshed."""
-    try:
-        return _download_by_index(directory)
-    except GuestError:
-        _run("apt-get", "update", "-qq")
-        return _download_by_index(directory)
-
-
-def _download_by_index(directory: Path) -> Path:
-    depends = _run("apt-cache", "depends", META_PACKAGE)
-    match = re.search(r"Depends: (linux-image-\S+)", depends)
-    if not match:
-        raise GuestError(f"apt knows no package behind {META_PACKAGE}: guests need Debian's kernel")
-    # apt would change to a user of its own, who may not write here.
-    _run("apt-get", "download", "-qq", "-o", "APT::Sandbox::User=root", match.group(1), directory=directory)
-    return next(directory.glob("*.deb"))
+def _package() -> str:
+    """The name of the package of Debian's newest kernel."""
+    if found := re.search(r"Depends: (linux-image-\S+)", run("apt-cache", "depends", META_PACKAGE)):
+        return found[1]
+    raise FetchError(f"apt knows no package behind {META_PACKAGE}: guests need Debian's kernel")
 
 
 def _take_apart(package: Path, destination: Path) -> None:
@@ -148,13 +137,3 @@ def write_whole(path: Path, content: bytes) -> None:
     part = path.with_suffix(f".{uuid4().hex}.part")
     part.write_bytes(content)
     part.replace(path)
-
-
-def _run(*command: str, directory: Path | None = None) -> str:
-    try:
-        done = subprocess.run(command, cwd=directory, capture_output=True, text=True, check=True)
-    except FileNotFoundError:
-        raise GuestError(f"there is no {command[0]}: Debian's kernel is fetched with apt") from None
-    except subprocess.CalledProcessError as error:
-        raise GuestError(f"{shlex.join(command)} failed: {(error.stderr or error.stdout).strip()[-500:]}") from None
-    return done.stdout

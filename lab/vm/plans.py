@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 from lab.containerd.cgroups import CgroupDriver
 from lab.vm import checks, policy_checks, topology_checks
-from lab.vm.machines import named
+from lab.vm.machines import NAMED
 from lab.vm.qemu import Hardware, PciDevice
 from lab.vm.world import World
 
@@ -53,7 +53,7 @@ PLANS = {
     for plan in (
         Plan(
             "four-nodes-systemd",
-            Hardware(named("2s-4n-smt"), pci=(PciDevice(2, "bochs-display"), PciDevice(1, "e1000e"))),
+            Hardware(NAMED["2s-4n-smt"], pci=(PciDevice(2, "bochs-display"), PciDevice(1, "e1000e"))),
             "topology-aware",
             (
                 topology_checks.the_topology_is_that_of_the_machine,
@@ -81,7 +81,7 @@ PLANS = {
         ),
         Plan(
             "four-nodes-static",
-            Hardware(named("2s-4n-smt")),
+            Hardware(NAMED["2s-4n-smt"]),
             "static",
             (
                 checks.an_owner_gets_one_node_with_its_memory,
@@ -97,7 +97,7 @@ PLANS = {
         ),
         Plan(
             "four-nodes-policies",
-            Hardware(named("2s-4n-smt")),
+            Hardware(NAMED["2s-4n-smt"]),
             "pools",
             (
                 policy_checks.pools_have_the_size_that_they_have,
@@ -108,7 +108,7 @@ PLANS = {
         ),
         Plan(
             "eight-nodes-isolated",
-            Hardware(named("4s-8n"), isolated=checks.ISOLATED),
+            Hardware(NAMED["4s-8n"], isolated=checks.ISOLATED),
             "topology-aware",
             (
                 topology_checks.the_topology_is_that_of_the_machine,
@@ -121,7 +121,7 @@ PLANS = {
         ),
         Plan(
             "memory-only-nodes",
-            Hardware(named("2s-2n+2pmem")),
+            Hardware(NAMED["2s-2n+2pmem"]),
             "topology-aware",
             (
                 topology_checks.the_topology_is_that_of_the_machine,

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from criproxy.model.cpuset import CpuSet, format_cpuset
 from criproxy.model.grant import NO_CPUS
-from lab.vm.machines import PMEM_STEP_MIB, GuestMachine, UsageError
+from lab.vm.machines import PMEM_STEP_MIB, GuestMachine
 
 PROGRAM = "qemu-system-x86_64"
 
@@ -58,10 +58,10 @@ class Shared:
 
 
 def parse_pci(text: str, machine: GuestMachine) -> PciDevice:
-    """A device from ``NODE[:gpu|nic|DEVICE]``; UsageError says what is wrong with it."""
+    """A device from ``NODE[:gpu|nic|DEVICE]``; ValueError says what is wrong with it."""
     number, _, kind = text.partition(":")
     if not number.isdigit() or int(number) >= len(machine.nodes):
-        raise UsageError(f"--pci: {text!r} does not begin with a node from 0 to {len(machine.nodes) - 1}")
+        raise ValueError(f"--pci: {text!r} does not begin with a node from 0 to {len(machine.nodes) - 1}")
     return PciDevice(int(number), _DEVICES.get(kind, kind))
 
 

@@ -164,21 +164,19 @@ class World:
 
     async def settles(self, placed: Placed, cpus: CpuSet) -> None:
         """Wait until the container may run on *cpus* and nowhere else."""
-        try:
-            async with asyncio.timeout(STEP_TIMEOUT_S):
-                while not placed.written.cpus == placed.effective.cpus == cpus:  # noqa: ASYNC110 (the kernel tells nobody)
-                    await asyncio.sleep(0.05)
-        except TimeoutError:
-            raise AssertionError(f"{placed} should be on {set(cpus)}") from None
+        await self._reach(placed, "cpus", cpus)
 
     async def remembers(self, placed: Placed, mems: CpuSet) -> None:
         """Wait until the memory of the container may be on *mems* and nowhere else."""
+        await self._reach(placed, "mems", mems)
+
+    async def _reach(self, placed: Placed, what: str, wanted: CpuSet) -> None:
         try:
             async with asyncio.timeout(STEP_TIMEOUT_S):
-                while not placed.written.mems == placed.effective.mems == mems:  # noqa: ASYNC110 (as above)
+                while not getattr(placed.written, what) == getattr(placed.effective, what) == wanted:  # noqa: ASYNC110 (the kernel tells nobody)
                     await asyncio.sleep(0.05)
         except TimeoutError:
-            raise AssertionError(f"{placed} should have memory on {set(mems)}") from None
+            raise AssertionError(f"{placed} should have the {what} {set(wanted)}") from None
 
     @staticmethod
     def switch_of(cpu: int) -> Path:

@@ -13,12 +13,12 @@ import select
 import sqlite3
 import sys
 import time
-from collections.abc import Iterator
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
 from threading import Thread
 
+from criproxy.cri.api_pb2 import SANDBOX_READY
 from lab.chaos.checker import status, store
 from lab.chaos.checker.cgroups import Cgroups
 from lab.chaos.checker.cpus import CpuSet, parse
@@ -109,7 +109,7 @@ class Checker:
     def _inspect(self, asking: Asking) -> None:
         """In a thread of its own: a call takes longer than the pause between two looks."""
         try:
-            listed, sandboxes, ready = self._runtime.containers(), self._runtime.sandboxes(), self._runtime.ready()
+            listed, sandboxes = self._runtime.containers(), self._runtime.sandboxes()
             saved = store.read(self._store)
             groups = self._cgroups.running()
             said = status.ask(self._control)
@@ -117,9 +117,9 @@ class Checker:
             asking.problems = [f"cannot look: {error}"]
             return
         owns = dict(self._journal.owns)
-        found = wrongs(
-            Picture(self._cpus, groups, listed, sandboxes, saved, owns, one_pool=self._one_pool, ready=ready)
-        )
+        ids = {sandbox.id for sandbox in sandboxes}
+        ready = {each.metadata.uid: each.metadata.name for each in sandboxes if each.state == SANDBOX_READY}
+        found = wrongs(Picture(self._cpus, groups, listed, ids, saved, owns, one_pool=self._one_pool, ready=ready))
         resized = {title for title, counts in owns.items() if len(counts) > 1}
         asking.problems = [*(wrong.text for wrong in found), *status.disagreements(found, said, resized)]
 
@@ -139,22 +139,11 @@ def say(line: dict[str, object]) -> None:
     print(json.dumps(line), flush=True)
 
 
-def _options() -> Iterator[tuple[str, type]]:
-    yield from (
-        ("cgroups", Path),
-        ("journal", Path),
-        ("store", Path),
-        ("control", Path),
-        ("runtime", str),
-        ("cpus", str),
-    )
-
-
 def main() -> None:
     """Do what the command line says."""
     parser = argparse.ArgumentParser(prog="python -m lab.chaos.checker")
-    for name, kind in _options():
-        parser.add_argument(f"--{name}", type=kind, required=True)
+    for name in ("cgroups", "journal", "store", "control", "runtime", "cpus"):
+        parser.add_argument(f"--{name}", type=str if name in ("runtime", "cpus") else Path, required=True)
     parser.add_argument("--one-pool", action="store_true", help="whoever shares shares all that nobody owns")
     Checker(parser.parse_args()).run()
 

@@ -4,9 +4,10 @@ from collections.abc import Iterator, Mapping
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field
 
+from criproxy.cri.api_pb2 import CONTAINER_CREATED, CONTAINER_EXITED, CONTAINER_RUNNING
 from lab.chaos.checker.cgroups import Group
 from lab.chaos.checker.cpus import CpuSet, show
-from lab.chaos.checker.runtime import CREATED, EXITED, RUNNING, Listed
+from lab.chaos.checker.runtime import Listed
 from lab.chaos.checker.store import Row, Saved
 
 
@@ -40,7 +41,7 @@ class Picture:
         return {
             key: one
             for key, one in self.listed.items()
-            if one.state == state and (state == RUNNING or one.attempt == latest[one.sandbox, one.name])
+            if one.state == state and (state == CONTAINER_RUNNING or one.attempt == latest[one.sandbox, one.name])
         }
 
 
@@ -60,10 +61,10 @@ def problems(seen: Picture) -> list[str]:
 
 def wrongs(seen: Picture) -> list[Wrong]:
     """Everything that is wrong."""
-    running = {key: one for key, one in seen.alive(RUNNING).items() if key in seen.groups}
+    running = {key: one for key, one in seen.alive(CONTAINER_RUNNING).items() if key in seen.groups}
     missing = [
         f"{one.title} runs as the runtime says, but nothing is in its cgroup"
-        for key, one in seen.alive(RUNNING).items()
+        for key, one in seen.alive(CONTAINER_RUNNING).items()
         if key not in seen.groups
     ]
     rest = (*_leaks(seen, running), *_kept(seen, running), *_store(seen, running))
@@ -89,7 +90,7 @@ def _places(seen: Picture, running: Mapping[str, Listed]) -> Iterator[Wrong]:
 def _leaks(seen: Picture, running: Mapping[str, Listed]) -> Iterator[str]:
     """Leaked places: CPUs withheld from those that share though nobody owns them."""
     counts = [seen.allowed(one) for one in running.values()]
-    created = [seen.allowed(one) for one in seen.alive(CREATED).values()]
+    created = [seen.allowed(one) for one in seen.alive(CONTAINER_CREATED).values()]
     if not seen.one_pool or any(len(count) > 1 for count in (*counts, *created)):
         return  # or it is not known who owns
     owned = frozenset().union(*(seen.groups[key].cpus for key, one in running.items() if seen.allowed(one) != (0,)))
@@ -136,11 +137,11 @@ def _store(seen: Picture, running: Mapping[str, Listed]) -> Iterator[str]:
             yield f"store: {row.title} has a place and no id ({row.state}, {key})"
         elif key not in seen.listed:
             yield f"store: {row.title} is in the store ({row.state}), the runtime does not know it ({key[:12]})"
-        elif row.cpus is not None and row.state != "exited" and seen.listed[key].state == EXITED:
+        elif row.cpus is not None and row.state != "exited" and seen.listed[key].state == CONTAINER_EXITED:
             yield f"store: {row.title} has exited and has a place in the store ({row.state}, {key[:12]})"
     for pod in seen.saved.pods - seen.sandboxes:
         yield f"store: pod {pod[:12]} is in the store, the runtime does not know it"
-    for key, one in {**running, **seen.alive(CREATED)}.items():
+    for key, one in {**running, **seen.alive(CONTAINER_CREATED)}.items():
         found = rows.get(key)
         if found is None or found.cpus is None:
             yield f"store: {one.title} has no place in the store ({key[:12]})"

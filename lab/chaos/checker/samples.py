@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from lab.chaos.checker.cgroups import Cgroups, Group
 from lab.chaos.checker.cpus import show
 from lab.chaos.checker.journal import Journal
-from lab.chaos.checker.runtime import Listed, Runtime, Unavailable
+from lab.chaos.checker.runtime import Runtime, Unavailable
 
 _ASK_AGAIN_S = 0.1
 
@@ -44,10 +44,6 @@ class Samples:
         yield from (sentence for pair, sentence in pairs.items() if pair not in self._found)
         self._found = frozenset(pairs)
 
-    def know(self, listed: Mapping[str, Listed]) -> None:
-        """Take in a list of the runtime."""
-        self.journal.names.update((key, one.title) for key, one in listed.items())
-
     def _owns(self, key: str) -> bool:
         """Whether it must be alone on its CPUs."""
         title = self.journal.names.get(key, "")
@@ -77,8 +73,7 @@ class Samples:
             return
         self._asked_s = time.monotonic()
         try:
-            self.know(self.runtime.containers())
-            for sandbox in self.runtime.sandboxes():
-                self.journal.names[sandbox] = ""
+            self.journal.names |= {key: one.title for key, one in self.runtime.containers().items()}
+            self.journal.names |= {sandbox.id: "" for sandbox in self.runtime.sandboxes()}
         except Unavailable:
             self.unjudged += 1

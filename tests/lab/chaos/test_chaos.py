@@ -1,9 +1,7 @@
 """Criproxy is killed and nothing is wrong afterwards; what is planted in it is found."""
 
-import asyncio
 import json
 import re
-import signal
 import subprocess
 import sys
 import tempfile
@@ -119,50 +117,3 @@ def test_a_mistake_of_check_is_caught(plant: str, sentence: str, tmp_path: Path)
     assert status == 1
     found = [violation["what"] for violation in report["halves"][0]["violations"]]
     assert any(what.startswith(sentence) for what in found), found
-
-
-def test_a_run_that_cannot_go_on_says_where(tmp_path: Path, scratch: Path) -> None:
-    """The results are written all the same, with the step at which a kill was stuck, and the logs are kept."""
-    report = tmp_path / "chaos.json"
-
-    status, results = chaos(report, "--runtime", "embedded", "--kills", "3", "--calm", "0", "--cycle", "0.01")
-
-    assert status == 1
-    (half,) = results["halves"]
-    (broken,) = half["broken"]
-    assert (broken["kill"], broken["step"], broken["error"]) == (0, "disturbing", "TimeoutError()")
-    assert broken["phase"] in {phase.value for phase in Phase}
-    assert any("StartContainer" in call for call in broken["calls"])
-    assert half["checker"]["looks"] > 0
-    assert (tmp_path / "chaos.logs" / "embedded" / "serve.log").stat().st_size
-    assert traces(scratch) == set()
-
-
-@pytest.mark.timeout(240)
-async def test_an_interrupt_leaves_nothing_behind(tmp_path: Path, scratch: Path) -> None:
-    """Ctrl-C in the middle of it: containerd, cgroups, sockets and folders are gone."""
-    process = await asyncio.create_subprocess_exec(
-        *command(tmp_path / "chaos.json", "--kills", "1000", "--verbose"), cwd=ROOT, stdout=asyncio.subprocess.PIPE
-    )
-    assert process.stdout
-    while b"containerd kill 0" not in await process.stdout.readline():
-        assert process.returncode is None
-    left = traces(scratch)
-    assert len(left) >= 3
-
-    process.send_signal(signal.SIGINT)
-
-    assert await process.wait() == 130
-    assert {path for path in left if path.exists()} == set()
-
-
-@pytest.mark.parametrize(
-    ("options", "words"),
-    [(("--kills", "0"), "must be a number of at least 1"), (("--phase", "asleep"), "invalid choice: 'asleep'")],
-)
-def test_wrong_use_is_explained(options: tuple[str, ...], words: str, tmp_path: Path) -> None:
-    """Exit status 2 and a sentence."""
-    done = subprocess.run(command(tmp_path / "r", *options), cwd=ROOT, capture_output=True, text=True, check=False)
-
-    assert done.returncode == 2
-    assert words in done.stderr

@@ -211,27 +211,3 @@ def test_a_failed_start_says_why_and_leaves_nothing() -> None:
         second.start()
 
     assert traces(second.directory) == []
-
-
-def test_refusals_of_containerd_reach_the_caller(containerd: PrivateContainerd) -> None:
-    """A call fails with the status that containerd gave."""
-    with pytest.raises(grpc.RpcError, match="not found"):
-        containerd.call("ContainerStatus", cri.ContainerStatusRequest(container_id="zz"), cri.ContainerStatusResponse)
-
-
-def test_it_needs_its_programs(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    """A machine without them is told which."""
-    monkeypatch.setenv("PATH", str(tmp_path))
-    monkeypatch.setattr(os, "geteuid", lambda: 0)
-
-    reason = available()
-
-    assert reason
-    assert reason.startswith("not installed: containerd, ")
-
-
-def test_it_needs_root(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Other users are told so."""
-    monkeypatch.setattr(os, "geteuid", lambda: 1000)
-
-    assert available() == "containerd needs root"

@@ -63,15 +63,3 @@ def _strings(value: Any) -> list[str]:  # noqa: ANN401 (TOML)
     if isinstance(value, list):
         return [found for each in value for found in _strings(each)]
     return [value] if isinstance(value, str) else []
-
-
-@pytest.mark.parametrize("driver", ["cgroupfs", "systemd"])
-@pytest.mark.parametrize("version", [(1, 7), (2, 1)], ids=str)
-def test_the_driver_and_nri_are_switched(version: Version, driver: CgroupDriver) -> None:
-    """Where each version looks for them."""
-    plugins = rendered(version, driver, nri=True)["plugins"]
-    runtime = plugins["io.containerd.cri.v1.runtime" if version >= (2, 0) else "io.containerd.grpc.v1.cri"]
-
-    assert runtime["containerd"]["runtimes"]["runc"]["options"]["SystemdCgroup"] is (driver == "systemd")
-    assert runtime["restrict_oom_score_adj"] is True
-    assert plugins["io.containerd.nri.v1.nri"]["disable"] is False

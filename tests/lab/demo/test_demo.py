@@ -3,7 +3,6 @@
 import asyncio
 import os
 import re
-import shutil
 import signal
 import sys
 import tempfile
@@ -125,16 +124,3 @@ async def test_an_interrupted_demo_cleans_up(
     assert process.returncode == (1 if number is signal.SIGINT else 128 + number)
     assert "Traceback" not in text
     assert left_behind(short_path, before) == []
-
-
-async def test_a_demo_under_nohup_goes_on(short_path: Path) -> None:
-    """A signal that it was told to ignore ends nothing."""
-    process = await start(shutil.which("nohup") or "", TMPDIR=str(short_path), PATH="/nonexistent")
-    assert process.stdout is not None
-    async with asyncio.timeout(LIMIT_S):
-        await process.stdout.readline()
-    process.send_signal(signal.SIGHUP)
-
-    await output(process)
-
-    assert process.returncode == 0

@@ -1,4 +1,7 @@
-"""The embedded runtime as a client sees it: life of pods and containers, with containerd's codes and texts."""
+"""The embedded runtime as a client sees it: life of pods and containers.
+
+That its codes and texts are those of containerd, for every method and mistake, `tests/e2e/test_embedded.py` shows.
+"""
 
 import asyncio
 from collections.abc import Callable
@@ -132,76 +135,6 @@ async def test_a_bad_cpuset_fails_the_start_not_the_creation(client: RuntimeClie
     assert (status.reason, status.exit_code, status.started_at) == ("StartError", 128, 0)
     assert 'failed to write "abc"' in text
     assert await state(client, container_id) == "EXITED"
-
-
-NOT_FOUND, UNKNOWN = StatusCode.NOT_FOUND, StatusCode.UNKNOWN
-NOWHERE = 'an error occurred when try to find container "zz": not found'
-
-
-@pytest.mark.parametrize(
-    ("name", "request_message", "reply", "code", "text"),
-    [
-        ("RunPodSandbox", cri.RunPodSandboxRequest(), cri.RunPodSandboxResponse, UNKNOWN,
-         "sandbox config must include metadata"),
-        ("RunPodSandbox", cri.RunPodSandboxRequest(config=sandbox_config(PodSpec("q")), runtime_handler="kata"),
-         cri.RunPodSandboxResponse, UNKNOWN, 'failed to get sandbox runtime: no runtime for "kata" is configured'),
-        ("PodSandboxStatus", cri.PodSandboxStatusRequest(pod_sandbox_id="zz"), cri.PodSandboxStatusResponse, NOT_FOUND,
-         "an error occurred when try to find sandbox: not found"),
-        ("StopPodSandbox", cri.StopPodSandboxRequest(pod_sandbox_id="zz"), cri.StopPodSandboxResponse, NOT_FOUND,
-         'an error occurred when try to find sandbox "zz": not found'),
-        ("PodSandboxStats", cri.PodSandboxStatsRequest(pod_sandbox_id="zz"), cri.PodSandboxStatsResponse, NOT_FOUND,
-         "an error occurred when trying to find sandbox zz: not found"),
-        ("CreateContainer", cri.CreateContainerRequest(pod_sandbox_id="zz"), cri.CreateContainerResponse, NOT_FOUND,
-         'failed to find sandbox id "zz": not found'),
-        ("StartContainer", cri.StartContainerRequest(container_id="zz"), cri.StartContainerResponse, NOT_FOUND,
-         NOWHERE),
-        ("StopContainer", cri.StopContainerRequest(container_id="zz"), cri.StopContainerResponse, NOT_FOUND, NOWHERE),
-        ("RemoveContainer", cri.RemoveContainerRequest(), cri.RemoveContainerResponse, UNKNOWN,
-         'an error occurred when try to find container "": Prefix can\'t be empty'),
-        ("ContainerStatus", cri.ContainerStatusRequest(container_id="zz"), cri.ContainerStatusResponse, NOT_FOUND,
-         NOWHERE),
-        ("UpdateContainerResources", cri.UpdateContainerResourcesRequest(container_id="zz"),
-         cri.UpdateContainerResourcesResponse, NOT_FOUND, "failed to find container: not found"),
-        ("ReopenContainerLog", cri.ReopenContainerLogRequest(container_id="zz"), cri.ReopenContainerLogResponse,
-         NOT_FOUND, NOWHERE),
-        ("ContainerStats", cri.ContainerStatsRequest(container_id="zz"), cri.ContainerStatsResponse, NOT_FOUND,
-         "failed to find container: not found"),
-    ],
-)  # fmt: skip
-async def test_mistakes_are_answered_in_containerds_words(
-    client: RuntimeClient, name: str, request_message: Message, reply: type[Message], code: StatusCode, text: str
-) -> None:
-    """Code and text are those that containerd 1.6 gave to the same call."""
-    assert await failure(client, name, request_message, reply) == (code, text)
-
-
-async def test_wrong_orders_are_answered_in_containerds_words(client: RuntimeClient, kubelet: MiniKubelet) -> None:
-    """A name is given once, a container starts once, and nothing is created in a stopped sandbox."""
-    sandbox_id, ids = await kubelet.run_pod(POD)
-    create = cri.CreateContainerRequest(
-        pod_sandbox_id=sandbox_id, config=container_config(POD, SPEC, 1 << 30), sandbox_config=sandbox_config(POD)
-    )
-    again = await failure(client, "CreateContainer", create, cri.CreateContainerResponse)
-    create.config.image.image = "reg.test/none"
-    no_image = await failure(client, "CreateContainer", create, cri.CreateContainerResponse)
-    start = cri.StartContainerRequest(container_id=ids["main"])
-    twice = await failure(client, "StartContainer", start, cri.StartContainerResponse)
-    run = cri.RunPodSandboxRequest(config=sandbox_config(POD))
-    same = await failure(client, "RunPodSandbox", run, cri.RunPodSandboxResponse)
-    stop = cri.StopPodSandboxRequest(pod_sandbox_id=sandbox_id)
-    await client.call("StopPodSandbox", stop, cri.StopPodSandboxResponse)
-    late = await failure(client, "CreateContainer", create, cri.CreateContainerResponse)
-
-    name = "main_pod_default_uid-1_0"
-    taken = f'name "{name}" is reserved for "{ids["main"]}"'
-    assert again == (UNKNOWN, f'failed to reserve container name "{name}": {taken}')
-    assert no_image == (NOT_FOUND, 'failed to resolve image "reg.test/none": not found')
-    prefix = f'failed to set starting state for container "{ids["main"]}"'
-    assert twice == (UNKNOWN, f"{prefix}: container is in CONTAINER_RUNNING state")
-    assert same[1].startswith('failed to reserve sandbox name "pod_default_uid-1_0": name "pod_default_uid-1_0"')
-    assert late[0] is NOT_FOUND
-    assert late[1].startswith("failed to get sandbox container task: no running task found")
-    assert await state(client, ids["main"]) == "EXITED"
 
 
 @pytest.mark.parametrize(

@@ -33,31 +33,6 @@ async def listen(channel: grpc.aio.Channel, path: str, data: bytes = b"") -> Asy
         yield message
 
 
-@pytest.mark.parametrize(
-    ("path", "data", "code", "text"),
-    [
-        (f"{SERVICE}/Invented", b"", grpc.StatusCode.UNIMPLEMENTED,
-         "unknown method Invented for service runtime.v1.RuntimeService"),
-        (f"{SERVICE}/CheckpointPod", b"", grpc.StatusCode.UNIMPLEMENTED,
-         "unknown method CheckpointPod for service runtime.v1.RuntimeService"),
-        ("/runtime.v9.RuntimeService/Version", b"", grpc.StatusCode.UNIMPLEMENTED,
-         "unknown service runtime.v9.RuntimeService"),
-        (f"{SERVICE}/Version", b"\xff\xff", grpc.StatusCode.INTERNAL,
-         "grpc: error unmarshalling request: unexpected EOF"),
-        (f"{SERVICE}/StreamContainers", b"\xff\xff", grpc.StatusCode.INTERNAL,
-         "grpc: error unmarshalling request: unexpected EOF"),
-    ],
-)  # fmt: skip
-async def test_what_cannot_be_served_ends_with_the_code_and_text_of_grpc_go(
-    channel: grpc.aio.Channel, path: str, data: bytes, code: grpc.StatusCode, text: str
-) -> None:
-    """Unknown methods and services, and bytes that are no message."""
-    with pytest.raises(grpc.aio.AioRpcError) as caught:
-        await ask(channel, path, data)
-
-    assert (caught.value.code(), caught.value.details()) == (code, text)
-
-
 async def test_no_message_comes_beside_an_error(channel: grpc.aio.Channel) -> None:
     """A failed call read as a stream yields nothing before its status."""
     messages = listen(channel, f"{SERVICE}/ContainerStatus")

@@ -4,7 +4,6 @@ import pytest
 
 from criproxy.cri import api_pb2 as cri
 from criproxy.cri.runtime import RuntimeCallError, RuntimeClient
-from criproxy.errors import StatusCode
 from lab.emulator.runtime import IMAGE
 from lab.kubelet.kubelet import ContainerSpec, MiniKubelet, PodSpec
 
@@ -53,48 +52,3 @@ async def test_a_container_can_be_told_to_end(client: RuntimeClient, container_i
     assert (status.state, status.exit_code) == (cri.CONTAINER_EXITED, 143)
     with pytest.raises(RuntimeCallError, match="failed to exec in container: container is in CONTAINER_EXITED state"):
         await execute(client, container_id, "true")
-
-
-@pytest.mark.parametrize(
-    ("command", "code", "text"),
-    [
-        (("/bin/nope",), StatusCode.UNKNOWN, 'exec: "/bin/nope": stat /bin/nope: no such file or directory: unknown'),
-        (("nope",), StatusCode.UNKNOWN, 'exec: "nope": executable file not found in $PATH: unknown'),
-        ((), StatusCode.UNKNOWN, "args must not be empty"),
-        (("sleep", "60"), StatusCode.DEADLINE_EXCEEDED, "timeout 1s exceeded: context deadline exceeded"),
-    ],
-)
-async def test_commands_fail_in_containerds_words(
-    client: RuntimeClient, container_id: str, command: tuple[str, ...], code: StatusCode, text: str
-) -> None:
-    """Unknown programs, no program, and one that runs out of time."""
-    with pytest.raises(RuntimeCallError) as caught:
-        await execute(client, container_id, *command, timeout_s=1)
-
-    assert caught.value.code is code
-    assert text in caught.value.details
-
-
-async def test_streaming_calls_give_urls(client: RuntimeClient, container_id: str) -> None:
-    """Each call has a URL of its own."""
-    sandbox_id = (await client.list_containers())[0].pod_sandbox_id
-    exec_request = cri.ExecRequest(container_id=container_id, cmd=["true"], stdout=True)
-    attach_request = cri.AttachRequest(container_id=container_id, stdout=True)
-    forward_request = cri.PortForwardRequest(pod_sandbox_id=sandbox_id, port=[80])
-
-    urls = [
-        (await client.call("Exec", exec_request, cri.ExecResponse)).url,
-        (await client.call("Attach", attach_request, cri.AttachResponse)).url,
-        (await client.call("PortForward", forward_request, cri.PortForwardResponse)).url,
-    ]
-
-    assert [url.split("/")[3] for url in urls] == ["exec", "attach", "portforward"]
-
-
-async def test_streams_that_make_no_sense_are_refused(client: RuntimeClient, container_id: str) -> None:
-    """No stream at all, and stderr beside a terminal."""
-    with pytest.raises(RuntimeCallError, match="INVALID_ARGUMENT: one of stdin, stdout, or stderr must be set"):
-        await client.call("Exec", cri.ExecRequest(container_id=container_id), cri.ExecResponse)
-    both = cri.AttachRequest(container_id=container_id, tty=True, stderr=True)
-    with pytest.raises(RuntimeCallError, match="INVALID_ARGUMENT: tty and stderr cannot both be true"):
-        await client.call("Attach", both, cri.AttachResponse)

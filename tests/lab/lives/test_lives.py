@@ -16,7 +16,7 @@ from lab.lives.machine import NPU, NVIDIA
 from lab.lives.node import KUBELET, PARTS, PLUGIN
 from lab.lives.plants import PLANTS, Plant
 from lab.lives.pods import Wish
-from lab.lives.run import Result, try_life, try_lives
+from lab.lives.run import try_life, try_lives
 from lab.lives.script import Event
 from tests.conftest import ROOT
 
@@ -97,19 +97,6 @@ def test_mig_devices_that_are_shared() -> None:
 
     assert try_life(script.Script((), True, files, steps, PARTS), tally) == ""
     assert (tally.counts["admitted"], tally.counts["refused"]) == (4, 0)
-
-
-def test_a_life_is_the_same_again() -> None:
-    """Its seed and its number say all that happens, and how long everything takes."""
-    first, again = (try_lives(SEED, [3]) for _ in range(2))
-
-    assert told(first) == told(again)
-    assert script.draw(SEED, 3) == script.draw(SEED, 3) != script.draw(SEED, 4)
-
-
-def told(result: Result) -> tuple[object, ...]:
-    """What is counted."""
-    return result.tally.events, result.tally.counts, result.tally.settled_s
 
 
 def test_the_command_writes_what_it_did(tmp_path: Path) -> None:

@@ -1,15 +1,10 @@
 """Pictures of placements: which container may run where."""
 
-from dataclasses import replace
-from itertools import pairwise
 from pathlib import Path
 from xml.etree import ElementTree as ET
 
 import pytest
 
-from criproxy.errors import UsageError
-from criproxy.model.machine.topology import Topology
-from criproxy.simulate.hosts import machine, shaped
 from criproxy.simulate.scenario.seen import Moment, Placed
 from lab.pictures.placement_columns import columns_of
 from lab.pictures.placement_svg import draw, draw_case, words
@@ -60,12 +55,6 @@ def bars(svg: str, css: str) -> list[tuple[int, int]]:
     return [(int(each.attrib["x"]), int(each.attrib["x"]) + int(each.attrib["width"])) for each in found[:-1]]
 
 
-def test_a_case_about_a_function_has_no_picture(file: Path) -> None:
-    """It has no machine."""
-    with pytest.raises(UsageError, match="function is about a function and has no machine"):
-        draw_case(file, "function")
-
-
 def test_a_panel_for_each_moment(file: Path) -> None:
     """Where something is expected and at the end, with what has happened; each container of a pod by its name."""
     assert texts(draw_case(file, "V1")) == [
@@ -90,16 +79,6 @@ def test_a_bar_is_over_its_cpus() -> None:
     assert bars(svg, "memory") == [(left + columns.nodes[1].x, left + columns.nodes[1].end)]
 
 
-def test_nobody_has_moved() -> None:
-    """A panel that would be as the one before has no rows."""
-    everybody = {"pc0": Placed(frozenset({0}), frozenset({0}), pod="p")}
-
-    lines = texts(draw("t", TWO, [Moment(("p starts",), everybody), Moment(("q is refused",), everybody)]))
-
-    assert lines.count("p") == 1
-    assert "q is refused: no container has moved" in lines
-
-
 def test_the_same_in_words() -> None:
     """For those who cannot see it; who is in a pool of some name is called so."""
     placed = {
@@ -112,35 +91,3 @@ def test_the_same_in_words() -> None:
         "p, q start; r, s are refused; 11 s pass: p in gold[0] has CPU 0 exclusively and shares CPU 1, memory of "
         "NUMA node 0; q shares CPUs 0-7, memory of all NUMA nodes. p, q end: no container is placed."
     )
-
-
-@pytest.mark.parametrize(
-    "topology",
-    [
-        pytest.param(machine(nodes=1, cores=1, threads=1), id="one-cpu"),
-        pytest.param(shaped("2s/4n/32c/2t"), id="threads-far-apart"),
-        pytest.param(shapes.shaped([["0-3", "4-7"], ["8-11", "12-15"]], memory_only={4: 0, 5: 2}), id="pmem"),
-        pytest.param(replace(machine(nodes=2), nodes=machine(nodes=2).nodes[:1]), id="cpus-in-no-node"),
-        pytest.param(shaped("4s/16n/512c/1t"), id="large"),
-    ],
-)
-def test_every_machine_has_room(topology: Topology) -> None:
-    """Each online CPU has a place of its own, within that of its NUMA node; nodes are side by side."""
-    columns = columns_of(topology)
-
-    assert sorted(span.id for span in columns.cpus) == sorted(topology.online_cpus)
-    assert sorted(span.id for span in columns.nodes) == [node.id for node in topology.nodes]
-    for spans in (columns.cpus, columns.nodes):
-        assert all(one.end <= other.x for one, other in pairwise(spans))
-    for span in columns.nodes:
-        inside = [each for each in columns.cpus if each.id in topology.node_by_id[span.id].cpus]
-        assert all(span.x <= each.x and each.end <= span.end for each in inside)
-
-
-def test_a_large_machine_is_not_too_wide() -> None:
-    """Its CPUs have no numbers then."""
-    columns = columns_of(shaped("2s/8n/192c/2t"))
-
-    assert not columns.numbered
-    assert columns.width < 1000
-    assert [span.name for span in columns.sockets] == ["socket 0", "socket 1"]

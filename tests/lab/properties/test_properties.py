@@ -136,42 +136,6 @@ def test_a_create_has_a_reservation_id_of_its_own() -> None:
     assert tally.events["ContainerCreating"] == 1
 
 
-CASES = """
-from lab.properties.run import try_policies
-(result,) = try_policies(["static"], 10, seed=5)
-print(sorted(result.tally.events.items()))
-"""
-
-
-def test_a_seed_stands_for_the_same_cases_whatever_is_loaded() -> None:
-    """Hypothesis tries constants of our modules that are loaded: all are."""
-    told = set()
-    for more in ("", "import lab.demo.demo, criproxy.cri.podresources, criproxy.wire.server"):
-        command = [sys.executable, "-c", more + CASES]
-        done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True)
-        told.add(done.stdout)
-
-    assert len(told) == 1
-
-
-IN_PROCESSES = """
-from lab.properties import run, workers
-run.CHUNK = workers.CHUNK = 4
-told = []
-alone = run.try_policies(["static", "none"], 10, seed=5)
-shared = workers.try_in_processes(["static", "none"], 10, 5, 2, lambda done, results: told.append(done))
-print([result.tally for result in alone] == [result.tally for result in shared], told[-1], len(told))
-"""
-
-
-def test_several_processes_try_what_one_would_try() -> None:
-    """The same cases, none twice, and the report counts them all."""
-    command = [sys.executable, "-c", IN_PROCESSES]
-    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True)
-
-    assert done.stdout.split()[:2] == ["True", "10"]
-
-
 FINGERPRINT = """
 from tests.lab.properties.test_properties import fingerprint
 print(fingerprint())
@@ -204,28 +168,3 @@ def test_the_same_in_every_process() -> None:
         told.add(done.stdout)
 
     assert told == {fingerprint() + "\n"}
-
-
-def test_the_command_writes_what_it_did(tmp_path: Path) -> None:
-    """Seed, examples, machines, duration and findings are in the JSON; the same seed tries the same."""
-    reports = []
-    for number in range(2):
-        path = tmp_path / f"{number}.json"
-        done = tried(path, "--examples", "6", "--seed", "7", "static", "none")
-        assert done.returncode == 0, done.stderr
-        assert "nothing found" in done.stdout
-        reports.append(json.loads(path.read_text()))
-
-    assert (reports[0]["seed"], reports[0]["examples"], reports[0]["findings"]) == (7, 6, [])
-    assert reports[0]["tried"] == 6
-    assert reports[0]["command"] == "make properties EXAMPLES=6 SEED=7"
-    assert [p["events"] for p in reports[0]["policies"]] == [p["events"] for p in reports[1]["policies"]]
-
-
-def test_wrong_use_is_explained() -> None:
-    """A policy that nobody has ends the run with the names that there are."""
-    command = [sys.executable, "-m", "lab.properties", "statik"]
-    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
-
-    assert done.returncode == 2
-    assert "no such policy: statik; there are none, static" in done.stderr

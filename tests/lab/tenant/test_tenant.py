@@ -1,9 +1,6 @@
 """A hostile tenant gets sentences, and disturbs nobody; and what would let it disturb somebody is found."""
 
 import asyncio
-import json
-import subprocess
-import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -18,13 +15,11 @@ from criproxy.cri import api_pb2 as api
 from criproxy.errors import BadAnnotation
 from criproxy.placement.events import ContainerCreating
 from lab.emulator.runtime import IMAGE
-from lab.tenant.__main__ import main as try_from_the_command_line
 from lab.tenant.hostile import Attempt, attempts
 from lab.tenant.rig import CALL_S, CHOICES, Rig, make_rig
 from lab.tenant.run import try_choice
 from tests.cli.queries.test_status import answering, places
 from tests.cli.test_hostile_text import is_harmless
-from tests.conftest import ROOT
 
 EXAMPLES = 8
 """Under each policy, as also of what the commands print; `make tenant` tries hundreds and more."""
@@ -166,26 +161,3 @@ async def _printed(rig: Rig, one: Attempt, directory: Path) -> None:
             assert result.exception is None or isinstance(result.exception, SystemExit), (command, result.exception)
             assert is_harmless(result.output)
     await rig.world.kubelet.remove_pod(made.pod_sandbox_id)
-
-
-def test_the_command_writes_what_it_did(tmp_path: Path) -> None:
-    """Seed, pods and findings are in the JSON."""
-    path = tmp_path / "tenant.json"
-    command = [sys.executable, "-m", "lab.tenant", "--examples", "3", "--seed", "7", "--json", str(path), "none"]
-    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
-
-    assert done.returncode == 0, done.stdout + done.stderr
-    report = json.loads(path.read_text())
-    assert report["seed"] == 7
-    assert [(one["choice"], one["findings"]) for one in report["policies"]] == [("none", [])]
-
-
-def test_wrong_use_is_explained(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
-    """A policy that is not tried ends the run with those that are."""
-    monkeypatch.setattr(sys, "argv", ["lab.tenant", "statik"])
-
-    with pytest.raises(SystemExit) as ended:
-        try_from_the_command_line()
-
-    assert ended.value.code == 2
-    assert "no such policy: statik; there are none, static" in capsys.readouterr().err

@@ -83,10 +83,10 @@ def _run(plan: str, cases: list[Case], environment: Mapping[str, str]) -> dict[C
     )
     out, error = io.BytesIO(), io.BytesIO()
     try:
-        ended = guest.run(PLANS[plan].hardware, job, out, error)
-        why = f"the checks in guest {plan} ended with status {ended.status}"
+        status = guest.run(PLANS[plan].hardware, job, out, error)
+        why = f"the checks in guest {plan} ended with status {status}"
     except GuestError as problem:
         why = str(problem)
     found = {verdict.case: verdict for verdict in map(parse, out.getvalue().decode().splitlines())}
     untold = f"{why}: {error.getvalue().decode(errors='replace')}"
-    return {case: found.get(case) or Verdict(case, untold, 0.0) for case in cases}
+    return {case: found.get(case) or Verdict(case, untold) for case in cases}

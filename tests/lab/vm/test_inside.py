@@ -3,16 +3,7 @@
 import inspect
 
 from lab.vm import checks, policy_checks, topology_checks
-from lab.vm.inside import Verdict, parse
-from lab.vm.plans import CASES, IN_MAKE_TEST, PLANS, Case
-
-
-def test_a_verdict_survives_its_line() -> None:
-    """Errors have several lines, and a verdict has one."""
-    verdict = Verdict(Case("four-nodes", "x"), "first\nsecond «third»", 1.5)
-
-    assert "\n" not in verdict.line()
-    assert parse(verdict.line()) == verdict
+from lab.vm.plans import CASES, IN_MAKE_TEST, PLANS
 
 
 def test_no_check_is_forgotten() -> None:

@@ -2,7 +2,7 @@
 
 import pytest
 
-from lab.ids.measure import GPUS, NPUS, Case, measure
+from lab.ids import GPUS, NPUS, Case, measure
 from lab.kubelet.device_endpoint import LARGEST_BYTES
 
 

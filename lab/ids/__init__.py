@@ -1,1 +1,0 @@
-"""Measures the device plugin with many ids."""

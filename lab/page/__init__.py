@@ -1,1 +1,0 @@
-"""How fast the page of ``--http`` is, on a large node."""
