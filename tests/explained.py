@@ -5,10 +5,10 @@ from itertools import pairwise
 
 from criproxy.errors import BadAnnotation, NotEnough
 from criproxy.model.node import Node
+from criproxy.placement.alloc.rank import Candidates
 from criproxy.placement.engine import placing
 from criproxy.placement.events import Event
 from criproxy.placement.policies.api import Policy, candidates_of
-from criproxy.placement.policies.candidates import Candidates
 
 
 def explanation_is_true(node: Node, event: Event, policy: Policy) -> Iterator[str]:

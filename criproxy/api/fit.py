@@ -16,7 +16,7 @@ from criproxy.model.text.amounts import counted, format_bytes, format_milli
 from criproxy.model.text.annotations import DOMAINS, policy_annotations
 from criproxy.model.text.bounded import bounded_text
 from criproxy.model.text.notices import Values
-from criproxy.placement.answers.fit import Fit, fit
+from criproxy.placement.answers.rehearsal import Fit, fit
 from criproxy.placement.decision import Decision
 from criproxy.simulate.scenario.pods import QOS, Amounts, ContainerPlan, PodPlan
 

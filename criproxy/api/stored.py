@@ -19,15 +19,14 @@ from criproxy.errors import CriproxyError
 from criproxy.host.cards import find_cards_within
 from criproxy.host.machine import discover
 from criproxy.model.grant import NO_CPUS
-from criproxy.model.last_configuration import LastConfiguration
-from criproxy.model.node import Node
+from criproxy.model.node import LastConfiguration, Node
 from criproxy.model.record import Kind
 from criproxy.model.text.notices import Notice, Refusal, Values, timestamp
 from criproxy.node.configuration.load import DEFAULT_CONFIG, Configuration, rebuilt
 from criproxy.node.record.refusals import REFUSAL_S
 from criproxy.node.settings import Settings
+from criproxy.placement.invariants import owned_by_pod
 from criproxy.placement.options.policy_options import options_of
-from criproxy.placement.rules.reserved import owned_by_pod
 from criproxy.store.configurations import read_good, read_tried
 from criproxy.store.history import find, newest, refused_since, since, titles
 from criproxy.store.holder import still_running

@@ -8,7 +8,7 @@ from dataclasses import replace
 
 from criproxy.cri import api_pb2 as api
 from criproxy.cri.stamp import Stamp
-from criproxy.model.machine.huge_pages import HugePageRequest
+from criproxy.model.machine.hardware import HugePageRequest
 from criproxy.model.resources import (
     MAX_MACHINE_MILLI,
     MAX_SHARES,

@@ -10,7 +10,7 @@ from criproxy.cri.runtime import RuntimeClient
 from criproxy.errors import StoreError
 from criproxy.host.machine import discover
 from criproxy.host.patience import Hangs, Patience
-from criproxy.model.last_configuration import LastConfiguration
+from criproxy.model.node import LastConfiguration
 from criproxy.node.configuration.policy_switch import reason_now
 from criproxy.node.controller import Controller
 from criproxy.node.settings import Settings

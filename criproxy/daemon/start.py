@@ -15,8 +15,8 @@ from criproxy.cri.runtime import RuntimeClient
 from criproxy.daemon.options import Endpoints, Options
 from criproxy.host.machine import discover
 from criproxy.host.patience import Patience
-from criproxy.model.last_configuration import LastConfiguration
 from criproxy.model.machine.topology import Topology
+from criproxy.model.node import LastConfiguration
 from criproxy.node.configuration.in_place import AtStart, InPlaceOfFile, at_start
 from criproxy.node.configuration.keepers import PastConfigurations, PolicyFileKeeper
 from criproxy.node.configuration.load import (

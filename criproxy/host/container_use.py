@@ -12,7 +12,7 @@ from pathlib import Path
 from types import ModuleType
 
 from criproxy.host.files import number_of, read_text
-from criproxy.model.machine.use import ContainerUse, CpuTime, MemoryUse
+from criproxy.model.machine.hardware import ContainerUse, CpuTime, MemoryUse
 
 _IDLE, _IOWAIT, _GUEST = 3, 4, 8
 """Columns of a line of /proc/stat. The time of guests, from `_GUEST` on, is also in the columns before."""

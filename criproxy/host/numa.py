@@ -6,7 +6,7 @@ from pathlib import Path
 
 from criproxy.host.files import entries, numbered, read_ids, read_mask, read_number, read_text
 from criproxy.model.cpuset import CpuSet
-from criproxy.model.machine.huge_pages import HugePages
+from criproxy.model.machine.hardware import HugePages
 from criproxy.model.machine.topology import REMOTE_DISTANCE, MemoryKind, NumaNode
 
 NODES = "sys/devices/system/node"

@@ -1,4 +1,4 @@
-"""Grants of containers, their applied state, and layouts."""
+"""Grants of containers, their applied state, kept CPUs, and what a policy changes of grants, with its reasons."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
@@ -6,7 +6,23 @@ from enum import Enum
 from functools import lru_cache
 
 from criproxy.model.cpuset import CpuSet
-from criproxy.model.text.reason import Reason
+
+
+@dataclass(frozen=True, slots=True)
+class Reason:
+    """One reason of a decision."""
+
+    key: str | None
+    """The key of the container that it is about; None: the node, or the decision as a whole."""
+    text: str
+    """One sentence, for people."""
+
+
+class AboutMemory(str):
+    """The text of a reason about memory, to be replaced if memory stays where it was."""
+
+    __slots__ = ()
+
 
 NO_CPUS: CpuSet = frozenset()
 PRESERVED = "(preserved)"
@@ -115,15 +131,14 @@ def alike(grant: Grant) -> Grant:
 
 
 @dataclass(frozen=True, slots=True)
-class Layout:
-    """The grants of all containers of a node. A container without a grant is left alone."""
+class Change:
+    """The answer of a policy: what it changes in the grants of a node, and why."""
 
     grants: Mapping[str, Grant]
-    """By container key. Unchanged grants are the same objects."""
+    """New grants by container key: that of the container to place, which is left alone without one, and those of others
+    that move. Grants that stay the same may be among them."""
     reasons: tuple[Reason | str, ...] = ()
     """Sentences for ``explain`` and the log; a plain sentence is about the container that is placed."""
-    kept: Mapping[str, Kept] | None = None
-    """A new `Node.kept`. Set by the engine; policies ignore it."""
 
     def reasons_about(self, key: str | None) -> tuple[Reason, ...]:
         """Return the reasons, with plain sentences as reasons about the container *key*; None: about no container."""

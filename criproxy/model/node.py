@@ -1,20 +1,42 @@
-"""The state of one node: an immutable value that the engine replaces with every event."""
+"""The state of one node: an immutable value that the engine replaces with every event; and where containers were."""
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, field, replace
 from functools import cached_property
+from itertools import compress
+from operator import is_not
+from typing import Self, TypeVar
 
 from criproxy.model.cpuset import CpuSet
-from criproxy.model.entries import Entries
-from criproxy.model.grant import NO_CPUS, Applied, Grant, Kept
+from criproxy.model.grant import NO_CPUS, PRESERVED, Applied, Grant, Kept
 from criproxy.model.incident import Incident
 from criproxy.model.machine.topology import Topology
-from criproxy.model.workload import Container, Pod
+from criproxy.model.remembered import remembered
+from criproxy.model.workload import Container, Desired, Missed, Pod
 
-_FEW = 8
-"""The number of changed entries up to which checking them is faster than computing from all entries."""
-_FOLLOWING_FROM_GRANTS = frozenset({"owned_cpus", "pods_with_exclusive", "preserved_keys"})
-"""Cached properties that the next node inherits if no relevant grant has changed."""
+V = TypeVar("V")
+
+
+def without(base: Mapping[str, V], keys: Collection[str]) -> dict[str, V]:
+    """Return *base* without *keys*, some of which may be missing."""
+    entries = dict(base)  # a complete copy is much cheaper than a filter
+    for key in keys:
+        if entries and next(reversed(entries)) == key:
+            entries.popitem()  # leaves no hole, which would make the next copy five times slower
+        else:
+            entries.pop(key, None)
+    return entries
+
+
+def changed_keys(old: Mapping[str, V], new: Mapping[str, V]) -> Collection[str]:
+    """Return the keys whose values are different objects in the two maps, or that only one of them has."""
+    if old is new:
+        return ()
+    # An event changes one or two of a thousand entries: no Python code runs for the others.
+    changed = list(compress(new, map(is_not, map(old.get, new), new.values())))
+    if len(old) + sum(key not in old for key in changed) != len(new):
+        changed += old.keys() - new.keys()
+    return changed
 
 
 @dataclass(frozen=True)
@@ -43,16 +65,18 @@ class Node:
     """By `Incident.key`: open incidents, and ended ones while a container's stop or status needs them."""
     former: Mapping[str, Grant] = field(default_factory=dict)
     """The grants before `criproxy release`, by container key: they return when it ends."""
+    barred: CpuSet = NO_CPUS
+    """Only as a policy sees the node: more CPUs that cannot become exclusive to the container that it places."""
 
     @cached_property
     def owned_cpus(self) -> CpuSet:
         """The exclusive CPUs of containers; containers of one pod may share theirs."""
-        return NO_CPUS.union(*(grant.exclusive for grant in self.grants.values() if grant.exclusive))
+        return NO_CPUS.union(*(self.grants[key].exclusive for key in _owners_and_preserved(self.grants)[0]))
 
     @cached_property
     def pods_with_exclusive(self) -> frozenset[str]:
         """The sandboxes whose containers have exclusive CPUs."""
-        owners = (self.containers.get(key) for key, grant in self.grants.items() if grant.exclusive)
+        owners = map(self.containers.get, _owners_and_preserved(self.grants)[0])
         return frozenset(container.pod for container in owners if container)
 
     @cached_property
@@ -65,10 +89,10 @@ class Node:
         """The kept CPUs of all pods; their own containers may have some of them again."""
         return NO_CPUS.union(*(kept.cpus for kept in self.kept.values()))
 
-    @cached_property
+    @property
     def preserved_keys(self) -> frozenset[str]:
         """The preserved containers: they have all CPUs that are not exclusive."""
-        return frozenset(key for key, grant in self.grants.items() if grant.is_preserved)
+        return _owners_and_preserved(self.grants)[1]
 
     @cached_property
     def shared_cpus(self) -> CpuSet:
@@ -89,7 +113,7 @@ class Node:
         A CPU that was exclusive before stays so, but the watched container uses it, too.
         """
         watched = (key for key in self.applied.keys() - self.grants.keys() if self.is_watched(key))
-        return NO_CPUS.union(*(self.applied[key].cpus for key in watched)) & self.topology.cpus
+        return NO_CPUS.union(self.barred, *(self.applied[key].cpus for key in watched)) & self.topology.cpus
 
     def free_cpus(self, reserved: CpuSet) -> CpuSet:
         """Return the shared CPUs that can become exclusive if *reserved* CPUs cannot."""
@@ -125,9 +149,10 @@ class Node:
         kept: Mapping[str, Kept] | None = None,
         incidents: Mapping[str, Incident] | None = None,
         former: Mapping[str, Grant] | None = None,
+        barred: CpuSet | None = None,
     ) -> "Node":
         """Return a copy with other maps, or on another machine."""
-        made = Node(
+        return Node(
             topology=self.topology if topology is None else topology,
             pods=self.pods if pods is None else pods,
             containers=self.containers if containers is None else containers,
@@ -139,24 +164,96 @@ class Node:
             kept=self.kept if kept is None else kept,
             incidents=self.incidents if incidents is None else incidents,
             former=self.former if former is None else former,
+            barred=self.barred if barred is None else barred,
         )
-        found = self.__dict__.keys() & _FOLLOWING_FROM_GRANTS
-        if found and _alike(self.grants, made.grants):
-            made.__dict__.update({name: self.__dict__[name] for name in found})
-            if "exclusive_cpus" in self.__dict__ and made.kept is self.kept:
-                made.__dict__["exclusive_cpus"] = self.exclusive_cpus
-        return made
 
 
-def _alike(old: Mapping[str, Grant], new: Mapping[str, Grant]) -> bool:
-    """Whether `_FOLLOWING_FROM_GRANTS` are equal for both maps, checked quickly with the few entries that differ."""
-    if old is new:
-        return True
-    known = new.touched_since(old) if isinstance(old, Entries) and isinstance(new, Entries) else None
-    if known is None or len(known) > _FEW:
-        return False
-    for key in known:
-        was, has = old.get(key), new.get(key)
-        if (was and (was.exclusive or was.is_preserved)) or (has and (has.exclusive or has.is_preserved)):
-            return False
-    return True
+@remembered(16)  # several nodes of one event have the same grants
+def _owners_and_preserved(grants: Mapping[str, Grant]) -> tuple[list[str], frozenset[str]]:
+    owners, preserved = list[str](), list[str]()
+    for key, grant in grants.items():
+        if grant.exclusive:
+            owners.append(key)
+        elif grant.pool == PRESERVED:
+            preserved.append(key)
+    return owners, frozenset(preserved)
+
+
+_UNDONE = "undone"
+"""Before the digest, in the text."""
+_UNKNOWN = "unknown"
+"""In place of a digest."""
+
+
+@dataclass(frozen=True, slots=True)
+class LastConfiguration:
+    """The content of `Node.configuration`, which the store keeps as one text."""
+
+    digest: str = ""
+    """As `Settings.configuration`; empty if unknown: the state is new, or was lost."""
+    is_undone: bool = False
+    """Whether its release was undone while no daemon ran: the next daemon places all containers."""
+
+    @classmethod
+    def parse(cls, text: str) -> Self:
+        """Parse the *text* of `Node.configuration`."""
+        return cls(text.removeprefix(_UNDONE), text.startswith(_UNDONE))
+
+    def format(self) -> str:
+        """Return the text for `Node.configuration`."""
+        return f"{_UNDONE if self.is_undone else ''}{self.digest}"
+
+    @property
+    def undone(self) -> Self:
+        """The value after its release was undone."""
+        return replace(self, is_undone=True)
+
+    @property
+    def digest_of_release(self) -> str:
+        """The digest to store in a release without a policy file.
+
+        If no digest is known, it is a text that equals no digest.
+        """
+        return self.digest or _UNKNOWN
+
+    def keeps_release(self, digest: str) -> bool:
+        """Whether a release continues under the configuration with *digest*, which is, or may be, the former one."""
+        return not self.is_undone and self.digest in (digest, _UNKNOWN)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Wish:
+    """What a container asked for beside the size of its place, and what it should have had."""
+
+    cpu_limit_milli: int | None = None
+    desired: Desired | None = None
+    """As `Container.desired`."""
+    missed: Missed | None = None
+    """As `Container.missed`."""
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """The grant of a container, and the size for which it was given."""
+
+    grant: Grant
+    cpu_milli: int = 0
+    wish: Wish | None = None
+    """None: an earlier version, which does not know it, has stored the place."""
+
+
+Places = Mapping[str, Place]
+"""By `Container.life`, which stays the same when the runtime assigns the id."""
+
+
+def places_of(node: Node) -> Places:
+    """Return the places of all containers of *node* that have one."""
+    held = ((node.containers[key], grant) for key, grant in node.grants.items() if key in node.containers)
+    return {
+        each.life: Place(
+            grant,
+            each.cpu_milli,
+            Wish(cpu_limit_milli=each.cpu_limit_milli, desired=each.desired, missed=each.missed),
+        )
+        for each, grant in held
+    }

@@ -5,7 +5,7 @@ from dataclasses import dataclass, field, replace
 from enum import Enum
 
 from criproxy.model.cpuset import CpuSet
-from criproxy.model.machine.huge_pages import HugePageRequest
+from criproxy.model.machine.hardware import HugePageRequest
 from criproxy.model.resources import MAX_MACHINE_MILLI, MAX_SHARES_MILLI, MIN_REQUEST_MILLI, CfsQuota, Interval
 
 SHORT_ID = 12

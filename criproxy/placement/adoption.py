@@ -12,23 +12,21 @@ from dataclasses import dataclass, replace
 
 from criproxy.model.attributes import as_granted
 from criproxy.model.cpuset import CpuSet, numbered
-from criproxy.model.entries import with_entries, without
-from criproxy.model.grant import NO_CPUS, PRESERVED, Applied, CpuQuota, Grant
+from criproxy.model.grant import NO_CPUS, PRESERVED, Applied, CpuQuota, Grant, Reason
 from criproxy.model.machine.topology import Topology
-from criproxy.model.node import Node
+from criproxy.model.node import Node, without
 from criproxy.model.text.amounts import are
-from criproxy.model.text.reason import Reason
 from criproxy.model.workload import Container, ContainerState, Miss
-from criproxy.placement.decision import Decision
+from criproxy.placement.decision import Decision, reasons_with_memory_as_before, updates_between, with_memory_as_before
 from criproxy.placement.events import Found, Present
 from criproxy.placement.options.policy_options import options_of
 from criproxy.placement.policies.api import Policy
+from criproxy.placement.rules.pipeline import place
 from criproxy.placement.rules.pod_total import asks_milli, counted
 from criproxy.placement.rules.preserved import preserved
 from criproxy.placement.rules.promotion import to_be_promoted
 from criproxy.placement.rules.quota import honest, owns_all
 from criproxy.placement.rules.transitions import has_given_way
-from criproxy.placement.updates import reasons_with_memory_as_before, updates_between, with_memory_as_before
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,10 +82,10 @@ def _left_where_they_are(node: Node, presents: Iterable[Present]) -> Node:
     for present in late:
         key = present.container.key
         container = replace(node.containers[key], stays=True)
-        node = node.replace(containers=with_entries(node.containers, {key: container}))
+        node = node.replace(containers={**node.containers, key: container})
         if (grant := node.grants.get(key)) is None or not owns_all(grant):
             has = node.applied.get(key) or present.has or node.anywhere
-            node = node.replace(grants=without(node.grants, (key,)), applied=with_entries(node.applied, {key: has}))
+            node = node.replace(grants=without(node.grants, (key,)), applied={**node.applied, key: has})
     return node
 
 
@@ -127,7 +125,7 @@ def _wish(node: Node, policy: Policy, container: Container, old: Grant | None = 
     key = container.key
     alone = Node(node.topology, node.pods, containers={key: container}, grants={key: old} if old else {})
     try:
-        return policy.place(alone, container).grants.get(key)
+        return place(alone, container, policy).node.grants.get(key)
     except Exception:  # noqa: BLE001 (it already runs, even if an external policy fails; larger than the machine: it shares)
         return Grant(node.topology.cpus, NO_CPUS)
 
@@ -216,19 +214,19 @@ def _exclusive(node: Node, one: _Adopted, others: _Others, policy: Policy) -> tu
         return node.replace(grants={**node.grants, container.key: grant}), (), True
     known = node
     if claim:
-        place = Grant(one.has, one.mems, claim, quota=one.quota)
-        known = node.replace(grants={**node.grants, container.key: place})
+        present = Grant(one.has, one.mems, claim, quota=one.quota)
+        known = node.replace(grants={**node.grants, container.key: present})
     where = numbered("CPU", one.has) if one.has else "unknown CPUs"
     had = f"{container.title} cannot keep {count} of {where} exclusively"
     try:
-        layout = policy.place(known, container)
+        placed = place(known, container, policy)
     except Exception as error:  # noqa: BLE001 (as above)
         return node, (Reason(container.key, f"{had}, and shares CPUs: {error}"),), False
-    grants = dict(with_memory_as_before(known, layout.grants, container.key))
+    grants = dict(with_memory_as_before(known, placed.node.grants, container.key))
     grants[container.key] = replace(grants[container.key], mems=one.mems)
     lost = () if grants[container.key].exclusive == one.has else (Reason(container.key, had),)
-    reasons = *lost, *reasons_with_memory_as_before(layout, container.key)
-    return node.replace(grants=grants, kept=layout.kept), reasons, True
+    reasons = *lost, *reasons_with_memory_as_before(placed.reasons)
+    return placed.node.replace(grants=grants), reasons, True
 
 
 def _confirmed(node: Node, one: _Adopted, claim: CpuSet, policy: Policy) -> Grant | None:
@@ -251,12 +249,12 @@ def _share(node: Node, shared: Iterable[_Adopted], policy: Policy) -> Node:
     for one in shared:
         pool = one.wish.pool if one.has and one.has <= one.wish.cpus else ""
         pool = PRESERVED if one.wish.is_preserved else pool
-        place = one.has, one.mems, pool
-        if place not in made:
+        where = one.has, one.mems, pool
+        if where not in made:
             cpus = one.has - node.exclusive_cpus or _for_all(node, policy)
-            made[place] = Grant(one.has if cpus == one.has else cpus, one.mems, pool=pool)
-        if made[place].cpus:
-            grants[one.container.key] = made[place]
+            made[where] = Grant(one.has if cpus == one.has else cpus, one.mems, pool=pool)
+        if made[where].cpus:
+            grants[one.container.key] = made[where]
     return node.replace(grants=grants)
 
 

@@ -9,23 +9,20 @@ from dataclasses import replace
 
 from criproxy.errors import Refused
 from criproxy.model.cpuset import CpuSet, numbered
-from criproxy.model.entries import with_entries
-from criproxy.model.grant import NO_CPUS, PRESERVED, CpuQuota, Grant, Kept
+from criproxy.model.grant import NO_CPUS, PRESERVED, CpuQuota, Grant, Kept, Reason
 from criproxy.model.machine.topology import Topology
 from criproxy.model.node import Node
 from criproxy.model.text.amounts import are
-from criproxy.model.text.reason import Reason
 from criproxy.model.workload import Container, ContainerState, Desired, Miss
-from criproxy.placement.decision import Decision
+from criproxy.placement.decision import Decision, reasons_with_memory_as_before, updates_between, with_memory_as_before
 from criproxy.placement.events import PolicyChanged
 from criproxy.placement.options.policy_options import options_of
 from criproxy.placement.policies.api import Policy
-from criproxy.placement.policies.fallback import Fallback
-from criproxy.placement.policies.none import NonePolicy
-from criproxy.placement.rules.complete import complete
+from criproxy.placement.policies.none import Fallback, NonePolicy
+from criproxy.placement.rules.ask import ask, without_grant
 from criproxy.placement.rules.going_back import as_before_try, with_former_places
-from criproxy.placement.rules.kept import keeps
-from criproxy.placement.rules.preserved import Preserving
+from criproxy.placement.rules.kept import keeps, with_other_kept
+from criproxy.placement.rules.pipeline import place
 from criproxy.placement.rules.promotion import to_be_promoted
 from criproxy.placement.rules.quota import honest, restored
 from criproxy.placement.rules.release import (
@@ -37,7 +34,6 @@ from criproxy.placement.rules.release import (
     was_requested,
     without_former,
 )
-from criproxy.placement.updates import reasons_with_memory_as_before, updates_between, with_memory_as_before
 
 NO_MEMS: CpuSet = frozenset()
 
@@ -60,7 +56,7 @@ def policy_changed(node: Node, policy: Policy, event: PolicyChanged) -> Decision
         return _gone_back(node, known, policy, event)
     if not event.apply_all and event.back is None and (is_none or not was_requested(node)):
         if known.kept and not keeps(policy):
-            known = complete(policy).changed(known, {})
+            known = with_other_kept(known, {}, policy)
         after = _share_rest(known, policy)
         reason = Reason(None, "the policy has changed: it places new containers, and running ones stay where they are")
         updates = updates_between(node, after, placed=True)
@@ -73,8 +69,7 @@ def policy_changed(node: Node, policy: Policy, event: PolicyChanged) -> Decision
     # No container gets exclusive CPUs again while the policy is not asked: they may not be on disk.
     known = without_former(known) if isinstance(policy, Fallback) else as_before_release(known)
     ended = only_ends_release(node, event)
-    asked, former = complete(policy), node.former
-    after, reasons = _place_all(known, asked, former, at_s=event.at_s, may_stay=False, tells_all=ended)
+    after, reasons = _place_all(known, policy, node.former, at_s=event.at_s, may_stay=False, tells_all=ended)
     if isinstance(policy, Fallback):
         sharing = [key for key, grant in after.grants.items() if not grant.exclusive]
         after = to_be_promoted(after, Miss.BYPASSED, sharing)
@@ -83,9 +78,9 @@ def policy_changed(node: Node, policy: Policy, event: PolicyChanged) -> Decision
 
 def _gone_back(node: Node, known: Node, policy: Policy, event: PolicyChanged) -> Decision:
     """Return the decision about *node* when the configuration from before a try comes back; *known* has its digest."""
-    asked, there = complete(policy), known.replace(former={})
+    there = known.replace(former={})
     was_released = bool(node.released)
-    after, refused, waiting = as_before_try(there, event.back or {}, asked, at_s=event.at_s, was_released=was_released)
+    after, refused, waiting = as_before_try(there, event.back or {}, policy, at_s=event.at_s, was_released=was_released)
     if isinstance(policy, Fallback):
         sizes = {life: place.cpu_milli for life, place in (event.back or {}).items()}
         resized = [
@@ -94,7 +89,7 @@ def _gone_back(node: Node, known: Node, policy: Policy, event: PolicyChanged) ->
         after = to_be_promoted(after, Miss.BYPASSED, resized)
     reasons = list(waiting)
     for container, error in refused:
-        after, why = _unfit(after, container, asked, error, may_stay=False)
+        after, why = _unfit(after, container, policy, error, may_stay=False)
         reasons += why
     after = _share_rest(after, policy)
     text = "the configuration from before the try is in effect again: containers are where they were"
@@ -117,7 +112,7 @@ def _share_rest(node: Node, policy: Policy) -> Node:
 def _pool(policy: Policy, node: Node, container: Container) -> str | None:
     """Return the pool for the grant of an unplaced container; None if it gets no grant."""
     try:
-        grant = Preserving(policy).place(node, replace(container, cpu_milli=0)).grants.get(container.key)
+        grant = ask(node, replace(container, cpu_milli=0), policy).node.grants.get(container.key)
     except Refused:
         return ""
     if grant is None:
@@ -205,7 +200,7 @@ def _waiting(node: Node, container: Container, policy: Policy, at_s: float) -> t
     desired = Desired(sizes=container.sizes, since_s=at_s, told=True, in_force=True)
     smaller = replace(container, cpu_milli=cpu_milli, desired=desired)
     try:
-        known = node.replace(containers=with_entries(node.containers, {container.key: smaller}))
+        known = node.replace(containers={**node.containers, container.key: smaller})
         after, why = _place(known, smaller, policy)
     except Refused:
         return None
@@ -215,15 +210,12 @@ def _waiting(node: Node, container: Container, policy: Policy, at_s: float) -> t
 
 def _place(node: Node, container: Container, policy: Policy, *, tells: bool = False) -> tuple[Node, tuple[Reason, ...]]:
     old = node.grants.get(container.key)
-    layout = policy.place(node, container)
-    grants = with_memory_as_before(node, layout.grants, container.key)
-    new = grants.get(container.key)
-    is_told = tells or _owns(old) != _owns(new)
+    placed = place(node, container, policy)
+    after = placed.node.replace(grants=with_memory_as_before(node, placed.node.grants, container.key))
+    is_told = tells or _owns(old) != _owns(after.grants.get(container.key))
     if container.missed:  # the policy has placed it now
-        placed = replace(container, missed=None)
-        node = node.replace(containers=with_entries(node.containers, {container.key: placed}))
-    reasons = reasons_with_memory_as_before(layout, container.key) if is_told else ()
-    return node.replace(grants=grants, kept=layout.kept), reasons
+        after = after.replace(containers={**node.containers, container.key: replace(container, missed=None)})
+    return after, reasons_with_memory_as_before(placed.reasons) if is_told else ()
 
 
 def _owns(grant: Grant | None) -> tuple[CpuSet, bool]:
@@ -238,7 +230,7 @@ def _unfit(
     if old and may_stay:
         return node, (Reason(key, f"{container.title} stays on {numbered('CPU', old.cpus)}: {error}"),)
     if old:
-        left = policy.release(node, key).grants
+        left = without_grant(node, key, policy).node.grants
         node = node.replace(grants=with_memory_as_before(node, left, key))
     cpus = options_of(policy).within(node).shared_cpus or node.shared_cpus
     shared = Grant(cpus, NO_MEMS, quota=restored(old))

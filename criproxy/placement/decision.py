@@ -1,10 +1,12 @@
-"""The result of an event: the new state, and the updates for other containers."""
+"""The result of an event: the new state, the updates that containers need, and what each of these may have now."""
 
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, replace
 
-from criproxy.model.grant import Grant
-from criproxy.model.node import Node
-from criproxy.model.text.reason import Reason
+from criproxy.model.attributes import granted, in_place
+from criproxy.model.cpuset import CpuSet
+from criproxy.model.grant import NO_CPUS, AboutMemory, Applied, CpuQuota, Grant, Reason
+from criproxy.model.node import Node, changed_keys
 from criproxy.placement.events import Event
 from criproxy.placement.policies.api import Policy
 
@@ -76,3 +78,103 @@ class Step:
     """When, in seconds since the epoch."""
     policy: Policy | None
     """The policy that was asked; None during an automatic bypass."""
+
+
+_AS_BEFORE = "memory from where it came before"
+
+
+def updates_between(
+    before: Node, after: Node, arrived: str | None = None, *, placed: bool = False
+) -> tuple[Update, ...]:
+    """Return the containers whose grant in *after* differs from *before*; those that lose CPUs first, then by key.
+
+    Args:
+        before: the state whose layout was already sent.
+        after: the state to reach. Containers without a runtime id, new ones and removed ones are not updated.
+        arrived: the key of a container that just got its id; it is compared with its create message.
+        placed: whether to update containers that have a grant only in *after*: they could run on any CPU before.
+    """
+    losing, others = list[Update](), list[Update]()
+    for loses, update in _changes(before, after, arrived, placed=placed):
+        (losing if loses else others).append(update)
+    return (*losing, *others)
+
+
+def _changes(before: Node, after: Node, arrived: str | None, *, placed: bool) -> Iterator[tuple[bool, Update]]:
+    """Yield each update, sorted by key, and whether its container loses a CPU."""
+    # Most containers share one pool, so most comparisons are of the same two objects.
+    compared: dict[tuple[CpuSet, CpuSet], tuple[bool, bool]] = {}
+    earlier, grants, containers = before.grants, after.grants, after.containers
+    for key in [arrived] if arrived else sorted(changed_keys(earlier, grants)):
+        new = grants.get(key)
+        if new is None or not containers[key].has_id:
+            continue
+        old = _as_sent(after, key) if key == arrived else earlier.get(key)
+        if old is new:
+            continue
+        if old is None:
+            if placed:
+                yield True, Update(key, new)
+            continue
+        pair = old.cpus, new.cpus
+        if pair not in compared:
+            compared[pair] = not old.cpus <= new.cpus, old.cpus != new.cpus
+        loses, differs = compared[pair]
+        if differs or old != new:
+            yield loses, Update(key, new)
+
+
+def _as_sent(node: Node, key: str) -> Grant | None:
+    """Return the grant in its create message, if it differs from the present one."""
+    applied, grant = node.applied.get(key), node.grants[key]
+    if applied is None or applied == granted(grant):
+        return grant
+    return Grant(applied.cpus, applied.mems, grant.exclusive & applied.cpus)
+
+
+def with_memory_as_before(node: Node, grants: Mapping[str, Grant], key: str) -> Mapping[str, Grant]:
+    """Return new *grants*, made from those of *node* for *key*, with all memory where it was.
+
+    For events that add or remove no container: the memory of an unplaced container stays where the kernel put it.
+    """
+    before = node.grants
+    nowhere = Grant(frozenset(), frozenset())
+    changed = {*changed_keys(before, grants), key}
+    kept = {each: grants[each].with_memory_of(before.get(each, nowhere)) for each in changed if each in grants}
+    moved = {each: grant for each, grant in kept.items() if grant is not grants[each]}
+    return {**grants, **moved} if moved else grants
+
+
+def reasons_with_memory_as_before(reasons: Iterable[Reason]) -> tuple[Reason, ...]:
+    """Return the *reasons* with those about memory replaced: it stays."""
+    return tuple(Reason(each.key, _AS_BEFORE) if isinstance(each.text, AboutMemory) else each for each in reasons)
+
+
+def target(node: Node, key: str, held: CpuSet) -> Applied | None:
+    """Return what to set for the container *key* now; None if it has to wait for others or has its grant.
+
+    *held* are the CPUs on which others may be running, but which they must leave.
+
+    A container that only gets CPUs waits until all of them are free. One that must leave some does so at once: it moves
+    to the part of its grant that is free or that it already has or, if that is empty, to the CPUs that are not
+    exclusive: preferably to those that no other container has to leave; if there are none, to all of them. Otherwise
+    containers that swap CPUs would wait for each other for ever.
+
+    A quota is restored at once, and lifted as soon as the container runs only on its exclusive CPUs.
+    """
+    grant, applied = node.grants[key], node.applied.get(key)
+    if in_place(grant, applied):
+        return None
+    has = applied.cpus if applied else NO_CPUS
+    free = grant.cpus - (held - has)
+    if free != grant.cpus and applied is not None and applied.cpus <= grant.cpus:
+        wanted = replace(applied, lifted=_lifted(grant, applied.cpus))  # its quota does not have to wait
+    else:
+        cpus = free or node.shared_cpus - held - (has - grant.cpus) or node.shared_cpus
+        wanted = replace(granted(grant), cpus=cpus, lifted=_lifted(grant, cpus))
+    return wanted if wanted.cpus and wanted != applied else None
+
+
+def _lifted(grant: Grant, cpus: CpuSet) -> bool:
+    """Whether the quota of a container is lifted while it is on *cpus*, on the way to its *grant*."""
+    return grant.quota is CpuQuota.LIFTED and cpus <= grant.exclusive

@@ -4,57 +4,42 @@
 lists, and an undo may come after the container is gone.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from typing import TypeVar
 
 from criproxy.errors import Refused
 from criproxy.model.attributes import granted
-from criproxy.model.entries import entries_of, renamed, with_entries, without
-from criproxy.model.grant import Applied, Layout
-from criproxy.model.node import Node
-from criproxy.model.text.reason import Reason
+from criproxy.model.grant import Applied, Reason
+from criproxy.model.node import Node, without
 from criproxy.model.workload import Container, ContainerState, Miss
+from criproxy.placement import events
 from criproxy.placement.adoption import adopt
 from criproxy.placement.changes import policy_changed, topology_changed
 from criproxy.placement.checked_policy import CheckedPolicy
-from criproxy.placement.decision import Decision
-from criproxy.placement.events import (
-    CardReported,
-    ColdStartEnded,
-    ContainerCreated,
-    ContainerCreating,
-    ContainerExited,
-    ContainerGone,
-    ContainerResized,
-    ContainerStarted,
-    Event,
-    Found,
-    PodCreated,
-    PodGone,
-    PodNotReady,
-    PodResized,
-    PodStopped,
-    PolicyChanged,
-    Promoted,
-    Released,
-    ResizeRefused,
-    TopologyChanged,
-    UnknownOutcome,
-    UpdateApplied,
-    WorkloadEvent,
-)
+from criproxy.placement.decision import Decision, updates_between
+from criproxy.placement.events import Event, WorkloadEvent
+from criproxy.placement.options.policy_options import Options, options_of
 from criproxy.placement.policies.api import Policy
-from criproxy.placement.policies.fallback import Fallback
+from criproxy.placement.policies.none import Fallback, NonePolicy
+from criproxy.placement.rules.ask import Placed, without_grant
 from criproxy.placement.rules.blocked_attempts import blocked, elsewhere, last_blocked
-from criproxy.placement.rules.complete import complete
-from criproxy.placement.rules.keeping import Keeping
-from criproxy.placement.rules.kept import NOTHING, owned_by, with_kept_of, with_leaver, within_total
+from criproxy.placement.rules.kept import (
+    NOTHING,
+    owned_by,
+    trimmed,
+    with_kept_of,
+    with_leaver,
+    with_other_kept,
+    within_total,
+)
 from criproxy.placement.rules.memory_room import with_pages, with_room
-from criproxy.placement.rules.pod_total import apart_again, counted, recounted, with_total
-from criproxy.placement.rules.pods import of_pod, of_pod_ended, stopped
+from criproxy.placement.rules.pipeline import place, shown_for
+from criproxy.placement.rules.pod_total import counted, with_total
+from criproxy.placement.rules.pods import apart_again, of_pod, of_pod_ended, recounted, stopped
 from criproxy.placement.rules.promotion import is_believed, of_desired, to_be_promoted, with_memory_of
-from criproxy.placement.rules.quota import Lifting, owns_all
-from criproxy.placement.rules.release import LET_GO, let_go, release
+from criproxy.placement.rules.quota import owns_all
+from criproxy.placement.rules.release import let_go, release
 from criproxy.placement.rules.transitions import (
     LATER_ATTEMPT,
     TRANSITIONS,
@@ -63,7 +48,10 @@ from criproxy.placement.rules.transitions import (
     ignores,
     state_after,
 )
-from criproxy.placement.updates import updates_between
+
+V = TypeVar("V")
+_LEFT_ALONE = NonePolicy(Options())
+"""The policy of a released node."""
 
 
 def step(node: Node, event: Event, policy: Policy) -> Decision:
@@ -81,39 +69,39 @@ def step(node: Node, event: Event, policy: Policy) -> Decision:
 
 def _step(node: Node, event: Event, policy: Policy) -> Decision:  # noqa: PLR0911 (one for each kind of event)
     match event:
-        case PolicyChanged():
+        case events.PolicyChanged():
             return policy_changed(node, policy, event)
-        case ResizeRefused() | Promoted():
+        case events.ResizeRefused() | events.Promoted():
             return of_desired(node, event, policy)
-        case Released(reason, configuration):
+        case events.Released(reason, configuration):
             return release(node, reason, configuration)
-        case CardReported():
+        case events.CardReported():
             return _reported(node, event)
-    asked, policy = policy, Keeping(Lifting(LET_GO)) if node.released else complete(policy)
+    asked, policy = policy, _LEFT_ALONE if node.released else policy
     match event:
-        case TopologyChanged(topology, pods_cgroup):
+        case events.TopologyChanged(topology, pods_cgroup):
             known = node.replace(pods_cgroup=pods_cgroup) if pods_cgroup else node
             return topology_changed(known, topology, policy)
-        case Found():
+        case events.Found():
             return adopt(node, event, policy)
         case _:
             decision = _remembered(_of_workload(node, event, policy), event, asked)
-            arrives = isinstance(event, ContainerCreated)  # its message was sent before: compare with that
+            arrives = isinstance(event, events.ContainerCreated)  # its message was sent before: compare with that
             return _trimmed(node, decision, policy) if decision.node.kept and not arrives else decision
 
 
-def _reported(node: Node, event: CardReported) -> Decision:
+def _reported(node: Node, event: events.CardReported) -> Decision:
     if event.incident is None:
         incidents = without(node.incidents, (event.key,)) if event.key in node.incidents else node.incidents
     else:
         same = node.incidents.get(event.key) == event.incident
-        incidents = node.incidents if same else with_entries(node.incidents, {event.key: event.incident})
+        incidents = node.incidents if same else {**node.incidents, event.key: event.incident}
     return Decision(node if incidents is node.incidents else node.replace(incidents=incidents))
 
 
-def _trimmed(before: Node, decision: Decision, policy: Keeping) -> Decision:
+def _trimmed(before: Node, decision: Decision, policy: Policy) -> Decision:
     """Return the *decision* without kept CPUs beyond the pod's total, which another sandbox may have changed."""
-    after = policy.trimmed(decision.node)
+    after = trimmed(decision.node, policy)
     if after is decision.node:
         return decision
     return replace(decision, node=after, updates=updates_between(before, after))
@@ -121,36 +109,36 @@ def _trimmed(before: Node, decision: Decision, policy: Keeping) -> Decision:
 
 def _remembered(decision: Decision, event: WorkloadEvent, asked: Policy) -> Decision:
     """Return the decision about a resize; if the policy was not asked, mark the container for promotion."""
-    if isinstance(event, ContainerResized) and isinstance(asked, Fallback):
+    if isinstance(event, events.ContainerResized) and isinstance(asked, Fallback):
         return replace(decision, node=to_be_promoted(decision.node, Miss.BYPASSED, [event.key]))
     return decision
 
 
-def _of_workload(node: Node, event: WorkloadEvent, policy: Keeping) -> Decision:  # noqa: PLR0911 (one for each event)
+def _of_workload(node: Node, event: WorkloadEvent, policy: Policy) -> Decision:  # noqa: PLR0911 (one for each event)
     """Apply an event about one pod or container."""
     match event:
-        case PodStopped() | PodGone():
+        case events.PodStopped() | events.PodGone():
             return _pod_ended(node, event, policy)
-        case PodCreated() | PodResized() | PodNotReady():
+        case events.PodCreated() | events.PodResized() | events.PodNotReady():
             return of_pod(node, event, policy)
-        case ContainerCreating(container):
+        case events.ContainerCreating(container):
             return _creating(node, container, policy)
-        case ContainerCreated():
+        case events.ContainerCreated():
             return _created(node, event, policy)
-        case ContainerStarted(key) | UnknownOutcome(key):
+        case events.ContainerStarted(key) | events.UnknownOutcome(key):
             return Decision(_advanced(node, key, event), key=key)
-        case ColdStartEnded(key):
+        case events.ColdStartEnded(key):
             return _warmed(node, key, policy)
-        case ContainerExited(key) | ContainerGone(key):
+        case events.ContainerExited(key) | events.ContainerGone(key):
             return _release(node, _advanced(node, key, event), policy, key)
-        case UpdateApplied(key, applied):
+        case events.UpdateApplied(key, applied):
             return _applied(node, key, applied)
-        case ContainerResized():
+        case events.ContainerResized():
             return _resized(node, event, policy)
 
 
-def _pod_ended(node: Node, event: PodStopped | PodGone, policy: Keeping) -> Decision:
-    is_gone = isinstance(event, PodGone)
+def _pod_ended(node: Node, event: events.PodStopped | events.PodGone, policy: Policy) -> Decision:
+    is_gone = isinstance(event, events.PodGone)
     known = node.replace(pods=without(node.pods, (event.key,))) if is_gone else stopped(node, event.key)
     ended = advanced(known, node.containers_of(event.key), TRANSITIONS[type(event)])
     return of_pod_ended(_release(node, ended, policy), node, policy)
@@ -166,30 +154,30 @@ def placing(node: Node, event: Event, policy: Policy) -> tuple[Node, Container] 
 
     For explanations of the decision afterwards.
     """
-    keeping = complete(policy)
     match event:
-        case ContainerCreating(new):
+        case events.ContainerCreating(new):
             beside = node.containers_of(new.pod)
             if _twin(beside, new):
                 return None
-            known, container = _with_new(node, beside, new, keeping)
-            known = elsewhere(known, container, last_blocked(node, _older(beside, new)), keeping) or known
-        case ContainerResized(key, sizes, total) if key in node.grants and key in node.containers:
+            known, container = _with_new(node, beside, new, policy)
+            if placed := elsewhere(known, container, last_blocked(node, _older(beside, new)), policy):
+                return None if placed.shown is None else (placed.shown, container)
+        case events.ContainerResized(key, sizes, total) if key in node.grants and key in node.containers:
             container = node.containers[key].resized(sizes)
             known = with_total(node, container.pod, total)
             if container.same_cpu(node.containers[key].sizes) and known is node:
                 return None
-            known = counted(known.replace(containers=with_entries(node.containers, {key: container})), container.pod)
+            known = counted(known.replace(containers={**node.containers, key: container}), container.pod)
             container = known.containers[key]
         case _:
             return None
-    shown = keeping.shown(known, container)
+    shown = shown_for(known, container, policy)
     return None if shown is None else (shown, container)
 
 
 def _twin(beside: Sequence[Container], new: Container) -> Container | None:
     """Return the container whose create *new* repeats, of those *beside* it in its pod."""
-    alive = (c for c in beside if not ignores(c, ContainerCreating))
+    alive = (c for c in beside if not ignores(c, events.ContainerCreating))
     return next((c for c in alive if c.identity == new.identity), None)
 
 
@@ -200,7 +188,7 @@ def _with_new(node: Node, beside: Sequence[Container], new: Container, policy: P
     container = new
     if new.state is not ContainerState.CREATING or new.reservation != new.key:
         container = replace(new, state=ContainerState.CREATING, reservation=new.key)
-    known = freed.replace(containers=with_entries(freed.containers, {container.key: container}))
+    known = freed.replace(containers={**freed.containers, container.key: container})
     known, _ = recounted(known, container.pod, policy, arrives=True)
     return known, known.containers[container.key]
 
@@ -216,17 +204,15 @@ def _creating(node: Node, new: Container, policy: Policy) -> Decision:
         return _repeated(node, new, twin, policy)
     known, container = _with_new(node, beside, new, policy)
     why = last_blocked(node, _older(beside, new))
-    view = elsewhere(known, container, why, policy)
-    layout = with_pages(known, policy.place(view or known, container), container.key)
-    grants, applied = entries_of(known.grants, layout.grants), known.applied
-    grant = grants.get(container.key)
-    if grant:  # the create message contains it, so the runtime applies it
-        applied = with_entries(applied, {container.key: granted(grant)})
+    moved = elsewhere(known, container, why, policy)
+    placed = with_pages(moved or place(known, container, policy), container)
+    after, key = placed.node, container.key
+    if grant := after.grants.get(key):  # the create message contains it, so the runtime applies it
+        after = after.replace(applied={**known.applied, key: granted(grant)})
     elif container.stays:  # it will run on all CPUs for as long as it exists, also when others are placed again
-        applied = with_entries(applied, {container.key: known.anywhere})
-    after = known.replace(grants=grants, applied=applied, kept=layout.kept)
-    reasons = (*layout.reasons_about(container.key), *([Reason(container.key, why.text)] if view else []))
-    return Decision(after, updates_between(node, after), reasons, container.key)
+        after = after.replace(applied={**known.applied, key: known.anywhere})
+    reasons = (*placed.reasons, *([Reason(key, why.text)] if moved else []))
+    return Decision(after, updates_between(node, after), reasons, key)
 
 
 def _repeated(node: Node, new: Container, twin: Container, policy: Policy) -> Decision:
@@ -234,7 +220,7 @@ def _repeated(node: Node, new: Container, twin: Container, policy: Policy) -> De
     reasons: tuple[Reason, ...] = (Reason(twin.key, f"{new.title} repeats a create and inherits its place"),)
     after = node
     if not twin.has_id and twin.sizes != new.sizes:
-        resized = _resized(node, ContainerResized(twin.key, new.sizes), policy)
+        resized = _resized(node, events.ContainerResized(twin.key, new.sizes), policy)
         after, reasons = resized.node, (*reasons, *resized.reasons)
     after = _with_both_sent(after, twin.key)
     return Decision(after, updates_between(node, after), reasons, twin.key)
@@ -246,10 +232,10 @@ def _with_both_sent(node: Node, key: str) -> Node:
     if grant is None or applied is None or grant.cpus <= applied.cpus:
         return node
     either = replace(applied, cpus=applied.cpus | grant.cpus)
-    return node.replace(applied=with_entries(node.applied, {key: either}))
+    return node.replace(applied={**node.applied, key: either})
 
 
-def _created(node: Node, event: ContainerCreated, policy: Policy) -> Decision:
+def _created(node: Node, event: events.ContainerCreated, policy: Policy) -> Decision:
     reservation, key = event.reservation, event.key
     if reservation not in node.containers:
         known = _advanced(node, key, event)
@@ -257,12 +243,12 @@ def _created(node: Node, event: ContainerCreated, policy: Policy) -> Decision:
             return _release(known, advanced(known, [container], LATER_ATTEMPT), policy, key)
         return Decision(known, key=key)
     container = node.containers[reservation]
-    state = state_after(container, TRANSITIONS[ContainerCreated])
+    state = state_after(container, TRANSITIONS[events.ContainerCreated])
     after = node.replace(
-        containers=renamed(node.containers, reservation, key, replace(container, key=key, state=state)),
-        grants=renamed(node.grants, reservation, key),
-        applied=renamed(node.applied, reservation, key),
-        former=renamed(node.former, reservation, key) if node.former else None,
+        containers=_renamed(node.containers, reservation, key, replace(container, key=key, state=state)),
+        grants=_renamed(node.grants, reservation, key),
+        applied=_renamed(node.applied, reservation, key),
+        former=_renamed(node.former, reservation, key) if node.former else None,
     )
     if container.stays and (grant := after.grants.get(key)) and not owns_all(grant):
         after = after.replace(grants=without(after.grants, (key,)))  # a shared container would have to move for others
@@ -270,17 +256,24 @@ def _created(node: Node, event: ContainerCreated, policy: Policy) -> Decision:
     return Decision(after, updates_between(node, after, arrived=key), key=key)
 
 
-def _resized(node: Node, event: ContainerResized, policy: Policy) -> Decision:
+def _renamed(base: Mapping[str, V], old: str, new: str, value: V | None = None) -> Mapping[str, V]:
+    """Return *base* with the entry *old*, if it exists, under the key *new* at the end, maybe with another value."""
+    if old not in base:
+        return base
+    return {**without(base, (old,)), new: base[old] if value is None else value}
+
+
+def _resized(node: Node, event: events.ContainerResized, policy: Policy) -> Decision:
     key, sizes = event.key, event.sizes
     container = node.containers.get(key)
-    if container is None or ignores(container, ContainerResized):
+    if container is None or ignores(container, events.ContainerResized):
         return Decision(node, key=key)
     known = with_total(node, container.pod, event.cpu_total_milli)
     if container.sizes == sizes and not container.desired and known is node:
         return Decision(node, key=key)
     is_same_cpu = container.same_cpu(sizes) and known is node
     before, container = container, container.resized(sizes)
-    known = known.replace(containers=with_entries(node.containers, {key: container}))
+    known = known.replace(containers={**node.containers, key: container})
     if key not in node.grants:  # unplaced, and stays so
         return Decision(known, key=key)
     try:
@@ -288,42 +281,41 @@ def _resized(node: Node, event: ContainerResized, policy: Policy) -> Decision:
         if not is_same_cpu:
             known, _ = recounted(known, container.pod, policy, must=True)
             container = known.containers[key]
-        placed = Layout(known.grants) if is_same_cpu else policy.place(known, container)
+        placed = Placed(known) if is_same_cpu else place(known, container, policy)
     except Refused:
         if not is_believed(before, sizes):
             raise
-        known = node.replace(containers=with_entries(node.containers, {key: with_memory_of(before, sizes)}))
-        placed = Layout(known.grants)
-    layout = with_room(known, placed, key, policy)
-    after = known.replace(grants=entries_of(known.grants, layout.grants), kept=layout.kept)
+        known = node.replace(containers={**node.containers, key: with_memory_of(before, sizes)})
+        placed = Placed(known)
+    placed = with_room(known, placed, known.containers[key], policy)
+    after = placed.node
     if node.grants[key].exclusive and not after.grants[key].exclusive:  # its siblings may share too many CPUs now
         after = apart_again(after, container, policy)
-    return Decision(after, updates_between(node, after), layout.reasons_about(key), key)
+    return Decision(after, updates_between(node, after), placed.reasons, key)
 
 
 def _warmed(node: Node, key: str, policy: Policy) -> Decision:
     container = node.containers.get(key)
-    if container is None or container.warm or ignores(container, ColdStartEnded):
+    if container is None or container.warm or ignores(container, events.ColdStartEnded):
         return Decision(node, key=key)
     container = replace(container, warm=True)
-    known = node.replace(containers=with_entries(node.containers, {key: container}))
+    known = node.replace(containers={**node.containers, key: container})
     if key not in node.grants:  # unplaced, and stays so
         return Decision(known, key=key)
     try:
-        layout = policy.place(known, container)
+        placed = place(known, container, policy)
     except Refused as error:  # it runs, so it stays where it is
         text = f"{container.title} stays after its cold start: {error}"
         return Decision(known, reasons=(Reason(key, text),), key=key)
-    after = known.replace(grants=entries_of(known.grants, layout.grants), kept=layout.kept)
-    return Decision(after, updates_between(node, after), layout.reasons_about(key), key)
+    return Decision(placed.node, updates_between(node, placed.node), placed.reasons, key)
 
 
 def _applied(node: Node, key: str, applied: Applied) -> Decision:
-    if ignores(node.containers.get(key), UpdateApplied) or node.applied.get(key) == applied:
+    if ignores(node.containers.get(key), events.UpdateApplied) or node.applied.get(key) == applied:
         return Decision(node)
     if node.released:
         return Decision(let_go(node, key, applied), key=key)
-    return Decision(node.replace(applied=with_entries(node.applied, {key: applied})), key=key)
+    return Decision(node.replace(applied={**node.applied, key: applied}), key=key)
 
 
 def _release(before: Node, after: Node, policy: Policy, key: str | None = None) -> Decision:
@@ -334,9 +326,8 @@ def _release(before: Node, after: Node, policy: Policy, key: str | None = None) 
         if container is None or container.state is ContainerState.EXITED:
             if before.grants[holder].exclusive and holder in before.containers:
                 after = _after_owner(before, after, before.containers[holder], policy)
-            layout = policy.release(after, holder)
-            after = after.replace(grants=entries_of(after.grants, layout.grants))
-            reasons += layout.reasons_about(None)
+            left = without_grant(after, holder, policy)
+            after, reasons = left.node, (*reasons, *left.reasons)
             if key is None or key not in before.containers:
                 continue
             ended = before.containers[key]
@@ -360,8 +351,8 @@ def _after_owner(before: Node, after: Node, ended: Container, policy: Policy) ->
 def _kept_as_before(before: Node, moved: Node, ended: Container, policy: Policy) -> Node:
     """Return the node in which siblings have *moved* off CPUs of an *ended* container, which are kept for it."""
     pod = moved.pods.get(ended.pod)
-    if moved.kept == before.kept or not isinstance(policy, Keeping) or not pod or pod.uid not in before.kept:
+    if moved.kept == before.kept or not pod or pod.uid not in before.kept:
         return moved
     kept = within_total(before.kept[pod.uid], owned_by(moved, pod.uid), pod, moved)
-    made = policy.changed(moved, with_kept_of(moved, pod.uid, kept).kept)
-    return made if policy.options.within(made).shared_cpus else moved
+    made = with_other_kept(moved, with_kept_of(moved, pod.uid, kept).kept, policy)
+    return made if options_of(policy).within(made).shared_cpus else moved

@@ -9,7 +9,7 @@ from criproxy.model.cpuset import CpuSet
 from criproxy.model.grant import Applied
 from criproxy.model.incident import Incident
 from criproxy.model.machine.topology import Topology
-from criproxy.model.place import Places
+from criproxy.model.node import Places
 from criproxy.model.workload import Container, ContainerState, Pod, Sizes
 
 

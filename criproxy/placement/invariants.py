@@ -11,7 +11,23 @@ from criproxy.model.grant import NO_CPUS, CpuQuota
 from criproxy.model.node import Node
 from criproxy.model.workload import ContainerState
 from criproxy.placement.rules.kept import newest_sandbox, owned_by
-from criproxy.placement.rules.reserved import owners_of
+
+
+def owners_of(node: Node, reserved: CpuSet) -> Iterator[tuple[str, str, CpuSet]]:
+    """Yield the keys of container and pod, and the CPUs, of each container with exclusive CPUs among *reserved*."""
+    for key, grant in node.grants.items() if reserved else ():
+        if cpus := grant.exclusive & reserved:
+            container = node.containers.get(key)
+            yield key, container.pod if container else "", cpus
+
+
+def owned_by_pod(node: Node, reserved: CpuSet) -> dict[str, CpuSet]:
+    """Return the exclusive CPUs among *reserved* by pod: a container that restarts has a new key in the same pod."""
+    found: dict[str, CpuSet] = {}
+    for _, pod, cpus in owners_of(node, reserved):
+        found[pod] = found.get(pod, NO_CPUS) | cpus
+    return found
+
 
 NO_PODS: Mapping[str, CpuSet] = MappingProxyType({})
 

@@ -14,7 +14,7 @@ from criproxy.errors import CriproxyError, UsageError
 from criproxy.host import discover
 from criproxy.host.machine import inspect
 from criproxy.model.cpuset import CpuSet
-from criproxy.model.machine.huge_pages import HugePages
+from criproxy.model.machine.hardware import HugePages
 from criproxy.model.machine.topology import LOCAL_DISTANCE, REMOTE_DISTANCE, Core, NumaNode, Package, Topology
 
 MAX_BYTES = 1 << 30

@@ -25,7 +25,7 @@ from criproxy.placement.events import (
     PodStopped,
     TopologyChanged,
 )
-from criproxy.placement.options.memory import cold_start_s
+from criproxy.placement.options.pod_wishes import cold_start_s
 from criproxy.placement.records.trace import Header, Traced, is_header, parse_header, parse_line
 from criproxy.simulate.load import PERCENT, Kind, Load, Spec, read_spec
 from criproxy.simulate.scenario.place import unreadable

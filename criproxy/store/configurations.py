@@ -15,7 +15,7 @@ from pathlib import Path
 
 from criproxy.errors import StoreError
 from criproxy.model.cpuset import parse_cpuset
-from criproxy.model.place import Places
+from criproxy.model.node import Places
 from criproxy.model.text.plain import from_plain, to_plain
 from criproxy.store.database import NAME as DATABASE
 from criproxy.store.files import check_own, read_json, remove, why_refused, write_whole

@@ -9,10 +9,9 @@ from typing import Any
 
 from criproxy.model.attributes import STORED
 from criproxy.model.cpuset import format_cpuset, parse_cpuset, parse_interned
-from criproxy.model.entries import changed_keys
 from criproxy.model.grant import Applied, CpuQuota, Grant, Kept, alike
 from criproxy.model.incident import Incident
-from criproxy.model.node import Node
+from criproxy.model.node import Node, changed_keys
 from criproxy.model.resources import CfsQuota, Interval
 from criproxy.model.text.annotations import kept_of_pod
 from criproxy.model.text.plain import from_plain, to_plain

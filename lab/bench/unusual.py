@@ -7,9 +7,8 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import partial
 
-from criproxy.model.entries import with_entries, without
 from criproxy.model.grant import Grant
-from criproxy.model.node import Node
+from criproxy.model.node import Node, without
 from criproxy.model.workload import Container, Pod, QosClass
 from criproxy.placement.alloc.memory.memory import place_memory, return_memory
 from criproxy.placement.events import ContainerCreating, ContainerGone, ContainerResized, PolicyChanged
@@ -136,11 +135,9 @@ def _come(node: Node, mib: int, number: int, key: str = "") -> Node:
     name = key or f"c{number}"
     qos = list(QosClass)[number % len(QosClass)]
     container = Container(key=name, pod="s", name=name, qos=qos, memory_limit_bytes=mib << 20)
-    known = node.replace(containers=with_entries(node.containers, {name: container}))
-    grants = with_entries(node.grants, {name: Grant(frozenset({0}), frozenset())})
-    return known.replace(
-        grants=place_memory(known, grants, container, frozenset({number % len(node.topology.nodes)})).grants
-    )
+    known = node.replace(containers={**node.containers, name: container})
+    grant, mems = Grant(frozenset({0}), frozenset()), frozenset({number % len(node.topology.nodes)})
+    return known.replace(grants={**node.grants, **place_memory(known, {name: grant}, container, mems).grants})
 
 
 def _go(node: Node, number: int) -> None:

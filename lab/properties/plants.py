@@ -5,7 +5,7 @@ from dataclasses import replace
 from itertools import count
 
 from criproxy.model.cpuset import CpuSet
-from criproxy.model.grant import Grant, Layout
+from criproxy.model.grant import Change, Grant
 from criproxy.model.node import Node
 from criproxy.model.workload import Container
 from criproxy.placement.policies.static import StaticOptions, StaticPolicy
@@ -15,41 +15,32 @@ Twist = Callable[[Node, Container, Grant, int], Grant]
 
 
 class Twisted(StaticPolicy):
-    """The static policy with a newcomer's grant twisted, and what is released kept or lost."""
+    """The static policy with a new container's grant twisted, and what is released given to another."""
 
-    def __init__(
-        self, options: StaticOptions, twist: Twist | None = None, *, leaks: bool = False, keeps_cpus: bool = False
-    ) -> None:
+    def __init__(self, options: StaticOptions, twist: Twist | None = None, *, keeps_cpus: bool = False) -> None:
         super().__init__(options)
         self._twist = twist
-        self._leaks = leaks
         self._keeps_cpus = keeps_cpus
         self._calls = count()
 
-    def place(self, node: Node, container: Container) -> Layout:
-        """The static layout with the twisted grant in it."""
-        layout = super().place(node, container)
+    def place(self, node: Node, container: Container) -> Change:
+        """The change of the static policy with the twisted grant in it."""
+        change = super().place(node, container)
         if not self._twist:
-            return layout
-        grant = self._twist(node, container, layout.grants[container.key], next(self._calls))
-        return Layout({**layout.grants, container.key: grant}, layout.reasons)
+            return change
+        grant = self._twist(node, container, change.grants[container.key], next(self._calls))
+        return Change({**change.grants, container.key: grant}, change.reasons)
 
-    def release(self, node: Node, key: str) -> Layout:
-        """The static layout; or one that leaks the place, or gives what was owned to somebody else."""
-        if self._leaks:
-            return Layout(node.grants)
-        if self._keeps_cpus and (own := node.grants[key].exclusive):
-            return Layout(_heir(node.grants, key, own))
-        return super().release(node, key)
+    def release(self, node: Node, left: Grant) -> Change:
+        """The change of the static policy; or one that gives exclusive CPUs to another container."""
+        if self._keeps_cpus and left.exclusive:
+            return Change(_heir(node.grants, left.exclusive))
+        return super().release(node, left)
 
 
-def _heir(grants: Mapping[str, Grant], key: str, own: CpuSet) -> Mapping[str, Grant]:
-    left = {other: grant for other, grant in grants.items() if other != key}
-    owner = next((other for other, grant in left.items() if grant.exclusive), None)
-    if owner:
-        had = left[owner]
-        left[owner] = replace(had, cpus=had.cpus | own, exclusive=had.exclusive | own)
-    return left
+def _heir(grants: Mapping[str, Grant], own: CpuSet) -> Mapping[str, Grant]:
+    heirs = ((key, had) for key, had in grants.items() if had.exclusive)
+    return {key: replace(had, cpus=had.cpus | own, exclusive=had.exclusive | own) for key, had in [*heirs][:1]}
 
 
 def _two_owners(node: Node, container: Container, grant: Grant, number: int) -> Grant:
@@ -109,7 +100,6 @@ PLANTS: Mapping[str, tuple[Callable[[StaticOptions], Twisted], str]] = {
         lambda options: Twisted(options, _reserved),
         "has exclusive use of reserved CPU|exclusive to another container",
     ),
-    "leaks": (lambda options: Twisted(options, leaks=True), " place"),
     "gives CPUs to another": (
         lambda options: Twisted(options, keeps_cpus=True),
         "owned or free as they should not be|other CPUs are owned",

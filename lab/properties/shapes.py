@@ -9,7 +9,7 @@ from criproxy.model.cpuset import CpuSet, format_cpuset
 from criproxy.model.machine.topology import Topology
 from criproxy.placement.options.policy_options import AnnotationOptions, NamespacePattern
 from criproxy.placement.options.usable import AvailableResources
-from criproxy.placement.policies.pools.fields import Pool
+from criproxy.placement.policies.pools.plan import Pool
 
 POOLS = ("p0", "p1", "p2")
 """Names that annotations draw from, too."""

@@ -28,10 +28,10 @@ class FragilePolicy(StaticPolicy):
             raise ZeroDivisionError("a mistake")
         return super().place(node, container)
 
-    def release(self, node, key):
+    def release(self, node, left):
         if Path({flag!r}).exists():
-            raise LookupError(key)
-        return super().release(node, key)
+            raise LookupError(left)
+        return super().release(node, left)
 
 
 ENTRY = Entry(StaticOptions, FragilePolicy)

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from criproxy.host.container_use import SEARCH_EVERY, ContainerCgroups, read_cpu_times, read_memory_use
-from criproxy.model.machine.use import ContainerUse, CpuTime, MemoryUse
+from criproxy.model.machine.hardware import ContainerUse, CpuTime, MemoryUse
 
 ID = "c0ffee" * 10 + "abcd"
 V2 = {"cpu.stat": "usage_usec 1500\nuser_usec 9", "memory.current": "5000", "memory.stat": "anon 7\ninactive_file 1000"}

@@ -3,8 +3,7 @@
 from pathlib import Path
 
 from criproxy.host.machine import inspect
-from criproxy.model.machine.hardware import Frequency, PciDevice
-from criproxy.model.machine.huge_pages import HugePages
+from criproxy.model.machine.hardware import Frequency, HugePages, PciDevice
 from tests.host.tree import TWO_NODES, plant
 
 CPU = "sys/devices/system/cpu"

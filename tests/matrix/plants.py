@@ -24,15 +24,13 @@ from criproxy.devices.evidence.evidence import Evidence, Subject
 from criproxy.devices.plugin.enforcement import Enforced
 from criproxy.devices.usage.values import Grant
 from criproxy.errors import StatusCode
-from criproxy.model.grant import Layout
-from criproxy.model.node import Node
-from criproxy.model.workload import Container, QosClass
+from criproxy.model.workload import QosClass
 from criproxy.node.calls.update import Updates
 from criproxy.node.devices import create_checks, guard
 from criproxy.node.devices.create_checks import Vgpus
 from criproxy.node.devices.evidence import DevicePublisher, Gathered
 from criproxy.node.devices.incidents import Incidents
-from criproxy.placement.rules.preserved import Preserving
+from criproxy.placement.rules import ask
 from criproxy.wire.calls import Call, Refuse, Verdict
 
 GUARANTEED = QosClass.GUARANTEED
@@ -66,13 +64,7 @@ def finding_without_kind(patch: pytest.MonkeyPatch) -> None:
 
 def left_alone_on_all_cpus(patch: pytest.MonkeyPatch) -> None:
     """Whom the policy leaves alone gets no place at all, and nobody keeps it off the CPUs that others own."""
-    place = Preserving.place
-
-    def broken(self: Preserving, node: Node, container: Container) -> Layout:
-        layout = self._policy.place(node, container)
-        return place(self, node, container) if container.key in layout.grants else layout
-
-    patch.setattr(Preserving, "place", broken)
+    patch.setattr(ask, "is_left_to_itself", lambda node, policy: True)
 
 
 def shortage_at_a_resize_of_memory(patch: pytest.MonkeyPatch) -> None:

@@ -5,9 +5,8 @@ from hypothesis import strategies as st
 
 from criproxy.model.attributes import granted
 from criproxy.model.cpuset import parse_cpuset
-from criproxy.model.entries import with_entries, without
 from criproxy.model.grant import NO_CPUS, Grant, alike
-from criproxy.model.node import Node
+from criproxy.model.node import Node, without
 from criproxy.model.workload import Container, Pod
 from criproxy.simulate.hosts import machine
 
@@ -50,9 +49,9 @@ def grant(owned: int | None) -> Grant:
 @given(CHANGES)
 def test_who_owns_cpus_is_known_after_every_change(changes: list[tuple[dict[str, int | None], bool]]) -> None:
     """Asked after each step or not, after few changes or many: it is what all grants say together."""
-    node = Node(machine(nodes=1, cores=4, threads=1), grants=with_entries({}, {}))
+    node = Node(machine(nodes=1, cores=4, threads=1), grants={})
     for new, asked in changes:
-        placed = with_entries(node.grants, {key: grant(owned) for key, owned in new.items()})
+        placed = {**node.grants, **{key: grant(owned) for key, owned in new.items()}}
         node = node.replace(grants=placed)
         if asked:
             assert node.exclusive_cpus == NO_CPUS.union(*(each.exclusive for each in placed.values()))

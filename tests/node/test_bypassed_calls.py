@@ -10,7 +10,7 @@ from criproxy.api.views import status_check as report
 from criproxy.cri import api_pb2 as api
 from criproxy.cri.runtime import RuntimeCallError
 from criproxy.errors import StatusCode
-from criproxy.model.grant import Layout
+from criproxy.model.grant import Change, Grant
 from criproxy.model.machine.topology import Topology
 from criproxy.model.node import Node
 from criproxy.model.workload import Container, ContainerState
@@ -32,17 +32,17 @@ class Fragile(StaticPolicy):
 
     broken = False
 
-    def place(self, node: Node, container: Container) -> Layout:
+    def place(self, node: Node, container: Container) -> Change:
         """Fail, or place."""
         if self.broken:
             raise ZeroDivisionError
         return super().place(node, container)
 
-    def release(self, node: Node, key: str) -> Layout:
+    def release(self, node: Node, left: Grant) -> Change:
         """Fail, or release."""
         if self.broken:
-            raise LookupError(key)
-        return super().release(node, key)
+            raise LookupError(left)
+        return super().release(node, left)
 
 
 class Placing(World):

@@ -19,7 +19,7 @@ from criproxy.model.workload import Container, ContainerState, Pod, QosClass
 from criproxy.node.sync.ends import Inheritance
 from criproxy.placement.answers.choice import Choice, Decided, choice_now
 from criproxy.placement.policies.topology_aware import TopologyAwareOptions, TopologyAwarePolicy
-from criproxy.placement.rules.complete import complete
+from criproxy.placement.rules.pipeline import shown_for
 from criproxy.simulate.hosts import machine
 from lab.emulator.runtime import IMAGE, RuntimeOptions
 from lab.kubelet.kubelet import ContainerSpec, PodSpec
@@ -337,6 +337,6 @@ async def test_explain_compares_what_the_policy_would_see(tmp_path: Path) -> Non
         assert node.kept_cpus
 
         assert [choice_now(node, policy, key) for key in ids] == [None, None]
-        seen = complete(policy).shown(node, node.containers[apart])
+        seen = shown_for(node, node.containers[apart], policy)
         assert seen is not None
         assert choice_now(node, policy, apart) == Choice(Decided.NOW, policy.candidates(seen, node.containers[apart]))

@@ -10,7 +10,7 @@ import pytest
 from criproxy.api.views.status import summary
 from criproxy.api.views.status_check import MAX_NAMED
 from criproxy.model.cpuset import CpuSet
-from criproxy.model.grant import Layout
+from criproxy.model.grant import Change
 from criproxy.model.node import Node
 from criproxy.model.workload import Container
 from criproxy.node.bypass import BypassMode
@@ -90,7 +90,7 @@ class FailedCalls(StaticPolicy):
         super().__init__(StaticOptions.model_validate({"reservedCpus": "0"}))
         self.fails = True
 
-    def place(self, node: Node, container: Container) -> Layout:
+    def place(self, node: Node, container: Container) -> Change:
         """Fail; afterwards place everybody on CPU 1."""
         if self.fails:
             raise TypeError("planted")

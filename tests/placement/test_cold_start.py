@@ -3,7 +3,7 @@
 from dataclasses import dataclass, replace
 
 from criproxy.errors import NotEnough
-from criproxy.model.grant import Grant, Layout
+from criproxy.model.grant import Change, Grant
 from criproxy.model.node import Node
 from criproxy.model.workload import Container
 from criproxy.placement.engine import step
@@ -25,16 +25,16 @@ class ColdFirst:
 
     refuses_warm: bool = False
 
-    def place(self, node: Node, container: Container) -> Layout:
+    def place(self, node: Node, container: Container) -> Change:
         """All CPUs."""
         if container.warm and self.refuses_warm:
             raise NotEnough("no memory is left")
         mems = node.topology.mems if container.warm else frozenset({1})
-        return Layout({**node.grants, container.key: Grant(node.topology.cpus, mems)}, ("it is placed",))
+        return Change({container.key: Grant(node.topology.cpus, mems)}, ("it is placed",))
 
-    def release(self, node: Node, key: str) -> Layout:
-        """All but *key*."""
-        return Layout({other: grant for other, grant in node.grants.items() if other != key})
+    def release(self, node: Node, left: Grant) -> Change:
+        """Nobody moves."""
+        return Change({})
 
 
 def running(policy: ColdFirst) -> Node:

@@ -6,8 +6,7 @@ from criproxy.api.views.candidates import moved
 from criproxy.model.grant import Grant
 from criproxy.model.node import Node
 from criproxy.model.workload import Container
-from criproxy.placement.decision import Decision
-from criproxy.placement.updates import updates_between
+from criproxy.placement.decision import Decision, updates_between
 from criproxy.simulate.hosts import machine
 
 ZERO, ONE = frozenset({0}), frozenset({1})

@@ -7,10 +7,9 @@ import pytest
 
 from criproxy.model.node import Node
 from criproxy.model.workload import Container, QosClass
-from criproxy.placement.alloc.rank import Unit
+from criproxy.placement.alloc.rank import Candidates, Measure, Row, Unit
 from criproxy.placement.events import ContainerCreating, ContainerStarted
 from criproxy.placement.options.policy_options import Options
-from criproxy.placement.policies.candidates import Candidates, Measure, Row
 from criproxy.placement.policies.none import NonePolicy
 from criproxy.placement.policies.topology_aware import TopologyAwareOptions, TopologyAwarePolicy
 from criproxy.simulate.hosts import machine

@@ -14,7 +14,7 @@ from criproxy.placement.engine import placing, step
 from criproxy.placement.events import ContainerResized
 from criproxy.placement.policies import BUILTIN
 from criproxy.placement.policies.api import Policy
-from criproxy.placement.policies.fallback import Fallback
+from criproxy.placement.policies.none import Fallback
 from criproxy.simulate.hosts import GIB, machine
 from tests.laws import memory_is_promised_once
 

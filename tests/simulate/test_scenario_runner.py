@@ -6,7 +6,7 @@ import pytest
 
 from criproxy.config.settings import Settings
 from criproxy.model.cpuset import format_cpuset
-from criproxy.model.grant import Grant, Layout
+from criproxy.model.grant import Change, Grant
 from criproxy.model.machine.topology import Topology
 from criproxy.model.node import Node
 from criproxy.model.workload import Container
@@ -94,17 +94,17 @@ def test_a_policy_that_fails() -> None:
     class Broken(StaticPolicy):
         """Divides by nothing."""
 
-        def place(self, node: Node, container: Container) -> Layout:
+        def place(self, node: Node, container: Container) -> Change:
             """Fail."""
-            return Layout({}, (str(1 // 0),))
+            return Change({}, (str(1 // 0),))
 
     class Careless(StaticPolicy):
         """Gives everybody the same CPU."""
 
-        def place(self, node: Node, container: Container) -> Layout:
+        def place(self, node: Node, container: Container) -> Change:
             """One CPU, for its own."""
             one = frozenset({1})
-            return Layout({**node.grants, container.key: Grant(one, one, exclusive=one)})
+            return Change({container.key: Grant(one, one, exclusive=one)})
 
     case = vector("- create: {pod: p}\n- create: {pod: q}")
     options = StaticOptions()

@@ -8,7 +8,7 @@ import pytest
 
 from criproxy.errors import StoreError
 from criproxy.model.grant import CpuQuota, Grant
-from criproxy.model.place import Place
+from criproxy.model.node import Place
 from criproxy.store.configurations import (
     FOLDER,
     MOST,

@@ -18,8 +18,7 @@ import pytest
 from criproxy.model.cpuset import CpuSet
 from criproxy.model.grant import CpuQuota, Grant, Kept
 from criproxy.model.incident import Action, Quantity, Use
-from criproxy.model.node import Node
-from criproxy.model.place import Place, Wish
+from criproxy.model.node import Node, Place, Wish
 from criproxy.model.record import Kind
 from criproxy.model.workload import ContainerState, Desired, Miss, Missed, QosClass, Sizes
 from criproxy.store import configurations

@@ -9,11 +9,10 @@ from criproxy.model.node import Node
 from criproxy.model.record import Record
 from criproxy.model.text.notices import Values, timestamp
 from criproxy.model.text.plain import from_plain
-from criproxy.placement.alloc.rank import Unit
+from criproxy.placement.alloc.rank import Candidates, Measure, Row, Unit
 from criproxy.placement.answers.choice import Choice
 from criproxy.placement.answers.leavers import Leavers
 from criproxy.placement.decision import Decision
-from criproxy.placement.policies.candidates import Candidates, Measure, Row
 
 
 def recorded(records: Iterable[Record]) -> Iterator[Values]:

@@ -19,10 +19,9 @@ from criproxy.model.text.bounded import bounded_text, bounded_texts
 from criproxy.model.text.notices import NOT_READY, Notice, Values
 from criproxy.model.workload import Container, ContainerState
 from criproxy.placement.answers.shortfalls import Shortfall, shortfalls, unplaced
-from criproxy.placement.invariants import violations
+from criproxy.placement.invariants import owners_of, violations
 from criproxy.placement.policies.parts import names_by_size
 from criproxy.placement.rules.release import is_released_by_request
-from criproxy.placement.rules.reserved import owners_of
 
 MAX_OF_KIND = 20
 """How many problems of one kind `--check` and `/readyz` list."""

@@ -8,7 +8,7 @@ import click
 
 if TYPE_CHECKING:
     from criproxy.model.cpuset import CpuSet
-    from criproxy.model.machine.huge_pages import HugePages
+    from criproxy.model.machine.hardware import HugePages
     from criproxy.model.machine.topology import Topology
 
 F = TypeVar("F", bound=Callable[..., None])

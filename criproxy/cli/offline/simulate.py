@@ -18,7 +18,7 @@ from criproxy.cli.render.console import print_lines
 from criproxy.model.text.bounded import printable
 
 if TYPE_CHECKING:
-    from criproxy.model.machine.huge_pages import HugePages
+    from criproxy.model.machine.hardware import HugePages
     from criproxy.model.machine.topology import Topology
     from criproxy.simulate.scenario.runner import Instead, Result
     from criproxy.simulate.scenario.vectors import Contents, Vector

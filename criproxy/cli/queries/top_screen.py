@@ -15,7 +15,7 @@ from criproxy.cli.queries.events import line as event_line
 from criproxy.cli.render import words
 from criproxy.cli.render.console import HEADING, NOTE, QUIET, TROUBLE
 from criproxy.model.cpuset import format_cpuset, parse_cpuset
-from criproxy.model.machine.use import MemoryUse
+from criproxy.model.machine.hardware import MemoryUse
 from criproxy.model.text.amounts import format_bytes
 
 Values = dict[str, Any]

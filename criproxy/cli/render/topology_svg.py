@@ -7,8 +7,7 @@ from criproxy.cli.render.svg import PAD_PX, Shape, Style, box, cell, document, f
 from criproxy.cli.render.topology_words import Extras
 from criproxy.model.cpuset import numbered
 from criproxy.model.machine.hardware import Hardware, PciDevice
-from criproxy.model.machine.hierarchy import Box, Level, nest
-from criproxy.model.machine.topology import Core, NumaNode
+from criproxy.model.machine.topology import Box, Core, Level, NumaNode, nest
 
 THREAD_PX = (30, 20)
 CORE_PAD_PX = 3

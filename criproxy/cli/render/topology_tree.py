@@ -14,8 +14,7 @@ from criproxy.cli.render.topology_words import Extras
 from criproxy.host.machine import read_processor
 from criproxy.model.cpuset import CpuSet, numbered
 from criproxy.model.machine.hardware import Hardware
-from criproxy.model.machine.hierarchy import Box, Level, nest
-from criproxy.model.machine.topology import Topology
+from criproxy.model.machine.topology import Box, Level, Topology, nest
 
 STYLES = {Level.PACKAGE: "bold", Level.DIE: "bold", Level.NODE: "green", Level.L3: "cyan", Level.L2: "blue"}
 UNLIMITED = 1 << 16

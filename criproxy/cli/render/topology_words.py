@@ -4,10 +4,8 @@ from collections import Counter
 from collections.abc import Iterable, Mapping
 
 from criproxy.model.cpuset import CpuSet
-from criproxy.model.machine.hardware import Hardware, PciDevice
-from criproxy.model.machine.hierarchy import Box, Level, home, nearest_cpus
-from criproxy.model.machine.huge_pages import HugePages
-from criproxy.model.machine.topology import CpuKind, NumaNode, Topology
+from criproxy.model.machine.hardware import Hardware, HugePages, PciDevice
+from criproxy.model.machine.topology import Box, CpuKind, Level, NumaNode, Topology, home, nearest_cpus
 
 LEVEL_NAMES = {
     Level.PACKAGE: "package",

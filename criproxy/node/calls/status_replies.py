@@ -13,8 +13,8 @@ from criproxy.cri.rewrite import STATUSES, as_asked, changed
 from criproxy.cri.sizes import stamped_quota
 from criproxy.cri.stamp import read_stamp
 from criproxy.cri.translate import UnreadableMessage
-from criproxy.model.entries import changed_keys
 from criproxy.model.grant import Applied, CpuQuota, Grant
+from criproxy.model.node import changed_keys
 from criproxy.model.resources import CfsQuota
 from criproxy.node.calls.on_error import note_failed
 from criproxy.node.context import Context

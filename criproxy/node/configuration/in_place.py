@@ -14,9 +14,8 @@ from pathlib import Path
 from threading import Event
 
 from criproxy.errors import StoreError
-from criproxy.model.last_configuration import LastConfiguration
 from criproxy.model.machine.topology import Topology
-from criproxy.model.place import Places
+from criproxy.model.node import LastConfiguration, Places
 from criproxy.model.text.notices import timestamp
 from criproxy.node.configuration.load import BadFile, Configuration, hash_of, last_good, rebuilt
 from criproxy.node.context import Context

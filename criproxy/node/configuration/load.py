@@ -22,8 +22,7 @@ from criproxy.placement.checked_policy import CheckedPolicy
 from criproxy.placement.options.policy_options import Options
 from criproxy.placement.options.usable import HostReader
 from criproxy.placement.policies.api import Policy
-from criproxy.placement.policies.fallback import Fallback
-from criproxy.placement.policies.none import NonePolicy
+from criproxy.placement.policies.none import Fallback, NonePolicy
 from criproxy.process.logger import Log
 from criproxy.store.configurations import GoodFile
 

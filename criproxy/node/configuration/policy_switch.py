@@ -13,9 +13,7 @@ from typing import Any
 
 from criproxy.errors import StoreError, UsageError
 from criproxy.model.cpuset import CpuSet
-from criproxy.model.last_configuration import LastConfiguration
-from criproxy.model.node import Node
-from criproxy.model.place import Places
+from criproxy.model.node import LastConfiguration, Node, Places
 from criproxy.model.workload import Container, ContainerState
 from criproxy.node.context import Context
 from criproxy.node.reconcile.reconciler import Reconciler
@@ -23,11 +21,11 @@ from criproxy.node.settings import InForce, Settings
 from criproxy.node.sync.resync import NotReady, Resync
 from criproxy.placement.decision import Decision
 from criproxy.placement.events import PolicyChanged, Released
+from criproxy.placement.invariants import owned_by_pod
 from criproxy.placement.options.policy_options import options_of
 from criproxy.placement.policies.api import Policy
 from criproxy.placement.policies.none import NonePolicy
 from criproxy.placement.rules import release
-from criproxy.placement.rules.reserved import owned_by_pod
 
 DISCOVER_S = 5.0
 """How long a change of the policy waits for a list of the containers that were created unseen."""

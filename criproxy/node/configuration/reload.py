@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from criproxy.errors import CriproxyError
-from criproxy.model.place import Places
+from criproxy.model.node import Places
 from criproxy.model.text.amounts import counted
 from criproxy.model.text.notices import Values
 from criproxy.node.configuration.in_place import PREVIOUS, InPlaceOfFile, in_effect

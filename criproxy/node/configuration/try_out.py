@@ -12,8 +12,7 @@ from typing import Any
 
 from criproxy.config.load import devices_alone
 from criproxy.errors import CriproxyError, UsageError
-from criproxy.model.node import Node
-from criproxy.model.place import places_of
+from criproxy.model.node import Node, places_of
 from criproxy.model.text.notices import Values, timestamp
 from criproxy.model.workload import Miss
 from criproxy.node.configuration.in_place import InPlaceOfFile

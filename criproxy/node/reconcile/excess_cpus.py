@@ -4,9 +4,8 @@ from collections import Counter
 from dataclasses import dataclass, field
 
 from criproxy.model.cpuset import CpuSet
-from criproxy.model.entries import changed_keys
 from criproxy.model.grant import NO_CPUS
-from criproxy.model.node import Node
+from criproxy.model.node import Node, changed_keys
 from criproxy.node.in_flight import InFlight
 
 

@@ -12,8 +12,7 @@ from functools import partial
 from time import time
 
 from criproxy.cri.runtime import RuntimeCallError
-from criproxy.model.entries import changed_keys
-from criproxy.model.node import Node
+from criproxy.model.node import Node, changed_keys
 from criproxy.model.record import Kind
 from criproxy.model.workload import MAY_RUN, Container, ContainerState
 from criproxy.node.context import Context
@@ -24,7 +23,7 @@ from criproxy.placement.answers.shortfalls import shortfall
 from criproxy.placement.checked_policy import PolicyFault
 from criproxy.placement.engine import step
 from criproxy.placement.events import ColdStartEnded, ContainerResized, Promoted
-from criproxy.placement.options.memory import cold_for_s
+from criproxy.placement.options.pod_wishes import cold_for_s
 from criproxy.placement.policies.api import Policy
 from criproxy.placement.rules.pod_total import asks_milli
 

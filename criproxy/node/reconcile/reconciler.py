@@ -25,8 +25,7 @@ from criproxy.node.cgroups import LEFT_RUNNING, Seen
 from criproxy.node.context import UPDATE_OTHERS, Context
 from criproxy.node.reconcile.excess_cpus import ExcessCpus, blockers_of
 from criproxy.placement import events
-from criproxy.placement.answers.target import target
-from criproxy.placement.decision import Decision
+from criproxy.placement.decision import Decision, target
 from criproxy.placement.records.history import cause, instead_text, update_text
 from criproxy.placement.rules.release import before_release
 

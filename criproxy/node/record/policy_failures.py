@@ -11,7 +11,7 @@ from criproxy.placement.engine import step
 from criproxy.placement.events import ContainerCreating, ContainerResized, Event, can_be_refused, kind_of
 from criproxy.placement.options.policy_options import options_of
 from criproxy.placement.policies.api import Policy
-from criproxy.placement.policies.fallback import Fallback
+from criproxy.placement.policies.none import Fallback
 from criproxy.process.failures import Failures
 from criproxy.process.logger import Log
 

@@ -26,8 +26,7 @@ from criproxy.placement.decision import Decision, Step
 from criproxy.placement.engine import step
 from criproxy.placement.options.policy_options import options_of
 from criproxy.placement.policies.api import Policy
-from criproxy.placement.policies.fallback import Fallback
-from criproxy.placement.policies.none import NonePolicy
+from criproxy.placement.policies.none import Fallback, NonePolicy
 from criproxy.placement.records.history import Entry
 from criproxy.process.failures import Failures
 from criproxy.process.logger import Log

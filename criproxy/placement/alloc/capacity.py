@@ -13,8 +13,8 @@ from criproxy.model.grant import NO_CPUS, Grant
 from criproxy.model.node import Node
 from criproxy.model.workload import Container, QosClass
 from criproxy.placement.alloc.cpus import Taste, take_cpus
+from criproxy.placement.alloc.near import resize_cpus
 from criproxy.placement.alloc.pools import Pool, PoolTree
-from criproxy.placement.alloc.resize import resize_cpus
 from criproxy.placement.alloc.sums import Change, Sums
 
 

@@ -8,8 +8,7 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 
 from criproxy.model.cpuset import CpuSet
-from criproxy.model.machine.hierarchy import Box, Level, nest
-from criproxy.model.machine.topology import Topology
+from criproxy.model.machine.topology import Box, Level, Topology, nest
 
 MACHINE = "the machine"
 _WORDS = {

@@ -10,8 +10,8 @@ from criproxy.model.machine.topology import Topology
 from criproxy.model.node import Node
 from criproxy.placement.alloc.capacity import Capacity, Loads, capacity, pool_of
 from criproxy.placement.alloc.memory.memory import ordinary_bytes
+from criproxy.placement.alloc.near import one_thread_each
 from criproxy.placement.alloc.pools import Pool, PoolTree, build_pools
-from criproxy.placement.alloc.threads import one_thread_each
 
 RESERVED = "the reserved CPUs"
 """The name of the pool beside the tree."""
@@ -57,17 +57,17 @@ class Division:
         """Reserved CPUs that are not exclusive (one may be, from before it was reserved)."""
         return self.reserved - node.exclusive_cpus
 
-    def settled(self, grants: dict[str, Grant], hides: Callable[[str], bool] = lambda _: False) -> dict[str, Grant]:
-        """Change *grants* in place so that shared containers have the shared CPUs of their pool; returns it.
+    def moved(self, node: Node, hides: Callable[[str], bool] = lambda _: False) -> dict[str, Grant]:
+        """The new grants of shared containers that do not have the shared CPUs of their pool on *node*.
 
         One whose pool has nothing left gets the shared CPUs of the smallest pool around it that has some, and finds
-        back as soon as it can. Grants that stay as they are stay the same objects.
+        back as soon as it can.
 
         Args:
-            grants: by container key.
+            node: with the grants of owners as they are now.
             hides: whether the container of a key sees one thread of each core only; asked of those who may move.
         """
-        owned = NO_CPUS.union(*(grant.exclusive for grant in grants.values() if grant.exclusive))
+        grants, owned = dict[str, Grant](), node.exclusive_cpus
         # Sharers have few different places: to look at each once keeps 500 containers cheap, and so for their pools.
         moved: dict[bool, dict[_Place, Grant | None]] = {False: {}, True: {}}
         shared: dict[str, CpuSet] = {}
@@ -80,7 +80,7 @@ class Division:
                 moved[hidden][place] = self._moved(grant, name, shared[name], hides=hidden)
             return moved[hidden][place]
 
-        for key, grant in grants.items():
+        for key, grant in node.grants.items():
             if (grant.exclusive and not grant.shares) or grant.is_preserved:
                 continue
             place = grant.cpus, grant.mems, grant.home_mems, grant.exclusive, grant.pool

@@ -7,9 +7,8 @@ alone keeps its cost from growing with their number. The sums are the same as if
 from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Generic, NamedTuple, TypeVar
 
-from criproxy.model.entries import changed_keys
 from criproxy.model.grant import Grant
-from criproxy.model.node import Node
+from criproxy.model.node import Node, changed_keys
 
 P = TypeVar("P")
 S = TypeVar("S")

@@ -10,16 +10,15 @@ from criproxy.model.node import Node
 from criproxy.model.record import Kind
 from criproxy.model.text.plain import to_plain
 from criproxy.model.workload import Container
+from criproxy.placement.alloc.rank import Candidates
 from criproxy.placement.answers.leavers import Leavers, leavers
 from criproxy.placement.answers.shortfalls import shortfall
 from criproxy.placement.decision import Decision, Step
 from criproxy.placement.engine import placing
 from criproxy.placement.events import ContainerCreating, ContainerResized, Event
 from criproxy.placement.policies.api import Policy, candidates_of
-from criproxy.placement.policies.candidates import Candidates
 from criproxy.placement.records.history import Entry
-from criproxy.placement.rules.complete import complete
-from criproxy.placement.rules.keeping import with_keepers
+from criproxy.placement.rules.pipeline import shown_for
 
 MAX_ROWS, MAX_FACTS = 12, 3_500
 """Limits for one decision: candidates, and names of containers that would have to leave; and characters in total."""
@@ -109,7 +108,7 @@ def weighed(
     if asked is None:
         return None
     candidates = candidates_of(policy, *asked)
-    leaving = leavers(with_keepers(asked[0], before), asked[1], policy) if refused and search else None
+    leaving = leavers(*asked, policy) if refused and search else None
     if candidates is None and leaving is None:
         return None
     return asked[1], Choice(_decided(event, refused=refused), candidates, leaving)
@@ -122,7 +121,7 @@ def choice_now(node: Node, policy: Policy, key: str) -> Choice | None:
     """
     if node.released or key not in node.grants or key not in node.containers or shortfall(node, policy, key):
         return None  # for a shortfall, no candidates were compared
-    seen = complete(policy).shown(node, node.containers[key])
+    seen = shown_for(node, node.containers[key], policy)
     candidates = candidates_of(policy, seen, node.containers[key]) if seen else None
     return Choice(Decided.NOW, candidates) if candidates else None
 

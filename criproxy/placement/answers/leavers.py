@@ -9,16 +9,19 @@ from dataclasses import dataclass, replace
 from math import comb
 
 from criproxy.errors import Refused
-from criproxy.model.cpuset import CpuSet
+from criproxy.model.cpuset import CpuSet, numbered
 from criproxy.model.grant import NO_CPUS
 from criproxy.model.node import Node
-from criproxy.model.workload import Container, QosClass
+from criproxy.model.workload import Container, Pod, QosClass
 from criproxy.placement.engine import step
 from criproxy.placement.events import ContainerGone
 from criproxy.placement.policies.api import Policy, candidates_of
+from criproxy.placement.rules.kept import with_other_kept
 
 MOST, LEAST, TIMES_CONTAINERS = 2_000, 100, 40_000
 """Limits of the steps of one search, which keep it below 0.25 s of CPU time."""
+_KEPT = "kept/"
+"""Before the UID of a pod, in place of the key of a container; no runtime's id or reservation has a slash."""
 GENTLE = (QosClass.BEST_EFFORT, QosClass.BURSTABLE, QosClass.GUARANTEED)
 """Of lists of the same length, the one whose containers the kubelet would evict first is chosen."""
 
@@ -63,7 +66,7 @@ def leavers(node: Node, container: Container, policy: Policy, steps: int | None 
         found, shortest = search.run(node)
     except _OutOfStepsError:
         found, shortest = (), False
-    return Leavers(tuple(node.containers[key].title for key in found), shortest, search.taken)
+    return Leavers(tuple(_title(node, key) for key in found), shortest, search.taken)
 
 
 class _OutOfStepsError(Exception):
@@ -84,7 +87,7 @@ class _Search:
         keys = self._may_leave(node)
         if not self._fits(_left_to(node, node.containers.keys() - set(keys))):
             return (), True
-        gentle = sorted(keys, key=lambda key: (GENTLE.index(node.containers[key].qos), _size(node, key), key))
+        gentle = sorted(keys, key=lambda key: (GENTLE.index(_qos(node, key)), _size(node, key), key))
         size = 1
         # Half of the steps are for a faster search, whose list may be longer.
         while size < len(keys) and self.taken + _cost(len(keys), size) <= self._steps // 2:
@@ -99,10 +102,14 @@ class _Search:
         return enough, bool(enough) and len(enough) <= size
 
     def _may_leave(self, node: Node) -> list[str]:
-        """Return the containers of other pods that have a grant, or are watched and so block exclusive CPUs."""
+        """Return the containers of other pods that have a grant, or are watched and so block exclusive CPUs.
+
+        Also those that have ended and whose CPUs are kept.
+        """
         containers = node.containers
         there = {*node.grants, *(key for key in node.applied if node.is_watched(key))}
-        return [key for key in there if key in containers and containers[key].pod != self._container.pod]
+        others = [key for key in there if key in containers and containers[key].pod != self._container.pod]
+        return others + [f"{_KEPT}{uid}" for uid in node.kept]
 
     def _of_size(self, node: Node, keys: Sequence[str], size: int) -> tuple[str, ...]:
         """Return the first list of *size* of *keys* whose removal makes room; empty if there is none."""
@@ -151,8 +158,11 @@ class _Search:
 
     def _without(self, node: Node, key: str) -> Node:
         self._spend()
+        if uid := _pod_of_kept(node, key):
+            kept = {other: cpus for other, cpus in node.kept.items() if other != uid}
+            return with_other_kept(node, kept, self._policy)
         after = step(node, ContainerGone(key), self._policy).node
-        return after.replace(kept={}) if after.kept else after  # its pod leaves, too
+        return after if after.kept == node.kept else after.replace(kept=node.kept)  # its pod leaves, too
 
     def _fits(self, node: Node) -> bool:
         self._spend()
@@ -179,15 +189,41 @@ def _left_to(node: Node, keys: set[str]) -> Node:
         containers={key: node.containers[key] for key in node.containers if key in keys},
         grants={key: grant for key, grant in node.grants.items() if key in keys or key not in node.containers},
         applied={key: applied for key, applied in node.applied.items() if key in keys},
+        kept={},
     )
+
+
+def _pod_of_kept(node: Node, key: str) -> str:
+    """Return the UID of the pod whose ended containers *key* stands for; empty for a container."""
+    return "" if key in node.containers else key.removeprefix(_KEPT)
+
+
+def _pod(node: Node, uid: str) -> Pod:
+    return next((pod for pod in node.pods.values() if pod.uid == uid), Pod(key=f"{_KEPT}{uid}"))
+
+
+def _title(node: Node, key: str) -> str:
+    if not (uid := _pod_of_kept(node, key)):
+        return node.containers[key].title
+    pod, cpus = _pod(node, uid), numbered("CPU", node.kept[uid].cpus)
+    return "/".join(filter(None, (pod.namespace, pod.name, f"(kept {cpus})")))
+
+
+def _qos(node: Node, key: str) -> QosClass:
+    uid = _pod_of_kept(node, key)
+    return _pod(node, uid).qos if uid else node.containers[key].qos
 
 
 def _size(node: Node, key: str) -> tuple[int, int]:
     """Return how much a container has: the number of its exclusive CPUs, and its CPU request."""
+    if uid := _pod_of_kept(node, key):
+        return len(node.kept[uid].cpus), 0
     grant = node.grants.get(key)
     return len(grant.exclusive) if grant else 0, node.containers[key].cpu_milli
 
 
 def _cpus(node: Node, key: str) -> CpuSet:
+    if uid := _pod_of_kept(node, key):
+        return node.kept[uid].cpus
     grant, applied = node.grants.get(key), node.applied.get(key)
     return grant.cpus if grant else applied.cpus if applied else NO_CPUS

@@ -1,15 +1,16 @@
-"""What a configuration would do to the containers of a node: the engine is asked on a copy, and nothing changes."""
+"""What would come of a new container or of another configuration: the engine is asked on a copy, nothing changes."""
 
 from dataclasses import dataclass, replace
 
 from criproxy.errors import Refused
 from criproxy.model.node import Node
-from criproxy.model.workload import Container, Miss
+from criproxy.model.workload import Container, Miss, Pod
+from criproxy.placement.answers.choice import Choice, weighed
 from criproxy.placement.decision import Decision
 from criproxy.placement.engine import step
-from criproxy.placement.events import PolicyChanged
+from criproxy.placement.events import ContainerCreating, PodCreated, PolicyChanged
 from criproxy.placement.policies.api import Policy
-from criproxy.placement.rules.complete import complete
+from criproxy.placement.rules.pipeline import place
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,7 +38,41 @@ def _refused(before: Node, after: Node, policy: Policy) -> tuple[tuple[Container
         if container.missed is None or container.missed.why is not Miss.UNFIT or key not in before.containers:
             continue
         try:
-            complete(policy).place(after, container)
+            place(after, container, policy)
         except Refused as error:
             found.append((container, str(error)))
     return tuple(found)
+
+
+@dataclass(frozen=True, slots=True)
+class Fit:
+    """What would come of it."""
+
+    before: Node
+    """With the pod, without the container."""
+    container: Container
+    result: Decision | Refused
+    choice: Choice | None
+    """What was compared, and who would have to leave; None where the policy does not say."""
+
+
+def fit(node: Node, policy: Policy, pod: Pod, container: Container) -> Fit:
+    """Place *container* of *pod* on a copy of *node*. Slow where it does not fit, and what a policy raises, it raises.
+
+    Args:
+        node: as it is now.
+        policy: asked as for a create.
+        pod: with a key that no pod of *node* has.
+        container: in it, as a create message describes it.
+    """
+    before = step(node, PodCreated(pod), policy).node
+    event, result = ContainerCreating(container), _placed(before, container, policy)
+    found = weighed(before, event, policy, refused=isinstance(result, Refused)) if not node.released else None
+    return Fit(before, container, result, found[1] if found else None)
+
+
+def _placed(before: Node, container: Container, policy: Policy) -> Decision | Refused:
+    try:
+        return step(before, ContainerCreating(container), policy)
+    except Refused as refused:
+        return refused

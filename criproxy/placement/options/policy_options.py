@@ -258,3 +258,19 @@ def missing_cpus(path: tuple[str | int, ...], cpus: CpuSet, topology: Topology) 
 
 def _counted(cpus: CpuSet) -> str:
     return f"{numbered('CPU', cpus)} {are(len(cpus))}"
+
+
+class Exclusive(BaseModel):
+    """What happens to exclusive CPUs."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True, alias_generator=to_camel)
+
+    keep: Literal["pod", "none"] = "pod"
+    """What happens to exclusive CPUs when their container ends and its pod does not. pod: the pod keeps them, up to its
+    total request, so that a container that crashes gets them back. none: other containers may get them."""
+
+
+def exclusive_of(policy: object) -> Exclusive | None:
+    """The options of a policy about such CPUs; None for one that gives none, or by other rules."""
+    found = getattr(options_of(policy), "exclusive", None)
+    return found if isinstance(found, Exclusive) else None

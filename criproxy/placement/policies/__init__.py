@@ -5,7 +5,7 @@ Only the requested policy is imported: a daemon needs just one, and has to start
 
 from collections.abc import Callable, Iterator, MutableMapping
 
-from criproxy.placement.policies.entry import Entry
+from criproxy.placement.policies.api import Entry
 
 __all__ = ["BUILTIN", "Entry"]
 

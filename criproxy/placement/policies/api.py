@@ -1,36 +1,38 @@
 """What a policy is: an object with two methods, and options from the policy file.
 
-A policy reads a `Node` and answers with the whole new layout. It does not store, log, send, or remember: the engine
-compares the layouts and finds which containers need an update. `README.md` in this folder shows how to write one.
+A policy reads a `Node` and answers with a `Change`: the grant of a container, the grants of others that it moves, and
+why. It does not store, log, send, or remember. What holds under every policy comes before and after it, see
+`placement.rules.pipeline`. `README.md` in this folder shows how to write one.
 """
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Protocol, runtime_checkable
+from typing import Any, Protocol, runtime_checkable
 
 from criproxy.errors import Refused
 from criproxy.model.cpuset import CpuSet
-from criproxy.model.grant import Grant, Layout
+from criproxy.model.grant import Change, Grant
 from criproxy.model.machine.topology import Topology
 from criproxy.model.node import Node
 from criproxy.model.workload import Container
-from criproxy.placement.options.policy_options import options_of
-from criproxy.placement.policies.candidates import Candidates
+from criproxy.placement.alloc.rank import Candidates
+from criproxy.placement.options.policy_options import Options, options_of
 
 
 class Policy(Protocol):
     """Decides where containers run. Same input, same answer."""
 
-    def place(self, node: Node, container: Container) -> Layout:
-        """The layout with *container* in it.
+    def place(self, node: Node, container: Container) -> Change:
+        """The grant of *container*, and those of others that it moves.
 
         A new container is not in ``node.grants`` yet. A container that is there is placed anew: its size, the policy or
         the machine has changed. It runs, so keep of its CPUs what fits. ``node.shared_cpus`` does not have its
         exclusive CPUs, which it may keep.
 
         Args:
-            node: the node before; ``node.containers`` has the container already, with its new size.
-            container: the one to place; without a grant in the layout it is left alone.
+            node: the node before, as this container may use it: CPUs that are kept for others are not shared, and those
+                that it must not get are watched; ``node.containers`` has the container already, with its new size.
+            container: the one to place; without a grant in the change it is left alone.
 
         Raises:
             NotEnough: it does not fit; the text names the container, its request, what is free and where.
@@ -38,8 +40,13 @@ class Policy(Protocol):
         """
         ...
 
-    def release(self, node: Node, key: str) -> Layout:
-        """The layout without the grant of the container *key*. It must always be possible."""
+    def release(self, node: Node, left: Grant) -> Change:
+        """The grants of others that move because a container has *left* its grant. It must always be possible.
+
+        Args:
+            node: the node without this grant.
+            left: the grant; its pool is empty where only CPUs have become exclusive or shared.
+        """
         ...
 
 
@@ -108,3 +115,12 @@ def candidates_of(policy: Policy, node: Node, container: Container) -> Candidate
         return policy.candidates(node, container)
     except Refused:  # the refusal says all there is
         return None
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """How to make a policy from its part of the policy file."""
+
+    options: type[Options]
+    build: Callable[[Any], Policy]
+    """Takes an instance of `options`."""

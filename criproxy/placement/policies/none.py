@@ -1,11 +1,16 @@
-"""The policy ``none``: it places no container. Messages pass as the kubelet wrote them."""
+"""The policies that choose no CPUs: ``none``, also that of a released node, and the fallback, which cannot fail.
 
-from criproxy.model.grant import Layout
+The fallback decides about events that cannot be refused while the configured policy fails: new containers share CPUs,
+and all others stay where they are.
+"""
+
+from criproxy.errors import NotEnough
+from criproxy.model.cpuset import numbered
+from criproxy.model.grant import Change, Grant
 from criproxy.model.node import Node
 from criproxy.model.workload import Container
 from criproxy.placement.options.policy_options import Options
-from criproxy.placement.policies.api import NOTHING_FREE, Free
-from criproxy.placement.policies.entry import Entry
+from criproxy.placement.policies.api import NOTHING_FREE, Entry, Free
 
 
 class NonePolicy:
@@ -14,17 +19,51 @@ class NonePolicy:
     def __init__(self, options: Options) -> None:
         self.options = options
 
-    def place(self, node: Node, container: Container) -> Layout:
-        """The same layout: *container* gets no grant."""
-        return Layout(node.grants, (f"{container.title} is left alone: the policy is none",))
+    def place(self, node: Node, container: Container) -> Change:
+        """*container* gets no grant, and keeps one that it has."""
+        had = node.grants.get(container.key)
+        reason = f"{container.title} is left alone: {node.released or 'the policy is none'}"
+        return Change({container.key: had} if had else {}, (reason,))
 
     def free(self, node: Node) -> Free:
         """Nothing: no container gets exclusive CPUs."""
         return NOTHING_FREE
 
-    def release(self, node: Node, key: str) -> Layout:
-        """The layout without *key*."""
-        return Layout({other: grant for other, grant in node.grants.items() if other != key})
+    def release(self, node: Node, left: Grant) -> Change:
+        """No other container moves."""
+        return Change({})
+
+
+class Fallback:
+    """Gives no container exclusive CPUs, and takes none from a container that has some.
+
+    Args:
+        options: the options of the policy that it replaces, for the available CPUs.
+    """
+
+    def __init__(self, options: Options | None = None) -> None:
+        self.options = options or Options()
+
+    def place(self, node: Node, container: Container) -> Change:
+        """Return *container* on the shared CPUs; a container with a grant keeps it."""
+        if had := node.grants.get(container.key):
+            return Change({container.key: had}, (f"{container.title} stays where it is: the policy was not asked",))
+        part = self.options.within(node)
+        shared = part.shared_cpus or node.shared_cpus
+        if not shared:
+            raise NotEnough(
+                f"container {container.title} cannot be placed: every CPU is exclusive to another container"
+            )
+        reason = f"{container.title} shares {numbered('CPU', shared)}: the policy was not asked"
+        return Change({container.key: Grant(shared, part.topology.mems)}, (reason,))
+
+    def free(self, node: Node) -> Free:
+        """Return that nothing can become exclusive."""
+        return NOTHING_FREE
+
+    def release(self, node: Node, left: Grant) -> Change:
+        """Return that no other container moves."""
+        return Change({})
 
 
 ENTRY = Entry(Options, NonePolicy)

@@ -4,14 +4,15 @@ from collections.abc import Iterable
 
 from criproxy.errors import NotEnough
 from criproxy.model.cpuset import CpuSet, format_cpuset, numbered
+from criproxy.model.grant import Change
 from criproxy.model.machine.topology import Topology
-from criproxy.model.node import Node
+from criproxy.model.node import Node, without
 from criproxy.model.text.amounts import counted
 from criproxy.model.text.bounded import bounded_text
 from criproxy.model.workload import Container
 from criproxy.placement.alloc.cpus import Part, Taste, parts_for
-from criproxy.placement.alloc.rank import Candidate, Criterion, Unit, ranked
-from criproxy.placement.policies.candidates import Candidates, Row, compared
+from criproxy.placement.alloc.rank import Candidate, Candidates, Criterion, Row, Unit, compared, ranked
+from criproxy.placement.policies.api import Policy
 
 OF = "parts of the machine"
 _MOST_UNMOVED = 2
@@ -99,6 +100,13 @@ def names_by_size(node: Node, keys: Iterable[str], cpus: CpuSet) -> str:
     titles = [title for _, title in sorted((-count, node.containers[key].title) for count, key in sizes if count)]
     names = ", ".join(bounded_text(title, _TITLE_CHARS) for title in titles[:_MOST_UNMOVED])
     return names + (f" and {len(titles) - _MOST_UNMOVED} more" if len(titles) > _MOST_UNMOVED else "")
+
+
+def left_alone(policy: Policy, node: Node, container: Container, reasons: tuple[str, ...]) -> Change:
+    """The answer that *container* gets no grant, and others what it leaves if it had one."""
+    if (had := node.grants.get(container.key)) is None:
+        return Change({}, reasons)
+    return Change(policy.release(node.replace(grants=without(node.grants, (container.key,))), had).grants, reasons)
 
 
 def no_shared_cpu(topology: Topology, container: Container) -> NotEnough:

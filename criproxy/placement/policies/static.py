@@ -5,7 +5,7 @@ asks for a whole number of CPUs gets them exclusively, all others run on the CPU
 included. Its options are those of that manager, without its refusals, and those of CRI-RM's static and static-plus.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import Literal
 
@@ -13,24 +13,19 @@ from pydantic import Field
 
 from criproxy.errors import NotEnough
 from criproxy.model.cpuset import CpuSet, interned, numbered
-from criproxy.model.entries import Entries, with_entries, without
-from criproxy.model.grant import NO_CPUS, Grant, Layout, alike
+from criproxy.model.grant import NO_CPUS, Change, Grant, alike
 from criproxy.model.machine.topology import Topology
 from criproxy.model.node import Node
 from criproxy.model.text.amounts import counted, only_are
 from criproxy.model.workload import Container
 from criproxy.placement.alloc.cpus import Taste, surroundings, take_cpus
 from criproxy.placement.alloc.memory.memory import MemoryWish, place_memory, return_memory
-from criproxy.placement.alloc.near import take_beside
-from criproxy.placement.alloc.resize import resize_cpus
-from criproxy.placement.alloc.threads import whole_cores
+from criproxy.placement.alloc.near import resize_cpus, take_beside, whole_cores
+from criproxy.placement.alloc.rank import Candidates
 from criproxy.placement.options.annotations import Wishes
-from criproxy.placement.options.hints import hints_of, near_words, nodes_of
-from criproxy.placement.options.policy_options import Misfit, Options
-from criproxy.placement.policies.api import NOTHING_FREE, Free
-from criproxy.placement.policies.candidates import Candidates
-from criproxy.placement.policies.entry import Entry
-from criproxy.placement.policies.exclusive import Exclusive
+from criproxy.placement.options.pod_wishes import hints_of, near_words, nodes_of
+from criproxy.placement.options.policy_options import Exclusive, Misfit, Options
+from criproxy.placement.policies.api import NOTHING_FREE, Entry, Free
 from criproxy.placement.policies.parts import by_node, no_shared_cpu, own_kept, parts_compared, unmoved
 
 NEAR = MemoryWish(usual=frozenset())
@@ -100,7 +95,7 @@ class StaticPolicy:
     def __init__(self, options: StaticOptions) -> None:
         self.options = options
 
-    def place(self, node: Node, container: Container) -> Layout:
+    def place(self, node: Node, container: Container) -> Change:
         """Exclusive CPUs and, where safe, the memory of their NUMA nodes; or the shared pool and all memory."""
         node = self.options.within(node)
         wishes = Wishes.by(self.options, node, container)
@@ -110,26 +105,24 @@ class StaticPolicy:
             if not shared:
                 raise no_shared_cpu(node.topology, container)
             grant = alike(Grant(shared, _shared_mems(node, container)))
-            grants = with_entries(node.grants, {container.key: grant})
             reason = f"{container.title} shares {numbered('CPU', shared)}: {self._why_shared(container)}"
-            return Layout(self._reshare(node, grants, container.key), (reason, *wishes.notes()))
+            return Change(self._with_sharers(node, {container.key: grant}), (reason, *wishes.notes()))
         taken = self._take(node, wishes, own, count)
         cpus = taken.cpus
         mixed = self.options.shared_remainder and container.cpu_milli > count * 1000
         also = self._shared(node.topology, (node.exclusive_cpus - own) | cpus) if mixed else NO_CPUS
-        grants = with_entries(node.grants, {container.key: Grant(cpus | also, NO_CPUS, exclusive=cpus)})
-        near = node.topology.nodes_of(cpus)
-        layout = place_memory(node, self._reshare(node, grants, container.key), container, near, NEAR)
+        grants = self._with_sharers(node, {container.key: Grant(cpus | also, NO_CPUS, exclusive=cpus)})
+        change = place_memory(node, grants, container, node.topology.nodes_of(cpus), NEAR)
         and_shares = f" and shares {numbered('CPU', also)}" if also else ""
         asks = f"it asks for {container.cpu_milli}m" if mixed else f"it asks for {count}"
         what = f"{container.title} gets exclusive {numbered('CPU', cpus)}{and_shares}"
         reason = f"{what}: its pod is {container.qos.value} and {asks}"
-        return Layout(layout.grants, (reason, *layout.reasons, *taken.notes, *wishes.notes()))
+        return Change(change.grants, (reason, *change.reasons, *taken.notes, *wishes.notes()))
 
-    def release(self, node: Node, key: str) -> Layout:
-        """The layout without *key*; its exclusive CPUs go back to the shared pool."""
+    def release(self, node: Node, left: Grant) -> Change:
+        """Its exclusive CPUs go back to the shared pool."""
         node = self.options.within(node)
-        return return_memory(node, self._reshare(node, without(node.grants, (key,)), key))
+        return return_memory(node, self._with_sharers(node, {}))
 
     def _count(self, container: Container) -> int:
         """How many exclusive CPUs the container gets; 0 for a shared container."""
@@ -232,39 +225,27 @@ class StaticPolicy:
             return f"it asks for {container.cpu_milli}m, which is less than a CPU"
         return f"it asks for {container.cpu_milli}m, which is not a whole number of CPUs"
 
-    def _reshare(self, node: Node, grants: Entries[Grant], key: str) -> Entries[Grant]:
-        """Give all shared containers the shared pool; grants that do not change stay the same objects.
+    def _with_sharers(self, node: Node, grants: dict[str, Grant]) -> dict[str, Grant]:
+        """*grants*, which are new, and those of all shared containers that then are not on the shared pool.
 
-        *grants* are those of *node* but for *key*, and are changed in place. Where all CPUs are exclusive
-        since an earlier policy, shared containers are elsewhere and stay there.
+        Where all CPUs are exclusive since an earlier policy, shared containers are elsewhere and stay there.
         """
-        pool = interned(self._shared(node.topology, _owned(node, grants, key)))
+        after = node.replace(grants={**node.grants, **grants})
+        pool = interned(self._shared(node.topology, after.exclusive_cpus))
         # Shared containers have very few different sets: comparing and making each once keeps 500 containers cheap.
         moved: dict[tuple[CpuSet, CpuSet, CpuSet], Grant] = {}
-        changed = [key]
-        if not pool:
-            return grants.derived_from(node.grants, changed)
-        for other, grant in grants.items():
+        for key, grant in after.grants.items() if pool else ():
             if grant.cpus is pool or (grant.exclusive and not grant.shares) or grant.cpus == pool:
                 continue
             if grant.exclusive:  # it has exclusive CPUs beside the shared ones
-                if (cpus := (grant.cpus & grant.exclusive) | pool) == grant.cpus:
-                    continue
-                grants[other] = replace(grant, cpus=cpus)
-            else:
-                place = grant.cpus, grant.mems, grant.home_mems
-                if place not in moved:
-                    moved[place] = Grant(pool, grant.mems, home_mems=grant.home_mems)
-                grants[other] = moved[place]
-            changed.append(other)
-        return grants.derived_from(node.grants, changed)
-
-
-def _owned(node: Node, grants: Mapping[str, Grant], key: str) -> CpuSet:
-    """The exclusive CPUs of *grants*, which are those of *node* but for *key*."""
-    if key in node.grants and node.grants[key].exclusive:
-        return NO_CPUS.union(*(grant.exclusive for grant in grants.values() if grant.exclusive))
-    return node.exclusive_cpus | grants[key].exclusive if key in grants else node.exclusive_cpus
+                if (cpus := (grant.cpus & grant.exclusive) | pool) != grant.cpus:
+                    grants[key] = replace(grant, cpus=cpus)
+                continue
+            place = grant.cpus, grant.mems, grant.home_mems
+            if place not in moved:
+                moved[place] = Grant(pool, grant.mems, home_mems=grant.home_mems)
+            grants[key] = moved[place]
+        return grants
 
 
 @dataclass(frozen=True, slots=True)

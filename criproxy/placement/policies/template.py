@@ -10,12 +10,11 @@ from pydantic import Field
 
 from criproxy.errors import NotEnough
 from criproxy.model.cpuset import CpuSet, numbered
-from criproxy.model.grant import Grant, Layout
+from criproxy.model.grant import Change, Grant
 from criproxy.model.node import Node
 from criproxy.model.workload import Container
-from criproxy.placement.alloc.rank import Candidate, Criterion, Unit, ranked
+from criproxy.placement.alloc.rank import Candidate, Candidates, Criterion, Row, Unit, compared, ranked
 from criproxy.placement.options.policy_options import Options
-from criproxy.placement.policies.candidates import Candidates, Row, compared
 from criproxy.placement.policies.parts import no_shared_cpu
 
 
@@ -35,8 +34,8 @@ class TemplatePolicy:
     def __init__(self, options: TemplateOptions) -> None:
         self.options = options
 
-    def place(self, node: Node, container: Container) -> Layout:
-        """The layout with *container* on the NUMA node that has the most room; at a resize, where it is if it fits."""
+    def place(self, node: Node, container: Container) -> Change:
+        """The NUMA node that has the most room; at a resize, where it is if it fits."""
         node = self.options.within(node)  # the CPUs that this policy is to use, see `Options.usable`
         room = self._room_milli(node, container)
         order = self._order(node, container, room)
@@ -52,7 +51,7 @@ class TemplatePolicy:
         reason = f"{container.title} runs on {numbered('CPU', cpus)}: of {room[cpus]}m left there it asks for "
         had = node.grants.get(container.key)
         grant = Grant(cpus, had.mems if had else node.topology.mems)
-        return Layout({**node.grants, container.key: grant}, (f"{reason}{container.cpu_milli}m",))
+        return Change({container.key: grant}, (f"{reason}{container.cpu_milli}m",))
 
     def candidates(self, node: Node, container: Container) -> Candidates:
         """The NUMA nodes in the order in which `place` prefers them: `criproxy explain` shows it. May be left out."""
@@ -73,9 +72,9 @@ class TemplatePolicy:
             for pool, milli in room.items() if container.cpu_milli <= milli
         )  # fmt: skip
 
-    def release(self, node: Node, key: str) -> Layout:
-        """The layout without *key*; no other container moves."""
-        return Layout({other: grant for other, grant in node.grants.items() if other != key})
+    def release(self, node: Node, left: Grant) -> Change:
+        """No other container moves."""
+        return Change({})
 
     def _pools(self, node: Node, container: Container) -> list[CpuSet]:
         """The CPUs of each NUMA node that containers may share; all of them where a machine has no NUMA nodes."""

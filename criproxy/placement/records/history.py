@@ -10,29 +10,9 @@ from criproxy.model.node import Node
 from criproxy.model.record import Fact, Kind
 from criproxy.model.text.amounts import are
 from criproxy.model.workload import SHORT_ID, Container, ContainerState, Miss
+from criproxy.placement import events
 from criproxy.placement.decision import Decision
-from criproxy.placement.events import (
-    CardReported,
-    ColdStartEnded,
-    ContainerCreated,
-    ContainerCreating,
-    ContainerExited,
-    ContainerGone,
-    ContainerResized,
-    ContainerStarted,
-    Event,
-    Found,
-    PodCreated,
-    PodGone,
-    PodStopped,
-    PolicyChanged,
-    Promoted,
-    Released,
-    ResizeRefused,
-    TopologyChanged,
-    UnknownOutcome,
-    UpdateApplied,
-)
+from criproxy.placement.events import Event
 from criproxy.placement.rules.release import only_ends_release
 
 
@@ -53,29 +33,33 @@ def entries_of(before: Node, event: Event, decision: Decision) -> Iterator[Entry
     """Yield the entries about an event that led from *before* to *decision*."""
     after = decision.node
     match event:
-        case PodCreated() | UpdateApplied() | ResizeRefused() | CardReported():  # their senders record more
+        case (
+            events.PodCreated() | events.UpdateApplied() | events.ResizeRefused() | events.CardReported()
+        ):  # their senders record more
             return
-        case ContainerCreating(container):
+        case events.ContainerCreating(container):
             yield _placed(container, decision)
             yield from _of_others(decision)
-        case ContainerCreated(reservation, key) if reservation in before.containers:
+        case events.ContainerCreated(reservation, key) if reservation in before.containers:
             yield Entry(
                 after.containers[key], Kind.CREATED, (f"the runtime created it with the id {key[:SHORT_ID]}",), {}
             )
-        case ContainerStarted(key) if _in_state(before, key) is not _in_state(after, key):
+        case events.ContainerStarted(key) if _in_state(before, key) is not _in_state(after, key):
             yield Entry(after.containers[key], Kind.STARTED, ("it is running",), {})
-        case UnknownOutcome(key) if _in_state(before, key) is not _in_state(after, key):
+        case events.UnknownOutcome(key) if _in_state(before, key) is not _in_state(after, key):
             text = "a call about it ended without an answer: it keeps its place until the runtime reports its state"
             yield Entry(after.containers[key], Kind.UNKNOWN, (text,), {})
-        case ContainerExited(key) | ContainerGone(key) if key in before.containers:
+        case events.ContainerExited(key) | events.ContainerGone(key) if key in before.containers:
             yield from _ended(before, after, before.containers[key], "it was removed", decision.sentences)
-        case PodStopped(key) | PodGone(key):
+        case events.PodStopped(key) | events.PodGone(key):
             for container in before.containers_of(key):
                 yield from _ended(before, after, container, "its pod was removed", ())
-        case ContainerResized(key) | ColdStartEnded(key) | Promoted(key) if key in after.containers:
+        case events.ContainerResized(key) | events.ColdStartEnded(key) | events.Promoted(key) if (
+            key in after.containers
+        ):
             yield from _placed_anew(before, event, decision, after.containers[key])
             yield from _of_others(decision)
-        case Found(_, containers):
+        case events.Found(_, containers):
             yield from _found(before, decision, [present.container.key for present in containers])
         case _:
             yield from _of_node(decision)
@@ -83,34 +67,36 @@ def entries_of(before: Node, event: Event, decision: Decision) -> Iterator[Entry
 
 
 _ANEW: dict[type[Event], tuple[str, ...]] = {
-    ColdStartEnded: ("its cold start is over",),
-    Promoted: ("there is room now for what it should have",),
+    events.ColdStartEnded: ("its cold start is over",),
+    events.Promoted: ("there is room now for what it should have",),
 }
 
 _CAUSES: dict[type[Event], str] = {
-    ContainerCreated: "other containers came or went after its create message was sent",
-    PolicyChanged: "the policy changed",
-    Released: "the node was released",
-    TopologyChanged: "the machine changed",
+    events.ContainerCreated: "other containers came or went after its create message was sent",
+    events.PolicyChanged: "the policy changed",
+    events.Released: "the node was released",
+    events.TopologyChanged: "the machine changed",
 }
 
 
 def cause(event: Event, node: Node) -> str:
     """Return why *event*, which is about to be applied to *node*, may move containers; empty if it moves none."""
     match event:
-        case ContainerCreating(container):
+        case events.ContainerCreating(container):
             return f"{container.title} was created"
-        case ContainerExited(key) | ContainerGone(key) | ContainerResized(key) if key in node.containers:
-            verb = "was resized" if isinstance(event, ContainerResized) else "ended"
+        case events.ContainerExited(key) | events.ContainerGone(key) | events.ContainerResized(key) if (
+            key in node.containers
+        ):
+            verb = "was resized" if isinstance(event, events.ContainerResized) else "ended"
             return f"{node.containers[key].title} {verb}"
-        case Promoted(key) if key in node.containers:
+        case events.Promoted(key) if key in node.containers:
             return f"{node.containers[key].title} was promoted"
-        case ColdStartEnded(key) if key in node.containers:
+        case events.ColdStartEnded(key) if key in node.containers:
             return f"the cold start of {node.containers[key].title} was over"
-        case PodStopped(key) | PodGone(key) if key in node.pods:
+        case events.PodStopped(key) | events.PodGone(key) if key in node.pods:
             return f"{node.pods[key].title} ended"
         case _:
-            ends = isinstance(event, PolicyChanged) and only_ends_release(node, event)
+            ends = isinstance(event, events.PolicyChanged) and only_ends_release(node, event)
             return "the release ended" if ends else _CAUSES.get(type(event), "")
 
 
@@ -136,7 +122,7 @@ def instead_text(has: Applied, wanted: Applied) -> str:
 
 def _placed_anew(before: Node, event: Event, decision: Decision, container: Container) -> Iterator[Entry]:
     reasons = (*_ANEW.get(type(event), ()), *_own(decision))
-    if reasons and (decision.node is not before or not isinstance(event, Promoted)):
+    if reasons and (decision.node is not before or not isinstance(event, events.Promoted)):
         yield Entry(container, Kind.RESIZED, reasons, _facts(decision.grant))
 
 

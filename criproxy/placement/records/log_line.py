@@ -8,19 +8,10 @@ from criproxy.model.grant import NO_CPUS, Grant
 from criproxy.model.node import Node
 from criproxy.model.text.bounded import MAX_TEXTS, bounded_texts
 from criproxy.model.workload import SHORT_ID, Container
+from criproxy.placement import events
 from criproxy.placement.decision import Decision
 from criproxy.placement.events import (
-    ContainerCreating,
-    ContainerExited,
-    ContainerGone,
-    ContainerResized,
     Event,
-    PodGone,
-    PodStopped,
-    PolicyChanged,
-    Promoted,
-    Released,
-    TopologyChanged,
 )
 from criproxy.placement.rules.release import only_ends_release
 
@@ -28,7 +19,7 @@ from criproxy.placement.rules.release import only_ends_release
 def log_line(event: Event, before: Node, decision: Decision) -> tuple[str, dict[str, object]] | None:
     """Return the event text and the keys for a decision that placed, moved or released a container; None for others."""
     is_news = before.configuration or decision.updates or decision.reasons  # else it is the first one of a new node
-    if isinstance(event, PolicyChanged) and (decision.node is before or not is_news):
+    if isinstance(event, events.PolicyChanged) and (decision.node is before or not is_news):
         return None  # unchanged: the event repeats, as after each start with unplaced containers
     sentence = _sentence(event, before, decision)
     if sentence is not None:
@@ -58,25 +49,25 @@ def _moves(before: Node, decision: Decision) -> tuple[str, ...]:
 
 def _sentence(event: Event, before: Node, decision: Decision) -> str | None:
     match event:
-        case ContainerCreating(container):
+        case events.ContainerCreating(container):
             return "container placed" if decision.key == container.key else "create repeated"
-        case Released():
+        case events.Released():
             return "node released"
-        case PolicyChanged():
+        case events.PolicyChanged():
             return "release ended" if only_ends_release(before, event) else "policy changed"
-        case Promoted() if decision.reasons:
+        case events.Promoted() if decision.reasons:
             return "container promoted"
-        case ContainerResized() | TopologyChanged() if decision.reasons:
-            return "container resized" if isinstance(event, ContainerResized) else "machine changed"
+        case events.ContainerResized() | events.TopologyChanged() if decision.reasons:
+            return "container resized" if isinstance(event, events.ContainerResized) else "machine changed"
     return None
 
 
 def _released(event: Event, before: Node, decision: Decision) -> list[Container]:
     """Return the containers that lost their grants by *event*."""
     match event:
-        case ContainerExited(key) | ContainerGone(key):
+        case events.ContainerExited(key) | events.ContainerGone(key):
             ended = [before.containers[key]] if key in before.containers else []
-        case PodStopped(key) | PodGone(key):
+        case events.PodStopped(key) | events.PodGone(key):
             ended = before.containers_of(key)
         case _:
             return []

@@ -4,18 +4,16 @@ Their updates may fail for ever, so its next attempt gets other CPUs if there ar
 """
 
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from criproxy.errors import Refused
 from criproxy.model.cpuset import CpuSet, format_cpuset, numbered
-from criproxy.model.entries import with_entries
-from criproxy.model.grant import NO_CPUS, Applied
+from criproxy.model.grant import NO_CPUS
 from criproxy.model.node import Node
 from criproxy.model.workload import Container, ContainerState
 from criproxy.placement.policies.api import Policy
-
-_BLOCKED = "blocked/elsewhere"
-"""The key of a placeholder container; no runtime's id or reservation has a slash."""
+from criproxy.placement.rules.ask import Placed
+from criproxy.placement.rules.pipeline import place
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,20 +50,17 @@ def last_blocked(node: Node, older: Iterable[Container]) -> Blocked:
     return blocked(node, last) if last else Blocked()
 
 
-def elsewhere(node: Node, container: Container, why: Blocked, policy: Policy) -> Node | None:
-    """Return a view of *node* in which the CPUs in use cannot become exclusive, so that *container* gets other CPUs.
+def elsewhere(node: Node, container: Container, why: Blocked, policy: Policy) -> Placed | None:
+    """Return the node with *container* on other CPUs than those in use, which cannot become exclusive.
 
     None if there are too few others, or no container blocked the last attempt.
     """
     if not why.used:
         return None
-    barred = Container(key=_BLOCKED, pod="", name="")
-    view = node.replace(
-        containers=with_entries(node.containers, {_BLOCKED: barred}),
-        applied=with_entries(node.applied, {_BLOCKED: Applied(why.used, node.topology.mems)}),
-    )
     try:
-        grant = policy.place(view, container).grants.get(container.key)
+        placed = place(node.replace(barred=why.used), container, policy)
     except Refused:
         return None
-    return view if grant and len(grant.exclusive) >= len(why.granted) else None
+    if len(placed.owned(container)) < len(why.granted):
+        return None
+    return replace(placed, node=placed.node.replace(barred=NO_CPUS))

@@ -10,14 +10,14 @@ from dataclasses import replace
 
 from criproxy.errors import Refused
 from criproxy.model.cpuset import CpuSet
-from criproxy.model.entries import with_entries, without
-from criproxy.model.grant import NO_CPUS, Grant
+from criproxy.model.grant import NO_CPUS, Grant, Reason
 from criproxy.model.machine.topology import Topology
-from criproxy.model.node import Node
-from criproxy.model.place import Place, Places, Wish
-from criproxy.model.text.reason import Reason
+from criproxy.model.node import Node, Place, Places, Wish, without
 from criproxy.model.workload import Container, ContainerState, Desired
-from criproxy.placement.rules.keeping import Keeping
+from criproxy.placement.options.policy_options import options_of
+from criproxy.placement.policies.api import Policy
+from criproxy.placement.rules.ask import reshared
+from criproxy.placement.rules.pipeline import place
 from criproxy.placement.rules.release import is_still_on, staying
 
 Unfit = tuple[Container, str]
@@ -26,7 +26,7 @@ _NOWHERE = Grant(NO_CPUS, frozenset())
 
 
 def as_before_try(
-    node: Node, places: Places, policy: Keeping, *, at_s: float = 0.0, was_released: bool = False
+    node: Node, places: Places, policy: Policy, *, at_s: float = 0.0, was_released: bool = False
 ) -> tuple[Node, tuple[Unfit, ...], tuple[Reason, ...]]:
     """Return the node with its containers on their *places*, and those for which the former *policy* has no place.
 
@@ -40,7 +40,7 @@ def as_before_try(
     owned = _owned(back.values())
     needed = owned | _grouped(node, back, policy)
     in_the_way = [each.key for each in others if _owns(node.grants.get(each.key)) & needed]
-    after = node.replace(grants=with_entries(without(node.grants, in_the_way), back))
+    after = node.replace(grants={**without(node.grants, in_the_way), **back})
     movable = [each for key in back if _may_move(node, each := node.containers[key])]
     resized = [each for each in movable if each.cpu_milli != places[each.life].cpu_milli]
     lost = [each.key for each in others if _has_lost(places.get(each.life), node.grants.get(each.key))]
@@ -54,7 +54,7 @@ def as_before_try(
     after, refused = _placed(after, here, policy, {**node.grants, **back})
     then = _owned(place.grant for place in places.values())
     had, has = node.exclusive_cpus, after.exclusive_cpus
-    after = policy.reshared(after, (had ^ has) | (then ^ has))
+    after = reshared(after, (had ^ has) | (then ^ has), policy)
     alone, more = _parted(after, back, others, policy)
     return alone, (*small, *refused, *more), reasons
 
@@ -85,11 +85,11 @@ def _owed_as_before(node: Node, back: Collection[str], places: Places) -> Node:
         missed = place.wish.missed or (None if key in back else each.missed)
         if missed != each.missed:
             news[key] = replace(each, missed=missed)
-    return node.replace(containers=with_entries(node.containers, news)) if news else node
+    return node.replace(containers={**node.containers, **news}) if news else node
 
 
 def _with_new_sizes(
-    node: Node, resized: Iterable[Container], places: Places, policy: Keeping, at_s: float
+    node: Node, resized: Iterable[Container], places: Places, policy: Policy, at_s: float
 ) -> tuple[Node, tuple[Unfit, ...], tuple[Reason, ...]]:
     """Return the node with the *resized* containers placed by *policy*, and those that it refuses.
 
@@ -103,7 +103,7 @@ def _with_new_sizes(
             refused += unfit
         elif unfit:
             waiting = _waiting(container, place, at_s)
-            node = node.replace(containers=with_entries(node.containers, {container.key: waiting}))
+            node = node.replace(containers={**node.containers, container.key: waiting})
             text = f"{container.title} was resized, but has no more than its place from before the try: {unfit[0][1]}"
             reasons.append(Reason(container.key, text))
     return node, tuple(refused), tuple(reasons)
@@ -119,14 +119,14 @@ def _waiting(container: Container, place: Place, at_s: float) -> Container:
     return replace(container, cpu_milli=place.cpu_milli, cpu_limit_milli=wish.cpu_limit_milli, desired=desired)
 
 
-def _grouped(node: Node, back: Mapping[str, Grant], policy: Keeping) -> CpuSet:
+def _grouped(node: Node, back: Mapping[str, Grant], policy: Policy) -> CpuSet:
     """Return the CPUs of groups, such as balloons, of those who come *back*: whoever else owns one leaves it."""
     together = NO_CPUS.union(*(grant.cpus for grant in back.values()))
-    return together & policy.options.held(node.replace(grants=back))
+    return together & options_of(policy).held(node.replace(grants=back))
 
 
 def _parted(
-    node: Node, back: Mapping[str, Grant], others: Iterable[Container], policy: Keeping
+    node: Node, back: Mapping[str, Grant], others: Iterable[Container], policy: Policy
 ) -> tuple[Node, tuple[Unfit, ...]]:
     """Return the node in which none of the *others* owns CPUs on which those who came *back* still run.
 
@@ -139,7 +139,7 @@ def _parted(
     gone = _owned(node.grants[each.key] for each in late)
     left = node.replace(grants=without(node.grants, [each.key for each in late]))
     after, refused = _placed(left, late, policy, node.grants)
-    return policy.reshared(after, gone), refused
+    return reshared(after, gone, policy), refused
 
 
 def with_former_places(node: Node, places: Places) -> Node:
@@ -173,7 +173,7 @@ def _has_lost(place: Place | None, now: Grant | None) -> bool:
 
 
 def _placed(
-    node: Node, chosen: Iterable[Container], policy: Keeping, memory: Mapping[str, Grant]
+    node: Node, chosen: Iterable[Container], policy: Policy, memory: Mapping[str, Grant]
 ) -> tuple[Node, tuple[Unfit, ...]]:
     """Return the node with the *chosen* containers placed by *policy*, and those that it refuses.
 
@@ -182,12 +182,12 @@ def _placed(
     refused = list[Unfit]()
     for container in chosen:
         try:
-            layout = policy.place(node, container)
+            after = place(node, container, policy).node
         except Refused as error:
             refused.append((container, str(error)))
         else:
-            grants = {key: grant.with_memory_of(memory.get(key, _NOWHERE)) for key, grant in layout.grants.items()}
-            node = node.replace(grants=grants, kept=layout.kept)
+            grants = {key: grant.with_memory_of(memory.get(key, _NOWHERE)) for key, grant in after.grants.items()}
+            node = after.replace(grants=grants)
     return node, tuple(refused)
 
 

@@ -1,19 +1,24 @@
-"""Kept CPUs: which CPUs stay with a pod when its containers end, and when they are released.
+"""Kept CPUs: which stay with a pod when its containers end, when they are released, and how its containers get them.
 
 A container that crashes must get its CPUs again: otherwise one that waits for room would take them meanwhile. Together
-with the exclusive CPUs of its running containers, a pod never keeps more than its total.
+with the exclusive CPUs of its running containers, a pod never keeps more than its total. Kept CPUs are taken for all
+other pods, and free for their own pod.
 """
 
 from collections.abc import Iterable, Mapping
+from contextlib import suppress
+from dataclasses import replace
 
+from criproxy.errors import NotEnough
 from criproxy.model.cpuset import CpuSet, numbered
-from criproxy.model.grant import NO_CPUS, Kept
+from criproxy.model.grant import NO_CPUS, Kept, Reason
 from criproxy.model.node import Node
 from criproxy.model.text.amounts import are
 from criproxy.model.workload import Container, ContainerState, Pod
 from criproxy.placement.alloc.cpus import take_cpus
+from criproxy.placement.options.policy_options import exclusive_of, options_of
 from criproxy.placement.policies.api import Policy
-from criproxy.placement.policies.exclusive import exclusive_of
+from criproxy.placement.rules.ask import Placed, ask, reshared, shown
 from criproxy.placement.rules.transitions import has_later_attempt
 
 NOTHING = Kept()
@@ -128,3 +133,115 @@ def of_living(node: Node) -> Mapping[str, Kept]:
 def unused(node: Node, cpus: CpuSet, places: Iterable[CpuSet]) -> CpuSet:
     """Return those of *cpus* that are neither exclusive nor watched, and not in any of *places*."""
     return (cpus & node.topology.cpus) - node.exclusive_cpus - node.watched_cpus - NO_CPUS.union(*set(places))
+
+
+def place_with_kept(node: Node, container: Container, pod: Pod, policy: Policy) -> Placed:
+    """Return the node with a container of *pod*, which has kept CPUs.
+
+    It gets the CPUs of its last attempt, if they match its request. Otherwise it gets others if the total of the pod
+    has room for them; if not, or if there are none, it gets kept CPUs of its pod.
+    """
+    own, old = node.kept[pod.uid], node.grants.get(container.key)
+    is_new = old is None or not old.exclusive  # one created while the policy was not asked has shared until now
+    had = own.of(container.name) - node.owned_cpus if is_new else NO_CPUS
+    if had and (placed := _again(node, container, pod, had, policy)):
+        return placed
+    with suppress(NotEnough):
+        placed = ask(node, container, policy, shown(node, had))
+        mine = placed.owned(container)
+        if had:  # the former attempt is no longer the last one
+            names = {**own.by_name, container.name: had & mine}
+            return _keeping(placed, pod, Kept(names).within(own.cpus))
+        if not (mine and is_new) or _has_room(node, pod, own, mine):
+            return placed
+    return _place_on_kept(node, container, pod, own, policy)
+
+
+def _again(node: Node, container: Container, pod: Pod, had: CpuSet, policy: Policy) -> Placed | None:
+    """Return its place on the exclusive CPUs that its last attempt *had*; None if its request differs."""
+    try:
+        placed = ask(node, container, policy, shown(node, had, only=had))
+    except NotEnough:
+        return None
+    mine = placed.owned(container)
+    if not mine or not mine <= had:
+        return None
+    reason = f"{container.title} has {numbered('CPU', mine)} again, kept for its pod until now"
+    placed = _keeping(placed, pod, Kept({**node.kept[pod.uid].by_name, container.name: mine}))
+    return replace(placed, reasons=(*placed.reasons, Reason(container.key, reason)))
+
+
+def _place_on_kept(node: Node, container: Container, pod: Pod, own: Kept, policy: Policy) -> Placed:
+    """Return the node with a container that gets kept CPUs of its *pod*, or others in addition to them."""
+    with suppress(NotEnough):
+        placed = ask(node, container, policy, shown(node, own.cpus, only=own.cpus - node.owned_cpus))
+        mine = placed.owned(container)
+        if mine and mine <= own.cpus:  # the rest stays kept, and no other pod may share it
+            return replace(placed, node=reshared(placed.node, own.cpus - placed.node.owned_cpus, policy))
+    placed = ask(node, container, policy, shown(node, own.cpus))
+    return _keeping(placed, pod, own.within(placed.owned(container) | owned_by(node, pod.uid)))
+
+
+def _keeping(placed: Placed, pod: Pod, kept: Kept) -> Placed:
+    return replace(placed, node=with_kept_of(placed.node, pod.uid, kept))
+
+
+def _has_room(node: Node, pod: Pod, own: Kept, mine: CpuSet) -> bool:
+    """Whether the total of *pod* has room for the CPUs *mine* in addition to its kept CPUs."""
+    if pod.cap_milli is None:
+        return mine <= own.cpus
+    return len(mine | own.cpus | owned_by(node, pod.uid)) * 1000 <= pod.cap_milli
+
+
+def without_excess(before: Node, after: Node, pod: Pod, policy: Policy) -> Node:
+    """Return the node *after* a container was placed without kept CPUs that exceed the total of *pod*, or are shared.
+
+    CPUs that a smaller container leaves may be kept under another name, too: the policy did not see them as taken.
+    """
+    if (own := after.kept.get(pod.uid)) is None:
+        return after
+    places = {grant.cpus - grant.exclusive for grant in after.grants.values() if grant.shares}
+    given_up = owned_by(before, pod.uid) - after.owned_cpus
+    free = own.within(own.cpus - given_up - NO_CPUS.union(*places))
+    left = within_total(free, owned_by(after, pod.uid), pod, after)
+    return after if left == own else with_other_kept(after, with_kept_of(after, pod.uid, left).kept, policy)
+
+
+def with_other_kept(node: Node, kept: Mapping[str, Kept], policy: Policy) -> Node:
+    """Return the node with other kept CPUs; shared containers leave these, and get those no longer kept."""
+    after = node.replace(kept=kept)
+    return reshared(after, after.exclusive_cpus ^ node.exclusive_cpus, policy)
+
+
+def trimmed(node: Node, policy: Policy) -> Node:
+    """Return the node in which no pod keeps more than its total, according to its newest sandbox."""
+    for uid, kept in node.kept.items():
+        if (newest := newest_sandbox(node, uid)) is None:
+            continue
+        left = within_total(kept, owned_by(node, uid), newest, node)
+        if left != kept:
+            node = with_other_kept(node, with_kept_of(node, uid, left).kept, policy)
+    return node
+
+
+def without_ended(node: Node, policy: Policy) -> Node:
+    """Return the node without kept CPUs of pods that have ended."""
+    kept = of_living(node)
+    return node if kept is node.kept else with_other_kept(node, kept, policy)
+
+
+def inherited(node: Node, pod: Pod, inherits: Mapping[str, CpuSet], policy: Policy) -> Node:
+    """Return the node that keeps for *pod* the CPUs of its former sandbox that are not exclusive to others."""
+    if not inherits or not keeps(policy) or not pod.uid or pod.uid in node.kept or node.released:
+        return node
+    options = options_of(policy)
+    free = unused(options.within(node), NO_CPUS.union(*inherits.values()), ())
+    kept = within_total(Kept(inherits).within(free), owned_by(node, pod.uid), pod, node)
+    while kept.by_name:
+        made = with_other_kept(node, {**node.kept, pod.uid: kept}, policy)
+        here = (grant.cpus for grant in made.grants.values() if not grant.exclusive or grant.shares)
+        left = kept.within(unused(node, kept.cpus, here))
+        if left == kept and options.within(made).shared_cpus:
+            return made
+        kept = left if left != kept else NOTHING  # otherwise a shared container would have no CPU
+    return node

@@ -10,73 +10,71 @@ from collections.abc import Iterable
 from dataclasses import replace
 
 from criproxy.model.cpuset import CpuSet, interned, numbered
-from criproxy.model.entries import entries_of, with_entries
-from criproxy.model.grant import Layout
-from criproxy.model.machine.huge_pages import HugePageRequest
+from criproxy.model.grant import Reason
+from criproxy.model.machine.hardware import HugePageRequest
 from criproxy.model.node import Node
 from criproxy.model.text.amounts import format_bytes
-from criproxy.placement.alloc.memory.huge_pages import are_missing, promised_bytes, with_huge_pages
+from criproxy.model.workload import Container
 from criproxy.placement.alloc.memory.memory import MemoryWish, place_memory, return_memory
+from criproxy.placement.alloc.memory.promised import are_missing, promised_bytes, with_huge_pages
 from criproxy.placement.options.policy_options import options_of
 from criproxy.placement.policies.api import Policy
+from criproxy.placement.rules.ask import Placed
 
 _NOWHERE: CpuSet = frozenset()
 _AS_IT_IS = MemoryWish(untouched="it was resized")
 
 
-def with_room(node: Node, layout: Layout, key: str, policy: Policy) -> Layout:
-    """Return the *layout* that *policy* made from *node*, with memory for the new size of the container *key*.
+def with_room(before: Node, placed: Placed, container: Container, policy: Policy) -> Placed:
+    """Return *placed*, which *policy* made from *before*, with memory for the new size of *container*.
 
     It gets more NUMA nodes if necessary; it and others return to fewer nodes if these have room again.
     """
     options = options_of(policy)
-    seen, pessimistic = options.within(node), options.rules == "crirm"
-    layout = _grown(seen, layout, key, pessimistic=pessimistic)
-    back = return_memory(seen, layout.grants, pessimistic=pessimistic)
-    if not back.reasons:
-        return layout
-    return replace(layout, grants=back.grants, reasons=(*layout.reasons, *back.reasons))
+    seen, pessimistic = options.within(before), options.rules == "crirm"
+    grants, reasons = placed.node.grants, placed.reasons
+    old, new = before.grants[container.key], grants.get(container.key)
+    if new and new.mems == old.mems:
+        more = place_memory(seen, grants, container, _NOWHERE, _AS_IT_IS, pessimistic=pessimistic).grants
+        if (mems := more[container.key].mems) != new.mems:
+            text = f"{container.title} has grown: memory from {numbered('NUMA node', mems)}"
+            grants, reasons = more, (*reasons, Reason(container.key, text))
+    back = return_memory(seen.replace(grants=grants), {}, pessimistic=pessimistic)
+    grants = {**grants, **back.grants} if back.grants else grants
+    return replace(
+        placed, node=placed.node.replace(grants=grants), reasons=(*reasons, *back.reasons_about(container.key))
+    )
 
 
-def _grown(seen: Node, layout: Layout, key: str, *, pessimistic: bool) -> Layout:
-    old, new = seen.grants[key], layout.grants.get(key)
-    if new is None or new.mems != old.mems:
-        return layout
-    container = seen.containers[key]
-    more = place_memory(seen, layout.grants, container, _NOWHERE, _AS_IT_IS, pessimistic=pessimistic).grants
-    if more[key].mems == new.mems:
-        return layout
-    text = f"{container.title} has grown: memory from {numbered('NUMA node', more[key].mems)}"
-    return replace(layout, grants=more, reasons=(*layout.reasons, text))
-
-
-def with_pages(node: Node, layout: Layout, key: str) -> Layout:
-    """Return the *layout* of a policy with the NUMA nodes of the huge pages that the new container *key* asks for.
+def with_pages(placed: Placed, container: Container) -> Placed:
+    """Return *placed* with the NUMA nodes of the huge pages that the new *container* asks for.
 
     A container whose memory the policy leaves alone may use the pages of every node.
     """
-    container, grant = node.containers[key], layout.grants.get(key)
+    node, key = placed.node, container.key
+    grant = node.grants.get(key)
     if not container.huge_pages or grant is None or not grant.mems:
-        return layout
+        return placed
     if nowhere := [each for each in container.huge_pages if each.is_nowhere]:
-        layout = replace(layout, reasons=(*layout.reasons, f"no NUMA node has {_pages(nowhere)}"))
+        placed = _with_reason(placed, key, f"no NUMA node has {_pages(nowhere)}")
         container = replace(container, huge_pages=tuple(each for each in container.huge_pages if not each.is_nowhere))
         if not container.huge_pages:
-            return layout
-    promised = promised_bytes(node.replace(grants=layout.grants), container)
+            return placed
+    promised = promised_bytes(node, container)
     mems = with_huge_pages(node.topology, promised, container, grant.mems)
     sizes = _pages(container.huge_pages)
     short = ", too few" if are_missing(promised, container, mems) else ""
     if mems == grant.mems:
         have = {each.node for asked in container.huge_pages for each in asked.there if each.total}
-        text = f"its {sizes} come from {numbered('NUMA node', mems & have or mems)}{short}"
-        return replace(layout, reasons=(*layout.reasons, text))
+        return _with_reason(placed, key, f"its {sizes} come from {numbered('NUMA node', mems & have or mems)}{short}")
     home = grant.home_mems and grant.home_mems | (mems - grant.mems)
-    changed = with_entries(
-        entries_of(node.grants, layout.grants), {key: replace(grant, mems=interned(mems), home_mems=home)}
-    )
+    changed = {**node.grants, key: replace(grant, mems=interned(mems), home_mems=home)}
     text = f"memory also from {numbered('NUMA node', mems - grant.mems)}: {sizes} that it asks for are there{short}"
-    return replace(layout, grants=changed, reasons=(*layout.reasons, text))
+    return _with_reason(replace(placed, node=node.replace(grants=changed)), key, text)
+
+
+def _with_reason(placed: Placed, key: str, text: str) -> Placed:
+    return replace(placed, reasons=(*placed.reasons, Reason(key, text)))
 
 
 def _pages(asked: Iterable[HugePageRequest]) -> str:

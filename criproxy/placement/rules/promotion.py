@@ -8,18 +8,16 @@ from collections.abc import Iterable
 from dataclasses import replace
 
 from criproxy.errors import Refused
-from criproxy.model.entries import entries_of, with_entries
 from criproxy.model.node import Node
 from criproxy.model.workload import Container, Desired, Miss, Missed, Sizes
-from criproxy.placement.decision import Decision
+from criproxy.placement.decision import Decision, updates_between
 from criproxy.placement.events import DesiredEvent, Promoted, ResizeRefused
 from criproxy.placement.policies.api import Policy
-from criproxy.placement.policies.fallback import Fallback
-from criproxy.placement.rules.complete import complete
+from criproxy.placement.policies.none import Fallback
 from criproxy.placement.rules.memory_room import with_room
-from criproxy.placement.rules.pod_total import recounted
+from criproxy.placement.rules.pipeline import place
+from criproxy.placement.rules.pods import recounted
 from criproxy.placement.rules.transitions import ignores
-from criproxy.placement.updates import updates_between
 
 
 def of_desired(node: Node, event: DesiredEvent, policy: Policy) -> Decision:
@@ -28,7 +26,7 @@ def of_desired(node: Node, event: DesiredEvent, policy: Policy) -> Decision:
         return _resize_refused(node, event)
     if isinstance(policy, Fallback) or node.released:
         return Decision(node, key=event.key)  # its desired size is unknown
-    return _promoted(node, event.key, complete(policy))
+    return _promoted(node, event.key, policy)
 
 
 def _resize_refused(node: Node, event: ResizeRefused) -> Decision:
@@ -107,23 +105,23 @@ def _promoted(node: Node, key: str, policy: Policy) -> Decision:
         if asking.of_pod:
             known, _ = recounted(known, asking.pod, policy, must=True)
             asking = known.containers[key]
-        layout = with_room(known, policy.place(known, asking), key, policy)
+        placed = with_room(known, place(known, asking, policy), asking, policy)
     except Refused:
         return Decision(node, key=key)
-    after = known.replace(grants=entries_of(known.grants, layout.grants), kept=layout.kept)
+    after = placed.node
     if key not in after.grants:  # the policy none
         return Decision(node, key=key)
     if not grows and not container.is_owed_a_place and len(after.grants[key].exclusive) <= len(grant.exclusive):
         return Decision(node, key=key)
-    return Decision(after, updates_between(node, after), layout.reasons_about(key), key)
+    return Decision(after, updates_between(node, after), placed.reasons, key)
 
 
 def to_be_promoted(node: Node, why: Miss, keys: Iterable[str]) -> Node:
     """Return the node with the containers *keys* marked as not placed by the policy, because of *why*."""
     known = (node.containers[key] for key in keys if key in node.grants and key in node.containers)
     news = {each.key: replace(each, missed=Missed(why=why)) for each in known if each.missed is None}
-    return node.replace(containers=with_entries(node.containers, news)) if news else node
+    return node.replace(containers={**node.containers, **news}) if news else node
 
 
 def _with(node: Node, container: Container) -> Node:
-    return node.replace(containers=with_entries(node.containers, {container.key: container}))
+    return node.replace(containers={**node.containers, container.key: container})

@@ -1,62 +1,49 @@
 """Lifts the CFS quota of containers that run on exclusive CPUs only: there it protects no other, and only throttles.
 
-Policies decide which CPUs are exclusive, and need not handle quotas; they follow from the layouts here.
+Policies decide which CPUs are exclusive, and need not handle quotas; they follow from the grants here. With
+``cpuQuota: lift`` the quota of a container is lifted when it is placed, if all its CPUs are exclusive. Without the
+option, no quota is newly lifted; a lifted quota stays so until the container is placed again or shares CPUs.
 """
 
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
 
 from criproxy.model.cpuset import numbered
-from criproxy.model.entries import changed_keys, entries_of, with_entries
-from criproxy.model.grant import CpuQuota, Grant, Layout
+from criproxy.model.grant import CpuQuota, Grant
 from criproxy.model.node import Node
 from criproxy.model.workload import Container
-from criproxy.placement.options.policy_options import options_of
-from criproxy.placement.policies.api import Policy
 
 
-class Lifting:
-    """Adds the handling of quotas to the answers of another policy.
+def quotas(
+    node: Node, grants: Mapping[str, Grant], keys: Iterable[str], *, lifts: bool, placed: Container | None = None
+) -> dict[str, Grant]:
+    """Return those of the new *grants* for *keys*, made from *node*, whose quota is to be handled in another way.
 
-    With ``cpuQuota: lift`` the quota of a container is lifted when it is placed, if all its CPUs are exclusive. Without
-    the option, no quota is newly lifted; a lifted quota stays so until the container is placed again or shares CPUs.
+    Args:
+        node: the node before.
+        grants: its new grants.
+        keys: of the changed ones.
+        lifts: whether the option is ``lift``.
+        placed: the container that is placed; None if one has left.
     """
+    found = dict[str, Grant]()
+    for key in keys:
+        old, new = node.grants.get(key), grants.get(key)
+        is_placed = placed is not None and placed.key == key
+        if new is None or (new is old and not is_placed) or _untouched(old, new):
+            continue
+        container = placed if is_placed else node.containers.get(key)
+        quota = _quota(container, old, new, may_lift=_may_lift(old, lifts=lifts, is_placed=is_placed))
+        if quota is not new.quota:
+            made = replace(new, quota=quota)
+            found[key] = old if old is not None and old == made else made
+    return found
 
-    def __init__(self, policy: Policy) -> None:
-        self.options = options_of(policy)
-        self._policy = policy
-        self._lifts = self.options.cpu_quota == "lift"
 
-    def place(self, node: Node, container: Container) -> Layout:
-        """Return the policy's layout; raise what the policy raises."""
-        layout = self._policy.place(node, container)
-        made = self._with_quotas(node, layout, container)
-        reasons = _reasons(container, node.grants.get(container.key), made.grants.get(container.key))
-        return replace(made, reasons=(*made.reasons, *reasons)) if reasons else made
-
-    def release(self, node: Node, key: str) -> Layout:
-        """Return the policy's layout without *key*."""
-        return self._with_quotas(node, self._policy.release(node, key))
-
-    def _with_quotas(self, node: Node, layout: Layout, placed: Container | None = None) -> Layout:
-        grants, other = entries_of(node.grants, layout.grants), dict[str, Grant]()
-        keys = {*changed_keys(node.grants, grants), *([placed.key] if placed else ())}
-        for key in keys & grants.keys():
-            old, new = node.grants.get(key), grants[key]
-            if _untouched(old, new):
-                continue
-            container = placed if placed and placed.key == key else node.containers.get(key)
-            quota = _quota(container, old, new, may_lift=self._may_lift(container is placed, old))
-            if quota is not new.quota:
-                made = replace(new, quota=quota)
-                other[key] = old if old == made else made
-        if not other and grants is layout.grants:
-            return layout
-        return replace(layout, grants=with_entries(grants, other) if other else grants)
-
-    def _may_lift(self, is_placed: bool, old: Grant | None) -> bool:
-        if is_placed or old is None:
-            return self._lifts
-        return old.quota is CpuQuota.LIFTED or (self._lifts and old.quota is CpuQuota.RESTORED)
+def _may_lift(old: Grant | None, *, lifts: bool, is_placed: bool) -> bool:
+    if is_placed or old is None:
+        return lifts
+    return old.quota is CpuQuota.LIFTED or (lifts and old.quota is CpuQuota.RESTORED)
 
 
 def _untouched(old: Grant | None, new: Grant) -> bool:
@@ -89,7 +76,8 @@ def restored(old: Grant | None) -> CpuQuota:
     return CpuQuota.LEFT if old is None or old.quota is CpuQuota.LEFT else CpuQuota.RESTORED
 
 
-def _reasons(container: Container, old: Grant | None, new: Grant | None) -> tuple[str, ...]:
+def quota_reasons(container: Container, old: Grant | None, new: Grant | None) -> tuple[str, ...]:
+    """Return a sentence if the quota of *container*, which is placed, is lifted or restored."""
     before, after = old.quota if old else CpuQuota.LEFT, new.quota if new else CpuQuota.LEFT
     if before is after or new is None or (asked := container.asked_quota) is None:
         return ()

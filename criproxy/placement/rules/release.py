@@ -11,36 +11,19 @@ from dataclasses import replace
 
 from criproxy.model.attributes import in_place
 from criproxy.model.cpuset import format_cpuset
-from criproxy.model.entries import without
-from criproxy.model.grant import PRESERVED, Applied, CpuQuota, Grant, Layout
-from criproxy.model.last_configuration import LastConfiguration
+from criproxy.model.grant import PRESERVED, Applied, CpuQuota, Grant, Reason
 from criproxy.model.machine.topology import Topology
-from criproxy.model.node import Node
+from criproxy.model.node import LastConfiguration, Node, without
 from criproxy.model.text.notices import Trouble, Values
-from criproxy.model.text.reason import Reason
 from criproxy.model.workload import Container, ContainerState, Miss
-from criproxy.placement.decision import Decision, Update
+from criproxy.placement.decision import Decision, Update, updates_between
 from criproxy.placement.events import PolicyChanged
 from criproxy.placement.rules.quota import owns_all
-from criproxy.placement.updates import updates_between
 
 BY_NONE = "the policy is none"
 """The reason of a release by the policy none: it was not requested, and changes by other programs are not checked."""
 
 
-class LetGo:
-    """The policy of a released node: it places no container, and keeps the grants of those not released yet."""
-
-    def place(self, node: Node, container: Container) -> Layout:
-        """Return the present layout: *container* gets no grant."""
-        return Layout(node.grants, (f"{container.title} is left alone: {node.released}",))
-
-    def release(self, node: Node, key: str) -> Layout:
-        """Return the layout without *key*."""
-        return Layout({other: grant for other, grant in node.grants.items() if other != key})
-
-
-LET_GO = LetGo()
 _STAYS = "criproxy does not update it, because an update could take its card away"
 _UNPLACED = {
     Miss.FAILED: "criproxy failed when it was created",

@@ -4,33 +4,10 @@ from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from enum import Enum
 
-from criproxy.model.entries import with_entries, without
-from criproxy.model.node import Node
+from criproxy.model.node import Node, without
 from criproxy.model.workload import Container, ContainerState
-from criproxy.placement.events import (
-    CardReported,
-    ColdStartEnded,
-    ContainerCreated,
-    ContainerCreating,
-    ContainerExited,
-    ContainerGone,
-    ContainerResized,
-    ContainerStarted,
-    Event,
-    Found,
-    PodCreated,
-    PodGone,
-    PodNotReady,
-    PodResized,
-    PodStopped,
-    PolicyChanged,
-    Promoted,
-    Released,
-    ResizeRefused,
-    TopologyChanged,
-    UnknownOutcome,
-    UpdateApplied,
-)
+from criproxy.placement import events
+from criproxy.placement.events import Event
 
 
 class Effect(Enum):
@@ -60,28 +37,28 @@ _WHILE_IT_LIVES = _row(STAYS, STAYS, STAYS, STAYS, IGNORED)
 
 TRANSITIONS: Mapping[type[Event], Row] = {
     # From left to right, a container that is: creating, created, running, unknown, exited.
-    ContainerCreating: _WHILE_IT_LIVES,  # the create of this container is repeated
-    ContainerCreated: _row(CREATED, STAYS, STAYS, CREATED, STAYS),
-    ContainerStarted: _row(RUNNING, RUNNING, STAYS, RUNNING, IGNORED),
-    ContainerExited: _row(EXITED, EXITED, EXITED, EXITED, IGNORED),
-    ContainerGone: _row(FORGOTTEN, FORGOTTEN, FORGOTTEN, FORGOTTEN, FORGOTTEN),
-    UnknownOutcome: _row(UNKNOWN, UNKNOWN, UNKNOWN, STAYS, IGNORED),
+    events.ContainerCreating: _WHILE_IT_LIVES,  # the create of this container is repeated
+    events.ContainerCreated: _row(CREATED, STAYS, STAYS, CREATED, STAYS),
+    events.ContainerStarted: _row(RUNNING, RUNNING, STAYS, RUNNING, IGNORED),
+    events.ContainerExited: _row(EXITED, EXITED, EXITED, EXITED, IGNORED),
+    events.ContainerGone: _row(FORGOTTEN, FORGOTTEN, FORGOTTEN, FORGOTTEN, FORGOTTEN),
+    events.UnknownOutcome: _row(UNKNOWN, UNKNOWN, UNKNOWN, STAYS, IGNORED),
     # A create or start in flight, or of unknown outcome, decides about the container: until then it keeps its place.
-    PodStopped: _row(STAYS, EXITED, EXITED, STAYS, IGNORED),
-    PodGone: _row(FORGOTTEN, FORGOTTEN, FORGOTTEN, FORGOTTEN, FORGOTTEN),
-    PodCreated: _WHILE_IT_LIVES,
-    PodResized: _WHILE_IT_LIVES,
-    PodNotReady: _WHILE_IT_LIVES,
-    ColdStartEnded: _WHILE_IT_LIVES,
-    ContainerResized: _WHILE_IT_LIVES,
-    ResizeRefused: _WHILE_IT_LIVES,
-    Promoted: _WHILE_IT_LIVES,
-    UpdateApplied: _WHILE_IT_LIVES,
-    PolicyChanged: _WHILE_IT_LIVES,
-    Released: _WHILE_IT_LIVES,
-    TopologyChanged: _WHILE_IT_LIVES,
-    Found: _WHILE_IT_LIVES,
-    CardReported: _WHILE_IT_LIVES,
+    events.PodStopped: _row(STAYS, EXITED, EXITED, STAYS, IGNORED),
+    events.PodGone: _row(FORGOTTEN, FORGOTTEN, FORGOTTEN, FORGOTTEN, FORGOTTEN),
+    events.PodCreated: _WHILE_IT_LIVES,
+    events.PodResized: _WHILE_IT_LIVES,
+    events.PodNotReady: _WHILE_IT_LIVES,
+    events.ColdStartEnded: _WHILE_IT_LIVES,
+    events.ContainerResized: _WHILE_IT_LIVES,
+    events.ResizeRefused: _WHILE_IT_LIVES,
+    events.Promoted: _WHILE_IT_LIVES,
+    events.UpdateApplied: _WHILE_IT_LIVES,
+    events.PolicyChanged: _WHILE_IT_LIVES,
+    events.Released: _WHILE_IT_LIVES,
+    events.TopologyChanged: _WHILE_IT_LIVES,
+    events.Found: _WHILE_IT_LIVES,
+    events.CardReported: _WHILE_IT_LIVES,
 }
 """The effect of each event on its container; a container that has exited never runs again."""
 
@@ -123,6 +100,6 @@ def advanced(node: Node, containers: Iterable[Container], row: Row) -> Node:
     if not forgotten and not changed:
         return node
     left = without(node.containers, forgotten) if forgotten else node.containers
-    left = with_entries(left, changed) if changed else left
+    left = {**left, **changed} if changed else left
     former = without(node.former, ended) if ended and node.former else None
     return node.replace(containers=left, applied=without(node.applied, ended) if ended else None, former=former)

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field, replace
 
 from criproxy.config.mistakes import did_you_mean
 from criproxy.model.cpuset import CpuSet, parse_cpuset
-from criproxy.model.machine.huge_pages import HugePageRequest
+from criproxy.model.machine.hardware import HugePageRequest
 from criproxy.model.resources import (
     MAX_SHARES,
     CfsQuota,

@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from criproxy.model.cpuset import format_cpuset
-from criproxy.model.machine.huge_pages import HugePages
+from criproxy.model.machine.hardware import HugePages
 from criproxy.model.machine.topology import Topology
 from criproxy.simulate.scenario.seen import Moment, Placed
 from criproxy.simulate.scenario.vectors import Vector

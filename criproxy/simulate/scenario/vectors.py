@@ -7,7 +7,7 @@ from pathlib import Path
 from criproxy.config.document import parse
 from criproxy.config.mistakes import Mistake, did_you_mean, reported
 from criproxy.errors import UsageError
-from criproxy.model.machine.huge_pages import HugePages
+from criproxy.model.machine.hardware import HugePages
 from criproxy.model.machine.topology import Topology
 from criproxy.simulate.scenario.assertions import RULES
 from criproxy.simulate.scenario.machine import read_machine, with_closest

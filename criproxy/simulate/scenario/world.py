@@ -6,7 +6,7 @@ from functools import partial
 
 from criproxy.config.settings import Settings
 from criproxy.errors import ConfigError, Refused
-from criproxy.model.machine.huge_pages import HugePages
+from criproxy.model.machine.hardware import HugePages
 from criproxy.model.machine.topology import Topology
 from criproxy.model.node import Node
 from criproxy.model.workload import Pod
@@ -24,7 +24,7 @@ from criproxy.placement.events import (
     PodStopped,
 )
 from criproxy.placement.invariants import violations
-from criproxy.placement.options.memory import cold_start_s
+from criproxy.placement.options.pod_wishes import cold_start_s
 from criproxy.placement.policies.api import Policy
 from criproxy.simulate.faults import raised
 from criproxy.simulate.scenario.assertions import Assertion

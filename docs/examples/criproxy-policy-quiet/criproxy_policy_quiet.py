@@ -5,7 +5,7 @@ from dataclasses import replace
 
 from criproxy.errors import NotEnough
 from criproxy.model.cpuset import CpuSet, format_cpuset
-from criproxy.model.grant import Grant, Layout
+from criproxy.model.grant import Change, Grant
 from criproxy.model.machine.topology import Topology
 from criproxy.model.node import Node
 from criproxy.model.workload import Container, QosClass
@@ -36,8 +36,8 @@ class QuietPolicy:
     def __init__(self, options: QuietOptions) -> None:
         self.options = options
 
-    def place(self, node: Node, container: Container) -> Layout:
-        """The layout with *container* on the CPUs of its class."""
+    def place(self, node: Node, container: Container) -> Change:
+        """The CPUs of the class of *container*."""
         cpus = self._side(node, container)
         if not cpus:
             raise NotEnough(
@@ -46,11 +46,11 @@ class QuietPolicy:
         had = node.grants.get(container.key)
         grant = Grant(cpus, had.mems if had else node.topology.mems)
         reason = f"{container.title} shares CPUs {format_cpuset(cpus)}: its pod is {container.qos.value}"
-        return Layout(self._divided(node, {**node.grants, container.key: grant}), (reason,))
+        return Change(self._divided(node, {**node.grants, container.key: grant}), (reason,))
 
-    def release(self, node: Node, key: str) -> Layout:
-        """The layout without *key*; the others may get CPUs that an earlier policy gave it exclusively."""
-        return Layout(self._divided(node, {other: grant for other, grant in node.grants.items() if other != key}))
+    def release(self, node: Node, left: Grant) -> Change:
+        """The others may get CPUs that an earlier policy gave it exclusively."""
+        return Change(self._divided(node, node.grants))
 
     def _divided(self, node: Node, grants: Mapping[str, Grant]) -> Mapping[str, Grant]:
         """Every container on the CPUs of its class; exclusive CPUs that an earlier policy gave stay where they are."""

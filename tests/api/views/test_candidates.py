@@ -4,10 +4,9 @@ import pytest
 
 from criproxy.api.views.candidates import recorded, values
 from criproxy.model.record import Fact, Kind, Record
-from criproxy.placement.alloc.rank import Unit
+from criproxy.placement.alloc.rank import Candidates, Measure, Row, Unit
 from criproxy.placement.answers.choice import Choice, Decided
 from criproxy.placement.answers.leavers import Leavers
-from criproxy.placement.policies.candidates import Candidates, Measure, Row
 
 MEASURES = (Measure("it is already there"), Measure("it is smaller", Unit.FEWER), Measure("more", Unit.MORE_MILLI))
 ROWS = (Row("node 1", (1, 0, -500)), Row("node 0", (1, 0, 200)), Row("all", (1, 2, -9)), Row("node 2", lacks="1 CPU"))

@@ -14,7 +14,7 @@ from criproxy.model.cpuset import format_cpuset, parse_cpuset
 from criproxy.model.machine.topology import Topology
 from criproxy.model.node import Node
 from criproxy.model.workload import Container, Pod, QosClass
-from criproxy.placement.answers.fit import fit
+from criproxy.placement.answers.rehearsal import fit
 from criproxy.placement.engine import step
 from criproxy.placement.events import ContainerCreating, PodCreated, Released
 from criproxy.placement.options.policy_options import options_of

@@ -21,7 +21,7 @@ vectors:
   - {id: one, topology: two, policy: static, steps: [{create: {pod: p, qos: besteffort}}]}
 """
 CODE = """
-from criproxy.model.grant import Grant, Layout
+from criproxy.model.grant import Change, Grant
 from criproxy.placement.policies import Entry
 from criproxy.placement.policies.static import StaticOptions, StaticPolicy
 
@@ -34,11 +34,11 @@ class Raising(StaticPolicy):
 class Careless(StaticPolicy):
     def place(self, node, container):
         one = frozenset({1})
-        return Layout({**node.grants, container.key: Grant(one, node.topology.mems, exclusive=one)})
+        return Change({container.key: Grant(one, node.topology.mems, exclusive=one)})
 
 
 class Stubborn(StaticPolicy):
-    def release(self, node, key):
+    def release(self, node, left):
         raise RuntimeError("who was that?")
 
 

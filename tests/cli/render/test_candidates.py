@@ -6,10 +6,9 @@ from rich.console import Console, Group
 
 from criproxy.api.views.candidates import values
 from criproxy.cli.render.candidates import render_choices
-from criproxy.placement.alloc.rank import Unit
+from criproxy.placement.alloc.rank import Candidates, Measure, Row, Unit
 from criproxy.placement.answers.choice import Choice, Decided
 from criproxy.placement.answers.leavers import Leavers
-from criproxy.placement.policies.candidates import Candidates, Measure, Row
 
 MEASURES = (
     Measure("it is already there"),

@@ -96,8 +96,8 @@ def test_policies_that_raise_are_caught() -> None:
     """A crash of a policy is a finding; others are tried all the same."""
 
     class Raises(StaticPolicy):
-        def release(self, node: object, key: str) -> object:  # type: ignore[override]
-            raise ZeroDivisionError(key)
+        def release(self, node: object, left: object) -> object:  # type: ignore[override]
+            raise ZeroDivisionError(left)
 
     def build(name: str, file: File) -> StaticPolicy:
         return (Raises if name == "none" else StaticPolicy)(static(file))

@@ -9,7 +9,7 @@ import pytest
 from criproxy.cri.runtime import RuntimeCallError
 from criproxy.devices.evidence.evidence import Known, Subject
 from criproxy.errors import StatusCode
-from criproxy.model.grant import Grant, Layout
+from criproxy.model.grant import Change, Grant
 from criproxy.model.node import Node
 from criproxy.model.workload import Container
 from criproxy.node.bypass import BypassMode
@@ -26,7 +26,7 @@ from tests.node.world import FAST, STATIC, owner, sharer
 class FragileForOne(Fragile):
     """Fails at the pod ``late`` alone."""
 
-    def place(self, node: Node, container: Container) -> Layout:
+    def place(self, node: Node, container: Container) -> Change:
         """Fail, or place."""
         self.broken = container.pod_name == "late"
         return super().place(node, container)

@@ -9,7 +9,7 @@ from criproxy.api.views import status_check as report
 from criproxy.cri.runtime import RuntimeCallError
 from criproxy.errors import StatusCode
 from criproxy.model.cpuset import parse_cpuset
-from criproxy.model.grant import Grant, Layout
+from criproxy.model.grant import Change, Grant
 from criproxy.model.machine.topology import Topology
 from criproxy.model.node import Node
 from criproxy.model.workload import Container
@@ -32,14 +32,14 @@ class Greedy(StaticPolicy):
         super().__init__(options)
         self.growing = growing
 
-    def place(self, node: Node, container: Container) -> Layout:
+    def place(self, node: Node, container: Container) -> Change:
         """The static layout, or a bad one."""
         layout = super().place(node, container)
         grows = container.pod_name == self.growing and container.cpu_milli > 1000
         if container.pod_name != "greedy" and not grows:
             return layout
         everything = node.topology.cpus
-        return Layout({**layout.grants, container.key: Grant(everything, node.topology.mems, everything)})
+        return Change({**layout.grants, container.key: Grant(everything, node.topology.mems, everything)})
 
 
 GREEDY = CheckedPolicy(Greedy(STATIC.options), "greedy", Options.model_validate({"reservedCpus": 0}))

@@ -12,7 +12,7 @@ from criproxy.cri import api_pb2 as api
 from criproxy.cri.methods import paths
 from criproxy.cri.runtime import RuntimeClient
 from criproxy.model.cpuset import CpuSet, parse_cpuset
-from criproxy.model.grant import Layout
+from criproxy.model.grant import Change
 from criproxy.model.node import Node
 from criproxy.model.workload import Container
 from criproxy.node.controller import Controller
@@ -67,7 +67,7 @@ class Blocked(StaticPolicy):
         super().__init__(STATIC.options)
         self.begun, self.go_on = threading.Event(), Gate()
 
-    def place(self, node: Node, container: Container) -> Layout:
+    def place(self, node: Node, container: Container) -> Change:
         """Wait until it may go on."""
         if container.key in node.grants:
             self.begun.set()

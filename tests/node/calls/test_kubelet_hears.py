@@ -9,7 +9,7 @@ from criproxy.api.views import status_check as report
 from criproxy.cri import translate
 from criproxy.cri.runtime import RuntimeCallError
 from criproxy.errors import NotEnough, StatusCode, StoreError, for_kubelet
-from criproxy.model.grant import Layout
+from criproxy.model.grant import Change
 from criproxy.model.node import Node
 from criproxy.model.workload import Container
 from criproxy.node.calls.create import Creates
@@ -56,7 +56,7 @@ class FailedCalls(StaticPolicy):
     def __init__(self) -> None:
         super().__init__(StaticOptions.model_validate({"reservedCpus": "0"}))
 
-    def place(self, node: Node, container: Container) -> Layout:
+    def place(self, node: Node, container: Container) -> Change:
         """Fail."""
         raise TypeError(SECRET)
 

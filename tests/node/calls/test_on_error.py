@@ -10,7 +10,7 @@ import pytest
 from criproxy.api.views import status_check as report
 from criproxy.api.views.situation import Situation
 from criproxy.cri.runtime import RuntimeCallError
-from criproxy.model.grant import Applied, Grant, Layout
+from criproxy.model.grant import Applied, Change, Grant
 from criproxy.model.node import Node
 from criproxy.model.workload import Container, ContainerState
 from criproxy.node.calls import status_replies as replies
@@ -112,7 +112,7 @@ class FailsAt(StaticPolicy):
         super().__init__(StaticOptions.model_validate({"reservedCpus": "0"}))
         self.method = method
 
-    def place(self, node: Node, container: Container) -> Layout:
+    def place(self, node: Node, container: Container) -> Change:
         """Fail, or place."""
         if self.method == "place" and container.pod_name == "web":
             raise ZeroDivisionError("planted")
@@ -121,11 +121,11 @@ class FailsAt(StaticPolicy):
             return replace(layout, grants={**layout.grants, container.key: Grant(frozenset(), frozenset())})
         return layout
 
-    def release(self, node: Node, key: str) -> Layout:
+    def release(self, node: Node, left: Grant) -> Change:
         """Fail, or release."""
         if self.method == "release":
             raise ZeroDivisionError("planted")
-        return super().release(node, key)
+        return super().release(node, left)
 
 
 POLICIES = [

@@ -10,7 +10,7 @@ import pytest
 
 from criproxy.api.views.status_check import problems
 from criproxy.errors import UsageError
-from criproxy.model.grant import Layout
+from criproxy.model.grant import Change
 from criproxy.model.node import Node
 from criproxy.model.workload import Container, ContainerState
 from criproxy.node.record.policy_failures import PolicyFailed
@@ -148,7 +148,7 @@ async def test_placing_begins_though_the_runtime_is_away(tmp_path: Path, monkeyp
 class Broken(StaticPolicy):
     """Fails at everybody."""
 
-    def place(self, node: Node, container: Container) -> Layout:
+    def place(self, node: Node, container: Container) -> Change:
         """Raise what no policy may."""
         raise RuntimeError("out of order")
 
@@ -173,7 +173,7 @@ class Slow(StaticPolicy):
         super().__init__(options)
         self.begun, self.go_on = threading.Event(), Gate()
 
-    def place(self, node: Node, container: Container) -> Layout:
+    def place(self, node: Node, container: Container) -> Change:
         """Block until it may go on."""
         if container.key in node.grants:
             self.begun.set()

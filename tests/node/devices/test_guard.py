@@ -14,7 +14,7 @@ from criproxy.devices.classes.builtin import ASCEND, NVIDIA
 from criproxy.devices.device_rules import DeviceRules
 from criproxy.devices.evidence.evidence import Known, Subject
 from criproxy.errors import StatusCode
-from criproxy.model.grant import Layout
+from criproxy.model.grant import Change, Grant
 from criproxy.model.node import Node
 from criproxy.model.record import Kind
 from criproxy.model.workload import Container
@@ -36,13 +36,13 @@ class Broken:
 
     options = Options()
 
-    def place(self, node: Node, container: Container) -> Layout:
+    def place(self, node: Node, container: Container) -> Change:
         """Fail."""
         raise ZeroDivisionError
 
-    def release(self, node: Node, key: str) -> Layout:
+    def release(self, node: Node, left: Grant) -> Change:
         """Nobody has a place."""
-        return Layout({})
+        return Change({})
 
 
 class Podresources:

@@ -13,7 +13,7 @@ from criproxy.model.node import Node
 from criproxy.model.workload import Container, ContainerState, QosClass, Sizes
 from criproxy.node.in_flight import InFlight, StartEvent
 from criproxy.node.reconcile.excess_cpus import ExcessCpus, blockers_of
-from criproxy.placement.answers.target import target
+from criproxy.placement.decision import target
 from criproxy.placement.engine import step
 from criproxy.placement.events import (
     ContainerCreated,

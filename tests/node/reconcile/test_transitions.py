@@ -13,7 +13,7 @@ from criproxy.model.grant import NO_CPUS, Applied
 from criproxy.model.node import Node
 from criproxy.model.workload import Container, ContainerState, QosClass
 from criproxy.node.reconcile.excess_cpus import ExcessCpus, blockers_of
-from criproxy.placement.answers.target import target
+from criproxy.placement.decision import target
 from criproxy.placement.engine import step
 from criproxy.placement.events import (
     ContainerCreated,

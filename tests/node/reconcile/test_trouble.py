@@ -11,7 +11,7 @@ from criproxy.api.views.status_check import problems
 from criproxy.cri import api_pb2 as api
 from criproxy.cri.runtime import RuntimeCallError
 from criproxy.errors import StatusCode, StoreError
-from criproxy.model.grant import Layout
+from criproxy.model.grant import Change
 from criproxy.model.node import Node
 from criproxy.model.record import Record
 from criproxy.model.workload import Container, ContainerState
@@ -320,7 +320,7 @@ async def test_when_the_store_fails_nobody_lands_on_owned_cpus(tmp_path: Path, o
 class Broken(StaticPolicy):
     """A policy with a mistake: it fails for containers that are called ``bad``."""
 
-    def place(self, node: Node, container: Container) -> Layout:
+    def place(self, node: Node, container: Container) -> Change:
         """Fail, or place."""
         if container.pod_name == "bad":
             raise ZeroDivisionError

@@ -8,12 +8,13 @@ from dataclasses import dataclass, field
 import pytest
 
 from criproxy.errors import BadAnnotation, NotEnough, Refused
-from criproxy.model.grant import Grant, Layout
+from criproxy.model.grant import Change, Grant
 from criproxy.model.node import Node
 from criproxy.model.text.plain import from_plain
 from criproxy.model.workload import Container, QosClass, Sizes
 from criproxy.node.record import outbox as considering
 from criproxy.node.record.outbox import MAX_WAITING, Explanations
+from criproxy.placement.alloc.rank import Candidates, Measure, Row
 from criproxy.placement.answers.choice import MAX_FACTS, Choice, Decided, weighed
 from criproxy.placement.answers.leavers import Leavers
 from criproxy.placement.checked_policy import CheckedPolicy
@@ -22,7 +23,6 @@ from criproxy.placement.engine import step
 from criproxy.placement.events import ContainerCreating, ContainerResized, ContainerStarted, Event
 from criproxy.placement.options.policy_options import Options
 from criproxy.placement.policies.api import Policy
-from criproxy.placement.policies.candidates import Candidates, Measure, Row
 from criproxy.placement.policies.none import NonePolicy
 from criproxy.placement.policies.topology_aware import TopologyAwareOptions, TopologyAwarePolicy
 from criproxy.placement.records.history import Entry
@@ -234,12 +234,12 @@ def test_a_search_goes_on_where_the_policy_fails_at_a_release() -> None:
     class Full:
         """Has no room, and fails when somebody leaves."""
 
-        def place(self, node: Node, container: Container) -> Layout:
+        def place(self, node: Node, container: Container) -> Change:
             if node.grants:
                 raise NotEnough("full")
-            return Layout({container.key: Grant(frozenset({0}), frozenset({0}))})
+            return Change({container.key: Grant(frozenset({0}), frozenset({0}))})
 
-        def release(self, node: Node, key: str) -> Layout:
+        def release(self, node: Node, left: Grant) -> Change:
             raise ZeroDivisionError
 
     guard = CheckedPolicy(Full(), "acme", Options())

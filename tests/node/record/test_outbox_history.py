@@ -9,10 +9,9 @@ import pytest
 
 from criproxy.cri import api_pb2 as api
 from criproxy.cri.runtime import RuntimeCallError
-from criproxy.model.grant import Applied, Layout
+from criproxy.model.grant import Applied, Change, Reason
 from criproxy.model.node import Node
 from criproxy.model.record import Kind, Record
-from criproxy.model.text.reason import Reason
 from criproxy.model.workload import Container, ContainerState, Pod
 from criproxy.placement.decision import Decision
 from criproxy.placement.engine import step
@@ -242,7 +241,7 @@ def test_a_reason_about_another_container_is_recorded_for_that_one() -> None:
     """A policy that moves others may say why; its plain sentences are about the new container."""
     other, new = (Container(key=key, pod="s", name=key) for key in ("other", "new"))
     node = Node(machine(), containers={"other": other, "new": new})
-    layout = Layout({}, ("it has room", Reason("other", "it makes room"), Reason(None, "the node is half full")))
+    layout = Change({}, ("it has room", Reason("other", "it makes room"), Reason(None, "the node is half full")))
     decision = Decision(node, reasons=layout.reasons_about("new"), key="new")
 
     assert [(e.about, e.sentences) for e in entries_of(node, ContainerCreating(new), decision)] == [

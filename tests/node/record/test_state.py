@@ -9,7 +9,7 @@ from typing import cast
 import pytest
 
 from criproxy.errors import NotEnough, StoreError
-from criproxy.model.grant import Layout
+from criproxy.model.grant import Change
 from criproxy.model.node import Node
 from criproxy.model.record import Kind
 from criproxy.model.workload import Container, ContainerState, Pod, QosClass
@@ -298,7 +298,7 @@ async def test_events_wait_in_order_while_the_whole_node_is_worked_out(monkeypat
     begun, go_on = threading.Event(), Gate()
 
     class Slow(StaticPolicy):
-        def place(self, node: Node, container: Container) -> Layout:
+        def place(self, node: Node, container: Container) -> Change:
             begun.set()
             assert go_on.wait(LIMIT_S)
             return super().place(node, container)
@@ -338,7 +338,7 @@ async def test_what_a_policy_did_wrong_in_a_thread_is_reported_on_the_loop(monke
             threads.append((event, threading.current_thread()))
 
     class Broken(StaticPolicy):
-        def place(self, node: Node, container: Container) -> Layout:
+        def place(self, node: Node, container: Container) -> Change:
             threads.append(("policy", threading.current_thread()))
             raise RuntimeError("no idea")
 

@@ -4,8 +4,7 @@ import pytest
 
 from criproxy.errors import NotEnough
 from criproxy.model.cpuset import format_cpuset, parse_cpuset
-from criproxy.placement.alloc.near import take_beside, take_near
-from criproxy.placement.alloc.threads import one_thread_each
+from criproxy.placement.alloc.near import one_thread_each, take_beside, take_near
 from tests.placement.policies.shapes import n4c16
 
 MACHINE = n4c16()

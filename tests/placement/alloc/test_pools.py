@@ -7,8 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from criproxy.model.cpuset import format_cpuset, parse_cpuset
-from criproxy.model.machine.hierarchy import Level
-from criproxy.model.machine.topology import Die, NumaNode, Package, Topology
+from criproxy.model.machine.topology import Die, Level, NumaNode, Package, Topology
 from criproxy.placement.alloc.pools import MACHINE, build_pools
 from criproxy.simulate.hosts import machine
 from tests.placement.policies.shapes import c4pmem4, n4c16, n4c32

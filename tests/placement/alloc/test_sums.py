@@ -6,11 +6,10 @@ from operator import attrgetter
 from hypothesis import given
 
 from criproxy.model.cpuset import CpuSet
-from criproxy.model.entries import with_entries, without
 from criproxy.model.grant import Applied, Grant
 from criproxy.model.machine.topology import Topology
-from criproxy.model.node import Node
-from criproxy.placement.alloc.memory.crowds import Crowds
+from criproxy.model.node import Node, without
+from criproxy.placement.alloc.memory.promised import Crowds
 from criproxy.placement.alloc.memory.zones import Memory
 from criproxy.placement.alloc.sharing import divide
 from criproxy.placement.alloc.sums import Change, Sums
@@ -39,10 +38,10 @@ def test_only_changes_are_counted() -> None:
         return grant.cpus
 
     counted, node = sums(part_of), Node(machine(1, 2))
-    first = with_entries({}, {"a": GRANT, "b": GRANT})
+    first = {"a": GRANT, "b": GRANT}
     assert counted.of(node, first) == [("a", None, GRANT.cpus), ("b", None, GRANT.cpus)]
     asked.clear()
-    second = with_entries(first, {"b": OTHER})
+    second = {**first, "b": OTHER}
     assert counted.of(node, second) == [("b", GRANT.cpus, OTHER.cpus)]
     assert set(asked) == {"b"}
     assert counted.of(node, second, "a") == [("a", GRANT.cpus, None)]
@@ -53,7 +52,7 @@ def test_only_changes_are_counted() -> None:
 def test_what_the_runtime_says_counts() -> None:
     """A part may depend on what is applied."""
     counted = sums(lambda node, key, grant: node.applied[key].mems if key in node.applied else None)
-    node = Node(machine(2, 2), grants=with_entries({}, {"a": GRANT}))
+    node = Node(machine(2, 2), grants={"a": GRANT})
 
     assert counted.of(node, node.grants) == []
     after = node.replace(applied={"a": Applied(frozenset({0}), frozenset({1}))})

@@ -11,8 +11,8 @@ from criproxy.model.node import Node
 from criproxy.model.text.annotations import DOMAINS
 from criproxy.model.workload import Container, Pod
 from criproxy.placement.options.annotations import Wishes
-from criproxy.placement.options.memory import memory_wish
 from criproxy.placement.options.plain import plain_data
+from criproxy.placement.options.pod_wishes import memory_wish
 from criproxy.simulate.hosts import machine
 
 MAIN = Container(key="c", pod="s", name="c", namespace="shop", pod_name="web")

@@ -14,7 +14,7 @@ from criproxy.placement.events import ContainerCreating
 from criproxy.placement.options.policy_options import Misfit, Options
 from criproxy.placement.options.usable import HostReader
 from criproxy.placement.policies.api import Policy
-from criproxy.placement.policies.fallback import Fallback
+from criproxy.placement.policies.none import Fallback
 from criproxy.placement.policies.static import StaticOptions, StaticPolicy
 from criproxy.placement.policies.template import TemplateOptions, TemplatePolicy
 from criproxy.placement.policies.topology_aware import TopologyAwareOptions, TopologyAwarePolicy

@@ -4,10 +4,10 @@ from collections.abc import Mapping
 
 from criproxy.model.node import Node
 from criproxy.model.workload import Container, Pod
+from criproxy.placement.alloc.rank import Candidates
 from criproxy.placement.engine import placing, step
 from criproxy.placement.events import ContainerCreating, ContainerResized, PodCreated
 from criproxy.placement.policies.api import Policy, candidates_of
-from criproxy.placement.policies.candidates import Candidates
 
 
 def shown(

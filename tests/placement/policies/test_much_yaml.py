@@ -9,8 +9,8 @@ from criproxy.model.workload import Container, Pod
 from criproxy.placement.options import plain
 from criproxy.placement.options.annotations import MAX_YAML_CHARS, Wishes
 from criproxy.placement.options.keys import KEYS
-from criproxy.placement.options.memory import memory_wish
 from criproxy.placement.options.plain import plain_data
+from criproxy.placement.options.pod_wishes import memory_wish
 from criproxy.simulate.hosts import machine
 from tests.placement.alloc.steps import steps_of
 

@@ -1,5 +1,6 @@
 """Whole CPUs go to Guaranteed containers that ask for them, everybody else shares the rest."""
 
+from collections.abc import Mapping
 from dataclasses import replace
 from itertools import combinations
 
@@ -9,7 +10,7 @@ from criproxy.errors import NotEnough, StatusCode
 from criproxy.model.cpuset import format_cpuset, parse_cpuset
 from criproxy.model.grant import Grant
 from criproxy.model.machine.topology import Core, Topology
-from criproxy.model.node import Node
+from criproxy.model.node import Node, without
 from criproxy.model.workload import Container, Pod, QosClass
 from criproxy.placement.invariants import violations
 from criproxy.placement.policies.static import StaticOptions, StaticPolicy
@@ -41,7 +42,7 @@ def container(key: str, cpu_milli: int, qos: QosClass = QosClass.GUARANTEED) -> 
 def place(node: Node, newcomer: Container, by: StaticPolicy) -> Node:
     """The node with the newcomer placed."""
     known = node.replace(containers={**node.containers, newcomer.key: newcomer})
-    return known.replace(grants=by.place(known, newcomer).grants)
+    return known.replace(grants={**node.grants, **by.place(known, newcomer).grants})
 
 
 @pytest.mark.parametrize(
@@ -73,12 +74,17 @@ def test_own_cpus_and_near_memory() -> None:
     assert node.grants["shared"] == Grant(MACHINE.cpus - own, BOTH)
 
 
+def released(by: StaticPolicy, node: Node, key: str) -> Mapping[str, Grant]:
+    """The grants of others that change when a container leaves."""
+    return by.release(node.replace(grants=without(node.grants, (key,))), node.grants[key]).grants
+
+
 def test_release_gives_back() -> None:
     """What an owner had goes to those that share."""
     by = policy()
     node = place(place(Node(MACHINE), container("shared", 0), by), container("own", 4000), by)
 
-    assert by.release(node, "own").grants == {"shared": Grant(MACHINE.cpus, BOTH)}
+    assert released(by, node, "own") == {"shared": Grant(MACHINE.cpus, BOTH)}
 
 
 def test_unchanged_grants_are_the_same_objects() -> None:
@@ -186,8 +192,8 @@ def test_shared_remainder() -> None:
 
     node = place(place(Node(MACHINE), mixed, by), owner, by)
     assert format_cpuset(node.grants["a"].exclusive) == "1,9"
-    assert by.release(node, "b").grants["a"].cpus == MACHINE.cpus
-    assert by.release(node, "a").grants["b"] is node.grants["b"]
+    assert released(by, node, "b")["a"].cpus == MACHINE.cpus
+    assert released(by, node, "a") == {}
     assert "gets exclusive CPUs 1,9 and shares CPUs 0,2-8,10-15: its pod is Burstable and it asks for 2500m" in (
         by.place(Node(MACHINE, containers={"a": mixed}), mixed).reasons_about("a")[0].text
     )

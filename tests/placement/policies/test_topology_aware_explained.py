@@ -6,8 +6,8 @@ import pytest
 
 from criproxy.errors import NotEnough
 from criproxy.model.workload import Container, Sizes
+from criproxy.placement.alloc.rank import Candidates
 from criproxy.placement.events import ContainerResized
-from criproxy.placement.policies.candidates import Candidates
 from tests.placement.policies.shapes import n4c16
 from tests.placement.policies.tables import shown, shown_resize, text
 from tests.placement.policies.test_topology_aware import B, World, asking, policy

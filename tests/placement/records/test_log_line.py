@@ -1,7 +1,7 @@
 """Which decisions have a line in the log."""
 
+from criproxy.model.grant import Reason
 from criproxy.model.node import Node
-from criproxy.model.text.reason import Reason
 from criproxy.placement.decision import Decision
 from criproxy.placement.engine import step
 from criproxy.placement.events import PolicyChanged

@@ -9,8 +9,7 @@ from hypothesis import strategies as st
 
 from criproxy.errors import Refused
 from criproxy.model.machine.topology import Topology
-from criproxy.model.node import Node
-from criproxy.model.place import places_of
+from criproxy.model.node import Node, places_of
 from criproxy.model.workload import Desired, Miss, Missed, QosClass
 from criproxy.placement.answers.shortfalls import shortfalls
 from criproxy.placement.engine import step
@@ -31,8 +30,7 @@ from criproxy.placement.invariants import violations
 from criproxy.placement.options.policy_options import Options
 from criproxy.placement.policies.api import Policy
 from criproxy.placement.policies.balloons import BalloonsOptions, BalloonsPolicy
-from criproxy.placement.policies.fallback import Fallback
-from criproxy.placement.policies.none import NonePolicy
+from criproxy.placement.policies.none import Fallback, NonePolicy
 from criproxy.placement.policies.static import StaticOptions, StaticPolicy
 from criproxy.placement.policies.topology_aware import TopologyAwareOptions, TopologyAwarePolicy
 from criproxy.simulate.hosts import machine

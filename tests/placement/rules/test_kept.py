@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from criproxy.errors import NotEnough
 from criproxy.model.cpuset import format_cpuset, parse_cpuset
-from criproxy.model.grant import Kept, Layout
+from criproxy.model.grant import Kept
 from criproxy.model.node import Node
 from criproxy.model.workload import Container, Miss, Missed, Pod, QosClass
 from criproxy.placement.answers.choice import weighed
@@ -40,8 +40,7 @@ from criproxy.placement.invariants import violations
 from criproxy.placement.options.policy_options import options_of
 from criproxy.placement.policies import BUILTIN
 from criproxy.placement.policies.api import Policy
-from criproxy.placement.policies.fallback import Fallback
-from criproxy.placement.policies.static import StaticOptions, StaticPolicy
+from criproxy.placement.policies.none import Fallback
 from criproxy.simulate.hosts import machine
 from tests.placement.lives import pod_cpus
 
@@ -607,21 +606,3 @@ def test_a_sharer_costs_no_cpu_of_a_total_that_counts_it(policy: Policy) -> None
     total = PodCreated(replace(pod("p", 2).pod, cpu_total_milli=2500))
     node = live(policy, total, runs(side), runs(main), exits(main))
     assert len(pod_cpus(node, "p")) == 2
-
-
-class Tidy(StaticPolicy):
-    """Drops the grants of all containers that are gone with the first of them, as a policy of others may."""
-
-    def release(self, node: Node, key: str) -> Layout:
-        """The layout of those that are there."""
-        grants = super().release(node, key).grants
-        return Layout({each: grant for each, grant in grants.items() if each in node.containers})
-
-
-def test_two_that_end_at_once_are_each_released_by_any_policy() -> None:
-    """The second has no grant any more when its turn comes."""
-    policy = Tidy(StaticOptions.model_validate({"reservedCpus": "0"}))
-    first, second = container("a", 1), container("b", 1)
-    node = live(policy, pod("p", 2), runs(first), runs(second))
-
-    assert live(policy, PodGone("p-0"), node=node).grants == {}

@@ -13,8 +13,7 @@ from criproxy.placement.events import ContainerResized
 from criproxy.placement.options.policy_options import Options
 from criproxy.placement.policies.api import Policy
 from criproxy.placement.policies.balloons import BalloonsOptions, BalloonsPolicy
-from criproxy.placement.policies.fallback import Fallback
-from criproxy.placement.policies.none import NonePolicy
+from criproxy.placement.policies.none import Fallback, NonePolicy
 from criproxy.placement.policies.template import TemplateOptions, TemplatePolicy
 from criproxy.placement.policies.topology_aware import TopologyAwareOptions, TopologyAwarePolicy
 from criproxy.simulate.hosts import GIB, machine

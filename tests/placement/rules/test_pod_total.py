@@ -6,9 +6,8 @@ import pytest
 
 from criproxy.errors import NotEnough
 from criproxy.model.cpuset import format_cpuset, parse_cpuset
-from criproxy.model.entries import without
-from criproxy.model.grant import Applied, Layout
-from criproxy.model.node import Node
+from criproxy.model.grant import Applied, Change, Grant
+from criproxy.model.node import Node, without
 from criproxy.model.resources import CfsQuota
 from criproxy.model.workload import Container, ContainerState
 from criproxy.placement.events import (
@@ -27,7 +26,8 @@ from criproxy.placement.events import (
 )
 from criproxy.placement.invariants import violations
 from criproxy.placement.policies.api import Policy
-from criproxy.placement.rules.pod_total import asks_milli, recounted, total_shared_by
+from criproxy.placement.rules.pod_total import asks_milli, total_shared_by
+from criproxy.placement.rules.pods import recounted
 from criproxy.simulate.hosts import machine
 from tests.placement.lives import pod_cpus
 from tests.placement.rules.test_kept import MACHINE, build, container, exits, key_of, live, pod, runs
@@ -333,16 +333,16 @@ class Refusing:
     name: str
     asked: list[str] = field(default_factory=list)
 
-    def place(self, node: Node, container: Container) -> Layout:
+    def place(self, node: Node, container: Container) -> Change:
         """As the other policy."""
         self.asked.append(container.name)
         if container.name == self.name:
             raise NotEnough(self.name)
         return self.policy.place(node, container)
 
-    def release(self, node: Node, key: str) -> Layout:
+    def release(self, node: Node, left: Grant) -> Change:
         """As the other policy."""
-        return self.policy.release(node, key)
+        return self.policy.release(node, left)
 
 
 @pytest.mark.parametrize("refused", ["none", "b", "c"])

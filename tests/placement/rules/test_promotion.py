@@ -18,7 +18,7 @@ from criproxy.placement.events import (
     Promoted,
     ResizeRefused,
 )
-from criproxy.placement.policies.fallback import Fallback
+from criproxy.placement.policies.none import Fallback
 from criproxy.placement.policies.static import StaticOptions, StaticPolicy
 from criproxy.placement.rules.promotion import as_before
 from criproxy.simulate.hosts import GIB, machine

@@ -32,8 +32,7 @@ from criproxy.placement.events import (
 from criproxy.placement.invariants import violations
 from criproxy.placement.options.policy_options import Options
 from criproxy.placement.policies.api import Policy
-from criproxy.placement.policies.fallback import Fallback
-from criproxy.placement.policies.none import NonePolicy
+from criproxy.placement.policies.none import Fallback, NonePolicy
 from criproxy.placement.policies.static import StaticOptions, StaticPolicy
 from criproxy.placement.policies.topology_aware import TopologyAwareOptions, TopologyAwarePolicy
 from criproxy.placement.rules.release import outcome_of, successor

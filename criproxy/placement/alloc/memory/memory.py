@@ -13,15 +13,13 @@ from typing import NamedTuple
 
 from criproxy.errors import NotEnough
 from criproxy.model.cpuset import CpuSet, interned, numbered
-from criproxy.model.entries import entries_of, with_entries
-from criproxy.model.grant import Grant, Layout
+from criproxy.model.grant import AboutMemory, Change, Grant
 from criproxy.model.machine.topology import MemoryKind, Topology
 from criproxy.model.node import Node
 from criproxy.model.remembered import remembered
-from criproxy.model.text.reason import AboutMemory
 from criproxy.model.workload import Container
-from criproxy.placement.alloc.memory.crowds import Crowds, counted_bytes, request_for
 from criproxy.placement.alloc.memory.moving import allocate, come_back
+from criproxy.placement.alloc.memory.promised import Crowds, counted_bytes, request_for
 from criproxy.placement.alloc.memory.zones import Mask, Memory, Promises, first_zone
 
 PROMISED_PERCENT = 97
@@ -79,58 +77,57 @@ def place_memory(
     wish: MemoryWish = ANY,
     *,
     pessimistic: bool = False,
-) -> Layout:
-    """The layout *grants* with memory for *container*, and for others that have to make room for it; and why.
+) -> Change:
+    """The change *grants* with memory for *container*, and for others that have to make room for it; and why.
 
     A new container may widen the sets of others. A container that has a place already keeps the nodes that it has,
     because memory in use is not moved, and only widens its own set.
 
     Args:
         node: as it is before; its containers have *container* with its size.
-        grants: the new layout: CPUs, and memory as before; that of *container* is replaced.
+        grants: the new ones: CPUs, and memory as before; that of *container* is replaced.
         container: the one to place.
         near: the NUMA nodes of its CPUs or of its pool's.
         wish: what else is wanted.
         pessimistic: a container that may use more than a set of nodes counts in all of them with all its size (CRI-RM).
     """
-    had, everywhere = node.grants.get(container.key), node.topology.mems
+    key, had, everywhere = container.key, node.grants.get(container.key), node.topology.mems
     kept = had is not None and had.mems not in (everywhere, frozenset())
     if not kept and (wish.untouched or had):
         stays = _Nodes(had.mems, had.home_mems) if had else _Nodes(frozenset(), frozenset())
         reason = f"memory is left alone: {wish.untouched}" if wish.untouched else "memory from where it came before"
-        return Layout(_changed(grants, {container.key: _with(grants[container.key], stays)}), (reason,))
+        return Change({**grants, key: _with(grants[key], stays)}, (reason,))
     machine = _machine(node.topology, pessimistic)
     if had and wish.untouched:  # an earlier policy keeps it to some nodes, in which it may grow
         wanted, reason = had.home_mems or had.mems, f"memory is left alone: {wish.untouched}"
     else:
         wanted, reason = _first(_with_asked(machine, wish), near, wish, container)
     first = _wide_enough(machine.memory, wanted | had.mems if had else wanted, counted_bytes(container))
-    mems, moved = _beside_others(machine, node, grants, container, first, had is None)
+    mems, moved = _beside_others(machine, node, {**node.grants, **grants}, container, first, had is None)
     home = wanted if had and had.home_mems else first  # a warm one comes back to more kinds than it began with
     if had and node.topology.nodes_of(had.cpus) < near:  # with its CPUs; without them it comes back to where it was
         home = had.home_mems or had.mems
-    own = _with(grants[container.key], _Nodes(mems, home))
     if mems != first:
         reason = f"memory from {_nodes(mems)}: memory promises leave too little on {_nodes(first)}"
     if moved:
         reason += f"; {_counted(moved)} more NUMA nodes, to make room"
-    return Layout(_changed(grants, {**moved, container.key: own}), (AboutMemory(reason),))
+    return Change({**grants, **moved, key: _with(grants[key], _Nodes(mems, home))}, (AboutMemory(reason),))
 
 
-def return_memory(node: Node, grants: Mapping[str, Grant], *, pessimistic: bool = False) -> Layout:
-    """The layout *grants*, which a container has left, with those back whose nodes have room again; and why."""
-    there, everywhere = node.containers, node.topology.mems
-    moved = {key: grant for key, grant in grants.items() if grant.home_mems and key in there}
+def return_memory(node: Node, grants: Mapping[str, Grant], *, pessimistic: bool = False) -> Change:
+    """The change *grants* of a node that a container has left, with those back whose nodes have room again; and why."""
+    there, everywhere, after = node.containers, node.topology.mems, {**node.grants, **grants}
+    moved = {key: grant for key, grant in after.items() if grant.home_mems and key in there}
     if not moved:
-        return Layout(grants)
+        return Change(grants)
     machine = _machine(node.topology, pessimistic)
     wide = {key: each.mems for key, each in moved.items() if each.mems <= everywhere and _is_home(machine, each)}
     zones = {key: machine.memory.mask(mems) for key, mems in wide.items()}
-    narrower = come_back(machine.crowds.of(node, grants), zones)
+    narrower = come_back(machine.crowds.of(node, after), zones)
     if not narrower:
-        return Layout(grants)
-    back = {key: _moved(grants[key], mems) for key, mems in narrower.items()}
-    return Layout(_changed(grants, back), (f"{_counted(back)} fewer NUMA nodes: there is room again",))
+        return Change(grants)
+    back = {key: _moved(after[key], mems) for key, mems in narrower.items()}
+    return Change({**grants, **back}, (f"{_counted(back)} fewer NUMA nodes: there is room again",))
 
 
 def _is_home(machine: _Machine, grant: Grant) -> bool:
@@ -245,10 +242,6 @@ def _moved(grant: Grant, mems: CpuSet) -> Grant:
 def _with(grant: Grant, nodes: _Nodes) -> Grant:
     home = nodes.home if nodes.home < nodes.mems else frozenset[int]()
     return replace(grant, mems=interned(nodes.mems), home_mems=interned(home))
-
-
-def _changed(grants: Mapping[str, Grant], new: Mapping[str, Grant]) -> Mapping[str, Grant]:
-    return entries_of(grants, with_entries(grants, new))
 
 
 @remembered(_MACHINES)

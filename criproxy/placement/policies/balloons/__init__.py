@@ -5,8 +5,8 @@ types are compiled for a machine (`kinds`), balloons are read from grants (`read
 (`balloon_choice`) and sized (`sizes`); `policy` puts that together.
 """
 
+from criproxy.placement.policies.api import Entry
 from criproxy.placement.policies.balloons.options import BalloonsOptions as BalloonsOptions
 from criproxy.placement.policies.balloons.policy import BalloonsPolicy as BalloonsPolicy
-from criproxy.placement.policies.entry import Entry
 
 ENTRY = Entry(BalloonsOptions, BalloonsPolicy)

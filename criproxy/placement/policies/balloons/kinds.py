@@ -14,7 +14,7 @@ from criproxy.model.grant import NO_CPUS
 from criproxy.model.machine.topology import Topology
 from criproxy.model.remembered import remembered
 from criproxy.placement.alloc.locality import Tree, Wants, build_tree
-from criproxy.placement.alloc.priority import Priority, cpus_of_priority
+from criproxy.placement.alloc.near import Priority, cpus_of_priority
 from criproxy.placement.policies.balloons.fields import (
     DEFAULT,
     PRIORITIES,

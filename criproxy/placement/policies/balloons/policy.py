@@ -5,18 +5,16 @@ from dataclasses import replace
 
 from criproxy.errors import NotEnough
 from criproxy.model.cpuset import CpuSet, interned, numbered, united
-from criproxy.model.entries import Entries, with_entries, without
-from criproxy.model.grant import NO_CPUS, Grant, Layout
-from criproxy.model.node import Node
+from criproxy.model.grant import NO_CPUS, Change, Grant
+from criproxy.model.node import Node, without
 from criproxy.model.text.amounts import counted
 from criproxy.model.workload import Container
+from criproxy.placement.alloc.affinity.expressions import attribute_of
 from criproxy.placement.alloc.cpus import one_per_core
 from criproxy.placement.alloc.memory.memory import MemoryWish, place_memory, return_memory
-from criproxy.placement.alloc.rank import Candidate, Criterion, Unit, ranked
+from criproxy.placement.alloc.rank import Candidate, Candidates, Criterion, Row, Unit, compared, ranked
 from criproxy.placement.options.annotations import Wishes
-from criproxy.placement.options.attributes import attribute_of
-from criproxy.placement.options.hiding import HIDE, hiding_of
-from criproxy.placement.options.memory import memory_wish
+from criproxy.placement.options.pod_wishes import HIDE, hiding_of, memory_wish
 from criproxy.placement.policies.balloons.balloon_choice import Filled, Filling, Way, kind_of
 from criproxy.placement.policies.balloons.balloon_cpus import Shape, shape_of
 from criproxy.placement.policies.balloons.fields import ANNOTATION, DEFAULT
@@ -24,7 +22,7 @@ from criproxy.placement.policies.balloons.kinds import Catalogue, Kind, catalogu
 from criproxy.placement.policies.balloons.options import BalloonsOptions
 from criproxy.placement.policies.balloons.reading import read
 from criproxy.placement.policies.balloons.state import Balloon, State, asked_milli, worth_keeping
-from criproxy.placement.policies.candidates import Candidates, Row, compared
+from criproxy.placement.policies.parts import left_alone
 
 OF, STAYS = "balloons", "it is already there"
 
@@ -35,28 +33,27 @@ class BalloonsPolicy:
     def __init__(self, options: BalloonsOptions) -> None:
         self.options = options
 
-    def place(self, node: Node, container: Container) -> Layout:
+    def place(self, node: Node, container: Container) -> Change:
         """The best balloon of its type, which grows for it, and where safe the memory next to its CPUs.
 
         A container that has a place stays in its balloon if that can get the size that it needs now.
         """
-        seen = self.options.within(node)
-        wishes = self._wishes(seen, container)
-        if why := self._left_alone(seen, container, wishes):
-            others = self.release(node, container.key).grants if container.key in node.grants else node.grants
-            return Layout(others, (f"{container.title} is left alone: {why}", *wishes.notes()))
-        types = catalogue(self.options, seen.topology)
-        kind = kind_of(types, seen, container, wishes)
-        state, filled = _filled(types, seen, container, kind)
+        node = self.options.within(node)
+        wishes = self._wishes(node, container)
+        if why := self._left_alone(node, container, wishes):
+            return left_alone(self, node, container, (f"{container.title} is left alone: {why}", *wishes.notes()))
+        types = catalogue(self.options, node.topology)
+        kind = kind_of(types, node, container, wishes)
+        state, filled = _filled(types, node, container, kind)
         after = state.with_balloon(filled.balloon).settled()
         hide = wishes.boolean(HIDE)
-        cpus = self._cpus(after, filled.balloon, seen, hide=kind.type.hide_hyperthreads if hide is None else hide)
+        cpus = self._cpus(after, filled.balloon, node, hide=kind.type.hide_hyperthreads if hide is None else hide)
         had = node.grants.get(container.key)
-        grant = _grant(filled.balloon, cpus, had or Grant(NO_CPUS, NO_CPUS))
-        grants = self._relaid(after, seen, with_entries(node.grants, {container.key: grant}), container.key)
+        grants = {container.key: _grant(filled.balloon, cpus, had or Grant(NO_CPUS, NO_CPUS))}
+        grants |= self._repinned(after, node, {**node.grants, **grants}, container.key)
         wish = self._memory_wish(kind, wishes)
-        layout = place_memory(seen, grants, container, seen.topology.nodes_of(cpus), wish)
-        return Layout(layout.grants, (_reason(container, filled, cpus), *layout.reasons, *wishes.notes()))
+        change = place_memory(node, grants, container, node.topology.nodes_of(cpus), wish)
+        return Change(change.grants, (_reason(container, filled, cpus), *change.reasons, *wishes.notes()))
 
     def candidates(self, node: Node, container: Container) -> Candidates | None:
         """The balloons of its type; None for a container that is left alone.
@@ -79,15 +76,13 @@ class BalloonsPolicy:
             return stays_in(own, note)
         return balloons_compared(_moving(seen, state, own, container), note)
 
-    def release(self, node: Node, key: str) -> Layout:
-        """The layout without *key*; its balloon shrinks, and goes with its last container."""
-        seen = self.options.within(node)
-        left = without(node.grants, (key,))
-        before = node.grants.get(key)
-        state = read(catalogue(self.options, seen.topology), seen, left)
-        if before and (balloon := state.balloons.get(before.pool)) and balloon.keys:
-            state = state.with_balloon(_fitted(state, balloon, seen)).settled()
-        return return_memory(seen, self._relaid(state, seen, left, key))
+    def release(self, node: Node, left: Grant) -> Change:
+        """Its balloon shrinks, and goes with its last container."""
+        node = self.options.within(node)
+        state = read(catalogue(self.options, node.topology), node, node.grants)
+        if (balloon := state.balloons.get(left.pool)) and balloon.keys:
+            state = state.with_balloon(_fitted(state, balloon, node)).settled()
+        return return_memory(node, self._repinned(state, node, node.grants))
 
     def _wishes(self, node: Node, container: Container) -> Wishes:
         return Wishes.by(self.options, node, container)
@@ -111,18 +106,17 @@ class BalloonsPolicy:
         pin = self.options.pin_memory if kind.type.pin_memory is None else kind.type.pin_memory
         return memory_wish(wishes, MemoryWish(frozenset(kind.type.memory_types), usual=frozenset()), pinned=pin)
 
-    def _relaid(self, state: State, node: Node, grants: Entries[Grant], key: str) -> Entries[Grant]:
-        """*grants* with all but *key* on the CPUs that their balloon has now; grants that are right stay the same."""
+    def _repinned(self, state: State, node: Node, grants: Mapping[str, Grant], key: str = "") -> dict[str, Grant]:
+        """The new grants of all but *key* whose CPUs are not those that their balloon has now."""
         changed: dict[str, Grant] = {}
         for balloon in state.balloons.values():
             if balloon.keys and balloon.home:
-                changed.update(self._repinned(state, balloon, node, grants, key))
-        return with_entries(grants, changed) if changed else grants
+                changed.update(self._repinned_in(balloon, state, node, grants, key))
+        return changed
 
-    def _repinned(
-        self, state: State, balloon: Balloon, node: Node, grants: Mapping[str, Grant], key: str
+    def _repinned_in(
+        self, balloon: Balloon, state: State, node: Node, grants: Mapping[str, Grant], key: str
     ) -> Mapping[str, Grant]:
-        """The new grants of all but *key* in *balloon* whose CPUs are not those of the balloon now."""
         whole = self._cpus(state, balloon, node, hide=False)
         home = NO_CPUS if whole == balloon.home else balloon.home
         plain = self.options.pin_cpu and not home and not balloon.kind.type.hide_hyperthreads

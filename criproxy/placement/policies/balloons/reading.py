@@ -11,9 +11,8 @@ from re import fullmatch
 from typing import NamedTuple
 
 from criproxy.model.cpuset import CpuSet
-from criproxy.model.entries import changed_keys
 from criproxy.model.grant import NO_CPUS, Grant
-from criproxy.model.node import Node
+from criproxy.model.node import Node, changed_keys
 from criproxy.model.workload import Container
 from criproxy.placement.policies.balloons.balloon_cpus import shape_of
 from criproxy.placement.policies.balloons.kinds import Catalogue
@@ -39,7 +38,7 @@ def read(catalogue: Catalogue, node: Node, grants: Mapping[str, Grant]) -> State
     catalogue.last_read[:] = [_Reading(node.containers, grants, balloons)]
     others = [g for g in grants.values() if g.exclusive or (g.pool not in balloons and not g.is_preserved)]
     everywhere = node.topology.cpus
-    usable = everywhere - NO_CPUS.union(*(grant.exclusive for grant in others))
+    usable = everywhere - node.kept_cpus.union(*(grant.exclusive for grant in others))
     strangers = node.watched_cpus.union(*(grant.cpus for grant in others if grant.cpus != everywhere))
     if not _are_apart(balloons, usable):
         balloons = _parted(_as_granted(catalogue, node, grants, _NOTHING), usable)

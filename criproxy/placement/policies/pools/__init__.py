@@ -3,7 +3,7 @@
 It is CRI-RM's podpools and static-pools in one; `plan` gives each pool its CPUs, `policy` puts containers into pools.
 """
 
-from criproxy.placement.policies.entry import Entry
+from criproxy.placement.policies.api import Entry
 from criproxy.placement.policies.pools.options import PoolsOptions as PoolsOptions
 from criproxy.placement.policies.pools.policy import PoolsPolicy as PoolsPolicy
 

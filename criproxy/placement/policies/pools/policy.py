@@ -6,22 +6,18 @@ from fnmatch import fnmatchcase
 
 from criproxy.errors import NotEnough
 from criproxy.model.cpuset import CpuSet, interned, numbered
-from criproxy.model.entries import Entries, with_entries, without
-from criproxy.model.grant import NO_CPUS, Grant, Layout
+from criproxy.model.grant import NO_CPUS, Change, Grant
 from criproxy.model.machine.topology import Topology
 from criproxy.model.node import Node
 from criproxy.model.text.amounts import counted
 from criproxy.model.workload import Container
 from criproxy.placement.alloc.memory.memory import MemoryWish, place_memory, return_memory
-from criproxy.placement.alloc.rank import Candidate, Criterion, Unit, ranked
+from criproxy.placement.alloc.rank import Candidate, Candidates, Criterion, Row, Unit, compared, ranked
 from criproxy.placement.options.annotations import Wishes
-from criproxy.placement.options.memory import memory_wish
-from criproxy.placement.policies.candidates import Candidates, Row, compared
+from criproxy.placement.options.pod_wishes import memory_wish
 from criproxy.placement.policies.parts import no_shared_cpu
-from criproxy.placement.policies.pools.fields import DEFAULT, RESERVED
-from criproxy.placement.policies.pools.options import ANNOTATION, PoolsOptions
-from criproxy.placement.policies.pools.plan import Instance, Plan, make_plan
-from criproxy.placement.policies.pools.room import Alone, has_room, pods_by_pool
+from criproxy.placement.policies.pools.options import ANNOTATION, Alone, PoolsOptions, has_room, pods_by_pool
+from criproxy.placement.policies.pools.plan import DEFAULT, RESERVED, Instance, Plan, make_plan
 
 OF = "pools"
 NEAR = MemoryWish(usual=frozenset())
@@ -51,7 +47,7 @@ class PoolsPolicy:
             found[instance.kind.name] = (*found.get(instance.kind.name, ()), grant)
         return found
 
-    def place(self, node: Node, container: Container) -> Layout:
+    def place(self, node: Node, container: Container) -> Change:
         """The CPUs of its pod's pool, and where safe the memory next to them."""
         node = self.options.within(node)
         plan, old = self._plan(node.topology), node.grants.get(container.key)
@@ -64,23 +60,21 @@ class PoolsPolicy:
             if not cpus:
                 raise no_shared_cpu(node.topology, container)
         grant = Grant(interned(cpus), NO_CPUS, cpus if alone else NO_CPUS, choice.instance.name)
-        grants = with_entries(node.grants, {container.key: grant})
+        grants = {container.key: grant}
         if grant.exclusive != had:
-            grants = self._settled(plan, node, grants, container.key)
+            grants = self._with_sharers(plan, node, grants)
         wish = memory_wish(wishes, NEAR, pinned=self.options.pin_memory)
-        layout = place_memory(node, grants, container, node.topology.nodes_of(choice.instance.cpus), wish)
+        change = place_memory(node, grants, container, node.topology.nodes_of(choice.instance.cpus), wish)
         verb = "gets exclusive" if alone else "shares"
         reason = f"{container.title} {verb} {numbered('CPU', cpus)} of {choice.instance.name}: {choice.why}"
         notes = wishes.notes() + (() if alone else _overbooked(choice.instance, node, container))
-        return Layout(layout.grants, (reason, *layout.reasons, *notes))
+        return Change(change.grants, (reason, *change.reasons, *notes))
 
-    def release(self, node: Node, key: str) -> Layout:
-        """The layout without *key*; shared containers get its exclusive CPUs back."""
+    def release(self, node: Node, left: Grant) -> Change:
+        """Shared containers get its exclusive CPUs back."""
         node = self.options.within(node)
-        left = without(node.grants, (key,))
-        if key in node.grants and node.grants[key].exclusive:
-            left = self._settled(self._plan(node.topology), node, left, key)
-        return return_memory(node, left)
+        grants = self._with_sharers(self._plan(node.topology), node, {}) if left.exclusive else {}
+        return return_memory(node, grants)
 
     def _plan(self, topology: Topology) -> Plan:
         """The pools of this machine."""
@@ -156,25 +150,22 @@ class PoolsPolicy:
             return topology.cpus - owned
         return (instance.cpus - owned) or (plan.default.cpus - owned) or (topology.cpus - owned)
 
-    def _settled(self, plan: Plan, node: Node, grants: Entries[Grant], key: str) -> Entries[Grant]:
-        """Change *grants* so that shared containers have the CPUs of their pool that are not exclusive.
+    def _with_sharers(self, plan: Plan, node: Node, grants: dict[str, Grant]) -> dict[str, Grant]:
+        """*grants*, which are new, and those of shared containers that then are not on the shared CPUs of their pool.
 
         Containers of an earlier policy, which are in no pool, share the default one from then on. Where all CPUs are
         exclusive since an earlier policy, shared containers are elsewhere and stay there.
         """
-        owned = NO_CPUS.union(*(grant.exclusive for grant in grants.values() if grant.exclusive))
+        after = node.replace(grants={**node.grants, **grants})
+        owned = after.exclusive_cpus
         moved: dict[tuple[CpuSet, CpuSet, CpuSet, str], Grant | None] = {}
-        changed = [key]
-        if node.topology.cpus <= owned:
-            return grants.derived_from(node.grants, changed)
-        for other, grant in grants.items():
+        for key, grant in after.grants.items() if not node.topology.cpus <= owned else ():
             if grant.exclusive and not grant.shares:
                 continue
             if grant.exclusive:  # since an earlier policy it has exclusive CPUs beside the shared ones
                 cpus = (grant.cpus & grant.exclusive) | self._shared(plan, plan.default, node.topology, owned)
                 if cpus != grant.cpus:
-                    grants[other] = replace(grant, cpus=cpus)
-                    changed.append(other)
+                    grants[key] = replace(grant, cpus=cpus)
                 continue
             place = grant.cpus, grant.mems, grant.home_mems, grant.pool
             if place not in moved:
@@ -183,9 +174,8 @@ class PoolsPolicy:
                 there = Grant(cpus, grant.mems, NO_CPUS, instance.name, home_mems=grant.home_mems)
                 moved[place] = there if cpus != grant.cpus else None
             if new := moved[place]:
-                grants[other] = new
-                changed.append(other)
-        return grants.derived_from(node.grants, changed)
+                grants[key] = new
+        return grants
 
 
 def _choose(plan: Plan, kind: Sequence[Instance], node: Node, container: Container, why: str) -> Choice:

@@ -3,7 +3,7 @@
 Its rules and the names of its options are those of nri-plugins' policy of the same name.
 """
 
-from criproxy.placement.policies.entry import Entry
+from criproxy.placement.policies.api import Entry
 from criproxy.placement.policies.topology_aware.options import TopologyAwareOptions as TopologyAwareOptions
 from criproxy.placement.policies.topology_aware.policy import TopologyAwarePolicy as TopologyAwarePolicy
 

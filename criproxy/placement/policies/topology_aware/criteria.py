@@ -15,15 +15,14 @@ from criproxy.model.machine.topology import MemoryKind, Topology
 from criproxy.model.node import Node
 from criproxy.model.workload import Container, QosClass
 from criproxy.placement.alloc.capacity import Capacity
-from criproxy.placement.alloc.memory.huge_pages import are_missing, promised_bytes
 from criproxy.placement.alloc.memory.memory import rooms_bytes, with_attached
+from criproxy.placement.alloc.memory.promised import are_missing, promised_bytes
+from criproxy.placement.alloc.near import cpus_of_priority
 from criproxy.placement.alloc.pools import Pool, PoolTree
-from criproxy.placement.alloc.priority import cpus_of_priority
 from criproxy.placement.alloc.rank import Candidate, Criterion, Unit
 from criproxy.placement.alloc.sharing import Division
-from criproxy.placement.options.hints import nodes_of
-from criproxy.placement.policies.topology_aware.near import affinity_criteria, hint_criteria, is_near_all
-from criproxy.placement.policies.topology_aware.request import Request
+from criproxy.placement.options.pod_wishes import nodes_of
+from criproxy.placement.policies.topology_aware.request import Request, affinity_criteria, hint_criteria, is_near_all
 
 ByPool = Sequence[Sequence[Criterion]]
 

@@ -5,10 +5,9 @@ from typing import Any, Literal
 
 from pydantic import Field
 
-from criproxy.model.machine.hierarchy import Level
-from criproxy.placement.options.policy_options import CpuSetOption, Misfit, NamespacePattern, Options
+from criproxy.model.machine.topology import Level
+from criproxy.placement.options.policy_options import CpuSetOption, Exclusive, Misfit, NamespacePattern, Options
 from criproxy.placement.options.unheeded import option_notes
-from criproxy.placement.policies.exclusive import Exclusive
 
 SYSTEM_NAMESPACE = "kube-system"
 BurstLevel = Literal["system", "package", "socket", "die", "numa", "l3cache"]

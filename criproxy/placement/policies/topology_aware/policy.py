@@ -10,28 +10,23 @@ from functools import partial
 
 from criproxy.errors import NotEnough
 from criproxy.model.cpuset import CpuSet, format_cpuset, interned, numbered
-from criproxy.model.entries import with_entries, without
-from criproxy.model.grant import NO_CPUS, Grant, Layout
+from criproxy.model.grant import NO_CPUS, Change, Grant
 from criproxy.model.machine.topology import Topology
-from criproxy.model.node import Node
+from criproxy.model.node import Node, without
 from criproxy.model.remembered import remembered
 from criproxy.model.text.amounts import counted
 from criproxy.model.workload import Container
 from criproxy.placement.alloc.capacity import shared_milli
 from criproxy.placement.alloc.cpus import Taste
 from criproxy.placement.alloc.memory.memory import place_memory, return_memory
-from criproxy.placement.alloc.near import take_beside, take_near
+from criproxy.placement.alloc.near import resize_cpus, take_beside, take_near
 from criproxy.placement.alloc.pools import Pool
-from criproxy.placement.alloc.rank import ranked
-from criproxy.placement.alloc.resize import resize_cpus
+from criproxy.placement.alloc.rank import Candidates, Row, compared, ranked
 from criproxy.placement.alloc.sharing import RESERVED, Division, divide
 from criproxy.placement.options.annotations import Wishes
-from criproxy.placement.options.hiding import hiding_of
-from criproxy.placement.options.hints import hints_of, nodes_of
-from criproxy.placement.options.memory import memory_wish
+from criproxy.placement.options.pod_wishes import hiding_of, hints_of, memory_wish, nodes_of
 from criproxy.placement.policies.api import NOTHING_FREE, Free
-from criproxy.placement.policies.candidates import Candidates, Row, compared
-from criproxy.placement.policies.parts import lacks_beside_shared, no_shared_cpu
+from criproxy.placement.policies.parts import lacks_beside_shared, left_alone, no_shared_cpu
 from criproxy.placement.policies.topology_aware.criteria import Choosing, available
 from criproxy.placement.policies.topology_aware.options import TopologyAwareOptions
 from criproxy.placement.policies.topology_aware.request import Request, is_left_alone, is_reserved, request_of
@@ -55,29 +50,29 @@ class TopologyAwarePolicy:
         self.options = options
         self._pessimistic = options.rules == "crirm"
 
-    def place(self, node: Node, container: Container) -> Layout:
+    def place(self, node: Node, container: Container) -> Change:
         """Exclusive CPUs or the shared ones of a pool or both, and where safe the memory of the pool's NUMA nodes."""
-        machine, node = node, self.options.within(node)
+        node = self.options.within(node)
         wishes = self._wishes(node, container)
         if is_left_alone(wishes):
-            left = self.release(machine, container.key).grants if container.key in node.grants else node.grants
-            return Layout(left, (f"{container.title} is left alone: cpu.preserve is true", *wishes.notes()))
-        division = _divided(self.options, node.topology)
-        others = _others(node, container.key) if container.key in node.grants else node
-        grant, reason = self._decide(division, others, wishes, node.grants.get(container.key))
-        placed = with_entries(node.grants, {container.key: replace(grant, cpus=interned(grant.cpus))})
-        layout = self._with_memory(division, node, placed, wishes)
-        reasons = (reason, *layout.reasons, *wishes.notes())
-        owners_differ = grant.exclusive != (node.grants[container.key].exclusive if others is not node else NO_CPUS)
-        return Layout(self._settled(division, node, layout.grants) if owners_differ else layout.grants, reasons)
+            why = f"{container.title} is left alone: cpu.preserve is true"
+            return left_alone(self, node, container, (why, *wishes.notes()))
+        division, old = _divided(self.options, node.topology), node.grants.get(container.key)
+        others = _others(node, container.key) if old else node
+        grant, reason = self._decide(division, others, wishes, old)
+        change = self._with_memory(division, node, replace(grant, cpus=interned(grant.cpus)), wishes)
+        grants, reasons = change.grants, (reason, *change.reasons, *wishes.notes())
+        owners_differ = grant.exclusive != (old.exclusive if old else NO_CPUS)
+        return Change(self._with_sharers(division, node, grants) if owners_differ else grants, reasons)
 
-    def release(self, node: Node, key: str) -> Layout:
-        """The layout without *key*; its exclusive CPUs become shared again."""
+    def release(self, node: Node, left: Grant) -> Change:
+        """Its exclusive CPUs become shared again."""
         node = self.options.within(node)
-        left = return_memory(node, without(node.grants, (key,)), pessimistic=self._pessimistic)
-        if key in node.grants and node.grants[key].exclusive:
-            return replace(left, grants=self._settled(_divided(self.options, node.topology), node, left.grants))
-        return left
+        change = return_memory(node, {}, pessimistic=self._pessimistic)
+        if not left.exclusive:
+            return change
+        division = _divided(self.options, node.topology)
+        return Change(self._with_sharers(division, node, change.grants), change.reasons)
 
     def free(self, node: Node) -> Free:
         """The CPUs that can become exclusive, without isolated ones, and as many as shared containers do not need."""
@@ -90,8 +85,10 @@ class TopologyAwarePolicy:
     def _wishes(self, node: Node, container: Container) -> Wishes:
         return Wishes.by(self.options, node, container)
 
-    def _settled(self, division: Division, node: Node, grants: Mapping[str, Grant]) -> dict[str, Grant]:
-        return division.settled(dict(grants), partial(self._hides, node))
+    def _with_sharers(self, division: Division, node: Node, grants: Mapping[str, Grant]) -> Mapping[str, Grant]:
+        """*grants*, which are new, and those of shared containers that then have other CPUs."""
+        after = node.replace(grants={**node.grants, **grants})
+        return {**grants, **division.moved(after, partial(self._hides, node))}
 
     def _hides(self, node: Node, key: str) -> bool:
         """Whether a container sees one thread of each core only."""
@@ -155,16 +152,15 @@ class TopologyAwarePolicy:
             return around.name if around.index else ""
         return around.name if own.index in around.path else own.name
 
-    def _with_memory(self, division: Division, node: Node, grants: Mapping[str, Grant], wishes: Wishes) -> Layout:
-        """*grants* with memory for a container: that of its own CPUs, or of its pool if it shares."""
-        container = wishes.container
-        grant, wish = grants[container.key], memory_wish(wishes, pinned=self.options.pin_memory)
+    def _with_memory(self, division: Division, node: Node, grant: Grant, wishes: Wishes) -> Change:
+        """The new *grant* of a container with memory: that of its own CPUs, or of its pool if it shares."""
+        container, wish = wishes.container, memory_wish(wishes, pinned=self.options.pin_memory)
         pool = division.tree.by_name.get(grant.pool, division.tree.pools[0])
         near = division.tree.nodes[pool.index] if grant.shares else node.topology.nodes_of(grant.cpus)
         hints = nodes_of(hints_of(wishes)[0])
         if len(hints) > 1 and hints < near:  # of several cards, or of one that is next to several nodes
             near = hints
-        return place_memory(node, grants, container, near, wish, pessimistic=self._pessimistic)
+        return place_memory(node, {container.key: grant}, container, near, wish, pessimistic=self._pessimistic)
 
 
 def _others(node: Node, key: str) -> Node:

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from criproxy.model.cpuset import CpuSet
 from criproxy.model.text.amounts import counted, only_are
 from criproxy.placement.alloc.rank import Candidate, decider
-from criproxy.placement.options.hints import near_words
+from criproxy.placement.options.pod_wishes import near_words
 from criproxy.placement.policies.parts import by_node, unmoved
 from criproxy.placement.policies.topology_aware.criteria import Choosing, available
 

@@ -6,10 +6,9 @@ from dataclasses import replace
 import pytest
 
 from criproxy.model.cpuset import format_cpuset, parse_cpuset
-from criproxy.model.entries import with_entries, without
-from criproxy.model.grant import NO_CPUS, Applied, Grant, Layout
+from criproxy.model.grant import NO_CPUS, Applied, Change, Grant
 from criproxy.model.machine.topology import MemoryKind, NumaNode, Topology
-from criproxy.model.node import Node
+from criproxy.model.node import Node, without
 from criproxy.model.resources import Interval
 from criproxy.model.workload import Container, QosClass
 from criproxy.placement.alloc.memory.memory import (
@@ -55,24 +54,25 @@ class World:
         container = Container(key=key, pod="s", name=key, qos=qos, memory_limit_bytes=size)
         self.node = self.node.replace(containers={**self.node.containers, key: container})
         had = self.node.grants.get(key, Grant(frozenset({0}), NO_CPUS))
-        layout = place_memory(
+        change = place_memory(
             self.node,
-            with_entries(self.node.grants, {key: had}),
+            {key: had},
             container,
             parse_cpuset(near),
             *([wish] if wish else []),
             pessimistic=self.pessimistic,
         )
-        return self._set(layout)
+        return self._set(change)
 
     def go(self, key: str) -> "World":
         """It leaves."""
-        node = self.node.replace(containers=without(self.node.containers, (key,)))
-        return self._set(return_memory(node, without(node.grants, (key,)), pessimistic=self.pessimistic), node)
+        node = self.node
+        self.node = node.replace(containers=without(node.containers, (key,)), grants=without(node.grants, (key,)))
+        return self._set(return_memory(self.node, {}, pessimistic=self.pessimistic))
 
-    def _set(self, layout: Layout, node: Node | None = None) -> "World":
-        self.node = (node or self.node).replace(grants=layout.grants)
-        self.reason = "; ".join(reason.text for reason in layout.reasons_about(None))
+    def _set(self, change: Change) -> "World":
+        self.node = self.node.replace(grants={**self.node.grants, **change.grants})
+        self.reason = "; ".join(reason.text for reason in change.reasons_about(None))
         assert not promised_beyond(self.node)
         return self
 
@@ -212,11 +212,9 @@ def test_adopted_ones_beyond_capacity_harm_nobody_elsewhere() -> None:
     node = world.node.replace(
         containers={**world.node.containers, "n": Container(key="n", pod="s", name="n", memory_limit_bytes=GIB)}
     )
-    layout = place_memory(
-        node, {**node.grants, "n": Grant(frozenset({0}), NO_CPUS)}, node.containers["n"], frozenset({1})
-    )
+    change = place_memory(node, {"n": Grant(frozenset({0}), NO_CPUS)}, node.containers["n"], frozenset({1}))
 
-    assert {key: format_cpuset(grant.mems) for key, grant in layout.grants.items()} == {"x": "0", "y": "0", "n": "1"}
+    assert {key: format_cpuset(grant.mems) for key, grant in change.grants.items()} == {"n": "1"}
 
 
 def test_pessimistic_counting_lifts_those_in_small_sets() -> None:

@@ -7,10 +7,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from criproxy.model.cpuset import CpuSet
-from criproxy.model.entries import with_entries, without
 from criproxy.model.grant import NO_CPUS, Grant
 from criproxy.model.machine.topology import MemoryKind, Topology
-from criproxy.model.node import Node
+from criproxy.model.node import Node, without
 from criproxy.model.workload import Container, QosClass
 from criproxy.placement.alloc.memory.memory import MemoryWish, place_memory, return_memory
 from criproxy.simulate.hosts import GIB
@@ -40,16 +39,15 @@ def come(node: Node, coming: Coming, *, pessimistic: bool = False) -> Node:
     ids = sorted(numa.id for numa in node.topology.nodes)
     near: CpuSet = frozenset({ids[place % len(ids)]})
     had = node.grants.get(container.key, Grant(frozenset({0}), NO_CPUS))
-    after = node.replace(containers=with_entries(node.containers, {container.key: container}))
-    grants = with_entries(node.grants, {container.key: had})
-    layout = place_memory(after, grants, container, near, wish, pessimistic=pessimistic)
-    return after.replace(grants=layout.grants)
+    after = node.replace(containers={**node.containers, container.key: container})
+    change = place_memory(after, {container.key: had}, container, near, wish, pessimistic=pessimistic)
+    return after.replace(grants={**node.grants, **change.grants})
 
 
 def go(node: Node, key: str, *, pessimistic: bool = False) -> Node:
     """The node without a container."""
-    after = node.replace(containers=without(node.containers, (key,)))
-    return after.replace(grants=return_memory(after, without(node.grants, (key,)), pessimistic=pessimistic).grants)
+    after = node.replace(containers=without(node.containers, (key,)), grants=without(node.grants, (key,)))
+    return after.replace(grants={**after.grants, **return_memory(after, {}, pessimistic=pessimistic).grants})
 
 
 def live(topology: Topology, life: Sequence[Coming | int], *, pessimistic: bool) -> Node:

@@ -6,7 +6,7 @@ import pytest
 
 from criproxy.model.cpuset import format_cpuset, parse_cpuset
 from criproxy.model.machine.topology import CpuKind
-from criproxy.placement.alloc.priority import Priority, cpus_of_priority
+from criproxy.placement.alloc.near import Priority, cpus_of_priority
 from criproxy.simulate.hosts import machine
 
 MACHINE = machine(nodes=1, cores=8, threads=1)

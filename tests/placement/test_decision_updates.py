@@ -6,8 +6,7 @@ from criproxy.model.cpuset import parse_cpuset
 from criproxy.model.grant import Applied, Grant
 from criproxy.model.node import Node
 from criproxy.model.workload import Container, ContainerState
-from criproxy.placement.decision import Update
-from criproxy.placement.updates import updates_between
+from criproxy.placement.decision import Update, updates_between
 from criproxy.simulate.hosts import machine
 
 MEMS = frozenset({0})

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from criproxy.errors import NotEnough
 from criproxy.model.cpuset import CpuSet, format_cpuset, parse_cpuset
 from criproxy.placement.alloc.cpus import Taste
-from criproxy.placement.alloc.resize import resize_cpus
+from criproxy.placement.alloc.near import resize_cpus
 from criproxy.simulate.hosts import machine
 
 MACHINE = machine(nodes=2, cores=4, threads=2)  # node 0: 0-3,8-11

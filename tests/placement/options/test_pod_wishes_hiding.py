@@ -9,7 +9,7 @@ from criproxy.model.workload import Container, Pod, QosClass
 from criproxy.placement.engine import step
 from criproxy.placement.events import ContainerCreating, PodCreated
 from criproxy.placement.options import plain
-from criproxy.placement.options.hiding import hiding_of
+from criproxy.placement.options.pod_wishes import hiding_of
 from criproxy.placement.policies.balloons import BalloonsOptions, BalloonsPolicy
 from criproxy.placement.policies.topology_aware import TopologyAwareOptions, TopologyAwarePolicy
 from criproxy.simulate.hosts import machine

@@ -7,8 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from criproxy.model.cpuset import CpuSet, format_cpuset, parse_cpuset
-from criproxy.model.machine.hierarchy import Box, Level, home, nearest_cpus, nest
-from criproxy.model.machine.topology import Die, NumaNode, Package, Topology
+from criproxy.model.machine.topology import Box, Die, Level, NumaNode, Package, Topology, home, nearest_cpus, nest
 from criproxy.simulate.hosts import GIB, machine
 
 

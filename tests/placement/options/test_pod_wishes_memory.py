@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from criproxy.model.machine.topology import MemoryKind
-from criproxy.placement.options.memory import cold_start_s, memory_kinds
+from criproxy.placement.options.pod_wishes import cold_start_s, memory_kinds
 from criproxy.simulate.scenario.runner import run
 from criproxy.simulate.scenario.vectors import Vector, load
 

@@ -3,8 +3,7 @@
 import pytest
 
 from criproxy.model.text.plain import from_plain, to_plain
-from criproxy.placement.alloc.rank import Candidate, Criterion, Unit
-from criproxy.placement.policies.candidates import Candidates, Measure, Row, compared
+from criproxy.placement.alloc.rank import Candidate, Candidates, Criterion, Measure, Row, Unit, compared
 
 
 def candidate(index: int, *values: int) -> Candidate:

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from criproxy.errors import NotEnough
 from criproxy.model.node import Node
 from criproxy.model.workload import Container, Pod, QosClass
-from criproxy.placement.answers.fit import fit
+from criproxy.placement.answers.rehearsal import fit
 from criproxy.placement.decision import Decision
 from criproxy.placement.engine import step
 from criproxy.placement.events import ContainerCreating, PodCreated

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from criproxy.model.last_configuration import LastConfiguration
+from criproxy.model.node import LastConfiguration
 
 DIGEST = "0123abcd"
 

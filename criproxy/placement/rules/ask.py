@@ -1,0 +1,86 @@
+"""Asks a policy, and applies its answer to the node with what follows from it: CFS quotas and preserved containers."""
+
+from dataclasses import dataclass, replace
+
+from criproxy.model.cpuset import CpuSet
+from criproxy.model.grant import NO_CPUS, Grant, Kept, Reason
+from criproxy.model.node import Node, without
+from criproxy.model.workload import Container
+from criproxy.placement.options.policy_options import options_of
+from criproxy.placement.policies.api import Policy
+from criproxy.placement.rules.preserved import grant_of_preserved, is_left_to_itself, moved_preserved
+from criproxy.placement.rules.quota import quota_reasons, quotas
+
+
+@dataclass(frozen=True, slots=True)
+class Placed:
+    """A container that has been placed."""
+
+    node: Node
+    """With its grant, and with those of others that moved."""
+    reasons: tuple[Reason, ...] = ()
+    shown: Node | None = None
+    """The node as the policy saw it; None if the policy did not choose the CPUs."""
+
+    def owned(self, container: Container) -> CpuSet:
+        """Return the exclusive CPUs of *container*."""
+        grant = self.node.grants.get(container.key)
+        return grant.exclusive if grant else NO_CPUS
+
+
+def shown(node: Node, free: CpuSet = NO_CPUS, only: CpuSet | None = None) -> Node:
+    """Return the node as a policy sees it: kept CPUs count as exclusive to others, except those that are *free*.
+
+    With *only*, no other CPUs can become exclusive. Kept CPUs that a container of their pod owns are not *free*, and
+    may stay with that container.
+    """
+    if not node.kept:
+        return node
+    free |= node.owned_cpus
+    parts = {uid: Kept({name: cpus - free for name, cpus in kept.by_name.items()}) for uid, kept in node.kept.items()}
+    barred = None if only is None else node.barred | (node.topology.cpus - only)
+    return node.replace(kept={uid: kept for uid, kept in parts.items() if kept.cpus}, barred=barred)
+
+
+def ask(node: Node, container: Container, policy: Policy, view: Node | None = None) -> Placed:
+    """Return *node* after *policy*, which sees it as *view*, has placed *container*; raise what the policy raises."""
+    view, key = view or node, container.key
+    change = policy.place(view, container)
+    grants, reasons = {**view.grants, **change.grants}, change.reasons
+    if key not in change.grants:
+        grants.pop(key, None)
+    grants |= quotas(view, grants, {*change.grants, key}, lifts=_lifts(policy), placed=container)
+    reasons += quota_reasons(container, view.grants.get(key), grants.get(key))
+    preserved = view.preserved_keys
+    if key not in grants and not is_left_to_itself(view, policy):
+        grants[key], where = grant_of_preserved(view, grants, container)
+        reasons, preserved = (*reasons, where), preserved | {key}
+    elif key in preserved:
+        preserved -= {key}
+    if preserved:
+        grants |= moved_preserved(view, grants, preserved)
+    return Placed(node.replace(grants=grants), replace(change, reasons=reasons).reasons_about(key), view)
+
+
+def without_grant(node: Node, key: str, policy: Policy) -> Placed:
+    """Return *node* without the grant of the container *key*, after others have moved; it must have one."""
+    left = node.grants[key]
+    return _left(node.replace(grants=without(node.grants, (key,))), left, policy)
+
+
+def reshared(node: Node, moved: CpuSet, policy: Policy) -> Node:
+    """Return the node with shared containers on all shared CPUs, after *moved* CPUs became exclusive or shared."""
+    return _left(node, Grant(moved, node.topology.mems, moved), policy).node if moved else node
+
+
+def _left(node: Node, left: Grant, policy: Policy) -> Placed:
+    change = policy.release(node, left)
+    grants = {**node.grants, **change.grants}
+    grants |= quotas(node, grants, change.grants, lifts=_lifts(policy))
+    if keys := node.preserved_keys:
+        grants |= moved_preserved(node, grants, keys)
+    return Placed(node.replace(grants=grants), change.reasons_about(None))
+
+
+def _lifts(policy: Policy) -> bool:
+    return options_of(policy).cpu_quota == "lift"
