@@ -15,10 +15,9 @@ from functools import partial
 from typing import Any
 
 from criproxy import __version__
-from criproxy.api import fit
 from criproxy.api.control_socket import Command, Encoded
 from criproxy.api.notices import ControllerNotices
-from criproxy.api.views import events, explain, status, who
+from criproxy.api.views import events, explain, fit, status, who
 from criproxy.api.views.devices import devices
 from criproxy.api.views.situation import Situation, argument
 from criproxy.devices.classes.builtin import BUILTIN

@@ -10,11 +10,12 @@ from pathlib import Path
 from criproxy.config.document import parse
 from criproxy.errors import UsageError
 from criproxy.model.machine.topology import Topology
+from criproxy.model.planned import PodPlan
 from criproxy.model.text.amounts import parse_seconds
 from criproxy.placement.records.trace import Traced
 from criproxy.simulate.hosts import shaped
 from criproxy.simulate.scenario.place import At, Wrong, unreadable
-from criproxy.simulate.scenario.pods import POD_KEYS, PodPlan, read_pods
+from criproxy.simulate.scenario.pods import POD_KEYS, read_pods
 
 SPEC_KEYS = ("machine", "cards", "seed", "duration", "every", "fill", "pods")
 MAX_BYTES = 1 << 20

@@ -13,6 +13,7 @@ from pathlib import Path
 from criproxy.errors import UsageError
 from criproxy.model.cpuset import CpuSet
 from criproxy.model.machine.topology import Topology
+from criproxy.model.planned import PodPlan
 from criproxy.placement.events import (
     ColdStartEnded,
     ContainerCreated,
@@ -29,7 +30,6 @@ from criproxy.placement.options.pod_wishes import cold_start_s
 from criproxy.placement.records.trace import Header, Traced, is_header, parse_header, parse_line
 from criproxy.simulate.load import PERCENT, Kind, Load, Spec, read_spec
 from criproxy.simulate.scenario.place import unreadable
-from criproxy.simulate.scenario.pods import PodPlan
 
 Cards = Sequence[CpuSet]
 """For each card the NUMA nodes next to it; none where nobody knows."""

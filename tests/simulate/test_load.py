@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from criproxy.errors import UsageError
 from criproxy.model.grant import Grant
 from criproxy.model.node import Node
+from criproxy.model.planned import Amounts, ContainerPlan, PodPlan
 from criproxy.model.workload import Container, ContainerState, Pod, QosClass
 from criproxy.placement.events import ContainerCreating, ContainerGone, PodCreated, PodGone
 from criproxy.placement.policies import BUILTIN
@@ -19,7 +20,6 @@ from criproxy.simulate.hosts import GIB, machine
 from criproxy.simulate.load import Kind, Load, Spec, read_spec
 from criproxy.simulate.load_run import SAMPLES, Outcome, Run
 from criproxy.simulate.loads import make, read_load
-from criproxy.simulate.scenario.pods import Amounts, ContainerPlan, PodPlan
 from criproxy.simulate.scores import Scorer, Scores, mean_of
 
 SPEC = """

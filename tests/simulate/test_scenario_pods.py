@@ -7,9 +7,9 @@ from hypothesis import strategies as st
 from criproxy.cri import api_pb2 as api
 from criproxy.cri import translate
 from criproxy.model.cpuset import format_cpuset
+from criproxy.model.planned import Amounts, PodPlan, seen_sizes
 from criproxy.model.resources import Interval
 from criproxy.model.workload import Container, QosClass
-from criproxy.simulate.scenario.pods import Amounts, PodPlan, seen_sizes
 from criproxy.simulate.scenario.steps import Create
 from lab.kubelet.kubelet import ContainerSpec, PodSpec, container_config, sandbox_config
 from tests.simulate.scenes import mistakes, vector

@@ -2,7 +2,7 @@
 
 import pytest
 
-from criproxy.simulate.scenario.pods import Amounts
+from criproxy.model.planned import Amounts
 from criproxy.simulate.scenario.steps import STEPS, Advance, Create, Delete, Resize, Start, Step
 from tests.simulate.scenes import mistakes, vector
 

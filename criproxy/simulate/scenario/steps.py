@@ -5,11 +5,12 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from criproxy.config.mistakes import did_you_mean
+from criproxy.model.planned import Amounts, PodPlan
 from criproxy.model.text.amounts import parse_seconds
 from criproxy.model.workload import QosClass
 from criproxy.simulate.scenario.assertions import RULES, Assertion, read_assertion
 from criproxy.simulate.scenario.place import At
-from criproxy.simulate.scenario.pods import POD_KEYS, SIZE_KEYS, Amounts, PodPlan, read_pods, read_resize
+from criproxy.simulate.scenario.pods import POD_KEYS, SIZE_KEYS, read_pods, read_resize
 from criproxy.simulate.scenario.settings import Configuration
 
 OUTCOMES = ("ok", "error")

@@ -9,6 +9,7 @@ from criproxy.errors import ConfigError, Refused
 from criproxy.model.machine.hardware import HugePages
 from criproxy.model.machine.topology import Topology
 from criproxy.model.node import Node
+from criproxy.model.planned import ContainerPlan, PodPlan, seen_sizes
 from criproxy.model.workload import Pod
 from criproxy.placement.engine import step
 from criproxy.placement.events import (
@@ -29,7 +30,6 @@ from criproxy.placement.policies.api import Policy
 from criproxy.simulate.faults import raised
 from criproxy.simulate.scenario.assertions import Assertion
 from criproxy.simulate.scenario.place import ExpectedPools
-from criproxy.simulate.scenario.pods import ContainerPlan, PodPlan, seen_sizes
 from criproxy.simulate.scenario.seen import Moment, Placed, Seen
 from criproxy.simulate.scenario.settings import Configuration, Unusable, settings
 from criproxy.simulate.scenario.steps import Advance, Create, Delete, Expect, Resize, Start, Step

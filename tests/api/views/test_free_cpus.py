@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from criproxy.api.fit import to_values as fit_values
+from criproxy.api.views.fit import to_values as fit_values
 from criproxy.api.views.situation import Situation
 from criproxy.api.views.status import summary
 from criproxy.api.views.who import to_values as who_values

@@ -11,15 +11,17 @@ from criproxy.api.views.status_check import notices_of_node
 from criproxy.errors import CriproxyError, Refused, UsageError
 from criproxy.model.cpuset import format_cpuset
 from criproxy.model.grant import NO_CPUS
+from criproxy.model.planned import Amounts, ContainerPlan, PodPlan
 from criproxy.model.resources import MAX_SHARES_MILLI, MOST_CPU_MILLI, MOST_MEMORY_BYTES
 from criproxy.model.text.amounts import counted, format_bytes, format_milli
 from criproxy.model.text.annotations import DOMAINS, policy_annotations
 from criproxy.model.text.bounded import bounded_text
 from criproxy.model.text.notices import Values
+from criproxy.model.workload import QosClass
 from criproxy.placement.answers.rehearsal import Fit, fit
 from criproxy.placement.decision import Decision
-from criproxy.simulate.scenario.pods import QOS, Amounts, ContainerPlan, PodPlan
 
+_QOS = {"guaranteed": QosClass.GUARANTEED, "burstable": QosClass.BURSTABLE}
 KEY = "criproxy-fit"
 """Of its sandbox and its reservation: no runtime makes such an id."""
 NAMES = {"namespace": "default", "pod": "fit", "container": "main"}
@@ -44,7 +46,7 @@ class Wanted:
     def read(cls, arguments: Mapping[str, Any]) -> "Wanted":
         """What a request says; raises UsageError with what is wrong."""
         qos = arguments.get("qos", "guaranteed")
-        if qos not in ("guaranteed", "burstable"):
+        if qos not in _QOS:
             raise UsageError(f"qos: must be guaranteed or burstable, not {qos!r:.80}")
         annotations = _texts(arguments, "annotations")
         if unread := annotations.keys() - policy_annotations(annotations).keys():
@@ -78,7 +80,7 @@ class Wanted:
         return PodPlan(
             name=self.names["pod"],
             namespace=self.names["namespace"],
-            qos=QOS[self.qos],
+            qos=_QOS[self.qos],
             containers=(ContainerPlan(self.names["container"], amounts),),
             annotations=self.annotations,
             labels=self.labels,
