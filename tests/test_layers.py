@@ -25,6 +25,7 @@ VIEWS = "views know values only"
 LAB = "what is installed imports neither laboratory nor tests"
 CIRCLES = "nothing in a package imports in a circle"
 WIRE = "wire imports nothing of ours but errors"
+SIMULATOR = "the daemon imports no simulator"
 GRPC = "only wire, cri and deviceplugin import grpc, google and hpack"
 PURE = "the pure packages do no I/O"
 
@@ -43,6 +44,7 @@ PLANTS = [
     pytest.param("wire/knows_cri.py", "import criproxy.cri.api_pb2", WIRE, id="wire-imports-cri"),
     pytest.param("api/views/knows_node.py", "import criproxy.node", VIEWS, id="views-import-node"),
     pytest.param("daemon/with_lab.py", "import lab", LAB, id="lab-in-daemon"),
+    pytest.param("api/with_simulator.py", "import criproxy.simulate", SIMULATOR, id="simulator-in-api"),
     pytest.param("model/with_grpc.py", "import grpc", GRPC, id="grpc-in-model"),
     pytest.param("node/sync/with_protobuf.py", "from google.protobuf import message", GRPC, id="protobuf-in-node"),
     pytest.param("placement/policies/with_hpack.py", "import hpack", GRPC, id="hpack-in-policies"),

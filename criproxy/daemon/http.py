@@ -7,7 +7,7 @@ from contextlib import AsyncExitStack
 from pathlib import Path
 
 from criproxy.api.control_socket import Command
-from criproxy.api.metrics.controller_metrics import Moment
+from criproxy.api.metrics.moment import Moment
 from criproxy.api.metrics.proxy_metrics import Gauges, Metrics
 from criproxy.api.page.access import Access
 from criproxy.api.page.routes import Page, read_files

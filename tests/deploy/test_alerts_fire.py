@@ -18,7 +18,7 @@ import pytest
 import yaml
 
 from criproxy import __version__
-from criproxy.api.metrics.controller_metrics import Moment
+from criproxy.api.metrics.moment import Moment
 from criproxy.api.metrics.proxy_metrics import Gauges, Metrics
 from criproxy.api.views.status_check import find
 from criproxy.cri.methods import KNOWN_METHODS

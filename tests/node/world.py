@@ -12,7 +12,8 @@ from typing import Any, Self
 import pytest
 
 from criproxy.api.live import LiveNode
-from criproxy.api.metrics.controller_metrics import METRICS, Moment
+from criproxy.api.metrics import controller_metrics, device_metrics
+from criproxy.api.metrics.moment import Moment
 from criproxy.api.views.situation import Situation
 from criproxy.cri.runtime import RuntimeClient
 from criproxy.model.cpuset import CpuSet, format_cpuset
@@ -150,7 +151,7 @@ def situation(controller: Controller) -> Situation:
 
 def metric(controller: Controller, name: str) -> Any:  # noqa: ANN401 (a number, or numbers by label)
     """What a scrape reads as the metric *name*, which has no prefix."""
-    return METRICS[name].read(Moment(controller))
+    return {**controller_metrics.METRICS, **device_metrics.METRICS}[name].read(Moment(controller))
 
 
 class World:

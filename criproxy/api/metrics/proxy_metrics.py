@@ -14,7 +14,8 @@ from prometheus_client.exposition import choose_encoder
 from prometheus_client.registry import Collector
 
 from criproxy import __version__
-from criproxy.api.metrics.controller_metrics import ControllerCollector, Moment
+from criproxy.api.metrics import controller_metrics, device_metrics
+from criproxy.api.metrics.moment import Moment, MomentCollector
 from criproxy.node.bypass import BypassMode
 from criproxy.process.heartbeat import LAG_BUCKETS_S, Heartbeat
 from criproxy.wire.stats import HELD_BUCKETS_S, OTHER, Entry, Histogram, Stats
@@ -158,7 +159,8 @@ class Metrics:
     ) -> None:
         """Register the collectors; *known* are the method paths that may be labels."""
         self._registry = CollectorRegistry()
-        self._registry.register(ControllerCollector(moment))
+        tables = controller_metrics.METRICS, device_metrics.METRICS
+        self._registry.register(MomentCollector(moment, *tables))
         self._registry.register(_ProxyCollector(stats, heartbeat, gauges, known))
         ProcessCollector(registry=self._registry)
 

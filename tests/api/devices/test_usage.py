@@ -16,7 +16,8 @@ from rich.console import Console
 from criproxy.api.control_socket import ControlServer
 from criproxy.api.devices.device_plugin import DevicePluginCommands
 from criproxy.api.devices.usage import UsageCommands
-from criproxy.api.metrics.controller_metrics import ControllerCollector, Moment
+from criproxy.api.metrics import controller_metrics, device_metrics
+from criproxy.api.metrics.moment import Moment, MomentCollector
 from criproxy.cli.client import ask
 from criproxy.cli.queries.usage import render
 from criproxy.cri import api_pb2 as api
@@ -70,7 +71,9 @@ class Asked:
     def metrics(self) -> dict[str, Any]:
         """What a scrape has of the use of vGPUs: labels and value by name."""
         registry = CollectorRegistry()
-        registry.register(ControllerCollector(lambda: Moment(self.world.controller)))
+        registry.register(
+            MomentCollector(lambda: Moment(self.world.controller), controller_metrics.METRICS, device_metrics.METRICS)
+        )
         families = text_string_to_metric_families(generate_latest(registry).decode())
         samples = [sample for family in families for sample in family.samples]
         return {sample.name.removeprefix("criproxy_"): (sample.labels, sample.value) for sample in samples}

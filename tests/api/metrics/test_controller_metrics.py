@@ -8,10 +8,12 @@ import pytest
 from prometheus_client import CollectorRegistry, generate_latest
 from prometheus_client.parser import text_string_to_metric_families
 
-from criproxy.api.metrics.controller_metrics import METRICS, ControllerCollector, Moment
+from criproxy.api.metrics import controller_metrics, device_metrics
+from criproxy.api.metrics.moment import Moment, MomentCollector
 from criproxy.node.controller import Controller
 from tests.node.world import World, owner, sharer
 
+TABLES = controller_metrics.METRICS, device_metrics.METRICS
 COUNTED = {
     "decisions": (Counter(container_creating=3), {(("event", "container_creating"),): 3}),
     "refusals": (Counter(RESOURCE_EXHAUSTED=2), {(("code", "RESOURCE_EXHAUSTED"),): 2, (("code", "UNAVAILABLE"),): 0}),
@@ -49,7 +51,7 @@ NAMES = {
 def samples(controller: Controller, name: str) -> dict[tuple[tuple[str, str], ...], float]:
     """The samples with this name, which has no prefix, by their labels."""
     registry = CollectorRegistry()
-    registry.register(ControllerCollector(lambda: Moment(controller)))
+    registry.register(MomentCollector(lambda: Moment(controller), *TABLES))
     families = text_string_to_metric_families(generate_latest(registry).decode())
     found = [sample for family in families for sample in family.samples if sample.name == f"criproxy_{name}"]
     return {tuple(sorted(sample.labels.items())): sample.value for sample in found}
@@ -118,6 +120,6 @@ async def test_what_is_unknown_has_no_sample(world: World) -> None:
 
 def test_every_metric_has_a_name_and_a_sentence() -> None:
     """Names are those of Prometheus, and help texts are one sentence on one line."""
-    for name, metric in METRICS.items():
+    for name, metric in {**TABLES[0], **TABLES[1]}.items():
         assert re.fullmatch(r"[a-z][a-z_]+", name)
         assert re.fullmatch(r"[A-Z0-9][^\n]*\.", metric.read.__doc__ or ""), name

@@ -7,7 +7,7 @@ import pytest
 from prometheus_client.openmetrics import parser as openmetrics
 from prometheus_client.parser import text_string_to_metric_families
 
-from criproxy.api.metrics.controller_metrics import Moment
+from criproxy.api.metrics.moment import Moment
 from criproxy.api.metrics.proxy_metrics import Gauges, Metrics
 from criproxy.node.bypass import BypassMode
 from criproxy.process.heartbeat import Heartbeat

@@ -9,7 +9,8 @@ import pytest
 from click.testing import CliRunner, Result
 from prometheus_client import CollectorRegistry, generate_latest
 
-from criproxy.api.metrics.controller_metrics import ControllerCollector, Moment
+from criproxy.api.metrics import controller_metrics, device_metrics
+from criproxy.api.metrics.moment import Moment, MomentCollector
 from criproxy.cli import main
 from tests.api.devices.test_usage import OFFERED, asked, report
 from tests.node.devices.test_create_checks_vgpu import pod_with
@@ -273,7 +274,9 @@ async def test_daemon_and_metrics_say_the_same(tmp_path: Path) -> None:
         uses = [{"container_id": key, "kind": "nvidia", "card": "GPU-a", "cores_percent": 25.0} for key in keys]
         await node("device-usage", **report(containers=[{**each, "memory_mib": 8000} for each in uses]))
         registry = CollectorRegistry()
-        registry.register(ControllerCollector(lambda: Moment(node.world.controller)))
+        registry.register(
+            MomentCollector(lambda: Moment(node.world.controller), controller_metrics.METRICS, device_metrics.METRICS)
+        )
         (tmp_path / "recorded").write_bytes(generate_latest(registry))
         options = ["-t", "vgpu-memory=50", "-t", "vgpu-cores=60", "--pods", "web-*"]
         socket = str(tmp_path / "control.sock")

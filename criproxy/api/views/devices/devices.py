@@ -284,7 +284,6 @@ def has(one: Given, kind: str) -> Values:
 
 
 def _advertised(resource: Advertised, kind: str, allocated: Sequence[Facts] | None) -> Values:
-    """Return a resource, and how many of its ids are allocated to containers."""
     shares = [share for facts in allocated or () for share in allocated_of(facts, kind)]
     own = [share for share in shares if share["resource"] == resource.name]
     unnamed = sum(share["count"] - len(share["ids"]) for share in own)
@@ -315,7 +314,6 @@ def _holders(
 
 
 def _cards(one: Given, kind: DeviceClass, stock: Stock, parts: Mapping[str, Card]) -> set[Card | None]:
-    """Return the cards, or owners of *parts*, that are allocated to a container, with None for an unknown card."""
     ids = ids_of(one.facts, kind.name)
     return {
         card or parts.get(each or "")
@@ -331,14 +329,12 @@ def _parts(kind: DeviceClass, stock: Stock, report: Published | None) -> dict[st
 
 
 def _published(kind: DeviceClass, stock: Stock, report: Published | None) -> dict[Card, PublishedCard]:
-    """Return what our device plugin reports about the cards of a class."""
     named = [each for each in report.cards if each.device_class == kind.name] if report else []
     pairs = [(stock.card(kind, each.id), each) for each in named]
     return {card: each for card, each in pairs if card is not None}
 
 
 def _health(card: PublishedCard | None) -> Values:
-    """Return the health of a card according to our device plugin; null if it does not report the card."""
     if card is None:
         return {"healthy": None, "reason": "", "since": None, "replicas": {}}
     return {
@@ -350,5 +346,4 @@ def _health(card: PublishedCard | None) -> Values:
 
 
 def name(container: Container) -> Values:
-    """Return the identity of a container, with the keys of `status`."""
     return {**identity(container), "state": container.state.value}
