@@ -346,4 +346,5 @@ def _health(card: PublishedCard | None) -> Values:
 
 
 def name(container: Container) -> Values:
+    """Return the identity of a container, with the keys of `status`."""
     return {**identity(container), "state": container.state.value}
