@@ -5,29 +5,19 @@ and `status` show them: all of these iterate over `ATTRIBUTES`. A new attribute 
 """
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, replace
-from functools import lru_cache, partial
-from typing import Any, Generic, Protocol, TypeVar
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Any, Generic, TypeVar
 
 from criproxy.model.cpuset import CpuSet, format_cpuset, parse_interned
-from criproxy.model.grant import Applied, CpuQuota, Grant
+from criproxy.model.grant import NO_CPUS, Applied, CpuQuota, Grant
 from criproxy.model.resources import LIFTED_US
 from criproxy.model.workload import Container
 
 T = TypeVar("T")
-
-
-class Resources(Protocol):
-    """The fields of CRI's ``LinuxContainerResources`` that the rows write and read; empty or 0 means not set."""
-
-    cpuset_cpus: str
-    cpuset_mems: str
-    cpu_quota: int
-    cpu_period: int
-
-
-Writer = Callable[[Resources, T, Container], None]
-"""Writes the value that *container* should have into a message."""
+Writer = Callable[[Any, T, Container], None]
+"""Writes the value that a container should have into ``LinuxContainerResources`` of CRI, where empty or 0 means not
+set."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -51,8 +41,8 @@ class Attribute(Generic[T]):
     """Returns the value in a file."""
     create: Writer[T]
     update: Writer[T]
-    reported: Callable[[Resources], T | None]
-    """Returns the value in the runtime's status; None if it is not there."""
+    reported: Callable[[Any], T | None]
+    """Returns the value in the resources of the runtime's status; None if it is not there."""
     change: Callable[[T | None, T], str]
     """Returns a part of a sentence about a changed value; empty if the old one must be known for that."""
     plain: Callable[[T], str | int]
@@ -67,24 +57,40 @@ class Attribute(Generic[T]):
         return value is None or value == getattr(wanted, self.name) or self.desired(grant) is None
 
 
-def _change_of_set(noun: str, old: CpuSet | None, new: CpuSet) -> str:
-    return f"{noun} {format_cpuset(old or frozenset()) or 'unknown'} → {format_cpuset(new)}" if new else ""
+def _cpuset(name: str, noun: str, desired: Callable[[Grant], CpuSet | None]) -> Attribute[CpuSet]:
+    field = f"cpuset_{name}"
+
+    def write(resources: Any, ids: CpuSet, _: Container) -> None:  # noqa: ANN401 (see `Writer`)
+        setattr(resources, field, format_cpuset(ids))
+
+    def change(old: CpuSet | None, new: CpuSet) -> str:
+        return f"{noun} {format_cpuset(old or NO_CPUS) or 'unknown'} → {format_cpuset(new)}" if new else ""
+
+    return Attribute(
+        name=name,
+        noun="cpuset",
+        desired=desired,
+        controller="cpuset",
+        v1=f"cpuset.{name}",
+        v2=f"cpuset.{name}.effective",
+        written=f"cpuset.{name}",
+        parse=parse_interned,
+        create=write,
+        update=write,
+        reported=lambda resources: parse_interned(getattr(resources, field)),
+        change=change,
+        plain=format_cpuset,
+        from_plain=parse_interned,
+        is_cpuset=True,
+    )
 
 
-def _write_cpus(resources: Resources, cpus: CpuSet, _: Container) -> None:
-    resources.cpuset_cpus = format_cpuset(cpus)
-
-
-def _write_mems(resources: Resources, mems: CpuSet, _: Container) -> None:
-    resources.cpuset_mems = format_cpuset(mems)
-
-
-def _lift(resources: Resources, lifted: bool, _: Container) -> None:
+def _lift(resources: Any, lifted: bool, _: Container) -> None:  # noqa: ANN401
     if lifted:
         resources.cpu_quota = LIFTED_US  # the period stays: it is that of the quota which comes back
 
 
-def _write_quota(resources: Resources, lifted: bool, container: Container) -> None:
+def _write_quota(resources: Any, lifted: bool, container: Container) -> None:  # noqa: ANN401
     if asked := container.asked_quota:  # both fields: runtimes differ in how they handle a missing period
         resources.cpu_quota = LIFTED_US if lifted else asked.quota_us
         resources.cpu_period = asked.period_us
@@ -94,35 +100,6 @@ def _quota_change(old: bool | None, lifted: bool) -> str:
     return "" if old is None else "without CFS quota" if lifted else "with a CFS quota"
 
 
-CPUS: Attribute[CpuSet] = Attribute(
-    name="cpus",
-    noun="cpuset",
-    desired=lambda grant: grant.cpus,
-    controller="cpuset",
-    v1="cpuset.cpus",
-    v2="cpuset.cpus.effective",
-    written="cpuset.cpus",
-    parse=parse_interned,
-    create=_write_cpus,
-    update=_write_cpus,
-    reported=lambda resources: parse_interned(resources.cpuset_cpus),
-    change=partial(_change_of_set, "CPUs"),
-    plain=format_cpuset,
-    from_plain=parse_interned,
-    is_cpuset=True,
-)
-MEMS = replace(
-    CPUS,
-    name="mems",
-    desired=lambda grant: grant.mems or None,
-    v1="cpuset.mems",
-    v2="cpuset.mems.effective",
-    written="cpuset.mems",
-    create=_write_mems,
-    update=_write_mems,
-    reported=lambda resources: parse_interned(resources.cpuset_mems),
-    change=partial(_change_of_set, "memory nodes"),
-)
 QUOTA: Attribute[bool] = Attribute(
     name="lifted",
     noun="CFS quota",
@@ -138,7 +115,10 @@ QUOTA: Attribute[bool] = Attribute(
     plain=int,
     from_plain=bool,
 )
-CPUSET: tuple[Attribute[Any], ...] = (CPUS, MEMS)
+CPUSET: tuple[Attribute[Any], ...] = (
+    _cpuset("cpus", "CPUs", lambda grant: grant.cpus),
+    _cpuset("mems", "memory nodes", lambda grant: grant.mems or None),
+)
 STORED: tuple[Attribute[Any], ...] = (*CPUSET, QUOTA)
 """The columns of the table ``applied``, which gets no others (docs/decisions/0042); a restart reads the rest anew."""
 SHOWN: tuple[Attribute[Any], ...] = CPUSET

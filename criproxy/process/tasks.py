@@ -3,7 +3,7 @@
 import asyncio
 import faulthandler
 import random
-from collections.abc import Callable, Coroutine, Iterator, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from traceback import walk_tb
@@ -135,6 +135,13 @@ def _first_of_ours(error: BaseException) -> str:
 def batches(items: Sequence[T], size: int) -> Iterator[Sequence[T]]:
     """Yield parts of *items* of at most *size*; other tasks can run between them."""
     return (items[first : first + size] for first in range(0, len(items), size))
+
+
+async def wait_at_most(limit_s: float | None, waiting: Awaitable[object]) -> None:
+    """Await *waiting*, for *limit_s* seconds at most; None: without a limit."""
+    with suppress(TimeoutError):
+        async with asyncio.timeout(limit_s):
+            await waiting
 
 
 class OnDemand:

@@ -17,7 +17,7 @@ from criproxy.model.record import Record
 from criproxy.store import rows
 from criproxy.store.history import History
 from criproxy.store.schema import VERSION, has_table, migrate, version_of
-from criproxy.store.writing import LeftOut, Writer, is_of_value, savepoint
+from criproxy.store.writing import LeftOut, Writer, failure_of
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -106,22 +106,12 @@ class Database:
 
     def _add(self, records: Sequence[Record]) -> None:
         """Write *records*; whatever is wrong with them, the node is written."""
-        try:
-            with savepoint(self._connection):
-                self._history.add(records)
-        except Exception as error:
-            if not is_of_value(error):
-                raise
+        if failure_of(self._connection, lambda: self._history.add(records)):
             self._history.lost += len(records)
 
     def _end(self, lives: set[str]) -> None:
         """Let the records of *lives* make room for others; a life that is no text has none."""
-        try:
-            with savepoint(self._connection):
-                self._history.end(lives)
-        except Exception as error:
-            if not is_of_value(error):
-                raise
+        failure_of(self._connection, lambda: self._history.end(lives))
 
     def _open(self) -> sqlite3.Connection:
         # Made by the thread that starts, used by the thread that writes, never by both at once.
@@ -178,7 +168,6 @@ class Database:
         try:
             yield
             self._connection.execute("COMMIT")
-            self._history.commit()
             self._writer.commit()
         except BaseException:
             self._history.rollback()

@@ -7,11 +7,11 @@ one look at the table for each hundredth of it that is dropped.
 
 import json
 import sqlite3
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from criproxy.model.record import LAST, REPEATING, Kind, Record
-from criproxy.store.writing import is_of_value, savepoint
+from criproxy.store.writing import failure_of
 
 MAX_ROWS = 20_000
 MAX_BYTES = 8 << 20
@@ -35,49 +35,32 @@ _KINDS = {kind.value: kind for kind in Kind}
 
 
 class History:
-    """The records in one database. The caller holds the transaction, and calls `commit` or `rollback` at its end."""
+    """The records in one database. The caller holds the transaction, and calls `rollback` if that fails."""
 
     def __init__(self, connection: sqlite3.Connection) -> None:
         self._connection = connection
-        self._committed: tuple[int, int] | None = None
         self._now: tuple[int, int] | None = None
-        """Rows and bytes. Counted at the first record, which is not on the way of a start."""
+        """Rows and bytes. Counted at the first record, which is not on the way of a start, and after a failure."""
         self.lost = 0
         """Records that could not be written for their values: they are left out, and nothing else is."""
 
-    def commit(self) -> None:
-        """What was added counts from now on."""
-        self._committed = self._now
-
     def rollback(self) -> None:
-        """What was added since the last commit was not."""
-        self._now = self._committed
+        """What was added in this transaction was not."""
+        self._now = None
 
     def add(self, records: Iterable[Record]) -> None:
         """Write *records*, in order, and drop what is too old or too much; none of them fails the others."""
         records = list(records)
-        if not records:
-            return
-        before = self._now
-        try:
-            with savepoint(self._connection):
-                self._add(records)
-        except Exception as error:
-            if not is_of_value(error):
-                raise
-            self._now = before
-            for record in records:
-                self._add_alone(record)
+        if records and not self._added(records):
+            self.lost += sum(not self._added([record]) for record in records)
 
-    def _add_alone(self, record: Record) -> None:
+    def _added(self, records: Sequence[Record]) -> bool:
+        """Whether *records* could be written; if not, none of them is."""
         before = self._now
-        try:
-            with savepoint(self._connection):
-                self._add([record])
-        except Exception as error:
-            if not is_of_value(error):
-                raise
-            self._now, self.lost = before, self.lost + 1
+        is_done = failure_of(self._connection, lambda: self._add(records)) is None
+        if not is_done:
+            self._now = before
+        return is_done
 
     def _add(self, records: Iterable[Record]) -> None:
         for record in records:

@@ -52,6 +52,22 @@ def savepoint(connection: sqlite3.Connection) -> Iterator[None]:
     connection.execute("RELEASE part")
 
 
+def failure_of(connection: sqlite3.Connection, write: Callable[[], None]) -> Exception | None:
+    """Call *write*; if it fails for a value, undo it alone and return the error.
+
+    Raises:
+        sqlite3.Error: the disk or the database fails.
+    """
+    try:
+        with savepoint(connection):
+            write()
+    except Exception as error:
+        if not is_of_value(error):
+            raise
+        return error
+    return None
+
+
 class Writer:
     """Knows what is left out so far. The caller holds the transaction, and calls `commit` or `rollback` at its end."""
 
@@ -89,12 +105,7 @@ class Writer:
             keys = self._with_their_containers(table, keys, after)
         if not keys and not gone:
             return [], []
-        try:
-            with savepoint(self._connection):
-                self._write(table, keys, gone, after)
-        except Exception as error:
-            if not is_of_value(error):
-                raise
+        if failure_of(self._connection, lambda: self._write(table, keys, gone, after)):
             keys = [key for key in keys if self._tried(table, key, after, lambda: self._write(table, [key], [], after))]  # noqa: B023 (called at once)
             for key in gone:
                 self._tried(table, key, after, lambda: self._write(table, [], [key], after))  # noqa: B023 (as above)
@@ -109,17 +120,11 @@ class Writer:
 
     def _tried(self, table: Table, key: str, after: Node, write: Callable[[], None]) -> bool:
         """Whether *write* could write the row of *key*; if not, it is left out."""
-        try:
-            with savepoint(self._connection):
-                write()
-        except Exception as error:
-            if not is_of_value(error):
-                raise
-            if (value := table.entries(after).get(key)) is not None:
-                left = LeftOut(table.name, key, _title(value, key), _reason(error))
-                self._now = {**self._now, (table.name, key): (value, left)}
-            return False
-        return True
+        error = failure_of(self._connection, write)
+        if error and (value := table.entries(after).get(key)) is not None:
+            left = LeftOut(table.name, key, _title(value, key), _reason(error))
+            self._now = {**self._now, (table.name, key): (value, left)}
+        return error is None
 
     def _with_their_containers(self, table: Table, keys: Collection[str], after: Node) -> list[str]:
         """*keys* without those whose container is left out, and with those whose container is so no more."""

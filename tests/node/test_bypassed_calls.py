@@ -24,7 +24,7 @@ from criproxy.placement.policies.static import StaticPolicy
 from criproxy.wire.calls import Call, Outcome
 from lab.emulator.runtime import RuntimeOptions
 from tests.node.reconcile.test_trouble import overlaps
-from tests.node.world import FAST, NO_LOOKS, STATIC, Slow, World, owner, sharer, situation
+from tests.node.world import FAST, NO_LOOKS, STATIC, Slow, World, owner, refusal, sharer, situation
 
 
 class Fragile(StaticPolicy):
@@ -155,9 +155,8 @@ async def test_a_start_at_which_we_failed_goes_on_only_where_nothing_has_to_be_d
         monkeypatch.setattr(Starts, "_wait_for_cpus", broken)
         _, owned = await world.created(owner("owner", 2))
 
-        with pytest.raises(RuntimeCallError, match="criproxy failed; its log has the cause") as caught:
-            await world.kubelet.start(owned)
-        assert caught.value.code is StatusCode.UNAVAILABLE
+        caught = await refusal(world.kubelet.start(owned), "criproxy failed; its log has the cause")
+        assert caught.code is StatusCode.UNAVAILABLE
 
         world.runtime.exit_container(shared)
         await world.kubelet.stop(shared)
@@ -330,8 +329,7 @@ async def test_a_start_at_which_its_fallback_fails_frees_its_lock(
         _, owned = await world.created(owner("owner", 2))
         await world.rested()
         monkeypatch.setattr(InFlight, "start", fails_twice)
-        with pytest.raises(RuntimeCallError, match="criproxy failed; its log has the cause"):
-            await world.kubelet.start(owned)
+        await refusal(world.kubelet.start(owned), "criproxy failed; its log has the cause")
 
         assert not left
         await world.kubelet.start(owned)

@@ -9,12 +9,11 @@ import pytest
 
 from criproxy.api.live import LiveNode
 from criproxy.cri import api_pb2 as api
-from criproxy.cri.runtime import RuntimeCallError
 from criproxy.errors import StatusCode
 from criproxy.model.workload import ContainerState
 from lab.emulator.runtime import RuntimeOptions
 from lab.kubelet.kubelet import MiniKubelet, PodSpec
-from tests.node.world import FAST, NO_LOOKS, Slow, World, cut, owner, sharer, situation
+from tests.node.world import FAST, NO_LOOKS, Slow, World, cut, owner, refusal, sharer, situation
 
 LIMIT_S = 60.0
 SLOW_S = 0.3
@@ -149,8 +148,7 @@ async def test_a_place_outlasts_a_stop_that_overtakes_the_start(tmp_path: Path, 
             await world.start_criproxy()
 
         await (world.kubelet.stop_sandbox(sandbox_id) if end == "StopPodSandbox" else world.kubelet.stop(late))
-        with pytest.raises(RuntimeCallError, match="is in starting state"):
-            await world.kubelet.remove(late)
+        await refusal(world.kubelet.remove(late), "is in starting state")
 
         world.controller.outcomes.ask(late)  # as after a while, and lists are compared, too
         await world.controller.resync.again()
@@ -264,10 +262,9 @@ async def test_a_start_says_that_it_waits_for_one_that_the_runtime_lost(tmp_path
         _, owned = await world.created(owner("owner"))
         await world.poll(lambda: "has lost track" in world.controller.reconciler.trouble(late).error)
 
-        with pytest.raises(RuntimeCallError, match=r"late/main.*has lost track of a container") as refused:
-            await world.kubelet.start(owned)
+        refused = await refusal(world.kubelet.start(owned), r"late/main.*has lost track of a container")
 
-        assert refused.value.code is StatusCode.UNAVAILABLE
+        assert refused.code is StatusCode.UNAVAILABLE
         (notice,) = situation(world.controller).notices
         assert (notice.kind, notice.text.rpartition(": ")[2]) == ("left-running", "default/late/main")
         shutil.rmtree(group_of(tmp_path, late))

@@ -10,7 +10,6 @@ from criproxy.api.views.status import rows
 from criproxy.api.views.status_check import problems
 from criproxy.cli.render import words
 from criproxy.cri import api_pb2 as api
-from criproxy.cri.runtime import RuntimeCallError
 from criproxy.errors import StatusCode
 from criproxy.model.cpuset import format_cpuset, parse_cpuset
 from criproxy.model.grant import Grant, Kept
@@ -24,7 +23,7 @@ from criproxy.simulate.hosts import machine
 from lab.emulator.runtime import IMAGE, RuntimeOptions
 from lab.kubelet.kubelet import ContainerSpec, PodSpec
 from tests.node import world as worlds
-from tests.node.world import GIB, KEEPING, World, owner, situation
+from tests.node.world import GIB, KEEPING, World, owner, refusal, situation
 
 
 @pytest.fixture
@@ -61,10 +60,9 @@ async def test_a_crash_loop_beside_a_waiting_pod(world: World) -> None:
     for attempt in (1, 2):
         await world.rested()  # whoever is being read is not believed to have ended
         world.runtime.exit_container(main)
-        with pytest.raises(RuntimeCallError) as caught:
-            await world.run(PodSpec(f"waiting{attempt}", waiting.containers))
-        assert caught.value.code is StatusCode.RESOURCE_EXHAUSTED
-        assert "CPUs 1-2 are kept for default/loop" in caught.value.details
+        caught = await refusal(world.run(PodSpec(f"waiting{attempt}", waiting.containers)))
+        assert caught.code is StatusCode.RESOURCE_EXHAUSTED
+        assert "CPUs 1-2 are kept for default/loop" in caught.details
         assert kept(world, pod) == "1-2"
         main = await again(world, pod, sandbox, attempt)
         assert world.cpus(main) == "1-2"
@@ -122,8 +120,7 @@ async def test_a_failing_stop_of_the_sandbox_leaks_nothing(tmp_path: Path) -> No
         await world.rested()
         world.runtime.exit_container(ids["main"])
         await world.controller.outcomes.release_exited()
-        with pytest.raises(RuntimeCallError):
-            await world.kubelet.stop_sandbox(sandbox)
+        await refusal(world.kubelet.stop_sandbox(sandbox))
         assert kept(world, pod) == "1-3"
         end_pause(world, sandbox)
 

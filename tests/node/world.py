@@ -15,7 +15,7 @@ from criproxy.api.live import LiveNode
 from criproxy.api.metrics import controller_metrics, device_metrics
 from criproxy.api.metrics.moment import Moment
 from criproxy.api.views.situation import Situation
-from criproxy.cri.runtime import RuntimeClient
+from criproxy.cri.runtime import RuntimeCallError, RuntimeClient
 from criproxy.model.cpuset import CpuSet, format_cpuset
 from criproxy.model.machine.topology import Topology
 from criproxy.node.controller import Controller
@@ -125,6 +125,13 @@ async def cut(call: Coroutine[object, object, object], slow: Slow) -> None:
     task.cancel()
     with pytest.raises(asyncio.CancelledError):
         await task
+
+
+async def refusal(call: Awaitable[object], match: str = "") -> RuntimeCallError:
+    """Await a *call*, which fails; returns the error, whose text has *match*."""
+    with pytest.raises(RuntimeCallError, match=match or None) as caught:
+        await call
+    return caught.value
 
 
 class RecordingLog:

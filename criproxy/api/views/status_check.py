@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from criproxy.api.views.devices.incidents import over_quota, unhealthy_in_use
 from criproxy.api.views.shortfalls import sentence, undersized, unplaced_sentence
 from criproxy.api.views.situation import Situation
-from criproxy.model.attributes import in_place
+from criproxy.model.attributes import changes, granted, in_place
 from criproxy.model.cpuset import format_cpuset, numbered
 from criproxy.model.grant import NO_CPUS, Applied, Grant
 from criproxy.model.node import Node
@@ -196,7 +196,10 @@ def _difference(grant: Grant, applied: Applied | None) -> str:
         return f"should be on {numbered('CPU', grant.cpus)}, but criproxy does not know where it is"
     if applied.cpus != grant.cpus:
         return f"should be on {numbered('CPU', grant.cpus)} but is on {format_cpuset(applied.cpus)}"
-    return f"should have memory of {numbered('NUMA node', grant.mems)} but has memory of {format_cpuset(applied.mems)}"
+    if grant.mems and applied.mems != grant.mems:
+        wanted, has = numbered("NUMA node", grant.mems), format_cpuset(applied.mems)
+        return f"should have memory of {wanted} but has memory of {has}"
+    return f"should run {' and '.join(changes(applied, granted(grant)))}"
 
 
 def is_in_place(container: Container, grant: Grant | None, applied: Applied | None) -> bool:

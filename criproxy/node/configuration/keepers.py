@@ -3,13 +3,13 @@
 import asyncio
 import time
 from collections import deque
-from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from criproxy.errors import reason_of
 from criproxy.node.settings import Loaded
 from criproxy.process.logger import Log
+from criproxy.process.tasks import wait_at_most
 from criproxy.store.configurations import FOLDER, LAST_GOOD_NAME, MOST, GoodFile, InForceOnce, add, write_good
 
 RETRY_S = 10.0
@@ -35,18 +35,14 @@ class _Keeper:
         while not self._closing or self._news.is_set():
             self._news.clear()
             pause_s = await self._save()
-            with suppress(TimeoutError):
-                async with asyncio.timeout(0 if self._closing else pause_s):
-                    await self._news.wait()
+            await wait_at_most(0 if self._closing else pause_s, self._news.wait())
         self._ended.set()
 
     async def close(self) -> None:
         """Try once more to save what is not saved yet, for `CLOSE_S` at most."""
         self._closing = True
         self._news.set()
-        with suppress(TimeoutError):
-            async with asyncio.timeout(CLOSE_S):
-                await self._ended.wait()
+        await wait_at_most(CLOSE_S, self._ended.wait())
 
     async def _save(self) -> float | None:
         """Try once, and return when to try again; None: when there is something new."""

@@ -19,6 +19,7 @@ from criproxy.node.configuration.in_place import InPlaceOfFile
 from criproxy.node.configuration.load import FALLBACK, Configuration, candidate, rebuilt, without_file
 from criproxy.node.configuration.reload import Reload
 from criproxy.node.context import Context
+from criproxy.process.tasks import wait_at_most
 from criproxy.store.configurations import GoodFile, Tried
 
 LOOK_S = 1.0
@@ -63,9 +64,7 @@ class TryOut:
             if left_s is not None and left_s <= 0 and tried is not None:
                 await self._back_in_time(tried)
                 continue
-            with suppress(TimeoutError):
-                async with asyncio.timeout(None if left_s is None else min(left_s, LOOK_S)):
-                    await self._news.wait()
+            await wait_at_most(None if left_s is None else min(left_s, LOOK_S), self._news.wait())
 
     async def begin(self, arguments: Mapping[str, Any]) -> Values:
         """Answer ``criproxy reload --try``: arguments ``text`` and ``source`` of the file, and ``time_s``.

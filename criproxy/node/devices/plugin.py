@@ -3,13 +3,13 @@
 import asyncio
 import json
 from collections.abc import Callable
-from contextlib import suppress
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from time import monotonic, time
 
 from criproxy.devices.plugin.published import Published
 from criproxy.model.text.plain import from_plain
+from criproxy.process.tasks import wait_at_most
 from criproxy.store.files import read_json, write_whole
 
 NAME = "device-plugin.json"
@@ -121,9 +121,7 @@ class DevicePlugin:
                     await asyncio.sleep(RETRY_S)
                     continue
                 written = now
-            with suppress(TimeoutError):
-                async with asyncio.timeout(REMEMBERED_S if self._remembered else None):
-                    await self._news.wait()
+            await wait_at_most(REMEMBERED_S if self._remembered else None, self._news.wait())
 
     @property
     def has_stopped(self) -> bool:

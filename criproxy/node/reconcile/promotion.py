@@ -26,6 +26,7 @@ from criproxy.placement.events import ColdStartEnded, ContainerResized, Promoted
 from criproxy.placement.options.pod_wishes import cold_for_s
 from criproxy.placement.policies.api import Policy
 from criproxy.placement.rules.pod_total import asks_milli
+from criproxy.process.tasks import wait_at_most
 
 _PLACEABLE = MAY_RUN | {ContainerState.CREATED}
 
@@ -94,9 +95,7 @@ class Promotions:
     async def _pause(self) -> None:
         """Wait until the node has changed, with a limit if a container may wait for something else, like the disk."""
         limit_s = self.context.settings.promote_pause_s if self._has_candidates() else None
-        with suppress(TimeoutError):
-            async with asyncio.timeout(limit_s):
-                await self.context.state.changed()
+        await wait_at_most(limit_s, self.context.state.changed())
 
     async def _try_all(self, node: Node) -> None:
         state = self.context.state

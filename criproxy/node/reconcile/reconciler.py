@@ -28,6 +28,7 @@ from criproxy.placement import events
 from criproxy.placement.decision import Decision, target
 from criproxy.placement.records.history import cause, instead_text, update_text
 from criproxy.placement.rules.release import before_release
+from criproxy.process.tasks import wait_at_most
 
 _NO_TROUBLE = Trouble("", 0)
 
@@ -187,9 +188,7 @@ class Reconciler:
             worker.wake, worker.read, settings = asyncio.Event(), True, self.context.settings
             self._failed(key, worker, error)
             pause_s = min(settings.retry_pause_s * 2 ** min(worker.trouble.failures - 1, 20), settings.retry_limit_s)
-            with suppress(TimeoutError):
-                async with asyncio.timeout(pause_s):
-                    await worker.wake.wait()
+            await wait_at_most(pause_s, worker.wake.wait())
 
     def _failed(self, key: str, worker: _Worker, error: Exception) -> None:
         if not isinstance(error, RuntimeCallError):

@@ -19,7 +19,7 @@ from criproxy.placement.records.history import Entry, entries_of
 from criproxy.placement.records.log_line import log_line
 from criproxy.process.failures import Failures
 from criproxy.process.logger import Log
-from criproxy.process.tasks import OnDemand, Tasks
+from criproxy.process.tasks import OnDemand, Tasks, wait_at_most
 
 LINGER_S = 0.02
 """Delay before steps are published: until then the runtime and the kubelet process a call, and need the CPUs."""
@@ -171,9 +171,7 @@ class Explanations:
         """Return when the decisions added so far are explained and published, or after `PATIENCE_S`."""
         if self._worker.busy or self._closing:
             self._hurried.set()
-        with suppress(TimeoutError):
-            async with asyncio.timeout(PATIENCE_S):
-                await self._worker.ended()
+        await wait_at_most(PATIENCE_S, self._worker.ended())
 
     async def close(self) -> None:
         """Publish what can be computed quickly: containers that would have to leave are no longer searched for."""

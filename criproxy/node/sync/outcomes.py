@@ -30,6 +30,7 @@ from criproxy.node.reconcile.reconciler import Reconciler
 from criproxy.node.sync.ends import ASK_S, QUESTION, Claim, Evidence, Inheritance, judge_each
 from criproxy.node.sync.sizes_in_force import believe
 from criproxy.placement import events
+from criproxy.process.tasks import wait_at_most
 
 LONGEST_PAUSE_S = 60.0
 """The longest pause between two queries that the runtime does not answer, if no start waits for the outcome."""
@@ -159,9 +160,7 @@ class Outcomes:
         context, clock = self.context, asyncio.get_running_loop()
         question, pause_s, error_text = context.in_flight.question(key), 0.0, ""
         while True:
-            with suppress(TimeoutError):
-                async with asyncio.timeout(pause_s):
-                    await question.wait()
+            await wait_at_most(pause_s, question.wait())
             if key not in context.state.node.containers:
                 break
             pause_s = self._longer_s(key, pause_s)

@@ -1,12 +1,14 @@
 """What `status` says of a node: every container, where it is and should be, the CPUs by NUMA node, what is wrong."""
 
+from dataclasses import replace
+
 import pytest
 
 from criproxy.api.views.situation import Situation
 from criproxy.api.views.status import Filter, rows, summary
 from criproxy.api.views.status_check import problems
 from criproxy.model.cpuset import parse_cpuset
-from criproxy.model.grant import Applied, Grant
+from criproxy.model.grant import Applied, CpuQuota, Grant
 from criproxy.model.node import Node
 from criproxy.model.text.notices import Notice, Trouble
 from criproxy.model.workload import Container, ContainerState, Pod, QosClass
@@ -202,14 +204,20 @@ def test_an_update_under_way_is_told_apart_from_one_that_fails() -> None:
     ]
 
 
-def test_memory_that_is_elsewhere_is_told() -> None:
-    """The CPUs are right and the memory is not."""
-    node = settled(after())
-    node = step(node, UpdateApplied("c" * 64, Applied(parse_cpuset("1-2"), frozenset({1}))), POLICY).node
+@pytest.mark.parametrize(
+    ("mems", "quota", "text"),
+    [
+        pytest.param("1", CpuQuota.LEFT, "should have memory of NUMA node 0 but has memory of 1", id="memory"),
+        pytest.param("0", CpuQuota.LIFTED, "should run without CFS quota", id="quota"),
+    ],
+)
+def test_what_is_not_as_granted_is_told(mems: str, quota: CpuQuota, text: str) -> None:
+    """The CPUs are right and something else is not."""
+    node, key = settled(after()), "c" * 64
+    node = node.replace(grants={**node.grants, key: replace(node.grants[key], quota=quota)})
+    node = step(node, UpdateApplied(key, Applied(parse_cpuset("1-2"), parse_cpuset(mems))), POLICY).node
 
-    assert problems(situation(node))["under_way"] == [
-        "shop/trader/main should have memory of NUMA node 0 but has memory of 1"
-    ]
+    assert problems(situation(node))["under_way"] == [f"shop/trader/main {text}"]
 
 
 @pytest.mark.parametrize(

@@ -6,7 +6,6 @@ from pathlib import Path
 
 import pytest
 
-from criproxy.cri.runtime import RuntimeCallError
 from criproxy.devices.evidence.evidence import Known, Subject
 from criproxy.errors import StatusCode
 from criproxy.model.grant import Change, Grant
@@ -20,7 +19,7 @@ from criproxy.placement.decision import Decision
 from criproxy.placement.events import ContainerCreating, Event, TopologyChanged
 from tests.node.devices.test_guard import RULES, Podresources, host, knows
 from tests.node.test_bypassed_calls import Fragile, Placing
-from tests.node.world import FAST, STATIC, owner, sharer
+from tests.node.world import FAST, STATIC, owner, refusal, sharer
 
 
 class FragileForOne(Fragile):
@@ -93,9 +92,7 @@ async def test_a_create_that_finds_every_cpu_exclusive_by_then_is_refused(tmp_pa
         world.controller.context.state.node = node.replace(grants={**node.grants, owned: everything})
         source.may_answer.set()
 
-        with pytest.raises(RuntimeCallError) as caught:
-            await creating
-        assert caught.value.code is StatusCode.RESOURCE_EXHAUSTED
+        assert (await refusal(creating)).code is StatusCode.RESOURCE_EXHAUSTED
 
 
 async def test_an_exclusive_place_is_stored_though_a_bypass_begins_just_then(

@@ -16,7 +16,7 @@ from lab.emulator.runtime import RuntimeOptions
 from tests.node.calls.test_update import size
 from tests.node.sync.test_drift import change
 from tests.node.test_bypassed_calls import Placing
-from tests.node.world import FAST, GIB, Slow, World, owner, sharer
+from tests.node.world import FAST, GIB, Slow, World, owner, refusal, sharer
 
 LIMIT_S = 60.0
 NO_EVENTS = frozenset({"GetContainerEvents"})
@@ -100,9 +100,7 @@ async def test_repeated_resizes_of_one_container_that_hangs_are_no_failures_of_o
 
         said = "default/busy/main cannot be resized yet: .* the kubelet's UpdateContainerResources is still in"
         for _ in range(HANGS):
-            with pytest.raises(RuntimeCallError, match=said) as caught:
-                await world.kubelet.update(busy, size(1000, 3 * GIB))
-            assert caught.value.code is StatusCode.UNAVAILABLE
+            assert (await refusal(world.kubelet.update(busy, size(1000, 3 * GIB)), said)).code is StatusCode.UNAVAILABLE
 
         assert world.bypass.mode is BypassMode.OFF
         assert not world.controller.context.failures.counts
@@ -122,10 +120,9 @@ async def test_a_start_beside_an_update_that_hangs_is_refused(tmp_path: Path) ->
         resize = asyncio.create_task(world.kubelet.update(busy, size(1000, 2 * GIB)))
         await slow.asked.wait()
 
-        with pytest.raises(RuntimeCallError, match=r"default/busy/main cannot start yet: .*UpdateContainer") as caught:
-            await world.kubelet.start(busy)
+        caught = await refusal(world.kubelet.start(busy), r"default/busy/main cannot start yet: .*UpdateContainer")
 
-        assert caught.value.code is StatusCode.UNAVAILABLE
+        assert caught.code is StatusCode.UNAVAILABLE
         assert not world.controller.context.failures.counts
         resize.cancel()
         await asyncio.wait([resize])
@@ -150,8 +147,7 @@ async def test_a_start_has_one_limit_for_all_its_waits(tmp_path: Path) -> None:
             await world.poll(lambda: bool(world.controller.reconciler.blockers(starting)))
             context.in_force.settings = replace(context.settings, barrier_timeout_s=LIMIT_S)
 
-        with pytest.raises(RuntimeCallError, match="default/starting/main cannot start"):
-            await start
+        await refusal(start, "default/starting/main cannot start")
 
 
 async def test_ends_are_judged_side_by_side(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

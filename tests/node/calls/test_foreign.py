@@ -6,7 +6,6 @@ from pathlib import Path
 import pytest
 
 from criproxy.api.views import status_check as report
-from criproxy.cri.runtime import RuntimeCallError
 from criproxy.errors import StatusCode
 from criproxy.model.cpuset import parse_cpuset
 from criproxy.model.grant import Change, Grant
@@ -22,7 +21,7 @@ from criproxy.simulate.hosts import machine
 from tests.node import world as worlds
 from tests.node.calls.test_update import size
 from tests.node.test_bypassed_calls import Placing
-from tests.node.world import FAST, STATIC, World, owner, sharer, situation
+from tests.node.world import FAST, STATIC, World, owner, refusal, sharer, situation
 
 
 class Greedy(StaticPolicy):
@@ -67,10 +66,7 @@ async def test_a_layout_that_breaks_a_rule_is_refused_where_failures_are(tmp_pat
         await world.run(owner("owner", 1))
         before = world.controller.node.grants
 
-        with pytest.raises(RuntimeCallError, match=WRONG) as caught:
-            await world.run(owner("greedy", 1))
-
-        assert caught.value.code is StatusCode.UNAVAILABLE
+        assert (await refusal(world.run(owner("greedy", 1)), WRONG)).code is StatusCode.UNAVAILABLE
         assert world.controller.node.grants == before
 
 
@@ -81,10 +77,9 @@ async def test_a_resize_with_a_layout_that_breaks_a_rule_is_refused(tmp_path: Pa
         await world.run(owner("owner", 1))
         grows = await world.run(owner("grows", 1))
 
-        with pytest.raises(RuntimeCallError, match="default/grows/main cannot be placed") as caught:
-            await world.kubelet.update(grows, size(2000))
+        caught = await refusal(world.kubelet.update(grows, size(2000)), "default/grows/main cannot be placed")
 
-        assert caught.value.code is StatusCode.UNAVAILABLE
+        assert caught.code is StatusCode.UNAVAILABLE
         await world.poll(lambda: not world.controller.context.locks.busy(grows))
         assert world.controller.node.containers[grows].cpu_milli == 1000
         assert world.cpus(grows) == "2"

@@ -7,13 +7,12 @@ from pathlib import Path
 import pytest
 
 from criproxy.cri import api_pb2 as api
-from criproxy.cri.runtime import RuntimeCallError
 from criproxy.errors import StatusCode
 from criproxy.model.resources import milli_to_quota, milli_to_shares
 from criproxy.node.calls import update
 from lab.emulator.runtime import RuntimeOptions
 from lab.kubelet.kubelet import MiniKubelet
-from tests.node.world import GIB, Slow, World, owner, sharer
+from tests.node.world import GIB, Slow, World, owner, refusal, sharer
 
 
 @pytest.fixture
@@ -83,11 +82,10 @@ async def test_a_resize_that_does_not_fit_is_refused(world: World) -> None:
     first = await world.run(owner("first", 1))
     await world.run(owner("second", 1))
 
-    with pytest.raises(RuntimeCallError) as caught:
-        await world.kubelet.update(first, size(3000))
+    caught = await refusal(world.kubelet.update(first, size(3000)))
 
-    assert caught.value.code is StatusCode.RESOURCE_EXHAUSTED
-    assert "default/first/main asks for 3 exclusive CPUs, but only 2 are available" in caught.value.details
+    assert caught.code is StatusCode.RESOURCE_EXHAUSTED
+    assert "default/first/main asks for 3 exclusive CPUs, but only 2 are available" in caught.details
     resources = (await world.client.container_status(first)).status.resources.linux
     assert resources.cpu_quota == 100_000
     assert world.controller.node.containers[first].cpu_milli == 1000
@@ -125,10 +123,7 @@ async def test_a_resize_that_the_runtime_refuses_is_undone(tmp_path: Path) -> No
     async with World(tmp_path, without) as world:
         owned = await world.run(owner("owner", 1))
 
-        with pytest.raises(RuntimeCallError) as caught:
-            await world.kubelet.update(owned, size(2000))
-
-        assert caught.value.code is StatusCode.UNIMPLEMENTED
+        assert (await refusal(world.kubelet.update(owned, size(2000)))).code is StatusCode.UNIMPLEMENTED
         await world.until(lambda: world.controller.node.containers[owned].cpu_milli == 1000)
         assert world.owned() == {1}
         assert world.cpus(owned) == "1"
@@ -144,8 +139,7 @@ async def test_a_failure_of_ours_after_a_resize_leaves_no_lock(tmp_path: Path, m
             raise ValueError("planted")
 
         monkeypatch.setattr(update, "believe", fails)
-        with pytest.raises(RuntimeCallError):
-            await world.kubelet.update(owned, size(2000))
+        await refusal(world.kubelet.update(owned, size(2000)))
 
         await world.poll(lambda: not world.controller.context.locks.busy(owned))
 
@@ -163,8 +157,7 @@ async def test_a_refused_shrink_whose_cpus_others_have_by_then_is_made_good(tmp_
         await world.kubelet.create(owner("other", 2), other, owner("other", 2).containers[0])
         slow.let_go("UpdateContainerResources")
 
-        with pytest.raises(RuntimeCallError):
-            await refused
+        await refusal(refused)
 
         await world.until(lambda: world.controller.node.containers[owned].desired is not None)
         await world.kubelet.remove_pod(other)

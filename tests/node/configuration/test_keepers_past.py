@@ -17,7 +17,7 @@ async def test_the_end_writes_what_is_not_written_yet(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, broken: bool
 ) -> None:
     """A daemon that is stopped right after a reload loses nothing; a disk that fails is not waited for."""
-    monkeypatch.setattr("criproxy.node.configuration.past.CLOSE_S", 0.1 if broken else 60.0)
+    monkeypatch.setattr("criproxy.node.configuration.keepers.CLOSE_S", 0.1 if broken else 60.0)
     place = tmp_path / "none" if broken else tmp_path
     past, tasks = PastConfigurations(place, RecordingLog()), Tasks(RecordingLog(), Failures())
     tasks.forever("keep past configurations", past.run)

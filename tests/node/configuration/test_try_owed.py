@@ -6,12 +6,11 @@ import json
 import pytest
 
 from criproxy.api.rehearsal import Rehearsals
-from criproxy.cri.runtime import RuntimeCallError
 from criproxy.model.text.notices import Values
 from tests.node.configuration.tried_node import LIMIT_S, MOVES, STATIC, Node, two
 from tests.node.reconcile.test_promotion import wrong
 from tests.node.sync.test_sizes_in_force import asked_for
-from tests.node.world import owner
+from tests.node.world import owner, refusal
 
 NONE = "policy: none\n"
 ALL_SHARE = 'policy: static\nreservedCpus: "0"\nexclusiveFor: []\napply: all\n'
@@ -59,8 +58,7 @@ async def test_a_refused_resize_that_a_try_accepts(node: Node, text: str) -> Non
     world = node.world
     async with asyncio.timeout(LIMIT_S):
         first, grown = await world.run(owner("first", 2)), await world.run(owner("grown", 1))
-        with pytest.raises(RuntimeCallError, match="asks for 2 exclusive CPUs"):
-            await world.client.update_container_resources(grown, asked_for(2))
+        await refusal(world.client.update_container_resources(grown, asked_for(2)), "asks for 2 exclusive CPUs")
         await node.tries(text)
         await world.client.update_container_resources(grown, asked_for(2))
         await goes_back(node)

@@ -23,7 +23,7 @@ from tests.node.devices.test_guard import envs
 from tests.node.devices.test_hints import GPU, NODE_1, SIZES, Node, node_at, place, run
 from tests.node.devices.test_hints import RULES as HINTED
 from tests.node.devices.test_joined import nodes, visible
-from tests.node.world import GIB
+from tests.node.world import GIB, refusal
 
 RESOURCE = "criproxy.io/gpu-8g"
 OTHER = "criproxy.io/gpu-4g"
@@ -147,10 +147,9 @@ async def test_9_the_library_has_gone(tmp_path: Path) -> None:
     (tmp_path / HAMI.preload[1:]).unlink()
     node = node_at(tmp_path, RULES)
     async with node.world:
-        with pytest.raises(RuntimeCallError) as caught:
-            await create(node, "hami-core")
-        assert caught.value.code is StatusCode.FAILED_PRECONDITION
-        assert "/usr/local/vgpu/ld.so.preload, which enforces the quota of its vGPU" in caught.value.details
+        caught = await refusal(create(node, "hami-core"))
+        assert caught.code is StatusCode.FAILED_PRECONDITION
+        assert "/usr/local/vgpu/ld.so.preload, which enforces the quota of its vGPU" in caught.details
         assert not node.world.runtime.core.records.containers
 
 
@@ -189,11 +188,10 @@ async def test_a_vgpu_has_one_container(tmp_path: Path) -> None:
         key, _ = await node.create(pod_with("GPU-b/gpu-8g/0", "one"))
         start = api.StartContainerRequest(container_id=key)
         await node.world.client.call("StartContainer", start, api.StartContainerResponse)
-        with pytest.raises(RuntimeCallError) as caught:
-            await node.create(pod_with("GPU-b/gpu-8g/0", "two"))
-        assert caught.value.code is StatusCode.FAILED_PRECONDITION
-        assert "still has its vGPU GPU-b/gpu-8g/0" in caught.value.details
-        assert "/one/" in caught.value.details
+        caught = await refusal(node.create(pod_with("GPU-b/gpu-8g/0", "two")))
+        assert caught.code is StatusCode.FAILED_PRECONDITION
+        assert "still has its vGPU GPU-b/gpu-8g/0" in caught.details
+        assert "/one/" in caught.details
 
         stop = api.StopContainerRequest(container_id=key)
         await node.world.client.call("StopContainer", stop, api.StopContainerResponse)
@@ -218,8 +216,7 @@ async def test_a_profile_that_is_gone(tmp_path: Path, vgpu: str, kind: str) -> N
         await node.world.client.call("StartContainer", start, api.StartContainerResponse)
 
         assert quota(node, "one", kind) == Quota(profile="gpu-8g", memory_mib=8192, cores_percent=25)
-        with pytest.raises(RuntimeCallError, match=f"still has its vGPU {vgpu}"):
-            await node.create(pod_with(vgpu, "two"))
+        await refusal(node.create(pod_with(vgpu, "two")), f"still has its vGPU {vgpu}")
 
 
 async def test_a_runtime_that_does_not_answer_is_no_reason_to_refuse(tmp_path: Path) -> None:
@@ -249,12 +246,11 @@ async def test_a_container_has_one_vgpu(tmp_path: Path, resource: str, vgpu: str
     spec = replace(SIZES["Burstable"], annotations={**second.annotations, **first.annotations})
     node = node_at(tmp_path, RULES)
     async with node.world:
-        with pytest.raises(RuntimeCallError) as caught:
-            await node.create(PodSpec("two", (spec,)))
-        assert caught.value.code is StatusCode.FAILED_PRECONDITION
+        caught = await refusal(node.create(PodSpec("two", (spec,))))
+        assert caught.code is StatusCode.FAILED_PRECONDITION
         both = " and ".join(sorted(["GPU-b/gpu-8g/0", vgpu]))
-        assert f"a container can have one vGPU, and this one was allocated {both}" in caught.value.details
-        assert vgpu in caught.value.details
+        assert f"a container can have one vGPU, and this one was allocated {both}" in caught.details
+        assert vgpu in caught.details
         assert not node.world.runtime.core.records.containers
 
 

@@ -8,7 +8,6 @@ from typing import Any, Literal
 import pytest
 
 from criproxy.api.views.status_check import problems
-from criproxy.cri.runtime import RuntimeCallError
 from criproxy.devices.classes.builtin import NVIDIA
 from criproxy.devices.device_rules import DeviceRules
 from criproxy.devices.evidence.evidence import Known, Subject
@@ -31,7 +30,7 @@ from tests.node.devices.test_guard import (
     told,
     world,
 )
-from tests.node.world import STATIC, World, situation
+from tests.node.world import STATIC, World, refusal, situation
 
 ALL = "NVIDIA_VISIBLE_DEVICES=all"
 
@@ -139,8 +138,7 @@ async def test_a_broken_rule_refuses_where_failures_refuse(tmp_path: Path, monke
     async with world(tmp_path) as node:
         node.controller.context.in_force.settings = replace(node.controller.context.settings, on_error=OnError.REFUSE)
 
-        with pytest.raises(RuntimeCallError):
-            await create(node, ALL)
+        await refusal(create(node, ALL))
 
         assert len(wrong(node)) == 1
         assert "the device rules failed, last at default/pod-0/main" in wrong(node)[0]
@@ -167,9 +165,8 @@ async def test_what_the_owner_wants_holds_beside_a_broken_rule(
             assert envs(await create(node, ALL)) == gets
             assert "the container sees only" not in f"{wrong(node)} {await told(node)}" or rules.exempt_namespaces
             return
-        with pytest.raises(RuntimeCallError, match="container default/pod-0/main is refused: it is priv") as refused:
-            await create(node, privileged=True)
-        assert refused.value.code is StatusCode.PERMISSION_DENIED
+        refused = await refusal(create(node, privileged=True), "container default/pod-0/main is refused: it is priv")
+        assert refused.code is StatusCode.PERMISSION_DENIED
 
 
 @pytest.mark.parametrize("where", ["source", "weigh"])

@@ -23,7 +23,7 @@ from criproxy.placement.policies.static import StaticOptions, StaticPolicy
 from criproxy.store.store import Store
 from lab.emulator.runtime import RuntimeOptions
 from tests.clocks import skip
-from tests.node.world import FAST, Slow, World, cut, owner, sharer, situation
+from tests.node.world import FAST, Slow, World, cut, owner, refusal, sharer, situation
 
 LIMIT_S = 60.0
 
@@ -70,12 +70,11 @@ async def test_a_start_is_refused_while_another_cannot_be_moved(tmp_path: Path) 
         _, owned = await world.created(owner("owner", 2))
         await fails(world, shared, owned)
 
-        with pytest.raises(RuntimeCallError) as caught:
-            await world.kubelet.start(owned)
-        assert caught.value.code is StatusCode.UNAVAILABLE
-        assert "default/owner/main cannot start on CPUs 1-2 yet" in caught.value.details
-        assert "default/shared/main" in caught.value.details
-        assert "UNIMPLEMENTED" in caught.value.details
+        caught = await refusal(world.kubelet.start(owned))
+        assert caught.code is StatusCode.UNAVAILABLE
+        assert "default/owner/main cannot start on CPUs 1-2 yet" in caught.details
+        assert "default/shared/main" in caught.details
+        assert "UNIMPLEMENTED" in caught.details
 
         in_force = world.controller.context.in_force
         in_force.settings = replace(in_force.settings, barrier_timeout_s=LIMIT_S)
@@ -99,9 +98,8 @@ async def test_a_start_tells_no_text_of_an_exception(tmp_path: Path, monkeypatch
         _, owned = await world.created(owner("owner", 2))
         await fails(world, shared, owned)
 
-        with pytest.raises(RuntimeCallError, match="criproxy failed; its log has the cause") as refused:
-            await world.kubelet.start(owned)
-        assert secret not in refused.value.details
+        refused = await refusal(world.kubelet.start(owned), "criproxy failed; its log has the cause")
+        assert secret not in refused.details
         assert any(secret in text for text in problems(situation(world.controller))["problems"])
 
 
@@ -169,8 +167,7 @@ async def test_a_repeated_create_inherits_the_place_and_frees_nothing(tmp_path: 
     async with World(tmp_path, RuntimeOptions(latency_s=slow), patient) as world:
         sandbox_id = await cut_create(world, slow)
 
-        with pytest.raises(RuntimeCallError, match="reserved"):
-            await world.kubelet.create(owner("cut", 2), sandbox_id, owner("cut", 2).containers[0])
+        await refusal(world.kubelet.create(owner("cut", 2), sandbox_id, owner("cut", 2).containers[0]), "reserved")
         assert world.owned() == {1, 2}
 
         await world.until(lambda: all(one.has_id for one in world.controller.node.containers.values()))
@@ -187,8 +184,7 @@ async def test_after_a_refused_retry_of_a_create_we_look_what_the_container_has(
         await world.rested()
         await world.direct.update_container_resources(ids["main"], api.LinuxContainerResources(cpuset_cpus="2"))
 
-        with pytest.raises(RuntimeCallError, match="reserved"):
-            await world.kubelet.create(pod, sandbox_id, pod.containers[0])
+        await refusal(world.kubelet.create(pod, sandbox_id, pod.containers[0]), "reserved")
 
         await world.poll(lambda: world.cpus(ids["main"]) == "0-3")
 
@@ -250,8 +246,7 @@ async def test_a_failed_start_gives_its_place_back(tmp_path: Path) -> None:
         _, container_id = await world.created(owner("broken", 2))
         await world.direct.update_container_resources(container_id, api.LinuxContainerResources(cpuset_cpus="7"))
 
-        with pytest.raises(RuntimeCallError, match="cpuset"):
-            await world.kubelet.start(container_id)
+        await refusal(world.kubelet.start(container_id), "cpuset")
 
         await world.until(lambda: not world.owned())
 
@@ -260,9 +255,8 @@ async def test_held_calls_are_refused_while_nobody_knows_what_runs(tmp_path: Pat
     """A runtime that cannot list leaves criproxy blind: creates are refused after a while, the rest passes."""
     mute = RuntimeOptions(missing=frozenset({"ListContainers"}))
     async with World(tmp_path, mute, replace(FAST, resync_timeout_s=0.2)) as world:
-        with pytest.raises(RuntimeCallError, match=r"has not answered for 0\.2 s") as caught:
-            await world.run(owner("owner", 1))
-        assert caught.value.code is StatusCode.UNAVAILABLE
+        caught = await refusal(world.run(owner("owner", 1)), r"has not answered for 0\.2 s")
+        assert caught.code is StatusCode.UNAVAILABLE
         assert (await world.client.version()).runtime_name == "criproxy-sim"
         assert not world.controller.ready
 
@@ -306,9 +300,7 @@ async def test_when_the_store_fails_nobody_lands_on_owned_cpus(tmp_path: Path, o
         await world.start_criproxy()
 
         if on_error is OnError.REFUSE:
-            with pytest.raises(RuntimeCallError, match="disk is full") as caught:
-                await world.run(owner("second", 1))
-            assert caught.value.code is StatusCode.UNAVAILABLE
+            assert (await refusal(world.run(owner("second", 1)), "disk is full")).code is StatusCode.UNAVAILABLE
         else:
             second = await world.run(owner("second", 1))
             await world.until(lambda: world.cpus(second) == "0,3" and second in world.controller.node.grants)

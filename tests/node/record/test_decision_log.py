@@ -4,12 +4,9 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-import pytest
-
 from criproxy.cri import api_pb2 as api
-from criproxy.cri.runtime import RuntimeCallError
 from criproxy.model.workload import SHORT_ID
-from tests.node.world import GIB, World, owner, sharer
+from tests.node.world import GIB, World, owner, refusal, sharer
 
 
 def lines(world: World) -> list[tuple[str, dict[str, Any]]]:
@@ -69,8 +66,7 @@ async def test_a_place_that_the_runtime_did_not_want_is_told_with_the_sandbox(tm
     async with World(tmp_path) as world:
         pod = owner("owner", 2)
         sandbox_id = await world.kubelet.run_sandbox(pod)
-        with pytest.raises(RuntimeCallError):
-            await world.kubelet.create(pod, sandbox_id, replace(pod.containers[0], image="missing"))
+        await refusal(world.kubelet.create(pod, sandbox_id, replace(pod.containers[0], image="missing")))
         await world.poll(lambda: lines(world)[-1][0] == "place released")
 
         keys = lines(world)[-1][1]
@@ -103,12 +99,11 @@ async def test_a_release_and_its_end_tell_who_moves(tmp_path: Path) -> None:
 async def test_a_refusal_is_one_line(tmp_path: Path) -> None:
     """It has the sentence that the pod shows, and is counted."""
     async with World(tmp_path) as world:
-        with pytest.raises(RuntimeCallError) as caught:
-            await world.run(owner("greedy", 4))
+        caught = await refusal(world.run(owner("greedy", 4)))
 
         (keys,) = (keys for event, keys in lines(world) if event == "container refused")
         assert keys["container"] == "default/greedy/main"
-        assert keys["error"] == caught.value.details
+        assert keys["error"] == caught.details
         assert world.counters.refusals == {"RESOURCE_EXHAUSTED": 1}
 
 

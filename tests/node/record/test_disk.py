@@ -20,7 +20,7 @@ from criproxy.simulate.hosts import machine
 from criproxy.store.store import Store
 from tests.disks import fill, free, remount, small_disk
 from tests.gates import Gate
-from tests.node.world import FAST, PATIENT_STORE, World, owner, sharer, situation
+from tests.node.world import FAST, PATIENT_STORE, World, owner, refusal, sharer, situation
 
 QUICK = replace(FAST, store=replace(PATIENT_STORE, retry_pause_s=0.05, retry_limit_s=0.1))
 REFUSE = replace(QUICK, on_error=OnError.REFUSE)
@@ -46,9 +46,7 @@ async def test_on_a_full_disk_only_what_needs_it_is_refused(tmp_path: Path, disk
         shared = await world.run(sharer("shared"))
         fill(disk)
 
-        with pytest.raises(RuntimeCallError, match="disk is full") as caught:
-            await world.run(owner("second", 1))
-        assert caught.value.code is StatusCode.UNAVAILABLE
+        assert (await refusal(world.run(owner("second", 1)), "disk is full")).code is StatusCode.UNAVAILABLE
         assert "disk is full" in str(world.controller.problem)
         await world.kubelet.stop(first)
         await world.until(lambda: world.cpus(shared) == "0-3")
@@ -87,8 +85,7 @@ async def test_a_start_on_a_read_only_disk(tmp_path: Path, disk: Path) -> None:
     """Criproxy comes up, says what is wrong, and keeps its state once the disk can be written."""
     remount(disk, "ro")
     async with World(tmp_path, settings=REFUSE) as world:
-        with pytest.raises(RuntimeCallError, match=r"[Rr]ead-only"):
-            await world.run(owner("first", 2))
+        await refusal(world.run(owner("first", 2)), r"[Rr]ead-only")
         assert "ead-only" in str(world.controller.problem)
 
         remount(disk, "rw")
@@ -172,11 +169,9 @@ async def test_a_disk_that_hangs_holds_up_nobody_for_long(tmp_path: Path) -> Non
         persister = world.controller.context.persister
         persister._limits = replace(REFUSE.store, timeout_s=0.2)
         slow.answers.clear()
-        with pytest.raises(RuntimeCallError, match=r"the disk has not answered for 0\.2 s") as caught:
-            await world.run(owner("third", 1))
-        assert caught.value.code is StatusCode.UNAVAILABLE
-        with pytest.raises(RuntimeCallError, match="the disk has not answered"):
-            await world.run(owner("fourth", 1))
+        caught = await refusal(world.run(owner("third", 1)), r"the disk has not answered for 0\.2 s")
+        assert caught.code is StatusCode.UNAVAILABLE
+        await refusal(world.run(owner("fourth", 1)), "the disk has not answered")
 
         persister._limits = REFUSE.store
         slow.answers.set()

@@ -8,7 +8,6 @@ from pathlib import Path
 import pytest
 
 from criproxy.cri import api_pb2 as api
-from criproxy.cri.runtime import RuntimeCallError
 from criproxy.model.grant import Applied, Change, Reason
 from criproxy.model.node import Node
 from criproxy.model.record import Kind, Record
@@ -34,7 +33,7 @@ from criproxy.store.reader import open_reader
 from lab.emulator.runtime import RuntimeOptions
 from tests.node.calls.test_sharers_do_not_wait import StalledDisk
 from tests.node.reconcile.test_trouble import FailingStore
-from tests.node.world import FAST, PATIENT_STORE, Slow, World, owner, sharer
+from tests.node.world import FAST, PATIENT_STORE, Slow, World, owner, refusal, sharer
 from tests.placement.rules.test_kept import container, live, pod, runs
 
 
@@ -139,14 +138,13 @@ async def test_an_update_that_is_known_is_in_the_history(tmp_path: Path) -> None
 async def test_a_refused_create_is_found_by_its_name(tmp_path: Path) -> None:
     """It has no id, but what it asked and why it was refused is told."""
     async with World(tmp_path) as world:
-        with pytest.raises(RuntimeCallError) as caught:
-            await world.run(owner("greedy", 4))
+        caught = await refusal(world.run(owner("greedy", 4)))
 
         records = await story(world, "default/greedy/main")
         (refused,) = of_kind(records, Kind.REFUSED)
 
         assert {*kinds(records)} == {Kind.ASKED, Kind.REFUSED, Kind.CONSIDERED}
-        assert refused.sentences == (caught.value.details,)
+        assert refused.sentences == (caught.details,)
 
 
 async def test_failures_of_an_update_are_told_once(tmp_path: Path) -> None:
@@ -154,8 +152,7 @@ async def test_failures_of_an_update_are_told_once(tmp_path: Path) -> None:
     stuck = RuntimeOptions(missing=frozenset({"UpdateContainerResources"}))
     async with World(tmp_path, stuck, replace(FAST, barrier_timeout_s=0.3)) as world:
         web = await world.run(sharer("web"))
-        with pytest.raises(RuntimeCallError, match="cannot start"):
-            await world.run(owner("trader", 1))
+        await refusal(world.run(owner("trader", 1)), "cannot start")
         await world.poll(lambda: world.log.events().count("update failed") > 2)
 
         (failed,) = of_kind(await story(world, web), Kind.FAILED)

@@ -12,7 +12,6 @@ import pytest
 from criproxy.api.views.status_check import problems
 from criproxy.cri import api_pb2 as api
 from criproxy.cri import translate
-from criproxy.cri.runtime import RuntimeCallError
 from criproxy.errors import StatusCode
 from criproxy.model.workload import ContainerState, QosClass
 from criproxy.node import cgroups
@@ -21,7 +20,7 @@ from criproxy.node.settings import Adopt
 from criproxy.placement.invariants import violations
 from lab.emulator.runtime import IMAGE, RuntimeOptions
 from lab.kubelet.kubelet import ContainerSpec, PodSpec, container_config, sandbox_config
-from tests.node.world import FAST, GIB, World, owner, sharer, situation
+from tests.node.world import FAST, GIB, World, owner, refusal, sharer, situation
 
 
 def lose(state: Path) -> None:
@@ -157,10 +156,9 @@ async def test_under_watch_a_container_of_others_is_left_alone(tmp_path: Path) -
         sandbox_id = await world.kubelet.run_sandbox(pod)
 
         assert world.controller.node.watched_cpus == {0, 1, 2, 3}
-        with pytest.raises(RuntimeCallError) as caught:
-            await world.kubelet.create(pod, sandbox_id, pod.containers[0])
-        assert caught.value.code is StatusCode.RESOURCE_EXHAUSTED
-        assert "containers that criproxy does not move run on CPUs 0-3" in caught.value.details
+        caught = await refusal(world.kubelet.create(pod, sandbox_id, pod.containers[0]))
+        assert caught.code is StatusCode.RESOURCE_EXHAUSTED
+        assert "containers that criproxy does not move run on CPUs 0-3" in caught.details
         assert world.cpus(foreign) == "0-3"
         assert world.cpus(owned) == "1"
 

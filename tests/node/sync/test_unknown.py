@@ -8,7 +8,6 @@ from pathlib import Path
 import pytest
 
 from criproxy.cri import api_pb2 as api
-from criproxy.cri.runtime import RuntimeCallError
 from criproxy.errors import StatusCode
 from criproxy.model.workload import ContainerState
 from criproxy.node.calls.start import Starts
@@ -19,7 +18,7 @@ from lab.kubelet.kubelet import MiniKubelet
 from tests.node.calls.test_update import size
 from tests.node.record.test_refusals_resizes import wrong
 from tests.node.sync.held import unanswered
-from tests.node.world import FAST, Slow, World, cut, owner, sharer
+from tests.node.world import FAST, Slow, World, cut, owner, refusal, sharer
 
 LIMIT_S = 60.0
 NO_EVENTS = frozenset({"GetContainerEvents"})
@@ -248,11 +247,10 @@ async def test_a_container_that_was_given_up_before_it_ran_is_not_started(tmp_pa
         await world.poll(lambda: world.controller.node.containers[first].state is ContainerState.EXITED)
         await world.run(owner("owner", 1))
 
-        with pytest.raises(RuntimeCallError) as caught:
-            await world.kubelet.start(first)
+        caught = await refusal(world.kubelet.start(first))
 
-        assert caught.value.code is StatusCode.FAILED_PRECONDITION
-        assert "default/pod/main was abandoned before it ran" in caught.value.details
+        assert caught.code is StatusCode.FAILED_PRECONDITION
+        assert "default/pod/main was abandoned before it ran" in caught.details
         assert world.runtime.cpuset(first) is None
 
 
@@ -278,8 +276,7 @@ async def test_a_container_that_is_given_up_while_its_start_waits_is_not_started
 
         await world.kubelet.create(pod, sandbox_id, pod.containers[0], attempt=1)
 
-        with pytest.raises(RuntimeCallError, match="was abandoned before it ran"):
-            await start
+        await refusal(start, "was abandoned before it ran")
         assert world.runtime.cpuset(first) is None
 
 

@@ -12,7 +12,6 @@ import pytest
 
 from criproxy.api.views.status_check import problems
 from criproxy.cri import api_pb2 as api
-from criproxy.cri.runtime import RuntimeCallError
 from criproxy.errors import StatusCode
 from criproxy.node.sync.resync import Resync
 from criproxy.placement.policies.api import Policy
@@ -21,7 +20,7 @@ from criproxy.placement.policies.topology_aware import TopologyAwareOptions, Top
 from lab.emulator.runtime import EmbeddedRuntime, RuntimeOptions
 from tests.node.sync.test_exit_events import no_pass
 from tests.node.test_in_flight import group_of
-from tests.node.world import KEEPING, NO_LOOKS, STATIC, Slow, World, owner, sharer, situation
+from tests.node.world import KEEPING, NO_LOOKS, STATIC, Slow, World, owner, refusal, sharer, situation
 
 LIMIT_S = 60.0
 NO_EVENTS = RuntimeOptions(missing=frozenset({"GetContainerEvents"}))
@@ -118,10 +117,7 @@ async def test_a_full_node_stays_full(tmp_path: Path) -> None:
         await world.rested()
         world.runtime.leave_out(*ids(world))
 
-        with pytest.raises(RuntimeCallError) as caught:
-            await world.run(owner("second", 3))
-
-        assert caught.value.code is StatusCode.RESOURCE_EXHAUSTED
+        assert (await refusal(world.run(owner("second", 3)))).code is StatusCode.RESOURCE_EXHAUSTED
         assert world.controller.node.grants.keys() == {first}
 
 
