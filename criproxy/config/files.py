@@ -36,7 +36,9 @@ def read_bytes(file: Path, most_bytes: int = MAX_BYTES) -> tuple[bytes | None, l
         real, folder = (Path(os.path.realpath(path, strict=True)) for path in (file, file.parent))
         if not real.is_relative_to(folder):
             return None, [_whole(f"is a link to {real}, outside its directory: put the file itself there")]
-        mistakes = [wrong for parent in _down(folder, real.parent) for wrong in _folder_mistakes(parent)]
+        mistakes = [
+            wrong for parent in _down(folder, real.parent) for wrong in _trust(parent.stat(), parent, "its directory ")
+        ]
         content, of_file = _read(real, most_bytes)
     except FileNotFoundError:
         text = "is a broken link" if file.is_symlink() else "there is no such file or directory"
@@ -62,7 +64,7 @@ def _read(file: Path, most_bytes: int) -> tuple[bytes | None, list[Mistake]]:
             content = stream.read(most_bytes + 1)
     finally:
         os.close(descriptor)
-    mistakes = [_whole(text) for text in _trust(status, file)]
+    mistakes = _trust(status, file)
     if len(content) > most_bytes:
         sizes = [format_bytes(size) for size in (status.st_size, most_bytes)]
         mistakes.append(_whole(f"is {sizes[0]}, larger than the maximum of {sizes[1]}"))
@@ -70,22 +72,18 @@ def _read(file: Path, most_bytes: int) -> tuple[bytes | None, list[Mistake]]:
     return content, mistakes
 
 
-def _folder_mistakes(folder: Path) -> list[Mistake]:
-    return [_whole(f"its directory {text}") for text in _trust(folder.stat(), folder)]
-
-
-def _trust(status: os.stat_result, path: Path) -> list[str]:
-    """Sentences on why other users than root and ours could change what is at *path*."""
+def _trust(status: os.stat_result, path: Path, prefix: str = "") -> list[Mistake]:
+    """Why other users than root and ours could change what is at *path*."""
     found = []
     mode = stat.S_IMODE(status.st_mode)
     # In a sticky directory such as /tmp others can add files, but not replace ours; theirs have the wrong owner.
     sticky = stat.S_ISDIR(status.st_mode) and mode & stat.S_ISVTX
     if mode & STRANGERS_WRITE and not sticky:
         who = "every user" if mode & stat.S_IWOTH else "its group"
-        found.append(f"can be written by {who} (mode {mode:04o}): chmod go-w {quote(str(path))}")
+        found.append(_whole(f"{prefix}can be written by {who} (mode {mode:04o}): chmod go-w {quote(str(path))}"))
     if status.st_uid not in {0, os.geteuid()}:
         owners = "root" if os.geteuid() == 0 else f"root or user {os.geteuid()}"
-        found.append(f"belongs to user {status.st_uid}, not to {owners}: chown root {quote(str(path))}")
+        found.append(_whole(f"{prefix}belongs to user {status.st_uid}, not to {owners}: chown root {quote(str(path))}"))
     return found
 
 

@@ -224,11 +224,8 @@ def _held_to(
     except Exception as error:  # noqa: BLE001 (a policy of another package may raise anything; criproxy does not use it then)
         if isinstance(error, CriproxyError):
             return options, [Mistake(0, 0, str(error))], []
-        return options, [Mistake(*document.place(("policy",), of_key=False), _raised(error))], []
-
-
-def _raised(error: Exception) -> str:
-    return f"policy: its package failed with these options: {type(error).__name__}: {error}"
+        text = f"policy: its package failed with these options: {type(error).__name__}: {error}"
+        return options, [Mistake(*document.place(("policy",), of_key=False), text)], []
 
 
 def _entry(name: object, document: Document, mistakes: list[Mistake]) -> Entry | None:

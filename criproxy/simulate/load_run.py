@@ -1,5 +1,6 @@
 """A load on a node by one policy: what came of it, in counts and mean scores."""
 
+from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
@@ -58,16 +59,6 @@ class Outcome:
 
 
 @dataclass(slots=True)
-class _Counts:
-    asked: set[tuple[str, str]] = field(default_factory=set)
-    refused: dict[tuple[str, ...], str] = field(default_factory=dict)
-    updates: int = 0
-    moves: int = 0
-    with_cards: int = 0
-    at_cards: int = 0
-
-
-@dataclass(slots=True)
 class Run:
     """A node under a load."""
 
@@ -81,7 +72,10 @@ class Run:
     _node: Node = field(init=False)
     _scorer: Scorer = field(init=False)
     _samples: list[Scores] = field(default_factory=list)
-    _counts: _Counts = field(default_factory=_Counts)
+    _asked: set[tuple[str, str]] = field(default_factory=set)
+    _refused: dict[tuple[str, ...], str] = field(default_factory=dict)
+    _counts: Counter[str] = field(default_factory=Counter)
+    """The counts of `Outcome`, by name."""
 
     def __post_init__(self) -> None:
         self._node = Node(self.load.topology)
@@ -112,18 +106,18 @@ class Run:
         event = traced.event
         identity = self._identity(event)
         if isinstance(event, ContainerCreating):
-            self._counts.asked.add((event.container.pod, event.container.name))
+            self._asked.add((event.container.pod, event.container.name))
         before = self._node
         try:
             decision = step(before, event, self.policy)
         except Refused as error:
-            self._counts.refused.setdefault(identity, str(error))
+            self._refused.setdefault(identity, str(error))
             return
         except Exception as error:
             raise self._fault(traced, raised(error)) from error
         if self.checked and (broken := violations(decision.node, self.reserved)):
             raise self._fault(traced, f"its placement is broken: {broken[0]}")
-        self._counts.refused.pop(identity, None)
+        self._refused.pop(identity, None)
         self._node = decision.node
         self._count_updates(before, decision)
         if isinstance(event, ContainerCreating) and event.container.hints:
@@ -144,28 +138,21 @@ class Run:
     def _count_cards(self, newcomer: Container) -> None:
         near, (cpus, mems) = frozenset[int]().union(*newcomer.hints), self._scorer.place(self._node, newcomer)
         topology = self._node.topology
-        self._counts.with_cards += 1
-        self._counts.at_cards += topology.nodes_of(cpus) <= near and (mems <= near or mems == topology.mems)
+        self._counts["with_cards"] += 1
+        self._counts["at_cards"] += topology.nodes_of(cpus) <= near and (mems <= near or mems == topology.mems)
 
     def _count_updates(self, before: Node, decision: Decision) -> None:
-        self._counts.updates += len(decision.updates)
+        self._counts["updates"] += len(decision.updates)
         for update in decision.updates:
             old = before.grants.get(update.key)
-            self._counts.moves += old is not None and _moved(before.topology, old, update.grant)
+            self._counts["moves"] += old is not None and _moved(before.topology, old, update.grant)
 
     def _outcome(self) -> Outcome:
-        counts = self._counts
-        return Outcome(
-            name=self.name,
-            mean=mean_of(self._samples),
-            asked=len(counts.asked),
-            refused=len(counts.refused),
-            updates=counts.updates,
-            moves=counts.moves,
-            sentences=tuple(counts.refused.values())[:MOST_SENTENCES],
-            with_cards=counts.with_cards,
-            at_cards=counts.at_cards,
-        )
+        sentences = tuple(self._refused.values())[:MOST_SENTENCES]
+        asked, refused, mean = len(self._asked), len(self._refused), mean_of(self._samples)
+        names = ("updates", "moves", "with_cards", "at_cards")
+        counts = {name: self._counts[name] for name in names}
+        return Outcome(self.name, mean, asked=asked, refused=refused, sentences=sentences, **counts)
 
 
 def _moved(topology: Topology, old: Grant, new: Grant) -> bool:
