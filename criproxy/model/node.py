@@ -15,6 +15,10 @@ from criproxy.model.remembered import remembered
 from criproxy.model.workload import Container, Desired, Missed, Pod
 
 V = TypeVar("V")
+_UNDONE = "undone"
+"""Before the digest, in the text."""
+_UNKNOWN = "unknown"
+"""In place of a digest."""
 
 
 def without(base: Mapping[str, V], keys: Collection[str]) -> dict[str, V]:
@@ -30,8 +34,11 @@ def without(base: Mapping[str, V], keys: Collection[str]) -> dict[str, V]:
 
 def changed_keys(old: Mapping[str, V], new: Mapping[str, V]) -> Collection[str]:
     """Return the keys whose values are different objects in the two maps, or that only one of them has."""
-    if old is new:
-        return ()
+    return () if old is new else _changed_keys(old, new)
+
+
+@remembered(32)  # after an event, several parts ask what it changed
+def _changed_keys(old: Mapping[str, object], new: Mapping[str, object]) -> Collection[str]:
     # An event changes one or two of a thousand entries: no Python code runs for the others.
     changed = list(compress(new, map(is_not, map(old.get, new), new.values())))
     if len(old) + sum(key not in old for key in changed) != len(new):
@@ -126,6 +133,10 @@ class Node:
             return False
         return key in self.applied and key not in self.grants
 
+    def own_cpus(self, key: str) -> CpuSet:
+        """Return the exclusive CPUs of the container *key*; none without a grant."""
+        return self.grants[key].exclusive if key in self.grants else NO_CPUS
+
     def total_of(self, container: Container) -> int | None:
         """Return the CPU of the whole pod of *container*, in milli, as `Pod.cap_milli`."""
         pod = self.pods.get(container.pod)
@@ -170,19 +181,9 @@ class Node:
 
 @remembered(16)  # several nodes of one event have the same grants
 def _owners_and_preserved(grants: Mapping[str, Grant]) -> tuple[list[str], frozenset[str]]:
-    owners, preserved = list[str](), list[str]()
-    for key, grant in grants.items():
-        if grant.exclusive:
-            owners.append(key)
-        elif grant.pool == PRESERVED:
-            preserved.append(key)
-    return owners, frozenset(preserved)
-
-
-_UNDONE = "undone"
-"""Before the digest, in the text."""
-_UNKNOWN = "unknown"
-"""In place of a digest."""
+    special = [(key, grant) for key, grant in grants.items() if grant.exclusive or grant.pool == PRESERVED]
+    owners = [key for key, grant in special if grant.exclusive]
+    return owners, frozenset([key for key, grant in special if not grant.exclusive])
 
 
 @dataclass(frozen=True, slots=True)

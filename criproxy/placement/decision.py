@@ -10,6 +10,8 @@ from criproxy.model.node import Node, changed_keys
 from criproxy.placement.events import Event
 from criproxy.placement.policies.api import Policy
 
+_AS_BEFORE = "memory from where it came before"
+
 
 @dataclass(frozen=True, slots=True)
 class Update:
@@ -78,9 +80,6 @@ class Step:
     """When, in seconds since the epoch."""
     policy: Policy | None
     """The policy that was asked; None during an automatic bypass."""
-
-
-_AS_BEFORE = "memory from where it came before"
 
 
 def updates_between(

@@ -4,14 +4,14 @@ Every attempt is a step of the engine on a copy of the node, so the answer is ri
 steps is limited, with a lower limit on nodes with more containers, where each step takes longer.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from math import comb
 
 from criproxy.errors import Refused
 from criproxy.model.cpuset import CpuSet, numbered
 from criproxy.model.grant import NO_CPUS
-from criproxy.model.node import Node
+from criproxy.model.node import Node, without
 from criproxy.model.workload import Container, Pod, QosClass
 from criproxy.placement.engine import step
 from criproxy.placement.events import ContainerGone
@@ -20,8 +20,6 @@ from criproxy.placement.rules.kept import with_other_kept
 
 MOST, LEAST, TIMES_CONTAINERS = 2_000, 100, 40_000
 """Limits of the steps of one search, which keep it below 0.25 s of CPU time."""
-_KEPT = "kept/"
-"""Before the UID of a pod, in place of the key of a container; no runtime's id or reservation has a slash."""
 GENTLE = (QosClass.BEST_EFFORT, QosClass.BURSTABLE, QosClass.GUARANTEED)
 """Of lists of the same length, the one whose containers the kubelet would evict first is chosen."""
 
@@ -66,7 +64,22 @@ def leavers(node: Node, container: Container, policy: Policy, steps: int | None 
         found, shortest = search.run(node)
     except _OutOfStepsError:
         found, shortest = (), False
-    return Leavers(tuple(_title(node, key) for key in found), shortest, search.taken)
+    return Leavers(tuple(each.title for each in found), shortest, search.taken)
+
+
+@dataclass(frozen=True, slots=True)
+class _Leaver:
+    """A container that could leave, or those of a pod that have ended and whose CPUs are kept."""
+
+    key: str
+    title: str
+    qos: QosClass
+    size: tuple[int, int]
+    """The number of its exclusive CPUs, and its CPU request."""
+    cpus: CpuSet
+    pool: str = ""
+    kept_for: str = ""
+    """The UID of the pod if its CPUs are kept."""
 
 
 class _OutOfStepsError(Exception):
@@ -82,67 +95,57 @@ class _Search:
         self._container = container
         self._steps = steps
 
-    def run(self, node: Node) -> tuple[Sequence[str], bool]:
-        """Return the keys of the containers that would have to leave, and whether there is no shorter list."""
-        keys = self._may_leave(node)
-        if not self._fits(_left_to(node, node.containers.keys() - set(keys))):
+    def run(self, node: Node) -> tuple[Sequence[_Leaver], bool]:
+        """Return the containers that would have to leave, and whether there is no shorter list."""
+        all_ = list(_may_leave(node, self._container.pod))
+        if not self._fits(_left_to(node, node.containers.keys() - {each.key for each in all_})):
             return (), True
-        gentle = sorted(keys, key=lambda key: (GENTLE.index(_qos(node, key)), _size(node, key), key))
+        gentle = sorted(all_, key=lambda each: (GENTLE.index(each.qos), each.size, each.key))
         size = 1
         # Half of the steps are for a faster search, whose list may be longer.
-        while size < len(keys) and self.taken + _cost(len(keys), size) <= self._steps // 2:
+        while size < len(all_) and self.taken + _cost(len(all_), size) <= self._steps // 2:
             if found := self._of_size(node, gentle, size):
                 return found, True
             size += 1
         pools = self._compared(node)
         large = sorted(
-            keys, key=lambda key: (*self._is_aside(node, key, pools), *map(int.__neg__, _size(node, key)), key)
+            all_, key=lambda each: (*self._is_aside(node, each, pools), *map(int.__neg__, each.size), each.key)
         )
         enough = self._fewer(node, self._one_by_one(node, large))
         return enough, bool(enough) and len(enough) <= size
 
-    def _may_leave(self, node: Node) -> list[str]:
-        """Return the containers of other pods that have a grant, or are watched and so block exclusive CPUs.
-
-        Also those that have ended and whose CPUs are kept.
-        """
-        containers = node.containers
-        there = {*node.grants, *(key for key in node.applied if node.is_watched(key))}
-        others = [key for key in there if key in containers and containers[key].pod != self._container.pod]
-        return others + [f"{_KEPT}{uid}" for uid in node.kept]
-
-    def _of_size(self, node: Node, keys: Sequence[str], size: int) -> tuple[str, ...]:
-        """Return the first list of *size* of *keys* whose removal makes room; empty if there is none."""
-        for place, key in enumerate(keys[: len(keys) - size + 1]):
-            without = self._without(node, key)
+    def _of_size(self, node: Node, leavers: Sequence[_Leaver], size: int) -> tuple[_Leaver, ...]:
+        """Return the first list of *size* of *leavers* whose removal makes room; empty if there is none."""
+        for place, each in enumerate(leavers[: len(leavers) - size + 1]):
+            rest = self._without(node, each)
             if size == 1:
-                if self._fits(without):
-                    return (key,)
-            elif more := self._of_size(without, keys[place + 1 :], size - 1):
-                return (key, *more)
+                if self._fits(rest):
+                    return (each,)
+            elif more := self._of_size(rest, leavers[place + 1 :], size - 1):
+                return (each, *more)
         return ()
 
-    def _one_by_one(self, node: Node, keys: Sequence[str]) -> list[str]:
-        """So many of *keys*, in their order, as make room when they leave; empty if all of them do not."""
-        for count, key in enumerate(keys, 1):
-            node = self._without(node, key)
+    def _one_by_one(self, node: Node, leavers: Sequence[_Leaver]) -> list[_Leaver]:
+        """So many of *leavers*, in their order, as make room when they leave; empty if all of them do not."""
+        for count, each in enumerate(leavers, 1):
+            node = self._without(node, each)
             if self._fits(node):
-                return list(keys[:count])
+                return list(leavers[:count])
         return []
 
-    def _fewer(self, node: Node, keys: list[str]) -> list[str]:
-        """Return *keys* without those that may stay, as far as the steps suffice."""
+    def _fewer(self, node: Node, leavers: list[_Leaver]) -> list[_Leaver]:
+        """Return *leavers* without those that may stay, as far as the steps suffice."""
         try:
-            for key in keys[:-1]:
-                if len(keys) > 1 and self._fits_without(node, rest := [other for other in keys if other != key]):
-                    keys = rest
+            for one in leavers[:-1]:
+                if len(leavers) > 1 and self._fits_without(node, rest := [each for each in leavers if each != one]):
+                    leavers = rest
         except _OutOfStepsError:
             pass
-        return keys
+        return leavers
 
-    def _fits_without(self, node: Node, keys: Sequence[str]) -> bool:
-        for key in keys:
-            node = self._without(node, key)
+    def _fits_without(self, node: Node, leavers: Sequence[_Leaver]) -> bool:
+        for each in leavers:
+            node = self._without(node, each)
         return self._fits(node)
 
     def _compared(self, node: Node) -> frozenset[str]:
@@ -150,18 +153,17 @@ class _Search:
         candidates = candidates_of(self._policy, node, self._container)
         return frozenset(row.name for row in candidates.rows) if candidates else frozenset()
 
-    def _is_aside(self, node: Node, key: str, pools: frozenset[str]) -> tuple[bool, bool]:
+    def _is_aside(self, node: Node, leaver: _Leaver, pools: frozenset[str]) -> tuple[bool, bool]:
         """Whether a container is in none of *pools*, and whether it is far from the cards of the refused one."""
-        nodes, grant = NO_CPUS.union(*self._container.hints), node.grants.get(key)
-        far = bool(nodes) and nodes.isdisjoint(node.topology.nodes_of(_cpus(node, key)))
-        return grant is not None and bool(grant.pool) and grant.pool not in pools, far
+        nodes = NO_CPUS.union(*self._container.hints)
+        far = bool(nodes) and nodes.isdisjoint(node.topology.nodes_of(leaver.cpus))
+        return bool(leaver.pool) and leaver.pool not in pools, far
 
-    def _without(self, node: Node, key: str) -> Node:
+    def _without(self, node: Node, leaver: _Leaver) -> Node:
         self._spend()
-        if uid := _pod_of_kept(node, key):
-            kept = {other: cpus for other, cpus in node.kept.items() if other != uid}
-            return with_other_kept(node, kept, self._policy)
-        after = step(node, ContainerGone(key), self._policy).node
+        if leaver.kept_for:
+            return with_other_kept(node, without(node.kept, (leaver.kept_for,)), self._policy)
+        after = step(node, ContainerGone(leaver.key), self._policy).node
         return after if after.kept == node.kept else after.replace(kept=node.kept)  # its pod leaves, too
 
     def _fits(self, node: Node) -> bool:
@@ -193,37 +195,15 @@ def _left_to(node: Node, keys: set[str]) -> Node:
     )
 
 
-def _pod_of_kept(node: Node, key: str) -> str:
-    """Return the UID of the pod whose ended containers *key* stands for; empty for a container."""
-    return "" if key in node.containers else key.removeprefix(_KEPT)
-
-
-def _pod(node: Node, uid: str) -> Pod:
-    return next((pod for pod in node.pods.values() if pod.uid == uid), Pod(key=f"{_KEPT}{uid}"))
-
-
-def _title(node: Node, key: str) -> str:
-    if not (uid := _pod_of_kept(node, key)):
-        return node.containers[key].title
-    pod, cpus = _pod(node, uid), numbered("CPU", node.kept[uid].cpus)
-    return "/".join(filter(None, (pod.namespace, pod.name, f"(kept {cpus})")))
-
-
-def _qos(node: Node, key: str) -> QosClass:
-    uid = _pod_of_kept(node, key)
-    return _pod(node, uid).qos if uid else node.containers[key].qos
-
-
-def _size(node: Node, key: str) -> tuple[int, int]:
-    """Return how much a container has: the number of its exclusive CPUs, and its CPU request."""
-    if uid := _pod_of_kept(node, key):
-        return len(node.kept[uid].cpus), 0
-    grant = node.grants.get(key)
-    return len(grant.exclusive) if grant else 0, node.containers[key].cpu_milli
-
-
-def _cpus(node: Node, key: str) -> CpuSet:
-    if uid := _pod_of_kept(node, key):
-        return node.kept[uid].cpus
-    grant, applied = node.grants.get(key), node.applied.get(key)
-    return grant.cpus if grant else applied.cpus if applied else NO_CPUS
+def _may_leave(node: Node, pod: str) -> Iterator[_Leaver]:
+    """Yield the containers of others than *pod* that have a grant, or are watched and so block exclusive CPUs."""
+    for key in {*node.grants, *(key for key in node.applied if node.is_watched(key))}:
+        each, grant = node.containers.get(key), node.grants.get(key)
+        if each and each.pod != pod:
+            cpus, own = (grant.cpus, len(grant.exclusive)) if grant else (node.applied[key].cpus, 0)
+            yield _Leaver(key, each.title, each.qos, (own, each.cpu_milli), cpus, grant.pool if grant else "")
+    for uid, kept in node.kept.items():
+        key = f"kept/{uid}"  # no runtime's id or reservation has a slash
+        owner = next((pod for pod in node.pods.values() if pod.uid == uid), Pod(key=key))
+        title = "/".join(filter(None, (owner.namespace, owner.name, f"(kept {numbered('CPU', kept.cpus)})")))
+        yield _Leaver(key, title, owner.qos, (len(kept.cpus), 0), kept.cpus, kept_for=uid)

@@ -18,6 +18,12 @@ from criproxy.placement.options.usable import COUNTED
 _NONE = ({"false"}, {"none"}, {"mounts"})
 """Values of ``topologyhints`` that leave no hint of a device."""
 _WORDS = {"true", "false", "none", "all", "mounts", "devices", "pod-resources"}
+MEMORY_TYPE, PRESERVE = "memory-type", "memory.preserve"
+_KINDS = {**{kind.value: frozenset({kind}) for kind in MemoryKind}, "mixed": frozenset(COUNTED)}
+HIDE = "hide-hyperthreads"
+
+_Answers = Mapping[str, dict[tuple[str, str], bool | None]]
+"""By pod that says something, and by namespace and name of the container."""
 
 
 def hints_of(wishes: Wishes) -> tuple[tuple[CpuSet, ...], bool]:
@@ -47,10 +53,6 @@ def _words(text: str) -> set[str]:
     if unknown := sorted(words - _WORDS):
         raise ValueError(f"{unknown[0]!r} must be true, false, or some of {', '.join(sorted(_WORDS))}")
     return words
-
-
-MEMORY_TYPE, PRESERVE = "memory-type", "memory.preserve"
-_KINDS = {**{kind.value: frozenset({kind}) for kind in MemoryKind}, "mixed": frozenset(COUNTED)}
 
 
 def memory_wish(wishes: Wishes, default: MemoryWish = ANY, *, pinned: bool = True) -> MemoryWish:
@@ -111,12 +113,6 @@ def memory_kinds(words: Iterable[str]) -> frozenset[MemoryKind]:
 
 def _kinds(text: str) -> frozenset[MemoryKind]:
     return memory_kinds(word.strip() for word in text.split(",") if word.strip())
-
-
-HIDE = "hide-hyperthreads"
-
-_Answers = Mapping[str, dict[tuple[str, str], bool | None]]
-"""By pod that says something, and by namespace and name of the container."""
 
 
 class Hiding:

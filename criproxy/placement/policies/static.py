@@ -261,8 +261,7 @@ class _Taken:
 
 def _own(node: Node, container: Container) -> CpuSet:
     """The available exclusive CPUs that the container has already, if it is placed anew."""
-    grant = node.grants.get(container.key)
-    return grant.exclusive & node.topology.cpus if grant else NO_CPUS
+    return node.own_cpus(container.key) & node.topology.cpus
 
 
 def _near(node: Node, container: Container) -> CpuSet:

@@ -78,9 +78,8 @@ class TemplatePolicy:
 
     def _pools(self, node: Node, container: Container) -> list[CpuSet]:
         """The CPUs of each NUMA node that containers may share; all of them where a machine has no NUMA nodes."""
-        had = node.grants.get(container.key)
         # CPUs that are exclusive since an earlier policy stay so; the container may go on using its own.
-        shared = node.shared_cpus | (had.exclusive if had else frozenset())
+        shared = node.shared_cpus | node.own_cpus(container.key)
         usable = shared - self.options.reserved(node.topology) or shared
         return [cpus for numa in node.topology.nodes if (cpus := numa.cpus & usable)] or ([usable] if usable else [])
 

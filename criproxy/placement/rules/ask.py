@@ -22,17 +22,11 @@ class Placed:
     shown: Node | None = None
     """The node as the policy saw it; None if the policy did not choose the CPUs."""
 
-    def owned(self, container: Container) -> CpuSet:
-        """Return the exclusive CPUs of *container*."""
-        grant = self.node.grants.get(container.key)
-        return grant.exclusive if grant else NO_CPUS
-
 
 def shown(node: Node, free: CpuSet = NO_CPUS, only: CpuSet | None = None) -> Node:
     """Return the node as a policy sees it: kept CPUs count as exclusive to others, except those that are *free*.
 
-    With *only*, no other CPUs can become exclusive. Kept CPUs that a container of their pod owns are not *free*, and
-    may stay with that container.
+    With *only*, no other CPUs can become exclusive. Kept CPUs that a container has again count as its own.
     """
     if not node.kept:
         return node

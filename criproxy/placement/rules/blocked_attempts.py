@@ -61,6 +61,6 @@ def elsewhere(node: Node, container: Container, why: Blocked, policy: Policy) ->
         placed = place(node.replace(barred=why.used), container, policy)
     except Refused:
         return None
-    if len(placed.owned(container)) < len(why.granted):
+    if len(placed.node.own_cpus(container.key)) < len(why.granted):
         return None
     return replace(placed, node=placed.node.replace(barred=NO_CPUS))

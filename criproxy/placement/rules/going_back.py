@@ -39,11 +39,11 @@ def as_before_try(
     others = [each for each in node.containers.values() if each.key not in back and _may_move(node, each)]
     owned = _owned(back.values())
     needed = owned | _grouped(node, back, policy)
-    in_the_way = [each.key for each in others if _owns(node.grants.get(each.key)) & needed]
+    in_the_way = [each.key for each in others if node.own_cpus(each.key) & needed]
     after = node.replace(grants={**without(node.grants, in_the_way), **back})
     movable = [each for key in back if _may_move(node, each := node.containers[key])]
     resized = [each for each in movable if each.cpu_milli != places[each.life].cpu_milli]
-    lost = [each.key for each in others if _has_lost(places.get(each.life), node.grants.get(each.key))]
+    lost = [each.key for each in others if _has_lost(node, each, places)]
     moves = after.grants != node.grants
     if not moves and not resized and not lost:
         return node, (), ()
@@ -133,7 +133,7 @@ def _parted(
     The policy could not move these, because there is no other shared CPU.
     """
     shared = NO_CPUS.union(*(now.cpus - now.exclusive for key in back if (now := node.grants.get(key))))
-    late = [each for each in others if _owns(node.grants.get(each.key)) & shared]
+    late = [each for each in others if node.own_cpus(each.key) & shared]
     if not late:
         return node, ()
     gone = _owned(node.grants[each.key] for each in late)
@@ -167,9 +167,10 @@ def _is_free(place: Place, topology: Topology, barred: CpuSet) -> bool:
     return exists and not place.grant.exclusive & barred
 
 
-def _has_lost(place: Place | None, now: Grant | None) -> bool:
-    """Whether a container that does not return to its *place* has fewer CPUs of its own than it had there."""
-    return place is not None and len(_owns(now)) < len(place.grant.exclusive)
+def _has_lost(node: Node, container: Container, places: Places) -> bool:
+    """Whether a *container* that does not return to its place has fewer CPUs of its own than it had there."""
+    place = places.get(container.life)
+    return place is not None and len(node.own_cpus(container.key)) < len(place.grant.exclusive)
 
 
 def _placed(
@@ -193,10 +194,6 @@ def _placed(
 
 def _shared(grant: Grant, owned: CpuSet) -> Grant:
     return replace(grant, exclusive=NO_CPUS) if grant.exclusive & owned else grant
-
-
-def _owns(grant: Grant | None) -> CpuSet:
-    return grant.exclusive if grant else NO_CPUS
 
 
 def _owned(grants: Iterable[Grant]) -> CpuSet:

@@ -148,7 +148,7 @@ def place_with_kept(node: Node, container: Container, pod: Pod, policy: Policy) 
         return placed
     with suppress(NotEnough):
         placed = ask(node, container, policy, shown(node, had))
-        mine = placed.owned(container)
+        mine = placed.node.own_cpus(container.key)
         if had:  # the former attempt is no longer the last one
             names = {**own.by_name, container.name: had & mine}
             return _keeping(placed, pod, Kept(names).within(own.cpus))
@@ -163,7 +163,7 @@ def _again(node: Node, container: Container, pod: Pod, had: CpuSet, policy: Poli
         placed = ask(node, container, policy, shown(node, had, only=had))
     except NotEnough:
         return None
-    mine = placed.owned(container)
+    mine = placed.node.own_cpus(container.key)
     if not mine or not mine <= had:
         return None
     reason = f"{container.title} has {numbered('CPU', mine)} again, kept for its pod until now"
@@ -175,11 +175,11 @@ def _place_on_kept(node: Node, container: Container, pod: Pod, own: Kept, policy
     """Return the node with a container that gets kept CPUs of its *pod*, or others in addition to them."""
     with suppress(NotEnough):
         placed = ask(node, container, policy, shown(node, own.cpus, only=own.cpus - node.owned_cpus))
-        mine = placed.owned(container)
+        mine = placed.node.own_cpus(container.key)
         if mine and mine <= own.cpus:  # the rest stays kept, and no other pod may share it
             return replace(placed, node=reshared(placed.node, own.cpus - placed.node.owned_cpus, policy))
     placed = ask(node, container, policy, shown(node, own.cpus))
-    return _keeping(placed, pod, own.within(placed.owned(container) | owned_by(node, pod.uid)))
+    return _keeping(placed, pod, own.within(placed.node.own_cpus(container.key) | owned_by(node, pod.uid)))
 
 
 def _keeping(placed: Placed, pod: Pod, kept: Kept) -> Placed:
@@ -202,9 +202,13 @@ def without_excess(before: Node, after: Node, pod: Pod, policy: Policy) -> Node:
         return after
     places = {grant.cpus - grant.exclusive for grant in after.grants.values() if grant.shares}
     given_up = owned_by(before, pod.uid) - after.owned_cpus
-    free = own.within(own.cpus - given_up - NO_CPUS.union(*places))
-    left = within_total(free, owned_by(after, pod.uid), pod, after)
-    return after if left == own else with_other_kept(after, with_kept_of(after, pod.uid, left).kept, policy)
+    return at_most_total(after, pod, own.within(own.cpus - given_up - NO_CPUS.union(*places)), policy)
+
+
+def at_most_total(node: Node, pod: Pod, kept: Kept, policy: Policy) -> Node:
+    """Return the node in which *pod* keeps no more than *kept*, and than its total."""
+    left = within_total(kept, owned_by(node, pod.uid), pod, node)
+    return node if left == node.kept[pod.uid] else with_other_kept(node, with_kept_of(node, pod.uid, left).kept, policy)
 
 
 def with_other_kept(node: Node, kept: Mapping[str, Kept], policy: Policy) -> Node:
@@ -216,11 +220,8 @@ def with_other_kept(node: Node, kept: Mapping[str, Kept], policy: Policy) -> Nod
 def trimmed(node: Node, policy: Policy) -> Node:
     """Return the node in which no pod keeps more than its total, according to its newest sandbox."""
     for uid, kept in node.kept.items():
-        if (newest := newest_sandbox(node, uid)) is None:
-            continue
-        left = within_total(kept, owned_by(node, uid), newest, node)
-        if left != kept:
-            node = with_other_kept(node, with_kept_of(node, uid, left).kept, policy)
+        if newest := newest_sandbox(node, uid):
+            node = at_most_total(node, newest, kept, policy)
     return node
 
 

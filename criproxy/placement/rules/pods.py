@@ -15,11 +15,8 @@ from criproxy.placement.events import PodCreated, PodNotReady, PodResized
 from criproxy.placement.options.policy_options import exclusive_of
 from criproxy.placement.policies.api import Policy
 from criproxy.placement.rules.kept import (
+    at_most_total,
     inherited,
-    owned_by,
-    with_kept_of,
-    with_other_kept,
-    within_total,
     without_ended,
 )
 from criproxy.placement.rules.pipeline import place
@@ -66,8 +63,7 @@ def _resized(node: Node, key: str, cpu_total_milli: int, policy: Policy) -> Deci
     known = counted(node, key)
     after, reasons = recounted(known.replace(pods={**node.pods, key: pod}), key, policy)
     if pod.uid in after.kept:
-        left = within_total(after.kept[pod.uid], owned_by(after, pod.uid), pod, after)
-        after = with_other_kept(after, with_kept_of(after, pod.uid, left).kept, policy)
+        after = at_most_total(after, pod, after.kept[pod.uid], policy)
     return Decision(after, updates_between(node, after), reasons)
 
 

@@ -103,7 +103,8 @@ def place_memory(
     else:
         wanted, reason = _first(_with_asked(machine, wish), near, wish, container)
     first = _wide_enough(machine.memory, wanted | had.mems if had else wanted, counted_bytes(container))
-    mems, moved = _beside_others(machine, node, {**node.grants, **grants}, container, first, had is None)
+    after = node.grants if grants.keys() == {key} else {**node.grants, **grants}  # its own does not count
+    mems, moved = _beside_others(machine, node, after, container, first, had is None)
     home = wanted if had and had.home_mems else first  # a warm one comes back to more kinds than it began with
     if had and node.topology.nodes_of(had.cpus) < near:  # with its CPUs; without them it comes back to where it was
         home = had.home_mems or had.mems

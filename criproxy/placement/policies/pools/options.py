@@ -47,8 +47,7 @@ class Alone:
     @classmethod
     def of(cls, node: Node, container: Container, reserved: CpuSet) -> Self:
         """The search of *container* on *node*."""
-        old = node.grants.get(container.key)
-        had = old.exclusive if old else NO_CPUS
+        had = node.own_cpus(container.key)
         siblings = (node.grants[each.key] for each in node.containers_of(container.pod) if each.key in node.grants)
         near = node.topology.nodes_of(NO_CPUS.union(*(grant.exclusive for grant in siblings)))
         return cls(node, had, (node.exclusive_cpus | node.watched_cpus) - had | reserved, near)

@@ -50,10 +50,10 @@ class PoolsPolicy:
     def place(self, node: Node, container: Container) -> Change:
         """The CPUs of its pod's pool, and where safe the memory next to them."""
         node = self.options.within(node)
-        plan, old = self._plan(node.topology), node.grants.get(container.key)
+        plan = self._plan(node.topology)
         wishes = Wishes.by(self.options, node, container)
         choice = self._choose(plan, node, wishes)
-        alone, had = choice.instance.kind.exclusive, old.exclusive if old else NO_CPUS
+        alone, had = choice.instance.kind.exclusive, node.own_cpus(container.key)
         cpus = choice.instance.cpus
         if not alone:
             cpus = self._shared(plan, choice.instance, node.topology, node.exclusive_cpus - had)
@@ -105,8 +105,7 @@ class PoolsPolicy:
         kind, why = self._of_kind(plan, wishes)
         if kind[0].kind.exclusive:
             return alone_compared(Alone.of(node, container, self.options.reserved(node.topology)), kind, why)
-        old = node.grants.get(container.key)
-        if node.topology.cpus <= node.exclusive_cpus - (old.exclusive if old else NO_CPUS):
+        if node.topology.cpus <= node.exclusive_cpus - node.own_cpus(container.key):
             return all_exclusive(kind, why)
         chosen = _choose(plan, kind, node, container, why).instance
         return shared_compared(Among(kind, node, container, pods_by_pool(node, container)), chosen, why)

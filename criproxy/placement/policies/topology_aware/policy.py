@@ -62,7 +62,7 @@ class TopologyAwarePolicy:
         grant, reason = self._decide(division, others, wishes, old)
         change = self._with_memory(division, node, replace(grant, cpus=interned(grant.cpus)), wishes)
         grants, reasons = change.grants, (reason, *change.reasons, *wishes.notes())
-        owners_differ = grant.exclusive != (old.exclusive if old else NO_CPUS)
+        owners_differ = grant.exclusive != node.own_cpus(container.key)
         return Change(self._with_sharers(division, node, grants) if owners_differ else grants, reasons)
 
     def release(self, node: Node, left: Grant) -> Change:
