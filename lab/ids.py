@@ -14,6 +14,7 @@ from typing import Any
 import grpc
 
 from criproxy.cri import deviceplugin_pb2 as api
+from lab.figures import Figure, judge
 from lab.kubelet.device_endpoint import LARGEST_BYTES
 from tests.deviceplugin.hosts import t4
 from tests.deviceplugin.node import GPU
@@ -42,27 +43,12 @@ GPUS = Case(kind="nvidia", resource=GPU, replicas=48)
 NPUS = Case(kind="ali-npu", resource=NPU, replicas=1250)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Cost:
-    """What was measured."""
-
-    healthy: int
-    """How many healthy ids the kubelet knows."""
-    start_s: float
-    """From the start of the program until the kubelet knows all ids."""
-    memory_kib: int
-    """The resident memory of the program then; `peak_kib` is the highest before."""
-    peak_kib: int
-    list_s: float
-    """From a call of ListAndWatch to its first message."""
-    list_bytes: int
-    """The size of that message."""
-    warned: bool
-    """Whether the log has the warning about many ids."""
+MEMORY_MIB, START_S, LIST_MS = 128, 10.0, 500.0
+"""Limits, far above what was measured: they find what grows with the square of the ids."""
 
 
-async def measure(case: Case) -> Cost:
-    """Start the program on a made-up machine, beside a made-up kubelet."""
+async def measure(case: Case) -> list[Figure]:
+    """Start the program on a made-up machine, beside a made-up kubelet, which takes all ids in one message."""
     with TemporaryDirectory(prefix="i") as name:
         async with Program(Path(name)) as program:
             _plug(program, case)
@@ -72,16 +58,17 @@ async def measure(case: Case) -> Cost:
             await program.kubelet.until_capacity(case.resource, case.ids)
             start_s = monotonic() - began_s
             list_s, list_bytes = await _listed(_socket(program))
-            memory_kib, peak_kib = _memory_kib(program)
-            return Cost(
-                healthy=len(program.kubelet.healthy(case.resource)),
-                start_s=start_s,
-                memory_kib=memory_kib,
-                peak_kib=peak_kib,
-                list_s=list_s,
-                list_bytes=list_bytes,
-                warned=program.said("the kubelet becomes slow with this many devices") > 0,
-            )
+            memory_mib, peak_mib = _memory_mib(program)
+            if program.said("the kubelet becomes slow with this many devices"):
+                raise RuntimeError("so many ids bring a warning")
+            what = f"{case.ids} ids of {CARDS} cards"
+            return [
+                Figure(what, case.kind, "start until all are known", start_s, "s", START_S),
+                Figure(what, case.kind, "memory", memory_mib, "MiB"),
+                Figure(what, case.kind, "memory at most", peak_mib, "MiB", MEMORY_MIB),
+                Figure(what, case.kind, "ListAndWatch", 1000 * list_s, "ms", LIST_MS),
+                Figure(what, case.kind, "its message", list_bytes, "bytes", LARGEST_BYTES),
+            ]
 
 
 def _plug(program: Program, case: Case) -> None:
@@ -115,33 +102,14 @@ async def _listed(socket: Path) -> tuple[float, int]:
     return took_s, len(message)
 
 
-def _memory_kib(program: Program) -> tuple[int, int]:
+def _memory_mib(program: Program) -> tuple[float, float]:
     """The resident memory of the program now, and at most."""
     assert program.process is not None
     lines = Path(f"/proc/{program.process.pid}/status").read_text().splitlines()
     found = {key: value.split()[0] for key, _, value in (line.partition(":") for line in lines) if value.split()}
-    return int(found["VmRSS"]), int(found["VmHWM"])
-
-
-MEMORY_MIB, START_S, LIST_MS = 128, 10.0, 500.0
-"""Limits, far above what was measured: they find what grows with the square of the ids."""
-
-
-def main() -> int:
-    """Measure both cases, and print what was found."""
-    found = [_is_too_much(case, asyncio.run(measure(case))) for case in (GPUS, NPUS)]
-    return int(any(found))
-
-
-def _is_too_much(case: Case, cost: Cost) -> bool:
-    memory_mib, peak_mib, list_ms = cost.memory_kib / 1024, cost.peak_kib / 1024, cost.list_s * 1000
-    print(f"{CARDS} cards of the class {case.kind} in {case.replicas} replicas: {case.ids} ids")
-    print(f"  start         {cost.start_s:8.2f} s until the kubelet knows all ids (limit {START_S:g})")
-    print(f"  memory        {memory_mib:8.1f} MiB, at most {peak_mib:.1f} (limit {MEMORY_MIB})")
-    print(f"  ListAndWatch  {list_ms:8.1f} ms, {cost.list_bytes:,} bytes (limits {LIST_MS:g}, {LARGEST_BYTES:,})")
-    over = (peak_mib > MEMORY_MIB, cost.start_s > START_S, list_ms > LIST_MS, cost.list_bytes > LARGEST_BYTES)
-    return any(over)
+    return int(found["VmRSS"]) / 1024, int(found["VmHWM"]) / 1024
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    measured = [figure for case in (GPUS, NPUS) for figure in asyncio.run(measure(case))]
+    sys.exit(judge("criproxy device-plugin with many ids", measured))

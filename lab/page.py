@@ -8,7 +8,7 @@ import argparse
 import asyncio
 import sys
 import time
-from dataclasses import dataclass, field
+from collections.abc import Mapping
 from pathlib import Path
 from statistics import median
 from tempfile import TemporaryDirectory
@@ -19,6 +19,7 @@ from criproxy.model.machine.topology import Topology
 from criproxy.simulate.hosts import GIB
 from lab.bench.ways import cpu_ns_of
 from lab.emulator.runtime import IMAGE
+from lab.figures import Figure, judge
 from lab.kubelet.kubelet import ContainerSpec, PodSpec
 from tests.page.browser import browser, window
 from tests.page.stage import Stage, crowd, large, stage
@@ -38,60 +39,42 @@ PAINTS = """() => {
 LONGEST = "Number(document.documentElement.dataset.longestDrawMs)"
 
 
-@dataclass(slots=True)
-class Times:
-    """What was measured, in milliseconds."""
-
-    cpus: int
-    containers: int
-    first_paint_ms: list[float] = field(default_factory=list)
-    """Until something is on the screen."""
-    drawn_ms: list[float] = field(default_factory=list)
-    """Until the CPUs and containers of the node are."""
-    event_ms: list[float] = field(default_factory=list)
-    draw_ms: float = 0.0
-    """The longest time that the page has drawn without a pause, which is when it does not react."""
-    sort_ms: list[float] = field(default_factory=list)
-    """Until the containers are in another order on the screen."""
-    open_cpu_percent: float = 0.0
-    """CPU time of the daemon while a page is open and nothing happens."""
-
-    def lines(self) -> list[str]:
-        """What to print."""
-        rows = {
-            "first paint": self.first_paint_ms,
-            "node drawn": self.drawn_ms,
-            "event seen": self.event_ms,
-            "sorted": self.sort_ms,
-        }
-        found = [f"{name:14}median {median(each):6.0f} ms, longest {max(each):6.0f} ms" for name, each in rows.items()]
-        return [
-            f"{self.cpus} CPUs, {self.containers} containers",
-            *found,
-            f"{'longest draw':14}{self.draw_ms:13.0f} ms",
-            f"{'page open':14}{self.open_cpu_percent:13.2f} % of a CPU",
-        ]
+CONTAINERS = 500
+FIRST_PAINT_MS, EVENT_MS = 1000.0, 1000.0
+"""Limits of the longest."""
 
 
-async def measure(topology: Topology, containers: int, loads: int, events: int, idle_s: float) -> Times:
+async def measure(topology: Topology, containers: int, loads: int, events: int, idle_s: float) -> list[Figure]:
     """Measure on a node of this machine."""
-    times = Times(len(topology.online_cpus), containers)
+    paints, event_ms, sort_ms = list[Mapping[str, float]](), list[float](), list[float]()
     with TemporaryDirectory(prefix="criproxy-page-") as name:
         async with stage(Path(name), topology) as node, browser() as started:
             await node.run(crowd(containers))
             await node.ask("events")  # as on a node that is not busy: all of their history is written
             for _ in range(loads):
                 async with window(started, node.url) as shown:
-                    found = await shown.page.evaluate(PAINTS)
-                    times.first_paint_ms.append(found["first"])
-                    times.drawn_ms.append(found["drawn"])
+                    paints.append(await shown.page.evaluate(PAINTS))
             async with window(started, node.url) as shown:
                 for number in range(events):
-                    times.event_ms.append(await _event_ms(node, shown.page, number))
-                    times.sort_ms.append(await _sort_ms(shown.page, number))
-                times.draw_ms = await shown.page.evaluate(LONGEST)
-                times.open_cpu_percent = await _open_cpu_percent(node, idle_s)
-    return times
+                    event_ms.append(await _event_ms(node, shown.page, number))
+                    sort_ms.append(await _sort_ms(shown.page, number))
+                draw_ms: float = await shown.page.evaluate(LONGEST)
+                open_cpu_percent = await _open_cpu_percent(node, idle_s)
+    way = f"{len(topology.online_cpus)} CPUs, {containers} containers"
+    return [
+        *_times("something is on the screen", way, [each["first"] for each in paints]),
+        *_times("CPUs and containers are", way, [each["drawn"] for each in paints], FIRST_PAINT_MS),
+        *_times("an event is", way, event_ms, EVENT_MS),
+        *_times("the containers are in another order", way, sort_ms),
+        # While it draws without a pause, the page does not react.
+        Figure("the page has drawn without a pause", way, "longest", draw_ms, "ms"),
+        Figure("a page is open and nothing happens", way, "CPU of the daemon", open_cpu_percent, "%"),
+    ]
+
+
+def _times(what: str, way: str, times_ms: list[float], limit: float | None = None) -> list[Figure]:
+    longest = Figure(what, way, "longest", max(times_ms), "ms", limit)
+    return [Figure(what, way, "median", median(times_ms), "ms"), longest]
 
 
 async def _event_ms(node: Stage, page: Page, number: int) -> float:
@@ -125,10 +108,6 @@ async def _open_cpu_percent(node: Stage, idle_s: float) -> float:
     return (cpu_ns_of(process.pid) - before_ns) / idle_s / 1e7
 
 
-CONTAINERS = 500
-FIRST_PAINT_MS, EVENT_MS = 1000.0, 1000.0
-
-
 def main() -> int:
     """Measure, and print what was found."""
     parser = argparse.ArgumentParser(description="How fast the page is.")
@@ -138,9 +117,7 @@ def main() -> int:
     parser.add_argument("--idle", type=float, default=30.0, help="seconds in which nothing happens")
     given = parser.parse_args()
     found = asyncio.run(measure(large(), given.containers, given.loads, given.events, given.idle))
-    print("\n".join(found.lines()))
-    print(f"limits: node drawn {FIRST_PAINT_MS:.0f} ms, event seen {EVENT_MS:.0f} ms")
-    return int(max(found.drawn_ms) > FIRST_PAINT_MS or max(found.event_ms) > EVENT_MS)
+    return judge("How long it takes until …", found)
 
 
 if __name__ == "__main__":

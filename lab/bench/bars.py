@@ -1,8 +1,6 @@
-"""The bars of the data plane, and whether a figure keeps below its bar on this machine now."""
+"""The bars of figures, and what a bar is on this machine now."""
 
 from dataclasses import dataclass
-
-MIB = 1 << 20
 
 REFERENCE_US = {"Version": 175.0, "ListContainers": 280.0}
 """What a direct call took on the machine of the bars: Version, and ListContainers of 100 containers (69 kB)."""
@@ -39,9 +37,9 @@ ADDED_P99_US = Bar(3000)
 """What criproxy may add to the p99 of Version during 20 creates a second."""
 START_S = Bar(0.3)
 """From exec to the first answer, with 100 containers known."""
-MEMORY_BYTES = Bar(100 * MIB, None)
+MEMORY_MIB = Bar(100, None)
 """Resident, with 1,000 containers known."""
-MEMORY_GROWTH_BYTES = Bar(20 * MIB, None)
+MEMORY_GROWTH_MIB = Bar(20, None)
 """Resident, with 1,000 containers known, less that without any."""
 
 STEP_MEDIAN_MS, STEP_P99_MS = 2.0, 5.0
@@ -69,26 +67,3 @@ class Speed:
 
 UNSCALED = Speed({})
 """Where the direct medians say nothing of the machine, since the runtime is not the one of the reference."""
-
-
-@dataclass(frozen=True, slots=True)
-class Check:
-    """A figure beside its bar, in the same unit."""
-
-    value: float
-    limit: float
-
-    @property
-    def ok(self) -> bool:
-        """Whether the bar is kept."""
-        return self.value <= self.limit
-
-    @property
-    def excess(self) -> float:
-        """The figure as a part of its bar: of several runs the greatest is the worst."""
-        return self.value / self.limit
-
-
-def worst(checks: list[Check]) -> Check:
-    """Of the same figure in several runs the one that counts."""
-    return max(checks, key=lambda check: check.excess)

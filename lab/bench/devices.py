@@ -33,8 +33,9 @@ from criproxy.placement.events import PodCreated
 from criproxy.store.store import Store
 from criproxy.wire.calls import Call, Outcome, OutcomeKind, Proceed
 from lab.bench.bars import DEVICES_MS, STEP_P99_MS, WHOLE_MS, WHOLE_P99_MS
-from lab.bench.engine import StepLine, build, large_machine, line
+from lab.bench.engine import build, figures, large_machine
 from lab.emulator.runtime import IMAGE
+from lab.figures import Figure
 from lab.kubelet.kubelet import (
     CREATE_TIMEOUT_S,
     ContainerSpec,
@@ -61,16 +62,16 @@ TITLES = {
 }
 
 
-def measure(repeats: int) -> Iterator[StepLine]:
+def measure(repeats: int) -> Iterator[Figure]:
     """What the rule adds for a container with a card and for one without; and what criproxy adds to whole creates."""
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
         for title, (pod, value) in SCENES.items():
             added_ms = runner.run(_rule_ms(pod, value, repeats))
-            yield line("devices", title, added_ms, bars=(DEVICES_MS, STEP_P99_MS), containers=0)
+            yield from figures("devices", title, added_ms, (DEVICES_MS, STEP_P99_MS))
         took = runner.run(_whole_ms(repeats))
     for name, title in TITLES.items():
         added_ms = [each[name] - each["direct"] for each in took]
-        yield line("devices", title, added_ms, bars=(WHOLE_MS, WHOLE_P99_MS), containers=0)
+        yield from figures("devices", title, added_ms, (WHOLE_MS, WHOLE_P99_MS))
 
 
 @asynccontextmanager

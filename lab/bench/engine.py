@@ -6,12 +6,7 @@ Less usual containers and machines are in `unusual`, and creates with cards in `
 import gc
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import asdict, dataclass
 from statistics import quantiles
-from typing import Any
-
-from rich.console import Console
-from rich.table import Table
 
 from criproxy.config.settings import find
 from criproxy.model.grant import Applied
@@ -34,7 +29,8 @@ from criproxy.placement.events import (
 from criproxy.placement.policies import BUILTIN
 from criproxy.placement.policies.api import Policy
 from criproxy.simulate.hosts import GIB, machine
-from lab.bench.bars import DEVICES_MS, MEMORY_MS, STEP_MEDIAN_MS, STEP_P99_MS, WHOLE_MS, Check
+from lab.bench.bars import STEP_MEDIAN_MS, STEP_P99_MS
+from lab.figures import Figure
 
 CONTAINERS = 500
 FEWER = (16, 100)
@@ -44,37 +40,15 @@ WIDE = 25
 """One in so many measurements is of an event that concerns everybody: it has no bar."""
 
 Make = Callable[[Node, int], Event]
+Bars = tuple[float | None, float | None]
+"""Of the median and of the p99."""
+BARS: Bars = (STEP_MEDIAN_MS, STEP_P99_MS)
+NO_BARS: Bars = (None, None)
 
 
-@dataclass(frozen=True, slots=True)
-class StepLine:
-    """CPU time of one event under one policy."""
-
-    policy: str
-    event: str
-    steps: int
-    median_ms: float
-    p99_ms: float
-    has_bar: bool
-    bars: tuple[float, float] = (STEP_MEDIAN_MS, STEP_P99_MS)
-    """For median and p99."""
-    containers: int = CONTAINERS
-    """That are there."""
-    linear_ms: float | None = None
-    """What the median would be if it grew linearly from that with fewer containers; None where nobody has measured."""
-
-    @property
-    def checks(self) -> list[Check]:
-        """The figures beside their bars; none for events that place everybody anew."""
-        if not self.has_bar:
-            return []
-        growth = [] if self.linear_ms is None else [Check(self.median_ms, self.linear_ms)]
-        return [Check(self.median_ms, self.bars[0]), Check(self.p99_ms, self.bars[1]), *growth]
-
-
-def measure(repeats: int) -> list[StepLine]:
+def measure(repeats: int) -> list[Figure]:
     """Every policy and event, *repeats* times each."""
-    return [one for name in BUILTIN for one in _lines(name, repeats)]
+    return [one for name in BUILTIN for one in _figures(name, repeats)]
 
 
 def large_machine() -> Topology:
@@ -152,7 +126,7 @@ def build(name: str, options: Mapping[str, object]) -> Policy:
     return entry.build(entry.options.model_validate({"reservedCpus": "0-1", **options}))
 
 
-def _lines(name: str, repeats: int) -> Iterator[StepLine]:
+def _figures(name: str, repeats: int) -> Iterator[Figure]:
     policy = build(name, {})
     fewer: dict[str, float] = {}
     for count in (*FEWER, CONTAINERS):
@@ -161,11 +135,12 @@ def _lines(name: str, repeats: int) -> Iterator[StepLine]:
             if not has_bar and count < CONTAINERS:
                 continue
             times = max(repeats // (1 if has_bar else WIDE) // (1 if count == CONTAINERS else LESS), 2)
-            linear_ms = round(fewer[title] * count / FEWER[-1], 3) if has_bar and count == CONTAINERS else None
-            took = times_ms(node, make, policy, times)
-            found = line(name, title, took, has_bar=has_bar, containers=count, linear_ms=linear_ms)
-            fewer[title] = found.median_ms
-            yield found
+            bars = BARS if has_bar else NO_BARS
+            if has_bar and count == CONTAINERS:  # it may grow linearly
+                bars = min(STEP_MEDIAN_MS, fewer[title] * count / FEWER[-1]), STEP_P99_MS
+            found = figures(name, f"{title}, {count} containers", times_ms(node, make, policy, times), bars)
+            fewer[title] = found[0].value
+            yield from found
 
 
 def times_ms(node: Node, make: Make, policy: Policy, repeats: int) -> Iterator[float]:
@@ -173,11 +148,11 @@ def times_ms(node: Node, make: Make, policy: Policy, repeats: int) -> Iterator[f
     return (time_ms(node, make(node, 7 * number), policy) for number in range(repeats))
 
 
-def line(policy: str, title: str, times: Iterable[float], *, has_bar: bool = True, **more: Any) -> StepLine:  # noqa: ANN401
-    """What several *times* in ms say; *more*: of the fields of a `StepLine`."""
-    ordered = sorted(times)
-    cuts = quantiles(ordered, n=100, method="inclusive")
-    return StepLine(policy, title, len(ordered), round(cuts[49], 3), round(cuts[98], 3), has_bar, **more)
+def figures(way: str, what: str, times: Iterable[float], bars: Bars = BARS) -> list[Figure]:
+    """What several *times* in ms say, beside the *bars* of median and p99."""
+    cuts = quantiles(sorted(times), n=100, method="inclusive")
+    pairs = zip(("median", "p99"), (cuts[49], cuts[98]), bars, strict=True)
+    return [Figure(what, way, name, round(value, 3), "ms", limit) for name, value, limit in pairs]
 
 
 def time_ms(node: Node, event: Event, policy: Policy) -> float:
@@ -194,36 +169,3 @@ def cpu_ms(work: Callable[[], object]) -> float:
     took_ns = time.thread_time_ns() - began_ns
     gc.enable()
     return took_ns / 1e6
-
-
-def show(console: Console, lines: list[StepLine]) -> None:
-    """Print the table."""
-    title = f"engine.step with up to {CONTAINERS} containers on {len(large_machine().cpus)} CPUs: ms of CPU time"
-    median_ms = (
-        f"{STEP_MEDIAN_MS} ms, memory {MEMORY_MS} ms, devices {DEVICES_MS} ms, whole creates {WHOLE_MS} ms of time"
-    )
-    table = Table(title=title, caption=f"bars: median {median_ms}, p99 {STEP_P99_MS} ms")
-    for name in ("policy", "event"):
-        table.add_column(name, no_wrap=True)
-    for name in ("containers", "median", "p99", ""):
-        table.add_column(name, justify="right")
-    for one in lines:
-        figures = f"{one.median_ms:.2f}", f"{one.p99_ms:.2f}"
-        table.add_row(one.policy, one.event, str(one.containers), *figures, _verdict(one))
-    console.print(table)
-
-
-def _verdict(one: StepLine) -> str:
-    if not one.checks:
-        return "no bar"
-    return "[green]ok[/]" if all(check.ok for check in one.checks) else "[bold red]over[/]"
-
-
-def as_json(lines: list[StepLine]) -> list[dict[str, Any]]:
-    """For the report."""
-    return [{**asdict(one), "ok": all(check.ok for check in one.checks)} for one in lines]
-
-
-def over(lines: list[StepLine]) -> bool:
-    """Whether a bar is missed."""
-    return any(not check.ok for one in lines for check in one.checks)

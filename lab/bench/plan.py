@@ -1,7 +1,6 @@
 """A whole run against one runtime: which rows with how many containers known, and what the process itself costs."""
 
 import os
-import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
@@ -15,8 +14,8 @@ from lab.bench.processes import EMBEDDED, Runtime, Serve, Start, measured_start,
 from lab.bench.rows import Effort
 from lab.bench.ways import DIRECT, Memory, Way
 
-CRIPROXY, ANNOTATE = "criproxy", "annotate"
-"""The ways that have bars: ``criproxy serve``, and a proxy with one handler that adds an annotation."""
+CRIPROXY = "criproxy"
+"""The way that has bars."""
 VERSION, LIST, CREATE = "Version", "ListContainers", "CreateContainer"
 UNDER_CREATES = f"Version during {rows.CREATES_PER_S} creates/s"
 LOADED_AT = 100
@@ -116,14 +115,11 @@ class Bench:
     @contextmanager
     def _ways(self) -> Iterator[list[Way]]:
         """All ways, the direct one first."""
-        runtime, listen = self.runtime.socket, self.directory / "annotate.sock"
-        command = [sys.executable, "-m", "lab.bench.annotate", str(runtime), str(listen)]
-        annotate = running(command, self.directory / "annotate.log")
-        with self._serving() as serving, annotate as annotating, ExitStack() as stack:
-            opened = [Way(DIRECT, runtime, self.runtime.pid), Way(ANNOTATE, listen, annotating.pid)]
-            opened += [Way(name, path) for name, path in self.settings.peers.items()]
-            direct, *others = [stack.enter_context(way) for way in opened]
-            yield [direct, serving, *others]
+        peers = [Way(name, path) for name, path in self.settings.peers.items()]
+        with ExitStack() as stack:
+            direct = stack.enter_context(Way(DIRECT, self.runtime.socket, self.runtime.pid))
+            serving = stack.enter_context(self._serving())
+            yield [direct, serving, *map(stack.enter_context, peers)]
 
     def _fill(self, known: int) -> None:
         """Create what is missing through criproxy, so that it knows them all."""

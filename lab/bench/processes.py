@@ -1,4 +1,4 @@
-"""The processes of a run: the runtime, criproxy, the annotating proxy. Each ends with its block."""
+"""The processes of a run: the runtime and criproxy. Each ends with its block."""
 
 import os
 import queue

@@ -16,19 +16,21 @@ from criproxy.placement.policies import BUILTIN
 from criproxy.simulate.hosts import GIB
 from lab.bench.bars import MEMORY_MS, STEP_P99_MS
 from lab.bench.engine import (
+    BARS,
     CONTAINERS,
+    NO_BARS,
     WIDE,
     Make,
-    StepLine,
     build,
     cpu_ms,
+    figures,
     filled,
     large_machine,
-    line,
     time_ms,
     times_ms,
     usual,
 )
+from lab.figures import Figure
 
 BALLOONS = 341
 """Of one CPU each: with the reserved ones, nearly all that the machine has."""
@@ -109,25 +111,25 @@ EVENTS: Mapping[str, tuple[Callable[[Container], Make], bool]] = {
 }
 
 
-def measure(repeats: int) -> Iterator[StepLine]:
+def measure(repeats: int) -> Iterator[Figure]:
     """Each scene, and for each policy the first container that it ever places."""
     for title, scene in SCENES.items():
         policy, containers = build(scene.policy, scene.options), scene.containers()
         node = filled(policy, containers, scene.pods())
         for verb, (make, has_bar) in EVENTS.items():
             times = times_ms(node, make(scene.newcomer), policy, repeats if has_bar else max(repeats // WIDE, 2))
-            yield line(scene.policy, f"{title}: {verb}", times, has_bar=has_bar, containers=len(containers))
+            yield from figures(scene.policy, f"{title}: {verb}", times, BARS if has_bar else NO_BARS)
     node, event = Node(large_machine()), ContainerCreating(usual(1)[0])
     for name in BUILTIN:  # once in the life of a policy, so the bars are not for it
         first = (time_ms(node, event, build(name, {})) for _ in range(max(repeats // WIDE, 2)))
-        yield line(name, "the first of all", first, has_bar=False, containers=0)
+        yield from figures(name, "the first of all", first, NO_BARS)
     for title, mib in (("roomy", ROOMY_MIB), ("full", FULL_MIB)):
         node = Node(large_machine())
         for number in range(CONTAINERS):
             node = _come(node, mib, number)
         for verb, act in (("comes", partial(_come, node, mib, key="new")), ("goes", partial(_go, node))):
             times = (cpu_ms(partial(act, 7 * number)) for number in range(repeats))
-            yield line("memory", f"{verb}, {title}", times, bars=(MEMORY_MS, STEP_P99_MS))
+            yield from figures("memory", f"{verb}, {title}", times, (MEMORY_MS, STEP_P99_MS))
 
 
 def _come(node: Node, mib: int, number: int, key: str = "") -> Node:

@@ -104,7 +104,7 @@ def _measured(plan: Plan, words: tuple[str, ...], peers: dict[str, Path]) -> dic
     plan = replace(plan, cases=tuple(replace(case, managers=(*case.managers, *added)) for case in possible))
     with PrivateContainerd() as daemon, tempfile.TemporaryDirectory(prefix="criproxy-benefit-") as folder:
         wait_for_peers(daemon.socket, peers, ROOT / "build/benefit.sock", _errors.print)
-        cgroups = NodeCgroups(daemon.cgroups)
+        cgroups = NodeCgroups(daemon.cgroups.root)
         bench = Bench(Node(cgroups, equipment, Path(folder)), daemon.socket, peers)
         run = rounds.run(plan, bench, _errors)
         made = report.build(plan, run, equipment, cgroups, left_out)

@@ -5,7 +5,6 @@ though: a BestEffort pod would get as much time as a Guaranteed one, which no ku
 """
 
 import os
-from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
 from typing import NamedTuple
@@ -14,7 +13,6 @@ from criproxy.model.resources import milli_to_shares
 from lab.containerd.cgroups import PodCgroups
 from lab.kubelet.kubelet import PodSpec, sandbox_config
 
-_MOUNT = Path("/sys/fs/cgroup")
 _SHARES_MIN, _SHARES_RANGE = 2, 262142
 
 
@@ -26,28 +24,26 @@ class Throttling(NamedTuple):
     throttled_s: float
 
 
-class NodeCgroups:
-    """The cgroups below the root of *pods*, on cgroup v1 or v2."""
+class NodeCgroups(PodCgroups):
+    """The cgroups below *root*, on cgroup v1 or v2."""
 
-    def __init__(self, pods: PodCgroups, mount: Path = _MOUNT) -> None:
-        self.pods = pods
-        self._mount = mount
-        self._is_v2 = (mount / "cgroup.controllers").exists()
+    def __init__(self, root: str) -> None:
+        super().__init__(root)
         self._requests: dict[str, tuple[str, int]] = {}
 
     @property
     def version(self) -> int:
         """1 or 2."""
-        return 2 if self._is_v2 else 1
+        return 2 if self._unified else 1
 
-    def make(self, pod: PodSpec, *, lifted: bool = False) -> str:
+    def make_pod(self, pod: PodSpec, *, lifted: bool = False) -> str:
         """Make the cgroup of *pod*, and set it and those of the classes; returns its path.
 
         *lifted*: without the quota, as the kubelet since 1.33 does it for pods with exclusive CPUs.
         """
-        linux = sandbox_config(pod, self.pods.root).linux
+        linux = sandbox_config(pod, self.root).linux
         path, resources = linux.cgroup_parent, linux.resources
-        self.pods.make(path)
+        self.make(path)
         self._requests[path] = (pod.qos, sum(container.cpu_milli for container in pod.containers))
         self._write(path, resources.cpu_shares, 0 if lifted else resources.cpu_quota, resources.cpu_period)
         self._write_classes()
@@ -55,20 +51,18 @@ class NodeCgroups:
             self._limit_memory(path, resources.memory_limit_in_bytes)
         return path
 
-    def remove(self, path: str) -> None:
+    def remove_pod(self, path: str) -> None:
         """Remove the cgroup of a pod that is gone."""
         del self._requests[path]
-        for tree in self._trees():
-            for directory, _, _ in os.walk(tree / path.strip("/"), topdown=False):
-                Path(directory).rmdir()
+        self.remove(path)
 
     def _write_classes(self) -> None:
         """Everything that pods have weighs as much as the machine; a class as much as its pods ask for."""
-        root = f"{self.pods.root}/kubepods"
+        root = f"{self.root}/kubepods"
         burstable_milli = sum(milli for qos, milli in self._requests.values() if qos == "Burstable")
         whole = milli_to_shares(1000 * (os.cpu_count() or 1))
         for path, shares in (
-            (self.pods.root, whole),
+            (self.root, whole),
             (root, whole),
             (f"{root}/burstable", milli_to_shares(burstable_milli)),
             (f"{root}/besteffort", _SHARES_MIN),
@@ -78,7 +72,7 @@ class NodeCgroups:
 
     def _write(self, path: str, shares: int, quota_us: int = 0, period_us: int = 100_000) -> None:
         cpu = self._cpu(path)
-        if self._is_v2:
+        if self._unified:
             weight = 1 + (max(shares, _SHARES_MIN) - _SHARES_MIN) * 9999 // _SHARES_RANGE
             (cpu / "cpu.weight").write_text(str(weight))
             (cpu / "cpu.max").write_text(f"{quota_us if quota_us > 0 else 'max'} {period_us}")
@@ -89,7 +83,7 @@ class NodeCgroups:
             (cpu / "cpu.cfs_quota_us").write_text(str(quota_us if quota_us > 0 else -1))
 
     def _limit_memory(self, path: str, limit_bytes: int) -> None:
-        if self._is_v2:
+        if self._unified:
             (self._cpu(path) / "memory.max").write_text(str(limit_bytes))
         else:
             memory = self._mount / "memory" / path.strip("/")
@@ -100,29 +94,23 @@ class NodeCgroups:
         return self._tree("cpu") / path.strip("/")
 
     def _tree(self, controller: str) -> Path:
-        return self._mount if self._is_v2 else self._mount / controller
-
-    def _trees(self) -> Iterator[Path]:
-        if self._is_v2:
-            yield self._mount
-        else:
-            yield from (path for path in self._mount.iterdir() if path.is_dir())
+        return self._mount if self._unified else self._mount / controller
 
     def throttling(self, path: str) -> Throttling:
         """What the quota of the cgroup *path* has done."""
         stat = _numbers((self._cpu(path) / "cpu.stat").read_text())
-        throttled_s = stat.get("throttled_usec", 0) / 1e6 if self._is_v2 else stat.get("throttled_time", 0) / 1e9
+        throttled_s = stat.get("throttled_usec", 0) / 1e6 if self._unified else stat.get("throttled_time", 0) / 1e9
         return Throttling(stat.get("nr_periods", 0), stat.get("nr_throttled", 0), throttled_s)
 
     def cpu_s(self, path: str) -> float:
         """CPU time that the cgroup *path* has used."""
-        if self._is_v2:
+        if self._unified:
             return _numbers((self._cpu(path) / "cpu.stat").read_text())["usage_usec"] / 1e6
         return int((self._tree("cpuacct") / path.strip("/") / "cpuacct.usage").read_text()) / 1e9
 
     def cpus(self, path: str) -> str:
         """The CPUs on which the cgroup *path* may run, as the kernel writes them."""
-        name = "cpuset.cpus.effective" if self._is_v2 else "cpuset.effective_cpus"
+        name = "cpuset.cpus.effective" if self._unified else "cpuset.effective_cpus"
         return (self._tree("cpuset") / path.strip("/") / name).read_text().strip()
 
     def waited_s(self, path: str) -> float:

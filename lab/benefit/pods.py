@@ -133,10 +133,10 @@ class Node:
         """Run a pod of one container whose program may use /out; *lifted*: the pod has no quota."""
         self._made += 1
         pod_spec = PodSpec(f"{spec.name}-{self._made}", (spec,), namespace)
-        pod = Pod(pod_spec, "", "", self.cgroups.make(pod_spec, lifted=lifted), self.directory / pod_spec.name)
+        pod = Pod(pod_spec, "", "", self.cgroups.make_pod(pod_spec, lifted=lifted), self.directory / pod_spec.name)
         pod.out.mkdir()
         pod.open_pipes()
-        sandbox = sandbox_config(pod_spec, self.cgroups.pods.root)
+        sandbox = sandbox_config(pod_spec, self.cgroups.root)
         sandbox.log_directory = str(pod.out)
         answer = way.call("RunPodSandbox", api.RunPodSandboxRequest(config=sandbox))
         assert isinstance(answer, api.RunPodSandboxResponse)
@@ -157,7 +157,7 @@ class Node:
         """Remove a pod with everything that it has."""
         way.call("StopPodSandbox", api.StopPodSandboxRequest(pod_sandbox_id=pod.sandbox_id))
         way.call("RemovePodSandbox", api.RemovePodSandboxRequest(pod_sandbox_id=pod.sandbox_id))
-        self.cgroups.remove(pod.pod_cgroup)
+        self.cgroups.remove_pod(pod.pod_cgroup)
         pod.close()
 
     def command(self, module: str, *arguments: str) -> tuple[str, ...]:

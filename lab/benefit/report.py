@@ -1,4 +1,4 @@
-"""The report: JSON for programs, with all raw data, and tables for people."""
+"""The report: JSON for programs, with all raw data, and the blocks of the pages for people."""
 
 import json
 from collections.abc import Mapping, Sequence
@@ -7,14 +7,13 @@ from datetime import UTC, datetime
 from typing import Any
 
 from rich.console import Console
-from rich.table import Table
+from rich.markdown import Markdown
 
 from lab import provenance
-from lab.benefit import figures, noise
+from lab.benefit import figures, noise, pages
 from lab.benefit.cases import Plan
 from lab.benefit.cgroups import NodeCgroups
 from lab.benefit.equipment import Equipment
-from lab.benefit.pages import between, overlap
 from lab.benefit.rounds import Run
 
 FORMAT = 1
@@ -88,12 +87,8 @@ def show(console: Console, report: Mapping[str, Any]) -> None:
     if not report["has_figures"]:
         console.print(f"{len(report['raw']['samples'])} samples taken; a quick run has no figures")
         return
-    for case in report["cases"]:
-        console.print(_table(case))
-    if cost := report.get("cost"):
-        console.print("[bold]cost of criproxy[/]", cost)
-    for machine_name, policies in report.get("simulated", {}).items():
-        console.print(f"[bold]simulated, {machine_name}[/]", policies)
+    for block in (pages.gains, pages.why, pages.percentiles, pages.cost, pages.simulated):
+        console.print(Markdown(block(report)))
     gate = report["gate"]
     waited = f"waited {gate['waited_s']} s for the machine's usual speed, took {gate['taken_again']} samples again"
     console.print(f"{waited}; {gate['unusual']} count although the speed was another one")
@@ -101,31 +96,6 @@ def show(console: Console, report: Mapping[str, Any]) -> None:
         console.print(f"[red]noisy:[/] {reason}")
     verdict = "[green]usable[/]" if report["usable"] else "[bold red]UNUSABLE: the machine was too noisy[/]"
     console.print(f"{verdict}; {report['plan']['rounds']} rounds in {report['plan']['took_s']} s")
-
-
-def _table(case: Mapping[str, Any]) -> Table:
-    title = f"{case['workload']}, beside {case['neighbours']}: {case['metric']} in {case['unit']}"
-    table = Table(title=title, title_justify="left")
-    for name in ("manager", "CPUs"):
-        table.add_column(name, no_wrap=True)
-    for name in ("median", "shorter by", "neighbours lose", "threads", "throttled"):
-        table.add_column(name, justify="right", no_wrap=True)
-    for row in case["managers"]:
-        table.add_row(*_cells(row))
-    return table
-
-
-def _cells(row: Mapping[str, Any]) -> list[str]:
-    value, shorter, lost = row["value"], row["shorter_percent"], row["neighbours_lose_percent"]
-    return [
-        row["name"],
-        " or ".join(row["cpus"]),
-        between(value),
-        between(shorter, ".1f", " %"),
-        between(lost, ".1f", " %"),
-        f"{row['threads']:g}" if "threads" in row else "",
-        f"{row['throttled_s']:g} s",
-    ]
 
 
 def disagreements(first: Mapping[str, Any], second: Mapping[str, Any]) -> list[str]:
@@ -136,7 +106,7 @@ def disagreements(first: Mapping[str, Any], second: Mapping[str, Any]) -> list[s
         for case in first["cases"]
         for row in case["managers"]
         if (other := there.get((case["name"], row["name"])))
-        and not overlap(row["shorter_percent"], other["shorter_percent"])
+        and not pages.overlap(row["shorter_percent"], other["shorter_percent"])
     ]
 
 

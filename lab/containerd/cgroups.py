@@ -38,10 +38,10 @@ class PodCgroups:
                 current.mkdir(exist_ok=True)
                 self._fill(current)
 
-    def remove(self) -> None:
-        """Remove every cgroup under the root, in all hierarchies; those with processes raise OSError."""
+    def remove(self, path: str = "") -> None:
+        """Remove every cgroup under *path*, or the root, in all hierarchies; those with processes raise OSError."""
         for tree in self._mounts():
-            for directory, _, _ in os.walk(tree / self.root.strip("/"), topdown=False):
+            for directory, _, _ in os.walk(tree / (path or self.root).strip("/"), topdown=False):
                 Path(directory).rmdir()
 
     def _trees(self) -> list[Path]:

@@ -7,9 +7,17 @@ from criproxy.cri import api_pb2 as cri
 from lab.emulator.core import Core
 from lab.emulator.records import views
 from lab.emulator.records.cpusets import BadCpuset, Cpuset
-from lab.emulator.records.records import Container, container_name, new_id, selected
-from lab.emulator.records.refusal import Refusal, not_found, unknown
-from lab.emulator.records.resources import as_created, merged
+from lab.emulator.records.records import (
+    Container,
+    Refusal,
+    as_created,
+    container_name,
+    merged,
+    new_id,
+    not_found,
+    selected,
+    unknown,
+)
 from lab.emulator.sandboxes import Sandboxes
 
 _START_FAILED = 128

@@ -6,7 +6,7 @@ import time
 from dataclasses import dataclass, field
 
 from criproxy.cri import api_pb2 as cri
-from lab.emulator.records.refusal import Refusal, not_found, unknown
+from lab.emulator.records.records import Refusal, not_found, unknown
 
 _PATH = re.compile(r"[a-z0-9]+(?:[._/-]+[a-z0-9]+)*")
 _TAG = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,127}")

@@ -5,8 +5,7 @@ import itertools
 from collections.abc import Iterator
 
 from lab.emulator.core import Core
-from lab.emulator.records.records import Container, Sandbox, container_name
-from lab.emulator.records.resources import as_created
+from lab.emulator.records.records import Container, Sandbox, as_created, container_name
 from lab.kubelet.kubelet import ContainerSpec, PodSpec, container_config, sandbox_config
 
 CONTAINERS_PER_POD = 4

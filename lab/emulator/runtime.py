@@ -17,12 +17,11 @@ from criproxy.cri import api_pb2 as cri
 from lab.emulator.core import Core
 from lab.emulator.hostfiles import HostFiles
 from lab.emulator.images import ImageStore
-from lab.emulator.node import NAME
 from lab.emulator.prefill import prefill
 from lab.emulator.records.cpusets import Cpuset, Machine
 from lab.emulator.records.events import Events
 from lab.emulator.records.records import Records
-from lab.emulator.serving import Handlers
+from lab.emulator.serving import NAME, Handlers
 
 IMAGE = "criproxy.test/busybox:1"
 """The image that is in the store from the start."""

@@ -5,8 +5,7 @@ from collections.abc import Iterable
 from criproxy.cri import api_pb2 as cri
 from lab.emulator.core import Core
 from lab.emulator.records import views
-from lab.emulator.records.records import Sandbox, new_id, selected
-from lab.emulator.records.refusal import Refusal, unknown
+from lab.emulator.records.records import Refusal, Sandbox, new_id, selected, unknown
 
 HANDLERS = ("", "runc")
 """The runtime handlers that exist."""

@@ -13,8 +13,7 @@ from criproxy.errors import StatusCode
 from criproxy.model.cpuset import format_cpuset
 from lab.emulator.core import Core
 from lab.emulator.records.cpusets import Cpuset
-from lab.emulator.records.records import Container
-from lab.emulator.records.refusal import Refusal, unknown
+from lab.emulator.records.records import Container, Refusal, unknown
 
 _BASE_URL = "http://127.0.0.1:1"
 

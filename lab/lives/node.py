@@ -1,7 +1,7 @@
 """The node of one life: kubelet, device plugin, criproxy and runtime, each of which starts and ends by itself."""
 
 import asyncio
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Awaitable, Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import replace
 from functools import partial
@@ -82,13 +82,25 @@ class Node:
 
     async def start(self, part: str) -> None:
         """Start one part."""
-        await getattr(self, f"_start_{part}")()
+        starts: Mapping[str, Callable[[], Awaitable[None]]] = {
+            KUBELET: self._start_kubelet,
+            PLUGIN: self._start_plugin,
+            CRIPROXY: self.world.start_criproxy,
+            RUNTIME: self.world.runtime.start,
+        }
+        await starts[part]()
         self.up[part] = True
 
     async def stop(self, part: str, *, killed: bool = False) -> None:
         """End one part; a kubelet that is *killed* leaves its socket behind."""
         self.up[part] = False
-        await getattr(self, f"_stop_{part}")(killed=killed)
+        stops: Mapping[str, Callable[[], Awaitable[None]]] = {
+            KUBELET: partial(self.kubelet.stop, killed=killed),
+            PLUGIN: self._stop_plugin,
+            CRIPROXY: self.world.stop_criproxy,
+            RUNTIME: self.world.runtime.stop,
+        }
+        await stops[part]()
 
     async def close(self) -> None:
         """End the connections of the kubelet's own."""
@@ -132,32 +144,17 @@ class Node:
         if before is not None:  # which of the containers are init containers, it has from the API server
             self.kubelet.manager.init = before.init
 
-    async def _stop_kubelet(self, *, killed: bool) -> None:
-        await self.kubelet.stop(killed=killed)
-
     async def _start_plugin(self) -> None:
         self.plugin = DevicePlugin(self._options, Nowhere())  # type: ignore[arg-type]  # nothing else of it is used
         self._serving = asyncio.create_task(self.plugin.serve(), name="device plugin")
 
-    async def _stop_plugin(self, *, killed: bool) -> None:
+    async def _stop_plugin(self) -> None:
         assert self.plugin is not None
         assert self._serving is not None
         serving, self._serving = self._serving, None
         self.plugin._stop.set()
         await serving
         self.plugin = None
-
-    async def _start_criproxy(self) -> None:
-        await self.world.start_criproxy()
-
-    async def _stop_criproxy(self, *, killed: bool) -> None:
-        await self.world.stop_criproxy()
-
-    async def _start_runtime(self) -> None:
-        await self.world.runtime.start()
-
-    async def _stop_runtime(self, *, killed: bool) -> None:
-        await self.world.runtime.stop()
 
     def failed(self) -> str:
         """Why the device plugin has ended by itself; empty: it has not."""

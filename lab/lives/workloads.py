@@ -37,13 +37,13 @@ class Workloads:
     admitting: asyncio.Lock = field(default_factory=asyncio.Lock)
     """The kubelet does not end while it admits a pod."""
 
-    async def make(self, wish: Wish) -> str:
-        """Somebody makes a pod; why the kubelet does not admit it, empty if it does, or if it is away."""
+    async def make(self, wish: Wish) -> None:
+        """Somebody makes a pod."""
         if not self.node.up["kubelet"]:
             self.waiting[wish.name] = wish
-            return ""
+            return
         async with self.admitting:
-            return await self._admit(wish)
+            await self._admit(wish)
 
     def end(self, name: str) -> None:
         """Somebody deletes a pod."""
@@ -83,19 +83,18 @@ class Workloads:
 
     # ---------------------------------------------------------------- one pod
 
-    async def _admit(self, wish: Wish) -> str:
+    async def _admit(self, wish: Wish) -> None:
         pod = Running(wish)
         for name, wanted in wish.containers:
             try:
                 given = await self.node.kubelet.admit(_pod(wish), wanted, name, init=_is_init(name))
-            except AdmissionError as error:
+            except AdmissionError:
                 self.node.kubelet.remove(_pod(wish))
                 self.refused += 1
-                return str(error)
+                return
             pod.given[name] = given
         self.running[wish.name] = pod
         self.admitted += 1
-        return ""
 
     async def _again(self, pod: Running) -> None:
         """Bring a pod to where it should be, and try again what fails."""

@@ -15,7 +15,7 @@ from pathlib import Path
 from secrets import randbits
 
 from criproxy.config.settings import names
-from lab.properties.run import Result, as_json, try_in_processes
+from lab.properties.run import Result, try_in_processes
 from lab.provenance import commit
 from tests.placement.policies.example import install
 
@@ -52,7 +52,7 @@ def _run(policies: list[str], examples: int, seed: int, processes: int, path: Pa
             "seed": seed,
             "examples": examples,
             "tried": done,
-            "policies": [as_json(result) for result in results],
+            "policies": [{"policy": each.policy, "finding": each.finding, **each.tally.as_json()} for each in results],
             "findings": _findings(results),
             "seconds": round(time.monotonic() - clock, 1),
             "commit": commit(),
@@ -63,7 +63,7 @@ def _run(policies: list[str], examples: int, seed: int, processes: int, path: Pa
 
     results = try_in_processes(policies, examples, seed, processes, told)
     for result in results:
-        events, owners = sum(result.tally.events.values()), result.tally.owners
+        events, owners = sum(result.tally.events.values()), result.tally.lives_with_owners
         print(f"{result.policy}: {events} events, {owners} lives with owners, {result.finding or 'nothing found'}")
     findings = _findings(results)
     print(f"{len(findings)} findings in {time.monotonic() - clock:.1f} s: {path}")

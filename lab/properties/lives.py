@@ -2,7 +2,7 @@
 
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields, replace
 from typing import Literal, get_args, get_origin
 
 from hypothesis import strategies as st
@@ -87,25 +87,27 @@ class Case:
 
 @dataclass(slots=True)
 class Tally:
-    """What was tried, to see that it was something."""
+    """What was tried, to see that it was something; as the report has it."""
 
+    machines: int = 0
+    machines_by_numa_nodes: Counter[int] = field(default_factory=Counter)
+    machines_with: Counter[str] = field(default_factory=Counter)
     events: Counter[str] = field(default_factory=Counter)
-    numa_nodes: Counter[int] = field(default_factory=Counter)
-    features: Counter[str] = field(default_factory=Counter)
     refusals: int = 0
-    owners: int = 0
-    """Lives in which somebody owned a CPU."""
-    most: int = 0
-    """Containers that had a place at the same time."""
+    most_containers_at_once: int = 0
+    lives_with_owners: int = 0
+    seconds: float = 0.0
+
+    def as_json(self) -> dict[str, object]:
+        """For the report."""
+        return {each.name: getattr(self, each.name) for each in fields(self)}
 
     def add(self, other: "Tally") -> None:
         """Count what another process has tried, too."""
-        self.events += other.events
-        self.numa_nodes += other.numa_nodes
-        self.features += other.features
-        self.refusals += other.refusals
-        self.owners += other.owners
-        self.most = max(self.most, other.most)
+        most = max(self.most_containers_at_once, other.most_containers_at_once)
+        for each in fields(self):
+            setattr(self, each.name, getattr(self, each.name) + getattr(other, each.name))
+        self.most_containers_at_once = most
 
 
 MORE: Mapping[type[Options], Callable[[Topology], st.SearchStrategy[dict[str, object]]]] = {
@@ -243,8 +245,9 @@ def live(case: Case, name: str, tally: Tally, build: Build) -> Iterator[str]:
             continue
         yield from _wrong(node, event, policy, decision)
         node = decision.node
-        owned, tally.most = owned or bool(node.exclusive_cpus), max(tally.most, len(node.grants))
-    tally.owners += owned
+        owned = owned or bool(node.exclusive_cpus)
+        tally.most_containers_at_once = max(tally.most_containers_at_once, len(node.grants))
+    tally.lives_with_owners += owned
     for key in node.grants:
         yield from release_gives_back(node, key, policy)
     yield from departure_undoes_arrival(node, case.newcomer, policy)
@@ -299,7 +302,8 @@ def _stepped(node: Node, event: Event, policy: Policy) -> Decision | None:
 
 
 def _count_machine(topology: Topology, tally: Tally) -> None:
-    tally.numa_nodes[len(topology.nodes)] += 1
+    tally.machines += 1
+    tally.machines_by_numa_nodes[len(topology.nodes)] += 1
     found = {
         "memory-only node": any(node.memory_only and node.memory_bytes for node in topology.nodes),
         "node without memory": any(not node.memory_bytes for node in topology.nodes),
@@ -321,4 +325,4 @@ def _count_machine(topology: Topology, tally: Tally) -> None:
             l3 > n.cpus for l3 in topology.l3_groups for n in topology.nodes if n.cpus
         ),
     }
-    tally.features.update(name for name, is_so in found.items() if is_so)
+    tally.machines_with.update(name for name, is_so in found.items() if is_so)

@@ -7,7 +7,6 @@ from dataclasses import dataclass, field
 from functools import cache, partial
 from importlib import import_module
 from pkgutil import walk_packages
-from typing import Any
 
 import hypothesis
 from hypothesis import HealthCheck, Phase, Verbosity, given, settings
@@ -27,12 +26,10 @@ class Result:
     tally: Tally = field(default_factory=Tally)
     finding: str = ""
     """The smallest case that goes wrong, and how; empty if none does."""
-    seconds: float = 0.0
 
     def add(self, part: "Result") -> None:
         """Count what another process has tried, too."""
         self.tally.add(part.tally)
-        self.seconds += part.seconds
         self.finding = self.finding or part.finding
 
 
@@ -152,23 +149,6 @@ def _try(result: Result, case: Case, build: Build) -> None:
         sentence = next(live(case, result.policy, result.tally, build), "")
     except Exception as error:  # noqa: BLE001 (whatever a policy raises is what we look for)
         sentence = repr(error)
-    result.seconds += time.perf_counter() - began
+    result.tally.seconds += time.perf_counter() - began
     if sentence:
         raise Broken(result.policy, sentence, case)
-
-
-def as_json(result: Result) -> dict[str, Any]:
-    """For the report."""
-    tally = result.tally
-    return {
-        "policy": result.policy,
-        "finding": result.finding,
-        "machines": sum(tally.numa_nodes.values()),
-        "machines_by_numa_nodes": dict(sorted(tally.numa_nodes.items())),
-        "machines_with": dict(tally.features.most_common()),
-        "events": dict(tally.events.most_common()),
-        "refusals": tally.refusals,
-        "most_containers_at_once": tally.most,
-        "lives_with_owners": tally.owners,
-        "seconds": round(result.seconds, 1),
-    }

@@ -5,11 +5,13 @@
 
 import argparse
 import sys
+from collections.abc import Iterator
 
+from lab.figures import Figure, judge
 from lab.usage import delays, holds
 from lab.usage.measure import measure
 
-CONTAINERS, SECONDS, LIMIT_PERCENT = 64, 60.0, 0.5
+CONTAINERS, SECONDS = 64, 60.0
 HOLD_MS = 2.0
 """What one callback of the daemon's event loop may take."""
 PERIODS = 100
@@ -25,35 +27,22 @@ def main() -> int:
     parser.add_argument("--seconds", type=float, default=SECONDS, help="cpu: so long; delays: half so long each call")
     parser.add_argument("--period", type=float, default=1.0, help="delays: seconds between two reports")
     given = parser.parse_args()
-    return _cpu(given) if given.what == "cpu" else _delays(given)
+    found = measure(given.containers, given.seconds) if given.what == "cpu" else list(_delays(given))
+    return judge(f"What the watcher costs with {given.containers} containers on 8 cards", found)
 
 
-def _cpu(given: argparse.Namespace) -> int:
-    cost = measure(given.containers, given.seconds)
-    print(f"{cost.containers} containers on 8 cards, {cost.readings} readings in {cost.seconds:.0f} s")
-    print(f"watcher              {cost.watcher_percent:6.3f} % of a core")
-    print(f"process of NVML      {cost.nvml_percent:6.3f} % of a core")
-    print(f"both                 {cost.percent:6.3f} % of a core (limit {LIMIT_PERCENT} %)")
-    return int(cost.percent > LIMIT_PERCENT)
-
-
-def _delays(given: argparse.Namespace) -> int:
+def _delays(given: argparse.Namespace) -> Iterator[Figure]:
+    for name, longest_ms in holds.measure(given.containers, PERIODS).items():
+        yield Figure(name, "event loop", "is held at most", longest_ms, "ms", HOLD_MS)
     rounds = max(round(given.seconds / 2), 1)
-    held_ms = holds.measure(given.containers, PERIODS)
-    effort = delays.Effort(containers=given.containers, rounds=rounds, period_s=given.period)
-    found = delays.measure(effort)
-    print(f"{given.containers} containers on 8 cards, {found.reports} reports, one each {given.period:g} s")
-    for name, longest_ms in held_ms.items():
-        print(f"{name:18}holds the loop for at most {longest_ms:5.2f} ms (limit {HOLD_MS:g} ms)")
-    print(f"{'all of a period':18}takes the daemon {found.report_cpu_ms:15.2f} ms of CPU time")
+    found = delays.measure(delays.Effort(containers=given.containers, rounds=rounds, period_s=given.period))
+    yield Figure(f"one of {found.reports} periods", "daemon", "CPU", found.report_cpu_ms, "ms")
     for method, result in found.calls.items():
         for way, series in result.items():
-            times = f"median {series.median_us:7.0f} µs, p99 {series.p99_us:7.0f} µs, {series.calls} calls"
-            print(f"{method:18}{way:8}{times}")
-        ratios = f"median {found.ratio(method, 'median_us'):.3f}, p99 {found.ratio(method, 'p99_us'):.3f}"
-        print(f"{method:18}ratio   {ratios} (limit of the median {MEDIAN_RATIO})")
-    slow = any(found.ratio(method, "median_us") > MEDIAN_RATIO for method in found.calls)
-    return int(slow or max(held_ms.values()) > HOLD_MS)
+            # What is above the limit is no noise of the machine any more.
+            limit = MEDIAN_RATIO * result[delays.WITHOUT].median_us if way == delays.WITH else None
+            yield Figure(method, f"{way} reports", "median", series.median_us, "µs", limit)
+            yield Figure(method, f"{way} reports", "p99", series.p99_us, "µs")
 
 
 if __name__ == "__main__":

@@ -68,11 +68,6 @@ class Delays:
     report_cpu_ms: float
     """CPU time of the daemon for what the watcher says in one period, by itself."""
 
-    def ratio(self, method: str, figure: str) -> float:
-        """By how much a figure of the calls with reports is larger than of those without."""
-        with_reports, without = (getattr(self.calls[method][way], figure) for way in (WITH, WITHOUT))
-        return float(with_reports / without)
-
 
 class Switch:
     """The reporter, which reports while it is on."""

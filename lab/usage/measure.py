@@ -6,45 +6,25 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
 from criproxy.devices.classes.vgpu_profiles import Quota
 from lab.bench.ways import cpu_ns_of
+from lab.figures import Figure
 from lab.usage.nvml import CARDS
 from tests.deviceplugin.usage.hosts import Daemon, grant, put_process
 
 WARM_S = 3.0
 """Before it is measured: programs start."""
+LIMIT_PERCENT = 0.5
+"""Of the watcher and of the process that asks NVML, with the made-up library in it, together."""
 NS_PER_S = 1_000_000_000
 QUOTA = Quota(profile="gpu-8g", memory_mib=8192, cores_percent=12)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Cost:
-    """What was measured."""
-
-    seconds: float
-    readings: int
-    """That the daemon was told of meanwhile: with another use in each."""
-    containers: int
-    """In the last of them."""
-    watcher_percent: float
-    """Of one core."""
-    nvml_percent: float
-    """The same, of the process that asks NVML, with the made-up library in it."""
-    incidents: int = 0
-    """That the daemon was told of: nobody is over its quota here."""
-
-    @property
-    def percent(self) -> float:
-        """Of both."""
-        return self.watcher_percent + self.nvml_percent
-
-
-def measure(containers: int, seconds: float, warm_s: float = WARM_S) -> Cost:
+def measure(containers: int, seconds: float, warm_s: float = WARM_S) -> list[Figure]:
     """Watch so many containers on eight cards for so long."""
     with TemporaryDirectory(prefix="u") as name, sleeping(containers) as pids:
         folder = Path(name)
@@ -69,7 +49,7 @@ def sleeping(count: int) -> Iterator[list[int]]:
             process.wait()
 
 
-async def _measured(folder: Path, containers: int, seconds: float, warm_s: float) -> Cost:
+async def _measured(folder: Path, containers: int, seconds: float, warm_s: float) -> list[Figure]:
     socket = folder / "control.sock"
     grants = [_grant(number, containers) for number in range(containers)]
     daemon = Daemon(socket, *grants)
@@ -88,15 +68,12 @@ async def _measured(folder: Path, containers: int, seconds: float, warm_s: float
         watcher.kill()
         await watcher.wait()
         await daemon.stop()
+    if len(reports[-1]["classes"][0]["containers"]) != containers or daemon.said("quota-incident"):
+        raise RuntimeError(f"not every container is found, or one is over its quota: {reports[-1]}")
     own, other = (100 * (new - old) / NS_PER_S / seconds for new, old in zip(after, before, strict=True))
-    return Cost(
-        seconds=seconds,
-        readings=len(reports) - told,
-        containers=len(reports[-1]["classes"][0]["containers"]),
-        watcher_percent=own,
-        nvml_percent=other,
-        incidents=len(daemon.said("quota-incident")),
-    )
+    what = f"{containers} containers on {CARDS} cards, {len(reports) - told} readings in {seconds:g} s"
+    parts = (("watcher", own, None), ("process of NVML", other, None), ("both", own + other, LIMIT_PERCENT))
+    return [Figure(what, way, "CPU of a core", percent, "%", limit) for way, percent, limit in parts]
 
 
 def _grant(number: int, containers: int) -> Any:  # noqa: ANN401

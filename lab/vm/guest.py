@@ -18,8 +18,6 @@ from typing import BinaryIO
 from lab.vm import initramfs, kernel, qemu
 from lab.vm.kernel import GuestError
 
-RUN_DIRECTORY = Path("/run/criproxy-vm")
-"""Where the guest sees its run directory."""
 GUEST_SCRIPT = Path(__file__).with_name("guest.sh")
 
 SYSTEMD = "/lib/systemd/systemd"

@@ -27,14 +27,13 @@ class Chips:
     """What the processors look like; each number counts within one of the step before."""
 
     sockets: int = 1
-    dies: int = 1
     cores: int = 1
     threads: int = 1
 
     @property
     def cpus(self) -> CpuSet:
-        """All logical CPUs. They are numbered by socket, die, core and thread: siblings are neighbours."""
-        return frozenset(range(self.sockets * self.dies * self.cores * self.threads))
+        """All logical CPUs. They are numbered by socket, core and thread: siblings are neighbours."""
+        return frozenset(range(self.sockets * self.cores * self.threads))
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,12 +80,6 @@ NAMED = {
     machine.name: machine
     for machine in (
         GuestMachine("1s-1n", "one node of 4 cores without SMT", Chips(cores=4), _nodes(1536, "0-3")),
-        GuestMachine(
-            "1s-4ccd",
-            "one node; 4 dies of 2 cores with 2 threads, each die with an L3 of its own",
-            Chips(dies=4, cores=2, threads=2),
-            _nodes(1536, "0-15"),
-        ),
         GuestMachine(
             "2s-4n-smt",
             "2 sockets of 2 cores with 2 threads; sub-NUMA clustering makes 2 nodes of a socket",

@@ -116,7 +116,7 @@ def _board(machine: GuestMachine) -> Iterator[str]:
     pmem = machine.pmem_nodes
     chips = machine.chips
     yield from ("-machine", "q35,usb=off,vmport=off,smbus=off,sata=off" + (",nvdimm=on" if pmem else ""))
-    shape = f"sockets={chips.sockets},dies={chips.dies},cores={chips.cores},threads={chips.threads}"
+    shape = f"sockets={chips.sockets},cores={chips.cores},threads={chips.threads}"
     yield from ("-smp", f"{len(chips.cpus)},{shape}")
     # Each memory device may need a GiB of addresses for its alignment.
     room = sum(node.memory_mib + 2048 for node in pmem.values())

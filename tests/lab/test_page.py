@@ -10,10 +10,6 @@ async def test_a_short_run_has_every_figure() -> None:
     program()
     found = await measure(SMALL, 3, 1, 1, 0.2)
 
-    assert (found.cpus, found.containers) == (32, 3)
-    assert found.first_paint_ms[0] > 0  # a busy browser may paint only after all is drawn
-    assert found.drawn_ms[0] > 0
-    assert found.event_ms[0] >= 0
-    assert found.sort_ms[0] > 0
-    assert found.draw_ms > 0
-    assert len(found.lines()) == 7
+    assert {figure.way for figure in found} == {"32 CPUs, 3 containers"}
+    assert len(found) == 10
+    assert all(figure.value >= 0 for figure in found)  # a busy browser may paint only after all is drawn

@@ -22,7 +22,6 @@ _STEP = 20_000
 _BURST_S = (0.001, 0.012)
 _PAUSE_S = (0.002, 0.020)
 _THRASHED_BYTES = 96 << 20
-_LINE_BYTES = 64
 
 
 def _spin() -> None:

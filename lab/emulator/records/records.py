@@ -1,6 +1,7 @@
 """What the embedded runtime knows: sandboxes and containers, found by id prefix, with reserved names.
 
-Only values and look-ups; what the calls do is in `sandboxes` and `containers`, what they answer in `views`.
+How it says no is one exception, with containerd's codes and texts. Values and look-ups; what the calls do is in
+`sandboxes` and `containers`, what they answer in `views`.
 """
 
 import secrets
@@ -10,8 +11,42 @@ from dataclasses import dataclass, field
 from typing import TypeVar
 
 from criproxy.cri import api_pb2 as cri
+from criproxy.errors import CriproxyError, StatusCode
 from lab.emulator.records.cpusets import Cpuset
-from lab.emulator.records.refusal import not_found, unknown
+
+_KEPT_IF_ZERO = ("cpu_period", "cpu_quota", "cpu_shares", "cpuset_cpus", "cpuset_mems")
+
+
+class Refusal(CriproxyError):
+    """Ends a call with *code* and *text*; nothing is sent beside them."""
+
+    def __init__(self, code: StatusCode, text: str) -> None:
+        super().__init__(text)
+        self.status = code
+
+    @property
+    def text(self) -> str:
+        """The grpc-message."""
+        return str(self)
+
+    @property
+    def missing(self) -> bool:
+        """Whether there is no such object, which removals take for success."""
+        return self.status is StatusCode.NOT_FOUND
+
+    def within(self, prefix: str) -> "Refusal":
+        """Return the same refusal with *prefix* before its text, as containerd wraps errors."""
+        return Refusal(self.status, f"{prefix}: {self}")
+
+
+def unknown(text: str) -> Refusal:
+    """Return what containerd answers to most mistakes: Go errors without a code become UNKNOWN."""
+    return Refusal(StatusCode.UNKNOWN, text)
+
+
+def not_found() -> Refusal:
+    """Return the bare error of a missing object, to be wrapped."""
+    return Refusal(StatusCode.NOT_FOUND, "not found")
 
 
 def new_id() -> str:
@@ -165,3 +200,31 @@ def _by_prefix(table: Mapping[str, Record], prefix: str) -> Record:
 
 def _matching(table: Mapping[str, Record], prefix: str) -> list[str]:
     return [identifier for identifier in table if prefix and identifier.startswith(prefix)]
+
+
+def as_created(asked: cri.LinuxContainerResources) -> cri.LinuxContainerResources:
+    """Return what the spec of a new container says; the swap limit follows the memory limit."""
+    resources = cri.LinuxContainerResources()
+    resources.CopyFrom(asked)
+    if asked.memory_limit_in_bytes and not asked.memory_swap_limit_in_bytes:
+        resources.memory_swap_limit_in_bytes = asked.memory_limit_in_bytes
+    return resources
+
+
+def merged(old: cri.LinuxContainerResources, asked: cri.LinuxContainerResources) -> cri.LinuxContainerResources:
+    """Return *old* with what *asked* sets: zero and empty keep, huge pages append, oom_score_adj is ignored."""
+    resources = cri.LinuxContainerResources()
+    resources.CopyFrom(old)
+    for name in _KEPT_IF_ZERO:
+        value = getattr(asked, name)
+        if value:
+            setattr(resources, name, value)
+    if asked.memory_limit_in_bytes:
+        resources.memory_limit_in_bytes = asked.memory_limit_in_bytes
+    swap_bytes = asked.memory_swap_limit_in_bytes or asked.memory_limit_in_bytes
+    if swap_bytes:
+        resources.memory_swap_limit_in_bytes = swap_bytes
+    resources.hugepage_limits.extend(asked.hugepage_limits)
+    for key, value in asked.unified.items():
+        resources.unified[key] = value
+    return resources

@@ -9,14 +9,14 @@ from typing import Any
 import pytest
 
 from criproxy.placement.policies import BUILTIN
-from lab.bench.bars import Check, Speed
+from lab.bench.bars import Speed
 from lab.bench.devices import TITLES
 from lab.bench.engine import EVENTS
 from lab.bench.measure import Batch, Series
 from lab.bench.plan import Findings, Run
 from lab.bench.unusual import EVENTS as SCENE_EVENTS
 from lab.bench.unusual import SCENES
-from lab.bench.verdicts import call_lines, missed
+from lab.bench.verdicts import call_figures, figures_of
 
 ROOT = Path(__file__).resolve().parents[3]
 
@@ -33,58 +33,55 @@ def report(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
     return dict(json.loads(path.read_text()))
 
 
-def test_every_row_has_every_way(report: dict[str, Any]) -> None:
-    """Each call is measured directly, through criproxy and through the annotating proxy."""
-    lines = report["runtimes"]["embedded"]["calls"]
-    rows: dict[tuple[str, int], set[str]] = {(line["call"], line["known"]): set() for line in lines}
-    for line in lines:
-        rows[line["call"], line["known"]].add(line["way"])
-
-    assert set(rows) == {
-        *(("Version", 0), ("ListContainers", 0)),
-        *(("Version", 100), ("ListContainers", 100), ("CreateContainer", 100)),
-        ("Version during 20 creates/s", 100),
-    }
-    assert all(ways == {"direct", "criproxy", "annotate"} for ways in rows.values())
+def ways_of(figures: list[dict[str, Any]], what: str) -> dict[str, dict[str, float]]:
+    """Way → name → value of what was measured of *what*."""
+    ways: dict[str, dict[str, float]] = {}
+    for figure in figures:
+        if figure["what"] == what:
+            ways.setdefault(figure["way"], {})[figure["name"]] = figure["value"]
+    return ways
 
 
-def test_figures_are_plausible(report: dict[str, Any]) -> None:
-    """Every call took time and CPU, and every way but the direct one is compared with that."""
-    lines = report["runtimes"]["embedded"]["calls"]
+@pytest.mark.parametrize(
+    "call",
+    [
+        *(f"{call}, {known} known" for call in ("Version", "ListContainers") for known in (0, 100)),
+        *("CreateContainer, 100 known", "Version during 20 creates/s, 100 known"),
+    ],
+)
+def test_calls_are_measured(report: dict[str, Any], call: str) -> None:
+    """Directly and through criproxy; every call took time and CPU, and criproxy is compared with the direct way."""
+    ways = ways_of(report["runtimes"]["embedded"]["figures"], call)
 
-    assert all(line["median_us"] > 0 and line["cpu_us"] > 0 for line in lines)
-    assert all(line["p99_us"] >= line["median_us"] for line in lines)
-    assert all((line["added_us"] is None) is (line["way"] == "direct") for line in lines)
+    assert set(ways) == {"direct", "criproxy"}
+    for way, found in ways.items():
+        assert 0 < found["median"] <= found["p99"]
+        assert found["CPU"] > 0
+        assert ("added" in found) is (way == "criproxy")
 
 
 def test_the_process_is_measured(report: dict[str, Any]) -> None:
     """Start, and memory by containers, are there."""
     found = report["runtimes"]["embedded"]
-    whats = {line["what"] for line in found["process"]}
 
-    assert {"exec to first Version, 100 known", "RSS, 0 known", "RSS, 100 known", "RSS above none, 100 known"} <= whats
+    for what in ("start, 100 known", "memory, 0 known", "memory, 100 known"):
+        assert ways_of(found["figures"], what)["criproxy"]
     assert found["list_reply_bytes"]["0"] == 0 < found["list_reply_bytes"]["100"]
     assert report["versions"]["criproxy"]
 
 
 def test_steps_of_the_engine_are_measured(report: dict[str, Any]) -> None:
     """Every policy and event has its CPU time; those that concern one container have bars."""
-    lines = report["steps"]
+    steps = report["steps"]
 
-    assert {line["policy"] for line in lines} == {*BUILTIN, "memory", "devices"}
-    usual = [line for line in lines if line["event"] in EVENTS]
-    assert len([line for line in usual if line["containers"] == 500]) == len(BUILTIN) * len(EVENTS)
-    barred = [line for line in usual if line["has_bar"]]
-    assert {line["containers"] for line in barred} == {16, 100, 500}
-    assert all((line["linear_ms"] is None) is (line["containers"] < 500) for line in barred)
-    assert len(lines) == len(usual) + len(SCENES) * len(SCENE_EVENTS) + len(BUILTIN) + 4 + 2 + len(TITLES)
-    assert [line for line in lines if not line["median_ms"] <= line["p99_ms"]] == []
-    # What a whole create adds to a direct one is a difference: on a busy machine it may be below nothing.
-    whole = [line for line in lines if line["event"].startswith("whole create")]
-    assert whole
-    assert [line for line in lines if line not in whole and line["median_ms"] < 0] == []
-    assert sum(line["median_ms"] for line in lines) > 0  # one step of microseconds may cost nothing on a coarse clock
-    assert {line["event"] for line in usual if not line["has_bar"]} == {"policy changed for all", "CPU offline"}
+    assert {step["way"] for step in steps} == {*BUILTIN, "memory", "devices"}
+    for event, (_, has_bar) in EVENTS.items():
+        medians = [step for step in steps if step["what"] == f"{event}, 500 containers" and step["name"] == "median"]
+        assert {step["way"] for step in medians} == set(BUILTIN)
+        assert all((step["limit"] is not None) is has_bar for step in medians)
+    assert {f"{scene}: {event}" for scene in SCENES for event in SCENE_EVENTS} <= {step["what"] for step in steps}
+    assert set(TITLES.values()) <= {step["what"] for step in steps}
+    assert sum(step["value"] for step in steps) > 0  # one step of microseconds may cost nothing on a coarse clock
 
 
 def series(*batches: tuple[int, ...], cpu_us: int = 10) -> Series:
@@ -98,8 +95,8 @@ def test_the_worst_run_counts_against_its_own_speed() -> None:
     for direct_us, added_us in ((175, 60), (350, 120), (175, 80)):
         result = {"direct": series((direct_us,)), "criproxy": series((direct_us + added_us,))}
         findings.add("Version", 100, Run(result, Speed({"Version": direct_us / 175})))
-    (_, line) = call_lines(findings)
 
-    assert line.added == Check(80, 70)
-    assert line.added_us == 80
-    assert missed(findings) == [line]
+    (added,) = (figure for figure in call_figures(findings) if figure.limit and figure.name == "added")
+
+    assert (added.way, added.value, added.limit) == ("criproxy", 80, 70)
+    assert added in [figure for figure in figures_of(findings) if not figure.ok]

@@ -6,23 +6,20 @@ import os
 import re
 import subprocess
 import sys
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from criproxy.config.settings import names
-from criproxy.model.grant import Applied
-from criproxy.model.workload import Container, ContainerState, QosClass
-from criproxy.placement.events import ContainerCreating, ContainerGone, Event, Found, PolicyChanged, Present
+from criproxy.model.workload import Container, QosClass
+from criproxy.placement.events import ContainerCreating, ContainerGone, Event
 from criproxy.placement.policies.static import StaticOptions, StaticPolicy
 from criproxy.placement.policies.template import TemplateOptions, TemplatePolicy
 from criproxy.placement.policies.topology_aware import TopologyAwareOptions, TopologyAwarePolicy
 from criproxy.simulate.hosts import machine
-from lab.properties.lives import Case, File, Tally
-from lab.properties.lives import live as play
+from lab.properties.lives import File
 from lab.properties.plants import PLANTS
-from lab.properties.run import registered, try_policies
+from lab.properties.run import try_policies
 from tests.conftest import ROOT
 from tests.placement.lives import live
 
@@ -105,35 +102,6 @@ def test_policies_that_raise_are_caught() -> None:
     results = try_policies(["none", "static"], 100, seed=4, build=build, shrink=False)
 
     assert results[0].finding.startswith("ZeroDivisionError(")
-
-
-def test_a_create_has_a_reservation_id_of_its_own() -> None:
-    """No container that was found has the same: to compare before and after, the two would be one."""
-    owner = Container(
-        key="id-r0",
-        pod="s0",
-        name="a",
-        qos=QosClass.GUARANTEED,
-        cpu_milli=1000,
-        reservation="r0",
-        state=ContainerState.RUNNING,
-    )
-    newcomer = Container(key="r0", pod="s1", name="b")
-    has = Applied(frozenset({1}), frozenset({0}))
-    life: list[Event] = [
-        Found(containers=(Present(owner, has),)),
-        PolicyChanged(apply_all=False),
-        ContainerCreating(newcomer),
-        ContainerCreating(replace(newcomer, key="r1")),
-    ]
-    files: list[dict[str, object]] = [{}, {"reservedCpus": "1"}]
-    case = Case(
-        machine(nodes=1, cores=4), {"static": files[0]}, life, [("static", files[1])], replace(newcomer, key="n")
-    )
-    tally = Tally()
-
-    assert list(play(case, "static", tally, registered)) == []
-    assert tally.events["ContainerCreating"] == 1
 
 
 FINGERPRINT = """
