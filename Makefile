@@ -7,14 +7,22 @@ EXAMPLES ?= 500
 KILLS ?= 60
 LIVES ?= 300
 PURE := $(addprefix tests/,config cri devices model placement store wire)
+QUICK := $(filter-out tests/wire,$(PURE)) $(filter-out tests/wire/test_server%,$(wildcard tests/wire/test_*.py))
+CHECK := $(PURE) $(addprefix tests/,api/views host node simulate)
+AT_ONCE := -p no:cacheprovider -n logical --dist worksteal
 BESIDE := $(PURE) $(addprefix tests/,node lab/fuzz lab/tenant)
 OWN := $(addprefix tests/,deviceplugin install packaging page lab/bench lab/chaos)
 GUESTS := $(addprefix tests/,api/views cli matrix planted simulate lab/demo lab/lives lab/properties lab/vm)
 PACKAGER := PYTHONPATH=packaging $(PYTHON_VENV) -m packager
 ARGS ?=
 
+define beside_lint
+	@mkdir -p build; $(MAKE) --no-print-directory lint >build/lint.log 2>&1 & lint=$$!; status=0; \
+	$(PYTHON_VENV) -m pytest -q $(1) $(ARGS) || status=$$?; wait $$lint || status=$$?; cat build/lint.log; exit $$status
+endef
+
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test lint format bench benefit fuzz properties tenant lives chaos runtimes vm thorough package deb image protos lock clean
+.PHONY: help setup demo quick check test lint format bench benefit fuzz properties tenant lives chaos runtimes vm thorough package deb image protos lock clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "make %-10s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -24,6 +32,12 @@ setup: ## install what is missing: Debian packages (as root), .venv, libraries, 
 
 demo: setup ## put pods through criproxy and print where they landed and why
 	@$(PYTHON_VENV) -m lab.demo $(ARGS)
+
+quick: setup ## lint and the pure tests that take no random examples, in a minute: before each commit
+	$(call beside_lint,$(AT_ONCE) -m "not hypothesis and not slow" $(QUICK))
+
+check: setup ## lint, all pure tests and those of the controller in one process, in four minutes
+	$(call beside_lint,$(AT_ONCE) $(CHECK))
 
 test: setup ## run every test but those that take minutes; ARGS="tests/wire -k hold" for some
 ifneq ($(ARGS),)

@@ -161,6 +161,14 @@ def pytest_sessionfinish(session: pytest.Session, exitstatus: int) -> None:
         session.exitstatus = pytest.ExitCode.TESTS_FAILED
     if os.environ.get("CRIPROXY_NO_SKIP") and _left_out and exitstatus == pytest.ExitCode.OK:
         session.exitstatus = pytest.ExitCode.TESTS_FAILED
+    if hasattr(session.config, "workeroutput"):  # this is a worker of pytest-xdist, whose verdict is not heard
+        session.config.workeroutput["left running"] = _left_running
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_testnodedown(node: Any, error: object) -> None:  # noqa: ANN401 (of pytest-xdist)
+    """Note what a worker of pytest-xdist has found running at its end."""
+    _left_running.extend(getattr(node, "workeroutput", {}).get("left running", ()))
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:

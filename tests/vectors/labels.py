@@ -19,6 +19,7 @@ from tests.deviceplugin.nvidia.files import config_of
 from tests.vectors.cards import gpus_of
 from tests.vectors.deliberate import Difference
 from tests.vectors.nvidia_ways import as_nvidia_uses, ignored_by_nvidia
+from tests.vectors.resources import differs
 
 Case = Mapping[str, Any]
 NOT_IGNORED = "what NVIDIA parses but ignores works, and the labels say so"
@@ -41,7 +42,7 @@ def judge(case: Case, whole: Case) -> str | None:
         case "labels":
             return _set(case, whole, _config(case))
         case "sanitise":
-            return _differs(sanitised(case["input"]), case["expect"])
+            return differs(sanitised(case["input"]), case["expect"])
         case "output":
             return _output(case)
         case "timestamp":
@@ -108,9 +109,9 @@ def _output(case: Case) -> str | None:
     expected = case["expect"]
     if "removed" in expected:
         found = {name: not _ENDINGS.get(name, GfdFlags()).outlives_program for name in expected["removed"]}
-        return _differs(found, expected["removed"])
+        return differs(found, expected["removed"])
     if "input" not in case:
-        return _differs({"target": "file"}, expected)
+        return differs({"target": "file"}, expected)
     lines = sorted(feature_file(case["input"]).splitlines())
     return _differs_in_parts({"lines": lines, "mode": f"{FILE_MODE:04o}"}, expected)
 
@@ -157,9 +158,5 @@ def _error_of(call: Callable[[], object], expected: str) -> str | None:
     return f"found {found!r}, expected the error {expected!r}"
 
 
-def _differs(found: object, expected: object) -> str | None:
-    return None if found == expected else f"found {found!r}, expected {expected!r}"
-
-
 def _differs_in_parts(found: Mapping[str, Any], expected: Mapping[str, Any]) -> str | None:
-    return _differs({key: found.get(key) for key in expected}, expected)
+    return differs({key: found.get(key) for key in expected}, expected)

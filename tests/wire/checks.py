@@ -59,9 +59,12 @@ def _rest(both: Spliced, number: int) -> None:
         both.told.clear()
 
 
-def refusals(count: int) -> None:
-    """Refuse calls of 8 kB on one connection; the runtime's answer crosses every third refusal."""
-    both = half_peers()
+def refusals(count: int) -> int:
+    """Refuse calls of 8 kB on one connection; the runtime's answer crosses every third refusal.
+
+    Returns how many objects more there are after the second half than after the first.
+    """
+    both, objects = half_peers(), list[int]()
     for number in range(1, count + 1):
         extra: Fields = [("x-number", str(number // 10))]
         stream = both.client.open(HOLD, extra=extra)
@@ -80,7 +83,11 @@ def refusals(count: int) -> None:
         assert both.told[-1].what is not None
         assert not both.runtime.streams[stream].body
         _rest(both, number)
+        if number in (count // 2, count):
+            gc.collect()
+            objects.append(len(gc.get_objects()))
     _rest(both, 0)
+    return objects[1] - objects[0]
 
 
 def cancels(count: int) -> None:
@@ -97,22 +104,6 @@ def cancels(count: int) -> None:
         assert [event.kind for event in both.told[-3:]] == ["held", "cancelled", "ended"]
         _rest(both, number)
     _rest(both, 0)
-
-
-def kept_objects(count: int) -> int:
-    """How many objects more there are after the second half of *count* refusals than after the first."""
-    both = half_peers()
-    counts = []
-    for number in range(1, count + 1):
-        stream = both.start(HOLD, BODY)
-        both.run()
-        both.answer(stream, NO_ROOM)
-        both.run()
-        _rest(both, number)
-        if number in (count // 2, count):
-            gc.collect()
-            counts.append(len(gc.get_objects()))
-    return counts[1] - counts[0]
 
 
 def long_message() -> None:

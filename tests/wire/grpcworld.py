@@ -12,8 +12,8 @@ from typing import Any, Self
 import grpc
 import grpc.aio
 
-from criproxy.wire.calls import Call, Outcome, OutcomeKind, Proceed, Rule, Table, Verdict
-from criproxy.wire.server import Link, Proxy
+from criproxy.wire.calls import Call, ErrorHandler, Outcome, OutcomeKind, Proceed, Rule, Table, Verdict
+from criproxy.wire.server import Link, Proxy, pass_on_error
 
 Options = list[tuple[str, Any]]
 COMMON: Options = [
@@ -44,6 +44,10 @@ class Runtime(grpc.GenericRpcHandler):
         self.waiting = asyncio.Condition()
         self.started = 0
         """Calls of Wait and Drip that have begun."""
+        self.go_on = asyncio.Event()
+        """Set: Wait answers."""
+        self.echoed = 0
+        """Calls of Echo."""
 
     def service(self, handler_call_details: grpc.HandlerCallDetails) -> Any:  # noqa: ANN401 - the type of the library
         """Find what the last part of the path says."""
@@ -53,6 +57,7 @@ class Runtime(grpc.GenericRpcHandler):
         return grpc.unary_unary_rpc_method_handler(getattr(self, "_" + does))
 
     async def _echo(self, request: bytes, context: grpc.aio.ServicerContext[bytes, bytes]) -> bytes:
+        self.echoed += 1
         return request
 
     async def _version(self, request: bytes, context: grpc.aio.ServicerContext[bytes, bytes]) -> bytes:
@@ -78,8 +83,8 @@ class Runtime(grpc.GenericRpcHandler):
 
     async def _wait(self, request: bytes, context: grpc.aio.ServicerContext[bytes, bytes]) -> bytes:
         await self._begun()
-        await asyncio.Event().wait()
-        return b""
+        await self.go_on.wait()
+        return request
 
     async def _count(self, request: bytes, context: grpc.aio.ServicerContext[bytes, bytes]) -> AsyncIterator[bytes]:
         count, size = map(int, request.split()[:2])
@@ -136,7 +141,21 @@ class World:
         options: Options | None = None,
         hold: Callable[[Call, bytes], Awaitable[Verdict]] = grow,
         threads: bool = False,
+        table: Table | None = None,
+        on_error: ErrorHandler = pass_on_error,
+        serving: bool = True,
     ) -> None:
+        """Prepare all three.
+
+        Args:
+            path: a directory for the sockets.
+            options: of gRPC, beside `COMMON`.
+            hold: what is done with held messages.
+            threads: whether it is a `ThreadedRuntime`.
+            table: of rules, in place of those that the first part of a method's path says.
+            on_error: see `Proxy`.
+            serving: whether there is a runtime.
+        """
         self.outcomes: Counter[OutcomeKind] = Counter()
         self.options = COMMON + (options or [])
         self.path = path
@@ -145,8 +164,10 @@ class World:
         rules = {"watch": Rule(done=self._done), "hold": Rule(hold=hold, done=self._done)}
         rules |= {"edit": Rule(edit=edit, done=self._done), "both": Rule(hold=hold, edit=edit, done=self._done)}
         names = ["Echo", "Size", "Squeeze", "Status", "Wait", "Count", "Drip"]
-        self.table: Table = {f"/{way}/{name}": rule for way, rule in rules.items() for name in names}
-        self.proxy = Proxy(str(path / "runtime"), self.table)
+        by_way: Table = {f"/{way}/{name}": rule for way, rule in rules.items() for name in names}
+        self.table = by_way if table is None else table
+        self.proxy = Proxy(str(path / "runtime"), self.table, on_error=on_error)
+        self._serving = serving
 
     def _done(self, call: Call, outcome: Outcome) -> None:
         self.outcomes[outcome.kind] += 1
@@ -160,8 +181,9 @@ class World:
         else:
             self.server = grpc.aio.server(options=self.options)
             self.server.add_generic_rpc_handlers((self.runtime,))
-            self.server.add_insecure_port(address)
-            await self.server.start()
+            if self._serving:
+                self.server.add_insecure_port(address)
+                await self.server.start()
         sock = socket.socket(socket.AF_UNIX)
         sock.bind(str(self.path / "proxy"))
         await self.proxy.start(sock)

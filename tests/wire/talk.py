@@ -3,14 +3,12 @@
 import hpack
 
 from criproxy.wire import frames
-from criproxy.wire.calls import Proceed, Refuse, Rule, Verdict
+from criproxy.wire.calls import Outcome, Rule, Verdict
 from criproxy.wire.message import encode
 from criproxy.wire.splice import Splice
-from criproxy.wire.state import Cancelled, Ended, Event, Held
+from criproxy.wire.state import Ended, Event, Held
 from criproxy.wire.stats import Stats
 
-EVENTS = (Cancelled, Ended, Held)
-VERDICTS = (Proceed, Refuse)
 HOLD, WATCH, EDIT, PASS = "/test/Hold", "/test/Watch", "/test/Edit", "/test/Pass"
 
 
@@ -43,6 +41,11 @@ def split(raw: bytes) -> list[Frame]:
         found.append((NAMES[raw[3]], raw[4], int.from_bytes(raw[5:9], "big"), raw[9:end]))
         raw = raw[end:]
     return found
+
+
+def kinds(sent: list[Frame]) -> list[tuple[str, int]]:
+    """Kind and stream of each frame."""
+    return [(kind, stream) for kind, _, stream, _ in sent]
 
 
 def settings(**values: int) -> bytes:
@@ -88,6 +91,16 @@ class Talk:
         """What the handlers are told."""
         return self.splice.take_events()
 
+    def outcomes(self) -> list[Outcome]:
+        """The outcomes among the events."""
+        return [event.outcome for event in self.events() if isinstance(event, Ended)]
+
+    def held(self) -> Held:
+        """The only event: a call that is held."""
+        (event,) = self.events()
+        assert isinstance(event, Held)
+        return event
+
     def call(self, stream: int, path: str, *, end: bool = False, extra: dict[str, str] | None = None) -> bytes:
         """The HEADERS of a new call."""
         fields = {":method": "POST", ":scheme": "http", ":path": path, **(extra or {})}
@@ -110,12 +123,13 @@ class Talk:
 
     def hold(self, stream: int, message: bytes = b"message") -> Held:
         """Begin a held call and send its message; its `Held` event."""
-        assert [frame[0] for frame in self.client(self.call(stream, HOLD) + data(stream, message, end=True))] == [
-            "HEADERS"
-        ]
-        (held,) = self.events()
-        assert isinstance(held, Held)
-        return held
+        sent = self.client(self.call(stream, HOLD) + data(stream, message, end=True))
+        assert kinds(sent) == [("HEADERS", stream)]
+        return self.held()
+
+    def watch(self, stream: int, path: str = WATCH, extra: dict[str, str] | None = None) -> None:
+        """Send a whole call that is not held."""
+        self.client(self.call(stream, path, extra=extra) + data(stream, b"request", end=True))
 
     def answer(self, held: Held, verdict: Verdict) -> list[Frame]:
         """Answer a held call; what the runtime gets."""

@@ -76,12 +76,12 @@ def let_headers_overtake(patch: pytest.MonkeyPatch) -> None:
 
 
 def many_refusals() -> None:
-    """As `test_crowds` does, fewer."""
+    """As `test_splice_crowds` does, fewer."""
     checks.refusals(200)
 
 
 def many_cancels() -> None:
-    """As `test_crowds` does, fewer."""
+    """As `test_splice_crowds` does, fewer."""
     checks.cancels(200)
 
 
@@ -92,7 +92,7 @@ LIVES = {
     drop_late_headers: 124,
     let_headers_overtake: 5,
 }
-"""The first of the random lives of `test_crowds` in which each mistake shows."""
+"""The first of the random lives of `test_splice_crowds` in which each mistake shows."""
 
 
 def one_life(seed: int) -> Check:
@@ -118,7 +118,7 @@ GUARDS: list[tuple[Plant, Check]] = [
     ("plant", "check"), [pytest.param(*guard, id=f"{guard[0].__name__}-{guard[1].__name__}") for guard in GUARDS]
 )
 def test_planted_mistake_is_caught(plant: Plant, check: Check, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The check fails with the mistake; without it, it passes (see `test_crowds`)."""
+    """The check fails with the mistake; without it, it passes (see `test_splice_crowds`)."""
     plant(monkeypatch)
     with pytest.raises(FAILURES):
         check()

@@ -2,8 +2,6 @@
 
 import asyncio
 import socket
-from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import asynccontextmanager
 from pathlib import Path
 
 import grpc
@@ -11,84 +9,27 @@ import grpc.aio
 import pytest
 
 from criproxy.errors import StatusCode
-from criproxy.wire.calls import Call, ErrorHandler, Outcome, OutcomeKind, Proceed, Refuse, Rule, Table, Verdict
-from criproxy.wire.server import Proxy, pass_on_error
+from criproxy.wire.calls import Call, Outcome, OutcomeKind, Proceed, Refuse, Rule, Verdict
+from criproxy.wire.server import Proxy
+from tests.wire.grpcworld import World
+from tests.wire.rawpeer import PREFACE, SETTINGS, build
 
-HOLD, WATCH, PASS, SLOW = "/test/Hold", "/test/Watch", "/test/Pass", "/test/Slow"
-
-Invoke = Callable[[str, bytes], Awaitable[bytes]]
-
-
-class Echo(grpc.GenericRpcHandler):
-    """Answers every call with its request; `SLOW` when it is let."""
-
-    def __init__(self) -> None:
-        self.seen: list[tuple[str, bytes]] = []
-        self.slow_begun = asyncio.Event()
-        self.slow_may_end = asyncio.Event()
-
-    def service(self, details: grpc.HandlerCallDetails) -> "grpc.RpcMethodHandler[bytes, bytes]":
-        """The same behaviour for every method."""
-
-        async def answer(request: bytes, context: object) -> bytes:
-            self.seen.append((details.method, request))
-            if details.method == SLOW:
-                self.slow_begun.set()
-                await self.slow_may_end.wait()
-            return request
-
-        return grpc.unary_unary_rpc_method_handler(answer)
+HOLD, WATCH, PASS, SLOW = "/hold/Echo", "/watch/Echo", "/pass/Echo", "/pass/Wait"
 
 
-class World:
-    """An echo runtime, a proxy in front of it, and one client."""
-
-    def __init__(self, directory: Path) -> None:
-        self.runtime_path, self.path = str(directory / "runtime.sock"), str(directory / "proxy.sock")
-        self.echo = Echo()
-        self.proxy: Proxy
-        self.channel: grpc.aio.Channel
-
-    async def call(self, method: str, request: bytes) -> bytes:
-        """One unary call through the proxy."""
-        return await self.method(method)(request, timeout=60)
-
-    def method(self, method: str) -> "grpc.aio.UnaryUnaryMultiCallable[bytes, bytes]":
-        """A callable for one method, on bytes."""
-        return self.channel.unary_unary(method)
+async def add(call: Call, message: bytes) -> Verdict:
+    """Let a longer message go on."""
+    return Proceed(message + b" held")
 
 
-@asynccontextmanager
-async def running(
-    directory: Path, table: Table, on_error: ErrorHandler = pass_on_error, *, runtime: bool = True
-) -> AsyncIterator[World]:
-    """All three, stopped in the end."""
-    world = World(directory)
-    server = grpc.aio.server()
-    server.add_generic_rpc_handlers((world.echo,))
-    if runtime:
-        server.add_insecure_port(f"unix:{world.runtime_path}")
-        await server.start()
-    world.proxy = Proxy(world.runtime_path, table, on_error=on_error)
-    sock = socket.socket(socket.AF_UNIX)
-    sock.bind(world.path)
-    await world.proxy.start(sock)
-    world.channel = grpc.aio.insecure_channel(f"unix:{world.path}", options=[("grpc.use_local_subchannel_pool", 1)])
-    try:
-        yield world
-    finally:
-        await world.channel.close()
-        await world.proxy.drain(0.1)
-        await server.stop(None)
+async def fail(call: Call, message: bytes) -> Verdict:
+    """Have a defect."""
+    raise ValueError("oh")
 
 
 async def test_held_call_gets_the_handlers_verdict(tmp_path: Path) -> None:
     """New bytes reach the runtime, and the time is counted."""
-
-    async def hold(call: Call, message: bytes) -> Verdict:
-        return Proceed(message + b" held")
-
-    async with running(tmp_path, {HOLD: Rule(hold=hold)}) as world:
+    async with World(tmp_path, table={HOLD: Rule(hold=add)}) as world:
         assert await world.call(HOLD, b"x") == b"x held"
         entry = world.proxy.stats.entries[HOLD.encode()]
 
@@ -105,8 +46,8 @@ async def test_another_table_is_for_new_calls(tmp_path: Path) -> None:
         return Proceed(message + b" held")
 
     held = Rule(hold=hold, done=lambda call, outcome: ended.append(outcome.kind))
-    async with running(tmp_path, {HOLD: held}) as world:
-        first = asyncio.create_task(world.call(HOLD, b"x"))
+    async with World(tmp_path, table={HOLD: held}) as world:
+        first = asyncio.ensure_future(world.call(HOLD, b"x"))
         await waiting.wait()
         world.proxy.use({})
         assert await world.call(HOLD, b"y") == b"y"
@@ -127,10 +68,10 @@ async def test_refused_call_shows_code_and_text(tmp_path: Path) -> None:
     async def hold(call: Call, message: bytes) -> Verdict:
         return Refuse(StatusCode.RESOURCE_EXHAUSTED, "no CPUs left: 100 % é")
 
-    async with running(tmp_path, {HOLD: Rule(hold=hold)}) as world:
+    async with World(tmp_path, table={HOLD: Rule(hold=hold)}) as world:
         with pytest.raises(grpc.aio.AioRpcError) as caught:
             await world.call(HOLD, b"x")
-        assert world.echo.seen == []
+        assert world.runtime.echoed == 0
 
     assert caught.value.code() is grpc.StatusCode.RESOURCE_EXHAUSTED
     assert caught.value.details() == "no CPUs left: 100 % é"
@@ -140,14 +81,11 @@ async def test_failing_handler_asks_the_error_handler(tmp_path: Path) -> None:
     """It sees call, message and error, and its verdict counts."""
     asked: list[tuple[str, bytes | None, str]] = []
 
-    async def hold(call: Call, message: bytes) -> Verdict:
-        raise ValueError("oh")
-
     async def on_error(call: Call, message: bytes | None, error: Exception) -> Verdict:
         asked.append((call.method, message, str(error)))
         return Proceed(b"by the error handler")
 
-    async with running(tmp_path, {HOLD: Rule(hold=hold)}, on_error) as world:
+    async with World(tmp_path, table={HOLD: Rule(hold=fail)}, on_error=on_error) as world:
         assert await world.call(HOLD, b"x") == b"by the error handler"
         assert world.proxy.stats.handler_errors == 1
 
@@ -157,13 +95,10 @@ async def test_failing_handler_asks_the_error_handler(tmp_path: Path) -> None:
 async def test_failing_error_handler_refuses(tmp_path: Path) -> None:
     """A container is not started on CPUs that nobody has thought about; the connection lives on."""
 
-    async def hold(call: Call, message: bytes) -> Verdict:
-        raise ValueError("oh")
-
     async def on_error(call: Call, message: bytes | None, error: Exception) -> Verdict:
         raise OSError("disk")
 
-    async with running(tmp_path, {HOLD: Rule(hold=hold)}, on_error) as world:
+    async with World(tmp_path, table={HOLD: Rule(hold=fail)}, on_error=on_error) as world:
         with pytest.raises(grpc.aio.AioRpcError) as caught:
             await world.call(HOLD, b"x")
         assert await world.call(PASS, b"y") == b"y"
@@ -178,7 +113,7 @@ async def test_failing_done_handler_costs_nothing(tmp_path: Path) -> None:
     def done(call: Call, outcome: Outcome) -> None:
         raise ValueError("oh")
 
-    async with running(tmp_path, {WATCH: Rule(done=done)}) as world:
+    async with World(tmp_path, table={WATCH: Rule(done=done)}) as world:
         assert await world.call(WATCH, b"x") == b"x"
         assert world.proxy.stats.handler_errors == 1
 
@@ -195,8 +130,8 @@ async def test_cancelled_call_cancels_its_handler(tmp_path: Path) -> None:
             ended.set()
         return Proceed()
 
-    async with running(tmp_path, {HOLD: Rule(hold=hold, done=lambda call, o: outcomes.append(o))}) as world:
-        attempt = world.method(HOLD)(b"x")
+    async with World(tmp_path, table={HOLD: Rule(hold=hold, done=lambda call, o: outcomes.append(o))}) as world:
+        attempt = world.call(HOLD, b"x")
         await begun.wait()
         attempt.cancel()
         await asyncio.wait_for(ended.wait(), 60)
@@ -208,21 +143,17 @@ async def test_cancelled_call_cancels_its_handler(tmp_path: Path) -> None:
 
 async def test_bypass_is_for_new_calls(tmp_path: Path) -> None:
     """It can be set and taken back while connections live."""
-
-    async def hold(call: Call, message: bytes) -> Verdict:
-        return Proceed(b"held")
-
-    async with running(tmp_path, {HOLD: Rule(hold=hold)}) as world:
+    async with World(tmp_path, table={HOLD: Rule(hold=add)}) as world:
         world.proxy.bypass = True
         assert await world.call(HOLD, b"x") == b"x"
         world.proxy.bypass = False
-        assert await world.call(HOLD, b"x") == b"held"
+        assert await world.call(HOLD, b"x") == b"x held"
         assert world.proxy.stats.connections_total == 1
 
 
 async def test_missing_runtime_closes_the_connection(tmp_path: Path) -> None:
     """The client sees what it would see without us, and nothing is left."""
-    async with running(tmp_path, {}, runtime=False) as world:
+    async with World(tmp_path, table={}, serving=False) as world:
         with pytest.raises(grpc.aio.AioRpcError) as caught:
             await world.call(PASS, b"x")
         assert world.proxy.stats.dial_failures >= 1
@@ -233,12 +164,12 @@ async def test_missing_runtime_closes_the_connection(tmp_path: Path) -> None:
 
 async def test_drain_lets_open_calls_finish(tmp_path: Path) -> None:
     """A call that is with the runtime gets its reply after GOAWAY; then the connection ends."""
-    async with running(tmp_path, {}) as world:
+    async with World(tmp_path, table={}) as world:
         slow = asyncio.ensure_future(world.call(SLOW, b"x"))
-        await world.echo.slow_begun.wait()
+        await world.begun(1)
         draining = asyncio.ensure_future(world.proxy.drain(60))
         await asyncio.sleep(0)  # the GOAWAY is written before the call goes on
-        world.echo.slow_may_end.set()
+        world.runtime.go_on.set()
 
         assert await slow == b"x"
         await draining
@@ -247,9 +178,9 @@ async def test_drain_lets_open_calls_finish(tmp_path: Path) -> None:
 
 async def test_drain_does_not_wait_for_who_keeps_a_connection_without_calls(tmp_path: Path) -> None:
     """A client that reads our GOAWAY and does not close holds up nobody: its successor waits for our end."""
-    async with running(tmp_path, {}) as world:
-        reader, writer = await asyncio.open_unix_connection(world.path)
-        writer.write(b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + bytes(3) + b"\x04" + bytes(5))
+    async with World(tmp_path, table={}) as world:
+        reader, writer = await asyncio.open_unix_connection(world.path / "proxy")
+        writer.write(PREFACE + build(SETTINGS, 0, 0))
         await asyncio.wait_for(reader.readexactly(9), 60)
 
         async with asyncio.timeout(60):
@@ -263,9 +194,9 @@ async def test_drain_does_not_wait_for_who_keeps_a_connection_without_calls(tmp_
 async def test_drain_cuts_what_does_not_end(tmp_path: Path) -> None:
     """After its time, a call that hangs is ended with the connection, its outcome unknown."""
     outcomes: list[Outcome] = []
-    async with running(tmp_path, {SLOW: Rule(done=lambda call, o: outcomes.append(o))}) as world:
+    async with World(tmp_path, table={SLOW: Rule(done=lambda call, o: outcomes.append(o))}) as world:
         slow = asyncio.ensure_future(world.call(SLOW, b"x"))
-        await world.echo.slow_begun.wait()
+        await world.begun(1)
         await world.proxy.drain(0.05)
         with pytest.raises(grpc.aio.AioRpcError):
             await slow
@@ -277,7 +208,7 @@ async def test_drain_cuts_what_does_not_end(tmp_path: Path) -> None:
 @pytest.mark.parametrize("turns", range(3))
 async def test_a_drain_that_is_cancelled_as_the_last_connection_ends_is_cancelled(tmp_path: Path, turns: int) -> None:
     """In whichever turn of the loop: who ends the proxy must not be kept waiting for a drain that was given up."""
-    async with running(tmp_path, {}) as world:
+    async with World(tmp_path, table={}) as world:
         assert await world.call(PASS, b"x") == b"x"
         draining = asyncio.create_task(world.proxy.drain(60))
         await asyncio.sleep(0)
@@ -295,9 +226,9 @@ async def test_a_drain_that_is_cancelled_as_the_last_connection_ends_is_cancelle
 
 async def test_one_broken_client_leaves_the_others_alone(tmp_path: Path) -> None:
     """It gets a GOAWAY, and its connection ends."""
-    async with running(tmp_path, {}) as world:
+    async with World(tmp_path, table={}) as world:
         assert await world.call(PASS, b"x") == b"x"
-        reader, writer = await asyncio.open_unix_connection(world.path)
+        reader, writer = await asyncio.open_unix_connection(world.path / "proxy")
         writer.write(b"GET / HTTP/1.1\r\n\r\n")
         received = await asyncio.wait_for(reader.read(), 60)
         writer.close()
@@ -314,8 +245,8 @@ async def test_slow_reader_stops_the_runtime(tmp_path: Path) -> None:
 
     async def flood(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         nonlocal sent
-        writer.write(bytes(3) + b"\x04" + bytes(5))  # SETTINGS
-        frame = b"\x00\x40\x00\xee\x00\x00\x00\x00\x00" + b"x" * 16_384  # an unknown kind: no flow control
+        writer.write(build(SETTINGS, 0, 0))
+        frame = build(0xEE, 0, 0, b"x" * 16_384)  # an unknown kind: no flow control
         while sent < 100 << 20:
             writer.write(frame)
             sent += len(frame)

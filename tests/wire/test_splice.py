@@ -16,12 +16,7 @@ from criproxy.wire.message import encode
 from criproxy.wire.splice import Splice
 from criproxy.wire.state import Cancelled, Ended, Held, Replied, Unreadable
 from criproxy.wire.stats import Stats
-from tests.wire.talk import EDIT, HOLD, PASS, SETTINGS_ACK, WATCH, Talk, data, settings, split
-
-
-def outcomes(talk: Talk) -> list[Outcome]:
-    """The outcomes among the events."""
-    return [event.outcome for event in talk.events() if isinstance(event, Ended)]
+from tests.wire.talk import EDIT, HOLD, PASS, SETTINGS_ACK, WATCH, Talk, data, kinds, settings, split
 
 
 class TestPass:
@@ -79,8 +74,7 @@ class TestHold:
         talk = Talk()
         body = b"\x01" + len(gzip.compress(b"m")).to_bytes(4, "big") + gzip.compress(b"m")
         talk.client(talk.call(1, HOLD, extra={"grpc-encoding": "gzip"}) + frames.frame(0, 1, 1, body))
-        (held,) = talk.events()
-        assert isinstance(held, Held)
+        held = talk.held()
         assert held.call.encoding == "gzip"
 
         assert talk.answer(held, Proceed()) == [("DATA", 1, 1, body)]
@@ -113,8 +107,7 @@ class TestHold:
         talk.client(talk.call(1, HOLD) + data(1, b"m"))
         assert talk.events() == []
         talk.client(frames.frame(frames.DATA, frames.END_STREAM, 1))
-        (held,) = talk.events()
-        assert isinstance(held, Held)
+        held = talk.held()
 
         assert talk.answer(held, Proceed()) == [("DATA", 1, 1, encode(b"m"))]
 
@@ -132,12 +125,11 @@ class TestHold:
         talk.client(talk.call(1, HOLD) + data(1, b"m"))
         end = frames.frame(1, 5, 1, talk.client_encoder.encode([("x-trailer", "t")]))
         assert talk.client(end + talk.call(3, PASS) + data(3, b"d", end=True)) == []
-        (held,) = talk.events()
-        assert isinstance(held, Held)
+        held = talk.held()
 
         sent = talk.answer(held, Proceed(b"new"))
 
-        assert [(kind, stream) for kind, _, stream, _ in sent] == [
+        assert kinds(sent) == [
             ("DATA", 1),
             ("HEADERS", 1),
             ("HEADERS", 3),
@@ -150,8 +142,7 @@ class TestHold:
         """The runtime gets the message without padding; the kubelet gets the padding's window."""
         talk = Talk()
         talk.client(talk.call(1, HOLD) + frames.frame(0, 0x9, 1, b"\x09" + encode(b"m") + b"\x00" * 9))
-        (held,) = talk.events()
-        assert isinstance(held, Held)
+        held = talk.held()
 
         assert talk.answer(held, Proceed()) == [("DATA", 1, 1, encode(b"m"))]
         assert talk.at_client() == split(frames.window_update(0, 10))
@@ -330,7 +321,7 @@ class TestRefuse:
             "grpc-status": "8",
             "grpc-message": "no CPUs",
         }
-        assert outcomes(talk) == [Outcome(OutcomeKind.NOT_SENT)]
+        assert talk.outcomes() == [Outcome(OutcomeKind.NOT_SENT)]
         talk.check_windows()
 
     def test_late_frames_of_the_runtime(self) -> None:
@@ -388,7 +379,7 @@ class TestWatch:
     def test_message_before_the_end_is_success(self, message: bytes) -> None:
         """An empty message is a message."""
         talk = Talk()
-        talk.client(talk.call(1, WATCH) + data(1, b"request", end=True))
+        talk.watch(1)
         talk.runtime(talk.reply(1, message))
         (ended,) = talk.events()
 
@@ -399,10 +390,10 @@ class TestWatch:
     def test_trailers_without_a_message_are_a_failure(self) -> None:
         """Whatever their status, which is not decoded."""
         talk = Talk()
-        talk.client(talk.call(1, WATCH) + data(1, b"request", end=True))
+        talk.watch(1)
         talk.runtime(talk.reply_headers(1) + talk.trailers(1, 5))
 
-        assert outcomes(talk) == [Outcome(OutcomeKind.FAILED)]
+        assert talk.outcomes() == [Outcome(OutcomeKind.FAILED)]
 
     @pytest.mark.parametrize(
         ("timeout", "kind"),
@@ -415,37 +406,38 @@ class TestWatch:
     def test_failure_after_the_deadline_says_nothing(self, timeout: str, kind: OutcomeKind) -> None:
         """A runtime may answer a passed deadline with trailers, and still go on with what it began."""
         talk = Talk()
-        talk.client(talk.call(1, WATCH, extra={"grpc-timeout": timeout}) + data(1, b"request", end=True))
+        talk.watch(1, extra={"grpc-timeout": timeout})
         talk.runtime(talk.reply_headers(1) + talk.trailers(1, 4))
 
-        assert outcomes(talk) == [Outcome(kind)]
+        assert talk.outcomes() == [Outcome(kind)]
 
     def test_reset_leaves_the_outcome_unknown(self) -> None:
         """By the kubelet (a deadline) or by the runtime."""
         talk = Talk()
-        talk.client(talk.call(1, WATCH) + data(1, b"r", end=True) + talk.call(3, WATCH) + data(3, b"r", end=True))
+        talk.watch(1)
+        talk.watch(3)
         talk.client(frames.rst_stream(1, 8))
         talk.runtime(frames.rst_stream(3, 2))
 
-        assert outcomes(talk) == [Outcome(OutcomeKind.UNKNOWN)] * 2
+        assert talk.outcomes() == [Outcome(OutcomeKind.UNKNOWN)] * 2
         assert talk.stats.unknown_outcomes == 2
 
     def test_lost_connection_leaves_the_outcome_unknown(self) -> None:
         """Held calls were not sent; those above the runtime's GOAWAY were not processed."""
         talk = Talk()
-        talk.client(talk.call(1, WATCH) + data(1, b"r", end=True))
+        talk.watch(1)
         talk.hold(3)
-        talk.client(talk.call(5, WATCH) + data(5, b"r", end=True))
+        talk.watch(5)
         talk.runtime(frames.goaway(3, 0))
-        assert outcomes(talk) == [Outcome(OutcomeKind.NOT_SENT)]
+        assert talk.outcomes() == [Outcome(OutcomeKind.NOT_SENT)]
         talk.splice.lost()
 
-        assert outcomes(talk) == [Outcome(OutcomeKind.UNKNOWN), Outcome(OutcomeKind.NOT_SENT)]
+        assert talk.outcomes() == [Outcome(OutcomeKind.UNKNOWN), Outcome(OutcomeKind.NOT_SENT)]
 
     def test_every_message_of_a_stream_is_told(self) -> None:
         """In order, then the end with the first one."""
         talk = Talk({WATCH: Rule(done=lambda c, o: None, each=lambda c, m: None)})
-        talk.client(talk.call(1, WATCH) + data(1, b"r", end=True))
+        talk.watch(1)
         talk.runtime(talk.reply_headers(1) + data(1, b"a") + data(1, b"b") + talk.trailers(1))
         events = talk.events()
 
@@ -474,7 +466,8 @@ class TestWatch:
     def test_ends_are_told_in_arrival_order(self) -> None:
         """Of the replies, not of the requests."""
         talk = Talk()
-        talk.client(talk.call(1, WATCH) + data(1, b"r", end=True) + talk.call(3, WATCH) + data(3, b"r", end=True))
+        talk.watch(1)
+        talk.watch(3)
         talk.runtime(talk.reply(3) + talk.reply(1))
 
         assert [event.call.stream for event in talk.events()] == [3, 1]
@@ -485,21 +478,17 @@ class TestWatch:
         talk.answer(talk.hold(1), Proceed())
         talk.runtime(talk.reply(1, b"id"))
 
-        assert outcomes(talk) == [Outcome(OutcomeKind.OK, b"id")]
+        assert talk.outcomes() == [Outcome(OutcomeKind.OK, b"id")]
         assert talk.splice.idle
 
 
 class TestEdit:
     """A call whose reply is changed on its way."""
 
-    def start(self, talk: Talk, stream: int = 1) -> None:
-        """Begin an edited call."""
-        talk.client(talk.call(stream, EDIT) + data(stream, b"r", end=True))
-
     def test_reply_is_edited(self) -> None:
         """The growth is a debt towards the runtime, paid by the kubelet's next increments."""
         talk = Talk()
-        self.start(talk)
+        talk.watch(1, EDIT)
         sent = talk.runtime(talk.reply(1, b"x"))
 
         assert [(kind, payload) for kind, _, _, payload in sent if kind == "DATA"] == [("DATA", encode(b"edited x"))]
@@ -510,7 +499,7 @@ class TestEdit:
     def test_unchanged_reply_keeps_its_bytes(self) -> None:
         """None means the same bytes, compressed ones too."""
         talk = Talk()
-        self.start(talk)
+        talk.watch(1, EDIT)
         packed = gzip.compress(b"same")
         raw = frames.frame(0, 0, 1, b"\x01" + len(packed).to_bytes(4, "big") + packed)
 
@@ -519,7 +508,7 @@ class TestEdit:
     def test_compressed_reply_is_edited(self) -> None:
         """It goes on uncompressed."""
         talk = Talk()
-        self.start(talk)
+        talk.watch(1, EDIT)
         packed = gzip.compress(b"x")
 
         assert talk.runtime(frames.frame(0, 0, 1, b"\x01" + len(packed).to_bytes(4, "big") + packed))[0][3] == encode(
@@ -529,7 +518,7 @@ class TestEdit:
     def test_unreadable_reply_passes(self) -> None:
         """It is reported, and the kubelet gets it as it is."""
         talk = Talk({EDIT: Rule(edit=lambda call, message: b"never")})
-        self.start(talk)
+        talk.watch(1, EDIT)
         raw = frames.frame(0, 0, 1, b"\x01\x00\x00\x00\x01?")
 
         assert talk.runtime(raw) == split(raw)
@@ -538,7 +527,7 @@ class TestEdit:
     def test_failing_edit_leaves_the_reply(self) -> None:
         """A fault of a handler costs the kubelet nothing."""
         talk = Talk({EDIT: Rule(edit=lambda call, message: 1 // 0)})  # type: ignore[arg-type,return-value]
-        self.start(talk)
+        talk.watch(1, EDIT)
 
         assert talk.runtime(data(1, b"x")) == split(data(1, b"x"))
         assert [type(event) for event in talk.events()] == [Unreadable]
@@ -546,7 +535,7 @@ class TestEdit:
     def test_stream_is_edited_message_by_message(self) -> None:
         """However the frames cut the messages."""
         talk = Talk()
-        self.start(talk)
+        talk.watch(1, EDIT)
         raw = encode(b"a") + encode(b"b") + encode(b"c")
         sent = talk.runtime(talk.reply_headers(1))
         for at in range(0, len(raw), 4):
@@ -560,7 +549,7 @@ class TestEdit:
     def test_half_a_message_at_the_end_passes(self) -> None:
         """Bytes stay bytes, even broken ones."""
         talk = Talk()
-        self.start(talk)
+        talk.watch(1, EDIT)
         talk.runtime(talk.reply_headers(1))
         broken = frames.frame(0, 0, 1, b"\x00\x00\x00\x00\x09half")
         assert talk.runtime(broken) == []
@@ -574,7 +563,7 @@ class TestEdit:
         talk.client(talk.call(3, PASS, end=True) + talk.call(5, PASS, end=True))
         talk.runtime(talk.reply_headers(5))
         talk.client(frames.window_update(0, 100_000))
-        self.start(talk, 7)
+        talk.watch(7, EDIT)
         first = talk.runtime(talk.reply(7) + talk.reply(3) + data(5, b"d") + frames.frame(6, 0, 0, b"12345678"))
 
         assert {(kind, stream) for kind, _, stream, _ in first} == {
@@ -585,7 +574,7 @@ class TestEdit:
         }
         talk.client(frames.window_update(7, 100_000))
         rest = talk.at_client()
-        assert [(kind, stream) for kind, _, stream, _ in rest] == [
+        assert kinds(rest) == [
             ("DATA", 7),
             ("HEADERS", 7),
             ("HEADERS", 3),
@@ -597,7 +586,7 @@ class TestEdit:
     def test_reply_larger_than_the_kubelets_window_is_collected(self) -> None:
         """The runtime is lent window, and repays it."""
         talk = Talk()
-        self.start(talk)
+        talk.watch(1, EDIT)
         body, sent, windows = encode(b"x" * 300_000), 0, {0: 65_535, 1: 65_535}
         got = b""
         talk.at_runtime()
@@ -622,7 +611,7 @@ class TestEdit:
     def test_cancelled_edit_returns_the_runtimes_window(self) -> None:
         """What waits for the kubelet is dropped when it resets the call."""
         talk = Talk({EDIT: Rule(edit=lambda call, message: message + b"+" * 70_000)})
-        self.start(talk)
+        talk.watch(1, EDIT)
         talk.runtime(talk.reply_headers(1) + data(1, b"x"))
         talk.client(frames.rst_stream(1, 8))
 
@@ -687,7 +676,7 @@ class TestConnection:
 
         sent = talk.client(talk.call(3, HOLD) + data(3, b"m", end=True))
 
-        assert [(kind, stream) for kind, _, stream, _ in sent] == [("HEADERS", 3), ("RST_STREAM", 3)]
+        assert kinds(sent) == [("HEADERS", 3), ("RST_STREAM", 3)]
         assert talk.events() == []
         assert not talk.splice.idle
         talk.runtime(talk.reply(1))

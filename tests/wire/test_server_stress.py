@@ -19,7 +19,7 @@ from tests.wire.rawpeer import INITIAL_WINDOW
 
 Unary = grpc.aio.UnaryUnaryCall[bytes, bytes]
 CODES = [code for code in grpc.StatusCode if code is not grpc.StatusCode.OK]
-MANY = pytest.mark.parametrize("count", [2_000, pytest.param(20_000, marks=pytest.mark.thorough)])
+MANY = pytest.mark.parametrize("count", [1_000, pytest.param(20_000, marks=pytest.mark.thorough)])
 """Calls of one kind on one connection."""
 AT_ONCE = 50
 REMEMBERED = 10_000

@@ -10,7 +10,7 @@ from criproxy.wire import frames
 from criproxy.wire.calls import OutcomeKind, Proceed, Refuse, Rule
 from criproxy.wire.message import encode
 from criproxy.wire.state import Cancelled, Ended, Held
-from tests.wire.talk import EDIT, HOLD, PASS, SETTINGS_ACK, TABLE, Talk, data, settings
+from tests.wire.talk import EDIT, HOLD, PASS, SETTINGS_ACK, TABLE, Talk, data, kinds, settings
 
 ANSWER = "/test/Answer"
 
@@ -72,8 +72,7 @@ class TestWaitingStreams:
         small_windows(talk, 9)
         talk.client(talk.call(1, HOLD) + data(1, bytes(100)))
         talk.client(self.trailers(talk, 1))
-        (held,) = talk.events()
-        assert isinstance(held, Held)
+        held = talk.held()
         talk.answer(held, Proceed())
         return talk
 
@@ -85,14 +84,13 @@ class TestWaitingStreams:
     def release(self, talk: Talk) -> list[tuple[str, int]]:
         """Give the runtime's window; what gets there, as kinds and streams."""
         talk.runtime(frames.window_update(1, 1000))
-        return [(kind, stream) for kind, _, stream, _ in talk.at_runtime()]
+        return kinds(talk.at_runtime())
 
     def test_a_held_call_with_trailers_keeps_its_headers(self) -> None:
         """The released message goes between the waiting headers and the trailers, not in their place."""
         talk = self.blocked()
         talk.client(talk.call(3, HOLD) + frames.frame(frames.DATA, 0, 3, encode(b"m")) + self.trailers(talk, 3))
-        (held,) = talk.events()
-        assert isinstance(held, Held)
+        held = talk.held()
         assert talk.answer(held, Proceed()) == []
 
         assert self.release(talk) == [("DATA", 1), ("HEADERS", 1), ("HEADERS", 3), ("DATA", 3), ("HEADERS", 3)]
@@ -109,8 +107,7 @@ class TestWaitingStreams:
         """The reset of a refused call comes after its headers, and nothing else of it comes."""
         talk = self.blocked()
         talk.client(talk.call(3, HOLD) + data(3, b"m", end=True))
-        (held,) = talk.events()
-        assert isinstance(held, Held)
+        held = talk.held()
         assert talk.answer(held, Refuse(StatusCode.ABORTED, "no")) == []
 
         assert self.release(talk) == [("DATA", 1), ("HEADERS", 1), ("HEADERS", 3), ("RST_STREAM", 3)]
@@ -142,10 +139,10 @@ def test_reset_while_the_end_of_the_reply_waits() -> None:
     talk.runtime(SETTINGS_ACK + SETTINGS_ACK)
     talk.client(talk.call(1, EDIT) + data(1, b"m", end=True) + talk.call(3, PASS, end=True))
     held_back = talk.runtime(talk.reply_headers(1) + data(1, b"edit me") + talk.trailers(1) + talk.reply_headers(3))
-    assert [(kind, stream) for kind, _, stream, _ in held_back] == [("HEADERS", 1)]
+    assert kinds(held_back) == [("HEADERS", 1)]
     talk.client(frames.rst_stream(1, frames.CANCEL))
 
-    assert [(kind, stream) for kind, _, stream, _ in talk.at_client()] == [("HEADERS", 1), ("HEADERS", 3)]
+    assert kinds(talk.at_client()) == [("HEADERS", 1), ("HEADERS", 3)]
     talk.check_windows()
 
 
@@ -160,7 +157,7 @@ class TestAnsweredAtOnce:
         talk = Talk(self.TABLE)
         sent = talk.client(talk.call(1, ANSWER, end=end))
 
-        assert [(kind, stream) for kind, _, stream, _ in sent] == [("HEADERS", 1), ("RST_STREAM", 1)]
+        assert kinds(sent) == [("HEADERS", 1), ("RST_STREAM", 1)]
         status, *reset = talk.at_client()
         assert talk.decoded([status], talk.client_decoder)[0]["grpc-status"] == "6"
         assert status[1] & frames.END_STREAM
@@ -208,7 +205,7 @@ class TestRefusedWhileReplying:
         assert talk.decoded(sent[-1:], talk.client_decoder)[0][":status"] == "200"
 
         talk.client(frames.window_update(1, 1000))
-        assert [(kind, stream) for kind, _, stream, _ in talk.at_client()] == [
+        assert kinds(talk.at_client()) == [
             ("DATA", 1),
             ("HEADERS", 1),
             ("HEADERS", 3),

@@ -6,15 +6,14 @@ import re
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import cache
-from pathlib import Path
 from typing import Any
 
 import pytest
 
 from criproxy.api.views import status_check as report
 from criproxy.placement import invariants
+from tests.conftest import ROOT
 
-ROOT = Path(__file__).resolve().parent.parent
 PAGE = ROOT / "docs/check.md"
 SOURCES = {"notices_of_node", "misplaced", "undersized", "unguarded", "unhealthy_in_use", "violations"}
 """What `report.find` asks beside the notices: a further one needs a part of the page, and a line in this test."""

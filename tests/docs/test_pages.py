@@ -13,9 +13,9 @@ from click.testing import CliRunner
 from criproxy.cli import main
 from criproxy.placement.options.keys import KEYS, RESTRICTED
 from criproxy.placement.policies import BUILTIN
+from tests.conftest import ROOT
 from tests.tables import anchor
 
-ROOT = Path(__file__).resolve().parent.parent
 PAGES = [
     ROOT / "README.md",
     ROOT / "CONTRIBUTING.md",
@@ -172,25 +172,12 @@ def test_nobody_is_told_to_delete_what_pods_keep_their_cards_by(page: Path) -> N
     assert deleting_advice(page.read_text()) == []
 
 
-def test_what_to_do_about_a_moved_directory_of_the_kubelet() -> None:
-    """docs/devices.md says that its files are left alone, what a --root-dir moves, and which option that takes."""
-    text = " ".join((ROOT / "docs/devices.md").read_text().split())
-
-    assert "Do not change the kubelet's files, especially the checkpoint" in text
-    assert "only the podresources socket moves" in text
-    assert "podresources: {socket: /data/kubelet/pod-resources/kubelet.sock" in text
-
-
-def section(page: str, title: str) -> str:
-    """What a page of docs/ says below the heading *title*."""
-    return (ROOT / "docs" / page).read_text().partition(f"\n## {title}\n")[2].partition("\n## ")[0]
-
-
 def test_the_page_on_annotations_says_which_reach_other_pods() -> None:
     """Restricted keys are there as such, keys that name a pool or a balloon type too, and no others are restricted."""
+    page = (ROOT / "docs/annotations.md").read_text()
     rows = [
         line.strip("| ").split(" | ")
-        for line in section("annotations.md", "Who may use an annotation").splitlines()
+        for line in page.partition("\n## Who may use an annotation\n")[2].partition("\n## ")[0].splitlines()
         if line.startswith("| `")
     ]
     allowed = {key: by_default for keys, _, by_default in rows for key in re.findall(r"`([\w.-]+)`", keys)}
@@ -200,46 +187,59 @@ def test_the_page_on_annotations_says_which_reach_other_pods() -> None:
     assert allowed.keys() > {"pool.podpools", "balloon.balloons", "affinity", "anti-affinity", "memory-type"}
 
 
-def test_the_section_on_tenants_has_the_options_that_restrict_annotations() -> None:
-    """It names each of them, and links to the annotations that reach other pods."""
-    tenants = section("configuration.md", "Tenants")
-
-    assert {"annotations.allow", "annotations.deny", "annotationNamespaces"} <= set(re.findall(r"`([\w.]+)`", tenants))
-    assert "(annotations.md#who-may-use-an-annotation)" in tenants
-
-
 @pytest.mark.parametrize(
-    ("beginning", "words"),
+    ("page", "beginning", "words"),
     [
-        ("Make the kubelet reserve the same CPUs as the policy", ["reservedSystemCPUs:", "scheduler", "stay in"]),
-        (
-            "* **containers are created during a bypass**",
-            ["exclusive CPUs, but has had shared CPUs", "gets its exclusive CPUs", "`promote`"],
+        pytest.param(
+            "devices.md",
+            "",
+            [
+                "Do not change the kubelet's files, especially the checkpoint",
+                "only the podresources socket moves",
+                "podresources: {socket: /data/kubelet/pod-resources/kubelet.sock",
+            ],
+            id="a moved directory of the kubelet",
         ),
-        ("* **criproxy hangs or dies**", ["exit code 128", "`restartPolicy: Never`"]),
+        pytest.param(
+            "install.md",
+            "\nMake the kubelet reserve the same CPUs as the policy",
+            ["reservedSystemCPUs:", "scheduler", "stay in"],
+            id="CPUs that the scheduler counts and nobody gets",
+        ),
+        pytest.param(
+            "install.md",
+            "\n* **containers are created during a bypass**",
+            ["exclusive CPUs, but has had shared CPUs", "gets its exclusive CPUs", "`promote`"],
+            id="owners without CPUs",
+        ),
+        pytest.param(
+            "install.md",
+            "\n* **criproxy hangs or dies**",
+            ["exit code 128", "`restartPolicy: Never`"],
+            id="starts that end with us",
+        ),
+        pytest.param(
+            "configuration.md", "", ["spec.resources", "share the exclusive CPUs"], id="what a pod with a total gets"
+        ),
+        pytest.param("status.md", "", ["`2 by pod`", "`pod_cpu_milli`"], id="how a pod's total is shown"),
+        pytest.param("simulate.md", "", ["`pod_cpu`"], id="how a scenario has a pod's total"),
+        pytest.param(
+            "configuration.md",
+            "\n## Tenants",
+            ["`annotations.allow`", "`annotations.deny`", "annotationNamespaces", "(annotations.md#who-may-use-an-"],
+            id="options that restrict annotations",
+        ),
     ],
 )
-def test_the_page_on_installing_says_what_surprises(beginning: str, words: list[str]) -> None:
-    """CPUs that the scheduler counts and nobody gets, owners without CPUs, and starts that end with us."""
-    page = (ROOT / "docs/install.md").read_text()
-    part = page.partition(f"\n{beginning}")[2].partition("\n* **")[0].partition("\n## ")[0]
-
-    assert [word for word in words if word not in " ".join(part.split())] == []
-
-
-@pytest.mark.parametrize(
-    ("page", "words"),
-    [
-        ("configuration.md", ["spec.resources", "share the exclusive CPUs"]),
-        ("status.md", ["`2 by pod`", "`pod_cpu_milli`"]),
-        ("simulate.md", ["`pod_cpu`"]),
-    ],
-)
-def test_pod_level_resources_are_told_of(page: str, words: list[str]) -> None:
-    """What such a pod gets, how status shows it, and how a scenario has one."""
+def test_a_page_says_what_surprises(page: str, beginning: str, words: list[str]) -> None:
+    """Where a reader looks for it: in the page, its section or its item of a list."""
     text = (ROOT / "docs" / page).read_text()
+    if beginning:
+        text = text.partition(beginning)[2].partition("\n## ")[0]
+    if beginning and "## " not in beginning:
+        text = text.partition("\n* **")[0]
 
-    assert [word for word in words if word not in text] == []
+    assert [word for word in words if word not in " ".join(text.split())] == []
 
 
 @pytest.mark.parametrize("page", DECISIONS, ids=lambda page: page.stem)

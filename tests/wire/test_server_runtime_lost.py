@@ -7,19 +7,19 @@ import pytest
 
 from criproxy.wire.server import Proxy
 from criproxy.wire.sockets import listen
+from tests.wire import rawpeer
 
-PREFACE = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"
-SETTINGS = bytes([0, 0, 0, 4, 0, 0, 0, 0, 0])
-GOAWAY = bytes([0, 0, 8, 7, 0, 0, 0, 0, 0]) + bytes([0x7F, 0xFF, 0xFF, 0xFF, 0, 0, 0, 0])
+HELLO = rawpeer.build(rawpeer.SETTINGS, 0, 0)
+GOAWAY = rawpeer.build(rawpeer.GOAWAY, 0, 0, b"\x7f\xff\xff\xff" + bytes(4))
 LIMIT_S = 60.0
 
 
 @pytest.mark.parametrize(
     ("says", "runtime_hangs_up", "told"),
     [
-        pytest.param(SETTINGS, True, 1, id="runtime-hangs-up"),
-        pytest.param(SETTINGS + GOAWAY, False, 1, id="kubelet-hangs-up-after-a-goaway"),
-        pytest.param(SETTINGS, False, 0, id="kubelet-hangs-up"),
+        pytest.param(HELLO, True, 1, id="runtime-hangs-up"),
+        pytest.param(HELLO + GOAWAY, False, 1, id="kubelet-hangs-up-after-a-goaway"),
+        pytest.param(HELLO, False, 0, id="kubelet-hangs-up"),
     ],
 )
 async def test_a_lost_runtime_is_told_of(tmp_path: Path, says: bytes, runtime_hangs_up: bool, told: int) -> None:
@@ -37,7 +37,7 @@ async def test_a_lost_runtime_is_told_of(tmp_path: Path, says: bytes, runtime_ha
     async with asyncio.timeout(LIMIT_S), await asyncio.start_unix_server(runtime, tmp_path / "runtime.sock"):
         await proxy.start(listener.sock)
         reader, writer = await asyncio.open_unix_connection(listener.path)
-        writer.write(PREFACE + SETTINGS)
+        writer.write(rawpeer.PREFACE + HELLO)
         await (reader.read(-1) if runtime_hangs_up else reader.readexactly(len(says)))
         writer.close()
         while proxy.links:  # noqa: ASYNC110 (a proxy tells nobody of the end of one link)
