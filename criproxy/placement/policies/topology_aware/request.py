@@ -19,13 +19,14 @@ from criproxy.placement.alloc.affinity.affinity import (
     pool_scores,
     weight_of,
 )
-from criproxy.placement.alloc.affinity.expressions import ALWAYS, Expression, attribute_of, is_of_pod
+from criproxy.placement.alloc.affinity.expressions import ALWAYS, Expression
 from criproxy.placement.alloc.capacity import pool_of, shared_milli
 from criproxy.placement.alloc.near import Priority
 from criproxy.placement.alloc.pools import PoolTree
 from criproxy.placement.alloc.rank import Criterion, Unit
 from criproxy.placement.alloc.sharing import RESERVED
 from criproxy.placement.options.annotations import Wishes
+from criproxy.placement.options.attributes import attribute_of, is_of_pod
 from criproxy.placement.options.pod_wishes import HIDE, hints_of, memory_wish
 from criproxy.placement.policies.topology_aware.options import LEVELS, SYSTEM_NAMESPACE, TopologyAwareOptions
 
