@@ -26,7 +26,7 @@ from criproxy.deviceplugin.nvidia.labels import (
 from criproxy.deviceplugin.nvidia.options import GfdFlags
 from criproxy.deviceplugin.resources.publisher import Publisher
 from criproxy.deviceplugin.resources.resource_builder import Served
-from criproxy.deviceplugin.server.state import set_within
+from criproxy.deviceplugin.waiting import set_within
 from criproxy.devices.classes.builtin import NVIDIA
 from criproxy.devices.classes.offers import Offered
 from criproxy.errors import reason_of

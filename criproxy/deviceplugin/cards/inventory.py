@@ -21,7 +21,7 @@ from criproxy.deviceplugin.cards.nvml_inventory import (
 )
 from criproxy.deviceplugin.cards.vgpu_files import HOST, VgpuFiles
 from criproxy.deviceplugin.nvidia.gpus import Gpu, MigMinors, Platform, mig_minors
-from criproxy.deviceplugin.server.state import set_within
+from criproxy.deviceplugin.waiting import set_within
 from criproxy.devices.classes.builtin import NVIDIA
 from criproxy.devices.classes.cards import Card, Peers, Stock, Stocks
 from criproxy.devices.classes.device_class import PLACEHOLDER, DeviceClass

@@ -11,7 +11,7 @@ from itertools import islice
 from pathlib import Path
 from uuid import uuid4
 
-from criproxy.deviceplugin.server.state import set_within
+from criproxy.deviceplugin.waiting import set_within
 from criproxy.host.patience import Hangs, Patience
 from criproxy.process.logger import Log, LogOnce
 

@@ -13,7 +13,8 @@ from criproxy.deviceplugin.health.cards_health import CardState
 from criproxy.deviceplugin.resources.resource_builder import Served
 from criproxy.deviceplugin.server.resource import Resource
 from criproxy.deviceplugin.server.sockets import Identity, identity
-from criproxy.deviceplugin.server.state import State, Status, set_within
+from criproxy.deviceplugin.server.state import State, Status
+from criproxy.deviceplugin.waiting import set_within
 from criproxy.devices.plugin.plan import OnUnhealthy
 from criproxy.devices.plugin.published import MOST_CARDS, MOST_RESOURCES, Advertised, Published, PublishedCard
 from criproxy.model.text.bounded import bounded_text

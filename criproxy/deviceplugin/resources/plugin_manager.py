@@ -17,7 +17,8 @@ from criproxy.deviceplugin.resources.other_ids import (
 from criproxy.deviceplugin.server import sockets
 from criproxy.deviceplugin.server.plugin import Place, Plugin
 from criproxy.deviceplugin.server.resource import Resource
-from criproxy.deviceplugin.server.state import Status, Times, set_within
+from criproxy.deviceplugin.server.state import Status, Times
+from criproxy.deviceplugin.waiting import set_within
 from criproxy.devices.classes.offers import Offered
 from criproxy.devices.evidence.device_request import InvalidRequest
 from criproxy.process.tasks import Tasks

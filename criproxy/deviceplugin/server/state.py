@@ -189,12 +189,3 @@ class StateTracker:
                 return True
         # Not every change is notified immediately: a directory that the kernel does not watch is only polled.
         return await self.snapshot() != before
-
-
-async def set_within(event: asyncio.Event, timeout_s: float | None) -> bool:
-    """Wait for *event*; return whether it was set within *timeout_s*."""
-    try:
-        async with asyncio.timeout(timeout_s):
-            return await event.wait()
-    except TimeoutError:
-        return False

@@ -6,8 +6,8 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from criproxy.deviceplugin.daemon_client.daemon_client import DaemonClient
-from criproxy.deviceplugin.server.state import set_within
 from criproxy.deviceplugin.usage.quota_verdicts import Key, Limits, limits_of
+from criproxy.deviceplugin.waiting import set_within
 from criproxy.devices.plugin.plan import STRENGTHS, OverQuota
 from criproxy.devices.usage.values import QUANTITIES, Grant, Process, Quantity
 from criproxy.errors import CriproxyError

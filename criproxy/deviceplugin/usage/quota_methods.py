@@ -6,7 +6,7 @@ from dataclasses import dataclass, field, replace
 from posixpath import join
 
 from criproxy.deviceplugin.configuration.configuration import Loaded
-from criproxy.deviceplugin.server.state import set_within
+from criproxy.deviceplugin.waiting import set_within
 from criproxy.devices.classes.vgpu_profiles import Enforcement, Profile, Vgpu
 from criproxy.devices.plugin.enforcement import EnforcementBuilder
 from criproxy.devices.plugin.plan import PluginPlan
