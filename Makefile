@@ -7,7 +7,8 @@ EXAMPLES ?= 500
 KILLS ?= 60
 LIVES ?= 300
 PURE := $(addprefix tests/,config cri devices model placement store wire)
-QUICK := $(filter-out tests/wire,$(PURE)) $(filter-out tests/wire/test_server%,$(wildcard tests/wire/test_*.py))
+QUICK := $(filter-out tests/wire,$(PURE)) $(filter-out tests/wire/test_server% tests/wire/test_allocator.py,$(wildcard tests/wire/test_*.py))
+LONG := $(addprefix tests/,devices/usage/test_histories.py placement/policies/test_external.py store/test_large_pods.py)
 CHECK := $(PURE) $(addprefix tests/,api/views host node simulate)
 AT_ONCE := -p no:cacheprovider -n logical --dist worksteal
 BESIDE := $(PURE) $(addprefix tests/,node lab/fuzz lab/tenant)
@@ -33,8 +34,8 @@ setup: ## install what is missing: Debian packages (as root), .venv, libraries, 
 demo: setup ## put pods through criproxy and print where they landed and why
 	@$(PYTHON_VENV) -m lab.demo $(ARGS)
 
-quick: setup ## lint and the pure tests that take no random examples, in a minute: before each commit
-	$(call beside_lint,$(AT_ONCE) -m "not hypothesis and not slow" $(QUICK))
+quick: setup ## lint and the pure tests but for random examples, in a minute: before each commit
+	$(call beside_lint,$(AT_ONCE) -m "not hypothesis and not slow" -k "not takes_seconds" $(QUICK) $(addprefix --ignore=,$(LONG)))
 
 check: setup ## lint, all pure tests and those of the controller in one process, in four minutes
 	$(call beside_lint,$(AT_ONCE) $(CHECK))

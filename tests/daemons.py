@@ -1,14 +1,24 @@
 """`criproxy serve` as a process of its own, for tests that look at it from outside."""
 
 import asyncio
+import inspect
+import json
 import os
 import signal
 import socket
 import sys
-from contextlib import suppress
+from collections.abc import AsyncIterator, Callable
+from contextlib import AbstractAsyncContextManager, asynccontextmanager, suppress
 from pathlib import Path
 from types import TracebackType
-from typing import Self
+from typing import Any, Self
+
+from click.testing import CliRunner
+
+from criproxy.cli import main
+from criproxy.cli.client import ask
+from criproxy.cri.runtime import RuntimeClient
+from lab.kubelet.kubelet import MiniKubelet
 
 LIMIT_S = 90.0
 """What a step of a test may take before it counts as stuck."""
@@ -22,6 +32,44 @@ os.execv(sys.executable, [sys.executable, *sys.argv[2:]])
 """Does what systemd does: the socket as descriptor 3, and our own process id in the environment."""
 
 
+def node_files(root: Path, cpus: str = "0-3") -> None:
+    """Write the files of a machine with one NUMA node, below *root*."""
+    texts = {"cpu/online": cpus, "node/online": "0", "node/node0/cpulist": cpus}
+    for name, text in {**texts, "node/node0/meminfo": "Node 0 MemTotal: 16777216 kB"}.items():
+        path = root / "sys/devices/system" / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(f"{text}\n")
+
+
+async def until(condition: Callable[[], Any], pause_s: float = 0.02) -> Any:  # noqa: ANN401 (what it returns)
+    """Wait for what nothing tells of: return what *condition* returns, or awaits, as soon as that is true."""
+    async with asyncio.timeout(LIMIT_S):
+        while True:
+            value = condition()
+            if inspect.isawaitable(value):
+                value = await value
+            if value:
+                return value
+            await asyncio.sleep(pause_s)
+
+
+@asynccontextmanager
+async def client_at(path: Path) -> AsyncIterator[RuntimeClient]:
+    """A client of who listens on *path*."""
+    client = RuntimeClient(f"unix://{path}", timeout_s=LIMIT_S)
+    try:
+        yield client
+    finally:
+        await client.close()
+
+
+@asynccontextmanager
+async def kubelet_at(path: Path) -> AsyncIterator[MiniKubelet]:
+    """A small kubelet that talks to who listens on *path*."""
+    async with client_at(path) as client:
+        yield MiniKubelet(client)
+
+
 class Serve:
     """One daemon with sockets, state and log below one directory; leaving the context kills it."""
 
@@ -29,6 +77,8 @@ class Serve:
         self,
         directory: Path,
         *arguments: str,
+        policy: str = "",
+        cpus: str = "",
         passed: socket.socket | None = None,
         stderr: int | None = None,
         limit_s: float = LIMIT_S,
@@ -40,6 +90,8 @@ class Serve:
         Args:
             directory: for everything that it writes.
             arguments: further options.
+            policy: text of its policy file, which is written; without it, no file is named.
+            cpus: those of its machine, whose files are written by `node_files`; without them, it is this machine.
             passed: a listening socket that is handed over as systemd does.
             stderr: descriptor for standard error, the file `log` if not given.
             limit_s: what a step may take, where the machine is slower than that of a test.
@@ -61,6 +113,12 @@ class Serve:
             *("--runtime-endpoint", f"unix://{self.runtime}", "--control-socket", str(self.control)),
             *("--state-dir", str(directory / "state"), *arguments),
         ]
+        if policy:
+            self.policy.write_text(policy)
+            self._arguments += ("--config", str(self.policy))
+        if cpus:
+            node_files(directory, cpus)
+            self._arguments += ("--host-root", str(directory))
         self._notify: socket.socket | None = None
         self.process: asyncio.subprocess.Process | None = None
 
@@ -105,13 +163,13 @@ class Serve:
             self._notify.close()
 
     async def message(self, wanted: str) -> list[str]:
-        """The lines of the next message to systemd that has the line *wanted*."""
+        """The lines of the next message to systemd that has a line which begins with *wanted*."""
         assert self._notify is not None
         loop = asyncio.get_running_loop()
         async with asyncio.timeout(self._limit_s):
             while True:
                 lines = (await loop.sock_recv(self._notify, 65_536)).decode().splitlines()
-                if wanted in lines:
+                if any(line.startswith(wanted) for line in lines):
                     return lines
 
     async def reload(self, policy: str) -> None:
@@ -125,6 +183,36 @@ class Serve:
         await self.message("RELOADING=1")
         said = await self.message("READY=1")
         assert not any("POLICY FILE NOT USED" in line for line in said), said
+
+    async def ask(self, command: str, **arguments: object) -> Any:  # noqa: ANN401 (JSON)
+        """The answer on its control socket."""
+        return await asyncio.to_thread(ask, str(self.control), command, arguments, self._limit_s)
+
+    async def command(self, *words: str) -> tuple[int, str]:
+        """Exit status and output of a command that asks it."""
+        result = await asyncio.to_thread(CliRunner().invoke, main, [*words, "--control-socket", str(self.control)])
+        return result.exit_code, result.output
+
+    async def json(self, *words: str) -> tuple[int, Any]:
+        """Exit status and JSON of a command that asks it."""
+        status, output = await self.command(*words, "--format", "json")
+        return status, json.loads(output)
+
+    async def notices(self) -> dict[str, str]:
+        """What ``status --check`` says: kind → text."""
+        return {each["kind"]: each["text"] for each in (await self.ask("status", check=True))["notices"]}
+
+    def client(self) -> AbstractAsyncContextManager[RuntimeClient]:
+        """A client of it."""
+        return client_at(self.socket)
+
+    def kubelet(self) -> AbstractAsyncContextManager[MiniKubelet]:
+        """A small kubelet that talks to it."""
+        return kubelet_at(self.socket)
+
+    async def logged(self, text: str) -> None:
+        """Wait until its log has that *text*."""
+        await until(lambda: self.log.exists() and text in self.log.read_text())
 
     def forget(self) -> None:
         """Drop the messages that have come, such as those of a process that is dead."""

@@ -91,7 +91,7 @@ class RichNode(Node):
 
     def is_over_quota(self) -> bool:
         """Whether the daemon knows that a container uses more than its vGPU."""
-        return bool(self.ask("devices", "--format", "json").json["over_quota"])
+        return bool(self.query("devices")["over_quota"])
 
 
 @pytest.fixture(scope="session")
@@ -107,5 +107,5 @@ def node(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RichNode]:
         stack.enter_context(found.serving())
         found.run_pods()
         stack.enter_context(service(found.root / "plugin.log", *CRIPROXY, *plugin))
-        wait_until(found.is_over_quota, found.log.read_text, pause_s=0.5)
+        wait_until(found.is_over_quota, found.log.read_text, pause_s=0.1)
         yield found

@@ -178,9 +178,18 @@ class Node:
         known = [each for option, path in places.items() if option in options_of(name) for each in (option, path)]
         return command(name, *known, *arguments)
 
+    def query(self, name: str) -> Any:  # noqa: ANN401 (JSON)
+        """What the daemon answers to a command on its control socket: much cheaper than a process."""
+        with socket.socket(socket.AF_UNIX) as client:
+            client.settimeout(LIMIT_S)
+            client.connect(str(self.control))
+            client.sendall(json.dumps({"command": name, "arguments": {}}).encode() + b"\n")
+            with client.makefile("rb") as answers:
+                return json.loads(answers.readline())["result"]
+
     def containers(self) -> dict[str, dict[str, Any]]:
         """Pod → its newest container, as ``status`` shows it."""
-        return {each["pod"]: each for each in self.ask("status", "--format", "json").json["containers"]}
+        return {each["pod"]: each for each in self.query("status")["containers"]}
 
 
 _HELP: dict[str, str] = {}

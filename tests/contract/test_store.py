@@ -56,7 +56,7 @@ def test_the_history_is_read(older: RichNode) -> None:
 def test_the_daemon_goes_on_with_it(older: RichNode) -> None:
     """A daemon keeps the history, sets no database aside, and sees that the runtime has no containers any more."""
     with older.runtime_serving(), older.serving():
-        wait_until(lambda: not older.containers(), older.log.read_text, pause_s=0.2)
+        wait_until(lambda: not older.containers(), older.log.read_text)
         status = older.ask("status", "--format", "json").json
         owner = older.ask("explain", "default/owner/main", "--format", "json").json
 

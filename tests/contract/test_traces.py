@@ -78,10 +78,10 @@ class Player:
     def _end(self, container_id: str) -> None:
         """Let a process end behind criproxy's back, and wait until criproxy knows."""
         self.runtime.call("StopContainer", {"container_id": container_id})
-        wait_until(lambda: self._has_ended(container_id), lambda: f"{container_id} still runs", pause_s=0.2)
+        wait_until(lambda: self._has_ended(container_id), lambda: f"{container_id} still runs")
 
     def _has_ended(self, container_id: str) -> bool:
-        listed = self.node.ask("status", "--format", "json").json["containers"]
+        listed = self.node.query("status")["containers"]
         return all(each["state"] == "exited" for each in listed if each["id"] == container_id)
 
     def clean_up(self) -> None:

@@ -47,10 +47,15 @@ def samples(text: str) -> list[tuple[str, dict[str, str], float]]:
 
 def assert_fire(directory: Path, cases: Sequence[Case]) -> None:
     """The alerts of each case fire in its situation, and not before."""
+    assert_rules(directory, [_test(case) for case in cases])
+
+
+def assert_rules(directory: Path, tests: Sequence[Mapping[str, Any]]) -> None:
+    """Our rules pass these tests of promtool."""
     if (promtool := find("promtool")) is None:
         pytest.skip("no promtool: python -m tests.deploy.prometheus fetches Debian's")
     path = directory / "alerts.yaml"
-    path.write_text(yaml.safe_dump({"rule_files": [str(ALERTS)], "tests": [_test(case) for case in cases]}))
+    path.write_text(yaml.safe_dump({"rule_files": [str(ALERTS)], "tests": [*tests]}))
     done = subprocess.run([promtool, "test", "rules", path], capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stdout + done.stderr
 

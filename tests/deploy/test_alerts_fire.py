@@ -1,6 +1,6 @@
 """Each alert fires from what the real parts export in its situation; `promtool` evaluates all of them at once.
 
-tests/test_problems.py and test_alerts.py have further situations: together they leave no alert out.
+tests/daemon/test_problems.py and test_alerts.py have further situations: together they leave no alert out.
 """
 
 import asyncio
@@ -33,6 +33,8 @@ from criproxy.process.heartbeat import Heartbeat
 from criproxy.simulate.hosts import machine
 from lab.emulator.runtime import EmbeddedRuntime, RuntimeOptions
 from tests.addresses import free_address
+from tests.daemon.test_problems import TABLE
+from tests.daemon.test_serve_configuration import GOOD
 from tests.daemons import LIMIT_S, Serve
 from tests.deploy import test_alerts
 from tests.deploy.firing import ALERTS, Case, assert_fire, samples
@@ -46,8 +48,6 @@ from tests.node.reconcile.test_trouble import cut_create, fails
 from tests.node.sync.test_adopt import beside
 from tests.node.test_bypassed_calls import Placing
 from tests.node.world import FAST, NO_LOOKS, Slow, World, owner, sharer, situation
-from tests.test_bad_configuration import GOOD, node_files
-from tests.test_problems import TABLE
 
 __all__ = ["nvml_library"]
 
@@ -286,19 +286,10 @@ class Scraper:
 
 async def of_a_daemon(directory: Path) -> AsyncIterator[Case]:
     """The cases of a daemon that stands still for a moment, whose device plugin dies as it begins, and that ends."""
-    node_files(directory)
-    (directory / "policy.yaml").write_text(GOOD)
-    options = (
-        "--config",
-        str(directory / "policy.yaml"),
-        "--host-root",
-        str(directory),
-        "--http",
-        (http := free_address()),
-    )
+    http = free_address()
     async with (
         EmbeddedRuntime(directory / "runtime.sock", RuntimeOptions(host_root=directory)),
-        Serve(directory, *options) as serve,
+        Serve(directory, "--http", http, policy=GOOD, cpus="0-3") as serve,
         aiohttp.ClientSession(f"http://{http}") as session,
     ):
         scraper = Scraper(session)
@@ -388,6 +379,6 @@ async def test_each_alert_fires_in_its_situation(
 def test_no_alert_is_left_out() -> None:
     """Each of the file fires in some situation of a test."""
     groups = yaml.safe_load(ALERTS.read_text())["groups"]
-    elsewhere = {alert for row in TABLE.values() for alert in row.alerts} | {*test_alerts.CASES}
+    elsewhere = {alert for row in TABLE.values() for alert in row.alerts.split()} | {*test_alerts.CASES}
 
     assert {rule["alert"] for group in groups for rule in group["rules"]} == FIRED | elsewhere

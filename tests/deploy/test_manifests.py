@@ -1,7 +1,9 @@
 """The manifests for scaling: Kubernetes takes them, and what they name exists."""
 
+import json
 import re
 import subprocess
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +14,7 @@ import yaml
 from tests.conftest import ROOT
 from tests.deploy.prometheus import find
 
-FOLDER = ROOT / "deploy/scaling"
+FOLDER, MONITORING = ROOT / "deploy/scaling", ROOT / "docs/monitoring"
 AUTOSCALERS = ("hpa.yaml", "hpa-by-node.yaml")
 VERSIONS = ("1.25", "1.30", "1.37")
 """Of Kubernetes: the oldest and the newest whose schemas there are, and one between."""
@@ -75,23 +77,35 @@ def test_rules_have_the_shape_of_the_adapter() -> None:
                 }
 
 
-@pytest.mark.parametrize(
-    ("what", "path"),
-    [
-        pytest.param("config", FOLDER / "prometheus.yaml", id="scraping"),
-        pytest.param("rules", ROOT / "docs/monitoring/alerts.yaml", id="alerts"),
-    ],
-)
-def test_prometheus_takes_our_files(tmp_path: Path, what: str, path: Path) -> None:
-    """Debian's promtool, which is built without Kubernetes, finds nothing wrong with the rest of our files."""
-    if (promtool := find("promtool")) is None:
-        pytest.skip("no promtool: python -m tests.deploy.prometheus fetches Debian's")
-    values = yaml.safe_load(path.read_text())
-    for job in values.get("scrape_configs", ()):
+def scraping() -> dict[str, Any]:
+    """The configuration of Prometheus without what Debian's, which is built without Kubernetes, does not know."""
+    values = loaded("prometheus.yaml")
+    for job in values["scrape_configs"]:
         (found,) = job.pop("kubernetes_sd_configs")
         assert found == {"role": "pod", "selectors": [{"role": "pod", "label": "app.kubernetes.io/name=criproxy"}]}
-    file = tmp_path / path.name
-    file.write_text(yaml.safe_dump(values))
+    return values
+
+
+def alerts() -> Any:  # noqa: ANN401 (YAML)
+    """The rules of alerts."""
+    return yaml.safe_load((MONITORING / "alerts.yaml").read_text())
+
+
+def dashboard() -> dict[str, Any]:
+    """What the dashboard asks for, as rules."""
+    panels = json.loads((MONITORING / "dashboard.json").read_text())["panels"]
+    asked = [target["expr"] for panel in panels for target in panel.get("targets", ())]
+    rules = [{"record": f"r{i}", "expr": each.replace("$__rate_interval", "5m")} for i, each in enumerate(asked)]
+    return {"groups": [{"name": "dashboard", "rules": rules}]}
+
+
+@pytest.mark.parametrize(("what", "values"), [("config", scraping), ("rules", alerts), ("rules", dashboard)])
+def test_prometheus_takes_our_files(tmp_path: Path, what: str, values: Callable[[], dict[str, Any]]) -> None:
+    """Debian's promtool finds nothing wrong with them, and can read every expression."""
+    if (promtool := find("promtool")) is None:
+        pytest.skip("no promtool: python -m tests.deploy.prometheus fetches Debian's")
+    file = tmp_path / "file.yaml"
+    file.write_text(yaml.safe_dump(values()))
     done = subprocess.run([promtool, "check", what, file], capture_output=True, text=True, check=False)
 
     assert done.returncode == 0, done.stdout + done.stderr

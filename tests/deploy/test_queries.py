@@ -1,19 +1,16 @@
 """The queries of the manifests, evaluated by Debian's Prometheus, which scrapes a daemon with containers with vGPUs."""
 
-import asyncio
 from collections.abc import AsyncIterator, Mapping
-from contextlib import AsyncExitStack, asynccontextmanager
+from contextlib import asynccontextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from criproxy.cli.client import ask
-from criproxy.cri.runtime import RuntimeClient
 from criproxy.devices.classes.vgpu_profiles import CORES_ANNOTATION, MEMORY_ANNOTATION
 from lab.emulator.runtime import EmbeddedRuntime
-from lab.kubelet.kubelet import ContainerSpec, MiniKubelet, PodSpec
+from lab.kubelet.kubelet import ContainerSpec, PodSpec
 from tests.addresses import free_address
 from tests.daemons import Serve
 from tests.deploy.prometheus import Prometheus, find, prometheus
@@ -90,23 +87,15 @@ async def report(serve: Serve, ids: dict[str, str]) -> None:
     card = {"card": "GPU-a", "memory_mib": 8192, "total_mib": 16384, "cores_percent": 25.0}
     classes = [{"kind": "nvidia", "cards": [card], "containers": containers}]
     arguments = {"at_s": 1.0, "period_s": 300.0, "classes": classes}
-    await asyncio.to_thread(ask, str(serve.control), "device-usage", arguments)
+    await serve.ask("device-usage", **arguments)
 
 
 @asynccontextmanager
 async def scraped(directory: Path, quotas: Mapping[str, str]) -> AsyncIterator[Node]:
     """Two pods, one of which uses a quarter and one three quarters of its memory, as `pods` makes them."""
     server_program, address = program(), free_address()
-    (directory / "policy.yaml").write_text(POLICY)
-    runtime = EmbeddedRuntime(directory / "runtime.sock")
-    async with AsyncExitStack() as stack:
-        await runtime.start()
-        stack.push_async_callback(runtime.stop)
-        serve = Serve(directory, "--config", str(directory / "policy.yaml"), "--http", address)
-        await stack.enter_async_context(serve)
-        client = RuntimeClient(f"unix://{serve.socket}")
-        stack.push_async_callback(client.close)
-        kubelet = MiniKubelet(client)
+    serve = Serve(directory, "--http", address, policy=POLICY)
+    async with EmbeddedRuntime(serve.runtime), serve, serve.kubelet() as kubelet:
         ids: dict[str, str] = {}
         for pod in pods(quotas):
             _, made = await kubelet.run_pod(pod)
@@ -120,7 +109,8 @@ async def scraped(directory: Path, quotas: Mapping[str, str]) -> AsyncIterator[N
         found = {"__meta_kubernetes_pod_host_ip": host, "__meta_kubernetes_pod_node_name": "node-1"}
         job["static_configs"] = [{"targets": ["192.0.2.1"], "labels": found}]  # a pod, as Kubernetes tells of it
         job["relabel_configs"][0]["replacement"] = job["relabel_configs"][0]["replacement"].replace("9820", port)
-        yield Node(await stack.enter_async_context(prometheus(server_program, directory, config)))
+        async with prometheus(server_program, directory, config) as server:
+            yield Node(server)
 
 
 async def test_queries_of_the_manifests(tmp_path: Path) -> None:

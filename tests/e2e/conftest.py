@@ -13,6 +13,7 @@ from lab.containerd import busybox
 from lab.containerd.containerd import PrivateContainerd
 from tests.e2e import registry
 from tests.e2e.conversation import Registries
+from tests.e2e.device_nodes import device_nodes
 from tests.e2e.runtimes import BY_NAME, Runtime, takes_long, tried_on
 from tests.e2e.scene import ALL, Scene, proxied
 
@@ -75,6 +76,13 @@ def registries(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Registries]
     ):
         registry.push(address, "parity", "1", image)
         yield Registries(address, f"127.0.0.1:{silent.getsockname()[1]}")
+
+
+@pytest.fixture
+def cards(request: pytest.FixtureRequest) -> Iterator[None]:
+    """Have the device nodes that the test's module names in ``NODES``."""
+    with device_nodes(request.module.NODES):
+        yield
 
 
 @pytest.fixture

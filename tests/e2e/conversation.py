@@ -55,12 +55,12 @@ class Conversation:
 
     async def about_the_runtime(self) -> None:
         """Version, state and configuration."""
-        await self.to.call("Version", cri.VersionRequest(version="0.1.0"))
+        await self.to.send(cri.VersionRequest(version="0.1.0"))
         for verbose in (False, True):
-            await self.to.call("Status", cri.StatusRequest(verbose=verbose))
+            await self.to.send(cri.StatusRequest(verbose=verbose))
         network = cri.NetworkConfig(pod_cidr="10.0.0.0/24")
         configuration = cri.RuntimeConfig(network_config=network)
-        await self.to.call("UpdateRuntimeConfig", cri.UpdateRuntimeConfigRequest(runtime_config=configuration))
+        await self.to.send(cri.UpdateRuntimeConfigRequest(runtime_config=configuration))
 
     def sandbox_config(self) -> cri.PodSandboxConfig:
         """Describe the one pod."""
@@ -72,10 +72,10 @@ class Conversation:
         """Run a sandbox, and fail to run others."""
         config = self.sandbox_config()
         unknown = cri.RunPodSandboxRequest(config=config, runtime_handler="none")
-        await self.to.call("RunPodSandbox", unknown, "unknown handler")
-        data = await self.to.call("RunPodSandbox", cri.RunPodSandboxRequest(config=config))
-        await self.to.call("RunPodSandbox", cri.RunPodSandboxRequest(config=config), "same name")
-        await self.to.call("ListPodSandbox", cri.ListPodSandboxRequest())
+        await self.to.send(unknown, "unknown handler")
+        data = await self.to.send(cri.RunPodSandboxRequest(config=config))
+        await self.to.send(cri.RunPodSandboxRequest(config=config), "same name")
+        await self.to.send(cri.ListPodSandboxRequest())
         return cri.RunPodSandboxResponse.FromString(data).pod_sandbox_id
 
     def creation(self, sandbox_id: str, **changes: str) -> cri.CreateContainerRequest:
@@ -96,31 +96,31 @@ class Conversation:
         await self.to.call("CreateContainer", self.creation("zz", name="b"), "no sandbox")
         container_id = cri.CreateContainerResponse.FromString(data).container_id
         early = cri.ExecSyncRequest(container_id=container_id, cmd=["true"])
-        await self.to.call("ExecSync", early, "not running")
+        await self.to.send(early, "not running")
         return container_id
 
     async def start(self, container_id: str) -> None:
         """Start it, and once more."""
         for label in ("", "again"):
-            await self.to.call("StartContainer", cri.StartContainerRequest(container_id=container_id), label)
+            await self.to.send(cri.StartContainerRequest(container_id=container_id), label)
 
     async def watch(self, sandbox_id: str, container_id: str) -> None:
         """Ask everything that can be asked of a sandbox and a container."""
         for verbose in (False, True):
             of_sandbox = cri.PodSandboxStatusRequest(pod_sandbox_id=sandbox_id, verbose=verbose)
-            await self.to.call("PodSandboxStatus", of_sandbox)
-        await self.to.call("ContainerStatus", cri.ContainerStatusRequest(container_id=container_id[:13]))
+            await self.to.send(of_sandbox)
+        await self.to.send(cri.ContainerStatusRequest(container_id=container_id[:13]))
         for state in (cri.CONTAINER_CREATED, cri.CONTAINER_RUNNING, cri.CONTAINER_EXITED):
             wanted = cri.ContainerFilter(state=cri.ContainerStateValue(state=state), pod_sandbox_id=sandbox_id)
-            await self.to.call("ListContainers", cri.ListContainersRequest(filter=wanted), str(state))
-        await self.to.call("ListContainers", cri.ListContainersRequest())
+            await self.to.send(cri.ListContainersRequest(filter=wanted), str(state))
+        await self.to.send(cri.ListContainersRequest())
         selector = cri.PodSandboxFilter(label_selector={"app": "x"})
-        await self.to.call("ListPodSandbox", cri.ListPodSandboxRequest(filter=selector))
-        await self.to.call("ContainerStats", cri.ContainerStatsRequest(container_id=container_id))
-        await self.to.call("ListContainerStats", cri.ListContainerStatsRequest())
-        await self.to.call("PodSandboxStats", cri.PodSandboxStatsRequest(pod_sandbox_id=sandbox_id))
-        await self.to.call("ListPodSandboxStats", cri.ListPodSandboxStatsRequest())
-        await self.to.call("ReopenContainerLog", cri.ReopenContainerLogRequest(container_id=container_id))
+        await self.to.send(cri.ListPodSandboxRequest(filter=selector))
+        await self.to.send(cri.ContainerStatsRequest(container_id=container_id))
+        await self.to.send(cri.ListContainerStatsRequest())
+        await self.to.send(cri.PodSandboxStatsRequest(pod_sandbox_id=sandbox_id))
+        await self.to.send(cri.ListPodSandboxStatsRequest())
+        await self.to.send(cri.ReopenContainerLogRequest(container_id=container_id))
 
     async def update(self, container_id: str) -> None:
         """Move and resize the container, within and beyond what there is."""
@@ -132,37 +132,37 @@ class Conversation:
             cri.LinuxContainerResources(),
         ):
             request = cri.UpdateContainerResourcesRequest(container_id=container_id, linux=linux)
-            await self.to.call("UpdateContainerResources", request, str(linux))
+            await self.to.send(request, str(linux))
 
     async def execute(self, sandbox_id: str, container_id: str) -> None:
         """Run commands, and ask for the URLs of streams."""
         for command in (("/bin/echo", "a"), ("/bin/false",), ("/bin/none",), ()):
-            await self.to.call("ExecSync", cri.ExecSyncRequest(container_id=container_id, cmd=command), str(command))
+            await self.to.send(cri.ExecSyncRequest(container_id=container_id, cmd=command), str(command))
         slow = cri.ExecSyncRequest(container_id=container_id, cmd=["/bin/sleep", "5"], timeout=1)
-        await self.to.call("ExecSync", slow, "too slow")
+        await self.to.send(slow, "too slow")
         for stdout in (True, False):
             exec_request = cri.ExecRequest(container_id=container_id, cmd=["/bin/echo"], stdout=stdout)
-            await self.to.call("Exec", exec_request, str(stdout))
+            await self.to.send(exec_request, str(stdout))
             attach = cri.AttachRequest(container_id=container_id, stdout=stdout)
-            await self.to.call("Attach", attach, str(stdout))
-        await self.to.call("PortForward", cri.PortForwardRequest(pod_sandbox_id=sandbox_id, port=[80]))
+            await self.to.send(attach, str(stdout))
+        await self.to.send(cri.PortForwardRequest(pod_sandbox_id=sandbox_id, port=[80]))
 
     async def stop(self, container_id: str) -> None:
         """Stop it twice, and try what a stopped container cannot do."""
         for label in ("", "again"):
-            await self.to.call("StopContainer", cri.StopContainerRequest(container_id=container_id), label)
-        await self.to.call("StartContainer", cri.StartContainerRequest(container_id=container_id), "after its end")
+            await self.to.send(cri.StopContainerRequest(container_id=container_id), label)
+        await self.to.send(cri.StartContainerRequest(container_id=container_id), "after its end")
 
     async def remove(self, sandbox_id: str, container_id: str) -> None:
         """Take all away, each step twice."""
         for label in ("", "again"):
-            await self.to.call("RemoveContainer", cri.RemoveContainerRequest(container_id=container_id), label)
+            await self.to.send(cri.RemoveContainerRequest(container_id=container_id), label)
         for label in ("", "again"):
-            await self.to.call("StopPodSandbox", cri.StopPodSandboxRequest(pod_sandbox_id=sandbox_id), label)
+            await self.to.send(cri.StopPodSandboxRequest(pod_sandbox_id=sandbox_id), label)
         await self.to.call("CreateContainer", self.creation(sandbox_id), "stopped sandbox")
         for label in ("", "again"):
-            await self.to.call("RemovePodSandbox", cri.RemovePodSandboxRequest(pod_sandbox_id=sandbox_id), label)
-        await self.to.call("ListContainers", cri.ListContainersRequest(), "at the end")
+            await self.to.send(cri.RemovePodSandboxRequest(pod_sandbox_id=sandbox_id), label)
+        await self.to.send(cri.ListContainersRequest(), "at the end")
 
     async def images(self) -> None:
         """Pull from a registry that answers, one that does not, and what is not there; then remove."""
@@ -174,14 +174,14 @@ class Conversation:
         )
         for name in names:
             spec = cri.ImageSpec(image=name)
-            await self.to.call("PullImage", cri.PullImageRequest(image=spec), name)
-            await self.to.call("ImageStatus", cri.ImageStatusRequest(image=spec), name)
+            await self.to.send(cri.PullImageRequest(image=spec), name)
+            await self.to.send(cri.ImageStatusRequest(image=spec), name)
         short = cri.PullImageRequest(image=cri.ImageSpec(image=f"{self.registries.silent}/parity:1"))
-        await self.to.call("PullImage", short, CLIENTS_DEADLINE, timeout_s=0.2)
-        await self.to.call("ListImages", cri.ListImagesRequest())
-        await self.to.call("ImageFsInfo", cri.ImageFsInfoRequest())
+        await self.to.send(short, CLIENTS_DEADLINE, timeout_s=0.2)
+        await self.to.send(cri.ListImagesRequest())
+        await self.to.send(cri.ImageFsInfoRequest())
         for name in (names[0], names[0], names[2]):
-            await self.to.call("RemoveImage", cri.RemoveImageRequest(image=cri.ImageSpec(image=name)), name)
+            await self.to.send(cri.RemoveImageRequest(image=cri.ImageSpec(image=name)), name)
 
     async def nonsense(self) -> None:
         """Call every method with an unknown id, with nothing, and with bytes that are no message; and invented ones."""

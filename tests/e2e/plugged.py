@@ -14,12 +14,11 @@ from operator import itemgetter
 from pathlib import Path
 from typing import Any
 
-from criproxy.cli.client import ask
 from criproxy.cri import api_pb2 as api
-from criproxy.cri.translate import pid_in
 from lab.containerd.containerd import PrivateContainerd
 from lab.kubelet.device_endpoint import Given, add
-from lab.kubelet.kubelet import CREATE_TIMEOUT_S, PodSpec, container_config, sandbox_config
+from lab.kubelet.kubelet import PodSpec
+from tests.daemons import until
 from tests.deviceplugin.hosts import Host
 from tests.deviceplugin.kubelet import CHECKPOINT, PATIENT_S, FakeKubelet, Pod
 from tests.deviceplugin.program import Program
@@ -85,17 +84,14 @@ class Plugged:
 
     async def create(self, spec: PodSpec, given: Mapping[str, Given], *volumes: api.Mount, attempt: int = 0) -> str:
         """Create the container with what was *given*, and its *volumes*; its id."""
-        if spec.uid not in self._sandboxes:
-            self._sandboxes[spec.uid] = await self.scene.kubelet.run_sandbox(spec)
-        request = api.CreateContainerRequest(
-            pod_sandbox_id=self._sandboxes[spec.uid],
-            config=container_config(spec, spec.containers[0], 8 << 30, attempt),
-            sandbox_config=sandbox_config(spec, self.scene.kubelet.cgroup_root),
-        )
-        add(request.config, given.values())
-        request.config.mounts.extend(volumes)
-        reply = await self.scene.client.call("CreateContainer", request, api.CreateContainerResponse, CREATE_TIMEOUT_S)
-        return reply.container_id
+
+        def give(config: api.ContainerConfig) -> None:
+            add(config, given.values())
+            config.mounts.extend(volumes)
+
+        sandbox_id = self._sandboxes.get(spec.uid) or await self.scene.kubelet.run_sandbox(spec)
+        self._sandboxes[spec.uid] = sandbox_id
+        return (await self.scene.create(spec, give, sandbox_id=sandbox_id, attempt=attempt)).container_id
 
     async def run(self, spec: PodSpec, given: Mapping[str, Given], *volumes: api.Mount, attempt: int = 0) -> str:
         """Create and start the container; its id."""
@@ -105,9 +101,7 @@ class Plugged:
 
     async def end(self, container_id: str) -> None:
         """Let the container end by itself."""
-        pid = pid_in((await self.scene.direct.container_status(container_id, verbose=True)).info)
-        assert pid
-        os.kill(pid, signal.SIGKILL)
+        os.kill(await self.scene.pid(container_id), signal.SIGKILL)
         await self.scene.has_exited(container_id)
 
     async def complete(self, spec: PodSpec, container_id: str) -> None:
@@ -135,13 +129,15 @@ class Plugged:
 
     async def until_held(self, kind: str, number: int, by: set[str]) -> None:
         """Return when these pods have a card: what follows a stop is done after its reply."""
-        async with asyncio.timeout(PATIENT_S):
-            while await self._holders(kind, number) != by:  # noqa: ASYNC110 (the command is told nothing)
-                await asyncio.sleep(0.01)
+
+        async def is_held() -> bool:
+            return await self._holders(kind, number) == by
+
+        await until(is_held)
 
     async def _holders(self, kind: str, number: int) -> set[str]:
         """The pods that have a card, as `criproxy devices` shows them."""
-        answer = await asyncio.to_thread(ask, str(self.scene.serve.control), "devices", {})
+        answer = await self.scene.serve.ask("devices")
         cards = next(each["cards"] for each in answer["classes"] if each["name"] == kind)
         (card,) = [each for each in cards if each["number"] == number]
         return {each["pod"] for each in card["containers"]}

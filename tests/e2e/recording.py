@@ -70,6 +70,10 @@ class Recorder:
         service = METHODS[name].service if name in METHODS else "RuntimeService"
         return await self.call_path(f"/{self.package}.{service}/{name}", request, label, timeout_s)
 
+    async def send(self, request: Message, label: str = "", timeout_s: float = 60) -> bytes:
+        """Call the method of *request*."""
+        return await self.call(type(request).__name__.removesuffix("Request"), request, label, timeout_s)
+
     async def call_path(self, path: str, request: Message | bytes, label: str = "", timeout_s: float = 60) -> bytes:
         """Call any path; every call is read as a stream, so that a message beside an error is seen."""
         data = request if isinstance(request, bytes) else request.SerializeToString()

@@ -1,22 +1,33 @@
 """Criproxy as a process between a small kubelet and a real containerd, and what the cgroups say."""
 
 import asyncio
+import json
+import os
 import signal
-from collections.abc import AsyncIterator
+import sys
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from criproxy.cri import api_pb2 as api
 from criproxy.cri.runtime import RuntimeClient
+from criproxy.cri.translate import pid_in
 from criproxy.host.machine import discover
 from criproxy.model.attributes import QUOTA
 from criproxy.model.cpuset import CpuSet
 from criproxy.model.workload import ContainerState
 from criproxy.node.cgroups import Cgroups
 from lab.containerd.containerd import IMAGE, PrivateContainerd
-from lab.kubelet.kubelet import ContainerSpec, MiniKubelet, PodSpec
-from tests.daemons import LIMIT_S, Serve
+from lab.kubelet.kubelet import (
+    CREATE_TIMEOUT_S,
+    ContainerSpec,
+    MiniKubelet,
+    PodSpec,
+    container_config,
+    sandbox_config,
+)
+from tests.daemons import LIMIT_S, Serve, until
 
 MIB = 1 << 20
 ALL = discover().cpus
@@ -31,6 +42,11 @@ def owner(name: str, *commands: tuple[str, ...]) -> PodSpec:
         for number, command in enumerate(commands or [()])
     ]
     return PodSpec(name, tuple(specs))
+
+
+def guaranteed(name: str, cpu_milli: int) -> PodSpec:
+    """A Guaranteed pod of one container."""
+    return PodSpec(name, (ContainerSpec("c0", IMAGE, cpu_limit_milli=cpu_milli, memory_limit_bytes=64 * MIB),))
 
 
 def sharer(name: str) -> PodSpec:
@@ -60,6 +76,23 @@ class Scene:
         sandbox_id, ids = await self.kubelet.run_pod(pod)
         return Ran(sandbox_id, ids["c0"])
 
+    async def create(
+        self,
+        pod: PodSpec,
+        change: Callable[[api.ContainerConfig], object] = lambda _: None,
+        *,
+        sandbox_id: str = "",
+        attempt: int = 0,
+    ) -> Ran:
+        """Create the only container of a pod, in a sandbox of its own, as *change* leaves its configuration."""
+        sandbox_id = sandbox_id or await self.kubelet.run_sandbox(pod)
+        config = container_config(pod, pod.containers[0], 8 << 30, attempt)
+        change(config)
+        sandbox = sandbox_config(pod, self.kubelet.cgroup_root)
+        request = api.CreateContainerRequest(pod_sandbox_id=sandbox_id, config=config, sandbox_config=sandbox)
+        reply = await self.client.call("CreateContainer", request, api.CreateContainerResponse, CREATE_TIMEOUT_S)
+        return Ran(sandbox_id, reply.container_id)
+
     async def remove(self, one: Ran) -> None:
         """Remove a pod as the kubelet does."""
         await self.kubelet.remove_pod(one.sandbox_id)
@@ -85,22 +118,53 @@ class Scene:
 
     async def moves_to(self, container_id: str, cpus: CpuSet) -> None:
         """Wait until the container's cgroup says *cpus*: what follows a removal is done after its reply."""
-        async with asyncio.timeout(60):
-            while await self.cpus(container_id) != cpus:  # noqa: ASYNC110 (the kernel tells nobody)
-                await asyncio.sleep(0.01)
+
+        async def is_there() -> bool:
+            return await self.cpus(container_id) == cpus
+
+        await until(is_there, 0.01)
 
     async def has_exited(self, container_id: str) -> None:
         """Wait until the runtime says that a container has ended by itself."""
-        async with asyncio.timeout(60):
-            while (await self._kernel.read(container_id)).state is not ContainerState.EXITED:  # noqa: ASYNC110
-                await asyncio.sleep(0.01)
+
+        async def is_over() -> bool:
+            return (await self._kernel.read(container_id)).state is ContainerState.EXITED
+
+        await until(is_over, 0.01)
+
+    async def pid(self, container_id: str) -> int:
+        """The first process of a running container."""
+        pid = pid_in((await self.direct.container_status(container_id, verbose=True)).info)
+        assert pid is not None
+        return pid
+
+    async def end(self, how: signal.Signals = signal.SIGKILL) -> None:
+        """End criproxy."""
+        self.serve.signal(how)
+        await self.serve.exit_status()
+
+    async def begin(self) -> list[str]:
+        """Start criproxy again; what it tells systemd when it is ready."""
+        await self.serve.spawn()
+        return await self.serve.message("READY=1")
 
     async def restart(self, how: signal.Signals) -> None:
         """End criproxy and start it again on the same state."""
-        self.serve.signal(how)
-        await self.serve.exit_status()
-        await self.serve.spawn()
-        await self.serve.message("READY=1")
+        await self.end(how)
+        await self.begin()
+
+    async def release(self, *arguments: str, status: int = 0) -> dict[str, Any]:
+        """What ``criproxy release`` answers, with that exit status."""
+        process = await asyncio.create_subprocess_exec(
+            *(sys.executable, "-m", "criproxy", "release", "--format", "json"),
+            *("--control-socket", str(self.serve.control), "--state-dir", str(self.serve.directory / "state")),
+            *("--runtime-endpoint", self.direct.endpoint, *arguments),
+            stdout=asyncio.subprocess.PIPE,
+        )
+        output, _ = await process.communicate()
+        assert process.returncode == status, output
+        answer: dict[str, Any] = json.loads(output)
+        return answer
 
 
 def _quota_us(file: Path) -> int:
@@ -110,12 +174,16 @@ def _quota_us(file: Path) -> int:
 
 @asynccontextmanager
 async def proxied(
-    directory: Path, containerd: PrivateContainerd, policy: str, program: tuple[str, ...] = ("-m", "criproxy")
+    directory: Path,
+    containerd: PrivateContainerd,
+    policy: str,
+    program: tuple[str, ...] = ("-m", "criproxy"),
+    path: str = "",
 ) -> AsyncIterator[Scene]:
-    """Criproxy in front of *containerd*, with *policy* as the text of its policy file; for *program* see `Serve`."""
-    (directory / "runtime.sock").symlink_to(containerd.socket)
-    serve = Serve(directory, "--config", str(directory / "policy.yaml"), program=program)
-    serve.policy.write_text(policy)
+    """Criproxy in front of *containerd*, with *path* before Python's; for *policy* and *program* see `Serve`."""
+    pythonpath = os.pathsep.join(filter(None, [path, os.environ.get("PYTHONPATH")]))
+    serve = Serve(directory, policy=policy, program=program, PYTHONPATH=pythonpath)
+    serve.runtime.symlink_to(containerd.socket)
     async with serve:
         scene = Scene(serve, containerd)
         try:
@@ -127,6 +195,8 @@ async def proxied(
 
 async def exited(client: RuntimeClient, container_id: str) -> None:
     """Wait for the end of a container."""
-    async with asyncio.timeout(60):
-        while (await client.container_status(container_id)).status.state != api.CONTAINER_EXITED:  # noqa: ASYNC110
-            await asyncio.sleep(0.01)  # containerd 1.6 has no events
+
+    async def is_over() -> bool:
+        return (await client.container_status(container_id)).status.state == api.CONTAINER_EXITED
+
+    await until(is_over, 0.01)  # containerd 1.6 has no events

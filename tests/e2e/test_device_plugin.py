@@ -18,7 +18,7 @@ from tests.deviceplugin.hosts import Host
 from tests.deviceplugin.joined import GPU_A, SHARED_NODES, plug_gpus, replicas
 from tests.deviceplugin.node import GPU
 from tests.deviceplugin.program import NPU
-from tests.e2e.device_nodes import WITHOUT_DRIVER, device_nodes, folders, numbers_of
+from tests.e2e.device_nodes import WITHOUT_DRIVER, folders, numbers_of
 from tests.e2e.plugged import Plugged, Seen, plugged
 from tests.e2e.scene import MIB
 from tests.e2e.test_devices import DENIED, inside
@@ -35,6 +35,7 @@ NODES = {
 }
 NODE_0 = discover().cpus_of([0])
 """The CPUs next to all cards."""
+pytestmark = pytest.mark.usefixtures("cards")
 
 
 @pytest.fixture
@@ -42,13 +43,6 @@ def folder() -> Iterator[Path]:
     """Return a folder whose path is short enough for sockets."""
     with TemporaryDirectory(prefix="s") as name:
         yield Path(name)
-
-
-@pytest.fixture(autouse=True)
-def cards() -> Iterator[None]:
-    """Have the nodes of all cards on this machine."""
-    with device_nodes(NODES):
-        yield
 
 
 def pod(name: str, cpu_limit_milli: int = 0) -> PodSpec:
@@ -90,8 +84,6 @@ async def assert_is_kept(node: Plugged, spec: PodSpec, wanted: dict[str, int], r
     return running
 
 
-# -------------------------------------------------------------------- 8
-
 MPS_ROOT = Path("/run/nvidia/mps")
 PIPE = MPS_ROOT / "nvidia.com/gpu/pipe"
 SHM = MPS_ROOT / "shm"
@@ -129,7 +121,7 @@ def plug_gpu_a(host: Host) -> None:
     plug_gpus(host, GPU_A)
 
 
-async def test_8_four_parts_with_mps(folder: Path, containerd: PrivateContainerd) -> None:
+async def test_four_parts_with_mps(folder: Path, containerd: PrivateContainerd) -> None:
     """A client has its GPU, the daemon's pipe and shared memory; another pod has none of it, whatever node it makes."""
     with mps_daemon():
         async with plugged(folder, containerd, "nvidia", plug_gpu_a, GPU_NODES, MPS) as node:
@@ -151,7 +143,7 @@ async def test_8_four_parts_with_mps(folder: Path, containerd: PrivateContainerd
             assert await is_denied(node, without, "/dev/nvidia0")
 
 
-async def test_8_without_the_daemons_directory(folder: Path, containerd: PrivateContainerd) -> None:
+async def test_without_the_daemons_directory(folder: Path, containerd: PrivateContainerd) -> None:
     """The create fails with its name, containerd has made nothing; once it is there, the next try succeeds."""
     if is_there(MPS_ROOT):
         pytest.skip(f"there is {MPS_ROOT}: this machine has a daemon of its own")
@@ -171,8 +163,6 @@ async def test_8_without_the_daemons_directory(folder: Path, containerd: Private
             assert await node.sees(running) == expected
 
 
-# -------------------------------------------------------------------- 12
-
 NPU_NODES = [path for path in NODES if "npu" in path]
 
 
@@ -182,7 +172,7 @@ def plug_npus(host: Host) -> None:
         host.plug(path, address, numa_node=0)
 
 
-async def test_12_a_class_of_ones_own(folder: Path, containerd: PrivateContainerd) -> None:
+async def test_a_class_of_ones_own(folder: Path, containerd: PrivateContainerd) -> None:
     """A container has the node of its card, no variable, and CPUs beside it; a pod that completes frees both."""
     async with plugged(folder, containerd, "ali-npu", plug_npus, NPU_NODES) as node:
         await node.kubelet.until(lambda: node.kubelet.healthy(NPU) == {"npu0", "npu1"})

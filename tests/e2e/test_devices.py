@@ -12,15 +12,18 @@ import pytest
 from criproxy.cri import api_pb2 as api
 from criproxy.cri.translate import cgroup_in
 from lab.containerd.containerd import IMAGE, PrivateContainerd
-from lab.kubelet.kubelet import ContainerSpec, PodSpec, container_config, sandbox_config
+from lab.kubelet.kubelet import ContainerSpec, PodSpec
 from tests.allocations import Allocated, Allocations
-from tests.e2e.device_nodes import WITHOUT_DRIVER, device_nodes
+from tests.daemons import until
+from tests.e2e.device_nodes import WITHOUT_DRIVER
 from tests.e2e.scene import ALL, Scene, proxied
 
 GREEDY = "criproxy.test/greedy:1"
 """An image as those with CUDA are: it shows every GPU unless somebody says otherwise."""
 CARD = "/dev/criproxy-e2e0"
 NUMBERS = (WITHOUT_DRIVER, 7)
+ASCEND = ["/dev/davinci1", "/dev/davinci3", "/dev/davinci_manager", "/dev/devmm_svm", "/dev/hisi_hdc"]
+NODES = {CARD: NUMBERS, **{path: (WITHOUT_DRIVER, 10 + minor) for minor, path in enumerate(ASCEND)}}
 ALLOWED, DENIED = "No such device or address", "Operation not permitted"
 DEVICE_RULES = Path("/sys/fs/cgroup/devices")
 POLICY = """policy: static
@@ -36,13 +39,6 @@ devices:
 """
 GIVEN = {"devices.criproxy.io/test.criproxy.io_card": "0"}
 """As our own device plugin writes it."""
-
-
-@pytest.fixture
-def card() -> Iterator[None]:
-    """Make the device node of a card, and remove it."""
-    with device_nodes({CARD: NUMBERS}):
-        yield
 
 
 @asynccontextmanager
@@ -73,12 +69,13 @@ async def inside(scene: Scene, container_id: str, *command: str) -> str:
 
 async def process_env(scene: Scene, container_id: str) -> list[str]:
     """The variables of the container's first process. Until runc has become it, the kernel shows them to nobody."""
-    async with asyncio.timeout(60):
-        while True:
-            said = await inside(scene, container_id, "cat", "/proc/1/environ")
-            if "Permission denied" not in said:
-                return [env for env in said.split("\0") if env]
-            await asyncio.sleep(0.01)
+
+    async def shown() -> list[str]:
+        said = await inside(scene, container_id, "cat", "/proc/1/environ")
+        return [] if "Permission denied" in said else [env for env in said.split("\0") if env]
+
+    envs: list[str] = await until(shown)
+    return envs
 
 
 @pytest.fixture
@@ -105,7 +102,7 @@ async def test_an_image_that_shows_all_shows_nothing(
 
 
 async def test_a_container_sees_the_card_that_it_was_given(
-    tmp_path: Path, containerd: PrivateContainerd, card: None
+    tmp_path: Path, containerd: PrivateContainerd, cards: None
 ) -> None:
     """Its node is in the specification and can be opened; a container without an allocation has none."""
     async with guarded(tmp_path, containerd) as scene:
@@ -118,7 +115,6 @@ async def test_a_container_sees_the_card_that_it_was_given(
         assert "No such file" in await inside(scene, stranger, "cat", CARD)
 
 
-ASCEND = ["/dev/davinci1", "/dev/davinci3", "/dev/davinci_manager", "/dev/devmm_svm", "/dev/hisi_hdc"]
 VENDORS = """policy: static
 reservedCpus: "{reserved}"
 devices:
@@ -140,14 +136,7 @@ SCENARIOS = {
 then has."""
 
 
-@pytest.fixture
-def ascend_nodes() -> Iterator[None]:
-    """Make the nodes of two Ascend cards, as far as they are not there."""
-    with device_nodes({path: (WITHOUT_DRIVER, 10 + minor) for minor, path in enumerate(ASCEND)}):
-        yield
-
-
-async def test_the_scenarios(tmp_path: Path, containerd: PrivateContainerd, ascend_nodes: None) -> None:
+async def test_the_scenarios(tmp_path: Path, containerd: PrivateContainerd, cards: None) -> None:
     """The same variables in the specification and in the process, each once, and the nodes, no more and no others."""
     kubelet = Allocations(tmp_path / "podresources.sock", tmp_path / "checkpoint")
     policy = VENDORS.format(reserved=min(ALL), directory=tmp_path)
@@ -178,16 +167,15 @@ async def serving(kubelet: Allocations) -> AsyncIterator[None]:
 
 async def run_with(scene: Scene, pod: PodSpec, envs: list[str]) -> str:
     """Run a pod of one container with variables, as the kubelet sends them; the container's id."""
-    sandbox_id = await scene.kubelet.run_sandbox(pod)
-    config = container_config(pod, pod.containers[0], 8 << 30)
-    for env in envs:
-        key, _, value = env.partition("=")
-        config.envs.add(key=key, value=value.encode())
-    sandbox = sandbox_config(pod, scene.kubelet.cgroup_root)
-    request = api.CreateContainerRequest(pod_sandbox_id=sandbox_id, config=config, sandbox_config=sandbox)
-    reply = await scene.client.call("CreateContainer", request, api.CreateContainerResponse, 30.0)
-    await scene.kubelet.start(reply.container_id)
-    return reply.container_id
+
+    def add(config: api.ContainerConfig) -> None:
+        for env in envs:
+            key, _, value = env.partition("=")
+            config.envs.add(key=key, value=value.encode())
+
+    _, container_id = await scene.create(pod, add)
+    await scene.kubelet.start(container_id)
+    return container_id
 
 
 def _of_the_runtime(env: str) -> bool:
@@ -197,7 +185,7 @@ def _of_the_runtime(env: str) -> bool:
 @pytest.mark.skipif(not DEVICE_RULES.is_dir(), reason="the rules of cgroup v2 are programs that nobody can add to")
 @pytest.mark.parametrize(("keep", "left"), [(True, ALLOWED), (False, DENIED)])
 async def test_a_card_survives_updates_of_the_cpuset(
-    tmp_path: Path, containerd: PrivateContainerd, card: None, keep: bool, left: str
+    tmp_path: Path, containerd: PrivateContainerd, cards: None, keep: bool, left: str
 ) -> None:
     """After fifty updates and new device rules it can be opened; what only a hook had added is lost."""
     async with guarded(tmp_path, containerd, keep=keep) as scene:

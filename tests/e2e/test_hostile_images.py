@@ -4,7 +4,7 @@ The library is a text file here: what counts is whether a program that looks for
 """
 
 import asyncio
-from collections.abc import AsyncIterator, Iterator, Mapping
+from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -17,13 +17,14 @@ from criproxy.devices.classes.vgpu_profiles import Profile, Vgpu, annotations_of
 from criproxy.devices.evidence.device_request import Response, joined
 from criproxy.devices.plugin.enforcement import EnforcementBuilder, HamiPaths, enforced_by, with_enforcement
 from lab.containerd.containerd import IMAGE, PrivateContainerd
-from lab.kubelet.kubelet import CREATE_TIMEOUT_S, ContainerSpec, PodSpec, container_config, sandbox_config
-from tests.e2e.device_nodes import WITHOUT_DRIVER, device_nodes
+from lab.kubelet.kubelet import ContainerSpec, PodSpec
+from tests.e2e.device_nodes import WITHOUT_DRIVER
 from tests.e2e.scene import ALL, Scene, proxied
 from tests.e2e.test_devices import inside
 
 HOSTILE = "criproxy.test/hostile:1"
 CARD = "criproxyhostile0"
+NODES = {f"/dev/{CARD}": (WITHOUT_DRIVER, 8)}
 RESOURCE = "criproxy.io/e2e-8g"
 PROFILE = Profile(name="e2e-8g", kind="e2e", memory_mib=8192, enforce=("hami-core", "watch"))
 VGPU = Vgpu(id=f"{CARD}/e2e-8g/0", card=CARD, profile="e2e-8g", memory_mib=8192, cores_percent=0)
@@ -70,22 +71,19 @@ class Node:
         response = replace(response, annotations={**response.annotations, **annotations_of(VGPU)})
         response = with_enforcement(response, found)
         pod = PodSpec("hostile", (ContainerSpec("c0", image, annotations=response.annotations),))
-        client = self.scene.client
-        config = container_config(pod, pod.containers[0], 8 << 30)
-        for mount in response.mounts:
-            config.mounts.add(container_path=mount.container_path, host_path=mount.host_path, readonly=mount.read_only)
-        if volume:
-            config.mounts.add(container_path=volume, host_path=str(self.folder))
-        sandbox_id = await self.scene.kubelet.run_sandbox(pod)
-        request = api.CreateContainerRequest(
-            pod_sandbox_id=sandbox_id, config=config, sandbox_config=sandbox_config(pod)
-        )
-        reply = await client.call("CreateContainer", request, api.CreateContainerResponse, CREATE_TIMEOUT_S)
+
+        def mount(config: api.ContainerConfig) -> None:
+            for each in response.mounts:
+                config.mounts.add(container_path=each.container_path, host_path=each.host_path, readonly=each.read_only)
+            if volume:
+                config.mounts.add(container_path=volume, host_path=str(self.folder))
+
+        ran = await self.scene.create(pod, mount)
         try:
-            await self.scene.kubelet.start(reply.container_id)
-            yield reply.container_id
+            await self.scene.kubelet.start(ran.container_id)
+            yield ran.container_id
         finally:
-            await self.scene.kubelet.remove_pod(sandbox_id)
+            await self.scene.remove(ran)
 
     async def mounted(self, key: str, source: str) -> list[str]:
         """Where in the container a file or folder of HAMi-core is mounted."""
@@ -111,14 +109,7 @@ def hami(tmp_path: Path) -> HamiPaths:
 
 
 @pytest.fixture
-def card() -> Iterator[None]:
-    """Make the device node of a card, and remove it."""
-    with device_nodes({f"/dev/{CARD}": (WITHOUT_DRIVER, 8)}):
-        yield
-
-
-@pytest.fixture
-async def node(tmp_path: Path, containerd: PrivateContainerd, hami: HamiPaths, card: None) -> AsyncIterator[Node]:
+async def node(tmp_path: Path, containerd: PrivateContainerd, hami: HamiPaths, cards: None) -> AsyncIterator[Node]:
     """Criproxy in front of containerd; other tests compare what containerd says of its images."""
     (volume := tmp_path / "volume").mkdir()
     listed = containerd.call("ListImages", api.ListImagesRequest(), api.ListImagesResponse).images

@@ -61,8 +61,8 @@ async def test_a_difference_would_be_noticed(containerd: PrivateContainerd, tmp_
     async def ask(path: Path) -> list[Answer]:
         async with connect(path) as channel:
             to = Recorder(channel)
-            await to.call("Version", cri.VersionRequest())
-            await to.call("Status", cri.StatusRequest())
+            await to.send(cri.VersionRequest())
+            await to.send(cri.StatusRequest())
         return to.answers
 
     direct = await ask(containerd.socket)

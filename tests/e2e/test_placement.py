@@ -52,8 +52,7 @@ async def test_what_ended_while_criproxy_was_away_is_given_back(scene: Scene) ->
     """The pod of an owner is removed beside a criproxy that does not run."""
     _, shared = await scene.run(sharer("shared"))
     sandbox_id, _ = await scene.run(owner("owner"))
-    scene.serve.signal(signal.SIGKILL)
-    await scene.serve.exit_status()
+    await scene.end()
     await MiniKubelet(scene.direct).remove_pod(sandbox_id)
 
     await scene.serve.spawn()

@@ -2,7 +2,6 @@
 
 import asyncio
 import json
-import signal
 from collections.abc import AsyncIterator
 from pathlib import Path
 
@@ -10,8 +9,7 @@ import pytest
 
 from criproxy.cri import api_pb2 as api
 from lab.containerd.containerd import PrivateContainerd
-from tests.e2e.scene import ALL, OWNED, Scene, owner, proxied, sharer
-from tests.e2e.test_release import release, run
+from tests.e2e.scene import ALL, OWNED, Scene, guaranteed, owner, proxied, sharer
 
 LIFT = f"policy: static\nreservedCpus: [{min(ALL)}]\ncpuQuota: lift\n"
 PERIOD_US = 100_000
@@ -51,35 +49,35 @@ async def test_an_owner_has_no_quota_until_it_shares(lifting: Scene) -> None:
 async def test_who_shares_keeps_its_quota(lifting: Scene) -> None:
     """And so does one that comes beside an owner."""
     await lifting.run(owner("owner"))
-    shared, unlimited = await run(lifting, "shared", 500), await lifting.run(sharer("unlimited"))
+    _, shared = await lifting.run(guaranteed("shared", 500))
+    _, unlimited = await lifting.run(sharer("unlimited"))
 
     assert await quotas(lifting, shared) == (50_000, 50_000)
-    assert await lifting.quota_us(unlimited.container_id) == -1
+    assert await lifting.quota_us(unlimited) == -1
 
 
 async def test_a_release_gives_the_quota_back(lifting: Scene) -> None:
     """With all CPUs; undone, it is lifted again."""
-    owned = await run(lifting, "owner", 1000)
+    _, owned = await lifting.run(guaranteed("owner", 1000))
 
-    answer = await release(lifting)
+    answer = await lifting.release()
     assert [row["outcome"] for row in answer["containers"]] == ["released"]
     assert (await lifting.cpus(owned), await quotas(lifting, owned)) == (ALL, (100_000, 100_000))
 
-    await release(lifting, "--undo")
+    await lifting.release("--undo")
     assert (await lifting.cpus(owned), await quotas(lifting, owned)) == (OWNED, (-1, -1))
 
 
 @pytest.mark.parametrize("lost", [False, True], ids=["known", "database-lost"])
 async def test_the_quota_comes_back_though_criproxy_was_killed(lifting: Scene, *, lost: bool) -> None:
     """By what the state says or, where that is lost, the container itself."""
-    owned = await run(lifting, "owner", 1000)
-    lifting.serve.signal(signal.SIGKILL)
-    await lifting.serve.exit_status()
+    _, owned = await lifting.run(guaranteed("owner", 1000))
+    await lifting.end()
     if lost:
         for file in (lifting.serve.directory / "state").glob("criproxy.db*"):
             file.unlink()
 
-    answer = await release(lifting)
+    answer = await lifting.release()
 
     assert (answer["source"], [row["outcome"] for row in answer["containers"]]) == ("store", ["released"])
     assert (await lifting.cpus(owned), await quotas(lifting, owned)) == (ALL, (100_000, 100_000))
@@ -87,15 +85,13 @@ async def test_the_quota_comes_back_though_criproxy_was_killed(lifting: Scene, *
 
 async def test_a_lost_database_loses_no_limit(lifting: Scene) -> None:
     """The owner goes on without quota, and has its own when it shares: containerd 1.6 tells nothing of it."""
-    owned = await run(lifting, "owner", 1000)
-    lifting.serve.signal(signal.SIGKILL)
-    await lifting.serve.exit_status()
+    _, owned = await lifting.run(guaranteed("owner", 1000))
+    await lifting.end()
     for file in (lifting.serve.directory / "state").glob("criproxy.db*"):
         file.unlink()
-    await lifting.serve.spawn()
-    await lifting.serve.message("READY=1")
+    await lifting.begin()
 
-    late = await run(lifting, "late", 500)
+    _, late = await lifting.run(guaranteed("late", 500))
 
     assert (await quotas(lifting, owned), await quotas(lifting, late)) == ((-1, -1), (50_000, 50_000))
     await lifting.kubelet.update(owned, api.LinuxContainerResources(cpu_shares=512))

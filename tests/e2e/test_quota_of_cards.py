@@ -6,28 +6,26 @@ The class is one of our own, whose card is a device node without a driver; the r
 import asyncio
 import os
 import signal
-from collections.abc import AsyncIterator, Iterator, Mapping
-from functools import partial
+from collections.abc import AsyncIterator, Mapping
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from criproxy.cli.client import ask
 from criproxy.cri import api_pb2 as api
-from criproxy.cri.translate import pid_in
 from criproxy.devices.classes.vgpu_profiles import Vgpu, annotations_of
 from criproxy.devices.evidence.device_request import Response, joined
 from criproxy.devices.plugin.plan import OverQuota, QuotaActions, QuotaPlan
 from criproxy.errors import CriproxyError
 from lab.containerd.containerd import IMAGE, PrivateContainerd
 from lab.kubelet.kubelet import ContainerSpec, PodSpec
-from tests.e2e.device_nodes import WITHOUT_DRIVER, device_nodes
+from tests.e2e.device_nodes import WITHOUT_DRIVER
 from tests.e2e.scene import ALL, Ran, Scene, exited, proxied
 from tests.watchers import Watcher
 
 CARD = "criproxyquota0"
 """Its id, as the device plugin offers it: the name of its node."""
+NODES = {f"/dev/{CARD}": (WITHOUT_DRIVER, 7)}
 RESOURCE = "criproxy.io/e2e-8g"
 POLICY = f"""policy: static
 reservedCpus: "{min(ALL)}"
@@ -48,14 +46,7 @@ OTHERS = {"first": 8000, "second": 8192, "third": 8704}
 
 
 @pytest.fixture
-def card() -> Iterator[None]:
-    """Make the device node of a card, and remove it."""
-    with device_nodes({f"/dev/{CARD}": (WITHOUT_DRIVER, 7)}):
-        yield
-
-
-@pytest.fixture
-async def cut(tmp_path: Path, containerd: PrivateContainerd, card: None) -> AsyncIterator[Scene]:
+async def cut(tmp_path: Path, containerd: PrivateContainerd, cards: None) -> AsyncIterator[Scene]:
     """Criproxy in front of containerd, with rules about the class."""
     async with asyncio.timeout(120), proxied(tmp_path, containerd, POLICY) as scene:
         yield scene
@@ -72,7 +63,7 @@ def watcher(scene: Scene, memory: OverQuota = "stop") -> Watcher:
     """One that asks the daemon; who is stopped gets a second: the first process of a container ignores SIGTERM."""
 
     async def say(command: str, arguments: Mapping[str, Any]) -> Any:  # noqa: ANN401 (JSON)
-        return await asyncio.to_thread(partial(ask, str(scene.serve.control), command, arguments))
+        return await scene.serve.ask(command, **arguments)
 
     return Watcher(say, kind="e2e", stop_timeout_s=1.0, plan=QuotaPlan(actions=QuotaActions(memory=memory)))
 
@@ -140,9 +131,7 @@ async def test_a_process_is_killed(cut: Scene) -> None:
     """The daemon stores the incident before the watcher kills: whoever reads the status after the exit sees why."""
     pods = await run(cut)
     greedy, watching = pods["greedy"], watcher(cut, "kill-process")
-    verbose = await cut.direct.container_status(greedy.container_id, verbose=True)
-    pid = pid_in(verbose.info)
-    assert pid is not None
+    pid = await cut.pid(greedy.container_id)
     for at_s in range(8):
         await watching.read(at_s, greedy=9000, **OTHERS)
     assert watching.kills == [greedy.container_id]

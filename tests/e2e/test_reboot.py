@@ -2,7 +2,6 @@
 
 import asyncio
 import shutil
-import signal
 from pathlib import Path
 
 import pytest
@@ -23,16 +22,14 @@ async def test_a_reboot(scene: Scene, containerd: PrivateContainerd, criproxy: s
     assert await scene.cpus(former) == OWNED
 
     if criproxy != "stays":
-        scene.serve.signal(signal.SIGKILL)
-        await scene.serve.exit_status()
+        await scene.end()
     await asyncio.to_thread(containerd.reboot)
     assert {one.state for one in await scene.direct.list_containers()} == {api.CONTAINER_EXITED}
     if criproxy == "has lost its store":
         for file in (scene.serve.directory / "state").iterdir():
             shutil.rmtree(file) if file.is_dir() else file.unlink()
     if criproxy != "stays":
-        await scene.serve.spawn()
-        await scene.serve.message("READY=1")
+        await scene.begin()
     after = BootingKubelet(scene.client, PODS, cgroups=containerd.cgroups)
     ids = await after.bring_up()
 

@@ -1,78 +1,111 @@
-"""Release and undo on real containers, with the daemon alive and killed: the cgroups say whether it is true."""
+"""Criproxy is released and taken out of a node, well or broken: nobody stays pinned, and nobody is restarted.
 
-import asyncio
-import json
+The commands are those of docs/install.md; a kubelet that is pointed back at the runtime is one with another socket.
+"""
+
+import shutil
 import signal
-import sys
-from typing import Any
+from collections.abc import Iterable
 
+import pytest
+
+from criproxy.cri import api_pb2 as api
 from criproxy.host.machine import discover
-from lab.containerd.containerd import IMAGE
-from lab.kubelet.kubelet import ContainerSpec, PodSpec
-from tests.e2e.scene import ALL, MIB, OWNED, Scene
+from lab.containerd.containerd import PrivateContainerd
+from lab.kubelet.kubelet import MiniKubelet
+from tests.e2e.scene import ALL, OWNED, Ran, Scene, guaranteed
 
 MEMS = discover().mems
+LATE = guaranteed("late", 500)
 
 
-async def run(scene: Scene, name: str, cpu_milli: int) -> str:
-    """Run a Guaranteed pod of one container; its id."""
-    spec = ContainerSpec("c0", IMAGE, cpu_limit_milli=cpu_milli, memory_limit_bytes=64 * MIB)
-    return (await scene.run(PodSpec(name, (spec,))))[1]
+async def placed(scene: Scene) -> list[Ran]:
+    """An owner, and one that shares the other CPUs."""
+    pods = [await scene.run(guaranteed("owner", 1000)), await scene.run(guaranteed("shared", 500))]
+    await assert_placed(scene, pods)
+    return pods
 
 
-async def release(scene: Scene, *arguments: str) -> dict[str, Any]:
-    """Call the command; its answer."""
-    directory = scene.serve.directory
-    process = await asyncio.create_subprocess_exec(
-        *(sys.executable, "-m", "criproxy", "release", "--format", "json"),
-        *("--control-socket", str(scene.serve.control), "--state-dir", str(directory / "state")),
-        *("--runtime-endpoint", scene.direct.endpoint, *arguments),
-        stdout=asyncio.subprocess.PIPE,
-    )
-    output, _ = await process.communicate()
-    assert process.returncode == 0, output
-    answer: dict[str, Any] = json.loads(output)
-    return answer
+async def assert_placed(scene: Scene, pods: Iterable[Ran]) -> None:
+    """The first owns its CPU, all others share the rest."""
+    cpus = [await scene.cpus(ran.container_id) for ran in pods]
+    assert cpus == [OWNED, *[ALL - OWNED] * (len(cpus) - 1)]
+
+
+async def assert_everywhere(scene: Scene, pods: Iterable[Ran]) -> None:
+    """Nobody is pinned."""
+    for ran in pods:
+        assert await scene.sets(ran.container_id) == (ALL, MEMS)
+
+
+async def started_at(scene: Scene, pods: Iterable[Ran]) -> list[int]:
+    """When containers were started, all of which run: the same as before, if nobody started them again."""
+    found = [(await scene.direct.container_status(ran.container_id)).status for ran in pods]
+    assert all(each.state == api.CONTAINER_RUNNING for each in found)
+    return [each.started_at for each in found]
+
+
+async def run_past(scene: Scene, containerd: PrivateContainerd) -> Ran:
+    """Run a pod as a kubelet does that was pointed back at the runtime."""
+    sandbox_id, ids = await MiniKubelet(scene.direct, containerd.cgroups).run_pod(LATE)
+    return Ran(sandbox_id, ids["c0"])
 
 
 async def test_nobody_stays_pinned(scene: Scene) -> None:
     """Everybody gets what pods may use, newcomers are not placed, and undone everybody is where they were."""
-    owner, shared = await run(scene, "owner", 1000), await run(scene, "shared", 500)
-    before = await scene.sets(owner), await scene.sets(shared)
-    assert [cpus for cpus, _ in before] == [OWNED, ALL - OWNED]
+    pods = await placed(scene)
 
-    answer = await release(scene)
+    answer = await scene.release()
 
     assert (answer["source"], [row["outcome"] for row in answer["containers"]]) == ("daemon", ["released", "released"])
-    late = await run(scene, "late", 500)
-    for container_id in (owner, shared, late):
-        assert await scene.sets(container_id) == (ALL, MEMS)
+    pods.append(await scene.run(LATE))
+    await assert_everywhere(scene, pods)
 
-    answer = await release(scene, "--undo")
+    answer = await scene.release("--undo")
 
     assert {row["outcome"] for row in answer["containers"]} == {"placed"}
-    assert [(await scene.sets(each))[0] for each in (owner, shared, late)] == [OWNED, ALL - OWNED, ALL - OWNED]
+    await assert_placed(scene, pods)
 
 
 async def test_nobody_stays_pinned_when_criproxy_was_killed(scene: Scene) -> None:
     """The command does it alone; the next daemon knows of it, and an undo places everybody again."""
-    owner, shared = await run(scene, "owner", 1000), await run(scene, "shared", 500)
-    scene.serve.signal(signal.SIGKILL)
-    await scene.serve.exit_status()
+    pods = await placed(scene)
+    await scene.end()
 
-    answer = await release(scene)
+    answer = await scene.release()
 
     assert (answer["source"], [row["outcome"] for row in answer["containers"]]) == ("store", ["released", "released"])
-    for container_id in (owner, shared):
-        assert await scene.sets(container_id) == (ALL, MEMS)
+    await assert_everywhere(scene, pods)
 
-    await scene.serve.spawn()
-    status = await scene.serve.message("READY=1")
+    status = await scene.begin()
     assert any(line.startswith("STATUS=RELEASED, so no container is placed: criproxy release, ") for line in status)
-    late = await run(scene, "late", 500)
-    assert await scene.sets(late) == (ALL, MEMS)
+    pods.append(await scene.run(LATE))
+    await assert_everywhere(scene, pods)
 
-    answer = await release(scene, "--undo")
+    answer = await scene.release("--undo")
 
     assert {row["outcome"] for row in answer["containers"]} == {"placed"}
-    assert [(await scene.sets(each))[0] for each in (owner, shared, late)] == [OWNED, ALL - OWNED, ALL - OWNED]
+    await assert_placed(scene, pods)
+
+
+@pytest.mark.parametrize("broken", ["no", "killed", "killed and its state lost"])
+async def test_criproxy_is_taken_out(scene: Scene, containerd: PrivateContainerd, broken: str) -> None:
+    """Released, the kubelet pointed back, stopped: everybody is everywhere, and nobody was restarted.
+
+    With a daemon that is dead, release does the work itself, whatever is left of the state.
+    """
+    pods = await placed(scene)
+    before = await started_at(scene, pods)
+    if broken != "no":
+        await scene.end()
+    if "lost" in broken:
+        shutil.rmtree(scene.serve.directory / "state")
+
+    await scene.release(status=int("lost" in broken))  # that it cannot be remembered is said
+    late = await run_past(scene, containerd)
+    if broken == "no":
+        await scene.end(signal.SIGTERM)
+
+    await assert_everywhere(scene, [*pods, late])
+    assert await started_at(scene, pods) == before
+    await MiniKubelet(scene.direct).remove_pod(pods[0].sandbox_id)

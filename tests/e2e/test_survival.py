@@ -10,22 +10,11 @@ import pytest
 
 from criproxy.cri import api_pb2 as api
 from criproxy.cri.runtime import RuntimeCallError
-from criproxy.cri.translate import pid_in
 from criproxy.model.cpuset import format_cpuset
 from lab.containerd.containerd import IMAGE, PrivateContainerd
 from lab.kubelet.kubelet import ContainerSpec, PodSpec
 from tests.e2e.scene import ALL, MIB, OWNED, Scene, exited, owner, sharer
 from tests.node.calls.test_update import size
-
-CONSISTENT_S = 60.0
-"""How long after a restart of the runtime the node may be behind it, on a slow machine; it takes less than 5 s."""
-
-
-async def process_of(scene: Scene, container_id: str) -> int:
-    """The first process of a running container."""
-    pid = pid_in((await scene.direct.container_status(container_id, verbose=True)).info)
-    assert pid is not None
-    return pid
 
 
 @pytest.mark.parametrize("how", [signal.SIGTERM, signal.SIGKILL])
@@ -38,7 +27,7 @@ async def test_a_restart_of_containerd(scene: Scene, containerd: PrivateContaine
     removed, _ = await scene.run(sharer("removed"))
     ending, exits = await scene.run(owner("exits"))
     assert await scene.cpus(stays) == ALL - OWNED
-    pid = await process_of(scene, exits)
+    pid = await scene.pid(exits)
 
     def restart() -> None:
         os.kill(containerd.pid, how)
@@ -51,9 +40,7 @@ async def test_a_restart_of_containerd(scene: Scene, containerd: PrivateContaine
     )
 
     await scene.kubelet.stop_sandbox(ending)
-    async with asyncio.timeout(CONSISTENT_S):
-        while await scene.cpus(stays) != ALL:  # noqa: ASYNC110 (the kernel tells nobody)
-            await asyncio.sleep(0.01)
+    await scene.moves_to(stays, ALL)
     _, again = await scene.run(owner("again"))
     assert (await scene.cpus(again), await scene.cpus(stays)) == (OWNED, ALL - OWNED)
 
@@ -65,8 +52,7 @@ async def test_a_lost_store_is_rebuilt(scene: Scene, damage: str) -> None:
     sandbox_id, owned = await scene.run(owner("owner"))
     _, second = await scene.run(sharer("second"))
     written = {key: await written_at(scene, key) for key in (first, owned, second)}
-    scene.serve.signal(signal.SIGKILL)
-    await scene.serve.exit_status()
+    await scene.end()
     state = scene.serve.directory / "state"
     if damage == "gone":
         shutil.rmtree(state)
@@ -75,8 +61,7 @@ async def test_a_lost_store_is_rebuilt(scene: Scene, damage: str) -> None:
         for journal in state.glob("criproxy.db-*"):
             journal.unlink()
 
-    await scene.serve.spawn()
-    await scene.serve.message("READY=1")
+    await scene.begin()
     _, late = await scene.run(sharer("late"))
 
     assert (await scene.cpus(owned), await scene.cpus(first)) == (OWNED, ALL - OWNED)
@@ -88,7 +73,7 @@ async def test_a_lost_store_is_rebuilt(scene: Scene, damage: str) -> None:
 
 async def written_at(scene: Scene, container_id: str) -> int:
     """When the cpuset of a container was last written, in ns: cgroup files keep the time."""
-    return _written_at(await process_of(scene, container_id))
+    return _written_at(await scene.pid(container_id))
 
 
 def _written_at(pid: int) -> int:

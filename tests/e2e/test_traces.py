@@ -11,18 +11,17 @@ from typing import Any
 
 import pytest
 
-from criproxy.cli.client import ask
 from criproxy.cri import api_pb2 as cri
 from criproxy.cri.runtime import RuntimeClient
 from lab.containerd.cgroups import PodCgroups
 from lab.containerd.containerd import IMAGE, PrivateContainerd
+from tests.daemons import until
 from tests.e2e.scene import Scene, exited, proxied
 from tests.e2e.test_policies import RESERVED
 from tests.node.test_traces import RECORDED
 from tests.node.traces import Player, Recorded, read
 
 LIMIT_S = 60.0
-REST_S = 60.0
 PLAYED = (
     "crash_loop",
     "daemonset_update",
@@ -123,13 +122,12 @@ async def all_is_well(scene: Scene, is_so: Callable[[Mapping[str, Any]], bool] =
 
     A call is answered a moment before its end is booked.
     """
-    values: dict[str, Any] = {}
-    try:
-        async with asyncio.timeout(REST_S):
-            while not values or values["problems"] or values["under_way"] or not is_so(values):
-                values = await asyncio.to_thread(ask, str(scene.serve.control), "status", {"check": True})
-    except TimeoutError:
-        pytest.fail(str(values))
+
+    async def is_well() -> bool:
+        values = await scene.serve.ask("status", check=True)
+        return not values["problems"] and not values["under_way"] and is_so(values)
+
+    await until(is_well)
 
 
 @pytest.mark.parametrize("name", PLAYED)

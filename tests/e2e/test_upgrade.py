@@ -1,11 +1,10 @@
 """Version N → N + 1 → N under calls that never cease, with systemd's socket and real containers.
 
-N + 1 has a newer schema number, the worst case: N cannot read its database. `tests.test_skew` has both cases on the
-embedded runtime, where it also looks at a release, kept CPUs, incidents and the history.
+N + 1 has a newer schema number, the worst case: N cannot read its database. `tests.daemon.test_serve_upgrade` has both
+cases on the embedded runtime, where it also looks at a release, kept CPUs, incidents and the history.
 """
 
 import json
-import signal
 import socket
 import sqlite3
 from collections.abc import AsyncIterator
@@ -19,20 +18,16 @@ from criproxy.cri import api_pb2 as api
 from criproxy.cri.runtime import RuntimeClient
 from criproxy.cri.translate import pid_in
 from criproxy.host.cgroup import find_group
-from criproxy.host.machine import discover
 from criproxy.model.cpuset import format_cpuset
 from criproxy.store.schema import VERSION
 from lab.containerd.containerd import IMAGE, PrivateContainerd
 from lab.kubelet.kubelet import ContainerSpec, MiniKubelet, PodSpec
 from tests.daemons import Serve
+from tests.e2e.scene import ALL, MIB, OWNED
 from tests.upgrading import LONGEST_FAILURE_S, NEXT_VERSION, PACKAGE, Load, next_version
 
 ROUNDS_EACH = 6
 """Calls of each kind that a version must have answered before the next one takes over."""
-MIB = 1 << 20
-ALL = discover().cpus
-OWNED = frozenset([min(ALL - {min(ALL)})])
-
 OWNER = PodSpec("owner", (ContainerSpec("main", IMAGE, cpu_limit_milli=1000, memory_limit_bytes=64 * MIB),))
 SHARER = PodSpec("sharer", (ContainerSpec("main", IMAGE),))
 
@@ -47,21 +42,22 @@ class Node:
         self.socket.bind(str(self.path))
         self.socket.listen(128)
         (directory / "runtime.sock").symlink_to(containerd.socket)
-        self.policy = directory / "policy.yaml"
-        self.policy.write_text(f'policy: static\nreservedCpus: "{min(ALL)}"\n')
         self.past = RuntimeClient(containerd.endpoint)
         self.ids: dict[str, str] = {}
 
     @asynccontextmanager
     async def serving(self, tree: Path) -> AsyncIterator[Serve]:
         """Criproxy of the tree *tree*, until it is told to stop."""
-        arguments = ("--config", str(self.policy), "--log-format", "json")
         async with Serve(
-            self.directory, *arguments, passed=self.socket, PYTHONPATH=str(tree), PYTHONSAFEPATH="1"
+            self.directory,
+            *("--log-format", "json"),
+            policy=f'policy: static\nreservedCpus: "{min(ALL)}"\n',
+            passed=self.socket,
+            PYTHONPATH=str(tree),
+            PYTHONSAFEPATH="1",
         ) as serve:
             yield serve
-            serve.signal(signal.SIGTERM)
-            assert await serve.exit_status() == 0
+            assert await serve.stop() == 0
 
     async def untouched(self) -> dict[str, tuple[int, str, str]]:
         """Pod → first process, cgroup and CPUs of its container."""

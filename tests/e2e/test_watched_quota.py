@@ -8,33 +8,25 @@ import json
 import signal
 import sys
 import time
-from collections.abc import AsyncIterator, Iterator, Mapping
+from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import pytest
 
-from criproxy.cli.client import ask
-from criproxy.cri.translate import pid_in
 from lab.containerd.containerd import PrivateContainerd
 from lab.kubelet.kubelet import PodSpec
-from tests.e2e.device_nodes import WITHOUT_DRIVER, device_nodes
+from tests.daemons import until
+from tests.e2e.device_nodes import WITHOUT_DRIVER
 from tests.e2e.scene import Ran, Scene, exited, proxied
 from tests.e2e.test_quota_of_cards import CARD, NAMES, OTHERS, POLICY, SAID, pod, run_on, status, why
 
+NODES = {f"/dev/{CARD}": (WITHOUT_DRIVER, 7)}
 GRACE_S = 1
 QUOTA = f"{{period: 200ms, grace: {GRACE_S}s, samples: 3, stopTimeout: 1s}}"
 TRIES = 8
 """How often something else on the machine may delay the end of a container."""
-
-
-@pytest.fixture
-def card() -> Iterator[None]:
-    """Make the device node of a card, and remove it."""
-    with device_nodes({f"/dev/{CARD}": (WITHOUT_DRIVER, 7)}):
-        yield
 
 
 def policy(source: str, file: Path) -> str:
@@ -89,58 +81,46 @@ async def plugin(scene: Scene, folder: Path) -> AsyncIterator[asyncio.subprocess
         await process.wait()
 
 
-async def pid_of(scene: Scene, ran: Ran) -> int:
-    """The first process of a container."""
-    pid = pid_in((await scene.direct.container_status(ran.container_id, verbose=True)).info)
-    assert pid is not None
-    return pid
+async def is_found(scene: Scene) -> bool:
+    """Whether the daemon knows a container over its quota."""
+    return bool((await scene.serve.ask("device-grants"))["incidents"])
 
 
-async def told(scene: Scene, command: str, **arguments: object) -> Any:  # noqa: ANN401 (JSON)
-    """What the daemon answers."""
-    return await asyncio.to_thread(ask, str(scene.serve.control), command, arguments)
+async def is_read(scene: Scene, ran: Ran) -> bool:
+    """Whether the daemon knows what a container uses."""
+    containers = (await scene.serve.ask("usage"))["containers"]
+    return any(each["id"] == ran.container_id and each["memory_mib"] for each in containers)
 
 
-async def is_found(scene: Scene) -> None:
-    """Wait until the daemon knows a container over its quota."""
-    while not (await told(scene, "device-grants"))["incidents"]:  # noqa: ASYNC110 (nothing tells)
-        await asyncio.sleep(0.05)
-
-
-async def is_read(scene: Scene, ran: Ran) -> None:
-    """Wait until the daemon knows what a container uses."""
-    while not any(  # noqa: ASYNC110 (nothing tells)
-        each["id"] == ran.container_id and each["memory_mib"] for each in (await told(scene, "usage"))["containers"]
-    ):
-        await asyncio.sleep(0.05)
+async def sentences(scene: Scene, name: str) -> list[str]:
+    """What the history says of the quota of a container."""
+    events = (await scene.serve.ask("explain", container=f"default/{name}/c0"))["events"]
+    return [text for event in events if event["kind"] == "quota" for text in event["sentences"]]
 
 
 async def stops_of(scene: Scene, name: str) -> int:
     """How often criproxy has stopped a container."""
-    events = (await told(scene, "explain", container=f"default/{name}/c0"))["events"]
-    texts = [text for event in events if event["kind"] == "quota" for text in event["sentences"]]
-    return sum(text.startswith("criproxy has stopped it") for text in texts)
+    return sum(text.startswith("criproxy has stopped it") for text in await sentences(scene, name))
 
 
 async def stopped_after_s(scene: Scene, name: str, used: dict[int, int]) -> float:
     """Run a pod, let it use more than its quota, and return after how many seconds its container had ended."""
     ran = await scene.run(ending(name))
-    pid = await pid_of(scene, ran)
+    pid = await scene.pid(ran.container_id)
     used[pid] = 8000
-    await is_read(scene, ran)
+    await until(lambda: is_read(scene, ran))
     used[pid], began_s = 9000, time.time()
     await exited(scene.client, ran.container_id)
     del used[pid]
     seen = await status(scene, ran)
-    while not (stops := await stops_of(scene, name)):  # noqa: ASYNC110 (it is noted when the stop is answered)
-        await asyncio.sleep(0.05)
+    stops = await until(lambda: stops_of(scene, name))  # it is noted when the stop is answered
     assert (why(seen), stops) == (SAID, 1)
     await scene.remove(ran)
     return seen.finished_at / 1e9 - began_s
 
 
 @pytest.mark.parametrize("source", ["file", "command"])
-async def test_stopped_in_time(tmp_path: Path, containerd: PrivateContainerd, card: None, source: str) -> None:
+async def test_stopped_in_time(tmp_path: Path, containerd: PrivateContainerd, cards: None, source: str) -> None:
     """Who is over its quota has ended two seconds after the grace period, if nothing else delays the machine."""
     file, used = tmp_path / "use.json", dict[int, int]()
     async with (
@@ -150,7 +130,7 @@ async def test_stopped_in_time(tmp_path: Path, containerd: PrivateContainerd, ca
         plugin(scene, tmp_path),
     ):
         others = {name: await scene.run(pod(name, number)) for number, name in enumerate(NAMES) if name in OTHERS}
-        used.update({await pid_of(scene, others[name]): mib for name, mib in OTHERS.items()})
+        used.update({await scene.pid(others[name].container_id): mib for name, mib in OTHERS.items()})
         took_s = list[float]()
         while not took_s or (took_s[-1] > GRACE_S + 2 and len(took_s) < TRIES):
             took_s.append(await stopped_after_s(scene, f"greedy{len(took_s)}", used))
@@ -160,22 +140,23 @@ async def test_stopped_in_time(tmp_path: Path, containerd: PrivateContainerd, ca
 
 
 @pytest.mark.parametrize("source", ["file", "command"])
-async def test_watched(tmp_path: Path, containerd: PrivateContainerd, card: None, source: str) -> None:
+async def test_watched(tmp_path: Path, containerd: PrivateContainerd, cards: None, source: str) -> None:
     """The greedy one of four containers is stopped once, although both criproxy and the plugin are killed meanwhile."""
     file = tmp_path / "use.json"
     async with asyncio.timeout(120), proxied(tmp_path, containerd, policy(source, file)) as scene:
         pods = {name: await scene.run(pod(name, number)) for number, name in enumerate(NAMES)}
-        greedy, pids = pods["greedy"], {name: await pid_of(scene, ran) for name, ran in pods.items()}
+        greedy, pids = pods["greedy"], {name: await scene.pid(ran.container_id) for name, ran in pods.items()}
         used = {pids["greedy"]: 9000, **{pids[name]: mib for name, mib in OTHERS.items()}}
         async with using(file, used):
             async with plugin(scene, tmp_path):
-                await is_found(scene)  # the first process of a container ignores SIGTERM, so that it runs for a second
+                await until(
+                    lambda: is_found(scene)
+                )  # the first process of a container ignores SIGTERM, so that it runs for a second
             await scene.restart(signal.SIGKILL)
             async with plugin(scene, tmp_path):
                 await exited(scene.client, greedy.container_id)
                 assert why(await status(scene, greedy)) == SAID
             await run_on(scene, pods)
-        events = (await told(scene, "explain", container="default/greedy/c0"))["events"]
-        found = [text for event in events if event["kind"] == "quota" for text in event["sentences"]]
+        found = await sentences(scene, "greedy")
         assert found[-1] == f"criproxy has stopped it: {SAID[1]} (quota: stop)"
         assert len(found) == len(set(found))  # the line of the report may not have been on disk at the kill

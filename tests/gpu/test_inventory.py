@@ -2,7 +2,6 @@
 
 import asyncio
 import os
-from collections.abc import Iterator
 from typing import Any
 
 import pynvml
@@ -25,14 +24,6 @@ from tests.node.world import RecordingLog
 
 PATIENT_S = 60.0
 FIVE = "sharing: {timeSlicing: {resources: [{name: nvidia.com/gpu, replicas: 5}]}}"
-
-
-@pytest.fixture
-def nvml() -> Iterator[None]:
-    """NVML, for questions of the tests' own."""
-    pynvml.nvmlInit()
-    yield
-    pynvml.nvmlShutdown()
 
 
 async def scan() -> Inventory:

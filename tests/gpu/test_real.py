@@ -4,7 +4,7 @@ import json
 import os
 import subprocess
 import sys
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from dataclasses import replace
 from pathlib import Path
 
@@ -29,14 +29,6 @@ cuda.cuInit(0) or cuda.cuDeviceGetCount(ctypes.byref(count))
 print(count.value)
 """
 """Prints how many GPUs CUDA can use; 0 where it cannot begin."""
-
-
-@pytest.fixture
-def nvml() -> Iterator[None]:
-    """NVML, for questions of the tests' own."""
-    pynvml.nvmlInit()
-    yield
-    pynvml.nvmlShutdown()
 
 
 @pytest.fixture

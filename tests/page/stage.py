@@ -11,15 +11,13 @@ from pathlib import Path
 from time import time
 from typing import Any
 
-from criproxy.cli.client import ask
-from criproxy.cri.runtime import RuntimeClient
 from criproxy.model.cpuset import format_cpuset
 from criproxy.model.machine.topology import Topology
 from criproxy.simulate.hosts import GIB, machine
 from lab.emulator.runtime import IMAGE, EmbeddedRuntime, RuntimeOptions
 from lab.kubelet.kubelet import ContainerSpec, MiniKubelet, PodSpec
 from tests.addresses import free_address
-from tests.daemons import LIMIT_S, Serve
+from tests.daemons import Serve
 from tests.node.devices.test_create_checks_vgpu import pod_with
 from tests.node.devices.test_guard import host
 from tests.sysfs import write_sysfs
@@ -72,7 +70,7 @@ class Stage:
 
     async def ask(self, command: str, **arguments: object) -> Any:  # noqa: ANN401 (JSON)
         """The answer of a command on the control socket."""
-        return await asyncio.to_thread(ask, str(self.serve.control), command, arguments, LIMIT_S)
+        return await self.serve.ask(command, **arguments)
 
     async def report(self, containers: Iterable[tuple[str, str, int]]) -> None:
         """Say, as the watcher does, how much memory containers use of a card: their ids, cards and MiB."""
@@ -93,18 +91,13 @@ async def stage(
     """A node with two cards and no containers, whose page is on a loopback address unless another one is given."""
     write_sysfs(directory, topology)
     host(directory)
-    (directory / "policy.yaml").write_text(POLICY)
     made = RuntimeOptions(cpus=format_cpuset(topology.cpus), mems=format_cpuset(topology.mems), host_root=directory)
     address = address or free_address()
-    given = ("--config", str(directory / "policy.yaml"), "--host-root", str(directory), "--http", address, *options)
-    async with EmbeddedRuntime(directory / "runtime.sock", made) as runtime, Serve(directory, *given) as serve:
-        client = RuntimeClient(f"unix://{serve.socket}", timeout_s=LIMIT_S)
-        try:
-            local = address.replace("0.0.0.0", "127.0.0.1")
-            await accepting(local)
-            yield Stage(serve, runtime, MiniKubelet(client), f"http://{local}/")
-        finally:
-            await client.close()
+    daemon = Serve(directory, "--host-root", str(directory), "--http", address, *options, policy=POLICY)
+    async with EmbeddedRuntime(daemon.runtime, made) as runtime, daemon as serve, serve.kubelet() as kubelet:
+        local = address.replace("0.0.0.0", "127.0.0.1")
+        await accepting(local)
+        yield Stage(serve, runtime, kubelet, f"http://{local}/")
 
 
 async def accepting(address: str) -> None:

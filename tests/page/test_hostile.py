@@ -1,9 +1,7 @@
 """Clients of the page that mean harm, or are only broken: a daemon as a process answers them briefly, and goes on."""
 
 import asyncio
-from collections.abc import AsyncIterator
 from contextlib import suppress
-from pathlib import Path
 from urllib.parse import quote
 
 import aiohttp
@@ -11,11 +9,9 @@ import pytest
 
 from criproxy.api.page.stream import MOST_STREAMS
 from criproxy.process.http_limits import MOST_CONNECTIONS
-from tests.addresses import free_address
-from tests.page.stage import Stage, crowd, stage
-from tests.page.test_http import TOKEN, get
+from tests.page.stage import Stage, crowd
+from tests.page.test_http import get
 
-LIMIT_S = 90.0
 MALFORMED = (
     b"GET / HTTP/9.9\r\n\r\n",
     b"GET /\x00 HTTP/1.1\r\nHost: localhost\r\n\r\n",
@@ -54,18 +50,15 @@ QUESTIONS = (
 """Arguments that no page sends."""
 
 
-@pytest.fixture
-async def node(tmp_path: Path) -> AsyncIterator[Stage]:
-    """A node with a few containers, and its page on loopback."""
-    async with asyncio.timeout(LIMIT_S), stage(tmp_path) as found:
-        await found.run(crowd(3))
-        yield found
+async def connection(node: Stage) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
+    """A new one."""
+    host, _, port = node.url.removeprefix("http://").rstrip("/").rpartition(":")
+    return await asyncio.open_connection(host, int(port))
 
 
 async def said(node: Stage, request: bytes) -> bytes:
     """All that the daemon answers to the bytes of a request."""
-    host, _, port = node.url.removeprefix("http://").rstrip("/").rpartition(":")
-    reader, writer = await asyncio.open_connection(host, int(port))
+    reader, writer = await connection(node)
     writer.write(request)
     answer = await reader.read()
     writer.close()
@@ -76,8 +69,7 @@ async def test_what_is_malformed_fills_no_log(node: Stage) -> None:
     """It is refused, nothing that is hidden in it is answered, and the log has no word and no traceback of it."""
     answers = [await said(node, request) for request in MALFORMED]
     form = f"POST /token HTTP/1.1\r\nHost: localhost\r\nContent-Type: {FORM}\r\nContent-Length: 9\r\n\r\n".encode()
-    host, _, port = node.url.removeprefix("http://").rstrip("/").rpartition(":")
-    _, writer = await asyncio.open_connection(host, int(port))
+    _, writer = await connection(node)
     writer.write(form + b"tok")  # and goes away in the middle
     writer.close()
 
@@ -102,8 +94,7 @@ async def test_a_form_that_no_browser_sends(node: Stage) -> None:
 @pytest.mark.parametrize("path", ["/token", "/api/status", "/metrics"])
 async def test_a_body_that_is_too_long(node: Stage, path: str, kind: str) -> None:
     """The answer says so; the client gets it although it is still sending, and its connection is closed."""
-    host, _, port = node.url.removeprefix("http://").rstrip("/").rpartition(":")
-    reader, writer = await asyncio.open_connection(host, int(port))
+    reader, writer = await connection(node)
     size = 3_000_000
     head = f"POST {path} HTTP/1.1\r\nHost: localhost\r\nContent-Type: {kind}\r\nContent-Length: {size}\r\n\r\n"
     writer.write(head.encode() + b"x" * size)
@@ -163,65 +154,10 @@ async def test_idle_connections_close_no_page(node: Stage) -> None:
     """Who holds connections open keeps out others who do, and not those who see a page."""
     async with aiohttp.ClientSession() as session, session.get(f"{node.url}api/stream") as answer:
         await answer.content.readuntil(b"\n\n")
-        host, _, port = node.url.removeprefix("http://").rstrip("/").rpartition(":")
-        idle = [await asyncio.open_connection(host, int(port)) for _ in range(2 * MOST_CONNECTIONS)]
+        idle = [await connection(node) for _ in range(2 * MOST_CONNECTIONS)]
         await idle[0][0].read()  # it has been closed for one of the later ones
         assert (await get(f"{node.url}readyz"))[0] == 200
         await node.run(crowd(4)[3:])
         assert (await answer.content.readuntil(b"\n\n")).startswith(b"event: node")
         for _, writer in idle:
             writer.close()
-
-
-async def test_a_crowd_of_pages(node: Stage) -> None:
-    """Beyond the places, the oldest ones are told that they were displaced, and the daemon answers others."""
-    async with aiohttp.ClientSession(connector=aiohttp.TCPConnector(limit=0)) as session:
-        found = [await session.get(f"{node.url}api/stream") for _ in range(3 * MOST_STREAMS)]
-        ends = [await answer.content.read() for answer in found[:-MOST_STREAMS]]
-        for answer in found[-MOST_STREAMS:]:
-            assert (await answer.content.readuntil(b"\n\n")).startswith(b"event: node")
-        assert (await get(f"{node.url}readyz"))[0] == 200
-        for answer in found:
-            answer.close()
-
-    assert {answer.status for answer in found} == {200}
-    assert all(end.rpartition(b"event: ")[2].startswith(b"displaced\n") for end in ends)
-
-
-@pytest.mark.slow
-async def test_a_new_token_closes_pages(tmp_path: Path) -> None:
-    """Who has shown the token before it was replaced sees nothing of the node any more, and programs get a sentence."""
-    address, file = free_address("0.0.0.0"), tmp_path / "token"
-    file.write_text(TOKEN)
-    bearer = {"Authorization": f"Bearer {TOKEN}"}
-    async with (
-        asyncio.timeout(LIMIT_S),
-        stage(tmp_path, options=["--http-token-file", str(file)], address=address) as found,
-        aiohttp.ClientSession(headers=bearer) as session,
-        session.get(f"{found.url}api/stream") as answer,
-    ):
-        await answer.content.readuntil(b"\n\n")
-        file.write_text("another-token-of-the-node")
-        await answer.content.read()  # to its end
-        status, body, headers = await get(f"{found.url}api/status", **bearer)
-
-    assert (status, headers["content-type"]) == (403, "application/json")
-    assert b'{"error": "this needs a token' in body
-
-
-async def test_a_wrong_token_is_said_to_be_wrong(tmp_path: Path) -> None:
-    """Not the same page again, as if nothing had been entered."""
-    address, file = free_address("0.0.0.0"), tmp_path / "token"
-    file.write_text(TOKEN)
-    async with (
-        asyncio.timeout(LIMIT_S),
-        stage(tmp_path, options=["--http-token-file", str(file)], address=address) as found,
-        aiohttp.ClientSession() as session,
-    ):
-        first = (await get(found.url))[1].decode()
-        async with session.post(f"{found.url}token", data={"token": "another"}) as answer:
-            second = await answer.text()
-
-    assert "This page needs a token" in first
-    assert "is not the token" not in first
-    assert "is not the token" in second

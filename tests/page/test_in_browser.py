@@ -1,6 +1,5 @@
 """The page of ``--http`` in a real browser: what it draws is what `criproxy status` prints, and it stays so."""
 
-import asyncio
 import json
 from collections.abc import AsyncIterator
 from dataclasses import dataclass
@@ -8,21 +7,19 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import pytest_asyncio
 from axe_playwright_python.base import AXE_SCRIPT
-from click.testing import CliRunner
 from playwright.async_api import Browser, expect
 
-from criproxy.cli import main
 from criproxy.model.cpuset import parse_cpuset
 from criproxy.simulate.hosts import GIB
 from lab.emulator.runtime import IMAGE
 from lab.kubelet.kubelet import ContainerSpec, PodSpec
-from tests.page.browser import Theme, browser, window
+from tests.page.browser import Theme, window
 from tests.page.scene import trouble
 from tests.page.stage import SMALL, Stage, crowd, stage, vgpu_pods
 
 PICTURES = Path(__file__).resolve().parents[2] / "build/page"
-LIMIT_S = 120.0
 LOOKS = [
     ("desk", "light"),
     ("narrow", "dark"),
@@ -46,19 +43,18 @@ class Node:
     stage: Stage
     browser: Browser
 
-    def status(self) -> dict[str, Any]:
+    async def status(self) -> dict[str, Any]:
         """What the command prints."""
-        place = ("--control-socket", str(self.stage.serve.control), "--format", "json")
-        found: dict[str, Any] = json.loads(CliRunner().invoke(main, ["status", *place]).output)
-        return found
+        _, found = await self.stage.serve.json("status")
+        return dict(found)
 
 
-@pytest.fixture
-async def node(tmp_path: Path) -> AsyncIterator[Node]:
+@pytest_asyncio.fixture(loop_scope="module", scope="module")
+async def node(tmp_path_factory: pytest.TempPathFactory, opened: Browser) -> AsyncIterator[Node]:
     """Containers that own CPUs, share them, and have parts of cards."""
-    async with asyncio.timeout(LIMIT_S), stage(tmp_path) as there, browser() as started:
+    async with stage(tmp_path_factory.mktemp("n")) as there:
         await there.run([*crowd(14), *vgpu_pods()])
-        yield Node(there, started)
+        yield Node(there, opened)
 
 
 def expected(status: dict[str, Any]) -> dict[str, Any]:
@@ -84,7 +80,7 @@ def life(row: dict[str, Any]) -> str:
 async def settled(node: Node) -> dict[str, Any]:
     """The status, as soon as every container is where it belongs."""
     while True:
-        status = await asyncio.to_thread(node.status)
+        status = await node.status()
         if not status["totals"]["not_in_place"]:
             return status
 
@@ -125,7 +121,7 @@ async def test_changes_arrive_without_a_reload(node: Node) -> None:
         await expect(row).to_contain_text("2")
         await expect(page.locator("#events")).to_contain_text("shop/late/main")
         owned = parse_cpuset(
-            next(each for each in node.status()["containers"] if each["id"] == ids["main"])["exclusive_cpus"]
+            next(each for each in (await node.status())["containers"] if each["id"] == ids["main"])["exclusive_cpus"]
         )
         for cpu in owned:
             await expect(page.locator(f".cpu[data-cpu='{cpu}']")).to_have_attribute("data-kind", "exclusive")

@@ -5,12 +5,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from playwright.async_api import expect
+from playwright.async_api import Browser, expect
 
 from criproxy.model.machine.topology import Topology
-from tests.page.browser import SIZES, browser, window
+from tests.page.browser import SIZES, window
 from tests.page.scene import trouble
-from tests.page.stage import SMALL, large, stage, vgpu_pods
+from tests.page.stage import SMALL, Stage, large, stage, vgpu_pods
 
 LIMIT_S = 120.0
 LEAST_WIDTH_PX, LEAST_HEIGHT_PX = 24, 20
@@ -24,11 +24,11 @@ CUT = """() => [...document.querySelectorAll('#facts .value, #facts .detail, #le
 
 
 @pytest.mark.parametrize("topology", [SMALL, large()], ids=["small", "large"])
-async def test_every_cpu_can_be_seen_and_hit(tmp_path: Path, topology: Topology) -> None:
+async def test_every_cpu_can_be_seen_and_hit(tmp_path: Path, opened: Browser, topology: Topology) -> None:
     """CPUs lie beside each other, wide enough for a finger, inside the window; no word is cut off."""
-    async with asyncio.timeout(LIMIT_S), stage(tmp_path, topology) as there, browser() as started:
+    async with asyncio.timeout(LIMIT_S), stage(tmp_path, topology) as there:
         for size, (width, _) in SIZES.items():
-            async with window(started, there.url, size) as shown:
+            async with window(opened, there.url, size) as shown:
                 boxes = await shown.page.evaluate(BOXES, [".machine .cpu", ".machine .cache", "main > *"])
                 cut = await shown.page.evaluate(CUT)
             cpus = boxes[".machine .cpu"]
@@ -52,11 +52,10 @@ def overlapping(boxes: list[Any]) -> list[tuple[Any, Any]]:
     ]
 
 
-async def test_a_name_is_said_once(tmp_path: Path) -> None:
+async def test_a_name_is_said_once(there: Stage, opened: Browser) -> None:
     """What stands behind the link to a container does not begin with its name again."""
-    async with asyncio.timeout(LIMIT_S), stage(tmp_path) as there, browser() as started:
-        await there.run(vgpu_pods())
-        await trouble(there)
-        async with window(started, there.url) as shown:
-            await expect(shown.page.locator("#health")).to_contain_text("studio/render-0/main is refused: it asks for")
-            await expect(shown.page.locator("#events li").first).to_contain_text("studio/render-0/main it asks for")
+    await there.run(vgpu_pods())
+    await trouble(there)
+    async with window(opened, there.url) as shown:
+        await expect(shown.page.locator("#health")).to_contain_text("studio/render-0/main is refused: it asks for")
+        await expect(shown.page.locator("#events li").first).to_contain_text("studio/render-0/main it asks for")

@@ -1,9 +1,6 @@
 """The page while things happen around it: changes below the keyboard, restarts, bypass, release, hostile names."""
 
-import asyncio
 import re
-from collections.abc import AsyncIterator
-from pathlib import Path
 
 import aiohttp
 import pytest
@@ -13,10 +10,9 @@ from criproxy.api.page.stream import DISPLACED, MOST_STREAMS
 from criproxy.simulate.hosts import GIB
 from lab.emulator.runtime import IMAGE
 from lab.kubelet.kubelet import ContainerSpec, PodSpec
-from tests.page.browser import browser, window
-from tests.page.stage import SHOPS, Stage, crowd, stage
+from tests.page.browser import window
+from tests.page.stage import SHOPS, Stage, crowd
 
-LIMIT_S = 120.0
 WIDER = ("desk", "zoomed")
 SPEC = ContainerSpec("main", IMAGE, cpu_limit_milli=1000, memory_limit_bytes=GIB)
 FOCUSED = "document.activeElement.getAttribute('href')"
@@ -32,20 +28,6 @@ HOSTILE = (
     "&lt;b&gt; %00 ../../../etc/passwd #container=x",
 )
 """Long, markup, invisible, piled up, from right to left, and words that mean something elsewhere."""
-
-
-@pytest.fixture
-async def there(tmp_path: Path) -> AsyncIterator[Stage]:
-    """A node without containers."""
-    async with asyncio.timeout(LIMIT_S), stage(tmp_path) as found:
-        yield found
-
-
-@pytest.fixture
-async def opened() -> AsyncIterator[Browser]:
-    """A browser."""
-    async with browser() as found:
-        yield found
 
 
 async def test_a_node_without_containers(there: Stage, opened: Browser) -> None:

@@ -13,7 +13,7 @@ from rich.text import Text
 from criproxy.api.devices import device_plugin
 from criproxy.api.page import access
 from criproxy.api.views import status_check as report
-from criproxy.cli.queries import explain as explain_text
+from criproxy.cli.render import lazy_rich
 from criproxy.cri import api_pb2 as api
 from criproxy.cri import sizes, translate
 from criproxy.deviceplugin.daemon_client.asking import DaemonRefuses
@@ -74,12 +74,12 @@ def what_does_not_fit_is_taken(patch: pytest.MonkeyPatch) -> None:
 
 
 def markup_is_obeyed(patch: pytest.MonkeyPatch) -> None:
-    """What tenants write in brackets is markup to `explain`."""
+    """What tenants write in brackets is markup."""
 
     def broken(text: str, style: str = "", **keys: Any) -> Text:  # noqa: ANN401 (passed on)
         return Text.from_markup(text, style=style, **keys)
 
-    patch.setattr(explain_text.rich, "Text", broken, raising=False)
+    patch.setattr(lazy_rich, "Text", broken, raising=False)
 
 
 def numbers_have_no_end(patch: pytest.MonkeyPatch) -> None:

@@ -23,10 +23,9 @@ from criproxy.store.configurations import InForceOnce, add, read_tried, write_tr
 from lab.emulator.runtime import EmbeddedRuntime, RuntimeOptions
 from lab.kubelet.kubelet import MiniKubelet
 from tests.cli.test_hostile_text import is_harmless
-from tests.daemons import LIMIT_S, Serve
+from tests.daemons import LIMIT_S, Serve, node_files
 from tests.denied import WITHOUT_PRIVILEGES, closed
 from tests.node.world import owner, sharer
-from tests.test_bad_configuration import node_files
 
 STATIC = 'policy: static\nreservedCpus: "0"\n'
 MOVES = 'policy: static\nreservedCpus: "0-1"\napply: all\n'

@@ -6,11 +6,11 @@ Whether N + 1 has added something beside the tables of N, or has a newer schema 
 
 import asyncio
 import json
-import signal
 import socket
 import sqlite3
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager, closing
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -23,9 +23,8 @@ from criproxy.model.cpuset import format_cpuset
 from criproxy.store.schema import VERSION
 from lab.emulator.runtime import EmbeddedRuntime, RuntimeOptions
 from lab.kubelet.kubelet import MiniKubelet, PodSpec
-from tests.daemons import LIMIT_S, Serve
+from tests.daemons import LIMIT_S, Serve, until
 from tests.node.world import owner, sharer
-from tests.test_daemon import small_machine
 from tests.upgrading import LONGEST_FAILURE_S, NEXT_VERSION, PACKAGE, Load, next_version
 
 ROUNDS_EACH = 6
@@ -51,26 +50,22 @@ class Node:
         self.kubelet = MiniKubelet(self.client)
         self._passed = passed
         self._control = ""
-        (directory / "policy.yaml").write_text(POLICY)
 
     @asynccontextmanager
     async def serving(self, tree: Path) -> AsyncIterator[None]:
         """Criproxy of the tree *tree*, until it is told to stop."""
-        options = (
-            "--config",
-            str(self.directory / "policy.yaml"),
-            "--host-root",
-            str(self.directory),
-            "--log-format",
-            "json",
-        )
         async with Serve(
-            self.directory, *options, passed=self._passed, PYTHONPATH=str(tree), PYTHONSAFEPATH="1"
+            self.directory,
+            *("--log-format", "json"),
+            policy=POLICY,
+            cpus="0-3",
+            passed=self._passed,
+            PYTHONPATH=str(tree),
+            PYTHONSAFEPATH="1",
         ) as serve:
             self._control = str(serve.control)
             yield
-            serve.signal(signal.SIGTERM)
-            assert await serve.exit_status() == 0
+            assert await serve.stop() == 0
 
     async def say(self, command: str, **arguments: object) -> Any:  # noqa: ANN401 (JSON)
         """Ask the daemon."""
@@ -80,9 +75,10 @@ class Node:
         """Let an owner run and end; its CPUs are kept for its pod."""
         _, ids = await self.kubelet.run_pod(pod)
         self.runtime.exit_container(ids["main"])
-        async with asyncio.timeout(LIMIT_S):
-            while not (await self.say("status"))["kept"]:  # noqa: ASYNC110 (it tells nobody)
-                await asyncio.sleep(0.05)
+        await until(self._keeps)
+
+    async def _keeps(self) -> bool:
+        return bool((await self.say("status"))["kept"])
 
     async def facts(self) -> Facts:
         """What must be the same under each version, of what does not come and go."""
@@ -104,9 +100,11 @@ class Node:
 
     async def settled(self) -> None:
         """Wait until every container is where it should be."""
-        async with asyncio.timeout(LIMIT_S):
-            while (found := await self.say("status", check=True))["problems"] or found["under_way"]:  # noqa: ASYNC110
-                await asyncio.sleep(0.05)
+        await until(self._is_settled)
+
+    async def _is_settled(self) -> bool:
+        checked = await self.say("status", check=True)
+        return not (checked["problems"] or checked["under_way"])
 
     def cgroups(self) -> dict[str, str]:
         """Pod → the CPUs in the cgroup of its container."""
@@ -127,7 +125,6 @@ class Node:
 @pytest.fixture
 async def node(tmp_path: Path) -> AsyncIterator[Node]:
     """A node on which criproxy does not run yet."""
-    small_machine(tmp_path)
     with socket.socket(socket.AF_UNIX) as passed:
         passed.bind(str(tmp_path / "kubelet.sock"))
         passed.listen(128)
@@ -135,10 +132,18 @@ async def node(tmp_path: Path) -> AsyncIterator[Node]:
             yield Node(tmp_path, runtime, passed)
 
 
-async def there_and_back(node: Node, *, newer_number: bool) -> tuple[Load, list[Facts]]:
+Newer = Callable[[bool], Path]
+
+
+@pytest.fixture(scope="module")
+def newer(tmp_path_factory: pytest.TempPathFactory) -> Newer:
+    """Version N + 1, with a newer number or without; made once, since it has to be compiled."""
+    return cache(lambda number: next_version(tmp_path_factory.mktemp("newer"), newer_number=number))
+
+
+async def there_and_back(node: Node, newer: Path) -> tuple[Load, list[Facts]]:
     """Run N, N + 1 and N in turn; what was true under each, and the load that they were under."""
-    newer, this = next_version(node.directory / "newer", newer_number=newer_number), PACKAGE.parent
-    found: list[Facts] = []
+    this, found = PACKAGE.parent, list[Facts]()
     async with Load(node.client, node.kubelet, sharer("guest").containers) as load:
         for tree in (this, newer, this):
             async with node.serving(tree):
@@ -156,9 +161,9 @@ async def there_and_back(node: Node, *, newer_number: bool) -> tuple[Load, list[
     return load, found
 
 
-async def test_what_is_beside_survives_an_older_version(node: Node) -> None:
+async def test_what_is_beside_survives_an_older_version(node: Node, newer: Newer) -> None:
     """Nothing is different under any version: places, kept CPUs, incidents, history; and N leaves alone what is new."""
-    _, found = await there_and_back(node, newer_number=False)
+    _, found = await there_and_back(node, newer(False))
 
     assert found[0] == found[1] == found[2]
     assert found[0]["cgroups"] == {"owner": "1", "sharer": "0,3"}
@@ -172,9 +177,9 @@ async def test_what_is_beside_survives_an_older_version(node: Node) -> None:
     assert not list(node.directory.glob("state/criproxy.db.*Z"))
 
 
-async def test_a_newer_number_moves_nobody(node: Node) -> None:
+async def test_a_newer_number_moves_nobody(node: Node, newer: Newer) -> None:
     """N sets the database aside, and finds all containers where they are; the rest of what it knew is lost."""
-    _, found = await there_and_back(node, newer_number=True)
+    _, found = await there_and_back(node, newer(True))
 
     assert found[0] == found[1]
     assert found[2]["places"]["owner"] == found[0]["places"]["owner"]
@@ -187,11 +192,11 @@ async def test_a_newer_number_moves_nobody(node: Node) -> None:
 
 
 @pytest.mark.parametrize("newer_number", [False, True], ids=["beside", "newer-number"])
-async def test_a_release_goes_on(node: Node, newer_number: bool) -> None:
+async def test_a_release_goes_on(node: Node, newer: Newer, newer_number: bool) -> None:
     """Whoever has released a node finds it so after an upgrade and after a downgrade."""
-    newer, this = next_version(node.directory / "newer", newer_number=newer_number), PACKAGE.parent
+    this = PACKAGE.parent
     said: list[list[str]] = []
-    for tree in (this, newer, this):
+    for tree in (this, newer(newer_number), this):
         async with node.serving(tree):
             name = f"pod-{len(said)}"
             node.ids[name] = (await node.kubelet.run_pod(owner(name)))[1]["main"]
@@ -206,13 +211,13 @@ async def test_a_release_goes_on(node: Node, newer_number: bool) -> None:
 
 
 @pytest.mark.parametrize("newer_number", [False, True], ids=["beside", "newer-number"])
-async def test_a_try_goes_on(node: Node, newer_number: bool) -> None:
+async def test_a_try_goes_on(node: Node, newer: Newer, newer_number: bool) -> None:
     """The configuration that is tried stays in effect, and at its end all containers are where they were before it."""
-    newer, this = next_version(node.directory / "newer", newer_number=newer_number), PACKAGE.parent
+    this = PACKAGE.parent
     tried = POLICY.replace("'0'", "'1'") + "apply: all\n"
     before: dict[str, str] = {}
     seen: list[tuple[int, dict[str, str]]] = []
-    for tree in (this, newer, this):
+    for tree in (this, newer(newer_number), this):
         async with node.serving(tree):
             if not seen:
                 node.ids["owner"] = (await node.kubelet.run_pod(owner("owner")))[1]["main"]
@@ -235,9 +240,9 @@ async def test_a_try_goes_on(node: Node, newer_number: bool) -> None:
 
 @pytest.mark.thorough  # for a quiet machine
 @pytest.mark.parametrize("newer_number", [False, True], ids=["beside", "newer-number"])
-async def test_no_call_fails_for_longer_than_a_second(node: Node, newer_number: bool) -> None:
+async def test_no_call_fails_for_longer_than_a_second(node: Node, newer: Newer, newer_number: bool) -> None:
     """Over an upgrade and a downgrade."""
-    load, _ = await there_and_back(node, newer_number=newer_number)
+    load, _ = await there_and_back(node, newer(newer_number))
 
     print(load)
     for line in load.lines:

@@ -3,11 +3,10 @@
 import asyncio
 from pathlib import Path
 
-from criproxy.cli.client import ask
 from criproxy.cri.runtime import RuntimeClient
 from lab.emulator.runtime import EmbeddedRuntime
 from lab.kubelet.kubelet import MiniKubelet, PodSpec
-from tests.daemons import LIMIT_S, Serve
+from tests.daemons import LIMIT_S, Serve, until
 
 PODS, ANNOTATION_BYTES = 40, 3_000_000
 LIST_MIB, OWN_MIB = PODS * ANNOTATION_BYTES >> 20, 100
@@ -29,27 +28,22 @@ def memory_mib(process: int) -> tuple[int, int]:
     return found["VmRSS:"], found["VmHWM:"]
 
 
-async def kinds(serve: Serve) -> list[str]:
-    """The kinds of what ``status --check`` says."""
-    answer = await asyncio.to_thread(ask, str(serve.control), "status", {"check": True})
-    return [each["kind"] for each in answer["notices"]]
-
-
 async def test_memory_is_given_back_after_a_peak(tmp_path: Path) -> None:
     """A list of sandboxes with large annotations makes a peak of a few times its size, of which nothing stays."""
     async with asyncio.timeout(LIMIT_S), EmbeddedRuntime(tmp_path / "runtime.sock") as runtime:
         kubelet = MiniKubelet(client := RuntimeClient(f"unix://{runtime.path}"))
         for number in range(PODS):
             await kubelet.run_sandbox(PodSpec(f"pod-{number}", annotations={"notes": "x" * ANNOTATION_BYTES}))
-        (tmp_path / "policy.yaml").write_text("policy: static\n")
-        program = ("-c", LOOKS_OFTEN)
-        async with Serve(tmp_path, "--config", str(tmp_path / "policy.yaml"), program=program) as serve:
+        async with Serve(tmp_path, policy="policy: static\n", program=("-c", LOOKS_OFTEN)) as serve:
             assert serve.process is not None
-            while "resync" in await kinds(serve):  # noqa: ASYNC110 (another process)
-                await asyncio.sleep(0.1)
-            assert 2 * LIST_MIB < memory_mib(serve.process.pid)[1] < OWN_MIB + 4 * LIST_MIB
+            pid = serve.process.pid
 
-            while memory_mib(serve.process.pid)[0] > OWN_MIB + KEPT_MIB:  # noqa: ASYNC110 (another process)
-                await asyncio.sleep(0.1)
+            async def is_in_sync() -> bool:
+                return "resync" not in await serve.notices()
+
+            await until(is_in_sync)
+            assert 2 * LIST_MIB < memory_mib(pid)[1] < OWN_MIB + 4 * LIST_MIB
+
+            await until(lambda: memory_mib(pid)[0] <= OWN_MIB + KEPT_MIB)
             assert await serve.stop() == 0
         await client.close()

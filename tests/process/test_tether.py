@@ -11,13 +11,11 @@ import psutil
 import pytest
 
 from tests.conftest import ROOT
+from tests.daemons import LIMIT_S, until
 from tests.deviceplugin.hosts import t4
 from tests.deviceplugin.program import Program, policy
 from tests.nvml import Driver
 
-LIMIT_S = 90.0
-CRIPROXY = (sys.executable, "-P", "-m", "criproxy")
-LOAD = ROOT / "docs/examples/loads/mixed.yaml"
 PLANTED = """
 import os
 with open({ran!r}, "a") as ran:
@@ -35,13 +33,14 @@ def folder() -> Iterator[Path]:
 
 async def with_programs(process: asyncio.subprocess.Process, wanted: Sequence[str]) -> list[psutil.Process]:
     """The descendants of a process, as soon as it has those whose command lines have these words."""
-    async with asyncio.timeout(LIMIT_S):
-        while True:
-            found = psutil.Process(process.pid).children(recursive=True)
-            lines = [line for each in found if (line := command_line(each))]
-            if all(any(word in line for line in lines) for word in wanted):
-                return found
-            await asyncio.sleep(0.02)  # nothing tells
+
+    def started() -> list[psutil.Process]:
+        found = psutil.Process(process.pid).children(recursive=True)
+        lines = [line for each in found if (line := command_line(each))]
+        return found if all(any(word in line for line in lines) for word in wanted) else []
+
+    programs: list[psutil.Process] = await until(started)
+    return programs
 
 
 def command_line(process: psutil.Process) -> str:
@@ -80,45 +79,31 @@ async def test_what_the_device_plugin_has_started_ends_when_it_is_killed(folder:
         await end_with(program.process, programs)
 
 
-@pytest.mark.parametrize(
-    ("arguments", "wanted"),
-    [
-        pytest.param((sys.executable, "-m", "lab.demo"), ["criproxy serve", "criproxy device-plugin"], id="demo"),
-    ],
-)
-async def test_what_a_command_has_started_ends_when_it_is_killed(
-    folder: Path, arguments: Sequence[str], wanted: Sequence[str]
-) -> None:
-    """Nobody else would end it."""
-    process = await asyncio.create_subprocess_exec(
-        *arguments,
-        env={**os.environ, "TMPDIR": str(folder), "PATH": "/nonexistent"},
-        stdout=asyncio.subprocess.DEVNULL,
-        stderr=asyncio.subprocess.DEVNULL,
-    )
-
-    await end_with(process, await with_programs(process, wanted))
-
-
-@pytest.mark.parametrize(
-    "arguments",
-    [
-        pytest.param(("support-bundle", "--output", "-"), id="support-bundle"),
-    ],
-)
-async def test_no_program_comes_from_the_current_directory(folder: Path, arguments: Sequence[str]) -> None:
-    """Else whoever can write there runs what they like as root."""
-    for name in ("criproxy", "multiprocessing", "pynvml"):
-        (place := folder / "here" / name).mkdir(parents=True)
-        (place / "__init__.py").write_text(PLANTED.format(ran=str(folder / "ran")))
-    process = await asyncio.create_subprocess_exec(
-        Path(sys.executable).with_name("criproxy"),
-        *arguments,
-        cwd=folder / "here",
+async def start(program: Sequence[str | Path], folder: Path, cwd: Path) -> asyncio.subprocess.Process:
+    """Start a program in *cwd* that finds no other ones and has its temporary files in *folder*."""
+    return await asyncio.create_subprocess_exec(
+        *program,
+        cwd=cwd,
         env={**os.environ, "TMPDIR": str(folder), "PATH": "/nonexistent"},
         stdout=asyncio.subprocess.PIPE,
         stderr=asyncio.subprocess.STDOUT,
     )
+
+
+async def test_what_the_demo_has_started_ends_when_it_is_killed(folder: Path) -> None:
+    """Nobody else would end it."""
+    process = await start((sys.executable, "-m", "lab.demo"), folder, ROOT)
+
+    await end_with(process, await with_programs(process, ["criproxy serve", "criproxy device-plugin"]))
+
+
+async def test_no_program_comes_from_the_current_directory(folder: Path) -> None:
+    """Else whoever can write there runs what they like as root."""
+    for name in ("criproxy", "multiprocessing", "pynvml"):
+        (place := folder / "here" / name).mkdir(parents=True)
+        (place / "__init__.py").write_text(PLANTED.format(ran=str(folder / "ran")))
+    command = (Path(sys.executable).with_name("criproxy"), "support-bundle", "--output", "-")
+    process = await start(command, folder, folder / "here")
     async with asyncio.timeout(LIMIT_S):
         said, _ = await process.communicate()
 

@@ -11,8 +11,8 @@ import pytest
 
 from criproxy.store.configurations import LAST_GOOD_NAME as GOOD_NAME
 from lab.emulator.runtime import EmbeddedRuntime, RuntimeOptions
-from tests.daemons import LIMIT_S
-from tests.test_bad_configuration import GOOD, Scene, metric, reload, run
+from tests.daemon.test_serve_configuration import GOOD, Scene, metric, metrics_line, reload, run
+from tests.daemons import LIMIT_S, Serve, until
 
 OTHER = 'policy: static\nreservedCpus: "1"\n'
 COMMENTED = f"# the same\n{GOOD}"
@@ -30,14 +30,9 @@ def hash_of(text: str) -> str:
     return sha256(text.encode()).hexdigest()[:12]
 
 
-async def config_info(scene: Scene) -> str:
-    """The line of the metric."""
-    reader, writer = await asyncio.open_unix_connection(scene.directory / "http.sock")
-    writer.write(b"GET /metrics HTTP/1.0\r\n\r\n")
-    text = (await reader.read()).decode()
-    writer.close()
-    (line,) = [line for line in text.splitlines() if line.startswith("criproxy_config_info{")]
-    return line
+async def is_well(serve: Serve) -> bool:
+    """Whether ``status --check`` finds nothing."""
+    return not (await serve.ask("status", check=True))["problems"]
 
 
 def loaded(log: Path) -> list[str]:
@@ -49,11 +44,10 @@ def loaded(log: Path) -> list[str]:
 async def test_a_daemon_at_work(scene: Scene) -> None:
     """The calls of the kubelet by class, the runtime's own name, the file's hash, and how many CPUs are exclusive."""
     async with asyncio.timeout(LIMIT_S), scene.serve() as serve:
-        _, before = await scene.asked(serve, "status")
+        _, before = await serve.json("status")
         await run(serve, "trader", 2)
-        _, after = await scene.asked(serve, "status")
-        place = ("--control-socket", str(serve.control))
-        _, table = await asyncio.to_thread(scene.command, "status", *place)
+        _, after = await serve.json("status")
+        _, table = await serve.command("status")
 
     assert before["kubelet"]["last_call"] is None
     classes: dict[str, Any] = after["kubelet"]["classes"]
@@ -81,15 +75,15 @@ async def test_a_daemon_at_work(scene: Scene) -> None:
 async def test_another_file_has_another_hash_and_time(scene: Scene) -> None:
     """Status, metrics and log say which file is in effect; one that cannot be used changes nothing."""
     async with asyncio.timeout(LIMIT_S), scene.serve() as serve:
-        _, first = await scene.asked(serve, "status")
+        _, first = await serve.json("status")
         since = float(await metric(serve, "criproxy_config_loaded_timestamp_seconds"))
-        info = await config_info(scene)
+        info = await metrics_line(serve, "criproxy_config_info{")
         scene.spoil("every-cpu")
         await reload(serve)
-        _, spoilt = await scene.asked(serve, "status")
+        _, spoilt = await serve.json("status")
         scene.put(OTHER)
         await reload(serve)
-        _, second = await scene.asked(serve, "status")
+        _, second = await serve.json("status")
         later = float(await metric(serve, "criproxy_config_loaded_timestamp_seconds"))
 
     assert f'hash="{hash_of(GOOD)}"' in info
@@ -106,7 +100,7 @@ async def test_a_comment_changes_the_hash(scene: Scene) -> None:
     async with asyncio.timeout(LIMIT_S), scene.serve() as serve:
         scene.put(COMMENTED)
         await reload(serve)
-        _, values = await scene.asked(serve, "status")
+        _, values = await serve.json("status")
 
     assert values["configuration"]["hash"] == hash_of(COMMENTED)
     assert hash_of(COMMENTED) in serve.log.read_text()
@@ -115,11 +109,9 @@ async def test_a_comment_changes_the_hash(scene: Scene) -> None:
 async def test_without_a_daemon_the_answer_has_the_same_keys(scene: Scene) -> None:
     """What nobody can say is null, and the table leaves it out."""
     async with asyncio.timeout(LIMIT_S), scene.serve() as serve:
-        _, by_daemon = await scene.asked(serve, "status")
-        while not (serve.directory / "state" / GOOD_NAME).exists():  # noqa: ASYNC110 (it is written after the start)
-            await asyncio.sleep(0.01)
-        while (await scene.asked(serve, "status", "--check"))[1]["problems"]:  # noqa: ASYNC110 (it does not know yet)
-            await asyncio.sleep(0.01)
+        _, by_daemon = await serve.json("status")
+        await until((serve.directory / "state" / GOOD_NAME).exists)
+        await until(lambda: is_well(serve))
         assert await serve.stop() == 0  # all of its state is stored then
     state = ("--control-socket", str(serve.control), "--state-dir", str(serve.directory / "state"))
     root = ("--host-root", str(scene.directory))

@@ -13,7 +13,7 @@ import pytest
 from structlog.testing import capture_logs
 
 from criproxy.cri import api_pb2
-from criproxy.cri.runtime import RuntimeCallError, RuntimeClient
+from criproxy.cri.runtime import RuntimeCallError
 from criproxy.daemon import offline_release, start
 from criproxy.errors import StoreError
 from criproxy.process.log import structlog
@@ -21,19 +21,13 @@ from criproxy.simulate.hosts import machine
 from criproxy.store.holder import still_running
 from criproxy.store.store import InUse, Store
 from lab.emulator.runtime import EmbeddedRuntime
-from tests.daemons import LIMIT_S, Serve
+from tests.daemon.test_serve import hanging, starting, tell, version
+from tests.daemons import LIMIT_S, Serve, until
 from tests.gates import Gate
 from tests.node.world import World, owner
 from tests.sysfs import write_sysfs
-from tests.test_daemon import small_machine, starting, tell, version
 
 LOG = structlog.get_logger("test")
-
-
-async def logged(serve: Serve, text: str) -> None:
-    """Wait until *text* is in the log of *serve*."""
-    while not serve.log.exists() or text not in serve.log.read_text():  # noqa: ASYNC110 (nothing tells)
-        await asyncio.sleep(0.01)
 
 
 @pytest.fixture
@@ -58,8 +52,7 @@ async def test_a_disk_that_hangs_holds_up_only_the_start(
     with capture_logs() as lines:
         async with asyncio.timeout(LIMIT_S):
             opening = asyncio.create_task(start.opened_store(tmp_path / "state"))
-            while not lines:  # noqa: ASYNC110 (nothing tells)
-                await asyncio.sleep(0.01)
+            await until(lambda: lines)
             assert not opening.done()
 
             disk.set()
@@ -74,13 +67,10 @@ async def test_a_disk_that_hangs_holds_up_only_the_start(
 
 async def test_a_file_of_the_machine_that_hangs_holds_up_only_the_start(tmp_path: Path) -> None:
     """Calls pass meanwhile, the log says what it waits for, and the start goes on when the file can be read."""
-    small_machine(tmp_path)
-    slow = tmp_path / "sys/devices/system/cpu/online"
-    slow.unlink()
-    os.mkfifo(slow)
-    serve = Serve(tmp_path, "--host-root", str(tmp_path))
+    serve = Serve(tmp_path, cpus="0-3")
+    slow = hanging(tmp_path / "sys/devices/system/cpu/online")
     async with asyncio.timeout(LIMIT_S), EmbeddedRuntime(tmp_path / "runtime.sock"), starting(serve) as ready:
-        await logged(serve, "/sys or /proc does not answer")
+        await serve.logged("/sys or /proc does not answer")
         assert await version(serve.socket) == "criproxy-sim"
         assert not ready.done()
 
@@ -95,25 +85,22 @@ async def test_a_file_of_the_machine_that_hangs_holds_up_only_the_start(tmp_path
 )
 async def test_a_start_that_waits_for_a_disk_can_be_stopped(tmp_path: Path, place: str, what: str) -> None:
     """SIGTERM ends it in order within seconds: nobody has to wait until it is killed."""
-    small_machine(tmp_path)
+    serve = Serve(tmp_path, cpus="0-3")
     (tmp_path / "state").mkdir()
-    (slow := tmp_path / place).unlink(missing_ok=True)
-    os.mkfifo(slow)
-    serve = Serve(tmp_path, "--host-root", str(tmp_path))
+    hanging(tmp_path / place)
     async with asyncio.timeout(LIMIT_S), EmbeddedRuntime(tmp_path / "runtime.sock"), starting(serve):
-        await logged(serve, what)
-        client = RuntimeClient(f"unix://{serve.socket}")
-        call = client.call("RunPodSandbox", api_pb2.RunPodSandboxRequest(), api_pb2.RunPodSandboxResponse)
-        waiting = asyncio.create_task(call)
-        await client.version()
+        await serve.logged(what)
+        async with serve.client() as client:
+            call = client.call("RunPodSandbox", api_pb2.RunPodSandboxRequest(), api_pb2.RunPodSandboxResponse)
+            waiting = asyncio.create_task(call)
+            await client.version()
 
-        serve.signal(signal.SIGTERM)
+            serve.signal(signal.SIGTERM)
 
-        await serve.message("STOPPING=1")
-        assert await serve.exit_status() == 0
-        with pytest.raises(RuntimeCallError, match="criproxy is stopping"):
-            await waiting
-        await client.close()
+            await serve.message("STOPPING=1")
+            assert await serve.exit_status() == 0
+            with pytest.raises(RuntimeCallError, match="criproxy is stopping"):
+                await waiting
         assert serve.log.read_text().splitlines()[-1].split()[-2:] == ["stopped", "[criproxy.daemon]"]
 
 
@@ -150,7 +137,7 @@ async def test_a_daemon_waits_for_one_that_was_killed_and_cannot_end(tmp_path: P
     async with has_the_lock(state) as stuck:
         serve = Serve(tmp_path)
         async with asyncio.timeout(LIMIT_S), EmbeddedRuntime(tmp_path / "runtime.sock"), starting(serve) as ready:
-            await logged(serve, f"(process {stuck.pid}) that has been killed, but cannot end")
+            await serve.logged(f"(process {stuck.pid}) that has been killed, but cannot end")
             assert await version(serve.socket) == "criproxy-sim"
             assert "has been killed, but cannot end" in still_running(state)
             assert not ready.done()
@@ -200,7 +187,7 @@ async def test_a_daemon_waits_for_a_release_and_serves_meanwhile(tmp_path: Path)
     serve = Serve(tmp_path)
     with closing(Store(tmp_path / "state", for_release=True)) as release:
         async with asyncio.timeout(LIMIT_S), EmbeddedRuntime(tmp_path / "runtime.sock"), starting(serve) as ready:
-            await logged(serve, f"in use by 'criproxy release' (process {os.getpid()})")
+            await serve.logged(f"in use by 'criproxy release' (process {os.getpid()})")
             assert await version(serve.socket) == "criproxy-sim"
             assert still_running(tmp_path / "state").endswith("it is a 'criproxy release'; ask again when it has ended")
             assert not ready.done()

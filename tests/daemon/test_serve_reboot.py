@@ -16,7 +16,6 @@ from typing import Any
 
 import pytest
 
-from criproxy.cli.client import ask
 from criproxy.cri import api_pb2 as api
 from criproxy.cri.runtime import RuntimeClient
 from criproxy.model.cpuset import CpuSet
@@ -24,7 +23,7 @@ from criproxy.simulate.hosts import machine
 from lab.emulator.runtime import IMAGE, EmbeddedRuntime, RuntimeOptions
 from lab.kubelet.kubelet import ContainerSpec, MiniKubelet, PodSpec
 from tests.allocations import Allocated, Allocations
-from tests.daemons import Serve
+from tests.daemons import Serve, until
 from tests.rebooted import BootingKubelet
 from tests.sysfs import write_sysfs
 
@@ -120,34 +119,26 @@ class Rebooting:
         self.allocations.answers.set()
         return await coming
 
-    async def status(self, **arguments: bool) -> dict[str, Any]:
-        """What criproxy says."""
-        answer: dict[str, Any] = await asyncio.to_thread(ask, str(self.serve.control), "status", arguments)
-        return answer
-
     async def rested(self) -> None:
-        """Wait until criproxy finds nothing wrong and has nothing to do; what is wrong at the end of time is told."""
-        wrong: list[str] = []
-        try:
-            async with asyncio.timeout(60):
-                while wrong := await self._wrong():  # noqa: ASYNC110 (it tells nobody)
-                    await asyncio.sleep(0.05)
-        except TimeoutError:
-            raise AssertionError(f"criproxy still says {wrong}") from None
+        """Wait until criproxy finds nothing wrong and has nothing to do."""
+        await until(self._is_well)
 
-    async def _wrong(self) -> list[str]:
-        answer = await self.status(check=True)
-        return [*answer["problems"], *answer["under_way"]]
+    async def _is_well(self) -> bool:
+        answer = await self.serve.ask("status", check=True)
+        return not (answer["problems"] or answer["under_way"])
+
+    async def containers(self) -> list[dict[str, Any]]:
+        """Those that criproxy knows."""
+        found: list[dict[str, Any]] = (await self.serve.ask("status"))["containers"]
+        return found
 
     async def gives_up(self, pod: PodSpec) -> None:
         """Wait until nobody of *pod* holds a place: a start of before that might be under way is in doubt for 10 s."""
-        async with asyncio.timeout(60):
-            while await self._places(pod):  # noqa: ASYNC110 (it tells nobody)
-                await asyncio.sleep(0.1)
 
-    async def _places(self, pod: PodSpec) -> list[str]:
-        containers = (await self.status())["containers"]
-        return [one["cpus"] for one in containers if one["pod"] == pod.name and one["cpus"]]
+        async def is_gone() -> bool:
+            return not [each for each in await self.containers() if each["pod"] == pod.name and each["cpus"]]
+
+        await until(is_gone, 0.1)
 
     def cpus(self, container_id: str) -> CpuSet:
         """What its cgroup says."""
@@ -176,9 +167,8 @@ async def booted(directory: Path, policy: str) -> AsyncIterator[Rebooting]:
         await allocations.start()
         stack.push_async_callback(allocations.stop)
         runtime = await stack.enter_async_context(EmbeddedRuntime(directory / "runtime.sock", options))
-        where = ("--config", str(directory / "policy.yaml"), "--host-root", str(directory))
-        serve = Serve(directory, *where, passed=passed, limit_s=60.0)
-        serve.policy.write_text(policy + DEVICES)
+        where = ("--host-root", str(directory))
+        serve = Serve(directory, *where, policy=policy + DEVICES, passed=passed, limit_s=60.0)
         await stack.enter_async_context(serve)
         client = RuntimeClient(f"unix://{serve.socket}", timeout_s=LIMIT_S)  # while criproxy starts, calls wait
         stack.push_async_callback(client.close)
@@ -217,9 +207,11 @@ async def assert_nothing_left(node: Rebooting, pods: Sequence[PodSpec]) -> None:
     """Without pods criproxy soon knows of nobody, and all CPUs are free."""
     await BootingKubelet(node.client, [*pods, NEVER]).take_down()
     node.allocations.entries.clear()
-    async with asyncio.timeout(60):
-        while (await node.status())["containers"]:  # noqa: ASYNC110 (removals are booked after their replies)
-            await asyncio.sleep(0.05)
+
+    async def is_empty() -> bool:
+        return not await node.containers()
+
+    await until(is_empty)  # removals are booked after their replies
     await node.rested()
 
 
@@ -248,9 +240,19 @@ async def assert_as_before(node: Rebooting, name: str, pods: Sequence[PodSpec], 
     await assert_nothing_left(node, pods)
 
 
-@pytest.mark.parametrize("name", SOME_OF_ALL)
-async def test_a_reboot(tmp_path: Path, name: str) -> None:
-    """No create is refused, and a container that was only created holds no place; nobody sees another's card."""
+@pytest.mark.parametrize(
+    ("name", "store"),
+    [
+        *(pytest.param(*each.values, "kept", marks=each.marks, id=f"{each.values[0]}") for each in SOME_OF_ALL),
+        pytest.param("static", "lost", id="static-store-lost"),
+        pytest.param("topology-aware", "lost", id="topology-aware-store-lost", marks=pytest.mark.thorough),
+    ],
+)
+async def test_a_reboot(tmp_path: Path, name: str, store: str) -> None:
+    """No create is refused, and a container that was only created holds no place; nobody sees another's card.
+
+    Where the store is lost, it is as if it had never been there: what the runtime lists of before holds nothing.
+    """
     pods = mixed()
     async with asyncio.timeout(LIMIT_S), booted(tmp_path, POLICIES[name]) as node:
         node.allocate(pods)
@@ -258,36 +260,18 @@ async def test_a_reboot(tmp_path: Path, name: str) -> None:
         await never_started(node)
 
         await node.lose_power()
+        if store == "lost":
+            shutil.rmtree(tmp_path / "state")
         await node.serve.spawn()
         after = node.kubelet(pods)
         ids = await node.late(after)
 
         assert not after.refused
-        if name == "static":
+        if name == "static" or store == "lost":
             await node.gives_up(NEVER)
         await assert_as_before(node, name, pods, ids)
-        if name in OWNING:
+        if name in OWNING and store == "kept":
             await assert_room_for_all(node)
-
-
-@pytest.mark.parametrize("name", ONE_OF_THEM)
-async def test_a_reboot_that_costs_the_store(tmp_path: Path, name: str) -> None:
-    """As if it had never been there: what the runtime lists of the time before holds nothing."""
-    pods = mixed()
-    async with asyncio.timeout(LIMIT_S), booted(tmp_path, POLICIES[name]) as node:
-        node.allocate(pods)
-        await node.kubelet(pods).bring_up()
-        await never_started(node)
-
-        await node.lose_power()
-        shutil.rmtree(tmp_path / "state")
-        await node.serve.spawn()
-        after = node.kubelet(pods)
-        ids = await node.late(after)
-
-        assert not after.refused
-        await node.gives_up(NEVER)
-        await assert_as_before(node, name, pods, ids)
 
 
 @pytest.mark.parametrize("name", ONE_OF_THEM)

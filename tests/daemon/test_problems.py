@@ -7,17 +7,15 @@ import asyncio
 import json
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
-from contextlib import AsyncExitStack, suppress
+from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import aiohttp
 import pytest
-from click.testing import CliRunner
 
 from criproxy import __version__
-from criproxy.cli import main
 from criproxy.cri.runtime import RuntimeCallError, RuntimeClient
 from criproxy.daemon.options import read_only
 from criproxy.daemon.problems import Problems
@@ -26,10 +24,10 @@ from criproxy.model.text.notices import NOT_READY
 from lab.emulator.runtime import EmbeddedRuntime, RuntimeOptions
 from lab.kubelet.kubelet import MiniKubelet
 from tests.addresses import free_address
-from tests.daemons import LIMIT_S, Serve
+from tests.daemon.test_serve_configuration import BAD, GOOD, run
+from tests.daemons import LIMIT_S, Serve, until
 from tests.deploy.firing import Case, assert_fire, samples
 from tests.hasty import SILENT_S
-from tests.test_bad_configuration import BAD, GOOD, node_files, run
 
 POLL_S = 0.1
 """How often the kubelet asks for the runtime's status, and what this test waits for."""
@@ -114,9 +112,7 @@ class Node:
         file = group / "cpuset.cpus"
         before = file.read_text()
         file.write_text("0-3\n")
-        async with asyncio.timeout(LIMIT_S):
-            while file.read_text() != before:  # noqa: ASYNC110 (nothing tells)
-                await asyncio.sleep(POLL_S)
+        await until(lambda: file.read_text() == before)
 
     def put(self, text: str) -> None:
         """Replace the policy file."""
@@ -124,16 +120,9 @@ class Node:
         new.write_text(text)
         new.rename(self.serve.policy)
 
-    async def command(self, *arguments: str) -> tuple[int, str]:
-        """Exit status and output of a command that asks the daemon."""
-        places = (*arguments, "--control-socket", str(self.serve.control))
-        result = await asyncio.to_thread(CliRunner().invoke, main, places)
-        return result.exit_code, result.output
-
     async def look(self) -> Seen:
         """Ask everybody."""
-        status, output = await self.command("status", "--check", "--format", "json")
-        checked = json.loads(output)
+        status, checked = await self.serve.json("status", "--check")
         assert checked["problems"] == [each["text"] for each in checked["found"]]
         assert (status == 1) == bool(checked["problems"] or checked["under_way"])
         ready = await self._get("/readyz")
@@ -172,7 +161,7 @@ class Node:
 Step = Callable[[Node], Awaitable[object]]
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True)
 class Row:
     """One situation."""
 
@@ -182,16 +171,16 @@ class Row:
     """Of the problem."""
     text: str
     """A part of its sentence."""
-    alerts: frozenset[str]
+    alerts: str
     """Those that fire if it lasts."""
-    also: frozenset[str] = frozenset()
+    also: str = ""
     """Kinds of problems that come with it."""
     gauges: Mapping[str, float] = field(default_factory=dict)
     """Metrics that say it in addition to ``criproxy_problems``."""
 
     def shows(self, seen: Seen) -> bool:
         """Whether there is this problem and no other one, and all have heard of it: they are asked one by one."""
-        return seen.agrees and {self.kind} <= seen.checked.keys() <= {self.kind} | self.also
+        return seen.agrees and {self.kind} <= seen.checked.keys() <= {self.kind, *self.also.split()}
 
 
 async def nothing(_node: Node) -> None:
@@ -220,7 +209,7 @@ async def lose_state(node: Node) -> None:
     (node.directory / "state").rename(node.directory / "gone")
     (node.directory / "state").touch()
     for word in ("on", "off"):
-        await node.command("bypass", word)
+        await node.serve.command("bypass", word)
 
 
 async def find_state(node: Node) -> None:
@@ -243,7 +232,7 @@ def ordered(*words: str) -> Step:
     """Somebody gives a command."""
 
     async def order(node: Node) -> None:
-        assert (await node.command(*words))[0] == 0, words
+        assert (await node.serve.command(*words))[0] == 0, words
 
     return order
 
@@ -298,10 +287,9 @@ async def find_cgroup(node: Node) -> None:
 
 async def end_pods(node: Node) -> None:
     """All pods end."""
-    client = RuntimeClient(f"unix://{node.serve.socket}", timeout_s=LIMIT_S)
-    for sandbox in await client.list_pod_sandbox():
-        await MiniKubelet(client).remove_pod(sandbox.id)
-    await client.close()
+    async with node.serve.client() as client:
+        for sandbox in await client.list_pod_sandbox():
+            await MiniKubelet(client).remove_pod(sandbox.id)
 
 
 async def ask_in_vain(node: Node) -> None:
@@ -337,161 +325,148 @@ SICK = {"device_class": "nvidia", "id": "GPU-a", "healthy": False, "reason": "XI
 
 TABLE = {
     "the kubelet has never called": Row(
-        begin=nothing,
-        end=begin_calls,
-        kind="kubelet",
-        text="the kubelet has never called criproxy since it started",
-        alerts=frozenset({"CriproxyKubeletSilent", "CriproxyNotReady"}),
+        nothing,
+        begin_calls,
+        "kubelet",
+        "the kubelet has never called criproxy since it started",
+        "CriproxyKubeletSilent CriproxyNotReady",
     ),
     "the kubelet has ended": Row(
-        begin=Node.end_calls,
-        end=begin_calls,
-        kind="kubelet",
-        text="the kubelet has not called criproxy since 20",
-        alerts=frozenset({"CriproxyKubeletSilent", "CriproxyNotReady"}),
+        Node.end_calls,
+        begin_calls,
+        "kubelet",
+        "the kubelet has not called criproxy since 20",
+        "CriproxyKubeletSilent CriproxyNotReady",
     ),
     "the runtime has ended": Row(
-        begin=stop_runtime,
-        end=start_runtime,
-        kind="runtime",
-        text="the runtime",
-        alerts=frozenset({"CriproxyRuntimeDown", "CriproxyNotReady", "CriproxyResyncOld"}),
+        stop_runtime,
+        start_runtime,
+        "runtime",
+        "the runtime",
+        "CriproxyRuntimeDown CriproxyNotReady CriproxyResyncOld",
         gauges={"criproxy_runtime_up": 0},
     ),
     "the state directory is gone": Row(
-        begin=lose_state,
-        end=find_state,
-        kind="store",
-        text="the state on disk is out of date",
-        alerts=frozenset({"CriproxyStateNotStored", "CriproxyNotReady"}),
-        also=frozenset({"config-not-kept", "failure"}),
+        lose_state,
+        find_state,
+        "store",
+        "the state on disk is out of date",
+        "CriproxyStateNotStored CriproxyNotReady",
+        also="config-not-kept failure",
         gauges={"criproxy_store_current": 0},
     ),
     "the socket of the kubelet is gone": Row(
-        begin=break_socket,
-        end=mend_socket,
-        kind="socket",
-        text="nobody can connect to criproxy on ",
-        alerts=frozenset({"CriproxyNotReady"}),
+        break_socket, mend_socket, "socket", "nobody can connect to criproxy on ", "CriproxyNotReady"
     ),
     "the policy file is bad": Row(
-        begin=bad_file,
-        end=good_file,
-        kind="config",
-        text="the policy file is not in effect: ",
-        alerts=frozenset({"CriproxyConfigNotInForce"}),
+        bad_file,
+        good_file,
+        "config",
+        "the policy file is not in effect: ",
+        "CriproxyConfigNotInForce",
         gauges={"criproxy_config_problem": 1},
     ),
     "somebody fights for a cpuset": Row(
-        begin=begin_fight,
-        end=end_fight,
-        kind="drift",
-        text="another program changes the cpuset of default/fought/main again and again",
-        alerts=frozenset({"CriproxyProblem", "CriproxyDrift"}),
+        begin_fight,
+        end_fight,
+        "drift",
+        "another program changes the cpuset of default/fought/main again and again",
+        "CriproxyProblem CriproxyDrift",
     ),
     "the cgroup of a container is gone": Row(
-        begin=lose_cgroup,
-        end=find_cgroup,
-        kind="cgroup",
-        text="the runtime reports that default/lost/main is running, but its cgroup is gone",
-        alerts=frozenset({"CriproxyProblem"}),
+        lose_cgroup,
+        find_cgroup,
+        "cgroup",
+        "the runtime reports that default/lost/main is running, but its cgroup is gone",
+        "CriproxyProblem",
     ),
     "the kubelet tells nothing of cards": Row(
-        begin=ask_in_vain,
-        end=without_devices,
-        kind="no-evidence",
-        text="the kubelet has not answered on /none.sock and /none",
-        alerts=frozenset({"CriproxyProblem"}),
+        ask_in_vain,
+        without_devices,
+        "no-evidence",
+        "the kubelet has not answered on /none.sock and /none",
+        "CriproxyProblem",
     ),
     "the device plugin refuses its file": Row(
-        begin=reported(refused="a bracket is not closed"),
-        end=gone,
-        kind="device-plugin-config",
-        text="the device plugin does not use its present configuration files",
-        alerts=frozenset({"CriproxyProblem"}),
+        reported(refused="a bracket is not closed"),
+        gone,
+        "device-plugin-config",
+        "the device plugin does not use its present configuration files",
+        "CriproxyProblem",
     ),
     "NVML fails": Row(
-        begin=reported(nvml="NVML: Unknown Error", nvml_since_s=1e9),
-        end=gone,
-        kind="nvml",
-        text="NVML has not worked since 2001-09-09T01:46:40.000Z: NVML: Unknown Error",
-        alerts=frozenset({"CriproxyProblem"}),
+        reported(nvml="NVML: Unknown Error", nvml_since_s=1e9),
+        gone,
+        "nvml",
+        "NVML has not worked since 2001-09-09T01:46:40.000Z: NVML: Unknown Error",
+        "CriproxyProblem",
     ),
     "the device plugin is not registered": Row(
-        begin=reported(resources=[UNREGISTERED]),
-        end=gone,
-        kind="not-registered",
-        text="the kubelet has not accepted resources of the device plugin: nvidia.com/gpu (refused)",
-        alerts=frozenset({"CriproxyProblem"}),
+        reported(resources=[UNREGISTERED]),
+        gone,
+        "not-registered",
+        "the kubelet has not accepted resources of the device plugin: nvidia.com/gpu (refused)",
+        "CriproxyProblem",
     ),
     "no card is healthy": Row(
-        begin=reported(cards=[SICK]),
-        end=gone,
-        kind="no-healthy-card",
-        text="no card of the class nvidia is healthy",
-        alerts=frozenset({"CriproxyProblem"}),
+        reported(cards=[SICK]), gone, "no-healthy-card", "no card of the class nvidia is healthy", "CriproxyProblem"
     ),
     "a directory of a vGPU cannot be removed": Row(
-        begin=reported(unremoved="/vgpu/.x/y: Permission denied"),
-        end=gone,
-        kind="vgpu-directories",
-        text="/vgpu/.x/y: Permission denied",
-        alerts=frozenset({"CriproxyProblem"}),
+        reported(unremoved="/vgpu/.x/y: Permission denied"),
+        gone,
+        "vgpu-directories",
+        "/vgpu/.x/y: Permission denied",
+        "CriproxyProblem",
     ),
-    "the bypass is on": Row(
-        begin=ordered("bypass", "on"),
-        end=ordered("bypass", "off"),
-        kind="bypass",
-        text="",
-        alerts=frozenset({"CriproxyBypassOrdered"}),
-    ),
+    "the bypass is on": Row(ordered("bypass", "on"), ordered("bypass", "off"), "bypass", "", "CriproxyBypassOrdered"),
     "the node is released": Row(
-        begin=ordered("release"),
-        end=ordered("release", "--undo"),
-        kind="released",
-        text="the node is released",
-        alerts=frozenset({"CriproxyReleased"}),
+        ordered("release"),
+        ordered("release", "--undo"),
+        "released",
+        "the node is released",
+        "CriproxyReleased",
         gauges={"criproxy_released": 1},
     ),
 }
 
 
+@asynccontextmanager
+async def serving(directory: Path, blind: str = "") -> AsyncIterator[Node]:
+    """A node of four CPUs, whose kubelet does not call yet; with *blind*, see `tests.hasty`."""
+    address = free_address()
+    runtime = EmbeddedRuntime(directory / "runtime.sock", RuntimeOptions(host_root=directory))
+    serve = Serve(directory, "--http", address, policy=GOOD, cpus="0-3", program=("-m", "tests.hasty"), BLIND=blind)
+    await runtime.start()
+    async with serve, aiohttp.ClientSession(f"http://{address}") as session:
+        node = Node(directory, runtime, serve, session)
+        try:
+            yield node
+        finally:
+            await node.end_calls()
+            await node.runtime.stop()
+
+
 @pytest.fixture
 async def node(tmp_path: Path) -> AsyncIterator[Node]:
-    """A node of four CPUs, whose kubelet does not call yet."""
-    address = free_address()
-    node_files(tmp_path)
-    (tmp_path / "policy.yaml").write_text(GOOD)
-    async with AsyncExitStack() as stack:
-        options = ("--config", str(tmp_path / "policy.yaml"), "--host-root", str(tmp_path), "--http", address)
-        runtime = EmbeddedRuntime(tmp_path / "runtime.sock", RuntimeOptions(host_root=tmp_path))
-        await runtime.start()
-        serve = await stack.enter_async_context(Serve(tmp_path, *options, program=("-m", "tests.hasty")))
-        session = await stack.enter_async_context(aiohttp.ClientSession(f"http://{address}"))
-        made = Node(tmp_path, runtime, serve, session)
-        stack.push_async_callback(lambda: made.runtime.stop())  # noqa: PLW0108 (a row may replace the runtime)
-        stack.push_async_callback(made.end_calls)
-        yield made
+    """The node."""
+    async with serving(tmp_path) as node:
+        yield node
 
 
 @pytest.mark.parametrize("which", ["socket", "control", "read_only"])
 async def test_a_socket_whose_file_is_removed_comes_again(node: Node, which: str) -> None:
     """The kubelet and commands reach criproxy again within seconds; connections that are open go on."""
     path = Path(read_only(str(node.serve.control))) if which == "read_only" else getattr(node.serve, which)
-    open_client, new_client = (RuntimeClient(f"unix://{node.serve.socket}", timeout_s=LIMIT_S) for _ in range(2))
-    await open_client.version()
-    begun = file_of(path)
-    await asyncio.to_thread(path.unlink)
+    async with node.serve.client() as open_client, node.serve.client() as new_client:
+        await open_client.version()
+        begun = file_of(path)
+        await asyncio.to_thread(path.unlink)
 
-    async with asyncio.timeout(LIMIT_S):
-        while file_of(path) in (None, begun):  # noqa: ASYNC110 (nothing tells)
-            await asyncio.sleep(POLL_S)
-    await open_client.version()
-    await new_client.version()
-    assert (await node.command("bypass", "status"))[0] == 0
+        await until(lambda: file_of(path) not in (None, begun))
+        await open_client.version()
+        await new_client.version()
+    assert (await node.serve.command("bypass", "status"))[0] == 0
     assert "the socket's file was gone" in node.serve.log.read_text()
-    for client in (open_client, new_client):
-        await client.close()
     assert await node.serve.stop() == 0
     assert file_of(path) is None
 
@@ -507,10 +482,8 @@ async def test_a_kubelet_whose_call_hangs_in_the_runtime_is_not_silent(node: Nod
     kinds, age_s = set[str](), 0.0
     async with asyncio.timeout(2 * LIMIT_S):
         while kinds.isdisjoint({"runtime", "resync"}) or age_s < SILENT_S:
-            _, output = await node.command("status", "--format", "json")
-            age_s = json.loads(output)["kubelet"]["last_call_s"] or 0.0
-            _, output = await node.command("status", "--check", "--format", "json")
-            kinds = {each["kind"] for each in json.loads(output)["found"]}
+            status = await node.serve.ask("status", check=True)
+            kinds, age_s = {each["kind"] for each in status["found"]}, status["kubelet"]["last_call_s"] or 0.0
 
     assert "kubelet" not in kinds
     calling.cancel()
@@ -519,16 +492,10 @@ async def test_a_kubelet_whose_call_hangs_in_the_runtime_is_not_silent(node: Nod
 
 async def test_a_defect_of_what_looks_for_problems_hides_nothing(tmp_path: Path) -> None:
     """Metrics and health are still there, and both say that it failed."""
-    address = free_address()
-    node_files(tmp_path)
-    (tmp_path / "policy.yaml").write_text(GOOD)
-    options = ("--config", str(tmp_path / "policy.yaml"), "--host-root", str(tmp_path), "--http", address)
     async with (
-        EmbeddedRuntime(tmp_path / "runtime.sock", RuntimeOptions(host_root=tmp_path)),
-        Serve(tmp_path, *options, program=("-m", "tests.hasty"), BLIND="1"),
-        aiohttp.ClientSession(f"http://{address}") as session,
-        session.get("/metrics") as metrics,
-        session.get("/readyz") as ready,
+        serving(tmp_path, "1") as node,
+        node.session.get("/metrics") as metrics,
+        node.session.get("/readyz") as ready,
     ):
         found = {labels.get("kind"): value for name, labels, value in samples(await metrics.text()) if name == PROBLEMS}
 
@@ -567,7 +534,7 @@ def assert_alerts(directory: Path, found: Mapping[str, tuple[Seen, Seen]]) -> No
     cases = []
     for name, (well, seen) in found.items():
         ages = {} if seen.value("criproxy_runtime_up") else {"criproxy_resync_age_seconds": 60.0}
-        alerts = TABLE[name].alerts if name in TABLE else frozenset[str]()
+        alerts = TABLE[name].alerts.split() if name in TABLE else ()
         cases.append(Case(name, alerts, well.metrics, seen.metrics, ages=ages))
     assert_fire(directory, cases)
 

@@ -1,11 +1,9 @@
 """The daemon with a policy file that `criproxy check` refuses: at its start, at a reload, and with a good one again."""
 
 import asyncio
-import json
 import signal
 import time
 from collections.abc import AsyncIterator, Iterable
-from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
@@ -14,12 +12,11 @@ import structlog
 from click.testing import CliRunner
 
 from criproxy.cli import main
-from criproxy.cri.runtime import RuntimeClient
 from criproxy.daemon.offline_release import release
 from lab.emulator.runtime import IMAGE, EmbeddedRuntime, RuntimeOptions
-from lab.kubelet.kubelet import ContainerSpec, MiniKubelet, PodSpec
+from lab.kubelet.kubelet import ContainerSpec, PodSpec
 from tests import failing_reader
-from tests.daemons import LIMIT_S, Serve
+from tests.daemons import Serve, node_files, until
 
 GOOD = 'policy: static\nreservedCpus: "0"\n'
 EVERY_CPU = 'policy: static\nreservedCpus: "0-3"\n'
@@ -41,15 +38,6 @@ BAD = {
 def bad(*names: str, more: Iterable[str] = BAD) -> list[Any]:
     """Those with *names*, and *more* for `make thorough`: they differ in what is wrong, not in what follows."""
     return [*names, *(pytest.param(name, marks=pytest.mark.thorough) for name in more if name not in names)]
-
-
-def node_files(root: Path, cpus: str = "0-3") -> None:
-    """The files of a machine with one NUMA node, below *root*."""
-    texts = {"cpu/online": cpus, "node/online": "0", "node/node0/cpulist": cpus}
-    for name, text in {**texts, "node/node0/meminfo": "Node 0 MemTotal: 16777216 kB"}.items():
-        path = root / "sys/devices/system" / name
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(f"{text}\n")
 
 
 class Scene:
@@ -88,11 +76,9 @@ class Scene:
         result = CliRunner().invoke(main, list(arguments))
         return result.exit_code, result.output
 
-    async def asked(self, serve: Serve, *arguments: str) -> tuple[int, Any]:
-        """Exit status and JSON of a command that asks the daemon."""
-        places = ("--control-socket", str(serve.control), "--format", "json")
-        status, output = await asyncio.to_thread(self.command, *arguments, *places)
-        return status, json.loads(output)
+    def forget_good_file(self) -> None:
+        """Let the daemon know no file that was good."""
+        (self.directory / "state" / "last-good.json").unlink(missing_ok=True)
 
     def check(self) -> tuple[int, str]:
         """Exit status and output of `criproxy check` of the policy file on this machine."""
@@ -112,32 +98,37 @@ async def scene(tmp_path: Path) -> AsyncIterator[Scene]:
         yield Scene(tmp_path, runtime)
 
 
-@asynccontextmanager
-async def kubelet_of(serve: Serve) -> AsyncIterator[MiniKubelet]:
-    """A kubelet before the daemon *serve*."""
-    client = RuntimeClient(f"unix://{serve.socket}", timeout_s=LIMIT_S)
-    try:
-        yield MiniKubelet(client)
-    finally:
-        await client.close()
-
-
 async def run(serve: Serve, name: str, cpus: int = 1) -> str:
     """Run a pod that asks for whole CPUs; the id of its container."""
     spec = ContainerSpec("main", IMAGE, cpu_limit_milli=1000 * cpus, memory_limit_bytes=1 << 30)
-    async with kubelet_of(serve) as kubelet:
+    async with serve.kubelet() as kubelet:
         _, ids = await kubelet.run_pod(PodSpec(name, (spec,)))
     return ids["main"]
 
 
-async def metric(serve: Serve, name: str) -> str:
-    """The value of a metric without labels."""
+async def run_first(scene: Scene, *orders: str) -> str:
+    """Let a daemon run the pod ``first``, give it *orders*, and end it; the id of the container."""
+    async with scene.serve() as serve:
+        first = await run(serve, "first")
+        for order in orders:
+            await serve.command(order)
+        assert await serve.stop() == 0
+    return first
+
+
+async def metrics_line(serve: Serve, beginning: str) -> str:
+    """The line of the metrics that begins so."""
     reader, writer = await asyncio.open_unix_connection(serve.directory / "http.sock")
     writer.write(b"GET /metrics HTTP/1.0\r\n\r\n")
     text = (await reader.read()).decode()
     writer.close()
-    (line,) = [line for line in text.splitlines() if line.startswith(f"{name} ")]
-    return line.split()[1]
+    (line,) = [line for line in text.splitlines() if line.startswith(beginning)]
+    return line
+
+
+async def metric(serve: Serve, name: str) -> str:
+    """The value of a metric without labels."""
+    return (await metrics_line(serve, f"{name} ")).split()[1]
 
 
 async def reload(serve: Serve) -> None:
@@ -152,7 +143,7 @@ async def reload(serve: Serve) -> None:
 
 async def assert_told(scene: Scene, serve: Serve, said: str) -> None:
     """Everybody who asks hears that the policy file is not in force, and why."""
-    status, values = await scene.asked(serve, "status", "--check")
+    status, values = await serve.json("status", "--check")
     notices = [notice["text"] for notice in values["notices"] if notice["kind"] == "config"]
     assert any(said in text for text in notices), values["notices"]
     assert (status, [text for text in values["problems"] if said in text]) == (1, notices)
@@ -162,7 +153,7 @@ async def assert_told(scene: Scene, serve: Serve, said: str) -> None:
 
 async def assert_well(scene: Scene, serve: Serve) -> None:
     """Nobody has anything to say about the policy file."""
-    _, values = await scene.asked(serve, "status", "--check")
+    _, values = await serve.json("status", "--check")
     assert values["problems"] == []
     assert float(await metric(serve, "criproxy_config_problem")) == 0
 
@@ -183,16 +174,14 @@ async def test_a_first_start_with_a_bad_file_fails(scene: Scene, name: str) -> N
 @pytest.mark.parametrize("name", bad("vanished", "missing", "every-cpu"))
 async def test_a_restart_with_a_bad_file_goes_on_with_the_last_good_one(scene: Scene, name: str) -> None:
     """Owners stay, newcomers get CPUs of their own as before, everybody is told, until there is a good file again."""
-    async with scene.serve() as serve:
-        first = await run(serve, "first")
-        assert await serve.stop() == 0
+    first = await run_first(scene)
     said = scene.spoil(name)
     assert scene.check()[0] == 1
     async with scene.serve() as serve:
         second = await run(serve, "second")
         assert (scene.cpus(first), scene.cpus(second)) == ({1}, {2})
         await assert_told(scene, serve, said)
-        values = (await scene.asked(serve, "status"))[1]
+        values = (await serve.json("status"))[1]
         assert values["policy"] == "static"
 
         scene.put(GOOD)
@@ -213,15 +202,13 @@ async def test_a_restart_with_a_bad_file_goes_on_with_the_last_good_one(scene: S
 async def test_a_restart_at_whose_file_criproxy_fails(scene: Scene, good: str, policy: str, cpus: set[int]) -> None:
     """A defect of criproxy in reading a file, or also the last good one, does not cost the node its CRI socket."""
     scene.put(good)
-    async with scene.serve() as serve:
-        first = await run(serve, "first")
-        assert await serve.stop() == 0
+    first = await run_first(scene)
     scene.put(f"# {failing_reader.WORD}\n{GOOD}")
     async with scene.serve("tests.failing_reader") as serve:
         second = await run(serve, "second")
         assert (scene.cpus(first), scene.cpus(second)) == ({1}, cpus)
         await assert_told(scene, serve, f"criproxy failed at the policy file: {failing_reader.RAISED}")
-        assert (await scene.asked(serve, "status"))[1]["policy"] == policy
+        assert (await serve.json("status"))[1]["policy"] == policy
         assert "Traceback" in serve.log.read_text()
 
         scene.put(GOOD)
@@ -249,58 +236,48 @@ async def test_a_reload_of_a_bad_file_changes_nothing(scene: Scene, name: str) -
 
 async def test_without_a_good_one_the_fallback_moves_nobody(scene: Scene) -> None:
     """Owners keep their CPUs, newcomers share the rest; the good file makes newcomers owners again."""
-    async with scene.serve() as serve:
-        first = await run(serve, "first")
-        assert await serve.stop() == 0
-    (scene.directory / "state" / "last-good.json").unlink(missing_ok=True)
+    first = await run_first(scene)
+    scene.forget_good_file()
     said = scene.spoil("elsewhere")
     async with scene.serve() as serve:
         second = await run(serve, "second", 2)
         assert (scene.cpus(first), scene.cpus(second)) == ({1}, {0, 2, 3})
         await assert_told(scene, serve, said)
-        assert (await scene.asked(serve, "status"))[1]["policy"] == "fallback"
+        assert (await serve.json("status"))[1]["policy"] == "fallback"
 
         scene.put(GOOD)
         await reload(serve)
 
         third = await run(serve, "third")
         assert (scene.cpus(first), scene.cpus(third)) == ({1}, {2})
-        assert (await scene.asked(serve, "status"))[1]["policy"] == "static"
+        assert (await serve.json("status"))[1]["policy"] == "static"
         assert float(await metric(serve, "criproxy_config_problem")) == 0
 
 
 @pytest.mark.parametrize("known", [True, False], ids=["last-good", "fallback"])
 async def test_a_release_outlasts_a_bad_file(scene: Scene, known: bool) -> None:
     """It ends neither at the start nor when the file is again what it was, but with another good one."""
-    async with scene.serve() as serve:
-        first = await run(serve, "first")
-        await scene.asked(serve, "release")
-        assert scene.cpus(first) == {0, 1, 2, 3}
-        assert await serve.stop() == 0
+    first = await run_first(scene, "release")
+    assert scene.cpus(first) == {0, 1, 2, 3}
     if not known:
-        (scene.directory / "state" / "last-good.json").unlink(missing_ok=True)
+        scene.forget_good_file()
     scene.spoil("every-cpu")
     async with scene.serve() as serve:
         second = await run(serve, "second")
         assert (scene.cpus(first), scene.cpus(second)) == ({0, 1, 2, 3}, {0, 1, 2, 3})
         scene.put(GOOD)
         await reload(serve)
-        _, values = await scene.asked(serve, "status")
-        assert "released" in [notice["kind"] for notice in values["notices"]]
+        assert "released" in await serve.notices()
 
         scene.put('policy: static\nreservedCpus: "0-1"\napply: all\n')
         await reload(serve)
 
-        _, values = await scene.asked(serve, "status", "--check")
-        assert "released" not in [notice["kind"] for notice in values["notices"]]
+        assert "released" not in await serve.notices()
 
 
 async def test_a_release_under_the_fallback_outlasts_the_undo_before_it(scene: Scene) -> None:
     """An earlier release was undone without a daemon; the good file that comes back ends none."""
-    async with scene.serve() as serve:
-        first = await run(serve, "first")
-        await scene.asked(serve, "release")
-        assert await serve.stop() == 0
+    first = await run_first(scene, "release")
     state, log = scene.directory / "state", structlog.get_logger("test")
     await release(state, f"unix://{scene.runtime.path}", scene.directory, log, undo=True)
     (state / "last-good.json").unlink()
@@ -308,44 +285,37 @@ async def test_a_release_under_the_fallback_outlasts_the_undo_before_it(scene: S
     async with scene.serve() as serve:
         await run(serve, "second")
         assert scene.cpus(first) == {0, 1, 2, 3}
-        await scene.asked(serve, "release")
+        await serve.json("release")
 
         scene.put(GOOD)
         await reload(serve)
 
-        _, values = await scene.asked(serve, "status")
-        assert "released" in [notice["kind"] for notice in values["notices"]]
+        assert "released" in await serve.notices()
 
 
 async def test_a_bypass_meets_a_bad_file(scene: Scene) -> None:
     """It can be switched on and off under the fallback; owners keep their CPUs all the while."""
-    async with scene.serve() as serve:
-        first = await run(serve, "first")
-        assert await serve.stop() == 0
-    (scene.directory / "state" / "last-good.json").unlink(missing_ok=True)
+    first = await run_first(scene)
+    scene.forget_good_file()
     scene.spoil("vanished")
     async with scene.serve() as serve:
-        await scene.asked(serve, "bypass", "on")
+        await serve.json("bypass", "on")
         second = await run(serve, "second")
-        await scene.asked(serve, "bypass", "off")
+        await serve.json("bypass", "off")
         third = await run(serve, "third")
         assert (scene.cpus(first), scene.cpus(third)) == ({1}, {0, 2, 3})
-        async with asyncio.timeout(LIMIT_S):
-            while scene.cpus(second) != {0, 2, 3}:  # noqa: ASYNC110 (nothing tells of a kernel's file)
-                await asyncio.sleep(0.02)
+        await until(lambda: scene.cpus(second) == {0, 2, 3})
 
 
 async def test_a_machine_that_lost_a_cpu_is_trimmed(scene: Scene) -> None:
     """A file that was good stays in force where a CPU that it names is no more, with a line of --check."""
     scene.put('policy: static\nreservedCpus: "0,3"\n')
-    async with scene.serve() as serve:
-        first = await run(serve, "first")
-        assert await serve.stop() == 0
+    first = await run_first(scene)
     node_files(scene.directory, "0-2")
     async with scene.serve() as serve:
         second = await run(serve, "second")
         assert (scene.cpus(first), scene.cpus(second)) == ({1}, {2})
-        status, values = await scene.asked(serve, "status", "--check")
+        status, values = await serve.json("status", "--check")
         (text,) = values["problems"]
         assert (status, "reservedCpus: CPU 3 is not online in this machine" in text) == (1, True)
         assert float(await metric(serve, "criproxy_config_problem")) == 0
@@ -360,7 +330,7 @@ async def test_a_machine_that_lost_all_of_them_places_nobody_elsewhere(scene: Sc
         assert await serve.stop() == 0
     node_files(scene.directory, "0-1")
     async with scene.serve() as serve:
-        assert (await scene.asked(serve, "status"))[1]["policy"] == "fallback"
+        assert (await serve.json("status"))[1]["policy"] == "fallback"
         await assert_told(scene, serve, "availableResources.cpu: CPUs 2-3 are not online")
 
 

@@ -1,0 +1,150 @@
+"""The daemon as a process on a node whose kubelet or driver hangs, and what the device plugin tells it."""
+
+import json
+import os
+import signal
+import socket
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import aiohttp
+import pytest
+
+from criproxy import __version__
+from criproxy.errors import CriproxyError
+from lab.emulator.runtime import EmbeddedRuntime
+from tests.daemons import Serve, until
+from tests.node.devices.test_create_checks_vgpu import pod_with
+from tests.node.world import sharer
+
+NVIDIA = "policy: static\nreservedCpus: '0'\ndevices: {classes: [nvidia]}\n"
+VGPUS = """
+policy: static
+reservedCpus: '0'
+devices:
+  podresources: {socket: ''}
+  checkpoint: ''
+  classes: [nvidia]
+  plugin: {profiles: [{name: gpu-8g, class: nvidia, memory: 8192Mi, cores: 25}]}
+"""
+SINCE_S = 1700000000.0
+LOST = {"device_class": "nvidia", "card": "GPU-a", "since_s": SINCE_S, "reason": "XID 79", "action": "stop"}
+
+
+@pytest.fixture(autouse=True)
+async def runtime(tmp_path: Path) -> AsyncIterator[EmbeddedRuntime]:
+    """The runtime behind the daemon."""
+    async with EmbeddedRuntime(tmp_path / "runtime.sock") as serving:
+        yield serving
+
+
+async def test_a_file_that_hangs_holds_up_neither_creates_nor_the_end(tmp_path: Path) -> None:
+    """Every create is answered, /readyz says what hangs, and SIGTERM ends the process although threads are stuck."""
+    os.mkfifo(tmp_path / "checkpoint")
+    devices = f'{{classes: [nvidia], podresources: {{socket: ""}}, checkpoint: {tmp_path}/checkpoint}}'
+    path = tmp_path / "run" / "http.sock"
+    async with Serve(tmp_path, "--http", str(path), policy=f"policy: none\ndevices: {devices}\n") as serve:
+        async with serve.kubelet() as kubelet:
+            for number in range(12):
+                await kubelet.run_pod(sharer(f"pod-{number}"))
+
+        connector = aiohttp.UnixConnector(str(path))
+        async with (
+            aiohttp.ClientSession("http://node", connector=connector) as session,
+            session.get("/readyz") as answer,
+        ):
+            assert (answer.status, f"{tmp_path}/checkpoint" in await answer.text()) == (503, True)
+
+        assert await serve.stop() == 0
+
+
+async def test_the_device_plugin_is_answered(tmp_path: Path) -> None:
+    """The daemon's control socket knows what the device plugin asks and reports, and remembers an incident."""
+    async with Serve(tmp_path, policy=NVIDIA) as serve:
+
+        async def grants() -> object:
+            try:
+                return await serve.ask("device-grants")
+            except CriproxyError as error:
+                assert "does not know yet" in str(error)  # noqa: PT017 (any other answer is wrong)
+                return None
+
+        assert await serve.ask("device-plugin", running=True) == {}
+        assert "free_milli" in await serve.ask("free-cpus")
+        answer = await serve.ask("device-inventory", interval_s=20.0)
+        assert answer == {"stale_after_s": 60.0, "version": __version__}
+        assert await serve.ask("device-incident", **LOST) == {"stored": True, "containers": []}
+        assert await until(grants) == {"containers": [], "incidents": []}
+        over = {"container_id": "c-1", "device_class": "nvidia", "card": "GPU-a", "quantity": "memory"}
+        more = {"used": 9000.0, "allowed": 8192, "since_s": SINCE_S, "action": "stop"}
+        refused = {"stored": False, "act": False, "why": "the container is not running"}
+        assert await serve.ask("quota-incident", **over, **more) == refused
+        assert (await serve.ask("quota-incident", **over, over=False))["ended"] == 0
+        assert await serve.stop() == 0
+    async with Serve(tmp_path, policy=NVIDIA) as serve:
+        assert [each["card"] for each in (await serve.ask("devices"))["incidents"]] == ["GPU-a"]
+        assert await serve.ask("device-incident", **{**LOST, "healthy": True}) == {"stored": True, "ended": 1}
+        assert await serve.stop() == 0
+
+
+async def test_a_goodbye_that_nobody_heard_at_once(tmp_path: Path) -> None:
+    """A daemon that stood still learns late that the device plugin was told to end, and does not miss it."""
+    async with Serve(tmp_path, policy=NVIDIA) as serve:
+        await serve.ask("device-inventory", instance="one")
+        serve.signal(signal.SIGSTOP)
+        with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as gone:
+            gone.connect(str(serve.control))
+            arguments = {"running": False, "instance": "one"}
+            gone.sendall(json.dumps({"command": "device-plugin", "arguments": arguments}).encode() + b"\n")
+        serve.signal(signal.SIGCONT)
+
+        assert (await serve.ask("devices"))["device_plugin"] is None  # it came after the goodbye
+        assert await serve.stop() == 0
+
+
+async def test_a_restart_does_not_forget_why_the_device_plugin_does_not_start(tmp_path: Path) -> None:
+    """Nothing may start it meanwhile, so that it would not say it again; a report ends it, also for the next start."""
+    file = tmp_path / "state/device-plugin.json"
+
+    async def wrong(serve: Serve) -> list[str]:
+        return [kind for kind in await serve.notices() if kind.startswith("device-plugin")]
+
+    async with Serve(tmp_path, policy=NVIDIA) as serve:
+        await serve.ask("device-plugin", running=True, instance="one", refused="replicas: abc")
+        await until(lambda: file.exists() and "replicas: abc" in file.read_text())
+        serve.signal(signal.SIGKILL)
+    async with Serve(tmp_path, policy=NVIDIA) as serve:
+        assert await wrong(serve) == ["device-plugin-config"]
+        await serve.ask("device-inventory", instance="two")
+        assert await wrong(serve) == []
+        await until(lambda: '"refused": ""' in file.read_text())
+        serve.signal(signal.SIGKILL)
+    async with Serve(tmp_path, policy=NVIDIA) as serve:
+        assert await wrong(serve) == []
+        assert await serve.stop() == 0
+
+
+@pytest.mark.slow  # a disk that fails is tried again after ten seconds
+async def test_a_folder_that_cannot_be_written(tmp_path: Path) -> None:
+    """`status --check` says that the files of pods with cards are out of date until they can be written; pods run."""
+    (tmp_path / "state").mkdir()
+    (pods := tmp_path / "state/pods").write_text("in the way")
+    pod = pod_with("GPU-a/gpu-8g/0", "one")
+    async with Serve(tmp_path, policy=VGPUS) as serve:
+
+        async def text() -> str:
+            return (await serve.notices()).get("pod-files", "")
+
+        async def is_well() -> bool:
+            return not await text()
+
+        async with serve.kubelet() as kubelet:
+            await kubelet.run_pod(pod)
+        beginning = "the files of pods with cards are out of date"
+        assert await until(text) == f"{beginning}: {pods} cannot be written: Not a directory"
+
+        pods.unlink()
+        await until(is_well)
+        written = json.loads((pods / f"{pod.uid}.json").read_text())
+        assert written["containers"][0]["memory_limit_mib"] == 8192
+        assert await serve.stop() == 0
