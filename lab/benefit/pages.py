@@ -8,7 +8,7 @@ In a page, a block stands between two comments, and is replaced as a whole:
 
 NAME is one of `BLOCKS`, functions that make Markdown of one or two reports, and REPORT the name of a file in
 docs/benefit. One figure in a sentence stands between ``<!-- = WORDS -->`` and ``<!-- / -->``; WORDS begin with a
-report, and `figure` says what follows. Without the report, figures and the block of README are empty, and the other
+report, and `figure` says what follows. Without the report, figures and the block of docs/compare.md are empty, and the other
 blocks say so.
 """
 
@@ -25,7 +25,7 @@ from lab.provenance import ROOT
 
 Report = Mapping[str, Any]
 FOLDER = ROOT / "docs/benefit"
-PAGES = (ROOT / "README.md", ROOT / "docs/benefit.md")
+PAGES = (ROOT / "README.md", ROOT / "docs/compare.md", ROOT / "docs/benefit.md")
 BLOCK = re.compile(r"(<!-- benefit: (?P<words>[^>]+) -->\n).*?(<!-- end -->)", re.DOTALL)
 MISSING = "\nThe repository has no report of these figures yet.\n\n"
 FIGURE = re.compile(r"(<!-- = (?P<words>[^>]+?) -->).*?(<!-- / -->)")
