@@ -37,7 +37,7 @@ def changed_keys(old: Mapping[str, V], new: Mapping[str, V]) -> Collection[str]:
     return () if old is new else _changed_keys(old, new)
 
 
-@remembered(32)  # after an event, several parts ask what it changed
+@remembered(8)  # after an event, several parts ask what it changed
 def _changed_keys(old: Mapping[str, object], new: Mapping[str, object]) -> Collection[str]:
     # An event changes one or two of a thousand entries: no Python code runs for the others.
     changed = list(compress(new, map(is_not, map(old.get, new), new.values())))
