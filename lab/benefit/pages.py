@@ -8,8 +8,8 @@ In a page, a block stands between two comments, and is replaced as a whole:
 
 NAME is one of `BLOCKS`, functions that make Markdown of one or two reports, and REPORT the name of a file in
 docs/benefit. One figure in a sentence stands between ``<!-- = WORDS -->`` and ``<!-- / -->``; WORDS begin with a
-report, and `figure` says what follows. Without the report, figures and the block of docs/compare.md are empty, and the other
-blocks say so.
+report, and `figure` says what follows. Without the report, figures and the block of docs/compare.md are empty, and the
+other blocks say so.
 """
 
 import json
