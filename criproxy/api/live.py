@@ -17,8 +17,7 @@ from typing import Any
 from criproxy import __version__
 from criproxy.api.control_socket import Command, Encoded
 from criproxy.api.notices import ControllerNotices
-from criproxy.api.views import events, explain, fit, status, who
-from criproxy.api.views.devices import devices
+from criproxy.api.views import devices, events, explain, fit, status, who
 from criproxy.api.views.situation import Situation, argument
 from criproxy.devices.classes.builtin import BUILTIN
 from criproxy.errors import StoreError, UsageError

@@ -9,8 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from criproxy import __version__
-from criproxy.api.views import events, explain, status, who
-from criproxy.api.views.devices import devices
+from criproxy.api.views import devices, events, explain, status, who
 from criproxy.api.views.situation import Situation, argument
 from criproxy.devices.classes.builtin import BUILTIN
 from criproxy.devices.classes.device_class import DeviceClass

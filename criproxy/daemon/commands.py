@@ -12,10 +12,10 @@ from criproxy.daemon.problems import Problems
 
 QUERIES = ("status", "explain", "devices", "names", "who", "events", "fit", "usage")
 """How things are: commands that change nothing."""
-DEVICE_PLUGIN = "criproxy.api.devices.device_plugin"
+DEVICE_PLUGIN = "criproxy.api.device_plugin"
 MODULES: Mapping[str, Sequence[str]] = {
     "criproxy.api.live": ("status", "explain", "devices", "names", "who", "events", "fit"),
-    "criproxy.api.devices.usage": ("usage", "device-usage"),
+    "criproxy.api.usage": ("usage", "device-usage"),
     DEVICE_PLUGIN: (
         "free-cpus",
         "device-plugin",

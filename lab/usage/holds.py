@@ -15,8 +15,8 @@ from tempfile import TemporaryDirectory
 from unittest.mock import patch
 
 from criproxy.api.control_socket import ControlServer
-from criproxy.api.devices.device_plugin import DevicePluginCommands
-from criproxy.api.devices.usage import UsageCommands
+from criproxy.api.device_plugin import DevicePluginCommands
+from criproxy.api.usage import UsageCommands
 from criproxy.node.devices.card_usage import PodFiles
 from criproxy.wire.sockets import listen
 from lab.bench.measure import no_garbage_collection

@@ -16,10 +16,10 @@ import pytest
 
 from criproxy import __version__
 from criproxy.api.control_socket import ControlServer
-from criproxy.api.devices.device_plugin import CardReport, DevicePluginCommands
-from criproxy.api.devices.quota_commands import QuotaReport
-from criproxy.api.devices.usage import UsageCommands
+from criproxy.api.device_plugin import CardReport, DevicePluginCommands
 from criproxy.api.live import LiveNode, commands
+from criproxy.api.quota_commands import QuotaReport
+from criproxy.api.usage import UsageCommands
 from criproxy.deviceplugin.daemon_client.asking import DaemonRefuses, ask
 from criproxy.deviceplugin.usage.grants_client import OpenIncident, parse_granted
 from criproxy.devices.classes.vgpu_profiles import Quota

@@ -6,7 +6,7 @@ from tempfile import TemporaryDirectory
 
 import pytest
 
-from criproxy.api.devices.device_plugin import DevicePluginCommands
+from criproxy.api.device_plugin import DevicePluginCommands
 from criproxy.config import load
 from criproxy.cri import api_pb2 as api
 from criproxy.devices.device_rules import DeviceRules

@@ -8,7 +8,7 @@ from typing import Any
 
 from structlog.testing import capture_logs
 
-from criproxy.api.devices.device_plugin import DevicePluginCommands
+from criproxy.api.device_plugin import DevicePluginCommands
 from criproxy.cri import api_pb2 as api
 from criproxy.errors import StatusCode
 from criproxy.node.bypass import BypassMode

@@ -5,7 +5,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any
 
-from criproxy.api.devices.device_plugin import DevicePluginCommands
+from criproxy.api.device_plugin import DevicePluginCommands
 from criproxy.cri import api_pb2 as api
 from criproxy.devices.classes.vgpu_profiles import Quota
 from criproxy.devices.plugin.enforcement import HAMI

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from rich.text import Text
 
-from criproxy.api.devices import device_plugin
+from criproxy.api import device_plugin
 from criproxy.api.page import access
 from criproxy.api.views import status_check as report
 from criproxy.cli.render import lazy_rich

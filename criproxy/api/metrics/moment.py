@@ -15,7 +15,7 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Histo
 from prometheus_client.core import Metric as Family
 from prometheus_client.registry import Collector
 
-from criproxy.api.devices.usage import usage_rows
+from criproxy.api.usage import usage_rows
 from criproxy.api.views.status_check import WELL, Found
 from criproxy.devices.usage.rows import CardRow
 from criproxy.model.cpuset import CpuSet

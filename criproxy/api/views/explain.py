@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from criproxy.api.views import candidates as choices
-from criproxy.api.views.devices.incidents import quotas_exceeded
+from criproxy.api.views.incidents import quotas_exceeded
 from criproxy.api.views.shortfalls import to_json
 from criproxy.api.views.situation import Situation
 from criproxy.api.views.status import row

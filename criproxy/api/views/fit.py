@@ -46,7 +46,7 @@ class Wanted:
     def read(cls, arguments: Mapping[str, Any]) -> "Wanted":
         """What a request says; raises UsageError with what is wrong."""
         qos = arguments.get("qos", "guaranteed")
-        if qos not in _QOS:
+        if not isinstance(qos, str) or qos not in _QOS:
             raise UsageError(f"qos: must be guaranteed or burstable, not {qos!r:.80}")
         annotations = _texts(arguments, "annotations")
         if unread := annotations.keys() - policy_annotations(annotations).keys():

@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from criproxy.api.views.devices.incidents import over_quota, unhealthy_in_use
+from criproxy.api.views.incidents import over_quota, unhealthy_in_use
 from criproxy.api.views.shortfalls import sentence, undersized, unplaced_sentence
 from criproxy.api.views.situation import Situation
 from criproxy.model.attributes import changes, granted, in_place

@@ -74,7 +74,7 @@ def _nvml() -> tuple[Mapping[str, Peers], str]:
 
 def add_peers(values: Values, peers: Mapping[str, Peers]) -> None:
     """Add the driver's data about cards, by their ids, to an answer to `devices`."""
-    from criproxy.api.views.devices.devices import links_between
+    from criproxy.api.views.devices import links_between
 
     for kind in values["classes"]:
         rows = kind["cards"]

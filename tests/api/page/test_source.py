@@ -7,12 +7,12 @@ from typing import Any
 
 import pytest
 
-from criproxy.api.devices.usage import UsageCommands
 from criproxy.api.live import LiveNode
 from criproxy.api.live import commands as commands_of
 from criproxy.api.page import source
 from criproxy.api.page.source import LATE, Looks
 from criproxy.api.page.stream import Picture
+from criproxy.api.usage import UsageCommands
 from tests.node.world import World, owner, sharer
 
 LIMIT_S = 60.0

@@ -14,7 +14,7 @@ import pytest
 from click.testing import CliRunner, Result
 from rich.console import Console
 
-from criproxy.api.views.devices import devices as inventory
+from criproxy.api.views import devices as inventory
 from criproxy.cli import main
 from criproxy.cli.queries.devices import add_peers, render
 from criproxy.devices.classes.builtin import AMD, NVIDIA

@@ -3,7 +3,7 @@
 from dataclasses import replace
 from typing import Any
 
-from criproxy.api.views.devices import devices as inventory
+from criproxy.api.views import devices as inventory
 from criproxy.devices.classes.builtin import AMD, NVIDIA
 from criproxy.devices.holdings import Holdings
 from criproxy.devices.plugin.published import Advertised, Published, PublishedCard

@@ -19,7 +19,7 @@ from criproxy.cli.render.console import console
 from criproxy.errors import UsageError
 from criproxy.placement.policies.topology_aware import TopologyAwareOptions, TopologyAwarePolicy
 from criproxy.wire.sockets import listen
-from tests.api.views.devices.test_free_cards import OTHER_VGPU, TWO_PROFILES, VGPU
+from tests.api.views.test_free_cards import OTHER_VGPU, TWO_PROFILES, VGPU
 from tests.cli.queries.test_status import LIMIT_S, NAMED, answering
 from tests.cli.test_hostile_text import HOSTILE, is_harmless, pod_with
 from tests.node.world import World, owner, sharer

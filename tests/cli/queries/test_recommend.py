@@ -12,7 +12,7 @@ from prometheus_client import CollectorRegistry, generate_latest
 from criproxy.api.metrics import controller_metrics, device_metrics
 from criproxy.api.metrics.moment import Moment, MomentCollector
 from criproxy.cli import main
-from tests.api.devices.test_usage import OFFERED, asked, report
+from tests.api.test_usage import OFFERED, asked, report
 from tests.node.devices.test_create_checks_vgpu import pod_with
 
 METRICS = """

@@ -18,7 +18,7 @@ from rich.console import Console
 
 from criproxy.cli import main
 from criproxy.cli.queries.usage import BARS, render
-from tests.api.devices.test_usage import OFFERED, Asked, asked, report
+from tests.api.test_usage import OFFERED, Asked, asked, report
 from tests.cli.queries.test_status import LIMIT_S
 from tests.node.devices.test_create_checks_vgpu import pod_with
 

@@ -9,7 +9,7 @@ from typing import Any
 from criproxy.deviceplugin.usage.watcher import Watcher
 from criproxy.devices.plugin.plan import PluginPlan, QuotaActions, QuotaPlan, UsageSource
 from criproxy.node.devices.card_usage import PodFiles
-from tests.api.devices.test_usage import Asked, asked
+from tests.api.test_usage import Asked, asked
 from tests.deviceplugin.kubelet import PATIENT_S
 from tests.node.devices.test_create_checks_vgpu import pod_with
 

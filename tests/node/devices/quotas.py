@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from criproxy.api.devices.device_plugin import DevicePluginCommands
+from criproxy.api.device_plugin import DevicePluginCommands
 from criproxy.cri import api_pb2 as api
 from criproxy.devices.classes.builtin import NVIDIA
 from criproxy.devices.classes.vgpu_profiles import Enforcement

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from criproxy.api.devices.quota_commands import QuotaCommands
+from criproxy.api.quota_commands import QuotaCommands
 from criproxy.cri import api_pb2 as api
 from criproxy.devices.classes.builtin import NVIDIA
 from criproxy.devices.device_rules import DeviceRules

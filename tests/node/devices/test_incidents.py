@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from criproxy.api.devices.device_plugin import DevicePluginCommands
+from criproxy.api.device_plugin import DevicePluginCommands
 from criproxy.api.views.status_check import problems
 from criproxy.cri import api_pb2 as api
 from criproxy.cri.runtime import RuntimeCallError

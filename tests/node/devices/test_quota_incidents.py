@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from rich.console import Console
 
-from criproxy.api.devices.device_plugin import DevicePluginCommands
+from criproxy.api.device_plugin import DevicePluginCommands
 from criproxy.api.live import LiveNode, commands
 from criproxy.api.views.status_check import problems
 from criproxy.cli.queries.devices import render as render_devices

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from criproxy.api.devices.device_plugin import DevicePluginCommands
+from criproxy.api.device_plugin import DevicePluginCommands
 from criproxy.errors import CriproxyError
 from criproxy.model.incident import Use
 from criproxy.model.workload import ContainerState

@@ -12,7 +12,7 @@ from math import isfinite
 from typing import Any
 
 from criproxy.api.control_socket import Command
-from criproxy.api.views.devices.incidents import quotas_exceeded
+from criproxy.api.views.incidents import quotas_exceeded
 from criproxy.devices.device_rules import DeviceRules
 from criproxy.devices.holdings import NOTHING, Holdings
 from criproxy.devices.usage.rows import grants, grants_of

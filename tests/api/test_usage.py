@@ -14,10 +14,10 @@ from prometheus_client.parser import text_string_to_metric_families
 from rich.console import Console
 
 from criproxy.api.control_socket import ControlServer
-from criproxy.api.devices.device_plugin import DevicePluginCommands
-from criproxy.api.devices.usage import UsageCommands
+from criproxy.api.device_plugin import DevicePluginCommands
 from criproxy.api.metrics import controller_metrics, device_metrics
 from criproxy.api.metrics.moment import Moment, MomentCollector
+from criproxy.api.usage import UsageCommands
 from criproxy.cli.client import ask
 from criproxy.cli.queries.usage import render
 from criproxy.cri import api_pb2 as api

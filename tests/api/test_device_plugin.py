@@ -13,7 +13,7 @@ from rich.console import Console
 
 from criproxy import __version__
 from criproxy.api.control_socket import ControlServer
-from criproxy.api.devices.device_plugin import DevicePluginCommands
+from criproxy.api.device_plugin import DevicePluginCommands
 from criproxy.api.live import LiveNode, commands
 from criproxy.cli.client import ask
 from criproxy.cli.queries.devices import vgpus

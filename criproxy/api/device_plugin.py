@@ -11,9 +11,9 @@ from typing import Any
 
 from criproxy import __version__
 from criproxy.api.control_socket import Command
-from criproxy.api.devices.quota_commands import QuotaCommands, with_known_action
 from criproxy.api.live import LiveNode
-from criproxy.api.views.devices.incidents import users
+from criproxy.api.quota_commands import QuotaCommands, with_known_action
+from criproxy.api.views.incidents import users
 from criproxy.devices.plugin.published import BadReport, Published, PublishedCard, read_report
 from criproxy.errors import UsageError
 from criproxy.model.incident import END_OF_TIME_S, Action, Incident

@@ -10,7 +10,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import zip_longest
 
-from criproxy.api.views.devices import incidents
+from criproxy.api.views import incidents
 from criproxy.api.views.situation import identity, in_order
 from criproxy.devices.boundary import Word
 from criproxy.devices.classes.cards import Card, Peers, Stock, Stocks, links

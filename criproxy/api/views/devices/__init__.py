@@ -1,1 +1,0 @@
-"""What is shown of cards, their users, quotas and incidents."""
