@@ -19,8 +19,8 @@ from criproxy.errors import UsageError
 from criproxy.model.incident import END_OF_TIME_S, Action, Incident
 from criproxy.model.node import Node
 from criproxy.model.text.bounded import bounded, bounded_text
+from criproxy.model.text.notices import difference
 from criproxy.model.text.plain import from_plain
-from criproxy.model.text.version import difference
 from criproxy.node.controller import Controller
 from criproxy.placement.answers.shortfalls import free_milli
 from criproxy.placement.options.policy_options import options_of

@@ -11,8 +11,7 @@ from criproxy.devices.usage.rows import grants
 from criproxy.devices.usage.values import Grant
 from criproxy.model.text.amounts import format_seconds
 from criproxy.model.text.bounded import bounded_texts
-from criproxy.model.text.notices import Notice, timestamp
-from criproxy.model.text.version import difference
+from criproxy.model.text.notices import Notice, difference, timestamp
 from criproxy.model.workload import ContainerState
 from criproxy.node.cgroups import LEFT_RUNNING
 from criproxy.node.controller import Controller

@@ -26,12 +26,12 @@ from criproxy.deviceplugin.nvidia.labels import (
 from criproxy.deviceplugin.nvidia.options import GfdFlags
 from criproxy.deviceplugin.resources.publisher import Publisher
 from criproxy.deviceplugin.resources.resource_builder import Served
-from criproxy.deviceplugin.waiting import set_within
 from criproxy.devices.classes.builtin import NVIDIA
 from criproxy.devices.classes.offers import Offered
 from criproxy.errors import reason_of
 from criproxy.host.patience import Hangs, Patience
 from criproxy.process.logger import Log
+from criproxy.process.tasks import set_within
 
 _STAMP = "nvidia.com/gfd.timestamp="
 LONGEST_BYTES = 1 << 20

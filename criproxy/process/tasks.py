@@ -261,3 +261,12 @@ def _retrieve_exception(task: "asyncio.Task[T]") -> None:
     """Retrieve the exception of *task*: otherwise asyncio would print it if no caller waits any more."""
     if not task.cancelled():
         task.exception()
+
+
+async def set_within(event: asyncio.Event, timeout_s: float | None) -> bool:
+    """Wait for *event*; return whether it was set within *timeout_s*."""
+    try:
+        async with asyncio.timeout(timeout_s):
+            return await event.wait()
+    except TimeoutError:
+        return False

@@ -3,10 +3,8 @@
 from collections.abc import Iterator
 from typing import Any
 
-from rich.console import Group
-from rich.text import Text
-
 from criproxy.api.views.candidates import values
+from criproxy.cli.render import lazy_rich as rich
 from criproxy.cli.render.candidates import render_choices
 from criproxy.cli.render.console import HEADING, show
 from criproxy.errors import CriproxyError
@@ -34,7 +32,7 @@ def choices(result: Result) -> Iterator[dict[str, Any]]:
 def show_choices(result: Result) -> None:
     """Print the candidates as tables, each below the line of the file and the name of the container."""
     for choice in choices(result):
-        title = Text(f"line {choice['line']}: {choice['container']}", style=HEADING)
-        show(Group(Text(), title, *render_choices([choice])))
+        title = rich.Text(f"line {choice['line']}: {choice['container']}", style=HEADING)
+        show(rich.Group(rich.Text(), title, *render_choices([choice])))
     if result.asked:
-        show(Text())
+        show(rich.Text())

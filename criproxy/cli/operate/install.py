@@ -5,9 +5,9 @@ from pathlib import Path
 
 import click
 
-from criproxy.cli.operate.leaving import leaving_on
 from criproxy.cli.options import PathOption, check_root, duration, host_options
 from criproxy.cli.render.console import print_lines
+from criproxy.cli.repeated_output import leaving_on
 from criproxy.errors import UsageError
 
 KINDS = ("auto", "kubeadm", "k3s", "rke2", "plain")

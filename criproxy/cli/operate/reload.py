@@ -14,9 +14,9 @@ from criproxy.cli.client import ask, control_socket_option
 from criproxy.cli.options import PathOption, duration
 from criproxy.cli.render import lazy_rich as rich
 from criproxy.cli.render import words
-from criproxy.cli.render.answers import moved_lines
 from criproxy.cli.render.console import HEADING, TROUBLE, print_lines, show
 from criproxy.cli.render.topology_words import count
+from criproxy.cli.render.words import moved_lines
 from criproxy.errors import CriproxyError
 from criproxy.model.text.amounts import counted
 from criproxy.model.text.bounded import bounded

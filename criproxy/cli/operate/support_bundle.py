@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING
 import click
 
 from criproxy.cli.client import places_options
-from criproxy.cli.operate.leaving import leaving_on
 from criproxy.cli.options import PathOption
 from criproxy.cli.render.console import print_lines
+from criproxy.cli.repeated_output import leaving_on
 from criproxy.errors import CriproxyError, UsageError
 from criproxy.model.text.bounded import bounded_text
 

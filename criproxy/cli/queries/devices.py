@@ -13,9 +13,9 @@ from criproxy.cli.client import NodeClient, places_options
 from criproxy.cli.options import PathOption
 from criproxy.cli.render import lazy_rich as rich
 from criproxy.cli.render import words
-from criproxy.cli.render.answers import no_answer, notices_of, title_of
 from criproxy.cli.render.console import HEADING, NOTE, QUIET, TROUBLE
 from criproxy.cli.render.topology_words import count
+from criproxy.cli.render.words import no_answer, notices_of, title_of
 from criproxy.cli.repeated_output import Values, show_answer, watch_options
 from criproxy.devices.classes.cards import Card, Distance, Peers
 from criproxy.model.text.bounded import bounded

@@ -11,9 +11,9 @@ import click
 from criproxy.cli.client import ask, control_socket_option
 from criproxy.cli.options import CPU, SIZE, WholeNumber
 from criproxy.cli.render import lazy_rich as rich
-from criproxy.cli.render.answers import moved_lines, notices_of
 from criproxy.cli.render.candidates import render_choices
 from criproxy.cli.render.console import HEADING, NOTE, TROUBLE, show
+from criproxy.cli.render.words import moved_lines, notices_of
 from criproxy.model.cpuset import cpus_text
 from criproxy.model.resources import MOST_CPU_MILLI, MOST_MEMORY_BYTES
 from criproxy.model.text.amounts import format_bytes, format_milli

@@ -16,9 +16,9 @@ import click
 from criproxy.cli.client import NodeClient, places_options
 from criproxy.cli.render import lazy_rich as rich
 from criproxy.cli.render import words
-from criproxy.cli.render.answers import no_answer, notices_of, title_of
 from criproxy.cli.render.console import NOTE, QUIET, TROUBLE, UNLIMITED, print_lines
 from criproxy.cli.render.topology_words import count
+from criproxy.cli.render.words import no_answer, notices_of, title_of
 from criproxy.cli.repeated_output import Ask, Values, show_answer, watch_options
 from criproxy.model.cpuset import cpus_text
 from criproxy.model.grant import PRESERVED

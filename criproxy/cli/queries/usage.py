@@ -10,8 +10,8 @@ import click
 from criproxy.cli.client import PATIENCE_S, ask, control_socket_option
 from criproxy.cli.render import lazy_rich as rich
 from criproxy.cli.render import words
-from criproxy.cli.render.answers import no_answer
 from criproxy.cli.render.console import HEADING, NOTE, QUIET, TROUBLE
+from criproxy.cli.render.words import no_answer
 from criproxy.cli.repeated_output import Values, show_answer, watch_options
 from criproxy.devices.usage.reports import MINUTE_S, POINTS
 from criproxy.model.text.amounts import counted

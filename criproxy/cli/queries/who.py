@@ -11,9 +11,9 @@ import click
 from criproxy.cli.client import NodeClient, places_options
 from criproxy.cli.render import lazy_rich as rich
 from criproxy.cli.render import words
-from criproxy.cli.render.answers import notices_of
 from criproxy.cli.render.console import HEADING, QUIET, TROUBLE, show
 from criproxy.cli.render.topology_words import count
+from criproxy.cli.render.words import notices_of
 from criproxy.model.cpuset import cpus_text
 from criproxy.model.text.bounded import bounded
 

@@ -21,7 +21,6 @@ from criproxy.deviceplugin.cards.nvml_inventory import (
 )
 from criproxy.deviceplugin.cards.vgpu_files import HOST, VgpuFiles
 from criproxy.deviceplugin.nvidia.gpus import Gpu, MigMinors, Platform, mig_minors
-from criproxy.deviceplugin.waiting import set_within
 from criproxy.devices.classes.builtin import NVIDIA
 from criproxy.devices.classes.cards import Card, Peers, Stock, Stocks
 from criproxy.devices.classes.device_class import PLACEHOLDER, DeviceClass
@@ -31,6 +30,7 @@ from criproxy.host.files import entries
 from criproxy.host.patience import Hangs, Patience
 from criproxy.host.places import PCI
 from criproxy.model.text.notices import timestamp
+from criproxy.process.tasks import set_within
 
 _RENDER_NODES = "/dev/dri"
 Names = frozenset[str]

@@ -11,9 +11,9 @@ from itertools import islice
 from pathlib import Path
 from uuid import uuid4
 
-from criproxy.deviceplugin.waiting import set_within
 from criproxy.host.patience import Hangs, Patience
 from criproxy.process.logger import Log, LogOnce
+from criproxy.process.tasks import set_within
 
 MOST_AT_ONCE = 2000
 """Files and directories that are removed without a pause, of each former directory."""

@@ -14,14 +14,13 @@ from criproxy.deviceplugin.resources.resource_builder import Served
 from criproxy.deviceplugin.server.resource import Resource
 from criproxy.deviceplugin.server.sockets import Identity, identity
 from criproxy.deviceplugin.server.state import State, Status
-from criproxy.deviceplugin.waiting import set_within
 from criproxy.devices.plugin.plan import OnUnhealthy
 from criproxy.devices.plugin.published import MOST_CARDS, MOST_RESOURCES, Advertised, Published, PublishedCard
 from criproxy.model.text.bounded import bounded_text
+from criproxy.model.text.notices import difference
 from criproxy.model.text.plain import to_plain
-from criproxy.model.text.version import difference
 from criproxy.process.logger import Log, LogOnce
-from criproxy.process.tasks import in_full
+from criproxy.process.tasks import in_full, set_within
 
 INTERVAL_S = 10.0
 RETRY_S = 1.0

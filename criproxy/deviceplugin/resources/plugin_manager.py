@@ -18,10 +18,9 @@ from criproxy.deviceplugin.server import sockets
 from criproxy.deviceplugin.server.plugin import Place, Plugin
 from criproxy.deviceplugin.server.resource import Resource
 from criproxy.deviceplugin.server.state import Status, Times
-from criproxy.deviceplugin.waiting import set_within
 from criproxy.devices.classes.offers import Offered
 from criproxy.devices.evidence.device_request import InvalidRequest
-from criproxy.process.tasks import Tasks
+from criproxy.process.tasks import Tasks, set_within
 
 AskInUse = Callable[[], Awaitable[InUse | None]]
 """Returns the IDs in use; None if the kubelet does not report them at the moment."""

@@ -7,12 +7,12 @@ from typing import Any
 
 from criproxy.deviceplugin.daemon_client.daemon_client import DaemonClient
 from criproxy.deviceplugin.usage.quota_verdicts import Key, Limits, limits_of
-from criproxy.deviceplugin.waiting import set_within
 from criproxy.devices.plugin.plan import STRENGTHS, OverQuota
 from criproxy.devices.usage.values import QUANTITIES, Grant, Process, Quantity
 from criproxy.errors import CriproxyError
 from criproxy.model.text.plain import from_plain
 from criproxy.process.logger import Log, LogOnce
+from criproxy.process.tasks import set_within
 
 REFRESH_S = 10.0
 """The interval of requests without an unknown container: containers end, and the policy file changes."""

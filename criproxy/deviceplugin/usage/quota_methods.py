@@ -6,12 +6,12 @@ from dataclasses import dataclass, field, replace
 from posixpath import join
 
 from criproxy.deviceplugin.configuration.configuration import Loaded
-from criproxy.deviceplugin.waiting import set_within
 from criproxy.devices.classes.vgpu_profiles import Enforcement, Profile, Vgpu
 from criproxy.devices.plugin.enforcement import EnforcementBuilder
 from criproxy.devices.plugin.plan import PluginPlan
 from criproxy.devices.plugin.published import Published
 from criproxy.process.logger import Log
+from criproxy.process.tasks import set_within
 
 Exists = Callable[[str], bool]
 """Whether a path is on the host."""

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from criproxy.cli.operate.leaving import leaving_on
+from criproxy.cli.repeated_output import leaving_on
 
 
 @pytest.fixture

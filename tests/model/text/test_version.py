@@ -2,7 +2,7 @@
 
 import pytest
 
-from criproxy.model.text.version import difference
+from criproxy.model.text.notices import difference
 
 
 @pytest.mark.parametrize(
