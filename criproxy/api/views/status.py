@@ -8,9 +8,10 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
+from criproxy.api.views import status_check
 from criproxy.api.views.shortfalls import refusals
 from criproxy.api.views.situation import Situation, argument, in_order
-from criproxy.api.views.status_check import is_in_place, notices_of_node, problems
+from criproxy.api.views.status_check import is_in_place, notices_of_node
 from criproxy.model.attributes import granted, shown
 from criproxy.model.cpuset import CpuSet, format_cpuset
 from criproxy.model.grant import CpuQuota, Grant, Kept
@@ -62,7 +63,7 @@ def collect(situation: Situation, arguments: Mapping[str, Any]) -> Values:
         UsageError: an argument has the wrong type.
     """
     wanted, check = Filter.read(arguments), argument(arguments, "check", False)
-    values = {**situation.front, **summary(situation), **(problems(situation) if check else {})}
+    values = {**situation.front, **summary(situation), **(status_check.problems(situation) if check else {})}
     found = list(rows(situation, wanted))
     return {**values, "omitted": len(found[MAX_CONTAINERS:]), "containers": found[:MAX_CONTAINERS]}
 
