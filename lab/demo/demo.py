@@ -194,6 +194,8 @@ def run() -> None:
         asyncio.run(_perform(ended_by))
     except asyncio.CancelledError:  # everything is cleaned up
         raise SystemExit(128 + ended_by[0]) from None
+    except KeyboardInterrupt:  # so is it here
+        raise SystemExit(1) from None
 
 
 def _end_on_signals(ended_by: list[signal.Signals]) -> None:

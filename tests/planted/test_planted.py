@@ -268,8 +268,9 @@ async def test_a_planted_defect_is_caught(
     arguments: dict[str, Any],
 ) -> None:
     """Who is to find it fails, and says why."""
-    for module in () if sentence else (supervision, inquiry):
-        monkeypatch.setattr(module, "LIMIT_S", SOON_S)
+    if not sentence:
+        monkeypatch.setattr(supervision, "LIMIT_S", SOON_S)
+        monkeypatch.setattr(World, "limit_s", SOON_S)
     defect(monkeypatch)
     kinds = (Exception, pytest.fail.Exception) if sentence else TimeoutError
     with pytest.raises(kinds, match=sentence or None):
