@@ -31,7 +31,7 @@ from criproxy.devices.classes.offers import Offered
 from criproxy.errors import reason_of
 from criproxy.host.patience import Hangs, Patience
 from criproxy.process.logger import Log
-from criproxy.process.tasks import set_within
+from criproxy.process.tasks import wait_at_most
 
 _STAMP = "nvidia.com/gfd.timestamp="
 LONGEST_BYTES = 1 << 20
@@ -203,7 +203,7 @@ class LabelUpdater:
         """Keep the file up to date forever."""
         while True:
             plan = self.publisher.loaded.plan.labels
-            if await set_within(self._wanted, plan.interval_s if plan and not self._gfd.oneshot else None):
+            if await wait_at_most(plan.interval_s if plan and not self._gfd.oneshot else None, self._wanted.wait()):
                 await asyncio.sleep(SOON_S)
             self._wanted.clear()
             await self._update()

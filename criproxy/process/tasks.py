@@ -137,11 +137,14 @@ def batches(items: Sequence[T], size: int) -> Iterator[Sequence[T]]:
     return (items[first : first + size] for first in range(0, len(items), size))
 
 
-async def wait_at_most(limit_s: float | None, waiting: Awaitable[object]) -> None:
-    """Await *waiting*, for *limit_s* seconds at most; None: without a limit."""
-    with suppress(TimeoutError):
+async def wait_at_most(limit_s: float | None, waiting: Awaitable[object]) -> bool:
+    """Await *waiting*, for *limit_s* seconds at most; None: without a limit. Return whether it ended in time."""
+    try:
         async with asyncio.timeout(limit_s):
             await waiting
+    except TimeoutError:
+        return False
+    return True
 
 
 class OnDemand:
@@ -261,12 +264,3 @@ def _retrieve_exception(task: "asyncio.Task[T]") -> None:
     """Retrieve the exception of *task*: otherwise asyncio would print it if no caller waits any more."""
     if not task.cancelled():
         task.exception()
-
-
-async def set_within(event: asyncio.Event, timeout_s: float | None) -> bool:
-    """Wait for *event*; return whether it was set within *timeout_s*."""
-    try:
-        async with asyncio.timeout(timeout_s):
-            return await event.wait()
-    except TimeoutError:
-        return False

@@ -30,7 +30,7 @@ from criproxy.host.files import entries
 from criproxy.host.patience import Hangs, Patience
 from criproxy.host.places import PCI
 from criproxy.model.text.notices import timestamp
-from criproxy.process.tasks import set_within
+from criproxy.process.tasks import wait_at_most
 
 _RENDER_NODES = "/dev/dri"
 Names = frozenset[str]
@@ -188,7 +188,7 @@ class Machine:
         async with asyncio.TaskGroup() as group:
             scanning: asyncio.Task[None] | None = None
             while True:
-                await set_within(self._wake, POLL_S)
+                await wait_at_most(POLL_S, self._wake.wait())
                 self._wake.clear()
                 names = await self._read_names([])
                 self._remove_vanished(names, changed)

@@ -13,7 +13,7 @@ from uuid import uuid4
 
 from criproxy.host.patience import Hangs, Patience
 from criproxy.process.logger import Log, LogOnce
-from criproxy.process.tasks import set_within
+from criproxy.process.tasks import wait_at_most
 
 MOST_AT_ONCE = 2000
 """Files and directories that are removed without a pause, of each former directory."""
@@ -86,7 +86,7 @@ class Sweeper:
             remain = await self._remove_all(self.folder) if self.folder else False
             if self.problem != before:
                 self.changed()
-            await set_within(self._wanted, RETRY_S if remain else None)
+            await wait_at_most(RETRY_S if remain else None, self._wanted.wait())
 
     async def _remove_all(self, folder: Path) -> bool:
         """Remove what can be removed; return whether something remains."""

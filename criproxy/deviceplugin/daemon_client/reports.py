@@ -20,7 +20,7 @@ from criproxy.model.text.bounded import bounded_text
 from criproxy.model.text.notices import difference
 from criproxy.model.text.plain import to_plain
 from criproxy.process.logger import Log, LogOnce
-from criproxy.process.tasks import in_full, set_within
+from criproxy.process.tasks import in_full, wait_at_most
 
 INTERVAL_S = 10.0
 RETRY_S = 1.0
@@ -100,7 +100,7 @@ class Reports:
         is_refused = self.reachable and self._pending and "device-incident" not in self._unknown
         until_s = loop.time() + (min(self.interval_s, REFUSED_S) if is_refused else self.interval_s)
         while (left_s := until_s - loop.time()) > 0:
-            if await set_within(self._wanted, left_s if self.reachable else min(left_s, RETRY_S)):
+            if await wait_at_most(left_s if self.reachable else min(left_s, RETRY_S), self._wanted.wait()):
                 await asyncio.sleep(SOON_S)
                 return
             if not self.reachable and await asyncio.to_thread(self._is_retry_due):

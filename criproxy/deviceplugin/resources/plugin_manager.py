@@ -20,7 +20,7 @@ from criproxy.deviceplugin.server.resource import Resource
 from criproxy.deviceplugin.server.state import Status, Times
 from criproxy.devices.classes.offers import Offered
 from criproxy.devices.evidence.device_request import InvalidRequest
-from criproxy.process.tasks import Tasks, set_within
+from criproxy.process.tasks import Tasks, wait_at_most
 
 AskInUse = Callable[[], Awaitable[InUse | None]]
 """Returns the IDs in use; None if the kubelet does not report them at the moment."""
@@ -142,7 +142,7 @@ class PluginManager:
             # The kubelet may have allocated an ID just before it received the list without it; a later answer shows it.
             is_unsettled = bool(self.elsewhere) or any(plugin.held for plugin in self._plugins.values())
             again = query_again or in_use is None or is_unsettled
-            query_again = await set_within(self._changed, self._times.in_use_s if again else None)
+            query_again = await wait_at_most(self._times.in_use_s if again else None, self._changed.wait())
 
     async def _wait_for_first_answer(self) -> None:
         """Wait for a kubelet, and then for a limited time until it reports the IDs in use.
@@ -152,7 +152,7 @@ class PluginManager:
         while not self._has_answer:
             self._directories_changed.clear()
             if not await self._is_kubelet_alive():
-                await set_within(self._directories_changed, self._times.poll_s)
+                await wait_at_most(self._times.poll_s, self._directories_changed.wait())
             elif not await self._wait_for_answer(self._times.first_answer_s):
                 self._has_answer = await self._is_kubelet_alive()  # another kubelet gets the full time
         self._list({name: self._gone(name) for name in self._plugins})

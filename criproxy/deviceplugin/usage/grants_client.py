@@ -12,7 +12,7 @@ from criproxy.devices.usage.values import QUANTITIES, Grant, Process, Quantity
 from criproxy.errors import CriproxyError
 from criproxy.model.text.plain import from_plain
 from criproxy.process.logger import Log, LogOnce
-from criproxy.process.tasks import set_within
+from criproxy.process.tasks import wait_at_most
 
 REFRESH_S = 10.0
 """The interval of requests without an unknown container: containers end, and the policy file changes."""
@@ -108,7 +108,7 @@ class Grants:
             self._wanted.clear()
             await self._request()
             await asyncio.sleep(self.pause_s)
-            if not await set_within(self._wanted, self.refresh_s):
+            if not await wait_at_most(self.refresh_s, self._wanted.wait()):
                 self._asked_for = frozenset()
 
     async def _request(self) -> None:

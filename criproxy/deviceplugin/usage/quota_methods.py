@@ -11,7 +11,7 @@ from criproxy.devices.plugin.enforcement import EnforcementBuilder
 from criproxy.devices.plugin.plan import PluginPlan
 from criproxy.devices.plugin.published import Published
 from criproxy.process.logger import Log
-from criproxy.process.tasks import set_within
+from criproxy.process.tasks import wait_at_most
 
 Exists = Callable[[str], bool]
 """Whether a path is on the host."""
@@ -90,7 +90,7 @@ class Methods:
             self._news.clear()
             if self._loaded is not None and self._profiles:
                 self._tell(await asyncio.to_thread(self._look, self._loaded))
-            await set_within(self._news, self.look_s if self._profiles else None)
+            await wait_at_most(self.look_s if self._profiles else None, self._news.wait())
 
     def told(self, report: Published) -> Published:
         """The *report* with the methods of each profile."""
