@@ -8,13 +8,15 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from criproxy.host.files import read_ids, read_number, read_text
 from criproxy.model.attributes import ATTRIBUTES, Attribute
 from criproxy.model.cpuset import CpuSet
 from criproxy.model.grant import NO_CPUS, Applied
-from criproxy.placement.options.usable import HostReader
+
+if TYPE_CHECKING:
+    from criproxy.placement.options.usable import HostReader
 
 POD_PARENTS = ("kubepods.slice", "kubepods", ".")
 """The parent cgroup of pods: the kubelet's with the systemd and the cgroupfs driver, else the root."""
@@ -120,8 +122,10 @@ def _recorded_name(host_root: Path) -> str:
     return read_text(host_root / "proc/self/cpuset") or ""
 
 
-def host_reader(host_root: Path) -> HostReader:
+def host_reader(host_root: Path) -> "HostReader":
     """Return a reader for paths below *host_root*."""
+    from criproxy.placement.options.usable import HostReader  # late: `criproxy topology` needs no options of policies
+
     return HostReader(partial(read_cgroup, host_root), partial(read_device, host_root))
 
 
