@@ -114,15 +114,6 @@ def test_who_gets_what(tmp_path: Path, name: str) -> None:
     assert [format_cpuset(node.grants[c.key].cpus) if c.key in node.grants else None for c in ARRIVALS] == cpus
 
 
-@pytest.mark.parametrize(
-    ("name", "on_error"),
-    [("latency-critical", "refuse"), ("many-small-pods", "pass"), ("edge-4-cpus", "shared"), ("default", "shared")],
-)
-def test_when_criproxy_fails(tmp_path: Path, name: str, on_error: str) -> None:
-    """Each example says what fits its nodes."""
-    assert example(tmp_path, name, FOUR_CPUS).common.on_error == on_error
-
-
 @pytest.fixture
 def scratch() -> Iterator[Path]:
     """Return a folder in memory where there is one: thousands of tiny files are slow elsewhere."""

@@ -60,6 +60,11 @@ class Case:
         return f"{self.id}: {', '.join((*self.moments, *self.keys, *self.said))}"
 
     @property
+    def features(self) -> frozenset[str]:
+        """The words that a plant may name."""
+        return frozenset((self.policy, *self.moments, *self.keys, *self.said))
+
+    @property
     def has_vgpus(self) -> bool:
         """Whether the plugin's cards are vGPUs; else they are shared."""
         return "vGPU" in self.plugin

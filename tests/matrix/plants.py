@@ -15,6 +15,7 @@ from criproxy.api.views.situation import Situation
 from criproxy.config.settings import Settings
 from criproxy.cri import api_pb2 as api
 from criproxy.cri.runtime import RuntimeClient
+from criproxy.daemon import start
 from criproxy.devices import holdings
 from criproxy.devices.boundary import Finding, Refusal
 from criproxy.devices.card_locality import CardLocation
@@ -26,13 +27,18 @@ from criproxy.devices.usage.values import Grant
 from criproxy.errors import StatusCode
 from criproxy.model.workload import QosClass
 from criproxy.node.calls.update import Updates
+from criproxy.node.configuration import try_out
 from criproxy.node.devices import create_checks, guard
 from criproxy.node.devices.create_checks import Vgpus
 from criproxy.node.devices.evidence import DevicePublisher, Gathered
 from criproxy.node.devices.incidents import Incidents
 from criproxy.placement.rules import ask
 from criproxy.wire.calls import Call, Refuse, Verdict
+from tests.matrix.cases import Case
+from tests.matrix.trying import TryCase
 
+FEW = 8
+"""So many cases are tried for a plant at the most."""
 GUARANTEED = QosClass.GUARANTEED
 OVER = "plugin, and a vGPU is over its quota"
 
@@ -46,8 +52,10 @@ class Plant:
     """Of the cases with all of these, one of the first few finds it."""
     sentence: str
     """What is found: a regular expression."""
-    number: int = 0
-    """Of the issue about seams; 0 for a mistake of another kind."""
+
+    def cases(self, known: Sequence[Case | TryCase]) -> Sequence[Case | TryCase]:
+        """The first few of the *known* cases with all of its words."""
+        return [case for case in known if case.features.issuperset(self.words)][:FEW]
 
 
 def finding_without_kind(patch: pytest.MonkeyPatch) -> None:
@@ -180,27 +188,34 @@ def updates_go_nowhere(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(RuntimeClient, "update_container_resources", broken)
 
 
+def places_are_forgotten(patch: pytest.MonkeyPatch) -> None:
+    """Nobody knows where the containers were before a try: they stay where it has put them."""
+    patch.setattr(try_out, "places_of", lambda node: {})
+
+
+def a_start_forgets_tries(patch: pytest.MonkeyPatch) -> None:
+    """Each start uses the policy file."""
+    patch.setattr(start, "read_tried", lambda state_dir: None)
+
+
 PLANTS: Mapping[str, Plant] = {
     "finding-without-kind": Plant(
         finding_without_kind,
         ("static", "devices enforce", "in kube-system"),
         r"does not come up: .*INTERNAL|could not be reported: .*multiple values",
-        number=1,
     ),
     "left-alone-on-all-cpus": Plant(
-        left_alone_on_all_cpus, ("topology-aware", "cpu.preserve"), r"shall own .*, and there are", number=2
+        left_alone_on_all_cpus, ("topology-aware", "cpu.preserve"), r"shall own .*, and there are"
     ),
     "shortage-at-a-resize-of-memory": Plant(
         shortage_at_a_resize_of_memory,
         ("static", "adoption", "resize"),
         "a resize of memory alone is refused",
-        number=14,
     ),
     "who-should-own-is-not-told": Plant(
         who_should_own_is_not_told,
         ("static", "adoption", "disk full"),
         r"--check is silent: .* shall own 1 CPUs",
-        number=4,
     ),
     "unhealthy-cards-are-given-out": Plant(
         unhealthy_cards_are_given_out,
@@ -239,3 +254,13 @@ PLANTS: Mapping[str, Plant] = {
     "check-complains": Plant(check_complains, ("static", "nothing"), "--check complains, and nothing is wrong"),
     "updates-go-nowhere": Plant(updates_go_nowhere, ("static", "adoption", "nothing"), r"shall own .*, and there are"),
 }
+"""Found by the cases of the matrix."""
+TRY_PLANTS: Mapping[str, Plant] = {
+    "places-are-forgotten": Plant(
+        places_are_forgotten, ("static", "try none", "its time is over"), "after the try: first was on"
+    ),
+    "a-start-forgets-tries": Plant(
+        a_start_forgets_tries, ("it is kept",), "is not what was kept|no configuration is being tried"
+    ),
+}
+"""Found by the cases of tries."""

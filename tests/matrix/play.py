@@ -226,7 +226,7 @@ class Play:
     def quiet(self, beside: Sequence[Mapping[str, Any]]) -> None:
         """Nothing is logged as an error, by the controller or *beside* it, but what is meant to be."""
         meant = set[str]().union(*(EXPECTED_ERRORS.get(moment, set()) for moment in self.case.moments))
-        logged = [*self.scene.levels.of("error"), *((line["event"], dict(line)) for line in beside)]
+        logged = [*self.scene.log.error_lines, *((line["event"], dict(line)) for line in beside)]
         self.problems += [f"logged as an error: {event} {keys}" for event, keys in logged if event not in meant]
 
 

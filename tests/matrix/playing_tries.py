@@ -112,8 +112,8 @@ class Playing:
         """Nothing is logged as an error but what is meant to be."""
         killed = {KILLED} if self.case.end.startswith("killed") else set[str]()
         meant = EXPECTED_ERRORS.get(self.case.meets, set()) | killed
-        logged = self.scene.levels.of("error")
-        self.problems += [f"logged as an error: {event} {keys}" for event, keys in logged if event not in meant]
+        logged = ((event, keys) for event, keys in self.scene.log.error_lines if event not in meant)
+        self.problems += [f"logged as an error: {event} {keys}" for event, keys in logged]
 
 
 async def play(case: TryCase, directory: Path) -> list[str]:

@@ -91,29 +91,6 @@ def policy_file(policy: str, devices: str, privileged: str, section: str = "", *
     return text + (f"  privileged: {privileged}\n" if privileged else "")
 
 
-class Levels:
-    """A log that keeps its lines with their levels."""
-
-    def __init__(self) -> None:
-        self.lines: list[tuple[str, str, dict[str, object]]] = []
-
-    def info(self, event: str, **keys: object) -> None:
-        """Keep a line."""
-        self.lines.append(("info", event, keys))
-
-    def warning(self, event: str, **keys: object) -> None:
-        """Keep a line."""
-        self.lines.append(("warning", event, keys))
-
-    def error(self, event: str, **keys: object) -> None:
-        """Keep a line."""
-        self.lines.append(("error", event, keys))
-
-    def of(self, level: str) -> list[tuple[str, dict[str, object]]]:
-        """The lines of one level."""
-        return [(event, keys) for each, event, keys in self.lines if each == level]
-
-
 @dataclass(slots=True)
 class Disk:
     """Whether the disk has room, over restarts of criproxy."""
@@ -189,8 +166,6 @@ class Scene(World):
         super().__init__(
             directory, RuntimeOptions(latency_s=self.slow), configuration.settings, configuration.policy, MACHINE
         )
-        self.levels = Levels()
-        self.log = self.levels  # type: ignore[assignment]  # it keeps the same lines, and more
         self.make_store = lambda: FillableStore(directory / "state", self.disk)
         self._cgroups = Cgroups(directory / "sys/fs/cgroup/cpuset/kubepods")
         self.bypass: Bypass

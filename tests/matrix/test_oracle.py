@@ -8,7 +8,7 @@ import pytest
 from lab.chaos.checker.cpus import parse
 from tests.conftest import ROOT
 from tests.matrix import oracle
-from tests.matrix.oracle import STRANGER, Asked, Ledger, Wrong, disagreements, wrongs
+from tests.matrix.oracle import STRANGER, Asked, wrongs
 
 OWNER = Asked("default/own/main", 2000, guaranteed=True, placed_by="static")
 SHARER = Asked("default/share/main", 100, placed_by="static")
@@ -66,72 +66,3 @@ def test_what_must_be_told(own: str, share: str, found: list[str]) -> None:
     """An owner that shares, that is not alone, or that has reserved CPUs."""
     running = {"o": parse(own), "s": parse(share)}
     assert [wrong.text for wrong in wrongs({"o": OWNER, "s": SHARER}, running, RESERVED)] == found
-
-
-def test_pools_are_apart() -> None:
-    """Containers of two pools on one CPU must be told, unless one came while criproxy could not place."""
-    pair = Asked("default/a/main", wishes={"pool.podpools": "pair"}, placed_by="pools")
-    other = Asked("default/b/main", placed_by="pools")
-    running = {"a": parse("1-2"), "b": parse("2-3")}
-    (wrong,) = wrongs({"a": pair, "b": other}, running, RESERVED)
-    assert wrong.text == "default/a/main (pair) and default/b/main (default) are both on 2"
-    ledger = Ledger("pools")
-    ledger.failing = 1
-    ledger.creates("b", other)
-    assert not list(wrongs({"a": pair, **ledger.asked}, running, RESERVED))
-
-
-WRONG = Wrong(frozenset({"default/own/main"}), "it shares")
-
-
-@pytest.mark.parametrize(
-    ("expected", "problems", "excused", "found"),
-    [
-        pytest.param([], [], [], [], id="all-well"),
-        pytest.param([WRONG], ["default/own/main should have 2 exclusive CPUs"], [], [], id="told"),
-        pytest.param([WRONG], [], [], ["--check is silent: it shares"], id="silent"),
-        pytest.param([WRONG], ["CPU 1 …"], [], ["--check is silent: it shares", "CPU 1 …"], id="another"),
-        pytest.param([], ["CPU 1 …"], [], ["CPU 1 …"], id="false-alarm"),
-        pytest.param([], ["default/x/main shares"], ["default/x/main"], [], id="excused"),
-        pytest.param([Wrong(frozenset(), "bypass")], ["bypass is on"], [], [], id="any-sentence"),
-        pytest.param([Wrong(frozenset(), "bypass")], [], [], ["--check is silent: bypass"], id="no-sentence"),
-    ],
-)
-def test_where_they_differ(expected: list[Wrong], problems: list[str], excused: list[str], found: list[str]) -> None:
-    """What is wrong must be named, and what is right must not."""
-    answer = {"problems": problems, "under_way": [], "notices": []}
-    told = disagreements(expected, answer, excused)
-    assert [text.removeprefix("--check complains, and nothing is wrong: ") for text in told] == found
-
-
-def test_what_is_done_to_a_node_changes_who_owns() -> None:
-    """A release lets go, its end places; apply: new leaves alone who shares; what came unseen is a stranger's."""
-    ledger = Ledger("static")
-    ledger.creates("o", OWNER)
-    ledger.releases()
-    owns = [ledger.asked["o"].owns]
-    ledger.undoes()
-    owns += [ledger.asked["o"].owns]
-    assert owns == [0, 2]
-    ledger.away = True
-    ledger.creates("x", OWNER)
-    ledger.reloads("topology-aware", everybody=True)
-    ledger.looks()
-    assert (ledger.asked["o"].placed_by, ledger.asked["x"].placed_by) == ("topology-aware", STRANGER)
-    ledger.creates("s", SHARER)
-    ledger.reloads("pools", everybody=False)
-    assert (ledger.asked["o"].owns, ledger.asked["s"].realm) == (2, "")
-
-
-def test_a_size_that_nobody_saw_is_placed_by_the_policy_in_force() -> None:
-    """Who was resized during a bypass belongs to the policy that sees the new size first."""
-    ledger = Ledger("static")
-    ledger.creates("own", OWNER)
-    ledger.away = True
-    ledger.resizes("own", 3000)
-    ledger.reloads("balloons", everybody=False)
-    assert ledger.asked["own"].placed_by == "static"
-
-    ledger.looks()
-
-    assert (ledger.asked["own"].placed_by, ledger.asked["own"].owns) == ("balloons", 0)

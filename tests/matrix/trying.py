@@ -42,6 +42,11 @@ class TryCase:
         return f"{self.id}: {self.tried} is tried, {self.apply}; {self.meets}; {self.end}"
 
     @property
+    def features(self) -> frozenset[str]:
+        """The words that a plant may name."""
+        return frozenset((self.policy, f"try {self.tried}", self.apply, self.meets, self.end))
+
+    @property
     def is_kept(self) -> bool:
         """Whether what is tried stays."""
         return self.end == "it is kept"

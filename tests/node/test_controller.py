@@ -127,49 +127,6 @@ async def test_a_create_in_a_sandbox_that_is_gone_leaves_nothing_behind(world: W
     assert world.owned() == frozenset()
 
 
-async def test_a_restart_remembers_everything_and_moves_nothing(world: World) -> None:
-    """After SIGTERM and a new start, owners keep their CPUs and newcomers keep off them."""
-    shared = await world.run(sharer("shared"))
-    owned = await world.run(owner("owner", 1))
-    before = world.controller.node.grants
-
-    await world.stop_criproxy()
-    assert (world.cpus(owned), world.cpus(shared)) == ("1", "0,2-3")
-    await world.start_criproxy()
-
-    assert world.controller.node.grants == before
-    assert world.cpus(await world.run(owner("next", 1))) == "2"
-    assert (world.cpus(owned), world.cpus(shared)) == ("1", "0,3")
-
-
-async def test_what_ended_while_criproxy_was_away_is_given_back(world: World) -> None:
-    """A container removed beside us frees its CPUs at the next start, and those that share get them."""
-    shared = await world.run(sharer("shared"))
-    owned = await world.run(owner("owner", 2))
-    await world.stop_criproxy()
-    await world.direct.call(
-        "RemoveContainer", api.RemoveContainerRequest(container_id=owned), api.RemoveContainerResponse
-    )
-
-    await world.start_criproxy()
-
-    await world.until(lambda: world.cpus(shared) == "0-3")
-
-
-async def test_what_started_beside_criproxy_is_adopted(world: World) -> None:
-    """A container that came without us shares, and makes room for owners like any other."""
-    await world.stop_criproxy()
-    world.kubelet._client = world.direct
-    foreign = await world.run(owner("foreign", 2))
-    assert world.cpus(foreign) == "0-3"
-    world.kubelet._client = world.client
-
-    await world.start_criproxy()
-    owned = await world.run(owner("owner", 2))
-
-    assert (world.cpus(owned), world.cpus(foreign)) == ("1-2", "0,3")
-
-
 async def test_init_containers_leave_their_cpus_to_the_next_without_a_call(world: World) -> None:
     """Each of three init containers and the main container gets every CPU that can be owned."""
     specs = [ContainerSpec(f"c{n}", IMAGE, cpu_limit_milli=3000, memory_limit_bytes=GIB) for n in range(4)]

@@ -79,18 +79,3 @@ def test_memory_that_cannot_be_had_without_swapping(node: Machine) -> None:
     assert node.use.memory_ratio() == 0.6
     node.memory_of(MemTotal=0, MemAvailable=0)
     assert node.use.memory_ratio() is None
-
-
-@pytest.mark.parametrize("text", ["MemTotal: 1000 kB\n", "what: ever it is\n", ""])
-def test_memory_that_the_kernel_does_not_tell(node: Machine, text: str) -> None:
-    """It is unknown."""
-    node.memory(text)
-
-    assert node.use.memory_ratio() is None
-
-
-def test_no_proc(tmp_path: Path) -> None:
-    """Where nothing can be read, nothing is known."""
-    use = NodeUse(tmp_path / "none")
-
-    assert (use.cpu_ratio(), use.memory_ratio()) == (None, None)

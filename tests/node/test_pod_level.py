@@ -1,6 +1,7 @@
 """Pod-level resources as the kubelet sends them: the containers of a pod together count as much as the pod requests."""
 
 from collections.abc import AsyncIterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 from shutil import rmtree
@@ -9,7 +10,9 @@ import pytest
 
 from criproxy.api.views.status_check import problems
 from criproxy.cri import api_pb2 as api
+from criproxy.cri.runtime import RuntimeCallError
 from criproxy.model.cpuset import parse_cpuset
+from criproxy.model.resources import milli_to_quota, milli_to_shares
 from criproxy.placement.invariants import violations
 from criproxy.placement.policies import BUILTIN
 from criproxy.placement.policies.api import Policy
@@ -47,6 +50,16 @@ def bare(*names: str) -> tuple[ContainerSpec, ...]:
 def sized(name: str, cpu_milli: int) -> ContainerSpec:
     """A container with a size of its own, with equal requests and limits."""
     return ContainerSpec(name, IMAGE, cpu_limit_milli=cpu_milli, memory_limit_bytes=GIB // 4)
+
+
+async def resize_pod(world: World, sandbox_id: str, cpu_milli: int) -> None:
+    """The kubelet's call about the whole pod, which it takes for done whatever the runtime answers."""
+    resources = api.LinuxContainerResources(
+        cpu_shares=milli_to_shares(cpu_milli), cpu_quota=milli_to_quota(cpu_milli), cpu_period=100_000
+    )
+    request = api.UpdatePodSandboxResourcesRequest(pod_sandbox_id=sandbox_id, resources=resources)
+    with suppress(RuntimeCallError):
+        await world.client.call("UpdatePodSandboxResources", request, api.UpdatePodSandboxResourcesResponse, 10.0)
 
 
 @dataclass
@@ -163,6 +176,15 @@ async def test_the_containers_of_a_pod_count_as_much_as_the_pod(scene: Scene, po
     assert scene.counted_milli() == total_milli
     assert ({name: scene.cpus(name) for name in scene.ids}, scene.owned()) == had
     await scene.is_well()
+
+
+async def test_a_create_says_a_newer_total(exclusive: Scene) -> None:
+    """The copy of the sandbox's configuration in it may be from after a resize of the pod that nobody told of."""
+    sandbox = await exclusive.world.kubelet.run_sandbox(pod_of(*bare("a"), limit=1000))
+    pod = pod_of(*bare("a"), limit=2000)
+    await exclusive.world.kubelet.create(pod, sandbox, pod.containers[0])
+
+    assert exclusive.world.controller.node.pods[sandbox].cpu_total_milli == 2000
 
 
 async def test_a_pod_that_the_scheduler_placed_beside_it_has_room(scene: Scene) -> None:

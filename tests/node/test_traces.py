@@ -48,22 +48,6 @@ def policy_of(name: str) -> Policy:
     return entry.build(entry.options.model_validate(OPTIONS[name]))
 
 
-class Errors:
-    """A log of which only errors matter."""
-
-    def __init__(self) -> None:
-        self.errors: list[tuple[str, dict[str, object]]] = []
-
-    def info(self, event: str, **keys: object) -> None:
-        """Nothing."""
-
-    warning = info
-
-    def error(self, event: str, **keys: object) -> None:
-        """Keep it."""
-        self.errors.append((event, keys))
-
-
 @dataclass(frozen=True, slots=True)
 class Look:
     """Looks whether all is well, whenever nothing is under way."""
@@ -119,9 +103,7 @@ def cases() -> list[object]:
 @pytest.mark.parametrize(("name", "policy"), cases())
 async def test_what_a_real_kubelet_says_is_answered_as_there(name: str, policy: str, tmp_path: Path) -> None:
     """Each call ends as recorded, all is well after each, and nothing is left at the end, nor was an error logged."""
-    log = Errors()
     world = World(tmp_path, CONTAINERD_2_1, FAST, policy_of(policy), MACHINE)
-    world.log = log  # type: ignore[assignment]
     async with asyncio.timeout(LIMIT_S), world:
         look = Look(world)
         player = Player(world.client, EmbeddedEnds(world.runtime, look.noticed), at_rest=look.around)
@@ -137,7 +119,7 @@ async def test_what_a_real_kubelet_says_is_answered_as_there(name: str, policy: 
             stored = store.load(MACHINE)
         await world.start_criproxy()
     assert not any((stored.pods, stored.containers, stored.grants, stored.applied)), f"left in the state: {stored}"
-    assert log.errors == []
+    assert world.log.error_lines == []
 
 
 @pytest.mark.parametrize(

@@ -6,12 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from criproxy.api.views.shortfalls import sentence
 from criproxy.api.views.situation import Situation
 from criproxy.cri import api_pb2 as api
-from criproxy.cri.runtime import RuntimeCallError
-from criproxy.model.workload import Container, ContainerState, Miss, Missed
-from criproxy.placement.answers.shortfalls import Shortfall
+from criproxy.model.workload import ContainerState
 from lab.kubelet.kubelet import container_config, sandbox_config
 from tests.node.test_in_flight import group_of, left_running
 from tests.node.world import FAST, GIB, World, owner, sharer, situation
@@ -71,25 +68,3 @@ async def test_a_lost_container_is_told_once_it_is_lost(tmp_path: Path, ends: bo
         gone = ContainerState.EXITED
         await world.until(lambda: world.controller.node.containers[late].state is gone)
         assert kinds(situation(world.controller)) == []
-
-
-async def test_one_cpu_is_no_cpus(tmp_path: Path) -> None:
-    """A refusal counts as people do."""
-    async with World(tmp_path) as world:
-        await world.run(owner("first", 3))
-        with pytest.raises(RuntimeCallError, match="asks for 1 exclusive CPU, but none is available"):
-            await world.run(owner("second", 1))
-        with pytest.raises(RuntimeCallError, match="asks for 2 exclusive CPUs, but none is available"):
-            await world.run(owner("third", 2))
-
-
-def test_one_cpu_that_is_lacking_is_no_cpus() -> None:
-    """Nor is that of one that should own it."""
-    missed = Missed(why=Miss.FAILED)
-    container = Container(key="c", pod="s", name="main", pod_name="web", namespace="shop", missed=missed)
-    lacking = Shortfall(container, cpus=1, has=0, refusal="")
-    why = "criproxy was failing when the container was created"
-    assert sentence(lacking) == f"shop/web/main should have 1 exclusive CPU, but has shared CPUs: {why}"
-    assert (
-        sentence(replace(lacking, cpus=2)) == f"shop/web/main should have 2 exclusive CPUs, but has shared CPUs: {why}"
-    )

@@ -139,12 +139,19 @@ class RecordingLog:
 
     def __init__(self) -> None:
         self.lines: list[tuple[str, dict[str, object]]] = []
+        self.error_lines: list[tuple[str, dict[str, object]]] = []
+        """Those of the lines that are errors."""
 
     def info(self, event: str, **keys: object) -> None:
         """Keep a line."""
         self.lines.append((event, keys))
 
-    warning = error = info
+    warning = info
+
+    def error(self, event: str, **keys: object) -> None:
+        """Keep a line, as an error."""
+        self.info(event, **keys)
+        self.error_lines.append((event, keys))
 
     def events(self) -> list[str]:
         """The sentences, without their keys."""

@@ -12,7 +12,6 @@ from criproxy.model.grant import Change, Grant
 from criproxy.model.machine.topology import Topology
 from criproxy.model.node import Node
 from criproxy.model.workload import Container
-from criproxy.node.bypass import FAILURES, BypassMode
 from criproxy.node.settings import OnError
 from criproxy.placement.checked_policy import CheckedPolicy
 from criproxy.placement.options.policy_options import Options
@@ -20,7 +19,6 @@ from criproxy.placement.policies.static import StaticOptions, StaticPolicy
 from criproxy.simulate.hosts import machine
 from tests.node import world as worlds
 from tests.node.calls.test_update import size
-from tests.node.test_bypassed_calls import Placing
 from tests.node.world import FAST, STATIC, World, owner, refusal, sharer, situation
 
 
@@ -83,16 +81,6 @@ async def test_a_resize_with_a_layout_that_breaks_a_rule_is_refused(tmp_path: Pa
         await world.poll(lambda: not world.controller.context.locks.busy(grows))
         assert world.controller.node.containers[grows].cpu_milli == 1000
         assert world.cpus(grows) == "2"
-
-
-async def test_layouts_that_break_a_rule_engage_the_bypass(tmp_path: Path) -> None:
-    """As often as other failures: the policy is not asked any more for a while."""
-    async with Placing(tmp_path, policy=GREEDY) as world:
-        await world.run(owner("owner", 1))
-        for number in range(FAILURES):
-            await world.run(replace(owner("greedy", 1), namespace=f"n{number}"))
-
-        assert world.bypass.mode is BypassMode.AUTOMATIC
 
 
 async def test_cpus_that_went_over_a_restart_leave_the_grants(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

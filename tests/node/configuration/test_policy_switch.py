@@ -58,30 +58,6 @@ async def until_cpus(world: World, container_id: str, cpus: str) -> None:
             await world.controller.context.state.changed()
 
 
-async def test_a_new_policy_is_for_newcomers(tmp_path: Path) -> None:
-    """Who is here stays, and the next one is placed by the new options."""
-    async with World(tmp_path) as world:
-        first = await world.run(owner("first"))
-        assert world.cpus(first) == "1"
-
-        await change(world, RESERVING_TWO, "two")
-
-        second = await world.run(owner("second"))
-        assert (world.cpus(first), world.cpus(second)) == ("1", "2")
-        assert world.controller.node.configuration == "two"
-
-
-async def test_a_new_policy_for_all_moves_who_has_to_go(tmp_path: Path) -> None:
-    """The owner of a CPU that is reserved now gets another."""
-    async with World(tmp_path) as world:
-        first, shared = await world.run(owner("first")), await world.run(sharer("shared"))
-
-        await change(world, RESERVING_TWO, "two", apply_all=True)
-
-        await until_cpus(world, first, "2")
-        await until_cpus(world, shared, "0-1,3")
-
-
 async def test_from_none_to_placing_and_back(tmp_path: Path) -> None:
     """Under none nobody is touched; then who is here shares, and new containers own; then only these stay alone."""
     async with World(tmp_path, policy=NONE) as world:
@@ -201,17 +177,6 @@ async def test_calls_pass_while_everybody_is_placed_anew(tmp_path: Path, monkeyp
         async with asyncio.timeout(LIMIT_S):
             while {world.cpus(first), world.cpus(await second)} != {"2", "3"}:
                 await world.controller.context.state.changed()
-
-
-async def test_a_change_comes_in_the_order_of_events(tmp_path: Path) -> None:
-    """A create that was decided before keeps its place, one after gets the new rule."""
-    async with World(tmp_path) as world:
-        changing = asyncio.create_task(change(world, RESERVING_TWO, "two"))
-        ids = await asyncio.gather(*(world.run(owner(f"p{number}")) for number in range(2)))
-        await changing
-
-        assert len({world.cpus(container_id) for container_id in ids}) == 2
-        assert world.controller.node.configuration == "two"
 
 
 async def test_a_release_unpins_everybody_and_places_nobody(tmp_path: Path) -> None:

@@ -108,18 +108,6 @@ async def test_another_file_comes_into_force(scene: Scene) -> None:
     assert scene.events("configuration reloaded") == [{"file": str(scene.file), "apply": "new", "moved": 0}]
 
 
-async def test_apply_all_moves_who_is_here(scene: Scene) -> None:
-    """The file says whom a change concerns."""
-    first = await scene.world.run(owner("first"))
-    scene.file.write_text('policy: static\nreservedCpus: "0-1"\napply: all\n')
-
-    await scene.asked()
-
-    async with asyncio.timeout(LIMIT_S):
-        while scene.world.cpus(first) != "2":
-            await scene.world.controller.context.state.changed()
-
-
 @pytest.mark.parametrize(
     ("text", "sentence"),
     [
@@ -188,17 +176,6 @@ async def test_the_same_mistake_is_told_once(scene: Scene) -> None:
     assert len(scene.events("the policy file cannot be used")) == 2
 
 
-async def test_who_asks_during_a_reload_is_answered(scene: Scene) -> None:
-    """Each request that comes after a reload has begun is one of its own: it may be about a newer file."""
-    scene.file.write_text('policy: static\nreservedCpus: "0-1"\n')
-    scene.reload.ask()
-    await scene.asked()
-    scene.file.write_text('policy: static\nreservedCpus: "0-2"\n')
-    await scene.asked()
-
-    assert scene.world.cpus(await scene.world.run(owner("first"))) == "3"
-
-
 async def test_calls_go_on_during_a_slow_reload(scene: Scene, monkeypatch: pytest.MonkeyPatch) -> None:
     """Reading may take long: a disk that is far away holds up nobody."""
     from criproxy.node.configuration import reload
@@ -240,18 +217,6 @@ async def test_a_reload_that_cannot_judge_is_not_lost(scene: Scene, monkeypatch:
     async with asyncio.timeout(LIMIT_S):
         await scene.world.poll(lambda: scene.manager.told[-1] == "ready: well")
     assert scene.world.cpus(await scene.world.run(owner("first"))) == "2"
-
-
-async def test_a_reload_ends_a_release(scene: Scene) -> None:
-    """A new configuration is somebody's wish to have containers placed; the same one is not."""
-    await scene.world.controller.policy_switch.release("somebody asked")
-    await scene.asked()
-    assert scene.world.controller.node.released
-
-    scene.file.write_text('policy: static\nreservedCpus: "0-1"\n')
-    await scene.asked()
-
-    assert not scene.world.controller.node.released
 
 
 async def test_what_the_device_plugin_offers_ends_no_release(scene: Scene) -> None:

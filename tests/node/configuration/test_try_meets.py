@@ -140,30 +140,6 @@ async def test_a_mistake_in_the_policy_file(node: Node) -> None:
     assert node.world.cpus(first) == "1"
 
 
-async def test_what_is_kept_beside_a_mistake_in_the_policy_file(node: Node) -> None:
-    """It is said to be in effect, before and after a restart."""
-    await node.tries(MOVES)
-    await broken(node)
-    await node.try_out.keep({})
-    kept = "/root/new.yaml, which was kept, is in effect"
-
-    assert node.instead == kept
-    await node.restart()
-    assert node.instead == kept
-
-
-async def test_a_mistake_that_is_mended(node: Node) -> None:
-    """Then there is nothing to say any more, and the try goes on."""
-    await node.tries(MOVES)
-    await broken(node)
-    node.file.write_text(STATIC)
-    node.reload.file_changed()
-
-    await node.world.poll(lambda: "config" not in node.kinds())
-
-    assert (node.instead, node.trial is None) == ("", False)
-
-
 @pytest.mark.parametrize("is_lost", [False, True], ids=["last-good", "no-last-good"])
 async def test_a_mistake_in_the_policy_file_and_a_restart(node: Node, is_lost: bool) -> None:
     """If the time is over at the start, what was there before the try is back, whether or not it was saved."""

@@ -12,12 +12,11 @@ from structlog.testing import capture_logs
 from criproxy.api.live import LiveNode
 from criproxy.errors import CriproxyError, StoreError, UsageError
 from criproxy.model.text.notices import Values, timestamp
-from criproxy.node.bypass import BypassMode
 from criproxy.node.settings import OnError
 from criproxy.store.configurations import TRIED_NAME, GoodFile, Tried, read_good, read_tried, write_tried
 from tests import failing_reader
 from tests.node.configuration.tried_node import LIMIT_S, LONG_S, MOVES, SHORT_S, STATIC, Node, two
-from tests.node.world import metric, owner, sharer, situation
+from tests.node.world import metric, owner, situation
 
 
 async def test_it_goes_back_in_time(node: Node) -> None:
@@ -65,47 +64,6 @@ async def test_it_is_kept(node: Node) -> None:
     await node.world.poll(lambda: node.kinds() == [])  # right after a restart the runtime is listed
     assert node.world.cpus(first) == "2"
     await node.has_history("file", "tried", "kept", "file")
-
-
-async def test_a_restart_goes_on_with_it(node: Node) -> None:
-    """What is left of the time is what was left, and then it goes back."""
-    first, _ = await two(node)
-    await node.tries(MOVES)
-    await node.at(first, "2")
-    begun = read_tried(node.state)
-    assert begun is not None
-
-    await node.restart()
-
-    assert read_tried(node.state) == begun
-    trial = node.world.controller.context.in_force.trial
-    assert trial is not None
-    assert trial.until_s == begun.until_s
-    assert trial.left_s < LONG_S
-    assert node.world.cpus(first) == "2"
-    node.time_is_over()
-    await node.is_back()
-    await node.at(first, "1")
-
-
-async def test_its_time_passes_while_criproxy_is_stopped(node: Node) -> None:
-    """The start goes back, and everybody is where they were."""
-    first, web = await two(node)
-    before = node.world.controller.node.grants
-    await node.tries(MOVES)
-    await node.at(first, "2")
-    await node.world.stop_criproxy()
-    node.time_is_over_at_start()
-
-    await node.world.start_criproxy()
-    await node.begun()
-
-    await node.is_back()
-    await node.at(first, "1")
-    await node.at(web, "0,2-3")
-    assert node.world.controller.node.grants == before
-    again = await node.world.run(owner("second"))
-    assert node.world.cpus(again) == "2"
 
 
 @pytest.mark.parametrize(
@@ -295,67 +253,6 @@ async def test_the_policy_file_changes_while_criproxy_is_stopped(
 
     await node.at(first, cpus)
     assert node.world.controller.context.in_force.loaded.file.endswith(file)
-
-
-async def test_a_release_in_the_middle(node: Node) -> None:
-    """It outlives the try, and its end brings everybody to the places from before the try."""
-    first, web = await two(node)
-    await node.tries(MOVES)
-    await node.at(first, "2")
-    await node.world.controller.policy_switch.release("somebody")
-    node.time_is_over()
-    await node.is_back()
-    assert node.world.controller.node.released == "somebody"
-    assert node.world.cpus(first) == "0-3"
-
-    await node.world.controller.policy_switch.undo()
-
-    await node.at(first, "1")
-    await node.at(web, "0,2-3")
-
-
-async def test_an_automatic_bypass_in_the_middle(node: Node) -> None:
-    """The former policy decides at the end all the same: what was tried may be the reason of the bypass."""
-    first, _ = await two(node)
-    await node.tries(MOVES)
-    await node.at(first, "2")
-    node.world.controller.bypass(BypassMode.AUTOMATIC)
-
-    node.time_is_over()
-    await node.is_back()
-
-    await node.at(first, "1")
-
-
-async def test_to_none_and_back(node: Node) -> None:
-    """All were released, and have their places again."""
-    first, web = await two(node)
-    await node.tries("policy: none\napply: all\n")
-    await node.at(first, "0-3")
-    seen = await node.world.run(sharer("later"))
-
-    node.time_is_over()
-    await node.is_back()
-
-    await node.at(first, "1")
-    await node.at(web, "0,2-3")
-    await node.at(seen, "0,2-3")
-
-
-async def test_who_came_meanwhile_stays(node: Node) -> None:
-    """A container that came during the try keeps its CPU, which nobody had before, and the others return."""
-    first, web = await two(node)
-    await node.tries(MOVES)
-    await node.at(first, "2")
-    second = await node.world.run(owner("second"))
-    await node.at(second, "3")
-
-    node.time_is_over()
-    await node.is_back()
-
-    await node.at(first, "1")
-    await node.at(second, "3")
-    await node.at(web, "0,2")
 
 
 async def test_a_disk_that_fails(node: Node) -> None:

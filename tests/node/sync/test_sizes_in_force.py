@@ -16,7 +16,7 @@ from lab.emulator.runtime import RuntimeOptions
 from tests.node.reconcile.test_promotion import wrong
 from tests.node.test_bypassed_calls import Fragile, Placing
 from tests.node.test_kept import again, kept
-from tests.node.test_pod_total import resize_pod
+from tests.node.test_pod_level import resize_pod
 from tests.node.world import FAST, KEEPING, World, owner, sharer, situation
 
 
