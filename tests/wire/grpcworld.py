@@ -5,7 +5,6 @@ import socket
 import time
 from collections import Counter
 from collections.abc import AsyncIterator, Awaitable, Callable
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any, Self
 
@@ -38,7 +37,7 @@ GROWN_BYTES = 500
 
 
 class Runtime(grpc.GenericRpcHandler):
-    """Methods ``/WAY/DOES``: Echo, Size, Status, Count and Wait; see each."""
+    """Methods ``/WAY/DOES``: Echo, Squeeze, Status, Count and Wait; see each."""
 
     def __init__(self) -> None:
         self.waiting = asyncio.Condition()
@@ -62,9 +61,6 @@ class Runtime(grpc.GenericRpcHandler):
 
     async def _version(self, request: bytes, context: grpc.aio.ServicerContext[bytes, bytes]) -> bytes:
         return b"v1"
-
-    async def _size(self, request: bytes, context: grpc.aio.ServicerContext[bytes, bytes]) -> bytes:
-        return bytes(int(request[:10]))
 
     async def _squeeze(self, request: bytes, context: grpc.aio.ServicerContext[bytes, bytes]) -> bytes:
         context.set_compression(grpc.Compression.Gzip)
@@ -97,19 +93,6 @@ class Runtime(grpc.GenericRpcHandler):
         await asyncio.Event().wait()
 
 
-class ThreadedRuntime(grpc.GenericRpcHandler):
-    """Echo and Version with the other server of grpcio.
-
-    Under thousands of resets per second the asyncio server ends calls as CANCELLED that nobody has reset, without a
-    proxy too (1.85). This one keeps a thread for each call whose message has not come.
-    """
-
-    def service(self, handler_call_details: grpc.HandlerCallDetails) -> Any:  # noqa: ANN401 - the type of the library
-        """Find what the last part of the path says."""
-        version = handler_call_details.method.endswith("Version")
-        return grpc.unary_unary_rpc_method_handler(lambda request, context: b"v1" if version else request)
-
-
 async def grow(call: Call, message: bytes) -> Verdict:
     """A hold handler that makes every request a bit longer."""
     return Proceed(message + b" " * GROWN_BYTES)
@@ -140,7 +123,6 @@ class World:
         *,
         options: Options | None = None,
         hold: Callable[[Call, bytes], Awaitable[Verdict]] = grow,
-        threads: bool = False,
         table: Table | None = None,
         on_error: ErrorHandler = pass_on_error,
         serving: bool = True,
@@ -151,7 +133,6 @@ class World:
             path: a directory for the sockets.
             options: of gRPC, beside `COMMON`.
             hold: what is done with held messages.
-            threads: whether it is a `ThreadedRuntime`.
             table: of rules, in place of those that the first part of a method's path says.
             on_error: see `Proxy`.
             serving: whether there is a runtime.
@@ -160,10 +141,9 @@ class World:
         self.options = COMMON + (options or [])
         self.path = path
         self.runtime = Runtime()
-        self._threads = grpc.server(ThreadPoolExecutor(2 * 64), options=self.options) if threads else None
         rules = {"watch": Rule(done=self._done), "hold": Rule(hold=hold, done=self._done)}
         rules |= {"edit": Rule(edit=edit, done=self._done), "both": Rule(hold=hold, edit=edit, done=self._done)}
-        names = ["Echo", "Size", "Squeeze", "Status", "Wait", "Count", "Drip"]
+        names = ["Echo", "Squeeze", "Status", "Wait", "Count", "Drip"]
         by_way: Table = {f"/{way}/{name}": rule for way, rule in rules.items() for name in names}
         self.table = by_way if table is None else table
         self.proxy = Proxy(str(path / "runtime"), self.table, on_error=on_error)
@@ -173,17 +153,11 @@ class World:
         self.outcomes[outcome.kind] += 1
 
     async def __aenter__(self) -> Self:
-        address = f"unix:{self.path}/runtime"
-        if self._threads:
-            self._threads.add_generic_rpc_handlers((ThreadedRuntime(),))
-            self._threads.add_insecure_port(address)
-            self._threads.start()
-        else:
-            self.server = grpc.aio.server(options=self.options)
-            self.server.add_generic_rpc_handlers((self.runtime,))
-            if self._serving:
-                self.server.add_insecure_port(address)
-                await self.server.start()
+        self.server = grpc.aio.server(options=self.options)
+        self.server.add_generic_rpc_handlers((self.runtime,))
+        if self._serving:
+            self.server.add_insecure_port(f"unix:{self.path}/runtime")
+            await self.server.start()
         sock = socket.socket(socket.AF_UNIX)
         sock.bind(str(self.path / "proxy"))
         await self.proxy.start(sock)
@@ -193,10 +167,7 @@ class World:
     async def __aexit__(self, *exc: object) -> None:
         await self.channel.close()
         await self.proxy.drain(0.1)
-        if self._threads:
-            self._threads.stop(0).wait()
-        else:
-            await self.server.stop(0)
+        await self.server.stop(0)
 
     def open_channel(self, name: str) -> grpc.aio.Channel:
         """A new connection to the ``proxy`` or the ``runtime``."""

@@ -15,7 +15,7 @@ import hpack
 DATA, HEADERS, PRIORITY, RST, SETTINGS, PUSH, PING, GOAWAY, WINDOW, CONTINUATION = range(10)
 END_STREAM = ACK = 1
 END_HEADERS, PADDED, HAS_PRIORITY = 4, 8, 32
-TABLE_SIZE, MAX_STREAMS, INITIAL_WINDOW, MAX_FRAME = 1, 3, 4, 5
+INITIAL_WINDOW, MAX_FRAME = 4, 5
 PREFACE = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"
 TOP = 2**31 - 1
 CANCEL = 8
@@ -129,7 +129,6 @@ class Endpoint:
         self.streams: dict[int, Half] = {}
         self.log: list[RawFrame] = []
         self.goaway: tuple[int, int, bytes] | None = None
-        self.pings = 0
         self.send_window = self.recv_window = 65_535
         self.unreturned = 0
         self.peer_initial, self.peer_max_frame = 65_535, 16_384
@@ -161,8 +160,6 @@ class Endpoint:
         """Announce; what is announced holds for the peer from its acknowledgement on."""
         self._unacked.append(values)
         self.own_max_frame = max(self.own_max_frame, values.get(MAX_FRAME, 0))
-        if TABLE_SIZE in values:
-            self.decoder.max_allowed_table_size = max(self.decoder.max_allowed_table_size, values[TABLE_SIZE])
         self.send(SETTINGS, 0, 0, b"".join(struct.pack(">HI", *item) for item in values.items()))
 
     def open(self, path: str, *, end: bool = False, extra: Fields | None = None) -> int:
@@ -259,19 +256,6 @@ class Endpoint:
         elif stream in self.streams:
             self.streams[stream].recv_window += size
 
-    def grant_all(self) -> None:
-        """Give back everything that was received, and make every open stream's window usable."""
-        if self.unreturned:
-            self.grant(0, self.unreturned)
-            self.unreturned = 0
-        for half in self.streams.values():
-            if half.over or half.ended:
-                continue
-            target = max(half.recv_window + half.unreturned, 1_000)
-            if target > half.recv_window:
-                self.grant(half.id, target - half.recv_window)
-            half.unreturned = 0
-
     def go_away(self, last: int, code: int = 0) -> None:
         """Announce the end."""
         self.send(GOAWAY, 0, 0, struct.pack(">II", last, code))
@@ -324,7 +308,6 @@ class Endpoint:
             case 4:
                 self._on_settings(flags, payload)
             case 6 if not flags & ACK:
-                self.pings += 1
                 self.send(PING, ACK, 0, payload)
             case 7:
                 last, code = struct.unpack_from(">II", payload)
@@ -415,8 +398,6 @@ class Endpoint:
             self._require(half.send_window <= TOP or half.over, f"window of stream {half.id} overflows")
         self.peer_initial = initial
         self.peer_max_frame = values.get(MAX_FRAME, self.peer_max_frame)
-        if TABLE_SIZE in values:
-            self.encoder.header_table_size = min(values[TABLE_SIZE], 65_536)
         self.send(SETTINGS, ACK, 0)
 
     def _acked(self, values: dict[int, int]) -> None:

@@ -1,22 +1,13 @@
 """A `Splice` in memory between two strict endpoints: four pipes, the handlers' answers, and what must hold at rest."""
 
-from collections.abc import Callable, Iterable
-from dataclasses import dataclass
-
-from criproxy.errors import StatusCode
-from criproxy.wire.calls import Call, Outcome, Refuse, Rule, Verdict
+from criproxy.wire.calls import Call, Rule, Verdict
 from criproxy.wire.splice import Splice
-from criproxy.wire.state import Cancelled, Ended, Event, Held, Replied
+from criproxy.wire.state import Cancelled, Held
 from criproxy.wire.stats import Stats
 from tests.wire.rawpeer import Endpoint, Half, grpc
 
-PASS, WATCH, HOLD, EDIT, EACH, HOLD_EDIT = "/t/Pass", "/t/Watch", "/t/Hold", "/t/Edit", "/t/Each", "/t/HoldEdit"
-ANSWER = "/t/Answer"
-VERSION = "/t/Version"
-REFUSED = Refuse(StatusCode.RESOURCE_EXHAUSTED, "no room for this")
+PASS, WATCH, HOLD, EDIT, VERSION = "/t/Pass", "/t/Watch", "/t/Hold", "/t/Edit", "/t/Version"
 GROWN_BYTES = 3_000
-
-Cut = Callable[[bytes], Iterable[bytes]]
 
 
 async def _never(call: Call, message: bytes) -> Verdict:
@@ -27,76 +18,34 @@ def _ignore(call: Call, what: object) -> None:
     """Make the method a watched one: what handlers are told is read from the events."""
 
 
-def grown(message: bytes) -> bytes:
-    """What the edit rules make of a reply message: it starts with a digit that says how."""
+def _edit(call: Call, message: bytes) -> bytes | None:
+    """Change a reply message, which starts with a digit that says how."""
     match message[:1]:
         case b"0":
-            return message
+            return None
         case b"1":
             return message[: len(message) // 2]
         case _:
             return message + b"+" * GROWN_BYTES
 
 
-def _edit(call: Call, message: bytes) -> bytes | None:
-    return None if message[:1] == b"0" else grown(message)
-
-
 TABLE = {
     WATCH: Rule(done=_ignore),
     HOLD: Rule(hold=_never, done=_ignore),
     EDIT: Rule(edit=_edit, done=_ignore),
-    EACH: Rule(done=_ignore, each=_ignore),
-    HOLD_EDIT: Rule(hold=_never, edit=_edit, done=_ignore),
-    ANSWER: Rule(answer=REFUSED, done=_ignore),
 }
-
-
-def whole(data: bytes) -> list[bytes]:
-    """No cut at all."""
-    return [data] if data else []
-
-
-@dataclass(frozen=True, slots=True)
-class Told:
-    """One event in a form that can be compared."""
-
-    kind: str
-    stream: int
-    what: bytes | Outcome | None = None
-
-
-def told(event: Event) -> Told:
-    """The comparable form of *event*."""
-    match event:
-        case Held(call, body):
-            return Told("held", call.stream, body)
-        case Replied(call, message):
-            return Told("replied", call.stream, message)
-        case Ended(call, outcome):
-            return Told("ended", call.stream, outcome)
-        case _:
-            return Told(type(event).__name__.lower(), event.call.stream)
 
 
 class Spliced:
     """Both peers of one splice."""
 
-    def __init__(
-        self,
-        *,
-        client: Endpoint | None = None,
-        runtime: Endpoint | None = None,
-        cut: Cut = whole,
-        table: dict[str, Rule] | None = None,
-    ) -> None:
+    def __init__(self, *, client: Endpoint | None = None, runtime: Endpoint | None = None) -> None:
         self.client = client or Endpoint(client=True)
         self.runtime = runtime or Endpoint(client=False)
-        self.stats = Stats(TABLE if table is None else table)
-        self.splice = Splice(1, self.stats)
-        self.cut = cut
+        self.splice = Splice(1, Stats(TABLE))
         self.held: dict[int, Held] = {}
-        self.told: list[Told] = []
+        self.told: list[str] = []
+        """The kinds of the events."""
         self._to_client = bytearray()
         self._to_runtime = bytearray()
 
@@ -104,15 +53,13 @@ class Spliced:
 
     def client_writes(self) -> None:
         """What the client has sent reaches the splice."""
-        for data in self.cut(self.client.take()):
-            self.splice.from_client(data)
-            self._collect()
+        self.splice.from_client(self.client.take())
+        self._collect()
 
     def runtime_writes(self) -> None:
         """What the runtime has sent reaches the splice."""
-        for data in self.cut(self.runtime.take()):
-            self.splice.from_runtime(data)
-            self._collect()
+        self.splice.from_runtime(self.runtime.take())
+        self._collect()
 
     def client_reads(self) -> None:
         """What the splice has for the client reaches it."""
@@ -130,7 +77,7 @@ class Spliced:
         self._to_client += self.splice.take_for_client()
         self._to_runtime += self.splice.take_for_runtime()
         for event in self.splice.take_events():
-            self.told.append(told(event))
+            self.told.append(type(event).__name__.lower())
             if isinstance(event, Held):
                 assert event.call.stream not in self.held, "held twice"
                 self.held[event.call.stream] = event
@@ -197,3 +144,10 @@ class Spliced:
         assert (self.runtime.send_window, self.client.recv_window) == (replies.sender, replies.receiver)
         assert set(connection.to_runtime.deltas) <= set(connection.streams)
         assert set(connection.to_client.deltas) <= set(connection.streams)
+
+
+def half_peers() -> Spliced:
+    """Two peers that give window back when half of it is used, as C-core and nghttp2 do."""
+    both = Spliced(client=Endpoint(client=True, grants="half"), runtime=Endpoint(client=False, grants="half"))
+    both.run()
+    return both

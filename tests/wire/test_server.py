@@ -8,8 +8,7 @@ import grpc
 import grpc.aio
 import pytest
 
-from criproxy.errors import StatusCode
-from criproxy.wire.calls import Call, Outcome, OutcomeKind, Proceed, Refuse, Rule, Verdict
+from criproxy.wire.calls import Call, Outcome, OutcomeKind, Proceed, Rule, Verdict
 from criproxy.wire.server import Proxy
 from tests.wire.grpcworld import World
 from tests.wire.rawpeer import PREFACE, SETTINGS, build
@@ -25,15 +24,6 @@ async def add(call: Call, message: bytes) -> Verdict:
 async def fail(call: Call, message: bytes) -> Verdict:
     """Have a defect."""
     raise ValueError("oh")
-
-
-async def test_held_call_gets_the_handlers_verdict(tmp_path: Path) -> None:
-    """New bytes reach the runtime, and the time is counted."""
-    async with World(tmp_path, table={HOLD: Rule(hold=add)}) as world:
-        assert await world.call(HOLD, b"x") == b"x held"
-        entry = world.proxy.stats.entries[HOLD.encode()]
-
-    assert (entry.calls, sum(entry.held.counts)) == (1, 1)
 
 
 async def test_another_table_is_for_new_calls(tmp_path: Path) -> None:
@@ -60,21 +50,6 @@ async def test_another_table_is_for_new_calls(tmp_path: Path) -> None:
 
     assert ended == [OutcomeKind.OK, OutcomeKind.OK]
     assert (entry.calls, entry.earlier, sum(entry.held.counts)) == (1, {"hold": 1, "pass": 2}, 2)
-
-
-async def test_refused_call_shows_code_and_text(tmp_path: Path) -> None:
-    """The client sees what the handler said, and the runtime nothing."""
-
-    async def hold(call: Call, message: bytes) -> Verdict:
-        return Refuse(StatusCode.RESOURCE_EXHAUSTED, "no CPUs left: 100 % é")
-
-    async with World(tmp_path, table={HOLD: Rule(hold=hold)}) as world:
-        with pytest.raises(grpc.aio.AioRpcError) as caught:
-            await world.call(HOLD, b"x")
-        assert world.runtime.echoed == 0
-
-    assert caught.value.code() is grpc.StatusCode.RESOURCE_EXHAUSTED
-    assert caught.value.details() == "no CPUs left: 100 % é"
 
 
 async def test_failing_handler_asks_the_error_handler(tmp_path: Path) -> None:
@@ -222,21 +197,6 @@ async def test_a_drain_that_is_cancelled_as_the_last_connection_ends_is_cancelle
         await asyncio.wait([draining])
 
         assert draining.cancelled() is not is_over
-
-
-async def test_one_broken_client_leaves_the_others_alone(tmp_path: Path) -> None:
-    """It gets a GOAWAY, and its connection ends."""
-    async with World(tmp_path, table={}) as world:
-        assert await world.call(PASS, b"x") == b"x"
-        reader, writer = await asyncio.open_unix_connection(world.path / "proxy")
-        writer.write(b"GET / HTTP/1.1\r\n\r\n")
-        received = await asyncio.wait_for(reader.read(), 60)
-        writer.close()
-
-        assert b"preface" in received
-        assert world.proxy.stats.protocol_errors == 1
-        assert await world.call(PASS, b"x") == b"x"
-        assert world.proxy.stats.connections_open == 1
 
 
 async def test_slow_reader_stops_the_runtime(tmp_path: Path) -> None:

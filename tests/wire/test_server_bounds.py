@@ -16,11 +16,8 @@ from criproxy.wire.calls import Call, Proceed, Refuse, Rule, Verdict
 from criproxy.wire.server import Link
 from criproxy.wire.splice import Splice
 from tests.wire.rawpeer import (
-    CONTINUATION,
-    DATA,
     HEADERS,
     INITIAL_WINDOW,
-    PREFACE,
     Endpoint,
     Half,
     Style,
@@ -90,21 +87,10 @@ async def test_strict_peers_on_sockets(tmp_path: Path, window: int) -> None:
     await runtime.stop()
 
 
-def endless_block() -> bytes:
-    """HEADERS that never end."""
-    return build(HEADERS, 0, 1, b"\x00" * 100) + build(CONTINUATION, 0, 1, bytes(16_000)) * 20
-
-
 HELLO = Endpoint(client=True).take()
 BROKEN = {
     "no preface": b"GET / HTTP/1.1\r\nHost: x\r\n\r\n",
-    "half a preface": PREFACE[:10] + b"?" * 14,
-    "endless header block": HELLO + endless_block(),
-    "oversize frame": HELLO + build(DATA, 0, 1, bytes(16_385)),
-    "interrupted header block": HELLO + build(HEADERS, 0, 1, b"\x82") + build(DATA, 0, 1, b"x"),
-    "lonely continuation": HELLO + build(CONTINUATION, 4, 1, b"\x82"),
     "undecodable headers": HELLO + build(HEADERS, 4, 1, b"\xff\xff\xff\xff\xff\xff\xff\xff"),
-    "padding beyond the frame": HELLO + build(HEADERS, 4 | 8, 1, b"\xff\x82"),
 }
 
 

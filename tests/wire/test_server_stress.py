@@ -1,10 +1,8 @@
 """The data plane under all that real gRPC peers do at once; after each example all windows are where they were."""
 
 import asyncio
-import gc
 import os
-import sys
-from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from collections.abc import AsyncIterator, Sequence
 from pathlib import Path
 
 import grpc
@@ -19,11 +17,6 @@ from tests.wire.rawpeer import INITIAL_WINDOW
 
 Unary = grpc.aio.UnaryUnaryCall[bytes, bytes]
 CODES = [code for code in grpc.StatusCode if code is not grpc.StatusCode.OK]
-MANY = pytest.mark.parametrize("count", [1_000, pytest.param(20_000, marks=pytest.mark.thorough)])
-"""Calls of one kind on one connection."""
-AT_ONCE = 50
-REMEMBERED = 10_000
-"""Of so many refused streams the numbers are kept."""
 BODY = bytes(8_192)
 
 
@@ -176,20 +169,6 @@ async def test_given_up_at_once(world: World) -> None:
     await asyncio.gather(*(one(way, after) for after in (0, 0.0001, 0.002, 0.01, 0.03, 0.1) * 4 for way in WAYS))
 
 
-async def test_grown_reply_waits_while_31_others_are_busy(world: World) -> None:
-    """A reply that an edit makes larger than the client's window arrives, and so do the streams beside it."""
-
-    async def stream() -> None:
-        messages = [message async for message in world.stream("/pass/Count", b"100 2000")]
-        assert len(messages) == 100
-
-    async def unary() -> None:
-        for size in (70_000, 1_000_000):
-            assert await world.call("/edit/Size", b"%d" % size) == bytes(size) + b"!" * GROWN_BYTES
-
-    await asyncio.gather(unary(), *(stream() for _ in range(31)))
-
-
 async def test_windows_that_change_in_mid_connection(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The peers measure the line and change their windows while calls of all ways are open."""
     applied: list[tuple[Outflow, int]] = []
@@ -214,71 +193,3 @@ async def test_windows_that_change_in_mid_connection(tmp_path: Path, monkeypatch
                 break
         await world.check_rest()
     assert len(set(applied)) > 2, "besides the two greetings nothing changed: this test tests nothing"
-
-
-async def crowd(world: World, count: int, one: Callable[[int], Awaitable[None]]) -> None:
-    """Do *one* so many times, `AT_ONCE` at a time: Version answers throughout, and memory does not grow.
-
-    Version comes after each of them, for the runtime's sake: it learns of every call, and must not fall behind.
-    """
-    numbers = iter(range(count))
-    blocks: list[int] = []
-
-    async def worker() -> None:
-        for number in numbers:
-            await one(number)
-            await world.check_version()
-            if number in (count // 2, count - AT_ONCE):
-                gc.collect()
-                blocks.append(sys.getallocatedblocks())
-
-    await world.check_version()
-    await asyncio.gather(*(worker() for _ in range(AT_ONCE)))
-    await world.check_rest()
-    assert len(world.link.splice.connection.refused) <= REMEMBERED
-    if count // 2 >= REMEMBERED:
-        assert blocks[1] - blocks[0] < count // 4, "each call of the second half left something behind"
-
-
-@MANY
-async def test_thousands_of_refusals(tmp_path: Path, count: int) -> None:
-    """Each of 8 kB, on one connection: no window is lost, no header table gets out of step."""
-
-    async def refuse(call: Call, message: bytes) -> Verdict:
-        return Refuse(StatusCode.RESOURCE_EXHAUSTED, "no CPUs are left")
-
-    async with World(tmp_path, hold=refuse, threads=True) as made:
-
-        async def one(number: int) -> None:
-            call = made.call("/hold/Echo", BODY, metadata=(("x-number", str(number)),))
-            assert await call.code() is grpc.StatusCode.RESOURCE_EXHAUSTED
-
-        await crowd(made, count, one)
-        assert made.proxy.stats.refused == count
-        assert made.outcomes == {OutcomeKind.NOT_SENT: count}
-
-
-@MANY
-async def test_thousands_of_cancels_while_held(tmp_path: Path, count: int) -> None:
-    """Each of 8 kB, on one connection: handlers are cancelled, and the runtime sees no message."""
-    held: dict[bytes, asyncio.Event] = {}
-
-    async def hold(call: Call, message: bytes) -> Verdict:
-        held[message[:8]].set()
-        await asyncio.Event().wait()
-        raise AssertionError("nothing ends this wait but the cancellation")
-
-    async with World(tmp_path, hold=hold, threads=True) as made:
-
-        async def one(number: int) -> None:
-            key = number.to_bytes(8, "big")
-            event = held[key] = asyncio.Event()
-            call = made.call("/hold/Echo", key + BODY, timeout=None)
-            await event.wait()
-            call.cancel()
-            assert await call.code() is grpc.StatusCode.CANCELLED
-            del held[key]
-
-        await crowd(made, count, one)
-        assert made.proxy.stats.cancelled_held == count
-        assert made.outcomes == {OutcomeKind.NOT_SENT: count}

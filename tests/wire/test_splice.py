@@ -11,10 +11,10 @@ from hypothesis import strategies as st
 
 from criproxy.errors import StatusCode, WireError
 from criproxy.wire import frames, state
-from criproxy.wire.calls import Outcome, OutcomeKind, Proceed, Refuse, Rule, Verdict
+from criproxy.wire.calls import Outcome, OutcomeKind, Proceed, Refuse, Rule
 from criproxy.wire.message import encode
 from criproxy.wire.splice import Splice
-from criproxy.wire.state import Cancelled, Ended, Held, Replied, Unreadable
+from criproxy.wire.state import Cancelled, Ended, Replied, Unreadable
 from criproxy.wire.stats import Stats
 from tests.wire.talk import EDIT, HOLD, PASS, SETTINGS_ACK, WATCH, Talk, data, kinds, settings, split
 
@@ -172,26 +172,6 @@ class TestHold:
 
         assert [(flags, len(payload)) for _, flags, _, payload in talk.at_runtime()] == [(1, 4_470)]
         talk.check_windows()
-
-    def test_kubelet_gets_credit_for_a_message_beyond_its_windows(self) -> None:
-        """A held message larger than every window arrives whole."""
-        talk = Talk()
-        sent, connection_window, stream_window = 0, 65_535, 65_535
-        talk.client(talk.call(1, HOLD))
-        body = encode(b"x" * 1_000_000)
-        while sent < len(body):
-            size = min(16_384, connection_window, stream_window, len(body) - sent)
-            assert size, "the kubelet is stuck"
-            talk.client(frames.frame(0, int(sent + size == len(body)), 1, body[sent : sent + size]))
-            sent, connection_window, stream_window = sent + size, connection_window - size, stream_window - size
-            for kind, _, stream, payload in talk.at_client():
-                assert kind == "WINDOW_UPDATE"
-                connection_window += int.from_bytes(payload, "big") if stream == 0 else 0
-                stream_window += int.from_bytes(payload, "big") if stream == 1 else 0
-        (held,) = talk.events()
-
-        assert isinstance(held, Held)
-        assert held.body == body
 
     def test_held_calls_do_not_block_the_others(self) -> None:
         """Their bytes are credited, so that the kubelet can always send."""
@@ -715,23 +695,6 @@ class TestConnection:
         assert talk.runtime(raw) == split(raw)
         with pytest.raises(WireError, match="PUSH_PROMISE"):
             talk.client(raw)
-
-    def test_decoders_of_both_ends_stay_in_step(self) -> None:
-        """Over many calls of all kinds, every header block decodes at the far end."""
-        talk = Talk()
-        verdicts: list[Verdict] = [Proceed(), Proceed(b"x" * 50), Refuse(StatusCode.ABORTED, "no")]
-        for number in range(60):
-            stream = 2 * number + 1
-            path = [HOLD, WATCH, EDIT, PASS][number % 4]
-            sent = talk.client(talk.call(stream, path, extra={"n": str(number)}) + data(stream, b"m", end=True))
-            (fields,) = talk.decoded(sent, talk.runtime_decoder)
-            assert fields[":path"] == path
-            for event in talk.events():
-                if isinstance(event, Held):
-                    talk.answer(event, verdicts[number % 3])
-            talk.decoded(talk.at_client(), talk.client_decoder)
-            talk.decoded(talk.runtime(talk.reply(stream)), talk.client_decoder)
-        talk.check_windows()
 
 
 def test_hpack_is_the_library_that_listens() -> None:

@@ -269,3 +269,13 @@ def test_window_of_one_stream_is_cheap_while_many_wait() -> None:
     assert talk.runtime(frames.window_update(9001, 1) * 1000)
 
     assert time.thread_time() - begun < 0.3
+
+
+def test_reset_before_all_of_the_message_is_out() -> None:
+    """The runtime has a part of it, and so no call: nothing was done."""
+    talk = Talk()
+    small_windows(talk, 9)
+    talk.answer(talk.hold(1), Proceed())
+    talk.client(frames.rst_stream(1, frames.CANCEL))
+
+    assert [outcome.kind for outcome in talk.outcomes()] == [OutcomeKind.NOT_SENT]
