@@ -1,10 +1,14 @@
 """The host of the acceptance scenarios: GPU-a with minor 0 and GPU-b with minor 1, and cards of other vendors."""
 
+from collections.abc import Callable, Mapping
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
-from criproxy.devices.boundary import Boundary, Word, boundary
-from criproxy.devices.classes.builtin import AMD, ASCEND, BUILTIN, NVIDIA
+import pytest
+
+from criproxy.devices.boundary import Boundary, boundary
+from criproxy.devices.classes.builtin import AMD, ASCEND, NVIDIA
 from criproxy.devices.classes.cards import Card, Stock
 from criproxy.devices.classes.device_class import DeviceClass
 from criproxy.devices.device_rules import DeviceRules
@@ -23,6 +27,7 @@ STOCKS = {
 }
 ALI = DeviceClass(name="ali-npu", resources=("aliyun.com/npu",), id_format="index", per_device=("/dev/npu{index}",))
 ANYBODY = Requester(namespace="default")
+_VISIBLE = "_VISIBLE_DEVICES="
 NOTHING = Known("podresources", {}, complete=True)
 
 
@@ -34,7 +39,7 @@ def given(**resources: str) -> Known:
 
 def asked(*envs: str, devices: tuple[str, ...] = (), mounts: tuple[str, ...] = (), **more: Any) -> DeviceRequest:  # noqa: ANN401
     """A create with variables such as ``A=1``, device nodes and mounts of /dev/null by their paths."""
-    split = (env.partition("=") for env in envs)
+    split = (env.replace("_V=", _VISIBLE, 1).partition("=") for env in envs)
     return DeviceRequest(
         envs=tuple(EnvVar(name, value.encode()) for name, _, value in split),
         devices=tuple(DeviceNode(path, path, "rw") for path in devices),
@@ -49,33 +54,55 @@ def rules(*classes: DeviceClass, **options: Any) -> DeviceRules:  # noqa: ANN401
 
 
 def at_create(
-    create: DeviceRequest, *known: Known, of: DeviceRules | None = None, who: Requester = ANYBODY
+    create: DeviceRequest,
+    *known: Known,
+    of: DeviceRules | None = None,
+    who: Requester = ANYBODY,
+    sets: Mapping[str, bool] | None = None,
 ) -> Boundary:
-    """What becomes of *create* on the host, with what the sources know; its own output passes unchanged."""
+    """What becomes of *create* on the host, with what the sources know; its own output passes unchanged.
+
+    *sets*: by CDI device of NVIDIA's, whether its specification sets the variable.
+    """
     chosen = of or rules()
-    evidence = weigh(chosen.classes, create, known, STOCKS)
-    done = boundary(chosen, who, create, evidence, STOCKS)
+    stocks = STOCKS if sets is None else {**STOCKS, "nvidia": replace(STOCKS["nvidia"], cdi_sets=sets)}
+    done = boundary(chosen, who, create, weigh(chosen.classes, create, known, stocks), stocks)
     if not done.refusal:
-        again = boundary(chosen, who, done.asked, weigh(chosen.classes, done.asked, known, STOCKS), STOCKS)
+        again = boundary(chosen, who, done.asked, weigh(chosen.classes, done.asked, known, stocks), stocks)
         assert again.asked == done.asked
+    assert done.asked.cdi == create.cdi
+    assert all(node.permissions == "rw" for node in done.asked.devices)
     return done
 
 
-def envs(done: Boundary) -> list[str]:
-    """The variables, as ``A=1``."""
-    return [f"{env.name}={env.value.decode()}" for env in done.asked.envs]
+def envs(done: Boundary) -> str:
+    """The variables, as ``A=1 B=2``; here and in `asked`, ``X_V`` stands for ``X_VISIBLE_DEVICES``."""
+    return " ".join(f"{env.name}={env.value.decode()}" for env in done.asked.envs).replace(_VISIBLE, "_V=")
 
 
-def paths(done: Boundary) -> list[str]:
-    """The device nodes in the container."""
-    return [node.container_path for node in done.asked.devices]
+def row(id: str, create: DeviceRequest, known: Known | None, envs: str | None, words: str = "*", **more: Any) -> Any:  # noqa: ANN401
+    """A row for `check`: a create, what a source knows, the variables that are left, and the findings.
+
+    *more*: arguments of `at_create`, the mounts that are left, and the nodes. None and ``*`` are not checked.
+    """
+    options = {name: more.pop(name) for name in ("of", "who", "sets") if name in more}
+    expected = more | ({} if words == "*" else {"words": words}) | ({} if envs is None else {"envs": envs})
+    return pytest.param(partial(at_create, create, *filter(None, [known]), **options), expected, id=id)
 
 
-def words(done: Boundary) -> list[Word]:
-    """What was found."""
-    return [finding.word for finding in done.findings]
+def check(create: Callable[[], Boundary], expected: Mapping[str, object]) -> None:
+    """What is expected comes of a create."""
+    done = create()
+    found = {
+        "envs": envs(done),
+        "mounts": tuple(mount.container_path for mount in done.asked.mounts),
+        "nodes": [node.container_path for node in done.asked.devices],
+        "words": words(done),
+        "refused": done.refusal and done.refusal.code,
+    }
+    assert {name: found[name] for name in expected} == expected
 
 
-def every(**options: Any) -> DeviceRules:  # noqa: ANN401
-    """Rules for all classes that are built in."""
-    return replace(rules(**options), classes=tuple(BUILTIN.values()))
+def words(done: Boundary) -> str:
+    """What was found, such as ``hidden stripped``."""
+    return " ".join(finding.word.value for finding in done.findings)

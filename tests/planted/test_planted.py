@@ -124,7 +124,7 @@ async def a_trace(tmp_path: Path, name: str, policy: str) -> None:
 
 ENDLESS_QUOTA = tenant.attempt({}, cpu_quota=1 << 62, cpu_period=1, cpu_shares=100)
 MANY_KEYS = tenant.attempt({f"k{i}.criproxy.io": "v" for i in range(8000)}, **tenant.ONE_CPU)
-VOID_TEXT = "NVIDIA_VISIBLE_DEVICES=void"
+VOID_TEXT = "NVIDIA_V=void"
 VOID_BESIDE = {"cdi": (beside_cdi.GPU,), "sets": {beside_cdi.GPU: False}, "envs": (), "then": [VOID_TEXT]}
 UNKNOWN_ACTION = {"command": "device-incident", "report": skew.SICK, "instead": "none"}
 BROKEN_RULE = {"way": OnError.SHARED, "asks": [], "cdi": "", "gets": VOID}

@@ -1,6 +1,5 @@
 """What holds a container to the quota of its vGPU: scenarios 8 to 10 of devices.md H.6, and what a pod sets itself."""
 
-from collections.abc import Callable
 from dataclasses import replace
 from typing import get_args
 
@@ -8,11 +7,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from criproxy.devices.classes.vgpu_profiles import Enforcement, Profile, Quota, Vgpu, annotations_of
+from criproxy.devices.classes.vgpu_profiles import Enforcement, Profile, Quota, Vgpu, WhenMissing, annotations_of
 from criproxy.devices.evidence.device_request import DeviceRequest, EnvVar, Mount, MountPoint, Response
 from criproxy.devices.plugin.enforcement import (
     CGROUP_V2,
     HAMI,
+    Enforced,
     EnforcementBuilder,
     Missing,
     as_enforced,
@@ -25,111 +25,90 @@ from criproxy.devices.plugin.enforcement import (
 
 PROFILE = Profile(name="gpu-8g", kind="nvidia", memory_mib=8192, cores_percent=25)
 VGPU = Vgpu(id="GPU-a/gpu-8g/0", card="GPU-a", profile="gpu-8g", memory_mib=8192, cores_percent=25)
-MAKERS = EnforcementBuilder(resource="criproxy.io/gpu-8g")
 FOLDER = "/var/lib/criproxy-device-plugin/vgpu/GPU-a_gpu-8g_0"
 
 
-def everything(_path: str) -> bool:
-    """A host that has every file."""
-    return True
+def enforced(
+    *enforce: Enforcement, vgpu: Vgpu = VGPU, lacking: str = "", when_missing: WhenMissing = "refuse"
+) -> Enforced:
+    """What enforces the quota of *vgpu* on a host that has every file but one."""
+    profile = replace(PROFILE, enforce=enforce, when_missing=when_missing)
+    return enforced_by(profile, vgpu, EnforcementBuilder(resource="criproxy.io/gpu-8g"), lambda path: path != lacking)
 
 
-def without(*paths: str) -> Callable[[str], bool]:
-    """A host that lacks these files."""
-    return lambda path: path not in paths
+@pytest.mark.parametrize(
+    ("way", "envs", "mounts"),
+    [
+        pytest.param(
+            "hami-core",
+            {
+                "CUDA_DEVICE_MEMORY_LIMIT_0": "8192m",
+                "CUDA_DEVICE_SM_LIMIT": "25",
+                "CUDA_DEVICE_MEMORY_SHARED_CACHE": "/usr/local/vgpu/GPU-a_gpu-8g_0.cache",
+            },
+            (
+                Mount("/usr/local/vgpu", FOLDER),
+                Mount("/usr/local/vgpu/libvgpu.so", "/usr/local/vgpu/libvgpu.so", read_only=True),
+                Mount("/tmp/vgpulock", "/var/lib/criproxy-device-plugin/vgpulock"),
+                Mount("/etc/ld.so.preload", "/usr/local/vgpu/ld.so.preload", read_only=True),
+            ),
+            id="9",
+        ),
+        pytest.param(
+            "nvidia-memory-limit", {"NVIDIA_GPU_MEMORY_REQUEST": "8192", "NVIDIA_GPU_MEMORY_LIMIT": "8192"}, (), id="10"
+        ),
+        pytest.param(
+            "mps",
+            {
+                "CUDA_MPS_PIPE_DIRECTORY": "/mps/criproxy.io/gpu-8g/pipe",
+                "CUDA_MPS_ACTIVE_THREAD_PERCENTAGE": "25",
+                "CUDA_MPS_PINNED_DEVICE_MEM_LIMIT": "0=8192M",
+            },
+            (
+                Mount("/mps/criproxy.io/gpu-8g/pipe", "/run/nvidia/mps/criproxy.io/gpu-8g/pipe"),
+                Mount("/dev/shm", "/run/nvidia/mps/shm"),
+            ),
+            id="8",
+        ),
+    ],
+)
+def test_scenarios(way: Enforcement, envs: dict[str, str], mounts: tuple[Mount, ...]) -> None:
+    """Libraries, drivers and daemons get the limits and their files; those that matter are read-only."""
+    found = enforced(way)
 
-
-def test_9_hami_core() -> None:
-    """The library gets the limits, a cache of its own and its mounts; those that matter are read-only."""
-    found = enforced_by(replace(PROFILE, enforce=("hami-core",)), VGPU, MAKERS, everything)
-    assert found.envs == {
-        "CUDA_DEVICE_MEMORY_LIMIT_0": "8192m",
-        "CUDA_DEVICE_SM_LIMIT": "25",
-        "CUDA_DEVICE_MEMORY_SHARED_CACHE": "/usr/local/vgpu/GPU-a_gpu-8g_0.cache",
-    }
-    assert found.mounts == (
-        Mount("/usr/local/vgpu", FOLDER),
-        Mount("/usr/local/vgpu/libvgpu.so", "/usr/local/vgpu/libvgpu.so", read_only=True),
-        Mount("/tmp/vgpulock", "/var/lib/criproxy-device-plugin/vgpulock"),
-        Mount("/etc/ld.so.preload", "/usr/local/vgpu/ld.so.preload", read_only=True),
-    )
-
-
-def test_10_the_drivers_own_limit() -> None:
-    """The driver is told the memory, as request and as limit."""
-    found = enforced_by(replace(PROFILE, enforce=("nvidia-memory-limit",)), VGPU, MAKERS, everything)
-    assert found.envs == {"NVIDIA_GPU_MEMORY_REQUEST": "8192", "NVIDIA_GPU_MEMORY_LIMIT": "8192"}
-    assert found.mounts == ()
-
-
-def test_8_mps_with_both_limits() -> None:
-    """A client of MPS gets the daemon's pipe, and its share of memory and threads."""
-    quarter = replace(VGPU, memory_mib=4096)
-    found = enforced_by(
-        replace(PROFILE, enforce=("mps",)), quarter, EnforcementBuilder(resource="criproxy.io/q"), everything
-    )
-    assert found.envs == {
-        "CUDA_MPS_PIPE_DIRECTORY": "/mps/criproxy.io/q/pipe",
-        "CUDA_MPS_ACTIVE_THREAD_PERCENTAGE": "25",
-        "CUDA_MPS_PINNED_DEVICE_MEM_LIMIT": "0=4096M",
-    }
-    assert found.mounts == (
-        Mount("/mps/criproxy.io/q/pipe", "/run/nvidia/mps/criproxy.io/q/pipe"),
-        Mount("/dev/shm", "/run/nvidia/mps/shm"),
-    )
+    assert (found.envs, found.mounts) == (envs, mounts)
 
 
 def test_a_quota_that_there_is_not_limits_nothing() -> None:
     """Without a quota of memory or of cores no variable names one."""
-    profile = replace(PROFILE, enforce=("hami-core", "mps"), memory_mib=0, cores_percent=0)
-    found = enforced_by(profile, replace(VGPU, memory_mib=0, cores_percent=0), MAKERS, everything)
+    found = enforced("hami-core", "mps", vgpu=replace(VGPU, memory_mib=0, cores_percent=0))
     assert set(found.envs) == {"CUDA_DEVICE_MEMORY_SHARED_CACHE", "CUDA_MPS_PIPE_DIRECTORY"}
 
 
 @pytest.mark.parametrize(
     ("enforce", "when_missing", "lacking", "expected"),
     [
-        pytest.param(
-            ("hami-core", "watch"), "next", (HAMI.library,), ("watch",), id="library-missing-the-watcher-is-there"
-        ),
-        pytest.param(
-            ("hami-core", "nvidia-memory-limit"), "next", (HAMI.preload,), ("nvidia-memory-limit",), id="next"
-        ),
-        pytest.param(
-            ("hami-core",),
-            "next",
-            (HAMI.library,),
-            "hami-core needs /usr/local/vgpu/libvgpu.so, which does not exist on this node",
-            id="no-next",
-        ),
-        pytest.param(
-            ("nvidia-memory-limit", "watch"),
-            "refuse",
-            (CGROUP_V2,),
-            "nvidia-memory-limit needs /sys/fs/cgroup/cgroup.controllers, which does not exist on this node",
-            id="refuse",
-        ),
+        pytest.param(("hami-core", "watch"), "next", HAMI.library, ("watch",), id="the-watcher-is-there"),
+        pytest.param(("hami-core", "mps"), "next", HAMI.preload, ("mps",), id="next"),
+        pytest.param(("hami-core",), "next", HAMI.library, f"hami-core needs {HAMI.library}, which does", id="no-next"),
+        pytest.param(("nvidia-memory-limit", "watch"), "refuse", CGROUP_V2, f"needs {CGROUP_V2}, which", id="refuse"),
     ],
 )
 def test_what_is_missing(
-    enforce: tuple[Enforcement, ...], when_missing: str, lacking: tuple[str, ...], expected: tuple[str, ...] | str
+    enforce: tuple[Enforcement, ...], when_missing: WhenMissing, lacking: str, expected: tuple[str, ...] | str
 ) -> None:
     """The others must do, or the container is refused with the name of what is missing, as the profile says."""
-    profile = replace(PROFILE, enforce=enforce, when_missing="next" if when_missing == "next" else "refuse")
     if isinstance(expected, str):
         with pytest.raises(Missing, match=expected):
-            enforced_by(profile, VGPU, MAKERS, without(*lacking))
+            enforced(*enforce, lacking=lacking, when_missing=when_missing)
     else:
-        assert enforced_by(profile, VGPU, MAKERS, without(*lacking)).by == expected
+        assert enforced(*enforce, lacking=lacking, when_missing=when_missing).by == expected
 
 
 def test_what_holds_a_container_and_what_does_not() -> None:
     """Its annotations say both for people, without any influence on whether two quotas are the same."""
-    profile = replace(PROFILE, enforce=("hami-core", "watch"), when_missing="next")
-    found = enforced_by(profile, VGPU, MAKERS, without(HAMI.library))
-    response = with_enforcement(Response(annotations=annotations_of(VGPU)), found)
-
-    quota = enforced_quota_in(response.annotations)
+    found = enforced("hami-core", "watch", when_missing="next", lacking=HAMI.library)
+    quota = enforced_quota_in(with_enforcement(Response(annotations=annotations_of(VGPU)), found).annotations)
 
     assert quota == Quota(profile="gpu-8g", memory_mib=8192, cores_percent=25)
     assert quota is not None
@@ -140,7 +119,7 @@ def test_what_holds_a_container_and_what_does_not() -> None:
 def test_variables_of_the_profile() -> None:
     """A vendor's template is a variable of the profile, in which the quota may stand."""
     profile = replace(PROFILE, env=(("ASCEND_VNPU_SPECS", "vir02"), ("MEMORY", "{memory_mib}MB of {card}")))
-    found = enforced_by(profile, VGPU, MAKERS, everything)
+    found = enforced_by(profile, VGPU, EnforcementBuilder(resource="x"), lambda _: True)
     assert found.envs == {"ASCEND_VNPU_SPECS": "vir02", "MEMORY": "8192MB of GPU-a"}
 
 
@@ -174,13 +153,12 @@ OVER = [
     MountPoint("//usr/local/vgpu/libvgpu.so", "/pods/mine"),
     MountPoint("/usr/local/vgpu/sub", "/pods/sub"),
 ]
-ALL = replace(PROFILE, enforce=get_args(Enforcement))
 
 
 @given(st.lists(st.sampled_from(SWITCHES)), st.lists(st.sampled_from(OVER)))
 def test_a_pod_cannot_switch_its_quota_off(switches: list[tuple[str, str]], over: list[MountPoint]) -> None:
     """Whatever a pod sets or mounts, it gets our values once, our mounts, and everything else unchanged."""
-    found = enforced_by(ALL, VGPU, MAKERS, everything)
+    found = enforced(*get_args(Enforcement))
     response = with_enforcement(Response(), found)
     own = [("HOME", "/root"), ("CUDA_VISIBLE_DEVICES", "0")]
     asked = _asked(
@@ -203,7 +181,7 @@ def test_a_pod_cannot_switch_its_quota_off(switches: list[tuple[str, str]], over
 
 def test_a_mount_that_is_gone_is_named() -> None:
     """A create without one of our mounts would not be held to its quota."""
-    found = enforced_by(ALL, VGPU, MAKERS, everything)
+    found = enforced(*get_args(Enforcement))
     asked = _asked(with_enforcement(Response(), found))
     assert lost_mounts(replace(asked, mounts=asked.mounts[:-1]), found) == ["/etc/ld.so.preload"]
 
@@ -227,7 +205,7 @@ def test_a_quota_says_whether_it_is_watched(enforce: tuple[Enforcement, ...], *,
     """It is as Allocate has chosen; an annotation that is missing says nothing else."""
     response = Response(annotations=annotations_of(VGPU))
     if enforce:
-        response = with_enforcement(response, enforced_by(replace(PROFILE, enforce=enforce), VGPU, MAKERS, everything))
+        response = with_enforcement(response, enforced(*enforce))
     expected = Quota(profile="gpu-8g", memory_mib=8192, cores_percent=25, watched=watched)
     assert enforced_quota_in(response.annotations) == expected
     assert enforced_quota_in({}) is None
