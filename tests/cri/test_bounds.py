@@ -127,15 +127,3 @@ def test_every_number_of_a_stamp_is_one_that_can_be_kept(number: int) -> None:
 def test_what_we_never_write_is_no_stamp(text: str) -> None:
     """Somebody else's annotation of that name is as good as none."""
     assert read_stamp({ANNOTATION: text}) is None
-
-
-def test_what_a_runtime_tells_may_be_nested() -> None:
-    """Its info is somebody else's text, too."""
-    assert translate.cgroup_in({"info": "[" * 200_000}) == ""
-
-
-def test_bytes_that_are_no_message_are_told_in_our_words() -> None:
-    """The kubelet does not get the text of a library's exception."""
-    with pytest.raises(translate.UnreadableMessage) as caught:
-        translate.read(api.CreateContainerRequest, b"\xff\xff\xff")
-    assert str(caught.value) == "these 3 bytes are no runtime.v1.CreateContainerRequest"

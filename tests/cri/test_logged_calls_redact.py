@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from criproxy.cri import api_pb2
-from criproxy.cri.logged_calls import HIDDEN, HIDDEN_FIELDS, looks_secret, to_plain
+from criproxy.cri.logged_calls import HIDDEN, looks_secret, to_plain
 from criproxy.cri.methods import METHODS
 
 PLANTED = "Tr0ub4dor&3"
@@ -150,12 +150,6 @@ def test_each_secret_place_exists(name: str) -> None:
     assert field in api_pb2.DESCRIPTOR.message_types_by_name[message].fields_by_name
 
 
-def test_each_hidden_field_exists() -> None:
-    """A rule for a field that does not exist would hide nothing."""
-    for message, fields in HIDDEN_FIELDS.items():
-        assert set(fields) <= set(api_pb2.DESCRIPTOR.message_types_by_name[message].fields_by_name)
-
-
 @pytest.mark.parametrize("key", SECRET_KEYS)
 def test_secret_keys(key: str) -> None:
     """Keys under which people keep secrets."""
@@ -188,14 +182,6 @@ def test_what_is_not_secret_is_shown() -> None:
         "mounts": [{"propagation": "PROPAGATION_BIDIRECTIONAL"}],
     }
     assert expected == to_plain(config)
-
-
-def test_an_unknown_enum_value_is_its_number() -> None:
-    """A newer runtime's state is no reason to fail."""
-    container = api_pb2.Container()
-    container.ParseFromString(b"\x30\x63")  # field 6, the state, is 99
-
-    assert to_plain(container) == {"state": 99}
 
 
 def test_unknown_fields_are_not_shown() -> None:

@@ -21,11 +21,6 @@ def test_every_method_of_both_services_is_known_in_both_packages() -> None:
     assert {"RuntimeService", "ImageService"} == set(SERVICES)
 
 
-def test_short_names_are_unique() -> None:
-    """No method hides another one of the same name in the other service."""
-    assert sum(len(names) for names in SERVICES.values()) == len(methods.METHODS)
-
-
 @pytest.mark.parametrize("package", PACKAGES)
 def test_a_path_leads_to_its_message_classes(package: str) -> None:
     """Both packages are read with the classes of `api_pb2`."""
@@ -35,20 +30,8 @@ def test_a_path_leads_to_its_message_classes(package: str) -> None:
     assert not method.server_streaming
 
 
-def test_streams_are_told_apart() -> None:
-    """The event stream streams; a list does not."""
-    assert methods.METHODS["GetContainerEvents"].server_streaming
-    assert not methods.METHODS["ListContainers"].server_streaming
-
-
 def test_paths_of_a_short_name() -> None:
     """A short name gives the current path first, then the old one."""
     expected = ("/runtime.v1.ImageService/PullImage", "/runtime.v1alpha2.ImageService/PullImage")
 
     assert expected == methods.paths("PullImage")
-
-
-def test_an_unknown_short_name_is_a_key_error() -> None:
-    """A mistyped name does not become a rule that never matches."""
-    with pytest.raises(KeyError):
-        methods.paths("CreateContaner")

@@ -1,6 +1,7 @@
 """Asking a kubelet for what it has allocated, against a server of podresources."""
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
@@ -101,25 +102,50 @@ async def test_no_kubelet(kubelet: Allocations, client: PodresourcesClient) -> N
     assert await client.pods("default", "web", PATIENT_S)
 
 
-async def test_a_reply_that_cannot_be_read(tmp_path: Path) -> None:
-    """It is a failure of the call, and no pod without devices."""
+Handler = Callable[[bytes, "grpc.aio.ServicerContext[bytes, bytes]"], Awaitable[bytes]]
 
-    async def garbage(_: bytes, context: object) -> bytes:
-        return b"\xff"
 
+@asynccontextmanager
+async def answering(path: Path, get: Handler, listing: Handler) -> AsyncIterator[PodresourcesClient]:
+    """A client of a kubelet with these methods."""
     server = grpc.aio.server()
     handlers: dict[str, grpc.RpcMethodHandler[Any, Any]]
-    handlers = {name: grpc.unary_unary_rpc_method_handler(garbage) for name in ("Get", "List")}
+    handlers = {name: grpc.unary_unary_rpc_method_handler(each) for name, each in (("Get", get), ("List", listing))}
     server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler("v1.PodResourcesLister", handlers),))
-    server.add_insecure_port(f"unix://{tmp_path}/kubelet.sock")
+    server.add_insecure_port(f"unix://{path}")
     await server.start()
-    client = PodresourcesClient(tmp_path / "kubelet.sock")
-
-    with pytest.raises(PodresourcesError, match="List: the reply cannot be read"):
-        await client.pods("default", "web", PATIENT_S)
-
+    client = PodresourcesClient(path)
+    yield client
     await client.close()
     await server.stop(grace=None)
+
+
+async def _unknown(_: bytes, context: "grpc.aio.ServicerContext[bytes, bytes]") -> bytes:
+    await context.abort(grpc.StatusCode.UNIMPLEMENTED, "unknown method")
+    raise AssertionError
+
+
+@pytest.mark.parametrize("has_get", [True, False])
+@pytest.mark.parametrize(
+    ("reply", "mistake"),
+    [
+        pytest.param(b"\xff", "List: the reply cannot be read", id="no-message"),
+        pytest.param(b"\x9a\x06\x03abc", "the reply cannot be read", id="of-another-message"),
+        pytest.param(b"\x0a\x05\x0a\x01x\x12\x00", "", id="of-another-pod"),
+    ],
+)
+async def test_a_reply_that_cannot_be_read(tmp_path: Path, reply: bytes, mistake: str, *, has_get: bool) -> None:
+    """It is a failure of the call, and no pod without devices: bytes that happen to be a message say nothing."""
+
+    async def answer(_: bytes, context: object) -> bytes:
+        return reply
+
+    async with answering(tmp_path / "kubelet.sock", answer if has_get else _unknown, answer) as client:
+        if mistake:
+            with pytest.raises(PodresourcesError, match=mistake):
+                await client.pods("default", "web", PATIENT_S)
+        else:  # after Get the list is asked, which is one
+            assert await client.pods("default", "web", PATIENT_S) == []
 
 
 async def test_a_big_node(kubelet: Allocations, client: PodresourcesClient) -> None:
@@ -133,44 +159,6 @@ async def test_a_big_node(kubelet: Allocations, client: PodresourcesClient) -> N
 
     with pytest.raises(PodresourcesError, match="RESOURCE_EXHAUSTED"):
         await client.pods("default", "web", PATIENT_S)
-
-
-@pytest.mark.parametrize(
-    "reply",
-    [
-        pytest.param(b"\x9a\x06\x03abc", id="of-another-message"),
-        pytest.param(b"\x0a\x05\x0a\x01x\x12\x00", id="of-another-pod"),
-    ],
-)
-async def test_a_reply_that_means_something_else(tmp_path: Path, reply: bytes) -> None:
-    """Bytes that happen to be a message do not say that the kubelet does not know the pod."""
-
-    async def answer(_: bytes, context: "grpc.aio.ServicerContext[bytes, bytes]") -> bytes:
-        return reply
-
-    async def unknown(_: bytes, context: "grpc.aio.ServicerContext[bytes, bytes]") -> bytes:
-        await context.abort(grpc.StatusCode.UNIMPLEMENTED, "unknown method")
-        raise AssertionError
-
-    for get in (answer, unknown):
-        server = grpc.aio.server()
-        handlers: dict[str, grpc.RpcMethodHandler[Any, Any]] = {
-            "Get": grpc.unary_unary_rpc_method_handler(get),
-            "List": grpc.unary_unary_rpc_method_handler(answer),
-        }
-        server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler("v1.PodResourcesLister", handlers),))
-        server.add_insecure_port(f"unix://{tmp_path}/kubelet.sock")
-        await server.start()
-        client = PodresourcesClient(tmp_path / "kubelet.sock")
-
-        if b"abc" not in reply:
-            assert await client.pods("default", "web", PATIENT_S) == []  # after Get the list is asked, which is one
-        else:
-            with pytest.raises(PodresourcesError, match="the reply cannot be read"):
-                await client.pods("default", "web", PATIENT_S)
-
-        await client.close()
-        await server.stop(grace=None)
 
 
 async def test_what_is_in_use(kubelet: Allocations, client: PodresourcesClient) -> None:

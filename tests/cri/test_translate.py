@@ -151,7 +151,7 @@ def test_any_bytes_are_a_message_or_a_clear_error(data: bytes) -> None:
 
 def test_the_error_names_the_message_that_the_bytes_should_have_been() -> None:
     """So that a log line tells which call was odd."""
-    with pytest.raises(translate.UnreadableMessage, match=r"runtime\.v1\.CreateContainerRequest") as caught:
+    with pytest.raises(translate.UnreadableMessage, match=r"^these 1 bytes are no runtime\.v1\.CreateC") as caught:
         translate.read(api.CreateContainerRequest, b"\x0f")
 
     assert caught.value.code is StatusCode.INVALID_ARGUMENT
@@ -253,6 +253,7 @@ def test_a_container_without_a_stamp_is_read_from_its_sizes() -> None:
         ('{"runtimeSpec":[]}', ""),
         ("[]", ""),
         ("not valid JSON", ""),
+        ("[" * 200_000, ""),
     ],
 )
 def test_the_cgroup_of_the_pod_is_read_from_the_specification(info: str, expected: str) -> None:

@@ -16,7 +16,6 @@ from criproxy.cri.translate import pid_in
 from criproxy.host.machine import discover
 from criproxy.model.attributes import QUOTA
 from criproxy.model.cpuset import CpuSet
-from criproxy.model.workload import ContainerState
 from criproxy.node.cgroups import Cgroups
 from lab.containerd.containerd import IMAGE, PrivateContainerd
 from lab.kubelet.kubelet import (
@@ -126,11 +125,7 @@ class Scene:
 
     async def has_exited(self, container_id: str) -> None:
         """Wait until the runtime says that a container has ended by itself."""
-
-        async def is_over() -> bool:
-            return (await self._kernel.read(container_id)).state is ContainerState.EXITED
-
-        await until(is_over, 0.01)
+        await exited(self.direct, container_id)
 
     async def pid(self, container_id: str) -> int:
         """The first process of a running container."""

@@ -3,7 +3,6 @@
 from pathlib import Path
 from typing import Any
 
-from criproxy.model.cpuset import format_cpuset
 from criproxy.node.bypass import FAILURES
 from lab.containerd.containerd import PrivateContainerd
 from tests.daemons import until
@@ -100,16 +99,3 @@ async def test_a_policy_that_raises_costs_no_owner_its_cpu(tmp_path: Path, conta
 
         assert await scene.cpus(second) == OWNED
         assert "a mistake" in scene.serve.log.read_text()
-
-
-async def test_after_an_ordered_bypass_owners_are_alone_again(tmp_path: Path, containerd: PrivateContainerd) -> None:
-    """Who came while every call passed is moved off owned CPUs before the next owner starts."""
-    async with proxied(tmp_path, containerd, policy()) as scene:
-        await scene.serve.ask("bypass", state="on")
-        _, passed = await scene.run(sharer("passed"))
-        assert await scene.cpus(passed) == ALL
-
-        await scene.serve.ask("bypass", state="off")
-        _, owned = await scene.run(owner("owner"))
-
-        assert (await scene.cpus(owned), await scene.cpus(passed)) == (OWNED, ALL - OWNED), format_cpuset(ALL)

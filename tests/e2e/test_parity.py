@@ -9,11 +9,9 @@ import pytest
 from criproxy.cri import api_pb2 as cri
 from criproxy.cri.methods import METHODS, paths
 from criproxy.cri.paths import PACKAGES
-from criproxy.cri.runtime import RuntimeClient
-from criproxy.wire.calls import Call, Proceed, Rule, Verdict
+from criproxy.wire.calls import Call, Rule
 from lab.containerd.containerd import PrivateContainerd
-from lab.kubelet.kubelet import MiniKubelet, container_config
-from tests.e2e.conversation import POD, SPEC, Registries, talk
+from tests.e2e.conversation import Registries, talk
 from tests.e2e.recording import NEVER_OK, UNKNOWN, Answer, Recorder
 from tests.e2e.runtimes import Runtime
 from tests.e2e.through import EDITED, HELD, Growing, connect, proxy
@@ -72,27 +70,6 @@ async def test_a_difference_would_be_noticed(containerd: PrivateContainerd, tmp_
 
     assert through[0] != direct[0]
     assert through[1] == direct[1]
-
-
-async def test_an_annotation_that_a_handler_adds_arrives(containerd: PrivateContainerd, tmp_path: Path) -> None:
-    """The runtime stores the container with the annotation and all that the kubelet had set."""
-    stamp = "x" * 500
-
-    async def annotate(call: Call, message: bytes) -> Verdict:
-        request = cri.CreateContainerRequest.FromString(message)
-        request.config.annotations["criproxy/test"] = stamp
-        return Proceed(request.SerializeToString())
-
-    table = {path: Rule(hold=annotate) for path in paths("CreateContainer")}
-    async with proxy(containerd, tmp_path / "proxy.sock", table):
-        client = RuntimeClient(f"unix://{tmp_path}/proxy.sock")
-        _, ids = await MiniKubelet(client, containerd.cgroups).run_pod(POD)
-        status = (await client.container_status(ids["main"])).status
-        await client.close()
-
-    asked = container_config(POD, SPEC, 8 << 30)
-    assert dict(status.annotations) == {**asked.annotations, "criproxy/test": stamp}
-    assert status.labels == asked.labels
 
 
 def test_nri_is_as_the_runtime_says(containerd: PrivateContainerd, request: pytest.FixtureRequest) -> None:

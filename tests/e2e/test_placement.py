@@ -14,7 +14,7 @@ from criproxy.errors import StatusCode
 from criproxy.model.cpuset import CpuSet, format_cpuset, parse_cpuset
 from lab.containerd.containerd import IMAGE, PrivateContainerd
 from lab.kubelet.kubelet import MiniKubelet
-from tests.e2e.scene import ALL, OWNED, Scene, owner, sharer
+from tests.e2e.scene import ALL, MIB, OWNED, Scene, owner, sharer
 
 
 async def test_an_owner_is_alone_on_its_cpu_and_gives_it_back(scene: Scene) -> None:
@@ -113,24 +113,13 @@ async def test_updates_of_the_kubelet_keep_our_cpuset(scene: Scene) -> None:
     _, owned = await scene.run(owner("owner"))
     whole = api.LinuxContainerResources(cpu_shares=1024, cpu_quota=100_000, cpu_period=100_000)
 
-    await scene.kubelet.update(shared, api.LinuxContainerResources(cpuset_cpus=format_cpuset(ALL)))
+    for key in (shared, owned):
+        await scene.kubelet.update(key, api.LinuxContainerResources(cpuset_cpus=format_cpuset(ALL)))
     await scene.kubelet.update(owned, whole)
 
     assert (await scene.cpus(owned), await scene.cpus(shared)) == (OWNED, ALL - OWNED)
-
-
-async def test_an_owner_that_is_resized_to_half_a_cpu_shares(scene: Scene) -> None:
-    """Its CPU goes back to everybody, itself included; grown again, it owns it again and the others are moved off."""
-    _, shared = await scene.run(sharer("shared"))
-    _, owned = await scene.run(owner("owner"))
-
-    await scene.kubelet.update(owned, api.LinuxContainerResources(cpu_shares=512, cpu_quota=50_000, cpu_period=100_000))
-    await scene.moves_to(shared, ALL)
-    await scene.moves_to(owned, ALL)
-
-    await scene.kubelet.update(owned, api.LinuxContainerResources(cpu_shares=1024, cpu_quota=100_000))
-    await scene.moves_to(shared, ALL - OWNED)
-    await scene.moves_to(owned, OWNED)
+    linux = (await scene.client.container_status(owned)).status.resources.linux
+    assert (linux.cpu_quota, linux.memory_limit_in_bytes) == (100_000, 64 * MIB)
 
 
 async def test_a_container_without_cgroup_path_or_resources_shares(scene: Scene) -> None:

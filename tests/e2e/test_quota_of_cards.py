@@ -16,7 +16,6 @@ from criproxy.cri import api_pb2 as api
 from criproxy.devices.classes.vgpu_profiles import Vgpu, annotations_of
 from criproxy.devices.evidence.device_request import Response, joined
 from criproxy.devices.plugin.plan import OverQuota, QuotaActions, QuotaPlan
-from criproxy.errors import CriproxyError
 from lab.containerd.containerd import IMAGE, PrivateContainerd
 from lab.kubelet.kubelet import ContainerSpec, PodSpec
 from tests.e2e.device_nodes import WITHOUT_DRIVER
@@ -78,13 +77,6 @@ async def status(scene: Scene, ran: Ran) -> api.ContainerStatus:
     return (await scene.client.container_status(ran.container_id)).status
 
 
-async def of_pod(scene: Scene, ran: Ran) -> list[tuple[str, str]]:
-    """What it reads of the containers of a pod; containerd 1.6 says nothing of them there."""
-    request = api.PodSandboxStatusRequest(pod_sandbox_id=ran.sandbox_id)
-    reply = await scene.client.call("PodSandboxStatus", request, api.PodSandboxStatusResponse)
-    return [why(each) for each in reply.containers_statuses]
-
-
 async def run(scene: Scene) -> dict[str, Ran]:
     """Four containers on one card."""
     return {name: await scene.run(pod(name, number)) for number, name in enumerate(NAMES)}
@@ -96,35 +88,6 @@ async def run_on(scene: Scene, pods: Mapping[str, Ran]) -> None:
         seen = await status(scene, pods[name])
         assert seen == (await scene.direct.container_status(pods[name].container_id)).status
         assert seen.state == api.CONTAINER_RUNNING
-
-
-async def test_over_its_quota(cut: Scene, containerd: PrivateContainerd) -> None:
-    """It is stopped once, although criproxy is killed before and while it is stopped and containerd restarts."""
-    pods = await run(cut)
-    greedy, watching = pods["greedy"], watcher(cut)
-    for at_s in range(4):
-        await watching.read(at_s, greedy=9000, **OTHERS)
-    await cut.restart(signal.SIGKILL)
-    await asyncio.to_thread(containerd.restart)
-    watching.restart()  # it knows nothing of the readings before
-    await settled(cut, watching)
-    for at_s in range(10, 18):
-        await watching.read(at_s, greedy=9000, **OTHERS)
-    await cut.restart(signal.SIGKILL)
-    await settled(cut, watching)
-    await watching.read(18, greedy=9000, **OTHERS)  # after a restart, the stop waits for it
-    await exited(cut.direct, greedy.container_id)
-
-    assert why(await status(cut, greedy)) == SAID
-    assert set(await of_pod(cut, greedy)) <= {SAID}
-    await settled(cut, watching)
-    for at_s in range(19, 30):
-        await watching.read(at_s, **OTHERS)
-    await run_on(cut, pods)
-    await cut.restart(signal.SIGTERM)
-    assert why(await status(cut, greedy)) == SAID
-    await cut.remove(greedy)
-    await run_on(cut, pods)
 
 
 async def test_a_process_is_killed(cut: Scene) -> None:
@@ -142,14 +105,3 @@ async def test_a_process_is_killed(cut: Scene) -> None:
     seen = await status(cut, greedy)
     assert (why(seen), seen.exit_code) == (SAID, 137)
     await run_on(cut, pods)
-
-
-async def settled(scene: Scene, watching: Watcher) -> None:
-    """Wait until the daemon knows again who runs."""
-    while True:
-        try:
-            await watching.ask("device-grants", {})
-        except CriproxyError:
-            await asyncio.sleep(0.05)  # it says so itself: ask again
-        else:
-            return

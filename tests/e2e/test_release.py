@@ -51,22 +51,6 @@ async def run_past(scene: Scene, containerd: PrivateContainerd) -> Ran:
     return Ran(sandbox_id, ids["c0"])
 
 
-async def test_nobody_stays_pinned(scene: Scene) -> None:
-    """Everybody gets what pods may use, newcomers are not placed, and undone everybody is where they were."""
-    pods = await placed(scene)
-
-    answer = await scene.release()
-
-    assert (answer["source"], [row["outcome"] for row in answer["containers"]]) == ("daemon", ["released", "released"])
-    pods.append(await scene.run(LATE))
-    await assert_everywhere(scene, pods)
-
-    answer = await scene.release("--undo")
-
-    assert {row["outcome"] for row in answer["containers"]} == {"placed"}
-    await assert_placed(scene, pods)
-
-
 async def test_nobody_stays_pinned_when_criproxy_was_killed(scene: Scene) -> None:
     """The command does it alone; the next daemon knows of it, and an undo places everybody again."""
     pods = await placed(scene)

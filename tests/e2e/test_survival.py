@@ -10,7 +10,6 @@ import pytest
 
 from criproxy.cri import api_pb2 as api
 from criproxy.cri.runtime import RuntimeCallError
-from criproxy.model.cpuset import format_cpuset
 from lab.containerd.containerd import IMAGE, PrivateContainerd
 from lab.kubelet.kubelet import ContainerSpec, PodSpec
 from tests.e2e.scene import ALL, MIB, OWNED, Scene, exited, owner, sharer
@@ -143,17 +142,3 @@ async def test_a_resize_of_the_pod_that_the_runtime_does_not_know(scene: Scene, 
     assert told[0] == told[1]
     await scene.moves_to(shared, ALL - OWNED)
     await scene.moves_to(grows, OWNED)
-
-
-async def test_a_cpuset_of_the_kubelets_cpu_manager(scene: Scene) -> None:
-    """Neither an owner nor a sharer ends up where it says, and the sizes stay."""
-    _, shared = await scene.run(sharer("shared"))
-    _, owned = await scene.run(owner("owner"))
-
-    for key in (shared, owned):
-        await scene.kubelet.update(key, api.LinuxContainerResources(cpuset_cpus=format_cpuset(ALL)))
-
-    assert (await scene.cpus(owned), await scene.cpus(shared)) == (OWNED, ALL - OWNED)
-    linux = (await scene.client.container_status(owned)).status.resources.linux
-    assert (linux.cpu_shares, linux.cpu_quota) == (1024, 100_000)
-    assert linux.memory_limit_in_bytes == 64 * MIB

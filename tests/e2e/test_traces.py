@@ -24,13 +24,10 @@ from tests.node.traces import Player, Recorded, read
 LIMIT_S = 60.0
 PLAYED = (
     "crash_loop",
-    "daemonset_update",
     "init_and_sidecar",
-    "job_two_containers",
     "kubelet_restart",
     "pause_killed",
     "pod_level_resources",
-    "qos_classes",
     "refused_create_then_room",
     "resize_in_place",
     "resize_to_a_fraction_then_restart",

@@ -13,8 +13,6 @@ from contextlib import asynccontextmanager
 from dataclasses import replace
 from pathlib import Path
 
-import pytest
-
 from lab.containerd.containerd import PrivateContainerd
 from lab.kubelet.kubelet import PodSpec
 from tests.daemons import until
@@ -119,13 +117,12 @@ async def stopped_after_s(scene: Scene, name: str, used: dict[int, int]) -> floa
     return seen.finished_at / 1e9 - began_s
 
 
-@pytest.mark.parametrize("source", ["file", "command"])
-async def test_stopped_in_time(tmp_path: Path, containerd: PrivateContainerd, cards: None, source: str) -> None:
+async def test_stopped_in_time(tmp_path: Path, containerd: PrivateContainerd, cards: None) -> None:
     """Who is over its quota has ended two seconds after the grace period, if nothing else delays the machine."""
     file, used = tmp_path / "use.json", dict[int, int]()
     async with (
         asyncio.timeout(240),
-        proxied(tmp_path, containerd, policy(source, file)) as scene,
+        proxied(tmp_path, containerd, policy("file", file)) as scene,
         using(file, used),
         plugin(scene, tmp_path),
     ):
@@ -139,19 +136,16 @@ async def test_stopped_in_time(tmp_path: Path, containerd: PrivateContainerd, ca
     assert GRACE_S <= min(took_s) <= GRACE_S + 2, took_s
 
 
-@pytest.mark.parametrize("source", ["file", "command"])
-async def test_watched(tmp_path: Path, containerd: PrivateContainerd, cards: None, source: str) -> None:
+async def test_watched(tmp_path: Path, containerd: PrivateContainerd, cards: None) -> None:
     """The greedy one of four containers is stopped once, although both criproxy and the plugin are killed meanwhile."""
     file = tmp_path / "use.json"
-    async with asyncio.timeout(120), proxied(tmp_path, containerd, policy(source, file)) as scene:
+    async with asyncio.timeout(120), proxied(tmp_path, containerd, policy("command", file)) as scene:
         pods = {name: await scene.run(pod(name, number)) for number, name in enumerate(NAMES)}
         greedy, pids = pods["greedy"], {name: await scene.pid(ran.container_id) for name, ran in pods.items()}
         used = {pids["greedy"]: 9000, **{pids[name]: mib for name, mib in OTHERS.items()}}
         async with using(file, used):
             async with plugin(scene, tmp_path):
-                await until(
-                    lambda: is_found(scene)
-                )  # the first process of a container ignores SIGTERM, so that it runs for a second
+                await until(lambda: is_found(scene))  # its first process ignores SIGTERM: it runs for a second
             await scene.restart(signal.SIGKILL)
             async with plugin(scene, tmp_path):
                 await exited(scene.client, greedy.container_id)

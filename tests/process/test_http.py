@@ -18,6 +18,7 @@ from criproxy.process.http_limits import MOST_CONNECTIONS
 from criproxy.process.tasks import Tasks
 from tests.node.world import RecordingLog
 
+Metrics = Callable[[str], tuple[bytes, str]]
 LIMIT_S = 120.0
 """Only what never comes takes so long."""
 
@@ -44,17 +45,33 @@ def node() -> Node:
     return Node()
 
 
-@pytest.fixture
-async def session(node: Node, tmp_path: Path) -> AsyncIterator[aiohttp.ClientSession]:
-    """A client of a server on a Unix socket."""
-    server = _server(node, lambda accept: (accept.encode(), "text/plain; version=1"))
-    path = str(tmp_path / "http.sock")
-    listener = Address(path=path).listen()
+@asynccontextmanager
+async def served(
+    node: Node, address: Address, metrics: Metrics = lambda _: (b"all\n", "text/plain")
+) -> AsyncIterator[HttpServer]:
+    """A server of a node."""
+    server = HttpServer(Sources(metrics, node.healthy, node.ready), Tasks(RecordingLog(), Failures()))
+    listener = address.listen()
     await server.start(listener)
-    async with aiohttp.ClientSession("http://node", connector=aiohttp.UnixConnector(path)) as session:
-        yield session
+    yield
     await server.stop()
     listener.close()
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> str:
+    """Where a server listens."""
+    return str(tmp_path / "http.sock")
+
+
+@pytest.fixture
+async def session(node: Node, path: str) -> AsyncIterator[aiohttp.ClientSession]:
+    """A client of a server on a Unix socket."""
+    async with (
+        served(node, Address(path=path), lambda accept: (accept.encode(), "text/plain; version=1")),
+        aiohttp.ClientSession("http://node", connector=aiohttp.UnixConnector(path)) as session,
+    ):
+        yield session
 
 
 async def get(session: aiohttp.ClientSession, path: str) -> tuple[int, str]:
@@ -63,24 +80,13 @@ async def get(session: aiohttp.ClientSession, path: str) -> tuple[int, str]:
         return response.status, await response.text()
 
 
-async def test_a_daemon_that_is_well(session: aiohttp.ClientSession) -> None:
-    """Both probes say so."""
-    assert await get(session, "/healthz") == (200, "ok\n")
-    assert await get(session, "/readyz") == (200, "ok\n")
-
-
 async def test_alive_and_ready_are_two_questions(session: aiohttp.ClientSession, node: Node) -> None:
-    """A missing runtime is no reason to restart us."""
+    """A missing runtime is no reason to restart us; a probe that fails says why."""
+    assert await get(session, "/readyz") == (200, "ok\n")
     node.away = "the runtime cannot be reached"
-
     assert await get(session, "/healthz") == (200, "ok\n")
     assert await get(session, "/readyz") == (503, "the runtime cannot be reached\n")
-
-
-async def test_a_sick_daemon(session: aiohttp.ClientSession, node: Node) -> None:
-    """The probe fails and says why."""
     node.sick = "the event loop is late"
-
     assert await get(session, "/healthz") == (503, "the event loop is late\n")
 
 
@@ -116,13 +122,9 @@ async def on_port(node: Node, host: str = "") -> AsyncIterator[aiohttp.ClientSes
     """A client of a server on a port."""
     with socket.create_server((host or "127.0.0.1", 0)) as free:
         port = free.getsockname()[1]
-    listener = Address.parse(f"{host}:{port}").listen()
-    server = _server(node, lambda _accept: (b"", "text/plain"))
-    await server.start(listener)
-    async with aiohttp.ClientSession(f"http://127.0.0.1:{port}") as session:
+    address = Address.parse(f"{host}:{port}")
+    async with served(node, address), aiohttp.ClientSession(f"http://127.0.0.1:{port}") as session:
         yield session
-    await server.stop()
-    listener.close()
 
 
 async def test_a_port_is_served(node: Node) -> None:
@@ -159,51 +161,34 @@ class Stuck(Node):
                 return None
 
 
-async def test_a_request_that_does_not_end(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_request_that_does_not_end(path: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Keeps nobody from ending the server, but for a moment."""
     monkeypatch.setattr(http, "LAST_S", 0.01)
     monkeypatch.setattr(http, "PART_S", 0.01)
     node = Stuck()
-    server, path = _server(node, lambda _: (b"", "text/plain")), str(tmp_path / "http.sock")
-    listener = Address(path=path).listen()
-    await server.start(listener)
-    ((_, writer),) = await _connect(path, 1)
-    writer.write(b"GET /readyz HTTP/1.1\r\nHost: n\r\n\r\n")
-    await node.asked.wait()
-
     async with asyncio.timeout(LIMIT_S):
-        await server.stop()
+        async with served(node, Address(path=path)):
+            _, writer = await asyncio.open_unix_connection(path)
+            writer.write(b"GET /readyz HTTP/1.1\r\nHost: n\r\n\r\n")
+            await node.asked.wait()
 
     node.let_go.set()
     writer.close()
-    listener.close()
 
 
-def _server(node: Node, metrics: Callable[[str], tuple[bytes, str]]) -> HttpServer:
-    return HttpServer(Sources(metrics, node.healthy, node.ready), Tasks(RecordingLog(), Failures()))
-
-
-async def _connect(path: str, count: int) -> list[tuple[asyncio.StreamReader, asyncio.StreamWriter]]:
-    return [await asyncio.open_unix_connection(path) for _ in range(count)]
-
-
-async def test_idle_connections_keep_nobody_out(node: Node, tmp_path: Path) -> None:
+async def test_idle_connections_keep_nobody_out(node: Node, path: str) -> None:
     """Beyond a number the oldest connections are closed, and a new one gets its answer."""
-    server, path = _server(node, lambda _: (b"all\n", "text/plain")), str(tmp_path / "http.sock")
-    listener = Address(path=path).listen()
-    await server.start(listener)
-    idle = await _connect(path, MOST_CONNECTIONS + 2)
-    async with aiohttp.ClientSession("http://node", connector=aiohttp.UnixConnector(path)) as session:
-        assert await get(session, "/metrics") == (200, "all\n")
-    closed = [await reader.read() for reader, _ in idle[:3]]
-    assert closed == [b"", b"", b""]
-    for _, writer in idle:
-        writer.close()
-    await server.stop()
-    listener.close()
+    async with served(node, Address(path=path)):
+        idle = [await asyncio.open_unix_connection(path) for _ in range(MOST_CONNECTIONS + 2)]
+        async with aiohttp.ClientSession("http://node", connector=aiohttp.UnixConnector(path)) as session:
+            assert await get(session, "/metrics") == (200, "all\n")
+        closed = [await reader.read() for reader, _ in idle[:3]]
+        assert closed == [b"", b"", b""]
+        for _, writer in idle:
+            writer.close()
 
 
-async def test_a_connection_has_one_request(node: Node, tmp_path: Path) -> None:
+async def test_a_connection_has_one_request(node: Node, path: str) -> None:
     """Of many requests in one connection the first is answered, and too long ones are not read to their end."""
     asked: list[str] = []
 
@@ -211,14 +196,10 @@ async def test_a_connection_has_one_request(node: Node, tmp_path: Path) -> None:
         asked.append(accept)
         return b"all\n", "text/plain"
 
-    server, path = _server(node, metrics), str(tmp_path / "http.sock")
-    listener = Address(path=path).listen()
-    await server.start(listener)
-    for sent, answered in ((b"GET /metrics HTTP/1.1\r\nHost: n\r\n\r\n" * 100, 1), (b"G" * 20_000, 0)):
-        ((reader, writer),) = await _connect(path, 1)
-        writer.write(sent)
-        assert (await reader.read()).count(b"HTTP/1.1 200") == answered
-        writer.close()
-    assert len(asked) == 1
-    await server.stop()
-    listener.close()
+    async with served(node, Address(path=path), metrics):
+        for sent, answered in ((b"GET /metrics HTTP/1.1\r\nHost: n\r\n\r\n" * 100, 1), (b"G" * 20_000, 0)):
+            reader, writer = await asyncio.open_unix_connection(path)
+            writer.write(sent)
+            assert (await reader.read()).count(b"HTTP/1.1 200") == answered
+            writer.close()
+        assert len(asked) == 1

@@ -1,7 +1,6 @@
 """Log lines as the journal, programs and people get them."""
 
 import json
-import logging
 import os
 import subprocess
 import sys
@@ -28,12 +27,18 @@ print("rich" in sys.modules, file=sys.stdout)
 """
 
 
+def run(script: str, *arguments: str) -> tuple[str, str]:
+    """What a process writes to standard error and to standard output."""
+    command, environ = [sys.executable, "-c", script, *arguments], {"PYTHONPATH": str(Path.cwd())}
+    done = subprocess.run(command, capture_output=True, check=True, env=environ)
+    return done.stderr.decode(), done.stdout.decode()
+
+
 def lines(log_format: str, level: str = "info") -> list[str]:
     """What a process that logs in *log_format* writes to standard error."""
-    command = [sys.executable, "-c", SCRIPT, log_format, level]
-    done = subprocess.run(command, capture_output=True, text=True, check=True, env={"PYTHONPATH": str(Path.cwd())})
-    assert done.stdout == "False\n", "rich was loaded"
-    return done.stderr.splitlines()
+    said, output = run(SCRIPT, log_format, level)
+    assert output == "False\n", "rich was loaded"
+    return said.splitlines()
 
 
 def test_the_journal_gets_a_priority_on_each_line() -> None:
@@ -67,7 +72,7 @@ def test_the_console_shows_values_without_line_breaks() -> None:
     assert "KeyError: 'missing'" in found
 
 
-@pytest.mark.parametrize(("level", "expected"), [("debug", 4), ("info", 3), ("warning", 2), ("error", 1)])
+@pytest.mark.parametrize(("level", "expected"), [("debug", 4), ("error", 1)])
 def test_the_level_hides_what_is_below(level: str, expected: int) -> None:
     """Only events of the level and above are written."""
     assert expected == len(lines("json", level))
@@ -84,11 +89,6 @@ def test_the_journal_is_recognised_by_its_stream(tmp_path: Path) -> None:
         assert not log.is_journal(stream.fileno(), wrong)
         assert not log.is_journal(stream.fileno(), {})
         assert not log.is_journal(stream.fileno(), {"JOURNAL_STREAM": "nonsense"})
-
-
-def test_every_level_of_the_options_is_a_level() -> None:
-    """Each choice of --log-level is known to the standard library."""
-    assert all(isinstance(getattr(logging, level.upper()), int) for level in log.LEVELS)
 
 
 UNTELLABLE = """
@@ -113,13 +113,9 @@ except OSError as error:
 @pytest.mark.parametrize("log_format", ["journal", "json", "console"])
 def test_a_line_that_cannot_be_told_fails_nobody(log_format: str) -> None:
     """In its place is one that says so; the next ones come."""
-    command = [sys.executable, "-c", UNTELLABLE, log_format]
-    done = subprocess.run(command, capture_output=True, text=True, check=True, env={"PYTHONPATH": str(Path.cwd())})
+    said, _ = run(UNTELLABLE, log_format)
 
-    assert "a log line could not be written" in done.stderr
-    assert "planted" in done.stderr
-    assert "first" in done.stderr
-    assert "last" in done.stderr
+    assert all(text in said for text in ("a log line could not be written", "planted", "first", "last"))
 
 
 @pytest.mark.parametrize(
@@ -155,9 +151,7 @@ except ValueError:
 @pytest.mark.parametrize("log_format", ["journal", "json", "console"])
 def test_no_part_of_a_line_acts_on_a_terminal(log_format: str) -> None:
     """Neither values nor the text of a library or a traceback have characters that are not shown; JSON stays JSON."""
-    command = [sys.executable, "-c", HOSTILE, log_format]
-    done = subprocess.run(command, capture_output=True, check=True, env={"PYTHONPATH": str(Path.cwd())})
-    text = done.stderr.decode()
+    text, _ = run(HOSTILE, log_format)
 
     assert [each for each in text if not each.isprintable() and each != "\n"] == []
     assert text.count("größe") == 4 + text.count("raise ValueError(")

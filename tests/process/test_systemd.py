@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from criproxy.errors import UsageError
-from criproxy.process.systemd import FIRST_FD, Notifier, adopt_sockets
+from criproxy.process.systemd import Notifier, adopt_sockets
 
 ME = str(os.getpid())
 
@@ -168,8 +168,3 @@ def test_what_is_no_listening_unix_socket_is_refused(tmp_path: Path) -> None:
         fd = socket.socket(socket.AF_UNIX, kind).detach()
         with pytest.raises(UsageError, match="must be a ListenStream="):
             adopt_sockets(dict(environ), fd)
-
-
-def test_the_first_descriptor_is_systemds() -> None:
-    """SD_LISTEN_FDS_START is 3."""
-    assert FIRST_FD == 3

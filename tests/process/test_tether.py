@@ -10,7 +10,6 @@ from tempfile import TemporaryDirectory
 import psutil
 import pytest
 
-from tests.conftest import ROOT
 from tests.daemons import LIMIT_S, until
 from tests.deviceplugin.hosts import t4
 from tests.deviceplugin.program import Program, policy
@@ -88,13 +87,6 @@ async def start(program: Sequence[str | Path], folder: Path, cwd: Path) -> async
         stdout=asyncio.subprocess.PIPE,
         stderr=asyncio.subprocess.STDOUT,
     )
-
-
-async def test_what_the_demo_has_started_ends_when_it_is_killed(folder: Path) -> None:
-    """Nobody else would end it."""
-    process = await start((sys.executable, "-m", "lab.demo"), folder, ROOT)
-
-    await end_with(process, await with_programs(process, ["criproxy serve", "criproxy device-plugin"]))
 
 
 async def test_no_program_comes_from_the_current_directory(folder: Path) -> None:

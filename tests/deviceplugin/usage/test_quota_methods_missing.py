@@ -9,9 +9,9 @@ from criproxy.devices.classes.vgpu_profiles import Enforcement, Profile
 from criproxy.devices.options.quota_options import NVML
 from criproxy.devices.plugin.enforcement import CGROUP_V2, HAMI, EnforcementBuilder
 from criproxy.devices.plugin.plan import PluginPlan, UsageSource
-from tests.devices.plugin.test_enforcement import everything, without
 
 PROFILE = Profile(name="gpu-8g", kind="nvidia", memory_mib=8192, cores_percent=25)
+BUILDER = EnforcementBuilder(resource="criproxy.io/gpu-8g")
 PIPE = "/run/nvidia/mps/criproxy.io/gpu-8g/pipe"
 NO_ENTRY = "watch needs an entry for the class nvidia in devices.plugin.usage"
 
@@ -35,10 +35,10 @@ def test_a_method_without_one_of_its_files(method: Enforcement, path: str) -> No
     plan = plan_of(method, "watch")
     (profile,) = plan.profiles
 
-    found = missing_methods(plan, profile, EnforcementBuilder(resource=profile.resource), without(path))
+    found = missing_methods(plan, profile, BUILDER, lambda each: each != path)
 
     assert found == {method: f"{method} needs {path}, which does not exist on this node"}
-    assert missing_methods(plan, profile, EnforcementBuilder(resource=profile.resource), everything) == {}
+    assert missing_methods(plan, profile, BUILDER, lambda _: True) == {}
 
 
 def test_what_criproxy_makes_itself_is_not_missing() -> None:
@@ -46,18 +46,14 @@ def test_what_criproxy_makes_itself_is_not_missing() -> None:
     plan = plan_of("hami-core")
     made = [HAMI.lock, f"{HAMI.containers}/gpu-8g"]
 
-    assert (
-        missing_methods(plan, plan.profiles[0], EnforcementBuilder(resource="criproxy.io/gpu-8g"), without(*made)) == {}
-    )
+    assert missing_methods(plan, plan.profiles[0], BUILDER, lambda path: path not in made) == {}
 
 
 def test_watching_needs_a_source_of_usage() -> None:
     """Without an entry for the class nothing is watched."""
     plan = plan_of("watch", usage=())
 
-    assert missing_methods(plan, plan.profiles[0], EnforcementBuilder(resource="criproxy.io/gpu-8g"), everything) == {
-        "watch": NO_ENTRY
-    }
+    assert missing_methods(plan, plan.profiles[0], BUILDER, lambda _: True) == {"watch": NO_ENTRY}
 
 
 def test_all_of_it_for_people() -> None:
