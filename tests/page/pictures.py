@@ -17,13 +17,12 @@ from criproxy.api.page.routes import STATIC
 from criproxy.simulate.hosts import GIB, machine
 from tests.page.browser import Theme, browser, window
 from tests.page.scene import busy
-from tests.page.shrink import shrunk
 from tests.page.stage import Stage, stage
 
 FOLDER = Path(__file__).resolve().parents[2] / "docs/page"
 DIGEST = FOLDER / "made-from.txt"
 COMMAND = "python -m tests.page.pictures"
-MOST_BYTES = 120_000
+MOST_BYTES = 300_000
 MACHINE = machine(nodes=2, cores=16, threads=2, packages=2, memory_bytes=128 * GIB)
 HOST, SOCKET = "worker-1", "/run/containerd/containerd.sock"
 DISGUISE = """([host, socket]) => {
@@ -68,7 +67,7 @@ async def take(node: Stage, started: Browser, picture: Picture) -> bytes:
             await expect(page.locator("#story-body")).to_contain_text("Why it is there")
             await page.mouse.move(0, 0)
             await page.evaluate("scrollTo(0, 0)")
-        return await shrunk(started, await _screenshot(page))
+        return await _screenshot(page)
 
 
 async def _screenshot(page: Page) -> bytes:

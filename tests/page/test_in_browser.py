@@ -20,15 +20,6 @@ from tests.page.scene import trouble
 from tests.page.stage import SMALL, Stage, crowd, stage, vgpu_pods
 
 PICTURES = Path(__file__).resolve().parents[2] / "build/page"
-LOOKS = [
-    ("desk", "light"),
-    ("narrow", "dark"),
-    *(
-        pytest.param(size, theme, marks=pytest.mark.thorough)
-        for size, theme in (("desk", "dark"), ("phone", "light"), ("phone", "dark"), ("zoomed", "light"))
-    ),
-]
-HOSTILE = "<img src=x onerror=alert(1)>\u202e\u200b\"'&"
 DRAWN = """() => ({
     cpus: Object.fromEntries([...document.querySelectorAll('.machine .cpu')].map(each =>
         [each.dataset.cpu, [each.dataset.kind, each.dataset.owners, each.classList.contains('moving')]])),
@@ -156,23 +147,7 @@ async def test_a_story_the_keyboard_and_a_filter(node: Node) -> None:
     assert shown.complaints == []
 
 
-async def test_hostile_names_are_text(node: Node) -> None:
-    """Markup in a name is shown as it is, and what is invisible or turns the line around is escaped."""
-    spec = ContainerSpec("main", IMAGE, cpu_limit_milli=1000, memory_limit_bytes=GIB)
-    await node.stage.run([PodSpec(HOSTILE, (spec,), namespace="evil")])
-    async with window(node.browser, node.stage.url) as shown:
-        page = shown.page
-        row = page.locator("#table tbody tr", has_text="evil")
-        await expect(row).to_contain_text("<img src=x onerror=alert(1)>\\u{202e}\\u{200b}\"'&")
-        await row.locator("a").click()
-        await expect(page.locator("#story-body")).to_contain_text("Why it is there")
-        images = await page.evaluate("[...document.images].map(each => each.getAttribute('src'))")
-
-    assert set(images) == {"page/icon.svg"}
-    assert shown.complaints == []
-
-
-@pytest.mark.parametrize(("size", "theme"), LOOKS)
+@pytest.mark.parametrize(("size", "theme"), [("desk", "light"), ("narrow", "dark")])
 async def test_everybody_can_use_it(node: Node, size: str, theme: Theme) -> None:
     """axe-core finds nothing serious from a desk to 320 pixels, without and with a story; pictures: build/page."""
     PICTURES.mkdir(parents=True, exist_ok=True)

@@ -1,12 +1,8 @@
 """The pictures of the page in the documentation: they are there, small, shown, and of the page as it is now."""
 
-import struct
-import zlib
-
 import pytest
 
 from tests.page.pictures import COMMAND, DIGEST, FOLDER, MOST_BYTES, PICTURES, digest
-from tests.page.shrink import indexed
 
 PAGE = FOLDER.parent / "page.md"
 
@@ -29,12 +25,3 @@ def test_each_is_small_and_shown(name: str) -> None:
 def test_there_are_no_others() -> None:
     """What is no longer taken is no longer shown."""
     assert {path.name for path in FOLDER.iterdir()} == {*PICTURES, DIGEST.name}
-
-
-def test_a_picture_of_few_colours() -> None:
-    """Has its size, its palette and its rows."""
-    made = indexed(2, 2, b"\0\0\0\xff\xff\xff", b"\0\1\1\0")
-
-    assert struct.unpack(">II", made[16:24]) == (2, 2)
-    start = made.index(b"IDAT") + 4
-    assert zlib.decompress(made[start : made.index(b"IEND") - 8]) == b"\0\0\1\0\1\0"

@@ -14,7 +14,6 @@ from criproxy.process import http
 from criproxy.process.address import Address
 from criproxy.process.failures import Failures
 from criproxy.process.http import HttpServer, Sources
-from criproxy.process.http_limits import MOST_CONNECTIONS
 from criproxy.process.tasks import Tasks
 from tests.node.world import RecordingLog
 
@@ -48,8 +47,8 @@ def node() -> Node:
 @asynccontextmanager
 async def served(
     node: Node, address: Address, metrics: Metrics = lambda _: (b"all\n", "text/plain")
-) -> AsyncIterator[HttpServer]:
-    """A server of a node."""
+) -> AsyncIterator[None]:
+    """Serve a node at an address."""
     server = HttpServer(Sources(metrics, node.healthy, node.ready), Tasks(RecordingLog(), Failures()))
     listener = address.listen()
     await server.start(listener)
@@ -134,7 +133,7 @@ async def test_a_port_is_served(node: Node) -> None:
 
 
 @pytest.mark.parametrize(("host", "expected"), [("", 403), ("0.0.0.0", 200)])
-@pytest.mark.parametrize("path", ["/metrics", "/healthz", "/readyz"])
+@pytest.mark.parametrize("path", ["/metrics", "/readyz"])
 async def test_a_web_site_that_leads_its_name_here_reads_nothing(
     node: Node, path: str, host: str, expected: int
 ) -> None:
@@ -174,18 +173,6 @@ async def test_a_request_that_does_not_end(path: str, monkeypatch: pytest.Monkey
 
     node.let_go.set()
     writer.close()
-
-
-async def test_idle_connections_keep_nobody_out(node: Node, path: str) -> None:
-    """Beyond a number the oldest connections are closed, and a new one gets its answer."""
-    async with served(node, Address(path=path)):
-        idle = [await asyncio.open_unix_connection(path) for _ in range(MOST_CONNECTIONS + 2)]
-        async with aiohttp.ClientSession("http://node", connector=aiohttp.UnixConnector(path)) as session:
-            assert await get(session, "/metrics") == (200, "all\n")
-        closed = [await reader.read() for reader, _ in idle[:3]]
-        assert closed == [b"", b"", b""]
-        for _, writer in idle:
-            writer.close()
 
 
 async def test_a_connection_has_one_request(node: Node, path: str) -> None:

@@ -40,27 +40,6 @@ def test_all_cases_or_some(tmp_path: Path) -> None:
         load(file, ["D"])
 
 
-def test_the_vectors(shared_dir: Path) -> None:
-    """Each has the rules that it applies to; those about functions have nothing to run."""
-    vectors = {vector.id: vector for vector in load(shared_dir / "scenarios/crirm-vectors.yaml")}
-
-    assert len(vectors) == 25
-    assert vectors["V01"].rules == ("crirm", "nri")
-    assert vectors["V14"].rules == ("nri",)
-    assert [name for name, vector in vectors.items() if vector.unit] == [
-        "V24",
-        "V25",
-        "V26",
-        "V27",
-        "V28",
-        "V29",
-        "V30",
-    ]
-    assert all(vector.unit or (vector.topology and vector.steps) for vector in vectors.values())
-    assert [name for name, vector in vectors.items() if vector.pools] == ["V23"]
-    assert not vectors["V09"].configuration, "its first step starts the policy"
-
-
 def test_a_machine_of_its_own_and_isolated_cpus() -> None:
     """A case may describe its machine in place, or change one that has a name."""
     text = cases("A").replace("steps: []", "isolcpus: 2-5, steps: []")

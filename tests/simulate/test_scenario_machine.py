@@ -1,7 +1,5 @@
 """Machines as scenario files describe them."""
 
-from pathlib import Path
-
 import pytest
 
 from criproxy.config.document import parse
@@ -9,7 +7,6 @@ from criproxy.model.cpuset import format_cpuset
 from criproxy.model.machine.topology import MemoryKind, Topology
 from criproxy.simulate.scenario.machine import read_machine, with_closest
 from criproxy.simulate.scenario.place import At, Wrong
-from criproxy.simulate.scenario.vectors import load
 
 
 def made(text: str) -> Topology:
@@ -146,19 +143,3 @@ def test_machines_that_cannot_be(text: str, said: str) -> None:
     """Each is a sentence."""
     with pytest.raises(Wrong, match=said):
         made(text)
-
-
-def test_the_machines_of_the_vectors(shared_dir: Path) -> None:
-    """All are read; the server has its CPUs in turn on its nodes, threads apart, and isolated ones."""
-    vectors = {vector.id: vector for vector in load(shared_dir / "scenarios/crirm-vectors.yaml")}
-    document = parse((shared_dir / "scenarios/crirm-vectors.yaml").read_text())
-    server = read_machine(At(document, ("topologies", "server112"), document.data["topologies"]["server112"]))
-    quiet = vectors["V11"].topology
-
-    assert len(server.cores) == 56
-    assert server.core_of[1].cpus == {1, 57}
-    assert server.nodes[1].cpus == frozenset(range(1, 112, 4))
-    assert lists(server.packages)[0].startswith("0,2,4")
-    assert format_cpuset(server.isolated_cpus) == "4-7,60-63"
-    assert quiet is not None
-    assert format_cpuset(quiet.isolated_cpus) == "8-9"

@@ -3,7 +3,7 @@
 import pytest
 
 from criproxy.model.planned import Amounts
-from criproxy.simulate.scenario.steps import STEPS, Advance, Create, Delete, Resize, Start, Step
+from criproxy.simulate.scenario.steps import Advance, Create, Delete, Resize, Start, Step
 from tests.simulate.scenes import mistakes, vector
 
 
@@ -68,12 +68,6 @@ def test_only_may_stand_within_the_step() -> None:
     assert step.only == "crirm"
 
 
-@pytest.mark.parametrize(("text", "seconds"), [("500ms", 0.5), ("11s", 11.0), ("2m", 120.0), ("1h", 3600.0)])
-def test_durations(text: str, seconds: float) -> None:
-    """Milliseconds to hours."""
-    assert taken(f"- advance: {text}")[0].action == Advance(seconds)
-
-
 @pytest.mark.parametrize(
     ("steps", "expected"),
     [
@@ -110,10 +104,3 @@ def test_steps_that_cannot_be_taken(steps: str, expected: str) -> None:
 def test_a_pod_may_come_again() -> None:
     """After it was deleted, or after a start, the name is free."""
     assert len(taken("- create: {pod: p}\n- delete: p\n- create: {pod: p}\n- start: {}\n- create: {pod: p}")) == 5
-
-
-def test_every_kind_of_step_is_tried_here() -> None:
-    """None is left out above."""
-    text = "start: create: create_n: resize: expect: delete: advance:"
-
-    assert set(text.replace(":", "").split()) == set(STEPS)

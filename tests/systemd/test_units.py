@@ -67,14 +67,6 @@ def test_systemd_finds_no_mistake(installed: Path) -> None:
     assert (found.returncode, found.stderr) == (0, "")
 
 
-def test_systemd_would_find_a_mistake(installed: Path) -> None:
-    """A misspelt directive in one of the units is told: the check above can fail."""
-    service = installed / "criproxy.service"
-    service.write_text(service.read_text().replace("OOMScoreAdjust=", "OOMScoreAdjustment="))
-
-    assert "OOMScoreAdjustment" in analyze(installed, "verify", "--man=no", "./criproxy.service").stderr
-
-
 @pytest.mark.parametrize("unit", ["criproxy.service", PLUGIN])
 def test_the_service_is_hardened(installed: Path, unit: str) -> None:
     """What a break-in could reach, by the count of systemd, stays little."""
