@@ -1,6 +1,6 @@
 """The state of one node: an immutable value that the engine replaces with every event; and where containers were."""
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from itertools import compress
@@ -17,19 +17,47 @@ from criproxy.model.workload import Container, Desired, Missed, Pod
 V = TypeVar("V")
 _UNDONE = "undone"
 """Before the digest, in the text."""
+_GENERATIONS = 4
+"""So many maps, each made from the one before, one event makes at most where it counts."""
 _UNKNOWN = "unknown"
 """In place of a digest."""
 
 
 def without(base: Mapping[str, V], keys: Collection[str]) -> dict[str, V]:
     """Return *base* without *keys*, some of which may be missing."""
+    return with_changes(base, {}, keys)
+
+
+def with_changes(base: Mapping[str, V], changes: Mapping[str, V], removed: Collection[str] = ()) -> dict[str, V]:
+    """Return *base* without the keys *removed*, some of which may be missing, and with the entries *changes*.
+
+    What is changed is known here, so that `changed_keys` does not have to compare the maps of all containers.
+    """
     entries = dict(base)  # a complete copy is much cheaper than a filter
-    for key in keys:
+    for key in removed:
         if entries and next(reversed(entries)) == key:
             entries.popitem()  # leaves no hole, which would make the next copy five times slower
         else:
             entries.pop(key, None)
+    entries.update(changes)
+    _origin.keep((base, {*changes, *removed}), entries)
     return entries
+
+
+@remembered(24)
+def _origin(entries: Mapping[str, object]) -> tuple[Mapping[str, object], Collection[str]]:
+    """Return from which map *entries* were made, and which keys may differ; only `with_changes` knows."""
+    return entries, ()
+
+
+def _origins(entries: Mapping[str, object]) -> Iterator[tuple[Mapping[str, object], Collection[str]]]:
+    """Yield *entries*, the map from which they were made, and so on, with the keys that may differ from *entries*."""
+    changed: Collection[str] = ()
+    for _ in range(_GENERATIONS):
+        yield entries, changed
+        if (found := _origin.get(entries)) is None:
+            return
+        entries, changed = found[0], {*changed, *found[1]}
 
 
 def changed_keys(old: Mapping[str, V], new: Mapping[str, V]) -> Collection[str]:
@@ -39,6 +67,10 @@ def changed_keys(old: Mapping[str, V], new: Mapping[str, V]) -> Collection[str]:
 
 @remembered(8)  # after an event, several parts ask what it changed
 def _changed_keys(old: Mapping[str, object], new: Mapping[str, object]) -> Collection[str]:
+    before = {id(entries): changed for entries, changed in _origins(old)}
+    for entries, changed in _origins(new):
+        if (found := before.get(id(entries))) is not None:
+            return [key for key in {*changed, *found} if old.get(key) is not new.get(key)]
     # An event changes one or two of a thousand entries: no Python code runs for the others.
     changed = list(compress(new, map(is_not, map(old.get, new), new.values())))
     if len(old) + sum(key not in old for key in changed) != len(new):
@@ -78,12 +110,12 @@ class Node:
     @cached_property
     def owned_cpus(self) -> CpuSet:
         """The exclusive CPUs of containers; containers of one pod may share theirs."""
-        return NO_CPUS.union(*(self.grants[key].exclusive for key in _owners_and_preserved(self.grants)[0]))
+        return _special(self.grants).owned_cpus
 
     @cached_property
     def pods_with_exclusive(self) -> frozenset[str]:
         """The sandboxes whose containers have exclusive CPUs."""
-        owners = map(self.containers.get, _owners_and_preserved(self.grants)[0])
+        owners = map(self.containers.get, _special(self.grants).owners)
         return frozenset(container.pod for container in owners if container)
 
     @cached_property
@@ -99,7 +131,12 @@ class Node:
     @property
     def preserved_keys(self) -> frozenset[str]:
         """The preserved containers: they have all CPUs that are not exclusive."""
-        return _owners_and_preserved(self.grants)[1]
+        return _special(self.grants).preserved
+
+    @property
+    def displaced_keys(self) -> Collection[str]:
+        """The containers whose memory is to return to fewer NUMA nodes, as `Grant.home_mems`."""
+        return _special(self.grants).displaced
 
     @cached_property
     def shared_cpus(self) -> CpuSet:
@@ -179,11 +216,44 @@ class Node:
         )
 
 
+@dataclass(frozen=True, slots=True)
+class _Special:
+    """The keys of the few containers of which steps need to know; most just share CPUs."""
+
+    owners: Collection[str]
+    """Those with exclusive CPUs."""
+    owned_cpus: CpuSet
+    """The exclusive CPUs of all owners."""
+    preserved: frozenset[str]
+    displaced: Collection[str]
+    """Those whose memory is to return to fewer NUMA nodes, as `Grant.home_mems`."""
+
+
+def _is_special(grant: Grant | None) -> bool:
+    return grant is not None and bool(grant.exclusive or grant.home_mems or grant.pool == PRESERVED)
+
+
 @remembered(16)  # several nodes of one event have the same grants
-def _owners_and_preserved(grants: Mapping[str, Grant]) -> tuple[list[str], frozenset[str]]:
-    special = [(key, grant) for key, grant in grants.items() if grant.exclusive or grant.pool == PRESERVED]
-    owners = [key for key, grant in special if grant.exclusive]
-    return owners, frozenset([key for key, grant in special if not grant.exclusive])
+def _special(grants: Mapping[str, Grant]) -> _Special:
+    special = [
+        (key, grant)
+        for key, grant in grants.items()
+        if grant.exclusive or grant.home_mems or grant.pool == PRESERVED  # as `_is_special`, without 500 calls
+    ]
+    owners = {key: grant.exclusive for key, grant in special if grant.exclusive}
+    preserved = frozenset([key for key, grant in special if grant.is_preserved and key not in owners])
+    displaced = [key for key, grant in special if grant.home_mems]
+    return _Special(owners, NO_CPUS.union(*owners.values()), preserved, displaced)
+
+
+def with_grants(
+    base: Mapping[str, Grant], changes: Mapping[str, Grant], removed: Collection[str] = ()
+) -> dict[str, Grant]:
+    """Return the grants *base* with *changes*, as `with_changes` does."""
+    grants = with_changes(base, changes, removed)
+    if not any(_is_special(base.get(key)) or _is_special(grants.get(key)) for key in (*changes, *removed)):
+        _special.keep(_special(base), grants)
+    return grants
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,35 +5,47 @@ The engine and the policies have no state of their own. They keep results from o
 """
 
 from collections.abc import Callable
-from functools import wraps
-from typing import TypeVar, TypeVarTuple
+from functools import update_wrapper
+from typing import Generic, TypeVar, TypeVarTuple
 
 Ts = TypeVarTuple("Ts")
 V = TypeVar("V")
 
 
-def remembered(most: int) -> Callable[[Callable[[*Ts], V]], Callable[[*Ts], V]]:
-    """Cache the last *most* results of a function, by the identity of its arguments.
+class Remembered(Generic[*Ts, V]):
+    """A function that caches its last *most* results, by the identity of its arguments.
 
     For arguments that never change and are slow to compare: a machine, the options of a policy, a map of a node. They
     are positional, and are kept with the result, so that their identities are not reused. Several threads may call at
     the same time; then the function may run more than once.
     """
 
-    def decorate(function: Callable[[*Ts], V]) -> Callable[[*Ts], V]:
-        known: dict[tuple[int, ...], tuple[object, V]] = {}
+    def __init__(self, function: Callable[[*Ts], V], most: int) -> None:
+        update_wrapper(self, function)
+        self._function = function
+        self._most = most
+        self._known: dict[tuple[int, ...], tuple[object, V]] = {}
 
-        @wraps(function)
-        def of(*arguments: *Ts) -> V:
-            key = tuple(map(id, arguments))
-            if (found := known.get(key)) is not None:
-                return found[1]
-            answer = function(*arguments)
-            known[key] = arguments, answer
-            for old in list(known)[:-most]:
-                known.pop(old, None)  # another thread may have removed it
-            return answer
+    def __call__(self, *arguments: *Ts) -> V:
+        """Return the result for *arguments*."""
+        if (found := self._known.get(tuple(map(id, arguments)))) is not None:
+            return found[1]
+        return self.keep(self._function(*arguments), *arguments)
 
-        return of
+    def get(self, *arguments: *Ts) -> V | None:
+        """Return the cached result for *arguments*; None if there is none."""
+        found = self._known.get(tuple(map(id, arguments)))
+        return None if found is None else found[1]
 
-    return decorate
+    def keep(self, result: V, *arguments: *Ts) -> V:
+        """Cache the *result* for *arguments*, which the caller knows without calling the function, and return it."""
+        self._known[tuple(map(id, arguments))] = arguments, result
+        if len(self._known) > self._most:
+            for old in list(self._known)[: -self._most]:
+                self._known.pop(old, None)  # another thread may have removed it
+        return result
+
+
+def remembered(most: int) -> Callable[[Callable[[*Ts], V]], Remembered[*Ts, V]]:
+    """Make a function keep its last *most* results, as `Remembered`."""
+    return lambda function: Remembered(function, most)

@@ -11,7 +11,7 @@ from typing import TypeVar
 from criproxy.errors import Refused
 from criproxy.model.attributes import granted
 from criproxy.model.grant import Applied, Reason
-from criproxy.model.node import Node, without
+from criproxy.model.node import Node, with_changes, without
 from criproxy.model.workload import Container, ContainerState, Miss
 from criproxy.placement import events
 from criproxy.placement.adoption import adopt
@@ -188,7 +188,7 @@ def _with_new(node: Node, beside: Sequence[Container], new: Container, policy: P
     container = new
     if new.state is not ContainerState.CREATING or new.reservation != new.key:
         container = replace(new, state=ContainerState.CREATING, reservation=new.key)
-    known = freed.replace(containers={**freed.containers, container.key: container})
+    known = freed.replace(containers=with_changes(freed.containers, {container.key: container}))
     known, _ = recounted(known, container.pod, policy, arrives=True)
     return known, known.containers[container.key]
 
@@ -208,9 +208,9 @@ def _creating(node: Node, new: Container, policy: Policy) -> Decision:
     placed = with_pages(moved or place(known, container, policy), container)
     after, key = placed.node, container.key
     if grant := after.grants.get(key):  # the create message contains it, so the runtime applies it
-        after = after.replace(applied={**known.applied, key: granted(grant)})
+        after = after.replace(applied=with_changes(known.applied, {key: granted(grant)}))
     elif container.stays:  # it will run on all CPUs for as long as it exists, also when others are placed again
-        after = after.replace(applied={**known.applied, key: known.anywhere})
+        after = after.replace(applied=with_changes(known.applied, {key: known.anywhere}))
     reasons = (*placed.reasons, *([Reason(key, why.text)] if moved else []))
     return Decision(after, updates_between(node, after), reasons, key)
 
@@ -260,7 +260,7 @@ def _renamed(base: Mapping[str, V], old: str, new: str, value: V | None = None) 
     """Return *base* with the entry *old*, if it exists, under the key *new* at the end, maybe with another value."""
     if old not in base:
         return base
-    return {**without(base, (old,)), new: base[old] if value is None else value}
+    return with_changes(base, {new: base[old] if value is None else value}, (old,))
 
 
 def _resized(node: Node, event: events.ContainerResized, policy: Policy) -> Decision:
@@ -273,7 +273,7 @@ def _resized(node: Node, event: events.ContainerResized, policy: Policy) -> Deci
         return Decision(node, key=key)
     is_same_cpu = container.same_cpu(sizes) and known is node
     before, container = container, container.resized(sizes)
-    known = known.replace(containers={**node.containers, key: container})
+    known = known.replace(containers=with_changes(node.containers, {key: container}))
     if key not in node.grants:  # unplaced, and stays so
         return Decision(known, key=key)
     try:
@@ -299,7 +299,7 @@ def _warmed(node: Node, key: str, policy: Policy) -> Decision:
     if container is None or container.warm or ignores(container, events.ColdStartEnded):
         return Decision(node, key=key)
     container = replace(container, warm=True)
-    known = node.replace(containers={**node.containers, key: container})
+    known = node.replace(containers=with_changes(node.containers, {key: container}))
     if key not in node.grants:  # unplaced, and stays so
         return Decision(known, key=key)
     try:
@@ -315,7 +315,7 @@ def _applied(node: Node, key: str, applied: Applied) -> Decision:
         return Decision(node)
     if node.released:
         return Decision(let_go(node, key, applied), key=key)
-    return Decision(node.replace(applied={**node.applied, key: applied}), key=key)
+    return Decision(node.replace(applied=with_changes(node.applied, {key: applied})), key=key)
 
 
 def _release(before: Node, after: Node, policy: Policy, key: str | None = None) -> Decision:

@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 from criproxy.model.attributes import granted
 from criproxy.model.cpuset import parse_cpuset
 from criproxy.model.grant import NO_CPUS, Grant, alike
-from criproxy.model.node import Node, without
+from criproxy.model.node import Node, with_grants
 from criproxy.model.workload import Container, Pod
 from criproxy.simulate.hosts import machine
 
@@ -51,11 +51,12 @@ def test_who_owns_cpus_is_known_after_every_change(changes: list[tuple[dict[str,
     """Asked after each step or not, after few changes or many: it is what all grants say together."""
     node = Node(machine(nodes=1, cores=4, threads=1), grants={})
     for new, asked in changes:
-        placed = {**node.grants, **{key: grant(owned) for key, owned in new.items()}}
+        placed = with_grants(node.grants, {key: grant(owned) for key, owned in new.items()})
         node = node.replace(grants=placed)
         if asked:
             assert node.exclusive_cpus == NO_CPUS.union(*(each.exclusive for each in placed.values()))
-            node = node.replace(grants=without(placed, [key for key, owned in new.items() if owned is None]))
+            left = with_grants(placed, {}, [key for key, owned in new.items() if owned is None])
+            node = node.replace(grants=left)
     assert node.exclusive_cpus == NO_CPUS.union(*(each.exclusive for each in node.grants.values()))
 
 

@@ -5,7 +5,7 @@ asks for a whole number of CPUs gets them exclusively, all others run on the CPU
 included. Its options are those of that manager, without its refusals, and those of CRI-RM's static and static-plus.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Literal
 
@@ -15,7 +15,7 @@ from criproxy.errors import NotEnough
 from criproxy.model.cpuset import CpuSet, interned, numbered
 from criproxy.model.grant import NO_CPUS, Change, Grant, alike
 from criproxy.model.machine.topology import Topology
-from criproxy.model.node import Node
+from criproxy.model.node import Node, with_grants
 from criproxy.model.text.amounts import counted, only_are
 from criproxy.model.workload import Container
 from criproxy.placement.alloc.cpus import Taste, surroundings, take_cpus
@@ -106,12 +106,15 @@ class StaticPolicy:
                 raise no_shared_cpu(node.topology, container)
             grant = alike(Grant(shared, _shared_mems(node, container)))
             reason = f"{container.title} shares {numbered('CPU', shared)}: {self._why_shared(container)}"
-            return Change(self._with_sharers(node, {container.key: grant}), (reason, *wishes.notes()))
+            news = {container.key: grant}
+            pool = shared if not own else self._pool_with(node, news)
+            return Change(self._with_sharers(node, news, pool), (reason, *wishes.notes()))
         taken = self._take(node, wishes, own, count)
         cpus = taken.cpus
         mixed = self.options.shared_remainder and container.cpu_milli > count * 1000
         also = self._shared(node.topology, (node.exclusive_cpus - own) | cpus) if mixed else NO_CPUS
-        grants = self._with_sharers(node, {container.key: Grant(cpus | also, NO_CPUS, exclusive=cpus)})
+        news = {container.key: Grant(cpus | also, NO_CPUS, exclusive=cpus)}
+        grants = self._with_sharers(node, news, self._pool_with(node, news))
         change = place_memory(node, grants, container, node.topology.nodes_of(cpus), NEAR)
         and_shares = f" and shares {numbered('CPU', also)}" if also else ""
         asks = f"it asks for {container.cpu_milli}m" if mixed else f"it asks for {count}"
@@ -122,7 +125,7 @@ class StaticPolicy:
     def release(self, node: Node, left: Grant) -> Change:
         """Its exclusive CPUs go back to the shared pool."""
         node = self.options.within(node)
-        return return_memory(node, self._with_sharers(node, {}))
+        return return_memory(node, self._with_sharers(node, {}, self._pool_with(node, {})))
 
     def _count(self, container: Container) -> int:
         """How many exclusive CPUs the container gets; 0 for a shared container."""
@@ -225,27 +228,30 @@ class StaticPolicy:
             return f"it asks for {container.cpu_milli}m, which is less than a CPU"
         return f"it asks for {container.cpu_milli}m, which is not a whole number of CPUs"
 
-    def _with_sharers(self, node: Node, grants: dict[str, Grant]) -> dict[str, Grant]:
-        """*grants*, which are new, and those of all shared containers that then are not on the shared pool.
+    def _pool_with(self, node: Node, news: Mapping[str, Grant]) -> CpuSet:
+        """The shared pool once the grants *news* are in force."""
+        after = node.replace(grants=with_grants(node.grants, news)) if news else node
+        return interned(self._shared(node.topology, after.exclusive_cpus))
+
+    def _with_sharers(self, node: Node, news: dict[str, Grant], pool: CpuSet) -> dict[str, Grant]:
+        """The grants *news*, and those of all other shared containers that are not on the shared *pool*.
 
         Where all CPUs are exclusive since an earlier policy, shared containers are elsewhere and stay there.
         """
-        after = node.replace(grants={**node.grants, **grants})
-        pool = interned(self._shared(node.topology, after.exclusive_cpus))
         # Shared containers have very few different sets: comparing and making each once keeps 500 containers cheap.
         moved: dict[tuple[CpuSet, CpuSet, CpuSet], Grant] = {}
-        for key, grant in after.grants.items() if pool else ():
-            if grant.cpus is pool or (grant.exclusive and not grant.shares) or grant.cpus == pool:
+        for key, grant in node.grants.items() if pool else ():
+            if grant.cpus is pool or (grant.exclusive and not grant.shares) or grant.cpus == pool or key in news:
                 continue
             if grant.exclusive:  # it has exclusive CPUs beside the shared ones
                 if (cpus := (grant.cpus & grant.exclusive) | pool) != grant.cpus:
-                    grants[key] = replace(grant, cpus=cpus)
+                    news[key] = replace(grant, cpus=cpus)
                 continue
             place = grant.cpus, grant.mems, grant.home_mems
             if place not in moved:
                 moved[place] = Grant(pool, grant.mems, home_mems=grant.home_mems)
-            grants[key] = moved[place]
-        return grants
+            news[key] = moved[place]
+        return news
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,7 +4,7 @@ from dataclasses import dataclass, replace
 
 from criproxy.model.cpuset import CpuSet
 from criproxy.model.grant import NO_CPUS, Grant, Kept, Reason
-from criproxy.model.node import Node, without
+from criproxy.model.node import Node, with_grants
 from criproxy.model.workload import Container
 from criproxy.placement.options.policy_options import options_of
 from criproxy.placement.policies.api import Policy
@@ -40,26 +40,25 @@ def ask(node: Node, container: Container, policy: Policy, view: Node | None = No
     """Return *node* after *policy*, which sees it as *view*, has placed *container*; raise what the policy raises."""
     view, key = view or node, container.key
     change = policy.place(view, container)
-    grants, reasons = {**view.grants, **change.grants}, change.reasons
-    if key not in change.grants:
-        grants.pop(key, None)
-    grants |= quotas(view, grants, {*change.grants, key}, lifts=_lifts(policy), placed=container)
-    reasons += quota_reasons(container, view.grants.get(key), grants.get(key))
+    news, removed, reasons = dict(change.grants), () if key in change.grants else (key,), change.reasons
+    news |= quotas(view, news, {*news, key}, lifts=_lifts(policy), placed=container)
+    reasons += quota_reasons(container, view.grants.get(key), news.get(key))
     preserved = view.preserved_keys
-    if key not in grants and not is_left_to_itself(view, policy):
-        grants[key], where = grant_of_preserved(view, grants, container)
+    if key not in news and not is_left_to_itself(view, policy):
+        news[key], where = grant_of_preserved(view, with_grants(view.grants, news, removed), container)
         reasons, preserved = (*reasons, where), preserved | {key}
     elif key in preserved:
         preserved -= {key}
     if preserved:
-        grants |= moved_preserved(view, grants, preserved)
+        news |= moved_preserved(view, with_grants(view.grants, news, removed), preserved)
+    grants = with_grants(view.grants, news, removed)
     return Placed(node.replace(grants=grants), replace(change, reasons=reasons).reasons_about(key), view)
 
 
 def without_grant(node: Node, key: str, policy: Policy) -> Placed:
     """Return *node* without the grant of the container *key*, after others have moved; it must have one."""
     left = node.grants[key]
-    return _left(node.replace(grants=without(node.grants, (key,))), left, policy)
+    return _left(node.replace(grants=with_grants(node.grants, {}, (key,))), left, policy)
 
 
 def reshared(node: Node, moved: CpuSet, policy: Policy) -> Node:
@@ -69,11 +68,12 @@ def reshared(node: Node, moved: CpuSet, policy: Policy) -> Node:
 
 def _left(node: Node, left: Grant, policy: Policy) -> Placed:
     change = policy.release(node, left)
-    grants = {**node.grants, **change.grants}
-    grants |= quotas(node, grants, change.grants, lifts=_lifts(policy))
+    news = {**change.grants, **quotas(node, change.grants, change.grants, lifts=_lifts(policy))}
     if keys := node.preserved_keys:
-        grants |= moved_preserved(node, grants, keys)
-    return Placed(node.replace(grants=grants), change.reasons_about(None))
+        news |= moved_preserved(node, with_grants(node.grants, news), keys)
+    if news:
+        node = node.replace(grants=with_grants(node.grants, news))
+    return Placed(node, change.reasons_about(None))
 
 
 def _lifts(policy: Policy) -> bool:

@@ -4,7 +4,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from enum import Enum
 
-from criproxy.model.node import Node, without
+from criproxy.model.node import Node, with_changes, without
 from criproxy.model.workload import Container, ContainerState
 from criproxy.placement import events
 from criproxy.placement.events import Event
@@ -99,7 +99,6 @@ def advanced(node: Node, containers: Iterable[Container], row: Row) -> Node:
     ended = [*forgotten, *(key for key, each in changed.items() if each.state is EXITED)]
     if not forgotten and not changed:
         return node
-    left = without(node.containers, forgotten) if forgotten else node.containers
-    left = {**left, **changed} if changed else left
+    left = with_changes(node.containers, changed, forgotten)
     former = without(node.former, ended) if ended and node.former else None
     return node.replace(containers=left, applied=without(node.applied, ended) if ended else None, former=former)

@@ -117,8 +117,9 @@ def place_memory(
 
 def return_memory(node: Node, grants: Mapping[str, Grant], *, pessimistic: bool = False) -> Change:
     """The change *grants* of a node that a container has left, with those back whose nodes have room again; and why."""
-    there, everywhere, after = node.containers, node.topology.mems, {**node.grants, **grants}
-    moved = {key: grant for key, grant in after.items() if grant.home_mems and key in there}
+    everywhere, after = node.topology.mems, {**node.grants, **grants} if grants else node.grants
+    displaced = node.displaced_keys if not grants else [key for key, grant in after.items() if grant.home_mems]
+    moved = {key: after[key] for key in displaced if key in node.containers}
     if not moved:
         return Change(grants)
     machine = _machine(node.topology, pessimistic)
