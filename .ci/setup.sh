@@ -37,7 +37,6 @@ has_compiler() { printf '#include <stdio.h>\n' | gcc -E -xc - >/dev/null 2>&1; }
 missing_packages() {
     command -v containerd >/dev/null && command -v ctr >/dev/null || echo containerd
     command -v runc >/dev/null || echo runc
-    command -v docker-registry >/dev/null || echo docker-registry
     has_static_busybox || echo busybox-static
     has_browser || echo chromium-headless-shell # for tests/page
     command -v systemd-analyze >/dev/null || echo systemd

@@ -1,7 +1,7 @@
 """Version N → N + 1 → N on one state directory, as processes, under calls that never cease.
 
 Whether N + 1 has added something beside the tables of N, or has a newer schema number, every container keeps its place.
-`tests.e2e.test_upgrade` does this on containerd, and `tests.packaging.test_installed` with the packages under systemd.
+`tests.packaging.test_installed` does this with the packages under systemd, on containerd.
 """
 
 import asyncio

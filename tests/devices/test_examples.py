@@ -29,22 +29,3 @@ def test_who_was_given_nothing_sees_nothing_whoever_tells(value: str) -> None:
     assert done.refusal.code.name == "UNAVAILABLE"
     image = boundary(rules, ANYBODY, asked(), weigh(rules.classes, asked(), (), STOCKS), STOCKS)
     assert [env.value for env in image.asked.envs] == [b"void"]
-
-
-def test_the_header_says_what_it_takes() -> None:
-    """How to let everybody's allocation be told, and what happens until then."""
-    header = (ROOT / "policies/gpu-node.yaml").read_text().partition("\npolicy:")[0]
-
-    assert "podresources" in header
-    assert "onNoEvidence" in header
-    assert "PASS_DEVICE_SPECS" in header
-
-
-def test_nobody_is_told_to_delete_the_kubelets_files() -> None:
-    """A kubelet with --root-dir moves podresources; checkpoint and plugins' sockets stay where they are."""
-    page = (ROOT / "docs/devices.md").read_text()
-
-    assert [line for line in page.splitlines() if "delete" in line and "pod" not in line] == []
-    assert "/data/kubelet/device-plugins" not in page
-    assert "--root-dir" in page
-    assert "socket: /data/kubelet/pod-resources/kubelet.sock" in page

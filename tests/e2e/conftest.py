@@ -1,18 +1,12 @@
 """A real containerd for the whole run, and its pods removed after each test."""
 
 import asyncio
-import platform
-import shutil
-import socket
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 
 import pytest
 
-from lab.containerd import busybox
 from lab.containerd.containerd import PrivateContainerd
-from tests.e2e import registry
-from tests.e2e.conversation import Registries
 from tests.e2e.device_nodes import device_nodes
 from tests.e2e.runtimes import BY_NAME, Runtime, takes_long, tried_on
 from tests.e2e.scene import ALL, Scene, proxied
@@ -61,21 +55,6 @@ def containerd(shared_containerd: PrivateContainerd) -> Iterator[PrivateContaine
     """Lend the running containerd to one test; its pods are gone afterwards."""
     yield shared_containerd
     shared_containerd.remove_pods()
-
-
-@pytest.fixture(scope="session")
-def registries(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Registries]:
-    """Run a registry with one image, and a socket that takes connections and never answers."""
-    program = shutil.which("busybox")
-    if not shutil.which("docker-registry") or not program:
-        pytest.skip("docker-registry or busybox is not installed")
-    image = busybox.build(Path(program), platform.machine(), ("/bin/true",))
-    with (
-        registry.serve(tmp_path_factory.mktemp("registry")) as address,
-        socket.create_server(("127.0.0.1", 0)) as silent,
-    ):
-        registry.push(address, "parity", "1", image)
-        yield Registries(address, f"127.0.0.1:{silent.getsockname()[1]}")
 
 
 @pytest.fixture

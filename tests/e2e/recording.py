@@ -29,8 +29,8 @@ UNKNOWN = {
 }
 """The same for each containerd, by its version."""
 EVENTS = "GetContainerEvents"
-NEVER_OK = frozenset({"CheckpointContainer", EVENTS})
-"""Methods of which no call ends well: a checkpoint needs CRIU, and the client's deadline ends the stream of events."""
+NEVER_OK = frozenset({"CheckpointContainer", EVENTS, "PullImage"})
+"""Of which no call ends well: CRIU and a registry are missing, and the client's deadline ends the stream of events."""
 CLIENTS_DEADLINE = "client's deadline"
 """The label of calls that end by the deadline which the client sends along."""
 _ID = re.compile(r"[0-9a-f]{64}")

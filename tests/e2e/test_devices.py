@@ -13,7 +13,6 @@ from criproxy.cri import api_pb2 as api
 from criproxy.cri.translate import cgroup_in
 from lab.containerd.containerd import IMAGE, PrivateContainerd
 from lab.kubelet.kubelet import ContainerSpec, PodSpec
-from tests.allocations import Allocated, Allocations
 from tests.daemons import until
 from tests.e2e.device_nodes import WITHOUT_DRIVER
 from tests.e2e.scene import ALL, Scene, proxied
@@ -22,8 +21,7 @@ GREEDY = "criproxy.test/greedy:1"
 """An image as those with CUDA are: it shows every GPU unless somebody says otherwise."""
 CARD = "/dev/criproxy-e2e0"
 NUMBERS = (WITHOUT_DRIVER, 7)
-ASCEND = ["/dev/davinci1", "/dev/davinci3", "/dev/davinci_manager", "/dev/devmm_svm", "/dev/hisi_hdc"]
-NODES = {CARD: NUMBERS, **{path: (WITHOUT_DRIVER, 10 + minor) for minor, path in enumerate(ASCEND)}}
+NODES = {CARD: NUMBERS}
 ALLOWED, DENIED = "No such device or address", "Operation not permitted"
 DEVICE_RULES = Path("/sys/fs/cgroup/devices")
 POLICY = """policy: static
@@ -113,73 +111,6 @@ async def test_a_container_sees_the_card_that_it_was_given(
         assert ALLOWED in await inside(scene, owner, "cat", CARD)
         assert not (await specification(scene, stranger))["linux"].get("devices")
         assert "No such file" in await inside(scene, stranger, "cat", CARD)
-
-
-VENDORS = """policy: static
-reservedCpus: "{reserved}"
-devices:
-  podresources: {{socket: "{directory}/podresources.sock"}}
-  checkpoint: "{directory}/checkpoint"
-  classes: [nvidia, ascend, amd, habana]
-"""
-HIDDEN = ["NVIDIA_VISIBLE_DEVICES=void", "AMD_VISIBLE_DEVICES=void", "HABANA_VISIBLE_DEVICES=none"]
-BOTH = ("Ascend910-1", "Ascend910-3")
-SCENARIOS = {
-    "1": ([], (), HIDDEN, []),
-    "2": (["NVIDIA_VISIBLE_DEVICES=all"], (), HIDDEN, []),
-    "11": (["ASCEND_VISIBLE_DEVICES=1,3"], BOTH, ["ASCEND_VISIBLE_DEVICES=1,3", *HIDDEN], ASCEND),
-    "13-amd": (["DOCKER_RESOURCE_x=all", "AMD_VISIBLE_DEVICES=all"], (), HIDDEN, []),
-    "13-habana": (["HABANA_VISIBLE_DEVICES_EXTRA=all"], (), HIDDEN, []),
-    "19": (["B=2", "NVIDIA_VISIBLE_DEVICES=all", "RDMA=x", "A=1"], (), ["B=2", "RDMA=x", "A=1", *HIDDEN], []),
-}
-"""Of the acceptance scenarios those whose cards need no driver: variables, what podresources tells, and what a process
-then has."""
-
-
-async def test_the_scenarios(tmp_path: Path, containerd: PrivateContainerd, cards: None) -> None:
-    """The same variables in the specification and in the process, each once, and the nodes, no more and no others."""
-    kubelet = Allocations(tmp_path / "podresources.sock", tmp_path / "checkpoint")
-    policy = VENDORS.format(reserved=min(ALL), directory=tmp_path)
-    async with asyncio.timeout(90), serving(kubelet), proxied(tmp_path, containerd, policy) as scene:
-        for name, (envs, ids, expected, nodes) in SCENARIOS.items():
-            pod = PodSpec(f"scenario-{name}", (ContainerSpec("c0", IMAGE),))
-            resource = "huawei.com/Ascend910" if ids else ""
-            told = Allocated(pod=pod.name, pod_uid=pod.uid, container="c0", resource=resource, ids=ids)
-            kubelet.entries.append(told)
-            container_id = await run_with(scene, pod, envs)
-
-            spec = await specification(scene, container_id)
-            assert [env for env in spec["process"]["env"] if not _of_the_runtime(env)] == expected, name
-            process = await process_env(scene, container_id)
-            assert [env for env in process if not _of_the_runtime(env)] == expected, name
-            assert [node["path"] for node in spec["linux"].get("devices") or []] == nodes, name
-
-
-@asynccontextmanager
-async def serving(kubelet: Allocations) -> AsyncIterator[None]:
-    """Podresources, while the block lasts."""
-    await kubelet.start()
-    try:
-        yield
-    finally:
-        await kubelet.stop()
-
-
-async def run_with(scene: Scene, pod: PodSpec, envs: list[str]) -> str:
-    """Run a pod of one container with variables, as the kubelet sends them; the container's id."""
-
-    def add(config: api.ContainerConfig) -> None:
-        for env in envs:
-            key, _, value = env.partition("=")
-            config.envs.add(key=key, value=value.encode())
-
-    _, container_id = await scene.create(pod, add)
-    await scene.kubelet.start(container_id)
-    return container_id
-
-
-def _of_the_runtime(env: str) -> bool:
-    return env.partition("=")[0] in {"PATH", "HOSTNAME", "HOME", "TERM"}
 
 
 @pytest.mark.skipif(not DEVICE_RULES.is_dir(), reason="the rules of cgroup v2 are programs that nobody can add to")

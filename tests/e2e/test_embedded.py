@@ -5,7 +5,7 @@ from pathlib import Path
 from criproxy.cri.paths import PACKAGES
 from lab.containerd.containerd import PrivateContainerd
 from lab.emulator.runtime import EmbeddedRuntime, RuntimeOptions
-from tests.e2e.conversation import Registries, talk
+from tests.e2e.conversation import talk
 from tests.e2e.recording import UNKNOWN_TO_CONTAINERD_16
 
 KNOWN_BUT_EMPTY = {"CheckpointContainer", "GetContainerEvents"}
@@ -14,14 +14,12 @@ NEEDS_A_REGISTRY = {"PullImage"}
 """Every pull succeeds on the embedded runtime, and an unreachable registry fails in its name's look-up."""
 
 
-async def test_codes_and_texts_are_containerds(
-    containerd: PrivateContainerd, registries: Registries, tmp_path: Path
-) -> None:
+async def test_codes_and_texts_are_containerds(containerd: PrivateContainerd, tmp_path: Path) -> None:
     """The whole conversation, call by call, in the version that containerd 1.6 is."""
     options = RuntimeOptions(cpus="0-1", missing=UNKNOWN_TO_CONTAINERD_16)
-    real = await talk(containerd.socket, tmp_path, containerd.cgroups, registries, PACKAGES[0])
+    real = await talk(containerd.socket, tmp_path, containerd.cgroups, PACKAGES[0])
     async with EmbeddedRuntime(tmp_path / "embedded.sock", options) as embedded:
-        made_up = await talk(Path(embedded.path), tmp_path, containerd.cgroups, registries, PACKAGES[0])
+        made_up = await talk(Path(embedded.path), tmp_path, containerd.cgroups, PACKAGES[0])
 
     pairs = zip(real.answers, made_up.answers, strict=True)
     different = {

@@ -11,7 +11,7 @@ from criproxy.cri.methods import METHODS, paths
 from criproxy.cri.paths import PACKAGES
 from criproxy.wire.calls import Call, Rule
 from lab.containerd.containerd import PrivateContainerd
-from tests.e2e.conversation import Registries, talk
+from tests.e2e.conversation import talk
 from tests.e2e.recording import NEVER_OK, UNKNOWN, Answer, Recorder
 from tests.e2e.runtimes import Runtime
 from tests.e2e.through import EDITED, HELD, Growing, connect, proxy
@@ -19,14 +19,14 @@ from tests.e2e.through import EDITED, HELD, Growing, connect, proxy
 
 @pytest.mark.parametrize("package", PACKAGES)
 async def test_every_method_answers_as_without_the_proxy(
-    containerd: PrivateContainerd, registries: Registries, tmp_path: Path, package: str
+    containerd: PrivateContainerd, tmp_path: Path, package: str
 ) -> None:
     """Four methods are held and grown by 500 bytes, one reply is edited, and no answer of any method differs."""
     growing = Growing()
     logs, cgroups = tmp_path, containerd.cgroups
-    direct = await talk(containerd.socket, logs, cgroups, registries, package)
+    direct = await talk(containerd.socket, logs, cgroups, package)
     async with proxy(containerd, tmp_path / "proxy.sock", growing.table):
-        through = await talk(tmp_path / "proxy.sock", logs, cgroups, registries, package, frozenset({EDITED}))
+        through = await talk(tmp_path / "proxy.sock", logs, cgroups, package, frozenset({EDITED}))
 
     assert [answer for answer in through.answers if answer not in direct.answers] == []
     assert through.answers == direct.answers

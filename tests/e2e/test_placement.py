@@ -13,7 +13,6 @@ from criproxy.cri.runtime import RuntimeCallError
 from criproxy.errors import StatusCode
 from criproxy.model.cpuset import CpuSet, format_cpuset, parse_cpuset
 from lab.containerd.containerd import IMAGE, PrivateContainerd
-from lab.kubelet.kubelet import MiniKubelet
 from tests.e2e.scene import ALL, MIB, OWNED, Scene, owner, sharer
 
 
@@ -45,18 +44,6 @@ async def test_everything_is_remembered_over_a_restart(scene: Scene, how: signal
     _, late = await scene.run(sharer("late"))
     assert await scene.cpus(late) == ALL - OWNED
     await scene.kubelet.remove_pod(sandbox_id)
-    await scene.moves_to(shared, ALL)
-
-
-async def test_what_ended_while_criproxy_was_away_is_given_back(scene: Scene) -> None:
-    """The pod of an owner is removed beside a criproxy that does not run."""
-    _, shared = await scene.run(sharer("shared"))
-    sandbox_id, _ = await scene.run(owner("owner"))
-    await scene.end()
-    await MiniKubelet(scene.direct).remove_pod(sandbox_id)
-
-    await scene.serve.spawn()
-
     await scene.moves_to(shared, ALL)
 
 

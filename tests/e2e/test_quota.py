@@ -9,7 +9,7 @@ import pytest
 
 from criproxy.cri import api_pb2 as api
 from lab.containerd.containerd import PrivateContainerd
-from tests.e2e.scene import ALL, OWNED, Scene, guaranteed, owner, proxied, sharer
+from tests.e2e.scene import ALL, OWNED, Scene, guaranteed, owner, proxied
 
 LIFT = f"policy: static\nreservedCpus: [{min(ALL)}]\ncpuQuota: lift\n"
 PERIOD_US = 100_000
@@ -44,28 +44,6 @@ async def test_an_owner_has_no_quota_until_it_shares(lifting: Scene) -> None:
     await lifting.kubelet.update(owned, whole)
     await lifting.moves_to(owned, OWNED)
     assert await quotas(lifting, owned) == (-1, -1)
-
-
-async def test_who_shares_keeps_its_quota(lifting: Scene) -> None:
-    """And so does one that comes beside an owner."""
-    await lifting.run(owner("owner"))
-    _, shared = await lifting.run(guaranteed("shared", 500))
-    _, unlimited = await lifting.run(sharer("unlimited"))
-
-    assert await quotas(lifting, shared) == (50_000, 50_000)
-    assert await lifting.quota_us(unlimited) == -1
-
-
-async def test_a_release_gives_the_quota_back(lifting: Scene) -> None:
-    """With all CPUs; undone, it is lifted again."""
-    _, owned = await lifting.run(guaranteed("owner", 1000))
-
-    answer = await lifting.release()
-    assert [row["outcome"] for row in answer["containers"]] == ["released"]
-    assert (await lifting.cpus(owned), await quotas(lifting, owned)) == (ALL, (100_000, 100_000))
-
-    await lifting.release("--undo")
-    assert (await lifting.cpus(owned), await quotas(lifting, owned)) == (OWNED, (-1, -1))
 
 
 @pytest.mark.parametrize("lost", [False, True], ids=["known", "database-lost"])

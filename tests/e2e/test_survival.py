@@ -9,7 +9,6 @@ from pathlib import Path
 import pytest
 
 from criproxy.cri import api_pb2 as api
-from criproxy.cri.runtime import RuntimeCallError
 from lab.containerd.containerd import IMAGE, PrivateContainerd
 from lab.kubelet.kubelet import ContainerSpec, PodSpec
 from tests.e2e.scene import ALL, MIB, OWNED, Scene, exited, owner, sharer
@@ -124,21 +123,3 @@ async def test_a_resize_of_the_kubelet(scene: Scene) -> None:
     linux = (await scene.client.container_status(grows)).status.resources.linux
     assert (linux.cpu_shares, linux.cpu_quota, linux.cpu_period) == (1024, 100_000, 100_000)
     assert linux.memory_limit_in_bytes == 128 * MIB
-
-
-async def test_a_resize_of_the_pod_that_the_runtime_does_not_know(scene: Scene, containerd: PrivateContainerd) -> None:
-    """The kubelet tells of it after the container's: what containerd answers reaches it, and moves nobody."""
-    _, shared = await scene.run(sharer("shared"))
-    sandbox_id, grows = await scene.run(owner("grows"))
-    request = api.UpdatePodSandboxResourcesRequest(pod_sandbox_id=sandbox_id, resources=size(1000, 128 * MIB))
-    await scene.kubelet.update(grows, size(1000, 128 * MIB))
-
-    told = []
-    for client in (scene.direct, scene.client):
-        with pytest.raises(RuntimeCallError) as caught:
-            await client.call("UpdatePodSandboxResources", request, api.UpdatePodSandboxResourcesResponse)
-        told.append((caught.value.code, caught.value.details))
-
-    assert told[0] == told[1]
-    await scene.moves_to(shared, ALL - OWNED)
-    await scene.moves_to(grows, OWNED)

@@ -11,7 +11,7 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 from google.protobuf.json_format import ParseDict
 
@@ -143,19 +143,9 @@ def dies_before(calls: Sequence[Recorded]) -> dict[int, str]:
     return found
 
 
-class Ends(Protocol):
-    """Ends processes behind the kubelet's and criproxy's back."""
-
-    async def exit(self, container_id: str) -> None:
-        """Let a container end by itself, and return when that has been noticed."""
-
-    async def lose(self, sandbox_id: str) -> None:
-        """Let a sandbox's own process end, its containers going on."""
-
-
 @dataclass(frozen=True, slots=True)
 class EmbeddedEnds:
-    """Those of the embedded runtime."""
+    """Ends processes of the embedded runtime behind the kubelet's and criproxy's back."""
 
     runtime: EmbeddedRuntime
     noticed: Callable[[str], Awaitable[None]]
@@ -188,10 +178,7 @@ class Player:
     """
 
     client: RuntimeClient
-    ends: Ends
-    image: str = IMAGE
-    adapt: Callable[[Any], None] | None = None
-    """Changes in a request what a real runtime cannot do here, such as a command that was hidden."""
+    ends: EmbeddedEnds
     at_rest: Callable[[Recorded], Awaitable[None]] | None = None
     """Asked to look around after each call with which no other overlaps."""
     ids: dict[str, str] = field(default_factory=dict)
@@ -232,8 +219,6 @@ class Player:
         earlier = {call.sandbox_id: None for call in calls if call.sandbox_id and call.sandbox_id not in made}
         for number, there in enumerate(earlier):
             request = cri.RunPodSandboxRequest(config=sandbox_config(PodSpec(f"earlier-{number}")))
-            if self.adapt:
-                self.adapt(request)
             reply = await self.client.call("RunPodSandbox", request, cri.RunPodSandboxResponse, TIMEOUT_S)
             self.ids[there] = reply.pod_sandbox_id
             self._sandboxes.append(reply.pod_sandbox_id)
@@ -271,14 +256,12 @@ class Player:
             if key in request:
                 mapped[key] = self.ids.get(request[key], request[key])
         if "image" in request.get("config", {}):
-            mapped["config"] = {**request["config"], "image": {"image": self.image}}
+            mapped["config"] = {**request["config"], "image": {"image": IMAGE}}
         return mapped
 
     async def _send(self, name: str, request: Values) -> dict[str, str]:
         method = METHODS[name]
         message = ParseDict(request, method.request(), ignore_unknown_fields=True)
-        if self.adapt:
-            self.adapt(message)
         reply: Any = await self.client.call(name, message, method.reply, TIMEOUT_S)
         return {field.name: value for field, value in reply.ListFields() if isinstance(value, str)}
 

@@ -1,7 +1,6 @@
 """Newer runtimes: fetched once with an apt of our own, what they must be, and what is told where they cannot be had."""
 
 import hashlib
-import json
 import subprocess
 from pathlib import Path
 
@@ -94,22 +93,6 @@ def test_it_is_fetched_once(tmp_path: Path, debian: Mirror, monkeypatch: pytest.
     monkeypatch.setenv("PATH", "/nowhere")
     assert fetch(tmp_path / "cache", LATER) == folder == find(tmp_path / "cache", LATER)
     assert sorted(path.name for path in (tmp_path / "cache").iterdir()) == ["containerd-1.7", "lock"]
-
-
-def test_what_was_locked_is_fetched(tmp_path: Path, debian: Mirror, lock: Path) -> None:
-    """The same packages by version and hash; a new lock has them fetched again."""
-    debian.publish("2.1.9")
-    store.lock()
-    assert [package.version for package in store.locked()] == ["2.1.9", "1.3.6"]
-    fetch(tmp_path / "cache", MOVING)
-
-    debian.publish("2.2.0")
-    assert find(tmp_path / "cache", MOVING)
-    store.lock()
-    assert find(tmp_path / "cache", MOVING) is None
-    fetch(tmp_path / "cache", MOVING)
-
-    assert json.loads((tmp_path / "cache/containerd-2/packages.json").read_text())[0]["version"] == "2.2.0"
 
 
 def test_another_package_of_that_version_is_refused(tmp_path: Path, debian: Mirror, lock: Path) -> None:

@@ -57,26 +57,6 @@ def test_a_copy_of_a_host(tmp_path: Path, around: str) -> None:
     assert not (tmp_path / "proc").exists()
 
 
-def test_what_is_no_host(tmp_path: Path) -> None:
-    """A folder without /sys, a file that is no archive, and one that would fill the disk."""
-    text = tmp_path / "text"
-    text.write_text("no archive")
-    huge = tmp_path / "huge.tar"
-    with tarfile.open(huge, "w") as tar:
-        tar.addfile(tarfile.TarInfo("proc/empty"), BytesIO())
-    member = tarfile.TarInfo("proc/huge")
-    member.size = 1 << 40
-    huge.write_bytes(member.tobuf() + huge.read_bytes())
-
-    for path, said in (
-        (tmp_path, "no CPUs found"),
-        (text, "it is neither a directory nor an archive that tar can read"),
-        (huge, "more than 1024 MiB"),
-    ):
-        with pytest.raises(UsageError, match=f"{path} is not a host root: .*{said}"):
-            of_host(path)
-
-
 def test_a_snapshot_of_a_real_machine(shared_dir: Path) -> None:
     """As it lies in the shared facts."""
     made = of_host(shared_dir / "topologies/snapshots/epyc9654-2s8n-384-made.tar.xz")

@@ -30,22 +30,6 @@ def test_names(device_mib: int, mig_mib: int, slices: tuple[int, int], attribute
     assert profile_name(**sizes, gi_slices=gi, ci_slices=ci, attribute=attribute) == expected
 
 
-@given(st.integers(1024, 1 << 19), st.integers(1, 8), st.integers(1, 8))
-def test_a_larger_instance_has_no_smaller_name(device_mib: int, one: int, other: int) -> None:
-    """The size in a name grows with the memory of an instance, up to that of the GPU."""
-    small, large = sorted((one, other))
-    sizes = [
-        int(
-            profile_name(
-                device_memory_mib=device_mib, mig_memory_mib=device_mib * eighths // 8, gi_slices=1, ci_slices=1
-            )[3:-2]
-        )
-        for eighths in (small, large, 8)
-    ]
-
-    assert sizes[0] <= sizes[1] <= sizes[2] == -(-device_mib // 1024)
-
-
 @pytest.mark.parametrize(
     ("profile", "expected"),
     [

@@ -1,13 +1,11 @@
 """The kubelet's checkpoint: both formats, files that are none, and pods of one name."""
 
 import json
-from pathlib import Path
 from typing import Any
 
 import pytest
 
 from criproxy.devices.evidence.checkpoint import BadCheckpoint, Checkpoint, Ids, read_checkpoint
-from tests.allocations import Allocated, Allocations
 
 GPU = "nvidia.com/gpu"
 
@@ -120,18 +118,3 @@ def test_what_is_told_of_another_pod_of_that_name(
     """A pod has what stands under its UID; cards of other pods are not its own, as far as that is known now."""
     assert BOTH.contradicts(pod_uid, "main", told, current=True) is belied
     assert BOTH.contradicts(pod_uid, "main", told, current=False) is belied_by_an_old_one
-
-
-@pytest.mark.parametrize("lists", [False, True])
-async def test_the_made_up_kubelet_writes_both_formats(tmp_path: Path, lists: bool) -> None:
-    """What it writes can be read."""
-    kubelet = Allocations(tmp_path / "s", tmp_path / "plugins/checkpoint")
-    kubelet.entries = [
-        Allocated(pod="web", pod_uid="u1", resource=GPU, ids=("GPU-a",), numa=1),
-        Allocated(pod="plain", pod_uid="u2"),
-    ]
-
-    kubelet.write(lists=lists)
-
-    near = {} if lists else {"GPU-a": frozenset({1})}
-    assert read_checkpoint(kubelet.checkpoint.read_bytes()) == Checkpoint({("u1", "main"): {GPU: ("GPU-a",)}}, near)

@@ -1,12 +1,10 @@
 """Which free ids of a resource are preferred."""
 
-from collections import Counter
-
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from criproxy.devices.classes.offers import Offered, card_of, replica_id
+from criproxy.devices.classes.offers import Offered, replica_id
 from criproxy.devices.plugin.preference import NotEnoughOffered, Spread, near, slots, together
 
 
@@ -70,18 +68,6 @@ def test_an_answer_is_what_was_asked(replicas: list[int], data: st.DataObject) -
         assert len(set(found)) == len(found) == size
         assert set(found) <= set(free)
         assert found == slots(offered, sorted(free), [], size, spread)
-
-
-@given(st.lists(st.integers(1, 4), min_size=1, max_size=4), st.data())
-def test_distributed_evens_out(replicas: list[int], data: st.DataObject) -> None:
-    """Where all are free, no card has two replicas in use more than another that has one left."""
-    offered = shared(*replicas)
-    size = data.draw(st.integers(0, len(offered)))
-    used = Counter(map(card_of, slots(offered, list(offered), [], size, "distributed")))
-
-    for card, count in enumerate(replicas):
-        if used[str(card)] < count:
-            assert max(used.values(), default=0) <= used[str(card)] + 1
 
 
 FLAT = [[0 if one == other else 10 for other in range(4)] for one in range(4)]

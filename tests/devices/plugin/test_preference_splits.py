@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from criproxy.devices.plugin.preference import MAX_CARDS, Splits, near, places, subsets, together
+from criproxy.devices.plugin.preference import MAX_CARDS, Splits, near, together
 
 MAX_STEPS = 1_000_000
 """Sixteen cards take up to 0.9 million: 0.1 s on a machine of 2020."""
@@ -140,13 +140,3 @@ def test_more_cards_than_a_table_holds() -> None:
     assert together(scores, 4, [], near([None] * 24)) == [0, 1, 2, 3]
     assert together(scores, 4, [9], near([None] * 24)) == [8, 9, 10, 11]
     assert together(scores, 3, [2, 9], near([None] * 24)) == [0, 2, 9]
-
-
-@given(st.integers(0, (1 << MAX_CARDS) - 1), st.integers(0, MAX_CARDS))
-def test_subsets(cards: int, size: int) -> None:
-    """All subsets of a size are found, each once."""
-    expected = {sum(1 << place for place in chosen) for chosen in combinations(places(cards), size)}
-    found = subsets(cards, size)
-
-    assert len(found) == len(expected)
-    assert set(found) == expected

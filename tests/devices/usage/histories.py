@@ -5,8 +5,8 @@ times are whole numbers of ticks, eighths of a second, so that floating point ha
 """
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
-from itertools import accumulate, pairwise
+from dataclasses import dataclass
+from itertools import accumulate
 from typing import Literal, NamedTuple
 
 from hypothesis import strategies as st
@@ -58,24 +58,6 @@ class _Span(NamedTuple):
     ticks: int
 
 
-@dataclass(slots=True)
-class Tally:
-    """What the histories of a run had in them, so that none of it is tested by nothing."""
-
-    histories: int = 0
-    incidents: int = 0
-    ends: int = 0
-    open_over_restart: int = 0
-    pauses: int = 0
-    gone: int = 0
-    unknown: int = 0
-    often: int = 0
-    """Histories in which a container is found that was never over for long without a break."""
-    quiet: int = 0
-    """Histories in which nothing happened."""
-    by_action: dict[str, int] = field(default_factory=dict)
-
-
 _USED = st.tuples(
     st.sampled_from([0, MEMORY_MIB, MEMORY_MIB + 1, MEMORY_MIB + 512, MEMORY_MIB + 513, 9000, 16384]),
     st.sampled_from([0, 0, 25, 26, 35, 36, 100, 400, None]),
@@ -117,7 +99,7 @@ def histories(draw: st.DrawFn) -> list[Read]:
     return steps
 
 
-def judged(steps: Sequence[Read], tally: Tally | None = None) -> list[Said]:
+def judged(steps: Sequence[Read]) -> list[Said]:
     """What the judgement says of a history, beside a daemon that remembers open incidents over its restarts."""
     judgement, at_daemon, said = Judgement(kind=KIND, plan=steps[0].plan), dict[Key, OverQuota](), list[Said]()
     for number, step in enumerate(steps):
@@ -125,8 +107,6 @@ def judged(steps: Sequence[Read], tally: Tally | None = None) -> list[Said]:
             judgement = Judgement(kind=KIND, plan=step.plan)
             for key, action in at_daemon.items():
                 judgement = judgement.resumed(key, action)
-            if tally:
-                tally.open_over_restart += bool(at_daemon)
         judgement = judgement.with_plan(step.plan)
         judgement, verdicts = judgement.after(
             step.tick / TICKS_PER_S, limits_of(_grants(step))[KIND][CARD], _uses(step)
@@ -166,13 +146,13 @@ def _uses(step: Read) -> Iterator[ContainerUse]:
             yield ContainerUse(container_id=name, kind=KIND, card=CARD, memory_mib=memory_mib, cores_percent=cores)
 
 
-def expected(steps: Sequence[Read], tally: Tally | None = None) -> list[Said]:
+def expected(steps: Sequence[Read]) -> list[Said]:
     """What must be said of a history."""
-    said = [each for name in NAMES for quantity in QUANTITIES for each in _of_quota(steps, name, quantity, tally)]
+    said = [each for name in NAMES for quantity in QUANTITIES for each in _of_quota(steps, name, quantity)]
     return sorted(said, key=lambda each: each[0])
 
 
-def _of_quota(steps: Sequence[Read], name: str, quantity: Quantity, tally: Tally | None) -> Iterator[Said]:
+def _of_quota(steps: Sequence[Read], name: str, quantity: Quantity) -> Iterator[Said]:
     """One quota of one container, reading by reading, each time with all that was read before."""
     series: list[_Sample] = []
     spans: list[_Span] = []
@@ -198,13 +178,11 @@ def _of_quota(steps: Sequence[Read], name: str, quantity: Quantity, tally: Tally
         if is_open and value is not None and value <= _allowed(quantity):
             is_open, spans = False, []
             yield number, name, quantity, "within"
-        elif (is_long := _is_over(series, quantity)) or _is_often(spans, step.plan):
+        elif _is_over(series, quantity) or _is_often(spans, step.plan):
             asked = step.plan.actions.memory if quantity == "memory" else step.plan.actions.cores
             action = "observe" if name == EXEMPT else asked
             if not is_open or _is_more(action, done):
                 is_open, done = True, action
-                if tally:
-                    tally.often += not is_long
                 yield number, name, quantity, action
 
 
@@ -260,19 +238,3 @@ def _is_over(series: Sequence[_Sample], quantity: Quantity) -> bool:
         if over >= plan.samples and series[-1].tick - series[end - 1].tick > plan.grace_s * TICKS_PER_S:
             return True
     return False
-
-
-def count(tally: Tally, steps: Sequence[Read], said: Sequence[Said]) -> None:
-    """Note what a history had in it."""
-    tally.histories += 1
-    tally.quiet += not said
-    for _, _, _, what in said:
-        if what == "within":
-            tally.ends += 1
-        else:
-            tally.incidents += 1
-            tally.by_action[what] = tally.by_action.get(what, 0) + 1
-    pairs = list(pairwise(steps))
-    tally.pauses += sum(b.tick - a.tick > 3 * b.plan.period_s * TICKS_PER_S for a, b in pairs)
-    tally.gone += sum(bool(a.used.keys() - b.used.keys()) for a, b in pairs)
-    tally.unknown += any(cores is None for step in steps for _, cores in step.used.values())

@@ -11,29 +11,16 @@ from hypothesis import Phase, given, settings
 
 from criproxy.deviceplugin.usage import quota_judgement
 from criproxy.deviceplugin.usage.quota_judgement import Judgement
-from tests.devices.usage.histories import Read, Said, Tally, count, expected, histories, judged
+from tests.devices.usage.histories import Read, Said, expected, histories, judged
 
-FEW, MANY = 400, 10_000
 UNTIL_FOUND = 5_000
 
 
-@pytest.mark.parametrize("examples", [FEW, pytest.param(MANY, marks=[pytest.mark.thorough, pytest.mark.timeout(1800)])])
-def test_the_judgement_is_that_of_the_oracle(examples: int) -> None:
+@settings(max_examples=400)
+@given(histories())
+def test_the_judgement_is_that_of_the_oracle(steps: list[Read]) -> None:
     """It says the same at the same reading, over pauses, restarts, other plans, and containers that go and come."""
-    tally = Tally()
-
-    @settings(max_examples=examples)
-    @given(histories())
-    def tried(steps: list[Read]) -> None:
-        said = sorted(judged(steps, tally), key=_order)
-        assert said == sorted(expected(steps, tally), key=_order)
-        count(tally, steps, said)
-
-    tried()
-    assert tally.histories >= examples
-    assert min(tally.incidents, tally.ends, tally.quiet, tally.pauses, tally.gone) > examples // 20
-    assert min(tally.open_over_restart, tally.unknown, tally.often) > examples // 50
-    assert set(tally.by_action) == {"observe", "annotate", "stop", "kill-process"}
+    assert sorted(judged(steps), key=_order) == sorted(expected(steps), key=_order)
 
 
 def _order(said: Said) -> tuple[int, str, str]:

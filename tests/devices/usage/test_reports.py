@@ -1,6 +1,5 @@
 """What the watcher reports is checked and bounded."""
 
-import json
 import math
 from typing import Any
 
@@ -11,13 +10,7 @@ from criproxy.devices.usage.values import (
     CardUse,
     ClassUse,
     ContainerUse,
-    Process,
-    ProcessUse,
-    Reading,
     UsageReport,
-    class_use,
-    container_uses,
-    plain_report,
 )
 
 CARD = {"card": "GPU-a", "memory_mib": 9000, "total_mib": 16384}
@@ -40,21 +33,6 @@ def test_a_report_is_read() -> None:
     nvidia = ClassUse(kind="nvidia", cards=(card,), containers=(use,), others=(other,), unread={"GPU-b": "lost"})
     assert report == UsageReport(at_s=5.0, period_s=2, classes=(nvidia,))
     assert stale_after_s(report) == 11.0
-
-
-def test_what_the_watcher_sends_is_read() -> None:
-    """The arguments that it makes of a reading are such a report, also on their way as JSON."""
-    processes = [
-        ProcessUse(process=Process(pid=7, start_ticks=1), card="GPU-a", memory_mib=500, container_id="c1"),
-        ProcessUse(process=Process(pid=8, start_ticks=1), card="GPU-a", memory_mib=30, cores_percent=1.5),
-    ]
-    card = CardUse(card="GPU-a", memory_mib=600, total_mib=16384, cores_percent=25.0)
-    reading = Reading(kind="nvidia", at_s=1.0, processes=tuple(processes), cards=(card,), unread={"GPU-b": "lost"})
-    use = class_use(reading, "nvml", container_uses("nvidia", processes))
-
-    report = read_usage(json.loads(json.dumps(plain_report(UsageReport(at_s=1.0, period_s=1.0, classes=(use,))))))
-
-    assert report.classes == (use,)
 
 
 @pytest.mark.parametrize(

@@ -135,14 +135,3 @@ def test_missing_values_never_make_a_step_larger(current: int, values: list[floa
     assert alone is not None
     low, high = min(alone, current), max(alone, current)
     assert low <= proposal.replicas <= high or math.isclose(proposal.value or 0, goal)
-
-
-@given(st.integers(1, 100), RATIOS, RATIOS, st.floats(0.01, 2))
-def test_more_use_never_wants_fewer(current: int, one: float, other: float, goal: float) -> None:
-    """Replicas grow with the value."""
-    target = Target(name="x", target=goal)
-    less, more = (by_value(target, current, each).replicas for each in sorted((one, other)))
-
-    assert less is not None
-    assert more is not None
-    assert less <= more
