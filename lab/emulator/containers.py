@@ -1,7 +1,6 @@
 """Calls about containers, as the embedded runtime answers them."""
 
 import time
-from collections.abc import Iterable
 
 from criproxy.cri import api_pb2 as cri
 from lab.emulator.core import Core
@@ -15,8 +14,8 @@ from lab.emulator.records.records import (
     merged,
     new_id,
     not_found,
-    selected,
     unknown,
+    within,
 )
 from lab.emulator.sandboxes import Sandboxes
 
@@ -40,20 +39,16 @@ class Containers:
 
     def _prepared(self, request: cri.CreateContainerRequest) -> Container:
         records, config, identifier = self._core.records, request.config, new_id()
-        try:
+        with within(f'failed to find sandbox id "{request.pod_sandbox_id}"'):
             sandbox = records.sandbox(request.pod_sandbox_id)
-        except Refusal as refusal:
-            raise refusal.within(f'failed to find sandbox id "{request.pod_sandbox_id}"') from None
         if not sandbox.ready:
             raise _no_task(sandbox.id)
         if not config.HasField("metadata"):
             raise unknown("container config must include metadata")
         image_id = self._core.images.required(config.image.image)
         name = container_name(config.metadata, request.sandbox_config.metadata)
-        try:
+        with within(f'failed to reserve container name "{name}"'):
             records.reserve(name, identifier)
-        except Refusal as refusal:
-            raise refusal.within(f'failed to reserve container name "{name}"') from None
         return Container(identifier, sandbox, name, config, image_id, as_created(config.linux.resources))
 
     async def start(self, request: cri.StartContainerRequest) -> cri.StartContainerResponse:
@@ -126,27 +121,14 @@ class Containers:
 
     async def list(self, request: cri.ListContainersRequest) -> bytes:
         """Serve ListContainers, as bytes; every part of the filter must fit."""
-        containers: Iterable[Container] = self._core.records.containers.values()
-        if request.HasField("filter"):
-            containers = self._filtered(request.filter)
-        if unlisted := self._core.records.unlisted:
-            containers = (one for one in containers if one.id not in unlisted)
-        return views.listed_containers(containers)
-
-    def _filtered(self, wanted: cri.ContainerFilter) -> Iterable[Container]:
-        state = wanted.state.state if wanted.HasField("state") else None
-        found = self._selected(wanted.id, wanted.pod_sandbox_id, wanted.label_selector.items())
-        return (one for one in found if state is None or one.state == state)
-
-    def _selected(self, prefix: str, pod: str, labels: Iterable[tuple[str, str]]) -> Iterable[Container]:
-        records = self._core.records
-        identifier = records.full_id(records.containers, prefix)
-        sandbox_id = records.full_id(records.sandboxes, pod)
-        for container in selected(records.containers.values(), dict(labels)):
-            if prefix and container.id != identifier:
-                continue
-            if not pod or container.sandbox.id == sandbox_id:
-                yield container
+        wanted, records = request.filter, self._core.records
+        pod = records.full_id(records.sandboxes, wanted.pod_sandbox_id)
+        states = [wanted.state.state] if wanted.HasField("state") else cri.ContainerState.values()
+        return views.listed_containers(
+            one
+            for one in records.listed(records.containers, wanted.id, wanted.label_selector)
+            if one.state in states and pod in ("", one.sandbox.id)
+        )
 
     async def status(self, request: cri.ContainerStatusRequest) -> cri.ContainerStatusResponse:
         """Serve ContainerStatus."""
@@ -158,10 +140,8 @@ class Containers:
 
     async def update(self, request: cri.UpdateContainerResourcesRequest) -> cri.UpdateContainerResourcesResponse:
         """Serve UpdateContainerResources: zero and empty keep what was; nothing changes if the kernel refuses."""
-        try:
+        with within("failed to find container"):
             container = self._core.records.container(request.container_id)
-        except Refusal as refusal:
-            raise refusal.within("failed to find container") from None
         resources = merged(container.resources, request.linux)
         if container.state == cri.CONTAINER_RUNNING:
             container.cpuset = self._applied(container, resources)
@@ -178,34 +158,9 @@ class Containers:
         except BadCpuset as bad:
             raise unknown(f"{prefix}exit status 1: {_write_failed(container, bad)}\n: unknown") from None
 
-    async def reopen_log(self, request: cri.ReopenContainerLogRequest) -> cri.ReopenContainerLogResponse:
-        """Serve ReopenContainerLog; there is no log, but the checks are containerd's."""
-        if self._named(request.container_id).state != cri.CONTAINER_RUNNING:
-            raise unknown("container is not running")
-        return cri.ReopenContainerLogResponse()
-
-    async def stats(self, request: cri.ContainerStatsRequest) -> cri.ContainerStatsResponse:
-        """Serve ContainerStats, for containers that run."""
-        try:
-            container = self._core.records.container(request.container_id)
-        except Refusal as refusal:
-            raise refusal.within("failed to find container") from None
-        if container.state != cri.CONTAINER_RUNNING:
-            raise unknown("unexpected metrics response: []")
-        return cri.ContainerStatsResponse(stats=views.container_stats(container))
-
-    async def list_stats(self, request: cri.ListContainerStatsRequest) -> cri.ListContainerStatsResponse:
-        """Serve ListContainerStats, for containers that run."""
-        wanted = request.filter
-        found = self._selected(wanted.id, wanted.pod_sandbox_id, wanted.label_selector.items())
-        running = [views.container_stats(one) for one in found if one.state == cri.CONTAINER_RUNNING]
-        return cri.ListContainerStatsResponse(stats=running)
-
     def _named(self, prefix: str) -> Container:
-        try:
+        with within(f'an error occurred when try to find container "{prefix}"'):
             return self._core.records.container(prefix)
-        except Refusal as refusal:
-            raise refusal.within(f'an error occurred when try to find container "{prefix}"') from None
 
 
 def _no_task(sandbox_id: str) -> Refusal:

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from criproxy.cri import api_pb2 as cri
 from lab.emulator.hostfiles import HostFiles
-from lab.emulator.images import ImageStore
+from lab.emulator.images import Images
 from lab.emulator.records.cpusets import Machine
 from lab.emulator.records.events import Events
 from lab.emulator.records.records import Container, Records, Sandbox
@@ -21,7 +21,7 @@ class Core:
 
     machine: Machine
     records: Records
-    images: ImageStore
+    images: Images
     events: Events
     delay_s: Callable[[str], float]
     files: HostFiles | None

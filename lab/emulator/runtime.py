@@ -7,16 +7,16 @@ isolated; what a container's cgroup would say can be read with `EmbeddedRuntime.
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from types import TracebackType
 from typing import Self
 
 import grpc
 
 from criproxy import __version__
 from criproxy.cri import api_pb2 as cri
+from criproxy.model.cpuset import parse_cpuset
 from lab.emulator.core import Core
 from lab.emulator.hostfiles import HostFiles
-from lab.emulator.images import ImageStore
+from lab.emulator.images import Images
 from lab.emulator.prefill import prefill
 from lab.emulator.records.cpusets import Cpuset, Machine
 from lab.emulator.records.events import Events
@@ -71,9 +71,8 @@ class EmbeddedRuntime:
     _server: grpc.aio.Server | None = field(init=False, default=None)
 
     def __post_init__(self) -> None:
-        machine = Machine.parse(self.options.cpus, self.options.mems)
-        records = Records()
-        images = ImageStore()
+        machine = Machine(parse_cpuset(self.options.cpus), parse_cpuset(self.options.mems))
+        records, images = Records(), Images()
         images.pull(IMAGE)
         files = HostFiles(self.options.host_root) if self.options.host_root else None
         self.core = Core(machine, records, images, Events(records), self.options.delay_s, files)
@@ -82,16 +81,14 @@ class EmbeddedRuntime:
     async def start(self) -> None:
         """Listen; raises OSError if the socket cannot be made."""
         self._server = grpc.aio.server(options=_UNLIMITED)
-        self._server.add_generic_rpc_handlers([self._handlers()])
+        options = self.options
+        runtime = options.name, options.version, options.program
+        self._server.add_generic_rpc_handlers([Handlers(self.core, options.missing, runtime)])
         try:
             self._server.add_insecure_port(f"unix:{self.path}")
         except RuntimeError as error:
             raise OSError(f"cannot listen at {self.path}: {error}") from error
         await self._server.start()
-
-    def _handlers(self) -> Handlers:
-        options = self.options
-        return Handlers(self.core, options.missing, (options.name, options.version, options.program))
 
     async def stop(self, grace_s: float | None = None) -> None:
         """Stop listening; calls get *grace_s* seconds to end."""
@@ -103,9 +100,7 @@ class EmbeddedRuntime:
         await self.start()
         return self
 
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    async def __aexit__(self, *_: object) -> None:
         await self.stop()
 
     def cpuset(self, container_id: str) -> Cpuset | None:

@@ -2,7 +2,7 @@
 
 import asyncio
 import time
-from collections.abc import AsyncIterator, Iterable
+from collections.abc import AsyncIterator
 
 from criproxy.cri import api_pb2 as cri
 from lab.emulator.records import views
@@ -30,26 +30,24 @@ class Events:
         self._publish(kind, sandbox.id, sandbox)
 
     def _publish(self, kind: cri.ContainerEventType, identifier: str, sandbox: Sandbox) -> None:
-        if not self._listeners:
-            return
-        event = cri.ContainerEventResponse(
-            container_id=identifier,
-            container_event_type=kind,
-            created_at=time.time_ns(),
-            pod_sandbox_status=views.sandbox_status(sandbox),
-            containers_statuses=self._statuses(sandbox),
-        )
-        self.send(event)
+        if self._listeners:
+            statuses = [views.container_status(container) for container in self._records.of_sandbox(sandbox)]
+            self.send(
+                cri.ContainerEventResponse(
+                    container_id=identifier,
+                    container_event_type=kind,
+                    created_at=time.time_ns(),
+                    pod_sandbox_status=views.sandbox_status(sandbox),
+                    containers_statuses=statuses,
+                )
+            )
 
     def send(self, event: cri.ContainerEventResponse | bytes) -> None:
         """Send *event* to all who listen; bytes as they are, which need not be an event."""
         for listener in self._listeners:
             listener.put_nowait(event)
 
-    def _statuses(self, sandbox: Sandbox) -> Iterable[cri.ContainerStatus]:
-        return [views.container_status(container) for container in self._records.of_sandbox(sandbox)]
-
-    async def stream(self, request: cri.GetEventsRequest) -> AsyncIterator[cri.ContainerEventResponse | bytes]:
+    async def stream(self, request: bytes, context: object) -> AsyncIterator[cri.ContainerEventResponse | bytes]:
         """Serve one GetContainerEvents call until the client goes."""
         queue: asyncio.Queue[cri.ContainerEventResponse | bytes] = asyncio.Queue()
         self._listeners.add(queue)

@@ -1,11 +1,10 @@
-"""Messages that describe the records: list entries, statuses, statistics.
+"""Messages that describe the records: list entries and statuses.
 
 A list entry is kept as bytes with its field header, so that a list reply is a concatenation: listing 1,000
 containers must not cost more than a proxy in front of it.
 """
 
 import json
-import time
 from collections.abc import Iterable
 
 from criproxy.cri import api_pb2 as cri
@@ -54,7 +53,7 @@ def _list_container(container: Container) -> bytes:
 
 
 def sandbox_status(sandbox: Sandbox) -> cri.PodSandboxStatus:
-    """Return the status of a sandbox; host-network ones have no address, as in containerd."""
+    """Return the status of a sandbox, which has no address."""
     status = cri.PodSandboxStatus(
         id=sandbox.id,
         metadata=sandbox.config.metadata,
@@ -64,11 +63,8 @@ def sandbox_status(sandbox: Sandbox) -> cri.PodSandboxStatus:
         annotations=sandbox.config.annotations,
         runtime_handler=sandbox.runtime_handler,
     )
-    options = sandbox.config.linux.security_context.namespace_options
-    status.linux.namespaces.options.CopyFrom(options)
+    status.linux.namespaces.options.CopyFrom(sandbox.config.linux.security_context.namespace_options)
     status.network.SetInParent()
-    if options.network != cri.NODE and sandbox.ready:
-        status.network.ip = "10.88." + ".".join(str(int(sandbox.id[at : at + 2], 16)) for at in (0, 2))
     return status
 
 
@@ -101,39 +97,5 @@ def container_info(container: Container) -> dict[str, str]:
     nodes = [{"path": device.container_path} for device in container.config.devices]
     spec = {"linux": {"cgroupsPath": container.cgroup, "devices": nodes}}
     config = {"linux": {"security_context": {"privileged": container.config.linux.security_context.privileged}}}
-    return {
-        "info": json.dumps(
-            {"config": config, "sandboxID": container.sandbox.id, "pid": container.pid, "runtimeSpec": spec}
-        )
-    }
-
-
-def container_stats(container: Container) -> cri.ContainerStats:
-    """Return made-up statistics: a container uses one CPU fully since its start, and 1 MiB."""
-    now = time.time_ns()
-    used_ns = max(0, now - container.started_ns) if container.started_ns else 0
-    memory_bytes = cri.UInt64Value(value=1 << 20)
-    return cri.ContainerStats(
-        attributes=cri.ContainerAttributes(
-            id=container.id,
-            metadata=container.config.metadata,
-            labels=container.config.labels,
-            annotations=container.config.annotations,
-        ),
-        cpu=cri.CpuUsage(timestamp=now, usage_core_nano_seconds=cri.UInt64Value(value=used_ns)),
-        memory=cri.MemoryUsage(timestamp=now, working_set_bytes=memory_bytes, usage_bytes=memory_bytes),
-    )
-
-
-def sandbox_stats(sandbox: Sandbox, running: Iterable[Container]) -> cri.PodSandboxStats:
-    """Return made-up statistics of a sandbox and its running containers."""
-    stats = cri.PodSandboxStats(
-        attributes=cri.PodSandboxAttributes(
-            id=sandbox.id,
-            metadata=sandbox.config.metadata,
-            labels=sandbox.config.labels,
-            annotations=sandbox.config.annotations,
-        )
-    )
-    stats.linux.containers.extend(container_stats(container) for container in running)
-    return stats
+    info = {"config": config, "sandboxID": container.sandbox.id, "pid": container.pid, "runtimeSpec": spec}
+    return {"info": json.dumps(info)}

@@ -7,7 +7,6 @@ import grpc
 import pytest
 
 from criproxy.cri import api_pb2 as cri
-from criproxy.cri.runtime import RuntimeClient
 from lab.emulator.runtime import IMAGE, EmbeddedRuntime, RuntimeOptions
 from lab.kubelet.kubelet import ContainerSpec, MiniKubelet, PodSpec
 
@@ -53,17 +52,6 @@ async def test_both_versions_of_cri_are_served(channel: grpc.aio.Channel) -> Non
     assert versions == ["v1", "v1alpha2"]
 
 
-async def test_streamed_lists_say_what_plain_lists_say(channel: grpc.aio.Channel, kubelet: MiniKubelet) -> None:
-    """A client that takes streams sees the same containers, sandboxes and images."""
-    await kubelet.run_pod(POD)
-    pairs = [("ListContainers", "StreamContainers"), ("ListPodSandbox", "StreamPodSandboxes")]
-    for plain, streamed in pairs:
-        expected = await ask(channel, f"{SERVICE}/{plain}")
-        found = [message async for message in listen(channel, f"{SERVICE}/{streamed}")]
-        assert expected
-        assert b"".join(found) == expected
-
-
 async def test_events_tell_the_life_of_a_pod(
     channel: grpc.aio.Channel, kubelet: MiniKubelet, runtime: EmbeddedRuntime
 ) -> None:
@@ -99,16 +87,6 @@ async def _take(events: AsyncIterator[bytes], count: int) -> list[tuple[str, str
         if len(seen) == count:
             break
     return seen
-
-
-async def test_a_large_message_goes_both_ways(client: RuntimeClient) -> None:
-    """No limit of grpc's own stands in the way of 12 MiB."""
-    config = cri.PodSandboxConfig(metadata=cri.PodSandboxMetadata(name="big"), annotations={"x": "y" * (12 << 20)})
-    await client.call("RunPodSandbox", cri.RunPodSandboxRequest(config=config), cri.RunPodSandboxResponse)
-
-    (sandbox,) = (await client.call("ListPodSandbox", cri.ListPodSandboxRequest(), cri.ListPodSandboxResponse)).items
-
-    assert len(sandbox.annotations["x"]) == 12 << 20
 
 
 class TestOlder:
