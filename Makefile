@@ -68,7 +68,7 @@ format: setup ## rewrite files in the common format
 bench: setup ## measure what criproxy adds to calls; ARGS="--peer NAME=SOCKET"
 	@$(PYTHON_VENV) -m lab.bench $(ARGS)
 
-benefit: setup ## measure what users gain, 25 minutes; ARGS=--quick or --full for less or more
+benefit: setup ## measure what users gain, 25 minutes; ARGS=--quick for less
 	@$(PYTHON_VENV) -m lab.benefit $(ARGS)
 
 fuzz: setup ## feed arbitrary bytes to the data plane for SECONDS (60), from SEED

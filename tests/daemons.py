@@ -10,7 +10,6 @@ import sys
 from collections.abc import AsyncIterator, Callable
 from contextlib import AbstractAsyncContextManager, asynccontextmanager, suppress
 from pathlib import Path
-from types import TracebackType
 from typing import Any, Self
 
 from click.testing import CliRunner
@@ -70,74 +69,44 @@ async def kubelet_at(path: Path) -> AsyncIterator[MiniKubelet]:
         yield MiniKubelet(client)
 
 
-class Serve:
-    """One daemon with sockets, state and log below one directory; leaving the context kills it."""
+class Process:
+    """A program of ours that tells systemd how it is, with its log in *directory*; leaving the context kills it."""
 
     def __init__(
         self,
         directory: Path,
+        name: str,
         *arguments: str,
-        policy: str = "",
-        cpus: str = "",
         passed: socket.socket | None = None,
         stderr: int | None = None,
         limit_s: float = LIMIT_S,
-        program: tuple[str, ...] = ("-m", "criproxy"),
         **environ: str,
     ) -> None:
-        """Prepare ``serve`` with *arguments* behind those for its places.
-
-        Args:
-            directory: for everything that it writes.
-            arguments: further options.
-            policy: text of its policy file, which is written; without it, no file is named.
-            cpus: those of its machine, whose files are written by `node_files`; without them, it is this machine.
-            passed: a listening socket that is handed over as systemd does.
-            stderr: descriptor for standard error, the file `log` if not given.
-            limit_s: what a step may take, where the machine is slower than that of a test.
-            program: Python's arguments for the program whose command ``serve`` is run.
-            environ: further environment variables.
-        """
+        """Prepare Python with *arguments*; for the others, see `Serve`."""
         self.directory = directory
-        self.socket = directory / "run" / "criproxy.sock"
-        self.control = directory / "run" / "control.sock"
-        self.policy = directory / "policy.yaml"
-        self.runtime = directory / "runtime.sock"
-        self.log = directory / "serve.log"
+        self.log = directory / f"{name}.log"
+        self.process: asyncio.subprocess.Process | None = None
+        self._arguments = list(arguments)
         self._passed = passed
         self._stderr = stderr
         self._limit_s = limit_s
-        self._environ = environ
-        self._arguments = [
-            *(*program, "serve", "--listen", f"unix://{self.socket}"),
-            *("--runtime-endpoint", f"unix://{self.runtime}", "--control-socket", str(self.control)),
-            *("--state-dir", str(directory / "state"), *arguments),
-        ]
-        if policy:
-            self.policy.write_text(policy)
-            self._arguments += ("--config", str(self.policy))
-        if cpus:
-            node_files(directory, cpus)
-            self._arguments += ("--host-root", str(directory))
+        self._path = directory / f"{name}.notify"
+        self._environ = {"NOTIFY_SOCKET": str(self._path), **environ}
         self._notify: socket.socket | None = None
-        self.process: asyncio.subprocess.Process | None = None
+        self.said: list[str] = []
+        """Its first message, once it is ready."""
 
     async def __aenter__(self) -> Self:
         """Start it and wait until it says that it is ready."""
-        path = self.directory / "notify.sock"
-        path.unlink(missing_ok=True)
+        self._path.unlink(missing_ok=True)
         self._notify = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
-        self._notify.bind(str(path))
+        self._notify.bind(str(self._path))
         self._notify.setblocking(False)
         await self.spawn()
         try:
-            ready = await self.message("READY=1")
+            self.said = await self.message("READY=1")
         except TimeoutError:
             raise AssertionError(f"not ready; it said: {self.log.read_text()}") from None
-        assert any(
-            line.startswith(("STATUS=serving on ", "STATUS=POLICY FILE NOT USED", "STATUS=RELEASED", "STATUS=TRYING"))
-            for line in ready
-        )
         return self
 
     async def spawn(self) -> None:
@@ -146,15 +115,13 @@ class Serve:
         if self._passed is not None:
             fds = [self._passed.fileno()]
             command = ["-c", HAND_OVER, str(fds[0]), *command]
-        environ = {**os.environ, "NOTIFY_SOCKET": str(self.directory / "notify.sock"), **self._environ}
+        environ = {**os.environ, **self._environ}
         with self.log.open("ab") as log:
             self.process = await asyncio.create_subprocess_exec(
                 sys.executable, *command, stdout=log, stderr=self._stderr or log, env=environ, pass_fds=fds
             )
 
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    async def __aexit__(self, *_: object) -> None:
         """Kill what is left of it."""
         if self.process is not None and self.process.returncode is None:
             self.process.kill()
@@ -171,6 +138,84 @@ class Serve:
                 lines = (await loop.sock_recv(self._notify, 65_536)).decode().splitlines()
                 if any(line.startswith(wanted) for line in lines):
                     return lines
+
+    def forget(self) -> None:
+        """Drop the messages that have come, such as those of a process that is dead."""
+        assert self._notify is not None
+        with suppress(BlockingIOError):
+            while True:
+                self._notify.recv(65_536)
+
+    async def logged(self, text: str) -> None:
+        """Wait until its log has that *text*."""
+        await until(lambda: self.log.exists() and text in self.log.read_text())
+
+    def signal(self, number: signal.Signals) -> None:
+        """Send a signal."""
+        assert self.process is not None
+        self.process.send_signal(number)
+
+    async def exit_status(self) -> int:
+        """Wait for its end."""
+        assert self.process is not None
+        async with asyncio.timeout(self._limit_s):
+            return await self.process.wait()
+
+    async def stop(self) -> int:
+        """End it as systemd does; return the exit status."""
+        self.signal(signal.SIGTERM)
+        return await self.exit_status()
+
+
+class Serve(Process):
+    """One daemon with sockets, state and log below one directory."""
+
+    def __init__(
+        self,
+        directory: Path,
+        *arguments: str,
+        policy: str = "",
+        cpus: str = "",
+        program: tuple[str, ...] = ("-m", "criproxy"),
+        **options: Any,  # noqa: ANN401 (of `Process`)
+    ) -> None:
+        """Prepare ``serve`` with *arguments* behind those for its places.
+
+        Args:
+            directory: for everything that it writes.
+            arguments: further options.
+            policy: text of its policy file, which is written; without it, no file is named.
+            cpus: those of its machine, whose files are written by `node_files`; without them, it is this machine.
+            program: Python's arguments for the program whose command ``serve`` is run.
+            options: passed, a listening socket that is handed over as systemd does; stderr, a descriptor for standard
+                error, the file `log` if not given; limit_s, what a step may take, where the machine is slower than that
+                of a test; and further environment variables.
+        """
+        self.socket = directory / "run" / "criproxy.sock"
+        self.control = directory / "run" / "control.sock"
+        self.policy = directory / "policy.yaml"
+        self.runtime = directory / "runtime.sock"
+        super().__init__(
+            directory,
+            "serve",
+            *(*program, "serve", "--listen", f"unix://{self.socket}"),
+            *("--runtime-endpoint", f"unix://{self.runtime}", "--control-socket", str(self.control)),
+            *("--state-dir", str(directory / "state"), *arguments),
+            **options,
+        )
+        if policy:
+            self.policy.write_text(policy)
+            self._arguments += ("--config", str(self.policy))
+        if cpus:
+            node_files(directory, cpus)
+            self._arguments += ("--host-root", str(directory))
+
+    async def __aenter__(self) -> Self:
+        """Start it and wait until it says that it is ready, and how it serves."""
+        await super().__aenter__()
+        states = ("STATUS=serving on ", "STATUS=POLICY FILE NOT USED", "STATUS=RELEASED", "STATUS=TRYING")
+        assert any(line.startswith(states) for line in self.said)
+        return self
 
     async def reload(self, policy: str) -> None:
         """Replace the policy file, which is `policy` then, and wait until the new one is in force.
@@ -209,30 +254,3 @@ class Serve:
     def kubelet(self) -> AbstractAsyncContextManager[MiniKubelet]:
         """A small kubelet that talks to it."""
         return kubelet_at(self.socket)
-
-    async def logged(self, text: str) -> None:
-        """Wait until its log has that *text*."""
-        await until(lambda: self.log.exists() and text in self.log.read_text())
-
-    def forget(self) -> None:
-        """Drop the messages that have come, such as those of a process that is dead."""
-        assert self._notify is not None
-        with suppress(BlockingIOError):
-            while True:
-                self._notify.recv(65_536)
-
-    def signal(self, number: signal.Signals) -> None:
-        """Send a signal."""
-        assert self.process is not None
-        self.process.send_signal(number)
-
-    async def exit_status(self) -> int:
-        """Wait for its end."""
-        assert self.process is not None
-        async with asyncio.timeout(self._limit_s):
-            return await self.process.wait()
-
-    async def stop(self) -> int:
-        """End it as systemd does; return the exit status."""
-        self.signal(signal.SIGTERM)
-        return await self.exit_status()

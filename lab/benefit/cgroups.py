@@ -7,21 +7,12 @@ though: a BestEffort pod would get as much time as a Guaranteed one, which no ku
 import os
 from contextlib import suppress
 from pathlib import Path
-from typing import NamedTuple
 
 from criproxy.model.resources import milli_to_shares
 from lab.containerd.cgroups import PodCgroups
 from lab.kubelet.kubelet import PodSpec, sandbox_config
 
 _SHARES_MIN, _SHARES_RANGE = 2, 262142
-
-
-class Throttling(NamedTuple):
-    """What a cgroup's quota has done since the cgroup was made."""
-
-    periods: int
-    throttled: int
-    throttled_s: float
 
 
 class NodeCgroups(PodCgroups):
@@ -36,16 +27,13 @@ class NodeCgroups(PodCgroups):
         """1 or 2."""
         return 2 if self._unified else 1
 
-    def make_pod(self, pod: PodSpec, *, lifted: bool = False) -> str:
-        """Make the cgroup of *pod*, and set it and those of the classes; returns its path.
-
-        *lifted*: without the quota, as the kubelet since 1.33 does it for pods with exclusive CPUs.
-        """
+    def make_pod(self, pod: PodSpec) -> str:
+        """Make the cgroup of *pod*, and set it and those of the classes; returns its path."""
         linux = sandbox_config(pod, self.root).linux
         path, resources = linux.cgroup_parent, linux.resources
         self.make(path)
         self._requests[path] = (pod.qos, sum(container.cpu_milli for container in pod.containers))
-        self._write(path, resources.cpu_shares, 0 if lifted else resources.cpu_quota, resources.cpu_period)
+        self._write(path, resources.cpu_shares, resources.cpu_quota, resources.cpu_period)
         self._write_classes()
         if resources.memory_limit_in_bytes:
             self._limit_memory(path, resources.memory_limit_in_bytes)
@@ -96,16 +84,15 @@ class NodeCgroups(PodCgroups):
     def _tree(self, controller: str) -> Path:
         return self._mount if self._unified else self._mount / controller
 
-    def throttling(self, path: str) -> Throttling:
-        """What the quota of the cgroup *path* has done."""
-        stat = _numbers((self._cpu(path) / "cpu.stat").read_text())
-        throttled_s = stat.get("throttled_usec", 0) / 1e6 if self._unified else stat.get("throttled_time", 0) / 1e9
-        return Throttling(stat.get("nr_periods", 0), stat.get("nr_throttled", 0), throttled_s)
+    def throttled_s(self, path: str) -> float:
+        """How long the quota of the cgroup *path* has stopped it."""
+        stat = self._stat(path)
+        return stat.get("throttled_usec", 0) / 1e6 if self._unified else stat.get("throttled_time", 0) / 1e9
 
     def cpu_s(self, path: str) -> float:
         """CPU time that the cgroup *path* has used."""
         if self._unified:
-            return _numbers((self._cpu(path) / "cpu.stat").read_text())["usage_usec"] / 1e6
+            return self._stat(path)["usage_usec"] / 1e6
         return int((self._tree("cpuacct") / path.strip("/") / "cpuacct.usage").read_text()) / 1e9
 
     def cpus(self, path: str) -> str:
@@ -115,20 +102,17 @@ class NodeCgroups(PodCgroups):
 
     def waited_s(self, path: str) -> float:
         """How long the threads that live in the cgroup *path* have waited for a CPU, according to schedstat."""
-        return sum(_waited_ns(pid) for pid in self.processes(path)) / 1e9
+        processes = (self._tree("cpuset") / path.strip("/") / "cgroup.procs").read_text().split()
+        return sum(map(_waited_ns, processes)) / 1e9
 
-    def processes(self, path: str) -> list[int]:
-        """The processes in the cgroup *path*."""
-        return [int(word) for word in (self._tree("cpuset") / path.strip("/") / "cgroup.procs").read_text().split()]
+    def _stat(self, path: str) -> dict[str, int]:
+        lines = (self._cpu(path) / "cpu.stat").read_text().splitlines()
+        return {key: int(value) for key, value in map(str.split, lines)}
 
 
-def _waited_ns(pid: int) -> int:
+def _waited_ns(pid: str) -> int:
     total = 0
     with suppress(OSError):  # a process or a thread that has ended
         for task in Path(f"/proc/{pid}/task").iterdir():
             total += int((task / "schedstat").read_text().split()[1])
     return total
-
-
-def _numbers(text: str) -> dict[str, int]:
-    return {key: int(value) for key, value in (line.split() for line in text.splitlines())}

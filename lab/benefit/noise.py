@@ -6,14 +6,9 @@ Pure but for `calibrate`.
 import os
 import statistics
 import time
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 
-LIMITS = {
-    "calibration": 0.10,
-    "direct": 0.35,
-    "neighbours": 0.10,
-    "stolen": 0.02,
-}
+LIMITS = {"calibration": 0.10, "direct": 0.35, "neighbours": 0.10, "stolen": 0.02}
 """What may differ, as a share. calibration: how far a fixed piece of work on the empty node differs between samples,
 and by how much it may be faster or slower than usual beside a sample that counts. direct: how far the figures without a
 manager differ between rounds of one case. neighbours: how far what the neighbours do without a manager differs between
@@ -21,20 +16,22 @@ rounds, in cases whose own figures differ on any machine. stolen: the time that 
 sample. What differs between samples or rounds is the distance of the quartiles, divided by the median."""
 _LOOPS = 2_000_000
 _CPUS = 8
+"""On so many at most, so that a calibration is short on large machines, too."""
 Calibration = tuple[float, ...]
-"""How long a fixed piece of work takes on each of `some` CPUs, in seconds."""
+"""How long a fixed piece of work takes on each of some CPUs, in seconds."""
 
 
 def calibrate(pieces: int) -> Calibration:
-    """Do the fixed piece of work on each of `some` CPUs, one after the other.
+    """Do the fixed piece of work on each of some CPUs, one after the other.
 
     Args:
         pieces: how often each CPU does it; the median counts, so that one short process beside it is not taken for a
             slower machine.
     """
     usable = os.sched_getaffinity(0)
+    some = sorted(usable)[:: -(-len(usable) // _CPUS)]
     try:
-        return tuple(statistics.median(_timed_on(cpu) for _ in range(pieces)) for cpu in some(usable))
+        return tuple(statistics.median(_timed_on(cpu) for _ in range(pieces)) for cpu in some)
     finally:
         os.sched_setaffinity(0, usable)
 
@@ -48,20 +45,14 @@ def _timed_on(cpu: int) -> float:
     return time.perf_counter() - begun
 
 
-def some(cpus: Collection[int]) -> list[int]:
-    """Eight of *cpus* at most, from the first to the last, so that a calibration is short on large machines, too."""
-    ordered = sorted(cpus)
-    return ordered[:: -(-len(ordered) // _CPUS) or 1]
-
-
-def distance(calibration_s: Calibration, reference_s: Calibration) -> float:
+def _distance(calibration_s: Calibration, reference_s: Calibration) -> float:
     """How far a calibration is from another one, as a share, on the CPU that differs most."""
     return max(abs(each - usually) / usually for each, usually in zip(calibration_s, reference_s, strict=True))
 
 
 def is_as_fast(calibration_s: Calibration, reference_s: Calibration) -> bool:
     """Whether each CPU has the speed that it had in another calibration."""
-    return distance(calibration_s, reference_s) <= LIMITS["calibration"]
+    return _distance(calibration_s, reference_s) <= LIMITS["calibration"]
 
 
 def usual(calibrations_s: Sequence[Calibration]) -> Calibration:
@@ -73,19 +64,13 @@ def usual(calibrations_s: Sequence[Calibration]) -> Calibration:
         calibrations_s: at least one.
     """
     fastest_first = sorted(calibrations_s, key=sum)
-    alike = [[each for each in calibrations_s if is_as_fast(each, middle)] for middle in fastest_first]
-    most = max(alike, key=len)
+    most = max(([each for each in calibrations_s if is_as_fast(each, middle)] for middle in fastest_first), key=len)
     return tuple(statistics.median(cpu) for cpu in zip(*most, strict=True))
-
-
-def rounded(calibration_s: Calibration) -> list[float]:
-    """For reports."""
-    return [round(each, 4) for each in calibration_s]
 
 
 def worse(before_s: Calibration, after_s: Calibration, reference_s: Calibration) -> Calibration:
     """Of the calibrations beside a sample, the one that is farther from the usual one."""
-    return max(before_s, after_s, key=lambda each: distance(each, reference_s))
+    return max(before_s, after_s, key=lambda each: _distance(each, reference_s))
 
 
 def spread_of_cpus(calibrations_s: Sequence[Calibration]) -> float:
@@ -115,21 +100,21 @@ def complaints(
         neighbours: of the other cases, what the neighbours did without a manager.
         stolen: of each sample, what the hypervisor took.
     """
-    found = []
-    if (calibrated := spread_of_cpus(calibrations_s)) > LIMITS["calibration"]:
-        found.append(
-            f"the same work on the empty machine took times that differ by {calibrated:.0%}"
-            f" (limit {LIMITS['calibration']:.0%})"
-        )
-    if stolen and (taken := statistics.median(stolen)) > LIMITS["stolen"]:
-        found.append(f"the hypervisor took {taken:.1%} of the machine's time (limit {LIMITS['stolen']:.0%})")
-    for limit, cases, what in (
-        ("direct", direct, "figures without a manager differ"),
-        ("neighbours", neighbours, "what the neighbours did without a manager differs"),
-    ):
-        found += [
-            f"{case}: {what} by {differs:.0%} between rounds (limit {LIMITS[limit]:.0%})"
-            for case, values in cases.items()
-            if (differs := spread(values)) > LIMITS[limit]
-        ]
-    return found
+    work = "the same work on the empty machine took times that differ by {:.0%}"
+    found = [
+        ("calibration", work, spread_of_cpus(calibrations_s)),
+        ("stolen", "the hypervisor took {:.1%} of the machine's time", statistics.median(stolen or [0.0])),
+        *(
+            ("direct", case + ": figures without a manager differ by {:.0%} between rounds", spread(values))
+            for case, values in direct.items()
+        ),
+        *(
+            ("neighbours", case + ": what the neighbours did without a manager differs by {:.0%}", spread(values))
+            for case, values in neighbours.items()
+        ),
+    ]
+    return [
+        f"{sentence.format(value)} (limit {LIMITS[limit]:.0%})"
+        for limit, sentence, value in found
+        if value > LIMITS[limit]
+    ]

@@ -8,8 +8,7 @@ In a page, a block stands between two comments, and is replaced as a whole:
 
 NAME is one of `BLOCKS`, functions that make Markdown of one or two reports, and REPORT the name of a file in
 docs/benefit. One figure in a sentence stands between ``<!-- = WORDS -->`` and ``<!-- / -->``; WORDS begin with a
-report, and `figure` says what follows. Without the report, figures and the block of docs/compare.md are empty, and the
-other blocks say so.
+report, and `figure` says what follows.
 """
 
 import json
@@ -27,7 +26,6 @@ Report = Mapping[str, Any]
 FOLDER = ROOT / "docs/benefit"
 PAGES = (ROOT / "README.md", ROOT / "docs/compare.md", ROOT / "docs/benefit.md")
 BLOCK = re.compile(r"(<!-- benefit: (?P<words>[^>]+) -->\n).*?(<!-- end -->)", re.DOTALL)
-MISSING = "\nThe repository has no report of these figures yet.\n\n"
 FIGURE = re.compile(r"(<!-- = (?P<words>[^>]+?) -->).*?(<!-- / -->)")
 
 
@@ -55,18 +53,14 @@ def write(known: Mapping[str, Report]) -> None:
 
 def _block(known: Mapping[str, Report], words: list[str]) -> str:
     name, *names = words
-    if any(each not in known for each in names):
-        return "" if name == "headline" else MISSING
     return f"\n{BLOCKS[name](*(known[each] for each in names))}\n\n"
 
 
 def figure(known: Mapping[str, Report], words: list[str]) -> str:
     """One figure: ``REPORT CASE MANAGER KEY [low|median|high]``, or REPORT and keys from the top of the report."""
     name, *rest = words
-    if name not in known:
-        return ""
     found: Any = known[name]
-    if rest[0] != "cost" and "/" in rest[0]:
+    if "/" in rest[0]:
         case, manager, *rest = rest
         found = of_case(found, case, manager)
     for key in rest:
@@ -77,8 +71,8 @@ def figure(known: Mapping[str, Report], words: list[str]) -> str:
 
 
 def draw(equipment: Equipment, path: Path) -> None:
-    """Draw the pictures of the report at *path* beside it."""
-    command = [str(equipment.python), "-m", "lab.benefit.programs.plots", str(path), str(path.parent)]
+    """Draw the picture of the report at *path* beside it."""
+    command = [str(equipment.python), "-m", "lab.benefit.programs.plots", str(path)]
     environment = {**os.environ, **equipment.environment}
     subprocess.run(command, cwd=ROOT, env=environment, check=True, capture_output=True, text=True)
 
@@ -261,7 +255,7 @@ def _range(shares: list[float]) -> str:
 
 
 def pictures(report: Report) -> str:
-    """All gains, and where the raw data is; the pictures of single cases lie beside it."""
+    """All gains, and where the raw data is."""
     name = report["name"]
     return f"![what was gained in each case](benefit/{name}-gains.svg)\n\n[All raw data](benefit/{name}.json)"
 

@@ -1,7 +1,7 @@
 """Pods whose containers run programs of the machine, and who manages them.
 
 Their image is that of busybox, with the machine's /usr mounted read-only. A manager stands between us, who are the
-kubelet, and the runtime: criproxy with a policy, nothing, or a peer that runs already.
+kubelet, and the runtime: criproxy with a policy, or nothing.
 """
 
 import json
@@ -11,14 +11,14 @@ import shutil
 import struct
 import tempfile
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from criproxy.cri import api_pb2 as api
-from lab.bench.processes import Serve, StartError, running
+from lab.bench.processes import Serve, running
 from lab.bench.ways import DIRECT, Way
 from lab.benefit.cases import Manager
 from lab.benefit.cgroups import NodeCgroups
@@ -37,7 +37,6 @@ _VARIABLES = {
     "USER": "root",
     **dict.fromkeys(("BENEFIT_OUT", "HOME", "TMPDIR"), "/out"),
 }
-_PEERS_S = 300.0
 
 
 class SilentError(RuntimeError):
@@ -129,11 +128,11 @@ class Node:
     directory: Path
     _made: int = field(default=0)
 
-    def run(self, way: Way, spec: ContainerSpec, namespace: str, *, lifted: bool = False) -> Pod:
-        """Run a pod of one container whose program may use /out; *lifted*: the pod has no quota."""
+    def run(self, way: Way, spec: ContainerSpec, namespace: str) -> Pod:
+        """Run a pod of one container whose program may use /out."""
         self._made += 1
         pod_spec = PodSpec(f"{spec.name}-{self._made}", (spec,), namespace)
-        pod = Pod(pod_spec, "", "", self.cgroups.make_pod(pod_spec, lifted=lifted), self.directory / pod_spec.name)
+        pod = Pod(pod_spec, "", "", self.cgroups.make_pod(pod_spec), self.directory / pod_spec.name)
         pod.out.mkdir()
         pod.open_pipes()
         sandbox = sandbox_config(pod_spec, self.cgroups.root)
@@ -166,11 +165,10 @@ class Node:
 
 
 @contextmanager
-def managed(manager: Manager, runtime: Path, peers: Mapping[str, Path]) -> Iterator[Way]:
+def managed(manager: Manager, runtime: Path) -> Iterator[Way]:
     """The way to the runtime under *manager* while the block lasts; criproxy starts without anything remembered."""
     if not manager.policy:
-        peer = peers.get(manager.name)
-        with Way(manager.name if peer else DIRECT, peer or runtime) as way:
+        with Way(DIRECT, runtime) as way:
             yield way
         return
     with tempfile.TemporaryDirectory(prefix="criproxy-benefit-") as folder:
@@ -182,23 +180,3 @@ def managed(manager: Manager, runtime: Path, peers: Mapping[str, Path]) -> Itera
             Way(manager.name, serve.listen, process.pid) as way,
         ):
             yield way
-
-
-def wait_for_peers(runtime: Path, peers: Mapping[str, Path], link: Path, say: Callable[[str], None]) -> None:
-    """Name the runtime's socket *link*, and return when all peers listen.
-
-    Raises:
-        StartError: a peer does not listen within five minutes.
-    """
-    if not peers:
-        return
-    link.parent.mkdir(exist_ok=True)
-    link.unlink(missing_ok=True)
-    link.symlink_to(runtime)
-    end = time.monotonic() + _PEERS_S
-    for name, path in peers.items():
-        say(f"waiting for {name}: start it now in front of {link}, listening at {path}")
-        while not path.is_socket():
-            if time.monotonic() > end:
-                raise StartError(f"{name} does not listen at {path}")
-            time.sleep(0.1)  # it is none of our processes, and tells us nothing

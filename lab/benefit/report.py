@@ -1,24 +1,25 @@
 """The report: JSON for programs, with all raw data, and the blocks of the pages for people."""
 
 import json
-from collections.abc import Mapping, Sequence
-from dataclasses import asdict
+import os
+import subprocess
+from collections.abc import Iterator, Mapping, Sequence
 from datetime import UTC, datetime
+from statistics import median
 from typing import Any
 
 from rich.console import Console
 from rich.markdown import Markdown
 
 from lab import provenance
-from lab.benefit import figures, noise, pages
-from lab.benefit.cases import Plan
+from lab.benefit import noise, pages
+from lab.benefit.cases import Case, Plan
 from lab.benefit.cgroups import NodeCgroups
 from lab.benefit.equipment import Equipment
 from lab.benefit.rounds import Run
+from lab.benefit.samples import Sample
 
 FORMAT = 1
-_BY_LINE = ("calibrations_s", "learned_s", "samples")
-"""The raw data with a line for each item."""
 
 
 def build(
@@ -27,11 +28,7 @@ def build(
     """The report without costs and simulations."""
     without = {case.name: run.samples(case.name, case.managers[0].name) for case in plan.cases}
     direct = {name: [sample.value for sample in samples] for name, samples in without.items()}
-    neighbours = {
-        case.name: [sample.neighbours_per_s for sample in without[case.name]]
-        for case in plan.cases
-        if case.neighbours.count
-    }
+    neighbours = {name: [sample.neighbours_per_s for sample in samples] for name, samples in without.items()}
     complaints = _complaints(plan, run, direct, neighbours) if plan.has_figures else []
     return {
         "format": FORMAT,
@@ -40,46 +37,111 @@ def build(
         "usable": plan.has_figures and not complaints,
         "complaints": complaints,
         "limits": noise.LIMITS,
-        "spreads": {
-            "calibration": round(noise.spread_of_cpus(run.calibrations_s()), 4),
-            "direct": {name: round(noise.spread(values), 4) for name, values in direct.items()},
-            "neighbours": {name: round(noise.spread(values), 4) for name, values in neighbours.items()},
-        },
         "plan": {"rounds": plan.rounds, "seconds": plan.seconds, "seed": plan.seed, "took_s": round(run.took_s)},
         "left_out": dict(left_out),
         "repeated": run.repeated,
-        "gate": {
-            "reference_s": noise.rounded(run.gate.reference_s),
-            "waited_s": round(run.gate.waited_s),
-            "dropped_s": round(run.gate.dropped_s),
-            "taken_again": len(run.gate.taken_again),
-            "unusual": run.unusual(),
-        },
+        "usual_s": run.usual_s,
         "machine": provenance.machine() | {"cgroups": f"v{cgroups.version}"},
         "versions": provenance.versions() | equipment.versions(),
         "policies": {manager.name: manager.policy for case in plan.cases for manager in case.managers},
-        "cases": figures.cases(plan, run, equipment) if plan.has_figures else [],
-        "raw": {
-            "calibrations_s": [noise.rounded(each) for each in run.calibrations_s()],
-            "learned_s": [noise.rounded(each) for each in run.gate.learned_s],
-            "taken_again": run.gate.taken_again,
-            "samples": [each.as_json() for each in run.taken],
-            "cases": [asdict(case) for case in plan.cases],
-        },
+        "cases": _cases(plan, run, equipment) if plan.has_figures else [],
+        "raw": {"samples": [each.as_json() for each in run.taken]},
     }
 
 
 def _complaints(
     plan: Plan, run: Run, direct: Mapping[str, Sequence[float]], neighbours: Mapping[str, Sequence[float]]
 ) -> list[str]:
-    """Judge a case whose figures differ on any machine by its neighbours, if there are any."""
-    erratic = {case.name for case in plan.cases if case.is_judged_by_neighbours}
+    """Judge a case whose figures differ on any machine by its neighbours."""
+    erratic = {case.name for case in plan.cases if case.workload.is_erratic}
     return noise.complaints(
-        run.calibrations_s(),
+        [each.calibrated_s for each in run.taken],
         {name: values for name, values in direct.items() if name not in erratic},
         {name: values for name, values in neighbours.items() if name in erratic},
         [each.sample.stolen for each in run.taken],
     )
+
+
+# ---------------------------------------------------------------- figures
+
+
+def _cases(plan: Plan, run: Run, equipment: Equipment) -> list[dict[str, Any]]:
+    """All cases with medians and their intervals for all managers."""
+    series = {name: values for case in plan.cases for name, values in _series(case, run) if values}
+    intervals = _intervals(series, equipment)
+    figures = {
+        name: dict(zip(("median", "low", "high"), map(_rounded, (median(values), *intervals[name])), strict=True))
+        for name, values in series.items()
+    }
+    return [_case(case, run, figures) for case in plan.cases]
+
+
+def _intervals(series: Mapping[str, Sequence[float]], equipment: Equipment) -> dict[str, list[float]]:
+    """Name → low and high of the interval of the median, by the bootstrap of scipy, which the equipment has."""
+    command = [str(equipment.python), "-m", "lab.benefit.programs.intervals"]
+    environment, asked = {**os.environ, **equipment.environment}, json.dumps(series)
+    done = subprocess.run(
+        command, cwd=provenance.ROOT, env=environment, input=asked, capture_output=True, text=True, check=True
+    )
+    found: dict[str, list[float]] = json.loads(done.stdout)
+    return found
+
+
+def _series(case: Case, run: Run) -> Iterator[tuple[str, list[float]]]:
+    """Name → the values whose median is a figure; gains and losses are compared round by round, in percent."""
+    direct = run.samples(case.name, case.managers[0].name)
+    for manager in case.managers:
+        pairs = list(zip(run.samples(case.name, manager.name), direct, strict=True))
+        prefix = f"{case.name} {manager.name}"
+        yield f"{prefix} value", [mine.value for mine, _ in pairs]
+        yield f"{prefix} gain", [100 * (1 - mine.value / its.value) for mine, its in pairs if its.value]
+        done = [(mine.neighbours_per_s, its.neighbours_per_s) for mine, its in pairs]
+        yield f"{prefix} loss", [100 * (1 - mine / its) for mine, its in done if its]
+
+
+def _case(case: Case, run: Run, figures: Mapping[str, dict[str, float]]) -> dict[str, Any]:
+    workload = case.workload
+    return {
+        "name": case.name,
+        "workload": workload.title,
+        "neighbours": case.neighbours.title,
+        "metric": workload.metric.title,
+        "unit": workload.metric.unit,
+        "request_milli": workload.request_milli,
+        "limit_milli": workload.limit_milli,
+        "managers": [
+            {
+                "name": manager.name,
+                "title": manager.title,
+                "value": figures.get(f"{case.name} {manager.name} value"),
+                "shorter_percent": figures.get(f"{case.name} {manager.name} gain"),
+                "neighbours_lose_percent": figures.get(f"{case.name} {manager.name} loss"),
+                **_observed(run.samples(case.name, manager.name)),
+            }
+            for manager in case.managers
+        ],
+    }
+
+
+def _observed(samples: Sequence[Sample]) -> dict[str, Any]:
+    """What explains a figure: CPUs, threads, waiting, throttling; and the other percentiles of a service."""
+    details = [sample.details for sample in samples]
+    names = [name for name in ("threads", "p50_ms", "p99_ms", "p999_ms", "sent_late_p99_ms") if name in details[0]]
+    times = ("cpu_s", "waited_s", "throttled_s")
+    return {
+        "cpus": sorted({sample.cpus for sample in samples}),
+        "neighbours_cpus": sorted({cpus for sample in samples for cpus in sample.neighbours_cpus}),
+        **{name: _rounded(median(getattr(sample, name) for sample in samples)) for name in times},
+        **{name: _rounded(median(float(each[name]) for each in details)) for name in names},
+    }
+
+
+def _rounded(value: float) -> float:
+    """Four digits that count: more would be noise, and a page that shows three rounds once."""
+    return float(f"{value:.4g}")
+
+
+# ---------------------------------------------------------------- for people and programs
 
 
 def show(console: Console, report: Mapping[str, Any]) -> None:
@@ -89,32 +151,15 @@ def show(console: Console, report: Mapping[str, Any]) -> None:
         return
     for block in (pages.gains, pages.why, pages.percentiles, pages.cost, pages.simulated):
         console.print(Markdown(block(report)))
-    gate = report["gate"]
-    waited = f"waited {gate['waited_s']} s for the machine's usual speed, took {gate['taken_again']} samples again"
-    console.print(f"{waited}; {gate['unusual']} count although the speed was another one")
     for reason in report["complaints"]:
         console.print(f"[red]noisy:[/] {reason}")
     verdict = "[green]usable[/]" if report["usable"] else "[bold red]UNUSABLE: the machine was too noisy[/]"
-    console.print(f"{verdict}; {report['plan']['rounds']} rounds in {report['plan']['took_s']} s")
-
-
-def disagreements(first: Mapping[str, Any], second: Mapping[str, Any]) -> list[str]:
-    """The gains of two reports whose intervals do not overlap."""
-    there = {(case["name"], row["name"]): row for case in second["cases"] for row in case["managers"]}
-    return [
-        f"{case['name']} {row['name']}"
-        for case in first["cases"]
-        for row in case["managers"]
-        if (other := there.get((case["name"], row["name"])))
-        and not pages.overlap(row["shorter_percent"], other["shorter_percent"])
-    ]
+    plan = report["plan"]
+    console.print(f"{verdict}; {plan['rounds']} rounds in {plan['took_s']} s, {len(report['repeated'])} samples again")
 
 
 def dump(report: Mapping[str, Any]) -> str:
-    """As JSON, with a line for each sample and each calibration."""
-    raw = report["raw"]
-    text = json.dumps({**report, "raw": {**raw, **{name: [] for name in _BY_LINE}}}, indent=1)
-    for name in _BY_LINE:
-        lines = ",\n".join("   " + json.dumps(each) for each in raw[name])
-        text = text.replace(f'"{name}": []', f'"{name}": [\n{lines}\n  ]')
-    return text + "\n"
+    """As JSON, with a line for each sample."""
+    lines = ",\n".join("   " + json.dumps(each) for each in report["raw"]["samples"])
+    text = json.dumps({**report, "raw": {"samples": []}}, indent=1)
+    return text.replace('"samples": []', f'"samples": [\n{lines}\n  ]') + "\n"

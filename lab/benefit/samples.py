@@ -1,6 +1,7 @@
 """One measurement: a case under one manager, from an empty node to an empty node."""
 
 import json
+import os
 import socket
 import subprocess
 import sys
@@ -12,7 +13,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from lab.bench.ways import Way
-from lab.benefit.cases import BATCH, MIB, WORK, Case, Manager, Neighbours, Workload
+from lab.benefit.cases import BATCH, MIB, PER_IMAGE, WORK, Case, Manager, Neighbours, Workload
 from lab.benefit.pods import Node, Pod, SilentError, managed
 from lab.containerd.containerd import IMAGE
 from lab.kubelet.kubelet import ContainerSpec
@@ -22,9 +23,8 @@ from tests.addresses import free_address
 _READY_S = 120.0
 _SPARE_S = 60.0
 REQUESTS_PER_S = 1500.0
-_NEIGHBOUR_BYTES = 256 * MIB
-_KEY = "p99_ms"
-"""What of the load generator's figures is the one of the service."""
+_WORK_BYTES, _NEIGHBOUR_BYTES = 2048 * MIB, 256 * MIB
+_NEIGHBOURS = 4
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,8 +42,6 @@ class Sample:
     """CPU time that it used."""
     throttled_s: float
     """How long a quota stopped it, added over CPUs: that of its pod or its own, whichever did so longer."""
-    throttled_periods: int
-    periods: int
     waited_s: float
     """How long its threads waited for a CPU."""
     stolen: float
@@ -55,15 +53,13 @@ class Sample:
 class _Counters(NamedTuple):
     """What only grows, at one moment; or, of a measurement, by how much it has grown."""
 
-    done: int
+    done: float
     """By all neighbours."""
     cpu_s: float
     throttled_s: float
-    throttled_periods: int
-    periods: int
     waited_s: float
-    stolen_ticks: int
-    ticks: int
+    stolen_ticks: float
+    ticks: float
     """Of all of the machine's time."""
 
 
@@ -73,38 +69,37 @@ class Bench:
 
     node: Node
     runtime: Path
-    peers: dict[str, Path]
 
     def sample(self, case: Case, manager: Manager, seconds: float, seed: int) -> Sample:
         """Start the manager, the workload and, once that is warm, its neighbours; then measure."""
-        with managed(manager, self.runtime, self.peers) as way:
-            take = self._service if case.workload.is_service else self._program
-            return take(way, case, manager, seconds, seed)
+        with managed(manager, self.runtime) as way:
+            if case.workload.module == "redis":
+                return self._service(way, case, seconds, seed)
+            return self._program(way, case, seconds)
 
     @contextmanager
     def _neighbours(self, way: Way, neighbours: Neighbours) -> Iterator[list[Pod]]:
         """All neighbours, at work."""
         with ExitStack() as stack:
             spec = _neighbour(self.node, neighbours)
-            pods = [stack.enter_context(self._pod(way, spec, BATCH)) for _ in range(neighbours.count)]
+            pods = [stack.enter_context(self._pod(way, spec, BATCH)) for _ in range(_NEIGHBOURS)]
             for pod in pods:
                 pod.hear(_READY_S)
             yield pods
 
     @contextmanager
-    def _pod(self, way: Way, spec: ContainerSpec, namespace: str, *, lifted: bool = False) -> Iterator[Pod]:
-        pod = self.node.run(way, spec, namespace, lifted=lifted)
+    def _pod(self, way: Way, spec: ContainerSpec, namespace: str) -> Iterator[Pod]:
+        pod = self.node.run(way, spec, namespace)
         try:
             yield pod
         finally:
             self.node.remove(way, pod)
 
-    def _program(self, way: Way, case: Case, manager: Manager, seconds: float, seed: int) -> Sample:
+    def _program(self, way: Way, case: Case, seconds: float) -> Sample:
         workload, arguments = case.workload, [str(seconds)]
-        if workload.digits:
+        if workload.metric is PER_IMAGE:
             arguments.append(str(self.node.equipment.digits))
-        spec = _spec(workload, self.node.command(workload.module, *arguments))
-        with self._pod(way, spec, WORK, lifted=_lifted(case, manager)) as pod:
+        with self._pod(way, _spec(workload, self.node.command(workload.module, *arguments)), WORK) as pod:
             pod.hear(_READY_S)
             with self._neighbours(way, case.neighbours) as neighbours:
                 before = self._counters(pod, neighbours)
@@ -113,39 +108,37 @@ class Bench:
                 value = workload.scale * told["took_s"] / told["amount"]
                 return self._sample(value, pod, neighbours, before, told["took_s"], told)
 
-    def _service(self, way: Way, case: Case, manager: Manager, seconds: float, seed: int) -> Sample:
+    def _service(self, way: Way, case: Case, seconds: float, seed: int) -> Sample:
         port = int(free_address().rpartition(":")[2])
         program = str(self.node.equipment.redis_server)
         options = ("--port", str(port), "--bind", "127.0.0.1", "--save", "", "--dir", "/out")
-        spec = _spec(case.workload, (program, *options))
-        with self._pod(way, spec, WORK, lifted=_lifted(case, manager)) as pod:
+        with self._pod(way, _spec(case.workload, (program, *options)), WORK) as pod:
             _wait_for_port(port, pod)
             with _load(port, seconds, seed) as load:
                 _answer(load)
                 with self._neighbours(way, case.neighbours) as neighbours:
                     before = self._counters(pod, neighbours)
-                    _tell(load)
+                    assert load.stdin
+                    load.stdin.write("go\n")
+                    load.stdin.flush()
                     told = _answer(load)
-                    return self._sample(told[_KEY], pod, neighbours, before, seconds, told)
+                    return self._sample(told["p99_ms"], pod, neighbours, before, seconds, told)
 
     def _counters(self, pod: Pod, neighbours: list[Pod]) -> _Counters:
         cgroups = self.node.cgroups
-        quotas = [cgroups.throttling(each) for each in (pod.pod_cgroup, pod.cgroup)]
         return _Counters(
-            done=sum(each.count for each in neighbours),
-            cpu_s=cgroups.cpu_s(pod.cgroup),
-            throttled_s=max(each.throttled_s for each in quotas),
-            throttled_periods=max(each.throttled for each in quotas),
-            periods=max(each.periods for each in quotas),
-            waited_s=cgroups.waited_s(pod.cgroup),
-            **_ticks(),
+            sum(each.count for each in neighbours),
+            cgroups.cpu_s(pod.cgroup),
+            max(cgroups.throttled_s(each) for each in (pod.pod_cgroup, pod.cgroup)),
+            cgroups.waited_s(pod.cgroup),
+            *_ticks(),
         )
 
     def _sample(
         self, value: float, pod: Pod, neighbours: list[Pod], before: _Counters, took_s: float, told: dict[str, Any]
     ) -> Sample:
         after, cgroups = self._counters(pod, neighbours), self.node.cgroups
-        grown = _Counters(*(now - then for now, then in zip(after, before, strict=True)))  # type: ignore[arg-type]
+        grown = _Counters(*(now - then for now, then in zip(after, before, strict=True)))
         return Sample(
             value=value,
             neighbours_per_s=grown.done / took_s,
@@ -153,8 +146,6 @@ class Bench:
             neighbours_cpus=sorted({cgroups.cpus(each.cgroup) for each in neighbours}),
             cpu_s=grown.cpu_s,
             throttled_s=grown.throttled_s,
-            throttled_periods=grown.throttled_periods,
-            periods=grown.periods,
             waited_s=max(0.0, grown.waited_s),  # threads that ended take theirs with them
             stolen=grown.stolen_ticks / max(grown.ticks, 1),
             details=told,
@@ -162,38 +153,27 @@ class Bench:
 
 
 def _spec(workload: Workload, command: tuple[str, ...]) -> ContainerSpec:
-    return ContainerSpec(
-        workload.name,
-        IMAGE,
-        command,
-        cpu_request_milli=workload.request_milli,
-        cpu_limit_milli=workload.limit_milli,
-        memory_request_bytes=workload.memory_bytes,
-        memory_limit_bytes=workload.memory_bytes,
-    )
-
-
-def _lifted(case: Case, manager: Manager) -> bool:
-    """Whether *manager* leaves the pod of the workload, if that gets exclusive CPUs, without quota."""
-    workload = case.workload
-    whole = workload.request_milli == workload.limit_milli and workload.limit_milli % 1000 == 0
-    return manager.lifts_pods and whole
+    cpus = workload.request_milli, workload.limit_milli
+    return ContainerSpec(workload.name, IMAGE, command, *cpus, _WORK_BYTES, _WORK_BYTES)
 
 
 def _neighbour(node: Node, neighbours: Neighbours) -> ContainerSpec:
+    """Together they ask for everything that the workload and the kubelet's reserve leave, on any machine."""
+    workers = max(1, len(os.sched_getaffinity(0)) - 1)
     return ContainerSpec(
         neighbours.name,
         IMAGE,
-        node.command("neighbour", neighbours.kind, "/out/count", str(neighbours.workers)),
-        cpu_request_milli=neighbours.request_milli * neighbours.workers,
-        memory_request_bytes=_NEIGHBOUR_BYTES * neighbours.workers if neighbours.request_milli else 0,
+        node.command("neighbour", neighbours.kind, "/out/count", str(workers)),
+        cpu_request_milli=neighbours.request_milli * workers,
+        memory_request_bytes=_NEIGHBOUR_BYTES * workers if neighbours.request_milli else 0,
     )
 
 
-def _ticks() -> dict[str, int]:
+def _ticks() -> tuple[int, int]:
+    """The time that the hypervisor has taken, and all of the machine's."""
     with Path("/proc/stat").open() as file:
         ticks = [int(word) for word in file.readline().split()[1:9]]
-    return {"stolen_ticks": ticks[7], "ticks": sum(ticks)}
+    return ticks[7], sum(ticks)
 
 
 def _wait_for_port(port: int, pod: Pod) -> None:
@@ -211,27 +191,17 @@ def _wait_for_port(port: int, pod: Pod) -> None:
 
 @contextmanager
 def _load(port: int, seconds: float, seed: int) -> Iterator[subprocess.Popen[str]]:
-    command = [sys.executable, "-m", "lab.benefit.programs.load"]
-    arguments = [str(port), str(REQUESTS_PER_S), str(seconds), str(seed)]
-    with subprocess.Popen(
-        [*command, *arguments], cwd=ROOT, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
-    ) as load:
+    command = [sys.executable, "-m", "lab.benefit.programs.load", *map(str, (port, REQUESTS_PER_S, seconds, seed))]
+    with subprocess.Popen(command, cwd=ROOT, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as load:
         try:
             yield load
         finally:
             load.kill()
 
 
-def _tell(load: subprocess.Popen[str]) -> None:
-    assert load.stdin is not None
-    load.stdin.write("go\n")
-    load.stdin.flush()
-
-
 def _answer(load: subprocess.Popen[str]) -> dict[str, Any]:
-    assert load.stdout is not None
-    line = load.stdout.readline()
-    if not line:
+    assert load.stdout
+    if not (line := load.stdout.readline()):
         raise SilentError("the load generator ended")
     told: dict[str, Any] = json.loads(line)
     return told

@@ -19,7 +19,6 @@ from lab.demo.stage import Stage, open_stage
 from lab.demo.vgpus import vgpus
 from lab.kubelet.kubelet import ContainerSpec, PodSpec
 
-MEBIBYTE = 1 << 20
 SETTLE_TIMEOUT_S = 10.0
 
 
@@ -72,7 +71,7 @@ class Demo:
         self.output.title("criproxy is killed (kill -9) and started again: nothing moves.")
         # `explain` answers when the history is on disk: a kill loses the last 0.1 s of it, which the demo shows below.
         await self.stage.run_command("explain", "default/web/main", width=self.output.console.width)
-        await self.stage.end_criproxy(signal.SIGKILL)
+        await self.stage.kill_criproxy()
         await self._show(self._split())
         await self.stage.start_criproxy()
         await self._start(_pod("batch", self.stage.runtime.image))
@@ -101,10 +100,10 @@ class Demo:
             ("What it shows of one container, with every update that followed:", ("explain", "default/web/main")),
         ):
             self.output.title(title)
-            self.output.console.print(f"  $ criproxy {' '.join(arguments)}", highlight=False)
+            self.output.line(f"$ criproxy {' '.join(arguments)}")
             status, text = await self.stage.run_command(*arguments, width=self.output.console.width - 2)
-            lines = "\n".join(f"  {line}".rstrip() for line in text.splitlines())
-            self.output.console.print(lines, markup=False, highlight=False, soft_wrap=True)
+            for line in text.splitlines():
+                self.output.line(line)
             self.output.check(f"criproxy {arguments[0]} knows", status == 0)
         status, text = await self.stage.run_command("status", "--check", width=self.output.console.width)
         if status:
@@ -159,7 +158,7 @@ class Demo:
         if not self.stage.runs or self.shown.get(name) == now:
             return True
         title = f"default/{name}/main"
-        first, *moved = (await self.stage.query("explain", container=title))["why"]
+        first, *moved = (await self.stage.serve.ask("explain", container=title))["why"]
         then = next((each for each in reversed(moved) if each.startswith("then ")), "")
         self.why[name] = then.removeprefix("then ").partition(";")[0] or first.removeprefix(f"{title} ")
         return name not in self.shown or f"→ {now}," in then
@@ -192,6 +191,8 @@ def run() -> None:
     ended_by: list[signal.Signals] = []
     try:
         asyncio.run(_perform(ended_by))
+    except AssertionError as error:
+        raise CriproxyError(f"criproxy did not start: {error}") from error
     except asyncio.CancelledError:  # everything is cleaned up
         raise SystemExit(128 + ended_by[0]) from None
     except KeyboardInterrupt:  # so is it here
@@ -236,11 +237,7 @@ async def _perform(ended_by: list[signal.Signals]) -> None:
 
 
 def _pod(name: str, image: str, *, request_milli: int = 0, limit_milli: int = 0) -> PodSpec:
-    spec = ContainerSpec(
-        "main",
-        image,
-        cpu_request_milli=request_milli,
-        cpu_limit_milli=limit_milli,
-        memory_limit_bytes=64 * MEBIBYTE if limit_milli else 0,
+    memory_bytes = 64 << 20 if limit_milli else 0
+    return PodSpec(
+        name, (ContainerSpec("main", image, (), request_milli, limit_milli, memory_limit_bytes=memory_bytes),)
     )
-    return PodSpec(name, (spec,))

@@ -42,15 +42,14 @@ async def vgpus(stage: Stage, output: DemoOutput) -> None:
         kubelet = FakeKubelet(stage.card.kubelet)
         await kubelet.start()
         stack.push_async_callback(kubelet.stop)
-        stack.push_async_callback(stage.end_device_plugin)
-        await stage.start_device_plugin()
+        plugin = await stack.enter_async_context(stage.device_plugin())
         demo = VgpuDemo(stage, stage.card, kubelet, output)
         try:
             async with asyncio.timeout(LIMIT_S):
                 await demo.run_all()
         except TimeoutError as error:
             raise CriproxyError(
-                f"this part of the demo took longer than {LIMIT_S:g} s:\n{stage.log('device-plugin')}"
+                f"this part of the demo took longer than {LIMIT_S:g} s:\n{plugin.log.read_text()}"
             ) from error
 
 
@@ -68,17 +67,14 @@ class VgpuDemo:
 
     async def run_all(self) -> None:
         """Run all steps."""
-        await self.offer()
-        await self.run()
-        await self.use()
-        await self.end()
-        await self.leave()
+        for step in (self.offer, self.run, self.use, self.end, self.leave):
+            await step()
 
     async def offer(self) -> None:
         """Wait until the vGPUs are offered to the kubelet."""
         await self.kubelet.until(lambda: bool(self.kubelet.healthy(RESOURCE)), LIMIT_S)
         ids = sorted(self.kubelet.healthy(RESOURCE))
-        by = "" if self.stage.runtime.has_processes else ", and so are the processes"
+        by = "" if self.stage.runtime.cgroups else ", and so are the processes"
         self.output.line(f"The card and its usage are simulated{by}; {self.card.node} is a copy of /dev/null.")
         self.output.check(f"the kubelet is offered {len(ids)} {RESOURCE}: {', '.join(ids)}", len(ids) == len(USED_MIB))
 
@@ -146,7 +142,7 @@ class VgpuDemo:
             self.card.use(self.used_mib)
             until_s = asyncio.get_running_loop().time() + AGE_S
             while asyncio.get_running_loop().time() < until_s:
-                answer: dict[str, Any] = await self.stage.query("usage", history=False)
+                answer: dict[str, Any] = await self.stage.serve.ask("usage", history=False)
                 if {each["pod"]: each["memory_mib"] for each in answer["containers"]} == USED_MIB:
                     return answer
                 await asyncio.sleep(0.05)  # the daemon does not notify clients of new reports
