@@ -15,7 +15,7 @@ from lab.bench import devices, engine, report, rows, unusual
 from lab.bench.plan import Bench, Findings, Settings
 from lab.bench.processes import StartError, choose, started
 from lab.bench.verdicts import figures_of
-from lab.figures import Figure, table
+from lab.figures import table
 
 _console = Console(width=max(Console().width, 132))
 _errors = Console(stderr=True)
@@ -43,11 +43,10 @@ def _numbers(context: click.Context, option: click.Parameter, value: str) -> tup
 @click.option("--peer", "peers", multiple=True, callback=_peers, metavar="NAME=SOCKET", help="Another proxy before it.")
 @click.option("--runs", default=3, type=click.IntRange(1), show_default=True, help="The worst run counts.")
 @click.option("--known", default="0,100,1000", callback=_numbers, show_default=True, help="Containers that exist.")
-@click.option("--steps", "steps_only", is_flag=True, help="Only the engine's steps, which need no runtime.")
 @click.option("--quick", is_flag=True, help="Few calls: shows that it works, measures little.")
 @click.option("--json", "json_path", type=click.Path(path_type=Path, dir_okay=False), help="Write all figures here.")
 @click.option("--check", is_flag=True, help="Exit with 1 if a bar is missed.")
-def main(asked: str, json_path: Path | None, *, quick: bool, check: bool, steps_only: bool, **options: Any) -> None:  # noqa: ANN401
+def main(asked: str, json_path: Path | None, *, quick: bool, check: bool, **options: Any) -> None:  # noqa: ANN401
     """Measure what criproxy adds to calls, and show it beside the bars.
 
     Peers must stand before the same runtime: start it first (python -m lab.emulator --socket PATH), then the
@@ -58,26 +57,21 @@ def main(asked: str, json_path: Path | None, *, quick: bool, check: bool, steps_
         settings = replace(settings, effort=rows.QUICK, starts=1)
     all_findings: list[Findings] = []
     try:
-        runtimes = [] if steps_only else choose(asked)
+        runtimes = choose(asked)
         repeats = 2 if quick else 500
         steps = [*engine.measure(repeats), *unusual.measure(repeats), *devices.measure(repeats)]
         title = "Steps of the engine and creates on 384 CPUs: CPU time, but for whole creates"
         _console.print(table(title, steps))
-        _write(json_path, all_findings, steps)
         for name in runtimes:
             all_findings.append(_measure(name, settings))
             report.show(_console, all_findings[-1])
-            _write(json_path, all_findings, steps)
+            if json_path:
+                json_path.parent.mkdir(parents=True, exist_ok=True)
+                json_path.write_text(json.dumps(report.as_json(all_findings, steps), indent=1) + "\n")
     except (ValueError, StartError) as error:
         raise click.ClickException(str(error)) from error
     figures = [*steps, *(figure for findings in all_findings for figure in figures_of(findings))]
     sys.exit(int(check and not all(figure.ok for figure in figures)))
-
-
-def _write(path: Path | None, all_findings: list[Findings], steps: list[Figure]) -> None:
-    if path:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(json.dumps(report.as_json(all_findings, steps), indent=1) + "\n")
 
 
 def _measure(name: str, settings: Settings) -> Findings:

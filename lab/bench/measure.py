@@ -59,11 +59,6 @@ class Series:
         """CPU time per call: the median batch, since a neighbour of the machine makes single ones dear."""
         return median(batch.cpu_us for batch in self.batches)
 
-    @property
-    def mean_cpu_us(self) -> float:
-        """CPU time per call over all batches."""
-        return sum(batch.cpu_ns for batch in self.batches) / len(self._calls_ns()) / 1000
-
     def added_us(self, direct: "Series") -> float:
         """What this way adds to the median call: the median of the differences round by round."""
         pairs = zip(self.batches, direct.batches, strict=True)

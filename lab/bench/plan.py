@@ -10,9 +10,10 @@ from lab.bench import rows
 from lab.bench.bars import REFERENCE_US, UNSCALED, Speed
 from lab.bench.measure import Result, Series
 from lab.bench.pods import Pods, Sandbox
-from lab.bench.processes import EMBEDDED, Runtime, Serve, Start, measured_start, running
+from lab.bench.processes import EMBEDDED, Runtime, Serve, Start, measured_start
 from lab.bench.rows import Effort
 from lab.bench.ways import DIRECT, Memory, Way
+from lab.emulator.runtime import IMAGE
 
 CRIPROXY = "criproxy"
 """The way that has bars."""
@@ -53,8 +54,6 @@ class Findings:
     runtime: str
     rows: dict[tuple[str, int], list[Run]] = field(default_factory=dict)
     """Call and known containers → its runs."""
-    reply_bytes: dict[int, int] = field(default_factory=dict)
-    """Known containers → size of the reply of ListContainers."""
     memory: dict[int, dict[str, Memory]] = field(default_factory=dict)
     """Known containers → way → memory."""
     starts: list[list[Start]] = field(default_factory=list)
@@ -62,9 +61,9 @@ class Findings:
     load_per_cpu: float = 0.0
     """The greatest of the machine's load averages over a minute, taken before each run."""
 
-    def add(self, call: str, known: int, run: Run) -> None:
+    def add(self, call: str, known: int, result: Result, speed: Speed) -> None:
         """Note one run of one row."""
-        self.rows.setdefault((call, known), []).append(run)
+        self.rows.setdefault((call, known), []).append(Run(result, speed))
 
 
 @dataclass(slots=True)
@@ -78,10 +77,12 @@ class Bench:
     findings: Findings = field(init=False)
     _pods: Pods = field(init=False)
     _filled: list[Sandbox] = field(init=False, default_factory=list)
+    _serve: Serve = field(init=False)
 
     def __post_init__(self) -> None:
         self.findings = Findings(self.runtime.name)
-        self._pods = Pods(self.runtime.image, self.runtime.cgroups)
+        self._pods = Pods(IMAGE, self.runtime.cgroups)
+        self._serve = Serve(self.runtime.socket, self.directory, self.settings.policy)
 
     def measure(self) -> Findings:
         """Fill the node step by step, and measure everything at each step."""
@@ -101,15 +102,10 @@ class Bench:
                     sandbox.remove(direct)
         return self.findings
 
-    @property
-    def _serve(self) -> Serve:
-        return Serve(self.runtime.socket, self.directory, self.settings.policy)
-
     @contextmanager
     def _serving(self) -> Iterator[Way]:
         """Run criproxy while the block lasts; it remembers what it was told earlier."""
-        log = self.directory / "serve.log"
-        with running(self._serve.command(), log) as process, Way(CRIPROXY, self._serve.listen, process.pid) as way:
+        with self._serve.running() as pid, Way(CRIPROXY, self._serve.listen, pid) as way:
             yield way
 
     @contextmanager
@@ -135,14 +131,13 @@ class Bench:
         self.findings.load_per_cpu = max(self.findings.load_per_cpu, load_per_cpu)
         version, listed = rows.version(ways, effort), rows.list_containers(ways, effort)
         speed = self._speed(listed, version)
-        add(VERSION, known, Run(version, speed))
-        add(LIST, known, Run(listed, speed))
-        self.findings.reply_bytes[known] = len(ways[0].bytes_call(LIST)(b""))
+        add(VERSION, known, version, speed)
+        add(LIST, known, listed, speed)
         if known:
             created, after = rows.create_container(ways, effort, self._pods), rows.version(ways[:1], effort)
-            add(CREATE, known, Run(created, self._speed(listed, version, after)))
+            add(CREATE, known, created, self._speed(listed, version, after))
         if known == LOADED_AT:
-            add(UNDER_CREATES, known, Run(rows.version_under_creates(ways, effort, self._pods), speed))
+            add(UNDER_CREATES, known, rows.version_under_creates(ways, effort, self._pods), speed)
 
     def _speed(self, listed: Result, *versions: Result) -> Speed:
         """How slow the machine is; for what takes long, Version is called before and after it, and both count."""
@@ -155,7 +150,5 @@ class Bench:
     def _starts(self) -> None:
         for _ in range(self.settings.runs):
             self.say(f"{self.runtime.name}: starting criproxy {self.settings.starts} times")
-            log = self.directory / "serve.log"
-            self.findings.starts.append(
-                [measured_start(self._serve, log, CRIPROXY, rows.VERSION) for _ in range(self.settings.starts)]
-            )
+            starts = [measured_start(self._serve, CRIPROXY, rows.VERSION) for _ in range(self.settings.starts)]
+            self.findings.starts.append(starts)

@@ -21,7 +21,6 @@ from criproxy.model.cpuset import format_cpuset
 from lab.bench.ways import Way, cpu_ns_of, listener_pid
 from lab.containerd.cgroups import PodCgroups
 from lab.containerd.containerd import PrivateContainerd, available
-from lab.emulator.runtime import IMAGE
 
 CONTAINERD, EMBEDDED = "containerd", "embedded"
 
@@ -40,7 +39,6 @@ class Runtime:
     name: str
     socket: Path
     pid: int
-    image: str
     cgroups: PodCgroups | None = None
     """Makes the parent cgroups of pods, where the runtime has real ones."""
 
@@ -66,16 +64,16 @@ def started(name: str, directory: Path) -> Iterator[Runtime]:
     """Run the runtime *name* while the block lasts; sockets and logs lie in *directory*."""
     if name == CONTAINERD:
         with PrivateContainerd() as daemon:
-            yield Runtime(name, daemon.socket, daemon.pid, IMAGE, daemon.cgroups)
+            yield Runtime(name, daemon.socket, daemon.pid, daemon.cgroups)
     elif name == EMBEDDED:
         # A machine like this one, which criproxy reads: so it asks for no CPU that is missing.
         machine, socket = discover(), directory / "runtime.sock"
         sets = ("--cpus", format_cpuset(machine.cpus), "--mems", format_cpuset(machine.mems) or "0")
         command = [sys.executable, "-m", "lab.emulator", "--socket", str(socket), *sets]
         with running(command, directory / "runtime.log") as process:
-            yield Runtime(name, socket, process.pid, IMAGE)
+            yield Runtime(name, socket, process.pid)
     else:
-        yield Runtime(name, Path(name), listener_pid(Path(name)), IMAGE)
+        yield Runtime(name, Path(name), listener_pid(Path(name)))
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,6 +88,17 @@ class Serve:
     def listen(self) -> Path:
         """Where it listens."""
         return self.directory / "criproxy.sock"
+
+    @property
+    def log(self) -> Path:
+        """Where it writes."""
+        return self.directory / "serve.log"
+
+    @contextmanager
+    def running(self) -> Iterator[int]:
+        """Run it until the block ends; its process id. StartError if it does not become ready."""
+        with running(self.command(), self.log) as process:
+            yield process.pid
 
     def command(self) -> list[str]:
         """Metrics are on, as on a node."""
@@ -142,7 +151,7 @@ class Start(NamedTuple):
     """CPU time until both."""
 
 
-def measured_start(serve: Serve, log: Path, name: str, version: bytes) -> Start:
+def measured_start(serve: Serve, name: str, version: bytes) -> Start:
     """Start criproxy on a socket that it is handed over, as systemd does, call Version, stop it."""
     with (
         _listening(serve.listen) as listener,
@@ -151,7 +160,7 @@ def measured_start(serve: Serve, log: Path, name: str, version: bytes) -> Start:
     ):
         call = way.begin("Version", version, wait_for_ready=True)
         begun_ns = time.perf_counter_ns()
-        with log.open("ab") as errors:
+        with serve.log.open("ab") as errors:
             process = subprocess.Popen(
                 ["sh", "-c", _HAND_OVER.format(listener.fileno()), "sh", *serve.command()],
                 env={**os.environ, **environ},
@@ -160,7 +169,7 @@ def measured_start(serve: Serve, log: Path, name: str, version: bytes) -> Start:
             )
         answered_ns = _moment_of(call)
         try:
-            _await_ready(process, heard, log)
+            _await_ready(process, heard, serve.log)
             ready_ns = time.perf_counter_ns()
             cpu_s = cpu_ns_of(process.pid) / 1e9
             return Start((answered_ns() - begun_ns) / 1e9, (ready_ns - begun_ns) / 1e9, cpu_s)

@@ -7,8 +7,7 @@ from typing import Any
 from rich.console import Console
 
 from lab import provenance
-from lab.bench.measure import Series
-from lab.bench.plan import Findings, Run
+from lab.bench.plan import Findings
 from lab.bench.verdicts import call_figures, figures_of, process_figures
 from lab.figures import Figure, table
 
@@ -31,39 +30,10 @@ def show(console: Console, findings: Findings) -> None:
 
 
 def as_json(all_findings: Sequence[Findings], steps: Sequence[Figure]) -> dict[str, Any]:
-    """Machine, versions, every figure, and the medians of every round."""
+    """Machine, versions, and every figure by runtime."""
     return {
         "machine": provenance.machine(),
         "versions": provenance.versions(),
-        "runtimes": {findings.runtime: _findings(findings) for findings in all_findings},
+        "runtimes": {each.runtime: [asdict(figure) for figure in figures_of(each)] for each in all_findings},
         "steps": [asdict(figure) for figure in steps],
-    }
-
-
-def _findings(findings: Findings) -> dict[str, Any]:
-    figures = figures_of(findings)
-    return {
-        "ok": all(figure.ok for figure in figures),
-        "figures": [asdict(figure) for figure in figures],
-        "list_reply_bytes": findings.reply_bytes,
-        "load_per_cpu": findings.load_per_cpu,
-        "starts": [[start._asdict() for start in run] for run in findings.starts],
-        "raw": [
-            {"call": call, "known": known, "runs": [_run(run) for run in runs]}
-            for (call, known), runs in findings.rows.items()
-        ],
-    }
-
-
-def _run(run: Run) -> dict[str, Any]:
-    return {"speed": run.speed.factors, "ways": {name: _series(series) for name, series in run.result.items()}}
-
-
-def _series(series: Series) -> dict[str, Any]:
-    return {
-        "median_us": series.median_us,
-        "p99_us": series.p99_us,
-        "cpu_us": series.cpu_us,
-        "mean_cpu_us": series.mean_cpu_us,
-        "rounds": [{"median_us": b.median_us, "cpu_us": b.cpu_us, "calls": len(b.calls_ns)} for b in series.batches],
     }

@@ -61,7 +61,6 @@ def process_figures(findings: Findings) -> Iterator[Figure]:
             grown = memory.rss_bytes - findings.memory[least][way].rss_bytes
             for name, size_bytes, bar in (
                 ("RSS", memory.rss_bytes, bars.MEMORY_MIB),
-                ("PSS", memory.pss_bytes, None),
                 ("USS", memory.uss_bytes, None),
                 ("RSS above least", grown, bars.MEMORY_GROWTH_MIB),
             ):

@@ -26,10 +26,9 @@ _TIMEOUT_S = 120.0
 
 @dataclass(frozen=True, slots=True)
 class Memory:
-    """What a process occupies, in bytes: resident, its share of it, and what nobody else uses."""
+    """What a process occupies, in bytes: resident, and what nobody else uses."""
 
     rss_bytes: int
-    pss_bytes: int
     uss_bytes: int
 
 
@@ -39,7 +38,7 @@ def memory_of(pid: int) -> Memory:
     for line in Path(f"/proc/{pid}/smaps_rollup").read_text().splitlines()[1:]:
         name, value, *_ = line.split()
         kib[name.rstrip(":")] = int(value)
-    return Memory(kib["Rss"] << 10, kib["Pss"] << 10, kib["Private_Clean"] + kib["Private_Dirty"] << 10)
+    return Memory(kib["Rss"] << 10, kib["Private_Clean"] + kib["Private_Dirty"] << 10)
 
 
 def cpu_ns_of(pid: int) -> int:
@@ -68,11 +67,6 @@ class Way:
 
     def __exit__(self, *_: object) -> None:
         self._channel.close()
-
-    @property
-    def is_direct(self) -> bool:
-        """Whether nothing stands between us and the runtime."""
-        return self.name == DIRECT
 
     def bytes_call(self, method: str) -> Call:
         """Return a function that calls *method*, such as ``Version``, with a serialised message."""

@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from criproxy.cri import api_pb2 as api
-from lab.bench.processes import Serve, running
+from lab.bench.processes import Serve
 from lab.bench.ways import DIRECT, Way
 from lab.benefit.cases import Manager
 from lab.benefit.cgroups import NodeCgroups
@@ -175,8 +175,5 @@ def managed(manager: Manager, runtime: Path) -> Iterator[Way]:
         policy = Path(folder) / "policy.yaml"
         policy.write_text(manager.policy)
         serve = Serve(runtime, Path(folder), policy)
-        with (
-            running(serve.command(), Path(folder) / "log") as process,
-            Way(manager.name, serve.listen, process.pid) as way,
-        ):
+        with serve.running() as pid, Way(manager.name, serve.listen, pid) as way:
             yield way

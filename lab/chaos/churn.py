@@ -9,17 +9,7 @@ from dataclasses import dataclass, field
 from criproxy.cri import api_pb2 as api
 from criproxy.cri.runtime import RuntimeCallError
 from criproxy.errors import StatusCode
-from lab.chaos.kubelet import (
-    UNKNOWN,
-    Caller,
-    Journal,
-    Kubelet,
-    Member,
-    Pod,
-    best_effort,
-    burstable,
-    guaranteed,
-)
+from lab.chaos.kubelet import UNKNOWN, Caller, Journal, Kubelet, Member, Pod, best_effort, burstable, guaranteed
 from lab.chaos.nodes import Node
 
 _TRIES = 40
@@ -41,7 +31,7 @@ class Pods:
 
     def kubelet(self, name: str) -> Kubelet:
         """A further kubelet with a connection of its own."""
-        caller = Caller(f"unix://{self.node.directory}/run/criproxy.sock", name, self.node.calls)
+        caller = Caller(f"unix://{self.node.serve.socket}", name)
         self.kubelets.append(Kubelet(self.node, caller, self.journal))
         return self.kubelets[-1]
 
@@ -96,9 +86,7 @@ async def repeated(kubelet: Kubelet, work: Callable[[], Awaitable[None]]) -> Non
         try:
             await work()
         except RuntimeCallError as error:
-            if tries == _TRIES - 1:
-                raise
-            if error.code not in UNKNOWN and error.code is not StatusCode.UNKNOWN:
+            if tries == _TRIES - 1 or error.code not in UNKNOWN | {StatusCode.UNKNOWN}:
                 raise
             await kubelet.end_left()
             await asyncio.sleep(_POLL_S * (1 + tries))  # the runtime tells nobody that it is back
@@ -185,9 +173,6 @@ class Churn:
         pod.busy, self._taken = True, pod
         return pod
 
-    def _take_running(self) -> Pod:
-        return self._take(lambda pod: bool(pod.running))
-
     async def _bring(self) -> None:
         pod = self._new()
         await self.kubelet.sandbox(pod)
@@ -233,7 +218,7 @@ class Churn:
 
     async def _restart(self) -> None:
         """A container ends by itself and is created again with the next attempt."""
-        pod = self._take_running()
+        pod = self._take(lambda pod: bool(pod.running))
         member, pod.doubtful = pod.running[0], True
         await self.kubelet.node.end(member.id)
         member.attempt += 1
@@ -261,7 +246,7 @@ class Churn:
 
     async def _exit(self) -> None:
         """A container ends by itself, and nobody cares."""
-        pod = self._take_running()
+        pod = self._take(lambda pod: bool(pod.running))
         pod.doubtful = True
         await self.kubelet.node.end(pod.running[0].id)
         self._count("exits")

@@ -2,7 +2,6 @@
 
 import asyncio
 import random
-import time
 import traceback
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager, contextmanager
@@ -21,8 +20,6 @@ _WORKERS = {"containerd": 2, "embedded": 4}
 _PODS = {"containerd": 6, "embedded": 14}
 _CYCLE_S = 300.0
 """A cycle that takes longer is stuck, and ends the half."""
-_TOLD_CALLS = 12
-"""How many of the last calls are told of a cycle that broke off."""
 _TRIES = 4
 """How often it is tried to bring criproxy into a phase: whether a start has to wait depends on the churn, too."""
 _SHRINKS = {Phase.SHRINK_SENT, Phase.START_HELD, Phase.RELEASE}
@@ -36,7 +33,7 @@ class Half:
         self._journal = Journal(node.journal)
         self._pods = Pods(node, self._journal, _PODS[node.runtime])
         self._sentinel = best_effort()
-        self._at: dict[str, Any] = {"step": "starting"}
+        self._at: dict[str, Any] = {}
 
     async def run(self, rest_limit_s: float, *, stop_at_violation: bool = False) -> None:
         """All kills; what ends it before the last one is in the tally, as far as it came.
@@ -47,12 +44,10 @@ class Half:
             stop_at_violation: leave out the rest of the plan.
         """
         self._rest_limit_s = rest_limit_s
-        began = time.monotonic()
         with self._telling():
             async with self._node.running(), Watcher(self._node) as watcher:
                 with self._telling():
                     await self._cycles(watcher, stop_at_violation=stop_at_violation)
-                self._at["step"] = "cleaning up"
                 await self._pods.close()
                 await watcher.finish()
                 self._found(watcher.violations)
@@ -61,7 +56,6 @@ class Half:
                     self._found([f"criproxy failed {len(failures)} times, first: {failures[0]}"])
         self._tally.done["refusals"] = sum(kubelet.refused for kubelet in self._pods.kubelets)
         self._tally.done["left running"] = sum(kubelet.left_running for kubelet in self._pods.kubelets)
-        self._tally.seconds = round(time.monotonic() - began, 1)
 
     async def _cycles(self, watcher: Watcher, *, stop_at_violation: bool) -> None:
         self._victim = self._pods.kubelet("victim")
@@ -81,11 +75,7 @@ class Half:
         try:
             yield
         except Exception as error:  # noqa: BLE001
-            calls = self._node.calls.read_text().splitlines() if self._node.calls.exists() else []
-            told = traceback.format_exception(error)
-            self._tally.broken.append(
-                {**self._at, "error": repr(error), "calls": calls[-_TOLD_CALLS:], "traceback": told}
-            )
+            self._tally.broken.append({**self._at, "error": "".join(traceback.format_exception(error))})
 
     async def _bring_sentinel(self) -> None:
         """A pod that shares, from the beginning to the end: at rest it shows what is withheld.
@@ -102,34 +92,24 @@ class Half:
     async def _cycle(self, kill: Kill, watcher: Watcher) -> None:
         chance = random.Random(kill.seed)
         pod = self._victims_pod(kill, chance)
-        self._at["step"] = "making room"
         await self._pods.make_room(self._victim, pod.owns, chance)
         if kill.calm:
-            self._at["step"] = "at rest without a kill"
-            await self._rest_alive(kill, chance, watcher)
+            async with self._busy(chance):
+                await self._disturb(kill, chance)
+            await self._rest(watcher)  # before our kubelet finds out what became of calls without an answer
+            await self._pods.tidy(self._victim, chance)
+            self._count("rests without a kill")
         scene = Scene(self._node, self._victim, kill, pod)
-        await self._storm(scene, chance)
-        self._at["step"] = f"going on with {scene.pod.spec.name}"
+        async with self._busy(chance):
+            await self._disturb(kill, chance)
+            await self._kill(scene)
+            await self._revive(kill, chance)
+            await scene.ended()
         await self._settle(scene)
-        self._at["step"] = "finding out what became of pods"
         await self._pods.tidy(self._victim, chance)
         if kill.lost:
-            self._at["step"] = "bringing a guest"
             await self._bring_guest()
-        self._at["step"] = "coming to rest"
         await self._rest(watcher)
-
-    async def _storm(self, scene: Scene, chance: random.Random) -> None:
-        """The kill, amid the workers' churn."""
-        async with self._busy(chance):
-            self._at["step"] = "disturbing"
-            await self._disturb(scene.kill, chance)
-            self._at["step"] = "bringing criproxy into the phase"
-            await self._kill(scene)
-            self._at["step"] = "starting criproxy again"
-            await self._revive(scene.kill, chance)
-            self._at["step"] = "ending the calls and the churn"
-            await scene.ended()
 
     async def _bring_guest(self) -> None:
         """A pod that comes and goes: who is taken in after a lost database stays put until the next placement."""
@@ -147,14 +127,6 @@ class Half:
             await self._victim.create(pod, pod.members[0])
         if not pod.running:
             await self._victim.start(pod, pod.members[0])
-
-    async def _rest_alive(self, kill: Kill, chance: random.Random, watcher: Watcher) -> None:
-        """Some churn, and then a rest before our kubelet finds out what became of calls without an answer."""
-        async with self._busy(chance):
-            await self._disturb(kill, chance)
-        await self._rest(watcher)
-        await self._pods.tidy(self._victim, chance)
-        self._count("rests without a kill")
 
     @asynccontextmanager
     async def _busy(self, chance: random.Random) -> AsyncIterator[None]:
@@ -235,7 +207,7 @@ class Half:
 
     async def _revive(self, kill: Kill, chance: random.Random) -> None:
         """Start criproxy again; the runtime may restart, before or after it."""
-        node, began = self._node, time.monotonic()
+        node = self._node
         await asyncio.sleep(kill.pause_ms / 1000)
         if kill.lost:
             node.lose_store()
@@ -245,10 +217,8 @@ class Half:
             await node.restart_runtime()
         if kill.early_ms is not None:
             await node.die_early(kill.early_ms / 1000)
-            began = time.monotonic()
             self._count("kills while it started")
         await node.revive()
-        self._tally.away_s.append(round(time.monotonic() - began, 3))
         if kill.restart and late:
             await node.restart_runtime()
         if kill.restart:
@@ -298,8 +268,7 @@ class Half:
         watcher.violations.clear()
 
     def _found(self, violations: list[str]) -> None:
-        at = {"kill": self._at.get("kill"), "phase": self._at.get("phase")}
-        self._tally.violations += [{**at, "what": sentence} for sentence in violations]
+        self._tally.violations += [{**self._at, "what": sentence} for sentence in violations]
 
     def _count(self, what: str) -> None:
         self._tally.done[what] = self._tally.done.get(what, 0) + 1

@@ -3,10 +3,9 @@
 import asyncio
 import itertools
 import json
-from collections.abc import Sequence
-from contextlib import suppress
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -17,7 +16,6 @@ from criproxy.cri.runtime import Reply, RuntimeCallError, RuntimeClient
 from criproxy.errors import StatusCode
 from criproxy.model.resources import DEFAULT_PERIOD_US, milli_to_quota, milli_to_shares
 from lab.chaos.nodes import Node
-from lab.chaos.relay import MARK
 from lab.containerd.containerd import left_task
 from lab.emulator.runtime import IMAGE
 from lab.kubelet.kubelet import ContainerSpec, MiniKubelet, PodSpec
@@ -32,63 +30,33 @@ CALL_TIMEOUT_S = 20.0
 UNKNOWN = frozenset({StatusCode.UNAVAILABLE, StatusCode.DEADLINE_EXCEEDED, StatusCode.CANCELLED, StatusCode.INTERNAL})
 """Codes after which nobody knows what the runtime has done."""
 _MEMORY_BYTES = 32 << 20
-_CHANNEL_OPTIONS = (
-    ("grpc.default_authority", "localhost"),
-    ("grpc.use_local_subchannel_pool", 1),  # else all kubelets share one connection
-    ("grpc.initial_reconnect_backoff_ms", 50),
-    ("grpc.max_reconnect_backoff_ms", 200),
-)
 _numbers = itertools.count(1)
 
 
 class Caller(RuntimeClient):
-    """A client with a connection of its own. Its calls carry its *name* and leave a line in the file *log*."""
+    """A client with a connection of its own, whose user agent begins with its *name*."""
 
-    def __init__(self, endpoint: str, name: str, log: Path) -> None:
-        super().__init__(endpoint, CALL_TIMEOUT_S)
+    def __init__(self, endpoint: str, name: str) -> None:
+        super().__init__(endpoint)
         self.name = name
-        self._log = log
 
     async def call(self, name: str, request: Message, reply: type[Reply], timeout_s: float | None = None) -> Reply:
-        """As its base class does it, with metadata; none waits longer than `CALL_TIMEOUT_S`."""
-        from grpc.aio import AioRpcError
-
-        call = self._calls.get(name) or await self._prepare(name, reply)
-        limit_s = min(timeout_s or CALL_TIMEOUT_S, CALL_TIMEOUT_S)
-        began, end = _now(), "cancelled"
-        try:
-            answer: Reply = await call(request, timeout=limit_s, metadata=((MARK, self.name),))
-            end = "OK"
-        except AioRpcError as error:
-            end = f"{error.code().name} {error.details()}"
-            raise RuntimeCallError(name, StatusCode(error.code().value[0]), error.details() or "") from error
-        finally:
-            with self._log.open("a") as log:
-                log.write(f"{began} {_now()} {self.name} {name} {_about(request)}: {end}\n")
-        return answer
+        """As its base class does it; none waits longer than `CALL_TIMEOUT_S`."""
+        return await super().call(name, request, reply, min(timeout_s or CALL_TIMEOUT_S, CALL_TIMEOUT_S))
 
     async def _connected(self) -> "Channel":
         if self._channel is None:
             from grpc.aio import insecure_channel
 
-            self._channel = insecure_channel(self.endpoint, options=_CHANNEL_OPTIONS)
+            options = (
+                ("grpc.primary_user_agent", self.name),
+                ("grpc.default_authority", "localhost"),
+                ("grpc.use_local_subchannel_pool", 1),  # else all kubelets share one connection
+                ("grpc.initial_reconnect_backoff_ms", 50),
+                ("grpc.max_reconnect_backoff_ms", 200),
+            )
+            self._channel = insecure_channel(self.endpoint, options=options)
         return self._channel
-
-
-def _now() -> str:
-    return datetime.now(UTC).strftime("%H:%M:%S.%f")
-
-
-def _about(request: Message) -> str:
-    """What a call is about: the container's or sandbox's id, or a name."""
-    match request:
-        case api.CreateContainerRequest():
-            names = request.config.metadata
-            return f"{request.sandbox_config.metadata.name}/{names.name} attempt {names.attempt}"
-        case api.RunPodSandboxRequest():
-            return request.config.metadata.name
-        case _:
-            return str(getattr(request, "container_id", getattr(request, "pod_sandbox_id", "")))
 
 
 @dataclass(slots=True, eq=False)
@@ -134,13 +102,13 @@ def owned(pod: PodSpec, spec: ContainerSpec) -> int:
 
 def guaranteed(milli: int, init: int = 0, *, exits: bool = False) -> Pod:
     """A Guaranteed pod; *init* containers that ask for as much go first and, where there are processes, exit."""
-    names = [f"i{number}" for number in range(init)] + ["main"]
-    commands = {name: ("true",) if exits and name != "main" else () for name in names}
-    specs = [
-        ContainerSpec(name, IMAGE, commands[name], cpu_limit_milli=milli, memory_limit_bytes=_MEMORY_BYTES)
-        for name in names
-    ]
-    return _pod(specs)
+    command = ("true",) if exits else ()
+    specs = [_whole(f"i{number}", milli, command) for number in range(init)]
+    return _pod([*specs, _whole("main", milli)])
+
+
+def _whole(name: str, milli: int, command: tuple[str, ...] = ()) -> ContainerSpec:
+    return ContainerSpec(name, IMAGE, command, cpu_limit_milli=milli, memory_limit_bytes=_MEMORY_BYTES)
 
 
 def burstable() -> Pod:
@@ -160,13 +128,6 @@ def _pod(specs: Sequence[ContainerSpec]) -> Pod:
 def replica(pod: Pod) -> Pod:
     """Another pod that asks for the same."""
     return _pod([member.spec for member in pod.members])
-
-
-def sizes(milli: int) -> api.LinuxContainerResources:
-    """What a resize of a Guaranteed container to *milli* carries."""
-    return api.LinuxContainerResources(
-        cpu_shares=milli_to_shares(milli), cpu_quota=milli_to_quota(milli), cpu_period=DEFAULT_PERIOD_US
-    )
 
 
 @dataclass(slots=True)
@@ -207,7 +168,7 @@ class Kubelet:
     client: Caller
     journal: Journal
     refused: int = 0
-    """Creates and resizes that did not fit."""
+    """Calls that did not fit."""
     left_running: int = 0
     """Tasks of containers that the runtime had called exited, which were ended."""
     _mini: MiniKubelet = field(init=False)
@@ -215,46 +176,47 @@ class Kubelet:
     def __post_init__(self) -> None:
         self._mini = MiniKubelet(self.client, self.node.cgroups)
 
+    @contextmanager
+    def _calling(self, pod: Pod) -> Iterator[None]:
+        pod.doubtful = True
+        try:
+            yield
+        except RuntimeCallError as error:
+            self.refused += error.code is StatusCode.RESOURCE_EXHAUSTED
+            raise
+        pod.doubtful = False
+
     async def sandbox(self, pod: Pod) -> None:
         """Run the pod's sandbox."""
-        pod.doubtful = True
-        pod.sandbox = await self._mini.run_sandbox(pod.spec)
-        self.journal.knows(pod.sandbox, pod)
-        pod.doubtful = False
+        with self._calling(pod):
+            pod.sandbox = await self._mini.run_sandbox(pod.spec)
+            self.journal.knows(pod.sandbox, pod)
 
     async def create(self, pod: Pod, member: Member, timeout_s: float = CALL_TIMEOUT_S) -> None:
         """Create a container."""
         self.journal.wants(pod, member, [owned(pod.spec, member.spec)])
-        pod.doubtful = True
-        try:
+        with self._calling(pod):
             member.id = await self._mini.create(pod.spec, pod.sandbox, member.spec, member.attempt, timeout_s=timeout_s)
-        except RuntimeCallError as error:
-            self.refused += error.code is StatusCode.RESOURCE_EXHAUSTED
-            raise
-        member.state = api.CONTAINER_CREATED
-        self.journal.knows(member.id, pod, member)
-        pod.doubtful = False
+            member.state = api.CONTAINER_CREATED
+            self.journal.knows(member.id, pod, member)
 
     async def start(self, pod: Pod, member: Member) -> None:
         """Start a created container."""
-        pod.doubtful = True
-        await self._mini.start(member.id)
-        member.state = api.CONTAINER_RUNNING
-        pod.doubtful = False
+        with self._calling(pod):
+            await self._mini.start(member.id)
+            member.state = api.CONTAINER_RUNNING
 
     async def stop(self, pod: Pod, member: Member) -> None:
         """Stop a container."""
-        pod.doubtful = True
-        await self._mini.stop(member.id)
-        member.state = api.CONTAINER_EXITED
-        pod.doubtful = False
+        with self._calling(pod):
+            await self._mini.stop(member.id)
+            member.state = api.CONTAINER_EXITED
 
     async def remove(self, pod: Pod, member: Member) -> None:
         """Remove a container."""
-        pod.doubtful = True
-        await self._mini.remove(member.id)
-        member.id, member.state = "", api.CONTAINER_UNKNOWN
-        pod.doubtful = False
+        with self._calling(pod):
+            await self._mini.remove(member.id)
+            member.id, member.state = "", api.CONTAINER_UNKNOWN
 
     async def remove_pod(self, pod: Pod) -> None:
         """Stop and remove a pod with all that is in it.
@@ -264,23 +226,19 @@ class Kubelet:
         """
         if not pod.sandbox:
             return
-        pod.doubtful = True
-        refusals = 0
-        async with asyncio.timeout(CALL_TIMEOUT_S):
-            while True:
-                try:
-                    await self._mini.remove_pod(pod.sandbox)
-                    break
-                except RuntimeCallError as error:
-                    left = left_task(error.details)
-                    if not left:
-                        raise
-                refusals += 1
-                if refusals == _FOR_EVER:
-                    refusals = 0
-                    self.left_running += await self.node.end_left(left)
-                await asyncio.sleep(_REMOVE_AGAIN_S)
-        pod.sandbox, pod.doubtful = "", False
+        with self._calling(pod):
+            async with asyncio.timeout(CALL_TIMEOUT_S):
+                for tries in itertools.count(1):
+                    try:
+                        await self._mini.remove_pod(pod.sandbox)
+                        break
+                    except RuntimeCallError as error:
+                        if not (left := left_task(error.details)):
+                            raise
+                    if tries % _FOR_EVER == 0:
+                        self.left_running += await self.node.end_left(left)
+                    await asyncio.sleep(_REMOVE_AGAIN_S)
+            pod.sandbox = ""
 
     async def end_left(self) -> None:
         """End all that runs though the runtime calls it exited: its CPUs are no others' until then, and it is no pod's.
@@ -293,14 +251,14 @@ class Kubelet:
     async def resize(self, pod: Pod, member: Member, milli: int) -> None:
         """Resize the one container of a Guaranteed pod."""
         old = owned(pod.spec, member.spec)
-        member.spec = ContainerSpec("main", IMAGE, cpu_limit_milli=milli, memory_limit_bytes=_MEMORY_BYTES)
+        member.spec = _whole("main", milli)
         new = owned(pod.spec, member.spec)
         self.journal.wants(pod, member, sorted({old, new}), unsettled=True)
-        pod.doubtful = member.resizing = True
-        try:
-            await self._mini.update(member.id, sizes(milli))
-        except RuntimeCallError as error:
-            self.refused += error.code is StatusCode.RESOURCE_EXHAUSTED
-            raise
-        self.journal.wants(pod, member, [new], unsettled=True)
-        pod.doubtful = member.resizing = False
+        sizes = api.LinuxContainerResources(
+            cpu_shares=milli_to_shares(milli), cpu_quota=milli_to_quota(milli), cpu_period=DEFAULT_PERIOD_US
+        )
+        member.resizing = True
+        with self._calling(pod):
+            await self._mini.update(member.id, sizes)
+            self.journal.wants(pod, member, [new], unsettled=True)
+            member.resizing = False

@@ -71,14 +71,11 @@ class Tally:
     """Cycles in which the phase was not reached; criproxy was killed all the same."""
     violations: list[dict[str, Any]] = field(default_factory=list)
     broken: list[dict[str, Any]] = field(default_factory=list)
-    """What ended the half before its last kill: where, the error, and the last calls of our kubelets."""
+    """What ended the half before its last kill: where, and the error."""
     rest_s: list[float] = field(default_factory=list)
     """Seconds from the last call until all was as it must be."""
-    away_s: list[float] = field(default_factory=list)
-    """Seconds from SIGKILL until criproxy was ready again."""
     done: dict[str, int] = field(default_factory=dict)
     checker: dict[str, Any] = field(default_factory=dict)
-    seconds: float = 0.0
 
 
 def plan(seed: int, runtime: str, kills: int, only: Sequence[Phase], *, lost: float, calm: float) -> list[Kill]:

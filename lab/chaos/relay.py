@@ -4,6 +4,7 @@ A held call stops its direction of its connection, as a slow or stuck runtime do
 """
 
 import asyncio
+import re
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from enum import Enum
@@ -13,8 +14,8 @@ from hpack import Decoder
 
 from criproxy.wire import frames
 
-MARK = "chaos-caller"
-"""Metadata with which our kubelets say who they are; calls without it are criproxy's own."""
+_OURS = re.compile(r"(?!grpc-)(\S+) grpc-")
+"""The user agent of our kubelets, which say who they are; criproxy's own calls begin otherwise."""
 _HEADER = 9
 _CHUNK = 1 << 16
 
@@ -35,7 +36,7 @@ class Passing:
     method: str
     """Without its service, such as ``CreateContainer``."""
     caller: str
-    """What `MARK` says; empty for criproxy's own calls."""
+    """The name of a kubelet; empty for criproxy's own calls."""
     message: bytes = b""
     """The request's message, without its prefix."""
     answered: bool = False
@@ -98,7 +99,8 @@ class Calls:
             headers = {header[0]: header[1] for header in self._decoder.decode(self._block, raw=True)}
             self._block, ends = b"", self._ends
             if path := headers.get(b":path"):
-                self._open[stream] = Passing(path.decode().rpartition("/")[2], headers.get(MARK.encode(), b"").decode())
+                ours = _OURS.match(headers.get(b"user-agent", b"").decode())
+                self._open[stream] = Passing(path.decode().rpartition("/")[2], ours[1] if ours else "")
         elif kind == frames.DATA and stream in self._open:
             self._bodies.setdefault(stream, bytearray()).extend(frames.unpad(flags, payload))
         else:

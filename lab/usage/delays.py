@@ -20,7 +20,7 @@ from criproxy.devices.evidence.device_request import Response, joined
 from criproxy.devices.plugin.enforcement import EnforcementBuilder, enforced_by, with_enforcement
 from lab.bench.measure import Batch, Result, batch_and_replies, round_robin
 from lab.bench.pods import Pods, container_id, remove_containers
-from lab.bench.processes import EMBEDDED, Serve, running, started
+from lab.bench.processes import EMBEDDED, Serve, started
 from lab.bench.rows import calls_for, sandboxes
 from lab.bench.ways import Way, cpu_ns_of
 from lab.emulator.runtime import IMAGE
@@ -103,10 +103,10 @@ def measure(effort: Effort) -> Delays:
         policy = folder / "policy.yaml"
         policy.write_text(POLICY)
         serve = Serve(runtime.socket, folder, policy)
-        with running(serve.command(), folder / "serve.log") as process:
-            ways = [Way(name, serve.listen, process.pid) for name in (WITHOUT, WITH)]
+        with serve.running() as pid:
+            ways = [Way(name, serve.listen, pid) for name in (WITHOUT, WITH)]
             with ways[0], ways[1]:
-                return _measured(effort, ways, folder / "control.sock", Pods(runtime.image))
+                return _measured(effort, ways, folder / "control.sock", Pods(IMAGE))
 
 
 def _measured(effort: Effort, ways: Sequence[Way], socket: Path, pods: Pods) -> Delays:

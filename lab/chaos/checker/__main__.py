@@ -2,26 +2,24 @@
 
     rest SECONDS     {"rest": true, "after_s": 0.4, "problems": []}: whether all is as it must be, at the latest then,
                      and whether ``status --check`` says just that
-    end              {"looks": …, "violations": […], …}: what was seen, and the end of the program
+    end              {"looks": …, "looks_with_owners": …, "unjudged": …}, and the end of the program
 
 A violation is told at once: {"violation": "two on one CPU: …"}.
 """
 
 import argparse
 import json
-import select
 import sqlite3
 import sys
 import time
-from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
-from threading import Thread
+from threading import Event, Lock, Thread
 
 from criproxy.cri.api_pb2 import SANDBOX_READY
 from lab.chaos.checker import status, store
 from lab.chaos.checker.cgroups import Cgroups
-from lab.chaos.checker.cpus import CpuSet, parse
+from lab.chaos.checker.cpus import parse
 from lab.chaos.checker.journal import Journal
 from lab.chaos.checker.rest import Picture, wrongs
 from lab.chaos.checker.runtime import Runtime, Unavailable
@@ -32,111 +30,73 @@ _TRY_AGAIN_S = 0.05
 _GOOD_IN_A_ROW = 2
 
 
-@dataclass(slots=True)
-class Asking:
-    """One question whether all is at rest."""
-
-    began_s: float
-    limit_s: float
-    thread: Thread | None = None
-    problems: list[str] = field(default_factory=lambda: ["nothing has been seen yet"])
-    good: int = 0
-    next_s: float = 0.0
-
-
 class Checker:
-    """Samples all the time; at most one question is open."""
+    """Samples all the time, in a thread of its own: a call to the runtime takes longer than the pause between looks."""
 
     def __init__(self, options: argparse.Namespace) -> None:
-        self._one_pool: bool = options.one_pool
-        self._cpus: CpuSet = parse(options.cpus)
-        self._store: Path = options.store
-        self._control: Path = options.control
+        self._options = options
         self._cgroups = Cgroups(options.cgroups)
         self._runtime = Runtime(options.runtime)
         self._journal = Journal(options.journal)
         self._samples = Samples(self._cgroups, Runtime(options.runtime), self._journal)
-        self._violations: list[str] = []
-        self._gaps: list[float] = []
-        self._asking: Asking | None = None
+        self._looking = Lock()
+        self._ended = Event()
 
     def run(self) -> None:
         """Serve until ``end``."""
+        sampling = Thread(target=self._sample)
+        sampling.start()
         say({"ready": True})
-        due = last = time.monotonic()
-        while True:
-            if select.select([sys.stdin], [], [], max(0.0, due - time.monotonic()))[0]:
-                words = sys.stdin.readline().split()
-                if not words or words[0] == "end":
-                    break
-                self._asking = Asking(time.monotonic(), float(words[1]))
-                continue
-            now = time.monotonic()
-            self._gaps.append(now - last)
-            last = now
-            for found in self._samples.look():
-                sentence = f"{found} (at {datetime.now(UTC):%H:%M:%S.%f})"
-                self._violations.append(sentence)
-                say({"violation": sentence})
-            if self._asking:
-                self._pursue(self._asking)
-            due = max(due + INTERVAL_S, time.monotonic())
-        say(self._report())
+        for words in map(str.split, sys.stdin):
+            if words[0] == "end":
+                break
+            self._rest(float(words[1]))
+        self._ended.set()
+        sampling.join()
+        seen = self._samples
+        say({"looks": seen.looks, "looks_with_owners": seen.with_owners, "unjudged": seen.unjudged})
 
-    def _pursue(self, asking: Asking) -> None:
-        if asking.thread and asking.thread.is_alive():
-            return
-        now = time.monotonic()
-        if asking.thread:
-            asking.thread = None
-            asking.good = 0 if asking.problems else asking.good + 1
-            over = now > asking.began_s + asking.limit_s
-            if asking.good >= _GOOD_IN_A_ROW or (over and asking.problems):
-                self._answer(asking)
-                return
-            asking.next_s = now + _TRY_AGAIN_S
-        elif now >= asking.next_s:
-            asking.thread = Thread(target=self._inspect, args=(asking,))
-            asking.thread.start()
+    def _sample(self) -> None:
+        while not self._ended.wait(INTERVAL_S):
+            with self._looking:
+                found = list(self._samples.look())
+            for sentence in found:
+                say({"violation": f"{sentence} (at {datetime.now(UTC):%H:%M:%S.%f})"})
 
-    def _answer(self, asking: Asking) -> None:
-        after_s = round(time.monotonic() - asking.began_s, 3)
-        say({"rest": not asking.problems, "after_s": after_s, "problems": asking.problems})
-        self._violations += asking.problems
-        self._asking = None
-        self._journal.settled()
+    def _rest(self, limit_s: float) -> None:
+        """Look until all is right twice in a row, or is not at the limit, and say so."""
+        began_s, good, problems = time.monotonic(), 0, list[str]()
+        while good < _GOOD_IN_A_ROW:
+            problems = self._inspect()
+            good = 0 if problems else good + 1
+            if problems and time.monotonic() > began_s + limit_s:
+                break
+            time.sleep(_TRY_AGAIN_S)
+        with self._looking:
+            self._journal.settled()
+        say({"rest": not problems, "after_s": round(time.monotonic() - began_s, 3), "problems": problems})
 
-    def _inspect(self, asking: Asking) -> None:
-        """In a thread of its own: a call takes longer than the pause between two looks."""
+    def _inspect(self) -> list[str]:
         try:
             listed, sandboxes = self._runtime.containers(), self._runtime.sandboxes()
-            saved = store.read(self._store)
+            saved = store.read(self._options.store)
             groups = self._cgroups.running()
-            said = status.ask(self._control)
+            said = status.ask(self._options.control)
         except (Unavailable, sqlite3.Error) as error:
-            asking.problems = [f"cannot look: {error}"]
-            return
+            return [f"cannot look: {error}"]
         owns = dict(self._journal.owns)
         ids = {sandbox.id for sandbox in sandboxes}
         ready = {each.metadata.uid: each.metadata.name for each in sandboxes if each.state == SANDBOX_READY}
-        found = wrongs(Picture(self._cpus, groups, listed, ids, saved, owns, one_pool=self._one_pool, ready=ready))
+        cpus, one_pool = parse(self._options.cpus), self._options.one_pool
+        found = wrongs(Picture(cpus, groups, listed, ids, saved, owns, one_pool=one_pool, ready=ready))
         resized = {title for title, counts in owns.items() if len(counts) > 1}
-        asking.problems = [*(wrong.text for wrong in found), *status.disagreements(found, said, resized)]
-
-    def _report(self) -> dict[str, object]:
-        gaps = sorted(self._gaps) or [0.0]
-        return {
-            "looks": self._samples.looks,
-            "looks_with_owners": self._samples.with_owners,
-            "unjudged": self._samples.unjudged,
-            "gap_ms": {f"p{part}": round(1000 * gaps[int((len(gaps) - 1) * part / 100)], 2) for part in (50, 99, 100)},
-            "violations": self._violations,
-        }
+        return [*(wrong.text for wrong in found), *status.disagreements(found, said, resized)]
 
 
 def say(line: dict[str, object]) -> None:
-    """Tell the driver."""
-    print(json.dumps(line), flush=True)
+    """Tell the driver; a line of one thread is not torn by another."""
+    sys.stdout.write(json.dumps(line) + "\n")
+    sys.stdout.flush()
 
 
 def main() -> None:
