@@ -5,7 +5,7 @@ import os
 import signal
 import sys
 from collections.abc import Generator, Sequence
-from contextlib import nullcontext, suppress
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +14,6 @@ import pytest
 from hypothesis import settings
 
 from criproxy.process.tasks import Tasks
-from lab.jitter import Jitter
 from tests import gates
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -70,7 +69,6 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         action="store_true",
         help="also what takes minutes, and other examples each time (make thorough, vm)",
     )
-    parser.addoption("--jitter", metavar="SEED", help="delay threads, sockets and the event loop at random")
     parser.addoption("--runtime", metavar="NAME", help="the one containerd for tests/e2e, such as 2 (make runtimes)")
 
 
@@ -87,14 +85,6 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     chance, thorough = bool(config.getoption("--chance")), bool(config.getoption("--thorough"))
     items[:] = [item for item in items if (item.get_closest_marker("chance") is not None) == chance]
     items[:] = [item for item in items if thorough or item.get_closest_marker("thorough") is None]
-
-
-@pytest.hookimpl(wrapper=True)
-def pytest_runtest_protocol(item: pytest.Item) -> Generator[None, object, object]:
-    """Run a test as on a slow machine where ``--jitter`` asks for that."""
-    seed = item.config.getoption("--jitter")
-    with Jitter(f"{seed} {item.nodeid}").applied() if seed else nullcontext():
-        return (yield)
 
 
 @pytest.hookimpl(wrapper=True)

@@ -4,7 +4,7 @@ from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, field
 
 from lab.lives.configurations import HOLD_DOWN_S, Files, Offered
-from lab.lives.machine import NODES, NPU, NVIDIA, Key, Machine
+from lab.lives.machine import NODES, NPU, NVIDIA, Key, Machine, card_id
 
 NOTICED_S = 1.0
 """So long after a change the kubelet knows of it."""
@@ -36,7 +36,7 @@ class Memory:
                 self.had_node.add(key)
             self.causes.setdefault(key, frozenset())
         for key, before in self.causes.items():
-            now = self._causes(machine, key, there.get(key))
+            now = frozenset(self._wrong(machine, key, there.get(key)))
             if before - now:
                 self.over_s[key] = now_s
             self.causes[key] = now
@@ -61,9 +61,6 @@ class Memory:
         recovering = [over_s for key, over_s in self.over_s.items() if not self.causes[key]]
         return max(recovering, default=float("-inf")) + HOLD_DOWN_S + NOTICED_S
 
-    def _causes(self, machine: Machine, key: Key, has_node: bool | None) -> frozenset[str]:
-        return frozenset(self._wrong(machine, key, has_node))
-
     def _wrong(self, machine: Machine, key: Key, has_node: bool | None) -> Iterator[str]:
         if has_node is None:
             yield "gone"
@@ -77,8 +74,7 @@ def _cards(machine: Machine) -> Iterator[tuple[Key, bool]]:
     """All that are there, and whether their nodes are."""
     for kind in NODES:
         for number in machine.present[kind]:
-            name = f"GPU-{number}" if kind == NVIDIA else f"{kind.removeprefix('ali-')}{number}"
-            yield (kind, name), kind != NVIDIA or number not in machine.without_node
+            yield (kind, card_id(kind, number)), kind != NVIDIA or number not in machine.without_node
     for each in machine.mig_ids:
         yield (NVIDIA, each), True
 

@@ -5,7 +5,7 @@ Which files are in force, what cards have been through, and what everybody has t
 
 import asyncio
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from lab.lives import configurations
@@ -45,51 +45,48 @@ class Happenings:
 
     async def happens(self, event: Event) -> None:
         """Do it."""
-        match event.kind, event.values:
-            case "start", (str(part),):
-                await self.start(part)
-            case "stop", (str(part), bool(killed)):
-                await self.stop(part, killed=killed)
-            case "restart", (str(part), bool(killed)):
-                await self.stop(part, killed=killed)
-                await self.start(part)
-            case "pod", (Wish() as wish, float(after_s)):
-                await asyncio.sleep(after_s)
-                await self.workloads.make(wish)
-            case "end", (str(name),):
-                self.workloads.end(name)
-            case "crash", (str(name),):
-                self.workloads.crash(name)
-            case "files", (Files() as files,):
-                self._write(files)
-            case "spoil", (int(number),):
-                configurations.spoil(self.policy, number)
-                self.written = None
-            case _:
-                self._to_cards(event)
+        if event.kind not in ("start", "stop", "restart", "pod"):
+            self._happens_at_once(event)
+            return
+        if event.kind == "pod":
+            wish, after_s = event.values
+            await asyncio.sleep(after_s)
+            await self.workloads.make(wish)
+            return
+        part, *killed = event.values
+        if killed:
+            await self.stop(part, killed=killed[0])
+        if event.kind != "stop":
+            await self.start(part)
 
-    def _to_cards(self, event: Event) -> None:
-        machine, up = self.machine, self.node.up[PLUGIN]
-        match event.kind, event.values:
-            case "add", (str(kind), int(number)):
-                machine.add(kind, number)
-            case "remove", (str(kind), int(number)):
-                machine.remove(kind, number)
-            case "node lost", (int(number),):
-                machine.lose_node(number)
-            case "node back", (int(number),):
-                machine.node_back(number)
-            case "bad", (int(number),):
-                machine.say(number, "is too hot")
-            case "good", (int(number),):
-                machine.say(number, "")
-            case "command breaks" | "command works", ():
-                machine.break_command(broken=event.kind == "command breaks")
-            case "xid", (int(number),):
-                if up and NVIDIA in self.files.kinds:
-                    machine.xid(number)
-                    self.memory.happened((NVIDIA, f"GPU-{number}"), self._loop.time())
+    def _happens_at_once(self, event: Event) -> None:
+        machine = self.machine
+        acts: dict[str, Callable[..., None]] = {
+            "end": self.workloads.end,
+            "crash": self.workloads.crash,
+            "files": self._write,
+            "spoil": self._spoil,
+            "add": machine.add,
+            "remove": machine.remove,
+            "node lost": machine.lose_node,
+            "node back": machine.node_back,
+            "bad": lambda number: machine.say(number, "is too hot"),
+            "good": lambda number: machine.say(number, ""),
+            "command breaks": lambda: machine.break_command(broken=True),
+            "command works": lambda: machine.break_command(broken=False),
+            "xid": self._xid,
+        }
+        acts[event.kind](*event.values)
         self._observe()
+
+    def _xid(self, number: int) -> None:
+        if self.node.up[PLUGIN] and NVIDIA in self.files.kinds:
+            self.machine.xid(number)
+            self.memory.happened((NVIDIA, f"GPU-{number}"), self.now_s)
+
+    def _spoil(self, number: int) -> None:
+        configurations.spoil(self.policy, number)
+        self.written = None
 
     def _write(self, files: Files) -> None:
         """Another file."""
@@ -137,7 +134,7 @@ class Happenings:
 
     def _observe(self) -> None:
         if self.node.up[PLUGIN]:
-            self.memory.observe(self.machine, self.files, self._loop.time())
+            self.memory.observe(self.machine, self.files, self.now_s)
 
 
 # ---------------------------------------------------------------- what has to be
@@ -199,9 +196,3 @@ def left(life: Happenings) -> Iterator[str]:
     plugin = life.node.plugin
     if plugin is not None and (held := [each.resource for each in plugin._plugins.status if each.held]):
         yield f"ids that are listed only for their containers, of {', '.join(held)}"
-
-
-def sockets_left(life: Happenings) -> list[str]:
-    """The names of sockets that parts which have ended have left in the kubelet's folder."""
-    kubelet = life.node.kubelet
-    return sorted(each.name for each in kubelet.plugins_dir.glob("*.sock") if each != kubelet.socket)

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from lab.lives.expected import NOTICED_S
-from lab.lives.happenings import Happenings, left, must_admit, sockets_left, unknown
+from lab.lives.happenings import Happenings, left, must_admit, unknown
 from lab.lives.machine import Machine
 from lab.lives.node import CRIPROXY, KUBELET, PARTS, PLUGIN, RUNTIME, parts, until
 from lab.lives.pods import Wish
@@ -52,8 +52,6 @@ class Tally:
     """What lives had."""
 
     events: Counter[str] = field(default_factory=Counter)
-    settled_s: dict[str, list[float]] = field(default_factory=dict)
-    """How long the kubelet did not know, by what had happened alone."""
     counts: Counter[str] = field(default_factory=Counter)
 
 
@@ -136,7 +134,6 @@ class Life:
         took_s = 0.0 if at_once else self.now.now_s - begun_s - (self._stalls.total_s - stalled_s)
         if not known:
             raise self._wrong(f"{unknown(self.now)}: for {GIVEN_UP_S:g} s")
-        self.tally.settled_s.setdefault(what, []).append(took_s)
         if took_s > NOTICED_S:
             raise self._wrong(f"after {what} the kubelet knows only after {took_s:.2f} s what it has to")
         return took_s
@@ -175,7 +172,8 @@ class Life:
             raise self._wrong(f"left at the end: {'; '.join(left(now))}")
         for part in self.script.ends:
             await now.stop(part, killed=False)
-        if sockets := sockets_left(now):
+        kubelet = now.node.kubelet
+        if sockets := sorted(each.name for each in kubelet.plugins_dir.glob("*.sock") if each != kubelet.socket):
             raise self._wrong(f"sockets are left at the end: {', '.join(sockets)}")
         self.tally.counts.update(admitted=workloads.admitted, refused=workloads.refused, created=workloads.created)
 

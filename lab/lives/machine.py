@@ -5,7 +5,7 @@ NVML, its events and the health command are programs that print files, so that a
 
 import json
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
@@ -35,9 +35,8 @@ def card_id(kind: str, number: int) -> str:
     return f"GPU-{number}" if kind == NVIDIA else f"{kind.removeprefix('ali-')}{number}"
 
 
-def node_of(kind: str, number: int) -> str:
-    """The device node of a card."""
-    return NODES[kind].format(number)
+NODE_OF = {card_id(kind, number): NODES[kind].format(number) for kind, numbers in NUMBERS.items() for number in numbers}
+"""The device node of each card, by its id."""
 
 
 class Machine:
@@ -63,6 +62,13 @@ class Machine:
         self.broken = False
         """Whether the health command fails."""
         self.has_mig = has_mig
+        self.mig_ids = ("MIG-1", "MIG-2") if has_mig else ()
+        self.nvml_command = ("/bin/cat", str(self.report))
+        """Prints what NVML says."""
+        self.events_command = ("/bin/sh", "-c", f"cat {self.hello}; exec cat {self.fifo}")
+        """Prints NVML's events as they come."""
+        self.health_command = ("/bin/cat", str(self.health))
+        """Prints which NPUs do not work."""
         os.mkfifo(self.fifo)
         self._events = os.open(self.fifo, os.O_RDWR | os.O_NONBLOCK)
         self._follower: Callable[[bytes], None] | None = None
@@ -78,26 +84,6 @@ class Machine:
         """The life has ended."""
         os.close(self._events)
 
-    @property
-    def nvml_command(self) -> Sequence[str]:
-        """Prints what NVML says."""
-        return ("/bin/cat", str(self.report))
-
-    @property
-    def events_command(self) -> Sequence[str]:
-        """Prints NVML's events as they come."""
-        return ("/bin/sh", "-c", f"cat {self.hello}; exec cat {self.fifo}")
-
-    @property
-    def health_command(self) -> Sequence[str]:
-        """Prints which NPUs do not work."""
-        return ("/bin/cat", str(self.health))
-
-    @property
-    def mig_ids(self) -> tuple[str, ...]:
-        """Those of the MIG devices."""
-        return ("MIG-1", "MIG-2") if self.has_mig else ()
-
     # ---------------------------------------------------------------- what happens to cards
 
     def add(self, kind: str, number: int) -> None:
@@ -105,33 +91,31 @@ class Machine:
         self.present[kind].add(number)
         if kind == NVIDIA:
             self._tell_nvml()
-            self.host.text(node_of(kind, number))
+        self.host.text(NODES[kind].format(number))
+        if kind == NVIDIA:
             self.host.text(f"{_proc(number)}/information", f"GPU UUID: \t GPU-{number}\nDevice Minor: \t {number}\n")
-            return
-        self.host.text(node_of(kind, number))
 
     def remove(self, kind: str, number: int) -> None:
         """A card goes."""
         self.present[kind].discard(number)
-        if kind != NVIDIA:
-            self.host.unplug(node_of(kind, number))
-            return
-        self._tell_nvml()
-        if number not in self.without_node:
-            self.host.unplug(node_of(kind, number))
-        self.without_node.discard(number)
-        self.host.unplug(f"{_proc(number)}/information")
-        (self.host.root / _proc(number)[1:]).rmdir()
+        if kind == NVIDIA:
+            self._tell_nvml()
+        if kind != NVIDIA or number not in self.without_node:
+            self.host.unplug(NODES[kind].format(number))
+        if kind == NVIDIA:
+            self.without_node.discard(number)
+            self.host.unplug(f"{_proc(number)}/information")
+            (self.host.root / _proc(number)[1:]).rmdir()
 
     def lose_node(self, number: int) -> None:
         """The node of a GPU vanishes."""
         self.without_node.add(number)
-        self.host.unplug(node_of(NVIDIA, number))
+        self.host.unplug(NODES[NVIDIA].format(number))
 
     def node_back(self, number: int) -> None:
         """It is there again."""
         self.without_node.discard(number)
-        self.host.text(node_of(NVIDIA, number))
+        self.host.text(NODES[NVIDIA].format(number))
 
     def say(self, number: int, why: str) -> None:
         """The health command says from now on *why* an NPU does not work; empty: it does."""
@@ -158,10 +142,7 @@ class Machine:
         """Hand NVML's events to *feed*, and not to a program, until what this returns is called."""
         self._follower = feed
         feed(self.hello.read_bytes())
-        return self._unfollow
-
-    def _unfollow(self) -> None:
-        self._follower = None
+        return lambda: setattr(self, "_follower", None)
 
     # ---------------------------------------------------------------- what programs say
 

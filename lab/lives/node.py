@@ -6,7 +6,6 @@ from contextlib import contextmanager, suppress
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -165,15 +164,15 @@ class Node:
 
 
 @contextmanager
-def parts(machine: Machine, log: RecordingLog, times: Mapping[str, Any] | None = None) -> Iterator[None]:
+def parts(machine: Machine, log: RecordingLog) -> Iterator[None]:
     """Let the program of the device plugin find the machine, and be as patient as a slow machine needs."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(serve, "Machine", partial(inventory.Machine, limits=PATIENT))
-        pauses = Times(in_use_s=IN_USE_S, preference_s=PATIENT_S, **(times or {}))
+        pauses = Times(in_use_s=IN_USE_S, preference_s=PATIENT_S)
         patch.setattr(serve, "PluginManager", partial(PluginManager, times=pauses))
         patch.setattr(serve, "log", log)
-        patch.setattr(nvml_inventory, "COMMAND", tuple(machine.nvml_command))
-        patch.setattr(nvml_events, "COMMAND", tuple(machine.events_command))
+        patch.setattr(nvml_inventory, "COMMAND", machine.nvml_command)
+        patch.setattr(nvml_events, "COMMAND", machine.events_command)
         yield
 
 

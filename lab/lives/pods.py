@@ -10,7 +10,7 @@ from lab.kubelet.device_endpoint import Given
 from lab.kubelet.kubelet import ContainerSpec, PodSpec
 from lab.lives.configurations import MIG, RESOURCES
 from lab.lives.expected import card_of
-from lab.lives.machine import NODES, NVIDIA, Machine
+from lab.lives.machine import NODE_OF, Machine
 from lab.lives.node import EXEMPT
 from tests.node.devices.test_hints import SIZES
 
@@ -85,20 +85,12 @@ def sees(config: api.ContainerConfig) -> tuple[set[str], set[str]]:
     """The GPUs and MIG devices of the visible variable, and the nodes of single cards, in a create of the runtime's."""
     values = [env.value.decode() for env in config.envs if env.key == VISIBLE]
     visible = {each for each in (values[-1] if values else "void").split(",") if each not in ("", "void")}
-    return visible, {device.host_path for device in config.devices if _is_card(device.host_path)}
-
-
-def _is_card(path: str) -> bool:
-    return any(path.startswith(node.format("")) and path[-1].isdecimal() for node in NODES.values())
+    return visible, {device.host_path for device in config.devices} & {*NODE_OF.values()}
 
 
 def should_see(given: Iterable[str], machine: Machine) -> tuple[set[str], set[str]]:
     """The same for a container that has the ids *given*, of any resource, as far as their nodes are there."""
     cards = {card_of(one) for one in given}
     visible = {card for card in cards if card.startswith(("GPU-", "MIG-"))}
-    nodes = set[str]()
-    for kind, template in NODES.items():
-        prefix = "GPU-" if kind == NVIDIA else kind.removeprefix("ali-")
-        numbers = {card.removeprefix(prefix) for card in cards if card.startswith(prefix)}
-        nodes |= {template.format(number) for number in numbers}
+    nodes = {NODE_OF[card] for card in cards if card in NODE_OF}
     return visible, {path for path in nodes if (machine.host.root / path[1:]).exists()}

@@ -3,12 +3,13 @@
 import asyncio
 import gc
 import multiprocessing
+import os
 import tempfile
 import threading
 import time
 import traceback
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from contextlib import ExitStack, suppress
+from collections.abc import Iterable, Mapping, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
@@ -36,8 +37,6 @@ class Result:
         self.findings |= part.findings
         self.tally.events.update(part.tally.events)
         self.tally.counts.update(part.tally.counts)
-        for what, took_s in part.tally.settled_s.items():
-            self.tally.settled_s.setdefault(what, []).extend(took_s)
 
 
 LONGEST_S = 200.0
@@ -48,27 +47,21 @@ _warm = False
 """Whether this process has had a life before: the first one loads what stays."""
 
 
-def try_in_processes(
-    numbers: Sequence[int], processes: int, told: Callable[[Result], None], *, seed: int, real: bool, steps: int
-) -> Result:
-    """Run the lives of these *numbers*; *told* hears of all so far, again and again.
+def try_in_processes(numbers: Sequence[int], *, seed: int, real: bool, steps: int) -> Result:
+    """Run the lives of these *numbers* on all CPUs.
 
     Each process runs one at a time, since a life looks at what its process has left.
     """
     whole, begun_s = Result(), time.monotonic()
-    one = partial(_try_one, seed=seed, real=real, steps=steps)
-    with multiprocessing.get_context("spawn").Pool(min(processes, len(numbers))) as pool:
-        for part in pool.imap_unordered(one, numbers):
+    processes = min(len(os.sched_getaffinity(0)), len(numbers))
+    one = partial(try_lives, seed, real=real, steps=steps)
+    with multiprocessing.get_context("spawn").Pool(processes) as pool:
+        for part in pool.imap_unordered(one, [[number] for number in numbers]):
             whole.add(part)
-            whole.seconds = time.monotonic() - begun_s
-            told(whole)
             if len(whole.findings) >= MOST_FINDINGS:
                 break
+    whole.seconds = time.monotonic() - begun_s
     return whole
-
-
-def _try_one(number: int, *, seed: int, real: bool, steps: int) -> Result:
-    return try_lives(seed, [number], real=real, steps=steps)
 
 
 def try_lives(
@@ -120,18 +113,9 @@ def _left(before: Mapping[str, int]) -> str:
     until_s = time.monotonic() + CLOSED_S
     while left := {name: count for name, count in _resources().items() if count > before[name]}:
         if time.monotonic() > until_s:
-            return f"left at the end: {left}, instead of {before}; open are {_open_files()}"
+            return f"left at the end: {left}, instead of {before}"
         time.sleep(0.01)
     return ""
-
-
-def _open_files() -> list[str]:
-    """What the file descriptors of this process are, by number; the directory listed here is not among them."""
-    found = []
-    for entry in sorted(Path("/proc/self/fd").iterdir(), key=lambda path: int(path.name)):
-        with suppress(OSError):  # the one that listed them
-            found.append(f"{entry.name}: {entry.readlink()}")
-    return found
 
 
 def _run(drawn: script.Script, tally: Tally, log: list[str], *, real: bool, plant: Plant | None) -> None:

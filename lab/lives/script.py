@@ -4,6 +4,7 @@ from collections.abc import Callable, Iterator
 from copy import copy
 from dataclasses import dataclass, field, fields
 from random import Random
+from typing import Any
 
 from lab.lives import configurations, pods
 from lab.lives.configurations import Files
@@ -28,7 +29,7 @@ class Event:
     """What `life` calls it."""
     subject: str
     """What it happens to: one step has no two events of one subject."""
-    values: tuple[object, ...] = ()
+    values: tuple[Any, ...] = ()
 
     def __str__(self) -> str:
         return " ".join([self.kind, *map(str, self.values)])
@@ -94,33 +95,23 @@ class _Drawing:
             (5, self._pod),
             (3, self._end),
             (2, self._crash),
-            *((self._weight(part), lambda part=part: self._part(part)) for part in PARTS),
+            # Parts that are away come back soon.
+            *((_WEIGHTS[p] * (1 if p in self.up else 4), lambda p=p: self._part(p)) for p in PARTS),
             (3, self._card),
             (1.5, self._node),
             (1.5, self._health),
             (1, self._xid),
             (3 if PLUGIN in self.up else 9, self._files),
         ]
-        kinds = [draw for _, draw in choices]
-        weights = [weight for weight, _ in choices]
+        weights, kinds = zip(*choices, strict=True)
         for _ in range(20):
-            before = self._kept()
-            event = self.random.choices(kinds, weights)[0]()
+            before = {each.name: copy(getattr(self, each.name)) for each in fields(self) if each.name != "random"}
+            event: Event | None = self.random.choices(kinds, weights)[0]()
             if event is not None and not _clashes(event.subject, taken):
                 return event
-            self._restore(before)
+            for name, value in before.items():
+                setattr(self, name, value)
         return None
-
-    def _weight(self, part: str) -> float:
-        """Parts that are away come back soon."""
-        return _WEIGHTS[part] * (1 if part in self.up else 4)
-
-    def _kept(self) -> tuple[object, ...]:
-        return tuple(copy(getattr(self, each.name)) for each in fields(self) if each.name != "random")
-
-    def _restore(self, kept: tuple[object, ...]) -> None:
-        for each, value in zip([each for each in fields(self) if each.name != "random"], kept, strict=True):
-            setattr(self, each.name, value)
 
     # ---------------------------------------------------------------- events
 
@@ -210,11 +201,9 @@ _ALONE = {
 
 
 def _clashes(subject: str, taken: frozenset[str]) -> bool:
-    return subject in taken or any(_excludes(subject, other) or _excludes(other, subject) for other in taken)
-
-
-def _excludes(subject: str, other: str) -> bool:
-    return any(other.startswith(prefix) for prefix in _ALONE.get(subject, ()))
+    return subject in taken or any(
+        other.startswith(_ALONE.get(subject, ())) or subject.startswith(_ALONE.get(other, ())) for other in taken
+    )
 
 
 def told(script: Script, steps: int) -> Iterator[str]:

@@ -9,7 +9,8 @@ from criproxy.cri.runtime import RuntimeCallError
 from criproxy.errors import StatusCode
 from lab.kubelet.device_endpoint import AdmissionError, add
 from lab.kubelet.kubelet import CREATE_TIMEOUT_S, container_config, sandbox_config
-from lab.lives.machine import Machine
+from lab.lives.expected import card_of
+from lab.lives.machine import NODE_OF, Machine
 from lab.lives.node import CRIPROXY, EXEMPT, RUNTIME, Node
 from lab.lives.pods import VISIBLE, Running, Wish, sees, should_see
 from tests.deviceplugin.kubelet import Pod
@@ -165,7 +166,7 @@ class Workloads:
         should, there = should_see(ids, self.machine)
         if pod.wish.namespace == EXEMPT:  # it gets what the kubelet says: of one variable, the last resource's value
             should, there = {"all"} if pod.wish.asks_for_all else should & visible, set()
-        everything = {f"/dev/{_node(one)}" for one in ids}
+        everything = {NODE_OF.get(card_of(one), "") for one in ids}
         if visible != should:
             self.wrong.append(f"{pod.wish.name}/{name} has {ids}, and sees {sorted(visible)}")
         if not there <= nodes <= everything:
@@ -179,7 +180,7 @@ class Workloads:
         for (uid, _), given in self.node.kubelet.manager.given.items() if self.node.kubelet.manager else ():
             for resource, each in given.items():
                 for one in each.ids:
-                    owners.setdefault(one.partition("::")[0], []).append((uid, f"{resource} {one}"))
+                    owners.setdefault(card_of(one), []).append((uid, f"{resource} {one}"))
         for card, those in owners.items():
             whole = [uid for uid, one in those if "::" not in one]
             if whole and len({uid for uid, _ in those}) > 1:
@@ -210,11 +211,6 @@ def _allocated(facts: Mapping[str, object]) -> dict[str, tuple[str, ...]]:
         if key.endswith("_allocated") and isinstance(value, dict):
             found |= {resource: tuple(share["ids"].split(",")) for resource, share in value.items()}
     return found
-
-
-def _node(one: str) -> str:
-    card = one.partition("::")[0]
-    return f"nvidia{card.removeprefix('GPU-')}" if card.startswith("GPU-") else card
 
 
 def _is_init(name: str) -> bool:

@@ -30,13 +30,7 @@ def _parser() -> argparse.ArgumentParser:
     add("--pci", action="append", default=[], metavar="NODE[:gpu|nic|DEVICE]", help="a PCI device on that node")
     add("--append", default="", metavar="ARGS", help="more kernel arguments, such as 'isolcpus=2,3'")
     add("--share", type=Path, metavar="DIR", help="writable in the guest, at /share")
-    add(
-        "--timeout",
-        type=float,
-        default=600.0,
-        metavar="S",
-        help="for all of it (default: %(default)g); a shell has none",
-    )
+    add("--timeout", type=float, default=600.0, metavar="S", help="for all of it; a shell has none")
     add("--cmd", help="for bash; without it: a shell")
     return parser
 
@@ -48,7 +42,7 @@ def _run(options: argparse.Namespace) -> int:
         raise ValueError("a shell needs a terminal; --cmd gives a command")
     if options.share and not options.share.is_dir():
         raise ValueError(f"--share: there is no folder {options.share}")
-    hardware = qemu.Hardware(machine, pci, kernel_arguments=options.append, accelerator=qemu.accelerator())
+    hardware = qemu.Hardware(machine, pci, kernel_arguments=options.append)
     timeout_s = float("inf") if options.cmd is None else options.timeout
     job = guest.Job(options.cmd, Path.cwd(), timeout_s, share=options.share and options.share.resolve())
     return guest.run(hardware, job, sys.stdout.buffer, sys.stderr.buffer)

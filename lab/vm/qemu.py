@@ -1,7 +1,5 @@
 """The command line of QEMU for a guest."""
 
-import fcntl
-import os
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -12,18 +10,14 @@ from lab.vm.machines import PMEM_STEP_MIB, GuestMachine
 
 PROGRAM = "qemu-system-x86_64"
 
-# With an Intel vendor Linux reads threads, dies and the L3 of a die from CPUID leaves that QEMU fills alike with and
-# without acceleration; an AMD one would need topoext, which emulation lacks.
-_CPU_MODELS = {
-    "kvm": "host,arch-capabilities=off,host-cache-info=off,l3-cache=on,vendor=GenuineIntel",
-    "tcg": "max,vendor=GenuineIntel,family=6,model=85,stepping=7,la57=off,l3-cache=on,model-id=QEMU TCG",
-}
+# With an Intel vendor Linux reads threads, dies and the L3 of a die from CPUID leaves that QEMU fills; an AMD one would
+# need topoext, which emulation lacks.
+_CPU_MODEL = "max,vendor=GenuineIntel,family=6,model=85,stepping=7,la57=off,l3-cache=on,model-id=QEMU TCG"
 _DEVICES = {"gpu": "bochs-display", "nic": "e1000e", "": "virtio-rng-pci"}
 _KERNEL_ARGUMENTS = (
     "console=ttyS0 panic=-1 rdinit=/init quiet loglevel=4 memhp_default_state=online_movable reboot=t tsc=nowatchdog "
     "nowatchdog mitigations=off rcupdate.rcu_expedited=1 cgroup_no_v1=all"
 )
-_KVM_CREATE_VM = 0xAE01
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,7 +39,6 @@ class Hardware:
     """CPUs that the kernel schedules nothing on by itself."""
     kernel_arguments: str = ""
     """More of them."""
-    accelerator: str = "tcg"
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,22 +58,6 @@ def parse_pci(text: str, machine: GuestMachine) -> PciDevice:
     return PciDevice(int(number), _DEVICES.get(kind, kind))
 
 
-def accelerator() -> str:
-    """``kvm`` where it can run any kernel, else ``tcg``, which emulates."""
-    try:
-        device = os.open("/dev/kvm", os.O_RDWR | os.O_CLOEXEC)
-    except OSError:
-        return "tcg"
-    try:
-        os.close(fcntl.ioctl(device, _KVM_CREATE_VM, 0))
-    except OSError:
-        return "tcg"
-    finally:
-        os.close(device)
-    # kvm_pvm, as clouds have it for machines in machines, runs only kernels that were built for it.
-    return "kvm" if any(Path("/sys/module", name).is_dir() for name in ("kvm_intel", "kvm_amd")) else "tcg"
-
-
 def command(
     hardware: Hardware, kernel: Path, initramfs: Path, folders: list[Shared], console: Path, *, terminal: bool = False
 ) -> list[str]:
@@ -98,8 +75,7 @@ def command(
     kernel_arguments = " ".join(filter(None, [_KERNEL_ARGUMENTS, isolated, hardware.kernel_arguments]))
     words = [PROGRAM, "-name", "criproxy-vm", "-nodefaults", "-no-user-config", "-display", "none", "-no-reboot"]
     # With a thread for each CPU, guests on a busy host wait for locks that a waiting thread holds: twice the time.
-    words += ["-accel", "kvm" if hardware.accelerator == "kvm" else "tcg,thread=single"]
-    words += ["-cpu", _CPU_MODELS[hardware.accelerator]]
+    words += ["-accel", "tcg,thread=single", "-cpu", _CPU_MODEL]
     words += _board(hardware.machine)
     for number, device in enumerate(hardware.pci):
         words += _bridged(number, device)

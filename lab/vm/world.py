@@ -128,7 +128,8 @@ class World:
 
     async def remove(self, placed: Placed) -> None:
         """Remove a pod as the kubelet does."""
-        await self._remove(placed.sandbox_id)
+        await self.kubelet.remove_pod(placed.sandbox_id)
+        self._sandboxes.remove(placed.sandbox_id)
 
     async def kernel_sets(self, placed: Placed) -> tuple[CpuSet, CpuSet]:
         """The sets in force for a container."""
@@ -150,17 +151,14 @@ class World:
 
     async def clear(self) -> None:
         """Remove all pods that are left."""
-        for sandbox_id in list(self._sandboxes):
-            await self._remove(sandbox_id)
+        while self._sandboxes:
+            await self.kubelet.remove_pod(self._sandboxes[-1])
+            self._sandboxes.pop()
 
     async def recover(self) -> None:
         """After a check that failed: a daemon that runs, and no pods."""
         await self.restart(signal.SIGKILL)
         await self.clear()
-
-    async def _remove(self, sandbox_id: str) -> None:
-        await self.kubelet.remove_pod(sandbox_id)
-        self._sandboxes.remove(sandbox_id)
 
     async def settles(self, placed: Placed, cpus: CpuSet) -> None:
         """Wait until the container may run on *cpus* and nowhere else."""
@@ -177,11 +175,6 @@ class World:
                     await asyncio.sleep(0.05)
         except TimeoutError:
             raise AssertionError(f"{placed} should have the {what} {set(wanted)}") from None
-
-    @staticmethod
-    def switch_of(cpu: int) -> Path:
-        """The file that takes a CPU offline with a 0, and back with a 1."""
-        return Path(f"/sys/devices/system/cpu/cpu{cpu}/online")
 
     async def criproxy(self, *words: str) -> None:
         """Run a command of criproxy that asks the daemon, to its good end."""

@@ -62,50 +62,6 @@ def _said_by(process: Path) -> str:
         return ""
 
 
-async def test_a_pod_runs_in_cgroups_of_its_own(containerd: PrivateContainerd) -> None:
-    """The container's cgroup lies below the pod's, where the kubelet puts it, and obeys an update."""
-    _, container_id = await run_pod(containerd)
-    update = cri.UpdateContainerResourcesRequest(
-        container_id=container_id, linux=cri.LinuxContainerResources(cpuset_cpus="0", cpuset_mems="0")
-    )
-    containerd.call("UpdateContainerResources", update, cri.UpdateContainerResourcesResponse)
-
-    group = f"{POD.cgroup_parent(containerd.cgroups.root)}/{container_id}"
-    assert _cpus(group) == "0\n"
-
-
-def _cpus(group: str) -> str:
-    mount = Path("/sys/fs/cgroup")
-    if (mount / "cgroup.controllers").exists():
-        return (mount / group.lstrip("/") / "cpuset.cpus.effective").read_text()
-    return (mount / "cpuset" / group.lstrip("/") / "cpuset.cpus").read_text()
-
-
-async def test_containers_survive_a_restart(containerd: PrivateContainerd) -> None:
-    """Daemon and store come back, the container has run on."""
-    _, container_id = await run_pod(containerd)
-    first = containerd.pid
-
-    containerd.restart(signal.SIGKILL)
-
-    request = cri.ContainerStatusRequest(container_id=container_id)
-    reply = containerd.call("ContainerStatus", request, cri.ContainerStatusResponse)
-    assert reply.status.state == cri.CONTAINER_RUNNING
-    assert containerd.pid != first
-
-
-async def test_pods_can_be_removed_between_tests(containerd: PrivateContainerd) -> None:
-    """Sandboxes and containers are gone, the image is still there."""
-    await run_pod(containerd)
-    await run_pod(containerd, PodSpec("other", POD.containers))
-
-    containerd.remove_pods()
-
-    assert not containerd.call("ListPodSandbox", cri.ListPodSandboxRequest(), cri.ListPodSandboxResponse).items
-    assert not containerd.call("ListContainers", cri.ListContainersRequest(), cri.ListContainersResponse).containers
-    await run_pod(containerd)
-
-
 async def test_a_task_that_cri_does_not_know_of_is_removed_with_its_pod(containerd: PrivateContainerd) -> None:
     """What a start whose call was cut can leave: CRI calls the container not running, and refuses to remove it."""
     sandbox_id, container_id = await _created(containerd)

@@ -62,7 +62,6 @@ def test_systemds_names_are_those_of_the_kubelet(spec: ContainerSpec, parent: st
         ("Guaranteed", GIB, -997),
         ("BestEffort", 0, 1000),
         ("Burstable", 0, 999),
-        ("Burstable", 4 * GIB, 500),
         ("Burstable", 8 * GIB, 3),
     ],
 )

@@ -39,14 +39,6 @@ def test_a_guest_runs_one_command_on_this_machines_files(tmp_path: Path) -> None
     assert not Path("/etc/criproxy-vm-was-here").exists()
 
 
-def test_a_guest_whose_time_is_over_is_ended() -> None:
-    """Nothing of it is left, and the exit status says so."""
-    done = subprocess.run([*COMMAND, "--timeout", "0.5", "--cmd", "true"], capture_output=True, text=True, check=False)
-
-    assert done.returncode == 124
-    assert "its time is over" in done.stderr
-
-
 def test_an_interrupted_guest_leaves_nothing(tmp_path: Path) -> None:
     """Neither a process nor a file."""
     environment = {**os.environ, "TMPDIR": str(tmp_path)}
