@@ -11,9 +11,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from criproxy.cri import api_pb2 as api
+from criproxy.cri import deviceplugin_pb2 as device_api
 from criproxy.cri.runtime import RuntimeCallError, RuntimeClient
 from lab.containerd.cgroups import PodCgroups
-from lab.kubelet.kubelet import CREATE_TIMEOUT_S, ContainerSpec, PodSpec, container_config, sandbox_config
+from lab.kubelet.device_endpoint import Given
+from lab.kubelet.kubelet import ContainerSpec, MiniKubelet, PodSpec
 
 UID, NAME = "io.kubernetes.pod.uid", "io.kubernetes.container.name"
 MEMORY_BYTES = 64 << 30
@@ -39,6 +41,10 @@ class BootingKubelet:
     """Sentences of failed calls."""
     progress: asyncio.Event = field(default_factory=asyncio.Event)
     """Set by each create, to be cleared by who waits."""
+    _mini: MiniKubelet = field(init=False)
+
+    def __post_init__(self) -> None:
+        self._mini = MiniKubelet(self.client, self.cgroups, MEMORY_BYTES)
 
     async def bring_up(self) -> dict[str, list[str]]:
         """Run every pod, all at once; returns the ids of its containers by the pod's name."""
@@ -56,82 +62,52 @@ class BootingKubelet:
     async def _sync(self, pod: PodSpec, *, early: bool) -> list[str]:
         """Bring one pod up; *early*: its dead sandboxes are collected before it runs, else while it is created."""
         sandboxes = await self._sandboxes(pod)
-        dead = [one for one in sandboxes if one.state == api.SANDBOX_NOTREADY]
+        dead = [one.id for one in sandboxes if one.state == api.SANDBOX_NOTREADY]
         ready = [one.id for one in sandboxes if one.state == api.SANDBOX_READY]
-        for one in dead:
-            await self._stop(one.id)
-        containers = await self._containers(pod)
-        collecting = self._collect([one.id for one in dead])
+        for each in dead:
+            await self._mini.stop_sandbox(each)
+        wanted = api.ContainerFilter(label_selector={UID: pod.uid})
+        containers = (await self._mini.call("ListContainers", filter=wanted)).containers
+        collecting = self._collect(dead)
         if early:
             await collecting
         attempt = 1 + max((one.metadata.attempt for one in sandboxes), default=-1)
-        config = sandbox_config(pod, self.cgroups.root if self.cgroups else "/", attempt)
-        sandbox_id = ready[0] if ready else await self._run(config)
-        ids = self._start(pod, sandbox_id, config, containers)
+        sandbox_id = ready[0] if ready else await self._mini.run_sandbox(pod, attempt)
+        ids = self._start(pod, sandbox_id, containers)
         return await ids if early else (await asyncio.gather(ids, collecting))[0]
 
-    async def _run(self, config: api.PodSandboxConfig) -> str:
-        if self.cgroups:
-            await asyncio.to_thread(self.cgroups.make, config.linux.cgroup_parent)
-        request = api.RunPodSandboxRequest(config=config)
-        reply = await self.client.call("RunPodSandbox", request, api.RunPodSandboxResponse, CREATE_TIMEOUT_S)
-        return reply.pod_sandbox_id
-
-    async def _start(
-        self, pod: PodSpec, sandbox_id: str, config: api.PodSandboxConfig, known: Sequence[api.Container]
-    ) -> list[str]:
-        return [await self._start_one(pod, spec, sandbox_id, config, known) for spec in pod.containers]
+    async def _start(self, pod: PodSpec, sandbox_id: str, known: Sequence[api.Container]) -> list[str]:
+        return [await self._start_one(pod, spec, sandbox_id, known) for spec in pod.containers]
 
     async def _start_one(
-        self,
-        pod: PodSpec,
-        spec: ContainerSpec,
-        sandbox_id: str,
-        config: api.PodSandboxConfig,
-        known: Sequence[api.Container],
+        self, pod: PodSpec, spec: ContainerSpec, sandbox_id: str, known: Sequence[api.Container]
     ) -> str:
         mine = [one for one in known if one.labels[NAME] == spec.name]
         for one in mine:
             if one.pod_sandbox_id == sandbox_id and one.state == api.CONTAINER_RUNNING:
                 return one.id
         attempt = 1 + max((one.metadata.attempt for one in mine), default=-1)
-        request = api.CreateContainerRequest(
-            pod_sandbox_id=sandbox_id,
-            config=container_config(pod, spec, MEMORY_BYTES, attempt),
-            sandbox_config=config,
-        )
-        for key, value in self.envs.get(pod.uid, {}).items():
-            request.config.envs.add(key=key, value=value.encode())
-        created = await self.client.call("CreateContainer", request, api.CreateContainerResponse, CREATE_TIMEOUT_S)
+        answer = device_api.ContainerAllocateResponse(envs=self.envs.get(pod.uid, {}))
+        given = [Given((), answer.SerializeToString())]
+        container_id = await self._mini.create(pod, sandbox_id, spec, attempt, given)
         self.created += 1
         self.progress.set()
-        start = api.StartContainerRequest(container_id=created.container_id)
-        await self.client.call("StartContainer", start, api.StartContainerResponse, CREATE_TIMEOUT_S)
+        await self._mini.start(container_id)
         for one in mine:  # former attempts: not all of them, if their sandbox has been collected
-            remove = api.RemoveContainerRequest(container_id=one.id)
-            await self.client.call("RemoveContainer", remove, api.RemoveContainerResponse, CREATE_TIMEOUT_S)
-        return created.container_id
+            await self._mini.remove(one.id)
+        return container_id
 
     async def _collect(self, sandbox_ids: Sequence[str]) -> None:
         """As the collection of garbage does, which stops once more what it removes."""
         for sandbox_id in sandbox_ids:
-            await self._stop(sandbox_id)
-            remove = api.RemovePodSandboxRequest(pod_sandbox_id=sandbox_id)
-            await self.client.call("RemovePodSandbox", remove, api.RemovePodSandboxResponse, CREATE_TIMEOUT_S)
-
-    async def _stop(self, sandbox_id: str) -> None:
-        stop = api.StopPodSandboxRequest(pod_sandbox_id=sandbox_id)
-        await self.client.call("StopPodSandbox", stop, api.StopPodSandboxResponse, CREATE_TIMEOUT_S)
+            await self._mini.remove_pod(sandbox_id)
 
     async def take_down(self) -> None:
         """Stop and remove every pod, all at once."""
         for pod in self.pods:
             await self._collect([one.id for one in await self._sandboxes(pod)])
 
-    async def _sandboxes(self, pod: PodSpec) -> list[api.PodSandbox]:
-        wanted = api.ListPodSandboxRequest(filter=api.PodSandboxFilter(label_selector={UID: pod.uid}))
-        return list((await self.client.call("ListPodSandbox", wanted, api.ListPodSandboxResponse)).items)
-
-    async def _containers(self, pod: PodSpec) -> list[api.Container]:
-        wanted = api.ListContainersRequest(filter=api.ContainerFilter(label_selector={UID: pod.uid}))
-        return list((await self.client.call("ListContainers", wanted, api.ListContainersResponse)).containers)
+    async def _sandboxes(self, pod: PodSpec) -> Sequence[api.PodSandbox]:
+        wanted = api.PodSandboxFilter(label_selector={UID: pod.uid})
+        found: Sequence[api.PodSandbox] = (await self._mini.call("ListPodSandbox", filter=wanted)).items
+        return found

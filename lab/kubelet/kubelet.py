@@ -9,8 +9,10 @@ from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import PurePosixPath
+from typing import Any
 
 from criproxy.cri import api_pb2 as api
+from criproxy.cri.methods import METHODS
 from criproxy.cri.runtime import RuntimeCallError, RuntimeClient
 from criproxy.model.resources import (
     BEST_EFFORT_OOM_SCORE_ADJ,
@@ -223,14 +225,17 @@ class MiniKubelet:
         """What stands in front of ``kubepods`` in every cgroup path."""
         return self._cgroups.root if self._cgroups else "/"
 
+    async def call(self, name: str, timeout_s: float = CREATE_TIMEOUT_S, **fields: Any) -> Any:  # noqa: ANN401 (its reply)
+        """Call a method with a request of these fields."""
+        method = METHODS[name]
+        return await self._client.call(name, method.request(**fields), method.reply, timeout_s)
+
     async def run_sandbox(self, pod: PodSpec, attempt: int = 0) -> str:
         """Make the pod's cgroup and its sandbox; returns the sandbox's id."""
         config = sandbox_config(pod, self.cgroup_root, attempt, self._cgroup_driver)
         if self._cgroups:
             self._cgroups.make(config.linux.cgroup_parent)
-        request = api.RunPodSandboxRequest(config=config)
-        reply = await self._client.call("RunPodSandbox", request, api.RunPodSandboxResponse, SANDBOX_TIMEOUT_S)
-        return reply.pod_sandbox_id
+        return str((await self.call("RunPodSandbox", SANDBOX_TIMEOUT_S, config=config)).pod_sandbox_id)
 
     async def create(
         self,
@@ -242,19 +247,15 @@ class MiniKubelet:
         timeout_s: float = CREATE_TIMEOUT_S,
     ) -> str:
         """Create a container, with the devices that it was *given*, without starting it; returns its id."""
-        request = api.CreateContainerRequest(
-            pod_sandbox_id=sandbox_id,
-            config=container_config(pod, spec, self._memory_capacity_bytes, attempt),
-            sandbox_config=sandbox_config(pod, self.cgroup_root, driver=self._cgroup_driver),
-        )
-        add(request.config, given)
-        reply = await self._client.call("CreateContainer", request, api.CreateContainerResponse, timeout_s)
-        return reply.container_id
+        config = container_config(pod, spec, self._memory_capacity_bytes, attempt)
+        add(config, given)
+        sandbox = sandbox_config(pod, self.cgroup_root, driver=self._cgroup_driver)
+        fields = {"pod_sandbox_id": sandbox_id, "config": config, "sandbox_config": sandbox}
+        return str((await self.call("CreateContainer", timeout_s, **fields)).container_id)
 
     async def start(self, container_id: str) -> None:
         """Start a created container."""
-        request = api.StartContainerRequest(container_id=container_id)
-        await self._client.call("StartContainer", request, api.StartContainerResponse, CREATE_TIMEOUT_S)
+        await self.call("StartContainer", container_id=container_id)
 
     async def run_pod(self, pod: PodSpec) -> tuple[str, dict[str, str]]:
         """Run the sandbox, then create and start each container; returns (sandbox id, name → container id)."""
@@ -267,13 +268,11 @@ class MiniKubelet:
 
     async def stop(self, container_id: str, grace_s: int = 0) -> None:
         """Stop a container: SIGTERM, and SIGKILL after *grace_s*."""
-        request = api.StopContainerRequest(container_id=container_id, timeout=grace_s)
-        await self._client.call("StopContainer", request, api.StopContainerResponse, CREATE_TIMEOUT_S + grace_s)
+        await self.call("StopContainer", CREATE_TIMEOUT_S + grace_s, container_id=container_id, timeout=grace_s)
 
     async def remove(self, container_id: str) -> None:
         """Remove a stopped container."""
-        request = api.RemoveContainerRequest(container_id=container_id)
-        await self._client.call("RemoveContainer", request, api.RemoveContainerResponse, CREATE_TIMEOUT_S)
+        await self.call("RemoveContainer", container_id=container_id)
 
     async def update(self, container_id: str, linux: api.LinuxContainerResources) -> None:
         """UpdateContainerResources, as for an in-place resize or by the kubelet's CPU manager."""
@@ -284,13 +283,12 @@ class MiniKubelet:
 
         As the kubelet does until 1.35, it goes on where the runtime does not know the sandbox's call.
         """
-        pod = api.UpdatePodSandboxResourcesRequest(pod_sandbox_id=sandbox_id, resources=pod_resources(after))
-        grows = pod_resources(before).cpu_shares <= pod.resources.cpu_shares
+        resources = pod_resources(after)
+        grows = pod_resources(before).cpu_shares <= resources.cpu_shares
         for is_pod in (grows, not grows):
             if is_pod:
                 with suppress(RuntimeCallError):
-                    reply = api.UpdatePodSandboxResourcesResponse
-                    await self._client.call("UpdatePodSandboxResources", pod, reply, CREATE_TIMEOUT_S)
+                    await self.call("UpdatePodSandboxResources", pod_sandbox_id=sandbox_id, resources=resources)
                 continue
             for spec in after.containers:
                 if spec.name in ids:
@@ -298,11 +296,9 @@ class MiniKubelet:
 
     async def stop_sandbox(self, sandbox_id: str) -> None:
         """Stop the sandbox with all its containers."""
-        stop = api.StopPodSandboxRequest(pod_sandbox_id=sandbox_id)
-        await self._client.call("StopPodSandbox", stop, api.StopPodSandboxResponse, CREATE_TIMEOUT_S)
+        await self.call("StopPodSandbox", pod_sandbox_id=sandbox_id)
 
     async def remove_pod(self, sandbox_id: str) -> None:
         """Stop and remove the sandbox with all its containers; the second of two calls is no error."""
         await self.stop_sandbox(sandbox_id)
-        remove = api.RemovePodSandboxRequest(pod_sandbox_id=sandbox_id)
-        await self._client.call("RemovePodSandbox", remove, api.RemovePodSandboxResponse, CREATE_TIMEOUT_S)
+        await self.call("RemovePodSandbox", pod_sandbox_id=sandbox_id)

@@ -24,7 +24,6 @@ def main() -> int:
     parser.add_argument("--examples", type=int, default=800, help="hostile pods (default: %(default)s)")
     parser.add_argument("--seed", type=int, help="where the randomness begins (default: a new one, printed)")
     parser.add_argument("--json", type=Path, default=Path("build/tenant.json"), help="where the results go")
-    parser.add_argument("--processes", type=int, default=len(os.sched_getaffinity(0)), help="at work at once")
     parser.add_argument("choices", nargs="*", metavar="POLICY", help=f"default: all of {', '.join(CHOICES)}")
     options = parser.parse_args()
     if unknown := set(options.choices) - CHOICES.keys():
@@ -34,23 +33,16 @@ def main() -> int:
     each = -(-options.examples // len(chosen))
     print(f"{each} hostile pods under each of {', '.join(chosen)}, seed {seed}", flush=True)
     results = list[Result]()
-    with multiprocessing.get_context("spawn").Pool(max(1, min(options.processes, len(chosen)))) as pool:
+    with multiprocessing.get_context("spawn").Pool(min(len(os.sched_getaffinity(0)), len(chosen))) as pool:
         for result in pool.imap_unordered(try_asked, [(choice, each, seed) for choice in chosen]):
             results.append(result)
-            print(_line(result), flush=True)
-            _write(options.json, seed, results)
+            found = "\n".join(result.findings) or "nothing found"
+            counts = f"{result.tried} pods, {result.started} ran, {result.refusals} refused, {result.seconds:.0f} s"
+            print(f"{result.choice}: {counts}: {found}", flush=True)
+    report = {"seed": seed, "policies": [asdict(result) for result in results]}
+    options.json.parent.mkdir(parents=True, exist_ok=True)
+    options.json.write_text(json.dumps(report, indent=1) + "\n")
     return int(any(result.findings for result in results))
-
-
-def _line(result: Result) -> str:
-    found = "\n".join(result.findings) or "nothing found"
-    counts = f"{result.tried} pods, {result.started} ran, {result.refusals} refused, {result.seconds:.0f} s"
-    return f"{result.choice}: {counts}: {found}"
-
-
-def _write(path: Path, seed: int, results: list[Result]) -> None:
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text(json.dumps({"seed": seed, "policies": [asdict(result) for result in results]}, indent=1) + "\n")
 
 
 if __name__ == "__main__":

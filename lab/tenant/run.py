@@ -4,7 +4,6 @@ import asyncio
 import os
 import tempfile
 import time
-from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -31,31 +30,23 @@ class Result:
     seconds: float = 0.0
 
 
-def try_choice(
-    choice: str, examples: int, seed: int, *, told: Callable[[Result], None] = lambda _: None, most: int = 5
-) -> Result:
+def try_choice(choice: str, examples: int, seed: int, most: int = 5) -> Result:
     """Try *examples* hostile pods under a choice; ends after *most* findings."""
     result, begun_s = Result(choice), time.monotonic()
     for chunk in range(0, examples, CHUNK):
         with asyncio.Runner() as runner:
             _try_chunk(runner, result, min(CHUNK, examples - chunk), seed + chunk, most)
-        result.seconds = time.monotonic() - begun_s
-        told(result)
         if len(result.findings) >= most:
             break
+    result.seconds = time.monotonic() - begun_s
     return result
 
 
 def try_asked(asked: tuple[str, int, int]) -> Result:
-    """`try_choice` with these arguments, for a process of its own; says how far it is."""
-
-    def told(result: Result) -> None:
-        found = f"{len(result.findings)} findings" if result.findings else "nothing found"
-        print(f"  {result.choice}: {result.tried} pods so far, {found}", flush=True)
-
+    """`try_choice` with these arguments, for a process of its own."""
     with Path(os.devnull).open("w") as nowhere:
         log.setup("journal", "info", nowhere.fileno())  # lines of others than the controller, as the daemon writes them
-        return try_choice(*asked, told=told)
+        return try_choice(*asked)
 
 
 def _try_chunk(runner: asyncio.Runner, result: Result, examples: int, seed: int, most: int) -> None:
