@@ -9,6 +9,8 @@ from io import StringIO
 from pathlib import Path
 from typing import Any
 
+from google.protobuf.message import Message
+
 from criproxy.api.live import LiveNode, commands
 from criproxy.cli.queries import devices as devices_table
 from criproxy.cli.queries import explain as explain_text
@@ -16,6 +18,7 @@ from criproxy.cli.queries import status as status_table
 from criproxy.cli.render.console import UNLIMITED, console
 from criproxy.config.settings import find
 from criproxy.cri import api_pb2 as api
+from criproxy.cri.methods import METHODS
 from criproxy.cri.runtime import RuntimeCallError
 from criproxy.devices.classes.builtin import NVIDIA
 from criproxy.devices.device_rules import DeviceRules
@@ -74,7 +77,7 @@ class CountingLog(RecordingLog):
         self.size_bytes = 0
         self.errors: list[str] = []
 
-    def _line(self, level: str, event: str, keys: dict[str, object]) -> None:
+    def _line(self, level: str, event: str, **keys: object) -> None:
         text = log._render_journal(None, level, log._cut(None, level, {"event": event, **keys}))  # type: ignore[arg-type]
         self.size_bytes += len(text.encode())
         if level == "error":
@@ -82,15 +85,15 @@ class CountingLog(RecordingLog):
 
     def info(self, event: str, **keys: object) -> None:
         """A line."""
-        self._line("info", event, keys)
+        self._line("info", event, **keys)
 
     def warning(self, event: str, **keys: object) -> None:
         """A line that somebody should read."""
-        self._line("warning", event, keys)
+        self._line("warning", event, **keys)
 
     def error(self, event: str, **keys: object) -> None:
         """A line that must not be."""
-        self._line("error", event, keys)
+        self._line("error", event, **keys)
 
 
 @dataclass
@@ -133,11 +136,9 @@ class Rig:
         before, begun_s, wrong = self.places(), time.process_time(), list[str]()
         self.log.size_bytes, self.history_bytes = 0, 0
         self.log.errors.clear()
-        sandbox = api.RunPodSandboxRequest(config=attempt.sandbox)
-        try:
-            made = await self.world.client.call("RunPodSandbox", sandbox, api.RunPodSandboxResponse, CALL_S)
-        except RuntimeCallError as error:
-            return await self._theirs("RunPodSandbox", sandbox, api.RunPodSandboxResponse, error)
+        made = await self._asked("RunPodSandbox", api.RunPodSandboxRequest(config=attempt.sandbox), wrong)
+        if made is None:
+            return wrong
         pod = made.pod_sandbox_id
         try:
             wrong += await self._container(attempt, pod)
@@ -157,13 +158,11 @@ class Rig:
         create = api.CreateContainerRequest(
             pod_sandbox_id=pod, config=attempt.container, sandbox_config=attempt.sandbox
         )
-        title = "/".join(filter(None, (attempt.sandbox.metadata.namespace, attempt.sandbox.metadata.name,
-                                       attempt.container.metadata.name)))  # fmt: skip
-        try:
-            made = await self.world.client.call("CreateContainer", create, api.CreateContainerResponse, CALL_S)
-        except RuntimeCallError as error:
+        wrong, names = list[str](), attempt.sandbox.metadata
+        made = await self._asked("CreateContainer", create, wrong)
+        if made is None:
             self.refusals += 1
-            wrong = await self._theirs("CreateContainer", create, api.CreateContainerResponse, error)
+            title = "/".join(filter(None, (names.namespace, names.name, attempt.container.metadata.name)))
             return wrong + await self._shown(title)
         self.started += 1
         key = made.container_id
@@ -172,15 +171,10 @@ class Rig:
         except RuntimeCallError as error:  # the runtime tries CPUs that only the policy none lets pass
             theirs = error.details.startswith("failed to create containerd task")
             return [] if theirs else [f"StartContainer: the kubelet hears {error}"]
-        wrong = self._in_order("after its start")
+        wrong += self._in_order("after its start")
         await self.world.controller.context.state.flush()  # it is on disk, as where it runs for longer
         update = api.UpdateContainerResourcesRequest(container_id=key, linux=attempt.resize)
-        try:
-            await self.world.client.call(
-                "UpdateContainerResources", update, api.UpdateContainerResourcesResponse, CALL_S
-            )
-        except RuntimeCallError as error:
-            wrong += await self._theirs("UpdateContainerResources", update, api.UpdateContainerResourcesResponse, error)
+        await self._asked("UpdateContainerResources", update, wrong)
         wrong += self._in_order("after its resize")
         return wrong + await self._shown(key)
 
@@ -203,23 +197,27 @@ class Rig:
         """Whether everything is as before, once the hostile pod has gone."""
         try:
             async with asyncio.timeout(GONE_S):
-                await self.world.poll(lambda: self._has_left(pod))
+                node = self.world.controller
+                await self.world.poll(lambda: pod not in node.node.pods and not node.node.containers_of(pod))
                 await self.world.poll(lambda: self.places() == before)
                 await self.world.poll(lambda: all(in_place(self.world, key) for key in self.keys))
         except TimeoutError:
             wrong.append(f"the others are elsewhere than before: {before} → {self.places()}")
         wrong += self._in_order("after its end")
 
-    def _has_left(self, pod: str) -> bool:
-        node = self.world.controller.node
-        return pod not in node.pods and not node.containers_of(pod)
+    async def _asked(self, method: str, request: Message, wrong: list[str]) -> Any:  # noqa: ANN401 (its reply)
+        """The reply to a call; None where it is refused, and *wrong* has what is wrong with the refusal."""
+        try:
+            return await self.world.client.call(method, request, METHODS[method].reply, CALL_S)
+        except RuntimeCallError as error:
+            wrong += await self._theirs(method, request, error)
 
-    async def _theirs(self, method: str, request: Any, reply: Any, error: RuntimeCallError) -> list[str]:  # noqa: ANN401
+    async def _theirs(self, method: str, request: Message, error: RuntimeCallError) -> list[str]:
         """What is wrong with a refusal: one of ours has a code and a sentence of ours, else it is the runtime's."""
         if error.code in OURS and error.details.startswith(("container ", "pod ")):
             return [f"{method}: {error.details}" for word in FORBIDDEN if word in error.details]
         try:
-            await self.world.direct.call(method, request, reply, CALL_S)
+            await self.world.direct.call(method, request, METHODS[method].reply, CALL_S)
         except RuntimeCallError as own:
             if (own.code, own.details) == (error.code, error.details):
                 return []
