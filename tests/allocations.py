@@ -1,7 +1,6 @@
 """The part of a made-up kubelet that knows allocations: podresources on a socket, and the checkpoint file."""
 
 import asyncio
-import json
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -11,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 import grpc
 
 from criproxy.cri import podresources_pb2 as api
+from lab.kubelet import device_checkpoint
 from lab.kubelet.device_kubelet import PODRESOURCES, serve, unary
 
 if TYPE_CHECKING:
@@ -86,11 +86,8 @@ class Allocations:
             for each in self.entries
             if each.resource
         ]
-        text = json.dumps({"Data": {"PodDeviceEntries": entries, "RegisteredDevices": {}}, "Checksum": 1})
         self.checkpoint.parent.mkdir(parents=True, exist_ok=True)
-        temporary = self.checkpoint.with_name(f".{self.checkpoint.name}")
-        temporary.write_text(text)
-        temporary.replace(self.checkpoint)
+        device_checkpoint.replace(self.checkpoint, entries, {})
 
     async def _list(self, _: api.ListPodResourcesRequest, context: "Context") -> api.ListPodResourcesResponse:
         self.asked["List"] += 1

@@ -5,7 +5,7 @@ In the format since Kubernetes 1.20, which has the ids by NUMA node.
 
 import base64
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
 from lab.kubelet.device_endpoint import Devices, Given, Key
@@ -33,7 +33,11 @@ def write(path: Path, given: Mapping[Key, Mapping[str, Given]], devices: Mapping
         for (pod_uid, container), resources in given.items()
         for resource, each in resources.items()
     ]
-    registered = {name: sorted(each.healthy) for name, each in devices.items()}
+    replace(path, entries, {name: sorted(each.healthy) for name, each in devices.items()})
+
+
+def replace(path: Path, entries: Sequence[Mapping[str, object]], registered: Mapping[str, Sequence[str]]) -> None:
+    """Replace the file as the kubelet does, with a rename."""
     text = json.dumps({"Data": {"PodDeviceEntries": entries, "RegisteredDevices": registered}, "Checksum": 1})
     temporary = path.with_name(f".{path.name}")
     temporary.write_text(text)
