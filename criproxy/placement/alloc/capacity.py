@@ -29,19 +29,10 @@ class Load:
     containers: int = 0
     """All containers."""
 
-    def __add__(self, other: "Load") -> "Load":
-        return Load(
-            self.granted_milli + other.granted_milli,
-            self.sharers + other.sharers,
-            self.containers + other.containers,
-        )
-
-    def __sub__(self, other: "Load") -> "Load":
-        return Load(
-            self.granted_milli - other.granted_milli,
-            self.sharers - other.sharers,
-            self.containers - other.containers,
-        )
+    def plus(self, other: "Load", times: int = 1) -> "Load":
+        """Both together; without the other one with -1 *times*."""
+        milli = self.granted_milli + times * other.granted_milli
+        return Load(milli, self.sharers + times * other.sharers, self.containers + times * other.containers)
 
 
 @dataclass(frozen=True)
@@ -69,8 +60,9 @@ class Capacity:
             index: the pool.
             joining_milli: what the container with the exclusive CPUs is going to share there.
         """
-        around = (len(self.shared[pool]) - self.needed(pool, joining_milli) for pool in self._path(index))
-        return max(0, min(self._inside(index), *around))
+        path = self.tree.pools[index].path
+        around = (len(self.shared[pool]) - self.needed(pool, joining_milli) for pool in path)
+        return max(0, min(self._inside(index, self._spares), *around))
 
     def needed(self, index: int, joining_milli: int = 0) -> int:
         """How many CPUs a pool needs for its shared containers; one suffices for any number of zero requests."""
@@ -99,9 +91,6 @@ class Capacity:
         spare = self._spare_within(index, NO_CPUS)
         return spare if len(spare) >= count else self.ownable(index)
 
-    def _path(self, index: int) -> tuple[int, ...]:
-        return self.tree.pools[index].path
-
     @cached_property
     def _free_milli(self) -> Sequence[int]:
         """By pool; no pool has more free than the one around it."""
@@ -125,12 +114,11 @@ class Capacity:
         """By pool: what can be owned in it, as far as those in it and under it are concerned."""
         spares = [0] * len(self.shared)
         for index in reversed(range(len(spares))):
-            inside = len(self._loose[index]) + sum(spares[part] for part in self.tree.children[index])
-            spares[index] = max(0, min(inside, len(self.shared[index]) - self.needed(index)))
+            spares[index] = max(0, min(self._inside(index, spares), len(self.shared[index]) - self.needed(index)))
         return spares
 
-    def _inside(self, index: int) -> int:
-        return len(self._loose[index]) + sum(self._spares[part] for part in self.tree.children[index])
+    def _inside(self, index: int, spares: Sequence[int]) -> int:
+        return len(self._loose[index]) + sum(spares[part] for part in self.tree.children[index])
 
     def _spare_within(self, index: int, own: CpuSet) -> CpuSet:
         """CPUs of a pool without those that pools under it need, which are others than *own* if there are enough."""
@@ -168,7 +156,7 @@ class Loads:
         """By pool, the load of it and of those under it, by the grants and the requests of containers."""
         loads = list(self._direct.of(node, node.grants))
         for pool in reversed(self.tree.pools[1:]):
-            loads[pool.path[1]] += loads[pool.index]
+            loads[pool.path[1]] = loads[pool.path[1]].plus(loads[pool.index])
         return loads
 
     def _seen(self, grant: Grant) -> object:
@@ -188,10 +176,9 @@ class Loads:
 def _changed(loads: Sequence[Load], changes: Sequence[Change[_Part]]) -> tuple[Load, ...]:
     found = list(loads)
     for _, old, new in changes:
-        if old:
-            found[old.pool] -= old.load
-        if new:
-            found[new.pool] += new.load
+        for part, times in ((old, -1), (new, 1)):
+            if part:
+                found[part.pool] = found[part.pool].plus(part.load, times)
     return tuple(found)
 
 

@@ -19,9 +19,6 @@ class Taste:
     first: CpuSet = frozenset()
     """CPUs to take before all others, such as the fast ones: only these if there are enough, else all of these that are
     in the part of the machine that is chosen."""
-    spread: bool = False
-    """Take from where the most is free, and leave room everywhere; otherwise from where the least is, and leave room
-    together."""
     across_cores: bool = False
     """A thread of each core before the second one of any; otherwise whole cores."""
     evenly: bool = False
@@ -75,7 +72,7 @@ def parts_for(topology: Topology, free: CpuSet, count: int, taste: Taste = PLAIN
     found: dict[CpuSet, Part] = {}
     for name, groups in _parts(topology, free):
         cpus = frozenset[int]().union(*groups)
-        found.setdefault(cpus, Part(name, cpus, _part_order(groups, count, liked, spread=taste.spread)))
+        found.setdefault(cpus, Part(name, cpus, _part_order(groups, count, liked)))
     return list(found.values())
 
 
@@ -87,8 +84,8 @@ class Part:
     cpus: CpuSet
     """The free ones."""
     order: tuple[int, int, int, int]
-    """The smaller the better: the NUMA nodes that are needed, less the CPUs that are liked; the free ones (negative for
-    who spreads); the first CPU."""
+    """The smaller the better: the NUMA nodes that are needed, less the CPUs that are liked; the free ones; the first
+    CPU."""
 
 
 def _preferred(topology: Topology, free: CpuSet, count: int, taste: Taste) -> tuple[CpuSet, CpuSet]:
@@ -137,12 +134,11 @@ def take_in_order(
     return picked
 
 
-def one_per_core(topology: Topology, cpus: CpuSet) -> CpuSet:
-    """The first thread of each core that *cpus* are of: for containers that want no second thread of a core."""
+def one_per_core(topology: Topology, cpus: CpuSet, first: CpuSet = frozenset()) -> CpuSet:
+    """One CPU of each core that *cpus* are on: the lowest, those that are in *first* before all others."""
     core_of = topology.core_of
-    return frozenset(
-        cpu for cpu in cpus if cpu not in core_of or all(cpu <= other for other in core_of[cpu].cpus & cpus)
-    )
+    cores = (core_of[cpu].cpus & cpus if cpu in core_of else (cpu,) for cpu in cpus)
+    return frozenset(min(core, key=lambda cpu: (cpu not in first, cpu)) for core in cores)
 
 
 def surroundings(topology: Topology, free: CpuSet, count: int, near: CpuSet) -> CpuSet:
@@ -174,17 +170,17 @@ def circles(topology: Topology, near: CpuSet) -> list[CpuSet]:
 
 def _chosen(topology: Topology, free: CpuSet, count: int, taste: Taste, liked: CpuSet) -> Groups:
     """The free CPUs of the NUMA nodes to take *count* from, in this order."""
-    left = list(_best_part(topology, free, count, taste, liked))
+    left = list(_best_part(topology, free, count, liked))
     chosen: list[CpuSet] = []
     while (missing := count - sum(map(len, chosen))) > 0:
-        chosen.append(left.pop(_next_group(left, missing, spread=taste.spread)))
+        chosen.append(left.pop(_next_group(left, missing)))
     return chosen
 
 
-def _best_part(topology: Topology, free: CpuSet, count: int, taste: Taste, liked: CpuSet) -> Groups:
+def _best_part(topology: Topology, free: CpuSet, count: int, liked: CpuSet) -> Groups:
     """The NUMA nodes (their free CPUs) of the best part of the machine to take *count* CPUs from."""
     enough = (groups for _, groups in _parts(topology, free) if sum(map(len, groups)) >= count)
-    return min(enough, key=lambda groups: _part_order(groups, count, liked, spread=taste.spread))
+    return min(enough, key=lambda groups: _part_order(groups, count, liked))
 
 
 def _parts(topology: Topology, free: CpuSet) -> Iterator[tuple[str, Groups]]:
@@ -202,10 +198,10 @@ def _parts(topology: Topology, free: CpuSet) -> Iterator[tuple[str, Groups]]:
     yield "the machine", everything
 
 
-def _part_order(part: Groups, count: int, liked: CpuSet, *, spread: bool) -> tuple[int, int, int, int]:
+def _part_order(part: Groups, count: int, liked: CpuSet) -> tuple[int, int, int, int]:
     size = sum(map(len, part))
     like = sum(len(group & liked) for group in part) if liked else 0
-    return _nodes_needed(part, count), -like, -size if spread else size, min(map(min, part), default=0)
+    return _nodes_needed(part, count), -like, size, min(map(min, part), default=0)
 
 
 def _groups(topology: Topology, free: CpuSet) -> Groups:
@@ -224,12 +220,12 @@ def _nodes_needed(groups: Iterable[CpuSet], count: int) -> int:
     return needed
 
 
-def _next_group(groups: Sequence[CpuSet] | Sequence[list[int]], count: int, *, spread: bool) -> int:
-    """Which group holds *count* most tightly, else is the largest; always the largest for a choice that spreads."""
+def _next_group(groups: Sequence[CpuSet] | Sequence[list[int]], count: int) -> int:
+    """Which group holds *count* most tightly, else is the largest."""
 
     def order(index: int) -> tuple[bool, int, int]:
         spare = len(groups[index]) - count
-        return (False, -spare, min(groups[index])) if spread else (spare < 0, abs(spare), min(groups[index]))
+        return spare < 0, abs(spare), min(groups[index])
 
     return min(range(len(groups)), key=order)
 
@@ -242,7 +238,7 @@ def _take(topology: Topology, groups: Groups, count: int, taste: Taste) -> list[
     picked: list[int] = []
     for place in range(len(groups)):
         idle = sorted(cpu for core in cores if core.whole and core.place == place for cpu in core.cpus)
-        picked += _pack(topology, idle, count - len(picked), topology.group_of, spread=taste.spread)
+        picked += _pack(topology, idle, count - len(picked), topology.group_of)
     if len(picked) < count:
         picked += _threads(topology, cores, frozenset(picked))
     return picked[:count]
@@ -270,9 +266,7 @@ def _cores(topology: Topology, free: CpuSet, place: int) -> list[_Free]:
     ]
 
 
-def _pack(
-    topology: Topology, cpus: list[int], count: int, levels: Sequence[Mapping[int, int]], *, spread: bool
-) -> list[int]:
+def _pack(topology: Topology, cpus: list[int], count: int, levels: Sequence[Mapping[int, int]]) -> list[int]:
     """Whole groups and whole cores of *cpus*, at most *count*: fewer if the rest is less than a core."""
     if count >= len(cpus):
         return cpus
@@ -281,8 +275,8 @@ def _pack(
     groups = list(_split(cpus, levels[0]).values())
     picked: list[int] = []
     while (missing := count - len(picked)) > 0:
-        group = groups.pop(_next_group(groups, missing, spread=spread))
-        picked += _pack(topology, group, missing, levels[1:], spread=spread)
+        group = groups.pop(_next_group(groups, missing))
+        picked += _pack(topology, group, missing, levels[1:])
         if len(group) > missing:  # what is missing still is less than a core
             break
     return picked

@@ -5,7 +5,7 @@ of it that has enough, next to those that are there already; which of several pa
 shall be packed or balanced.
 """
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from criproxy.errors import NotEnough
@@ -83,7 +83,7 @@ def build_tree(topology: Topology, *, by_thread: bool = False) -> Tree:
     for cpu in sorted(topology.online_cpus):
         core = topology.core_of.get(cpu)
         turn = sorted(core.cpus).index(cpu) if core else 0
-        label = [of(cpu) for of in labels]
+        label = [of.get(cpu, -1) for of in labels]
         label = [*label[:3], *((turn,) if by_thread else ()), *label[3:], cpu]
         prefixes = [tuple(label[: depth + 1]) for depth in range(len(levels))]
         for prefix in prefixes:
@@ -99,21 +99,13 @@ def build_tree(topology: Topology, *, by_thread: bool = False) -> Tree:
     return Tree(topology, levels, paths, [frozenset(group) for group in members], by_level, path_of)
 
 
-def _labels(topology: Topology) -> list[Callable[[int], int]]:
+def _labels(topology: Topology) -> list[Mapping[int, int]]:
     """For package, die, NUMA node, level 2 cache and core: a number for each CPU, the same for those of one group."""
-    levels: list[Iterable[CpuSet]] = [
-        (package.cpus for package in topology.packages),
-        (die.cpus for die in topology.dies),
-        (node.cpus for node in topology.nodes),
-        topology.l2_groups,
-        (core.cpus for core in topology.cores),
-    ]
-    return [_numbering(groups) for groups in levels]
-
-
-def _numbering(groups: Iterable[CpuSet]) -> Callable[[int], int]:
-    number_of = {cpu: number for number, group in enumerate(groups) for cpu in group}
-    return lambda cpu: number_of.get(cpu, -1)
+    packages, dies, nodes, cores = (
+        [part.cpus for part in parts] for parts in (topology.packages, topology.dies, topology.nodes, topology.cores)
+    )
+    levels = (packages, dies, nodes, topology.l2_groups, cores)
+    return [{cpu: number for number, group in enumerate(groups) for cpu in group} for groups in levels]
 
 
 def grow(tree: Tree, own: CpuSet, free: CpuSet, count: int, wants: Wants = Wants()) -> CpuSet:

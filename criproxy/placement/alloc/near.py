@@ -125,15 +125,6 @@ def resize_cpus(topology: Topology, own: CpuSet, free: CpuSet, count: int, taste
     return own | take_in_order(topology, free, more, parts, taste)
 
 
-def one_thread_each(topology: Topology, cpus: CpuSet, first: CpuSet = frozenset()) -> CpuSet:
-    """One CPU of each core that *cpus* are on: the lowest, those that are in *first* before all others."""
-    seen: dict[int, int] = {}
-    for cpu in (*sorted(cpus & first), *sorted(cpus - first)):
-        core = topology.core_of.get(cpu)
-        seen.setdefault(core.id if core else cpu, cpu)
-    return frozenset(seen.values())
-
-
 def whole_cores(topology: Topology, whole: CpuSet, chosen: CpuSet) -> CpuSet | None:
     """As many CPUs as *chosen*, but of whole cores only, those of *chosen* and near them first; None: impossible.
 

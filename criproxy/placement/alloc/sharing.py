@@ -9,9 +9,9 @@ from criproxy.model.grant import NO_CPUS, Grant
 from criproxy.model.machine.topology import Topology
 from criproxy.model.node import Node
 from criproxy.placement.alloc.capacity import Capacity, Loads, capacity, pool_of
+from criproxy.placement.alloc.cpus import one_per_core
 from criproxy.placement.alloc.memory.memory import ordinary_bytes
-from criproxy.placement.alloc.near import one_thread_each
-from criproxy.placement.alloc.pools import Pool, PoolTree, build_pools
+from criproxy.placement.alloc.pools import PoolTree, build_pools
 
 RESERVED = "the reserved CPUs"
 """The name of the pool beside the tree."""
@@ -99,22 +99,19 @@ class Division:
         if pool == RESERVED and self.reserved - owned:
             return self.reserved - owned
         free = self.sharable - owned
-        path = self._pool(pool).path
+        path = self.tree.by_name.get(pool, self.tree.pools[0]).path
         parts = (free & self.tree.pools[index].cpus for index in path)
         return next((part for part in parts if part), self.reserved - owned or everything)
 
     def seen(self, own: CpuSet, shared: CpuSet, *, hides: bool) -> CpuSet:
         """What a container with *own* CPUs and *shared* ones may run on."""
         cpus = own | shared
-        return one_thread_each(self.tree.topology, cpus, own) if hides else cpus
+        return one_per_core(self.tree.topology, cpus, own) if hides else cpus
 
     def _moved(self, grant: Grant, pool: str, shared: CpuSet, *, hides: bool) -> Grant | None:
         """The grant with what *pool* shares now; None if that is what it has."""
         cpus = self.seen(grant.exclusive, shared, hides=hides) if shared else grant.cpus
         return None if cpus == grant.cpus else replace(grant, cpus=cpus, pool=pool)
-
-    def _pool(self, name: str) -> Pool:
-        return self.tree.by_name.get(name, self.tree.pools[0])
 
 
 def divide(topology: Topology, reserved: CpuSet, *, apart: bool, caches: bool = True) -> Division:

@@ -61,8 +61,7 @@ class Wishes:
 
     def notes(self) -> tuple[str, ...]:
         """A sentence for each annotation that was there and had no effect, as far as has been read."""
-        pod = self.node.pods.get(self.container.pod)
-        unread = annotation_notes(pod.annotations, self.container.name) if pod and pod.annotations else ()
+        unread = annotation_notes(self._annotations, self.container.name) if self._annotations else ()
         return (*dict.fromkeys(self.ignored), *unread)
 
     def boolean(self, key: str) -> bool | None:
@@ -86,11 +85,11 @@ class Wishes:
         name = self._written(key)
         if name is None:
             return None
-        if not self._may_use(key):  # before anything of it is read
+        if not may_use(self.container.namespace, key, self.allowed, self.denied):  # before anything of it is read
             self.ignored.append(f"annotation {name} is ignored: namespace {self.container.namespace} may not use {key}")
             return None
         try:
-            found = self._found(key)
+            found = written(self._annotations, key, self.container.name, self._plain_data)
             if found is None:
                 return None
             name, value = found
@@ -124,23 +123,17 @@ class Wishes:
         self._yaml[name] = chars, document.parts
         return document.data
 
+    @property
+    def _annotations(self) -> Mapping[str, str]:
+        pod = self.node.pods.get(self.container.pod)
+        return pod.annotations if pod else {}
+
     def _written(self, key: str) -> str | None:
         """The name of the first annotation that may be about *key*; its value has not been read."""
-        pod = self.node.pods.get(self.container.pod)
-        if pod is None or not pod.annotations:
+        if not (annotations := self._annotations):
             return None
-        found = effective(pod.annotations, key, self.container.name)
-        return found[0] if found else next(_old_names(pod.annotations, key), None)
-
-    def _found(self, key: str) -> tuple[str, str] | None:
-        """The name and the value of the annotation about *key*."""
-        pod = self.node.pods.get(self.container.pod)
-        if pod is None or not pod.annotations:
-            return None
-        return written(pod.annotations, key, self.container.name, self._plain_data)
-
-    def _may_use(self, key: str) -> bool:
-        return may_use(self.container.namespace, key, self.allowed, self.denied)
+        found = effective(annotations, key, self.container.name)
+        return found[0] if found else next(_old_names(annotations, key), None)
 
 
 def _check_yaml(count: int, what: str, most: int) -> None:

@@ -1,6 +1,6 @@
 """The annotations that policies read: one table for checks of `annotations.allow`, for refusals and for the docs."""
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 
@@ -129,10 +129,12 @@ def may_use(namespace: str, key: str, allowed: Rules, denied: Rules) -> bool:
 
 
 def _says(rules: Rules, namespace: str, key: str) -> bool:
-    return any(
-        fnmatchcase(namespace, pattern) and any(fnmatchcase(key, each) for each in keys)
-        for pattern, keys in rules.items()
-    )
+    return any(fnmatchcase(namespace, pattern) and matches_one(key, keys) for pattern, keys in rules.items())
+
+
+def matches_one(text: str, patterns: Iterable[str]) -> bool:
+    """Whether *text* is what any of *patterns* with * and ? stands for."""
+    return any(fnmatchcase(text, pattern) for pattern in patterns)
 
 
 def matches_any(pattern: str) -> bool:

@@ -3,12 +3,10 @@
 from collections.abc import Iterator
 from dataclasses import replace
 from difflib import get_close_matches
-from fnmatch import fnmatchcase
 from re import fullmatch
 from typing import Annotated, Literal, NamedTuple, Self
 
-from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, PlainSerializer, WithJsonSchema
-from pydantic.alias_generators import to_camel
+from pydantic import AfterValidator, BeforeValidator, Field, PlainSerializer, WithJsonSchema
 
 from criproxy.model.cpuset import MAX_ID, CpuSet, format_cpuset, interned, numbered, parse_cpuset
 from criproxy.model.grant import NO_CPUS
@@ -16,7 +14,7 @@ from criproxy.model.machine.topology import Topology
 from criproxy.model.node import Node
 from criproxy.model.remembered import remembered
 from criproxy.model.text.amounts import are, only_are
-from criproxy.placement.options.keys import KEYS, matches_any
+from criproxy.placement.options.keys import KEYS, matches_any, matches_one
 from criproxy.placement.options.usable import (
     COUNTED,
     AvailableCpus,
@@ -24,6 +22,7 @@ from criproxy.placement.options.usable import (
     HostReader,
     MemoryKindOption,
     ReservedResources,
+    Section,
     narrowed,
 )
 
@@ -93,10 +92,8 @@ KeyPattern = Annotated[str, AfterValidator(_checked_key), WithJsonSchema({"type"
 """Keys of annotations in a policy file."""
 
 
-class AnnotationOptions(BaseModel):
+class AnnotationOptions(Section):
     """The annotations that pods may use."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True, alias_generator=to_camel)
 
     allow: dict[NamespacePattern, tuple[KeyPattern, ...]] = Field(default_factory=dict)
     """For each namespace (* and ? are wildcards), the keys of the annotations that its pods may use, written without
@@ -113,10 +110,8 @@ class _View(NamedTuple):
     reserved: CpuSet
 
 
-class Options(BaseModel):
+class Options(Section):
     """Options of any policy; a policy with more of them derives from this."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True, alias_generator=to_camel, allow_inf_nan=False)
 
     reserved_cpus: CpuSetOption = frozenset()
     """CPUs that never become exclusive, such as "0-1,8": they stay shared, so that the node's own processes always have
@@ -241,9 +236,9 @@ def options_of(policy: object) -> Options:
 def may_use(options: Options, key: str) -> bool:
     """Whether some namespace may use the annotation *key*."""
     allowed, denied = options.annotations.allow, options.annotations.deny
-    if any(fnmatchcase(key, pattern) for pattern in denied.get("*", ())):
+    if matches_one(key, denied.get("*", ())):
         return False
-    return not allowed or any(fnmatchcase(key, pattern) for patterns in allowed.values() for pattern in patterns)
+    return not allowed or any(matches_one(key, patterns) for patterns in allowed.values())
 
 
 def missing_cpus(path: tuple[str | int, ...], cpus: CpuSet, topology: Topology) -> Iterator[Misfit]:
@@ -260,10 +255,8 @@ def _counted(cpus: CpuSet) -> str:
     return f"{numbered('CPU', cpus)} {are(len(cpus))}"
 
 
-class Exclusive(BaseModel):
+class Exclusive(Section):
     """What happens to exclusive CPUs."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True, alias_generator=to_camel)
 
     keep: Literal["pod", "none"] = "pod"
     """What happens to exclusive CPUs when their container ends and its pod does not. pod: the pod keeps them, up to its

@@ -7,7 +7,6 @@ and classes of caches and disks are none of that: see docs/decisions/0020-what-c
 from collections.abc import Iterable, Iterator, Mapping
 from difflib import get_close_matches
 from functools import lru_cache
-from types import MappingProxyType
 
 from pydantic import BaseModel
 
@@ -28,39 +27,35 @@ _CLASSES = "criproxy does not set classes for caches, memory bandwidth or disks"
 _EXPORT = "criproxy does not export NodeResourceTopology objects"
 _PATHS = "criproxy does not look at the paths of mounts and devices"
 
-OPTIONS: Mapping[str, str] = MappingProxyType(
-    {
-        "cpu_class": _FREQUENCIES,
-        "cpu_classes": _FREQUENCIES,
-        "idle_cpu_class": _FREQUENCIES,
-        "shared_pool_cpu_class": _FREQUENCIES,
-        "reserved_pool_cpu_class": _FREQUENCIES,
-        "default_exclusive_cpu_class": _FREQUENCIES,
-        "turbo_domain": _FREQUENCIES,
-        "scheduling_class": _SCHEDULING,
-        "scheduling_classes": _SCHEDULING,
-        "namespace_scheduling_classes": _SCHEDULING,
-        "pod_qos_scheduling_classes": _SCHEDULING,
-        "irq_mode": _INTERRUPTS,
-        "irq_claim": _INTERRUPTS,
-        "controllable_interrupts": _INTERRUPTS,
-        "show_containers_in_nrt": _EXPORT,
-    }
-)
+OPTIONS: Mapping[str, str] = {
+    "cpu_class": _FREQUENCIES,
+    "cpu_classes": _FREQUENCIES,
+    "idle_cpu_class": _FREQUENCIES,
+    "shared_pool_cpu_class": _FREQUENCIES,
+    "reserved_pool_cpu_class": _FREQUENCIES,
+    "default_exclusive_cpu_class": _FREQUENCIES,
+    "turbo_domain": _FREQUENCIES,
+    "scheduling_class": _SCHEDULING,
+    "scheduling_classes": _SCHEDULING,
+    "namespace_scheduling_classes": _SCHEDULING,
+    "pod_qos_scheduling_classes": _SCHEDULING,
+    "irq_mode": _INTERRUPTS,
+    "irq_claim": _INTERRUPTS,
+    "controllable_interrupts": _INTERRUPTS,
+    "show_containers_in_nrt": _EXPORT,
+}
 """Why options that are understood, so that a configuration can move over, do nothing; by their names in the models."""
 
-ANNOTATIONS: Mapping[str, str] = MappingProxyType(
-    {
-        "cpu-class": _FREQUENCIES,
-        "scheduling-class": _SCHEDULING,
-        "irq-affinity": _INTERRUPTS,
-        "rdtclass": _CLASSES,
-        "blockioclass": _CLASSES,
-        "toptierlimit": _CLASSES,
-        "allow.topologyhints": _PATHS,
-        "deny.topologyhints": _PATHS,
-    }
-)
+ANNOTATIONS: Mapping[str, str] = {
+    "cpu-class": _FREQUENCIES,
+    "scheduling-class": _SCHEDULING,
+    "irq-affinity": _INTERRUPTS,
+    "rdtclass": _CLASSES,
+    "blockioclass": _CLASSES,
+    "toptierlimit": _CLASSES,
+    "allow.topologyhints": _PATHS,
+    "deny.topologyhints": _PATHS,
+}
 """Keys of annotations."""
 
 

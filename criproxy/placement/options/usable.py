@@ -28,6 +28,16 @@ class HostReader(NamedTuple):
     """Next to a device, by its path in sysfs."""
 
 
+class Section(BaseModel):
+    """A part of a policy file."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True, alias_generator=to_camel, allow_inf_nan=False)
+
+
+AS_WRITTEN = PlainSerializer(lambda value: value.text, return_type=str)
+"""For values that know their text in the policy file."""
+
+
 @dataclass(frozen=True, slots=True)
 class AvailableCpus:
     """The CPUs that a policy uses, of those that pods may use at all."""
@@ -130,23 +140,13 @@ COUNTED = (MemoryKind.DRAM, MemoryKind.PMEM, MemoryKind.HBM)
 """The kinds that count where a policy file names none."""
 
 AvailableOption = Annotated[
-    AvailableCpus,
-    BeforeValidator(_to_available),
-    PlainSerializer(lambda value: value.text, return_type=str),
-    WithJsonSchema(_AVAILABLE_SCHEMA),
+    AvailableCpus, BeforeValidator(_to_available), AS_WRITTEN, WithJsonSchema(_AVAILABLE_SCHEMA)
 ]
-ReservedOption = Annotated[
-    ReservedCpus,
-    BeforeValidator(_to_reserved),
-    PlainSerializer(lambda value: value.text, return_type=str),
-    WithJsonSchema(_RESERVED_SCHEMA),
-]
+ReservedOption = Annotated[ReservedCpus, BeforeValidator(_to_reserved), AS_WRITTEN, WithJsonSchema(_RESERVED_SCHEMA)]
 
 
-class AvailableResources(BaseModel):
+class AvailableResources(Section):
     """What of the machine a policy uses."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True, alias_generator=to_camel)
 
     cpu: AvailableOption | None = None
     """Which of the CPUs that pods may use are available to containers: "cpuset:4-11", "exclude-cpuset:0-1", or the path
@@ -155,10 +155,8 @@ class AvailableResources(BaseModel):
     available ones. By default, all CPUs are available."""
 
 
-class ReservedResources(BaseModel):
+class ReservedResources(Section):
     """What of the machine a policy reserves."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True, alias_generator=to_camel)
 
     cpu: ReservedOption | None = None
     """The same as reservedCpus, in the form of CRI-RM and nri-plugins: "cpuset:0-1", or an amount such as 750m or 2. An

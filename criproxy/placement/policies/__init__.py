@@ -1,69 +1,39 @@
-"""Placement policies. A new one is a file here, which ends in an `Entry`, and a function below that imports it.
+"""Placement policies. A new one is a file here, which ends in an `Entry`, and a case in `_imported`.
 
 Only the requested policy is imported: a daemon needs just one, and has to start fast.
 """
 
-from collections.abc import Callable, Iterator, MutableMapping
+from collections import UserDict
+from typing import Any
 
 from criproxy.placement.policies.api import Entry
 
 __all__ = ["BUILTIN", "Entry"]
 
 
-def _none() -> Entry:
-    from criproxy.placement.policies.none import ENTRY
-
+def _imported(name: str) -> Entry:
+    match name:
+        case "static":
+            from criproxy.placement.policies.static import ENTRY
+        case "pools":
+            from criproxy.placement.policies.pools import ENTRY
+        case "balloons":
+            from criproxy.placement.policies.balloons import ENTRY
+        case "topology-aware":
+            from criproxy.placement.policies.topology_aware import ENTRY
+        case _:
+            from criproxy.placement.policies.none import ENTRY
     return ENTRY
 
 
-def _static() -> Entry:
-    from criproxy.placement.policies.static import ENTRY
-
-    return ENTRY
-
-
-def _pools() -> Entry:
-    from criproxy.placement.policies.pools import ENTRY
-
-    return ENTRY
-
-
-def _balloons() -> Entry:
-    from criproxy.placement.policies.balloons import ENTRY
-
-    return ENTRY
-
-
-def _topology_aware() -> Entry:
-    from criproxy.placement.policies.topology_aware import ENTRY
-
-    return ENTRY
-
-
-class Policies(MutableMapping[str, Entry]):
-    """Policies by the name that a policy file uses; each is imported when it is first used."""
-
-    def __init__(self, **loaders: Callable[[], Entry]) -> None:
-        self._loaders = {name.replace("_", "-"): loader for name, loader in loaders.items()}
+class _Policies(UserDict[str, Entry]):
+    """Policies by the name that a policy file uses; those of this package are imported when they are first used."""
 
     def __getitem__(self, name: str) -> Entry:
-        return self._loaders[name]()
-
-    def __setitem__(self, name: str, entry: Entry) -> None:
-        self._loaders[name] = lambda: entry
-
-    def __delitem__(self, name: str) -> None:
-        del self._loaders[name]
-
-    def __contains__(self, name: object) -> bool:
-        return name in self._loaders
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(self._loaders)
-
-    def __len__(self) -> int:
-        return len(self._loaders)
+        entry = super().__getitem__(name)
+        return _imported(name) if entry is _LATE else entry
 
 
-BUILTIN = Policies(none=_none, static=_static, pools=_pools, balloons=_balloons, topology_aware=_topology_aware)
-"""The policies of this package; ``-`` in a name is ``_`` here."""
+_LATE: Any = None
+BUILTIN = _Policies(dict.fromkeys(("none", "static", "pools", "balloons", "topology-aware"), _LATE))
+"""The policies of this package."""

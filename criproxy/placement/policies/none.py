@@ -13,7 +13,19 @@ from criproxy.placement.options.policy_options import Options
 from criproxy.placement.policies.api import NOTHING_FREE, Entry, Free
 
 
-class NonePolicy:
+class _NoCpus:
+    """A policy that gives no container exclusive CPUs, and moves none."""
+
+    def free(self, node: Node) -> Free:
+        """Nothing can become exclusive."""
+        return NOTHING_FREE
+
+    def release(self, node: Node, left: Grant) -> Change:
+        """No other container moves."""
+        return Change({})
+
+
+class NonePolicy(_NoCpus):
     """Grants nothing; places given under an earlier policy stay until their container goes."""
 
     def __init__(self, options: Options) -> None:
@@ -25,16 +37,8 @@ class NonePolicy:
         reason = f"{container.title} is left alone: {node.released or 'the policy is none'}"
         return Change({container.key: had} if had else {}, (reason,))
 
-    def free(self, node: Node) -> Free:
-        """Nothing: no container gets exclusive CPUs."""
-        return NOTHING_FREE
 
-    def release(self, node: Node, left: Grant) -> Change:
-        """No other container moves."""
-        return Change({})
-
-
-class Fallback:
+class Fallback(_NoCpus):
     """Gives no container exclusive CPUs, and takes none from a container that has some.
 
     Args:
@@ -56,14 +60,6 @@ class Fallback:
             )
         reason = f"{container.title} shares {numbered('CPU', shared)}: the policy was not asked"
         return Change({container.key: Grant(shared, part.topology.mems)}, (reason,))
-
-    def free(self, node: Node) -> Free:
-        """Return that nothing can become exclusive."""
-        return NOTHING_FREE
-
-    def release(self, node: Node, left: Grant) -> Change:
-        """Return that no other container moves."""
-        return Change({})
 
 
 ENTRY = Entry(Options, NonePolicy)

@@ -51,11 +51,10 @@ def own_kept(own: CpuSet, missing: int) -> Candidates:
 def _candidate(index: int, part: Part, taste: Taste) -> Candidate:
     nodes, liked, size, first = part.order
     preferred = [Criterion("it has more of the CPUs that are preferred", liked, Unit.MORE)] if taste.first else []
-    free = ("it has more free CPUs", Unit.MORE) if taste.spread else ("it has fewer free CPUs", Unit.FEWER)
     criteria = (
         Criterion("it needs fewer NUMA nodes", nodes, Unit.FEWER),
         *preferred,
-        Criterion(free[0], size, free[1]),
+        Criterion("it has fewer free CPUs", size, Unit.FEWER),
         Criterion("it begins with a lower CPU", first, Unit.FEWER),
     )
     return Candidate(index, part.name, criteria)

@@ -111,15 +111,6 @@ def test_breaks_at_most_one_core_per_node(request: tuple[Topology, CpuSet, int])
     assert sum(core.cpus <= free and bool(core.cpus & taken) and not core.cpus <= taken for core in topology.cores) <= 1
 
 
-@given(requests())
-def test_does_not_depend_on_order(request: tuple[Topology, CpuSet, int]) -> None:
-    """The order in which nodes and cores are listed changes nothing."""
-    topology, free, count = request
-    turned = replace(topology, nodes=topology.nodes[::-1], packages=topology.packages[::-1])
-
-    assert take_cpus(turned, free, count) == take_cpus(topology, free, count)
-
-
 FOUR_CACHES = replace(
     machine(nodes=1, cores=16, threads=2), l3_groups=tuple(map(parse_cpuset, ["0-3,16-19", "4-7,20-23", "8-15,24-31"]))
 )
@@ -151,13 +142,6 @@ def test_caches_that_split_cores() -> None:
     assert format_cpuset(take_cpus(split, parse_cpuset("0-3,8-9"), 5)) == "0-2,8-9"
 
 
-def test_spread_takes_from_where_the_most_is_free() -> None:
-    """The node with more free CPUs, and in it the larger cache."""
-    assert format_cpuset(take_cpus(TWO_NODES_SMT, parse_cpuset("1-15"), 2, Taste(spread=True))) == "4,12"
-    assert format_cpuset(take_cpus(TWO_NODES_SMT, parse_cpuset("1-15"), 2)) == "1,9"
-    assert format_cpuset(take_cpus(FOUR_CACHES, FOUR_CACHES.cpus, 2, Taste(spread=True))) == "8,24"
-
-
 def test_across_cores() -> None:
     """First threads of idle cores, then of others, then second threads."""
     taste = Taste(across_cores=True)
@@ -167,12 +151,16 @@ def test_across_cores() -> None:
     assert format_cpuset(take_cpus(TWO_NODES_SMT, TWO_NODES_SMT.cpus, 6, taste)) == "0-3,8-9"
 
 
-def test_one_thread_of_each_core() -> None:
-    """The first of those that are there; a CPU of no core is alone."""
-    assert format_cpuset(one_per_core(TWO_NODES_SMT, parse_cpuset("0-1,8,10,99"))) == "0-1,10,99"
+@pytest.mark.parametrize(
+    ("cpus", "first", "expected"),
+    [("0-1,8,10,99", "", "0-1,10,99"), ("0-1,8-9", "9", "0,9"), ("0-5", "8", "0-5"), ("", "", "")],
+)
+def test_one_thread_of_each_core(cpus: str, first: str, expected: str) -> None:
+    """The lowest of those that are there, or one of those that count first; a CPU of no core is alone."""
+    assert format_cpuset(one_per_core(TWO_NODES_SMT, parse_cpuset(cpus), parse_cpuset(first))) == expected
 
 
-tastes = st.builds(Taste, st.frozensets(st.integers(0, 31)), spread=st.booleans(), across_cores=st.booleans())
+tastes = st.builds(Taste, st.frozensets(st.integers(0, 31)), across_cores=st.booleans())
 
 
 @given(requests(), tastes)

@@ -1,10 +1,10 @@
-"""CPUs next to things, and one thread of each core."""
+"""CPUs next to things."""
 
 import pytest
 
 from criproxy.errors import NotEnough
 from criproxy.model.cpuset import format_cpuset, parse_cpuset
-from criproxy.placement.alloc.near import one_thread_each, take_beside, take_near
+from criproxy.placement.alloc.near import take_beside, take_near
 from tests.placement.policies.shapes import n4c16
 
 MACHINE = n4c16()
@@ -32,14 +32,6 @@ def test_too_few() -> None:
     """There must be as many as are wanted."""
     with pytest.raises(NotEnough):
         take_near(MACHINE, parse_cpuset("0-1"), 3, [parse_cpuset("0")])
-
-
-@pytest.mark.parametrize(
-    ("cpus", "first", "expected"), [("0-3", "", "0,2"), ("1-2", "", "1-2"), ("0-5", "1,5", "1-2,5"), ("", "", "")]
-)
-def test_one_thread_each(cpus: str, first: str, expected: str) -> None:
-    """The lowest of each core, or one of those that count first."""
-    assert format_cpuset(one_thread_each(MACHINE, parse_cpuset(cpus), parse_cpuset(first))) == expected
 
 
 @pytest.mark.parametrize(

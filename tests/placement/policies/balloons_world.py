@@ -20,8 +20,7 @@ from criproxy.placement.events import (
 from criproxy.placement.invariants import violations
 from criproxy.placement.policies.balloons import BalloonsOptions, BalloonsPolicy
 from criproxy.placement.policies.balloons.kinds import catalogue
-from criproxy.placement.policies.balloons.reading import read
-from criproxy.placement.policies.balloons.state import State
+from criproxy.placement.policies.balloons.state import State, read
 
 
 @dataclass

@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 from criproxy.errors import NotEnough
 from criproxy.model.cpuset import CpuSet, interned, numbered
-from criproxy.model.grant import AboutMemory, Change, Grant
+from criproxy.model.grant import NO_CPUS, AboutMemory, Change, Grant
 from criproxy.model.machine.topology import MemoryKind, Topology
 from criproxy.model.node import Node
 from criproxy.model.remembered import remembered
@@ -62,13 +62,6 @@ class _Machine(NamedTuple):
     """The same machine with some of `Topology.other_mems`, as far as it was asked for."""
 
 
-class _Nodes(NamedTuple):
-    """Where memory comes from, and where it would rather."""
-
-    mems: CpuSet
-    home: CpuSet
-
-
 def place_memory(
     node: Node,
     grants: Mapping[str, Grant],
@@ -94,9 +87,9 @@ def place_memory(
     key, had, everywhere = container.key, node.grants.get(container.key), node.topology.mems
     kept = had is not None and had.mems not in (everywhere, frozenset())
     if not kept and (wish.untouched or had):
-        stays = _Nodes(had.mems, had.home_mems) if had else _Nodes(frozenset(), frozenset())
+        mems, home = (had.mems, had.home_mems) if had else (NO_CPUS, NO_CPUS)
         reason = f"memory is left alone: {wish.untouched}" if wish.untouched else "memory from where it came before"
-        return Change({**grants, key: _with(grants[key], stays)}, (reason,))
+        return Change({**grants, key: _with(grants[key], mems, home)}, (reason,))
     machine = _machine(node.topology, pessimistic)
     if had and wish.untouched:  # an earlier policy keeps it to some nodes, in which it may grow
         wanted, reason = had.home_mems or had.mems, f"memory is left alone: {wish.untouched}"
@@ -112,7 +105,7 @@ def place_memory(
         reason = f"memory from {_nodes(mems)}: memory promises leave too little on {_nodes(first)}"
     if moved:
         reason += f"; {_counted(moved)} more NUMA nodes, to make room"
-    return Change({**grants, **moved, key: _with(grants[key], _Nodes(mems, home))}, (AboutMemory(reason),))
+    return Change({**grants, **moved, key: _with(grants[key], mems, home)}, (AboutMemory(reason),))
 
 
 def return_memory(node: Node, grants: Mapping[str, Grant], *, pessimistic: bool = False) -> Change:
@@ -238,24 +231,22 @@ def _widened(promises: Promises, zone: Mask, size: int) -> Mask:
 
 def _moved(grant: Grant, mems: CpuSet) -> Grant:
     """The grant with memory from *mems*; it remembers where it began."""
-    return _with(grant, _Nodes(mems, grant.home_mems or grant.mems))
+    return _with(grant, mems, grant.home_mems or grant.mems)
 
 
-def _with(grant: Grant, nodes: _Nodes) -> Grant:
-    home = nodes.home if nodes.home < nodes.mems else frozenset[int]()
-    return replace(grant, mems=interned(nodes.mems), home_mems=interned(home))
-
-
-@remembered(_MACHINES)
-def _machine(topology: Topology, pessimistic: bool) -> _Machine:
-    return _machine_of(topology, pessimistic)
+def _with(grant: Grant, mems: CpuSet, home: CpuSet) -> Grant:
+    """The grant with memory from *mems*, which would rather be that of *home*."""
+    return replace(grant, mems=interned(mems), home_mems=interned(home if home < mems else NO_CPUS))
 
 
 def _machine_of(topology: Topology, pessimistic: bool) -> _Machine:
     promised = {node.id: node.memory_bytes * PROMISED_PERCENT // 100 for node in topology.nodes}
     usable = {mem: size for mem, size in promised.items() if mem in topology.mems}
-    memory = Memory(topology, usable, overcommit=True, pessimistic=pessimistic)
+    memory = Memory(topology, usable, pessimistic=pessimistic)
     return _Machine(topology, memory, attached_nodes(topology), {}, Crowds(memory), {})
+
+
+_machine = remembered(_MACHINES)(_machine_of)
 
 
 def with_attached(topology: Topology, near: CpuSet) -> CpuSet:
@@ -292,15 +283,11 @@ def attached_nodes(topology: Topology) -> Mapping[int, CpuSet]:
 def _attached(machine: _Machine, near: CpuSet) -> CpuSet:
     """The memory-only nodes that go with *near*: all of them where that is every node with CPUs."""
     if near not in machine.attached_to:
-        machine.attached_to[near] = _found_attached(machine, near)
+        nodes, found = machine.topology.nodes, (lone for home, lone in machine.attached.items() if home in near)
+        every = all(node.id in near for node in nodes if node.cpus)
+        lone = frozenset(node.id for node in nodes if node.memory_only) if every else NO_CPUS.union(*found)
+        machine.attached_to[near] = lone
     return machine.attached_to[near]
-
-
-def _found_attached(machine: _Machine, near: CpuSet) -> CpuSet:
-    nodes = machine.topology.nodes
-    if all(node.id in near for node in nodes if node.cpus):
-        return frozenset(node.id for node in nodes if node.memory_only)
-    return frozenset[int]().union(*(lone for home, lone in machine.attached.items() if home in near))
 
 
 def _counted(moved: Mapping[str, Grant]) -> str:

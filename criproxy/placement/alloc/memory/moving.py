@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from math import inf
 
 from criproxy.errors import NotEnough
-from criproxy.model.cpuset import CpuSet, format_cpuset
+from criproxy.model.cpuset import CpuSet
 from criproxy.model.machine.topology import MemoryKind
 from criproxy.placement.alloc.memory.zones import (
     KINDS,
@@ -48,22 +48,14 @@ def allocate(crowd: Crowd, request: MemoryRequest) -> Allocation:
     """Find nodes for *request* beside a *crowd* that has no such key, moving some of it if need be.
 
     Raises:
-        NotEnough: there is no such node or no such kind of memory, or the machine is full; one sentence.
+        NotEnough: there is no such node, or none with memory for the kernel itself; one sentence.
     """
-    memory = crowd.promises.memory
-    work = _Work(crowd)
-    accepted = dict(work.over(memory.all)) if memory.overcommit else {}
-    work.put(request, _checked(memory, request, first_zone(memory, request)))
+    memory, work = crowd.promises.memory, _Work(crowd)
+    accepted, zone = dict(work.over(memory.all)), first_zone(memory, request)
+    work.put(request, zone)
     work.relieve(accepted)
     zones = {key: memory.nodes(mask) for key, mask in work.moved.items()}
-    return Allocation(zones.pop(request.key, memory.nodes(first_zone(memory, request))), zones)
-
-
-def _checked(memory: Memory, request: MemoryRequest, zone: Mask) -> Mask:
-    capacity_bytes = memory.capacity_bytes(memory.all)
-    if request.size_bytes > capacity_bytes and not memory.overcommit:
-        raise NotEnough(f"no memory for {request.key}: {request.size_bytes} bytes, the machine has {capacity_bytes}")
-    return zone
+    return Allocation(zones.pop(request.key, memory.nodes(zone)), zones)
 
 
 def come_back(crowd: Crowd, zones: Mapping[str, Mask]) -> Mapping[str, CpuSet]:
@@ -129,19 +121,16 @@ class _Work:
         return sorted(found, key=lambda item: (item[0].bit_count(), -self._count(item[0]), item[0]))
 
     def relieve(self, accepted: Mapping[Mask, int]) -> None:
-        """Move requests until nothing is over capacity, by more than is *accepted* of a zone.
+        """Move requests until nothing is over capacity by more than is *accepted* of a zone, or no container can move.
 
-        In rounds: first those up to Burstable move, then Guaranteed ones, then preserved ones; and each time first
-        within the kinds of memory that their zones have, then to DRAM, PMEM and HBM, too. Where none of a zone's own
-        users can move, those with a part of it do.
-
-        Raises:
-            NotEnough: no container can move any more; with overcommit it stays so.
+        In rounds: first those up to Burstable move, then Guaranteed ones; and each time first within the kinds of
+        memory that their zones have, then to DRAM, PMEM and HBM, too. Where none of a zone's own users can move, those
+        with a part of it do.
         """
         over, inside = self._beyond(accepted), False
         while over:
             moved = False
-            for limit in (Priority.BURSTABLE, Priority.GUARANTEED, Priority.PRESERVED):
+            for limit in (Priority.BURSTABLE, Priority.GUARANTEED):
                 for kinds in self._stages():
                     for zone, size in over:
                         moved |= self._shrink(zone, size, limit, kinds, inside=inside)
@@ -149,11 +138,7 @@ class _Work:
                     if not over:
                         return
             if not moved and inside:
-                if self.memory.overcommit:
-                    return
-                zone, size = over[0]
-                where = format_cpuset(self.memory.nodes(zone))
-                raise NotEnough(f"NUMA nodes {where} lack {size} bytes of memory, and no container there can move")
+                return
             inside = not moved
 
     def _beyond(self, accepted: Mapping[Mask, int]) -> list[tuple[Mask, int]]:
@@ -173,17 +158,14 @@ class _Work:
         self, zone: Mask, size_bytes: int, limit: Priority, extra: frozenset[MemoryKind], *, inside: bool
     ) -> bool:
         """Move requests of at most priority *limit* out of *zone* until *size_bytes* are free; whether any moved."""
-        kinds = self.memory.kinds(zone)
-        more = self.memory.expand(zone, kinds | extra)
+        more, freed = self.memory.expand(zone, self.memory.kinds(zone) | extra), 0
         if not more:
             return False
-        wider, freed = kinds | self.memory.kinds(more), 0
         for request, part in self._by_willingness(zone, limit, inside=inside):
             if freed >= size_bytes:
                 break
-            if not request.strict or request.kinds == wider:
-                self._move(request, part, zone | more)
-                freed += request.size_bytes
+            self._move(request, part, zone | more)
+            freed += request.size_bytes
         return freed > 0
 
     def _by_willingness(self, zone: Mask, limit: Priority, *, inside: bool) -> list[tuple[MemoryRequest, Mask]]:

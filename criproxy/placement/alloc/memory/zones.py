@@ -29,7 +29,6 @@ class Priority(IntEnum):
     BEST_EFFORT = 0
     BURSTABLE = 1 << 10
     GUARANTEED = 1 << 14
-    PRESERVED = (1 << 15) - 2
     RESERVATION = (1 << 15) - 1
     """Never moves."""
 
@@ -45,31 +44,22 @@ class MemoryRequest:
     kinds: frozenset[MemoryKind] = frozenset()
     """Of memory; empty: the kinds of *nodes*."""
     priority: Priority = Priority.BEST_EFFORT
-    strict: bool = False
-    """Never take another kind than *kinds*."""
 
 
 class Memory:
-    """The memory of one machine, prepared for many questions.
+    """The memory of one machine, prepared for many questions. All nodes together may be promised more than they have.
 
     Args:
         topology: its nodes with their kinds, and the distances between them.
         capacity_bytes: of each node, by id, where it is another than the topology's.
-        overcommit: all nodes together may be promised more than they have.
         pessimistic: a container that may use more than a zone may use all of it in that zone, as CRI-RM counts.
     """
 
     def __init__(
-        self,
-        topology: Topology,
-        capacity_bytes: Mapping[int, int] | None = None,
-        *,
-        overcommit: bool = False,
-        pessimistic: bool = False,
+        self, topology: Topology, capacity_bytes: Mapping[int, int] | None = None, *, pessimistic: bool = False
     ) -> None:
         nodes = [node for node in topology.nodes if node.id in topology.mems]
         sizes = {node.id: node.memory_bytes for node in nodes} | dict(capacity_bytes or {})
-        self.overcommit = overcommit
         self.pessimistic = pessimistic
         self.ids = tuple(node.id for node in nodes)
         self._bit = {id_: 1 << place for place, id_ in enumerate(self.ids)}
@@ -177,7 +167,7 @@ class Promises:
 
     def _spill(self, zone: Mask) -> int:
         memory = self.memory
-        if zone == memory.all and memory.overcommit:
+        if zone == memory.all:
             return 0
         inside = sum(size for part, size in self.used.items() if not part & ~zone)
         around = sum(size for part, size in self._wide.items() if not zone & ~part and part != zone)
@@ -210,32 +200,19 @@ def first_zone(memory: Memory, request: MemoryRequest) -> Mask:
     if unknown or not request.nodes:
         which = f"NUMA node {format_cpuset(unknown)} does not exist" if unknown else "no NUMA node is near its CPUs"
         raise NotEnough(f"no memory for {request.key}: {which}")
-    there = memory.kinds(memory.all)
-    if request.strict and not request.kinds <= there:
-        raise NotEnough(f"no memory for {request.key}: this machine has no {_words(request.kinds - there)}")
     zone = memory.mask(request.nodes)
-    kinds = request.kinds & there or memory.kinds(zone)
-    missing = kinds - memory.kinds(zone)
-    if missing:
-        zone |= memory.expand(zone, missing)
+    kinds = request.kinds & memory.kinds(memory.all) or memory.kinds(zone)
+    zone |= memory.expand(zone, kinds - memory.kinds(zone))
     return _with_normal(memory, request, zone & memory.with_kinds(kinds) or zone, kinds)
 
 
 def _with_normal(memory: Memory, request: MemoryRequest, zone: Mask, kinds: frozenset[MemoryKind]) -> Mask:
     """*zone*, widened until the kernel finds memory for itself in it: movable-only nodes cannot stand alone."""
     normal = memory.kinds(memory.normal)
-    usable = kinds & normal
-    if not usable and not request.strict:
-        usable = frozenset(kind for kind in KINDS if kind in normal)
-        usable = frozenset(sorted(usable, key=KINDS.index)[:1])
+    usable = kinds & normal or frozenset([kind for kind in KINDS if kind in normal][:1])
     while not zone & memory.normal:
         more = memory.expand(zone, usable)
         if not more:
-            its = f"its {_words(kinds)} is movable only, and the kernel also needs memory that is not"
-            raise NotEnough(f"no memory for {request.key}: {its}")
+            raise NotEnough(f"no memory for {request.key}: no node has memory that the kernel can use for itself")
         zone |= more
     return zone
-
-
-def _words(kinds: Iterable[MemoryKind]) -> str:
-    return " or ".join(sorted(kind.value.upper() for kind in kinds))

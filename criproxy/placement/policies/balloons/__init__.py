@@ -1,8 +1,8 @@
 """The policy ``balloons``: groups of CPUs that grow and shrink with what their containers ask for.
 
 Its rules and the names of its options are those of the policies of the same name in CRI-RM and nri-plugins. Balloon
-types are compiled for a machine (`kinds`), balloons are read from grants (`reading`), chosen for each container
-(`balloon_choice`) and sized (`sizes`); `policy` puts that together.
+types are compiled for a machine (`kinds`), balloons are read from grants (`state`), chosen for each container
+(`balloon_choice`) and sized (`balloon_cpus`); `policy` puts that together.
 """
 
 from criproxy.placement.policies.api import Entry

@@ -5,7 +5,6 @@ Where none has, the sentence that refuses it says why.
 
 from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass, replace
-from fnmatch import fnmatchcase
 from functools import cached_property
 from itertools import chain
 from re import findall, sub
@@ -20,6 +19,7 @@ from criproxy.placement.alloc.affinity.expressions import Attribute, joint_value
 from criproxy.placement.alloc.cpus import circles
 from criproxy.placement.options.annotations import Wishes
 from criproxy.placement.options.attributes import attribute_of
+from criproxy.placement.options.keys import matches_one
 from criproxy.placement.options.pod_wishes import hints_of, near_words, nodes_of
 from criproxy.placement.policies.balloons.fields import ANNOTATION, DEFAULT, RESERVED, SYSTEM_NAMESPACE
 from criproxy.placement.policies.balloons.kinds import Catalogue, Kind
@@ -73,8 +73,7 @@ class Filling:
             text = f"container {self.container.title} may not run here: maxCPUs of balloon type {self.kind.name} is -1"
             raise NotEnough(text)
         for way in self.ways():
-            found = self._emptiest(way) if way.balloons is not None else self._new(way)
-            if found is not None:
+            if found := self._first(way):
                 return Filled(found, way.why)
         raise NotEnough(self._refusal())
 
@@ -93,21 +92,16 @@ class Filling:
         if self.kind.name == RESERVED and not balloon.keys:  # an empty one may move
             state, joined = state.crowded(), replace(joined, home=NO_CPUS)
             near = (self.state.catalogue.counted, *near)
-        return self._kept_near(state.resize(joined, sizes, near, rather))
+        joined = state.resize(joined, sizes, near, rather)
+        return None if self.within and not self.node.topology.nodes_of(joined.home) <= self.within else joined
 
     def missing_cpus(self, balloon: Balloon, sizes: Sequence[int]) -> int:
         """How many CPUs there are too few for a balloon to get these sizes; 0 or less where there are enough."""
         return sum(sizes) - len(balloon.home | self.state.free)
 
-    def _kept_near(self, balloon: Balloon) -> Balloon | None:
-        if self.within and not self.node.topology.nodes_of(balloon.home) <= self.within:
-            return None
-        return balloon
-
     def _overbooked(self, balloon: Balloon) -> Balloon | None:
         """As large as it can be: CRI-RM's default balloon takes every container as long as it has a CPU."""
-        most, limit = len(self.state.free | balloon.home), balloon.shape.limit
-        each, more = divmod(most if limit is None else min(most, limit), len(balloon.shape.leaves))
+        each, more = divmod(self._most_cpus(balloon), len(balloon.shape.leaves))
         sizes = tuple(each + (place < more) for place in range(len(balloon.shape.leaves)))
         full = self.state.resize(balloon, sizes)
         return full if full.home else None
@@ -144,14 +138,7 @@ class Filling:
         parts = circles(self.node.topology, near)
         return tuple(reversed(parts[:-1] or parts))
 
-    def _where_it_is(self) -> tuple[CpuSet, ...]:
-        """The CPUs of a placed container, and those next to its memory, which does not move; else none."""
-        had = self.node.grants.get(self.container.key)
-        if had is None:
-            return ()
-        return had.cpus, self.node.topology.cpus_of(had.mems)
-
-    def ways(self) -> Iterator["Way"]:
+    def ways(self) -> Iterator[Way]:
         """The ways to fill balloons, the best first: next to the container's devices, then further and further away."""
         (hints, strict), topology = self._hints, self.node.topology
         if not hints:
@@ -165,13 +152,14 @@ class Filling:
         if not strict:  # CPUs may be on no NUMA node
             yield from self._plain_ways()
 
-    def _plain_ways(self) -> Iterator["Way"]:
+    def _plain_ways(self) -> Iterator[Way]:
         kind = self.kind.type
         if self.kind.overbooked or self.kind.fixed:
             yield Way("it is the only one of its type")
         if kind.group_by:
             shown = expanded(kind.group_by, attribute_of(self.node, self.container))
-            yield Way(f"its group {shown} is there", self._of_group(self._group(self.container)))
+            group = self._group(self.container)
+            yield Way(f"its group {shown} is there", self._with(lambda container: self._group(container) == group))
         if not kind.prefer_spreading_pods:
             yield Way("its pod is there", self._with(lambda c: c.pod == self.container.pod))
         if kind.prefer_per_namespace_balloon:
@@ -195,9 +183,6 @@ class Filling:
         containers = self.node.containers
         return [b for b in self.all() if any(key in containers and matches(containers[key]) for key in b.keys)]
 
-    def _of_group(self, group: tuple[str, ...]) -> list[Balloon]:
-        return self._with(lambda container: self._group(container) == group)
-
     def _group(self, container: Container) -> tuple[str, ...]:
         """The values of the keys, one by one: joined, a label of one pod could equal the namespace of another."""
         attribute = attribute_of(self.node, container)
@@ -206,27 +191,23 @@ class Filling:
 
     def order(self, balloon: Balloon, *, inflated: bool) -> tuple[int, int, int]:
         """The sort key of balloons: the most room, then the fewest containers; negative is more."""
-        room = self._most_milli(balloon) - balloon.milli if inflated else balloon.free_milli
+        room = 1000 * self._most_cpus(balloon) - balloon.milli if inflated else balloon.free_milli
         few = len(balloon.keys) if self.state.catalogue.options.rules == "nri" else 0
         return -room, few, balloon.instance
 
-    def _emptiest(self, way: "Way") -> Balloon | None:
+    def _first(self, way: Way) -> Balloon | None:
         """The first balloon of a way that has room, with the container in it."""
-        for balloon in sorted(way.balloons or (), key=lambda balloon: self.order(balloon, inflated=way.inflated)):
+        balloons = way.balloons
+        if balloons is None:
+            balloons = [empty] if (empty := self.empty()) else []
+        for balloon in sorted(balloons, key=lambda balloon: self.order(balloon, inflated=way.inflated)):
             if (joined := self.joined(balloon)) is not None and self.is_there(way, joined):
                 return joined
         return None
 
-    def _most_milli(self, balloon: Balloon) -> int:
-        most = len(balloon.home) + len(self.state.free)
-        limit = balloon.shape.limit
-        return (most if limit is None else min(most, limit)) * 1000
-
-    def _new(self, way: Way) -> Balloon | None:
-        """An empty balloon that is there already, else a new one, with the container in it."""
-        balloon = self.empty()
-        joined = self.joined(balloon) if balloon else None
-        return joined if joined and self.is_there(way, joined) else None
+    def _most_cpus(self, balloon: Balloon) -> int:
+        most, limit = len(balloon.home | self.state.free), balloon.shape.limit
+        return most if limit is None else min(most, limit)
 
     def empty(self) -> Balloon | None:
         """An empty balloon that is there already, else a new one; None where there can be none."""
@@ -235,8 +216,9 @@ class Filling:
                 return balloon
         if self.is_full:
             return None
-        milli = max(asked_milli(self.container), 1)
-        return self.state.new(self.kind, milli, self._device_cpus(), self._where_it_is())
+        milli, had = max(asked_milli(self.container), 1), self.node.grants.get(self.container.key)
+        where_it_is = (had.cpus, self.node.topology.cpus_of(had.mems)) if had else ()  # its memory does not move
+        return self.state.new(self.kind, milli, self._device_cpus(), where_it_is)
 
     @property
     def is_full(self) -> bool:
@@ -265,43 +247,45 @@ class Filling:
         )
 
 
-def kind_of(catalogue: Catalogue, node: Node, container: Container, wishes: Wishes) -> Kind:
+def kind_of(catalogue: Catalogue, wishes: Wishes) -> Kind:
     """The type of the balloon for a container: by annotation, else the first type that it fits, else the default one.
 
     Raises:
-        BadAnnotation: the annotation names a type that there is not.
+        BadAnnotation: the annotation names a type that there is not, or that its namespace may not name.
     """
-    kind = _kind_of(catalogue, node, container, wishes)
-    reserved = catalogue.by_name[RESERVED]
-    return reserved if kind.name == DEFAULT and reserved.fixed and not _has_own_size(kind) else kind
+    kind, reserved = _named(catalogue, wishes) or _matching(catalogue, wishes), catalogue.by_name[RESERVED]
+    # CRI-RM gives the default balloon CPUs of its own if it has a size; otherwise it has the reserved ones.
+    has_own_size = kind.type.min_cpus or kind.type.max_cpus
+    return reserved if kind.name == DEFAULT and reserved.fixed and not has_own_size else kind
 
 
-def _has_own_size(kind: Kind) -> bool:
-    """Whether CRI-RM gives the default balloon CPUs of its own; otherwise it has the reserved ones."""
-    return bool(kind.type.min_cpus or kind.type.max_cpus)
-
-
-def _kind_of(catalogue: Catalogue, node: Node, container: Container, wishes: Wishes) -> Kind:
-    name = wishes.text(ANNOTATION)
+def _named(catalogue: Catalogue, wishes: Wishes) -> Kind | None:
+    """The type that its annotation names; None where it names none, or one that is ignored."""
+    name, container = wishes.text(ANNOTATION), wishes.container
     if name == RESERVED and not _may_have_reserved(catalogue, container):
-        wishes.ignored.append(
-            f"its namespace may not use the balloon type {RESERVED!r}: annotations.allow does not permit it"
-        )
-        name = None
-    if name is not None and name in catalogue.by_name:
-        return _named(catalogue.by_name[name], wishes)
-    if name is not None:
-        known = ", ".join(catalogue.by_name)
-        named = bounded_text(repr(name), _MAX_NAME_CHARS)
-        raise BadAnnotation(
-            f"container {container.title}: annotation {wishes.name_of(ANNOTATION)} names balloon type {named}, "
-            f"which does not exist; types are: {known}"
-        )
-    attribute = attribute_of(node, container)
+        text = f"its namespace may not use the balloon type {RESERVED!r}: annotations.allow does not permit it"
+        wishes.ignored.append(text)
+        return None
+    if name is None:
+        return None
+    names = f"container {container.title}: annotation {wishes.name_of(ANNOTATION)} names balloon type"
+    if (kind := catalogue.by_name.get(name)) is None:
+        text = f"{bounded_text(repr(name), _MAX_NAME_CHARS)}, which does not exist; types are: "
+        raise BadAnnotation(f"{names} {text}{', '.join(catalogue.by_name)}")
+    patterns = kind.type.annotation_namespaces
+    if patterns and not matches_one(container.namespace, patterns):
+        text = f"{names} {kind.name!r}, which only pods of the namespaces {', '.join(patterns)} may name"
+        raise BadAnnotation(text)
+    return kind
+
+
+def _matching(catalogue: Catalogue, wishes: Wishes) -> Kind:
+    """The first type that a container fits, else the default one."""
+    container, attribute = wishes.container, attribute_of(wishes.node, wishes.container)
     for kind in catalogue.kinds:
         if any(expression.matches(attribute) for expression in kind.type.match_expressions):
             return kind
-        if any(fnmatchcase(container.namespace, pattern) for pattern in kind.type.namespaces):
+        if matches_one(container.namespace, kind.type.namespaces):
             return kind
     return catalogue.by_name[DEFAULT]
 
@@ -312,18 +296,7 @@ def _may_have_reserved(catalogue: Catalogue, container: Container) -> bool:
     if options.annotations.allow or kind.annotation_namespaces:
         return True
     patterns = (SYSTEM_NAMESPACE, *options.reserved_pool_namespaces, *kind.namespaces)
-    return any(fnmatchcase(container.namespace, pattern) for pattern in patterns)
-
-
-def _named(kind: Kind, wishes: Wishes) -> Kind:
-    """The type that its annotation names; raises BadAnnotation where its namespace may not."""
-    container, patterns = wishes.container, kind.type.annotation_namespaces
-    if patterns and not any(fnmatchcase(container.namespace, pattern) for pattern in patterns):
-        raise BadAnnotation(
-            f"container {container.title}: annotation {wishes.name_of(ANNOTATION)} names balloon type {kind.name!r}, "
-            f"which only pods of the namespaces {', '.join(patterns)} may name"
-        )
-    return kind
+    return matches_one(container.namespace, patterns)
 
 
 _KEY = r"\$(?:\{([^}]*)\}|([\w/.-]+))"

@@ -11,21 +11,18 @@ from pydantic import (
     AfterValidator,
     BaseModel,
     BeforeValidator,
-    ConfigDict,
     Field,
     PlainSerializer,
     SerializerFunctionWrapHandler,
     WithJsonSchema,
     model_serializer,
 )
-from pydantic.alias_generators import to_camel
-from pydantic.fields import FieldInfo
 
 from criproxy.model.cpuset import CpuSet
 from criproxy.placement.alloc.affinity.expressions import OPERATORS, Expression, to_expression
 from criproxy.placement.options.policy_options import CpuSetOption, Misfit, NamespacePattern, Options, Path
 from criproxy.placement.options.unheeded import option_notes
-from criproxy.placement.options.usable import HostReader, MemoryKindOption
+from criproxy.placement.options.usable import HostReader, MemoryKindOption, Section
 
 RESERVED, DEFAULT = "reserved", "default"
 """Types that always exist."""
@@ -81,22 +78,17 @@ PriorityOption = Annotated[
 LevelOption = Literal["system", "package", "die", "numa", "l2cache", "core", "thread"]
 
 
-def _names(fields: Mapping[str, FieldInfo], key: str, serialized: Mapping[str, object]) -> list[str]:
-    """The name of a field in what is serialized: as in files, or as in the source."""
-    return [name for name in (fields[key].alias or key, key) if name in serialized][:1]
-
-
-class _Group(BaseModel):
-    model_config = ConfigDict(extra="forbid", frozen=True, alias_generator=to_camel, allow_inf_nan=False)
-
+class _Group(Section):
     @model_serializer(mode="wrap")
     def _given(self, serialize: SerializerFunctionWrapHandler) -> dict[str, object]:
         """Only the options that the file gives: most of the thirty options of a balloon type have their defaults."""
-        fields = type(self).model_fields
         named: dict[str, object] = serialize(self)
-        return {
-            name: named[name] for key in fields if key in self.model_fields_set for name in _names(fields, key, named)
-        }
+        left = type(self).model_fields.items() if len(self.model_fields_set) < len(named) else ()
+        for key, field in left:
+            if key not in self.model_fields_set:  # by its name as in files, or as in the source
+                named.pop(field.alias or key, None)
+                named.pop(key, None)
+        return named
 
 
 class Component(_Group):

@@ -3,7 +3,7 @@
 Options name devices, cores and loads; here these have become sets of CPUs that a type wants or avoids.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property, lru_cache
 from re import fullmatch
@@ -98,7 +98,7 @@ class Catalogue:
     reserved: CpuSet
     """CPUs that are named as reserved."""
     named: dict[str, Any] = field(default_factory=dict, compare=False)
-    """The balloons that names of pools stand for, as far as `reading.read` has parsed them: one of its caches."""
+    """The balloons that names of pools stand for, as far as `state.read` has parsed them: one of its caches."""
     last_read: list[Any] = field(default_factory=list, compare=False)
     """What it has read last: its other cache."""
 
@@ -131,21 +131,14 @@ class Catalogue:
         return build_tree(self.topology, by_thread=True)
 
     @cached_property
-    def around(self) -> "Surroundings":
-        """Which CPUs are near others."""
-        return Surroundings(self._plain)
+    def around(self) -> Callable[[str, CpuSet], CpuSet]:
+        """Which CPUs are near others, see `Tree.around`: the same few sets are asked for again and again."""
+        return lru_cache(maxsize=2048)(self._plain.around)
 
     @cached_property
     def fixed(self) -> CpuSet:
         """CPUs that belong to balloons of a fixed size, whether these have containers or not."""
         return NO_CPUS.union(*(kind.fixed for kind in self.kinds))
-
-
-class Surroundings:
-    """Remembers `Tree.around`: the same few sets are asked for again and again."""
-
-    def __init__(self, tree: Tree) -> None:
-        self.of = lru_cache(maxsize=2048)(tree.around)
 
 
 @remembered(4)

@@ -24,8 +24,7 @@ from criproxy.placement.policies.balloons.fields import (
     BalloonType,
 )
 from criproxy.placement.policies.balloons.kinds import POD_RESOURCES, Kind, catalogue, device_cpus, is_device
-from criproxy.placement.policies.balloons.reading import read
-from criproxy.placement.policies.balloons.state import State
+from criproxy.placement.policies.balloons.state import State, read
 
 EVERYTHING = "*"
 Taken = list[tuple[str, str]]

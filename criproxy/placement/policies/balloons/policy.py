@@ -1,7 +1,7 @@
 """The policy ``balloons``: containers in groups of CPUs that grow and shrink with the requests of their containers."""
 
 from collections.abc import Collection, Iterator, Mapping
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 from criproxy.errors import NotEnough
 from criproxy.model.cpuset import CpuSet, interned, numbered, united
@@ -18,10 +18,9 @@ from criproxy.placement.options.pod_wishes import HIDE, hiding_of, memory_wish
 from criproxy.placement.policies.balloons.balloon_choice import Filled, Filling, Way, kind_of
 from criproxy.placement.policies.balloons.balloon_cpus import Shape, shape_of
 from criproxy.placement.policies.balloons.fields import ANNOTATION, DEFAULT
-from criproxy.placement.policies.balloons.kinds import Catalogue, Kind, catalogue
+from criproxy.placement.policies.balloons.kinds import Kind, catalogue
 from criproxy.placement.policies.balloons.options import BalloonsOptions
-from criproxy.placement.policies.balloons.reading import read
-from criproxy.placement.policies.balloons.state import Balloon, State, asked_milli, worth_keeping
+from criproxy.placement.policies.balloons.state import Balloon, State, asked_milli, read, worth_keeping
 from criproxy.placement.policies.parts import left_alone
 
 OF, STAYS = "balloons", "it is already there"
@@ -39,17 +38,15 @@ class BalloonsPolicy:
         A container that has a place stays in its balloon if that can get the size that it needs now.
         """
         node = self.options.within(node)
-        wishes = self._wishes(node, container)
+        wishes = Wishes.by(self.options, node, container)
         if why := self._left_alone(node, container, wishes):
             return left_alone(self, node, container, (f"{container.title} is left alone: {why}", *wishes.notes()))
-        types = catalogue(self.options, node.topology)
-        kind = kind_of(types, node, container, wishes)
-        state, filled = _filled(types, node, container, kind)
-        after = state.with_balloon(filled.balloon).settled()
+        search = self._search(node, wishes)
+        kind, filled = search.filling.kind, search.stays or search.filled()
+        after = search.filling.state.with_balloon(filled.balloon).settled()
         hide = wishes.boolean(HIDE)
         cpus = self._cpus(after, filled.balloon, node, hide=kind.type.hide_hyperthreads if hide is None else hide)
-        had = node.grants.get(container.key)
-        grants = {container.key: _grant(filled.balloon, cpus, had or Grant(NO_CPUS, NO_CPUS))}
+        grants = {container.key: _grant(filled.balloon, cpus, node.grants.get(container.key, Grant(NO_CPUS, NO_CPUS)))}
         grants |= self._repinned(after, node, {**node.grants, **grants}, container.key)
         wish = self._memory_wish(kind, wishes)
         change = place_memory(node, grants, container, node.topology.nodes_of(cpus), wish)
@@ -61,20 +58,31 @@ class BalloonsPolicy:
         Raises:
             BadAnnotation: its pod asks for something in a way that cannot be understood.
         """
-        seen = self.options.within(node)
-        wishes = self._wishes(seen, container)
-        if self._left_alone(seen, container, wishes):
+        node = self.options.within(node)
+        wishes = Wishes.by(self.options, node, container)
+        if self._left_alone(node, container, wishes):
             return None
-        types = catalogue(self.options, seen.topology)
-        kind = kind_of(types, seen, container, wishes)
-        state, own = _with_own(types, seen, container)
-        note = why_kind(kind, wishes)
+        search = self._search(node, wishes)
+        note = _why_kind(search.filling.kind, wishes)
+        if search.stays and search.own:  # no other balloon is compared
+            return Candidates(OF, (), (Row(search.own.name, note=STAYS),), search.own.name, note)
+        return balloons_compared(search.filling, note)
+
+    def _search(self, node: Node, wishes: Wishes) -> "_Search":
+        """The search of a container for a balloon: for room in its own one, then in others next to its memory."""
+        container, types = wishes.container, catalogue(self.options, node.topology)
+        kind, had, state = kind_of(types, wishes), node.grants.get(container.key), read(types, node, node.grants)
+        own = state.balloons.get(had.pool) if had else None
+        own = own if own and container.key in own.keys else None
         if own is None or own.kind is not kind:
-            return balloons_compared(Filling(seen, _others(state, seen, own, container), container, kind), note)
-        inside, shrunk = _staying(seen, state, own, container)
-        if inside.joined(shrunk) is not None:
-            return stays_in(own, note)
-        return balloons_compared(_moving(seen, state, own, container), note)
+            return _Search(Filling(node, _others(state, node, own, container), container, kind))
+        keys = tuple(key for key in own.keys if key != container.key)
+        shrunk = replace(own, milli=own.milli - asked_milli(container), keys=keys)
+        if joined := Filling(node, state.with_balloon(shrunk), container, kind).joined(shrunk):
+            stays = Filled(replace(joined, keys=own.keys), STAYS)
+            return _Search(Filling(node, state, container, kind), own, stays)
+        near = node.topology.nodes_of(own.home)
+        return _Search(Filling(node, _others(state, node, own, container), container, kind, near), own)
 
     def release(self, node: Node, left: Grant) -> Change:
         """Its balloon shrinks, and goes with its last container."""
@@ -83,9 +91,6 @@ class BalloonsPolicy:
         if (balloon := state.balloons.get(left.pool)) and balloon.keys:
             state = state.with_balloon(_fitted(state, balloon, node)).settled()
         return return_memory(node, self._repinned(state, node, node.grants))
-
-    def _wishes(self, node: Node, container: Container) -> Wishes:
-        return Wishes.by(self.options, node, container)
 
     def _left_alone(self, node: Node, container: Container, wishes: Wishes) -> str:
         if wishes.boolean("cpu.preserve"):
@@ -148,19 +153,30 @@ class BalloonsPolicy:
         if not (saying := hiding_of(self.options).pods(node)):
             return balloon.keys if default else ()
         own = {key for key in balloon.keys if key in containers and containers[key].pod in saying}
-        hiding = {key for key in own if self._hides(node, containers[key], default=default)}
+        said = {key: hiding_of(self.options).says(node, containers[key]) for key in own}
+        hiding = {key for key, hides in said.items() if (default if hides is None else hides)}
         return (set(balloon.keys) - own) | hiding if default else hiding
 
-    def _hides(self, node: Node, container: Container, *, default: bool) -> bool:
-        hide = hiding_of(self.options).says(node, container)
-        return default if hide is None else hide
 
+@dataclass(frozen=True, slots=True)
+class _Search:
+    """The search of a container for a balloon."""
 
-def _with_own(types: Catalogue, node: Node, container: Container) -> tuple[State, Balloon | None]:
-    """All balloons, and the one that the container is in."""
-    had, state = node.grants.get(container.key), read(types, node, node.grants)
-    own = state.balloons.get(had.pool) if had else None
-    return state, own if own and container.key in own.keys else None
+    filling: Filling
+    own: Balloon | None = None
+    """The balloon of this type that it is in."""
+    stays: Filled | None = None
+    """That balloon, if it can have the size that the container needs now."""
+
+    def filled(self) -> Filled:
+        """The best balloon other than its own; raises NotEnough."""
+        try:
+            return self.filling.fill()
+        except NotEnough as error:
+            if self.own is None:
+                raise
+            where = f"{self.own.name} on {numbered('CPU', self.own.home)}"
+            raise NotEnough(f"{error}; it is in {where}, and moves to no other NUMA node") from None
 
 
 def _others(state: State, node: Node, own: Balloon | None, container: Container) -> State:
@@ -170,35 +186,6 @@ def _others(state: State, node: Node, own: Balloon | None, container: Container)
     others = read(state.catalogue, node, without(node.grants, (container.key,)))
     left = others.balloons.get(own.name) if own else None
     return others.with_balloon(_fitted(others, left, node)).settled() if left and left.keys else others
-
-
-def _staying(node: Node, state: State, own: Balloon, container: Container) -> tuple[Filling, Balloon]:
-    """The search of a container for room in its *own* balloon, and that balloon without it."""
-    keys = tuple(key for key in own.keys if key != container.key)
-    shrunk = replace(own, milli=own.milli - asked_milli(container), keys=keys)
-    return Filling(node, state.with_balloon(shrunk), container, own.kind), shrunk
-
-
-def _moving(node: Node, state: State, own: Balloon, container: Container) -> Filling:
-    """The search of a container for another balloon of its type than its *own*, next to its memory."""
-    return Filling(node, _others(state, node, own, container), container, own.kind, node.topology.nodes_of(own.home))
-
-
-def _filled(types: Catalogue, node: Node, container: Container, kind: Kind) -> tuple[State, Filled]:
-    """The balloons without the container, and the one that it goes into, with it."""
-    state, own = _with_own(types, node, container)
-    if own is None or own.kind is not kind:
-        left = _others(state, node, own, container)
-        return left, Filling(node, left, container, kind).fill()
-    inside, shrunk = _staying(node, state, own, container)
-    if (joined := inside.joined(shrunk)) is not None:
-        return state, Filled(replace(joined, keys=own.keys), STAYS)
-    moved = _moving(node, state, own, container)
-    try:
-        return moved.state, moved.fill()
-    except NotEnough as error:
-        text = f"{error}; it is in {own.name} on {numbered('CPU', own.home)}, and moves to no other NUMA node"
-        raise NotEnough(text) from None
 
 
 def _fitted(state: State, balloon: Balloon, node: Node) -> Balloon:
@@ -236,27 +223,22 @@ def _reason(container: Container, filled: Filled, cpus: CpuSet) -> str:
     )
 
 
-def why_kind(kind: Kind, wishes: Wishes) -> str:
+def _why_kind(kind: Kind, wishes: Wishes) -> str:
     """Why a container goes into balloons of a type."""
     if wishes.text(ANNOTATION) is not None:
         return f"its pod names the balloon type {kind.name}"
     return f"{'no balloon type but' if kind.name == DEFAULT else 'balloon type'} {kind.name} matches it"
 
 
-def stays_in(own: Balloon, note: str) -> Candidates:
-    """A container in a balloon that can have the size that it needs: no other balloon is compared."""
-    return Candidates(OF, (), (Row(own.name, note=STAYS),), own.name, note)
-
-
 def balloons_compared(filling: Filling, note: str) -> Candidates:
     """The balloons of a type, and a new one: by the way in which each is found, and by room."""
     if filling.kind.refused:
         return Candidates(OF, note=f"{note}, whose maxCPUs is -1")
-    found = {balloon.name: (balloon, lacks(filling, balloon)) for balloon in filling.all()}
+    found = {balloon.name: (balloon, _lacks(filling, balloon)) for balloon in filling.all()}
     ways = list(filling.ways())
     new = filling.empty()
     if new and new.name not in found:
-        found[new.name] = new, lacks(filling, new)
+        found[new.name] = new, _lacks(filling, new)
     lacking = [Row(name, lacks=text) for name, (_, text) in found.items() if text]
     lacking += [] if new else [Row(f"a new {filling.kind.name}", lacks=_lacks_new(filling))]
     fitting = {name: balloon for name, (balloon, text) in found.items() if not text}
@@ -290,7 +272,7 @@ def _candidate(filling: Filling, balloon: Balloon, place: int, way: Way) -> Cand
     return Candidate(instance, balloon.name, criteria)
 
 
-def lacks(filling: Filling, balloon: Balloon) -> str:
+def _lacks(filling: Filling, balloon: Balloon) -> str:
     """What a balloon has not that the container would need; empty where it has room."""
     if filling.kind.fixed:
         return "" if balloon.home else "CPUs"

@@ -1,17 +1,23 @@
-"""All balloons of a node, those with containers (see `reading`) and those without.
+"""All balloons of a node, read from its grants alone, and those without containers.
+
+A container's grant names its balloon and says which CPUs are the balloon's own. There may be hundreds of balloons, and
+an event changes one or two: the others are kept from one layout to the next. They are the same as if read anew.
 
 A balloon without containers that has to be there all the same (minBalloons) is in no grant: which CPUs it has follows
 from all others, every time anew. Nothing runs in it, so it may be elsewhere after each event.
 """
 
+from collections import defaultdict
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from operator import attrgetter
+from re import fullmatch
+from typing import NamedTuple
 
 from criproxy.model.cpuset import CpuSet, interned
-from criproxy.model.grant import NO_CPUS
-from criproxy.model.node import Node
+from criproxy.model.grant import NO_CPUS, Grant
+from criproxy.model.node import Node, changed_keys
 from criproxy.model.resources import MIN_REQUEST_MILLI
 from criproxy.model.workload import Container
 from criproxy.placement.alloc.locality import Wants
@@ -73,14 +79,12 @@ class State:
     def lent(self, balloon: Balloon) -> CpuSet:
         """CPUs of no balloon that containers of *balloon* may use as long as they are idle."""
         level = balloon.shape.kind.type.share_idle_cpus_in_same
-        return NO_CPUS if level is None else self._idle_around(self.catalogue.around.of(level, balloon.home))
-
-    def _idle_around(self, part: CpuSet) -> CpuSet:
-        """The idle ones of a part of the machine, of which there are fewer than balloons."""
-        found = self._idle_in.get(part)
-        if found is None:
-            self._idle_in[part] = found = interned(part & self.idle)
-        return found
+        if level is None:
+            return NO_CPUS
+        part = self.catalogue.around(level, balloon.home)
+        if part not in self._idle_in:  # there are fewer parts than balloons
+            self._idle_in[part] = interned(part & self.idle)
+        return self._idle_in[part]
 
     @cached_property
     def _idle_in(self) -> dict[CpuSet, CpuSet]:
@@ -92,11 +96,9 @@ class State:
 
     def loaded(self, loads: Mapping[str, str], besides: str) -> tuple[CpuSet, ...]:
         """For each of *loads*, the CPUs that share its level with balloons of that load, but for the one *besides*."""
-        return tuple(self._loaded(load, level, besides) for load, level in loads.items())
-
-    def _loaded(self, load: str, level: str, besides: str) -> CpuSet:
-        others = (b for name, b in self.balloons.items() if name != besides and load in b.shape.loads)
-        return self.catalogue.around.of(level, NO_CPUS.union(*(balloon.home for balloon in others)))
+        others = [balloon for name, balloon in self.balloons.items() if name != besides] if loads else []
+        homes = {load: NO_CPUS.union(*(b.home for b in others if load in b.shape.loads)) for load in loads}
+        return tuple(self.catalogue.around(level, homes[load]) for load, level in loads.items())
 
     def with_balloon(self, balloon: Balloon) -> "State":
         """The same with *balloon* new or in place of the one of its name."""
@@ -213,3 +215,87 @@ def worth_keeping(node: Node, balloon: Balloon, sizes: Sequence[int]) -> tuple[C
 def members(node: Node, keys: Collection[str]) -> list[Container]:
     """The containers with these keys."""
     return [node.containers[key] for key in keys if key in node.containers]
+
+
+class _Reading(NamedTuple):
+    """A layout, and its balloons."""
+
+    containers: Mapping[str, Container]
+    grants: Mapping[str, Grant]
+    balloons: Mapping[str, Balloon]
+    """By name, with the CPUs that the grants say."""
+
+
+_NOTHING = _Reading({}, {}, {})
+
+
+def read(catalogue: Catalogue, node: Node, grants: Mapping[str, Grant]) -> State:
+    """The balloons of *node* by its *grants*, those without containers included."""
+    last: _Reading = catalogue.last_read[0] if catalogue.last_read else _NOTHING
+    balloons = _as_granted(catalogue, node, grants, last)
+    catalogue.last_read[:] = [_Reading(node.containers, grants, balloons)]
+    others = [g for g in grants.values() if g.exclusive or (g.pool not in balloons and not g.is_preserved)]
+    everywhere = node.topology.cpus
+    usable = everywhere - node.kept_cpus.union(*(grant.exclusive for grant in others))
+    strangers = node.watched_cpus.union(*(grant.cpus for grant in others if grant.cpus != everywhere))
+    if not _are_apart(balloons, usable):
+        balloons = _parted(_as_granted(catalogue, node, grants, _NOTHING), usable)
+    return state_of(catalogue, usable, balloons, NO_CPUS if strangers >= usable else strangers).settled()
+
+
+def _as_granted(catalogue: Catalogue, node: Node, grants: Mapping[str, Grant], last: _Reading) -> Mapping[str, Balloon]:
+    """The balloons by name, as the *grants* say. Those without a change since the *last* time are kept."""
+    changed = {*changed_keys(last.grants, grants), *changed_keys(last.containers, node.containers)}
+    names = {each[key].pool for each in (last.grants, grants) for key in changed if key in each}
+    found = {name: balloon for name, balloon in last.balloons.items() if name not in names}
+    keys_of: dict[str, list[str]] = defaultdict(list)
+    for key, grant in grants.items():
+        if grant.pool in names and not grant.exclusive:
+            keys_of[grant.pool].append(key)
+    for name, keys in keys_of.items():
+        if name not in catalogue.named:
+            catalogue.named[name] = _named(catalogue, name)
+        if empty := catalogue.named[name]:
+            found[name] = _filled(empty, keys, node, grants)
+    return found
+
+
+def _filled(empty: Balloon, keys: Sequence[str], node: Node, grants: Mapping[str, Grant]) -> Balloon:
+    """The balloon of the containers with these *keys*."""
+    homes = {grants[key].home or grants[key].cpus for key in keys}
+    milli = sum(asked_milli(each) for each in members(node, keys))
+    home = next(iter(homes)) if len(homes) == 1 else NO_CPUS.union(*homes)
+    return Balloon(empty.shape, empty.instance, empty.kind.fixed or home, milli, tuple(keys))
+
+
+def _are_apart(balloons: Mapping[str, Balloon], usable: CpuSet) -> bool:
+    """Whether no CPU is in two balloons or outside *usable*, as it should always be."""
+    homes = [balloon.home for balloon in balloons.values()]
+    together = NO_CPUS.union(*homes)
+    return together <= usable and len(together) == sum(map(len, homes))
+
+
+def _parted(balloons: Mapping[str, Balloon], usable: CpuSet) -> Mapping[str, Balloon]:
+    """The balloons where each CPU is in one of them, the first that has it."""
+    taken: set[int] = set()
+    found: dict[str, Balloon] = {}
+    for name, balloon in balloons.items():
+        home = (balloon.home if balloon.kind.fixed else balloon.home - taken) & usable
+        taken |= home
+        found[name] = replace(balloon, home=home)
+    return found
+
+
+def _named(catalogue: Catalogue, pool: str) -> Balloon | None:
+    """The balloon, still empty, that a grant's pool names; None where there is no such type any more."""
+    parsed = _parsed(pool)
+    kind = catalogue.by_name.get(parsed[0]) if parsed else None
+    if parsed is None or kind is None:
+        return None
+    shape = shape_of(kind, chosen=parsed[2])
+    return Balloon(shape, parsed[1]) if shape.chosen == parsed[2] else None
+
+
+def _parsed(pool: str) -> tuple[str, int, tuple[str, ...]] | None:
+    found = fullmatch(r"([^\[\]/]+)\[(0|[1-9]\d{0,5})\]((?:/[^\[\]/]+)*)", pool)
+    return (found[1], int(found[2]), tuple(found[3].split("/")[1:])) if found else None

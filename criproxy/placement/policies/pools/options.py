@@ -1,6 +1,6 @@
-"""Options of the policy ``pools``, with the names of CRI-RM's podpools and static-pools, and which pools have room."""
+"""Options of the policy ``pools``, with the names of CRI-RM's podpools and static-pools."""
 
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Annotated, Self
 
@@ -14,22 +14,6 @@ from criproxy.model.text.amounts import are
 from criproxy.model.workload import Container
 from criproxy.placement.options.policy_options import Misfit, NamespacePattern, Options, may_use, missing_cpus
 from criproxy.placement.policies.pools.plan import DEFAULT, RESERVED, Amount, CpuList, Instance, Plan, Pool, make_plan
-
-
-def pods_by_pool(node: Node, container: Container) -> dict[str, set[str]]:
-    """By pool, the pods in it; *container* itself does not count."""
-    found: dict[str, set[str]] = {}
-    containers = node.containers
-    for key, grant in node.grants.items():
-        if grant.pool and key != container.key and key in containers:
-            found.setdefault(grant.pool, set()).add(containers[key].pod)
-    return found
-
-
-def has_room(instance: Instance, pods: Mapping[str, Collection[str]], container: Container) -> bool:
-    """Whether the pod of *container* may run in a pool, by the *pods* that are there."""
-    most, there = instance.kind.max_pods, pods.get(instance.name, ())
-    return most == 0 or container.pod in there or len(there) < most
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,8 +9,7 @@ from functools import cached_property
 from re import IGNORECASE, fullmatch
 from typing import Annotated, Literal
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, PlainSerializer, WithJsonSchema
-from pydantic.alias_generators import to_camel
+from pydantic import BeforeValidator, Field, WithJsonSchema
 
 from criproxy.errors import NotEnough
 from criproxy.model.cpuset import CpuSet, format_cpuset
@@ -19,6 +18,7 @@ from criproxy.model.remembered import remembered
 from criproxy.model.text.amounts import are
 from criproxy.placement.alloc.cpus import take_cpus
 from criproxy.placement.options.policy_options import CpuSetOption
+from criproxy.placement.options.usable import AS_WRITTEN, Section
 
 RESERVED, DEFAULT = "reserved", "default"
 """The pools that always exist."""
@@ -61,26 +61,23 @@ def _schema(words: str, *examples: str | int) -> WithJsonSchema:
     return WithJsonSchema({"anyOf": any_of, "examples": list(examples)})
 
 
-_AS_WRITTEN = PlainSerializer(lambda value: value.text, return_type=str)
 CpuAmount = Annotated[
     Amount,
     BeforeValidator(lambda value: _amount(value, "%", 'a number of CPUs or a share of them such as "50 %"')),
-    _AS_WRITTEN,
+    AS_WRITTEN,
     _schema("%", 2, "50 %"),
 ]
 PoolAmount = Annotated[
     Amount,
     BeforeValidator(lambda value: _amount(value, "%|cpus?", 'a number of pools, or "8 CPUs", or "50 %"')),
-    _AS_WRITTEN,
+    AS_WRITTEN,
     _schema("%|[cC][pP][uU][sS]?", 3, "8 CPUs", "50 %"),
 ]
 PoolName = Annotated[str, Field(pattern=r"^[A-Za-z0-9]([-_.A-Za-z0-9]*[A-Za-z0-9])?$", max_length=63)]
 
 
-class CpuList(BaseModel):
+class CpuList(Section):
     """The CPUs of one pool, one by one."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True, alias_generator=to_camel)
 
     cpuset: CpuSetOption
     """The CPUs of the pool."""
@@ -88,10 +85,8 @@ class CpuList(BaseModel):
     """The socket of these CPUs, which `criproxy check` compares with the machine. Optional."""
 
 
-class Pool(BaseModel):
+class Pool(Section):
     """A kind of pools, all of the same size."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True, alias_generator=to_camel)
 
     name: PoolName
     """The name of the pool, for use in annotations. The pools reserved and default exist even if they are not listed
@@ -182,7 +177,8 @@ class _Cutting:
 
     def plan(self) -> Plan:
         by_name = {pool.name: pool for pool in self.pools}
-        own = {pool.name: list(self._cpus(pool)) for pool in self._in_order()}
+        reserved_first = sorted(self.pools, key=lambda pool: pool.name != RESERVED)
+        own = {pool.name: list(self._cpus(pool)) for pool in reserved_first}
         reserved = self.reserved or _first(own.get(RESERVED, []))
         default = _first(own.get(DEFAULT, [])) | self.free or reserved or self._any(own)
         pools = [
@@ -196,10 +192,6 @@ class _Cutting:
             for index, cpus in enumerate(own[name])
         ]
         return Plan(self.topology, pools, self.shortages)
-
-    def _in_order(self) -> Iterator[Pool]:
-        """The kinds of pools, the reserved one first if it gets its CPUs here."""
-        yield from sorted(self.pools, key=lambda pool: pool.name != RESERVED)
 
     def _cpus(self, pool: Pool) -> Iterator[CpuSet]:
         """The CPUs of each pool of a kind."""
@@ -243,15 +235,11 @@ class _Cutting:
 
     def _any(self, own: dict[str, list[CpuSet]]) -> CpuSet:
         """The default pool if no CPU is left: on all pools that are not for single containers."""
-        if DEFAULT not in own:
-            self._crowded()
-        exclusive = [cpus for pool in self.pools if pool.exclusive for cpus in own[pool.name]]
-        return self.base.difference(*exclusive) or self.topology.cpus
-
-    def _crowded(self) -> None:
-        if self.pools:
+        if DEFAULT not in own and self.pools:
             text = "leaves no CPU for pods that name no pool, and none is reserved: they share the CPUs of other pools"
             self.shortages.append((self.pools[-1].name, text))
+        exclusive = [cpus for pool in self.pools if pool.exclusive for cpus in own[pool.name]]
+        return self.base.difference(*exclusive) or self.topology.cpus
 
 
 def _first(cpus: Sequence[CpuSet]) -> CpuSet:
@@ -268,21 +256,12 @@ def cut(topology: Topology, free: CpuSet, count: int) -> CpuSet:
         NotEnough: *free* is smaller than *count*.
     """
     whole = free.difference(*(core.cpus for core in topology.cores if not core.cpus <= free))
-    for places in _places(topology):
+    threads = max((len(core.cpus) for core in topology.cores), default=1)
+    for parts in (topology.nodes, topology.dies, topology.packages, (topology,)):
+        places = [part.cpus for part in parts]
         roomy = [place & free for place in places if len(place & free) >= count]
-        tidy = (part for part in roomy if len(part & whole) >= count - count % _threads(topology))
+        tidy = (part for part in roomy if len(part & whole) >= count - count % threads)
         part = next(tidy, roomy[0] if roomy else None)
         if part is not None:
             return take_cpus(topology, part, count)
     raise NotEnough(f"{count} CPUs wanted, {len(free)} free")
-
-
-def _places(topology: Topology) -> Iterator[list[CpuSet]]:
-    yield [node.cpus for node in topology.nodes]
-    yield [die.cpus for die in topology.dies]
-    yield [package.cpus for package in topology.packages]
-    yield [topology.cpus]
-
-
-def _threads(topology: Topology) -> int:
-    return max((len(core.cpus) for core in topology.cores), default=1)

@@ -2,7 +2,7 @@
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
-from fnmatch import fnmatchcase
+from typing import Self
 
 from criproxy.errors import NotEnough
 from criproxy.model.cpuset import CpuSet, interned, numbered
@@ -14,9 +14,10 @@ from criproxy.model.workload import Container
 from criproxy.placement.alloc.memory.memory import MemoryWish, place_memory, return_memory
 from criproxy.placement.alloc.rank import Candidate, Candidates, Criterion, Row, Unit, compared, ranked
 from criproxy.placement.options.annotations import Wishes
+from criproxy.placement.options.keys import matches_one
 from criproxy.placement.options.pod_wishes import memory_wish
 from criproxy.placement.policies.parts import no_shared_cpu
-from criproxy.placement.policies.pools.options import ANNOTATION, Alone, PoolsOptions, has_room, pods_by_pool
+from criproxy.placement.policies.pools.options import ANNOTATION, Alone, PoolsOptions
 from criproxy.placement.policies.pools.plan import DEFAULT, RESERVED, Instance, Plan, make_plan
 
 OF = "pools"
@@ -84,8 +85,9 @@ class PoolsPolicy:
         """The pool of a container."""
         kind, why = self._of_kind(plan, wishes)
         if kind[0].kind.exclusive:
-            return self._free_one(kind, node, wishes.container, why)
-        return _choose(plan, kind, node, wishes.container, why)
+            alone = Alone.of(node, wishes.container, self.options.reserved(node.topology))
+            return _choose_alone(alone, kind, wishes.container, why)
+        return _choose(plan, Among.of(kind, node, wishes.container), why)
 
     def _of_kind(self, plan: Plan, wishes: Wishes) -> tuple[Sequence[Instance], str]:
         """The pools of the kind that a container is to run in, and why in that."""
@@ -107,13 +109,13 @@ class PoolsPolicy:
             return alone_compared(Alone.of(node, container, self.options.reserved(node.topology)), kind, why)
         if node.topology.cpus <= node.exclusive_cpus - node.own_cpus(container.key):
             return all_exclusive(kind, why)
-        chosen = _choose(plan, kind, node, container, why).instance
-        return shared_compared(Among(kind, node, container, pods_by_pool(node, container)), chosen, why)
+        among = Among.of(kind, node, container)
+        return shared_compared(among, _choose(plan, among, why).instance, why)
 
     def _kind(self, wishes: Wishes) -> tuple[str, str]:
         """The name of the pool that a container is to run in, and why."""
         patterns = ("kube-system", *self.options.reserved_pool_namespaces)
-        system = any(fnmatchcase(wishes.container.namespace, each) for each in patterns)
+        system = matches_one(wishes.container.namespace, patterns)
         named = wishes.text(ANNOTATION)
         if named == RESERVED and not system and not self.options.annotations.allow:
             text = f"its namespace may not use the pool {RESERVED!r}: annotations.allow does not permit it"
@@ -124,21 +126,6 @@ class PoolsPolicy:
         if system:
             return RESERVED, "it is for its namespace"
         return DEFAULT, "its pod names no pool"
-
-    def _free_one(self, kind: Sequence[Instance], node: Node, container: Container, why: str) -> Choice:
-        """A pool for the container alone: the one that it has, else one next to those of its pod, else the first.
-
-        Raises:
-            NotEnough: none of them is free.
-        """
-        alone = Alone.of(node, container, self.options.reserved(node.topology))
-        free = [index for index, instance in enumerate(kind) if alone.may_have(instance)]
-        if not free:
-            name = kind[0].kind.name
-            which = "; ".join(f"{each.name} has {numbered('CPU', each.cpus)}" for each in kind[:8])
-            asks = f"container {container.title} asks for a pool {name!r} of its own"
-            raise NotEnough(f"{asks}, but none is free: {which}")
-        return Choice(kind[min(free, key=lambda index: (*alone.order(kind[index]), index))], why)
 
     def _shared(self, plan: Plan, instance: Instance, topology: Topology, owned: CpuSet) -> CpuSet:
         """The CPUs of the containers in a pool, without those that are exclusive since an earlier policy.
@@ -177,20 +164,35 @@ class PoolsPolicy:
         return grants
 
 
-def _choose(plan: Plan, kind: Sequence[Instance], node: Node, container: Container, why: str) -> Choice:
-    """A pool of a kind: where its pod is, else where there is room, else the default pool."""
-    pods, old = pods_by_pool(node, container), node.grants.get(container.key)
-    room = [index for index, instance in enumerate(kind) if has_room(instance, pods, container)]
-    for index in room:
-        if container.pod in pods.get(kind[index].name, ()):
-            return Choice(kind[index], f"{why}, and other containers of its pod are there")
-    for index in room:
-        if old and kind[index].name == old.pool:
-            return Choice(kind[index], f"{why}, and it is already there")
+def _choose_alone(alone: Alone, kind: Sequence[Instance], container: Container, why: str) -> Choice:
+    """A pool for the container alone: the one that it has, else one next to those of its pod, else the first.
+
+    Raises:
+        NotEnough: none of them is free.
+    """
+    if order := _ranked_alone(alone, kind):
+        return Choice(kind[order[0].index], why)
+    name = kind[0].kind.name
+    which = "; ".join(f"{each.name} has {numbered('CPU', each.cpus)}" for each in kind[:8])
+    asks = f"container {container.title} asks for a pool {name!r} of its own"
+    raise NotEnough(f"{asks}, but none is free: {which}")
+
+
+def _choose(plan: Plan, among: "Among", why: str) -> Choice:
+    """A pool of a kind: where its pod is, else where it is, else the next to be filled, else the default pool."""
+    kind, order = among.kind, among.ranked(among.kind)
+    elsewhere = among.had is None and among.container.pod in among.pods.get(plan.default.name, ())
+    if order:
+        chosen, (pod, there, *_) = kind[order[0].index], order[0].criteria
+        if not pod.value:
+            return Choice(chosen, f"{why}, and other containers of its pod are there")
+        if not there.value:
+            return Choice(chosen, f"{why}, and it is already there")
+        if not elsewhere:
+            pods = len(among.pods.get(chosen.name, ()))
+            filling = _FILLING[chosen.kind.fill_order].format(pods)
+            return Choice(chosen, f"{why}, and {filling}" if len(kind) > 1 else why)
     most, name = kind[0].kind.max_pods, kind[0].kind.name
-    elsewhere = old is None and container.pod in pods.get(plan.default.name, ())
-    if room and not elsewhere:
-        return _by_order(kind, room, pods, why)
     if elsewhere:
         full = "other containers of its pod are there"
     else:
@@ -198,18 +200,11 @@ def _choose(plan: Plan, kind: Sequence[Instance], node: Node, container: Contain
     return Choice(plan.default, f"{why}, {full}")
 
 
-def _by_order(kind: Sequence[Instance], room: Sequence[int], pods: Mapping[str, Collection[str]], why: str) -> Choice:
-    """The next one to be filled of those that have *room*."""
-    count = {index: len(pods.get(kind[index].name, ())) for index in room}
-    order = kind[0].kind.fill_order
-    index, chosen = room[0], "it is the first with room"
-    if order == "Balanced":
-        index = min(room, key=lambda index: (count[index], index))
-        chosen = f"it has the fewest pods, {count[index]}"
-    elif order == "Packed":
-        index = min(room, key=lambda index: (-count[index], index))
-        chosen = f"it has the most pods of those with room, {count[index]}"
-    return Choice(kind[index], f"{why}, and {chosen}" if len(kind) > 1 else why)
+_FILLING = {
+    "Balanced": "it has the fewest pods, {}",
+    "Packed": "it has the most pods of those with room, {}",
+    "FirstFree": "it is the first with room",
+}
 
 
 def _overbooked(instance: Instance, node: Node, container: Container) -> tuple[str, ...]:
@@ -227,41 +222,52 @@ class Among:
     """The search of a container for a pool among those of a kind, which pods share."""
 
     kind: Sequence[Instance]
-    node: Node
     container: Container
+    had: Grant | None
+    """Its grant so far."""
     pods: Mapping[str, Collection[str]]
-    """Those in each pool, by its name."""
+    """Those in each pool, by its name; the container itself does not count."""
 
-    def candidate(self, index: int, instance: Instance) -> Candidate:
+    @classmethod
+    def of(cls, kind: Sequence[Instance], node: Node, container: Container) -> Self:
+        """The search of *container* on *node*."""
+        pods: dict[str, set[str]] = {}
+        for key, grant in node.grants.items():
+            if grant.pool and key != container.key and key in node.containers:
+                pods.setdefault(grant.pool, set()).add(node.containers[key].pod)
+        return cls(kind, container, node.grants.get(container.key), pods)
+
+    def has_room(self, instance: Instance) -> bool:
+        """Whether the pod of the container may run in a pool."""
+        most, there = instance.kind.max_pods, self.pods.get(instance.name, ())
+        return most == 0 or self.container.pod in there or len(there) < most
+
+    def ranked(self, instances: Sequence[Instance], chosen: Instance | None = None) -> list[Candidate]:
+        """Those with room, and the *chosen* one, best first."""
+        fitting = [index for index, each in enumerate(instances) if each is chosen or self.has_room(each)]
+        return ranked(self._candidate(index, instances[index]) for index in fitting)
+
+    def _candidate(self, index: int, instance: Instance) -> Candidate:
         """A pool of the kind; the default pool, where none of the kind was taken, comes after these."""
-        old = self.node.grants.get(self.container.key)
         there = self.pods.get(instance.name, ())
-        return Candidate(
-            index,
-            instance.name,
-            (
-                Criterion("other containers of its pod are there", int(self.container.pod not in there)),
-                Criterion("it is already there", int(old is None or old.pool != instance.name)),
-                *self._filling(len(there)),
-            ),
+        filling = {
+            "Balanced": [Criterion("it has fewer pods", len(there), Unit.FEWER)],
+            "Packed": [Criterion("it has more pods", -len(there), Unit.MORE)],
+        }
+        criteria = (
+            Criterion("other containers of its pod are there", int(self.container.pod not in there)),
+            Criterion("it is already there", int(self.had is None or self.had.pool != instance.name)),
+            *filling.get(self.kind[0].kind.fill_order, ()),
         )
-
-    def _filling(self, pods: int) -> Sequence[Criterion]:
-        match self.kind[0].kind.fill_order:
-            case "Balanced":
-                return (Criterion("it has fewer pods", pods, Unit.FEWER),)
-            case "Packed":
-                return (Criterion("it has more pods", -pods, Unit.MORE),)
-            case _:
-                return ()
+        return Candidate(index, instance.name, criteria)
 
 
 def shared_compared(among: Among, chosen: Instance, why: str) -> Candidates:
     """The pools of a kind that pods share, and the default pool where none of them was taken."""
-    instances = list(among.kind) + ([] if chosen in among.kind else [chosen])
-    room = [each is chosen or has_room(each, among.pods, among.container) for each in instances]
-    order = ranked(among.candidate(index, each) for index, each in enumerate(instances) if room[index])
-    full = [Row(each.name, lacks=_full(each)) for each, has in zip(instances, room, strict=True) if not has]
+    instances = [*among.kind, *([] if chosen in among.kind else [chosen])]
+    order = among.ranked(instances, chosen)
+    fitting = {candidate.index for candidate in order}
+    full = [Row(each.name, lacks=_full(each)) for index, each in enumerate(instances) if index not in fitting]
     return compared(OF, order, full, note=why)
 
 
@@ -272,15 +278,19 @@ def all_exclusive(kind: Sequence[Instance], why: str) -> Candidates:
 
 def alone_compared(alone: Alone, kind: Sequence[Instance], why: str) -> Candidates:
     """The pools of a kind each of which is for one container alone."""
-    order = ranked(_own(alone, index, each) for index, each in enumerate(kind) if alone.may_have(each))
+    order = _ranked_alone(alone, kind)
     taken = [Row(each.name, lacks=_taken(alone, each)) for each in kind if not alone.may_have(each)]
     return compared(OF, order, taken, note=why)
 
 
-def _own(alone: Alone, index: int, instance: Instance) -> Candidate:
-    other, far = alone.order(instance)
-    criteria = Criterion("it is already there", int(other)), Criterion("it is next to its pod", int(far))
-    return Candidate(index, instance.name, criteria)
+def _ranked_alone(alone: Alone, kind: Sequence[Instance]) -> list[Candidate]:
+    """The pools of a kind that a container may have alone: its own, then those next to its pod, then all others."""
+    orders = {index: alone.order(each) for index, each in enumerate(kind) if alone.may_have(each)}
+    names = "it is already there", "it is next to its pod"
+    return ranked(
+        Candidate(index, kind[index].name, tuple(map(Criterion, names, map(int, order))))
+        for index, order in orders.items()
+    )
 
 
 def _full(instance: Instance) -> str:

@@ -10,7 +10,7 @@ from functools import cached_property
 from itertools import chain
 
 from criproxy.model.cpuset import CpuSet
-from criproxy.model.grant import NO_CPUS
+from criproxy.model.grant import NO_CPUS, Grant
 from criproxy.model.machine.topology import MemoryKind, Topology
 from criproxy.model.node import Node
 from criproxy.model.workload import Container, QosClass
@@ -37,10 +37,32 @@ class Choosing:
     """The node without the container."""
     container: Container
     request: Request
-    home: str
-    """The name of the pool that it is in already; empty for a new container."""
+    had: Grant | None
+    """Its grant so far; None for a new container."""
+    isolated: CpuSet
+    """Isolated CPUs that it may get; empty where it wants none."""
     is_nri: bool
     """Whether nri-plugins' rules count where they are others than CRI-RM's."""
+
+    @property
+    def own(self) -> CpuSet:
+        """Its exclusive CPUs so far."""
+        return self.had.exclusive if self.had else NO_CPUS
+
+    @cached_property
+    def home(self) -> str:
+        """The pool in which it stays if it can: its own; if shared, the part of it around its memory; empty: none."""
+        if self.had is None:
+            return ""
+        tree = self.room.tree
+        own = tree.by_name.get(self.had.pool)
+        if self.own:
+            return (own or tree.home(self.own)).name
+        # A container of another policy may have any pool, or none; its memory stays where it is.
+        around = tree.home(tree.topology.cpus_of(self.had.mems) & tree.topology.cpus)
+        if own is None:
+            return around.name if around.index else ""
+        return around.name if own.index in around.path else own.name
 
     @cached_property
     def liked(self) -> CpuSet:
@@ -79,7 +101,7 @@ class Choosing:
         return all(sides) and len([cpu for cpu in free if tree.topology.nodes_of((cpu,)) <= near]) >= request.owned
 
     def _allowed(self) -> Iterator[Pool]:
-        yield from filter(self.allows, self.room.tree.pools)
+        return filter(self.allows, self.room.tree.pools)
 
     def is_around_home(self, pool: Pool) -> bool:
         """Whether its memory is near there, if it runs: on the same NUMA nodes, or in a part of the machine around."""
@@ -126,41 +148,33 @@ class Choosing:
             Criterion("it comes first of those of its size", pool.index if steps else 0, Unit.FEWER),
         )
 
-    def owning(self, isolated: CpuSet) -> list[Candidate]:
-        """The pools with CPUs that can become exclusive, *isolated* ones or shared ones.
-
-        Args:
-            isolated: those that the container may get; empty where it wants none.
-        """
+    def owning(self) -> list[Candidate]:
+        """The pools with CPUs that can become exclusive, isolated ones or shared ones."""
         can_take = not self.request.isolated_only and self.division.own_sharable()
         can_take = can_take and self.request.owned <= available(self.room, self.request.shared_milli)
         found = list[Candidate]()
         for pool in self._allowed():
-            quiet = self._is_quiet(pool, isolated)
-            if quiet or (can_take and self._has_cpus(pool)):
-                criteria = self._owning_criteria(pool, quiet, len(isolated & pool.cpus) if quiet else 0)
-                found.append(Candidate(pool.index, pool.name, criteria))
+            quiet = self._is_quiet(pool)
+            if quiet or (can_take and self.missing_cpus(pool) <= 0):
+                found.append(Candidate(pool.index, pool.name, self._owning_criteria(pool, quiet)))
         return found
 
-    def owning_anywhere(self, isolated: CpuSet) -> bool:
+    def owning_anywhere(self) -> bool:
         """Whether there would be a pool if it had not to be close to its devices."""
-        return bool(replace(self, request=replace(self.request, strict=False)).owning(isolated))
+        return bool(replace(self, request=replace(self.request, strict=False)).owning())
 
-    def _is_quiet(self, pool: Pool, isolated: CpuSet) -> bool:
+    def _is_quiet(self, pool: Pool) -> bool:
         """Whether isolated CPUs of *pool* suffice, beside some to share if it shares, too."""
-        shares = bool(self.request.shared_milli)
-        enough = bool(isolated) and len(isolated & pool.cpus) >= self.request.owned
-        return enough and (not shares or bool(self.room.shared[pool.index]))
-
-    def _has_cpus(self, pool: Pool) -> bool:
-        return self.missing_cpus(pool) <= 0
+        enough = bool(self.isolated) and len(self.isolated & pool.cpus) >= self.request.owned
+        return enough and (not self.request.shared_milli or bool(self.room.shared[pool.index]))
 
     def missing_cpus(self, pool: Pool) -> int:
         """How many exclusive CPUs a pool lacks, whatever shared containers need; 0 or less where it has them."""
         left = len(self.room.shared[pool.index]) - bool(self.request.shared_milli)
         return self.request.owned - min(left, len(self.room.ownable(pool.index)))
 
-    def _owning_criteria(self, pool: Pool, quiet: bool, isolated: int) -> tuple[Criterion, ...]:
+    def _owning_criteria(self, pool: Pool, quiet: bool) -> tuple[Criterion, ...]:
+        isolated = len(self.isolated & pool.cpus) if quiet else 0
         return (
             Criterion("it leaves more to shared containers", self._short(pool, quiet=quiet), Unit.FEWER),
             Criterion("it does not become empty", int(self._is_emptied(pool, quiet=quiet))),

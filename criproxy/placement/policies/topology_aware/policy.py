@@ -29,7 +29,7 @@ from criproxy.placement.policies.api import NOTHING_FREE, Free
 from criproxy.placement.policies.parts import by_node, lacks_beside_shared, left_alone, no_shared_cpu, unmoved
 from criproxy.placement.policies.topology_aware.criteria import Choosing, available
 from criproxy.placement.policies.topology_aware.options import TopologyAwareOptions
-from criproxy.placement.policies.topology_aware.request import Request, is_left_alone, is_reserved, request_of
+from criproxy.placement.policies.topology_aware.request import is_left_alone, is_reserved, request_of
 
 OF = "pools"
 NO_ROOM = "no pool has that much left"
@@ -52,17 +52,16 @@ class TopologyAwarePolicy:
     def place(self, node: Node, container: Container) -> Change:
         """Exclusive CPUs or the shared ones of a pool or both, and where safe the memory of the pool's NUMA nodes."""
         node = self.options.within(node)
-        wishes = self._wishes(node, container)
+        wishes = Wishes.by(self.options, node, container)
         if is_left_alone(wishes):
             why = f"{container.title} is left alone: cpu.preserve is true"
             return left_alone(self, node, container, (why, *wishes.notes()))
-        division, old = _divided(self.options, node.topology), node.grants.get(container.key)
-        others = _others(node, container.key) if old else node
-        grant, reason = self._decide(division, others, wishes, old)
-        change = self._with_memory(division, node, replace(grant, cpus=interned(grant.cpus)), wishes)
+        choosing = self._choosing(node, wishes)
+        grant, reason = _granted(choosing)
+        change = self._with_memory(choosing.division, node, replace(grant, cpus=interned(grant.cpus)), wishes)
         grants, reasons = change.grants, (reason, *change.reasons, *wishes.notes())
         owners_differ = grant.exclusive != node.own_cpus(container.key)
-        return Change(self._with_sharers(division, node, grants) if owners_differ else grants, reasons)
+        return Change(self._with_sharers(choosing.division, node, grants) if owners_differ else grants, reasons)
 
     def release(self, node: Node, left: Grant) -> Change:
         """Its exclusive CPUs become shared again."""
@@ -81,9 +80,6 @@ class TopologyAwarePolicy:
         count = available(room, 0) if self.options.pin_cpu and division.own_sharable() else 0
         return Free(room.ownable(0), count) if count else NOTHING_FREE
 
-    def _wishes(self, node: Node, container: Container) -> Wishes:
-        return Wishes.by(self.options, node, container)
-
     def _with_sharers(self, division: Division, node: Node, grants: Mapping[str, Grant]) -> Mapping[str, Grant]:
         """*grants*, which are new, and those of shared containers that then have other CPUs."""
         after = node.replace(grants=with_grants(node.grants, grants))
@@ -101,55 +97,26 @@ class TopologyAwarePolicy:
             BadAnnotation: its pod asks for something in a way that cannot be understood.
         """
         node = self.options.within(node)
-        wishes = self._wishes(node, container)
+        wishes = Wishes.by(self.options, node, container)
         if is_left_alone(wishes):
             return None
-        division, request = _divided(self.options, node.topology), request_of(container, self.options, wishes)
-        others = _others(node, container.key)
-        if is_reserved(self.options, wishes):
-            if division.reserved_left(others):
-                return reserved_compared(division, others, container)
-            request = _without_own(request, container)
-        return pools_compared(*self._choosing(division, others, container, request, node.grants.get(container.key)))
+        choosing = self._choosing(node, wishes)
+        return reserved_compared(choosing) if choosing.request.reserved else pools_compared(choosing)
 
-    def _decide(self, division: Division, others: Node, wishes: Wishes, old: Grant | None) -> tuple[Grant, str]:
-        """A place beside *others*, all its memory open, and why."""
-        container = wishes.container
-        request = request_of(container, self.options, wishes)
-        if is_reserved(self.options, wishes):
-            if division.reserved_left(others):
-                return _reserved(division, others, container, request)
-            request = _without_own(request, container)
-        choosing, isolated = self._choosing(division, others, container, request, old)
-        if not request.owned:
-            return _share(choosing)
-        return _own(choosing, isolated, old.exclusive if old else NO_CPUS)
-
-    def _choosing(
-        self, division: Division, others: Node, container: Container, request: Request, old: Grant | None
-    ) -> tuple[Choosing, CpuSet]:
-        own = old.exclusive if old else NO_CPUS
+    def _choosing(self, node: Node, wishes: Wishes) -> Choosing:
+        """The search of a container for a place beside all others."""
+        container, division = wishes.container, _divided(self.options, node.topology)
+        had = node.grants.get(container.key)
+        others = _without(node, container.key) if had else node
+        request, own = request_of(container, self.options, wishes), had.exclusive if had else NO_CPUS
+        if is_reserved(self.options, wishes):  # where no reserved CPU is left, it shares others
+            reserved = bool(division.reserved_left(others))
+            request = replace(request, owned=0, shared_milli=shared_milli(container), reserved=reserved)
         room = division.capacity(others, others.watched_cpus - own if request.owned else NO_CPUS)
         isolated = division.isolated - others.exclusive_cpus - room.watched if request.isolated else NO_CPUS
         if isolated - own and not others.shared_cpus - isolated:  # shared containers are on these: one stays
             isolated -= {max(isolated - own)}
-        home = self._home(division, old)
-        return Choosing(division, room, others, container, request, home, self.options.rules == "nri"), isolated
-
-    @staticmethod
-    def _home(division: Division, old: Grant | None) -> str:
-        """The pool in which a container stays if it can: its own; if shared, the part of it around its memory."""
-        if old is None:
-            return ""
-        tree = division.tree
-        own = tree.by_name.get(old.pool)
-        if old.exclusive:
-            return (own or tree.home(old.exclusive)).name
-        # A container of another policy may have any pool, or none; its memory stays where it is.
-        around = tree.home(tree.topology.cpus_of(old.mems) & tree.topology.cpus)
-        if own is None:
-            return around.name if around.index else ""
-        return around.name if own.index in around.path else own.name
+        return Choosing(division, room, others, container, request, had, isolated, self.options.rules == "nri")
 
     def _with_memory(self, division: Division, node: Node, grant: Grant, wishes: Wishes) -> Change:
         """The new *grant* of a container with memory: that of its own CPUs, or of its pool if it shares."""
@@ -162,31 +129,37 @@ class TopologyAwarePolicy:
         return place_memory(node, {container.key: grant}, container, near, wish, pessimistic=self._pessimistic)
 
 
-def _others(node: Node, key: str) -> Node:
+def _without(node: Node, key: str) -> Node:
     """The node without the place of *key*, granted and applied: else its CPUs would count as unmanaged ones."""
     return node.replace(grants=with_grants(node.grants, {}, (key,)), applied=without(node.applied, (key,)))
 
 
-def _without_own(request: Request, container: Container) -> Request:
-    """The request of a container for the reserved CPUs where none are left: all of it shared."""
-    return replace(request, owned=0, shared_milli=shared_milli(container))
+def _granted(choosing: Choosing) -> tuple[Grant, str]:
+    """A place, all its memory open, and why."""
+    if choosing.request.reserved:
+        return _reserved(choosing)
+    return _own(choosing) if choosing.request.owned else _share(choosing)
 
 
-def _reserved(division: Division, others: Node, container: Container, request: Request) -> tuple[Grant, str]:
+def _reserved(choosing: Choosing) -> tuple[Grant, str]:
     """The reserved CPUs while they have room, else the shared ones of the whole machine."""
-    pool, free = reserved_pool(division, others, container)
-    cpus = division.seen(NO_CPUS, division.shared_by(pool, others.exclusive_cpus), hides=request.hides)
+    division, (pool, free) = choosing.division, reserved_pool(choosing)
+    cpus = division.seen(
+        NO_CPUS, division.shared_by(pool, choosing.others.exclusive_cpus), hides=choosing.request.hides
+    )
     why = "they are for such containers"
     if pool != RESERVED:
         why = f"{RESERVED}, which are for such containers, have {max(free, 0)}m left"
-    return Grant(cpus, NO_CPUS, pool=pool), f"{container.title} shares {numbered('CPU', cpus)} of {pool}: {why}"
+    title = choosing.container.title
+    return Grant(cpus, NO_CPUS, pool=pool), f"{title} shares {numbered('CPU', cpus)} of {pool}: {why}"
 
 
 def _share(choosing: Choosing) -> tuple[Grant, str]:
     division, others, request = choosing.division, choosing.others, choosing.request
     order = ranked(choosing.sharing())
     if not order and request.strict:
-        raise NotEnough(sharing_refusal(choosing))
+        asks = f"container {choosing.container.title} asks for {request.shared_milli}m"
+        raise NotEnough(f"{asks}, {_strictly(choosing, choosing.room.shared[0])}")
     pools = division.tree.pools
     # Without candidates more was granted than there is, or nothing is left that is not reserved.
     pool, why = (pools[order[0].index], why_first(order, only=len(pools) == 1)) if order else (pools[0], NO_ROOM)
@@ -198,69 +171,68 @@ def _share(choosing: Choosing) -> tuple[Grant, str]:
     return Grant(cpus, NO_CPUS, pool=pool.name), reason
 
 
-def _own(choosing: Choosing, isolated: CpuSet, had: CpuSet) -> tuple[Grant, str]:
-    """Exclusive CPUs, *isolated* ones if there are enough, and as many as possible of those that it *had*."""
-    division, others, room, request = choosing.division, choosing.others, choosing.room, choosing.request
-    order = ranked(choosing.owning(isolated))
+def _own(choosing: Choosing) -> tuple[Grant, str]:
+    """Exclusive CPUs, isolated ones if there are enough, and as many as possible of those that it had."""
+    division, pools, request = choosing.division, choosing.room.tree.pools, choosing.request
+    order = ranked(choosing.owning())
     if not order:
-        raise NotEnough(refusal(choosing, isolated))
-    pool, container = room.tree.pools[order[0].index], choosing.container
-    own = _taken(choosing, pool, isolated & pool.cpus, had)
-    shared = division.shared_by(pool.name, others.exclusive_cpus | own) if request.shared_milli else NO_CPUS
+        raise NotEnough(refusal(choosing))
+    pool, container = pools[order[0].index], choosing.container
+    own = _taken(choosing, pool)
+    owned = choosing.others.exclusive_cpus | own
+    shared = division.shared_by(pool.name, owned) if request.shared_milli else NO_CPUS
     cpus = division.seen(own, shared, hides=request.hides)
     also = f" and shares {numbered('CPU', shared)}" if shared else ""
     seen = f", of which it runs on {format_cpuset(cpus)}" if cpus != own | shared else ""
     asks = f"its pod is Guaranteed and it asks for {container.cpu_milli}m"
-    why = why_first(order, only=len(room.tree.pools) == 1)
+    why = why_first(order, only=len(pools) == 1)
     reason = f"{container.title} gets exclusive {numbered('CPU', own)}{also} on {pool.name}{seen}: {asks}, and {why}"
     return Grant(cpus, NO_CPUS, own, pool.name), reason
 
 
-def _taken(choosing: Choosing, pool: Pool, isolated: CpuSet, had: CpuSet) -> CpuSet:
-    """Exclusive CPUs of *pool*: *isolated* ones if they suffice, and as many as possible of those that it *had*."""
-    topology, room, request = choosing.room.tree.topology, choosing.room, choosing.request
+def _taken(choosing: Choosing, pool: Pool) -> CpuSet:
+    """Exclusive CPUs of *pool*: isolated ones if they suffice, and as many as possible of those that it had."""
+    topology, room, request, had = choosing.room.tree.topology, choosing.room, choosing.request, choosing.own
+    isolated, divides = choosing.isolated & pool.cpus, request.by_hint and not had
     if len(isolated) >= request.owned:
-        if request.by_hint and not had:
+        if divides:
             return take_near(topology, isolated, request.owned, request.hints)
         return resize_cpus(topology, had & isolated, isolated, request.owned)
-    if had or not request.hints or request.by_hint is False:
-        return room.take(pool.index, request.owned, had, choosing.liked)
-    spare = room.spare_cpus(pool.index, request.owned)
-    if request.by_hint:
-        return take_near(topology, spare, request.owned, request.hints)
-    if len(room.tree.nodes[pool.index]) > 1:
-        return take_beside(topology, spare, request.owned, request.hints, Taste(first=choosing.liked))
+    if not had and request.hints and request.by_hint is not False:
+        spare = room.spare_cpus(pool.index, request.owned)
+        if divides:
+            return take_near(topology, spare, request.owned, request.hints)
+        if len(room.tree.nodes[pool.index]) > 1:
+            return take_beside(topology, spare, request.owned, request.hints, Taste(first=choosing.liked))
     return room.take(pool.index, request.owned, had, choosing.liked)
 
 
-def pools_compared(choosing: Choosing, isolated: CpuSet) -> Candidates:
+def pools_compared(choosing: Choosing) -> Candidates:
     """All pools, those with room by their criteria."""
     owns, pools = bool(choosing.request.owned), choosing.room.tree.pools
-    order = ranked(choosing.owning(isolated) if owns else choosing.sharing())
+    order = ranked(choosing.owning() if owns else choosing.sharing())
     fitting = {candidate.index for candidate in order}
-    lacking = [Row(pool.name, lacks=_lacks(choosing, pool, isolated)) for pool in pools if pool.index not in fitting]
+    lacking = [Row(pool.name, lacks=_lacks(choosing, pool)) for pool in pools if pool.index not in fitting]
     shared = choosing.division.shared_by(pools[0].name, choosing.others.exclusive_cpus)
     if order or owns or choosing.request.strict or not shared:
         return compared(OF, order, lacking)
-    note = "no pool has that much left: shared containers ask for more than there is"
+    note = f"{NO_ROOM}: shared containers ask for more than there is"
     return compared(OF, order, lacking, chosen=pools[0].name, note=note)
 
 
-def reserved_compared(division: Division, others: Node, container: Container) -> Candidates:
+def reserved_compared(choosing: Choosing) -> Candidates:
     """The reserved CPUs, and the whole machine where these are too few."""
-    pool, free_milli = reserved_pool(division, others, container)
+    pool, free_milli = reserved_pool(choosing)
     note = "containers of this namespace or with this annotation share the reserved CPUs"
-    missing = shared_milli(container) - free_milli
-    rows = [Row(RESERVED, lacks=f"{missing}m" if missing > 0 else "")]
-    if pool != RESERVED:
-        rows.insert(0, Row(pool))
-    return Candidates(OF, (), tuple(rows), pool, note)
+    missing = choosing.request.shared_milli - free_milli
+    rows = [Row(pool)] if pool != RESERVED else []
+    return Candidates(OF, (), (*rows, Row(RESERVED, lacks=f"{missing}m" if missing > 0 else "")), pool, note)
 
 
-def _lacks(choosing: Choosing, pool: Pool, isolated: CpuSet) -> str:
+def _lacks(choosing: Choosing, pool: Pool) -> str:
     if not choosing.allows(pool):
         return "closeness to its devices" if choosing.is_around_home(pool) else "the NUMA nodes of its memory"
-    return _lacks_exclusive(choosing, pool, isolated) if choosing.request.owned else _lacks_shared(choosing, pool)
+    return _lacks_exclusive(choosing, pool) if choosing.request.owned else _lacks_shared(choosing, pool)
 
 
 def _lacks_shared(choosing: Choosing, pool: Pool) -> str:
@@ -270,10 +242,10 @@ def _lacks_shared(choosing: Choosing, pool: Pool) -> str:
     return f"{(milli if free < milli else choosing.wanted_milli) - free}m"
 
 
-def _lacks_exclusive(choosing: Choosing, pool: Pool, isolated: CpuSet) -> str:
+def _lacks_exclusive(choosing: Choosing, pool: Pool) -> str:
     request = choosing.request
     if request.isolated_only:
-        missing = request.owned - len(isolated & pool.cpus)
+        missing = request.owned - len(choosing.isolated & pool.cpus)
         return counted(missing, "isolated CPU") if missing > 0 else "CPUs to share"
     if not choosing.division.own_sharable():
         return "CPUs that can be exclusive"
@@ -284,22 +256,18 @@ def _lacks_exclusive(choosing: Choosing, pool: Pool, isolated: CpuSet) -> str:
     return lacks_beside_shared(beside)
 
 
-def reserved_pool(division: Division, others: Node, container: Container) -> tuple[str, int]:
-    """The pool of a container for the reserved CPUs: these while they have room, else the whole machine.
-
-    Args:
-        division: of the machine.
-        others: the node without the container; some of its reserved CPUs are left.
-        container: one for the reserved CPUs.
+def reserved_pool(choosing: Choosing) -> tuple[str, int]:
+    """The pool of a container for the reserved CPUs, some of which are left: these, or where they are full the machine.
 
     Returns:
         The name of the pool, and what the reserved CPUs have left for it in milli-CPU, less than 0 where too much was
         granted.
     """
+    division, others = choosing.division, choosing.others
     there = [key for key, grant in others.grants.items() if grant.pool == RESERVED]
     granted = sum(shared_milli(others.containers[key]) for key in there if key in others.containers)
     free = len(division.reserved_left(others)) * 1000 - granted
-    return RESERVED if shared_milli(container) <= free else division.tree.pools[0].name, free
+    return RESERVED if choosing.request.shared_milli <= free else division.tree.pools[0].name, free
 
 
 def why_first(order: Sequence[Candidate], *, only: bool) -> str:
@@ -312,20 +280,15 @@ def why_first(order: Sequence[Candidate], *, only: bool) -> str:
     return f"{best.name} {why}"
 
 
-def refusal(choosing: Choosing, isolated: CpuSet) -> str:
-    """Why a container gets no exclusive CPUs, with what it asked for and the free CPUs of each NUMA node.
-
-    Args:
-        choosing: the container.
-        isolated: CPUs that it could have had, if it asked for such.
-    """
-    request, room = choosing.request, choosing.room
+def refusal(choosing: Choosing) -> str:
+    """Why a container gets no exclusive CPUs, with what it asked for and the free CPUs of each NUMA node."""
+    request, room, isolated = choosing.request, choosing.room, choosing.isolated
     also = f" and {request.shared_milli}m of shared ones" if request.shared_milli else ""
     asks = f"container {choosing.container.title} asks for {counted(request.owned, 'exclusive CPU')}{also}"
-    if request.isolated_only and not choosing.owning_anywhere(isolated):
+    if request.isolated_only and not choosing.owning_anywhere():
         there = f"the free ones are {by_node(room.tree.topology, isolated)}" if isolated else "none is free"
         return f"{asks}, isolated CPUs only (require-isolated-cpus), but {there}"
-    if request.strict and choosing.owning_anywhere(isolated):
+    if request.strict and choosing.owning_anywhere():
         return f"{asks}, {_strictly(choosing, room.ownable(0))}"
     if not choosing.division.own_sharable():
         return f"{asks}, but no CPU can be exclusive: all CPUs that pods may use are reserved or isolated"
@@ -337,12 +300,6 @@ def refusal(choosing: Choosing, isolated: CpuSet) -> str:
         stay += f"{', and' if stay else ';'} {unmoved(choosing.others, room.watched)}"
     where, count = by_node(room.tree.topology, room.shared[0]), available(room, request.shared_milli)
     return f"{asks}, but {only_are(count)} available; free: {where}{stay}"
-
-
-def sharing_refusal(choosing: Choosing) -> str:
-    """Why a shared container has no place: only because it must be close to something."""
-    asks = f"container {choosing.container.title} asks for {choosing.request.shared_milli}m"
-    return f"{asks}, {_strictly(choosing, choosing.room.shared[0])}"
 
 
 def _strictly(choosing: Choosing, free: CpuSet) -> str:

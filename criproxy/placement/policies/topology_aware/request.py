@@ -5,7 +5,6 @@ Near to other containers by affinity, and to devices by hints.
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from fnmatch import fnmatchcase
 
 from criproxy.model.cpuset import CpuSet
 from criproxy.model.machine.topology import Level, MemoryKind, Topology
@@ -27,6 +26,7 @@ from criproxy.placement.alloc.rank import Criterion, Unit
 from criproxy.placement.alloc.sharing import RESERVED
 from criproxy.placement.options.annotations import Wishes
 from criproxy.placement.options.attributes import attribute_of, is_of_pod
+from criproxy.placement.options.keys import matches_one
 from criproxy.placement.options.pod_wishes import HIDE, hints_of, memory_wish
 from criproxy.placement.policies.topology_aware.options import LEVELS, SYSTEM_NAMESPACE, TopologyAwareOptions
 
@@ -61,6 +61,8 @@ class Request:
     """Whether it sees one thread of each core only."""
     memory_kinds: frozenset[MemoryKind] = frozenset()
     """That its pod asks for."""
+    reserved: bool = False
+    """Whether it shares the reserved CPUs while these have room."""
 
 
 def is_left_alone(wishes: Wishes) -> bool:
@@ -73,8 +75,7 @@ def is_reserved(options: TopologyAwareOptions, wishes: Wishes) -> bool:
     wish = wishes.boolean("prefer-reserved-cpus")
     if wish is not None:
         return wish
-    patterns = (SYSTEM_NAMESPACE, *options.reserved_pool_namespaces)
-    return any(fnmatchcase(wishes.container.namespace, pattern) for pattern in patterns)
+    return matches_one(wishes.container.namespace, (SYSTEM_NAMESPACE, *options.reserved_pool_namespaces))
 
 
 def request_of(container: Container, options: TopologyAwareOptions, wishes: Wishes) -> Request:
