@@ -41,7 +41,7 @@ def next_version(directory: Path, *, newer_number: bool) -> Path:
     init.write_text(init.read_text().replace(__version__, NEXT_VERSION))
     if newer_number:
         migration = '"CREATE TABLE planted (key TEXT PRIMARY KEY) WITHOUT ROWID;",'
-        pattern, new = r"^\)$", f"    {migration}\n)"
+        pattern, new = r"^(MIGRATIONS.*) = \(\)$", rf"\1 = ({migration})"
     else:
         pattern, new = r"^BESIDE = \(", BESIDE
     text, count = re.subn(pattern, new, schema.read_text(), count=1, flags=re.MULTILINE)

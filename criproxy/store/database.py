@@ -16,7 +16,7 @@ from criproxy.model.node import Node
 from criproxy.model.record import Record
 from criproxy.store import rows
 from criproxy.store.history import History
-from criproxy.store.schema import VERSION, has_table, migrate, version_of
+from criproxy.store.schema import FIRST, VERSION, has_table, migrate, version_of
 from criproxy.store.writing import LeftOut, Writer, failure_of
 
 P = ParamSpec("P")
@@ -121,9 +121,10 @@ class Database:
             connection.execute("PRAGMA synchronous = NORMAL")
             connection.execute(f"PRAGMA cache_size = {-_CACHE_KIB}")
             version = version_of(connection)
-            if version > VERSION:
+            if version > VERSION or 0 < version < FIRST:
+                age, known = ("newer", VERSION) if version > VERSION else ("older", FIRST)
                 raise _UnusableError(
-                    f"its version {version} is newer than {VERSION}, the newest that criproxy can read"
+                    f"its version {version} is {age} than {known}, the {age[:-1]}st that criproxy can read"
                 )
             verdict = connection.execute("PRAGMA quick_check(1)").fetchone()[0]
             if verdict != "ok":
@@ -183,11 +184,7 @@ def read_node(connection: sqlite3.Connection, topology: Topology) -> Node:
     def read(table: rows.Table) -> dict[str, Any]:
         return dict(map(table.entry, connection.execute(table.select)))
 
-    # Where both have the same incident, the row among the cards is the later one: see `schema`.
-    quotas, of_pod = (
-        read(table) if has_table(connection, table.name) else {} for table in (rows.QUOTA_INCIDENTS, rows.OF_POD)
-    )
-    containers = read(rows.CONTAINERS)
+    containers, of_pod = read(rows.CONTAINERS), read(rows.OF_POD) if has_table(connection, rows.OF_POD.name) else {}
     containers |= {key: replace(containers[key], of_pod=True) for key in of_pod.keys() & containers.keys()}
     return Node(
         topology,
@@ -196,7 +193,7 @@ def read_node(connection: sqlite3.Connection, topology: Topology) -> Node:
         grants=read(rows.GRANTS),
         applied=read(rows.APPLIED),
         kept=read(rows.KEPT),
-        incidents={**quotas, **read(rows.INCIDENTS)},
+        incidents=read(rows.QUOTA_INCIDENTS) | read(rows.INCIDENTS),
         former=read(rows.FORMER),
         **{key: value for key, value in connection.execute("SELECT key, value FROM meta") if key in WORDS},
     )

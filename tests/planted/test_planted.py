@@ -48,7 +48,6 @@ from tests.placement.policies import test_fewer_available as fewer_available
 from tests.placement.rules import test_going_back as going_back
 from tests.planted import plants
 from tests.store import test_downgrade as downgrade
-from tests.store import test_quota_incidents as quota_incidents
 from tests.sysfs import write_sysfs
 
 SOON_S = 2.0
@@ -100,7 +99,7 @@ async def a_look_changes_nothing(tmp_path: Path) -> None:
 
 def a_release_is_not_forgotten(tmp_path: Path) -> None:
     """Though the database is set aside."""
-    quota_incidents.saved(tmp_path, quota_incidents.EMPTY.replace(released="criproxy release", configuration="c"))
+    downgrade.saved(tmp_path, downgrade.EMPTY.replace(released="criproxy release", configuration="c"))
     downgrade.execute(tmp_path, "PRAGMA user_version = 99")
     assert downgrade.loaded_anew(tmp_path).released == "criproxy release", "containers are placed again"
 

@@ -11,6 +11,7 @@ from criproxy.model.grant import CpuQuota, Grant
 from criproxy.model.node import Place
 from criproxy.store.configurations import (
     FOLDER,
+    LAST_GOOD_NAME,
     MOST,
     TRIED_NAME,
     GoodFile,
@@ -18,6 +19,7 @@ from criproxy.store.configurations import (
     Tried,
     add,
     read_all,
+    read_good,
     read_tried,
     write_tried,
 )
@@ -128,3 +130,11 @@ def test_a_damaged_file_is_none(tmp_path: Path, text: str) -> None:
     (tmp_path / TRIED_NAME).write_text(text)
 
     assert read_tried(tmp_path) is None
+
+
+@pytest.mark.parametrize("text", ["", "[]", "{", '{"available": "x"}', "\0"])
+def test_a_damaged_last_good_file_is_none(tmp_path: Path, text: str) -> None:
+    """Whatever is there in its place, a start does not fail by it."""
+    (tmp_path / LAST_GOOD_NAME).write_text(text)
+
+    assert read_good(tmp_path) is None

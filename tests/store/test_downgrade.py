@@ -16,11 +16,13 @@ from pathlib import Path
 import pytest
 
 from criproxy.model.cpuset import CpuSet
-from criproxy.model.grant import CpuQuota, Grant, Kept
-from criproxy.model.incident import Action, Quantity, Use
+from criproxy.model.grant import Applied, CpuQuota, Grant, Kept
+from criproxy.model.incident import Action, Excess, Incident, Quantity, Use
 from criproxy.model.node import Node, Place, Wish
-from criproxy.model.record import Kind
-from criproxy.model.workload import ContainerState, Desired, Miss, Missed, QosClass, Sizes
+from criproxy.model.record import Kind, Record
+from criproxy.model.resources import CfsQuota, Interval
+from criproxy.model.workload import Container, ContainerState, Desired, Miss, Missed, Pod, QosClass, Sizes
+from criproxy.simulate.hosts import machine
 from criproxy.store import configurations
 from criproxy.store.configurations import LAST_GOOD_NAME as LAST_GOOD
 from criproxy.store.configurations import TRIED_NAME as TRIED
@@ -28,10 +30,12 @@ from criproxy.store.configurations import GoodFile, Tried, read_good, read_tried
 from criproxy.store.database import Database
 from criproxy.store.history import find
 from criproxy.store.reader import open_reader
+from criproxy.store.rows import QUOTA_INCIDENTS, changes
+from criproxy.store.rows import tables as all_tables
 from criproxy.store.schema import BESIDE, VERSION
-from tests.store.test_quota_incidents import BOTH, CARD, EMPTY, MACHINE, QUOTA, loaded, saved
-from tests.store.test_schema import ROWS_OF_VERSION_12, make, tables
 
+MACHINE = machine()
+EMPTY = Node(MACHINE)
 LAST_NUMBER = 16
 COLUMNS = {
     "pods": "key uid name namespace attempt qos cgroup_parent labels annotations cpu_total_milli stopped",
@@ -57,6 +61,91 @@ WORDS: dict[type[Enum], str] = {
     Quantity: "memory cores",
 }
 """Those on disk. The kinds of records are not among them: one that is unknown is shown without its name."""
+ROWS = """
+    INSERT INTO pods VALUES
+        ('s', 'u', 'web', 'shop', 2, 'Burstable', '/kubepods/burstable/podu', '{"app": "web"}',
+         '{"memory-type.criproxy.io/pod": "dram"}', 2500, 0),
+        ('t', 'v', 'old', 'shop', 0, 'BestEffort', '', '{}', '{}', 0, 1);
+    INSERT INTO containers VALUES
+        ('id1', 's', 'main', 1, 'web', 'shop', 'Burstable', 2000, 2000, 1073741824, 'running', 'r1',
+         536870912, 536875008, '1;0-1', 1, 200000, 100000, 1, '{"sizes": {"cpu_milli": 3000}, "since_s": 4.0}', ''),
+        ('id2', 's', 'side', 0, 'web', 'shop', 'Burstable', 250, NULL, NULL, 'created', '',
+         NULL, NULL, '', 0, NULL, NULL, 0, '', '{"why": "unfit", "since_s": 5.0}');
+    INSERT INTO grants VALUES
+        ('id1', '1-2', '0-1', '1-2,5', 'pool0', '1', '0', 'lifted'), ('id2', '0,3', '', '', 'default', '', '', 'left');
+    INSERT INTO applied VALUES ('id1', '1-2', '0-1', 1), ('id2', '0,3', '', 0);
+    INSERT INTO kept VALUES ('u', '{"init": "6"}');
+    INSERT INTO former VALUES ('id1', '1', '0', '1', '', '', '', 'left');
+    INSERT INTO incidents VALUES ('nvidia/GPU-a/1.500',
+        '{"device_class": "nvidia", "card": "GPU-a", "since_s": 1.5, "reason": "XID 79", "action": "stop",
+          "containers": {"r1": "stopped"}}');
+    INSERT INTO quota_incidents VALUES ('nvidia/GPU-b/2.500/memory/r2',
+        '{"device_class": "nvidia", "card": "GPU-b", "since_s": 2.5, "action": "stop", "containers": {"r2": "stopping"},
+          "excess": {"life": "r2", "quantity": "memory", "used": 9000, "allowed": 8192}}');
+    INSERT INTO meta VALUES ('configuration', 'abc'), ('released', 'criproxy release, today');
+    INSERT INTO decisions VALUES
+        (1, 1.5, 'id1', 'shop/web/main', 'because\nits card', 'granted', 'r1', '{"cpus":"1-2","moved":3}', 0);
+"""
+"""A node that uses every table, as 0.1.0 has written it, and what it is."""
+CARD = Incident(
+    device_class="nvidia",
+    card="GPU-a",
+    since_s=1.5,
+    reason="XID 79",
+    action=Action.STOP,
+    containers={"r1": Use.STOPPED},
+)
+QUOTA = Incident(
+    device_class="nvidia",
+    card="GPU-b",
+    since_s=2.5,
+    action=Action.STOP,
+    containers={"r2": Use.STOPPING},
+    excess=Excess(life="r2", quantity=Quantity.MEMORY, used=9000, allowed=8192),
+)
+POD = Pod(
+    key="s",
+    uid="u",
+    name="web",
+    namespace="shop",
+    attempt=2,
+    qos=QosClass.BURSTABLE,
+    cgroup_parent="/kubepods/burstable/podu",
+    labels={"app": "web"},
+    annotations={"memory-type.criproxy.io/pod": "dram"},
+    cpu_total_milli=2500,
+)
+MAIN = Container(
+    key="id1",
+    pod="s",
+    name="main",
+    attempt=1,
+    pod_name="web",
+    namespace="shop",
+    qos=QosClass.BURSTABLE,
+    cpu_milli=2000,
+    cpu_limit_milli=2000,
+    cpu_quota=CfsQuota(200000, 100000),
+    memory_limit_bytes=1 << 30,
+    memory_request_bytes=Interval(1 << 29, (1 << 29) + 4096),
+    state=ContainerState.RUNNING,
+    reservation="r1",
+    hints=(frozenset({1}), frozenset({0, 1})),
+    warm=True,
+    stays=True,
+    desired=Desired(sizes=Sizes(cpu_milli=3000), since_s=4.0),
+)
+SIDE = Container(
+    key="id2",
+    pod="s",
+    name="side",
+    pod_name="web",
+    namespace="shop",
+    qos=QosClass.BURSTABLE,
+    cpu_milli=250,
+    state=ContainerState.CREATED,
+    missed=Missed(why=Miss.UNFIT, since_s=5.0),
+)
 NEWER = """
     CREATE TABLE planted (owner TEXT PRIMARY KEY, said TEXT NOT NULL) WITHOUT ROWID;
     INSERT INTO planted VALUES ('id1', 'one'), ('id2', 'two');
@@ -77,24 +166,42 @@ def cpus(*numbers: int) -> CpuSet:
     return frozenset(numbers)
 
 
+NODE = Node(
+    MACHINE,
+    pods={"s": POD, "t": Pod(key="t", uid="v", name="old", namespace="shop", stopped=True)},
+    containers={"id1": MAIN, "id2": SIDE},
+    grants={
+        "id1": Grant(cpus(1, 2), cpus(0, 1), cpus(1, 2, 5), "pool0", cpus(1), cpus(0), CpuQuota.LIFTED),
+        "id2": Grant(cpus(0, 3), cpus(), pool="default"),
+    },
+    applied={"id1": Applied(cpus(1, 2), cpus(0, 1), lifted=True), "id2": Applied(cpus(0, 3), cpus())},
+    kept={"u": Kept({"init": cpus(6)})},
+    former={"id1": Grant(cpus(1), cpus(0), cpus(1))},
+    incidents={each.key: each for each in (CARD, QUOTA)},
+    released="criproxy release, today",
+    configuration="abc",
+)
+
+
+def saved(folder: Path, node: Node, before: Node = EMPTY) -> None:
+    """Write *node* as the daemon does."""
+    with closing(Database(folder)) as database:
+        database.save(before, node, [])
+
+
+def loaded(folder: Path) -> Node:
+    """What a daemon that starts finds."""
+    with closing(Database(folder)) as database:
+        assert database.set_aside is None
+        return database.load(MACHINE)
+
+
 @pytest.fixture
 def node(tmp_path: Path) -> Node:
-    """Return a node that uses every table, and is on disk as N has written it."""
-    make(tmp_path / "criproxy.db", 12, ROWS_OF_VERSION_12)
-    before = loaded(tmp_path)
-    containers = {
-        "id1": replace(before.containers["id1"], desired=Desired(sizes=Sizes(cpu_milli=3000), since_s=4.0)),
-        "id2": replace(before.containers["id2"], missed=Missed(why=Miss.UNFIT, since_s=5.0)),
-    }
-    after = before.replace(
-        containers=containers,
-        kept={"u": Kept({"init": cpus(6)})},
-        former={"id1": Grant(cpus(1), cpus(0), cpus(1))},
-        incidents=BOTH.incidents,
-        released="criproxy release, today",
-    )
-    saved(tmp_path, after, before)
-    return after
+    """Return the node that is on disk as N has written it."""
+    Database(tmp_path).close()
+    execute(tmp_path, ROWS)
+    return NODE
 
 
 @pytest.fixture
@@ -118,18 +225,45 @@ def rows(folder: Path, query: str) -> list[tuple[object, ...]]:
 
 def loaded_anew(folder: Path) -> Node:
     """What a daemon that sets the database aside finds in the new one."""
-    database = Database(folder)
-    node = database.load(MACHINE)
-    database.close()
-    assert database.set_aside
-    return node
+    with closing(Database(folder)) as database:
+        assert database.set_aside
+        return database.load(MACHINE)
+
+
+def test_every_value_is_read_as_it_was_written(tmp_path: Path, node: Node) -> None:
+    """By a daemon, and by whoever asks while none runs; also where there are no tables beside yet."""
+    execute(tmp_path, "DROP TABLE of_pod")
+    with open_reader(tmp_path) as reader:
+        assert reader.node(MACHINE) == node
+        because = ("because", "its card")
+        facts = {"cpus": "1-2", "moved": 3}
+        assert find(reader.connection, "r1") == [
+            Record(1.5, "id1", "shop/web/main", Kind.GRANTED, because, "r1", facts)
+        ]
+    assert loaded(tmp_path) == node
+    after = node.replace(released="")
+    saved(tmp_path, after, node)
+    assert loaded(tmp_path) == after
+
+
+def test_incidents_of_quotas_are_apart(tmp_path: Path) -> None:
+    """A criproxy that knows none would take a row among those of cards for a sick card, and stop all that use it."""
+    both = EMPTY.replace(incidents=NODE.incidents)
+    saved(tmp_path, both)
+    assert [key for key, _ in rows(tmp_path, "SELECT * FROM incidents")] == [CARD.key]
+    assert loaded(tmp_path) == both
+
+    more = both.replace(incidents={**both.incidents, QUOTA.key: replace(QUOTA, ended=True)})
+    other = both.replace(incidents={**both.incidents, QUOTA.key: replace(QUOTA, excess=None)})
+    assert {table.name: changes(table, both, more) for table in all_tables()}["incidents"] == ([], [])
+    assert changes(QUOTA_INCIDENTS, both, more) == ([QUOTA.key], [])
+    assert changes(QUOTA_INCIDENTS, both, other) == ([], [QUOTA.key])
 
 
 def test_everything_is_as_before(newer: Path, node: Node) -> None:
     """Places, release, kept CPUs, refused resizes, incidents and the history are what N had written."""
     assert loaded(newer) == node
     with open_reader(newer) as reader:
-        assert reader.node(MACHINE) == node
         told = [(record.kind, record.sentences) for record in find(reader.connection, "shop/web/main")]
 
     assert told == [(Kind.GRANTED, ("because", "its card")), (Kind.NODE, ("it was praised",))]
@@ -226,10 +360,10 @@ def test_places_of_earlier_and_later_versions_are_read(tmp_path: Path) -> None:
 def test_no_older_version_is_locked_out(tmp_path: Path) -> None:
     """The number of the schema, and the tables that 0.1.0 reads by the position of their columns, stay."""
     Database(tmp_path).close()
-    found = tables(tmp_path / "criproxy.db")
+    found = {name: [row[1] for row in rows(tmp_path, f"PRAGMA table_info({name})")] for name in COLUMNS}
 
     assert VERSION == LAST_NUMBER
-    assert {name: " ".join(found[name]) for name in COLUMNS} == COLUMNS
+    assert {name: " ".join(map(str, columns)) for name, columns in found.items()} == COLUMNS
 
 
 @pytest.mark.parametrize("kind", WORDS)

@@ -255,14 +255,6 @@ def test_a_number_of_another_database_is_none(database: Database) -> None:
     assert [record.sentences[0] for record in database.read(since, 7, [])[0]] == ["one"]
 
 
-def test_of_many_the_newest_are_found(database: Database, monkeypatch: pytest.MonkeyPatch) -> None:
-    """An answer is bounded."""
-    monkeypatch.setattr(history, "MAX_FOUND", 2)
-    remember(database, entry("one"), entry("two"), entry("three"))
-
-    assert [record.sentences[0] for record in database.read(since, 0, [])[0]] == ["two", "three"]
-
-
 def test_the_namespace_with_the_most_makes_room_first(database: Database, monkeypatch: pytest.MonkeyPatch) -> None:
     """Many short-lived containers of one do not push out what happened in the others, by number or by size."""
     monkeypatch.setattr(history, "MAX_ROWS", 12)

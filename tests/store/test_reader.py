@@ -5,6 +5,7 @@ import os
 import sqlite3
 import subprocess
 import sys
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -16,7 +17,7 @@ from criproxy.simulate.hosts import machine
 from criproxy.store import Kind, Record, Store
 from criproxy.store.history import find, refused_since, titles
 from criproxy.store.reader import open_reader
-from criproxy.store.schema import MIGRATIONS, VERSION
+from criproxy.store.schema import VERSION
 
 MACHINE = machine()
 NODE = Node(MACHINE, pods={"s": Pod(key="s", name="web", namespace="shop")}, released="by hand")
@@ -120,9 +121,9 @@ def test_where_nothing_can_be_written(tmp_path: Path) -> None:
 @pytest.mark.parametrize("version", [VERSION - 1, VERSION + 1])
 def test_of_another_version(tmp_path: Path, version: int) -> None:
     """Older or newer, it is not guessed at and not migrated; the sentence has both versions."""
-    connection = sqlite3.connect(tmp_path / "criproxy.db")
-    connection.executescript("".join(MIGRATIONS[:version]) + f"PRAGMA user_version = {version};")
-    connection.close()
+    Store(tmp_path).close()
+    with closing(sqlite3.connect(tmp_path / "criproxy.db")) as connection:
+        connection.execute(f"PRAGMA user_version = {version}")
     before = digest(tmp_path)
     said = rf"is of version {version}, and this criproxy reads version {VERSION}"
     with pytest.raises(StoreError, match=said), open_reader(tmp_path):

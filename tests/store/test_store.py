@@ -15,7 +15,6 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 
 from criproxy.errors import StoreError
-from criproxy.model.grant import Kept
 from criproxy.model.node import Node
 from criproxy.model.resources import CfsQuota, Interval
 from criproxy.model.workload import Container, Desired, Miss, Missed, Pod, QosClass, Sizes
@@ -23,12 +22,8 @@ from criproxy.placement.engine import step
 from criproxy.placement.events import (
     ContainerCreated,
     ContainerCreating,
-    ContainerGone,
-    ContainerStarted,
     Event,
     PodCreated,
-    PodStopped,
-    Released,
 )
 from criproxy.placement.policies.static import StaticOptions, StaticPolicy
 from criproxy.simulate.hosts import machine
@@ -37,7 +32,7 @@ from criproxy.store import store as store_module
 from criproxy.store.database import Database
 from criproxy.store.history import find
 from criproxy.store.rows import changes, tables
-from criproxy.store.schema import VERSION
+from criproxy.store.schema import FIRST, VERSION
 from criproxy.store.store import InUse
 from tests.gates import Gate
 from tests.placement.lives import live, lives
@@ -114,38 +109,6 @@ def reopened(store: Store) -> Node:
         return again.load(MACHINE)
     finally:
         again.close()
-
-
-async def test_everything_is_remembered(store: Store) -> None:
-    """Pods, containers, what is wanted and what is applied come back as they were."""
-    node = await keep(store, EMPTY, *LIFE)
-    assert node.pods
-    assert node.exclusive_cpus
-
-    assert reopened(store) == node
-
-
-async def test_what_was_before_a_release_is_remembered(store: Store) -> None:
-    """Containers that were released go back to where they were, also by a daemon that starts later."""
-    node = await keep(store, EMPTY, *LIFE, Released("somebody asked"))
-    assert node.former
-
-    assert reopened(store) == node
-
-
-async def test_what_is_gone_is_forgotten(store: Store) -> None:
-    """Rows of a container that went are removed; what is kept for its pod is not before that has ended."""
-    ended = ContainerStarted("id1"), ContainerGone("id1"), ContainerGone("r2")
-    node = await keep(store, EMPTY, *LIFE, *ended)
-
-    assert reopened(store) == node == EMPTY.replace(pods={"s": POD}, kept={"u": Kept({"main": frozenset({1, 9})})})
-
-
-async def test_an_ended_pod_is_stored_and_keeps_nothing(store: Store) -> None:
-    """Nor does it after a restart."""
-    node = await keep(store, EMPTY, *LIFE, ContainerGone("id1"), ContainerGone("r2"), PodStopped("s"))
-
-    assert reopened(store) == node == EMPTY.replace(pods={"s": replace(POD, stopped=True)})
 
 
 async def test_sharers_share_one_object_after_a_load(store: Store) -> None:
@@ -366,6 +329,11 @@ def spoil_version(path: Path) -> None:
     execute(path, f"PRAGMA user_version = {VERSION + 1}")
 
 
+def spoil_age(path: Path) -> None:
+    """A database from before the first release."""
+    execute(path, "PRAGMA user_version = 3")
+
+
 def spoil_tables(path: Path) -> None:
     """A database of our version without our tables."""
     execute(path, "DROP TABLE grants")
@@ -401,6 +369,7 @@ def execute(path: Path, statement: str) -> None:
         pytest.param(spoil_text, "file is not a database", id="no-database"),
         pytest.param(spoil_pages, "damaged", id="damaged"),
         pytest.param(spoil_version, f"version {VERSION + 1} is newer than {VERSION}", id="newer"),
+        pytest.param(spoil_age, f"version 3 is older than {FIRST}, the oldest", id="older"),
         pytest.param(spoil_tables, "no such table: grants", id="other-tables"),
         pytest.param(spoil_values, "table grants cannot be read", id="unreadable-row"),
         pytest.param(spoil_texts, "table pods cannot be read: .* is not a map of strings", id="no-labels"),
@@ -426,16 +395,6 @@ async def test_an_unusable_database_is_set_aside(store: Store, spoil: object, re
     again.close()
 
 
-async def test_the_pool_of_a_grant_is_remembered(store: Store) -> None:
-    """What a policy called a container's place, and which CPUs are that place's own, is the same after a restart."""
-    node = await keep(store, EMPTY, *LIFE)
-    home = frozenset({1})
-    placed = node.replace(grants={key: replace(g, pool="fast[1]", home=home) for key, g in node.grants.items()})
-    await store.save(node, placed)
-
-    assert reopened(store) == placed
-
-
 async def test_databases_set_aside_at_once_are_all_kept(store: Store) -> None:
     """A second one in the same second does not replace the first."""
     store.close()
@@ -444,22 +403,3 @@ async def test_databases_set_aside_at_once_are_all_kept(store: Store) -> None:
         Store(store.directory).close()
 
     assert len(list(store.directory.glob("criproxy.db.*Z*"))) == 3
-
-
-async def test_a_usable_database_is_not_set_aside(store: Store) -> None:
-    """Opening a good database says nothing."""
-    await keep(store, EMPTY, *LIFE)
-    store.close()
-    again = Store(store.directory)
-
-    assert again.set_aside is None
-    again.close()
-
-
-async def test_a_release_is_remembered_with_the_node_and_ends_with_it(store: Store) -> None:
-    """That everybody was let go is part of the state; so is that it is over, and by which configuration."""
-    for reason, configuration in (("criproxy release", "old"), ("", "new")):
-        after = EMPTY.replace(released=reason, configuration=configuration)
-        await store.save(store.load(MACHINE), after)
-
-        assert store.load(MACHINE) == after
