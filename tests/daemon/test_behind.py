@@ -11,8 +11,7 @@ from tests.daemons import Serve, until
 from tests.node.world import World
 
 
-@pytest.mark.parametrize("policy", ["none", "static"])
-@pytest.mark.parametrize("way", ["direct", "link"])
+@pytest.mark.parametrize(("policy", "way"), [("none", "direct"), ("static", "link")])
 async def test_a_criproxy_behind_is_told(tmp_path: Path, policy: str, way: str) -> None:
     """In log and status, whichever policy that one has and whatever path leads to it; calls pass all the same."""
     inner, outer = tmp_path / "inner", tmp_path / "outer"

@@ -126,6 +126,7 @@ class Node:
         assert checked["problems"] == [each["text"] for each in checked["found"]]
         assert (status == 1) == bool(checked["problems"] or checked["under_way"])
         ready = await self._get("/readyz")
+        assert (await self._get("/healthz"))[0] == 200
         _, metrics = await self._get("/metrics")
         kinds = {each["kind"]: each["text"] for each in checked["found"]}
         return Seen(status, kinds, ready, metrics, await self._banner(checked["problems"]))

@@ -40,7 +40,6 @@ devices:
 """
 OWNING = ("static", "topology-aware")
 """Policies under which whole CPUs of a Guaranteed container are its own."""
-ONE_OF_THEM = [OWNING[0], pytest.param(OWNING[1], marks=pytest.mark.thorough)]
 POLICIES = {
     "none": "policy: none\n",
     "static": 'policy: static\nreservedCpus: "0,32"\n',
@@ -272,51 +271,3 @@ async def test_a_reboot(tmp_path: Path, name: str, store: str) -> None:
         await assert_as_before(node, name, pods, ids)
         if name in OWNING and store == "kept":
             await assert_room_for_all(node)
-
-
-@pytest.mark.parametrize("name", ONE_OF_THEM)
-async def test_a_reboot_in_which_criproxy_is_killed(tmp_path: Path, name: str) -> None:
-    """Calls that were cut are tried again; containers of which nobody heard hold no place for good."""
-    pods = mixed()
-    async with asyncio.timeout(LIMIT_S), booted(tmp_path, POLICIES[name]) as node:
-        node.allocate(pods)
-        await node.kubelet(pods).bring_up()
-        await node.lose_power()
-        node.allocations.answers.set()
-        await node.serve.spawn()
-        after = node.kubelet(pods)
-        coming = asyncio.create_task(after.bring_up())
-        while after.created < len(pods) // 3:
-            after.progress.clear()
-            await after.progress.wait()
-
-        node.serve.signal(signal.SIGKILL)
-        await node.serve.exit_status()
-        await node.serve.spawn()
-        ids = await coming
-
-        assert after.refused
-        await assert_as_before(node, name, pods, ids)
-
-
-@pytest.mark.parametrize("name", ONE_OF_THEM)
-async def test_the_runtime_restarts_while_pods_come(tmp_path: Path, name: str) -> None:
-    """Who runs stays where they are, and all who come find their place."""
-    pods, more = mixed()[:52], mixed()[52:]
-    async with asyncio.timeout(LIMIT_S), booted(tmp_path, POLICIES[name]) as node:
-        node.allocate(pods)
-        ids = await node.kubelet(pods).bring_up()
-        await node.rested()
-        owned = {pod.name: node.cpus(ids[pod.name][0]) for pod in pods if pod.namespace == "owners"}
-        kubelet = node.kubelet(more)
-        coming = asyncio.create_task(kubelet.bring_up())
-        await kubelet.progress.wait()
-
-        await node.runtime.stop()
-        await node.runtime.start()
-        ids |= await coming
-
-        await node.rested()
-        assert {pod: node.cpus(ids[pod][0]) for pod in owned} == owned
-        if name in OWNING:
-            assert_alone(node, pods, ids)

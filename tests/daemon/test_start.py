@@ -21,7 +21,7 @@ from criproxy.simulate.hosts import machine
 from criproxy.store.holder import still_running
 from criproxy.store.store import InUse, Store
 from lab.emulator.runtime import EmbeddedRuntime
-from tests.daemon.test_serve import hanging, starting, tell, version
+from tests.daemon.test_serve import hanging, starting, version
 from tests.daemons import LIMIT_S, Serve, until
 from tests.gates import Gate
 from tests.node.world import World, owner
@@ -63,20 +63,6 @@ async def test_a_disk_that_hangs_holds_up_only_the_start(
     ]
     assert store.missing is None
     store.close()
-
-
-async def test_a_file_of_the_machine_that_hangs_holds_up_only_the_start(tmp_path: Path) -> None:
-    """Calls pass meanwhile, the log says what it waits for, and the start goes on when the file can be read."""
-    serve = Serve(tmp_path, cpus="0-3")
-    slow = hanging(tmp_path / "sys/devices/system/cpu/online")
-    async with asyncio.timeout(LIMIT_S), EmbeddedRuntime(tmp_path / "runtime.sock"), starting(serve) as ready:
-        await serve.logged("/sys or /proc does not answer")
-        assert await version(serve.socket) == "criproxy-sim"
-        assert not ready.done()
-
-        await asyncio.to_thread(tell, slow, "0-3\n")
-
-        await ready
 
 
 @pytest.mark.parametrize(

@@ -1,6 +1,6 @@
 """Each alert fires from what the real parts export in its situation; `promtool` evaluates all of them at once.
 
-tests/daemon/test_problems.py and test_alerts.py have further situations: together they leave no alert out.
+tests/daemon/test_problems.py has further situations: together they leave no alert out.
 """
 
 import asyncio
@@ -36,7 +36,6 @@ from tests.addresses import free_address
 from tests.daemon.test_problems import TABLE
 from tests.daemon.test_serve_configuration import GOOD
 from tests.daemons import LIMIT_S, Serve
-from tests.deploy import test_alerts
 from tests.deploy.firing import ALERTS, Case, assert_fire, samples
 from tests.deviceplugin.fake_nvml import FakeNvml, nvml_library
 from tests.deviceplugin.node import GPU, offer
@@ -246,7 +245,15 @@ OF_PROCESSES = {
     "CriproxyDown",
     "CriproxyLoopLate",
 }
-FIRED = OF_PROCESSES | {alert for alerts, _ in SITUATIONS.values() for alert in alerts}
+OF_VGPUS = {
+    "CriproxyUsageWatcherSilent": ("criproxy_usage_watcher_up", 1, 0),
+    "CriproxyUsageUnknown": ('criproxy_device_plugin_usage_problem{class="nvidia"}', 0, 1),
+    "CriproxyContainersOverQuota": ('criproxy_device_over_quota{device_class="nvidia",quantity="memory"}', 0, 2),
+    "CriproxyVgpusExhausted": ('criproxy_vgpu_free{device_class="nvidia",profile="gpu-8g"}', 1, 0),
+    "CriproxyPodFilesNotWritten": ("criproxy_pod_file_failures_total", 0, 6),
+}
+"""Alert → a series, and its values when all is well and when it is not."""
+FIRED = OF_PROCESSES | OF_VGPUS.keys() | {alert for alerts, _ in SITUATIONS.values() for alert in alerts}
 
 
 async def of_controllers(directory: Path) -> AsyncIterator[Case]:
@@ -371,6 +378,8 @@ async def test_each_alert_fires_in_its_situation(
         cases = [case async for case in of_a_device_plugin(Path(name), nvml)]
     cases += [case async for case in of_a_daemon(tmp_path / "daemon")]
     cases += [case async for case in of_controllers(tmp_path)]
+    for alert, (series, well, seen) in OF_VGPUS.items():
+        cases.append(Case(alert, (alert,), f"{series} {well}\n", f"{series} {seen}\n", repeats=True))
 
     assert {alert for case in cases for alert in case.alerts} == FIRED
     assert_fire(tmp_path, cases)
@@ -379,6 +388,6 @@ async def test_each_alert_fires_in_its_situation(
 def test_no_alert_is_left_out() -> None:
     """Each of the file fires in some situation of a test."""
     groups = yaml.safe_load(ALERTS.read_text())["groups"]
-    elsewhere = {alert for row in TABLE.values() for alert in row.alerts.split()} | {*test_alerts.CASES}
+    elsewhere = {alert for row in TABLE.values() for alert in row.alerts.split()}
 
     assert {rule["alert"] for group in groups for rule in group["rules"]} == FIRED | elsewhere

@@ -79,23 +79,6 @@ def test_a_kill_at_any_change(make_node: MakeNode, kind: str, has_package: bool,
         assert node.snapshot() == before, (number, told, after)
 
 
-@pytest.mark.parametrize("kind", KINDS)
-def test_the_next_installation_after_a_kill(make_node: MakeNode, kind: str) -> None:
-    """It takes back what was begun, and installs: the node is as after an installation without a kill."""
-    node = make_node(kind)
-    node.install()
-    whole = comparable(node)
-    node.uninstall()
-
-    for number in range(3, 60, 19):
-        status, told = node.install(fault="kill", at=number)
-        assert status == KILLED, told
-        status, told = node.install()
-        assert status == 0, told
-        assert comparable(node) == whole, number
-        node.uninstall()
-
-
 @pytest.mark.parametrize("stride", [9, pytest.param(1, marks=pytest.mark.thorough)])
 @pytest.mark.parametrize("kind", KINDS)
 def test_an_uninstallation_that_is_killed(make_node: MakeNode, kind: str, stride: int) -> None:
