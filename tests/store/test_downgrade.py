@@ -235,11 +235,9 @@ def test_every_value_is_read_as_it_was_written(tmp_path: Path, node: Node) -> No
     execute(tmp_path, "DROP TABLE of_pod")
     with open_reader(tmp_path) as reader:
         assert reader.node(MACHINE) == node
-        because = ("because", "its card")
-        facts = {"cpus": "1-2", "moved": 3}
-        assert find(reader.connection, "r1") == [
-            Record(1.5, "id1", "shop/web/main", Kind.GRANTED, because, "r1", facts)
-        ]
+        (record,) = find(reader.connection, "r1")
+    said = Record(1.5, "id1", "shop/web/main", Kind.GRANTED, ("because", "its card"), "r1", {"cpus": "1-2", "moved": 3})
+    assert record == said
     assert loaded(tmp_path) == node
     after = node.replace(released="")
     saved(tmp_path, after, node)
