@@ -133,14 +133,9 @@ class LiveNode:
         classes = guard.rules.classes if guard.rules else tuple(BUILTIN.values())
         stocks = await guard.stocks_now(classes)
         report = devices.Reported(plugin.report, plugin.reported_s, plugin.runs) if plugin.report else None
-        found = devices.Found(
-            classes=classes,
-            stocks=stocks,
-            holdings=guard.holdings,
-            guarded=guard.rules is not None,
-            plugin=report,
-        )
-        return await self._encoded(partial(devices.collect, situation.node, notices, found))
+        head = {"notices": [notice.to_json() for notice in notices], "guarded": guard.rules is not None}
+        known = (classes, stocks, situation.node, guard.holdings, report)
+        return await self._encoded(lambda: {**head, **devices.to_values(*known)})
 
     async def events(self, arguments: Mapping[str, Any]) -> Encoded:
         """Answer ``criproxy events``: arguments ``since_s`` (of the epoch), ``after`` (a number) and ``namespace``.

@@ -50,53 +50,44 @@ class StoredNode:
 
     def answer(self, command: str, arguments: Mapping[str, Any]) -> Values:
         """Answer a command of the control socket that shows the node."""
-        answers: Mapping[str, Callable[[Mapping[str, Any]], Values]] = {
-            "status": self._status,
+        if command == "devices":
+            return self._devices()
+        answers: Mapping[str, Callable[[Reader, Mapping[str, Any]], Values]] = {
+            "status": lambda reader, given: status.collect(self._situation(reader, of_cpus=True), given),
+            "who": lambda reader, given: who.collect(self._situation(reader, of_cpus=True), given),
             "explain": self._explain,
-            "devices": self._devices,
-            "who": self._who,
             "events": self._events,
         }
-        return answers[command](arguments)
-
-    def _status(self, arguments: Mapping[str, Any]) -> Values:
         with self._reader() as reader:
-            return {**self._head(reader), **status.collect(self._situation(reader, of_cpus=True), arguments)}
+            return {**self._head(reader), **answers[command](reader, arguments)}
 
-    def _who(self, arguments: Mapping[str, Any]) -> Values:
-        with self._reader() as reader:
-            return {**self._head(reader), **who.collect(self._situation(reader, of_cpus=True), arguments)}
+    def _explain(self, reader: Reader, arguments: Mapping[str, Any]) -> Values:
+        text, situation = argument(arguments, "container", ""), self._situation(reader)
+        life = explain.choose(situation.node, find(reader.connection, text), text, titles(reader.connection))
+        return explain.to_values(situation, life, find(reader.connection, life.title))
 
-    def _explain(self, arguments: Mapping[str, Any]) -> Values:
-        text = argument(arguments, "container", "")
-        with self._reader() as reader:
-            situation = self._situation(reader)
-            life = explain.choose(situation.node, find(reader.connection, text), text, titles(reader.connection))
-            return {**self._head(reader), **explain.to_values(situation, life, find(reader.connection, life.title))}
-
-    def _events(self, arguments: Mapping[str, Any]) -> Values:
+    def _events(self, reader: Reader, arguments: Mapping[str, Any]) -> Values:
         wanted = events.Wanted.read(arguments)
-        with self._reader() as reader:
-            head = {**self._head(reader), "notices": [self._notice(reader).to_json()]}
-            found = since(reader.connection, wanted.after, events.LEFT_OUT, wanted.namespace)
-        return {**head, **events.to_values(*found, wanted.since_s)}
+        found = since(reader.connection, wanted.after, events.LEFT_OUT, wanted.namespace)
+        return {"notices": [self._notice(reader).to_json()], **events.to_values(*found, wanted.since_s)}
 
-    def _devices(self, arguments: Mapping[str, Any]) -> Values:
+    def _devices(self) -> Values:
         """Return the cards of this machine, without what is unknown."""
         classes, notices = _classes(self.config)
         stocks, node = find_cards_within(classes, self.host_root), None
-        found = devices.Found(classes=classes, stocks=stocks, holdings=Holdings())
+        holdings = Holdings()
         try:
             with self._reader() as reader:
                 situation, head = self._situation(reader), self._head(reader)
                 lives = [container.life for container in situation.node.containers.values()]
-                found.holdings.recall(situation.node, newest(reader.connection, Kind.DEVICES, lives))
+                holdings.recall(situation.node, newest(reader.connection, Kind.DEVICES, lives))
         except CriproxyError as error:
             notices = [Notice("daemon-down", f"the cards of containers are unknown: {error}"), *notices]
             head = {"source": "machine", "time": timestamp(time.time()), "version": __version__, "pid": None}
         else:
             node, notices = situation.node, [*situation.notices, *notices]
-        return {"started": None, **head, **devices.collect(node, notices, found)}
+        head |= {"started": None, "notices": [notice.to_json() for notice in notices], "guarded": None}
+        return {**head, **devices.to_values(classes, stocks, node, holdings)}
 
     @contextmanager
     def _reader(self) -> Iterator[Reader]:

@@ -10,8 +10,9 @@ from typing import Any
 from criproxy import __version__
 from criproxy.api.control_socket import Command, Encoded
 from criproxy.api.live import LiveNode, encoded
-from criproxy.api.views.situation import identity
-from criproxy.devices.plugin.published import Published, free_vgpus
+from criproxy.api.views.devices import withdrawn
+from criproxy.api.views.situation import argument, identity
+from criproxy.devices.plugin.published import Advertised, Published, free_vgpus
 from criproxy.devices.usage.reports import MINUTE_S, BadUsage, Point, SeriesKey, read_usage, stale_after_s
 from criproxy.devices.usage.rows import CardRow, Uses, rows
 from criproxy.devices.usage.values import CardUse, ClassUse, UsageReport
@@ -126,30 +127,25 @@ def _profiles(plugin: Published | None, given: Mapping[tuple[str, str], int]) ->
     free = free_vgpus(plugin, given) if plugin else {}
     for each in plugin.resources if plugin else ():
         if each.profile:
-            yield {
-                "class": each.device_class,
-                "profile": each.profile,
-                "resource": each.name,
-                "vgpus": each.ids,
-                "healthy": each.healthy,
-                "given": given.get((each.device_class, each.name), 0),
-                "free": free[each.device_class, each.profile],
-                "offered": True,
-            }
+            own = given.get((each.device_class, each.name), 0)
+            yield {**_profile(each), "given": own, "free": free[each.device_class, each.profile], "offered": True}
 
 
 def _withdrawn(plugin: Published | None, rows: Iterable[CardRow]) -> Iterable[Values]:
     """Profiles that the policy file had, and whose vGPUs containers still have."""
     ids: dict[tuple[str, str, str], set[str]] = {}
     for row in rows:
-        if row.grant.quota and row.container.state is not ContainerState.EXITED:
+        if plugin and row.grant.quota and row.container.state is not ContainerState.EXITED:
             key = row.grant.kind, row.grant.quota.profile, row.grant.resource
             ids.setdefault(key, set()).update(row.grant.ids)
-    offered = {(each.device_class, each.name) for each in plugin.resources} if plugin else set()
-    for (kind, profile, resource), own in sorted(ids.items()):
-        if plugin and (kind, resource) not in offered:
-            names = {"class": kind, "profile": profile, "resource": resource}
-            yield {**names, "vgpus": 0, "healthy": 0, "given": len(own), "free": 0, "offered": False}
+    for each in withdrawn(plugin.resources, ids) if plugin else ():
+        own = ids[each.device_class, each.profile, each.name]
+        yield {**_profile(each), "given": len(own), "free": 0, "offered": False}
+
+
+def _profile(each: Advertised) -> Values:
+    names = {"class": each.device_class, "profile": each.profile, "resource": each.name}
+    return {**names, "vgpus": each.ids, "healthy": each.healthy}
 
 
 def _series(key: SeriesKey, points: Sequence[Point], node: Node) -> Values:
@@ -160,12 +156,8 @@ def _series(key: SeriesKey, points: Sequence[Point], node: Node) -> Values:
         "id": key.container_id,
         "title": container.title if container else "",
         "points": [
-            {
-                "time": timestamp(point.minute * MINUTE_S),
-                "memory_mib": point.memory_mib,
-                "cores_percent": point.cores_percent,
-            }
-            for point in points
+            {"time": timestamp(at.minute * MINUTE_S), "memory_mib": at.memory_mib, "cores_percent": at.cores_percent}
+            for at in points
         ],
     }
 
@@ -204,10 +196,7 @@ class UsageCommands:
         Raises:
             UsageError: the argument has the wrong type.
         """
-        history = arguments.get("history", False)
-        if not isinstance(history, bool):
-            raise UsageError(f"history: must be a bool, not {history!r}")
-        controller = self.controller
+        history, controller = argument(arguments, "history", False), self.controller
         await controller.gone.check(controller.devices.holdings.having_cards(controller.node))
         watched, node = watched_now(controller, history=history), controller.node
         found, given = usage_rows(controller), controller.devices.ids_given(controller.device_plugin.ids())

@@ -9,13 +9,13 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import Any, TypeVar
 
 import click
 
 from criproxy.cli.render import lazy_rich as rich
-from criproxy.cli.render.console import console, show
+from criproxy.cli.render.console import console, print_answer, show
 from criproxy.errors import CriproxyError
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -25,37 +25,26 @@ Render = Callable[[Values, int, int | None], "rich.RenderableType"]
 """Renders an answer for a number of columns and, if it matters, of lines."""
 
 
-def a_number(_context: click.Context, _option: click.Parameter, value: float) -> float:
-    """The *value* of an option in seconds.
-
-    Raises:
-        click.BadParameter: it is not a number.
-    """
+def _a_number(_context: click.Context, _option: click.Parameter, value: float) -> float:
     if math.isnan(value):  # it passes the checks of minimum and maximum
         raise click.BadParameter("must be a number of seconds")
     return value
 
 
+def interval_option(most_s: int, text: str) -> Callable[[F], F]:
+    """Return the option for a pause of at most *most_s*, with *text* as its help."""
+    kind, names = click.FloatRange(min=0.2, max=most_s), ("--interval", "interval_s")
+    shown: dict[str, Any] = {"default": 2.0, "show_default": True, "metavar": "SECONDS", "help": text}
+    return click.option(*names, type=kind, callback=_a_number, **shown)
+
+
 def watch_options(command: F) -> F:
     """Add the options of a command that shows an answer once or repeatedly; see `show_answer`."""
+    repeats = "Repeat until Ctrl-C; with JSON, print one line each time."
     for option in (
         click.option("--format", "output", type=click.Choice(["table", "json"]), default="table", show_default=True),
-        click.option(
-            "--interval",
-            "interval_s",
-            type=click.FloatRange(min=0.2, max=86_400),
-            callback=a_number,
-            default=2.0,
-            show_default=True,
-            metavar="SECONDS",
-            help="Pause between two outputs of --watch.",
-        ),
-        click.option(
-            "-w",
-            "--watch",
-            is_flag=True,
-            help="Repeat until Ctrl-C; with JSON, print one line each time.",
-        ),
+        interval_option(86_400, "Pause between two outputs of --watch."),
+        click.option("-w", "--watch", is_flag=True, help=repeats),
     ):
         command = option(command)
     return command
@@ -65,12 +54,8 @@ def show_answer(ask: Ask, output: str, render: Render, *, watch: bool, interval_
     """Show the answer of *ask* once, or repeatedly with `show_repeatedly`."""
     if watch:
         show_repeatedly(ask, interval_s, output, render)
-        return
-    values = ask()
-    if output == "json":
-        click.echo(json.dumps(values))
     else:
-        show(render(values, console().width, None))
+        print_answer(ask(), output, lambda values: render(values, console().width, None))
 
 
 def show_repeatedly(ask: Ask, interval_s: float, output: str, render: Render) -> None:
@@ -82,15 +67,12 @@ def show_repeatedly(ask: Ask, interval_s: float, output: str, render: Render) ->
         output: ``json`` or ``table``.
         render: renders the answer; one with the key ``error`` has no other keys.
     """
-    signal.signal(signal.SIGTERM, lambda number, _: sys.exit(128 + number))  # restores the screen first
-    try:
+    with suppress(KeyboardInterrupt), leaving_on(signal.SIGTERM):  # it restores the screen first
         if output == "json":
             while True:
                 click.echo(json.dumps(_or_error(ask)))
                 time.sleep(interval_s)
         _live(ask, interval_s, render)
-    except KeyboardInterrupt:
-        return
 
 
 def _live(ask: Ask, interval_s: float, render: Render) -> None:

@@ -3,18 +3,14 @@
 import asyncio
 import json
 import sys
-from collections.abc import AsyncIterator, Sequence
-from contextlib import asynccontextmanager, suppress
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from types import FrameType
-from typing import Any
 
 import pytest
 
-from criproxy.api.control_socket import ControlServer
-from criproxy.api.live import LiveNode, commands
-from criproxy.cli.client import ask
+from criproxy.api.live import LiveNode
 from criproxy.cri import api_pb2 as api
 from criproxy.cri.runtime import RuntimeCallError
 from criproxy.errors import CriproxyError, UsageError
@@ -26,30 +22,12 @@ from criproxy.placement.engine import step
 from criproxy.placement.events import ContainerCreating
 from criproxy.placement.policies.static import StaticOptions, StaticPolicy
 from criproxy.placement.policies.topology_aware import TopologyAwareOptions, TopologyAwarePolicy
-from criproxy.wire.sockets import listen
 from lab.kubelet.kubelet import MiniKubelet
+from tests.asking import LIMIT_S, answering
 from tests.node.reconcile.test_trouble import FailingStore
 from tests.node.world import FAST, NO_LOOKS, PATIENT_STORE, STATIC, World, owner, sharer, situation
 
-LIMIT_S = 60.0
 MANY = 1_000
-
-
-@asynccontextmanager
-async def asked(world: World, directory: Path, notices: Sequence[Notice] = ()) -> AsyncIterator[Any]:
-    """A function that asks the controller of *world* over a control socket."""
-    listener = listen(str(directory / "control.sock"), 0o600)
-
-    async def beside() -> Sequence[Notice]:
-        return notices
-
-    server = ControlServer(commands(LiveNode(world.controller, beside)))
-    await server.start(listener.sock)
-    try:
-        yield lambda command, **arguments: asyncio.to_thread(ask, listener.path, command, arguments)
-    finally:
-        await server.stop()
-        listener.close()
 
 
 def calm(world: World) -> bool:
@@ -61,7 +39,7 @@ def calm(world: World) -> bool:
 
 async def test_status_of_a_node_at_work(tmp_path: Path) -> None:
     """Who owns, who shares, and that the check finds nothing wrong."""
-    async with asyncio.timeout(LIMIT_S), World(tmp_path) as world, asked(world, tmp_path) as say:
+    async with asyncio.timeout(LIMIT_S), World(tmp_path) as world, answering(world, tmp_path) as say:
         shared = await world.run(sharer("web"))
         owned = await world.run(owner("trader", 2))
         await world.until(lambda: calm(world))
@@ -77,7 +55,7 @@ async def test_status_of_a_node_at_work(tmp_path: Path) -> None:
 async def test_filters_and_notices(tmp_path: Path) -> None:
     """Filters choose rows, totals stay those of the node, and what the daemon knows comes along."""
     notice = Notice("bypass", "bypass is on")
-    async with asyncio.timeout(LIMIT_S), World(tmp_path) as world, asked(world, tmp_path, [notice]) as say:
+    async with asyncio.timeout(LIMIT_S), World(tmp_path) as world, answering(world, tmp_path, [notice]) as say:
         await world.run(sharer("web"))
         await world.run(owner("trader", 1))
 
@@ -91,7 +69,7 @@ async def test_filters_and_notices(tmp_path: Path) -> None:
 
 async def test_a_kubelet_that_sets_cpusets_is_told_of(tmp_path: Path) -> None:
     """Two managers of the same cpusets compete, and status says which setting ends that."""
-    async with asyncio.timeout(LIMIT_S), World(tmp_path) as world, asked(world, tmp_path) as say:
+    async with asyncio.timeout(LIMIT_S), World(tmp_path) as world, answering(world, tmp_path) as say:
         web = await world.run(sharer("web"))
         for cpus in ("0", "0-1"):
             await world.client.update_container_resources(web, api.LinuxContainerResources(cpuset_cpus=cpus))
@@ -107,7 +85,7 @@ async def test_a_kubelet_that_sets_cpusets_is_told_of(tmp_path: Path) -> None:
 
 async def test_explain_by_id_and_by_name(tmp_path: Path) -> None:
     """The story is the same under both, and another container of that name is told of in either."""
-    async with asyncio.timeout(LIMIT_S), World(tmp_path) as world, asked(world, tmp_path) as say:
+    async with asyncio.timeout(LIMIT_S), World(tmp_path) as world, answering(world, tmp_path) as say:
         first = await world.run(owner("trader", 1))
         await world.kubelet.remove_pod(world.controller.node.containers[first].pod)
         second = await world.run(owner("trader", 2))
@@ -125,7 +103,7 @@ async def test_explain_by_id_and_by_name(tmp_path: Path) -> None:
 
 async def test_explain_a_refusal(tmp_path: Path) -> None:
     """A create that was refused is found by name, with what it asked and why not."""
-    async with asyncio.timeout(LIMIT_S), World(tmp_path) as world, asked(world, tmp_path) as say:
+    async with asyncio.timeout(LIMIT_S), World(tmp_path) as world, answering(world, tmp_path) as say:
         with pytest.raises(RuntimeCallError) as caught:
             await world.run(owner("greedy", 4))
 
@@ -137,7 +115,7 @@ async def test_explain_a_refusal(tmp_path: Path) -> None:
 
 async def test_status_tells_who_cannot_be_created(tmp_path: Path) -> None:
     """A refusal is told with its reason and how often it was repeated, until the container is placed."""
-    async with asyncio.timeout(LIMIT_S), World(tmp_path) as world, asked(world, tmp_path) as say:
+    async with asyncio.timeout(LIMIT_S), World(tmp_path) as world, answering(world, tmp_path) as say:
         pod = owner("greedy", 3)
         trader = await world.run(owner("trader", 1))
         sandbox_id = await world.kubelet.run_sandbox(pod)
@@ -158,7 +136,7 @@ async def test_status_tells_who_cannot_be_created(tmp_path: Path) -> None:
 @pytest.mark.parametrize("seen", [True, False])
 async def test_status_forgets_who_was_refused_in_a_sandbox_that_is_gone(tmp_path: Path, *, seen: bool) -> None:
     """Also when nobody saw its removal; a stop alone says nothing, and what was counted stays."""
-    async with asyncio.timeout(LIMIT_S), World(tmp_path) as world, asked(world, tmp_path) as say:
+    async with asyncio.timeout(LIMIT_S), World(tmp_path) as world, answering(world, tmp_path) as say:
         sandboxes = list[str]()
         for name in ("gone", "stays"):
             pod = owner(name, 4)
@@ -182,7 +160,7 @@ async def test_status_forgets_who_was_refused_in_a_sandbox_that_is_gone(tmp_path
 
 async def test_explain_nobody(tmp_path: Path) -> None:
     """Unknown names are an answer with names near by, no name is wrong use."""
-    async with asyncio.timeout(LIMIT_S), World(tmp_path) as world, asked(world, tmp_path) as say:
+    async with asyncio.timeout(LIMIT_S), World(tmp_path) as world, answering(world, tmp_path) as say:
         await world.run(sharer("web"))
 
         with pytest.raises(CriproxyError, match=r"did you mean default/web/main\?"):
@@ -195,7 +173,7 @@ async def test_explain_nobody(tmp_path: Path) -> None:
 
 async def test_names_for_completion(tmp_path: Path) -> None:
     """Each name once, in order."""
-    async with asyncio.timeout(LIMIT_S), World(tmp_path) as world, asked(world, tmp_path) as say:
+    async with asyncio.timeout(LIMIT_S), World(tmp_path) as world, answering(world, tmp_path) as say:
         await world.run(sharer("web"))
         await world.run(sharer("api"))
 
@@ -205,7 +183,7 @@ async def test_names_for_completion(tmp_path: Path) -> None:
 async def test_a_thousand_containers_hold_up_nobody(tmp_path: Path) -> None:
     """The answer is complete, and the event loop does less for it than one step for each container."""
     # The runtime is not asked again, which knows none of them; and nobody else works for a thousand meanwhile.
-    async with asyncio.timeout(LIMIT_S), World(tmp_path, settings=NO_LOOKS) as world, asked(world, tmp_path) as say:
+    async with asyncio.timeout(LIMIT_S), World(tmp_path, settings=NO_LOOKS) as world, answering(world, tmp_path) as say:
         await world.poll(lambda: world.controller.ready)
         node = world.controller.node
         for number in range(MANY):
@@ -241,7 +219,7 @@ async def test_a_thousand_containers_hold_up_nobody(tmp_path: Path) -> None:
 
 async def test_what_keeps_the_controller_from_its_work_is_told(tmp_path: Path) -> None:
     """A configuration that is not in force and a runtime that is away are notices, each of its kind."""
-    async with asyncio.timeout(LIMIT_S), World(tmp_path) as world, asked(world, tmp_path) as say:
+    async with asyncio.timeout(LIMIT_S), World(tmp_path) as world, answering(world, tmp_path) as say:
         await world.run(sharer("web"))  # from then on the node is known
         world.controller.context.in_force.problem = "policy.yaml:3: no such option"
         await world.runtime.stop()
@@ -279,7 +257,7 @@ async def test_a_create_at_which_we_fail_is_in_the_history(tmp_path: Path, on_er
 
 async def test_a_released_node(tmp_path: Path) -> None:
     """Nobody is placed, and nothing else is wrong; each story ends with the update that let its container go."""
-    async with asyncio.timeout(LIMIT_S), World(tmp_path) as world, asked(world, tmp_path) as say:
+    async with asyncio.timeout(LIMIT_S), World(tmp_path) as world, answering(world, tmp_path) as say:
         owned = await world.run(owner("trader", 2))
         await world.until(lambda: calm(world))
         await world.controller.policy_switch.release("by hand")
@@ -304,7 +282,7 @@ async def test_one_of_whose_place_nothing_is_remembered_is_compared_now(tmp_path
         await world.start_criproxy()
         await world.poll(lambda: trader in world.controller.node.grants and world.controller.ready)
         await world.rested()
-        async with asked(world, tmp_path) as say:
+        async with answering(world, tmp_path) as say:
             (choice,) = (await say("explain", container=trader))["choices"]
             policy.options = None  # type: ignore[assignment]
             broken = await say("explain", container=trader)
@@ -318,7 +296,7 @@ async def test_one_of_whose_place_nothing_is_remembered_is_compared_now(tmp_path
 async def test_one_that_a_new_policy_has_placed_is_compared_now(tmp_path: Path) -> None:
     """What it was placed by at its create is no longer all that is said of its place."""
     old, new = (StaticPolicy(StaticOptions.model_validate({"reservedCpus": reserved})) for reserved in ("0", "0-1"))
-    async with asyncio.timeout(LIMIT_S), World(tmp_path, policy=old) as world, asked(world, tmp_path) as say:
+    async with asyncio.timeout(LIMIT_S), World(tmp_path, policy=old) as world, answering(world, tmp_path) as say:
         trader = await world.run(owner("trader", 1))
         before = (await say("explain", container=trader))["choices"]
         context = world.controller.context

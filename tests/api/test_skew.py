@@ -15,9 +15,7 @@ from typing import Any
 import pytest
 
 from criproxy import __version__
-from criproxy.api.control_socket import ControlServer
 from criproxy.api.device_plugin import CardReport, DevicePluginCommands
-from criproxy.api.live import LiveNode, commands
 from criproxy.api.quota_commands import QuotaReport
 from criproxy.api.usage import UsageCommands
 from criproxy.deviceplugin.daemon_client.asking import DaemonRefuses, ask
@@ -25,7 +23,7 @@ from criproxy.deviceplugin.usage.grants_client import OpenIncident, parse_grante
 from criproxy.devices.classes.vgpu_profiles import Quota
 from criproxy.devices.plugin.published import Advertised, Published, PublishedCard
 from criproxy.devices.usage.values import CardUse, ClassUse, ContainerUse, Grant, UsageReport
-from criproxy.wire.sockets import listen
+from tests.asking import answering
 from tests.daemons import LIMIT_S
 from tests.node.devices.test_create_checks_vgpu import RESOURCE, RULES, pod_with
 from tests.node.devices.test_hints import host
@@ -114,15 +112,9 @@ async def asked(directory: Path) -> AsyncIterator[Asked]:
     async with World(directory, settings=replace(FAST, devices=RULES)) as world:
         await world.poll(lambda: world.controller.ready)
         container_id = await world.run(pod_with("GPU-a/gpu-8g/0", "one"))
-        listener = listen(str(directory / "control.sock"), 0o600)
         plugin, usage = DevicePluginCommands(world.controller), UsageCommands(world.controller)
-        server = ControlServer({**plugin.commands(), **usage.commands(), **commands(LiveNode(world.controller))})
-        await server.start(listener.sock)
-        try:
-            yield Asked(world, listener.path, container_id)
-        finally:
-            await server.stop()
-            listener.close()
+        async with answering(world, directory, more={**plugin.commands(), **usage.commands()}):
+            yield Asked(world, str(directory / "control.sock"), container_id)
 
 
 async def test_a_newer_device_plugin_sends_more(tmp_path: Path) -> None:

@@ -1,8 +1,7 @@
 """What the watcher reports of the use of cards, and what the daemon shows of it."""
 
 import asyncio
-import io
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from dataclasses import replace
 from pathlib import Path
@@ -11,20 +10,17 @@ from typing import Any
 import pytest
 from prometheus_client import CollectorRegistry, generate_latest
 from prometheus_client.parser import text_string_to_metric_families
-from rich.console import Console
 
-from criproxy.api.control_socket import ControlServer
 from criproxy.api.device_plugin import DevicePluginCommands
 from criproxy.api.metrics import controller_metrics, device_metrics
 from criproxy.api.metrics.moment import Moment, MomentCollector
 from criproxy.api.usage import UsageCommands
-from criproxy.cli.client import ask
 from criproxy.cli.queries.usage import render
 from criproxy.cri import api_pb2 as api
 from criproxy.errors import UsageError
 from criproxy.node.settings import Settings
-from criproxy.wire.sockets import listen
 from lab.emulator.runtime import RuntimeOptions
+from tests.asking import printed, serving
 from tests.node.devices.test_create_checks_vgpu import RESOURCE, RULES, pod_with
 from tests.node.devices.test_hints import host
 from tests.node.world import FAST, Slow, World, sharer
@@ -49,13 +45,12 @@ def report(**more: Any) -> dict[str, Any]:  # noqa: ANN401 (JSON)
 class Asked:
     """A node with two GPUs, and its control socket."""
 
-    def __init__(self, world: World, path: str) -> None:
-        self.world = world
-        self._path = path
+    def __init__(self, world: World, say: Callable[..., Awaitable[Any]]) -> None:
+        self.world, self._say = world, say
 
     async def __call__(self, command: str, **arguments: Any) -> Any:  # noqa: ANN401 (JSON)
         """Ask the daemon."""
-        return await asyncio.to_thread(ask, self._path, command, arguments)
+        return await self._say(command, **arguments)
 
     async def report(self, container_id: str, memory_mib: int = 9000) -> Any:  # noqa: ANN401 (JSON)
         """Report as the watcher does."""
@@ -88,15 +83,9 @@ async def asked(
     async with World(directory, options, replace(settings, devices=RULES)) as world:
         world.controller.card_usage.clock = lambda: 0.0  # a report is recent, however long a test takes
         await world.controller.known()
-        listener = listen(str(directory / "control.sock"), 0o600)
         commands = {**UsageCommands(world.controller).commands(), **DevicePluginCommands(world.controller).commands()}
-        server = ControlServer(commands)
-        await server.start(listener.sock)
-        try:
-            yield Asked(world, listener.path)
-        finally:
-            await server.stop()
-            listener.close()
+        async with serving(directory, commands) as say:
+            yield Asked(world, say)
 
 
 async def test_use_against_what_was_granted(tmp_path: Path) -> None:
@@ -222,8 +211,7 @@ async def test_a_profile_that_is_no_longer_offered(tmp_path: Path) -> None:
         unknown = (await node("usage"))["profiles"]
         await node("device-inventory", resources=OFFERED["resources"][1:])
         (profile,) = (await node("usage"))["profiles"]
-        shown = Console(file=io.StringIO(), width=200)
-        shown.print(render(await node("usage"), 200))
+        shown = printed(render(await node("usage"), 200), 200)
         await node.world.client.call(
             "StopContainer", api.StopContainerRequest(container_id=key), api.StopContainerResponse
         )
@@ -231,8 +219,7 @@ async def test_a_profile_that_is_no_longer_offered(tmp_path: Path) -> None:
 
     assert (unknown, later) == ([], [])
     assert (profile["profile"], profile["given"], profile["free"], profile["offered"]) == ("gpu-8g", 1, 0, False)
-    assert isinstance(shown.file, io.StringIO)
-    assert "gpu-8g: 1 allocated, no longer offered" in shown.file.getvalue()
+    assert "gpu-8g: 1 allocated, no longer offered" in shown
 
 
 async def test_a_vgpu_of_two_containers_is_given_once(tmp_path: Path) -> None:

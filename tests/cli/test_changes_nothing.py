@@ -107,32 +107,14 @@ def test_a_daemon_that_goes_on_writing_is_read_whole(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("force", [[], ["--force"]])
-def test_a_recording_that_cannot_begin_leaves_no_file(tmp_path: Path, force: list[str]) -> None:
-    """The next one is not blocked by it."""
+def test_a_recording_that_cannot_begin_changes_no_file(tmp_path: Path, force: list[str]) -> None:
+    """The next one is not blocked by it; an old file is replaced when there is something to write."""
     file = tmp_path / "trace.jsonl"
     for _ in range(2):
         result = record(tmp_path, str(file), *force)
         assert result.exit_code == 1
         assert "already exists" not in result.output
         assert not file.exists()
-
-
-def test_a_recording_that_cannot_begin_keeps_the_old_file(tmp_path: Path) -> None:
-    """It is replaced when there is something to write."""
-    file = tmp_path / "trace.jsonl"
     file.write_text("old")
     assert record(tmp_path, str(file), "--force").exit_code == 1
     assert file.read_text() == "old"
-
-
-async def test_bypass_takes_the_options_of_its_siblings(tmp_path: Path) -> None:
-    """Without a daemon on the socket it says whether one has the state: then the socket is another one."""
-    directory = tmp_path / "state"
-    arguments = ["bypass", "status", "--control-socket", str(tmp_path / "none.sock"), "--state-dir", str(directory)]
-    result = CliRunner().invoke(main, arguments)
-    assert (result.exit_code, "no criproxy daemon listens" in result.output) == (1, True)
-    assert f"no process uses the state directory {directory}" in result.output
-    store = Store(directory)
-    result = await asyncio.to_thread(CliRunner().invoke, main, arguments)
-    store.close()
-    assert f"process {os.getpid()} uses the state directory {directory}" in result.output

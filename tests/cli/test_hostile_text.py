@@ -1,6 +1,5 @@
 """Text that tenants have written is printed as text: it is no markup, moves no cursor, and forges no line."""
 
-import asyncio
 import json
 from collections.abc import Callable
 from io import StringIO
@@ -8,9 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from click.testing import CliRunner
 
-from criproxy.cli import main
 from criproxy.cli.queries import devices as devices_table
 from criproxy.cli.queries import explain as explain_text
 from criproxy.cli.queries import status as status_table
@@ -19,8 +16,7 @@ from criproxy.cli.queries.explain import complete
 from criproxy.cli.render.console import UNLIMITED, console
 from lab.emulator.runtime import IMAGE
 from lab.kubelet.kubelet import ContainerSpec, PodSpec
-from tests.cli.queries.test_status import LIMIT_S, NAMED, answering, places
-from tests.node.world import World
+from tests.asking import daemon, invoke, places
 
 HOSTILE = (
     "[/x]", "[red]", "[link=http://evil]here[/link]", "[bold", ":smile:", "\x1b[2J\x1b[31m", "\x9b2J", "a\nWRONG: b",
@@ -44,35 +40,39 @@ def is_harmless(output: str) -> bool:
     return all(line.isprintable() for line in output.split("\n"))
 
 
-@pytest.mark.parametrize("text", HOSTILE, ids=lambda text: ascii(text[:12]))
-async def test_every_command_prints_it_as_text(tmp_path: Path, text: str) -> None:
-    """`status`, its check, `explain` by name and by id, `devices` and `release`; then without a daemon."""
-    async with asyncio.timeout(LIMIT_S), World(tmp_path, settings=NAMED) as world, answering(world, tmp_path):
-        _, ids = await world.kubelet.run_pod(pod_with(text))
-        key = ids[name_with(text)]
-        title = world.controller.node.containers[key].title
-        asked: list[tuple[str, ...]] = [
-            ("status",), ("status", "--check"), ("explain", key), ("explain", title), ("explain", f"no{text}"),
-            ("devices",), ("release",), ("release", "--undo"),
-        ]  # fmt: skip
-        outputs = [await command(tmp_path, *arguments) for arguments in asked]
+async def test_every_command_prints_it_as_text(tmp_path: Path) -> None:
+    """Those about the node, and `explain` by name and by id, of a node with a pod of each text; then without a daemon.
+
+    A name that a terminal shows as it is stands in the output.
+    """
+    of_node = [("status",), ("status", "--check"), ("devices",), ("who", "0-3"), ("events",), ("fit", "--cpu", "2")]
+    async with daemon(tmp_path) as world:
+        keys = {text: (await world.kubelet.run_pod(pod_with(text)))[1][name_with(text)] for text in HOSTILE}
+        explained = [("explain", key) for key in keys.values()]
+        titles = [world.controller.node.containers[key].title for key in keys.values()]
+        by_name = [
+            ("explain", "--", name) for text, title in zip(HOSTILE, titles, strict=True) for name in (title, text)
+        ]
+        asked = [*of_node, ("fit", "--cpu", "4", "--pod", HOSTILE[6]), *explained, *by_name, ("release",)]
+        outputs = {words: await command(tmp_path, *words) for words in [*asked, ("release", "--undo")]}
         await world.stop_criproxy()
-        outputs += [await command(tmp_path, *arguments) for arguments in (("status",), ("explain", key))]
+        stored = {words: await command(tmp_path, *words) for words in (("status",), ("events",), *explained)}
         await world.start_criproxy()
-    for output in outputs:
-        assert is_harmless(output), output[:2000]
+    for words, output in [*outputs.items(), *stored.items()]:
+        assert is_harmless(output), (words, output[:2000])
         assert len(output) < 60_000
-    if text.isprintable() and len(text) < 100:
-        assert name_with(text) in outputs[0]
-        assert name_with(text) in outputs[2]
+    for text, key in keys.items():
+        if text.isprintable() and len(text) < 100:
+            assert name_with(text) in outputs["status",]
+            assert name_with(text) in outputs["explain", key]
 
 
 async def command(directory: Path, *arguments: str) -> str:
     """What a command prints; it may say no, and never fails."""
-    options = places(directory)
-    if arguments[0] == "release":
-        options = [*options, "--runtime-endpoint", f"unix://{directory}/runtime.sock"]
-    result = await asyncio.to_thread(CliRunner().invoke, main, [*arguments, *options])
+    kind, *rest = arguments
+    options = places(directory) if kind != "fit" else places(directory)[:2]
+    options += ["--runtime-endpoint", f"unix://{directory}/runtime.sock"] if kind == "release" else []
+    result = await invoke(kind, *options, *rest)
     assert result.exception is None or isinstance(result.exception, SystemExit), (arguments, result.exception)
     return result.output
 
@@ -195,7 +195,7 @@ def test_completion_offers_no_name_that_a_shell_would_show_otherwise(
 
 async def test_json_stays_as_it_is(tmp_path: Path) -> None:
     """Programs get the very text, escaped as JSON does."""
-    async with asyncio.timeout(LIMIT_S), World(tmp_path, settings=NAMED) as world, answering(world, tmp_path):
+    async with daemon(tmp_path) as world:
         _, ids = await world.kubelet.run_pod(pod_with("\x1b[31m\u202e"))
         (key,) = ids.values()
         said = json.loads(await command(tmp_path, "explain", key, "--format", "json"))

@@ -1,17 +1,14 @@
 """What used to be said in the words of a library, of half of it, or not at all."""
 
-import io
 import tarfile
 from pathlib import Path
 from typing import Any
 
 import pytest
 from click.testing import CliRunner
-from rich.console import Console
 
 from criproxy.api.views.status import summary
 from criproxy.cli import main
-from criproxy.cli.queries.status import render
 from criproxy.daemon.options import Endpoints, Options
 from criproxy.errors import UsageError
 from tests.cli.test_line_breaks import situation
@@ -256,34 +253,6 @@ def test_an_open_http_address_is_noted(tmp_path: Path, address: str, noted: bool
     write_sysfs(tmp_path, MACHINE)
     status, output = said("check", policy(tmp_path, "policy: none\n"), "--host-root", tmp_path)
     assert (status, f"note: --http {address} in {defaults}" in output) == (0, noted), output
-
-
-def shown(*, chosen: str = "", refusals: int = 0, every: bool = False) -> str:
-    """What `criproxy status` prints."""
-    rows: list[dict[str, Any]] = []
-    refused = [
-        {"container": f"a/b/{number}", "time": "2026-01-01T00:00:00.000Z", "times": 1, "text": f"no room {number}."}
-        for number in range(refusals)
-    ]
-    values = {"source": "daemon", "time": "2026-01-01T00:00:00.000Z", "version": "1", "pid": 1, "omitted": 0}
-    values |= {"started": "2026-01-01T00:00:00.000Z", **summary(situation()), "containers": rows, "refusals": refused}
-    out = io.StringIO()
-    Console(width=200, file=out).print(render(values, 200, chosen=chosen, every_refusal=every))
-    return out.getvalue()
-
-
-def test_a_choice_of_nobody_is_told() -> None:
-    """An empty table could as well be a failure."""
-    assert "No container in namespace shop is known." in shown(chosen="in namespace shop")
-    assert "No container" not in shown()
-
-
-def test_every_refusal_can_be_shown() -> None:
-    """The screen has the newest, and says how to see the others."""
-    assert "REFUSED: 2 more containers; --refused shows all" in shown(refusals=7)
-    text = shown(refusals=7, every=True)
-    assert "no room 6." in text
-    assert "--refused" not in text
 
 
 @pytest.mark.parametrize(

@@ -9,8 +9,9 @@ import pytest
 from criproxy.cri.runtime import RuntimeCallError
 from criproxy.node.bypass import BypassMode
 from criproxy.node.settings import Promote
+from tests.asking import LIMIT_S, NAMED, answering, daemon
 from tests.cli.queries.test_explain import explain
-from tests.cli.queries.test_status import LIMIT_S, NAMED, answering, run
+from tests.cli.queries.test_status import run
 from tests.node.calls.test_update import size
 from tests.node.reconcile.test_promotion import found_running
 from tests.node.test_bypassed_calls import Placing
@@ -65,7 +66,7 @@ async def test_who_should_own_cpus_and_shares_is_named(tmp_path: Path) -> None:
 
 async def test_who_was_found_so_is_a_note(tmp_path: Path) -> None:
     """And nothing is wrong."""
-    async with asyncio.timeout(LIMIT_S), World(tmp_path, settings=NAMED) as world, answering(world, tmp_path):
+    async with daemon(tmp_path) as world:
         await found_running(world)
         shown, checked = await run(tmp_path), await run(tmp_path, "--check")
 

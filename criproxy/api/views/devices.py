@@ -6,7 +6,7 @@ keys.
 
 import json
 from collections import Counter
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import zip_longest
 
@@ -30,77 +30,45 @@ from criproxy.devices.holdings import (
 )
 from criproxy.devices.plugin.published import Advertised, Published, PublishedCard
 from criproxy.model.node import Node
-from criproxy.model.text.notices import Notice, Values, timestamp
+from criproxy.model.text.notices import Values, timestamp
 from criproxy.model.workload import Container
 
 ANNOTATION = "devices.criproxy.io/vgpus"
 """The node annotation for schedulers that need more than a count; criproxy prints its text and does not write it."""
 
 
-def inventory(resources: Sequence[Advertised], given: Mapping[str, Sequence[str]]) -> list[Values]:
-    """Return each profile that our device plugin offers.
-
-    Args:
-        resources: the resources that it reports.
-        given: the ids that are allocated to containers, by resource.
-    """
-    found = []
-    for each in resources:
-        if each.profile:
-            used = set(given.get(each.name, ()))  # containers of one pod may have the same one
-            found.append(
-                {
-                    "profile": each.profile,
-                    "resource": each.name,
-                    "class": each.device_class,
-                    "count": each.ids,
-                    "healthy": each.healthy,
-                    "free": max(each.healthy - len(used), 0),
-                    "memory_mib": each.memory_mib or None,
-                    "cores_percent": each.cores_percent or None,
-                    "enforced_by": [method for method in each.enforce if method not in each.not_enforced],
-                    "not_enforced_by": dict(each.not_enforced),
-                    "used_by_card": dict(Counter(map(card_of, used))),
-                    "offered": True,
-                }
-            )
-    return found
-
-
-def withdrawn(resources: Sequence[Advertised], given: Mapping[tuple[str, str, str], Sequence[str]]) -> list[Values]:
-    """Each profile that is not offered any more, and whose vGPUs containers still have.
-
-    Args:
-        resources: what the device plugin offers.
-        given: by class, profile and resource, the vGPUs that containers have.
-    """
+def withdrawn(resources: Sequence[Advertised], given: Iterable[tuple[str, str, str]]) -> Iterator[Advertised]:
+    """Yield the profiles of the vGPUs in *given*, by class, profile and resource, that *resources* lack."""
     offered = {(each.device_class, each.name) for each in resources}
-    return [
-        {
-            "profile": profile,
-            "resource": resource,
-            "class": kind,
-            "count": 0,
-            "healthy": 0,
-            "free": 0,
-            "memory_mib": None,
-            "cores_percent": None,
-            "enforced_by": [],
-            "not_enforced_by": {},
-            "used_by_card": dict(Counter(map(card_of, dict.fromkeys(ids)))),
-            "offered": False,
-        }
-        for (kind, profile, resource), ids in sorted(given.items())
-        if (kind, resource) not in offered
-    ]
+    for kind, profile, resource in sorted(given):
+        if (kind, resource) not in offered:
+            yield Advertised(name=resource, device_class=kind, profile=profile)
 
 
-def annotations(vgpus: Sequence[Values]) -> dict[str, str]:
+def _profile(each: Advertised, given: Iterable[str], *, offered: bool) -> Values:
+    """Return the vGPUs of one profile, of which containers have those with the ids *given*."""
+    used = dict.fromkeys(given)  # containers of one pod may have the same one
+    return {
+        "profile": each.profile,
+        "resource": each.name,
+        "class": each.device_class,
+        "count": each.ids,
+        "healthy": each.healthy,
+        "free": max(each.healthy - len(used), 0),
+        "memory_mib": each.memory_mib or None,
+        "cores_percent": each.cores_percent or None,
+        "enforced_by": [method for method in each.enforce if method not in each.not_enforced],
+        "not_enforced_by": dict(each.not_enforced),
+        "used_by_card": dict(Counter(map(card_of, used))),
+        "offered": offered,
+    }
+
+
+def _annotations(vgpus: Sequence[Values]) -> dict[str, str]:
     """Return the annotation of the node, a JSON text; empty if there are no vGPUs."""
-    if not vgpus:
-        return {}
     keys = ("resource", "count", "free", "memory_mib", "cores_percent")
-    return {ANNOTATION: json.dumps([{key: each[key] for key in keys} for each in vgpus], separators=(",", ":"))}
+    listed = [{key: each[key] for key in keys} for each in vgpus]
+    return {ANNOTATION: json.dumps(listed, separators=(",", ":"))} if vgpus else {}
 
 
 _MORE = frozenset(word.value for word in (Word.OVERRIDE, Word.WOULD_HIDE, Word.NO_EVIDENCE, Word.CDI_UNRESOLVED))
@@ -108,12 +76,8 @@ _MORE = frozenset(word.value for word in (Word.OVERRIDE, Word.WOULD_HIDE, Word.N
 _ALL = frozenset({Word.PRIVILEGED.value, Word.EXEMPT.value})
 
 
-@dataclass(frozen=True, slots=True)
-class Given:
-    """A container, and the findings at its create."""
-
-    container: Container
-    facts: Facts
+Given = tuple[Container, Facts]
+"""A container, and the findings at its create."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,29 +91,6 @@ class Reported:
     """Whether it is recent."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Found:
-    """The cards of the machine, and what is known of their use."""
-
-    classes: Sequence[DeviceClass]
-    stocks: Stocks
-    holdings: Holdings
-    guarded: bool | None = None
-    """Whether the policy file restricts access to cards; None if unknown."""
-    plugin: Reported | None = None
-    """The last report of our device plugin; None if it has not reported, or no daemon runs."""
-
-
-def collect(node: Node | None, notices: Iterable[Notice], found: Found) -> Values:
-    """Return the answer of `criproxy devices`; *node* is None if it is unknown which container has which card."""
-    return {
-        "notices": [notice.to_json() for notice in notices],
-        "guarded": found.guarded,
-        "holders_known": node is not None,
-        **to_values(found.classes, found.stocks, node, found.holdings, found.plugin),
-    }
-
-
 def to_values(
     classes: Iterable[DeviceClass],
     stocks: Stocks,
@@ -157,7 +98,7 @@ def to_values(
     holdings: Holdings,
     plugin: Reported | None = None,
 ) -> Values:
-    """Return the answer of `criproxy devices`.
+    """Return the answer of `criproxy devices`, without its notices.
 
     Args:
         classes: the device classes, in their order.
@@ -168,21 +109,22 @@ def to_values(
     """
     running = alive(node) if node else ()
     found = [(container, holdings.of(container)) for container in in_order(running)]
-    given = [Given(container, facts) for container, facts in found if facts is not None]
+    given = [(container, facts) for container, facts in found if facts is not None]
     allocated = list(holdings.allocated(node)) if node else []
-    parts = inventory(plugin.report.resources, _ids_given(allocated)) if plugin else []
-    former = withdrawn(plugin.report.resources, _vgpus_given(given)) if plugin else []
+    resources, ids, vgpus = plugin.report.resources if plugin else (), _ids_given(allocated), _vgpus_given(given)
+    offered = [_profile(each, ids.get(each.name, ()), offered=True) for each in resources if each.profile]
+    former = withdrawn(resources, vgpus if plugin else ())
+    lost = [_profile(each, vgpus[each.device_class, each.profile, each.name], offered=False) for each in former]
+    known, report = given if node else None, plugin.report if plugin else None
     return {
-        "device_plugin": of_plugin(plugin),
-        "vgpus": [*parts, *former],
-        "node_annotations": annotations(parts),
-        "classes": [
-            of_class(kind, stocks.get(kind.name, Stock()), given if node else None, allocated, plugin)
-            for kind in classes
-        ],
+        "holders_known": node is not None,
+        "device_plugin": _of_plugin(plugin),
+        "vgpus": [*offered, *lost],
+        "node_annotations": _annotations(offered),
+        "classes": [_of_class(kind, stocks.get(kind.name, Stock()), known, allocated, report) for kind in classes],
         "incidents": incidents.unhealthy_cards(node) if node else [],
         "over_quota": incidents.quotas_exceeded(node) if node else [],
-        "see_all": seeing(given, EVERY_CLASS, _ALL),
+        "see_all": _seeing(given, EVERY_CLASS, _ALL),
         "untold": [name(container) for container, facts in found if facts is None],
     }
 
@@ -200,15 +142,15 @@ def _ids_given(allocated: Iterable[Facts]) -> dict[str, list[str]]:
 def _vgpus_given(given: Sequence[Given]) -> dict[tuple[str, str, str], list[str]]:
     """By class, profile and resource, the vGPUs that containers have."""
     found: dict[tuple[str, str, str], list[str]] = {}
-    for one in given:
-        for kind in (key.removesuffix("_quota") for key in one.facts if key.endswith("_quota")):
-            quota = quota_of(one.facts, kind)
-            for share in allocated_of(one.facts, kind) if quota else ():
+    for _, facts in given:
+        for kind in (key.removesuffix("_quota") for key in facts if key.endswith("_quota")):
+            quota = quota_of(facts, kind)
+            for share in allocated_of(facts, kind) if quota else ():
                 found.setdefault((kind, quota.profile if quota else "", share["resource"]), []).extend(share["ids"])
     return found
 
 
-def of_plugin(plugin: Reported | None) -> Values | None:
+def _of_plugin(plugin: Reported | None) -> Values | None:
     """Return the state of the device plugin, and when it last reported."""
     if plugin is None:
         return None
@@ -216,25 +158,26 @@ def of_plugin(plugin: Reported | None) -> Values | None:
     return {"state": state, "reported": timestamp(plugin.at_s), "version": plugin.report.version}
 
 
-def of_class(
+def _of_class(
     kind: DeviceClass,
     stock: Stock,
     given: Sequence[Given] | None,
     allocated: Sequence[Facts],
-    plugin: Reported | None = None,
+    report: Published | None,
 ) -> Values:
     """Return one class: its cards with their containers, the links between cards, and the advertised resources."""
     known = None if given is None else allocated
-    report = plugin.report if plugin else None
-    published, parts = _published(kind, stock, report), _parts(kind, stock, report)
-    held = [(one, _cards(one, kind, stock, parts)) for one in given or () if source_of(one.facts, kind.name)]
+    named = [each for each in report.cards if each.device_class == kind.name] if report else []
+    published = {stock.card(kind, each.id): each for each in named}
+    owners = ((each.id, stock.card(kind, each.parent)) for each in named if each.parent)
+    parts = {part: owner for part, owner in owners if owner is not None}  # only NVML reports MIG devices
+    held = [(one, _cards(one[1], kind, stock, parts)) for one in given or () if source_of(one[1], kind.name)]
+    resources = report.resources_of(kind.name) if report else ()
     return {
         "name": kind.name,
         "resources": list(kind.resources),
         "shared_nodes": list(stock.shared),
-        "advertised": [_advertised(each, kind.name, known) for each in report.resources_of(kind.name)]
-        if report
-        else [],
+        "advertised": [_advertised(each, kind.name, known) for each in resources],
         "cards": [
             {
                 "index": index,
@@ -251,36 +194,30 @@ def of_class(
             for index, card in enumerate(stock.cards)
         ],
         "links": links_between(stock.cards),
-        "elsewhere": [has(one, kind.name) for one, cards in held if not cards or None in cards],
-        "may_see_more": seeing(given or (), kind.name, _MORE),
+        "elsewhere": [_has(one, kind.name) for one, cards in held if not cards or None in cards],
+        "may_see_more": _seeing(given or (), kind.name, _MORE),
     }
 
 
-def seeing(given: Iterable[Given], kind: str, words: Collection[str]) -> list[Values]:
+def _seeing(given: Iterable[Given], kind: str, words: Collection[str]) -> list[Values]:
     """Return the containers that have findings of a class among *words*, with these findings."""
-    found = [(one.container, [word for word in words_of(one.facts, kind) if word in words]) for one in given]
+    found = [(container, [word for word in words_of(facts, kind) if word in words]) for container, facts in given]
     return [{**name(container), "findings": findings} for container, findings in found if findings]
 
 
 def links_between(cards: Sequence[Card], peers: Mapping[str, Peers] | None = None) -> list[Values]:
     """Return the links between *cards*; *peers* has the links that a driver reports, by card id."""
     return [
-        {
-            "from": link.first,
-            "to": link.second,
-            "link": link.name,
-            "distance": link.distance.name,
-            "nvlinks": link.nvlinks,
-        }
-        for link in links(cards, peers)
+        {"from": one.first, "to": one.second, "link": one.name, "distance": one.distance.name, "nvlinks": one.nvlinks}
+        for one in links(cards, peers)
     ]
 
 
-def has(one: Given, kind: str) -> Values:
+def _has(one: Given, kind: str) -> Values:
     """Return a container with its allocated ids of a class, and the evidence for them."""
-    facts = one.facts
+    container, facts = one
     allocated, ids = allocated_of(facts, kind), ids_of(facts, kind)
-    return {**name(one.container), "ids": ids, "evidence": source_of(facts, kind), "allocated": allocated}
+    return {**name(container), "ids": ids, "evidence": source_of(facts, kind), "allocated": allocated}
 
 
 def _advertised(resource: Advertised, kind: str, allocated: Sequence[Facts] | None) -> Values:
@@ -305,7 +242,7 @@ def _holders(
     parts: Mapping[str, Card],
 ) -> list[Values]:
     """Return the containers that have *card*, and the ids by which they have it: replicas, or the card itself."""
-    found = [has(one, kind.name) for one, cards in held if card in cards]
+    found = [_has(one, kind.name) for one, cards in held if card in cards]
     for each in found:
         ids = [one for share in each["allocated"] for one in share["ids"]]
         found_cards = ((one, parts.get(card_of(one)) or stock.card(kind, card_of(one))) for one in ids)
@@ -313,25 +250,9 @@ def _holders(
     return found
 
 
-def _cards(one: Given, kind: DeviceClass, stock: Stock, parts: Mapping[str, Card]) -> set[Card | None]:
-    ids = ids_of(one.facts, kind.name)
-    return {
-        card or parts.get(each or "")
-        for each, card in zip_longest(ids, cards_of(one.facts, kind, stock), fillvalue=None)
-    }
-
-
-def _parts(kind: DeviceClass, stock: Stock, report: Published | None) -> dict[str, Card]:
-    """Return the cards with parts, by the ids of the parts, from our device plugin: only NVML reports MIG devices."""
-    named = [each for each in report.cards if each.device_class == kind.name and each.parent] if report else []
-    owners = ((each.id, stock.card(kind, each.parent)) for each in named)
-    return {part: owner for part, owner in owners if owner is not None}
-
-
-def _published(kind: DeviceClass, stock: Stock, report: Published | None) -> dict[Card, PublishedCard]:
-    named = [each for each in report.cards if each.device_class == kind.name] if report else []
-    pairs = [(stock.card(kind, each.id), each) for each in named]
-    return {card: each for card, each in pairs if card is not None}
+def _cards(facts: Facts, kind: DeviceClass, stock: Stock, parts: Mapping[str, Card]) -> set[Card | None]:
+    pairs = zip_longest(ids_of(facts, kind.name), cards_of(facts, kind, stock), fillvalue=None)
+    return {card or parts.get(each or "") for each, card in pairs}
 
 
 def _health(card: PublishedCard | None) -> Values:

@@ -5,16 +5,16 @@ are in kernel notation, amounts have their unit in the key.
 """
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 from criproxy.api.views import status_check
 from criproxy.api.views.shortfalls import refusals
-from criproxy.api.views.situation import Situation, argument, in_order
+from criproxy.api.views.situation import Situation, argument, identity, in_order
 from criproxy.api.views.status_check import is_in_place, notices_of_node
 from criproxy.model.attributes import granted, shown
 from criproxy.model.cpuset import CpuSet, format_cpuset
-from criproxy.model.grant import CpuQuota, Grant, Kept
+from criproxy.model.grant import CpuQuota, Kept
 from criproxy.model.node import Node
 from criproxy.model.resources import Interval
 from criproxy.model.text.notices import Values
@@ -26,54 +26,26 @@ MAX_CONTAINERS = 5_000
 """The number of rows in one answer; it contains how many more there are."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Filter:
-    """Which containers to list; the rest of an answer is about the whole node."""
-
-    namespace: str = ""
-    pod: str = ""
-    exclusive: bool = False
-    """Only containers with exclusive CPUs."""
-
-    @classmethod
-    def read(cls, arguments: Mapping[str, Any]) -> "Filter":
-        """Return the filter in the arguments of the command; raise UsageError for one of the wrong type."""
-        return cls(
-            namespace=argument(arguments, "namespace", ""),
-            pod=argument(arguments, "pod", ""),
-            exclusive=argument(arguments, "exclusive", False),
-        )
-
-    def takes(self, container: Container, grant: Grant | None) -> bool:
-        """Whether *container* is wanted."""
-        return (
-            (not self.namespace or container.namespace == self.namespace)
-            and (not self.pod or container.pod_name == self.pod)
-            and (not self.exclusive or bool(grant and grant.exclusive))
-        )
-
-
-NO_FILTER = Filter()
-
-
 def collect(situation: Situation, arguments: Mapping[str, Any]) -> Values:
     """Return the answer of `status`: arguments ``namespace``, ``pod``, ``exclusive`` and ``check``.
 
     Raises:
         UsageError: an argument has the wrong type.
     """
-    wanted, check = Filter.read(arguments), argument(arguments, "check", False)
+    check, exclusive = argument(arguments, "check", False), argument(arguments, "exclusive", False)
+    namespace, pod = argument(arguments, "namespace", ""), argument(arguments, "pod", "")
     values = {**situation.front, **summary(situation), **(status_check.problems(situation) if check else {})}
-    found = list(rows(situation, wanted))
+    found = list(rows(situation, namespace, pod, exclusive=exclusive))
     return {**values, "omitted": len(found[MAX_CONTAINERS:]), "containers": found[:MAX_CONTAINERS]}
 
 
-def rows(situation: Situation, wanted: Filter = NO_FILTER) -> Iterator[Values]:
-    """Yield the containers that are *wanted*, sorted by namespace, pod and name."""
-    node = situation.node
-    chosen = (c for c in node.containers.values() if wanted.takes(c, node.grants.get(c.key)))
-    for container in in_order(chosen):
-        yield row(situation, container)
+def rows(situation: Situation, namespace: str = "", pod: str = "", *, exclusive: bool = False) -> Iterator[Values]:
+    """Yield the containers, sorted by namespace, pod and name; only those of *namespace* and *pod*, if given."""
+    grants = situation.node.grants
+    for container in in_order(situation.node.containers.values()):
+        is_there = namespace in ("", container.namespace) and pod in ("", container.pod_name)
+        if is_there and (not exclusive or (container.key in grants and grants[container.key].exclusive)):
+            yield row(situation, container)
 
 
 def row(situation: Situation, container: Container) -> Values:
@@ -81,11 +53,8 @@ def row(situation: Situation, container: Container) -> Values:
     key, node = container.key, situation.node
     grant, applied, trouble = node.grants.get(key), node.applied.get(key), situation.troubles.get(key)
     return {
-        "id": key if container.has_id else "",
+        **identity(container),
         "reservation": container.reservation,
-        "namespace": container.namespace,
-        "pod": container.pod_name,
-        "container": container.name,
         "attempt": container.attempt,
         "state": container.state.value,
         "starting": key in situation.starting,

@@ -37,32 +37,11 @@ class _Place:
         wanted, owned = (grant.cpus, grant.exclusive) if grant else (has, NO_CPUS)
         return cls(container, wanted, has, owned, node.is_watched(container.key))
 
-    def on(self, cpu: int) -> "_Here | None":
-        """What it has to do with *cpu*; None where it is elsewhere."""
-        desired, applied = cpu in self.desired, cpu in self.applied
-        return _Here(self.container.key, desired, applied, cpu in self.exclusive) if desired or applied else None
 
-
-@dataclass(frozen=True, slots=True)
-class _Here:
-    """What a container has to do with one CPU."""
-
-    key: str
-    desired: bool
-    """Whether its place has it."""
-    applied: bool
-    """Whether its cgroup has it."""
-    exclusive: bool
-
-
-@dataclass(frozen=True, slots=True)
-class _Said:
-    """All that is said of a CPU."""
-
-    numa_node: int | None
-    kinds: tuple[str, ...]
-    kept: tuple[str, ...] = ()
-    here: tuple[_Here, ...] = ()
+_Here = tuple[str, bool, bool, bool]
+"""The key of a container, and whether one CPU is in its place, is in its cgroup, and is exclusive to it."""
+_Said = tuple[int | None, tuple[str, ...], tuple[str, ...], tuple[_Here, ...]]
+"""All that is said of a CPU: its NUMA node, its kinds, the pods for which it is kept, and the containers."""
 
 
 def collect(situation: Situation, arguments: Mapping[str, Any]) -> Values:
@@ -100,11 +79,15 @@ def to_values(situation: Situation, cpus: CpuSet) -> Values:
     alike = dict[_Said, set[int]]()
     for cpu in sorted(known):
         kinds = tuple(word for word, members in sets.items() if cpu in members)
-        here = tuple(found for place in places.values() if (found := place.on(cpu)))
-        said = _Said(_numa_node(node, cpu), kinds, tuple(_kept_for(node, cpu)), here)
-        alike.setdefault(said, set()).add(cpu)
+        here = tuple(
+            (key, cpu in place.desired, cpu in place.applied, cpu in place.exclusive)
+            for key, place in places.items()
+            if cpu in place.desired or cpu in place.applied
+        )
+        numa_node = next((numa.id for numa in node.topology.nodes if cpu in numa.cpus), None)
+        alike.setdefault((numa_node, kinds, tuple(_kept_for(node, cpu)), here), set()).add(cpu)
     if absent := cpus - known:
-        alike[_Said(None, ("absent",))] = {*absent}
+        alike[None, ("absent",), (), ()] = {*absent}
     rows = [_row(places, said, format_cpuset(members)) for said, members in alike.items()]
     return {"asked_cpus": format_cpuset(cpus), "rows": rows}
 
@@ -124,34 +107,26 @@ def _sets(situation: Situation) -> dict[str, CpuSet]:
     }
 
 
-def _numa_node(node: Node, cpu: int) -> int | None:
-    return next((numa.id for numa in node.topology.nodes if cpu in numa.cpus), None)
-
-
 def _kept_for(node: Node, cpu: int) -> Iterator[str]:
     """The pods for which *cpu* is kept while none of their containers has it."""
     if cpu not in node.owned_cpus:
         yield from (pod_title(node, uid) for uid, kept in sorted(node.kept.items()) if cpu in kept.cpus)
 
 
-def _row(places: dict[str, _Place], said: "_Said", cpus: str) -> Values:
-    return {
-        "cpus": cpus,
-        "numa_node": said.numa_node,
-        "kinds": [*said.kinds],
-        "kept": [*said.kept],
-        "containers": [_container(places[each.key], each) for each in said.here],
-    }
+def _row(places: dict[str, _Place], said: _Said, cpus: str) -> Values:
+    numa_node, kinds, kept, here = said
+    containers = [_container(places[key], *rest) for key, *rest in here]
+    return {"cpus": cpus, "numa_node": numa_node, "kinds": [*kinds], "kept": [*kept], "containers": containers}
 
 
-def _container(place: _Place, here: "_Here") -> Values:
+def _container(place: _Place, desired: bool, applied: bool, exclusive: bool) -> Values:
     container = place.container
     return {
         **identity(container),
         "state": container.state.value,
-        "exclusive": here.exclusive,
-        "desired": here.desired,
-        "applied": here.applied,
+        "exclusive": exclusive,
+        "desired": desired,
+        "applied": applied,
         "watched": place.watched,
         "desired_cpus": format_cpuset(place.desired),
         "applied_cpus": format_cpuset(place.applied),

@@ -14,7 +14,7 @@ from criproxy.cli.client import ask, control_socket_option
 from criproxy.cli.options import PathOption, duration
 from criproxy.cli.render import lazy_rich as rich
 from criproxy.cli.render import words
-from criproxy.cli.render.console import HEADING, TROUBLE, print_lines, show
+from criproxy.cli.render.console import TROUBLE, indented, print_answer, print_lines, section
 from criproxy.cli.render.topology_words import count
 from criproxy.cli.render.words import moved_lines
 from criproxy.errors import CriproxyError
@@ -77,7 +77,10 @@ def command(
         values = ask(control_socket, "reload-dry-run", _read(file), TIMEOUT_S)
     else:
         values = _try(control_socket, {**_read(file), "time_s": time_s})
-    _show(values, output, dry_run=dry_run)
+    if dry_run or output == "json":
+        print_answer(values, output, render)
+    else:
+        print_lines(_sentence(bounded(values)))
     raise SystemExit(int(dry_run and not (values["accepted"] and not values["refused"])))
 
 
@@ -106,15 +109,6 @@ def _read(path: Path) -> Values:
     if len(json.dumps(values)) > MAX_BYTES:
         raise CriproxyError(f"{file} is too large to be sent to the daemon: make it the policy file instead")
     return values
-
-
-def _show(values: Values, output: str, *, dry_run: bool) -> None:
-    if output == "json":
-        click.echo(json.dumps(values))
-    elif dry_run:
-        show(render(values))
-    else:
-        print_lines(_sentence(bounded(values)))
 
 
 def _sentence(values: Values) -> str:
@@ -149,16 +143,14 @@ def render(values: Values) -> rich.RenderableType:
     values = bounded(values)
     if not values["accepted"]:
         head = f"{values['file']} would be rejected, and nothing would change:"
-        return rich.Group(
-            rich.Text(head, style=TROUBLE), *(rich.Text(f"  {line}") for line in values["mistakes"][:MOST])
-        )
+        return rich.Group(rich.Text(head, style=TROUBLE), indented(values["mistakes"][:MOST]))
     parts: list[rich.RenderableType] = [rich.Text(_head(values))]
-    parts += _section("What else would change", values["changes"])
-    parts += _section("Containers that would move", [*moved_lines(values["moved"], MOST)])
+    parts += section("What else would change", values["changes"])
+    parts += section("Containers that would move", [*moved_lines(values["moved"], MOST)])
     title = "Containers without a place, which would share CPUs"
     if values["apply"] == "new":
         title = "Containers that keep running, but would be refused when they are created again"
-    parts += _section(title, [*_refused(values["refused"])], TROUBLE)
+    parts += section(title, [*_refused(values["refused"])], TROUBLE)
     return rich.Group(*parts)
 
 
@@ -176,9 +168,3 @@ def _refused(refused: list[Values]) -> Iterator[str]:
         yield f"{words.short_title(each)}: {each['text']}"
     if (more := len(refused) - MOST) > 0:
         yield f"… and {count(more, 'more container')}"
-
-
-def _section(title: str, lines: list[str], style: str = HEADING) -> list[rich.RenderableType]:
-    if not lines:
-        return []
-    return [rich.Text(), rich.Text(title, style=style), *(rich.Text(f"  {line}") for line in lines)]

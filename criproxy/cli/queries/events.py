@@ -6,6 +6,7 @@ import json
 import signal
 import sys
 import time
+from contextlib import suppress
 from typing import Any
 
 import click
@@ -13,6 +14,7 @@ import click
 from criproxy.cli.client import NodeClient, places_options
 from criproxy.cli.options import duration
 from criproxy.cli.render.console import print_lines
+from criproxy.cli.repeated_output import leaving_on
 from criproxy.errors import CriproxyError
 from criproxy.model.text.bounded import bounded_text, printable
 
@@ -61,8 +63,8 @@ def command(
         where = f" in namespace {namespace}" if namespace else ""
         print_lines(bounded_text(f"No events{where} in the last {format_seconds(since_s)}."))
     if follow:
-        signal.signal(signal.SIGTERM, lambda number, _: sys.exit(128 + number))
-        _follow(asked, values, output, namespace)
+        with suppress(KeyboardInterrupt), leaving_on(signal.SIGTERM):
+            _follow(asked, values, output, namespace)
 
 
 def _show(values: dict[str, Any], output: str, told: tuple[str, ...] = ()) -> tuple[str, ...]:
@@ -84,21 +86,18 @@ def _show(values: dict[str, Any], output: str, told: tuple[str, ...] = ()) -> tu
 def _follow(asked: NodeClient, values: dict[str, Any], output: str, namespace: str) -> None:
     """Print what happens from now on, for ever; what cannot be asked now may be later."""
     last, told = values["last"], tuple(notice["kind"] for notice in values["notices"])
-    try:
-        while True:
-            sys.stdout.flush()
-            time.sleep(PAUSE_S)
-            try:
-                values = asked.ask("events", {"after": last, "namespace": namespace})
-            except CriproxyError as error:
-                if "error" not in told:
-                    print_lines(f"WRONG: {bounded_text(str(error))}; trying again", err=True)
-                told = ("error",)
-            else:
-                told = _show(values, output, told)
-                last = values["last"]
-    except KeyboardInterrupt:
-        return
+    while True:
+        sys.stdout.flush()
+        time.sleep(PAUSE_S)
+        try:
+            values = asked.ask("events", {"after": last, "namespace": namespace})
+        except CriproxyError as error:
+            if "error" not in told:
+                print_lines(f"WRONG: {bounded_text(str(error))}; trying again", err=True)
+            told = ("error",)
+        else:
+            told = _show(values, output, told)
+            last = values["last"]
 
 
 BAD = frozenset({"refused", "passed", "failed", "lost", "drift", "unknown", "unhealthy", "quota"})

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator
 from itertools import groupby
 from pathlib import Path
@@ -16,8 +15,9 @@ from criproxy.cli.queries.devices import quota_of
 from criproxy.cli.render import lazy_rich as rich
 from criproxy.cli.render import words
 from criproxy.cli.render.candidates import render_choices
-from criproxy.cli.render.console import HEADING, NOTE, QUIET, TROUBLE, show
+from criproxy.cli.render.console import HEADING, QUIET, TROUBLE, indented, print_answer, section
 from criproxy.cli.render.topology_words import count
+from criproxy.cli.render.words import notices_of
 from criproxy.model.cpuset import cpus_text
 from criproxy.model.text.bounded import bounded, bounded_text
 
@@ -43,11 +43,7 @@ def command(*, container: str, output: str, **places: Any) -> None:  # noqa: ANN
     container exited. A refused container has no ID, so use its name. The history is limited; the entries of ended
     containers are dropped first.
     """
-    values = NodeClient(**places).ask("explain", {"container": container})
-    if output == "json":
-        click.echo(json.dumps(values))
-        return
-    show(render(values))
+    print_answer(NodeClient(**places).ask("explain", {"container": container}), output, render)
 
 
 Values = dict[str, Any]
@@ -63,8 +59,7 @@ def render(values: Values) -> rich.RenderableType:
     values = bounded(values)
     row = values["container"]
     parts: list[rich.RenderableType] = [rich.Text(words.title(row), style=HEADING), *_now(row)]
-    parts += [rich.Text(f"WRONG: {each['text']}", style=TROUBLE) for each in values["notices"] if each["wrong"]]
-    parts += [rich.Text(f"Note: {each['text']}", style=NOTE) for each in values["notices"] if not each["wrong"]]
+    parts += notices_of(values)
     if short := values.get("should_own"):  # missing in answers of earlier versions
         parts.append(rich.Text(_should_have(short), style=TROUBLE))
     parts += [
@@ -75,17 +70,14 @@ def render(values: Values) -> rich.RenderableType:
             rich.Text(f"It cannot start until others have left its CPUs: {', '.join(values['waits_for'])}", TROUBLE)
         )
     if values["asked"]:
-        parts += _section("What it requested, as the kubelet sent it", values["asked"]["read_as"])
-    if values["why"]:
-        parts += _section(WHY.get(row["state"], "Why it runs there"), values["why"])
-    if values.get("devices"):
-        quotas = [_quota(each["quota"]) for each in values["devices"] if each.get("quota")]
-        parts += _section("How it got its cards", [*map(_cards, values["devices"]), *quotas])
+        parts += section("What it requested, as the kubelet sent it", values["asked"]["read_as"])
+    parts += section(WHY.get(row["state"], "Why it runs there"), values["why"])
+    devices = values.get("devices", ())
+    quotas = [_quota(each["quota"]) for each in devices if each.get("quota")]
+    parts += section("How it got its cards", [*map(_cards, devices), *quotas])
     parts += render_choices(values.get("choices", ()))  # missing in answers of earlier versions
     parts += _history(values["events"])
-    if values["earlier"]:
-        lines = list(_earlier(values["earlier"]))
-        parts += _section("Other containers with this name, newest first", lines)
+    parts += section("Other containers with this name, newest first", [*_earlier(values["earlier"])])
     return rich.Group(*parts)
 
 
@@ -114,14 +106,8 @@ def _place(row: Values) -> str:
         at = cpus_text(row["applied_cpus"]) if row["applied_cpus"] else "unknown CPUs"
         return f"It is not placed; it runs on {at}"
     pool = f", pool {row['pool']}" if row["pool"] else ""
-    if row["exclusive_cpus"] == row["cpus"]:
-        place = f"Runs on {cpus_text(row['cpus'])}, exclusive"
-    elif row["exclusive_cpus"]:
-        place = f"Runs on {cpus_text(row['cpus'])}, of which {row['exclusive_cpus']} are exclusive"
-    else:
-        place = f"Runs on {cpus_text(row['cpus'])}, shared"
     memory = f", memory of NUMA node{'s' if len(row['mems']) > 1 else ''} {row['mems']}" if row["mems"] else ""
-    return f"{place}{memory}{pool}{_elsewhere(row)}"
+    return f"Runs on {cpus_text(row['cpus'])}, {words.exclusivity(row)}{memory}{pool}{_elsewhere(row)}"
 
 
 def _should_have(short: Values) -> str:
@@ -165,29 +151,13 @@ def _elsewhere(row: Values) -> str:
     return f"; it is still on {cpus_text(row['applied_cpus'])}{memory}"
 
 
-def _section(title: str, lines: list[str]) -> list[rich.RenderableType]:
-    table = _indented(1)
-    for line in lines:
-        table.add_row("", line)
-    return [rich.Text(), rich.Text(title, style=HEADING), table]
-
-
-def _indented(columns: int) -> rich.Table:
-    """Return a table without lines, indented by two blanks."""
-    table = rich.Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), show_header=False)
-    table.add_column(width=0)
-    for _ in range(columns):
-        table.add_column(overflow="fold")
-    return table
-
-
 def _history(events: list[Values]) -> Iterator[rich.RenderableType]:
     if not events:
-        yield from _section("What happened", ["its history is no longer available"])
+        yield from section("What happened", ["its history is no longer available"])
     for day, events_of_day in groupby(events, key=lambda each: each["time"][:10]):
         yield rich.Text()
         yield rich.Text(f"What happened on {day} (UTC)", style=HEADING)
-        table = _indented(3)
+        table = indented(columns=3)
         for each in events_of_day:
             at = rich.Text(each["time"][11:23], style=QUIET)
             table.add_row("", at, each["kind"], _event(each), style=TROUBLE if each["kind"] in BAD else "")

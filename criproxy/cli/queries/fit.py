@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
 from typing import Any
 
@@ -12,8 +11,8 @@ from criproxy.cli.client import ask, control_socket_option
 from criproxy.cli.options import CPU, SIZE, WholeNumber
 from criproxy.cli.render import lazy_rich as rich
 from criproxy.cli.render.candidates import render_choices
-from criproxy.cli.render.console import HEADING, NOTE, TROUBLE, show
-from criproxy.cli.render.words import moved_lines, notices_of
+from criproxy.cli.render.console import NOTE, TROUBLE, print_answer, section
+from criproxy.cli.render.words import exclusivity, moved_lines, notices_of
 from criproxy.model.cpuset import cpus_text
 from criproxy.model.resources import MOST_CPU_MILLI, MOST_MEMORY_BYTES
 from criproxy.model.text.amounts import format_bytes, format_milli
@@ -114,18 +113,16 @@ def command(  # noqa: PLR0913 (one for each option)
     """
     if cpu is None and gpu is None and not devices:
         raise click.UsageError("Missing option '--cpu', '--gpu' or '--device'.")
-    values: Values = {"fits": True}
+    placed: Values | None = None
     if cpu is not None:
         names = {"namespace": namespace, "pod": pod, "container": container}
         sizes = {"cpu_milli": cpu, "memory_bytes": memory, "qos": qos}
-        values = ask(control_socket, "fit", {**sizes, "names": names, "annotations": annotations, "labels": labels})
+        placed = ask(control_socket, "fit", {**sizes, "names": names, "annotations": annotations, "labels": labels})
     found = _cards(control_socket, gpu, devices)
-    if output == "json":
-        fits = values["fits"] and all(each["fits"] for each in found)
-        click.echo(json.dumps({**values, "fits": fits, **({"devices": found} if found else {})}))
-    else:
-        _show(values if cpu is not None else None, found)
-    raise SystemExit(0 if values["fits"] and all(each["fits"] for each in found) else 1)
+    fits = (placed is None or placed["fits"]) and all(each["fits"] for each in found)
+    values = {**(placed or {}), "fits": fits, **({"devices": found} if found else {})}
+    print_answer(values, output, lambda _: render(placed, found))
+    raise SystemExit(int(not fits))
 
 
 def _cards(control_socket: str, gpu: int | None, devices: dict[str, int]) -> list[Values]:
@@ -137,10 +134,6 @@ def _cards(control_socket: str, gpu: int | None, devices: dict[str, int]) -> lis
     answer = ask(control_socket, "devices")
     wanted = ({gpu_resource(answer): gpu} if gpu is not None else {}) | devices
     return cards_of_container(answer, wanted)
-
-
-def _show(values: Values | None, found: list[Values]) -> None:
-    show(render(values, found))
 
 
 MOST_MOVED = 24
@@ -168,8 +161,8 @@ def render(values: Values | None, found: Sequence[Values] = ()) -> rich.Renderab
     else:
         parts += [_answer(values), *cards]
     parts += [rich.Text(f"Note: {text}", style=NOTE) for text in values.get("assumed", ())]
-    parts += _section("Why it would run there", values["why"])
-    parts += _section("Containers that would move", [*moved_lines(values["moved"], MOST_MOVED)])
+    parts += section("Why it would run there", values["why"])
+    parts += section("Containers that would move", [*moved_lines(values["moved"], MOST_MOVED)])
     if values["choice"]:
         parts += render_choices([values["choice"]])
     return rich.Group(*parts)
@@ -188,22 +181,14 @@ def _answer(values: Values, fits: str = "It fits") -> rich.Text:
         return rich.Text(f"It does not fit: {values['refusal']}", style=TROUBLE)
     if not values["placed"]:
         return rich.Text(f"{fits}: the policy leaves it alone, and it may run on all CPUs that are not exclusive")
-    owned = values["exclusive_cpus"]
-    how = "exclusive" if owned == values["cpus"] else f"of which {owned} are exclusive" if owned else "shared"
     pool = f", pool {values['pool']}" if values["pool"] else ""
     memory = f", memory of {_nodes(values['mems'])}" if values["mems"] else ""
     on = f" on {_nodes(values['numa_nodes'])}" if values["numa_nodes"] else ""
-    return rich.Text(f"{fits}: {cpus_text(values['cpus'])}{on}, {how}{memory}{pool}")
+    return rich.Text(f"{fits}: {cpus_text(values['cpus'])}{on}, {exclusivity(values)}{memory}{pool}")
 
 
 def _nodes(text: str) -> str:
     return f"NUMA node {text}" if text.isdigit() else f"NUMA nodes {text}"
-
-
-def _section(title: str, lines: list[str]) -> list[rich.RenderableType]:
-    if not lines:
-        return []
-    return [rich.Text(), rich.Text(title, style=HEADING), *(rich.Text(f"  {line}") for line in lines)]
 
 
 def render_cards(values: Values) -> rich.Text:

@@ -9,8 +9,7 @@ import click
 
 from criproxy.cli.client import state_dir_option
 from criproxy.cli.options import WholeNumber
-from criproxy.cli.render import lazy_rich as rich
-from criproxy.cli.render.console import HEADING, print_lines, show
+from criproxy.cli.render.console import print_lines, show, table
 from criproxy.errors import CriproxyError
 from criproxy.model.text.bounded import bounded, bounded_text
 from criproxy.model.text.notices import timestamp
@@ -57,10 +56,8 @@ def _values(once: InForceOnce) -> dict[str, Any]:
 
 
 def _show(found: list[InForceOnce]) -> None:
-    table = rich.Table(box=None, pad_edge=False, header_style=HEADING)
-    for heading in ("NUMBER", "SINCE", "HOW", "HASH", "POLICY", "FILE"):
-        table.add_column(heading)
+    listed = table("NUMBER", "SINCE", "HOW", "HASH", "POLICY", "FILE")
     for each in bounded([asdict(one) | {"text": ""} for one in found[-MOST:]]):
         since, how = f"{timestamp(each['at_s'])[:19]}Z", HOW.get(each["how"], each["how"])
-        table.add_row(str(each["number"]), since, how, each["hash"], each["policy"], each["source"])
-    show(table)
+        listed.add_row(str(each["number"]), since, how, each["hash"], each["policy"], each["source"])
+    show(listed)

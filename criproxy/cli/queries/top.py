@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from criproxy.cli.client import NodeClient, places_options
-from criproxy.cli.repeated_output import a_number
+from criproxy.cli.repeated_output import interval_option
 from criproxy.errors import CriproxyError
 
 if TYPE_CHECKING:  # rich and the readers of the machine take time to load
@@ -41,16 +41,7 @@ _KEY = re.compile(r"\x1b(?:O|\[)([0-9;<?]*[A-Za-z~])|(.)", re.DOTALL)
 
 
 @click.command(short_help="Show a live full-screen view of CPUs, containers and devices.")
-@click.option(
-    "--interval",
-    "interval_s",
-    type=click.FloatRange(min=0.2, max=3600),
-    callback=a_number,
-    default=2.0,
-    show_default=True,
-    metavar="SECONDS",
-    help="Pause between two readings.",
-)
+@interval_option(3600, "Pause between two readings.")
 @click.option("--once", is_flag=True, help="Print everything once after one interval, and exit; for pipes.")
 @click.option(
     "--filter", "text", default="", metavar="TEXT", help="Show only containers whose names contain this text."

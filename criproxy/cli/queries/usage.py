@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from functools import partial
+from itertools import islice
 
 import click
 
 from criproxy.cli.client import PATIENCE_S, ask, control_socket_option
 from criproxy.cli.render import lazy_rich as rich
 from criproxy.cli.render import words
-from criproxy.cli.render.console import HEADING, NOTE, QUIET, TROUBLE
+from criproxy.cli.render.console import HEADING, NOTE, QUIET, TROUBLE, table
 from criproxy.cli.render.words import no_answer
 from criproxy.cli.repeated_output import Values, show_answer, watch_options
 from criproxy.devices.usage.reports import MINUTE_S, POINTS
@@ -30,12 +31,8 @@ def command(*, history: bool, watch: bool, interval_s: float, output: str, contr
     the usage is not stored on disk. Processes outside of containers are shown as a sum for each card. For containers
     over their quota, the list shows since when they have exceeded it.
     """
-    show_answer(partial(_query, control_socket, history=history), output, render, watch=watch, interval_s=interval_s)
-
-
-def _query(control_socket: str, *, history: bool) -> Values:
-    answer: Values = ask(control_socket, "usage", {"history": history}, PATIENCE_S)
-    return answer
+    query = partial(ask, control_socket, "usage", {"history": history}, PATIENCE_S)
+    show_answer(query, output, render, watch=watch, interval_s=interval_s)
 
 
 WIDE = 120
@@ -66,8 +63,8 @@ def render(values: Values, width: int, height: int | None = None) -> rich.Render
     else:
         parts += [rich.Text(), rich.Text("no container has a card", style=QUIET)]
     parts += [rich.Text(line, style=TROUBLE) for line in _over(values["containers"])]
-    parts += [rich.Text(line, style=NOTE) for line in _not_allocated(values["containers"])]
-    parts += [rich.Text(line, style=NOTE) for line in _unknown(values["unknown_containers"])]
+    strangers = (_first(_not_allocated(values["containers"])), _first(_unknown(values["unknown_containers"])))
+    parts += [rich.Text(line, style=NOTE) for lines in strangers for line in lines]
     parts += [rich.Text(line) for line in _profiles(values["profiles"])]
     parts += _history(values)
     return rich.Group(*parts)
@@ -97,44 +94,32 @@ def _state(values: Values) -> Iterator[rich.Text]:
             yield rich.Text(f"the usage of {card} is unknown: {problem}", style=NOTE)
 
 
-def _table(*names: str) -> rich.Table:
-    table = rich.Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="bold")
-    for name in names:
-        table.add_column(name, overflow="fold", justify="right" if name in _NUMBERS else "left")
-    return table
-
-
 _NUMBERS = ("MEMORY MiB", "CORES %", "NO CONTAINER")
 
 
 def _cards(cards: Sequence[Values], *, wide: bool) -> rich.Table:
-    table = _table("CLASS", "CARD", "MEMORY MiB", "CORES %", "NO CONTAINER")
+    found = table("CLASS", "CARD", "MEMORY MiB", "CORES %", "NO CONTAINER", right=_NUMBERS)
     for card in cards:
         other = card["not_a_container"]
-        table.add_row(
+        found.add_row(
             card["class"],
             _id(card["id"], wide=wide),
             _pair(card["memory_mib"], card["total_mib"]),
             _number(card["cores_percent"]),
             f"{other['memory_mib']} MiB" if other["memory_mib"] else "-",
         )
-    return table
+    return found
 
 
 def _containers(containers: Sequence[Values], *, wide: bool) -> rich.Table:
-    table = _table("CONTAINER", "CARD", "PROFILE", "MEMORY MiB", "CORES %")
+    found = table("CONTAINER", "CARD", "PROFILE", "MEMORY MiB", "CORES %", right=_NUMBERS)
     for each in containers:
-        over = each["over_since"]
-        table.add_row(
-            words.short_title(each),
-            _id(each["card"], wide=wide),
-            each["profile"] or "-",
-            rich.Text(_pair(each["memory_mib"], each["memory_granted_mib"]), style=TROUBLE if "memory" in over else ""),
-            rich.Text(
-                _pair(each["cores_percent"], each["cores_granted_percent"]), style=TROUBLE if "cores" in over else ""
-            ),
-        )
-    return table
+        cells = [words.short_title(each), _id(each["card"], wide=wide), each["profile"] or "-"]
+        memory = _pair(each["memory_mib"], each["memory_granted_mib"])
+        cores = _pair(each["cores_percent"], each["cores_granted_percent"])
+        over = [TROUBLE if quantity in each["over_since"] else "" for quantity in ("memory", "cores")]
+        found.add_row(*cells, rich.Text(memory, style=over[0]), rich.Text(cores, style=over[1]))
+    return found
 
 
 def _over(containers: Sequence[Values]) -> Iterator[str]:
@@ -166,20 +151,22 @@ def _action(one: Values) -> str:
 
 def _not_allocated(containers: Sequence[Values]) -> Iterator[str]:
     """Yield a line for each container that uses a card which is not allocated to it, such as a privileged one."""
-    found = [each for each in containers if not each.get("resource", "?")]
-    for each in found[:MOST_UNKNOWN]:
-        yield f"{words.title(each)} uses {each['memory_mib']} MiB of {each['card']}, which is not allocated to it"
-    if more := len(found[MOST_UNKNOWN:]):
-        yield f"… and {more} more"
+    for each in containers:
+        if not each.get("resource", "?"):
+            yield f"{words.title(each)} uses {each['memory_mib']} MiB of {each['card']}, which is not allocated to it"
 
 
 def _unknown(found: Sequence[Values]) -> Iterator[str]:
     """Yield a line about containers that only the watcher knows."""
-    for each in found[:MOST_UNKNOWN]:
+    for each in found:
         text = f"container {each['id'][:SHORT_ID]}, which criproxy does not know, uses {each['memory_mib']} MiB"
         yield f"{text} of {each['card']}"
-    if more := len(found) - MOST_UNKNOWN:
-        yield from [f"… and {more} more"] if more > 0 else []
+
+
+def _first(lines: Iterator[str]) -> list[str]:
+    """Return the first lines, and how many more there are."""
+    first, more = [*islice(lines, MOST_UNKNOWN)], len([*lines])
+    return [*first, f"… and {more} more"] if more else first
 
 
 def _profiles(profiles: Sequence[Values]) -> Iterator[str]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator
 from typing import Any
 
@@ -11,7 +10,7 @@ import click
 from criproxy.cli.client import NodeClient, places_options
 from criproxy.cli.render import lazy_rich as rich
 from criproxy.cli.render import words
-from criproxy.cli.render.console import HEADING, QUIET, TROUBLE, show
+from criproxy.cli.render.console import HEADING, QUIET, TROUBLE, indented, print_answer
 from criproxy.cli.render.topology_words import count
 from criproxy.cli.render.words import notices_of
 from criproxy.model.cpuset import cpus_text
@@ -33,11 +32,7 @@ def command(*, cpus: tuple[str, ...], output: str, **places: Any) -> None:  # no
 
     text = ",".join(cpus)
     read_cpus(text)  # here: what is no list of CPUs is wrong with and without a daemon
-    values = NodeClient(**places).ask("who", {"cpus": text})
-    if output == "json":
-        click.echo(json.dumps(values))
-        return
-    show(render(values))
+    print_answer(NodeClient(**places).ask("who", {"cpus": text}), output, render)
 
 
 Values = dict[str, Any]
@@ -80,10 +75,7 @@ def _members(row: Values) -> Iterator[rich.RenderableType]:
         if not {"absent", "offline"} & {*row["kinds"]}:
             yield rich.Text("  no container that criproxy knows may run here", style=QUIET)
         return
-    table = rich.Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), show_header=False)
-    table.add_column(width=0)
-    for _ in range(3):
-        table.add_column(overflow="fold")
+    table = indented(columns=3)
     for each in containers[:MOST]:
         style = TROUBLE if _is_moving(each) else ""
         table.add_row("", words.short_title(each), each["state"], _how(each), style=style)

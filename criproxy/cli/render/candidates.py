@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 from criproxy.cli.render import lazy_rich as rich
-from criproxy.cli.render.console import HEADING, QUIET, TROUBLE
+from criproxy.cli.render.console import HEADING, QUIET, TROUBLE, indented, section
 from criproxy.model.text.amounts import format_bytes
 from criproxy.model.text.bounded import bounded
 
@@ -26,16 +26,11 @@ def render_choices(choices: Iterable[Values]) -> Iterator[rich.RenderableType]:
         at = f", at {choice['time'][11:19]} UTC" if choice["time"] else ""
         if choice["candidates"]:
             title = HEADINGS[choice["decision"]].format(of=choice["candidates"]["of"])
-            yield from _heading(f"{title}{at}")
+            yield rich.Text(f"\n{title}{at}", style=HEADING)
             yield from _candidates(choice["candidates"])
-        if choice["leavers"]:
-            yield from _heading(f"Which containers would have to leave for it to fit{at}")
-            yield _lines([*choice["leavers"]["containers"], *_more(choice["leavers"]), choice["leavers"]["text"]])
-
-
-def _heading(text: str) -> Iterator[rich.RenderableType]:
-    yield rich.Text()
-    yield rich.Text(text, style=HEADING)
+        if leavers := choice["leavers"]:
+            lines = [*leavers["containers"], *_more(leavers), leavers["text"]]
+            yield from section(f"Which containers would have to leave for it to fit{at}", lines)
 
 
 def _candidates(candidates: Values) -> Iterator[rich.RenderableType]:
@@ -43,12 +38,12 @@ def _candidates(candidates: Values) -> Iterator[rich.RenderableType]:
     rows, criteria = candidates["rows"], candidates["criteria"]
     columns = [place for place in range(len(criteria)) if _differ(rows, place)]
     notes = [candidates["note"]] if candidates["note"] else []
-    legend = [f"{number}  {criteria[place]['name']}{_better(criteria[place])}" for number, place in _numbered(columns)]
+    legend = [f"{number}  {_named(criteria[place])}" for number, place in enumerate(columns, 1)]
     alike = [each["name"] for place, each in enumerate(criteria) if place not in columns]
     same = [f"the same for all: {', '.join(alike)}"] if alike and len(columns) < len(criteria) and len(rows) > 1 else []
-    yield _lines([*notes, *legend], QUIET)
+    yield indented([*notes, *legend], QUIET)
     yield _table(candidates, columns)
-    yield _lines([*_more(candidates), *same], QUIET)
+    yield indented([*_more(candidates), *same], QUIET)
 
 
 def _table(candidates: Values, columns: Sequence[int]) -> rich.Table:
@@ -56,10 +51,10 @@ def _table(candidates: Values, columns: Sequence[int]) -> rich.Table:
     table = rich.Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style=QUIET)
     table.add_column(width=0)
     table.add_column(candidates["of"], overflow="fold")
-    for number, _ in _numbered(columns):
+    numbers = {criteria[place]["name"]: number for number, place in enumerate(columns, 1)}
+    for number in numbers.values():
         table.add_column(str(number), justify="right", no_wrap=True)
     table.add_column("", overflow="fold", ratio=1)
-    numbers = {criteria[place]["name"]: number for number, place in _numbered(columns)}
     for row in candidates["rows"]:
         cells = [_shown(criteria[place], row["values"][place]) if row["values"] else "" for place in columns]
         chosen = row["name"] == candidates["chosen"]
@@ -87,12 +82,8 @@ def _differ(rows: Sequence[Values], place: int) -> bool:
     return len({row["values"][place] for row in rows if row["values"]}) > 1
 
 
-def _numbered(columns: Sequence[int]) -> Iterator[tuple[int, int]]:
-    return enumerate(columns, 1)
-
-
-def _better(criterion: Values) -> str:
-    return " (lower is better)" if criterion["unit"] == "fewer" else ""
+def _named(criterion: Values) -> str:
+    return f"{criterion['name']}{' (lower is better)' if criterion['unit'] == 'fewer' else ''}"
 
 
 def _shown(criterion: Values, value: int | bool) -> str:
@@ -109,12 +100,3 @@ def _shown(criterion: Values, value: int | bool) -> str:
 
 def _more(values: Values) -> list[str]:
     return [f"and {values['omitted']} more"] if values["omitted"] else []
-
-
-def _lines(lines: Iterable[str], style: str = "") -> rich.Table:
-    table = rich.Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), show_header=False)
-    table.add_column(width=0)
-    table.add_column(overflow="fold")
-    for line in lines:
-        table.add_row("", line, style=style)
-    return table

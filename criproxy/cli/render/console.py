@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import json
 import os
 import sys
-from collections.abc import Iterable, Iterator, Sequence
-from typing import IO, TypeVar
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from typing import IO, Any, TypeVar
 
 import click
 
@@ -41,6 +42,38 @@ def show(renderable: rich.RenderableType) -> None:
     with screen.capture() as captured:
         screen.print(renderable)
     click.echo("\n".join(line.rstrip() for line in captured.get().splitlines()))
+
+
+def print_answer(values: dict[str, Any], output: str, render: Callable[[dict[str, Any]], rich.RenderableType]) -> None:
+    """Print an answer of the daemon as *output* says: ``json``, or rendered."""
+    if output == "json":
+        click.echo(json.dumps(values))
+    else:
+        show(render(values))
+
+
+def table(*names: str, right: Collection[str] = ()) -> rich.Table:
+    """Return a table without lines; the cells of columns in *right* end below each other."""
+    found = rich.Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style=HEADING)
+    for name in names:
+        found.add_column(name, overflow="fold", justify="right" if name in right else "left")
+    return found
+
+
+def indented(lines: Iterable[str] = (), style: str = "", *, columns: int = 1) -> rich.Table:
+    """Return a table without headings, whose first column only indents the others by two blanks."""
+    found = rich.Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), show_header=False)
+    found.add_column(width=0)
+    for _ in range(columns):
+        found.add_column(overflow="fold")
+    for line in lines:
+        found.add_row("", line, style=style)
+    return found
+
+
+def section(title: str, lines: Sequence[str], style: str = HEADING) -> list[rich.RenderableType]:
+    """Return a title with its lines below it; nothing without lines."""
+    return [rich.Text(), rich.Text(title, style=style), indented(lines)] if lines else []
 
 
 def print_lines(text: str, *, err: bool = False) -> None:

@@ -38,6 +38,13 @@ def notices_of(values: Values) -> Iterator[rich.Text]:
             yield rich.Text(f"Note: {notice['text']}", style=NOTE)
 
 
+def exclusivity(row: Values) -> str:
+    """Return whether the CPUs of *row* are exclusive, all or some of them."""
+    if not (owned := row["exclusive_cpus"]):
+        return "shared"
+    return "exclusive" if owned == row["cpus"] else f"of which {owned} are exclusive"
+
+
 def moved_lines(moved: list[Values], most: int) -> Iterator[str]:
     """One line for each container that would move, at most *most*, and how many more there are."""
     for each in moved[:most]:

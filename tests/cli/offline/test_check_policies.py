@@ -18,105 +18,18 @@ OPTIONS = {
     "balloons": "balloonTypes: [{name: a}]\n",
 }
 """What makes a file of a policy one that says something."""
-OF_ALL = [
-    pytest.param(
-        "reservedCpus: 0,99\n", "reservedCpus: CPU 99 is not online in this machine, which has 0-15", id="cpu"
-    ),
-    pytest.param("reservedCpus: 0-15\n", "reservedCpus: reserves every CPU that pods may use (0-15)", id="all-cpus"),
-    pytest.param(
-        "reservedResources: {cpu: 17}\n",
-        "reservedResources.cpu: reserves 17 CPUs, but only 16 are available",
-        id="amount",
-    ),
-    pytest.param(
-        'availableResources: {cpu: "cpuset:0-3"}\nreservedCpus: 3-4\n',
-        "reservedCpus: CPU 4 is not among the available ones, 0-3",
-        id="not-available",
-    ),
-    pytest.param(
-        'availableResources: {cpu: "cpuset:16-19"}\n',
-        "availableResources.cpu: CPUs 16-19 are not online in this machine, which has 0-15",
-        id="available",
-    ),
-    pytest.param(
-        'reservedCpus: 0\nreservedResources: {cpu: "cpuset:1"}\n',
-        "reservedCpus: means the same as reservedResources.cpu: set only one of them",
-        id="twice",
-    ),
-    pytest.param(
-        'annotations: {allow: {"*": [prefer-shared-cpu]}}\n',
-        "annotations.allow.*[0]: no policy reads an annotation 'prefer-shared-cpu'; did you mean 'prefer-shared-cpus'?",
-        id="unknown-annotation",
-    ),
-]
 OF_ONE = [
-    pytest.param("pools", "pools: [{name: a, cpu: 17}]", "pools[0]: there is no room for 'a'", id="pool-too-large"),
     pytest.param(
         "pools",
         "reservedCpus: 0\npools: [{name: a, cpu: 4, instances: 5}]",
         "pools[0]: there is no room for 'a': it asks for 5 pools of 4 CPUs, but 3 of 15 are left, and 3 fit",
         id="too-many-pools",
     ),
-    pytest.param("pools", "pools: [{name: a, cpu: 0}]", "pools[0].cpu: must be at least one CPU", id="pool-of-none"),
-    pytest.param(
-        "pools",
-        "pools: [{name: a, cpuLists: [{cpuset: 0-3}]}, {name: b, cpuLists: [{cpuset: 2-5}]}]",
-        "pools[1].cpuLists[0].cpuset: CPUs 2-3 are also in pool 'a[0]': a CPU is in one pool only",
-        id="pools-overlap",
-    ),
-    pytest.param(
-        "pools",
-        "pools: [{name: a, cpuLists: [{cpuset: 14-17}]}]",
-        "pools[0].cpuLists[0].cpuset: CPUs 16-17 are not online in this machine, which has 0-15",
-        id="pool-of-unknown-cpus",
-    ),
-    pytest.param(
-        "pools",
-        "reservedCpus: 0\npools: [{name: a, cpuLists: [{cpuset: 0-1}]}]",
-        "pools[0].cpuLists[0].cpuset: CPU 0 is reserved",
-        id="pool-of-reserved-cpus",
-    ),
-    pytest.param(
-        "pools",
-        "pools: [{name: a, cpu: 2}]\nannotations: {allow: {x: [memory-type]}}",
-        "pools[0].name: no container can get this pool: permit pool.podpools in annotations.allow",
-        id="pool-that-nobody-may-name",
-    ),
-    pytest.param(
-        "balloons",
-        "balloonTypes: [{name: a, minCPUs: 3, maxCPUs: 2}]",
-        "balloonTypes[0].minCPUs: is 3, which is more than maxCPUs (2)",
-        id="balloon-sizes",
-    ),
-    pytest.param(
-        "balloons",
-        "balloonTypes: [{name: a, minBalloons: 3, maxBalloons: 2}]",
-        "balloonTypes[0].minBalloons: is 3, which is more than maxBalloons (2)",
-        id="balloon-numbers",
-    ),
-    pytest.param(
-        "balloons",
-        "reservedCpus: 0-3\nballoonTypes: [{name: a, minCPUs: 13}]",
-        "balloonTypes[0].minCPUs: a balloon of type a needs 13 CPUs, but 12 are left of 16 (0-15)",
-        id="balloon-too-large",
-    ),
-    pytest.param(
-        "balloons",
-        "balloonTypes: [{name: a, minCPUs: 6, minBalloons: 3}]",
-        "balloonTypes[0].minBalloons: 3 balloons of type a need 6 CPUs each, but 4 are left of 16 (0-15)",
-        id="too-many-balloons",
-    ),
     pytest.param(
         "balloons",
         "balloonTypes: [{name: a, namespaces: [team-*]}, {name: b, namespaces: [team-x]}]",
         "balloonTypes[1].namespaces: has no effect: a comes first and takes all of team-x; put b before it",
         id="balloon-type-behind-another",
-    ),
-    pytest.param(
-        "balloons",
-        "balloonTypes: [{name: a}]\nannotations: {allow: {x: [memory-type]}}",
-        "balloonTypes[0].name: no container can get this type: give namespaces or matchExpressions, or permit",
-        id="balloon-type-that-nobody-may-name",
     ),
     pytest.param(
         "static",
@@ -150,12 +63,11 @@ def said(host: Path, file: Path, text: str) -> list[str]:
 
 
 @pytest.mark.parametrize("policy", BUILTIN)
-@pytest.mark.parametrize(("text", "mistake"), OF_ALL)
-def test_what_no_policy_can_be_asked(host: Path, tmp_path: Path, policy: str, text: str, mistake: str) -> None:
-    """CPUs that are not there, and annotations that nobody reads, are found whatever the policy."""
-    found = said(host, tmp_path / "p.yaml", f"policy: {policy}\n{OPTIONS.get(policy, '')}{text}")
+def test_cpus_that_are_not_there(host: Path, tmp_path: Path, policy: str) -> None:
+    """They are found whatever the policy."""
+    found = said(host, tmp_path / "p.yaml", f"policy: {policy}\n{OPTIONS.get(policy, '')}reservedCpus: 0,99\n")
 
-    assert any(each.startswith(mistake) for each in found), found
+    assert any(each.startswith("reservedCpus: CPU 99 is not online in this machine") for each in found), found
 
 
 @pytest.mark.parametrize(("policy", "text", "mistake"), OF_ONE)

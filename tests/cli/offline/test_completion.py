@@ -10,7 +10,7 @@ import pytest
 from click.testing import CliRunner
 
 from criproxy.cli import main
-from tests.cli.queries.test_status import LIMIT_S, NAMED, answering, places
+from tests.asking import LIMIT_S, NAMED, answering, places
 from tests.node.world import World, sharer
 
 CALL = """from criproxy.cli import main

@@ -6,36 +6,32 @@ import stat
 import subprocess
 import sys
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
-from dataclasses import replace
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from pathlib import Path
 from types import SimpleNamespace
+from typing import Any
 
 import pytest
 from click.testing import CliRunner, Result
 
-from criproxy.api.control_socket import ControlServer
 from criproxy.api.recorder import Recorder
 from criproxy.cli import main
 from criproxy.errors import UsageError
 from criproxy.placement.events import ContainerStarted, PodCreated
 from criproxy.simulate.loads import read_trace
-from criproxy.wire.sockets import listen
-from tests.node.world import FAST, World, sharer
-
-NAMED = replace(FAST, policy_name="static")
+from tests.asking import NAMED, serving
+from tests.node.world import World, sharer
 
 
 @asynccontextmanager
 async def recording(directory: Path) -> AsyncIterator[World]:
     """A node whose daemon answers ``record`` on a control socket in *directory*."""
-    async with World(directory, settings=NAMED) as world:
-        listener = listen(str(directory / "control.sock"), 0o600)
-        server = ControlServer({"record": Recorder(world.controller).command})
-        await server.start(listener.sock)
+    async with World(directory, settings=NAMED) as world, _serving(world, directory):
         yield world
-        await server.stop()
-        listener.close()
+
+
+def _serving(world: World, directory: Path) -> AbstractAsyncContextManager[Any]:
+    return serving(directory, {"record": Recorder(world.controller).command})
 
 
 def record(directory: Path, *arguments: str) -> Result:

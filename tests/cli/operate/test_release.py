@@ -6,7 +6,7 @@ import os
 import sqlite3
 import sys
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager, closing
+from contextlib import AbstractAsyncContextManager, closing
 from dataclasses import dataclass
 from pathlib import Path
 from shutil import rmtree
@@ -15,7 +15,6 @@ from typing import Any
 import pytest
 import structlog
 
-from criproxy.api.control_socket import ControlServer
 from criproxy.daemon.offline_release import release
 from criproxy.model.record import Kind
 from criproxy.node.settings import Loaded, Trial
@@ -24,8 +23,8 @@ from criproxy.placement.policies.none import NonePolicy
 from criproxy.simulate.hosts import machine
 from criproxy.store.history import find
 from criproxy.store.store import Store
-from criproxy.wire.sockets import listen
 from lab.kubelet.kubelet import MiniKubelet
+from tests.asking import serving
 from tests.denied import WITHOUT_PRIVILEGES, closed
 from tests.disks import fill, free, small_disk
 from tests.node.record.test_disk import QUICK
@@ -33,17 +32,9 @@ from tests.node.world import World, owner, sharer
 from tests.sysfs import write_sysfs
 
 
-@asynccontextmanager
-async def answering(world: World, directory: Path) -> AsyncIterator[None]:
+def answering(world: World, directory: Path) -> AbstractAsyncContextManager[Any]:
     """The daemon's side of the control socket in *directory*."""
-    listener = listen(str(directory / "control.sock"), 0o600)
-    server = ControlServer({"release": world.controller.policy_switch.command})
-    await server.start(listener.sock)
-    try:
-        yield
-    finally:
-        await server.stop()
-        listener.close()
+    return serving(directory, {"release": world.controller.policy_switch.command})
 
 
 @dataclass(frozen=True, slots=True)

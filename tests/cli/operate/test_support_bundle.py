@@ -24,7 +24,7 @@ from criproxy.cli.bundle import collect
 from criproxy.cri.runtime import RuntimeCallError
 from criproxy.node.settings import Loaded
 from criproxy.simulate.hosts import machine
-from tests.cli.queries.test_status import LIMIT_S, NAMED, answering, places
+from tests.asking import LIMIT_S, NAMED, daemon, places
 from tests.disks import fill, small_disk
 from tests.node.world import World, owner, sharer
 from tests.sysfs import write_sysfs
@@ -60,7 +60,7 @@ def unpacked(directory: Path) -> dict[str, str]:
 
 async def test_what_a_helper_needs_is_in_it(tmp_path: Path, patient: None) -> None:
     """The answers of the daemon, the history of who is refused, the policy file, versions; the list names all files."""
-    async with asyncio.timeout(LIMIT_S), World(tmp_path, settings=NAMED) as world, answering(world, tmp_path):
+    async with daemon(tmp_path) as world:
         await world.run(sharer("web"))
         with pytest.raises(RuntimeCallError):
             await world.run(owner("greedy", 4))
@@ -87,7 +87,7 @@ async def test_what_a_helper_needs_is_in_it(tmp_path: Path, patient: None) -> No
 
 async def test_names_are_replaced(tmp_path: Path, patient: None) -> None:
     """With --anonymous, no file has the name of a pod or of the host, also not the content of the state."""
-    async with asyncio.timeout(LIMIT_S), World(tmp_path, settings=NAMED) as world, answering(world, tmp_path):
+    async with daemon(tmp_path) as world:
         await world.run(sharer("bakery"))
         with pytest.raises(RuntimeCallError):
             await world.run(owner("jewels", 4))
@@ -128,7 +128,7 @@ async def test_the_policy_file_is_that_of_the_daemon(tmp_path: Path, patient: No
         (tmp_path / "host/etc/default").mkdir(parents=True)
         (tmp_path / "host/etc/default/criproxy").write_text('CRIPROXY_OPTIONS="--config /policy.yaml"\n')
         (tmp_path / "host/policy.yaml").write_text("policy: static\n")
-    async with asyncio.timeout(LIMIT_S), World(tmp_path, settings=NAMED) as world, answering(world, tmp_path):
+    async with daemon(tmp_path) as world:
         world.controller.context.in_force.loaded = Loaded(file=f"/{own}", hash="a0", at_s=0.0)
         result = await asyncio.to_thread(CliRunner().invoke, main, [*words[:at], *words[at + 2 :]])
 

@@ -1,12 +1,7 @@
-"""A node for `criproxy top`: the files of a machine whose counters advance, and a control socket that answers for it.
-
-``python -m tests.cli.screen.node DIRECTORY [CPUS] [CONTAINERS]`` keeps one running, to look at the screen:
-``criproxy top --host-root DIRECTORY/host --control-socket DIRECTORY/control.sock``.
-"""
+"""A node for `criproxy top`: the files of a machine whose counters advance, and a control socket."""
 
 import asyncio
 import random
-import sys
 import time
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
@@ -14,7 +9,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from criproxy.api.control_socket import Command, ControlServer
+from criproxy.api.control_socket import Command
 from criproxy.api.live import encoded
 from criproxy.api.views.situation import Situation
 from criproxy.api.views.status import collect
@@ -34,7 +29,7 @@ from criproxy.placement.events import (
 from criproxy.placement.policies.api import Policy
 from criproxy.placement.policies.static import StaticOptions, StaticPolicy
 from criproxy.simulate.hosts import GIB, machine
-from criproxy.wire.sockets import listen
+from tests.asking import serving
 from tests.sysfs import write_sysfs
 
 RESERVED = frozenset({0, 1})
@@ -167,16 +162,12 @@ class LiveNode:
     @asynccontextmanager
     async def answering(self) -> AsyncIterator[None]:
         """The daemon's side of the control socket."""
-        listener = listen(str(self.directory / "control.sock"), 0o600)
         commands = {"status": self._status, "events": self._events, "usage": self._usage}
-        server = ControlServer({name: self._counted(name, command) for name, command in commands.items()})
-        await server.start(listener.sock)
-        try:
-            yield
-        finally:
-            self.hold.set()
-            await server.stop()
-            listener.close()
+        async with serving(self.directory, {name: self._counted(name, each) for name, each in commands.items()}):
+            try:
+                yield
+            finally:
+                self.hold.set()
 
     def _counted(self, name: str, command: Command) -> Command:
         async def counted(arguments: Mapping[str, Any]) -> Any:  # noqa: ANN401 (JSON)
@@ -226,23 +217,3 @@ def large(directory: Path, containers: int = 500) -> LiveNode:
     node.settle()
     node.loads = {cpu: chance.random() ** 2 for cpu in topology.online_cpus}
     return node
-
-
-async def _serve(node: LiveNode) -> None:
-    async with node.answering():
-        chance, began_s = random.Random(1), time.monotonic()
-        while True:
-            await asyncio.sleep(0.5)
-            now_s = time.monotonic()
-            for cpu, load in node.loads.items():
-                node.loads[cpu] = min(max(load + chance.uniform(-0.1, 0.1), 0.01), 1.0)
-            for key, use in node.uses.items():
-                node.uses[key] = max(use + chance.uniform(-0.05, 0.05), 0.0)
-            node.advance(now_s - began_s)
-            began_s = now_s
-
-
-if __name__ == "__main__":
-    place = Path(sys.argv[1])
-    place.mkdir(parents=True, exist_ok=True)
-    asyncio.run(_serve((large if "large" in sys.argv else small)(place)))

@@ -3,10 +3,6 @@
 import asyncio
 import io
 import json
-import os
-import signal
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -23,7 +19,7 @@ from criproxy.devices.holdings import Facts, Holdings
 from criproxy.model.node import Node
 from criproxy.model.workload import Container, ContainerState
 from criproxy.simulate.hosts import machine
-from tests.cli.queries.test_status import LIMIT_S, answering
+from tests.asking import LIMIT_S, answering
 from tests.node.devices.test_guard import Podresources, create, knows, world
 from tests.sysfs import write_sysfs
 
@@ -250,19 +246,6 @@ def test_without_daemon_and_state_the_machine_is_shown(tmp_path: Path) -> None:
     assert " ?\n" in shown.output
     assert (values["source"], values["holders_known"]) == ("machine", False)
     assert values["classes"][0]["cards"][0]["containers"] is None
-
-
-def test_watching_ends_at_once(tmp_path: Path) -> None:
-    """With JSON there is a line each time; Ctrl-C is a good end."""
-    command = [sys.executable, "-m", "criproxy", "devices", "--watch", "--interval", "0.2", "--format", "json"]
-    where = ["--control-socket", str(tmp_path / "none.sock"), "--host-root", str(tmp_path)]
-    with subprocess.Popen([*command, *where], stdout=subprocess.PIPE, text=True, env=os.environ) as watching:
-        assert watching.stdout is not None
-        looks = [json.loads(watching.stdout.readline()) for _ in range(2)]
-        watching.send_signal(signal.SIGINT)
-        watching.stdout.read()
-    assert watching.returncode == 0
-    assert [look["source"] for look in looks] == ["machine"] * 2
 
 
 def test_the_example_of_the_page_is_what_is_printed() -> None:

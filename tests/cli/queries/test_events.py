@@ -8,27 +8,25 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from click.testing import CliRunner, Result
+from click.testing import Result
 
-from criproxy.cli import main
 from criproxy.cli.queries.events import line
 from criproxy.cri.runtime import RuntimeCallError
 from criproxy.simulate.hosts import machine
-from tests.cli.queries.test_status import LIMIT_S, NAMED, answering, places
-from tests.cli.test_hostile_text import HOSTILE, is_harmless, pod_with
+from tests.asking import LIMIT_S, NAMED, answering, daemon, places, run
+from tests.cli.test_hostile_text import is_harmless
 from tests.node.world import World, owner, sharer
 from tests.sysfs import write_sysfs
 
 
 async def events(directory: Path, *arguments: str) -> Result:
-    """Run the command in a thread: the daemon lives on this one's loop."""
-    write_sysfs(directory / "host", machine(nodes=1, cores=4, threads=1))
-    return await asyncio.to_thread(CliRunner().invoke, main, ["events", *arguments, *places(directory)])
+    """Run the command."""
+    return await run(directory, "events", *arguments)
 
 
 async def test_what_happened_is_told_a_line_each(tmp_path: Path) -> None:
     """The newest last, of all containers and refusals; the store tells the same, and why it was asked."""
-    async with asyncio.timeout(LIMIT_S), World(tmp_path, settings=NAMED) as world, answering(world, tmp_path):
+    async with daemon(tmp_path) as world:
         web = await world.run(sharer("web"))
         await world.run(owner("trader", 2))
         await world.until(lambda: world.controller.node.applied[web].cpus == frozenset({0, 3}))
@@ -56,54 +54,26 @@ async def test_what_happened_is_told_a_line_each(tmp_path: Path) -> None:
     assert by_store.stderr.startswith("WRONG: the file of the socket ")
 
 
-@pytest.mark.parametrize("output", ["table", "json"])
-async def test_no_event_is_told(tmp_path: Path, output: str) -> None:
-    """People read that there is none; programs get no line."""
-    async with asyncio.timeout(LIMIT_S), World(tmp_path, settings=NAMED) as world, answering(world, tmp_path):
-        await world.run(sharer("web"))
-        result = await events(tmp_path, "--since", "90m", "-n", "shop", "--format", output)
-
-    said = "No events in namespace shop in the last 1 h 30 min.\n" if output == "table" else ""
-    assert (result.exit_code, result.stdout) == (0, said)
-
-
-async def test_json_is_one_object_in_a_line(tmp_path: Path) -> None:
-    """In the order of time."""
-    async with asyncio.timeout(LIMIT_S), World(tmp_path, settings=NAMED) as world, answering(world, tmp_path):
-        trader = await world.run(owner("trader", 1))
-        result = await events(tmp_path, "--format", "json")
-
-    values = [json.loads(each) for each in result.stdout.splitlines()]
-    assert [each["kind"] for each in values] == ["granted", "created", "started"]
-    assert values == sorted(values, key=lambda each: each["time"])
-    assert {each["container"] for each in values} == {"default/trader/main"}
-    assert values[-1]["id"] == trader
-    assert values[0].keys() == {"time", "kind", "container", "id", "sentences", "facts"}
-
-
 async def test_events_of_one_namespace(tmp_path: Path) -> None:
     """The daemon and the store leave out those of all others."""
-    async with asyncio.timeout(LIMIT_S), World(tmp_path, settings=NAMED) as world, answering(world, tmp_path):
-        await world.run(owner("trader", 1))
+    async with daemon(tmp_path) as world:
+        trader = await world.run(owner("trader", 1))
         mine = await events(tmp_path, "-n", "default", "--format", "json")
         other = await events(tmp_path, "-n", "shop")
+        none = await events(tmp_path, "--since", "0ms", "--format", "json")
         await world.stop_criproxy()
         (tmp_path / "control.sock").rename(tmp_path / "elsewhere")
         stored = await events(tmp_path, "-n", "default", "--format", "json")
         await world.start_criproxy()
 
-    assert [json.loads(each)["kind"] for each in mine.stdout.splitlines()] == ["granted", "created", "started"]
+    values = [json.loads(each) for each in mine.stdout.splitlines()]
+    assert [each["kind"] for each in values] == ["granted", "created", "started"]
+    assert values == sorted(values, key=lambda each: each["time"])
+    assert ({each["container"] for each in values}, values[-1]["id"]) == ({"default/trader/main"}, trader)
+    assert values[0].keys() == {"time", "kind", "container", "id", "sentences", "facts"}
     assert (other.exit_code, other.stdout) == (0, "No events in namespace shop in the last 1 h.\n")
+    assert (none.exit_code, none.output) == (0, "")
     assert stored.stdout == mine.stdout
-
-
-async def test_a_time_before_which_nothing_is_told(tmp_path: Path) -> None:
-    """What is older than that is left out."""
-    async with asyncio.timeout(LIMIT_S), World(tmp_path, settings=NAMED) as world, answering(world, tmp_path):
-        await world.run(owner("trader", 1))
-        result = await events(tmp_path, "--since", "0ms", "--format", "json")
-
-    assert (result.exit_code, result.output) == (0, "")
 
 
 async def test_follow_goes_on_until_ctrl_c(tmp_path: Path) -> None:
@@ -158,19 +128,6 @@ async def test_nobody_can_be_asked(tmp_path: Path) -> None:
     assert result.exit_code == 1
     assert "no criproxy daemon listens" in result.output
     assert "criproxy has not run with this state directory" in result.output
-
-
-@pytest.mark.parametrize("text", HOSTILE, ids=lambda text: ascii(text[:12]))
-async def test_hostile_names_are_text(tmp_path: Path, text: str) -> None:
-    """An event stays one line, whatever the names of its container are."""
-    async with asyncio.timeout(LIMIT_S), World(tmp_path, settings=NAMED) as world, answering(world, tmp_path):
-        await world.kubelet.run_pod(pod_with(text))
-        result = await events(tmp_path)
-
-    assert result.exit_code == 0
-    assert is_harmless(result.output)
-    assert [each[24:25] for each in result.output.splitlines()] == [" "] * len(result.output.splitlines())
-    assert len(result.output) < 20_000
 
 
 @pytest.mark.parametrize(

@@ -5,29 +5,25 @@ import json
 from pathlib import Path
 
 import pytest
-from click.testing import CliRunner, Result
+from click.testing import Result
 from rich.console import Console
 
-from criproxy.cli import main
 from criproxy.cli.queries.explain import render
 from criproxy.cri import api_pb2 as api
 from criproxy.cri.runtime import RuntimeCallError
 from criproxy.placement.policies.topology_aware import TopologyAwareOptions, TopologyAwarePolicy
-from criproxy.simulate.hosts import machine
-from tests.cli.queries.test_status import LIMIT_S, NAMED, answering, places
+from tests.asking import LIMIT_S, NAMED, daemon, run
 from tests.node.world import World, owner, sharer
-from tests.sysfs import write_sysfs
 
 
 async def explain(directory: Path, *arguments: str) -> Result:
-    """Run the command in a thread: the daemon lives on this one's loop."""
-    write_sysfs(directory / "host", machine(nodes=1, cores=4, threads=1))
-    return await asyncio.to_thread(CliRunner().invoke, main, ["explain", *arguments, *places(directory)])
+    """Run the command."""
+    return await run(directory, "explain", *arguments)
 
 
 async def test_the_story_of_one_that_was_moved(tmp_path: Path) -> None:
     """Where it is, what it asked for, why it is there, and what happened, line by line."""
-    async with asyncio.timeout(LIMIT_S), World(tmp_path, settings=NAMED) as world, answering(world, tmp_path):
+    async with daemon(tmp_path) as world:
         web = await world.run(sharer("web"))
         await world.run(owner("trader", 2))
         await world.until(lambda: world.controller.node.applied[web].cpus == frozenset({0, 3}))
@@ -53,7 +49,7 @@ async def test_the_story_of_one_that_was_moved(tmp_path: Path) -> None:
 
 async def test_a_refusal_is_told_by_name(tmp_path: Path) -> None:
     """The sentence that the kubelet got, and what was asked for."""
-    async with asyncio.timeout(LIMIT_S), World(tmp_path, settings=NAMED) as world, answering(world, tmp_path):
+    async with daemon(tmp_path) as world:
         with pytest.raises(RuntimeCallError) as caught:
             await world.run(owner("greedy", 4))
 
@@ -67,7 +63,7 @@ async def test_a_refusal_is_told_by_name(tmp_path: Path) -> None:
 
 async def test_what_the_kubelet_tried_again_and_again_is_one_line(tmp_path: Path) -> None:
     """The story is that of the last try; the others are counted."""
-    async with asyncio.timeout(LIMIT_S), World(tmp_path, settings=NAMED) as world, answering(world, tmp_path):
+    async with daemon(tmp_path) as world:
         pod = owner("greedy", 4)
         sandbox_id = await world.kubelet.run_sandbox(pod)
         for _ in range(4):
@@ -103,7 +99,7 @@ async def test_one_that_ended_is_told_without_a_daemon(tmp_path: Path) -> None:
 @pytest.mark.parametrize("down", [False, True])
 async def test_nobody_or_many(tmp_path: Path, down: bool) -> None:
     """Exit status 1 and the candidates, whoever is asked."""
-    async with asyncio.timeout(LIMIT_S), World(tmp_path, settings=NAMED) as world, answering(world, tmp_path):
+    async with daemon(tmp_path) as world:
         ids = [await world.run(sharer(f"web-{number}")) for number in range(17)]
         first = {each[0] for each in ids}
         twice = next(letter for letter in first if sum(each.startswith(letter) for each in ids) > 1)
@@ -121,7 +117,7 @@ async def test_nobody_or_many(tmp_path: Path, down: bool) -> None:
 
 async def test_json_has_everything(tmp_path: Path) -> None:
     """The keys that docs/status.md documents."""
-    async with asyncio.timeout(LIMIT_S), World(tmp_path, settings=NAMED) as world, answering(world, tmp_path):
+    async with daemon(tmp_path) as world:
         await world.run(owner("trader", 1))
         result = await explain(tmp_path, "default/trader/main", "--format", "json")
 
@@ -147,7 +143,7 @@ async def test_json_has_everything(tmp_path: Path) -> None:
 
 async def test_a_story_fits_a_narrow_terminal(tmp_path: Path) -> None:
     """At 80 columns nothing is cut off, whatever the length of the sentences."""
-    async with asyncio.timeout(LIMIT_S), World(tmp_path, settings=NAMED) as world, answering(world, tmp_path):
+    async with daemon(tmp_path) as world:
         trader = await world.run(owner("trader", 1))
         values = json.loads((await explain(tmp_path, trader, "--format", "json")).output)
 
@@ -164,11 +160,7 @@ TOPOLOGY_AWARE = TopologyAwarePolicy(TopologyAwareOptions.model_validate({"reser
 
 async def test_what_a_place_was_chosen_from_is_a_table(tmp_path: Path) -> None:
     """Also for one that has ended, from what is on disk, after kill and restart."""
-    async with (
-        asyncio.timeout(LIMIT_S),
-        World(tmp_path, settings=NAMED, policy=TOPOLOGY_AWARE) as world,
-        answering(world, tmp_path),
-    ):
+    async with daemon(tmp_path, TOPOLOGY_AWARE) as world:
         trader = await world.run(owner("trader", 2))
         by_daemon = await explain(tmp_path, trader)
         await world.kubelet.remove_pod(world.controller.node.containers[trader].pod)
@@ -184,11 +176,7 @@ async def test_what_a_place_was_chosen_from_is_a_table(tmp_path: Path) -> None:
 
 async def test_who_would_have_to_leave_is_listed(tmp_path: Path) -> None:
     """With what each pool lacks; and it is true: after that the container fits."""
-    async with (
-        asyncio.timeout(LIMIT_S),
-        World(tmp_path, settings=NAMED, policy=TOPOLOGY_AWARE) as world,
-        answering(world, tmp_path),
-    ):
+    async with daemon(tmp_path, TOPOLOGY_AWARE) as world:
         trader, pod = await world.run(owner("trader", 2)), owner("greedy", 3)
         sandbox_id = await world.kubelet.run_sandbox(pod)
         with pytest.raises(RuntimeCallError):

@@ -1,7 +1,6 @@
 """``criproxy status``: asked of the daemon or read from its state, on any terminal, once, watched, or as a check."""
 
 import asyncio
-import io
 import json
 import os
 import pty
@@ -10,8 +9,7 @@ import sqlite3
 import subprocess
 import sys
 import time
-from collections.abc import AsyncIterator, Sequence
-from contextlib import asynccontextmanager, suppress
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from threading import Timer
@@ -19,10 +17,7 @@ from typing import Any
 
 import pytest
 from click.testing import CliRunner, Result
-from rich.console import Console
 
-from criproxy.api.control_socket import ControlServer
-from criproxy.api.live import LiveNode, commands
 from criproxy.api.views.situation import Situation
 from criproxy.api.views.status import rows, summary
 from criproxy.cli import main
@@ -43,43 +38,9 @@ from criproxy.placement.events import (
 )
 from criproxy.simulate.hosts import machine
 from criproxy.wire.sockets import listen
-from tests.node.world import FAST, STATIC, World, owner, sharer
-from tests.sysfs import write_sysfs
-
-LIMIT_S = 60.0
-NAMED = replace(FAST, policy_name="static")
-
-
-@asynccontextmanager
-async def answering(world: World, directory: Path, notices: Sequence[Notice] = ()) -> AsyncIterator[None]:
-    """The daemon's side of the control socket in *directory*."""
-    listener = listen(str(directory / "control.sock"), 0o600)
-
-    async def beside() -> Sequence[Notice]:
-        return notices
-
-    server = ControlServer(commands(LiveNode(world.controller, beside)))
-    await server.start(listener.sock)
-    try:
-        yield
-    finally:
-        await server.stop()
-        listener.close()
-
-
-def places(directory: Path) -> list[str]:
-    """The options that lead to the world below *directory*."""
-    (directory / "host").mkdir(exist_ok=True)  # a root that does not exist is wrong use
-    return [
-        *("--control-socket", str(directory / "control.sock"), "--state-dir", str(directory / "state")),
-        *("--host-root", str(directory / "host")),
-    ]
-
-
-async def run(directory: Path, *arguments: str) -> Result:
-    """Run the command in a thread: the daemon lives on this one's loop."""
-    write_sysfs(directory / "host", machine(nodes=1, cores=4, threads=1))
-    return await asyncio.to_thread(CliRunner().invoke, main, ["status", *arguments, *places(directory)])
+from tests import asking
+from tests.asking import LIMIT_S, NAMED, answering, daemon, places, printed
+from tests.node.world import STATIC, World, owner, sharer
 
 
 def node_with(count: int) -> Node:
@@ -115,10 +76,12 @@ def answer(situation: Situation) -> dict[str, Any]:
 
 def lines(values: dict[str, Any], width: int, height: int | None = None, *, every: bool = False) -> list[str]:
     """What a terminal of that size shows, line by line."""
-    screen = Console(file=io.StringIO(), width=width, highlight=False)
-    screen.print(render(values, width, height, every_refusal=every))
-    assert isinstance(screen.file, io.StringIO)
-    return [line.rstrip() for line in screen.file.getvalue().splitlines()]
+    return printed(render(values, width, height, every_refusal=every), width)
+
+
+async def run(directory: Path, *arguments: str) -> Result:
+    """Run the command."""
+    return await asking.run(directory, "status", *arguments)
 
 
 @pytest.mark.parametrize("width", [80, 119, 120, 160])
@@ -255,7 +218,7 @@ def test_a_screen_shows_those_in_trouble_first(width: int, height: int) -> None:
 
 async def test_the_daemon_is_asked(tmp_path: Path) -> None:
     """The table has who owns what, JSON everything, filters choose."""
-    async with asyncio.timeout(LIMIT_S), World(tmp_path, settings=NAMED) as world, answering(world, tmp_path):
+    async with daemon(tmp_path) as world:
         web = await world.run(sharer("web"))
         await world.run(owner("trader", 2))
         await world.until(lambda: world.controller.node.applied[web].cpus == frozenset({0, 3}))
@@ -385,23 +348,6 @@ def test_check_and_watch_exclude_each_other() -> None:
     assert "cannot be combined" in result.output
 
 
-async def test_watch_writes_json_lines_until_ctrl_c(tmp_path: Path) -> None:
-    """A line each time, also while nobody can be asked; Ctrl-C is the normal end."""
-    arguments = ["status", "--watch", "--interval", "0.2", "--format", "json", *places(tmp_path)]
-    async with asyncio.timeout(LIMIT_S), World(tmp_path, settings=NAMED) as world:
-        process = await asyncio.create_subprocess_exec(
-            *(sys.executable, "-m", "criproxy", *arguments), stdout=asyncio.subprocess.PIPE
-        )
-        assert process.stdout
-        async with answering(world, tmp_path):
-            while "error" in (first := json.loads(await process.stdout.readline())):
-                pass
-        process.send_signal(signal.SIGINT)
-        assert await process.wait() == 0
-
-    assert first["source"] in {"daemon", "store"}
-
-
 @pytest.mark.parametrize("command", ["status", "devices"])
 def test_watch_into_a_pipe_writes_each_look_at_once(tmp_path: Path, command: str) -> None:
     """Whoever reads a pipe or a file sees each answer when it comes, not the last one when all is over."""
@@ -463,14 +409,3 @@ def test_watch_on_a_terminal_ends_with_ctrl_c(tmp_path: Path) -> None:
     assert said.rstrip().endswith(b"\x1b[?25h") or b"\x1b[?1049l" in said
     assert b"Traceback" not in said
     assert b"Aborted" not in said
-
-
-@pytest.mark.parametrize("command", ["status", "explain", "devices", "release", "bypass"])
-def test_an_empty_control_socket_is_wrong_use(command: str) -> None:
-    """A script's variable is not set."""
-    arguments = {"explain": ["web"], "bypass": ["status"]}.get(command, [])
-
-    result = CliRunner().invoke(main, [command, *arguments, "--control-socket", ""])
-
-    assert result.exit_code == 2
-    assert "Invalid value for '--control-socket': must not be empty" in result.output

@@ -19,7 +19,7 @@ from rich.console import Console
 from criproxy.cli import main
 from criproxy.cli.queries.usage import BARS, render
 from tests.api.test_usage import OFFERED, Asked, asked, report
-from tests.cli.queries.test_status import LIMIT_S
+from tests.asking import LIMIT_S
 from tests.node.devices.test_create_checks_vgpu import pod_with
 
 CARD_ID = "GPU-13f6e2a1-58b4-9d0c-77aa-0c1d2e3f4a5b"

@@ -3,23 +3,19 @@
 import asyncio
 import json
 from dataclasses import replace
-from io import StringIO
 from pathlib import Path
 from typing import Any
 
 import pytest
-from click.testing import CliRunner, Result
+from click.testing import Result
 
-from criproxy.cli import main
 from criproxy.cli.queries.who import render
-from criproxy.cli.render.console import console
 from criproxy.host.machine import discover
 from criproxy.node.configuration.load import candidate
 from criproxy.node.settings import Settings
 from criproxy.simulate.hosts import machine
 from criproxy.store.configurations import GoodFile, write_good
-from tests.cli.queries.test_status import LIMIT_S, NAMED, answering, places
-from tests.cli.test_hostile_text import HOSTILE, is_harmless, pod_with
+from tests.asking import LIMIT_S, NAMED, answering, daemon, printed, run
 from tests.node.world import World, owner, sharer
 from tests.sysfs import write_sysfs
 
@@ -32,14 +28,13 @@ def left_with(options: str, directory: Path) -> GoodFile:
 
 
 async def who(directory: Path, *arguments: str) -> Result:
-    """Run the command in a thread: the daemon lives on this one's loop."""
-    write_sysfs(directory / "host", machine(nodes=1, cores=4, threads=1))
-    return await asyncio.to_thread(CliRunner().invoke, main, ["who", *arguments, *places(directory)])
+    """Run the command."""
+    return await run(directory, "who", *arguments)
 
 
 async def test_an_exclusive_and_a_shared_cpu(tmp_path: Path) -> None:
     """The owner on its own, the others together; the store says the same, after a notice."""
-    async with asyncio.timeout(LIMIT_S), World(tmp_path, settings=NAMED) as world, answering(world, tmp_path):
+    async with daemon(tmp_path) as world:
         web = await world.run(sharer("web"))
         await world.run(owner("trader", 2))
         await world.until(lambda: world.controller.node.applied[web].cpus == frozenset({0, 3}))
@@ -92,7 +87,7 @@ async def test_reserved_cpus_are_not_called_free_without_a_daemon(tmp_path: Path
 @pytest.mark.parametrize("down", [False, True])
 async def test_json_has_everything(tmp_path: Path, down: bool) -> None:
     """The keys that docs/status.md documents, whoever answers."""
-    async with asyncio.timeout(LIMIT_S), World(tmp_path, settings=NAMED) as world, answering(world, tmp_path):
+    async with daemon(tmp_path) as world:
         trader = await world.run(owner("trader", 1))
         await world.rested()
         if down:
@@ -142,18 +137,6 @@ async def test_wrong_input(tmp_path: Path, arguments: tuple[str, ...], said: str
     assert said in result.output
 
 
-@pytest.mark.parametrize("text", HOSTILE, ids=lambda text: ascii(text[:12]))
-async def test_hostile_names_are_text(tmp_path: Path, text: str) -> None:
-    """They move no cursor and forge no line."""
-    async with asyncio.timeout(LIMIT_S), World(tmp_path, settings=NAMED) as world, answering(world, tmp_path):
-        await world.kubelet.run_pod(pod_with(text))
-        result = await who(tmp_path, "0-3")
-
-    assert result.exit_code == 0
-    assert is_harmless(result.output)
-    assert len(result.output) < 4_000
-
-
 CONTAINER: dict[str, Any] = {
     "id": "1",
     "namespace": "shop",
@@ -172,10 +155,7 @@ CONTAINER: dict[str, Any] = {
 def lines(*containers: dict[str, Any], **row: Any) -> list[str]:  # noqa: ANN401 (an answer)
     """What is printed of one row."""
     here = {"cpus": "0-1", "numa_node": 0, "kinds": ["shared"], "kept": [], "containers": [*containers], **row}
-    screen = console(StringIO(), 100)
-    screen.print(render({"notices": [], "rows": [here]}))
-    assert isinstance(screen.file, StringIO)
-    return [line.rstrip() for line in screen.file.getvalue().splitlines()]
+    return printed(render({"notices": [], "rows": [here]}), 100)
 
 
 @pytest.mark.parametrize(
