@@ -17,7 +17,7 @@ from criproxy.cri import api_pb2 as api
 from criproxy.cri.runtime import RuntimeClient
 from criproxy.daemon import start
 from criproxy.devices import holdings
-from criproxy.devices.boundary import Finding, Refusal
+from criproxy.devices.boundary import Finding
 from criproxy.devices.card_locality import CardLocation
 from criproxy.devices.classes.vgpu_profiles import Quota
 from criproxy.devices.evidence.device_request import DeviceRequest
@@ -124,10 +124,10 @@ def reasons_of_stops_are_lost(patch: pytest.MonkeyPatch) -> None:
 def vgpus_have_many_containers(patch: pytest.MonkeyPatch) -> None:
     """Nobody looks whether another pod's container has the vGPU still."""
 
-    async def broken(self: Vgpus, given: Gathered, subject: Subject) -> Refusal | None:
-        return None
+    async def broken(self: Vgpus, given: Gathered, subject: Subject) -> None:
+        pass
 
-    patch.setattr(Vgpus, "taken", broken)
+    patch.setattr(Vgpus, "check_free", broken)
 
 
 def nobody_is_exempt_from_quotas(patch: pytest.MonkeyPatch) -> None:

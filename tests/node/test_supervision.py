@@ -52,7 +52,6 @@ ENDLESS = {
     "node/reconcile/promotion.py:Promotions.watch": "supervised",
     "node/configuration/reload.py:Reload.run": "supervised",
     "node/sync/resync.py:Resync.run": "supervised",
-    "node/devices/kubelet.py:Kubelet._until_back": "supervised",
     "config/watch.py:PolicyFileWatch.run": "supervised",
     "daemon/behind.py:Behind.watch": "supervised",
     "daemon/behind.py:KubeletCpus.watch": "supervised",

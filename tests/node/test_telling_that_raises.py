@@ -36,8 +36,8 @@ TELLING = (journal, log_line, considering, choice, asked, on_error)
 """Modules that do nothing but tell: all their functions are planted."""
 TELLERS: dict[type, set[str]] = {
     Refusals: {"listed", "omitted"},
-    Explanations: {"settled", "close"},
-    Outbox: {"put", "drain", "settled", "close"},
+    Explanations: {"settled"},
+    Outbox: {"put", "drain", "settled"},
     Recorder: {"command"},
     stored.History: {"rollback"},
     Times: set(),

@@ -15,6 +15,7 @@ from criproxy.api.live import LiveNode
 from criproxy.api.metrics import controller_metrics, device_metrics
 from criproxy.api.metrics.moment import Moment
 from criproxy.api.views.situation import Situation
+from criproxy.cri import api_pb2 as api
 from criproxy.cri.runtime import RuntimeCallError, RuntimeClient
 from criproxy.model.cpuset import CpuSet, format_cpuset
 from criproxy.model.machine.topology import Topology
@@ -29,7 +30,7 @@ from criproxy.wire.server import Proxy
 from criproxy.wire.sockets import Listener, listen
 from lab.emulator.core import Core
 from lab.emulator.runtime import IMAGE, EmbeddedRuntime, RuntimeOptions
-from lab.kubelet.kubelet import ContainerSpec, MiniKubelet, PodSpec
+from lab.kubelet.kubelet import CREATE_TIMEOUT_S, ContainerSpec, MiniKubelet, PodSpec, container_config, sandbox_config
 from tests import gates
 
 GIB = 1 << 30
@@ -321,6 +322,41 @@ class World:
         """Run the sandbox of a pod of one container, and create that; returns their ids."""
         sandbox_id = await self.kubelet.run_sandbox(pod)
         return sandbox_id, await self.kubelet.create(pod, sandbox_id, pod.containers[0])
+
+    async def create_as(
+        self,
+        pod: PodSpec,
+        change: Callable[[api.CreateContainerRequest], object] = lambda _: None,
+        *,
+        by: RuntimeClient | None = None,
+        sandbox_by: RuntimeClient | None = None,
+        config: api.PodSandboxConfig | None = None,
+        handler: str = "",
+    ) -> tuple[str, api.ContainerConfig]:
+        """Run a sandbox for *pod*, and create its container with a request as *change* makes it.
+
+        Args:
+            pod: of one container.
+            change: edits the request of the create.
+            by: makes both calls; the kubelet where nothing is said.
+            sandbox_by: makes the first one.
+            config: of the sandbox, where it is another one.
+            handler: of the sandbox.
+
+        Returns:
+            The container's id, and its configuration as the runtime got it.
+        """
+        by, config = by or self.client, config or sandbox_config(pod)
+        run = api.RunPodSandboxRequest(config=config, runtime_handler=handler)
+        sandbox = await (sandbox_by or by).call("RunPodSandbox", run, api.RunPodSandboxResponse, CREATE_TIMEOUT_S)
+        request = api.CreateContainerRequest(
+            pod_sandbox_id=sandbox.pod_sandbox_id,
+            config=container_config(pod, pod.containers[0], 8 * GIB),
+            sandbox_config=config,
+        )
+        change(request)
+        reply = await by.call("CreateContainer", request, api.CreateContainerResponse, CREATE_TIMEOUT_S)
+        return reply.container_id, self.runtime.core.records.containers[reply.container_id].config
 
     async def booked(self) -> None:
         """Wait until starts that were answered are booked, too: before that, the end of a pod leaves them in doubt."""

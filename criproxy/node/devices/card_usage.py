@@ -5,9 +5,8 @@ reports; writes are retried from time to time, and then all files are written ag
 """
 
 import asyncio
-from collections.abc import Awaitable, Callable, Collection, Mapping
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
-from functools import partial
 from pathlib import Path
 from time import monotonic, time
 
@@ -18,7 +17,6 @@ from criproxy.devices.usage.rows import CardRow, PodFile, is_uid, pod_files, row
 from criproxy.devices.usage.values import ClassUse, UsageReport
 from criproxy.host.patience import Hangs, Patience
 from criproxy.model.node import Node
-from criproxy.model.text.notices import Values
 from criproxy.node.context import Context
 from criproxy.store.files import PODS, write_pods
 
@@ -101,16 +99,6 @@ class CardUsage:
         return self.report if self.is_current else None
 
 
-@dataclass(slots=True)
-class _Written:
-    """The last written content of a file."""
-
-    lasting: Values
-    uses: object
-    at_s: float
-    """On the monotonic clock."""
-
-
 @dataclass(slots=True, repr=False)
 class PodFiles:
     """Writes the files while the daemon runs.
@@ -132,7 +120,8 @@ class PodFiles:
     write: Callable[..., None] = write_pods
     problem: str = ""
     """Why the files are outdated, in one sentence; empty if they are not."""
-    _written: dict[str, _Written] = field(default_factory=dict)
+    _written: dict[str, tuple[PodFile, float]] = field(default_factory=dict)
+    """By UID, what was written last and when, on the monotonic clock."""
     _listed: bool = False
     """Whether the files of pods that are gone were removed."""
     _invalid: set[str] = field(default_factory=set)
@@ -159,64 +148,57 @@ class PodFiles:
     async def update(self) -> None:
         """Write the files that are due. Errors of the disk do not raise."""
         now_s = self.clock()
-        wanted = await self._wanted()
+        wanted, wall_s = await self._wanted(), time()
         due = {uid: file for uid, file in wanted.items() if self._is_due(uid, file, now_s)}
         if not due and self._listed and self._written.keys() <= wanted.keys():
             return
         failed_before, self._turn = bool(self.problem), (turn := object())
-        work = partial(self._write, due, set(wanted), lambda: self._turn is turn)
+
+        def work() -> None:
+            texts = {uid: file.text(wall_s) for uid, file in due.items()}
+            self.write(self.state_dir, texts, set(wanted), lambda: self._turn is turn)
+
         if not await self._try(work) or failed_before:  # after a failure write twice: a write that hung may end late
             self._written, self._listed = {}, False
             return
         self._listed = True
-        self._written = {uid: each for uid, each in self._written.items() if uid in wanted}
-        self._written |= {uid: _Written(file.lasting, file.uses, now_s) for uid, file in due.items()}
+        before = {uid: each for uid, each in self._written.items() if uid in wanted}
+        self._written = before | {uid: (file, now_s) for uid, file in due.items()}
 
     async def _wanted(self) -> dict[str, PodFile]:
         if (rules := self.context.settings.devices) is None:
             return {}
         node, report = self.context.state.node, self.usage.current
         found, files = await asyncio.to_thread(_made, node, self.holdings, rules, report)
-        self._log_invalid(found)
-        return files
-
-    def _write(self, due: Mapping[str, PodFile], keep: Collection[str], is_newest: Callable[[], bool]) -> None:
-        at_s = time()
-        self.write(self.state_dir, {uid: file.text(at_s) for uid, file in due.items()}, keep, is_newest)
-
-    def _is_due(self, uid: str, file: PodFile, now_s: float) -> bool:
-        before = self._written.get(uid)
-        if before is None or before.lasting != file.lasting:
-            return True
-        return before.uses != file.uses and now_s - before.at_s >= UPDATE_S
-
-    async def _try(self, work: Callable[[], None]) -> bool:
-        """Run *work* with a time limit, and return whether it succeeded; each failure is logged once."""
-        try:
-            await self._patience.wait(f"writing to {self.state_dir / PODS}", work, TIMEOUT_S)
-        except Hangs as error:
-            self._fail(str(error).split(" for ", 1)[0])
-        except OSError as error:
-            self._fail(f"{self.state_dir / PODS} cannot be written: {error.strerror or error}")
-        else:
-            if self.problem:
-                self.context.log.warning("files of pods with cards are written again")
-            self.problem = ""
-            return True
-        return False
-
-    def _fail(self, why: str) -> None:
-        self.context.counters.pod_file_failures += 1
-        if why != self.problem:
-            self.context.log.warning("files of pods with cards cannot be written", error=why)
-        self.problem = why
-
-    def _log_invalid(self, found: list[CardRow]) -> None:
-        """Log pods that cannot have a file because their UID is invalid: the kubelet sends no such UIDs."""
+        # The kubelet sends no invalid UIDs: pods with one get no file.
         invalid = {row.container.pod for row in found if not is_uid(row.grant.pod_uid)}
         for pod in invalid - self._invalid:
             self.context.log.warning("no file for a pod: its UID is invalid", sandbox=pod)
         self._invalid = invalid
+        return files
+
+    def _is_due(self, uid: str, file: PodFile, now_s: float) -> bool:
+        before, at_s = self._written.get(uid, (None, 0.0))
+        if before is None or before.lasting != file.lasting:
+            return True
+        return before.uses != file.uses and now_s - at_s >= UPDATE_S
+
+    async def _try(self, work: Callable[[], None]) -> bool:
+        """Run *work* with a time limit, and return whether it succeeded; each failure is logged once."""
+        folder, problem = self.state_dir / PODS, ""
+        try:
+            await self._patience.wait(f"writing to {folder}", work, TIMEOUT_S)
+        except Hangs as error:
+            problem = str(error).split(" for ", 1)[0]
+        except OSError as error:
+            problem = f"{folder} cannot be written: {error.strerror or error}"
+        before, self.problem = self.problem, problem
+        self.context.counters.pod_file_failures += bool(problem)
+        if problem not in ("", before):
+            self.context.log.warning("files of pods with cards cannot be written", error=problem)
+        elif before and not problem:
+            self.context.log.warning("files of pods with cards are written again")
+        return not problem
 
 
 def _made(

@@ -7,7 +7,6 @@ the runtime before it refuses: its own state may be outdated by a moment.
 """
 
 from dataclasses import dataclass, replace
-from pathlib import Path
 
 from criproxy.cri import api_pb2 as api
 from criproxy.cri.runtime import RuntimeCallError
@@ -16,13 +15,7 @@ from criproxy.devices.evidence.device_request import DeviceRequest
 from criproxy.devices.evidence.evidence import Subject
 from criproxy.devices.holdings import Holdings, vgpus_of
 from criproxy.devices.mps_client import mps_client, with_shared_memory
-from criproxy.devices.plugin.enforcement import (
-    Enforced,
-    as_enforced,
-    enforcement_in,
-    lost_mounts,
-    names_removed,
-)
+from criproxy.devices.plugin.enforcement import as_enforced, enforcement_in, lost_mounts, names_removed
 from criproxy.errors import StatusCode
 from criproxy.host.patience import Hangs, Patience
 from criproxy.model.text.bounded import bounded_texts
@@ -40,9 +33,42 @@ _MOST_REMOVED, _REMOVED_CHARS = 8, 100
 """How many removed variables and mounts a finding names, and the longest name."""
 
 
+class CheckFailed(Exception):
+    """A create is refused."""
+
+    def __init__(self, why: str) -> None:
+        self.refusal = Refusal(StatusCode.FAILED_PRECONDITION, why)
+
+
+async def check_mps(context: Context, patience: Patience, asked: DeviceRequest, given: Gathered) -> DeviceRequest:
+    """Return the create of a client of MPS as it continues; only values that our device plugin wrote are checked.
+
+    Not earlier: the daemon of a resource may start long after Allocate. Not later: the runtime creates every
+    missing directory of a mount, and the daemon would then find a directory that it did not create.
+
+    Raises:
+        CheckFailed: the daemon does not run.
+    """
+    client = mps_client(asked) if given.is_joined else None
+    if client is None:
+        return asked
+    settings = context.settings
+    path, why = settings.host_root / client.pipe.lstrip("/"), ""
+    try:
+        if not await patience.wait(client.pipe, path.is_dir, settings.device_limits.scan_s):
+            why = f"the directory {client.pipe} does not exist on this host: start the MPS control daemon"
+    except Hangs as error:
+        why = str(error)
+    except OSError as error:
+        why = f"the directory {client.pipe} cannot be accessed: {error.strerror}"
+    if why:
+        raise CheckFailed(f"it is a client of CUDA MPS, and {why}")
+    return with_shared_memory(asked, client)
+
+
 @dataclass(slots=True)
 class Vgpus:
-    """Checks creates of containers with a vGPU."""
+    """Checks creates of containers with a vGPU; the checks raise `CheckFailed`."""
 
     context: Context
     holdings: Holdings
@@ -50,28 +76,27 @@ class Vgpus:
     _is_silent: bool = False
     """Whether the runtime did not answer the last query, which was logged."""
 
-    def several(self, given: Gathered) -> Refusal | None:
-        """Return why a container that was allocated several vGPUs is not created; None for other containers.
+    def check_single(self, given: Gathered) -> None:
+        """Refuse a container that was allocated several vGPUs.
 
         The annotations of all vGPUs have the same names, and the kubelet keeps those of one: the quotas of the others
         are unknown.
         """
         ids = sorted({vgpu for _, vgpu in vgpus_of(given.evidence)})  # annotations come in any order
-        if len(ids) < 2:
-            return None
-        return _refused(f"a container can have one vGPU, and this one was allocated {' and '.join(ids[:_MOST_NAMED])}")
+        if len(ids) > 1:
+            some = " and ".join(ids[:_MOST_NAMED])
+            raise CheckFailed(f"a container can have one vGPU, and this one was allocated {some}")
 
-    async def taken(self, given: Gathered, subject: Subject) -> Refusal | None:
-        """Return why the container of *subject* cannot have its allocated vGPU; None if it can."""
+    async def check_free(self, given: Gathered, subject: Subject) -> None:
+        """Refuse a container whose allocated vGPU another container still has."""
         node = self.context.state.node
         for kind, vgpu in vgpus_of(given.evidence):
             for holder in list(self.holdings.holders(node, kind, vgpu)):
                 if not self._is_of_pod(holder, subject) and not await self._is_over(holder, vgpu):
-                    return _refused(f"container {holder.title} still has its vGPU {vgpu}")
-        return None
+                    raise CheckFailed(f"container {holder.title} still has its vGPU {vgpu}")
 
     async def limited(self, done: Boundary, given: Gathered) -> Boundary:
-        """Return the create with the enforcement of the quota, or why it is refused.
+        """Return the create with the enforcement of the quota.
 
         Not earlier: the files that enforce it may have been removed since Allocate, which is called once for all
         restarts of a container. Not later: the runtime would create a directory in place of a missing file of a mount.
@@ -79,8 +104,10 @@ class Vgpus:
         found = enforcement_in(done.asked.annotations)
         if found is None:
             return done
-        if refusal := await self._lost(done.asked, found):
-            return replace(done, refusal=refusal)
+        if lost := lost_mounts(done.asked, found):
+            raise CheckFailed(f"its create lacks the mount {lost[0]}, which enforces its quota")
+        for path in found.needs:
+            await self._check_exists(path)
         limited = as_enforced(done.asked, found)
         removed = bounded_texts(names_removed(done.asked, limited), _MOST_REMOVED, _REMOVED_CHARS)
         if not removed:
@@ -89,24 +116,15 @@ class Vgpus:
         text = f"{kind}: it could have changed the limits of its vGPU: criproxy removed {', '.join(removed)}"
         return replace(done, asked=limited, findings=(*done.findings, Finding(kind, Word.STRIPPED, text)))
 
-    async def _lost(self, asked: DeviceRequest, found: Enforced) -> Refusal | None:
-        """Return which part of the enforcement is missing; None if there is all of it."""
-        if lost := lost_mounts(asked, found):
-            return _refused(f"its create lacks the mount {lost[0]}, which enforces its quota")
-        for path in found.needs:
-            try:
-                there = await self.patience.wait(path, (self._root / path.lstrip("/")).exists, CHECK_S)
-            except Hangs as error:
-                return _refused(str(error))
-            except OSError as error:
-                return _refused(f"{path} cannot be accessed: {error.strerror}")
-            if not there:
-                return _refused(f"{path}, which enforces the quota of its vGPU, does not exist on this host")
-        return None
-
-    @property
-    def _root(self) -> Path:
-        return self.context.settings.host_root
+    async def _check_exists(self, path: str) -> None:
+        try:
+            on_host = self.context.settings.host_root / path.lstrip("/")
+            if not await self.patience.wait(path, on_host.exists, CHECK_S):
+                raise CheckFailed(f"{path}, which enforces the quota of its vGPU, does not exist on this host")
+        except Hangs as error:
+            raise CheckFailed(str(error)) from error
+        except OSError as error:
+            raise CheckFailed(f"{path} cannot be accessed: {error.strerror}") from error
 
     def _is_of_pod(self, holder: Container, subject: Subject) -> bool:
         """Whether a container is of the same pod, in this sandbox or a former one."""
@@ -138,40 +156,3 @@ class Vgpus:
             text = "the runtime does not report whether a container still has its vGPU"
             self.context.log.warning(text, container=holder.title, vgpu=vgpu, error=str(error), result="not refused")
         self._is_silent = not error.not_found
-
-
-def _refused(why: str) -> Refusal:
-    return Refusal(StatusCode.FAILED_PRECONDITION, why)
-
-
-@dataclass(frozen=True, slots=True)
-class MpsClients:
-    """Checks what our device plugin wrote into a create; values from others are not checked."""
-
-    context: Context
-    patience: Patience
-
-    async def check(self, asked: DeviceRequest, given: Gathered) -> DeviceRequest | Refusal:
-        """Return the create as it continues, or why it is refused.
-
-        Not earlier: the daemon of a resource may start long after Allocate. Not later: the runtime creates every
-        missing directory of a mount, and the daemon would then find a directory that it did not create.
-        """
-        client = mps_client(asked) if given.is_joined else None
-        if client is None:
-            return asked
-        settings = self.context.settings
-        path = settings.host_root / client.pipe.lstrip("/")
-        try:
-            is_there = await self.patience.wait(client.pipe, path.is_dir, settings.device_limits.scan_s)
-        except Hangs as error:
-            return _not_served(str(error))
-        except OSError as error:
-            return _not_served(f"the directory {client.pipe} cannot be accessed: {error.strerror}")
-        if not is_there:
-            return _not_served(f"the directory {client.pipe} does not exist on this host: start the MPS control daemon")
-        return with_shared_memory(asked, client)
-
-
-def _not_served(why: str) -> Refusal:
-    return _refused(f"it is a client of CUDA MPS, and {why}")

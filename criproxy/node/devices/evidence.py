@@ -6,7 +6,7 @@ limit.
 
 import asyncio
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -34,7 +34,7 @@ from criproxy.devices.plugin.enforcement import enforced_quota_in
 from criproxy.host.cards import DriverFiles, card_names, find_cards
 from criproxy.host.patience import Hangs, Patience
 from criproxy.model.record import Kind
-from criproxy.model.workload import Container, Pod
+from criproxy.model.workload import Container
 from criproxy.node.context import Context
 from criproxy.node.devices.kubelet import Kubelet, PodNames
 
@@ -59,14 +59,12 @@ class MachineCards:
     _hanging: frozenset[str] = frozenset()
     """The files that hang, as they were last logged."""
     _files: DriverFiles = field(init=False)
+    _limit_s: float = field(init=False)
+    """The limit of a scan; the files of drivers together have a shorter one."""
 
     def __post_init__(self) -> None:
-        self._files = DriverFiles(self.patience, self.context.settings.device_limits.drivers_s)
-
-    @property
-    def _limit_s(self) -> float:
-        """The limit of a scan; the files of drivers together have a shorter one."""
-        return self.context.settings.device_limits.scan_s
+        limits = self.context.settings.device_limits
+        self._files, self._limit_s = DriverFiles(self.patience, limits.drivers_s), limits.scan_s
 
     async def scan(self, classes: Classes) -> None:
         """Find the cards of *classes*; if a file hangs, the result of the last scan stays."""
@@ -85,12 +83,11 @@ class MachineCards:
 
     async def rescan(self, classes: Classes) -> bool:
         """Scan again if files were added or removed since the last scan; this check takes milliseconds."""
-        if self._names is not None:
-            work = partial(card_names, classes, self.context.settings.host_root)
-            try:
-                if await self.patience.wait("the device directories", work, self._limit_s) == self._names:
-                    return False
-            except Hangs:
+        if (known := self._names) is not None:
+            names, work = known, partial(card_names, classes, self.context.settings.host_root)
+            with suppress(Hangs):
+                names = await self.patience.wait("the device directories", work, self._limit_s)
+            if names == known:
                 return False
         await self.scan(classes)
         return True
@@ -103,13 +100,13 @@ class MachineCards:
         return self.found
 
     def _log_hanging(self) -> None:
-        hanging = frozenset(self.patience.hanging)
+        hanging = self.patience.hanging.keys()
         for name in sorted(hanging - self._hanging):
             self.context.counters.device_evidence["driver", "hanging"] += 1
             self.context.log.warning("a scan of devices hangs", at=name)
         for name in sorted(self._hanging - hanging):
             self.context.log.info("a scan of devices no longer hangs", at=name)
-        self._hanging = hanging
+        self._hanging = frozenset(hanging)
 
 
 @dataclass(frozen=True, slots=True)
@@ -145,7 +142,7 @@ class EvidenceGatherer:
     """Outlives the source, which a reload replaces."""
 
     def __post_init__(self) -> None:
-        self.names = PodNames(self._pods)
+        self.names = PodNames(lambda: self.context.state.node.pods.values())  # noqa: PLW0108 (the node is replaced)
         self.source = self._kubelet()
 
     @property
@@ -157,11 +154,11 @@ class EvidenceGatherer:
         files = [file for file in (rules.kubelet.socket, rules.kubelet.checkpoint) if file] if rules else []
         if heard or not asked or not files:
             return ""
-        text = "so criproxy does not know which cards it has allocated, unless a CreateContainer request shows it"
-        paths = " and ".join(files)
-        since = "since criproxy began to use them"
-        advice = "are devices.podresources and devices.checkpoint right?"
-        return f"the kubelet has not answered on {paths} {since}, {text}; {advice}"
+        return (
+            f"the kubelet has not answered on {' and '.join(files)} since criproxy began to use them, so criproxy does "
+            "not know which cards it has allocated, unless a CreateContainer request shows it; are "
+            "devices.podresources and devices.checkpoint right?"
+        )
 
     def of(self, rules: DeviceRules) -> Source:
         """Return the source for *rules*: a reload may have changed the paths of the kubelet's files."""
@@ -192,7 +189,11 @@ class EvidenceGatherer:
             async with asyncio.timeout(self.context.settings.device_limits.source_s):
                 known = await self.of(rules).known(subject)
         if runs and known:  # a running container keeps its cards, even if the answer is about another pod
-            asked = self._believed(subject, asked, known)
+            if (annotations := believed(asked.annotations, known)) is not asked.annotations:
+                title = f"{subject.namespace}/{subject.pod}/{subject.container}"
+                text = "a container claims devices that the kubelet has not allocated"
+                self.context.log.warning(text, container=title)
+                asked = replace(asked, annotations=annotations)
             known = replace(known, certain=True)
         if self.cards.scanned != rules.classes:
             await self.cards.scan(rules.classes)
@@ -201,14 +202,6 @@ class EvidenceGatherer:
         if unknown and await self.cards.rescan(rules.classes):
             given = self.weighed(rules, asked, known)
         return given
-
-    def _believed(self, subject: Subject, asked: DeviceRequest, known: Known) -> DeviceRequest:
-        """Return the create of a container that the runtime lists, without annotations that the kubelet contradicts."""
-        if (annotations := believed(asked.annotations, known)) is asked.annotations:
-            return asked
-        title = f"{subject.namespace}/{subject.pod}/{subject.container}"
-        self.context.log.warning("a container claims devices that the kubelet has not allocated", container=title)
-        return replace(asked, annotations=annotations)
 
     def weighed(self, rules: DeviceRules, asked: DeviceRequest, known: Known | None = None) -> Gathered:
         """Return the evidence from a create and what the source has *known*, with the location of the cards."""
@@ -221,21 +214,10 @@ class EvidenceGatherer:
         quota = enforced_quota_in(asked.annotations) if vgpus_of(evidence) else None
         return Gathered(evidence, cards, is_known=known is not None, quota=quota)
 
-    def _pods(self) -> Iterable[Pod]:
-        return self.context.state.node.pods.values()
-
     def _kubelet(self) -> Kubelet:
         context, settings = self.context, self.context.settings
-        return Kubelet(
-            self._files,
-            settings.host_root,
-            context.counters,
-            context.log,
-            context.tasks,
-            self.patience,
-            self.names,
-            settings.device_limits.scan_s,
-        )
+        parts = context.counters, context.log, context.tasks, self.patience, self.names
+        return Kubelet(self._files, settings.host_root, *parts, settings.device_limits.scan_s)
 
 
 @dataclass(frozen=True, slots=True)
@@ -263,9 +245,10 @@ class DevicePublisher:
             counted["", "refused"] += 1  # the log and the history have the refusal
 
     def _record(self, rules: DeviceRules, container: Container, done: Boundary, given: Gathered) -> None:
-        findings = done.findings
-        nodes = _nodes_of(rules, done.asked)
-        facts = facts_of(done.findings, given.evidence, given.cards, nodes, given.quota)
+        findings, paths = done.findings, [node.host_path for node in done.asked.devices]
+        # Nodes that all cards need are omitted.
+        nodes = {kind.name: [*filter(kind.is_card_node, paths)] for kind in rules.classes} if paths else {}
+        facts = facts_of(findings, given.evidence, given.cards, nodes, given.quota)
         self.holdings.note(container.pod, container.name, facts)
         if not findings:
             return
@@ -286,9 +269,3 @@ def _chain(evidence: Evidence) -> Iterator[str]:
         for share in allocation.shares[:SHOWN_IDS]:
             if share.source == OWN:
                 yield f"{kind}: the device plugin has allocated {share.resource} to it: {ids_text(share.ids)}"
-
-
-def _nodes_of(rules: DeviceRules, asked: DeviceRequest) -> Mapping[str, Sequence[str]]:
-    """Return the device nodes of single cards in a create, by class; nodes that all cards need are omitted."""
-    paths = [node.host_path for node in asked.devices]
-    return {kind.name: [path for path in paths if kind.is_card_node(path)] for kind in rules.classes} if paths else {}

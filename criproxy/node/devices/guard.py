@@ -5,6 +5,7 @@
 
 import asyncio
 from collections.abc import Collection, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 
 from criproxy.cri import api_pb2 as api
@@ -17,7 +18,7 @@ from criproxy.devices.classes.cards import Stock, Stocks
 from criproxy.devices.classes.device_class import DeviceClass
 from criproxy.devices.device_rules import DeviceRules
 from criproxy.devices.evidence.device_request import DeviceRequest
-from criproxy.devices.evidence.evidence import without_nodes
+from criproxy.devices.evidence.evidence import Subject, without_nodes
 from criproxy.devices.holdings import Holdings, facts_of, refusal, unhealthy_card
 from criproxy.errors import Fault, Refused, StatusCode, StoreError
 from criproxy.host.patience import Patience
@@ -25,7 +26,7 @@ from criproxy.model.cpuset import CpuSet
 from criproxy.model.record import Kind
 from criproxy.model.workload import Container
 from criproxy.node.context import Context
-from criproxy.node.devices.create_checks import MpsClients, Vgpus
+from criproxy.node.devices.create_checks import CheckFailed, Vgpus, check_mps
 from criproxy.node.devices.evidence import DevicePublisher, EvidenceGatherer, Gathered, MachineCards
 from criproxy.node.settings import OnError
 from criproxy.store.history import newest
@@ -83,14 +84,12 @@ class DeviceGuard:
     cards: MachineCards = field(init=False)
     evidence: EvidenceGatherer = field(init=False)
     _publisher: DevicePublisher = field(init=False)
-    _mps: MpsClients = field(init=False)
     _vgpus: Vgpus = field(init=False)
 
     def __post_init__(self) -> None:
         self.cards = MachineCards(self.context, self._patience)
         self.evidence = EvidenceGatherer(self.context, self.cards, self._patience)
         self._publisher = DevicePublisher(self.context, self.holdings)
-        self._mps = MpsClients(self.context, self._patience)
         self._vgpus = Vgpus(self.context, self.holdings, self._patience)
 
     @property
@@ -142,9 +141,8 @@ class DeviceGuard:
             try:
                 self.holdings.recall(node, await self.context.persister.read(newest, Kind.DEVICES, lives))
             except StoreError as error:
-                self.context.log.warning(
-                    "cannot read from the history which container had which cards", error=str(error)
-                )
+                text = "cannot read from the history which container had which cards"
+                self.context.log.warning(text, error=str(error))
             self._begun = True
 
     async def unseen(self, items: Sequence[api.Container]) -> list[api.Container]:
@@ -154,8 +152,9 @@ class DeviceGuard:
             return []
         node, now_s = self.context.state.node, asyncio.get_running_loop().time()
         self._asked_s = {key: at_s for key, at_s in self._asked_s.items() if now_s - at_s < ASK_AGAIN_S}
-        unknown = {key for key, container in node.containers.items() if self.holdings.is_unknown(container)}
-        found = [item for item in items if item.id in unknown and item.id not in self._asked_s]
+        asked, known = self._asked_s, node.containers
+        found = [each for each in items if each.id in known and each.id not in asked]
+        found = [each for each in found if self.holdings.is_unknown(known[each.id])]
         self._asked_s |= dict.fromkeys((item.id for item in found), now_s)
         return found
 
@@ -252,15 +251,10 @@ class DeviceGuard:
                 rules = replace(rules, on_no_evidence="hide")
         done = boundary(rules, who, asked, given.evidence, self.cards.found)
         if not done.refusal:
-            done = self._checked_health(rules, done, given)
-        if not done.refusal:
-            done = _checked(done, await self._mps.check(done.asked, given))
-        if not done.refusal and (several := self._vgpus.several(given)):
-            done = _checked(done, several)
-        if not done.refusal and given.quota and (taken := await self._vgpus.taken(given, subject)):
-            done = _checked(done, taken)
-        if not done.refusal and given.quota and not rules.exempt(who):
-            done = await self._vgpus.limited(done, given)
+            try:
+                done = await self._checked(rules, done, given, subject, is_exempt=bool(rules.exempt(who)))
+            except CheckFailed as error:
+                done = replace(done, refusal=error.refusal)
         self._publisher.publish(rules, container, done, given)
         if done.refusal:
             raise DeviceRefused(done.refusal, container)
@@ -269,14 +263,21 @@ class DeviceGuard:
         lacking = any(finding.word is Word.NO_NODES for finding in done.findings)
         return _guarded(rules, given, lacking=lacking, changed=done.asked != asked)
 
-    def _checked_health(self, rules: DeviceRules, done: Boundary, given: Gathered) -> Boundary:
-        """Refuse the create if its card is unhealthy and the action requires that."""
-        if not (incidents := self.context.state.node.incidents):
-            return done
-        facts = facts_of((), given.evidence, given.cards, {})
-        if incident := unhealthy_card(incidents.values(), rules.classes, facts, self.cards.found):
-            self.context.counters.device_creates_refused[incident.device_class] += 1
-            return replace(done, refusal=refusal(incident))
+    async def _checked(
+        self, rules: DeviceRules, done: Boundary, given: Gathered, subject: Subject, *, is_exempt: bool
+    ) -> Boundary:
+        """Return *done* after checks of the cards and of the host; raise CheckFailed if it is refused."""
+        if incidents := self.context.state.node.incidents:
+            facts = facts_of((), given.evidence, given.cards, {})
+            if incident := unhealthy_card(incidents.values(), rules.classes, facts, self.cards.found):
+                self.context.counters.device_creates_refused[incident.device_class] += 1
+                return replace(done, refusal=refusal(incident))
+        done = replace(done, asked=await check_mps(self.context, self._patience, done.asked, given))
+        self._vgpus.check_single(given)
+        if given.quota:
+            await self._vgpus.check_free(given, subject)
+            if not is_exempt:
+                return await self._vgpus.limited(done, given)
         return done
 
     async def found(self, item: api.Container, info: Mapping[str, str]) -> GuardResult:
@@ -295,46 +296,37 @@ class DeviceGuard:
             self.holdings.add(item.pod_sandbox_id, item.metadata.name, facts)
         nodes = translate.device_nodes_in(info)
         lacking = [] if nodes is None else without_nodes(rules.classes, given.evidence, nodes)
-        for kind in lacking:
-            self.context.counters.devices[kind, Word.NO_NODES.value] += 1
+        self.context.counters.devices.update((kind, Word.NO_NODES.value) for kind in lacking)
         return _guarded(rules, given, lacking=bool(lacking))
 
     def users(self, device_class: str, card: str) -> list[Container]:
         """Return the containers that use a card; none if the rules do not have its class."""
         rules, node = self.rules, self.context.state.node
-        kinds = [kind for kind in rules.classes if kind.name == device_class] if rules else []
+        kind = next((kind for kind in rules.classes if kind.name == device_class), None) if rules else None
         stock = self.cards.found.get(device_class, Stock())
-        return [container for kind in kinds for container in self.holdings.users(node, kind, stock, card)]
+        return list(self.holdings.users(node, kind, stock, card)) if kind else []
 
     def _failed(self, doing: str, container: Container | None, error: Exception) -> None:
         """Count, remember and log that the rules failed while *doing* something; only the log has the error's text."""
         context, title = self.context, container.title if container else "a container"
         context.counters.devices["", "failed"] += 1
-        rules = self.rules or DeviceRules(classes=())
-        after = _REFUSED if context.settings.on_error is OnError.REFUSE else left_to_see(rules)
-        text = f"{_FAILED}, last at {title}: the log has the error; {after}"
-        context.failures.add("devices", text, same_as=_FAILED)
+        is_refused = context.settings.on_error is OnError.REFUSE
+        after = _REFUSED if is_refused else left_to_see(self.rules or DeviceRules(classes=()))
+        context.failures.add("devices", f"{_FAILED}, last at {title}: the log has the error; {after}", same_as=_FAILED)
         context.log.error(_FAILED, doing=doing, container=title, exc_info=error)
 
     async def _runtime(self, request: api.CreateContainerRequest, rules: DeviceRules) -> str:
         """Return the runtime handler of the container's pod; query the runtime only if a class depends on it."""
-        if request.config.image.runtime_handler:
-            return request.config.image.runtime_handler
-        sandbox_id = request.pod_sandbox_id
+        sandbox_id, image = request.pod_sandbox_id, request.config.image
+        if image.runtime_handler:
+            return image.runtime_handler
         if sandbox_id not in self._runtimes and not all(kind.hides_in("") for kind in rules.classes if kind.hide_value):
             ask = api.PodSandboxStatusRequest(pod_sandbox_id=sandbox_id)
-            try:
-                limit_s = self.context.settings.device_limits.scan_s
+            limit_s = self.context.settings.device_limits.scan_s
+            with suppress(RuntimeCallError):
                 reply = await self.context.runtime.call("PodSandboxStatus", ask, api.PodSandboxStatusResponse, limit_s)
-            except RuntimeCallError:
-                return ""
-            self._runtimes[sandbox_id] = reply.status.runtime_handler
+                self._runtimes[sandbox_id] = reply.status.runtime_handler
         return self._runtimes.get(sandbox_id, "")
-
-
-def _checked(done: Boundary, checked: DeviceRequest | Refusal) -> Boundary:
-    """Return *done* with the result of another check: a changed create or a refusal."""
-    return replace(done, refusal=checked) if isinstance(checked, Refusal) else replace(done, asked=checked)
 
 
 def _guarded(rules: DeviceRules, given: Gathered, *, lacking: bool, changed: bool = False) -> GuardResult:

@@ -77,10 +77,9 @@ class Incidents:
         incident = self._with_users(replace(found, containers=known.containers if known else {}))
         await self._store(incident)
         if known is None:
-            self.context.counters.device_incidents[found.device_class, found.action.value] += 1
-            self.context.log.warning(
-                "card unhealthy", device_class=found.device_class, card=found.card, why=found.reason
-            )
+            kind = found.device_class
+            self.context.counters.device_incidents[kind, found.action.value] += 1
+            self.context.log.warning("card unhealthy", device_class=kind, card=found.card, why=found.reason)
         self.follow()
         return incident
 
@@ -115,7 +114,9 @@ class Incidents:
             NotStored: the disk fails, so that no action was taken, and the report is not remembered.
         """
         async with self._one:
-            known = self._going_on(found)
+            excess = found.excess
+            of = found.device_class, found.card
+            known = self._going_on(excess.life, *of, excess.quantity) if excess else None
             self._stops.confirm(known)
             is_more = known is not None and is_stronger(found.action_word, known.action_word)
             if known and not is_more and not (unanswered and known.excess and known.excess.kills):
@@ -138,9 +139,7 @@ class Incidents:
             NotStored: the disk fails.
         """
         async with self._one:
-            node = self.context.state.node
-            known = going_on(node.incidents.values(), life, (device_class, card), quantity)
-            if known is None:
+            if (known := self._going_on(life, device_class, card, quantity)) is None:
                 return 0
             await self._store_or_undo(self._ended(known), known)
             self._record(known, [life], f"{device_class}: it is within its quota of {quantity.value} again")
@@ -176,7 +175,7 @@ class Incidents:
         """
         node, before = self.context.state.node, status.SerializeToString(deterministic=True)
         container = node.containers.get(status.id)
-        for incident in node.incidents.values() if container else ():
+        for incident in node.incidents.values():
             if container and (use := incident.containers.get(container.life)):
                 mark(status, incident, use)
         return status.SerializeToString(deterministic=True) != before
@@ -212,14 +211,13 @@ class Incidents:
         self._waiting = False
 
     async def _drop(self, incident: Incident, why: str) -> None:
-        device_class, card, excess = incident.device_class, incident.card, incident.excess
-        event, about, whose = "card no longer watched", {"device_class": device_class, "card": card}, ""
+        about, excess = {"device_class": incident.device_class, "card": incident.card}, incident.excess
         if excess:
-            event, whose = "quota incident dropped", "its use of "
             about |= {"id": excess.life, "quantity": excess.quantity.value}
-        self.context.log.warning(event, **about, why=why)
+        self.context.log.warning("quota incident dropped" if excess else "card no longer watched", **about, why=why)
+        whose = "its use of " if excess else ""
         with suppress(NotStored):  # an incident that a restart restores is dropped again
-            await self._end(incident, f"{whose}card {card} is no longer watched: {why}")
+            await self._end(incident, f"{whose}card {incident.card} is no longer watched: {why}")
 
     async def _store(self, incident: Incident) -> None:
         await self.context.state.apply(CardReported(incident.key, incident))
@@ -258,8 +256,8 @@ class Incidents:
             self.context.state.submit(CardReported(incident.key, None))
         elif now != incident:
             self.context.state.submit(CardReported(incident.key, now))
-        for container in self._containers(now, Use.STOPPING):
-            grace_s = now.excess.stop_timeout_s if now.excess else GRACE_S
+        grace_s = now.excess.stop_timeout_s if now.excess else GRACE_S
+        for container in self._containers(life for life, use in now.containers.items() if use is Use.STOPPING):
             self._stops.begin(incident.key, container, grace_s)
 
     def _is_to_be_stopped(self, key: str, life: str) -> bool:
@@ -268,11 +266,8 @@ class Incidents:
             return False
         return incident.containers.get(life) is Use.STOPPING
 
-    def _going_on(self, found: Incident) -> Incident | None:
-        if (excess := found.excess) is None:
-            return None
-        card, incidents = (found.device_class, found.card), self.context.state.node.incidents
-        return going_on(incidents.values(), excess.life, card, excess.quantity)
+    def _going_on(self, life: str, device_class: str, card: str, quantity: Quantity) -> Incident | None:
+        return going_on(self.context.state.node.incidents.values(), life, (device_class, card), quantity)
 
     def _with_users(self, incident: Incident) -> Incident:
         node, in_flight = self.context.state.node, self._stops.in_flight(incident.key)
@@ -286,9 +281,8 @@ class Incidents:
             uses = {life: use for life, use in uses.items() if use is Use.STOPPED or life in in_flight}
         else:
             new = {each.life: Use.USES for each in self.users(incident.device_class, incident.card)}
-            self._record(
-                incident, new.keys() - uses.keys(), f"{incident.device_class}: card is unhealthy: {incident.sentence}"
-            )
+            text = f"{incident.device_class}: card is unhealthy: {incident.sentence}"
+            self._record(incident, new.keys() - uses.keys(), text)
             uses = {**new, **uses}
         if incident.action is Action.STOP and not incident.ended:
             uses = {life: next_use(use, lives[life], Action.STOP) for life, use in uses.items()}
@@ -310,33 +304,22 @@ class Incidents:
         quantity = incident.excess.quantity.value if incident.excess else ""
         kind, action = incident.device_class, incident.action_word
         self.context.counters.quota_incidents[kind, quantity, action] += 1
-        self.context.log.warning(
-            "container over its quota",
-            container=container.title,
-            device_class=kind,
-            why=incident.sentence,
-            action=action,
-        )
-        self._record(incident, [container.life], f"{kind}: it is over its quota: {incident.sentence} (quota: {action})")
+        text, title, why = "container over its quota", container.title, incident.sentence
+        self.context.log.warning(text, container=title, device_class=kind, why=why, action=action)
+        self._record(incident, [container.life], f"{kind}: it is over its quota: {why} (quota: {action})")
 
-    def _containers(self, incident: Incident, use: Use) -> list[Container]:
-        lives = {life for life, each in incident.containers.items() if each is use}
+    def _containers(self, instances: Iterable[str]) -> list[Container]:
+        """Return the containers that are one of the *instances*."""
+        lives = set(instances)
         return [each for each in self.context.state.node.containers.values() if each.life in lives] if lives else []
 
     def _record(self, incident: Incident, lives: Iterable[str], sentence: str) -> None:
         """Write *sentence* to the history of the container instances *lives*; the log has one line for the card."""
-        about = set(lives)
-        facts: Mapping[str, str | int] = {
-            "device_class": incident.device_class,
-            "card": incident.card,
-            "reason": incident.reason,
-            "action": incident.action_word,
-            **amounts(incident.excess),
-        }
+        about: Mapping[str, str] = {"device_class": incident.device_class, "card": incident.card}
+        facts = {**about, "reason": incident.reason, "action": incident.action_word, **amounts(incident.excess)}
         kind = Kind.QUOTA if incident.excess else Kind.UNHEALTHY
-        for container in self.context.state.node.containers.values() if about else ():
-            if container.life in about:
-                self.context.state.note(container, kind, sentence, **facts)
+        for container in self._containers(lives):
+            self.context.state.note(container, kind, sentence, **facts)
 
     def _update_edits(self) -> None:
         before, self.edits = self.edits, bool(self.marks())

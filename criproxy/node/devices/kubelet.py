@@ -60,8 +60,7 @@ class PodNames:
 
     def add(self, namespace: str, name: str, uid: str) -> None:
         """Add one pod."""
-        uids = self._uids.pop((namespace, name), set())
-        self._uids[namespace, name] = uids
+        uids = self._uids[namespace, name] = self._uids.pop((namespace, name), set())
         if len(uids) < 2:
             uids.add(uid)
         if len(self._uids) > MAX_NAMES:
@@ -95,11 +94,9 @@ class _Inquiry:
 
     def may_be_repeated(self, now_s: float) -> bool:
         """Whether both queries have ended without a certain result."""
-        if not (self.asking.done() and self.reading.done()) or self.checkpoint.current:
-            return False
-        if self.devices is not None and not self.doubted:
-            return False
-        return self.absent or now_s - self.begun_s >= RETRY_S
+        is_certain = self.checkpoint.current or (self.devices is not None and not self.doubted)
+        has_ended = self.asking.done() and self.reading.done()
+        return has_ended and not is_certain and (self.absent or now_s - self.begun_s >= RETRY_S)
 
 
 @dataclass(slots=True)
@@ -150,15 +147,15 @@ class Kubelet:
         """Return what is allocated to *container*; the first caller may wait, at most `KubeletFiles.timeout_s`."""
         if (inquiry := self._inquire(container)) is None:
             return None
-        pending = {task for task in (inquiry.asking, inquiry.reading) if not task.done()}
+        names = {inquiry.asking: "podresources", inquiry.reading: "checkpoint"}
+        pending = {task for task in names if not task.done()}
         if pending and not inquiry.waited:
             _, pending = await asyncio.wait(pending, timeout=self._patience_s(pending, inquiry))
-            inquiry.waited |= bool(pending)
+            inquiry.waited = bool(pending)
             if inquiry.asking in pending:
                 self._handle_silence(container, inquiry)
-        for name, task in (("podresources", inquiry.asking), ("checkpoint", inquiry.reading)):
-            if task in pending:
-                self.counters.device_evidence[name, "late"] += 1
+        for task in pending:
+            self.counters.device_evidence[names[task], "late"] += 1
         return self._weigh(container, inquiry)
 
     def sandboxes(self) -> set[str]:
@@ -212,12 +209,11 @@ class Kubelet:
             self.tasks.forever("wait for podresources", partial(self._until_back, pod, inquiry))
 
     async def _until_back(self, pod: Subject, inquiry: _Inquiry) -> None:
-        while True:
-            await asyncio.sleep(RECHECK_S)
-            if self._closed or not self._silent:
-                self._rechecks = False
-                return
+        await asyncio.sleep(RECHECK_S)
+        while self._silent and not self._closed:
             await self._ask(pod, inquiry)
+            await asyncio.sleep(RECHECK_S)
+        self._rechecks = False
 
     def _inquire(self, pod: Subject) -> _Inquiry | None:
         """Return the queries about the pod's sandbox; begin new ones if the last answers were of no use."""
@@ -238,27 +234,21 @@ class Kubelet:
 
         Without a checkpoint, an answer about a name that several pods have had may mean any of them.
         """
-        devices, reading, name = inquiry.devices, inquiry.checkpoint, subject.container
+        devices, reading, name, uid = inquiry.devices, inquiry.checkpoint, subject.container, subject.pod_uid
         checkpoint = reading.checkpoint or Checkpoint()
+        near = checkpoint.near
         if devices is not None and name in devices:
-            inquiry.doubted = self._is_ambiguous(subject, checkpoint, current=reading.current)
-            belied = checkpoint.contradicts(subject.pod_uid, name, devices[name], current=reading.current)
+            is_by_uid = reading.current or bool(checkpoint.of(uid, name))
+            inquiry.doubted = not is_by_uid and self.names.is_reused(subject.namespace, subject.pod, uid)
             if inquiry.doubted:
                 self.counters.device_evidence["podresources", "doubtful"] += 1
-            if not belied:
-                sure = not inquiry.doubted
-                near, by_uid = checkpoint.near, reading.current
+            if not checkpoint.contradicts(uid, name, devices[name], current=reading.current):
+                sure, by_uid = not inquiry.doubted, reading.current
                 return Known("podresources", devices[name], complete=True, near=near, certain=sure, by_uid=by_uid)
             self.counters.device_evidence["podresources", "another-pod"] += 1
         if reading.checkpoint is None:
             return None
-        known = checkpoint.of(subject.pod_uid, name)
-        return Known("checkpoint", known, complete=reading.current, near=checkpoint.near, by_uid=True)
-
-    def _is_ambiguous(self, subject: Subject, checkpoint: Checkpoint, *, current: bool) -> bool:
-        if current or checkpoint.of(subject.pod_uid, subject.container):
-            return False
-        return self.names.is_reused(subject.namespace, subject.pod, subject.pod_uid)
+        return Known("checkpoint", checkpoint.of(uid, name), complete=reading.current, near=near, by_uid=True)
 
     async def _ask(self, pod: Subject, inquiry: _Inquiry) -> None:
         if not self.files.socket:
@@ -271,9 +261,8 @@ class Kubelet:
             self._outcome("podresources", "failed", str(error))
             self._await_answer(pod, inquiry)
             return
-        self._silent = False
         self.patience.back(self._name)
-        inquiry.absent = not found
+        self._silent, inquiry.absent = False, not found
         self._outcome("podresources", "answered" if found else "absent")
         # Of two pods with this name, only the checkpoint can distinguish them.
         inquiry.devices = found[0] if found and all(each == found[0] for each in found) else None
@@ -282,9 +271,8 @@ class Kubelet:
         if not self.files.checkpoint:
             return
         reading = inquiry.checkpoint = await self._checkpoint.read()
-        failed = _HANGING if reading.hangs else "failed"
-        outcome = "read" if reading.current else failed if reading.problem else "absent"
-        self._outcome("checkpoint", outcome, reading.problem)
+        outcome = "read" if reading.current else "failed" if reading.problem else "absent"
+        self._outcome("checkpoint", _HANGING if reading.hangs else outcome, reading.problem)
 
     def _outcome(self, source: str, outcome: str, problem: str = "") -> None:
         """Count an outcome, and log it if it is new."""

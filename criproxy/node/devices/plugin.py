@@ -66,8 +66,9 @@ class DevicePlugin:
         self._seen_s = self.clock()
 
     def note_command(self) -> None:
-        """Record that the device plugin has sent a command."""
+        """Record that the device plugin has sent a command; `remember` writes what that has changed."""
         self._seen_s = self.clock()
+        self._news.set()
 
     @property
     def silent_s(self) -> float:
@@ -146,7 +147,6 @@ class DevicePlugin:
             self.started = True
         self._ended = self._remembered = False
         self.note_command()
-        self._news.set()
 
     def end(self, instance: str = "") -> None:
         """Record that *instance* ends because somebody wants that: nothing that it reported is true any more."""
@@ -154,7 +154,6 @@ class DevicePlugin:
             return
         self.started, self.report, self._refused, self._ended = False, None, "", True
         self.note_command()
-        self._news.set()
 
     def publish(self, report: Published) -> bool:
         """Replace the last report with *report*, if it counts; return whether it does."""
@@ -165,7 +164,6 @@ class DevicePlugin:
         self.report, self.reported_s, self._at_s = report, time(), self.clock()
         self._refused, self._ended, self._remembered = "", False, False
         self.note_command()
-        self._news.set()
         return True
 
     def ids(self) -> dict[tuple[str, str], tuple[int, int]]:

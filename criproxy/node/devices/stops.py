@@ -70,8 +70,8 @@ class Stops:
         """Whether the container instance is to be stopped now."""
         known = self.context.state.node.incidents.get(incident)
         waits = incident in self.unconfirmed and known is not None and not known.ended
-        is_hidden = self.context.state.passes_all  # the kubelet could not see why the container ends
-        return self.wanted(incident, life) and not waits and not is_hidden
+        # While every call passes, the kubelet could not see why the container ends.
+        return self.wanted(incident, life) and not waits and not self.context.state.passes_all
 
     async def _run(self, incident: str, container: Container, grace_s: float) -> None:
         pause_s, life = FIRST_PAUSE_S, container.life
@@ -90,37 +90,32 @@ class Stops:
 
     async def _stop(self, incident: str, container: Container, grace_s: float) -> bool:
         """Stop the container once, and return whether it has ended."""
-        context, key = self.context, container.key
+        context, key, title = self.context, container.key, container.title
         known = context.state.node.containers.get(key)
         if known is None or known.state is ContainerState.EXITED:
             return True
+        request = api.StopContainerRequest(container_id=key, timeout=ceil(grace_s))
         try:
             await context.persister.durable()
             if not self._may_go(incident, container.life):
                 return False
-            await self._call(incident, container, grace_s)
+            self._sent.add((incident, container.life))
+            await context.runtime.call("StopContainer", request, api.StopContainerResponse, request.timeout + ANSWER_S)
             if await self._runs_on(container):
-                context.log.warning(
-                    "container keeps running although the runtime reports that it has stopped",
-                    container=container.title,
-                )
+                text = "container keeps running although the runtime reports that it has stopped"
+                context.log.warning(text, container=title)
                 return False
         except StoreError as error:
-            context.log.warning("container not stopped: not stored", container=container.title, error=str(error))
+            context.log.warning("container not stopped: not stored", container=title, error=str(error))
             return False
         except RuntimeCallError as error:
             if not error.not_found:
-                context.log.warning("container not stopped", container=container.title, error=str(error))
+                context.log.warning("container not stopped", container=title, error=str(error))
                 return False
-        context.log.info("container stopped", container=container.title, id=key)
+        context.log.info("container stopped", container=title, id=key)
         if not context.in_flight.outlasts_stop(key):
             await context.state.apply(ContainerExited(key))
         return True
-
-    async def _call(self, incident: str, container: Container, grace_s: float) -> None:
-        request = api.StopContainerRequest(container_id=container.key, timeout=ceil(grace_s))
-        self._sent.add((incident, container.life))
-        await self.context.runtime.call("StopContainer", request, api.StopContainerResponse, request.timeout + ANSWER_S)
 
     async def _runs_on(self, container: Container) -> bool:
         """Whether the runtime itself says that a container runs that it has stopped; what it does not say is no."""

@@ -63,8 +63,9 @@ class Promotions:
                 await self._try_all(node)
                 tried = node
                 await asyncio.sleep(self.context.settings.promote_quiet_s)
-            if state.node is node:
-                await self._pause()
+            if state.node is node:  # a candidate may wait for something else, like the disk
+                limit_s = self.context.settings.promote_pause_s if self._has_candidates() else None
+                await wait_at_most(limit_s, state.changed())
 
     def _update(self, node: Node) -> None:
         """Update which of the containers that have changed may need a promotion."""
@@ -80,34 +81,25 @@ class Promotions:
 
     def _end_refusals(self, node: Node) -> None:
         """End the refusals of resizes that the kubelet no longer repeats."""
-        context = self.context
-        waiting = [node.containers[key] for key in self._waiting]
-        for key in self.refused.silent(waiting, time(), context.settings.resize_silence_s):
-            text = "the kubelet no longer repeats the refused resize: it was withdrawn"
-            context.state.note(key, Kind.RESIZED, text)
-            context.state.submit(ContainerResized(key, node.containers[key].sizes))
+        state, waiting = self.context.state, [node.containers[key] for key in self._waiting]
+        for key in self.refused.silent(waiting, time(), self.context.settings.resize_silence_s):
+            state.note(key, Kind.RESIZED, "the kubelet no longer repeats the refused resize: it was withdrawn")
+            state.submit(ContainerResized(key, node.containers[key].sizes))
 
     def _may_try(self) -> bool:
-        state = self.context.state
-        is_well = self.context.persister.error is None and not state.bypassed
-        return is_well and not state.node.released and self.is_ready()
-
-    async def _pause(self) -> None:
-        """Wait until the node has changed, with a limit if a container may wait for something else, like the disk."""
-        limit_s = self.context.settings.promote_pause_s if self._has_candidates() else None
-        await wait_at_most(limit_s, self.context.state.changed())
+        state, error = self.context.state, self.context.persister.error
+        return error is None and not state.bypassed and not state.node.released and self.is_ready()
 
     async def _try_all(self, node: Node) -> None:
-        state = self.context.state
-        every_one = self.context.settings.promote is Promote.WHEN_FREE
-        keys = list(node.containers if every_one else self._waiting)
+        state, wanted = self.context.state, self.context.settings.promote
+        keys = list(node.containers if wanted is Promote.WHEN_FREE else self._waiting)
         for key in await asyncio.to_thread(self._fitting, node, keys, state.policy):
             if not self._may_try():
                 return
             with suppress(PolicyFailed, PolicyFault):  # counted, and reported by the next that asks it
-                before = state.node
-                after = (await self.context.state.apply(Promoted(key))).node
-                self.context.counters.promotions += before.containers.get(key) is not after.containers.get(key)
+                before = state.node.containers.get(key)
+                after = (await state.apply(Promoted(key))).node.containers.get(key)
+                self.context.counters.promotions += before is not after
 
     def _fitting(self, node: Node, keys: Iterable[str], policy: Policy) -> list[str]:
         """Return those of *keys* for which there is room on *node*, the longest waiting first. This is slow."""

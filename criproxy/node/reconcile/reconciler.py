@@ -196,10 +196,9 @@ class Reconciler:
         text = for_kubelet(error)  # a start that waits for this update may return it
         if worker.trouble.error != text:  # most retries fail with the same error
             self.context.state.note(key, Kind.LOST if isinstance(error, UpdateLost) else Kind.FAILED, text)
-        failures = worker.trouble.failures + 1
-        worker.trouble = Trouble(text, failures)
+        worker.trouble = Trouble(text, worker.trouble.failures + 1)
         self.context.state.notify()
-        self.context.log.warning("update failed", container=key, failures=failures, error=str(error))
+        self.context.log.warning("update failed", container=key, failures=worker.trouble.failures, error=str(error))
 
     async def _step(self, key: str, worker: _Worker) -> None:
         """Read or update under the lock; the node may have changed during the wait for it."""
@@ -297,18 +296,17 @@ class Reconciler:
 
     def _carry_out(self, event: events.Event, node: Node, done: "asyncio.Future[Decision]") -> None:
         context, error = self.context, done.exception()
-        if error is None:
-            if updates := done.result().updates:
-                keys = [update.key for update in updates]
-                with context.failures.harmless("the cause of updates"):
-                    if why := cause(event, node):
-                        self._causes |= dict.fromkeys(keys, why)
-                if isinstance(event, events.ContainerCreating):
-                    self.context.tasks.spawn(UPDATE_OTHERS, self._enqueue_stored(keys))
-                else:
-                    self.enqueue(keys)
-        elif not isinstance(error, CriproxyError):
-            context.log.error("event failed", error=str(error), exc_info=error)
+        if error is not None:
+            if not isinstance(error, CriproxyError):
+                context.log.error("event failed", error=str(error), exc_info=error)
+        elif keys := [update.key for update in done.result().updates]:
+            with context.failures.harmless("the cause of updates"):
+                if why := cause(event, node):
+                    self._causes |= dict.fromkeys(keys, why)
+            if isinstance(event, events.ContainerCreating):
+                context.tasks.spawn(UPDATE_OTHERS, self._enqueue_stored(keys))
+            else:
+                self.enqueue(keys)
 
     async def _enqueue_stored(self, keys: Sequence[str]) -> None:
         """Enqueue *keys* when the create for which they move is on disk: its call waits for that, and goes first."""

@@ -79,8 +79,8 @@ class Outbox:
         """Enqueue a step, an entry for the history, or a function that returns an entry; published soon, in order."""
         self._waiting.append(item)
         self._worker.soon()
-        size = len(item.before.containers) + 1 if isinstance(item, Step) else 1
-        while len(self._waiting) > max(1, min(MAX_WAITING, MAX_REMEMBERED // size)):  # the oldest are published at once
+        room = _room(item) if isinstance(item, Step) else MAX_WAITING
+        while len(self._waiting) > room:  # the oldest are published at once
             self._next()
 
     def drain(self) -> None:
@@ -88,15 +88,13 @@ class Outbox:
         while self._waiting:
             self._next()
 
-    async def settled(self) -> None:
-        """Publish everything that is queued, and wait for explanations unless they take too long."""
-        self.drain()
-        await self._explanations.settled()
+    async def settled(self, *, closing: bool = False) -> None:
+        """Publish everything that is queued, and wait for explanations unless they take too long.
 
-    async def close(self) -> None:
-        """Publish everything that is queued, and those explanations that can be computed quickly."""
+        When *closing*, containers that would have to leave are no longer searched for.
+        """
         self.drain()
-        await self._explanations.close()
+        await self._explanations.settled(closing=closing)
         self.drain()
 
     async def _run(self) -> None:
@@ -160,23 +158,18 @@ class Explanations:
             return
         self._waiting.pop(about, None)
         self._waiting[about] = step
-        room = min(MAX_WAITING, MAX_REMEMBERED // (len(step.before.containers) + 1))
-        while len(self._waiting) > max(room, 1):
+        while len(self._waiting) > _room(step):
             del self._waiting[next(iter(self._waiting))]
             self._lost += 1
         self._last_s = asyncio.get_running_loop().time()
         self._worker.now()
 
-    async def settled(self) -> None:
+    async def settled(self, *, closing: bool = False) -> None:
         """Return when the decisions added so far are explained and published, or after `PATIENCE_S`."""
+        self._closing |= closing
         if self._worker.busy or self._closing:
             self._hurried.set()
         await wait_at_most(PATIENCE_S, self._worker.ended())
-
-    async def close(self) -> None:
-        """Publish what can be computed quickly: containers that would have to leave are no longer searched for."""
-        self._closing = True
-        await self.settled()
 
     async def _run(self) -> None:
         while self._waiting:
@@ -202,12 +195,15 @@ class Explanations:
                     await self._hurried.wait()
 
     def _explain(self, steps: Sequence[Step]) -> list[Entry | Exception]:
-        found = list[Entry | Exception]()
+        found = list[Entry | Exception | None]()
         for step in steps:
             try:
-                answer = considered(step, search=not self._closing)
+                found.append(considered(step, search=not self._closing))
             except Exception as error:  # noqa: BLE001 (the decision itself was made before)
                 found.append(error)
-            else:
-                found += [answer] if answer else []
-        return found
+        return [each for each in found if each]
+
+
+def _room(step: Step) -> int:
+    """Return how many decisions may wait, each with the node before it, if they are like *step*."""
+    return max(1, min(MAX_WAITING, MAX_REMEMBERED // (len(step.before.containers) + 1)))

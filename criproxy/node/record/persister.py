@@ -215,7 +215,8 @@ class Persister:
 
     async def _write(self) -> None:
         """Write the newest state. A write that takes too long is a failure, but is awaited: there is one thread."""
-        version, whole = self._version, self._is_whole()
+        version = self._version
+        whole = len(self._records) >= MANY_RECORDS or all(each.records for each in self._waiting)
         records, self._records = (self._records, []) if whole else ([], self._records)
         self._begun_writes += 1
         try:
@@ -231,10 +232,6 @@ class Persister:
         write.result()
         self._succeeded(version, whole=whole)
 
-    def _is_whole(self) -> bool:
-        """Whether the next write has the records, too."""
-        return len(self._records) >= MANY_RECORDS or all(each.records for each in self._waiting)
-
     def _ended(self, node: Node, version: int, records: list[Record], write: "asyncio.Future[None]") -> None:
         """Remember what is on disk, even if no caller waits for this write any more."""
         if write.cancelled() or write.exception():
@@ -249,15 +246,14 @@ class Persister:
             self.failing_since_s = monotonic()
             self._log.error("state cannot be stored; criproxy continues in memory", error=str(error))
         self._counters.store_failures += 1
-        failed = error
-        if not isinstance(failed, StoreError):  # nothing that a disk does
+        if not isinstance(error, StoreError):  # nothing that a disk does
             self._tasks.failed("background", "store the state", error)
-            failed = StoreError(f"the state could not be stored: {error!r}")
-        self.error = failed
+            error = StoreError(f"the state could not be stored: {error!r}")
+        self.error = error
         waiting, self._waiting = self._waiting, []
         for each in waiting:
             if not each.done.done():
-                each.done.set_exception(StoreError(str(failed)))
+                each.done.set_exception(StoreError(str(error)))
 
     def _succeeded(self, written: int, *, whole: bool) -> None:
         if self.error is not None:

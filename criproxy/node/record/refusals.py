@@ -1,14 +1,16 @@
 """The containers that cannot be created at present: a bounded list in which no pod hides those of other pods."""
 
 from collections import Counter
-from collections.abc import Callable, Collection, Iterable, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from time import time
+from typing import TypeVar
 
 from criproxy.model.node import Node
 from criproxy.model.text.notices import Refusal
 from criproxy.model.workload import Container, Sizes
 
+K = TypeVar("K")
 REFUSAL_S = 3600.0
 """The kubelet repeats refused creates: one that it has not repeated for so long is no longer wanted."""
 MAX_REFUSALS = 100
@@ -16,23 +18,6 @@ MAX_OF_POD = 10
 """Listed containers of one pod: the others are likely to have the same problem."""
 MAX_LEFT_OUT = 10_000
 """Refusals that are not listed but remembered, so that each is counted once."""
-
-
-@dataclass(frozen=True, slots=True)
-class _Listed:
-    namespace: str
-    pod: str
-    """Its name: a pod that is created again has another sandbox each time."""
-    refusal: Refusal
-
-
-@dataclass(frozen=True, slots=True)
-class _LeftOut:
-    """A refusal that is not listed; its text is not kept."""
-
-    sandbox: str
-    times: int
-    at_s: float
 
 
 @dataclass(slots=True, repr=False, eq=False)
@@ -44,75 +29,69 @@ class Refusals:
     """
 
     _clock: Callable[[], float] = time
-    _listed: dict[str, _Listed] = field(default_factory=dict)
+    _listed: dict[str, Refusal] = field(default_factory=dict)
     """By container name, in the order of their last refusal, as is `_left_out`."""
-    _left_out: dict[int, _LeftOut] = field(default_factory=dict)
-    """By the hash of the name: tenants choose the names, which may be long."""
+    _left_out: dict[int, Refusal] = field(default_factory=dict)
+    """By the hash of the name, and without texts: tenants choose the names, which may be long."""
 
     def listed(self) -> list[Refusal]:
         """Return the containers refused within the last `REFUSAL_S` and not placed since, the newest first."""
-        self._expire_listed()
-        return [each.refusal for each in reversed(self._listed.values())]
+        self._listed = self._lasting(self._listed)
+        return [*reversed(self._listed.values())]
 
     def omitted(self) -> int:
         """Return how many more there are."""
-        since_s = self._clock() - REFUSAL_S
-        for key in [key for key, each in self._left_out.items() if each.at_s <= since_s]:
-            del self._left_out[key]
+        self._left_out = self._lasting(self._left_out)
         return len(self._left_out)
 
     def add(self, about: Container, text: str) -> None:
         """Add the refusal of *about*, with the message *text*."""
-        times = self.remove(about) + 1
-        refusal = Refusal(about.title, text, times, self._clock(), about.pod)
-        self._listed[about.title] = _Listed(about.namespace, about.pod_name, refusal)
-        self._expire_listed()
-        of_pod = [each for each in self._listed.values() if _pod(each) == (about.namespace, about.pod_name)]
+        refusal = Refusal(about.title, text, self.remove(about) + 1, self._clock(), about.pod)
+        self._listed[about.title] = refusal
+        of_pod = [each for each in self.listed() if _pod(each) == _pod(refusal)]
         if len(of_pod) > MAX_OF_POD:
-            self._leave_out(of_pod[0].refusal)
+            self._leave_out(of_pod[-1])
         elif len(self._listed) > MAX_REFUSALS:
-            self._leave_out(_least_missed(self._listed.values()))
+            self._leave_out(_least_missed([*self._listed.values()]))
 
     def remove(self, about: Container) -> int:
         """Remove the refusals of *about*, and return how many there were."""
-        listed, left_out = self._listed.pop(about.title, None), self._left_out.pop(hash(about.title), None)
-        return listed.refusal.times if listed else left_out.times if left_out else 0
+        refusal = self._listed.pop(about.title, None) or self._left_out.pop(hash(about.title), None)
+        return refusal.times if refusal else 0
 
     def sandboxes(self) -> frozenset[str]:
         """Return the sandboxes of the containers that were refused."""
-        listed = (each.refusal.sandbox for each in self._listed.values())
-        return frozenset((*listed, *(each.sandbox for each in self._left_out.values())))
+        return frozenset(each.sandbox for each in (*self._listed.values(), *self._left_out.values()))
 
     def forget(self, sandboxes: Collection[str]) -> None:
         """Drop the refusals of containers in these *sandboxes*, which are gone."""
-        for title in [title for title, each in self._listed.items() if each.refusal.sandbox in sandboxes]:
-            del self._listed[title]
-        for key in [key for key, each in self._left_out.items() if each.sandbox in sandboxes]:
-            del self._left_out[key]
+        self._listed = {key: each for key, each in self._listed.items() if each.sandbox not in sandboxes}
+        self._left_out = {key: each for key, each in self._left_out.items() if each.sandbox not in sandboxes}
 
     def _leave_out(self, refusal: Refusal) -> None:
         del self._listed[refusal.container]
-        key = hash(refusal.container)
-        self._left_out.pop(key, None)
-        self._left_out[key] = _LeftOut(refusal.sandbox, refusal.times, refusal.at_s)
+        self._left_out[hash(refusal.container)] = replace(refusal, container="", text="")
         if len(self._left_out) > MAX_LEFT_OUT:
             del self._left_out[next(iter(self._left_out))]
 
-    def _expire_listed(self) -> None:
+    def _lasting(self, refusals: dict[K, Refusal]) -> dict[K, Refusal]:
         since_s = self._clock() - REFUSAL_S
-        for title in [title for title, each in self._listed.items() if each.refusal.at_s <= since_s]:
-            del self._listed[title]
+        return {key: each for key, each in refusals.items() if each.at_s > since_s}
 
 
-def _pod(listed: _Listed) -> tuple[str, str]:
-    return listed.namespace, listed.pod
+def _pod(refusal: Refusal) -> str:
+    """Return NAMESPACE/POD: a pod that is created again has another sandbox each time."""
+    return refusal.container.rpartition("/")[0]
 
 
-def _least_missed(listed: Iterable[_Listed]) -> Refusal:
+def _namespace(refusal: Refusal) -> str:
+    return refusal.container.partition("/")[0]
+
+
+def _least_missed(refusals: Sequence[Refusal]) -> Refusal:
     """Return the oldest refusal of the pod with the most refusals, in the namespace with the most refusals."""
-    refusals = list(listed)
-    of_namespaces, of_pods = Counter(each.namespace for each in refusals), Counter(map(_pod, refusals))
-    return max(refusals, key=lambda each: (of_namespaces[each.namespace], of_pods[_pod(each)])).refusal
+    of_namespaces, of_pods = Counter(map(_namespace, refusals)), Counter(map(_pod, refusals))
+    return max(refusals, key=lambda each: (of_namespaces[_namespace(each)], of_pods[_pod(each)]))
 
 
 @dataclass(slots=True)

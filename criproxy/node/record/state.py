@@ -148,10 +148,8 @@ class NodeState:
 
     def is_ending(self, key: str) -> bool:
         """Whether the end of the container *key* was submitted and is not decided yet."""
-        ends = (
-            job.event for job in self._queue if isinstance(job.event, events.ContainerExited | events.ContainerGone)
-        )
-        return any(event.key == key for event in ends)
+        ends = events.ContainerExited | events.ContainerGone
+        return any(isinstance(job.event, ends) and job.event.key == key for job in self._queue)
 
     async def flush(self) -> None:
         """Wait until all events are decided and published, and are on disk or the disk is known to fail."""
@@ -164,7 +162,7 @@ class NodeState:
         await self.settled(PART_S)
         if self._queue:  # the runtime is asked at the next start
             self._log.error("decisions are lost: a policy has not decided", decisions=len(self._queue))
-        await self._outbox.close()
+        await self._outbox.settled(closing=True)
         await self._persister.close()
 
     def note(self, about: Container | str | None, kind: Kind, /, *sentences: str, **facts: Fact) -> None:
@@ -273,7 +271,12 @@ class NodeState:
                 self.notify()
             with self._failures.harmless("a count"):
                 self._count(one, one.result)
-        _end(job.done, one.result)
+        if job.done.done():  # the waiting task was cancelled or continued at once
+            pass
+        elif isinstance(one.result, Exception):
+            job.done.set_exception(one.result)
+        else:
+            job.done.set_result(one.result)
         self._outbox.put(one)
 
     def _count(self, one: Step, decision: Decision) -> None:
@@ -285,18 +288,14 @@ class NodeState:
     def _step(self, node: Node, job: _Job) -> Decision:
         """Return the decision about the event of *job*; what has already happened counts even if the policy fails."""
         event = job.event
-        if self.bypassed and not _goes_back(event):
+        goes_back = isinstance(event, events.PolicyChanged) and event.back is not None  # from a try: a bypass ends, too
+        if self.bypassed and not goes_back:
             return replace(step(node, _bypassed(event), Fallback(options_of(self.policy))), in_bypass=True)
         asked = job.policy or self.policy
         is_undone = node.released and isinstance(event, events.PolicyChanged) and not isinstance(asked, NonePolicy)
         if is_undone and self._persister.error is not None:  # no new exclusive CPUs that cannot be stored
             return step(node, event, Fallback(options_of(asked)))
         return job.guarded.step(node, event, asked, is_new=job.policy is not None)
-
-
-def _goes_back(event: events.Event) -> bool:
-    """Whether *event* ends a try: that ends the bypass, too, and the former policy decides."""
-    return isinstance(event, events.PolicyChanged) and event.back is not None
 
 
 def _bypassed(event: events.Event) -> events.Event:
@@ -307,15 +306,6 @@ def _bypassed(event: events.Event) -> events.Event:
     if not isinstance(event, events.ContainerCreating) or event.container.missed:
         return event
     return events.ContainerCreating(replace(event.container, missed=Missed(why=Miss.BYPASSED, since_s=time())))
-
-
-def _end(done: "asyncio.Future[Decision]", result: Decision | Exception) -> None:
-    if done.done():  # the waiting task was cancelled or continued at once
-        return
-    if isinstance(result, Exception):
-        done.set_exception(result)
-    else:
-        done.set_result(result)
 
 
 def _resolve(known: Mapping[str, object], given: str) -> str:

@@ -108,19 +108,15 @@ class Adoption:
         Raises:
             RuntimeCallError: the runtime does not answer; what has been adopted until then stays adopted.
         """
-        listed = {item.id: item for item in sandboxes}
-        limit_s, adopted = self.context.settings.device_limits.adoption_s, list[str]()
-        until_s = asyncio.get_running_loop().time() + limit_s
+        listed, adopted = {item.id: item for item in sandboxes}, list[str]()
+        until_s = asyncio.get_running_loop().time() + self.context.settings.device_limits.adoption_s
         for some in batches(self._unknown(containers, with_exited=with_exited), _AT_ONCE):
             inspected = await asyncio.gather(*(self._inspect(item, until_s) for item in some))
             found = [each for each in inspected if each and not is_touched(each.item.id, each.item.pod_sandbox_id)]
             parents = {each.item.pod_sandbox_id: each.parent for each in found}
             pods = self._pods(listed, parents, pod_totals(each.item for each in found))
             await self._apply([each.present for each in found], pods)
-            for container in (each.present.container for each in found):
-                adopted.append(container.key)
-                if container.stays:
-                    self._note_stays(container)
+            adopted += [each.item.id for each in found]
         if left := [pod for pod in self._pods(listed, dict.fromkeys(listed, ""), {}) if not is_touched(pod.key)]:
             await self._apply([], left)
         if adopted:
@@ -148,7 +144,6 @@ class Adoption:
         found = await self.devices.found(item, reply.info)
         if found.stays and not container.stays:
             await self._apply([Present(replace(container, stays=True), seen.applied)], [])
-            self._note_stays(container)
 
     async def read_watched(self) -> None:
         """Read the cgroups of containers that are only watched, or released; raise RuntimeCallError."""
@@ -191,33 +186,28 @@ class Adoption:
             self.context.tasks.failed("background", f"find out what {container.title} ({item.id}) asked for", error)
         container = replace(container, state=seen.state)
         has = seen.applied if container.state is ContainerState.RUNNING else translate.applied(reply.status)
-        has = has and replace(has, lifted=bool(has.lifted))
-        return _Seen(item, Present(container, has), translate.cgroup_parent_in(reply.info))
+        present = Present(container, has and replace(has, lifted=bool(has.lifted)))
+        return _Seen(item, present, translate.cgroup_parent_in(reply.info))
 
     async def _with_cards(
         self, container: Container, item: api.Container, reply: api.ContainerStatusResponse, until_s: float
     ) -> Container:
-        guarded = GuardResult()
+        guarded, missed, created_s = GuardResult(), read_missed(item.annotations), item.created_at / 1e9
         with suppress(TimeoutError):
             async with asyncio.timeout_at(until_s):
                 guarded = await self.devices.found(item, reply.info)
         if container.reservation:  # the stamp of a container that criproxy placed has the hints
             return container
-        return replace(container, hints=guarded.hints, stays=guarded.stays, missed=self._missed(item))
-
-    def _missed(self, item: api.Container) -> Missed | None:
-        """Return why a container has no stamp of ours, if criproxy failed or was bypassed; otherwise None."""
-        created_s = item.created_at / 1e9
         if self.bypass_times.cover(created_s) and POD_UID in item.labels:
-            return Missed(why=Miss.BYPASSED, since_s=created_s)
-        return read_missed(item.annotations)
+            missed = Missed(why=Miss.BYPASSED, since_s=created_s)
+        return replace(container, hints=guarded.hints, stays=guarded.stays, missed=missed)
 
     async def _apply(self, presents: Sequence[Present], pods: Sequence[Pod]) -> None:
-        watch, changes = self.context.settings.adopt is Adopt.WATCH, self.context.is_before_change
-        await self.context.state.apply(Found(tuple(pods), tuple(presents), watch, changes))
-
-    def _note_stays(self, container: Container) -> None:
-        self.context.state.note(container, Kind.DEVICES, STAYS, reason=Word.NO_NODES.value)
+        context, watch = self.context, self.context.settings.adopt is Adopt.WATCH
+        await context.state.apply(Found(tuple(pods), tuple(presents), watch, context.is_before_change))
+        for container in (each.container for each in presents):
+            if container.stays:
+                context.state.note(container, Kind.DEVICES, STAYS, reason=Word.NO_NODES.value)
 
     def _pods(
         self, listed: Mapping[str, api.PodSandbox], parents: Mapping[str, str], totals: Mapping[str, int]
@@ -239,18 +229,15 @@ class Adoption:
         self.context.log.info("adopted running containers", containers=len(adopted), to_be_moved=len(misplaced))
         if contested := NO_CPUS.union(*map(self._contested, misplaced)):
             self.context.counters.conflicts_repaired += len(contested)
-            self.context.log.warning(
-                "other containers used exclusive CPUs, and move away", cpus=format_cpuset(contested)
-            )
+            text = "other containers used exclusive CPUs, and move away"
+            self.context.log.warning(text, cpus=format_cpuset(contested))
         self.reconciler.enqueue(misplaced)
 
     def _contested(self, key: str) -> CpuSet:
-        """Return the CPUs of *key* that are exclusive to another container."""
+        """Return the CPUs of *key*, which has a grant, that are exclusive to another container."""
         node = self.context.state.node
-        has, container = node.applied.get(key), node.containers.get(key)
-        if has is None or container is None or container.state not in MAY_RUN or key not in node.grants:
-            return NO_CPUS
-        return (has.cpus & node.exclusive_cpus) - node.grants[key].exclusive
+        has = node.applied.get(key) if node.containers[key].state in MAY_RUN else None
+        return (has.cpus & node.exclusive_cpus) - node.grants[key].exclusive if has else NO_CPUS
 
 
 def _rank(item: api.Container) -> int:

@@ -34,6 +34,11 @@ _FIGHT, _FIGHT_S = 4, 60.0
 """So many changes of one container within this time are a fight, which is over after the same time without one."""
 _CALM_S = 900.0
 """Time without a change after which the history of a container is dropped."""
+_SUSPECTS = (
+    "a kubelet with a static CPU manager that calls the runtime without criproxy, an NRI plugin or a tuning daemon",
+    "systemd, when it applies the properties of a scope again (daemon-reload, set-property)",
+)
+"""The programs that probably set a cpuset: of some CPUs, and of all."""
 WAIT_S = 0.5
 """How long a caller waits for the runtime; a later answer still counts."""
 
@@ -43,7 +48,6 @@ class _History:
     """How often the cpuset of one container was changed by another program."""
 
     times: int = 0
-    last_s: float = 0.0
     recent_s: deque[float] = field(default_factory=lambda: deque(maxlen=_FIGHT))
 
 
@@ -136,12 +140,12 @@ class Drift:
     async def _note_released(self, key: str, before: Node) -> None:
         """Record the cpuset that another program has given to a released container."""
         had, seen = before.applied.get(key), await self.reconciler.read_cgroup(key)
-        if key in before.grants or had is None or seen.applied is None or seen.ended:
+        if key in before.grants or had is None or (has := seen.applied) is None or seen.ended:
             return
-        if had.cpus & before.topology.cpus <= seen.applied.cpus:  # it has all of its online CPUs, or more
+        if had.cpus & before.topology.cpus <= has.cpus:  # it has all of its online CPUs, or more
             return
-        cpus, mems, had_cpus = (format_cpuset(sets) for sets in (seen.applied.cpus, seen.applied.mems, had.cpus))
-        text = f"another program set {cpuset_text(seen.applied)}; the container is released, and stays there"
+        cpus, mems, had_cpus = (format_cpuset(sets) for sets in (has.cpus, has.mems, had.cpus))
+        text = f"another program set {cpuset_text(has)}; the container is released, and stays there"
         self.context.state.note(key, Kind.DRIFT, text, cpus=cpus, mems=mems, had_cpus=had_cpus)
         event = "another program changed the cpuset of a released container"
         self.context.log.warning(event, container=before.containers[key].title, cpus=cpus, instead_of=had_cpus)
@@ -150,7 +154,7 @@ class Drift:
         """Report a change, and return the seconds to wait if it is harmless and corrections did not last."""
         now_s = asyncio.get_running_loop().time()
         history = self._histories.setdefault(key, _History())
-        history.times, history.last_s = history.times + 1, now_s
+        history.times += 1
         history.recent_s.append(now_s)
         with self.context.failures.harmless("a foreign change"):
             self._report(key, before, has, history)
@@ -173,7 +177,8 @@ class Drift:
         self.context.state.note(key, Kind.DRIFT, text, cpus=cpus, mems=mems, had_cpus=had_cpus, times=times)
         if times == _PATIENCE:
             event = "another program keeps changing the cpuset of a container: stop it, or remove criproxy"
-            log.error(event, suspect=_suspect(before, has), container=title, cpus=cpus)
+            suspect = _SUSPECTS[has.cpus >= before.topology.cpus]
+            log.error(event, suspect=suspect, container=title, cpus=cpus)
 
     def _forget(self) -> None:
         """Drop the histories of containers that are gone, or that were not changed recently."""
@@ -181,17 +186,8 @@ class Drift:
         self.context.cgroups.keep(node.grants.keys() | node.applied.keys())
         now_s = asyncio.get_running_loop().time()
         for key, history in list(self._histories.items()):
-            if now_s - history.last_s > _CALM_S or key not in self.context.cgroups.groups:
+            if now_s - history.recent_s[-1] > _CALM_S or key not in self.context.cgroups.groups:
                 del self._histories[key]
-
-
-def _suspect(node: Node, has: Applied) -> str:
-    """Return the program that probably set the cpuset that a container *has*."""
-    if has.cpus >= node.topology.cpus:
-        return "systemd, when it applies the properties of a scope again (daemon-reload, set-property)"
-    return (
-        "a kubelet with a static CPU manager that calls the runtime without criproxy, an NRI plugin or a tuning daemon"
-    )
 
 
 def as_applied(group: ContainerGroup, grant: Grant, applied: Applied) -> bool:

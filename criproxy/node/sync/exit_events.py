@@ -33,18 +33,17 @@ class ExitEvents:
 
     async def follow(self) -> None:
         """Apply the events of the runtime in order, for ever; without a stream, only `list_regularly` finds exits."""
-        pause_s = _FIRST_PAUSE_S
+        clock, pause_s = asyncio.get_running_loop(), _FIRST_PAUSE_S
         while True:
-            began_s = asyncio.get_running_loop().time()
+            began_s = clock.time()
             wanted = await self._stream()
-            lasted = asyncio.get_running_loop().time() - began_s > _SETTLED_S
+            lasted = clock.time() - began_s > _SETTLED_S
             pause_s = _FIRST_PAUSE_S if lasted else min(pause_s * 2, _LONGEST_PAUSE_S)
             await asyncio.sleep(pause_s if wanted else _NO_EVENTS_PAUSE_S)
 
     async def list_regularly(self) -> None:
         """List the exited containers periodically: often if there are no events."""
-        settings = self.context.settings
-        waited_s = 0.0
+        settings, waited_s = self.context.settings, 0.0
         while True:
             await asyncio.sleep(settings.exit_list_s)
             waited_s += settings.exit_list_s
@@ -70,8 +69,9 @@ class ExitEvents:
         """Read one stream to its end; False if the runtime has no stream that criproxy can use."""
         opened = asyncio.get_running_loop().call_later(_SETTLED_S, self._open)
         try:
-            if await self._has_single_subscriber():
-                return False
+            version = await self.context.runtime.call("Version", api.VersionRequest(), api.VersionResponse)
+            if version.runtime_name == "containerd" and version.runtime_version.lstrip("v").startswith("1."):
+                return False  # it sends each event to one subscriber only: the kubelet would miss ours
             async for event in self.context.runtime.container_events():
                 await self._apply(event)
             # CRI-O ends the stream at once and without an error if its option for events is off.
@@ -88,11 +88,6 @@ class ExitEvents:
         self.has_events = True
         self.context.tasks.spawn("list exited containers", self.list_once())
 
-    async def _has_single_subscriber(self) -> bool:
-        """Whether the runtime sends each event to one subscriber only, so that the kubelet would miss ours."""
-        version = await self.context.runtime.call("Version", api.VersionRequest(), api.VersionResponse)
-        return version.runtime_name == "containerd" and version.runtime_version.lstrip("v").startswith("1.")
-
     async def _apply(self, event: api.ContainerEventResponse) -> None:
         key = event.container_id
         if (container := self.context.state.node.containers.get(key)) is None:
@@ -100,7 +95,6 @@ class ExitEvents:
         if event.container_event_type == api.CONTAINER_DELETED_EVENT:
             await ended(self.context, container, Evidence.DELETED)
         elif event.container_event_type == api.CONTAINER_STOPPED_EVENT:
-            states = {status.id: translate.state(status) for status in event.containers_statuses}
-            is_exited = states.get(key) is ContainerState.EXITED
-            if not (is_exited and await ended(self.context, container, Evidence.STOPPED)):
+            states = [translate.state(status) for status in event.containers_statuses if status.id == key]
+            if states != [ContainerState.EXITED] or not await ended(self.context, container, Evidence.STOPPED):
                 self.outcomes.ask(key)  # in the background: events of other containers wait behind this one

@@ -38,8 +38,7 @@ class Hotplug:
     """Detects changes of the machine; to be created right after the machine was discovered."""
 
     def __init__(self, context: Context) -> None:
-        self._context = context
-        self._root = context.settings.host_root
+        self._context, self._root = context, context.settings.host_root
         self._pods = ""
         """`Node.pods_cgroup`."""
         self._files: dict[str, list[Path]] = {}
@@ -56,7 +55,7 @@ class Hotplug:
         if self._pods:
             self._known = self._read(self._pods)
             try:
-                if not self._allows_same(self._pods, ""):
+                if self._allowed(self._pods) != self._allowed(""):
                     topology = discover(self._root, self._pods)
             except CriproxyError:
                 self._known = []  # the next check says why
@@ -75,7 +74,7 @@ class Hotplug:
             known = self._followed()
             await self._look(known)
         if pods != known and not state.bypassed and not state.node.released:
-            this, that = (read_allowed(self._root, each) for each in (pods, known))
+            this, that = self._allowed(pods), self._allowed(known)
             if _lacks(this, that):
                 raise _BelowAnother(
                     f"container {container.title} is refused: its pod is below {_described(pods, this)}, which lacks "
@@ -87,9 +86,9 @@ class Hotplug:
         below = {each: pods for each, pods in self._below().items() if each != self._pods}
         if not below or not self._pods:
             return ""
-        found, allowed = list[str](), read_allowed(self._root, self._pods)
+        found, allowed = list[str](), self._allowed(self._pods)
         for each, pods in below.items():
-            other = read_allowed(self._root, each)
+            other = self._allowed(each)
             if _lacks(other, allowed) or _lacks(allowed, other):
                 names = ", ".join(bounded_texts([pod.title for pod in pods], 3))
                 found.append(f"{names} {are(len(pods))} below {_described(each, other)}")
@@ -114,7 +113,7 @@ class Hotplug:
     def start(self) -> None:
         """Log online CPUs that pods may not use: no other message explains why a node is smaller than its machine."""
         topology = self._context.state.node.topology
-        parent = read_allowed(self._root, self._pods).path
+        parent = self._allowed(self._pods).path
         if parent and (self._pods or parent.name in POD_PARENTS):
             self._warn(topology.online_cpus - topology.cpus)
 
@@ -122,7 +121,7 @@ class Hotplug:
         """Check once, and return when the node has the current topology."""
         async with self._one:
             known, found = self._pods, self._followed()
-            if found != known and known and _lacks(*(read_allowed(self._root, each) for each in (found, known))):
+            if found != known and known and _lacks(self._allowed(found), self._allowed(known)):
                 found = known  # only a pod that comes makes the machine smaller
             await self._look(found)
 
@@ -131,14 +130,14 @@ class Hotplug:
         is_known = self._read(self._pods) == self._known and not self.error
         if is_known and pods == self._pods:
             return
-        is_known = is_known and self._allows_same(pods, self._pods)
+        is_known = is_known and self._allowed(pods) == self._allowed(self._pods)
         now = self._read(pods)
         self._pods, self._known = pods, []  # retried until the machine can be read
         if await self._discover(is_known=is_known):
             self._known = now
 
-    def _allows_same(self, pods: str, others: str) -> bool:
-        return read_allowed(self._root, pods) == read_allowed(self._root, others)
+    def _allowed(self, pods: str) -> Allowed:
+        return read_allowed(self._root, pods)
 
     async def _discover(self, *, is_known: bool) -> bool:
         """Discover the machine again, unless it *is_known*; False if that has to be retried."""
@@ -147,47 +146,38 @@ class Hotplug:
             if not is_known:
                 topology = await asyncio.to_thread(discover, self._root, pods)
         except CriproxyError as error:
-            self._log_error(str(error))
+            before, self.error = self.error, str(error)
+            if self.error != before:  # once: it is retried every few seconds
+                text = "the machine has changed, and criproxy cannot read its topology"
+                self._context.log.error(text, error=self.error)  # noqa: TRY400 (the text says all)
             return False
         self.error = ""
-        node, log = self._context.state.node, self._context.log
+        node, log, cpus = self._context.state.node, self._context.log, format_cpuset(topology.cpus)
         if pods != node.pods_cgroup:
-            log.info("the cgroup of all pods", cgroup=pods, cpus=format_cpuset(topology.cpus))
-        elif topology != node.topology:
-            log.info(
-                "the machine has changed",
-                online=format_cpuset(topology.online_cpus),
-                pods=format_cpuset(topology.cpus),
-            )
+            log.info("the cgroup of all pods", cgroup=pods, cpus=cpus)
+        elif topology == node.topology:
+            return True
+        else:
+            log.info("the machine has changed", online=format_cpuset(topology.online_cpus), pods=cpus)
             self._warn(_missing(node.topology, topology))
-        if pods != node.pods_cgroup or topology != node.topology:
-            await self._context.state.apply(TopologyChanged(topology, pods))
+        await self._context.state.apply(TopologyChanged(topology, pods))
         return True
 
-    def _log_error(self, error: str) -> None:
-        if error != self.error:  # once: it is retried every few seconds
-            self.error = error
-            self._context.log.error("the machine has changed, and criproxy cannot read its topology", error=error)
-
     def _read(self, pods: str) -> list[str | None]:
-        system = self._root / "sys/devices/system"
-        return [read_text(path) for path in (*(system / name for name in _MACHINE_FILES), *self._cgroup_files(pods))]
-
-    def _cgroup_files(self, pods: str) -> list[Path]:
         if pods not in self._files:
             self._files = {pods: deciding_files(self._root, pods)}
-        return self._files[pods]
+        system = self._root / "sys/devices/system"
+        return [read_text(path) for path in (*(system / name for name in _MACHINE_FILES), *self._files[pods])]
 
     def _warn(self, missing: CpuSet) -> None:
         """Log CPUs that are online but not available to pods, which the engine does not log."""
-        if not missing:
-            return
-        self._context.log.warning(
+        text = (
             "pods cannot use some of the online CPUs: with cgroup v1, a CPU that was offline is missing from all "
-            "cpusets when it comes back; add it to them manually",
-            cpus=format_cpuset(missing),
-            cgroup=str(read_allowed(self._root, self._pods).path),
+            "cpusets when it comes back; add it to them manually"
         )
+        if missing:
+            cgroup = str(self._allowed(self._pods).path)
+            self._context.log.warning(text, cpus=format_cpuset(missing), cgroup=cgroup)
 
 
 def _missing(old: Topology, new: Topology) -> CpuSet:

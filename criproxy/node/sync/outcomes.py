@@ -10,7 +10,7 @@ container, even if several calls about it end without an answer.
 """
 
 import asyncio
-from collections.abc import Awaitable, Callable, Iterable, Sequence
+from collections.abc import Awaitable, Callable, Iterable
 from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import partial
@@ -79,56 +79,47 @@ class Outcomes:
             if not concerned or pod.stopped or states.get(key) == api.SANDBOX_READY:
                 continue
             if key in states or await self._is_sandbox_missing(key, until_s):
-                await self.sandbox_ended(key)
+                self.inheritance.ended(self.context.state.node, key)
+                await self.context.state.apply(events.PodNotReady(key))  # its containers may still run
 
     def may_be_there(self, key: str) -> bool:
         """Whether the sandbox *key* may exist although a list lacks it: a container has not ended, or it keeps CPUs."""
         node = self.context.state.node
         pod = node.pods.get(key)
         has_kept = pod is not None and not pod.stopped and pod.uid in node.kept
-        return has_kept or any(one.state is not ContainerState.EXITED for one in node.containers_of(key))
+        return has_kept or self._may_run(key)
 
     async def _is_sandbox_missing(self, key: str, until_s: float) -> bool:
         """Whether a sandbox that a list lacks is gone: its containers have ended, and the runtime does not know it."""
-        node = self.context.state.node
-        if any(one.state is not ContainerState.EXITED for one in node.containers_of(key)):
-            return False  # its end decides
-        if asyncio.get_running_loop().time() >= until_s:
-            return False
+        if self._may_run(key) or asyncio.get_running_loop().time() >= until_s:
+            return False  # the end of a container decides
         try:
             async with asyncio.timeout_at(until_s):
-                status = (await self.context.runtime.pod_sandbox_status(key)).status
-        except RuntimeCallError as error:
-            return error.not_found
-        except TimeoutError:
-            return False
-        return status.state == api.SANDBOX_NOTREADY
+                reply = await self.context.runtime.pod_sandbox_status(key)
+        except (RuntimeCallError, TimeoutError) as error:
+            return isinstance(error, RuntimeCallError) and error.not_found
+        return reply.status.state == api.SANDBOX_NOTREADY
 
-    async def sandbox_ended(self, key: str) -> None:
-        """Apply that the sandbox *key* has ended; its containers may still run."""
-        self.inheritance.ended(self.context.state.node, key)
-        await self.context.state.apply(events.PodNotReady(key))
+    def _may_run(self, key: str) -> bool:
+        """Whether a container of the sandbox *key* has not ended."""
+        return any(one.state is not ContainerState.EXITED for one in self.context.state.node.containers_of(key))
 
     async def judge(self, before: Node, items: Iterable[api.Container], sandbox_id: str = "") -> None:
         """Release the places of containers that have ended, by a list (of a sandbox) requested after *before*."""
         listed = {item.id: item for item in items}
         asked = before.containers_of(sandbox_id) if sandbox_id else before.containers.values()
         claims = list[Claim]()
-        for container in asked:
+        for container in (each for each in asked if each.has_id):
             item = listed.get(container.key)
-            is_exited = item is not None and translate.state(item) is ContainerState.EXITED
-            is_news = item is None or (is_exited and container.state is not ContainerState.EXITED)
-            if is_news and container.has_id:
-                claims.append((container, Evidence.LISTED if item else Evidence.UNLISTED))
+            if item is None:
+                claims.append((container, Evidence.UNLISTED))
+            elif translate.state(item) is ContainerState.EXITED and container.state is not ContainerState.EXITED:
+                claims.append((container, Evidence.LISTED))
         self.context.in_flight.listed(listed)
         missed = {*self.context.in_flight.unlisted()}
         await judge_each(self.context, claims)
-        self._report_unlisted([key for key in self.context.in_flight.unlisted() if key not in missed])
-
-    def _report_unlisted(self, keys: Sequence[str]) -> None:
-        """Log that a list lacks the containers *keys*, which have not ended as far as can be seen."""
-        containers = self.context.state.node.containers
-        if titles := [containers[key].title for key in keys if key in containers]:
+        new, containers = {*self.context.in_flight.unlisted()} - missed, self.context.state.node.containers
+        if titles := [each.title for key, each in containers.items() if key in new]:
             text = "a list of the runtime lacks containers that have not ended: they keep their places"
             self.context.log.warning(text, containers=", ".join(bounded_texts(titles, 3)), count=len(titles))
 
@@ -221,10 +212,9 @@ class Outcomes:
         before = self.context.state.node
         container = before.containers.get(key)
         if container and container.state is ContainerState.CREATED:  # `judge_created` could not judge it until now
-            runtime = self.context.runtime
+            pod, runtime = container.pod, self.context.runtime
             with suppress(RuntimeCallError):  # the next resync finds it, too
-                sandboxes = runtime.list_pod_sandbox(container.pod)
-                lists = await asyncio.gather(sandboxes, runtime.list_containers(container.pod))
+                lists = await asyncio.gather(runtime.list_pod_sandbox(pod), runtime.list_containers(pod))
                 await self.judge_created(before, never_to_start(*lists))
         self.reconciler.enqueue([key], read=True)
 

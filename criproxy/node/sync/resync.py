@@ -24,6 +24,7 @@ from criproxy.node.sync.ends import undisturbed
 from criproxy.node.sync.outcomes import Outcomes
 from criproxy.node.sync.sizes_in_force import follow_sizes
 from criproxy.placement.events import ContainerGone, ContainerStarted, PodGone, PodResized
+from criproxy.process.tasks import wait_at_most
 
 _FIRST_PAUSE_S, _LONGEST_PAUSE_S = 0.1, 1.0
 _BETWEEN_S = 0.1
@@ -83,16 +84,11 @@ class Resync:
             NotReady: after ``resync_timeout_s``.
         """
         timeout_s = self.context.settings.resync_timeout_s
-        if self._ready.is_set():
-            return
-        try:
-            async with asyncio.timeout(timeout_s):
-                await self._ready.wait()
-        except TimeoutError:
+        if not self._ready.is_set() and not await wait_at_most(timeout_s, self._ready.wait()):
             raise NotReady(
                 "criproxy does not know yet what is running on this node: "
                 f"the runtime has not answered for {timeout_s:g} s ({self.error or 'it has not answered yet'})"
-            ) from None
+            )
 
     @property
     def is_ready(self) -> bool:
@@ -205,10 +201,8 @@ class Resync:
             async with self._one:
                 self._touched.clear()
                 before = self.context.state.node
-                sandboxes = await runtime.list_pod_sandbox(sandbox_id)
-                containers = await runtime.list_containers(sandbox_id)
-                mine = [item for item in sandboxes if item.id == sandbox_id]
-                await self._compare_lists(before, mine, containers, sandbox_id)
+                sandboxes = [item for item in await runtime.list_pod_sandbox(sandbox_id) if item.id == sandbox_id]
+                await self._compare_lists(before, sandboxes, await runtime.list_containers(sandbox_id), sandbox_id)
         except RuntimeCallError as error:
             self._failed(error)
             self.soon()
@@ -223,22 +217,18 @@ class Resync:
         while not self._wanted:
             self._due_earlier.clear()
             check_s, due_s = loop.time() + settings.answer_check_s, min([interval_s, *self._removals_s])
-            try:
-                async with asyncio.timeout_at(min(check_s, due_s)):
-                    await self._due_earlier.wait()
-            except TimeoutError:
-                if check_s < due_s and await self._answers():
-                    continue
-                if due_s <= check_s and self._removals_s and self._removals_s[0] <= interval_s:
+            if await wait_at_most(min(check_s, due_s) - loop.time(), self._due_earlier.wait()):
+                continue
+            if due_s <= check_s:
+                if self._removals_s and self._removals_s[0] <= interval_s:
                     del self._removals_s[0]
                 return
-
-    async def _answers(self) -> bool:
-        try:  # in the package of CRI that is known to work: other calls may be in flight
-            await self.context.runtime.call("Version", api.VersionRequest(), api.VersionResponse)
-        except RuntimeCallError as error:
-            self._failed(error)
-        return not self.error
+            try:  # in the package of CRI that is known to work: other calls may be in flight
+                await self.context.runtime.call("Version", api.VersionRequest(), api.VersionResponse)
+            except RuntimeCallError as error:
+                self._failed(error)
+            if self.error:
+                return
 
     async def _compare(self, *, thorough: bool) -> None:
         """Compare once: release the places of containers that have ended, and adopt unknown ones."""
@@ -263,8 +253,7 @@ class Resync:
         self.context.tasks.spawn("find the cards of containers", self.adoption.find_cards(containers))
         await self.adoption.read_watched()
         if self._resized:
-            self._resized = False  # first: sizes may become invalid again meanwhile
-            is_done = False
+            self._resized, is_done = False, False  # first: sizes may become invalid again meanwhile
             try:
                 is_done = await follow_sizes(self.context, containers, self._is_touched)
             finally:
@@ -304,10 +293,11 @@ class Resync:
         unknown = [item for item in containers if item.id not in before.containers]
         without_id = [container for container in before.containers.values() if not container.has_id]
         for container in without_id:
-            if found := stamped(unknown, container.key):
-                await self.outcomes.created(container.key, found)
-            elif not (in_flight.is_creating(container.key) or in_flight.is_asked(container.key)):
-                self.outcomes.create_unknown(container.key, container.pod)
+            key = container.key
+            if found := stamped(unknown, key):
+                await self.outcomes.created(key, found)
+            elif not (in_flight.is_creating(key) or in_flight.is_asked(key)):
+                self.outcomes.create_unknown(key, container.pod)
 
     async def _forget_if_running(self, before: Node, item: api.Container) -> None:
         """Forget a container that counted as exited when the list was requested, but runs, so that it is adopted.
@@ -321,9 +311,8 @@ class Resync:
             return
         asked = await if_reported(self.context.cgroups.ask(item.id))
         if asked and asked[0].state is ContainerState.RUNNING and state.node.containers.get(item.id) is known:
-            self.context.log.warning(
-                "a container that was abandoned is running: criproxy adopts it", container=known.title
-            )
+            text = "a container that was abandoned is running: criproxy adopts it"
+            self.context.log.warning(text, container=known.title)
             await state.apply(ContainerGone(item.id))
 
     async def _apply_start(self, item: api.Container) -> None:

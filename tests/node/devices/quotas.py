@@ -1,7 +1,8 @@
 """A node with vGPUs, and a runtime that says what it was told to stop."""
 
 import asyncio
-from collections.abc import Callable, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping
+from contextlib import asynccontextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -18,6 +19,7 @@ from lab.emulator.containers import Containers
 from lab.kubelet.kubelet import PodSpec
 from tests.node.devices.test_create_checks_vgpu import pod_with
 from tests.node.devices.test_guard import host
+from tests.node.reconcile.test_trouble import FailingStore
 from tests.node.world import FAST, World
 from tests.watchers import Watcher
 
@@ -41,6 +43,23 @@ def node_with_vgpus(directory: Path) -> World:
     return World(directory, settings=replace(FAST, devices=RULES))
 
 
+@asynccontextmanager
+async def on_failing_disk(directory: Path) -> AsyncIterator[tuple[World, FailingStore]]:
+    """The same, with a disk that is full as soon as a test says so."""
+    store, world = FailingStore(directory / "state"), node_with_vgpus(directory)
+    store.full, world.make_store = False, lambda: store
+    async with world:
+        await world.poll(lambda: world.controller.ready)
+        yield world, store
+
+
+async def has_space(world: World, store: FailingStore) -> None:
+    """The disk works again, which criproxy notices."""
+    store.full = False
+    world.controller.context.persister.check_soon()
+    await world.poll(lambda: world.controller.context.persister.error is None)
+
+
 def pod(name: str, number: int = 0, namespace: str = "default", enforce: Enforcement = "watch") -> PodSpec:
     """A pod with one of the vGPUs of GPU-a: 8192 MiB and 25 percent of its computing units."""
     return replace(pod_with(f"GPU-a/gpu-8g/{number}", name, enforce), namespace=namespace)
@@ -60,14 +79,12 @@ async def within(world: World, key: str) -> Mapping[str, Any]:
 
 async def status(world: World, key: str) -> api.ContainerStatus:
     """What the kubelet reads of a container."""
-    request = api.ContainerStatusRequest(container_id=key)
-    return (await world.client.call("ContainerStatus", request, api.ContainerStatusResponse)).status
+    return (await world.client.container_status(key)).status
 
 
 async def direct(world: World, key: str) -> api.ContainerStatus:
     """What the runtime itself says of it."""
-    request = api.ContainerStatusRequest(container_id=key)
-    return (await world.direct.call("ContainerStatus", request, api.ContainerStatusResponse)).status
+    return (await world.direct.container_status(key)).status
 
 
 def why(status: api.ContainerStatus) -> tuple[str, str]:

@@ -10,10 +10,9 @@ from criproxy.cri import api_pb2 as api
 from criproxy.cri.runtime import RuntimeCallError
 from criproxy.devices.evidence.device_request import Mount
 from criproxy.errors import StatusCode
-from lab.kubelet.kubelet import CREATE_TIMEOUT_S, container_config, sandbox_config
-from tests.node.devices.test_hints import GPU, Node, node_at, run
+from tests.node.devices.test_hints import GPU, Node, node_at
 from tests.node.devices.test_joined import allocated, visible
-from tests.node.world import FAST, GIB
+from tests.node.world import FAST
 
 PIPE = "/run/nvidia/mps/nvidia.com/gpu/pipe"
 MOUNTS = (Mount("/mps/nvidia.com/gpu/pipe", PIPE), Mount("/dev/shm", "/run/nvidia/mps/shm"))
@@ -25,16 +24,13 @@ async def create(node: Node, *ids: str, mounts: tuple[Mount, ...] = MOUNTS, name
     pod = allocated(name, GPU, *ids)
     if not ids:
         pod = replace(pod, containers=(replace(pod.containers[0], annotations={}),))
-    request = api.CreateContainerRequest(
-        pod_sandbox_id=await run(node.world.client, pod),
-        config=container_config(pod, pod.containers[0], 8 * GIB),
-        sandbox_config=sandbox_config(pod),
-    )
-    request.config.envs.add(key="CUDA_MPS_PIPE_DIRECTORY", value=b"/mps/nvidia.com/gpu/pipe")
-    for mount in mounts:
-        request.config.mounts.add(container_path=mount.container_path, host_path=mount.host_path)
-    reply = await node.world.client.call("CreateContainer", request, api.CreateContainerResponse, CREATE_TIMEOUT_S)
-    return node.world.runtime.core.records.containers[reply.container_id].config
+
+    def change(request: api.CreateContainerRequest) -> None:
+        request.config.envs.add(key="CUDA_MPS_PIPE_DIRECTORY", value=b"/mps/nvidia.com/gpu/pipe")
+        for mount in mounts:
+            request.config.mounts.add(container_path=mount.container_path, host_path=mount.host_path)
+
+    return (await node.world.create_as(pod, change))[1]
 
 
 def mounts_of(config: api.ContainerConfig) -> list[Mount]:

@@ -16,14 +16,14 @@ from criproxy.devices.evidence.device_request import Response, joined
 from criproxy.devices.holdings import quota_of
 from criproxy.devices.plugin.enforcement import HAMI, EnforcementBuilder, enforced_by, with_enforcement
 from criproxy.errors import StatusCode
-from lab.kubelet.kubelet import CREATE_TIMEOUT_S, PodSpec, container_config, sandbox_config
+from lab.kubelet.kubelet import MiniKubelet, PodSpec
 from tests.allocations import Allocated
 from tests.devices.fixture import ALI
 from tests.node.devices.test_guard import envs
-from tests.node.devices.test_hints import GPU, NODE_1, SIZES, Node, node_at, place, run
+from tests.node.devices.test_hints import GPU, NODE_1, SIZES, Node, node_at, place
 from tests.node.devices.test_hints import RULES as HINTED
 from tests.node.devices.test_joined import nodes, visible
-from tests.node.world import GIB, refusal
+from tests.node.world import refusal
 
 RESOURCE = "criproxy.io/gpu-8g"
 OTHER = "criproxy.io/gpu-4g"
@@ -52,22 +52,17 @@ def pod_with(vgpu: str, name: str, *enforce: Enforcement) -> PodSpec:
 async def create(node: Node, *enforce: Enforcement, **own: bytes) -> api.ContainerConfig:
     """Create a container with a vGPU, whose pod sets *own* switches, as the kubelet does; what the runtime got."""
     pod, response = pod_with("GPU-b/gpu-8g/0", "pod", *enforce), allocated("GPU-b/gpu-8g/0", *enforce)
-    request = api.CreateContainerRequest(
-        pod_sandbox_id=await run(node.world.client, pod),
-        config=container_config(pod, pod.containers[0], 8 * GIB),
-        sandbox_config=sandbox_config(pod),
-    )
-    for name, value in response.envs.items():
-        request.config.envs.add(key=name, value=value.encode())
-    for name, switch in own.items():
-        request.config.envs.add(key=name, value=switch)
-    for mount in response.mounts:
-        request.config.mounts.add(
-            container_path=mount.container_path, host_path=mount.host_path, readonly=mount.read_only
-        )
-    request.config.mounts.add(container_path="/etc/ld.so.preload", host_path="/dev/null")
-    reply = await node.world.client.call("CreateContainer", request, api.CreateContainerResponse, CREATE_TIMEOUT_S)
-    return node.world.runtime.core.records.containers[reply.container_id].config
+
+    def change(request: api.CreateContainerRequest) -> None:
+        ours = [(name, value.encode()) for name, value in response.envs.items()]
+        for name, value in (*ours, *own.items()):
+            request.config.envs.add(key=name, value=value)
+        for mount in response.mounts:
+            paths = {"container_path": mount.container_path, "host_path": mount.host_path}
+            request.config.mounts.add(**paths, readonly=mount.read_only)
+        request.config.mounts.add(container_path="/etc/ld.so.preload", host_path="/dev/null")
+
+    return (await node.world.create_as(pod, change))[1]
 
 
 def make_files(root: Path) -> None:
@@ -114,19 +109,6 @@ async def test_removed_switches_and_mounts_are_logged(tmp_path: Path) -> None:
         assert node.world.counters.devices["nvidia", "stripped"] == 1
 
 
-async def test_only_some_of_many_removed_switches_are_logged(tmp_path: Path) -> None:
-    """A pod may set very many, with long names."""
-    make_files(tmp_path)
-    node = node_at(tmp_path, RULES)
-    async with node.world:
-        own = {f"CUDA_DEVICE_MEMORY_LIMIT_{number}{'x' * 1000}": b"1" for number in range(900)}
-        await create(node, "hami-core", **own)
-
-        (why,) = (keys["why"] for event, keys in node.world.log.lines if event == "devices")
-        assert str(why).endswith(" and 893 more")
-        assert len(str(why)) < 1500
-
-
 async def test_10_a_container_held_by_the_driver(tmp_path: Path) -> None:
     """The runtime gets the driver's limit, once, and not what the pod sets in its place."""
     (tmp_path / "sys/fs/cgroup").mkdir(parents=True)
@@ -171,30 +153,18 @@ async def test_a_vgpu_is_its_card_with_a_quota(tmp_path: Path) -> None:
         assert quota(node, "one") == Quota(profile="gpu-8g", memory_mib=8192, cores_percent=25)
 
 
-async def test_another_vgpu_of_the_card_is_another_containers(tmp_path: Path) -> None:
-    """Two containers can have two vGPUs of one card."""
-    node = node_at(tmp_path, RULES)
-    async with node.world:
-        await node.create(pod_with("GPU-b/gpu-8g/0", "one"))
-        _, config = await node.create(pod_with("GPU-b/gpu-8g/1", "two"))
-
-        assert visible(config) == b"GPU-b"
-
-
 async def test_a_vgpu_has_one_container(tmp_path: Path) -> None:
     """A create with the vGPU of another pod's container is refused with that container's name, until it has ended."""
     node = node_at(tmp_path, RULES)
     async with node.world:
         key, _ = await node.create(pod_with("GPU-b/gpu-8g/0", "one"))
-        start = api.StartContainerRequest(container_id=key)
-        await node.world.client.call("StartContainer", start, api.StartContainerResponse)
+        await node.world.kubelet.start(key)
         caught = await refusal(node.create(pod_with("GPU-b/gpu-8g/0", "two")))
         assert caught.code is StatusCode.FAILED_PRECONDITION
         assert "still has its vGPU GPU-b/gpu-8g/0" in caught.details
         assert "/one/" in caught.details
 
-        stop = api.StopContainerRequest(container_id=key)
-        await node.world.client.call("StopContainer", stop, api.StopContainerResponse)
+        await node.world.kubelet.stop(key)
         _, config = await node.create(pod_with("GPU-b/gpu-8g/0", "three"))
         assert visible(config) == b"GPU-b"
 
@@ -212,8 +182,7 @@ async def test_a_profile_that_is_gone(tmp_path: Path, vgpu: str, kind: str) -> N
     node = node_at(tmp_path, DeviceRules(classes=(NVIDIA, ALI)))
     async with node.world:
         key, _ = await node.create(pod_with(vgpu, "one"))
-        start = api.StartContainerRequest(container_id=key)
-        await node.world.client.call("StartContainer", start, api.StartContainerResponse)
+        await node.world.kubelet.start(key)
 
         assert quota(node, "one", kind) == Quota(profile="gpu-8g", memory_mib=8192, cores_percent=25)
         await refusal(node.create(pod_with(vgpu, "two")), f"still has its vGPU {vgpu}")
@@ -274,8 +243,7 @@ async def test_a_vgpu_that_only_annotations_claim(tmp_path: Path, knows: str) ->
             Allocated(pod=pod.name, pod_uid=pod.uid, resource=resource, ids=(each,)) for resource, each in given
         ]
         key, _ = await node.create(pod, direct=True)
-        start = api.StartContainerRequest(container_id=key)
-        await running.direct.call("StartContainer", start, api.StartContainerResponse)
+        await MiniKubelet(running.direct).start(key)
         if knows == "no file":
             node.kubelet.checkpoint.unlink()
         await running.stop_criproxy()

@@ -23,7 +23,6 @@ from criproxy.node.settings import DeviceLimits, OnError
 from criproxy.placement.options.policy_options import Options
 from criproxy.placement.policies.api import Policy
 from criproxy.placement.policies.none import NonePolicy
-from lab.kubelet.kubelet import CREATE_TIMEOUT_S, container_config, sandbox_config
 from tests.node.world import FAST, STATIC, World, sharer, situation
 
 RULES = DeviceRules(classes=(NVIDIA,))
@@ -107,23 +106,17 @@ async def create(
     Unless *seen*, its sandbox is made beside criproxy.
     """
     pod = sharer(f"pod-{len(world.runtime.core.records.sandboxes)}")
-    run = api.RunPodSandboxRequest(config=sandbox_config(pod), runtime_handler=handler)
-    sandbox = await (world.client if seen else world.direct).call(
-        "RunPodSandbox", run, api.RunPodSandboxResponse, CREATE_TIMEOUT_S
-    )
-    request = api.CreateContainerRequest(
-        pod_sandbox_id=sandbox.pod_sandbox_id,
-        config=container_config(pod, pod.containers[0], 8 << 30),
-        sandbox_config=sandbox_config(pod),
-    )
-    for env in envs:
-        name, _, value = env.partition("=")
-        request.config.envs.add(key=name, value=value.encode())
-    request.config.linux.security_context.privileged = privileged
-    if cdi:
-        request.config.CDI_devices.add(name=cdi)
-    reply = await world.client.call("CreateContainer", request, api.CreateContainerResponse, CREATE_TIMEOUT_S)
-    return world.runtime.core.records.containers[reply.container_id].config
+
+    def change(request: api.CreateContainerRequest) -> None:
+        for env in envs:
+            name, _, value = env.partition("=")
+            request.config.envs.add(key=name, value=value.encode())
+        request.config.linux.security_context.privileged = privileged
+        if cdi:
+            request.config.CDI_devices.add(name=cdi)
+
+    sandbox_by = world.client if seen else world.direct
+    return (await world.create_as(pod, change, sandbox_by=sandbox_by, handler=handler))[1]
 
 
 def envs(config: api.ContainerConfig) -> Mapping[str, bytes]:
@@ -177,16 +170,6 @@ async def test_who_was_given_a_card_sees_it_and_keeps_it(tmp_path: Path) -> None
             "nvidia_nodes": "/dev/nvidia1",
             "nvidia_pci": "0000:1b:00.0",
         }
-
-
-async def test_without_rules_nothing_is_touched(tmp_path: Path) -> None:
-    """Where the policy file has no section about devices, they are as the kubelet sent them."""
-    async with world(tmp_path, rules=None) as node:
-        config = await create(node, "NVIDIA_VISIBLE_DEVICES=all")
-
-        assert envs(config) == {"NVIDIA_VISIBLE_DEVICES": b"all"}
-        assert not node.counters.devices
-        assert not await told(node)
 
 
 async def test_values_stay_out_of_log_and_history(tmp_path: Path) -> None:
@@ -243,17 +226,6 @@ async def test_a_source_that_does_not_answer_holds_nobody(tmp_path: Path) -> Non
         config = await create(node, cdi="nvidia.com/gpu=GPU-b")
 
         assert [device.name for device in config.CDI_devices] == ["nvidia.com/gpu=GPU-b"]
-
-
-async def test_cdi_devices_stay_as_they_are(tmp_path: Path) -> None:
-    """The runtime gets the names, and neither a variable nor a node beside them."""
-    async with world(tmp_path) as node:
-        config = await create(node, "NVIDIA_VISIBLE_DEVICES=all", cdi="nvidia.com/gpu=GPU-b")
-
-        assert [device.name for device in config.CDI_devices] == ["nvidia.com/gpu=GPU-b"]
-        assert not envs(config)
-        assert not config.devices
-        assert (await told(node))[0] == "nvidia: GPU-b is allocated to it (cdi)"
 
 
 async def test_refused_until_somebody_can_tell(tmp_path: Path) -> None:
@@ -317,7 +289,7 @@ async def test_the_section_comes_and_goes_with_a_reload(tmp_path: Path) -> None:
     async with world(tmp_path, NONE, rules=None) as node:
         modes = node.controller.policy_switch
         assert not node.controller.table()
-        await create(node, "NVIDIA_VISIBLE_DEVICES=all")
+        assert envs(await create(node, "NVIDIA_VISIBLE_DEVICES=all")) == {"NVIDIA_VISIBLE_DEVICES": b"all"}
 
         await modes.change(NONE, replace(node.controller.context.settings, devices=RULES, configuration="with"))
         assert envs(await create(node)) == VOID
@@ -325,20 +297,6 @@ async def test_the_section_comes_and_goes_with_a_reload(tmp_path: Path) -> None:
         await modes.change(NONE, replace(node.controller.context.settings, devices=None, configuration="without"))
         await node.poll(lambda: not modes.active)
         assert not envs(await create(node))
-
-
-async def test_a_restarted_criproxy_decides_alike(tmp_path: Path) -> None:
-    """Nothing has to be remembered: the same create with the same evidence gets the same."""
-    async with world(tmp_path) as node:
-        knows(node, Podresources(main="GPU-b"))
-        before = await create(node, "NVIDIA_VISIBLE_DEVICES=GPU-b")
-        await node.stop_criproxy()
-        await node.start_criproxy()
-        knows(node, Podresources(main="GPU-b"))
-
-        after = await create(node, "NVIDIA_VISIBLE_DEVICES=GPU-b")
-
-        assert (list(after.envs), list(after.devices)) == (list(before.envs), list(before.devices))
 
 
 @pytest.mark.parametrize("exempt", [False, True])

@@ -22,7 +22,6 @@ from tests.node.devices.test_guard import (
     NONE,
     RULES,
     VOID,
-    Broken,
     Podresources,
     create,
     envs,
@@ -71,16 +70,6 @@ async def test_exceptions_are_let_in(
         assert not wrong(node)
         assert "call not handled" not in node.log.events()
         assert found(node) == [word]
-
-
-async def test_the_log_has_every_finding(tmp_path: Path) -> None:
-    """What was found first is not lost behind what was found last."""
-    async with world(tmp_path) as node:
-        knows(node, Podresources(main="GPU-b"))
-
-        await create(node, "NVIDIA_VISIBLE_DEVICES=GPU-b")
-
-        assert found(node) == ["nvidia: allocated,nodes-added"]
 
 
 @pytest.mark.parametrize("name", ["event", "kind", "about", "level", "self"])
@@ -193,16 +182,6 @@ async def test_evidence_that_fails_grants_nothing(
         assert not node.counters.fallbacks
 
 
-async def test_a_policy_that_fails_beside_a_broken_rule(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The container goes on with the CPUs that nobody owns, and sees no card."""
-    breaks(monkeypatch)
-    async with world(tmp_path) as node:
-        node.controller.context.state.policy = Broken()
-
-        assert envs(await create(node, ALL)) == VOID
-        assert node.counters.fallbacks == {"shared": 1}
-
-
 @pytest.mark.parametrize("where", ["log", "history", "memory"])
 async def test_telling_fails_no_create(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, where: str) -> None:
     """A log line or an entry of the history that cannot be written leaves the rule in force."""
@@ -230,22 +209,3 @@ async def test_telling_fails_no_create(tmp_path: Path, monkeypatch: pytest.Monke
         assert [device.host_path for device in config.devices] == ["/dev/nvidia1", "/dev/nvidiactl"]
         assert not node.counters.fallbacks
         assert len(wrong(node)) == 1
-
-
-async def test_a_failure_is_forgotten_after_an_hour(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Status tells of it until then."""
-    breaks(monkeypatch)
-    async with world(tmp_path) as node:
-        await create(node, ALL)
-        assert wrong(node)
-
-        failures = node.controller.context.failures
-        later_s = failures.recent()[0].at_s + 3601.0
-        failures.clock = lambda: later_s
-
-        assert not wrong(node)
-        assert [
-            r.kind
-            for r in await node.controller.context.state.find_history("default/pod-0/main")
-            if r.kind is Kind.DEVICES
-        ]

@@ -23,7 +23,7 @@ from criproxy.node.settings import DeviceLimits
 from criproxy.placement.policies.topology_aware import TopologyAwareOptions, TopologyAwarePolicy
 from criproxy.simulate.hosts import machine
 from lab.emulator.runtime import IMAGE
-from lab.kubelet.kubelet import CREATE_TIMEOUT_S, ContainerSpec, PodSpec, container_config, sandbox_config
+from lab.kubelet.kubelet import CREATE_TIMEOUT_S, ContainerSpec, PodSpec, sandbox_config
 from tests.allocations import Allocated, Allocations
 from tests.devices.fixture import ALI
 from tests.node.world import FAST, GIB, World
@@ -86,22 +86,17 @@ class Node:
             given = Allocated(pod=pod.name, pod_uid=pod.uid, resource=resource, ids=ids)
             self.kubelet.entries.append(given)
         self.kubelet.write()
-        client = self.world.direct if direct else self.world.client
-        sandbox_id = await run(client, pod)
-        request = api.CreateContainerRequest(
-            pod_sandbox_id=sandbox_id,
-            config=container_config(pod, pod.containers[0], 8 * GIB),
-            sandbox_config=sandbox_config(pod),
-        )
-        request.config.linux.resources.cpuset_cpus = cpus
-        for path in devices:
-            request.config.devices.add(container_path=path, host_path=path, permissions="rw")
-        if cdi:
-            request.config.CDI_devices.add(name=cdi)
-        if ids and resource == GPU:
-            request.config.envs.add(key="NVIDIA_VISIBLE_DEVICES", value=",".join(ids).encode())
-        reply = await client.call("CreateContainer", request, api.CreateContainerResponse, CREATE_TIMEOUT_S)
-        return reply.container_id, self.world.runtime.core.records.containers[reply.container_id].config
+
+        def change(request: api.CreateContainerRequest) -> None:
+            request.config.linux.resources.cpuset_cpus = cpus
+            for path in devices:
+                request.config.devices.add(container_path=path, host_path=path, permissions="rw")
+            if cdi:
+                request.config.CDI_devices.add(name=cdi)
+            if ids and resource == GPU:
+                request.config.envs.add(key="NVIDIA_VISIBLE_DEVICES", value=",".join(ids).encode())
+
+        return await self.world.create_as(pod, change, by=self.world.direct if direct else None)
 
     def cpus(self, key: str) -> str:
         """The CPUs of a container as the runtime has them now."""
@@ -161,16 +156,6 @@ async def test_3_cpus_and_memory_of_the_card(tmp_path: Path, qos: str) -> None:
         ]
         assert "nvidia: GPU-b (0000:af:00.0) is next to NUMA node 1" in record.sentences
         assert {"nvidia_pci": "0000:af:00.0", "nvidia_numa": "1"}.items() <= record.facts.items()
-
-
-async def test_4_a_share_of_a_card(tmp_path: Path) -> None:
-    """GPU-a::3 is GPU-a, on node 0."""
-    node = node_at(tmp_path)
-    async with node.world:
-        _, config = await node.create(pod_of("Guaranteed"), "GPU-a::3")
-
-        assert place(config)[0] <= parse_cpuset("0-15")
-        assert place(config)[1] == "0"
 
 
 async def test_12_a_class_of_ones_own(tmp_path: Path) -> None:

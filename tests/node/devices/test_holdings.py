@@ -22,19 +22,10 @@ from criproxy.devices.holdings import (
 )
 from criproxy.node.devices.kubelet import Kubelet
 from criproxy.wire.calls import Outcome, OutcomeKind
-from lab.kubelet.kubelet import CREATE_TIMEOUT_S
+from lab.kubelet.kubelet import MiniKubelet
 from tests.node.devices.test_guard import RULES, Podresources, create, knows, world
 from tests.node.devices.test_hints import node_at, pod_of
-from tests.node.world import World, metric, refusal
-
-
-async def remove(node: World, sandbox_id: str) -> None:
-    """Remove a pod as the kubelet does."""
-    for call, request, reply in (
-        ("StopPodSandbox", api.StopPodSandboxRequest, api.StopPodSandboxResponse),
-        ("RemovePodSandbox", api.RemovePodSandboxRequest, api.RemovePodSandboxResponse),
-    ):
-        await node.client.call(call, request(pod_sandbox_id=sandbox_id), reply, CREATE_TIMEOUT_S)
+from tests.node.world import metric, refusal
 
 
 async def test_what_was_given_is_remembered_until_its_pod_is_gone(tmp_path: Path) -> None:
@@ -62,30 +53,12 @@ async def test_what_was_given_is_remembered_until_its_pod_is_gone(tmp_path: Path
         assert metric(node.controller, "device_cards_given") == {"nvidia": 1}
         assert metric(node.controller, "device_allocations") == {("nvidia", "podresources"): 2}
 
-        await remove(node, first.pod)
-        await remove(node, second.pod)
+        await node.kubelet.remove_pod(first.pod)
+        await node.kubelet.remove_pod(second.pod)
         await node.controller.context.state.find_history("")  # both removals are booked
 
         assert holdings.of(first) is None
         assert metric(node.controller, "device_cards_given") == {"nvidia": 0}
-
-
-async def test_it_is_there_after_a_restart(tmp_path: Path) -> None:
-    """From the history, with nobody asked anew."""
-    async with world(tmp_path) as node:
-        knows(node, Podresources(main="GPU-b"))
-        await create(node, "NVIDIA_VISIBLE_DEVICES=GPU-b")
-        await node.controller.context.state.find_history("")  # all of it is on disk
-        await node.stop_criproxy()
-        await node.start_criproxy()
-        await node.controller.devices.begin()
-        (container,) = node.controller.node.containers.values()
-
-        facts = node.controller.devices.holdings.of(container)
-
-        assert facts is not None
-        assert ids_of(facts, "nvidia") == ["GPU-b"]
-        assert metric(node.controller, "device_cards_given") == {"nvidia": 1}
 
 
 async def test_who_was_found_has_what_the_kubelet_says(tmp_path: Path) -> None:
@@ -141,11 +114,7 @@ async def test_pods_whose_end_came_by_a_list_are_forgotten(tmp_path: Path) -> No
         sandboxes = set(node.runtime.core.records.sandboxes)
         assert guard.sandboxes() == set(source._inquiries) == sandboxes
         for sandbox_id in sandboxes:
-            for call, request, reply in (
-                ("StopPodSandbox", api.StopPodSandboxRequest, api.StopPodSandboxResponse),
-                ("RemovePodSandbox", api.RemovePodSandboxRequest, api.RemovePodSandboxResponse),
-            ):
-                await node.direct.call(call, request(pod_sandbox_id=sandbox_id), reply, CREATE_TIMEOUT_S)
+            await MiniKubelet(node.direct).remove_pod(sandbox_id)
 
         await node.controller.resync.again()
 

@@ -1,6 +1,5 @@
 """Unhealthy cards that the device plugin reports: their containers are told of or stopped, and replies say why."""
 
-import asyncio
 from collections.abc import AsyncIterator, Mapping
 from dataclasses import replace
 from pathlib import Path
@@ -10,7 +9,6 @@ import pytest
 
 from criproxy.api.device_plugin import DevicePluginCommands
 from criproxy.api.views.status_check import problems
-from criproxy.cri import api_pb2 as api
 from criproxy.cri.runtime import RuntimeCallError
 from criproxy.devices.classes.builtin import NVIDIA
 from criproxy.devices.device_rules import DeviceRules
@@ -18,38 +16,18 @@ from criproxy.errors import CriproxyError, StatusCode, UsageError
 from criproxy.model.incident import Use
 from criproxy.model.record import Kind
 from criproxy.model.workload import ContainerState
-from criproxy.node.bypass import BypassMode
 from criproxy.node.devices import incidents
 from criproxy.store.store import Store
-from lab.emulator.containers import Containers
 from lab.kubelet.kubelet import PodSpec
 from tests.devices.fixture import ALI
+from tests.node.devices.quotas import Stopped, direct, has_space, on_failing_disk, restart, status, why
 from tests.node.devices.test_guard import host
 from tests.node.devices.test_joined import allocated
-from tests.node.reconcile.test_trouble import FailingStore
 from tests.node.world import FAST, World, refusal, situation
 
 GPU = "nvidia.com/gpu"
 LOST = {"device_class": "nvidia", "card": "GPU-a", "since_s": 1700000000.5, "reason": "XID 79"}
 SAID = ("DeviceUnhealthy", "XID 79; GPU-a")
-
-
-class Stopped(list[str]):
-    """The containers that the runtime was told to stop, each as often as it was."""
-
-
-@pytest.fixture
-def stopped(monkeypatch: pytest.MonkeyPatch) -> Stopped:
-    """What the runtime was told."""
-    told, stop = Stopped(), Containers.stop
-
-    async def note(self: Containers, request: api.StopContainerRequest) -> api.StopContainerResponse:
-        told.append(request.container_id)
-        assert request.timeout == 10
-        return await stop(self, request)
-
-    monkeypatch.setattr(Containers, "stop", note)
-    return told
 
 
 @pytest.fixture
@@ -72,26 +50,9 @@ async def healthy(world: World) -> Mapping[str, Any]:
     return await DevicePluginCommands(world.controller).incident({**LOST, "healthy": True})
 
 
-async def status(world: World, key: str) -> api.ContainerStatus:
-    """What the kubelet reads of a container."""
-    request = api.ContainerStatusRequest(container_id=key)
-    return (await world.client.call("ContainerStatus", request, api.ContainerStatusResponse)).status
-
-
-async def restart(world: World) -> None:
-    """Criproxy is started anew, and knows again what runs."""
-    await world.restart()
-    await world.poll(lambda: world.controller.ready and world.controller.devices._begun)
-
-
 def gpu(name: str, *ids: str) -> PodSpec:
     """A pod with cards."""
     return allocated(name, GPU, *ids)
-
-
-def said(status: api.ContainerStatus) -> tuple[str, str]:
-    """Why it has ended."""
-    return status.reason, status.message
 
 
 async def test_containers_of_the_card_are_stopped(world: World, stopped: Stopped) -> None:
@@ -103,12 +64,10 @@ async def test_containers_of_the_card_are_stopped(world: World, stopped: Stopped
     await world.poll(lambda: world.counters.device_stops["nvidia"] == 2)
 
     assert {each["id"]: each["use"] for each in answer["containers"]} == {first: "stopping", second: "stopping"}
-    assert sorted(stopped) == sorted([first, second])
-    assert [said(await status(world, key)) for key in (first, second)] == [SAID, SAID]
+    assert sorted(stopped.calls) == sorted([(first, 10), (second, 10)])
+    assert [why(await status(world, key)) for key in (first, second)] == [SAID, SAID]
     assert world.controller.node.containers[first].state is ContainerState.EXITED
-    direct = api.ContainerStatusRequest(container_id=other)
-    untouched = await world.direct.call("ContainerStatus", direct, api.ContainerStatusResponse)
-    assert await status(world, other) == untouched.status
+    assert await status(world, other) == await direct(world, other)
     records = await world.controller.context.state.find_history("default/one/main")
     sentences = [text for record in records if record.kind is Kind.UNHEALTHY for text in record.sentences]
     assert sentences == [
@@ -128,9 +87,10 @@ async def test_stops_are_not_repeated(world: World, stopped: Stopped) -> None:
     await report(world, "stop")
     await world.rested()
 
-    assert stopped == [key]
-    assert said(await status(world, key)) == SAID
+    assert stopped.ids == [key]
+    assert why(await status(world, key)) == SAID
     assert world.counters.device_incidents == {}
+    await refusal(world.run(gpu("two", "GPU-a")), "its card GPU-a")
 
 
 async def test_stops_are_not_repeated_after_the_state_is_lost(world: World, stopped: Stopped, tmp_path: Path) -> None:
@@ -152,22 +112,8 @@ async def test_stops_are_not_repeated_after_the_state_is_lost(world: World, stop
     await world.poll(lambda: world.counters.device_stops["nvidia"] == 1)
     await world.rested()
 
-    assert stopped == [key, later]
+    assert stopped.ids == [key, later]
     await refusal(world.run(gpu("three", "GPU-a")), "its card GPU-a")
-
-
-async def test_nobody_is_stopped_during_the_bypass(world: World, stopped: Stopped) -> None:
-    """The kubelet could not see why a container ends: it is stopped after the bypass."""
-    key = await world.run(gpu("one", "GPU-a"))
-    world.controller.bypass(BypassMode.ORDERED)
-    await report(world, "stop")
-    await world.rested()
-    assert not stopped
-
-    world.controller.bypass(BypassMode.OFF)
-    await world.poll(lambda: world.counters.device_stops["nvidia"] == 1)
-    assert stopped == [key]
-    assert said(await status(world, key)) == SAID
 
 
 async def test_who_comes_back_is_not_created(world: World, stopped: Stopped) -> None:
@@ -193,38 +139,20 @@ async def test_who_comes_back_is_not_created(world: World, stopped: Stopped) -> 
     await healthy(world)
     again = await world.kubelet.create(pod, sandbox_id, pod.containers[0], attempt=1)
     await world.kubelet.start(again)
-    assert stopped == [ids["main"]]
+    assert stopped.ids == [ids["main"]]
     assert world.controller.node.containers[again].state is ContainerState.RUNNING
-
-
-@pytest.mark.parametrize("action", ["none", "annotate"])
-async def test_who_is_only_told_of_is_created(world: World, action: str) -> None:
-    """Without stop, a container whose card is unhealthy is created as ever."""
-    await report(world, action)
-
-    key = await world.run(gpu("one", "GPU-a"))
-    assert world.controller.node.containers[key].state is ContainerState.RUNNING
-
-
-async def test_a_restart_of_criproxy_creates_nobody(world: World, stopped: Stopped) -> None:
-    """The incident is on disk: after a restart of criproxy, a container with the card is refused as before."""
-    await report(world, "stop")
-    await restart(world)
-
-    await refusal(world.run(gpu("one", "GPU-a")), "its card GPU-a")
-    assert not stopped
 
 
 async def test_who_was_created_before_is_stopped(world: World, stopped: Stopped) -> None:
     """A container that was created before the card failed, and starts after that, is stopped once it runs."""
     _, key = await world.created(gpu("one", "GPU-a"))
     await report(world, "stop")
-    assert not stopped
+    assert not stopped.calls
 
     await world.kubelet.start(key)
     await world.poll(lambda: world.counters.device_stops["nvidia"] == 1)
-    assert stopped == [key]
-    assert said(await status(world, key)) == SAID
+    assert stopped.ids == [key]
+    assert why(await status(world, key)) == SAID
 
 
 async def test_a_device_plugin_that_was_removed(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -250,11 +178,11 @@ async def test_end_of_an_incident(world: World, stopped: Stopped) -> None:
 
     assert await healthy(world) == {"stored": True, "ended": 1}
     later = await world.run(gpu("later", "GPU-a"))
-    assert said(await status(world, key)) == SAID
+    assert why(await status(world, key)) == SAID
     await world.kubelet.remove(key)
     await world.until(lambda: not world.controller.node.incidents)
 
-    assert stopped == [key]
+    assert stopped.ids == [key]
     assert world.controller.node.containers[later].state is ContainerState.RUNNING
     assert not world.controller.incidents.edits
     assert await healthy(world) == {"stored": True, "ended": 0}
@@ -277,7 +205,7 @@ async def test_containers_are_told_of(world: World, stopped: Stopped) -> None:
 
     await healthy(world)
     assert await status(world, key) == before
-    assert not stopped
+    assert not stopped.calls
 
 
 async def test_nothing_is_done(world: World, stopped: Stopped) -> None:
@@ -292,27 +220,10 @@ async def test_nothing_is_done(world: World, stopped: Stopped) -> None:
     )
     assert await status(world, key) == before
     assert not world.controller.incidents.edits
+    await world.run(gpu("two", "GPU-a::1"))  # with annotate, too: see above
     await healthy(world)
     assert not [each for each in problems(situation(world.controller))["problems"] if "GPU-a" in each]
-    assert not stopped
-
-
-async def test_events_say_why(world: World) -> None:
-    """A stream of events that began before says it, too."""
-    await world.run(gpu("one", "GPU-a"))
-
-    async def first_end() -> tuple[str, str]:
-        async for event in world.client.container_events():
-            for each in event.containers_statuses:
-                if each.state == api.CONTAINER_EXITED:
-                    return said(each)
-        return "", ""
-
-    following = asyncio.create_task(first_end())
-    await world.poll(lambda: world.runtime.core.events.listeners == 2)  # criproxy's own is one of them
-    await report(world, "stop")
-
-    assert await following == SAID
+    assert not stopped.calls
 
 
 async def test_cards_of_which_nothing_is_known(world: World) -> None:
@@ -356,27 +267,19 @@ async def test_reports_are_bounded(world: World) -> None:
 
 async def test_a_disk_that_fails(tmp_path: Path, stopped: Stopped) -> None:
     """What is not on disk is not done: the report fails, and its repetition acts."""
-    host(tmp_path)
-    settings = replace(FAST, devices=DeviceRules(classes=(NVIDIA,)))
-    world = World(tmp_path, settings=settings)
-    store = FailingStore(tmp_path / "state")
-    store.full, world.make_store = False, lambda: store
-    async with world:
-        await world.poll(lambda: world.controller.ready)
+    async with on_failing_disk(tmp_path) as (world, store):
         key = await world.run(gpu("one", "GPU-a"))
         await world.rested()
         store.full = True
         with pytest.raises(CriproxyError, match="it could not be stored, so criproxy does nothing"):
             await report(world, "stop")
-        assert not stopped
+        assert not stopped.calls
         (waits,) = [text for text in problems(situation(world.controller))["problems"] if "unhealthy" in text]
         assert waits.endswith("used by default/one/main; criproxy stops them when it can store that")
 
-        store.full = False
-        world.controller.context.persister.check_soon()
-        await world.poll(lambda: world.controller.context.persister.error is None)
+        await has_space(world, store)
         await report(world, "stop")
         await world.poll(lambda: world.counters.device_stops["nvidia"] == 1)
-        assert stopped == [key]
+        assert stopped.ids == [key]
         (incident,) = world.controller.node.incidents.values()
         assert list(incident.containers.values()) == [Use.STOPPED]

@@ -111,22 +111,6 @@ async def test_containers_that_restart_keep_their_card(tmp_path: Path) -> None:
         assert place(config)[0] <= NODE_1[0]
 
 
-async def test_containers_found_running_have_their_card(tmp_path: Path) -> None:
-    """Of one that was created while criproxy was away, the annotation in the runtime's list tells the card."""
-    node = node_at(tmp_path)
-    async with node.world:
-        await node.world.stop_criproxy()
-        key, _ = await node.create(allocated("gpu", GPU, "GPU-b::2"), direct=True, devices=("/dev/nvidia1",))
-        node.kubelet.checkpoint.unlink()
-        await node.world.start_criproxy()
-        await node.world.poll(lambda: node.world.controller.ready)
-
-        assert node.hints() == {"gpu": (frozenset({1}),)}
-        facts = node.world.controller.devices.holdings.of(node.world.controller.node.containers[key])
-        assert facts is not None
-        assert (facts["nvidia_ids"], facts["nvidia_source"]) == ("GPU-b", "annotation")
-
-
 async def test_two_containers_share_a_card(tmp_path: Path) -> None:
     """Two containers with replicas of one card each see that card."""
     node = node_at(tmp_path)

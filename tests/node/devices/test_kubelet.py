@@ -20,7 +20,7 @@ from criproxy.node.devices import kubelet as module
 from criproxy.node.devices.kubelet import Kubelet
 from criproxy.process.failures import Failures
 from criproxy.process.tasks import Tasks
-from lab.kubelet.kubelet import CREATE_TIMEOUT_S, PodSpec, container_config, sandbox_config
+from lab.kubelet.kubelet import PodSpec, sandbox_config
 from tests.allocations import Allocated, Allocations
 from tests.node.devices.test_guard import VOID, envs, world
 from tests.node.world import RecordingLog, World, refusal, sharer
@@ -75,17 +75,13 @@ def of(pod_uid: str, sandbox_id: str = "") -> Subject:
 async def create(node: World, uid: str, *variables: str, name: str = "web") -> Mapping[str, bytes]:
     """Run the pod *name* with this UID; returns the variables that its container got."""
     pod = PodSpec(name, sharer(name).containers, given_uid=uid)
-    run = api.RunPodSandboxRequest(config=sandbox_config(pod, attempt=len(node.runtime.core.records.sandboxes)))
-    sandbox = await node.client.call("RunPodSandbox", run, api.RunPodSandboxResponse, CREATE_TIMEOUT_S)
-    request = api.CreateContainerRequest(
-        pod_sandbox_id=sandbox.pod_sandbox_id,
-        config=container_config(pod, pod.containers[0], 8 << 30),
-        sandbox_config=run.config,
-    )
-    for value in variables:
-        request.config.envs.add(key="NVIDIA_VISIBLE_DEVICES", value=value.encode())
-    reply = await node.client.call("CreateContainer", request, api.CreateContainerResponse, CREATE_TIMEOUT_S)
-    return envs(node.runtime.core.records.containers[reply.container_id].config)
+
+    def change(request: api.CreateContainerRequest) -> None:
+        for value in variables:
+            request.config.envs.add(key="NVIDIA_VISIBLE_DEVICES", value=value.encode())
+
+    config = sandbox_config(pod, attempt=len(node.runtime.core.records.sandboxes))
+    return envs((await node.create_as(pod, change, config=config))[1])
 
 
 async def test_a_container_of_a_pod_with_a_card_gets_it(allocations: Allocations, tmp_path: Path) -> None:
@@ -178,18 +174,6 @@ async def test_who_is_in_doubt_is_asked_for_again(
     assert await told(source, of("u1", "s9")) == Known("checkpoint", {}, complete=True, by_uid=True)
 
 
-async def test_a_silent_kubelet_holds_no_create(allocations: Allocations, tmp_path: Path) -> None:
-    """The create goes on after its bound, as one of which nobody can tell."""
-    allocations.answers.clear()
-    async with world(tmp_path, rules=replace(RULES, kubelet=replace(FILES, timeout_s=0.05))) as node:
-        assert await create(node, "u1", "GPU-b") == {"NVIDIA_VISIBLE_DEVICES": b"GPU-b"}
-
-        assert node.counters.devices["nvidia", "no-evidence"] == 1
-        assert node.counters.device_evidence["podresources", "late"] == 1
-        await node.poll(lambda: bool(allocations.asked))  # the question may be on its way still
-        assert allocations.asked == {"Get": 1}
-
-
 async def test_without_a_kubelet_nobody_can_tell(tmp_path: Path) -> None:
     """No socket and no file are no evidence, and not evidence of none: the log says so once."""
     async with world(tmp_path, rules=RULES) as node:
@@ -201,15 +185,17 @@ async def test_without_a_kubelet_nobody_can_tell(tmp_path: Path) -> None:
 
 
 async def test_a_reload_moves_the_files(allocations: Allocations, tmp_path: Path) -> None:
-    """Other paths in the policy file are those that are asked from then on."""
-    async with world(tmp_path, rules=replace(RULES, kubelet=replace(FILES, socket="/elsewhere"))) as node:
-        await create(node, "u0", "GPU-b", name="other")
-        assert not allocations.asked
+    """Other paths in the policy file are those that are asked from then on; that nothing answers there is told."""
+    wrong = replace(RULES, kubelet=replace(FILES, socket="/none", checkpoint="/nothing"))
+    async with world(tmp_path, rules=wrong) as node:
+        evidence, in_force = node.controller.devices.evidence, node.controller.context.in_force
+        for uid, rules in (("u0", wrong), ("u1", RULES), ("u2", wrong)):
+            in_force.settings = replace(in_force.settings, devices=rules)
+            got = await create(node, uid, "GPU-b", "all", name="web" if rules is RULES else f"other-{uid}")
 
-        node.controller.context.in_force.settings = replace(node.controller.context.settings, devices=RULES)
-
-        assert await create(node, "u1", "GPU-b", "all") == {"NVIDIA_VISIBLE_DEVICES": b"GPU-b"}
-        assert allocations.asked == {"Get": 1}
+            assert (got == {"NVIDIA_VISIBLE_DEVICES": b"GPU-b"}) is (rules is RULES)
+            assert ("has not answered on /none and /nothing since" in evidence.unheard) is (rules is wrong)
+            assert allocations.asked == ({} if uid == "u0" else {"Get": 1})
 
 
 async def test_what_was_prefetched_is_not_asked_again(allocations: Allocations, source: Kubelet) -> None:
@@ -270,23 +256,6 @@ async def test_a_kubelet_that_restarts(allocations: Allocations, source: Kubelet
     ]
 
 
-async def test_a_kubelet_that_failed_is_not_asked_at_every_create(
-    allocations: Allocations, source: Kubelet, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Of one pod it is asked again after a pause, and not before."""
-    monkeypatch.setattr(module, "RETRY_S", 3600.0)
-    await allocations.stop()
-    allocations.socket.unlink(missing_ok=True)
-    for _ in range(5):
-        assert await told(source, MAIN) is None
-    assert source.counters.device_evidence["podresources", "failed"] > 0
-    await allocations.start()
-
-    monkeypatch.setattr(module, "RETRY_S", 0.0)
-
-    assert await told(source, MAIN) == GIVEN
-
-
 async def test_a_silent_one_is_waited_for_once(allocations: Allocations, tmp_path: Path) -> None:
     """The second container of a pod does not wait for an answer that the first has waited for in vain.
 
@@ -337,23 +306,6 @@ async def test_a_silent_one_is_asked_again_whatever_fails(
     assert "background work failed" in source.log.events()
     await source.close()
     await source.tasks.stop()
-
-
-async def test_wrong_paths_after_a_reload_are_told(allocations: Allocations, tmp_path: Path) -> None:
-    """That the kubelet answered on other files says nothing about these."""
-    async with world(tmp_path, rules=RULES) as node:
-        await create(node, "u1", "all")
-        assert not node.controller.devices.evidence.unheard
-        wrong = replace(RULES, kubelet=replace(FILES, socket="/none", checkpoint="/nothing"))
-        in_force = node.controller.context.in_force
-        in_force.settings = replace(in_force.settings, devices=wrong)
-
-        await create(node, "u2", "all", name="other")
-
-        assert (
-            "has not answered on /none and /nothing since criproxy began to use them"
-            in node.controller.devices.evidence.unheard
-        )
 
 
 async def test_one_that_comes_late_is_heard_without_another_pod(
@@ -422,14 +374,6 @@ async def test_a_damaged_checkpoint_keeps_what_was_known(allocations: Allocation
     allocations.checkpoint.write_bytes(whole)
 
     assert await told(source, of("u2", "s4")) == Known("checkpoint", {}, complete=True, by_uid=True)
-
-
-async def test_a_checkpoint_that_was_never_whole(allocations: Allocations, source: Kubelet) -> None:
-    """Podresources alone decides."""
-    allocations.checkpoint.write_bytes(b"{")
-
-    assert await told(source, MAIN) == GIVEN
-    assert await told(source, replace(MAIN, container="init")) is None
 
 
 async def test_two_pods_of_one_name(allocations: Allocations, source: Kubelet) -> None:

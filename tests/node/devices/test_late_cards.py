@@ -9,7 +9,6 @@ from typing import Any
 
 import pytest
 
-from criproxy.cri import api_pb2 as api
 from criproxy.devices.classes.builtin import ASCEND, NVIDIA
 from criproxy.devices.classes.cards import Stock
 from criproxy.devices.classes.device_class import DeviceClass
@@ -18,11 +17,10 @@ from criproxy.host.cards import find_cards
 from criproxy.model.workload import Container
 from criproxy.node.devices import evidence as scanning
 from criproxy.node.devices import guard as guarding
-from lab.kubelet.kubelet import CREATE_TIMEOUT_S
 from tests.allocations import Allocated
 from tests.gates import Gate
 from tests.node.devices.test_guard import create, world
-from tests.node.devices.test_hints import AWARE, GPU, RULES, Node, node_at, pod_of
+from tests.node.devices.test_hints import AWARE, GPU, RULES, node_at, pod_of
 from tests.node.world import World
 
 
@@ -36,13 +34,6 @@ def holders(node: World) -> dict[str, list[str]]:
     }
 
 
-async def start(node: Node, *keys: str) -> None:
-    """Start containers."""
-    for key in keys:
-        request = api.StartContainerRequest(container_id=key)
-        await node.world.client.call("StartContainer", request, api.StartContainerResponse, CREATE_TIMEOUT_S)
-
-
 @pytest.mark.parametrize("by", ["restart", "reload"])
 async def test_the_section_comes_while_pods_with_cards_run(tmp_path: Path, by: str) -> None:
     """Who has which card is known then, and who has one without a node is moved by nobody."""
@@ -52,7 +43,8 @@ async def test_the_section_comes_while_pods_with_cards_run(tmp_path: Path, by: s
         bare, _ = await node.create(pod_of("Burstable", "bare"), "GPU-b")
         noded, _ = await node.create(pod_of("Burstable", "noded"), "GPU-a", devices=("/dev/nvidia0",))
         plain, _ = await node.create(pod_of("Burstable", "plain"))
-        await start(node, bare, noded, plain)
+        for key in (bare, noded, plain):
+            await running.kubelet.start(key)
         if by == "restart":
             await running.stop_criproxy()
             running.use(AWARE, devices=RULES)

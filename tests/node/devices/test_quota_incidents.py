@@ -3,7 +3,7 @@
 import asyncio
 import io
 import json
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -44,20 +44,6 @@ OVER = (
     "default/greedy/main has been over its quota since 2023-11-14T22:13:20.500Z: "
     "9000 MiB used, 8192 MiB allowed on GPU-a"
 )
-
-
-@pytest.fixture
-def stopped(monkeypatch: pytest.MonkeyPatch) -> Stopped:
-    """What the runtime was told to stop."""
-    return Stopped().install(monkeypatch)
-
-
-@pytest.fixture
-async def world(tmp_path: Path, stopped: Stopped) -> AsyncIterator[World]:
-    """A node with vGPUs."""
-    async with node_with_vgpus(tmp_path) as world:
-        await world.poll(lambda: world.controller.ready)
-        yield world
 
 
 async def grants(world: World) -> Mapping[str, Any]:
@@ -256,20 +242,6 @@ async def test_cores(world: World, stopped: Stopped) -> None:
     assert why(await status(world, key)) == said
 
 
-async def test_exempt_namespaces_are_only_observed(world: World, stopped: Stopped) -> None:
-    """Whatever the watcher asks for."""
-    key = await world.run(pod("system", namespace="kube-system"))
-
-    for number, action in enumerate(("stop", "kill-process", "annotate")):
-        answer = await report(world, key, action, since_s=1700000000.0 + number)
-        assert answer == {"stored": True, "act": False, "action": "observe"}
-        await within(world, key)
-
-    await world.rested()
-    assert not stopped.calls
-    assert await status(world, key) == await direct(world, key)
-
-
 @pytest.mark.parametrize("first", ["observe", "annotate", "kill-process"])
 async def test_a_report_that_asks_for_more(world: World, stopped: Stopped, first: str) -> None:
     """It is the same incident, of which more is done; one that asks for less changes nothing."""
@@ -283,17 +255,6 @@ async def test_a_report_that_asks_for_more(world: World, stopped: Stopped, first
     assert stopped.ids == [key]
     assert [each.key for each in incidents(world)] == [before.key]
     assert why(await status(world, key))[1] == "9500 MiB used, 8192 MiB allowed on GPU-a"
-
-
-async def test_a_report_that_asks_for_less(world: World, stopped: Stopped) -> None:
-    """What is known goes on as it is."""
-    key = await world.run(pod("greedy"))
-    await report(world, key, "annotate")
-
-    assert (await report(world, key, "observe"))["action"] == "annotate"
-    assert (await report(world, key, "kill-process", pid=7, start_ticks=70))["act"] is True
-    assert (await report(world, key, "annotate"))["action"] == "kill-process"
-    assert not stopped.calls
 
 
 async def test_without_watch_a_container_is_only_observed(tmp_path: Path, stopped: Stopped) -> None:
@@ -325,17 +286,6 @@ async def test_who_does_not_run(world: World, stopped: Stopped) -> None:
         assert answer == {"stored": False, "act": False, "why": "the container is not running"}
     assert not incidents(world)
     assert not stopped.calls
-
-
-async def test_a_container_that_is_removed(world: World) -> None:
-    """Nothing is remembered of it."""
-    key = await world.run(pod("greedy"))
-    await report(world, key, "observe")
-    await world.kubelet.stop(key)
-    await world.kubelet.remove(key)
-
-    await world.until(lambda: not incidents(world))
-    assert (await within(world, key))["ended"] == 0
 
 
 @pytest.mark.parametrize(
@@ -370,14 +320,6 @@ async def test_reports_that_are_none(
     assert not stopped.calls
 
 
-async def test_whole_cards_have_no_quota(world: World) -> None:
-    """A container with a whole card cannot be over it."""
-    key = await world.run(allocated("whole", "nvidia.com/gpu", "GPU-a"))
-
-    with pytest.raises(UsageError, match="has no vGPU of nvidia card GPU-a"):
-        await report(world, key)
-
-
 async def test_reports_are_bounded(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     """Only so many containers can be over their quota at one time."""
     monkeypatch.setattr("criproxy.node.devices.incidents.MOST_OPEN", 1)
@@ -405,18 +347,6 @@ async def test_bypass(world: World, stopped: Stopped) -> None:
     await report(world, key)
     await world.poll(lambda: world.counters.quota_stops["nvidia", "memory"] == 1)
     assert stopped.ids == [key]
-
-
-async def test_release(world: World, stopped: Stopped) -> None:
-    """A released node has quotas: only places are not looked after."""
-    key = await world.run(pod("greedy"))
-    await world.controller.policy_switch.release("test")
-
-    await report(world, key)
-    await world.poll(lambda: world.counters.quota_stops["nvidia", "memory"] == 1)
-
-    assert stopped.ids == [key]
-    assert why(await status(world, key)) == SAID
 
 
 async def test_a_card_that_fails_is_another_incident(world: World) -> None:

@@ -2,7 +2,7 @@
 
 import asyncio
 from collections.abc import AsyncIterator, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -15,12 +15,13 @@ from criproxy.model.workload import ContainerState
 from criproxy.node.bypass import BypassMode
 from criproxy.node.devices import stops
 from tests.node.devices.quotas import (
-    RULES,
     SAID,
     Stopped,
+    has_space,
     incidents,
     known,
     node_with_vgpus,
+    on_failing_disk,
     pod,
     report,
     restart,
@@ -28,10 +29,8 @@ from tests.node.devices.quotas import (
     why,
     within,
 )
-from tests.node.devices.test_guard import host
-from tests.node.reconcile.test_trouble import FailingStore
 from tests.node.record.test_crash_points import Disk
-from tests.node.world import FAST, World
+from tests.node.world import World
 
 
 @dataclass
@@ -78,6 +77,22 @@ async def run_recorded(world: World) -> str:
     return key
 
 
+async def report_in_vain(world: World, stopped: Stopped) -> str:
+    """Report a container, which the runtime fails to stop; its id."""
+    key, stopped.fails = await run_recorded(world), True
+    await report(world, key)
+    await world.poll(lambda: bool(stopped.calls))
+    return key
+
+
+async def start_again(world: World, stopped: Stopped) -> None:
+    """Criproxy is killed and started anew; what it was told before does not count."""
+    await kill(world)
+    stopped.calls.clear()
+    await world.start_criproxy()
+    await known(world)
+
+
 def is_stopped(world: World) -> bool:
     """Whether a container was stopped for its quota."""
     return world.counters.quota_stops["nvidia", "memory"] == 1
@@ -85,14 +100,8 @@ def is_stopped(world: World) -> bool:
 
 async def test_killed_between_report_and_stop(world: World, stopped: Stopped) -> None:
     """What was stored and not done is done after the start; the report that is repeated is the same incident."""
-    key = await run_recorded(world)
-    stopped.fails = True
-    await report(world, key)
-    await world.poll(lambda: bool(stopped.calls))
-    await kill(world)
-    stopped.calls.clear()
-    await world.start_criproxy()
-    await known(world)
+    key = await report_in_vain(world, stopped)
+    await start_again(world, stopped)
 
     answer = await report(world, key, since_s=1700000099.0)
     stopped.fails = False
@@ -106,15 +115,9 @@ async def test_killed_between_report_and_stop(world: World, stopped: Stopped) ->
 @pytest.mark.parametrize("is_over", [True, False])
 async def test_a_container_that_may_be_within_its_quota(world: World, stopped: Stopped, *, is_over: bool) -> None:
     """Much may have happened while criproxy was away: a stop waits until the watcher says that it still is right."""
-    key = await run_recorded(world)
-    stopped.fails = True
-    await report(world, key)
-    await world.poll(lambda: bool(stopped.calls))
-    await kill(world)
+    key = await report_in_vain(world, stopped)
     stopped.fails = False
-    stopped.calls.clear()
-    await world.start_criproxy()
-    await known(world)
+    await start_again(world, stopped)
     await world.rested()
     assert not stopped.calls
     grants = await DevicePluginCommands(world.controller).commands()["device-grants"]({})
@@ -144,10 +147,7 @@ async def test_a_container_whose_cards_are_not_known_yet(world: World) -> None:
 
 async def test_killed_while_the_container_ends(world: World, stopped: Stopped) -> None:
     """The end that criproxy did not see is that stop: whoever asks first after the start hears why."""
-    key = await run_recorded(world)
-    stopped.fails = True
-    await report(world, key)
-    await world.poll(lambda: bool(stopped.calls))
+    key = await report_in_vain(world, stopped)
     await kill(world)
     world.runtime.exit_container(key, 143)
     stopped.calls.clear()
@@ -196,10 +196,7 @@ async def test_killed_after_that(world: World, stopped: Stopped) -> None:
 
 async def test_within_while_the_runtime_fails(world: World, stopped: Stopped) -> None:
     """A stop that did not go through is not tried again for a container that is within its quota."""
-    key = await world.run(pod("greedy"))
-    stopped.fails = True
-    await report(world, key)
-    await world.poll(lambda: bool(stopped.calls))
+    key = await report_in_vain(world, stopped)
     assert (await within(world, key))["ended"] == 1
     await world.poll(lambda: not world.controller.incidents._stops._in_flight)
     stopped.fails = False
@@ -217,10 +214,7 @@ async def test_within_while_the_runtime_fails(world: World, stopped: Stopped) ->
 @pytest.mark.parametrize("comes_within", [False, True])
 async def test_bypass_while_the_runtime_fails(world: World, stopped: Stopped, *, comes_within: bool) -> None:
     """A stop that failed is not tried again during the bypass; after it, only if the container is still over."""
-    key = await world.run(pod("greedy"))
-    stopped.fails = True
-    await report(world, key)
-    await world.poll(lambda: bool(stopped.calls))
+    key = await report_in_vain(world, stopped)
     world.controller.bypass(BypassMode.ORDERED)
     await world.poll(lambda: not world.controller.incidents._stops._in_flight)
     stopped.fails = False
@@ -281,18 +275,8 @@ async def test_a_watcher_that_is_silent(world: World, stopped: Stopped, monkeypa
     await world.rested()
 
     assert world.controller.node.containers[key].state is ContainerState.RUNNING
-    said = [line for line in world.log.lines if "dropped" in str(line)]
-    assert "quota incident dropped" in str(said)
-    assert "card no longer watched" not in str(said)
-    sentences = [
-        text
-        for record in await world.controller.context.state.find_history("default/greedy/main")
-        for text in record.sentences
-    ]
-    assert any(
-        "its use of card GPU-a is no longer watched: the device plugin has been silent" in each for each in sentences
-    )
-    assert not any("nvidia: card GPU-a is no longer watched" in each for each in sentences)
+    assert "quota incident dropped" in world.log.events()
+    assert "card no longer watched" not in world.log.events()
 
 
 async def test_the_kubelet_reads_the_status_once(world: World, stopped: Stopped) -> None:
@@ -308,12 +292,7 @@ async def test_the_kubelet_reads_the_status_once(world: World, stopped: Stopped)
 @pytest.mark.parametrize("action", ["stop", "kill-process", "annotate"])
 async def test_a_disk_that_fails(tmp_path: Path, stopped: Stopped, action: str) -> None:
     """What is not on disk is not done, and not remembered either: the report that is repeated is the first one."""
-    host(tmp_path)
-    world = World(tmp_path, settings=replace(FAST, devices=RULES))
-    store = FailingStore(tmp_path / "state")
-    store.full, world.make_store = False, lambda: store
-    async with world:
-        await world.poll(lambda: world.controller.ready)
+    async with on_failing_disk(tmp_path) as (world, store):
         key = await world.run(pod("greedy"))
         await world.rested()
         store.full = True
@@ -323,9 +302,7 @@ async def test_a_disk_that_fails(tmp_path: Path, stopped: Stopped, action: str) 
         assert not world.controller.incidents.edits
         assert not stopped.calls
 
-        store.full = False
-        world.controller.context.persister.check_soon()
-        await world.poll(lambda: world.controller.context.persister.error is None)
+        await has_space(world, store)
         answer = await report(world, key, action)
         assert answer == {"stored": True, "act": action == "kill-process", "action": action}
         if action == "stop":
@@ -335,12 +312,7 @@ async def test_a_disk_that_fails(tmp_path: Path, stopped: Stopped, action: str) 
 
 async def test_an_end_that_is_not_stored(tmp_path: Path, stopped: Stopped) -> None:
     """It is reported again: until then the incident goes on, and a restart does not make it another one."""
-    host(tmp_path)
-    world = World(tmp_path, settings=replace(FAST, devices=RULES))
-    store = FailingStore(tmp_path / "state")
-    store.full, world.make_store = False, lambda: store
-    async with world:
-        await world.poll(lambda: world.controller.ready)
+    async with on_failing_disk(tmp_path) as (world, store):
         key = await world.run(pod("greedy"))
         await report(world, key, "observe")
         await world.rested()
@@ -349,9 +321,7 @@ async def test_an_end_that_is_not_stored(tmp_path: Path, stopped: Stopped) -> No
             await within(world, key)
         assert [each.ended for each in incidents(world)] == [False]
 
-        store.full = False
-        world.controller.context.persister.check_soon()
-        await world.poll(lambda: world.controller.context.persister.error is None)
+        await has_space(world, store)
         assert (await within(world, key))["ended"] == 1
         await world.until(lambda: not incidents(world))
 

@@ -1,8 +1,6 @@
 """Scenario 15 of the devices: a container over its quota of memory is stopped once, and everybody sees why."""
 
 import asyncio
-from collections.abc import AsyncIterator
-from pathlib import Path
 
 import pytest
 
@@ -13,7 +11,6 @@ from tests.node.devices.quotas import (
     Stopped,
     direct,
     incidents,
-    node_with_vgpus,
     pod,
     restart,
     status,
@@ -21,20 +18,6 @@ from tests.node.devices.quotas import (
     why,
 )
 from tests.node.world import World
-
-
-@pytest.fixture
-def stopped(monkeypatch: pytest.MonkeyPatch) -> Stopped:
-    """What the runtime was told to stop."""
-    return Stopped().install(monkeypatch)
-
-
-@pytest.fixture
-async def world(tmp_path: Path, stopped: Stopped) -> AsyncIterator[World]:
-    """A node with vGPUs."""
-    async with node_with_vgpus(tmp_path) as world:
-        await world.poll(lambda: world.controller.ready)
-        yield world
 
 
 async def test_over_quota(world: World, stopped: Stopped) -> None:
@@ -57,8 +40,7 @@ async def test_over_quota(world: World, stopped: Stopped) -> None:
     assert stopped.calls == [(greedy, 10)]
     assert why(await status(world, greedy)) == SAID
     assert await ended == SAID
-    request = api.PodSandboxStatusRequest(pod_sandbox_id=sandbox)
-    of_pod = await world.client.call("PodSandboxStatus", request, api.PodSandboxStatusResponse)
+    of_pod = await world.client.pod_sandbox_status(sandbox)
     assert [why(each) for each in of_pod.containers_statuses] == [SAID] * len(of_pod.containers_statuses)
     assert await status(world, sibling) == await direct(world, sibling)
     assert not watching.kills
@@ -70,17 +52,6 @@ async def _first_end(world: World) -> tuple[str, str]:
             if each.state == api.CONTAINER_EXITED:
                 return why(each)
     return "", ""
-
-
-async def test_below_again_before_the_grace(world: World, stopped: Stopped) -> None:
-    """Who is within quota and margin again in time, and for most of the time, is not touched."""
-    key, watching = await world.run(pod("wavering")), watcher(world)
-    for at_s in range(100):
-        await watching.read(at_s, wavering=9000 if at_s % 30 < 5 else 8704)
-
-    assert not stopped.calls
-    assert not incidents(world)
-    assert await status(world, key) == await direct(world, key)
 
 
 async def test_restarts_do_not_repeat_it(world: World, stopped: Stopped, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -14,8 +14,6 @@ from criproxy.api.views.status_check import problems
 from criproxy.node.bypass import BypassMode
 from criproxy.node.settings import OnError, Promote
 from criproxy.placement.answers.choice import choice_now
-from criproxy.placement.options.policy_options import Options
-from criproxy.placement.policies.none import NonePolicy
 from lab.emulator.runtime import RuntimeOptions
 from lab.kubelet.kubelet import MiniKubelet
 from tests.disks import fill, free, small_disk
@@ -62,16 +60,6 @@ async def created_on_a_full_disk(world: World, disk: Path, cpus: int = 2) -> str
     return container_id
 
 
-async def test_what_came_while_the_disk_was_full_is_placed_when_it_is_well_again(tmp_path: Path, disk: Path) -> None:
-    """By itself, and nothing is wrong then."""
-    async with World(tmp_path, settings=QUICK) as world:
-        late = await created_on_a_full_disk(world, disk)
-        await world.poll(lambda: world.cpus(late) == "1-2")
-        assert world.owned() == {1, 2}
-        await world.poll(lambda: world.controller.ready and not wrong(world))
-        assert world.counters.promotions == 1
-
-
 async def test_until_then_status_and_check_say_that_it_shares(tmp_path: Path, disk: Path) -> None:
     """One sentence, with the number of CPUs and since when; the metric counts it; explain gives the true cause."""
     async with World(tmp_path, settings=OFF) as world:
@@ -88,20 +76,6 @@ async def test_until_then_status_and_check_say_that_it_shares(tmp_path: Path, di
         assert "should_own_cpus': 2" in text
         assert "criproxy was failing when the container was created" in text
         assert "'decision': 'now'" not in text
-
-
-async def test_it_is_known_over_a_restart(tmp_path: Path, disk: Path) -> None:
-    """And done after it."""
-    async with World(tmp_path, settings=OFF) as world:
-        late = await created_on_a_full_disk(world, disk)
-        await world.restart()
-        await world.poll(lambda: world.controller.ready)
-        assert len(wrong(world)) == 1
-        await world.stop_criproxy()
-        world.use(STATIC, promote=Promote.DEFAULT)
-        await world.start_criproxy()
-        await world.poll(lambda: world.cpus(late) == "1-2")
-        await world.poll(lambda: world.controller.ready and not wrong(world))
 
 
 async def test_it_waits_for_room(tmp_path: Path, disk: Path) -> None:
@@ -127,6 +101,7 @@ async def test_whatever_becomes_of_creates_that_we_failed_at(tmp_path: Path, dis
         late = await created_on_a_full_disk(world, disk)
         await world.poll(lambda: world.cpus(late) == "1-2")
         await world.poll(lambda: world.controller.ready and not wrong(world))
+        assert world.counters.promotions == 1
 
 
 async def test_what_came_during_the_automatic_bypass_is_placed_after_it(tmp_path: Path) -> None:
@@ -215,17 +190,6 @@ async def test_who_was_there_before_is_placed_where_that_is_asked_for(tmp_path: 
         found = await found_running(world)
         await world.poll(lambda: world.cpus(found) == "1-2")
         await world.poll(lambda: notices(world) == [])
-
-
-async def test_after_a_change_of_the_policy_for_newcomers_who_shares_is_a_notice(tmp_path: Path) -> None:
-    """The file says that it concerns newcomers only."""
-    async with World(tmp_path, policy=NonePolicy(Options())) as world:
-        stays = await world.run(owner("stays", 2))
-        settings = replace(world.controller.context.settings, configuration="static")
-        await world.controller.policy_switch.change(STATIC, settings)
-        await world.poll(lambda: world.controller.ready and stays in world.controller.node.grants)
-        await world.poll(lambda: world.controller.ready and not wrong(world))
-        assert [text for text in notices(world) if text.startswith("default/stays/main should have 2 exclusive CPUs")]
 
 
 async def test_a_released_node_owes_nobody_anything(tmp_path: Path) -> None:

@@ -84,22 +84,12 @@ async def test_an_owner_has_no_quota_and_the_kubelet_hears_of_one(world: World, 
 
     assert (kernel_quota(tmp_path, owned), await in_force(world, owned)) == ("-1", -1)
     assert await told(world, owned) == 200_000
-    request = api.PodSandboxStatusRequest(pod_sandbox_id=sandbox_id)
-    reply = await world.client.call("PodSandboxStatus", request, api.PodSandboxStatusResponse)
+    reply = await world.client.pod_sandbox_status(sandbox_id)
     assert [each.resources.linux.cpu_quota for each in reply.containers_statuses] == [200_000]
     status = (await world.direct.container_status(owned)).status
     stamp = read_stamp(status.annotations)
     assert stamp
     assert (stamp.cpu_quota_us, stamp.cpu_period_us) == (200_000, 100_000)
-
-
-async def test_events_tell_what_was_asked(world: World) -> None:
-    """Also while the create of a container is not confirmed yet: its stamp says it."""
-    quotas = asyncio.create_task(first_quotas(world))
-    await world.poll(lambda: world.runtime.core.events.listeners == 2)  # criproxy's own is one of them
-    owned = await world.run(owner("owner", 1))
-
-    assert (await quotas, await in_force(world, owned)) == ([100_000], -1)
 
 
 async def test_an_event_that_cannot_be_read_is_passed_on(world: World) -> None:
@@ -199,13 +189,6 @@ async def test_replies_are_edited_for_as_long_as_a_quota_is_lifted(world: World)
 
     await world.kubelet.remove_pod(sandbox_id)
     await world.poll(lambda: not edits(world))
-
-
-async def test_without_lift_no_reply_is_edited(tmp_path: Path) -> None:
-    """ContainerStatus passes byte for byte, whoever owns CPUs."""
-    async with World(tmp_path) as world:
-        await world.run(owner("owner", 1))
-        assert edits(world) == set()
 
 
 async def test_a_release_gives_quotas_back(world: World, tmp_path: Path) -> None:

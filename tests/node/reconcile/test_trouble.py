@@ -9,16 +9,12 @@ import pytest
 
 from criproxy.api.views.status_check import problems
 from criproxy.cri import api_pb2 as api
-from criproxy.cri.runtime import RuntimeCallError
 from criproxy.errors import StatusCode, StoreError
 from criproxy.model.grant import Change
 from criproxy.model.node import Node
 from criproxy.model.record import Record
 from criproxy.model.workload import Container, ContainerState
 from criproxy.node.cgroups import Cgroups, Seen
-from criproxy.node.settings import OnError
-from criproxy.placement.options.policy_options import Options
-from criproxy.placement.policies.none import NonePolicy
 from criproxy.placement.policies.static import StaticOptions, StaticPolicy
 from criproxy.store.store import Store
 from lab.emulator.runtime import RuntimeOptions
@@ -117,37 +113,6 @@ def unsure(world: World) -> bool:
     return any(c.state is ContainerState.UNKNOWN for c in world.controller.node.containers.values())
 
 
-async def test_a_cut_create_that_made_a_container_keeps_its_place(tmp_path: Path) -> None:
-    """The deadline passes at the kubelet, the runtime finishes: the container is found by its stamp."""
-    slow = Slow(CreateContainer=0.2)
-    patient = replace(FAST, unknown_pause_s=0.2)
-    async with World(tmp_path, RuntimeOptions(latency_s=slow), patient) as world:
-        await cut_create(world, slow)
-        await world.until(lambda: unsure(world))
-        assert world.owned() == {1, 2}
-
-        await world.until(lambda: not unsure(world))
-
-        (listed,) = await world.direct.list_containers()
-        assert world.controller.node.containers[listed.id].state is ContainerState.CREATED
-        assert world.owned() == {1, 2}
-        await world.kubelet.start(listed.id)
-        assert world.cpus(listed.id) == "1-2"
-
-
-async def test_one_list_without_it_does_not_give_a_cut_create_up(tmp_path: Path) -> None:
-    """The runtime is still at it when the first list is taken; the second one shows the container."""
-    slow = Slow(CreateContainer=0.6)
-    patient = replace(FAST, unknown_pause_s=0.4)
-    async with World(tmp_path, RuntimeOptions(latency_s=slow), patient) as world:
-        await cut_create(world, slow)
-        await world.until(lambda: unsure(world))
-
-        await world.until(lambda: not unsure(world))
-
-        assert world.owned() == {1, 2}
-
-
 async def test_a_cut_create_that_left_nothing_gives_its_place_back(tmp_path: Path) -> None:
     """Its place stays taken until two lists show that there is no such container."""
     slow = Slow(CreateContainer=60.0)
@@ -215,31 +180,6 @@ async def test_a_repeated_create_leaves_cpus_that_somebody_owns_since(tmp_path: 
         assert world.cpus(shared) == "0,2-3"
 
 
-async def test_a_create_under_way_at_a_restart_is_found_by_its_stamp(tmp_path: Path) -> None:
-    """Criproxy ends while the runtime creates; the next one asks what became of it."""
-    slow = Slow(CreateContainer=0.2)
-    patient = replace(FAST, unknown_pause_s=0.2)
-    async with World(tmp_path, RuntimeOptions(latency_s=slow), patient) as world:
-        await cut_create(world, slow)
-        await world.restart()
-
-        await world.until(lambda: not any(c.key == c.reservation for c in world.controller.node.containers.values()))
-
-        (listed,) = await world.direct.list_containers()
-        assert list(world.controller.node.grants) == [listed.id]
-
-
-async def test_a_cut_start_is_asked_for(tmp_path: Path) -> None:
-    """A start that outlives its caller is known to run in the end."""
-    slow = Slow(StartContainer=0.2)
-    patient = replace(FAST, unknown_pause_s=0.2)
-    async with World(tmp_path, RuntimeOptions(latency_s=slow), patient) as world:
-        _, container_id = await world.created(owner("cut", 1))
-        await cut(world.kubelet.start(container_id), slow)
-
-        await world.until(lambda: world.controller.node.containers[container_id].state is ContainerState.RUNNING)
-
-
 async def test_a_failed_start_gives_its_place_back(tmp_path: Path) -> None:
     """The container has exited then, and another may own its CPUs."""
     async with World(tmp_path) as world:
@@ -290,25 +230,6 @@ class FailingStore(Store):
         return super().save(before, after, records)
 
 
-@pytest.mark.parametrize("on_error", OnError)
-async def test_when_the_store_fails_nobody_lands_on_owned_cpus(tmp_path: Path, on_error: OnError) -> None:
-    """Shared: the container starts on the shared CPUs and is adopted; refuse: the kubelet is told; pass: adopted."""
-    async with World(tmp_path, settings=replace(FAST, on_error=on_error)) as world:
-        owned = await world.run(owner("owner", 2))
-        await world.stop_criproxy()
-        world.make_store = lambda: FailingStore(tmp_path / "state")
-        await world.start_criproxy()
-
-        if on_error is OnError.REFUSE:
-            assert (await refusal(world.run(owner("second", 1)), "disk is full")).code is StatusCode.UNAVAILABLE
-        else:
-            second = await world.run(owner("second", 1))
-            await world.until(lambda: world.cpus(second) == "0,3" and second in world.controller.node.grants)
-
-        assert world.cpus(owned) == "1-2"
-        assert world.controller.problem == "cannot store the state: disk is full"
-
-
 class Broken(StaticPolicy):
     """A policy with a mistake: it fails for containers that are called ``bad``."""
 
@@ -328,39 +249,6 @@ async def test_a_policy_that_raises_puts_the_container_among_those_that_share(tm
 
         assert (world.cpus(owned), world.cpus(bad)) == ("0-1", "2-3")
         assert "call not handled" in world.log.events()
-
-
-async def test_the_policy_none_touches_no_call(tmp_path: Path) -> None:
-    """Nothing is held or watched, and messages arrive as they were sent."""
-    async with World(tmp_path, policy=NonePolicy(Options())) as world:
-        container_id = await world.run(owner("owner", 2))
-
-        assert world.controller.table() == {}
-        assert world.controller.ready
-        assert world.cpus(container_id) == "0-3"
-
-
-async def test_many_pods_at_once_leave_every_owner_alone(tmp_path: Path) -> None:
-    """Owners and sharers that come and go together never overlap while they run."""
-    slow = RuntimeOptions(latency_s=0.002)
-    async with World(tmp_path, slow) as world:
-        seen: list[str] = []
-
-        async def live(number: int) -> None:
-            pod = owner(f"o{number}", 1) if number % 3 == 0 else sharer(f"s{number}")
-            try:
-                sandbox_id, ids = await world.kubelet.run_pod(pod)
-            except RuntimeCallError as error:
-                assert error.code is StatusCode.RESOURCE_EXHAUSTED  # noqa: PT017 (some must be refused)
-                return
-            seen.extend(overlaps(world))
-            await world.kubelet.stop(ids["main"])
-            await world.kubelet.remove_pod(sandbox_id)
-
-        await asyncio.gather(*(live(number) for number in range(60)))
-
-        assert seen == []
-        await world.until(lambda: not world.controller.node.grants)
 
 
 def overlaps(world: World) -> list[str]:

@@ -156,21 +156,24 @@ def ended(play: Play, node: Node) -> bool:
     return node.containers[play.owned].state is ContainerState.EXITED
 
 
+NEW = sharer("new")
+
+
 @dataclass(frozen=True)
 class Deed:
     """One kind of call."""
 
-    pod: PodSpec
-    method: str
-    act: Callable[[Play], Awaitable[None]]
-    applied: Callable[[Play, Node], bool]
-    """Whether a node shows it."""
-    done: Callable[[Play], bool]
-    """Whether the runtime has done it."""
-    again: Callable[[Play], Awaitable[None]]
-    """What the kubelet does then."""
     expected: str
     """Who owns how many CPUs in the end."""
+    pod: PodSpec = NEW
+    method: str = "CreateContainer"
+    act: Callable[[Play], Awaitable[None]] = Play.create
+    applied: Callable[[Play, Node], bool] = Play.reserved
+    """Whether a node shows it."""
+    done: Callable[[Play], bool] = lambda play: bool(play.new())
+    """Whether the runtime has done it."""
+    again: Callable[[Play], Awaitable[None]] = Play.start
+    """What the kubelet does then."""
     waits: bool = False
     """Whether the runtime must not hear of it before it is on disk."""
     follows: Callable[[Play], bool] = lambda play: True
@@ -194,48 +197,14 @@ def repeated(play: Play, node: Node) -> bool:
 
 
 DEEDS = {
-    "shared": Deed(
-        sharer("new"),
-        "CreateContainer",
-        Play.create,
-        Play.reserved,
-        lambda play: bool(play.new()),
-        Play.start,
-        "old: 1",
-    ),
-    "exclusive": Deed(
-        owner("new", 2),
-        "CreateContainer",
-        Play.create,
-        Play.reserved,
-        lambda play: bool(play.new()),
-        Play.start,
-        "new: 2, old: 1",
-        waits=True,
-    ),
-    "repeated": Deed(
-        owner("new", 2),
-        "CreateContainer",
-        Play.create,
-        repeated,
-        lambda play: bool(play.new()),
-        Play.start,
-        "new: 1, old: 1",  # the first create made it
-        waits=True,
-        prepare=cut_create,
-    ),
+    "shared": Deed("old: 1"),
+    "exclusive": Deed("new: 2, old: 1", owner("new", 2), waits=True),
+    # The first create made it.
+    "repeated": Deed("new: 1, old: 1", owner("new", 2), applied=repeated, waits=True, prepare=cut_create),
     "resize": Deed(
-        sharer("new"),
-        "UpdateContainerResources",
-        resize,
-        sized,
-        has_two,
-        resize,
-        "old: 2",
-        waits=True,
-        follows=has_room,
+        "old: 2", NEW, "UpdateContainerResources", resize, sized, has_two, resize, waits=True, follows=has_room
     ),
-    "removal": Deed(sharer("new"), "StopContainer", stop, ended, is_stopped, stop, ""),
+    "removal": Deed("", NEW, "StopContainer", stop, ended, is_stopped, stop),
 }
 
 

@@ -1,12 +1,10 @@
 """The log has one line per decision, and nothing for what decides nothing."""
 
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from criproxy.cri import api_pb2 as api
 from criproxy.model.workload import SHORT_ID
-from tests.node.world import GIB, World, owner, refusal, sharer
+from tests.node.world import GIB, World, owner, sharer
 
 
 def lines(world: World) -> list[tuple[str, dict[str, Any]]]:
@@ -61,21 +59,6 @@ async def test_a_life_is_told_in_two_lines(tmp_path: Path) -> None:
         )
 
 
-async def test_a_place_that_the_runtime_did_not_want_is_told_with_the_sandbox(tmp_path: Path) -> None:
-    """The container never had an id that crictl knows."""
-    async with World(tmp_path) as world:
-        pod = owner("owner", 2)
-        sandbox_id = await world.kubelet.run_sandbox(pod)
-        await refusal(world.kubelet.create(pod, sandbox_id, replace(pod.containers[0], image="missing")))
-        await world.poll(lambda: lines(world)[-1][0] == "place released")
-
-        keys = lines(world)[-1][1]
-
-        assert keys["sandbox"] == sandbox_id
-        assert "reservation" in keys
-        assert "id" not in keys
-
-
 async def test_a_release_and_its_end_tell_who_moves(tmp_path: Path) -> None:
     """Each container with the id that crictl has, from where and to where; and that no policy has changed."""
     async with World(tmp_path) as world:
@@ -94,29 +77,3 @@ async def test_a_release_and_its_end_tell_who_moves(tmp_path: Path) -> None:
     names = f"default/owner/main ({owning[:SHORT_ID]})", f"default/shared/main ({shared[:SHORT_ID]})"
     assert set(found["node released"]["moves"]) == {f"{names[0]}: CPUs 1-2 → 0-3", f"{names[1]}: CPUs 0,3 → 0-3"}
     assert set(found["release ended"]["moves"]) == {f"{names[0]}: CPUs 0-3 → 1-2", f"{names[1]}: CPUs 0-3 → 0,3"}
-
-
-async def test_a_refusal_is_one_line(tmp_path: Path) -> None:
-    """It has the sentence that the pod shows, and is counted."""
-    async with World(tmp_path) as world:
-        caught = await refusal(world.run(owner("greedy", 4)))
-
-        (keys,) = (keys for event, keys in lines(world) if event == "container refused")
-        assert keys["container"] == "default/greedy/main"
-        assert keys["error"] == caught.details
-        assert world.counters.refusals == {"RESOURCE_EXHAUSTED": 1}
-
-
-async def test_a_resize_is_one_line(tmp_path: Path) -> None:
-    """It says the new size and the new place."""
-    async with World(tmp_path) as world:
-        owned = await world.run(owner("owner", 2))
-        await world.rested()
-        world.log.lines.clear()
-        smaller = api.LinuxContainerResources(cpu_shares=1024, cpu_quota=100_000, cpu_period=100_000)
-
-        await world.client.update_container_resources(owned, smaller)
-        await world.rested()
-
-        ((event, keys),) = lines(world)
-        assert (event, keys["cpu_milli"], keys["cpus"]) == ("container resized", 1000, "1")

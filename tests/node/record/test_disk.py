@@ -146,36 +146,3 @@ class SlowDisk(Store):
     def _save(self, before: Node, after: Node, records: Sequence[Record]) -> None:
         self.answers.wait()
         super()._save(before, after, records)
-
-
-async def test_a_disk_that_hangs_holds_up_nobody_for_long(tmp_path: Path) -> None:
-    """Other calls pass at once, a held one gets its answer after the limit, and all of it is written in the end."""
-    async with World(tmp_path, settings=REFUSE) as world:
-        await world.stop_criproxy()
-        slow = SlowDisk(tmp_path / "state")
-        world.make_store = lambda: slow
-        await world.start_criproxy()
-        first = await world.run(owner("first", 1))
-        slow.answers.clear()
-
-        held = asyncio.create_task(world.run(owner("second", 1)))
-        await world.until(lambda: len(world.owned()) == 2)
-        await asyncio.gather(*(world.client.version() for _ in range(20)))
-        assert not held.done()
-        slow.answers.set()
-        second = await held
-
-        await world.rested()
-        persister = world.controller.context.persister
-        persister._limits = replace(REFUSE.store, timeout_s=0.2)
-        slow.answers.clear()
-        caught = await refusal(world.run(owner("third", 1)), r"the disk has not answered for 0\.2 s")
-        assert caught.code is StatusCode.UNAVAILABLE
-        await refusal(world.run(owner("fourth", 1)), "the disk has not answered")
-
-        persister._limits = REFUSE.store
-        slow.answers.set()
-        await back(world)
-        await world.run(owner("fifth", 1))
-        assert {world.cpus(first), world.cpus(second)} == {"1", "2"}
-        assert len(world.owned()) == 3

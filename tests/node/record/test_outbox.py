@@ -98,21 +98,3 @@ async def test_what_cannot_be_put_into_words_is_left_out() -> None:
     assert told.failures.counts["telling"] == 1
     (failure,) = told.failures.recent()
     assert "no words" in failure.text
-
-
-async def test_it_never_ends_in_silence(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Whatever ends the task that tells, it is counted and begins again, and what waited is told."""
-    told, planted, follow = Told(), [ZeroDivisionError("planted")], Outbox._next
-
-    def fails_once(self: Outbox) -> None:
-        if planted:
-            raise planted.pop()
-        follow(self)
-
-    monkeypatch.setattr(Outbox, "_next", fails_once)
-    told.put("pod")
-
-    await told.until(1)
-
-    assert told.failures.counts["watcher"] == 1
-    assert "background work failed" in told.log.events()

@@ -125,7 +125,7 @@ async def test_waiting_decisions_are_bounded() -> None:
     heard = Heard()
     for number in range(MAX_WAITING + 3):
         heard.happens(owner(f"c{number}", 9000))
-    await heard.considering.close()
+    await heard.considering.settled(closing=True)
 
     assert len(heard.told) == MAX_WAITING
     assert heard.told[0].about
@@ -152,7 +152,7 @@ async def test_at_the_end_nobody_searches() -> None:
     """What was chosen from is told still, not who would have to leave."""
     heard = Heard()
     heard.happens(owner("a", 9000))
-    await heard.considering.close()
+    await heard.considering.settled(closing=True)
 
     (choice,) = heard.choices()
     assert (choice.decided, choice.leavers) == (Decided.REFUSED, None)

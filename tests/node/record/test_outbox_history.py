@@ -32,8 +32,7 @@ from criproxy.store.history import find
 from criproxy.store.reader import open_reader
 from lab.emulator.runtime import RuntimeOptions
 from tests.node.calls.test_sharers_do_not_wait import StalledDisk
-from tests.node.reconcile.test_trouble import FailingStore
-from tests.node.world import FAST, PATIENT_STORE, Slow, World, owner, refusal, sharer
+from tests.node.world import FAST, Slow, World, owner, refusal, sharer
 from tests.placement.rules.test_kept import container, live, pod, runs
 
 
@@ -125,16 +124,6 @@ async def test_the_cause_of_a_move_is_told_whoever_asks_for_it_first(tmp_path: P
         assert update.sentences == ("CPUs 0-3 → 0,3, because default/trader/main was created; read back",)
 
 
-async def test_an_update_that_is_known_is_in_the_history(tmp_path: Path) -> None:
-    """Both go to the disk by themselves, soon: no call has to come before a move is explained."""
-    async with World(tmp_path) as world:
-        web, pod = await world.run(sharer("web")), owner("trader", 2)
-        await world.created(pod)
-        await world.until(lambda: world.controller.node.applied[web].cpus == frozenset({0, 3}))
-
-        await world.poll(lambda: Kind.UPDATED in stored(tmp_path / "state", web))
-
-
 async def test_a_refused_create_is_found_by_its_name(tmp_path: Path) -> None:
     """It has no id, but what it asked and why it was refused is told."""
     async with World(tmp_path) as world:
@@ -177,40 +166,6 @@ async def test_a_resize_tells_what_the_kubelet_sent(tmp_path: Path) -> None:
             "CPU limit 2, from cpu_quota 200000 µs of 100000 µs",
         )
         assert placed.facts["exclusive_cpus"] == "1-2"
-
-
-async def test_the_history_outlives_a_restart(tmp_path: Path) -> None:
-    """A new criproxy tells what the old one did, and goes on with the same story."""
-    async with World(tmp_path) as world:
-        container_id = await world.run(owner("trader", 1))
-        before = await story(world, container_id)
-        await world.restart()
-        await world.booked()
-        await world.kubelet.remove_pod(world.controller.node.containers[container_id].pod)
-
-        assert kinds(await story(world, container_id)) == [*kinds(before), Kind.EXITED, Kind.GONE]
-
-
-async def test_a_place_that_was_not_stored_was_not_granted(tmp_path: Path) -> None:
-    """While the disk fails, the history does not tell of places that nobody got."""
-    quick = replace(FAST, store=replace(PATIENT_STORE, retry_pause_s=0.02, retry_limit_s=0.02))
-    async with World(tmp_path, settings=quick) as world:
-        await world.stop_criproxy()
-        store = FailingStore(tmp_path / "state")
-        world.make_store = lambda: store
-        await world.start_criproxy()
-        await world.poll(lambda: bool(world.controller.context.persister.error))
-        await world.run(owner("trader", 1))
-        store.full = False
-        while world.controller.problem:  # noqa: ASYNC110 (it tries the disk by itself, and tells nobody)
-            await asyncio.sleep(0.01)
-        await world.run(sharer("web"))
-
-        records = await story(world, "default/trader/main")
-
-        assert Kind.ASKED in kinds(records)
-        assert Kind.GRANTED not in kinds(records)
-        assert Kind.ADOPTED in kinds(records)
 
 
 def test_a_decision_about_the_node_is_recorded_once_and_for_each_container_it_is_about() -> None:

@@ -197,16 +197,6 @@ async def test_a_second_restart_changes_nothing_of_it(world: World) -> None:
     assert wrong(world) == []
 
 
-async def test_a_restart_gets_the_new_size_where_there_is_room_by_then(world: World) -> None:
-    """Nothing of the refusal is left."""
-    other, growing, sandbox_id = await grown(world)
-    await refused(world, growing, 3)
-    await world.kubelet.stop_sandbox(world.controller.node.containers[other].pod)
-    again = await restarted(world, sandbox_id, growing, 3)
-    assert exclusive(world, again) == 3
-    assert wrong(world) == []
-
-
 async def test_who_never_asked_before_is_refused_as_ever(world: World) -> None:
     """A restart with a size of which no resize was refused gets no smaller place."""
     _, growing, sandbox_id = await grown(world)

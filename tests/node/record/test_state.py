@@ -16,12 +16,11 @@ from criproxy.model.workload import Container, ContainerState, Pod, QosClass
 from criproxy.node.counters import Counters
 from criproxy.node.record import state
 from criproxy.node.record.persister import Persister
-from criproxy.node.record.state import NodeState, Words
+from criproxy.node.record.state import NodeState
 from criproxy.placement.events import (
     ContainerCreated,
     ContainerCreating,
     ContainerGone,
-    ContainerStarted,
     Event,
     PodCreated,
     PolicyChanged,
@@ -33,7 +32,7 @@ from criproxy.process.failures import Failures
 from criproxy.process.tasks import Tasks
 from criproxy.store.store import Store
 from tests.gates import Gate
-from tests.node.record.test_persister import EMPTY, LIMIT_S, PATIENT, Disk, until
+from tests.node.record.test_persister import EMPTY, LIMIT_S, PATIENT, Disk
 from tests.node.world import STATIC, RecordingLog
 
 
@@ -104,59 +103,6 @@ async def test_an_event_is_applied_at_once() -> None:
     await manager.close()
 
 
-async def test_what_has_happened_goes_to_the_disk_together() -> None:
-    """A hundred events need one transaction or two, and all is there when somebody waits for it."""
-    disk = Disk()
-    disk.answers.set()
-    manager = manager_of(disk)
-
-    await done(manager, *(PodCreated(Pod(key=f"pod{number}")) for number in range(100)))
-    await manager._persister.durable()
-
-    checks = 1
-    assert disk.tries <= checks + 1
-    assert list(disk.written[-1][1].pods) == [f"pod{number}" for number in range(100)]
-    await manager.close()
-
-
-async def test_durable_waits_for_what_was_decided_before_it() -> None:
-    """Not for what the disk was at when it was decided; and it needs no other event to get there."""
-    manager, disk, _ = await quiet()
-    disk.answers.clear()
-    tries = disk.tries
-    manager.submit(creating("first", 1000))
-    first = asyncio.create_task(manager._persister.durable())
-    await until(lambda: disk.tries > tries)
-    manager.submit(creating("second", 1000))
-    second = asyncio.create_task(manager._persister.durable())
-    await asyncio.sleep(0)
-    assert not first.done()
-
-    disk.answers.set()
-    await first
-    await second
-
-    assert [list(after.containers) for _, after, _ in disk.written[-2:]] == [["r-first"], ["r-first", "r-second"]]
-    await manager.close()
-
-
-async def test_what_nobody_waits_for_is_written_soon() -> None:
-    """And told, in its order, although nobody asks for it."""
-    manager, disk, heard = await quiet()
-
-    await manager.submit(creating("main"))
-    await manager.submit(ContainerCreated("r-main", "id"))
-    await manager.settled()
-    assert not heard
-    disk.wrote.clear()
-
-    async with asyncio.timeout(LIMIT_S):
-        await disk.wrote.wait()
-    assert list(disk.written[-1][1].containers) == ["id"]
-    assert [type(event) for event in heard] == [ContainerCreating, ContainerCreated]
-    await manager.close()
-
-
 async def test_whoever_listens_hears_what_comes_after_the_node_that_it_got() -> None:
     """What was decided before is told to who listened before, at once."""
     manager, _, heard = await quiet()
@@ -197,20 +143,6 @@ async def test_a_confirmation_that_history_does_not_tell_is_stored_too() -> None
     await manager.close()
 
 
-async def test_a_refusal_is_told_once() -> None:
-    """With its reason; the node is as before."""
-    manager, _, _ = await quiet()
-    heard = list[object]()
-    manager.set_listener(lambda _, result: heard.append(result))
-
-    (refused,) = await done(manager, creating("greedy", 9000))
-
-    await manager.close()
-    assert isinstance(refused, NotEnough)
-    assert heard == [refused]
-    assert not manager.node.containers
-
-
 async def test_events_go_on_where_telling_of_one_fails() -> None:
     """Whoever hears of a decision cannot end all others: it stands, and the log has what went wrong."""
     disk = Disk()
@@ -246,28 +178,6 @@ async def test_nobody_gets_a_place_while_the_disk_is_known_to_fail() -> None:
     assert isinstance(owns, StoreError)
     assert isinstance(greedy, NotEnough)
     assert not manager.node.containers
-    await manager.close()
-
-
-async def test_a_refused_event_stands_alone() -> None:
-    """Those around it happen, in their order."""
-    disk = Disk()
-    disk.answers.set()
-    manager = manager_of(disk)
-
-    results = await done(
-        manager,
-        creating("first"),
-        ContainerCreated("r-first", "id1"),
-        creating("greedy", 9000),
-        ContainerStarted("id1"),
-        creating("second"),
-    )
-
-    assert [type(result) for result in results if isinstance(result, Exception)] == [NotEnough]
-    assert isinstance(results[2], NotEnough)
-    states = {container.name: container.state for container in manager.node.containers.values()}
-    assert states == {"first": ContainerState.RUNNING, "second": ContainerState.CREATING}
     await manager.close()
 
 
@@ -353,24 +263,4 @@ async def test_what_a_policy_did_wrong_in_a_thread_is_reported_on_the_loop(monke
     assert [what for what, thread in threads if thread is not here] == ["policy"]
     assert [what for what, thread in threads if thread is here] == told
     assert manager._counters.policy_failures == 1
-    await manager.close()
-
-
-async def test_words_that_fail_keep_nothing_from_the_disk() -> None:
-    """A history record that raises is left out once, and told of; this event and the next are stored."""
-    manager, disk, _ = await quiet()
-
-    def fails() -> Words:
-        raise ValueError("no words")
-
-    event = creating("one", 1000)
-    manager.note_later(event.container, Kind.ASKED, fails)
-    await done(manager, event)
-    await manager.flush()
-    await done(manager, ContainerCreated("r-one", "id1"), ContainerStarted("id1"))
-    await manager.flush()
-
-    assert manager._persister.error is None
-    assert disk.written[-1][1].containers["id1"].state is ContainerState.RUNNING
-    assert manager._failures.counts["telling"] == 1
     await manager.close()

@@ -94,35 +94,6 @@ async def test_a_released_container_that_another_program_restricts_is_reported_a
         await world.poll(lambda: wrong(world) == [])
 
 
-async def test_one_that_was_restricted_while_criproxy_was_away_is_reported(tmp_path: Path) -> None:
-    """The cgroups of released containers are read at each start."""
-    async with World(tmp_path, settings=WATCHFUL) as world:
-        first, second = await world.run(owner("first", 1)), await world.run(sharer("second"))
-        await world.controller.policy_switch.release("somebody asked")
-        await world.stop_criproxy()
-        await change(world, first, "3")
-        await world.start_criproxy()
-
-        await world.poll(lambda: len(wrong(world)) == 1)
-        await world.poll(lambda: world.groups() == {first, second})
-        await world.kubelet.stop(second)
-        await change(world, first, "2")
-        await world.poll(lambda: "CPU 2:" in "".join(wrong(world)))
-
-
-async def test_what_was_changed_is_found_after_a_restart_too(tmp_path: Path) -> None:
-    """Where the cgroups are is found out again."""
-    async with World(tmp_path, settings=WATCHFUL) as world:
-        shared, owned = await world.run(sharer("shared")), await world.run(owner("owner", 1))
-        await world.restart()
-        await known(world, shared, owned)
-
-        await change(world, shared, "0-3")
-
-        await world.poll(lambda: world.cpus(shared) == "0,2-3")
-        await world.poll(lambda: world.counters.drift_repaired == 1)
-
-
 async def test_what_is_as_it_should_be_is_left_alone(tmp_path: Path) -> None:
     """Comings, goings, moves and resizes of our own are no drift, however often the cgroups are read."""
     async with World(tmp_path, settings=replace(FAST, drift_period_s=0.001)) as world:
@@ -194,19 +165,6 @@ async def test_an_owners_cpus_are_put_back_every_time(tmp_path: Path) -> None:
 def repaired(world: World, times: int) -> bool:
     """Whether so many foreign changes were put back."""
     return world.counters.drift_repaired == times
-
-
-async def test_a_file_that_somebody_writes_is_put_back(tmp_path: Path) -> None:
-    """Also where the runtime knows nothing of it."""
-    async with World(tmp_path, settings=WATCHFUL) as world:
-        shared, owned = await world.run(sharer("shared")), await world.run(owner("owner", 1))
-        await known(world, shared, owned)
-        (file,) = (path / "cpuset.cpus" for path in (tmp_path / "sys/fs/cgroup/cpuset").rglob(shared))
-        file.write_text("0-3\n")
-
-        await world.poll(lambda: file.read_text() == "0,2-3\n")
-
-        assert world.counters.drift_found == 1
 
 
 def group_of(root: Path, sets: dict[str, str], *, unified: bool) -> ContainerGroup:

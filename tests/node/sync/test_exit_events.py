@@ -1,7 +1,5 @@
 """Containers that end by themselves: noticed without a call of the kubelet, whatever the runtime offers for that."""
 
-import asyncio
-from collections.abc import Awaitable, Callable
 from dataclasses import replace
 from pathlib import Path
 
@@ -13,11 +11,9 @@ from criproxy.model.workload import ContainerState
 from criproxy.node.settings import Settings
 from criproxy.node.sync import exit_events
 from criproxy.node.sync.drift import Drift
-from criproxy.node.sync.exit_events import ExitEvents
-from criproxy.placement.events import ContainerExited, PolicyChanged
 from lab.emulator.runtime import RuntimeOptions
-from tests.node.configuration.test_policy_switch import Slow as SlowPolicy
-from tests.node.world import NO_LOOKS, STATIC, World, owner, sharer, situation
+from lab.kubelet.kubelet import MiniKubelet
+from tests.node.world import NO_LOOKS, World, owner, sharer, situation
 
 LIMIT_S = 60.0
 NO_EVENTS = RuntimeOptions(missing=frozenset({"GetContainerEvents"}))
@@ -74,9 +70,8 @@ async def test_one_that_is_removed_beside_us_is_gone(tmp_path: Path, monkeypatch
         await streaming(world)
         owned = await world.run(owner("owner", 2))
         await world.rested()  # else it is a look of the start that finds the end
-        remove = api.RemoveContainerRequest(container_id=owned)
 
-        await world.direct.call("RemoveContainer", remove, api.RemoveContainerResponse)
+        await MiniKubelet(world.direct).remove(owned)
 
         await world.until(lambda: not world.controller.node.containers)
         assert world.counters.exits == {"events": 1}
@@ -100,39 +95,6 @@ async def test_the_stream_is_opened_again_after_a_restart_of_the_runtime(tmp_pat
         assert sum(world.counters.exits.values()) == 2
 
 
-async def test_an_end_that_two_lists_tell_is_counted_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Everybody is being placed anew: the second list is asked for before the node shows what the first one told."""
-    monkeypatch.setattr("criproxy.node.record.state.MANY", 0)
-    no_pass(monkeypatch)
-    async with World(tmp_path, NO_EVENTS, NO_LOOKS) as world:
-        owned = await world.run(owner("owner", 1))
-        await world.rested()
-        slow = SlowPolicy(STATIC.options)
-        world.controller.context.state.submit(PolicyChanged(apply_all=True), slow)
-        assert await asyncio.to_thread(slow.begun.wait, LIMIT_S)
-        world.runtime.exit_container(owned)
-        behind = world.controller.context.state._queue
-        exits = ExitEvents(world.controller.context, world.controller.outcomes)
-        looks = [asyncio.create_task(exits.list_once()) for _ in range(2)]
-        await world.poll(lambda: sum(isinstance(job.event, ContainerExited) for job in behind) == 2)
-        slow.go_on.set()
-        await asyncio.gather(*looks)
-
-        assert world.counters.exits == {"lists": 1}
-
-
-async def test_a_runtime_without_containers_of_ours_is_not_asked(tmp_path: Path) -> None:
-    """A node on which nothing runs costs no lists."""
-    async with World(tmp_path, NO_EVENTS, ONLY_LISTS) as world:
-        asked = count_calls(world, "list_exited")
-        await asyncio.sleep(0.3)
-        assert not asked
-
-        await world.run(owner("owner", 1))
-
-        await world.poll(lambda: len(asked) > 1)
-
-
 async def test_events_are_not_taken_away_from_the_kubelet(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The containerd of line 1 gives each event to one subscriber only: it is listed there."""
     no_pass(monkeypatch)
@@ -147,20 +109,6 @@ async def test_events_are_not_taken_away_from_the_kubelet(tmp_path: Path, monkey
         await world.until(lambda: world.controller.node.containers[owned].state is ContainerState.EXITED)
         assert world.counters.exits == {"lists": 1}
         assert not world.runtime.core.events.listeners
-
-
-def count_calls(world: World, method: str) -> list[None]:
-    """Grows by one with each call of *method* of the controller's client."""
-    calls: list[None] = []
-    client = world.controller.context.runtime
-    original: Callable[[], Awaitable[object]] = getattr(client, method)
-
-    async def counted() -> object:
-        calls.append(None)
-        return await original()
-
-    setattr(client, method, counted)
-    return calls
 
 
 async def test_an_event_that_cannot_be_read_is_no_failure_of_criproxy(tmp_path: Path) -> None:

@@ -7,13 +7,12 @@ from pathlib import Path
 
 import pytest
 
-from criproxy.cri import api_pb2 as api
 from criproxy.cri.runtime import RuntimeCallError
 from criproxy.host.cgroup import deciding_files
 from criproxy.model.cpuset import format_cpuset, parse_cpuset
 from criproxy.simulate.hosts import machine
 from lab.containerd.cgroups import CgroupDriver
-from lab.kubelet.kubelet import PodSpec, container_config, sandbox_config
+from lab.kubelet.kubelet import PodSpec, sandbox_config
 from tests.node import world as worlds
 from tests.node.world import FAST, World, owner, refusal, sharer, situation
 from tests.sysfs import write_sysfs
@@ -71,16 +70,6 @@ async def test_a_cpu_that_comes_back_to_the_machine_only_is_reported(world: Worl
     assert world.cpus(shared) == "0-2"
 
 
-async def test_what_the_pods_cgroup_loses_leaves_every_grant(world: World, tmp_path: Path) -> None:
-    """Somebody kept a CPU for the system; it is reported, because it is online."""
-    shared = await world.run(sharer("shared"))
-
-    (tmp_path / PODS).write_text("0-1\n")
-
-    await world.until(lambda: world.cpus(shared) == "0-1")
-    assert any(MISSING in event for event in world.log.events())
-
-
 async def test_a_machine_that_cannot_be_read_changes_nothing(world: World, tmp_path: Path) -> None:
     """It is said, and read again until it can be read."""
     shared = await world.run(sharer("shared"))
@@ -130,18 +119,9 @@ LIMITED = "sys/fs/cgroup/{root}/cpuset.cpus.effective"
 
 async def run_below(world: World, pod: PodSpec, root: str, driver: CgroupDriver = "cgroupfs") -> str:
     """Run the only container of *pod* as a kubelet with the option cgroupRoot does."""
-    config = sandbox_config(pod, root, driver=driver)
-    sandbox = await world.client.call(
-        "RunPodSandbox", api.RunPodSandboxRequest(config=config), api.RunPodSandboxResponse, LIMIT_S
-    )
-    request = api.CreateContainerRequest(
-        pod_sandbox_id=sandbox.pod_sandbox_id,
-        config=container_config(pod, pod.containers[0], 8 << 30),
-        sandbox_config=config,
-    )
-    reply = await world.client.call("CreateContainer", request, api.CreateContainerResponse, LIMIT_S)
-    await world.kubelet.start(reply.container_id)
-    return str(reply.container_id)
+    key, _ = await world.create_as(pod, config=sandbox_config(pod, root, driver=driver))
+    await world.kubelet.start(key)
+    return key
 
 
 @pytest.mark.parametrize(

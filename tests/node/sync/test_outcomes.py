@@ -2,13 +2,12 @@
 
 import asyncio
 from dataclasses import replace
+from math import inf
 from pathlib import Path
 
 import pytest
 
 from criproxy.cri import api_pb2 as api
-from criproxy.cri.runtime import RuntimeCallError
-from criproxy.errors import StatusCode
 from criproxy.model.workload import ContainerState
 from criproxy.node.sync import outcomes
 from criproxy.node.sync.outcomes import LONGEST_PAUSE_S, Outcomes
@@ -28,12 +27,26 @@ def asking(key: str) -> int:
     return sum(task.get_name() == f"ask for {key}" for task in asyncio.all_tasks())
 
 
+def fails(world: World, times: float = inf) -> asyncio.Event:
+    """Let questions for states fail so many times; the event that this returns says that one has."""
+    cgroups, failed = world.controller.context.cgroups, asyncio.Event()
+    original, left = cgroups.ask, [times]
+
+    async def ask(key: str) -> object:
+        left[0] -= 1
+        if left[0] < 0:
+            return await original(key)
+        failed.set()
+        raise ValueError("no status")
+
+    cgroups.ask = ask  # type: ignore[method-assign, assignment]
+    return failed
+
+
 async def test_a_container_is_asked_for_once_at_a_time(tmp_path: Path) -> None:
     """Two hundred calls about one container that did not end it are one task, which ends with the runtime's answer."""
     slow = Slow()
-    async with (
-        World(tmp_path, RuntimeOptions(latency_s=slow, missing=NO_EVENTS), QUIET) as world,
-    ):
+    async with World(tmp_path, RuntimeOptions(latency_s=slow, missing=NO_EVENTS), QUIET) as world:
         owned = await world.run(owner("owner", 1))
         await world.rested()
         slow["ContainerStatus"] = 60.0
@@ -47,23 +60,6 @@ async def test_a_container_is_asked_for_once_at_a_time(tmp_path: Path) -> None:
         assert world.controller.node.exclusive_cpus == {1}
 
 
-async def test_a_container_whose_start_is_in_doubt_is_asked_for_once_at_a_time(tmp_path: Path) -> None:
-    """However many starts of it were cut."""
-    slow = Slow()
-    async with (
-        World(tmp_path, RuntimeOptions(latency_s=slow, missing=NO_EVENTS), QUIET) as world,
-    ):
-        owned = await world.run(owner("owner", 1))
-        await world.rested()
-        slow["ContainerStatus"] = 60.0
-
-        for _ in range(200):
-            world.controller.outcomes.start_unknown(owned)
-
-        await slow.asked.wait()
-        assert asking(owned) == 1
-
-
 async def test_who_is_not_told_of_again_and_again_is_asked_for_less_often(tmp_path: Path) -> None:
     """The pauses between two questions grow, up to a bound."""
     async with World(tmp_path, RuntimeOptions(missing=NO_EVENTS), QUIET) as world:
@@ -72,8 +68,7 @@ async def test_who_is_not_told_of_again_and_again_is_asked_for_less_often(tmp_pa
         inquiry, pauses_s = world.controller.outcomes, list[float]()
         enough, timeout = asyncio.Event(), asyncio.timeout
 
-        async def ask(key: str) -> object:
-            raise ValueError("no status")
+        fails(world)
 
         def noted(pause_s: float) -> asyncio.Timeout:
             if (task := asyncio.current_task()) is None or task.get_name() != f"ask for {owned}":
@@ -83,7 +78,6 @@ async def test_who_is_not_told_of_again_and_again_is_asked_for_less_often(tmp_pa
                 enough.set()
             return timeout(0 if len(pauses_s) < 20 else pause_s)
 
-        inquiry.context.cgroups.ask = ask  # type: ignore[method-assign, assignment]
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr(asyncio, "timeout", noted)
             inquiry.ask(owned)
@@ -99,16 +93,7 @@ async def test_what_happens_during_a_pause_ends_it(tmp_path: Path) -> None:
     async with World(tmp_path, RuntimeOptions(missing=NO_EVENTS), patient) as world:
         owned = await world.run(owner("owner", 1))
         await world.rested()
-        inquiry, failed = world.controller.outcomes, asyncio.Event()
-        original = inquiry.context.cgroups.ask
-
-        async def ask(key: str) -> object:
-            if failed.is_set():
-                return await original(key)
-            failed.set()
-            raise ValueError("no status")
-
-        inquiry.context.cgroups.ask = ask  # type: ignore[method-assign, assignment]
+        inquiry, failed = world.controller.outcomes, fails(world, 1)
         inquiry.ask(owned)
         await failed.wait()
         world.runtime.exit_container(owned)
@@ -150,15 +135,8 @@ async def test_nobody_asks_for_a_container_that_is_gone(tmp_path: Path) -> None:
     async with World(tmp_path, options, QUIET) as world:
         sandbox_id, ids = await world.kubelet.run_pod(owner("owner", 1))
         await world.rested()
-        inquiry = world.controller.outcomes
-        failed = asyncio.Event()
-
-        async def ask(key: str) -> object:
-            failed.set()
-            raise ValueError("no status")
-
-        inquiry.context.cgroups.ask = ask  # type: ignore[method-assign, assignment]
-        inquiry.ask(ids["main"])
+        failed = fails(world)
+        world.controller.outcomes.ask(ids["main"])
         await failed.wait()
         assert asking(ids["main"]) == 1
 
@@ -176,9 +154,7 @@ async def test_one_container_that_cannot_be_asked_for_holds_up_no_event(tmp_path
         first, second = await world.run(owner("first", 1)), await world.run(owner("second", 1))
         await world.rested()
         slow["ContainerStatus"] = 60.0
-        stopped = api.ContainerEventResponse(
-            container_id=first, container_event_type=api.CONTAINER_STOPPED_EVENT
-        )  # without the state of the container
+        stopped = api.ContainerEventResponse(container_id=first, container_event_type=api.CONTAINER_STOPPED_EVENT)
 
         for listener in world.runtime.core.events._listeners:
             listener.put_nowait(stopped)
@@ -196,13 +172,7 @@ async def test_nobody_asks_for_the_size_of_a_container_that_is_gone(tmp_path: Pa
     async with World(tmp_path, options, QUIET) as world:
         sandbox_id, ids = await world.kubelet.run_pod(owner("owner", 1))
         await world.rested()
-        kernel, failed = world.controller.context.cgroups, asyncio.Event()
-
-        async def ask(key: str) -> object:
-            failed.set()
-            raise RuntimeCallError("ContainerStatus", StatusCode.UNKNOWN, "no status")
-
-        kernel.ask = ask  # type: ignore[method-assign, assignment]
+        failed = fails(world)
         await cut(world.kubelet.update(ids["main"], size(2000)), slow)
         slow.clear()
         await failed.wait()

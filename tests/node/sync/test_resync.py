@@ -5,7 +5,6 @@ from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -15,6 +14,7 @@ from criproxy.model.workload import ContainerState
 from criproxy.node.sync.adopt import Adoption
 from criproxy.node.sync.resync import Resync
 from lab.emulator.runtime import RuntimeOptions
+from lab.kubelet.kubelet import MiniKubelet
 from tests.node.sync.test_exit_events import no_pass
 from tests.node.world import FAST, NO_LOOKS, Slow, World, owner, sharer
 
@@ -29,12 +29,6 @@ BETWEEN_S = 0.1
 async def compared_as_after_a_start(world: World) -> None:
     """Wait until all comparisons that a start asks for are done: one at once, and two for what was cut before."""
     await world.poll(lambda: world.counters.resyncs == 3)
-
-
-async def remove_beside(world: World, container_id: str) -> None:
-    """Remove a container without criproxy."""
-    request = api.RemoveContainerRequest(container_id=container_id)
-    await world.direct.call("RemoveContainer", request, api.RemoveContainerResponse)
 
 
 async def test_a_restart_of_the_runtime_is_noticed_and_what_happened_meanwhile(tmp_path: Path) -> None:
@@ -79,7 +73,7 @@ async def test_the_runtime_is_asked_from_time_to_time(tmp_path: Path) -> None:
     settings = replace(DEAF, resync_interval_s=0.2)
     async with World(tmp_path, NO_EVENTS, settings) as world:
         owned = await world.run(owner("owner", 2))
-        await remove_beside(world, owned)
+        await MiniKubelet(world.direct).remove(owned)
         await world.poll(lambda: not world.controller.node.containers)
 
         world.kubelet._client = world.direct
@@ -118,7 +112,7 @@ async def test_a_container_that_was_removed_after_its_end_is_forgotten(
         await world.kubelet.stop(owned)
         await world.until(lambda: not world.owned())
 
-        await remove_beside(world, owned)
+        await MiniKubelet(world.direct).remove(owned)
         world.controller.resync.soon()
 
         await world.poll(lambda: not world.controller.node.containers)
@@ -179,20 +173,6 @@ async def test_who_ends_while_being_taken_in_is_not_kept(
         assert not world.controller.node.grants
 
 
-async def test_a_start_that_crosses_the_taking_in_is_booked(tmp_path: Path) -> None:
-    """A container that others created is started by the kubelet while criproxy learns of it."""
-    async with World(tmp_path, NO_EVENTS, DEAF) as world:
-        await world.poll(lambda: world.controller.ready)
-        pod = sharer("foreign")
-        world.kubelet._client = world.direct
-        foreign = await world.kubelet.create(pod, await world.kubelet.run_sandbox(pod), pod.containers[0])
-        world.kubelet._client = world.client
-
-        await world.kubelet.start(foreign)
-
-        await world.poll(lambda: world.controller.node.containers[foreign].state is ContainerState.RUNNING)
-
-
 async def test_a_create_and_start_that_cross_a_list_are_booked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The list was asked for before the create was answered, and says of the container that it does not run."""
     slow = Slow(CreateContainer=0.1)
@@ -240,11 +220,6 @@ async def test_asking_again_and_again_costs_a_few_lists(tmp_path: Path) -> None:
         assert world.counters.resyncs - before <= (loop.time() - begun_s) / BETWEEN_S + 2
 
 
-def names(lines: Sequence[tuple[str, dict[str, object]]]) -> list[str]:
-    """The sentences of a log."""
-    return [event for event, _ in lines]
-
-
 async def test_a_runtime_that_stays_away_is_told_of_once(tmp_path: Path) -> None:
     """The log says when it went and when it came back, and not every second between."""
     async with World(tmp_path, NO_EVENTS, DEAF) as world:
@@ -254,27 +229,9 @@ async def test_a_runtime_that_stays_away_is_told_of_once(tmp_path: Path) -> None
         await world.poll(lambda: world.counters.resync_failures >= 3)
         await world.runtime.start()
 
-        await world.poll(lambda: "the runtime lists its containers again" in names(world.log.lines))
+        await world.poll(lambda: "the runtime lists its containers again" in world.log.events())
 
-        assert names(world.log.lines).count("cannot ask the runtime which containers are running") <= 2
-
-
-async def test_a_mistake_of_ours_is_not_the_last_resync(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """It is logged, and held calls are served as soon as it works."""
-    failures = [ZeroDivisionError("a mistake")]
-    adopt = Adoption.adopt
-
-    async def fragile(self: Adoption, *arguments: Any, **options: Any) -> Sequence[str]:  # noqa: ANN401 (passed on)
-        if failures:
-            raise failures.pop()
-        return await adopt(self, *arguments, **options)
-
-    monkeypatch.setattr(Adoption, "adopt", fragile)
-    async with World(tmp_path, NO_EVENTS, DEAF) as world:
-        owned = await world.run(owner("owner", 1))
-
-        assert world.cpus(owned) == "1"
-        assert "background work failed" in names(world.log.lines)
+        assert world.log.events().count("cannot ask the runtime which containers are running") <= 2
 
 
 async def test_a_start_by_the_beginning_of_an_id_touches_its_container(tmp_path: Path) -> None:

@@ -102,16 +102,6 @@ async def test_a_resize_of_the_pod_after_the_bypass_counts(tmp_path: Path) -> No
         assert world.controller.node.pods[sandbox].cpu_total_milli == 3000
 
 
-async def test_a_container_that_shrank_unseen_gives_cpus_back(tmp_path: Path) -> None:
-    """Others may have them."""
-    async with Placing(tmp_path) as world:
-        await world.run(owner("shrunk", 3))
-        (shrunk,) = world.controller.node.containers
-        await resized_unseen(world, shrunk, 1)
-        await world.poll(lambda: len(world.owned()) == 1)
-        await world.poll(lambda: world.controller.ready and not wrong(world))
-
-
 async def test_a_container_that_grew_unseen_without_room_is_told_of(tmp_path: Path) -> None:
     """The kubelet believes that it has the size: it gets it when there is room."""
     async with Placing(tmp_path) as world:

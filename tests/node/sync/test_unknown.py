@@ -2,12 +2,12 @@
 
 import asyncio
 from collections import Counter
+from collections.abc import Callable, Coroutine
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
-from criproxy.cri import api_pb2 as api
 from criproxy.errors import StatusCode
 from criproxy.model.workload import ContainerState
 from criproxy.node.calls.start import Starts
@@ -104,41 +104,30 @@ async def test_a_resize_after_a_cut_one_is_not_undone(tmp_path: Path) -> None:
         await world.poll(lambda: world.cpus(owned) == "1-3")
 
 
-async def test_a_cut_stop_is_asked_for(tmp_path: Path) -> None:
-    """A container that was stopped all the same gives its place back."""
-    slow = Slow(StopContainer=0.2)
-    async with World(tmp_path, runtime(slow), replace(FAST, exit_list_s=0.1)) as world:
-        owned = await world.run(owner("owner", 1))
-
-        await cut(world.kubelet.stop(owned), slow)
-
-        await world.poll(lambda: not world.owned())
-        assert world.controller.node.containers[owned].state is ContainerState.EXITED
-
-
-@pytest.mark.parametrize("stopped", [True, False])
-async def test_a_cut_remove_that_was_done_leaves_nothing(tmp_path: Path, *, stopped: bool) -> None:
-    """Whether or not its place was free before, the container is forgotten when the runtime is done."""
-    slow = Slow(RemoveContainer=0.2)
+@pytest.mark.parametrize(
+    ("method", "end", "left"),
+    [
+        pytest.param("StopContainer", lambda world, _, key: world.kubelet.stop(key), (1, 1), id="stop"),
+        pytest.param("StopPodSandbox", lambda world, pod, _: world.kubelet.stop_sandbox(pod), (1, 1), id="stop-pod"),
+        pytest.param("RemoveContainer", lambda world, _, key: world.kubelet.remove(key), (1, 0), id="remove"),
+        pytest.param("RemovePodSandbox", lambda world, pod, _: world.kubelet.remove_pod(pod), (0, 0), id="remove-pod"),
+    ],
+)
+async def test_a_cut_end_is_asked_for(
+    tmp_path: Path,
+    method: str,
+    end: Callable[[World, str, str], Coroutine[object, object, None]],
+    left: tuple[int, int],
+) -> None:
+    """The runtime was done with it all the same: a place is given back, and what was removed is forgotten."""
+    slow = Slow(**{method: 0.2})
     async with World(tmp_path, runtime(slow), SLOW_TO_ASK) as world:
-        owned = await world.run(owner("owner", 1))
-        if stopped:
-            await world.kubelet.stop(owned)
+        sandbox_id, ids = await world.kubelet.run_pod(owner("owner", 2))
 
-        await cut(world.kubelet.remove(owned), slow)
+        await cut(end(world, sandbox_id, ids["main"]), slow)
 
-        await world.poll(lambda: not world.controller.node.containers)
-
-
-async def test_a_cut_removal_of_a_pod_that_was_done_leaves_nothing(tmp_path: Path) -> None:
-    """Nobody tells when the runtime is done with it, and no call about the pod follows."""
-    slow = Slow(RemovePodSandbox=0.2)
-    async with World(tmp_path, runtime(slow), SLOW_TO_ASK) as world:
-        sandbox_id, _ = await world.kubelet.run_pod(owner("owner", 1))
-
-        await cut(world.kubelet.remove_pod(sandbox_id), slow)
-
-        await world.poll(lambda: not world.controller.node.pods)
+        node = world.controller.context.state
+        await world.poll(lambda: (len(node.node.pods), len(node.node.containers)) == left and not world.owned())
 
 
 async def test_a_removal_that_criproxy_does_not_live_to_see_leaves_nothing(
@@ -166,18 +155,6 @@ async def test_a_removal_that_criproxy_does_not_live_to_see_leaves_nothing(
         await world.poll(lambda: not world.controller.node.pods)
 
 
-async def test_a_cut_sandbox_stop_is_asked_for_each_container(tmp_path: Path) -> None:
-    """All containers of the sandbox have ended."""
-    slow = Slow(StopPodSandbox=0.2)
-    async with World(tmp_path, runtime(slow), replace(FAST, exit_list_s=0.1)) as world:
-        sandbox_id, _ = await world.kubelet.run_pod(owner("owner", 2))
-        request = api.StopPodSandboxRequest(pod_sandbox_id=sandbox_id)
-
-        await cut(world.client.call("StopPodSandbox", request, api.StopPodSandboxResponse), slow)
-
-        await world.poll(lambda: not world.owned())
-
-
 async def test_a_cut_sandbox_is_known_with_its_first_container(tmp_path: Path) -> None:
     """Its create brings all that there is to know of it."""
     slow = Slow(RunPodSandbox=0.1)
@@ -190,34 +167,6 @@ async def test_a_cut_sandbox_is_known_with_its_first_container(tmp_path: Path) -
         await world.kubelet.create(pod, sandbox_id, pod.containers[0])
 
         assert world.controller.node.pods[sandbox_id].name == "cut"
-
-
-async def test_containers_of_an_older_sandbox_keep_their_place_until_it_is_stopped(tmp_path: Path) -> None:
-    """A new sandbox attempt of the same pod does not take what the old one's containers own."""
-    async with World(tmp_path) as world:
-        pod = owner("pod", 1)
-        first, old = await world.kubelet.run_pod(pod)
-        second = await world.kubelet.run_sandbox(pod, attempt=1)
-        new = await world.kubelet.create(pod, second, pod.containers[0], attempt=1)
-        await world.kubelet.start(new)
-        assert (world.cpus(old["main"]), world.cpus(new)) == ("1", "2")
-
-        await world.kubelet.remove_pod(first)
-
-        await world.until(lambda: world.owned() == {2})
-        assert world.cpus(new) == "2"
-
-
-async def test_a_container_that_never_ran_gives_way_to_its_next_attempt(tmp_path: Path) -> None:
-    """A created one of an earlier attempt loses its place at once; a running one would keep it."""
-    async with World(tmp_path) as world:
-        pod = owner("pod", 3)
-        sandbox_id, _ = await world.created(pod)
-
-        again = await world.kubelet.create(pod, sandbox_id, pod.containers[0], attempt=1)
-        await world.kubelet.start(again)
-
-        assert world.cpus(again) == "1-3"
 
 
 async def test_a_create_of_unknown_outcome_gives_way_to_its_next_attempt(tmp_path: Path) -> None:

@@ -14,31 +14,16 @@ from criproxy.api.views.status_check import problems
 from criproxy.cri import api_pb2 as api
 from criproxy.errors import StatusCode
 from criproxy.node.sync.resync import Resync
-from criproxy.placement.policies.api import Policy
-from criproxy.placement.policies.balloons import BalloonsOptions, BalloonsPolicy
-from criproxy.placement.policies.topology_aware import TopologyAwareOptions, TopologyAwarePolicy
 from lab.emulator.runtime import EmbeddedRuntime, RuntimeOptions
+from lab.kubelet.kubelet import MiniKubelet
 from tests.node.sync.test_exit_events import no_pass
 from tests.node.test_in_flight import group_of
-from tests.node.world import KEEPING, NO_LOOKS, STATIC, Slow, World, owner, refusal, sharer, situation
+from tests.node.world import KEEPING, NO_LOOKS, Slow, World, owner, refusal, sharer, situation
 
 LIMIT_S = 60.0
 NO_EVENTS = RuntimeOptions(missing=frozenset({"GetContainerEvents"}))
 OFTEN = replace(NO_LOOKS, unknown_pause_s=0.05)
 """It asks for lists soon after one that lacks somebody, too."""
-RESERVED = {"reservedCpus": "0"}
-POLICIES = [
-    pytest.param(STATIC, id="static"),
-    pytest.param(TopologyAwarePolicy(TopologyAwareOptions.model_validate(RESERVED)), id="topology-aware"),
-    pytest.param(
-        BalloonsPolicy(
-            BalloonsOptions.model_validate(
-                {**RESERVED, "balloonTypes": [{"name": "own", "maxCPUs": 1, "namespaces": ["*"]}]}
-            )
-        ),
-        id="balloons",
-    ),
-]
 
 
 def ids(world: World) -> list[str]:
@@ -86,10 +71,9 @@ def questions(world: World) -> list[str]:
     return asked
 
 
-@pytest.mark.parametrize("policy", POLICIES)
-async def test_nobody_else_gets_their_cpus(tmp_path: Path, policy: Policy) -> None:
+async def test_nobody_else_gets_their_cpus(tmp_path: Path) -> None:
     """Containers and sandboxes are missing: the next pod gets other CPUs, and all is well with the next list."""
-    async with World(tmp_path, NO_EVENTS, OFTEN, policy) as world:
+    async with World(tmp_path, NO_EVENTS, OFTEN) as world:
         first = await world.run(owner("first"))
         await world.rested()
         had = world.cpus(first)
@@ -276,8 +260,7 @@ async def test_kept_cpus_of_a_sandbox_that_is_gone_are_free(tmp_path: Path) -> N
         await world.rested()
         await world.kubelet.stop(containers["main"])
         await world.rested()
-        remove = api.RemovePodSandboxRequest(pod_sandbox_id=sandbox_id)
-        await world.direct.call("RemovePodSandbox", remove, api.RemovePodSandboxResponse)
+        await MiniKubelet(world.direct).remove_pod(sandbox_id)
 
         await compared(world)
 
