@@ -15,6 +15,7 @@ from criproxy.api.live import LiveNode
 from criproxy.api.metrics import controller_metrics, device_metrics
 from criproxy.api.metrics.moment import Moment
 from criproxy.api.views.situation import Situation
+from criproxy.api.views.status_check import problems
 from criproxy.cri import api_pb2 as api
 from criproxy.cri.runtime import RuntimeCallError, RuntimeClient
 from criproxy.model.cpuset import CpuSet, format_cpuset
@@ -34,6 +35,8 @@ from lab.kubelet.kubelet import CREATE_TIMEOUT_S, ContainerSpec, MiniKubelet, Po
 from tests import gates
 
 GIB = 1 << 30
+NO_EVENTS = RuntimeOptions(missing=frozenset({"GetContainerEvents"}))
+"""A runtime whose containers are listed regularly."""
 CALL_S = 60.0
 """The deadline of the kubelet's calls: one that is to hang hangs as long as its test."""
 ENDING_S = 5.0
@@ -162,6 +165,11 @@ class RecordingLog:
 def situation(controller: Controller) -> Situation:
     """What `status` is made of, at this moment."""
     return LiveNode(controller).now()
+
+
+def said(world: "World", word: str = "") -> list[str]:
+    """What `status --check` says is wrong, as far as it has *word* in it."""
+    return [text for text in problems(situation(world.controller))["problems"] if word in text]
 
 
 def metric(controller: Controller, name: str) -> Any:  # noqa: ANN401 (a number, or numbers by label)

@@ -5,9 +5,11 @@ engine leaves it there; `placement.adoption` has the limits that others set. `re
 """
 
 import asyncio
+from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
+from math import inf
 from time import time
 
 from criproxy.cri import api_pb2 as api
@@ -45,24 +47,25 @@ KEPT = 64
 class BypassTimes:
     """The times of bypasses, in seconds since the epoch."""
 
-    _ended: list[tuple[float, float]] = field(default_factory=list)
-    _since_s: float | None = None
+    _times: deque[tuple[float, float]] = field(default_factory=lambda: deque(maxlen=KEPT))
+    """Begin and end of each; without an end, it goes on."""
 
     def begin(self) -> None:
         """Record that a bypass begins."""
-        self._since_s = time() if self._since_s is None else self._since_s
+        if not self._goes_on():
+            self._times.append((time(), inf))
 
     def end(self) -> None:
         """Record that the bypass ends."""
-        if self._since_s is not None:
-            self._ended = [*self._ended[-KEPT + 1 :], (self._since_s, time())]
-            self._since_s = None
+        if self._goes_on():
+            self._times.append((self._times.pop()[0], time()))
 
     def cover(self, at_s: float) -> bool:
         """Whether a container created at *at_s* may have been created during a bypass."""
-        if self._since_s is not None and at_s >= self._since_s:
-            return True
-        return any(since_s <= at_s <= until_s + GRACE_S for since_s, until_s in self._ended)
+        return any(since_s <= at_s <= until_s + GRACE_S for since_s, until_s in self._times)
+
+    def _goes_on(self) -> bool:
+        return bool(self._times) and self._times[-1][1] == inf
 
 
 @dataclass(frozen=True, slots=True)

@@ -21,7 +21,7 @@ from criproxy.node.context import Context
 from criproxy.node.reconcile.reconciler import Reconciler
 from criproxy.node.sync.hotplug import Hotplug
 from criproxy.placement.records.history import cpuset_text, instead_text
-from criproxy.process.tasks import batches
+from criproxy.process.tasks import batches, wait_at_most
 
 _AT_ONCE = 25
 """Containers whose files are read without a pause: half a millisecond of CPU time."""
@@ -226,30 +226,18 @@ class Gone:
     context: Context
     reconciler: Reconciler
     wait_s: float = WAIT_S
-    _asked: dict[str, asyncio.Event] = field(default_factory=dict)
-    """By container: set when the runtime has answered a query about it."""
 
     async def check(self, keys: Iterable[str]) -> None:
-        """Read the cgroups of the containers *keys*, and ask the runtime about those that have none any more."""
-        groups = self.context.cgroups.groups
-        for key in keys:
-            if key not in self._asked and (group := groups.get(key)) and _is_gone(group):
-                self._asked[key] = asyncio.Event()
-                self.context.tasks.spawn(f"read {key}", self._read(key))
-        with suppress(TimeoutError):
-            async with asyncio.timeout(self.wait_s):
-                for answered in [*self._asked.values()]:
-                    await answered.wait()
+        """Wait for the ends of those of the containers *keys* whose cgroups have gone; the runtime is asked."""
+        groups, state = self.context.cgroups.groups, self.context.state
+        gone = {key for key in keys if (group := groups.get(key)) and _is_gone(group)}
+        self.reconciler.enqueue(list(gone), read=True)
 
-    async def _read(self, key: str) -> None:
-        try:
-            async with self.reconciler.turn(key):
-                if key in self.context.state.node.grants:
-                    await self.reconciler.read_cgroup(key)
-        except RuntimeCallError as error:
-            self.context.log.warning("cannot read the cgroup of a container", container=key, error=str(error))
-        finally:
-            self._asked.pop(key).set()
+        async def ended() -> None:
+            while not gone.isdisjoint(state.node.grants):
+                await state.changed()
+
+        await wait_at_most(self.wait_s, ended())
 
 
 def _is_gone(group: ContainerGroup) -> bool:

@@ -20,9 +20,9 @@ from lab.kubelet.kubelet import MiniKubelet, PodSpec
 from tests.allocations import Allocated
 from tests.devices.fixture import ALI
 from tests.node.devices.test_guard import envs
-from tests.node.devices.test_hints import GPU, NODE_1, SIZES, Node, node_at, place
+from tests.node.devices.test_hints import GPU, SIZES, Node, node_at
 from tests.node.devices.test_hints import RULES as HINTED
-from tests.node.devices.test_joined import nodes, visible
+from tests.node.devices.test_joined import visible
 from tests.node.world import refusal
 
 RESOURCE = "criproxy.io/gpu-8g"
@@ -139,18 +139,6 @@ def quota(node: Node, name: str, kind: str = "nvidia") -> Quota | None:
     """What criproxy keeps of the quota of a pod's container."""
     found = next(each for each in node.world.controller.node.containers.values() if each.pod_name == name)
     return quota_of(node.world.controller.devices.holdings.of(found) or {}, kind)
-
-
-async def test_a_vgpu_is_its_card_with_a_quota(tmp_path: Path) -> None:
-    """The container sees the card of its vGPU, is placed next to it, and its quota is kept with what it was given."""
-    node = node_at(tmp_path, RULES)
-    async with node.world:
-        _, config = await node.create(pod_with("GPU-b/gpu-8g/1", "one"))
-
-        assert visible(config) == b"GPU-b"
-        assert nodes(config) == ["/dev/nvidia1", "/dev/nvidiactl"]
-        assert place(config) == NODE_1
-        assert quota(node, "one") == Quota(profile="gpu-8g", memory_mib=8192, cores_percent=25)
 
 
 async def test_a_vgpu_has_one_container(tmp_path: Path) -> None:

@@ -240,16 +240,6 @@ async def test_refused_until_somebody_can_tell(tmp_path: Path) -> None:
         assert [refusal.container for refusal in situation(node.controller).refusals] == ["default/pod-0/main"]
 
 
-async def test_privileged_containers_are_refused(tmp_path: Path) -> None:
-    """With privileged=deny the pod's owner reads why, and what would be right."""
-    async with world(tmp_path, rules=replace(RULES, privileged="deny")) as node:
-        why = r"container default/pod-0/main is refused: it is privileged and would see every device.*devices\.exempt"
-        with pytest.raises(RuntimeCallError, match=why) as refused:
-            await create(node, privileged=True)
-
-        assert refused.value.code is StatusCode.PERMISSION_DENIED
-
-
 @pytest.mark.parametrize("way", [OnError.SHARED, OnError.PASS])
 async def test_a_policy_that_fails_lets_nobody_see_more(tmp_path: Path, way: OnError) -> None:
     """A container that goes on without a place of its own sees no card either."""

@@ -8,7 +8,6 @@ from typing import Any
 import pytest
 
 from criproxy.api.device_plugin import DevicePluginCommands
-from criproxy.api.views.status_check import problems
 from criproxy.cri.runtime import RuntimeCallError
 from criproxy.devices.classes.builtin import NVIDIA
 from criproxy.devices.device_rules import DeviceRules
@@ -23,7 +22,7 @@ from tests.devices.fixture import ALI
 from tests.node.devices.quotas import Stopped, direct, has_space, on_failing_disk, restart, status, why
 from tests.node.devices.test_guard import host
 from tests.node.devices.test_joined import allocated
-from tests.node.world import FAST, World, refusal, situation
+from tests.node.world import FAST, World, refusal, said
 
 GPU = "nvidia.com/gpu"
 LOST = {"device_class": "nvidia", "card": "GPU-a", "since_s": 1700000000.5, "reason": "XID 79"}
@@ -214,7 +213,7 @@ async def test_nothing_is_done(world: World, stopped: Stopped) -> None:
     before = await status(world, key)
     await report(world, "none")
 
-    (text,) = [each for each in problems(situation(world.controller))["problems"] if "GPU-a" in each]
+    (text,) = said(world, "GPU-a")
     assert text == (
         "nvidia: card GPU-a has been unhealthy since 2023-11-14T22:13:20.500Z (XID 79), and is used by default/one/main"
     )
@@ -222,7 +221,7 @@ async def test_nothing_is_done(world: World, stopped: Stopped) -> None:
     assert not world.controller.incidents.edits
     await world.run(gpu("two", "GPU-a::1"))  # with annotate, too: see above
     await healthy(world)
-    assert not [each for each in problems(situation(world.controller))["problems"] if "GPU-a" in each]
+    assert not said(world, "GPU-a")
     assert not stopped.calls
 
 
@@ -241,7 +240,6 @@ async def test_cards_of_which_nothing_is_known(world: World) -> None:
         ({"device_class": "nvidia", "card": ""}, "must name a card"),
         ({**LOST, "since_s": "now"}, "since_s must be of the kind float"),
         ({**LOST, "since_s": -1}, "must be seconds since the epoch"),
-        ({**LOST, "since_s": 1e17}, "must be seconds since the epoch"),
         ({**LOST, "since_s": float("nan")}, "must be seconds since the epoch"),
         ({**LOST, "action": ["stop"]}, "must be one of none, annotate, stop"),
         ({**LOST, "reason": ["XID"]}, "reason must be of the kind str"),
@@ -274,7 +272,7 @@ async def test_a_disk_that_fails(tmp_path: Path, stopped: Stopped) -> None:
         with pytest.raises(CriproxyError, match="it could not be stored, so criproxy does nothing"):
             await report(world, "stop")
         assert not stopped.calls
-        (waits,) = [text for text in problems(situation(world.controller))["problems"] if "unhealthy" in text]
+        (waits,) = said(world, "unhealthy")
         assert waits.endswith("used by default/one/main; criproxy stops them when it can store that")
 
         await has_space(world, store)

@@ -174,16 +174,6 @@ async def test_who_is_in_doubt_is_asked_for_again(
     assert await told(source, of("u1", "s9")) == Known("checkpoint", {}, complete=True, by_uid=True)
 
 
-async def test_without_a_kubelet_nobody_can_tell(tmp_path: Path) -> None:
-    """No socket and no file are no evidence, and not evidence of none: the log says so once."""
-    async with world(tmp_path, rules=RULES) as node:
-        assert await create(node, "u1", "GPU-b") == {"NVIDIA_VISIBLE_DEVICES": b"GPU-b"}
-        assert await create(node, "u2", "GPU-b") == {"NVIDIA_VISIBLE_DEVICES": b"GPU-b"}
-
-        assert node.counters.devices["nvidia", "no-evidence"] == 2
-        assert node.log.events().count("the kubelet does not report what it allocated") == 1
-
-
 async def test_a_reload_moves_the_files(allocations: Allocations, tmp_path: Path) -> None:
     """Other paths in the policy file are those that are asked from then on; that nothing answers there is told."""
     wrong = replace(RULES, kubelet=replace(FILES, socket="/none", checkpoint="/nothing"))
@@ -191,9 +181,9 @@ async def test_a_reload_moves_the_files(allocations: Allocations, tmp_path: Path
         evidence, in_force = node.controller.devices.evidence, node.controller.context.in_force
         for uid, rules in (("u0", wrong), ("u1", RULES), ("u2", wrong)):
             in_force.settings = replace(in_force.settings, devices=rules)
-            got = await create(node, uid, "GPU-b", "all", name="web" if rules is RULES else f"other-{uid}")
+            variables, name = (("GPU-b", "all"), "web") if rules is RULES else (("GPU-b",), f"other-{uid}")
 
-            assert (got == {"NVIDIA_VISIBLE_DEVICES": b"GPU-b"}) is (rules is RULES)
+            assert await create(node, uid, *variables, name=name) == {"NVIDIA_VISIBLE_DEVICES": b"GPU-b"}
             assert ("has not answered on /none and /nothing since" in evidence.unheard) is (rules is wrong)
             assert allocations.asked == ({} if uid == "u0" else {"Get": 1})
 

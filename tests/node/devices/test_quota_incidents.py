@@ -13,7 +13,6 @@ from rich.console import Console
 
 from criproxy.api.device_plugin import DevicePluginCommands
 from criproxy.api.live import LiveNode, commands
-from criproxy.api.views.status_check import problems
 from criproxy.cli.queries.devices import render as render_devices
 from criproxy.cli.queries.explain import render as render_explain
 from criproxy.cri import rewrite
@@ -38,7 +37,7 @@ from tests.node.devices.quotas import (
     within,
 )
 from tests.node.devices.test_joined import allocated
-from tests.node.world import World, metric, situation
+from tests.node.world import World, metric, said
 
 OVER = (
     "default/greedy/main has been over its quota since 2023-11-14T22:13:20.500Z: "
@@ -50,11 +49,6 @@ async def grants(world: World) -> Mapping[str, Any]:
     """What the watcher is told."""
     answer: Mapping[str, Any] = await DevicePluginCommands(world.controller).commands()["device-grants"]({})
     return answer
-
-
-def notices(world: World) -> list[str]:
-    """What `status` lists of quotas."""
-    return [each for each in problems(situation(world.controller))["problems"] if "quota" in each]
 
 
 async def history(world: World, title: str) -> list[str]:
@@ -95,7 +89,7 @@ async def test_observed(world: World, stopped: Stopped) -> None:
     answer = await report(world, key, "observe")
 
     assert answer == {"stored": True, "act": False, "action": "observe"}
-    assert notices(world) == [f"{OVER} (quota: observe)"]
+    assert said(world, "quota") == [f"{OVER} (quota: observe)"]
     assert not world.controller.incidents.edits
     assert await status(world, key) == await direct(world, key)
     assert metric(world.controller, "device_over_quota") == {("nvidia", "memory"): 1}
@@ -104,7 +98,7 @@ async def test_observed(world: World, stopped: Stopped) -> None:
     assert await within(world, key) == {"stored": True, "act": False, "ended": 1}
     await world.until(lambda: not incidents(world))
     assert await within(world, key) == {"stored": True, "act": False, "ended": 0}
-    assert not notices(world)
+    assert not said(world, "quota")
     assert not stopped.calls
     assert world.counters.quota_incidents == {("nvidia", "memory", "observe"): 1}
     assert await history(world, "default/greedy/main") == [
@@ -162,7 +156,7 @@ async def test_a_process_is_killed(world: World, stopped: Stopped) -> None:
     assert (told["action"], told["pid"], told["start_ticks"]) == ("kill-process", 7, 70)
     assert (await report(world, key, "kill-process", since_s=1700000009.0))["act"] is False
     assert await status(world, key) == await direct(world, key)
-    assert notices(world) == [f"{OVER} (quota: kill-process; the watcher was told to kill a process)"]
+    assert said(world, "quota") == [f"{OVER} (quota: kill-process; the watcher was told to kill a process)"]
     world.runtime.exit_container(key, 137)
     assert why(await status(world, key)) == SAID
     await within(world, key)
@@ -242,13 +236,15 @@ async def test_cores(world: World, stopped: Stopped) -> None:
     assert why(await status(world, key)) == said
 
 
-@pytest.mark.parametrize("first", ["observe", "annotate", "kill-process"])
-async def test_a_report_that_asks_for_more(world: World, stopped: Stopped, first: str) -> None:
+async def test_a_report_that_asks_for_more_or_less(world: World, stopped: Stopped) -> None:
     """It is the same incident, of which more is done; one that asks for less changes nothing."""
     key = await world.run(pod("greedy"))
-    await report(world, key, first)
+    await report(world, key, "annotate")
     (before,) = incidents(world)
 
+    assert (await report(world, key, "observe"))["action"] == "annotate"
+    assert (await report(world, key, "kill-process", pid=7, start_ticks=70))["act"] is True
+    assert (await report(world, key, "annotate"))["action"] == "kill-process"
     answer = await report(world, key, "stop", since_s=1700000060.0, used=9500.0)
     assert answer == {"stored": True, "act": False, "action": "stop"}
     await world.poll(lambda: world.counters.quota_stops["nvidia", "memory"] == 1)
@@ -293,19 +289,15 @@ async def test_who_does_not_run(world: World, stopped: Stopped) -> None:
     [
         pytest.param({"container_id": ""}, "must name a container and a card", id="no-container"),
         pytest.param({"card": "GPU-b"}, "has no vGPU of nvidia card GPU-b", id="another-card"),
-        pytest.param({"device_class": "amd"}, "has no vGPU of amd card GPU-a", id="another-class"),
         pytest.param({"allowed": 4096}, "has a quota of 8192 of memory, not 4096", id="another-quota"),
         pytest.param({"used": 8192.0}, "must be more than the 8192 that are allowed", id="within"),
         pytest.param({"used": float("nan")}, "must be more than the 8192", id="no-number"),
-        pytest.param({"used": float("inf")}, "must be more than the 8192", id="endless"),
         pytest.param({"used": "much"}, "used must be of the kind float", id="text"),
         pytest.param({"quantity": "power"}, "must be one of memory, cores", id="quantity"),
         pytest.param({"action": ["stop"]}, "must be one of observe, annotate, stop, kill-process", id="action"),
         pytest.param({"since_s": 0.0}, "must be seconds since the epoch", id="no-time"),
-        pytest.param({"since_s": 1e17}, "must be seconds since the epoch", id="no-date"),
         pytest.param({"pid": -1}, "must be those of a process", id="no-process"),
         pytest.param({"stop_timeout_s": -1.0}, "must be at most 3600 seconds", id="stop-timeout"),
-        pytest.param({"stop_timeout_s": float("nan")}, "must be at most 3600 seconds", id="no-stop-timeout"),
     ],
 )
 async def test_reports_that_are_none(
@@ -362,7 +354,7 @@ async def test_a_card_that_fails_is_another_incident(world: World) -> None:
     await commands.inventory(
         {"resources": [{"name": "criproxy.io/gpu-8g", "device_class": "nvidia"}], "cards": [healthy]}
     )
-    assert notices(world) == [f"{OVER} (quota: observe)"]
+    assert said(world, "quota") == [f"{OVER} (quota: observe)"]
     await commands.incident({**lost, "since_s": 1700000001.5})
     await within(world, key)
 

@@ -4,10 +4,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from criproxy.placement.events import Found, Present
-from lab.emulator.runtime import RuntimeOptions
-from tests.node.world import NO_LOOKS, World, owner
-
-NO_EVENTS = RuntimeOptions(missing=frozenset({"GetContainerEvents"}))
+from tests.node.world import NO_EVENTS, NO_LOOKS, World, owner
 
 
 async def with_card(world: World) -> str:

@@ -7,7 +7,6 @@ from pathlib import Path
 
 import pytest
 
-from criproxy.api.views.status_check import problems
 from criproxy.cri import api_pb2 as api
 from criproxy.errors import StatusCode, StoreError
 from criproxy.model.grant import Change
@@ -19,7 +18,7 @@ from criproxy.placement.policies.static import StaticOptions, StaticPolicy
 from criproxy.store.store import Store
 from lab.emulator.runtime import RuntimeOptions
 from tests.clocks import skip
-from tests.node.world import FAST, Slow, World, cut, owner, refusal, sharer, situation
+from tests.node.world import FAST, Slow, World, cut, owner, refusal, said, sharer
 
 LIMIT_S = 60.0
 
@@ -96,7 +95,7 @@ async def test_a_start_tells_no_text_of_an_exception(tmp_path: Path, monkeypatch
 
         refused = await refusal(world.kubelet.start(owned), "criproxy failed; its log has the cause")
         assert secret not in refused.details
-        assert any(secret in text for text in problems(situation(world.controller))["problems"])
+        assert said(world, secret)
 
 
 async def test_a_blocker_that_has_exited_unnoticed_does_not_block(tmp_path: Path) -> None:

@@ -24,15 +24,13 @@ from criproxy.model.record import Record
 from criproxy.model.workload import ContainerState
 from criproxy.store.store import Store
 from lab.emulator.records.records import Container
-from lab.emulator.runtime import RuntimeOptions
 from lab.kubelet.kubelet import PodSpec
 from tests.gates import Gate
 from tests.node.calls.test_update import size
-from tests.node.world import FAST, Slow, World, cut, owner, sharer
+from tests.node.world import FAST, NO_EVENTS, Slow, World, cut, owner, sharer
 
 LIMIT_S = 180.0
 SETTINGS = replace(FAST, exit_list_s=0.05)
-NO_EVENTS = frozenset({"GetContainerEvents"})
 
 
 class Point(Enum):
@@ -285,7 +283,7 @@ async def test_whoever_is_killed_there_leaves_nothing_wrong(tmp_path: Path, kind
     """What runs is known, owns what it asked for and nothing else; what the kubelet repeats then goes as ever."""
     deed, slow = DEEDS[kind], Slow()
     disk = Disk(tmp_path / "state")
-    world = World(tmp_path, RuntimeOptions(latency_s=slow, missing=NO_EVENTS), SETTINGS)
+    world = World(tmp_path, replace(NO_EVENTS, latency_s=slow), SETTINGS)
     world.make_store = lambda: disk
     async with world:
         shared = await world.run(sharer("web"))

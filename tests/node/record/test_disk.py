@@ -10,7 +10,6 @@ from pathlib import Path
 
 import pytest
 
-from criproxy.api.views import status_check as report
 from criproxy.cri.runtime import RuntimeCallError
 from criproxy.errors import StatusCode
 from criproxy.model.node import Node
@@ -20,7 +19,7 @@ from criproxy.simulate.hosts import machine
 from criproxy.store.store import Store
 from tests.disks import fill, free, remount, small_disk
 from tests.gates import Gate
-from tests.node.world import FAST, PATIENT_STORE, World, owner, refusal, sharer, situation
+from tests.node.world import FAST, PATIENT_STORE, World, owner, refusal, said, sharer, situation
 
 QUICK = replace(FAST, store=replace(PATIENT_STORE, retry_pause_s=0.05, retry_limit_s=0.1))
 REFUSE = replace(QUICK, on_error=OnError.REFUSE)
@@ -127,7 +126,7 @@ async def test_a_full_disk_is_no_failure_of_criproxy(tmp_path: Path, disk: Path,
 
         free(disk)
         await back(world)
-        await world.poll(lambda: not report.problems(situation(world.controller))["problems"])
+        await world.poll(lambda: not said(world))
 
         failures = world.controller.context.failures
         assert (failures.recent(), failures.counts["call"]) == ([], 0)

@@ -6,7 +6,6 @@ from pathlib import Path
 
 import pytest
 
-from criproxy.api.views import status_check as report
 from criproxy.errors import Fault
 from criproxy.model.record import Kind
 from criproxy.model.workload import Pod
@@ -16,7 +15,7 @@ from criproxy.placement.events import ContainerCreated, ContainerGone, PodCreate
 from criproxy.store.store import Store
 from tests.node.record.test_persister import EMPTY
 from tests.node.record.test_state import creating, done, state_on
-from tests.node.world import STATIC, RecordingLog, World, situation
+from tests.node.world import STATIC, RecordingLog, World, said
 
 TOO_MUCH = 1 << 70
 """Bytes that SQLite has no integer for."""
@@ -83,7 +82,7 @@ async def test_check_names_it(tmp_path: Path) -> None:
         await manager.submit(replace(absurd, container=replace(absurd.container, memory_limit_bytes=TOO_MUCH)))
         await manager.flush()
 
-        (problem,) = [text for text in report.problems(situation(world.controller))["problems"] if "stored" in text]
+        (problem,) = said(world, "stored")
 
         assert "default/pod/absurd" in problem
 

@@ -6,7 +6,6 @@ from pathlib import Path
 import pytest
 
 from criproxy.api.views.status import summary
-from criproxy.api.views.status_check import problems
 from criproxy.cri.runtime import RuntimeCallError
 from criproxy.model.grant import NO_CPUS
 from criproxy.model.record import Kind
@@ -15,7 +14,7 @@ from criproxy.placement.policies import BUILTIN
 from lab.emulator.runtime import IMAGE
 from lab.kubelet.kubelet import ContainerSpec, PodSpec
 from tests.node.calls.test_update import size
-from tests.node.world import FAST, GIB, World, owner, situation
+from tests.node.world import FAST, GIB, World, owner, said, situation
 
 TIMES = 12
 
@@ -62,11 +61,6 @@ async def begin_again(world: World) -> None:
     await world.poll(lambda: world.controller.ready)
 
 
-def wrong(world: World) -> list[str]:
-    """What ``status --check`` says."""
-    return list(problems(situation(world.controller))["problems"])
-
-
 def exclusive(world: World, key: str) -> int:
     """How many CPUs it has for itself."""
     grant = world.controller.node.grants.get(key)
@@ -93,7 +87,7 @@ async def test_another_refused_size_is_another_thing_to_say(world: World) -> Non
     await refused(world, growing, 3, times=2)
     await refused(world, growing, 4, times=2)
     assert world.log.events().count("resize refused") == 2
-    (sentence,) = wrong(world)
+    (sentence,) = said(world)
     assert "4 CPUs" in sentence
 
 
@@ -106,7 +100,7 @@ async def test_status_shows_it_with_the_sizes(world: World) -> None:
     assert (listed["container"], listed["times"]) == ("default/growing/main", 3)
     assert "3 CPUs and 2 GiB" in listed["text"]
     assert "1 CPU and 1 GiB" in listed["text"]
-    (sentence,) = wrong(world)
+    (sentence,) = said(world)
     assert sentence.startswith("default/growing/main should have 3 CPUs and 2 GiB, but has 1 CPU and 1 GiB")
 
 
@@ -117,7 +111,7 @@ async def test_the_kubelet_gets_it_when_there_is_room(world: World) -> None:
     await world.kubelet.stop_sandbox(world.controller.node.containers[other].pod)
     await world.kubelet.update(growing, size(3000))
     await world.until(lambda: exclusive(world, growing) == 3)
-    assert wrong(world) == []
+    assert said(world) == []
     assert summary(situation(world.controller))["refusals"] == []
 
 
@@ -126,7 +120,7 @@ async def test_a_resize_that_is_taken_back_is_forgotten(world: World) -> None:
     _, growing, _ = await grown(world)
     await refused(world, growing, 3)
     await world.kubelet.update(growing, size(1000))
-    assert wrong(world) == []
+    assert said(world) == []
 
 
 async def test_a_resize_that_the_kubelet_does_not_repeat_was_taken_back(world: World) -> None:
@@ -136,7 +130,7 @@ async def test_a_resize_that_the_kubelet_does_not_repeat_was_taken_back(world: W
     world.use(world._policy, resize_silence_s=0.0)
     await begin_again(world)
     await world.until(lambda: world.controller.node.containers[growing].desired is None)
-    assert wrong(world) == []
+    assert said(world) == []
 
 
 async def test_nothing_is_kept_of_who_has_gone(world: World) -> None:
@@ -156,7 +150,7 @@ async def test_it_is_known_over_a_restart_of_criproxy(world: World) -> None:
     _, growing, _ = await grown(world)
     await refused(world, growing, 3, times=2)
     await begin_again(world)
-    (sentence,) = wrong(world)
+    (sentence,) = said(world)
     assert "should have 3 CPUs" in sentence
     await refused(world, growing, 3, times=2)
     assert world.log.events().count("resize refused") == 1
@@ -170,7 +164,7 @@ async def test_a_container_that_restarts_gets_what_it_had_and_grows_later(world:
     again = await restarted(world, sandbox_id, growing, 3)
 
     assert exclusive(world, again) == 1
-    (sentence,) = wrong(world)
+    (sentence,) = said(world)
     assert sentence.startswith("default/growing/main should have 3 CPUs and 1 GiB, but has had 1 CPU and 1 GiB")
     assert "grows when there is room" in sentence
     resources = (await world.client.container_status(again)).status.resources.linux
@@ -178,7 +172,7 @@ async def test_a_container_that_restarts_gets_what_it_had_and_grows_later(world:
     await world.kubelet.stop_sandbox(world.controller.node.containers[other].pod)
     await world.until(lambda: exclusive(world, again) == 3)
     await world.poll(lambda: world.cpus(again) == "1-3")
-    assert wrong(world) == []
+    assert said(world) == []
 
 
 async def test_a_second_restart_changes_nothing_of_it(world: World) -> None:
@@ -189,12 +183,12 @@ async def test_a_second_restart_changes_nothing_of_it(world: World) -> None:
     await begin_again(world)
     third = await restarted(world, sandbox_id, again, 3, attempt=2)
     assert exclusive(world, third) == 1
-    assert len(wrong(world)) == 1
+    assert len(said(world)) == 1
     await begin_again(world)
-    assert len(wrong(world)) == 1
+    assert len(said(world)) == 1
     await world.kubelet.stop_sandbox(world.controller.node.containers[other].pod)
     await world.until(lambda: exclusive(world, third) == 3)
-    assert wrong(world) == []
+    assert said(world) == []
 
 
 async def test_who_never_asked_before_is_refused_as_ever(world: World) -> None:

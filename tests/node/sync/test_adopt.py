@@ -8,7 +8,6 @@ from pathlib import Path
 
 import pytest
 
-from criproxy.api.views.status_check import problems
 from criproxy.cri import api_pb2 as api
 from criproxy.cri import translate
 from criproxy.errors import StatusCode
@@ -19,7 +18,7 @@ from criproxy.node.settings import Adopt
 from criproxy.placement.invariants import violations
 from lab.emulator.runtime import IMAGE, RuntimeOptions
 from lab.kubelet.kubelet import ContainerSpec, PodSpec, container_config, sandbox_config
-from tests.node.world import FAST, GIB, World, owner, refusal, sharer, situation
+from tests.node.world import FAST, GIB, World, owner, refusal, said, sharer
 
 
 def lose(state: Path) -> None:
@@ -261,4 +260,4 @@ async def test_one_that_cannot_be_understood_holds_up_no_other(
         another = await world.run(owner("another", 1))
 
         assert (world.cpus(owned), world.cpus(another), world.cpus(broken[0])) == ("1", "2", "0,3")
-        assert any("default/broken/main" in text for text in problems(situation(world.controller))["problems"])
+        assert said(world, "default/broken/main")

@@ -5,7 +5,6 @@ from pathlib import Path
 
 import pytest
 
-from criproxy.api.views.status_check import problems
 from criproxy.cri import api_pb2 as api
 from criproxy.model.workload import ContainerState
 from criproxy.node.settings import Settings
@@ -13,10 +12,9 @@ from criproxy.node.sync import exit_events
 from criproxy.node.sync.drift import Drift
 from lab.emulator.runtime import RuntimeOptions
 from lab.kubelet.kubelet import MiniKubelet
-from tests.node.world import NO_LOOKS, World, owner, sharer, situation
+from tests.node.world import NO_EVENTS, NO_LOOKS, World, owner, said, sharer
 
 LIMIT_S = 60.0
-NO_EVENTS = RuntimeOptions(missing=frozenset({"GetContainerEvents"}))
 ONLY_EVENTS = NO_LOOKS
 ONLY_LISTS = replace(NO_LOOKS, exit_list_s=0.05)
 ONLY_CGROUPS = replace(NO_LOOKS, drift_period_s=0.05)
@@ -127,4 +125,4 @@ async def test_an_event_that_cannot_be_read_is_no_failure_of_criproxy(tmp_path: 
         world.runtime.exit_container(later)
         await world.until(lambda: world.controller.node.containers[later].state is ContainerState.EXITED)
         assert not world.controller.context.failures.recent()
-        assert not problems(situation(world.controller))["problems"]
+        assert not said(world)

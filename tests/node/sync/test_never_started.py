@@ -1,13 +1,10 @@
 """Containers that were created and not started when their sandbox ended, as after a reboot: they never start."""
 
-import asyncio
 import shutil
 from pathlib import Path
 
 import pytest
 
-from criproxy.cri.runtime import RuntimeCallError
-from criproxy.errors import StatusCode
 from lab.kubelet.kubelet import PodSpec
 from tests.node.world import World, owner, sharer
 
@@ -72,29 +69,3 @@ async def test_a_restart_of_criproxy(tmp_path: Path, store: str) -> None:
 
         await node.poll(lambda: not node.owned())
         assert node.cpus(await node.run(owner("next", cpus=3))) == "1-3"
-
-
-async def test_the_pods_next_container_finds_the_place(tmp_path: Path) -> None:
-    """On a full node: in the next sandbox of the same pod, before anybody has collected the former one."""
-    pod = owner("lost", cpus=3)
-    async with World(tmp_path) as node:
-        await created(node, pod)
-        await node.stop_criproxy()
-        await node.start_criproxy()
-        sandbox_id = await node.kubelet.run_sandbox(pod, attempt=1)
-
-        container_id = await next_attempt(node, pod, sandbox_id)
-        await node.kubelet.start(container_id)
-
-        assert node.cpus(container_id) == "1-3"
-
-
-async def next_attempt(node: World, pod: PodSpec, sandbox_id: str) -> str:
-    """Create it, and ask again while it is refused, as the kubelet does."""
-    while True:
-        try:
-            return await node.kubelet.create(pod, sandbox_id, pod.containers[0], attempt=1)
-        except RuntimeCallError as error:
-            if error.code is not StatusCode.RESOURCE_EXHAUSTED:
-                raise
-            await asyncio.sleep(0.02)

@@ -15,11 +15,10 @@ from criproxy.placement.events import ContainerCreating
 from lab.emulator.runtime import RuntimeOptions
 from tests.node.calls.test_update import size
 from tests.node.sync.test_exit_events import ONLY_EVENTS, streaming
-from tests.node.world import FAST, Slow, World, cut, owner
+from tests.node.world import FAST, NO_EVENTS, Slow, World, cut, owner
 
 LIMIT_S = 60.0
 QUIET = replace(FAST, exit_list_s=3600.0, drift_period_s=3600.0)
-NO_EVENTS = frozenset({"GetContainerEvents"})
 
 
 def asking(key: str) -> int:
@@ -46,7 +45,7 @@ def fails(world: World, times: float = inf) -> asyncio.Event:
 async def test_a_container_is_asked_for_once_at_a_time(tmp_path: Path) -> None:
     """Two hundred calls about one container that did not end it are one task, which ends with the runtime's answer."""
     slow = Slow()
-    async with World(tmp_path, RuntimeOptions(latency_s=slow, missing=NO_EVENTS), QUIET) as world:
+    async with World(tmp_path, replace(NO_EVENTS, latency_s=slow), QUIET) as world:
         owned = await world.run(owner("owner", 1))
         await world.rested()
         slow["ContainerStatus"] = 60.0
@@ -62,7 +61,7 @@ async def test_a_container_is_asked_for_once_at_a_time(tmp_path: Path) -> None:
 
 async def test_who_is_not_told_of_again_and_again_is_asked_for_less_often(tmp_path: Path) -> None:
     """The pauses between two questions grow, up to a bound."""
-    async with World(tmp_path, RuntimeOptions(missing=NO_EVENTS), QUIET) as world:
+    async with World(tmp_path, NO_EVENTS, QUIET) as world:
         owned = await world.run(owner("owner", 1))
         await world.rested()
         inquiry, pauses_s = world.controller.outcomes, list[float]()
@@ -90,7 +89,7 @@ async def test_who_is_not_told_of_again_and_again_is_asked_for_less_often(tmp_pa
 async def test_what_happens_during_a_pause_ends_it(tmp_path: Path) -> None:
     """However long criproxy would have waited because the runtime did not answer before."""
     patient = replace(QUIET, unknown_pause_s=1000 * LIMIT_S)
-    async with World(tmp_path, RuntimeOptions(missing=NO_EVENTS), patient) as world:
+    async with World(tmp_path, NO_EVENTS, patient) as world:
         owned = await world.run(owner("owner", 1))
         await world.rested()
         inquiry, failed = world.controller.outcomes, fails(world, 1)
@@ -106,7 +105,7 @@ async def test_what_happens_during_a_pause_ends_it(tmp_path: Path) -> None:
 
 async def test_what_happens_while_it_is_asked_for_is_asked_for_again(tmp_path: Path) -> None:
     """An answer from before the last call says nothing of what came of that."""
-    async with World(tmp_path, RuntimeOptions(missing=NO_EVENTS), QUIET) as world:
+    async with World(tmp_path, NO_EVENTS, QUIET) as world:
         owned = await world.run(owner("owner", 1))
         await world.rested()
         inquiry = world.controller.outcomes
@@ -131,7 +130,7 @@ async def test_what_happens_while_it_is_asked_for_is_asked_for_again(tmp_path: P
 async def test_nobody_asks_for_a_container_that_is_gone(tmp_path: Path) -> None:
     """A runtime that never answers is not asked for ever about what was removed long ago."""
     slow = Slow()
-    options = RuntimeOptions(latency_s=slow, missing=NO_EVENTS)
+    options = replace(NO_EVENTS, latency_s=slow)
     async with World(tmp_path, options, QUIET) as world:
         sandbox_id, ids = await world.kubelet.run_pod(owner("owner", 1))
         await world.rested()
@@ -168,7 +167,7 @@ async def test_one_container_that_cannot_be_asked_for_holds_up_no_event(tmp_path
 async def test_nobody_asks_for_the_size_of_a_container_that_is_gone(tmp_path: Path) -> None:
     """A resize that was cut is asked for while its container is there, and no longer."""
     slow = Slow(UpdateContainerResources=60.0)
-    options = RuntimeOptions(latency_s=slow, missing=NO_EVENTS)
+    options = replace(NO_EVENTS, latency_s=slow)
     async with World(tmp_path, options, QUIET) as world:
         sandbox_id, ids = await world.kubelet.run_pod(owner("owner", 1))
         await world.rested()
@@ -195,7 +194,7 @@ async def test_what_was_learnt_and_could_not_be_booked_is_asked_for_again(
             raise planted.pop()
         await learn(self, key, state)
 
-    async with World(tmp_path, RuntimeOptions(missing=NO_EVENTS), QUIET) as world:
+    async with World(tmp_path, NO_EVENTS, QUIET) as world:
         owned = await world.run(owner("owner", 1))
         await world.rested()
         inquiry = world.controller.outcomes
@@ -221,7 +220,7 @@ async def test_an_exception_of_ours_keeps_no_reservation_for_ever(
             raise planted.pop()
         return original(*args)
 
-    options = RuntimeOptions(latency_s=slow, missing=NO_EVENTS)
+    options = replace(NO_EVENTS, latency_s=slow)
     async with World(tmp_path, options, QUIET) as world:
         await world.run(owner("owner", 1))
         monkeypatch.setattr(of, name, fails_once)
@@ -238,7 +237,7 @@ async def test_an_exception_of_ours_keeps_no_reservation_for_ever(
 
 async def test_a_reservation_that_nobody_waits_for_is_asked_for(tmp_path: Path) -> None:
     """The next comparison with the runtime finds it, however it came to be left behind."""
-    async with World(tmp_path, RuntimeOptions(missing=NO_EVENTS), QUIET) as world:
+    async with World(tmp_path, NO_EVENTS, QUIET) as world:
         owned = await world.run(owner("owner", 1))
         await world.rested()
         sandbox_id = await world.kubelet.run_sandbox(owner("left", 1))

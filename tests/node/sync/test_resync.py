@@ -13,13 +13,11 @@ from criproxy.cri.runtime import RuntimeCallError
 from criproxy.model.workload import ContainerState
 from criproxy.node.sync.adopt import Adoption
 from criproxy.node.sync.resync import Resync
-from lab.emulator.runtime import RuntimeOptions
 from lab.kubelet.kubelet import MiniKubelet
 from tests.node.sync.test_exit_events import no_pass
-from tests.node.world import FAST, NO_LOOKS, Slow, World, owner, sharer
+from tests.node.world import FAST, NO_EVENTS, NO_LOOKS, Slow, World, owner, sharer
 
 LIMIT_S = 60.0
-NO_EVENTS = RuntimeOptions(missing=frozenset({"GetContainerEvents"}))
 DEAF = replace(FAST, exit_list_s=3600.0, drift_period_s=3600.0)
 """Nothing but a resync notices what happens beside criproxy."""
 BETWEEN_S = 0.1

@@ -16,18 +16,16 @@ from criproxy.node.sync.resync import Resync
 from lab.emulator.runtime import RuntimeOptions
 from lab.kubelet.kubelet import MiniKubelet
 from tests.node.calls.test_update import size
-from tests.node.record.test_refusals_resizes import wrong
 from tests.node.sync.held import unanswered
-from tests.node.world import FAST, Slow, World, cut, owner, refusal, sharer
+from tests.node.world import FAST, NO_EVENTS, Slow, World, cut, owner, refusal, said, sharer
 
 LIMIT_S = 60.0
-NO_EVENTS = frozenset({"GetContainerEvents"})
 SLOW_TO_ASK = replace(FAST, unknown_pause_s=0.3, exit_list_s=3600.0, drift_period_s=3600.0)
 
 
 def runtime(slow: Slow) -> RuntimeOptions:
     """A runtime that takes its time and sends no events."""
-    return RuntimeOptions(latency_s=slow, missing=NO_EVENTS)
+    return replace(NO_EVENTS, latency_s=slow)
 
 
 def is_asked_for(key: str) -> bool:
@@ -82,11 +80,11 @@ async def test_a_cut_shrink_whose_cpus_others_have_by_then_is_told_of(tmp_path: 
 
         await world.until(lambda: world.controller.node.containers[owned].desired is not None)
 
-        (sentence,) = wrong(world)
+        (sentence,) = said(world)
         assert "default/owner/main should have 3 CPUs" in sentence
         await world.kubelet.remove_pod(world.controller.node.containers[other].pod)
         await world.poll(lambda: world.cpus(owned) == "1-3")
-        assert wrong(world) == []
+        assert said(world) == []
 
 
 async def test_a_resize_after_a_cut_one_is_not_undone(tmp_path: Path) -> None:

@@ -10,18 +10,16 @@ from pathlib import Path
 
 import pytest
 
-from criproxy.api.views.status_check import problems
 from criproxy.cri import api_pb2 as api
 from criproxy.errors import StatusCode
 from criproxy.node.sync.resync import Resync
-from lab.emulator.runtime import EmbeddedRuntime, RuntimeOptions
+from lab.emulator.runtime import EmbeddedRuntime
 from lab.kubelet.kubelet import MiniKubelet
 from tests.node.sync.test_exit_events import no_pass
 from tests.node.test_in_flight import group_of
-from tests.node.world import KEEPING, NO_LOOKS, Slow, World, owner, refusal, sharer, situation
+from tests.node.world import KEEPING, NO_EVENTS, NO_LOOKS, Slow, World, owner, refusal, said, sharer
 
 LIMIT_S = 60.0
-NO_EVENTS = RuntimeOptions(missing=frozenset({"GetContainerEvents"}))
 OFTEN = replace(NO_LOOKS, unknown_pause_s=0.05)
 """It asks for lists soon after one that lacks somebody, too."""
 
@@ -54,7 +52,7 @@ def without_cgroups(world: World) -> World:
 
 def unlisted(world: World) -> list[str]:
     """What ``status --check`` says of it."""
-    return [text for text in problems(situation(world.controller))["problems"] if "lists do not have" in text]
+    return said(world, "lists do not have")
 
 
 def questions(world: World) -> list[str]:

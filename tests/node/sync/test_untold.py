@@ -5,27 +5,23 @@ from pathlib import Path
 
 import pytest
 
-from criproxy.api.views.status_check import problems
 from criproxy.cri.runtime import if_reported
 from criproxy.model.workload import ContainerState
-from lab.emulator.runtime import RuntimeOptions
 from lab.kubelet.kubelet import MiniKubelet
-from tests.node.world import FAST, World, owner, sharer, situation
+from tests.node.world import FAST, NO_EVENTS, World, owner, said, sharer
 
 LIMIT_S = 60.0
-LISTING = RuntimeOptions(missing=frozenset({"GetContainerEvents"}))
 OFTEN = replace(FAST, exit_list_s=0.1, resync_timeout_s=LIMIT_S)
 
 
 def untold(world: World) -> list[str]:
     """What ``status --check`` says of it."""
-    said = problems(situation(world.controller))["problems"]
-    return [text for text in said if "does not report the state of" in text]
+    return said(world, "does not report the state of")
 
 
 async def test_its_end_and_that_of_others_are_seen(tmp_path: Path) -> None:
     """The list of the runtime is enough."""
-    async with World(tmp_path, LISTING, OFTEN) as world:
+    async with World(tmp_path, NO_EVENTS, OFTEN) as world:
         broken, other = await world.run(owner("broken")), await world.run(owner("other"))
         await world.rested()
         world.runtime.lose_status(broken)
@@ -41,7 +37,7 @@ async def test_its_end_and_that_of_others_are_seen(tmp_path: Path) -> None:
 @pytest.mark.parametrize("ended", [True, False])
 async def test_criproxy_begins_to_place_all_the_same(tmp_path: Path, *, ended: bool) -> None:
     """It is known from before, and has ended meanwhile or has not: others are created."""
-    async with World(tmp_path, LISTING, OFTEN) as world:
+    async with World(tmp_path, NO_EVENTS, OFTEN) as world:
         broken = await world.run(owner("broken"))
         await world.rested()
         await world.stop_criproxy()
@@ -57,7 +53,7 @@ async def test_criproxy_begins_to_place_all_the_same(tmp_path: Path, *, ended: b
 
 async def test_one_that_nobody_knows_is_taken_in_by_the_list(tmp_path: Path) -> None:
     """It is told to leave CPUs, and its answer is believed: an owner starts."""
-    async with World(tmp_path, LISTING, OFTEN) as world:
+    async with World(tmp_path, NO_EVENTS, OFTEN) as world:
         await world.stop_criproxy()
         _, ids = await MiniKubelet(world.direct).run_pod(sharer("broken"))
         world.runtime.lose_status(ids["main"])
@@ -72,7 +68,7 @@ async def test_one_that_nobody_knows_is_taken_in_by_the_list(tmp_path: Path) -> 
 
 async def test_the_check_says_it_as_long_as_it_is_there(tmp_path: Path) -> None:
     """Nobody sees where it is."""
-    async with World(tmp_path, LISTING, OFTEN) as world:
+    async with World(tmp_path, NO_EVENTS, OFTEN) as world:
         broken = await world.run(owner("broken"))
         await world.rested()
         await world.stop_criproxy()
@@ -90,7 +86,7 @@ async def test_the_check_says_it_as_long_as_it_is_there(tmp_path: Path) -> None:
 
 async def test_one_whose_cgroup_can_be_read_is_no_trouble(tmp_path: Path) -> None:
     """It is seen there, whatever the runtime failed to tell once."""
-    async with World(tmp_path, LISTING, OFTEN) as world:
+    async with World(tmp_path, NO_EVENTS, OFTEN) as world:
         fine = await world.run(owner("fine"))
         await world.poll(lambda: world.groups() == {fine})
         kernel = world.controller.context.cgroups
@@ -105,7 +101,7 @@ async def test_one_whose_cgroup_can_be_read_is_no_trouble(tmp_path: Path) -> Non
 
 async def test_one_that_was_not_told_once_is_asked_again_with_the_next_comparison(tmp_path: Path) -> None:
     """Nobody else may ask for one that has not been started."""
-    async with World(tmp_path, LISTING, OFTEN) as world:
+    async with World(tmp_path, NO_EVENTS, OFTEN) as world:
         _, created = await world.created(owner("created"))
         await world.rested()
         world.runtime.lose_status(created)
