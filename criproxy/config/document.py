@@ -1,6 +1,6 @@
 """YAML text → plain data, with the place of every key and value, and every mistake that YAML itself would let pass.
 
-The parser's events are read here instead of its finished data: that bounds time and memory whatever the file says,
+The parser's nodes are read here instead of its finished data: that bounds time and memory whatever the file says,
 keeps the places, finds keys given twice, and takes no word for what YAML 1.1 makes of it.
 
 In 1.1, which the YAML library follows, ``no`` is false, ``0:30`` is 30, ``010`` is 8 and ``1_0`` is 10. Here they are
@@ -8,7 +8,6 @@ texts, and what is a number to one program and another number to the next is a m
 """
 
 import re
-from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -30,6 +29,8 @@ _MEANINGS = (
     (r"but got '<stream end>'|node content, but found '<stream end>'", "a bracket is not closed"),
     (r"expected ',' or '(.)'", r"a ',' or the closing '\1' is missing"),
     (r"expected '<document start>'", "this does not fit what is above: check brackets, quotes and indentation"),
+    (r"but found another document", "a second document begins here: a file has one, without '---' in between"),
+    (r"found undefined alias '(.*)'", r"*\1 refers to &\1, but nothing above has this anchor"),
     (r"expected the node content", "a value is missing before this"),
     (r"unknown escape character", r"no such escape in double quotes: use single quotes, or \\\\ for a backslash"),
     (r"undefined tag handle", "a text cannot begin with !: put it in quotes"),
@@ -78,9 +79,8 @@ def parse(text: str, max_values: int = MAX_VALUES) -> Document:
     """Read one YAML document; what is wrong with it is in `Document.mistakes`, and then the data is incomplete."""
     document = Document()
     try:
-        events = list(_events(text, max_values))
-        if events:
-            document.data = _Reader(events, document, max_values).read(())
+        if top := _Composer(text, document, max_values).get_single_node():
+            document.data = _Reader(document, max_values).read(top, ())
     except yaml.MarkedYAMLError as error:
         document.mistakes.append(from_marked(error))
     except yaml.reader.ReaderError as error:
@@ -88,159 +88,110 @@ def parse(text: str, max_values: int = MAX_VALUES) -> Document:
     return document
 
 
-def _events(text: str, max_values: int) -> Iterator[yaml.Event]:
-    """The events of the values in *text*; raises MarkedYAMLError for a document beyond the bounds, or a second one."""
-    depth = count = documents = 0
-    for event in yaml.parse(text, Loader=yaml.SafeLoader):
-        match event:
-            case yaml.DocumentStartEvent():
-                documents += 1
-                if documents > 1:
-                    _stop(event, "a second document begins here: a file has one, without '---' in between")
-                continue
-            case yaml.CollectionStartEvent():
-                depth += 1
-            case yaml.CollectionEndEvent():
-                depth -= 1
-            case yaml.NodeEvent():
-                pass
-            case _:
-                continue
-        count += 1
-        _hold_to_bounds(event, count // 2, depth, max_values)  # a collection has two events
-        yield event
-
-
-def _hold_to_bounds(event: yaml.Event, count: int, depth: int, max_values: int) -> None:
+def _hold_to_bounds(at: Any, count: int, depth: int, max_values: int) -> None:  # noqa: ANN401 (an event or a node)
+    """Raise MarkedYAMLError for a document beyond the bounds."""
+    problem = ""
     if count > max_values:
-        _stop(event, f"more than {max_values} values, each use of an alias counted")
-    if depth > MAX_DEPTH:
-        _stop(event, f"nested deeper than {MAX_DEPTH} levels")
+        problem = f"more than {max_values} values, each use of an alias counted"
+    elif depth > MAX_DEPTH:
+        problem = f"nested deeper than {MAX_DEPTH} levels"
+    if problem:
+        raise yaml.MarkedYAMLError(problem=problem, problem_mark=at.start_mark)
 
 
-def _stop(event: yaml.Event, problem: str) -> None:
-    raise yaml.MarkedYAMLError(problem=problem, problem_mark=_mark(event))
+class _Composer(yaml.SafeLoader):
+    """Makes the nodes of a document, as long as it is within the bounds; an alias is the node that it refers to."""
 
+    def __init__(self, text: str, document: Document, max_values: int) -> None:
+        super().__init__(text)
+        self._document, self._max_values = document, max_values
+        self._count = self._depth = 0
 
-class _Reader:
-    """Goes through events; an alias goes through those of its anchor again, at the cost of as many values."""
-
-    def __init__(self, events: list[yaml.Event], document: Document, max_values: int) -> None:
-        self._events = events
-        self._at = 0
-        self._anchors: dict[str, int] = {}
-        self._document = document
-        self._count = 0
-        self._max_values = max_values
-        self._alias_in_use: yaml.AliasEvent | None = None
-        """The one in the text itself: what it leads to may have aliases, too."""
-
-    def read(self, path: Path) -> Any:  # noqa: ANN401 (YAML is anything)
-        """The data of the next value; raises MarkedYAMLError for a document beyond the bounds."""
-        event = self._next()
+    def compose_node(self, parent: yaml.Node | None, index: int) -> yaml.Node | None:
+        """Check the bounds first: the parser calls itself for what is nested."""
+        event: Any = self.peek_event()  # type: ignore[no-untyped-call]  # nor have events types for what they carry
+        is_collection = isinstance(event, yaml.CollectionStartEvent)
         self._count += 1
-        _hold_to_bounds(self._alias_in_use or event, self._count, len(path), self._max_values)
-        self._document.values[path] = _place(event)
-        self._document.keys.setdefault(path, _place(event))
-        if isinstance(event, yaml.AliasEvent):
-            return self._alias(event, path)
-        if event.anchor is not None:
-            self._anchors[event.anchor] = self._at - 1
-        if event.tag is not None:
-            tag = event.tag.replace("tag:yaml.org,2002:", "!!")
-            self._mistake(event, f"the tag {tag!r} has no meaning here: leave it out, or put a text in quotes")
-        if isinstance(event, yaml.MappingStartEvent):
-            return self._mapping(path)
-        if isinstance(event, yaml.SequenceStartEvent):
-            return self._list(path)
-        return self._scalar(event)
+        self._depth += is_collection
+        _hold_to_bounds(event, self._count // 2, self._depth, self._max_values)  # keys are nodes, too
+        if not isinstance(event, yaml.AliasEvent):
+            self.anchors.pop(event.anchor, None)  # an anchor that is given twice refers to the last one
+            if event.tag is not None:
+                tag = event.tag.replace("tag:yaml.org,2002:", "!!")
+                text = f"the tag {tag!r} has no meaning here: leave it out, or put a text in quotes"
+                self._document.mistakes.append(Mistake(*_place(event), text))
+        node = super().compose_node(parent, index)
+        self._depth -= is_collection
+        return node
 
-    def _next(self) -> Any:  # noqa: ANN401 (the library's classes have no types for what they carry)
-        self._at += 1
-        return self._events[self._at - 1]
 
-    def _ended(self) -> bool:
-        """Step over the end of a collection, if it comes next."""
-        ended = isinstance(self._events[self._at], yaml.CollectionEndEvent)
-        self._at += ended
-        return ended
+@dataclass(slots=True)
+class _Reader:
+    """Goes through nodes; what an alias refers to counts as often as it is used."""
 
-    def _alias(self, event: yaml.AliasEvent, path: Path) -> Any:  # noqa: ANN401
-        start = self._anchors.get(event.anchor or "")
-        if start is None:
-            self._mistake(event, f"*{event.anchor} refers to &{event.anchor}, but nothing above has this anchor")
-            return None
-        back, outer = self._at, self._alias_in_use
-        self._at, self._alias_in_use = start, outer or event
-        data = self.read(path)
-        self._at, self._alias_in_use = back, outer
-        return data
+    document: Document
+    max_values: int
+    count: int = 0
 
-    def _list(self, path: Path) -> list[Any]:
-        items: list[Any] = []
-        while not self._ended():
-            items.append(self.read((*path, len(items))))
-        return items
+    def read(self, node: yaml.Node, path: Path) -> Any:  # noqa: ANN401 (YAML is anything)
+        """The data of a value; raises MarkedYAMLError for a document beyond the bounds."""
+        self.count += 1
+        _hold_to_bounds(node, self.count, len(path) + isinstance(node, yaml.CollectionNode), self.max_values)
+        self.document.values[path] = _place(node)
+        self.document.keys.setdefault(path, _place(node))
+        match node:
+            case yaml.MappingNode():
+                return self._mapping(node, path)
+            case yaml.SequenceNode():
+                return [self.read(item, (*path, number)) for number, item in enumerate(node.value)]
+            case yaml.ScalarNode(style=None):
+                try:
+                    return read_plain(node.value)
+                except ValueError as error:
+                    self._mistake(node, str(error))
+                    return None
+        return self._text(node)
 
-    def _mapping(self, path: Path) -> dict[str, Any]:
+    def _mapping(self, node: yaml.MappingNode, path: Path) -> dict[str, Any]:
         data: dict[str, Any] = {}
-        while not self._ended():
-            key = self._events[self._at]
+        for key, value in node.value:
             name = self._key(key, data, path)
             if name is None:
-                self.read((*path, ""))  # only for the mistakes in it
+                self.read(value, (*path, ""))  # only for the mistakes in it
             else:
-                self._document.keys[(*path, name)] = _place(key)
-                data[name] = self.read((*path, name))
+                self.document.keys[(*path, name)] = _place(key)
+                data[name] = self.read(value, (*path, name))
         return data
 
-    def _key(self, event: yaml.Event, data: dict[str, Any], path: Path) -> str | None:
+    def _key(self, node: yaml.Node, data: dict[str, Any], path: Path) -> str | None:
         """The name of an option; None for a key that cannot be one."""
-        if not isinstance(event, yaml.ScalarEvent):
-            self._mistake(event, "the name of an option must be a plain word")
-            self.read((*path, ""))
+        if not isinstance(node, yaml.ScalarNode):
+            self._mistake(node, "the name of an option must be a plain word")
+            self.read(node, (*path, ""))
             return None
-        self._at += 1
-        if event.anchor is not None:
-            self._anchors[event.anchor] = self._at - 1
-        name: str = self._text(event)
+        name = self._text(node)
         if name in data:
-            self._mistake(event, f"{name!r} is given twice, first in line {self._document.keys[(*path, name)][0]}")
-        elif name == "<<" and event.implicit[0]:
-            self._mistake(event, "merge keys (<<) are not supported: write the options out")
+            self._mistake(node, f"{name!r} is given twice, first in line {self.document.keys[(*path, name)][0]}")
+        elif name == "<<" and node.style is None:
+            self._mistake(node, "merge keys (<<) are not supported: write the options out")
         elif not name:
-            self._mistake(event, "the name of an option is missing before ':'")
+            self._mistake(node, "the name of an option is missing before ':'")
         else:
             return name
         return None
 
-    def _scalar(self, event: yaml.ScalarEvent) -> str | float | bool | None:
-        if not event.implicit[0]:
-            return self._text(event)
-        try:
-            return read_plain(event.value)
-        except ValueError as error:
-            self._mistake(event, str(error))
-            return None
-
-    def _text(self, event: yaml.ScalarEvent) -> str:
-        text = str(event.value)
+    def _text(self, node: yaml.Node) -> str:
+        text = str(node.value)
         if _SURROGATE.search(text):  # such a text can be neither printed nor stored
-            self._mistake(event, r"an escape from \ud800 to \udfff is not a character: write the character itself")
+            self._mistake(node, r"an escape from \ud800 to \udfff is not a character: write the character itself")
         return text
 
-    def _mistake(self, event: yaml.Event, text: str) -> None:
-        self._document.mistakes.append(Mistake(*_place(event), text))
+    def _mistake(self, node: yaml.Node, text: str) -> None:
+        self.document.mistakes.append(Mistake(*_place(node), text))
 
 
-def _place(event: yaml.Event) -> tuple[int, int]:
-    mark = _mark(event)
-    return mark.line + 1, mark.column + 1
-
-
-def _mark(event: yaml.Event) -> yaml.Mark:
-    assert isinstance(event.start_mark, yaml.Mark), "this parser marks every event"
-    return event.start_mark
+def _place(at: Any) -> tuple[int, int]:  # noqa: ANN401 (an event or a node)
+    return at.start_mark.line + 1, at.start_mark.column + 1
 
 
 def from_marked(error: yaml.MarkedYAMLError) -> Mistake:

@@ -118,7 +118,7 @@ class Problems:
         from criproxy.model.text.notices import Notice
 
         unreachable = await self.behind.unreachable()
-        bypass, unkept = self.bypass, self.started.keeping.problem
+        bypass, unkept = self.bypass, self.started.keeper.problem
         found = [Notice("bypass", f"{bypass.sentence} ({bypass.reason}; since {bypass.since})")] if bypass.on else []
         if unreachable:
             found.append(Notice("runtime", unreachable))

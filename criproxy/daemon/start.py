@@ -18,7 +18,7 @@ from criproxy.host.patience import Patience
 from criproxy.model.machine.topology import Topology
 from criproxy.model.node import LastConfiguration
 from criproxy.node.configuration.in_place import AtStart, InPlaceOfFile, at_start
-from criproxy.node.configuration.keepers import PastConfigurations, PolicyFileKeeper
+from criproxy.node.configuration.keepers import ConfigurationKeeper
 from criproxy.node.configuration.load import (
     BadFile,
     Configuration,
@@ -54,7 +54,7 @@ class Started:
     controller: Controller
     reload: Reload
     try_out: TryOut
-    keeping: PolicyFileKeeper
+    keeper: ConfigurationKeeper
     pod_files: PodFiles
 
 
@@ -88,20 +88,20 @@ async def start_controller(
     controller.policy_switch.going_back = begun.back
     stack.push_async_callback(controller.stop)
     await controller.start()
-    keeping = PolicyFileKeeper(options.state_dir, log)
-    controller.context.tasks.forever("keep the policy file", keeping.run)
-    stack.push_async_callback(keeping.close)
+    keeper = ConfigurationKeeper(options.state_dir, log)
+    controller.context.tasks.forever("keep the policy file", keeper.run)
+    stack.push_async_callback(keeper.close)
     if begun.tried is None or begun.tried.is_kept:
-        keeping.keep(configuration.good)
+        keeper.keep(configuration.good)
     await _remember_plugin(controller, options.state_dir)
     holdings, usage = controller.devices.holdings, controller.card_usage
     pod_files = PodFiles(options.state_dir, controller.context, holdings, usage, controller.known)
     controller.context.tasks.forever("write the files of pods with cards", pod_files.run)
     had_file, switch = configuration.source is not None or bool(configuration.problem), controller.policy_switch
     in_place = InPlaceOfFile(options.state_dir, controller.context)
-    reload = Reload(options.config, had_file, controller.context, switch, in_place, notifier, status, keeping.keep)
-    try_out = await _with_tries(stack, reload, in_place, options, controller, begun)
-    return Started(controller, reload, try_out, keeping, pod_files)
+    reload = Reload(options.config, had_file, controller.context, switch, in_place, notifier, status, keeper)
+    try_out = await _with_tries(reload, in_place, keeper, begun)
+    return Started(controller, reload, try_out, keeper, pod_files)
 
 
 def _note_in_force(controller: Controller, configuration: Configuration) -> None:
@@ -157,21 +157,10 @@ async def _answered(what: str, read: Callable[P, T], *of: P.args, **others: P.kw
     return await reading
 
 
-async def _with_tries(
-    stack: AsyncExitStack,
-    reload: Reload,
-    in_place: InPlaceOfFile,
-    options: Options,
-    controller: Controller,
-    begun: AtStart,
-) -> TryOut:
+async def _with_tries(reload: Reload, in_place: InPlaceOfFile, keeper: ConfigurationKeeper, begun: AtStart) -> TryOut:
     """Let *reload* know what is in place of the policy file, and write down what comes into force."""
-    context, state_dir = controller.context, options.state_dir
-    past = PastConfigurations(state_dir, log)
-    reload.current, reload.noted = begun.configuration.said, past.note
-    past.note(begun.configuration.said, context.settings.policy_name, context.in_force.loaded, _how(begun))
-    context.tasks.forever("keep past configurations", past.run)
-    stack.push_async_callback(past.close)
+    context, reload.current = reload.context, begun.configuration.said
+    keeper.note(begun.configuration.said, context.settings.policy_name, context.in_force.loaded, _how(begun))
     if begun.ended:
         context.counters.tries_ended[begun.ended] += 1
     try_out = TryOut(context, reload, in_place)

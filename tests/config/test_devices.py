@@ -8,8 +8,7 @@ from criproxy.config import load
 from criproxy.devices.classes.builtin import BUILTIN, NVIDIA
 from criproxy.devices.classes.device_class import DeviceClass
 from criproxy.devices.device_rules import DeviceRules, KubeletFiles
-from criproxy.errors import ConfigError
-from tests.config.files import write
+from tests.config.files import devices_of, told, write
 
 KUBELET = KubeletFiles(
     socket="/var/lib/kubelet/pod-resources/kubelet.sock",
@@ -20,7 +19,7 @@ KUBELET = KubeletFiles(
 
 def rules(tmp_path: Path, section: str) -> DeviceRules | None:
     """The rules of a policy file with this section."""
-    devices = load(write(tmp_path / "p.yaml", f"policy: none\n{section}".encode()), "any").common.devices
+    devices = devices_of(tmp_path, section)
     return None if devices is None else devices.rules()
 
 
@@ -93,125 +92,135 @@ devices:
     )
 
 
+X = "name: x, resources: [a.b/c]"
+"""The begin of a class of ones own."""
+MISTAKES = {
+    "option": (
+        "{hideUnalocated: off}",
+        "2:11: unknown option 'devices.hideUnalocated'; did you mean 'hideUnallocated'?",
+    ),
+    "value": (
+        "{userOverride: strp}",
+        "2:25: devices.userOverride: must be 'keep', 'report' or 'strip', not 'strp'; did you mean 'strip'?",
+    ),
+    "class": (
+        "{classes: [nvida]}",
+        "2:21: devices.classes[0].name: there is no class 'nvida' (did you mean 'nvidia'?); built-in classes are: nv",
+    ),
+    "option-of-a-class": (
+        f"{{classes: [{{{X}, visibelEnv: X}}]}}",
+        "2:51: unknown option 'devices.classes[0].visibelEnv'; did you mean 'visibleEnv'?",
+    ),
+    "longer-than-a-create-may-wait": (
+        "{podresources: {timeout: 2s}}",
+        "2:35: devices.podresources.timeout: must be a time of at most one second, such as 1s or 500ms, not '2s'",
+    ),
+    "socket": (
+        "{podresources: {socket: kubelet.sock}}",
+        'socket: must be an absolute path, or "" to leave it out, not',
+    ),
+    "group": ("{podresource: {}}", "unknown option 'devices.podresource'; did you mean 'podresources'?"),
+    "checkpoint": ("{checkpoint: checkpoint}", 'checkpoint: must be an absolute path, or "" to leave it out, not'),
+    "no-list": ("{classes: 3}", "2:20: devices.classes: must be"),
+    "no-group": ("yes", "2:10: devices: must be a group of options, indented on the lines below"),
+}
+"""Sections, and what is said of them."""
+CLASSES = {
+    "twice": ("nvidia, amd, nvidia", "[2].name: the class 'nvidia' is listed twice"),
+    "two-with-one-variable": (
+        f"nvidia, {{{X}, visibleEnv: NVIDIA_VISIBLE_DEVICES}}",
+        "[1].visibleEnv: NVIDIA_VISIBLE_DEVICES already belongs to the class 'nvidia'",
+    ),
+    "hides-nothing": (
+        f"{{{X}, hideValue: void}}",
+        "[0].hideValue: has no effect without visibleEnv, the variable that",
+    ),
+    "minor-of-nothing": (
+        f"{{{X}, idFormat: minor}}",
+        "[0].idFormat: minor needs nodes.perDevice, the source of a card",
+    ),
+    "resource": (
+        "{name: x, resources: [gpu]}",
+        "[0].resources[0]: must be a resource such as vendor.com/gpu, with * and ? as wildcards, not 'gpu'",
+    ),
+    "node-without-a-number": (
+        "{name: amd, nodes: {perDevice: [/dev/dri/card0]}}",
+        "nodes.perDevice[0]: must contain the card's number once, as in /dev/npu{index}, not '/dev/dri/card0'",
+    ),
+    "no-node": (
+        "{name: amd, nodes: {shared: [/etc/passwd]}}",
+        "shared[0]: must be a path below /dev/, not '/etc/passw",
+    ),
+    "nothing": (
+        f"{{{X}}}",
+        "the class 'x' does nothing: it needs visibleEnv, nodes.perDevice, cdiKinds, stripEnv or stripMountPrefix",
+    ),
+    "shared-nodes-of-no-card": (f"{{{X}, nodes: {{shared: [/dev/x]}}}}", "the class 'x' does nothing"),
+    "path": (
+        f"{{{X}, visibleEnv: PATH}}",
+        "[0].visibleEnv: PATH is a variable that programs need, and criproxy would remove it from every container",
+    ),
+    "strips-kubernetes": (
+        '{name: nvidia, stripEnv: ["K*"]}',
+        "[0].stripEnv[0]: KUBERNETES_SERVICE_HOST is a variable that programs need",
+    ),
+    "beside-dev": (
+        f"{{{X}, nodes: {{perDevice: ['/dev/../etc/x{{index}}']}}}}",
+        "must be a path below /dev/ without '.', '..' and '//', not '/dev/../etc/x{index}'",
+    ),
+    "a-dot": ("{name: nvidia, nodes: {shared: [/dev/./mem]}}", "must be a path below /dev/ without '.', '..' and '//'"),
+    "all-of-dev": (
+        "{name: nvidia, nodes: {shared: ['/dev/*']}}",
+        "would give /dev/mem to every container with a card: list only the vendor's device nodes",
+    ),
+    "disks": ("{name: nvidia, nodes: {shared: ['/dev/sd?']}}", "would give /dev/sda to every container with a card"),
+    "one-resource-twice": (
+        "nvidia, {name: x, resources: [nvidia.com/gpu], cdiKinds: [a.b/c]}",
+        "[1].resources[0]: nvidia.com/gpu already belongs to the class 'nvidia'",
+    ),
+    "a-pattern-and-one-of-it": (
+        '{name: x, resources: ["a.b/*"], cdiKinds: [a.b/c]}, {name: y, resources: [a.b/c], cdiKinds: [a.b/d]}',
+        "[1].resources[0]: a.b/c already belongs to the class 'x'",
+    ),
+    "taken-name": ("{name: container, resources: [a.b/c], visibleEnv: X}", "[0].name: 'container' is reserved"),
+}
+"""Classes that cannot be meant: they do nothing, do too much, or stand in another's way."""
+
+
 @pytest.mark.parametrize(
     ("section", "mistake"),
-    [
-        pytest.param(
-            "devices: {hideUnalocated: off}",
-            "2:11: unknown option 'devices.hideUnalocated'; did you mean 'hideUnallocated'?",
-            id="option",
-        ),
-        pytest.param(
-            "devices: {userOverride: strp}",
-            "2:25: devices.userOverride: must be 'keep', 'report' or 'strip', not 'strp'; did you mean 'strip'?",
-            id="value",
-        ),
-        pytest.param(
-            "devices: {classes: [nvida]}",
-            "2:21: devices.classes[0].name: there is no class 'nvida' (did you mean 'nvidia'?); built-in classes are: "
-            "nvidia, ascend, amd, intel-gpu, intel-npu, habana, cambricon; a class of your own needs resources",
-            id="class",
-        ),
-        pytest.param(
-            "devices: {classes: [{name: x, resources: [a.b/c], visibelEnv: X}]}",
-            "2:51: unknown option 'devices.classes[0].visibelEnv'; did you mean 'visibleEnv'?",
-            id="option-of-a-class",
-        ),
-        pytest.param(
-            "devices: {classes: [nvidia, amd, nvidia]}",
-            "2:34: devices.classes[2].name: the class 'nvidia' is listed twice",
-            id="twice",
-        ),
-        pytest.param(
-            "devices: {classes: [nvidia, {name: x, resources: [a.b/c], visibleEnv: NVIDIA_VISIBLE_DEVICES}]}",
-            "2:71: devices.classes[1].visibleEnv: NVIDIA_VISIBLE_DEVICES already belongs to the class 'nvidia'",
-            id="two-with-one-variable",
-        ),
-        pytest.param(
-            "devices: {classes: [{name: x, resources: [a.b/c], hideValue: void}]}",
-            "2:62: devices.classes[0].hideValue: has no effect without visibleEnv, the variable that gets it",
-            id="hides-nothing",
-        ),
-        pytest.param(
-            "devices: {classes: [{name: x, resources: [a.b/c], idFormat: minor}]}",
-            "2:61: devices.classes[0].idFormat: minor needs nodes.perDevice, the source of a card's number",
-            id="minor-of-nothing",
-        ),
-        pytest.param(
-            "devices: {classes: [{name: x, resources: [gpu]}]}",
-            "2:43: devices.classes[0].resources[0]: must be a resource such as vendor.com/gpu, with * and ? as "
-            "wildcards, not 'gpu'",
-            id="resource",
-        ),
-        pytest.param(
-            "devices: {classes: [{name: amd, nodes: {perDevice: [/dev/dri/card0]}}]}",
-            "2:53: devices.classes[0].nodes.perDevice[0]: must contain the card's number once, as in "
-            "/dev/npu{index}, not '/dev/dri/card0'",
-            id="node-without-a-number",
-        ),
-        pytest.param(
-            "devices: {classes: [{name: amd, nodes: {shared: [/etc/passwd]}}]}",
-            "2:50: devices.classes[0].nodes.shared[0]: must be a path below /dev/, not '/etc/passwd'",
-            id="no-node",
-        ),
-        pytest.param(
-            "devices: {podresources: {timeout: 2s}}",
-            "2:35: devices.podresources.timeout: must be a time of at most one second, such as 1s or 500ms, not '2s'",
-            id="longer-than-a-create-may-wait",
-        ),
-        pytest.param(
-            "devices: {podresources: {socket: kubelet.sock}}",
-            "2:34: devices.podresources.socket: must be an absolute path, or \"\" to leave it out, not 'kubelet.sock'",
-            id="socket",
-        ),
-        pytest.param(
-            "devices: {podresource: {}}",
-            "2:11: unknown option 'devices.podresource'; did you mean 'podresources'?",
-            id="group",
-        ),
-        pytest.param(
-            "devices: {checkpoint: checkpoint}",
-            "2:23: devices.checkpoint: must be an absolute path, or \"\" to leave it out, not 'checkpoint'",
-            id="checkpoint",
-        ),
-        pytest.param("devices: {classes: 3}", "2:20: devices.classes: must be", id="no-list"),
-        pytest.param(
-            "devices: yes", "2:10: devices: must be a group of options, indented on the lines below", id="no-group"
-        ),
-    ],
+    [*MISTAKES.values(), *((f"{{classes: [{classes}]}}", mistake) for classes, mistake in CLASSES.values())],
+    ids=[*MISTAKES, *CLASSES],
 )
 def test_mistakes_have_their_place(tmp_path: Path, section: str, mistake: str) -> None:
     """Line, column, what is wrong, and the nearest that would be right."""
-    with pytest.raises(ConfigError) as error:
-        rules(tmp_path, section)
+    (line,) = told(tmp_path, f"policy: none\ndevices: {section}")
 
-    assert f"p.yaml:{mistake}" in str(error.value)
-    assert len(str(error.value).splitlines()) == 1
+    assert mistake in line
+    assert line.startswith("2:")
+
+
+def test_classes_beside_those_that_are_built_in_are_fine(tmp_path: Path) -> None:
+    """Also with a resource of the same vendor."""
+    assert rules(tmp_path, "devices: {classes: [nvidia, {name: x, resources: [nvidia.com/nic], visibleEnv: NIC}]}")
+
+
+def digests(folder: Path, *texts: str) -> list[str]:
+    """Return what tells configurations apart."""
+    return [load(write(folder / "p.yaml", text), "any").digest() for text in texts]
 
 
 def test_a_change_of_the_section_is_another_configuration(tmp_path: Path) -> None:
-    """A reload notices it; the order of words and comments does not count."""
-    texts = (
+    """A reload notices it; the order of words, comments, and what the device plugin offers do not count."""
+    none, empty, one, same, plugin, shared = digests(
+        tmp_path,
         "policy: none\n",
         "policy: none\ndevices: {}\n",
         "policy: none\ndevices: {classes: [nvidia]}\n",
         "devices: {classes: [{name: nvidia}]} # the same\npolicy: none\n",
-    )
-    files = [write(tmp_path / f"{number}.yaml", text.encode()) for number, text in enumerate(texts)]
-    digests = [load(file, "any").digest() for file in files]
-
-    assert len(set(digests)) == 3
-    assert digests[2] == digests[3]
-
-
-def test_what_the_device_plugin_offers_is_no_other_configuration(tmp_path: Path) -> None:
-    """The section `plugin` concerns no container's place; that there is a section `devices` does."""
-    texts = (
-        "policy: none\ndevices: {}\n",
         "policy: none\ndevices: {plugin: {}}\n",
         "policy: none\ndevices: {plugin: {sharing: [{resource: nvidia.com/gpu, replicas: 2}]}}\n",
     )
-    files = [write(tmp_path / f"{number}.yaml", text.encode()) for number, text in enumerate(texts)]
-    plain = load(write(tmp_path / "none.yaml", b"policy: none\n"), "any").digest()
 
-    assert len({load(file, "any").digest() for file in files} - {plain}) == 1
+    assert len({none, empty, one}) == 3
+    assert (same, plugin, shared) == (one, empty, empty)

@@ -1,15 +1,12 @@
 """The example policy files can be used as they are, on machines large and small."""
 
 import re
-import tempfile
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from criproxy.config import Settings, load
 from criproxy.errors import ConfigError, NotEnough
-from criproxy.host import discover
 from criproxy.model.cpuset import format_cpuset
 from criproxy.model.machine.topology import Topology
 from criproxy.model.node import Node
@@ -17,7 +14,7 @@ from criproxy.model.workload import Container, QosClass
 from criproxy.placement.engine import step
 from criproxy.placement.events import ContainerCreating, ContainerGone
 from criproxy.placement.invariants import violations
-from criproxy.simulate.hosts import machine, unpack
+from criproxy.simulate.hosts import machine
 from tests.config.files import write
 from tests.conftest import ROOT
 
@@ -31,7 +28,6 @@ MACHINES = {
     "eight-nodes": machine(nodes=8, cores=24, threads=2, packages=2),
     "part-for-pods": machine(nodes=2, cores=8, threads=1, allowed=frozenset(range(3, 14)) | {0}),
 }
-SNAPSHOT_FILES = re.compile(r"cpu/online|cpu\d+/online|/topology/|/node/|mounts|cgroup")
 
 
 def asking(key: str, qos: QosClass, cpu_milli: int) -> Container:
@@ -112,32 +108,3 @@ def test_who_gets_what(tmp_path: Path, name: str) -> None:
         node = step(node, ContainerCreating(container), policy).node
 
     assert [format_cpuset(node.grants[c.key].cpus) if c.key in node.grants else None for c in ARRIVALS] == cpus
-
-
-@pytest.fixture
-def scratch() -> Iterator[Path]:
-    """Return a folder in memory where there is one: thousands of tiny files are slow elsewhere."""
-    memory = Path("/dev/shm")
-    with tempfile.TemporaryDirectory(dir=memory if memory.is_dir() else None) as folder:
-        yield Path(folder)
-
-
-def test_on_real_machines(tmp_path: Path, scratch: Path, shared_dir: Path) -> None:
-    """Six small snapshots, read by discovery: an example fits, or says that CPU 0 is the only one or not there."""
-    archives = sorted((shared_dir / "topologies/snapshots").glob("*.tar.xz"), key=lambda path: path.stat().st_size)
-    placed = []
-    for archive in archives[:6]:
-        (scratch / archive.stem).mkdir()
-        unpack(archive, scratch / archive.stem, SNAPSHOT_FILES.search)
-        topology = discover(scratch / archive.stem)
-        for name in EXAMPLES:
-            small = name == "pools" and len(topology.cpus) < 4
-            other = name not in ("default", "pools") and 0 not in topology.cpus
-            if small or other or (name != "default" and topology.cpus == {0}):
-                with pytest.raises(ConfigError, match=r"reserves every CPU that pods may use|CPU 0 is not|no room"):
-                    example(tmp_path, name, topology)
-                continue
-            placed.append(name)
-            assert life(example(tmp_path, name, topology), topology) == []
-
-    assert {name: placed.count(name) >= 3 for name in EXAMPLES} == dict.fromkeys(EXAMPLES, True)

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from criproxy.errors import CriproxyError
-from criproxy.host.files import entries, numbered, read_ids, read_mask, read_number, read_text
+from criproxy.host.files import numbered, read_ids, read_mask, read_number, read_text
 
 
 @pytest.mark.parametrize(
@@ -52,14 +52,6 @@ def test_nonsense_is_named(tmp_path: Path, read: object) -> None:
         read(tmp_path / "odd")
 
 
-def test_numbered(tmp_path: Path) -> None:
-    """Only entries that are the prefix and a number count."""
-    for name in ("cpu0", "cpu12", "cpufreq", "cpu", "node3"):
-        (tmp_path / name).mkdir()
-
-    assert numbered(tmp_path, "cpu") == {0, 12}
-
-
 @pytest.mark.parametrize(
     ("content", "number"),
     [("42\n", 42), ("-1\n", -1), ("", None), ("four", None), ("4.2", None), ("9" * 30, None)],
@@ -86,12 +78,3 @@ def test_long_files(tmp_path: Path) -> None:
     (tmp_path / "long").write_text("x" * 200_000)
 
     assert len(read_text(tmp_path / "long") or "") == 200_000
-
-
-def test_entries(tmp_path: Path) -> None:
-    """The names of a folder in order; none where there is none."""
-    for name in ("b", "a"):
-        (tmp_path / name).mkdir()
-
-    assert entries(tmp_path) == ["a", "b"]
-    assert entries(tmp_path / "missing") == []

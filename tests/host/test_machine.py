@@ -26,41 +26,6 @@ def test_a_plain_machine(tmp_path: Path) -> None:
     )
 
 
-def test_bare_folders(tmp_path: Path) -> None:
-    """Without lists, the folders count, each CPU is a core, and all are one package; offline CPUs are left out."""
-    names = ["cpu0/x", "cpu1/x", "cpu7/x"]
-    files = {f"sys/devices/system/cpu/{name}": "" for name in names} | {"sys/devices/system/cpu/cpu1/online": "0\n"}
-    topology = discover(plant(tmp_path, files))
-
-    assert topology.cpus == topology.online_cpus == {0, 7}
-    assert [core.id for core in topology.cores] == [0, 7]
-    assert [package.cpus for package in topology.packages] == [{0, 7}]
-    assert topology.nodes == ()
-    assert topology.mems == frozenset()
-
-
-def test_masks_instead_of_lists(tmp_path: Path) -> None:
-    """Older kernels have masks only."""
-    files = {
-        "sys/devices/system/cpu/online": "0-3\n",
-        "sys/devices/system/node/node4/cpumap": "00000000,0000000f\n",
-        "sys/devices/system/cpu/cpu0/topology/thread_siblings": "00000005\n",
-        "sys/devices/system/cpu/cpu1/topology/thread_siblings": "0000000a\n",
-    }
-    topology = discover(plant(tmp_path, files))
-
-    assert [(node.id, node.cpus) for node in topology.nodes] == [(4, frozenset({0, 1, 2, 3}))]
-    assert [core.cpus for core in topology.cores] == [{0, 2}, {1, 3}]
-
-
-def test_offline_cpus_are_in_no_group(tmp_path: Path) -> None:
-    """Nodes and cores list online CPUs only."""
-    topology = discover(plant(tmp_path, {**TWO_NODES, "sys/devices/system/cpu/online": "0,2-3\n"}))
-
-    assert [node.cpus for node in topology.nodes] == [{0}, {2, 3}]
-    assert [core.cpus for core in topology.cores] == [{0}, {2, 3}]
-
-
 def test_nodes_without_memory(tmp_path: Path) -> None:
     """A node without memory cannot be used for it; one with movable memory only is marked."""
     files = {

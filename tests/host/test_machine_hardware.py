@@ -68,12 +68,3 @@ def test_lists_of_the_kernel(tmp_path: Path) -> None:
     assert hardware.topology.isolated_cpus == {1}
     assert (hardware.possible_cpus, hardware.nohz_full_cpus) == ("0-8191", frozenset())
     assert hardware.node_states == {"online": {0, 1}, "has_cpu": {0, 1}, "has_normal_memory": {0, 1}}
-
-
-def test_a_bare_machine(tmp_path: Path) -> None:
-    """Nothing but a CPU is a machine, too."""
-    hardware = inspect(plant(tmp_path, {f"{CPU}/cpu0/x": ""}))
-
-    assert hardware.topology.cpus == hardware.present_cpus == {0}
-    assert hardware.pci == ()
-    assert (hardware.possible_cpus, hardware.node_states) == ("", {})

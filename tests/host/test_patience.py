@@ -1,16 +1,11 @@
 """Looks at what may hang: bounded, apart from everybody else, and known."""
 
 import asyncio
-import os
 import threading
 from concurrent.futures import Future
-from pathlib import Path
 
 import pytest
 
-from criproxy.devices.classes.builtin import NVIDIA
-from criproxy.host.cards import DriverFiles, find_cards
-from criproxy.host.checkpoint_file import CheckpointFile
 from criproxy.host.patience import FIRST_PAUSE_S, Hangs, Patience
 from tests.gates import Gate
 
@@ -99,45 +94,6 @@ async def test_no_thread_that_hangs_is_waited_for_at_the_end(gate: threading.Eve
     assert all(thread.daemon for thread in mine)
     assert await asyncio.to_thread(lambda: 1) == 1
     gate.set()
-
-
-def test_a_driver_file_that_hangs_leaves_the_others(tmp_path: Path) -> None:
-    """Its card is known by its nodes, and by its id where that was read before; many cost no more than one."""
-    for minor in range(8):
-        (tmp_path / "dev").mkdir(exist_ok=True)
-        (tmp_path / f"dev/nvidia{minor}").touch()
-        folder = tmp_path / f"proc/driver/nvidia/gpus/0000:{minor}b:00.0"
-        folder.mkdir(parents=True)
-        (folder / "information").write_text(f"GPU UUID: \t GPU-{minor}\nDevice Minor: \t {minor}\n")
-    files = DriverFiles(timeout_s=0.2)
-    before = find_cards((NVIDIA,), tmp_path, files)
-    for minor in range(1, 8):
-        path = tmp_path / f"proc/driver/nvidia/gpus/0000:{minor}b:00.0/information"
-        path.unlink()
-        os.mkfifo(path)
-
-    assert find_cards((NVIDIA,), tmp_path, files) == before
-    fresh = find_cards((NVIDIA,), tmp_path, DriverFiles(timeout_s=0.2))["nvidia"]
-
-    assert [(card.number, card.id) for card in fresh.cards] == [(0, "GPU-0"), *((n, "") for n in range(1, 8))]
-    assert len(files.patience.hanging) == 7
-
-
-async def test_a_checkpoint_that_hangs(tmp_path: Path) -> None:
-    """It is waited for once; what it said before stays, as what may be out of date."""
-    path = tmp_path / "checkpoint"
-    path.write_text('{"Data": {"PodDeviceEntries": []}}')
-    file = CheckpointFile(path, timeout_s=0.05)
-    assert (await file.read()).current
-    path.unlink()
-    os.mkfifo(path)
-
-    reading = await file.read()
-
-    assert (reading.current, reading.checkpoint is not None) == (False, True)
-    assert "has not answered" in reading.problem
-    file.timeout_s = 3600.0
-    assert "has not answered" in (await file.read()).problem
 
 
 @pytest.mark.parametrize("turns", range(4))

@@ -25,6 +25,7 @@ from criproxy.model.resources import DEFAULT_PERIOD_US, milli_to_quota, milli_to
 from criproxy.model.text.notices import Notice
 from criproxy.node.bypass import Bypass, BypassMode
 from criproxy.node.configuration.in_place import InPlaceOfFile
+from criproxy.node.configuration.keepers import ConfigurationKeeper
 from criproxy.node.configuration.load import load_configuration
 from criproxy.node.configuration.reload import Reload
 from criproxy.placement.invariants import violations
@@ -182,7 +183,8 @@ class Scene(World):
         self.proxy.on_error = self.bypass.watch(controller.fallback.on_error)
         had_file = configuration.source is not None
         context, in_place = controller.context, InPlaceOfFile(self.file.parent / "state", controller.context)
-        self.reload = Reload(self.file, had_file, context, controller.policy_switch, in_place, Notifier({}), str)
+        keeper, switch = ConfigurationKeeper(in_place.state_dir, self.log), controller.policy_switch
+        self.reload = Reload(self.file, had_file, context, switch, in_place, Notifier({}), str, keeper)
         self.answers = LiveNode(controller, self._notices)
         self.ledger.looks()
 

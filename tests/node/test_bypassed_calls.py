@@ -21,8 +21,8 @@ from criproxy.node.in_flight import InFlight, StartEvent
 from criproxy.node.settings import OnError, Promote, Settings
 from criproxy.placement.policies.api import Policy
 from criproxy.placement.policies.static import StaticPolicy
-from criproxy.wire.calls import Call, Outcome
 from lab.emulator.runtime import RuntimeOptions
+from tests.node.failing import plant_failure
 from tests.node.reconcile.test_trouble import overlaps
 from tests.node.world import FAST, NO_LOOKS, STATIC, Slow, World, owner, refusal, sharer, situation
 
@@ -145,14 +145,10 @@ async def test_a_start_at_which_we_failed_goes_on_only_where_nothing_has_to_be_d
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A container that is where it belongs starts; one whose CPUs another must leave first is refused till then."""
-
-    async def broken(_starts: Starts, _key: str, _until_s: float) -> None:
-        raise ZeroDivisionError
-
     stuck = RuntimeOptions(missing=frozenset({"UpdateContainerResources"}))
     async with Placing(tmp_path, options=stuck) as world:
         shared = await world.run(sharer("shared"))
-        monkeypatch.setattr(Starts, "_wait_for_cpus", broken)
+        plant_failure(monkeypatch, Starts, "_wait_for_cpus")
         _, owned = await world.created(owner("owner", 2))
 
         caught = await refusal(world.kubelet.start(owned), "criproxy failed; its log has the cause")
@@ -169,15 +165,8 @@ async def test_a_start_at_which_we_failed_goes_on_only_where_nothing_has_to_be_d
 
 async def test_an_end_that_cannot_be_booked_is_asked_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A mistake of ours after a call loses nothing: the runtime tells what became of it."""
-    done, failures = Creates.done, [ZeroDivisionError("after a create")]
-
-    def broken(creates: Creates, call: Call, outcome: Outcome) -> bool:
-        if failures:
-            raise failures.pop()
-        return done(creates, call, outcome)
-
     async with Placing(tmp_path) as world:
-        monkeypatch.setattr(Creates, "done", broken)
+        plant_failure(monkeypatch, Creates, "done", 1)
         _, owned = await world.created(owner("owner", 2))
 
         await world.until(lambda: world.controller.node.grants.keys() == {owned})
@@ -290,15 +279,11 @@ async def test_a_failure_of_what_handles_failures_counts_like_any_other(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Each create is refused in our words and gives its place back; `--check` names both causes, and bypass comes."""
-
-    async def broken(_creates: Creates, *_arguments: object, **_keys: object) -> None:
-        raise LookupError("planted")
-
     async with Placing(tmp_path) as world:
         await world.run(owner("owner", 2))
         world.fragile.broken = True
         with monkeypatch.context() as patched:
-            patched.setattr(Creates, "without_place", broken)
+            plant_failure(patched, Creates, "without_place")
             for number in range(FAILURES):
                 with pytest.raises(RuntimeCallError, match="the policy failed; criproxy's log has the cause") as caught:
                     await world.run(owner(f"n{number}", 1))
@@ -318,19 +303,12 @@ async def test_a_start_at_which_its_fallback_fails_frees_its_lock(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The kubelet may start it again."""
-    start, left = InFlight.start, [ZeroDivisionError("planted")] * 2
-
-    def fails_twice(in_flight: InFlight, key: str, event: StartEvent) -> None:
-        if left and event is StartEvent.SEND:
-            raise left.pop()
-        start(in_flight, key, event)
-
     async with Placing(tmp_path) as world:
         _, owned = await world.created(owner("owner", 2))
         await world.rested()
-        monkeypatch.setattr(InFlight, "start", fails_twice)
+        failed = plant_failure(monkeypatch, InFlight, "start", 2, when=lambda *given: StartEvent.SEND in given)
         await refusal(world.kubelet.start(owned), "criproxy failed; its log has the cause")
 
-        assert not left
+        assert len(failed) == 2
         await world.kubelet.start(owned)
         assert world.cpus(owned) == "1-2"

@@ -7,7 +7,6 @@ from pathlib import Path
 import pytest
 
 from criproxy.api.views import status_check as report
-from criproxy.model.node import Node
 from criproxy.node.devices.kubelet import Kubelet
 from criproxy.node.in_flight import InFlight, StartEvent
 from criproxy.node.sync.outcomes import Outcomes
@@ -16,10 +15,10 @@ from criproxy.process.tasks import Tasks
 from lab.emulator.runtime import RuntimeOptions
 from tests.node.devices.test_kubelet import FILES as KUBELET_FILES
 from tests.node.devices.test_kubelet import MAIN, kubelet
+from tests.node.failing import PLANTED, plant_failure
 from tests.node.world import FAST, RecordingLog, Slow, World, cut, owner, sharer, situation
 
 LIMIT_S = 60.0
-PLANTED = ValueError("planted")
 ALONE = replace(FAST, exit_list_s=3600.0, drift_period_s=3600.0)
 NO_EVENTS = frozenset({"GetContainerEvents"})
 
@@ -61,22 +60,15 @@ async def test_who_moves_for_a_create_moves_though_carrying_it_out_fails(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """One exception after a decision costs no container its update, and `--check` names it."""
-    retain, left = InFlight.retain, [PLANTED]
-
-    def fails_once(in_flight: InFlight, node: Node) -> None:
-        if left and node.exclusive_cpus:
-            raise left.pop()
-        retain(in_flight, node)
-
     async with World(tmp_path, RuntimeOptions(missing=NO_EVENTS), ALONE) as world:
         shared = await world.run(sharer("shared"))
         await world.rested()
-        monkeypatch.setattr(InFlight, "retain", fails_once)
+        failed = plant_failure(monkeypatch, InFlight, "retain", 1, when=lambda _, node: bool(node.exclusive_cpus))
         await world.created(owner("owner"))
 
         await world.poll(lambda: world.cpus(shared) == "0,2-3")
 
-        assert not left
+        assert failed
         assert world.controller.context.failures.counts["background"] == 1
         assert any("planted" in text for text in report.problems(situation(world.controller))["problems"])
 
@@ -92,35 +84,25 @@ async def test_a_start_whose_end_cannot_be_booked_frees_its_lock(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: type, method: str, event: StartEvent | None
 ) -> None:
     """Whatever fails after the runtime's answer, or without one: the next call of that container does not wait."""
-    original, left, slow = getattr(kind, method), [PLANTED], Slow()
-
-    def fails_once(part: object, *arguments: object) -> object:
-        if left and (event is None or event in arguments):
-            raise left.pop()
-        return original(part, *arguments)
-
+    slow = Slow()
     options = RuntimeOptions(latency_s=slow, missing=NO_EVENTS)
     async with World(tmp_path, options, ALONE) as world:
         _, key = await world.created(sharer("shared"))
-        monkeypatch.setattr(kind, method, fails_once)
+        failed = plant_failure(monkeypatch, kind, method, 1, when=lambda *given: event is None or event in given)
         if event is None:
             slow["StartContainer"] = 0.05
             await cut(world.kubelet.start(key), slow)
         else:
             await world.kubelet.start(key)
 
-        await world.poll(lambda: not left and not world.controller.context.locks.busy(key))
+        await world.poll(lambda: bool(failed) and not world.controller.context.locks.busy(key))
 
         assert world.controller.context.failures.recent()
 
 
 async def test_a_question_to_the_kubelet_that_raises_is_listed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Nothing is known of the container, and the failure is counted as that of any other background work."""
-
-    async def broken(*_: object) -> None:
-        raise PLANTED
-
-    monkeypatch.setattr(Kubelet, "_ask", broken)
+    plant_failure(monkeypatch, Kubelet, "_ask")
     source = kubelet(KUBELET_FILES, tmp_path)
     async with asyncio.timeout(LIMIT_S):
         await source.known(MAIN)

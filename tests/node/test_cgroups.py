@@ -1,7 +1,5 @@
 """What is remembered of the cgroups of containers."""
 
-from pathlib import Path
-
 import pytest
 
 from criproxy.cri import api_pb2 as api
@@ -9,19 +7,18 @@ from tests.node.world import World, owner
 
 
 @pytest.mark.parametrize("end", ["RemovePodSandbox", "StopContainer", "RemoveContainer"])
-async def test_nothing_is_remembered_of_containers_that_have_gone(tmp_path: Path, end: str) -> None:
+async def test_nothing_is_remembered_of_containers_that_have_gone(world: World, end: str) -> None:
     """Whichever way a container goes: by itself or with its sandbox."""
-    async with World(tmp_path) as world:
-        sandbox_id, ids = await world.kubelet.run_pod(owner("owner", 1))
-        await world.poll(lambda: world.groups() == {ids["main"]})
+    sandbox_id, ids = await world.kubelet.run_pod(owner("owner", 1))
+    await world.poll(lambda: world.groups() == {ids["main"]})
 
-        if end == "RemovePodSandbox":
-            await world.kubelet.remove_pod(sandbox_id)
-        elif end == "StopContainer":
-            stop = api.StopContainerRequest(container_id=ids["main"])
-            await world.client.call(end, stop, api.StopContainerResponse)
-        else:
-            remove = api.RemoveContainerRequest(container_id=ids["main"])
-            await world.client.call(end, remove, api.RemoveContainerResponse)
+    if end == "RemovePodSandbox":
+        await world.kubelet.remove_pod(sandbox_id)
+    elif end == "StopContainer":
+        stop = api.StopContainerRequest(container_id=ids["main"])
+        await world.client.call(end, stop, api.StopContainerResponse)
+    else:
+        remove = api.RemoveContainerRequest(container_id=ids["main"])
+        await world.client.call(end, remove, api.RemoveContainerResponse)
 
-        await world.poll(lambda: not world.groups())
+    await world.poll(lambda: not world.groups())

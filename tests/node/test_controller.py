@@ -1,7 +1,6 @@
 """Placement through the real data plane, on the embedded runtime: what the cgroups say at each step."""
 
 import asyncio
-from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
@@ -17,13 +16,6 @@ from criproxy.store.reader import open_reader
 from lab.emulator.runtime import IMAGE
 from lab.kubelet.kubelet import ContainerSpec, PodSpec
 from tests.node.world import GIB, World, owner, refusal, sharer
-
-
-@pytest.fixture
-async def world(tmp_path: Path) -> AsyncIterator[World]:
-    """Four CPUs, of which CPU 0 is reserved, under the static policy."""
-    async with World(tmp_path) as world:
-        yield world
 
 
 async def test_an_owner_takes_cpus_from_those_that_share_and_gives_them_back(world: World) -> None:

@@ -112,20 +112,19 @@ async def test_a_start_waits_for_one_that_criproxy_left_behind(tmp_path: Path) -
         assert world.cpus(late) == "0,2-3"
 
 
-async def test_a_start_sends_again_what_criproxy_did_not_live_to_see_answered(tmp_path: Path) -> None:
+async def test_a_start_sends_again_what_criproxy_did_not_live_to_see_answered(world: World) -> None:
     """An update of a created container cannot be read back: it would start where that put it."""
-    async with World(tmp_path) as world:
-        owned = await world.run(owner("owner"))
-        _, created = await world.created(sharer("created"))
-        await world.rested()
-        await world.stop_criproxy()
-        everything = api.LinuxContainerResources(cpuset_cpus="0-3", cpuset_mems="0")
-        await world.direct.update_container_resources(created, everything)  # sent by the criproxy that has ended
-        await world.start_criproxy()
+    owned = await world.run(owner("owner"))
+    _, created = await world.created(sharer("created"))
+    await world.rested()
+    await world.stop_criproxy()
+    everything = api.LinuxContainerResources(cpuset_cpus="0-3", cpuset_mems="0")
+    await world.direct.update_container_resources(created, everything)  # sent by the criproxy that has ended
+    await world.start_criproxy()
 
-        await world.kubelet.start(created)
+    await world.kubelet.start(created)
 
-        assert (world.cpus(owned), world.cpus(created)) == ("1", "0,2-3")
+    assert (world.cpus(owned), world.cpus(created)) == ("1", "0,2-3")
 
 
 @pytest.mark.parametrize("end", ["StopPodSandbox", "StopContainer"])

@@ -46,6 +46,17 @@ async def again(world: World, pod: PodSpec, sandbox: str, attempt: int) -> str:
     return made
 
 
+async def crashed(world: World) -> tuple[PodSpec, str]:
+    """A pod whose only container has ended, as a list has told: its CPUs are kept; and its sandbox."""
+    pod = owner("loop", 2)
+    sandbox, ids = await world.kubelet.run_pod(pod)
+    await world.rested()
+    world.runtime.exit_container(ids["main"])
+    await world.controller.outcomes.release_exited()
+    assert kept(world, pod) == "1-2"
+    return pod, sandbox
+
+
 def end_pause(world: World, sandbox: str) -> None:
     """The sandbox's own process is killed: its containers go on, and nobody is told."""
     found = world.runtime.core.records.sandboxes[sandbox]
@@ -73,12 +84,7 @@ async def test_a_crash_loop_beside_a_waiting_pod(world: World) -> None:
 
 async def test_what_is_kept_outlasts_a_restart_of_criproxy(world: World) -> None:
     """It is stored; what the runtime lists says that the pod is still there."""
-    pod = owner("loop", 2)
-    sandbox, ids = await world.kubelet.run_pod(pod)
-    await world.rested()
-    world.runtime.exit_container(ids["main"])
-    await world.controller.outcomes.release_exited()  # as a list tells
-    assert kept(world, pod) == "1-2"
+    pod, sandbox = await crashed(world)
     await world.restart()
 
     await world.poll(lambda: world.controller.ready)
@@ -175,12 +181,7 @@ async def test_after_a_reboot_all_pods_run_and_nothing_is_left_over(world: World
 
 async def test_a_lost_store_keeps_nothing_and_leaks_nothing(world: World, tmp_path: Path) -> None:
     """A container that had crashed just then comes back as a new one."""
-    pod = owner("loop", 2)
-    sandbox, ids = await world.kubelet.run_pod(pod)
-    await world.rested()
-    world.runtime.exit_container(ids["main"])
-    await world.controller.outcomes.release_exited()  # as a list tells
-    assert kept(world, pod) == "1-2"
+    pod, sandbox = await crashed(world)
     await world.stop_criproxy()
     rmtree(tmp_path / "state")
     await world.start_criproxy()
@@ -194,12 +195,7 @@ async def test_status_tells_what_is_kept_for_whom(world: World) -> None:
     """So that nobody wonders who has the CPUs."""
     from criproxy.api.views import status as report
 
-    pod = owner("loop", 2)
-    _, ids = await world.kubelet.run_pod(pod)
-    await world.rested()
-    world.runtime.exit_container(ids["main"])
-    await world.controller.outcomes.release_exited()  # as a list tells
-    assert kept(world, pod) == "1-2"
+    pod, _ = await crashed(world)
     values = report.summary(situation(world.controller))
 
     assert values["kept"] == [{"pod": "default/loop", "uid": pod.uid, "cpus": "1-2", "containers": ["main"]}]
@@ -221,25 +217,6 @@ async def test_status_tells_whose_size_is_that_of_the_pod(world: World) -> None:
     assert totals == {("whole", "a"): 2000, ("whole", "b"): 2000, ("alone", "main"): None}
     assert words.cpu(found["whole", "a"]) == "2 by pod"
     assert words.cpu(found["alone", "main"]) == "1"
-
-
-async def test_pod_level_containers_share_over_a_lost_store(world: World, tmp_path: Path) -> None:
-    """Both stay where they are."""
-    specs = [ContainerSpec(name, IMAGE, cpu_limit_milli=2000, memory_limit_bytes=GIB) for name in "ab"]
-    whole = PodSpec("whole", (specs[0],))  # its total is that of each of its containers
-    sandbox = await world.kubelet.run_sandbox(whole)
-    ids = [await world.kubelet.create(whole, sandbox, spec) for spec in specs]
-    for key in ids:
-        await world.kubelet.start(key)
-    assert [world.cpus(key) for key in ids] == ["1-2", "1-2"]
-    await world.booked()
-    await world.stop_criproxy()
-    rmtree(tmp_path / "state")
-    await world.start_criproxy()
-
-    await world.until(lambda: len(world.controller.node.grants) == 2)
-    assert {format_cpuset(grant.exclusive) for grant in world.controller.node.grants.values()} == {"1-2"}
-    assert world.cpus(await world.run(owner("other", 1))) == "3"
 
 
 class Clock:
@@ -298,12 +275,7 @@ def test_the_stop_counts_though_a_list_was_earlier() -> None:
 async def test_cpus_that_went_over_a_restart_are_not_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Nobody waits for a CPU that is no more, and `status --check` has nothing to say."""
     async with World(tmp_path, policy=KEEPING) as world:
-        pod = owner("loop", 2)
-        sandbox, ids = await world.kubelet.run_pod(pod)
-        await world.rested()
-        world.runtime.exit_container(ids["main"])
-        await world.controller.outcomes.release_exited()
-        assert kept(world, pod) == "1-2"
+        pod, sandbox = await crashed(world)
         await world.stop_criproxy()
         monkeypatch.setattr(worlds, "machine", lambda **_: machine(1, 4, 1, allowed=parse_cpuset("0-1,3")))
 

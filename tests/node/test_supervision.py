@@ -7,7 +7,6 @@ from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -15,8 +14,6 @@ from criproxy.api.views import status_check as report
 from criproxy.cri import api_pb2 as api
 from criproxy.cri.runtime import RuntimeClient
 from criproxy.host.cgroup import ContainerGroup
-from criproxy.model.attributes import Attribute
-from criproxy.model.grant import Applied
 from criproxy.model.workload import ContainerState
 from criproxy.node import controller
 from criproxy.node.calls.status_replies import Replies
@@ -30,6 +27,7 @@ from criproxy.process.failures import Failures
 from criproxy.process.tasks import OnDemand, Tasks
 from lab.emulator.runtime import RuntimeOptions
 from tests.conftest import ROOT
+from tests.node.failing import PLANTED, plant_failure
 from tests.node.reconcile.test_promotion_cold_starts import starting_cold
 from tests.node.world import FAST, RecordingLog, World, owner, sharer, situation
 
@@ -39,8 +37,6 @@ NO_EVENTS = RuntimeOptions(missing=frozenset({"GetContainerEvents"}))
 WATCHFUL = replace(FAST, exit_list_s=0.05, drift_period_s=0.05)
 ALONE = replace(FAST, unknown_pause_s=3600.0, exit_list_s=3600.0, drift_period_s=3600.0)
 """Nobody looks at what a watcher has missed, such as the comparison soon after each start."""
-
-PLANTED = ValueError("planted")
 
 ENDLESS = {
     "node/reconcile/promotion.py:ColdStarts.watch": "supervised",
@@ -278,22 +274,14 @@ async def test_each_watcher_survives_one_exception(
 
 async def test_a_cgroup_that_cannot_be_read_once_ends_no_watch(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """One ValueError in a read, and the next foreign cpuset is found all the same."""
-    read, broken = ContainerGroup.read, asyncio.Event()
-
-    def garbled_once(group: ContainerGroup, *attributes: tuple[Attribute[Any], ...], written: bool = False) -> Applied:
-        if not broken.is_set():
-            broken.set()
-            raise ValueError("no cpuset: '\x00'")
-        return read(group, *attributes, written=written)
-
     watchful = replace(ALONE, drift_period_s=0.05)
     async with World(tmp_path, NO_EVENTS, watchful) as world:
         shared = await world.run(sharer("shared"))
         await world.run(owner("owner", 1))
         await world.poll(lambda: shared in world.groups())
         await world.rested()
-        monkeypatch.setattr(ContainerGroup, "read", garbled_once)
-        await broken.wait()
+        failed = plant_failure(monkeypatch, ContainerGroup, "read", 1)
+        await world.poll(lambda: bool(failed))
 
         await world.direct.update_container_resources(shared, api.LinuxContainerResources(cpuset_cpus="0-3"))
 
@@ -302,19 +290,11 @@ async def test_a_cgroup_that_cannot_be_read_once_ends_no_watch(tmp_path: Path, m
 
 async def test_a_list_that_cannot_be_read_once_ends_no_watch(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """One ValueError in a list of exited containers, and the next end is found by it all the same."""
-    listed, broken = RuntimeClient.list_exited, asyncio.Event()
-
-    async def garbled_once(client: RuntimeClient) -> object:
-        if not broken.is_set():
-            broken.set()
-            raise ValueError("no list")
-        return await listed(client)
-
-    monkeypatch.setattr(RuntimeClient, "list_exited", garbled_once)
+    failed = plant_failure(monkeypatch, RuntimeClient, "list_exited", 1)
     patient = replace(ALONE, exit_list_s=0.05)
     async with World(tmp_path, NO_EVENTS, patient) as world:
         owned = await world.run(owner("owner", 1))
-        await broken.wait()
+        await world.poll(lambda: bool(failed))
         await world.rested()
 
         world.runtime.exit_container(owned)
@@ -324,25 +304,17 @@ async def test_a_list_that_cannot_be_read_once_ends_no_watch(tmp_path: Path, mon
 
 async def test_an_update_whose_look_raises_is_tried_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A worker that meets garbage in a cgroup goes on as after a failed update: the container gets its CPUs."""
-    read, left = ContainerGroup.read, [None] * 3
-
-    def garbled(group: ContainerGroup, *attributes: tuple[Attribute[Any], ...], written: bool = False) -> Applied:
-        if left:
-            left.pop()
-            raise ValueError("no cpuset")
-        return read(group, *attributes, written=written)
-
     quiet = replace(FAST, exit_list_s=3600.0, drift_period_s=3600.0)
     async with World(tmp_path, NO_EVENTS, quiet) as world:
         shared = await world.run(sharer("shared"))
         await world.poll(lambda: shared in world.groups())
         await world.rested()
-        monkeypatch.setattr(ContainerGroup, "read", garbled)
+        failed = plant_failure(monkeypatch, ContainerGroup, "read", 3)
 
         await world.run(owner("owner", 1))
 
         await world.poll(lambda: world.cpus(shared) == "0,2-3")
-        assert not left
+        assert len(failed) == 3
 
 
 async def test_nothing_begins_after_the_end() -> None:

@@ -20,7 +20,7 @@ from criproxy.simulate.hosts import machine
 from criproxy.store.store import Store
 from lab.emulator.runtime import RuntimeOptions
 from tests.conftest import ROOT
-from tests.node.traces import EmbeddedEnds, Player, Recorded, dies_before, ends_of, read, recordings
+from tests.node.traces import EmbeddedEnds, Player, Recorded, read, recordings
 from tests.node.world import FAST, World, situation
 
 LIMIT_S = 300.0
@@ -37,9 +37,6 @@ OPTIONS: Mapping[str, Mapping[str, object]] = {
 CONTAINERD_2_1 = RuntimeOptions(missing=frozenset({"UpdatePodSandboxResources"}))
 """The runtime of the recordings, which does not know this call."""
 RECORDED = recordings(Path(os.environ.get("CRIPROXY_SHARED") or ROOT.parent / "shared"))
-PARTS = "pod-level resources: the first container takes the pod's CPU for itself, and the second is refused (defect 13)"
-NOT_YET: Mapping[tuple[str, str], str] = {}
-"""Recording and policy of which something does not hold yet, and what."""
 
 
 def policy_of(name: str) -> Policy:
@@ -91,13 +88,7 @@ def cases() -> list[object]:
     """Every recording under every policy; one skipped case says that there are none."""
     if not RECORDED:
         return [pytest.param("", "", marks=pytest.mark.skip(reason="no traces beside the repository (../shared)"))]
-    found: list[object] = []
-    for name in RECORDED:
-        for policy in OPTIONS:
-            reason = NOT_YET.get((name, policy))
-            marks = [pytest.mark.xfail(strict=True, reason=reason)] if reason else []
-            found.append(pytest.param(name, policy, id=f"{name}-{policy}", marks=marks))
-    return found
+    return [pytest.param(name, policy, id=f"{name}-{policy}") for name in RECORDED for policy in OPTIONS]
 
 
 @pytest.mark.parametrize(("name", "policy"), cases())
@@ -120,24 +111,3 @@ async def test_what_a_real_kubelet_says_is_answered_as_there(name: str, policy: 
         await world.start_criproxy()
     assert not any((stored.pods, stored.containers, stored.grants, stored.applied)), f"left in the state: {stored}"
     assert world.log.error_lines == []
-
-
-@pytest.mark.parametrize(
-    ("name", "ends", "dies"),
-    [
-        pytest.param("crash_loop", [("main", 0), ("main", 1), ("main", 2)], [], id="crash loop"),
-        pytest.param("init_and_sidecar", [("i1", 0), ("i2", 0)], [], id="init containers"),
-        pytest.param("job_two_containers", [("a", 0), ("b", 0)], [], id="job"),
-        pytest.param("resize_to_a_fraction_then_restart", [("main", 0)], [], id="restart"),
-        pytest.param("pause_killed", [], [4], id="pause"),
-        pytest.param("qos_classes", [], [], id="all are stopped"),
-    ],
-)
-def test_what_ends_by_itself_is_implied(name: str, ends: list[tuple[str, int]], dies: list[int]) -> None:
-    """A recording says of no process that it ends by itself; what comes after it does."""
-    if name not in RECORDED:
-        pytest.skip("no traces beside the repository (../shared)")
-    calls = read(RECORDED[name])
-    of_container = {call.container_id: call.instance[1:] for call in calls if call.method == "CreateContainer"}
-    assert [of_container[one] for ids in ends_of(calls).values() for one in ids] == ends
-    assert list(dies_before(calls)) == dies

@@ -33,21 +33,20 @@ async def create(world: World, name: str, cpuset: str) -> None:
     await world.client.call("CreateContainer", request, api.CreateContainerResponse, LIMIT_S)
 
 
-async def test_a_competing_manager_is_told_until_it_is_off(tmp_path: Path) -> None:
+async def test_a_competing_manager_is_told_until_it_is_off(world: World) -> None:
     """With the static one on, each create has a cpuset; a create without one tells that it was switched off."""
-    async with World(tmp_path) as world:
-        await create(world, "first", "2")
-        assert kinds(situation(world.controller)) == ["competing-manager"]
-        await create(world, "second", "0-3")
-        assert kinds(situation(world.controller)) == ["competing-manager"]
-        assert len([event for event in world.log.events() if "CPU manager" in event]) == 1
+    await create(world, "first", "2")
+    assert kinds(situation(world.controller)) == ["competing-manager"]
+    await create(world, "second", "0-3")
+    assert kinds(situation(world.controller)) == ["competing-manager"]
+    assert len([event for event in world.log.events() if "CPU manager" in event]) == 1
 
-        await create(world, "third", "")
-        assert kinds(situation(world.controller)) == []
+    await create(world, "third", "")
+    assert kinds(situation(world.controller)) == []
 
-        await create(world, "fourth", "2")
-        assert kinds(situation(world.controller)) == ["competing-manager"]
-        assert len([event for event in world.log.events() if "CPU manager" in event]) == 2
+    await create(world, "fourth", "2")
+    assert kinds(situation(world.controller)) == ["competing-manager"]
+    assert len([event for event in world.log.events() if "CPU manager" in event]) == 2
 
 
 @pytest.mark.parametrize("ends", [True, False], ids=["its-end-takes-a-moment", "it-stays"])

@@ -137,15 +137,14 @@ async def test_it_is_told_of_over_a_restart(tmp_path: Path) -> None:
         assert len(unplaced(world)) == 1
 
 
-@pytest.mark.parametrize("milli", [100, 1500])
 @pytest.mark.parametrize("name", POLICIES)
 @pytest.mark.parametrize("trouble", [BypassMode.ORDERED, BypassMode.AUTOMATIC, "disk"])
 async def test_who_came_meanwhile_is_where_it_would_be_without(
-    tmp_path: Path, disk: Path, trouble: BypassMode | str, name: str, milli: int
+    tmp_path: Path, disk: Path, trouble: BypassMode | str, name: str
 ) -> None:
     """In its pool or balloon, on the CPUs of that; nothing is wrong then."""
     (tmp_path / "without").mkdir()
-    pod, policy = sharer_of("late", milli), POLICIES[name]
+    pod, policy = sharer_of("late", 1500), POLICIES[name]
     async with asyncio.timeout(LIMIT_S):
         async with Placing(tmp_path / "without", policy=policy, topology=TWO_NODES) as world:
             expected = place(world, await come(world, pod))

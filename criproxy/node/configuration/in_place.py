@@ -52,10 +52,6 @@ class InPlaceOfFile:
     _settling: bool = False
     """Whether a task makes it say the same."""
 
-    def hides(self, file: Configuration) -> bool:
-        """Whether the policy *file* is as it was when the try began, so that it does not count."""
-        return self.tried is not None and self.tried.file_hash == file.file_hash
-
     def places_for(self, new: Configuration) -> Places | None:
         """Return where containers return to if *new* comes into force; None if it is not what was before a try."""
         return self.tried.places_under(new.settings.configuration) if self.tried else None
@@ -95,19 +91,15 @@ class InPlaceOfFile:
         elif was_tried:
             in_force.instead = last_good(in_force.loaded.file) if in_force.loaded.file else PREVIOUS
 
-    def clear(self) -> None:
-        """Forget it: the policy file, or what was before, is in force. Its file goes when that is on disk."""
-        if self.tried is not None:
-            self.go_back(None)
-
     def give_way(self) -> None:
-        """The policy file has come into force: that ends a try."""
+        """The policy file has come into force: that ends a try, whose file goes when that is on disk."""
         if self.tried is not None and not self.tried.is_kept:
             self.context.counters.tries_ended["file"] += 1
             same = self.tried.good.configuration == self.context.settings.configuration
             file = "the policy file, whose content is the same," if same else "the policy file"
             self.ended = f"the last one was tried until {timestamp(time.time())}; then {file} took effect"
-        self.clear()
+        if self.tried is not None:
+            self.go_back(None)
 
     def settle_soon(self) -> None:
         """Make the file agree with what is in force, as soon as the node on disk has that configuration."""
@@ -124,7 +116,8 @@ class InPlaceOfFile:
         """
         try:
             while self._differs:
-                if not self._is_applied():
+                last = LastConfiguration.parse(self.context.state.node.configuration)
+                if last.digest != self.context.settings.configuration:
                     await self.context.state.changed()
                     continue
                 if self._late:  # without a limit: no call waits for this task
@@ -133,10 +126,6 @@ class InPlaceOfFile:
                     await asyncio.sleep(RETRY_S)
         finally:
             self._settling = False
-
-    def _is_applied(self) -> bool:
-        last = LastConfiguration.parse(self.context.state.node.configuration)
-        return last.digest == self.context.settings.configuration
 
     async def _settled(self) -> bool:
         """Write what is in force now; return False if that has to be repeated."""

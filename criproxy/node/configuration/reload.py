@@ -16,6 +16,7 @@ from criproxy.model.node import Places
 from criproxy.model.text.amounts import counted
 from criproxy.model.text.notices import Values
 from criproxy.node.configuration.in_place import PREVIOUS, InPlaceOfFile, in_effect
+from criproxy.node.configuration.keepers import ConfigurationKeeper
 from criproxy.node.configuration.load import (
     FALLBACK,
     Configuration,
@@ -25,13 +26,9 @@ from criproxy.node.configuration.load import (
 )
 from criproxy.node.configuration.policy_switch import PolicySwitch
 from criproxy.node.context import Context
-from criproxy.node.settings import Loaded
 from criproxy.placement.decision import Decision
 from criproxy.process.systemd import Notifier
 from criproxy.store.configurations import GoodFile
-
-Noted = Callable[[GoodFile, str, Loaded, str], None]
-"""Receives a file that has come into force, its policy, when that was and how, for its history."""
 
 
 @dataclass(slots=True, repr=False)
@@ -51,12 +48,10 @@ class Reload:
     """Notified when a reload begins and ends."""
     status: Callable[[], str]
     """Returns the status line for *manager* after a reload."""
-    keep: Callable[[GoodFile], None] = lambda _: None
-    """Called with the file that has come into force, to save it for the next start."""
+    keeper: ConfigurationKeeper
+    """Saves what has come into force, for the next start and for people."""
     current: GoodFile = field(default_factory=GoodFile)
     """What the file in force says."""
-    noted: Noted = lambda *_: None
-    """Called with each configuration that comes into force."""
     one: asyncio.Lock = field(default_factory=asyncio.Lock)
     """Held while a configuration is being brought into force."""
     _wanted: asyncio.Event = field(default_factory=asyncio.Event)
@@ -154,7 +149,8 @@ class Reload:
             new = await asyncio.to_thread(self._load)
         except CriproxyError as error:
             return self._failed(str(error), asked=asked)
-        if self.in_place.hides(new) and not asked:
+        tried = self.in_place.tried
+        if tried and tried.file_hash == new.file_hash and not asked:  # it is as it was when the try began
             return self._is_well_again()
         problem = self.context.in_force.problem
         same = new.settings.configuration == self.context.settings.configuration
@@ -197,12 +193,17 @@ class Reload:
         self.current = new.said
         in_force.loaded = new.loaded(before)
         if in_force.loaded is not before:
-            self.noted(new.said, new.settings.policy_name, in_force.loaded, how)
+            self.keeper.note(new.said, new.settings.policy_name, in_force.loaded, how)
         if how == "file":
             self.had_file |= new.source is not None
             self._is_well_again()
-            self.keep(new.good)
+            self.keeper.keep(new.good)
             self.in_place.give_way()
+
+    def save_kept(self, good: GoodFile) -> None:
+        """Save *good*, which was tried and is kept."""
+        self.keeper.keep(good)
+        self.keeper.note(good, self.context.settings.policy_name, self.context.in_force.loaded, "kept")
 
     def _is_well_again(self) -> bool:
         """Forget that the policy file could not be used; return whether it could not."""

@@ -101,8 +101,7 @@ class TryOut:
             loaded = self.context.in_force.loaded
             self.context.log.info("the tried configuration is kept", file=loaded.file, hash=loaded.hash)
             if not await self.reload.use_file_if_same():
-                self.reload.keep(tried.good)
-                self.reload.noted(tried.good, self.context.settings.policy_name, loaded, "kept")
+                self.reload.save_kept(tried.good)
             return self.reload.answer()
 
     def _why_not_kept(self, kept: Tried | None) -> str:

@@ -1,6 +1,8 @@
 """A call of the kubelet that hangs in the runtime holds up nobody but its own container."""
 
 import asyncio
+from collections.abc import AsyncIterator, Coroutine
+from contextlib import asynccontextmanager
 from dataclasses import replace
 from pathlib import Path
 
@@ -28,43 +30,33 @@ def listing(slow: Slow) -> RuntimeOptions:
     return RuntimeOptions(latency_s=slow, missing=NO_EVENTS)
 
 
-async def other_ends_beside_a_hanging_update(world: World, slow: Slow) -> tuple[str, "asyncio.Task[None]"]:
-    """Two containers have ended, and an update of the kubelet for one of them hangs: the other one, and that update."""
-    busy, other = await world.run(owner("busy")), await world.run(owner("other"))
-    await world.rested()
-    slow["UpdateContainerResources"] = HANGS_S
-    resize = asyncio.create_task(world.kubelet.update(busy, size(1000, 2 * GIB)))
+@asynccontextmanager
+async def hanging(slow: Slow, method: str, call: Coroutine[object, object, None]) -> AsyncIterator[None]:
+    """Let the *call* of *method* hang in the runtime."""
+    slow[method] = HANGS_S
+    slow.asked.clear()
+    task = asyncio.create_task(call)
     await slow.asked.wait()
-    world.runtime.exit_container(busy)
-    world.runtime.exit_container(other)
-    return other, resize
+    yield
+    assert not task.done()
+    task.cancel()
+    await asyncio.wait([task])
 
 
-async def test_a_create_without_room_does_not_wait_for_it(tmp_path: Path) -> None:
-    """Its container has ended: of the others that have, the places are given back, and the newcomer fits."""
-    slow, settings = Slow(), replace(FAST, exit_list_s=3600.0, drift_period_s=3600.0)
+@pytest.mark.parametrize("comes", [True, False], ids=["a-create-without-room-has-it", "lists-are-read"])
+async def test_ends_of_others_are_seen_beside_a_hanging_update(tmp_path: Path, comes: bool) -> None:
+    """Two containers have ended, and an update of one of them hangs: the place of the other one is free."""
+    slow, settings = Slow(), replace(FAST, exit_list_s=3600.0 if comes else 0.1, drift_period_s=3600.0)
     async with World(tmp_path, listing(slow), settings) as world:
-        other, resize = await other_ends_beside_a_hanging_update(world, slow)
+        busy, other = await world.run(owner("busy")), await world.run(owner("other"))
+        await world.rested()
+        async with hanging(slow, "UpdateContainerResources", world.kubelet.update(busy, size(1000, 2 * GIB))):
+            world.runtime.exit_container(busy)
+            world.runtime.exit_container(other)
+            if comes:
+                await world.run(owner("next", 2))
 
-        await world.run(owner("next", 2))
-
-        assert world.controller.node.containers[other].state is ContainerState.EXITED
-        assert not resize.done()
-        resize.cancel()
-        await asyncio.wait([resize])
-
-
-async def test_ends_of_others_are_seen_meanwhile(tmp_path: Path) -> None:
-    """Also of those that come after it in the list."""
-    slow, settings = Slow(), replace(FAST, exit_list_s=0.1, drift_period_s=3600.0)
-    async with World(tmp_path, listing(slow), settings) as world:
-        other, resize = await other_ends_beside_a_hanging_update(world, slow)
-
-        await world.until(lambda: world.controller.node.containers[other].state is ContainerState.EXITED)
-
-        assert not resize.done()
-        resize.cancel()
-        await asyncio.wait([resize])
+            await world.until(lambda: world.controller.node.containers[other].state is ContainerState.EXITED)
 
 
 async def test_updates_of_others_go_on(tmp_path: Path) -> None:
@@ -75,57 +67,33 @@ async def test_updates_of_others_go_on(tmp_path: Path) -> None:
         owned = await world.run(owner("owned"))
         await world.poll(lambda: world.groups() == {owned})
         _, starting = await world.created(sharer("starting"))
-        slow["StartContainer"] = HANGS_S
-        start = asyncio.create_task(world.kubelet.start(starting))
-        await slow.asked.wait()
-        await world.created(owner("coming"))
-        await world.poll(lambda: world.controller.context.locks._users.get(starting) == 2)
+        async with hanging(slow, "StartContainer", world.kubelet.start(starting)):
+            await world.created(owner("coming"))
+            await world.poll(lambda: world.controller.context.locks._users.get(starting) == 2)
 
-        await change(world, owned, "0-3")
+            await change(world, owned, "0-3")
 
-        await world.poll(lambda: world.cpus(owned) == "1")
-        start.cancel()
-        await asyncio.wait([start])
+            await world.poll(lambda: world.cpus(owned) == "1")
 
 
-async def test_repeated_resizes_of_one_container_that_hangs_are_no_failures_of_ours(tmp_path: Path) -> None:
+async def test_calls_beside_an_update_that_hangs_are_no_failures_of_ours(tmp_path: Path) -> None:
     """Each is refused with the name of the container and of what hangs, and the node is placed as before."""
     slow, settings = Slow(), replace(FAST, barrier_timeout_s=0.1, handler_timeout_s=10.0)
     async with Placing(tmp_path, settings, RuntimeOptions(latency_s=slow)) as world:
-        busy = await world.run(owner("busy"))
+        _, busy = await world.created(owner("busy"))
         await world.rested()
-        slow["UpdateContainerResources"] = HANGS_S
-        resize = asyncio.create_task(world.kubelet.update(busy, size(1000, 2 * GIB)))
-        await slow.asked.wait()
+        said = "default/busy/main cannot {} yet: .* the kubelet's UpdateContainerResources is still in"
+        async with hanging(slow, "UpdateContainerResources", world.kubelet.update(busy, size(1000, 2 * GIB))):
+            caught = [await refusal(world.kubelet.start(busy), said.format("start"))]
+            for _ in range(HANGS):
+                again = world.kubelet.update(busy, size(1000, 3 * GIB))
+                caught.append(await refusal(again, said.format("be resized")))
 
-        said = "default/busy/main cannot be resized yet: .* the kubelet's UpdateContainerResources is still in"
-        for _ in range(HANGS):
-            assert (await refusal(world.kubelet.update(busy, size(1000, 3 * GIB)), said)).code is StatusCode.UNAVAILABLE
-
+        assert {error.code for error in caught} == {StatusCode.UNAVAILABLE}
         assert world.bypass.mode is BypassMode.OFF
         assert not world.controller.context.failures.counts
         assert not world.counters.fallbacks
-        assert world.counters.refusals == {"UNAVAILABLE": HANGS}
-        resize.cancel()
-        await asyncio.wait([resize])
-
-
-async def test_a_start_beside_an_update_that_hangs_is_refused(tmp_path: Path) -> None:
-    """The kubelet hears what its container waits for, as it does of CPUs that others do not give up."""
-    slow, settings = Slow(), replace(FAST, barrier_timeout_s=0.1)
-    async with Placing(tmp_path, settings, RuntimeOptions(latency_s=slow)) as world:
-        _, busy = await world.created(owner("busy"))
-        await world.rested()
-        slow["UpdateContainerResources"] = HANGS_S
-        resize = asyncio.create_task(world.kubelet.update(busy, size(1000, 2 * GIB)))
-        await slow.asked.wait()
-
-        caught = await refusal(world.kubelet.start(busy), r"default/busy/main cannot start yet: .*UpdateContainer")
-
-        assert caught.code is StatusCode.UNAVAILABLE
-        assert not world.controller.context.failures.counts
-        resize.cancel()
-        await asyncio.wait([resize])
+        assert world.counters.refusals == {"UNAVAILABLE": HANGS + 1}
 
 
 async def test_a_start_has_one_limit_for_all_its_waits(tmp_path: Path) -> None:

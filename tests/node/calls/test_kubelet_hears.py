@@ -17,6 +17,7 @@ from criproxy.node.record.policy_failures import PolicyFailed
 from criproxy.node.settings import OnError
 from criproxy.placement.policies.static import StaticOptions, StaticPolicy
 from lab.emulator.runtime import RuntimeOptions
+from tests.node.failing import plant_failure
 from tests.node.world import FAST, World, owner, sharer, situation
 
 REFUSING = replace(FAST, on_error=OnError.REFUSE)
@@ -82,14 +83,10 @@ async def test_a_policy_that_fails(tmp_path: Path) -> None:
 @pytest.mark.parametrize("fallback", ["works", "fails"])
 async def test_a_handler_that_fails(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, fallback: str) -> None:
     """Whether what is done then fails, too, or not."""
-
-    async def hold(*_: object) -> None:
-        raise TypeError(SECRET)
-
-    monkeypatch.setattr(Creates, "hold", hold)
+    plant_failure(monkeypatch, Creates, "hold", error=TypeError(SECRET))
     async with World(tmp_path, settings=REFUSING) as world:
         if fallback == "fails":
-            monkeypatch.setattr(world.proxy, "on_error", hold)
+            plant_failure(monkeypatch, world.proxy, "on_error", error=TypeError(SECRET))
         assert (await refusal(world)).details.endswith("its log has the cause")
 
 
@@ -98,11 +95,7 @@ async def test_a_create_that_cannot_be_translated(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, way: OnError
 ) -> None:
     """What failed at first fails again where the failure is reported: `onError` holds all the same."""
-
-    def fails(*_: object) -> Container:
-        raise TypeError(SECRET)
-
-    monkeypatch.setattr(translate, "container", fails)
+    plant_failure(monkeypatch, translate, "container", error=TypeError(SECRET))
     async with World(tmp_path, settings=replace(FAST, on_error=way)) as world:
         if way is OnError.REFUSE:
             error = await refusal(world)

@@ -25,6 +25,7 @@ from criproxy.process.failures import KEPT_S, KINDS, MAX_COUNTED, MAX_KEPT, MAX_
 from criproxy.simulate.hosts import machine
 from lab.emulator.runtime import RuntimeOptions
 from tests.node.calls.test_update import size
+from tests.node.failing import plant_failure
 from tests.node.world import FAST, NO_LOOKS, World, owner, sharer, situation
 
 QUIET = replace(FAST, exit_list_s=3600.0, drift_period_s=3600.0)
@@ -73,11 +74,7 @@ async def test_a_handler_that_fails_is_told(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: type, method: str, call: str, title: str
 ) -> None:
     """Held and watched calls alike; the kubelet's call is answered by us or by the runtime all the same."""
-
-    def fails(*args: object, **keys: object) -> object:
-        raise ValueError("planted")
-
-    monkeypatch.setattr(kind, method, fails)
+    plant_failure(monkeypatch, kind, method)
     async with World(tmp_path, NO_EVENTS, QUIET) as world:
         await whole(world)
 
@@ -91,11 +88,7 @@ async def test_a_handler_that_fails_is_told(
 
 async def test_an_edit_that_fails_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The kubelet gets the runtime's own reply then."""
-
-    def fails(*args: object) -> bytes:
-        raise ValueError("planted")
-
-    monkeypatch.setattr(replies, "as_asked", fails)
+    plant_failure(monkeypatch, replies, "as_asked")
     lifting = StaticPolicy(StaticOptions.model_validate({"reservedCpus": "0", "cpuQuota": "lift"}))
     async with World(tmp_path, NO_EVENTS, QUIET, policy=lifting) as world:
         container_id = await world.run(owner("web", 1))
@@ -239,11 +232,7 @@ def test_many_namespaces_hide_no_other_kind() -> None:
 
 async def test_a_failed_call_belongs_to_a_namespace(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A tenant whose calls fail again and again hides no failure at the calls of others."""
-
-    async def fails(*_: object) -> None:
-        raise ValueError("planted")
-
-    monkeypatch.setattr(Creates, "hold", fails)
+    plant_failure(monkeypatch, Creates, "hold")
     async with World(tmp_path, NO_EVENTS, QUIET) as world:
         failures = world.controller.context.failures
         await world.run(replace(sharer("web"), namespace="shop"))

@@ -1,7 +1,6 @@
 """A resize by the kubelet ends with the new size and our cpuset; what cannot be is refused, and nothing has changed."""
 
 import asyncio
-from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
@@ -12,14 +11,8 @@ from criproxy.model.resources import milli_to_quota, milli_to_shares
 from criproxy.node.calls import update
 from lab.emulator.runtime import RuntimeOptions
 from lab.kubelet.kubelet import MiniKubelet
+from tests.node.failing import plant_failure
 from tests.node.world import GIB, Slow, World, owner, refusal, sharer
-
-
-@pytest.fixture
-async def world(tmp_path: Path) -> AsyncIterator[World]:
-    """Four CPUs, of which CPU 0 is reserved, under the static policy."""
-    async with World(tmp_path) as world:
-        yield world
 
 
 def size(cpu_milli: int, memory_bytes: int = GIB) -> api.LinuxContainerResources:
@@ -134,11 +127,7 @@ async def test_a_failure_of_ours_after_a_resize_leaves_no_lock(tmp_path: Path, m
     without = RuntimeOptions(missing=frozenset({"UpdateContainerResources"}))
     async with World(tmp_path, without) as world:
         owned = await world.run(owner("owner", 1))
-
-        def fails(*_: object) -> None:
-            raise ValueError("planted")
-
-        monkeypatch.setattr(update, "believe", fails)
+        plant_failure(monkeypatch, update, "believe")
         await refusal(world.kubelet.update(owned, size(2000)))
 
         await world.poll(lambda: not world.controller.context.locks.busy(owned))

@@ -1,4 +1,4 @@
-"""The last good file is kept for the next start, and kept again where it was lost."""
+"""What came into force is kept: the last good file for the next start, and all for ``criproxy history config``."""
 
 import asyncio
 from collections.abc import AsyncIterator, Callable
@@ -7,10 +7,11 @@ from pathlib import Path
 
 import pytest
 
-from criproxy.node.configuration.keepers import PolicyFileKeeper
+from criproxy.node.configuration.keepers import ConfigurationKeeper
+from criproxy.node.settings import Loaded
 from criproxy.process.failures import Failures
 from criproxy.process.tasks import Tasks
-from criproxy.store.configurations import GoodFile, read_good
+from criproxy.store.configurations import GoodFile, read_all, read_good
 from tests.node.world import RecordingLog
 
 LIMIT_S = 60.0
@@ -31,7 +32,7 @@ async def poll(happened: Callable[[], bool]) -> None:
 
 
 @asynccontextmanager
-async def supervised(keeping: PolicyFileKeeper) -> AsyncIterator[Failures]:
+async def supervised(keeping: ConfigurationKeeper) -> AsyncIterator[Failures]:
     """*keeping* at work as in the daemon; yields what fails of it."""
     failures = Failures()
     tasks = Tasks(keeping.log, failures)
@@ -49,7 +50,7 @@ async def test_what_was_removed_is_kept_again(tmp_path: Path, monkeypatch: pytes
         monkeypatch.setattr(f"criproxy.node.configuration.keepers.{pause}", 0.01)
     state = tmp_path / "state"
     state.mkdir()
-    keeping = PolicyFileKeeper(state, RecordingLog())
+    keeping = ConfigurationKeeper(state, RecordingLog())
     async with supervised(keeping):
         keeping.keep(GOOD)
         await poll(lambda: read_good(state) == GOOD)
@@ -64,7 +65,7 @@ async def test_what_was_removed_is_kept_again(tmp_path: Path, monkeypatch: pytes
 
 async def test_a_failure_of_our_own_is_not_the_end_of_keeping(tmp_path: Path) -> None:
     """It is counted, and what is to be kept is written afterwards."""
-    keeping = PolicyFileKeeper(Path("/no\0path"), RecordingLog())
+    keeping = ConfigurationKeeper(Path("/no\0path"), RecordingLog())
     async with supervised(keeping) as failures:
         keeping.keep(GOOD)
         await poll(lambda: failures.counts["watcher"] > 0)
@@ -73,11 +74,20 @@ async def test_a_failure_of_our_own_is_not_the_end_of_keeping(tmp_path: Path) ->
         await poll(lambda: read_good(tmp_path) == GOOD)
 
 
-async def test_the_end_writes_what_is_not_kept_yet(tmp_path: Path) -> None:
-    """Whatever was asked for last, and nothing is left to do then."""
-    keeping = PolicyFileKeeper(tmp_path, RecordingLog())
+@pytest.mark.parametrize("broken", [False, True])
+async def test_the_end_writes_what_is_not_kept_yet(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, broken: bool
+) -> None:
+    """A daemon that is stopped right after a reload loses nothing; a disk that fails is not waited for."""
+    monkeypatch.setattr("criproxy.node.configuration.keepers.CLOSE_S", 0.1 if broken else LIMIT_S)
+    state = tmp_path / "none" if broken else tmp_path
+    keeping = ConfigurationKeeper(state, RecordingLog())
     async with supervised(keeping):
         for text in ("first", "last"):
-            keeping.keep(GoodFile(text=text))
+            good = GoodFile(text=text)
+            keeping.keep(good)
+            keeping.note(good, "static", Loaded(file="/etc/policy.yaml", hash=text, at_s=1.0), "file")
 
-    assert read_good(tmp_path) == GoodFile(text="last")
+    if not broken:
+        assert read_good(tmp_path) == GoodFile(text="last")
+        assert [each.text for each in read_all(tmp_path)] == ["first", "last"]

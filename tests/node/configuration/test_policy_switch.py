@@ -93,16 +93,15 @@ async def test_from_none_to_placing_for_all(tmp_path: Path) -> None:
         assert (world.cpus(early), world.cpus(late)) == ("0,2-3", "1")
 
 
-async def test_none_for_all_lets_everybody_go(tmp_path: Path) -> None:
+async def test_none_for_all_lets_everybody_go(world: World) -> None:
     """CPUs come back, and then nothing is held any more."""
-    async with World(tmp_path) as world:
-        first, shared = await world.run(owner("first")), await world.run(sharer("shared"))
+    first, shared = await world.run(owner("first")), await world.run(sharer("shared"))
 
-        await change(world, NONE, "none", apply_all=True)
+    await change(world, NONE, "none", apply_all=True)
 
-        await until_cpus(world, first, "0-3")
-        await until_cpus(world, shared, "0-3")
-        await world.until(lambda: not world.controller.table())
+    await until_cpus(world, first, "0-3")
+    await until_cpus(world, shared, "0-3")
+    await world.until(lambda: not world.controller.table())
 
 
 async def test_placing_begins_though_the_runtime_is_away(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -129,17 +128,16 @@ class Broken(StaticPolicy):
         raise RuntimeError("out of order")
 
 
-async def test_a_policy_that_fails_at_who_is_here_is_not_taken(tmp_path: Path) -> None:
+async def test_a_policy_that_fails_at_who_is_here_is_not_taken(world: World) -> None:
     """The old one goes on, with its settings."""
-    async with World(tmp_path) as world:
-        first = await world.run(owner("first"))
+    first = await world.run(owner("first"))
 
-        with pytest.raises(PolicyFailed, match="out of order"):
-            await change(world, Broken(StaticOptions()), "broken", apply_all=True)
+    with pytest.raises(PolicyFailed, match="out of order"):
+        await change(world, Broken(StaticOptions()), "broken", apply_all=True)
 
-        assert world.controller.context.settings.configuration == ""
-        second = await world.run(owner("second"))
-        assert (world.cpus(first), world.cpus(second)) == ("1", "2")
+    assert world.controller.context.settings.configuration == ""
+    second = await world.run(owner("second"))
+    assert (world.cpus(first), world.cpus(second)) == ("1", "2")
 
 
 class Slow(StaticPolicy):
@@ -179,89 +177,85 @@ async def test_calls_pass_while_everybody_is_placed_anew(tmp_path: Path, monkeyp
                 await world.controller.context.state.changed()
 
 
-async def test_a_release_unpins_everybody_and_places_nobody(tmp_path: Path) -> None:
+async def test_a_release_unpins_everybody_and_places_nobody(world: World) -> None:
     """The answer says from where, newcomers pass, and foreign changes are not repaired."""
-    async with World(tmp_path) as world:
-        first, shared = await world.run(owner("first")), await world.run(sharer("shared"))
+    first, shared = await world.run(owner("first")), await world.run(sharer("shared"))
 
-        answer = await world.controller.policy_switch.release("somebody asked")
+    answer = await world.controller.policy_switch.release("somebody asked")
 
-        assert answer["released"] == "somebody asked"
-        rows = {row["container"]: row for row in answer["containers"]}
-        assert rows["default/first/main"] == {
-            "container": "default/first/main",
-            "id": first,
-            "cpus_before": "1",
-            "cpus": "0-3",
-            "outcome": "released",
-            "error": "",
-        }
-        assert rows["default/shared/main"]["outcome"] == "released"
-        assert (world.cpus(first), world.cpus(shared)) == ("0-3", "0-3")
-        late = await world.run(owner("late"))
-        assert world.cpus(late) == "0-3"
-        assert world.controller.node.grants == {}
+    assert answer["released"] == "somebody asked"
+    rows = {row["container"]: row for row in answer["containers"]}
+    assert rows["default/first/main"] == {
+        "container": "default/first/main",
+        "id": first,
+        "cpus_before": "1",
+        "cpus": "0-3",
+        "outcome": "released",
+        "error": "",
+    }
+    assert rows["default/shared/main"]["outcome"] == "released"
+    assert (world.cpus(first), world.cpus(shared)) == ("0-3", "0-3")
+    late = await world.run(owner("late"))
+    assert world.cpus(late) == "0-3"
+    assert world.controller.node.grants == {}
 
 
-async def test_a_release_is_remembered_and_undone(tmp_path: Path) -> None:
+async def test_a_release_is_remembered_and_undone(world: World) -> None:
     """Over a restart nobody is placed; undone, everybody is, newcomers of that time included."""
-    async with World(tmp_path) as world:
-        first = await world.run(owner("first"))
-        await world.controller.policy_switch.release("somebody asked")
-        await world.restart()
-        second = await world.run(owner("second"))
-        assert (world.cpus(first), world.cpus(second)) == ("0-3", "0-3")
+    first = await world.run(owner("first"))
+    await world.controller.policy_switch.release("somebody asked")
+    await world.restart()
+    second = await world.run(owner("second"))
+    assert (world.cpus(first), world.cpus(second)) == ("0-3", "0-3")
 
-        answer = await world.controller.policy_switch.undo()
+    answer = await world.controller.policy_switch.undo()
 
-        assert answer["released"] == ""
-        assert {row["outcome"] for row in answer["containers"]} == {"placed"}
-        assert {world.cpus(first), world.cpus(second)} == {"1", "2"}
-        assert (await world.controller.policy_switch.undo())["containers"] == [], "there is nothing to undo"
+    assert answer["released"] == ""
+    assert {row["outcome"] for row in answer["containers"]} == {"placed"}
+    assert {world.cpus(first), world.cpus(second)} == {"1", "2"}
+    assert (await world.controller.policy_switch.undo())["containers"] == [], "there is nothing to undo"
 
 
-async def test_a_resize_during_a_release_without_room_waits_when_it_ends(tmp_path: Path) -> None:
+async def test_a_resize_during_a_release_without_room_waits_when_it_ends(world: World) -> None:
     """The container has its former CPUs again, ``--check`` names what it should have, and it gets that with room."""
-    async with World(tmp_path) as world:
-        grown, other = await world.run(owner("grown")), await world.run(owner("other"))
-        had = world.cpus(grown)
-        await world.controller.policy_switch.release("somebody asked")
-        await world.poll(lambda: world.cpus(grown) == "0-3")
-        await world.kubelet.update(grown, asked_for(3))
-        await world.restart()
-        await world.controller.policy_switch.undo()
-        await world.poll(lambda: world.cpus(grown) == had)
-        assert world.controller.node.containers[grown].missed is None
-        await world.poll(lambda: len(problems(situation(world.controller))["problems"]) == 1)  # the update is booked
-        (named,) = problems(situation(world.controller))["problems"]
-        assert "default/grown/main" in named
-        assert "3" in named
+    grown, other = await world.run(owner("grown")), await world.run(owner("other"))
+    had = world.cpus(grown)
+    await world.controller.policy_switch.release("somebody asked")
+    await world.poll(lambda: world.cpus(grown) == "0-3")
+    await world.kubelet.update(grown, asked_for(3))
+    await world.restart()
+    await world.controller.policy_switch.undo()
+    await world.poll(lambda: world.cpus(grown) == had)
+    assert world.controller.node.containers[grown].missed is None
+    await world.poll(lambda: len(problems(situation(world.controller))["problems"]) == 1)  # the update is booked
+    (named,) = problems(situation(world.controller))["problems"]
+    assert "default/grown/main" in named
+    assert "3" in named
 
-        await world.kubelet.remove_pod(world.controller.node.containers[other].pod)
-        await world.poll(lambda: world.cpus(grown) == "1-3")
-        assert world.controller.node.containers[grown].desired is None
+    await world.kubelet.remove_pod(world.controller.node.containers[other].pod)
+    await world.poll(lambda: world.cpus(grown) == "1-3")
+    assert world.controller.node.containers[grown].desired is None
 
 
-async def test_a_new_configuration_ends_a_release(tmp_path: Path) -> None:
+async def test_a_new_configuration_ends_a_release(world: World) -> None:
     """Also one that was changed while criproxy was away; exclusive CPUs come back, as by the command."""
-    async with World(tmp_path) as world:
-        first = await world.run(owner("first"))
-        await world.controller.policy_switch.release("somebody asked")
-        await change(world, STATIC, "next")
-        assert world.controller.node.released == ""
-        second = await world.run(owner("second"))
-        assert (world.cpus(first), world.cpus(second)) == ("1", "2")
-        assert wrong(world) == []
-        await world.controller.policy_switch.release("somebody asked")
+    first = await world.run(owner("first"))
+    await world.controller.policy_switch.release("somebody asked")
+    await change(world, STATIC, "next")
+    assert world.controller.node.released == ""
+    second = await world.run(owner("second"))
+    assert (world.cpus(first), world.cpus(second)) == ("1", "2")
+    assert wrong(world) == []
+    await world.controller.policy_switch.release("somebody asked")
 
-        await world.stop_criproxy()
-        world.use(configuration="after", apply_all=True)
-        await world.start_criproxy()
+    await world.stop_criproxy()
+    world.use(configuration="after", apply_all=True)
+    await world.start_criproxy()
 
-        await world.until(lambda: not world.controller.node.released)
-        async with asyncio.timeout(LIMIT_S):
-            while {world.cpus(first), world.cpus(second)} != {"1", "2"}:
-                await world.controller.context.state.changed()
+    await world.until(lambda: not world.controller.node.released)
+    async with asyncio.timeout(LIMIT_S):
+        while {world.cpus(first), world.cpus(second)} != {"1", "2"}:
+            await world.controller.context.state.changed()
 
 
 async def test_lost_state_moves_nobody(tmp_path: Path) -> None:
@@ -295,37 +289,35 @@ async def test_others_containers_are_taken_in_as_soon_as_the_file_says_so(tmp_pa
             await world.until(lambda: foreign[1]["main"] in world.controller.node.grants)
 
 
-async def test_a_release_with_the_runtime_away_says_what_is_left(tmp_path: Path) -> None:
+async def test_a_release_with_the_runtime_away_says_what_is_left(world: World) -> None:
     """It goes on when the runtime is back."""
-    async with World(tmp_path) as world:
-        first = await world.run(owner("first"))
-        await world.runtime.stop()
+    first = await world.run(owner("first"))
+    await world.runtime.stop()
 
-        answer = await world.controller.policy_switch.release("somebody asked")
+    answer = await world.controller.policy_switch.release("somebody asked")
 
-        (row,) = answer["containers"]
-        assert (row["outcome"], row["cpus_before"], row["cpus"]) == ("left", "1", "1")
-        assert row["error"].startswith("no runtime listens on ")
-        await world.runtime.start()
-        await world.until(lambda: not world.controller.node.grants)
-        assert world.cpus(first) == "0-3"
+    (row,) = answer["containers"]
+    assert (row["outcome"], row["cpus_before"], row["cpus"]) == ("left", "1", "1")
+    assert row["error"].startswith("no runtime listens on ")
+    await world.runtime.start()
+    await world.until(lambda: not world.controller.node.grants)
+    assert world.cpus(first) == "0-3"
 
 
-async def test_a_release_with_the_policy_none_unpins_what_is_left_from_before(tmp_path: Path) -> None:
+async def test_a_release_with_the_policy_none_unpins_what_is_left_from_before(world: World) -> None:
     """Places of an earlier policy, and whoever came since."""
-    async with World(tmp_path) as world:
-        first = await world.run(owner("first"))
-        await world.stop_criproxy()
-        world.use(NONE)
-        await world.start_criproxy()
-        assert world.cpus(first) == "1"
+    first = await world.run(owner("first"))
+    await world.stop_criproxy()
+    world.use(NONE)
+    await world.start_criproxy()
+    assert world.cpus(first) == "1"
 
-        answer = await world.controller.policy_switch.release("somebody asked")
+    answer = await world.controller.policy_switch.release("somebody asked")
 
-        assert [row["outcome"] for row in answer["containers"]] == ["released"]
-        assert world.cpus(first) == "0-3"
-        with pytest.raises(UsageError, match="the policy is none"):
-            await world.controller.policy_switch.undo()
+    assert [row["outcome"] for row in answer["containers"]] == ["released"]
+    assert world.cpus(first) == "0-3"
+    with pytest.raises(UsageError, match="the policy is none"):
+        await world.controller.policy_switch.undo()
 
 
 async def test_a_release_while_containers_start(tmp_path: Path) -> None:

@@ -11,7 +11,7 @@ from criproxy.devices.classes.builtin import BUILTIN
 from criproxy.errors import ConfigError
 from criproxy.model.node import Node
 from criproxy.node.configuration.in_place import InPlaceOfFile
-from criproxy.node.configuration.keepers import PolicyFileKeeper
+from criproxy.node.configuration.keepers import ConfigurationKeeper
 from criproxy.node.configuration.load import FALLBACK, BadFile, configuration_instead, load_configuration
 from criproxy.node.configuration.reload import Reload, first_of
 from criproxy.node.settings import Adopt, OnError
@@ -57,7 +57,8 @@ class Scene:
         """How often the reload may begin again."""
         context, switch = world.controller.context, world.controller.policy_switch
         in_place = InPlaceOfFile(file.parent / "state", context)
-        self.reload = Reload(file, True, context, switch, in_place, self.manager, self._status)
+        keeper = ConfigurationKeeper(file.parent / "state", world.log)
+        self.reload = Reload(file, True, context, switch, in_place, self.manager, self._status, keeper)
 
     def _status(self) -> str:
         return self.world.controller.context.in_force.problem or "well"
@@ -318,7 +319,7 @@ async def test_nothing_is_kept_in_a_directory_of_everybody(tmp_path: Path) -> No
     log, planted, other = RecordingLog(), GoodFile(text="planted"), GoodFile(text="other")
     write_good(tmp_path, planted)
     await asyncio.to_thread(tmp_path.chmod, 0o1777)
-    keeping = PolicyFileKeeper(tmp_path, log)
+    keeping = ConfigurationKeeper(tmp_path, log)
     running = asyncio.create_task(keeping.run())
 
     keeping.keep(other)
@@ -336,7 +337,7 @@ async def test_a_full_disk_keeps_no_good_file(tmp_path: Path) -> None:
     old, new, log = GoodFile(text="old"), GoodFile(text="new"), RecordingLog()
     write_good(tmp_path, old)
     (tmp_path / f"{LAST_GOOD_NAME}.new").mkdir()
-    keeping = PolicyFileKeeper(tmp_path, log)
+    keeping = ConfigurationKeeper(tmp_path, log)
 
     keeping.keep(new)
     writing = asyncio.create_task(keeping.run())

@@ -1,7 +1,6 @@
 """Containers that own CPUs which the policy file reserves only since it was changed for newcomers."""
 
 from dataclasses import replace
-from pathlib import Path
 
 import pytest
 
@@ -32,57 +31,53 @@ async def reserve(world: World, *, apply_all: bool = False) -> None:
     await world.controller.policy_switch.change(RESERVING_TWO, settings)
 
 
-async def test_an_owner_from_before_is_a_note(tmp_path: Path) -> None:
+async def test_an_owner_from_before_is_a_note(world: World) -> None:
     """Somebody has chosen that who is here stays: nothing is wrong."""
-    async with World(tmp_path) as world:
-        await world.run(owner("first"))
-        await reserve(world)
-        now = situation(world.controller)
+    await world.run(owner("first"))
+    await reserve(world)
+    now = situation(world.controller)
 
-        assert problems(now)["problems"] == []
-        assert notices(now) == [(False, LATER)]
+    assert problems(now)["problems"] == []
+    assert notices(now) == [(False, LATER)]
 
 
 @pytest.mark.parametrize("apply_all", [False, True])
-async def test_it_is_a_note_after_a_restart_too(tmp_path: Path, apply_all: bool) -> None:
+async def test_it_is_a_note_after_a_restart_too(world: World, apply_all: bool) -> None:
     """Who owned them when criproxy began did so before; with `apply: all`, it may have come during a try."""
-    async with World(tmp_path) as world:
-        await world.run(owner("first"))
-        await reserve(world)
-        await world.stop_criproxy()
-        world.use(RESERVING_TWO, configuration="two", apply_all=apply_all)
-        await world.start_criproxy()
-        await world.until(lambda: world.controller.ready)
-        now = situation(world.controller)
+    await world.run(owner("first"))
+    await reserve(world)
+    await world.stop_criproxy()
+    world.use(RESERVING_TWO, configuration="two", apply_all=apply_all)
+    await world.start_criproxy()
+    await world.until(lambda: world.controller.ready)
+    now = situation(world.controller)
 
-        assert problems(now)["problems"] == []
-        assert notices(now) == [(False, LATER)]
+    assert problems(now)["problems"] == []
+    assert notices(now) == [(False, LATER)]
 
 
-async def test_with_apply_all_nobody_is_left_there(tmp_path: Path) -> None:
+async def test_with_apply_all_nobody_is_left_there(world: World) -> None:
     """Everybody is placed anew, so that there is nothing to tell."""
-    async with World(tmp_path) as world:
-        await world.run(owner("first"))
-        await reserve(world, apply_all=True)
-        now = situation(world.controller)
+    await world.run(owner("first"))
+    await reserve(world, apply_all=True)
+    now = situation(world.controller)
 
-        assert problems(now)["problems"] == []
-        assert notices(now) == []
+    assert problems(now)["problems"] == []
+    assert notices(now) == []
 
 
 @pytest.mark.parametrize("cpus", ["1", "1-2"])
-async def test_whoever_got_them_since_is_a_mistake(tmp_path: Path, cpus: str) -> None:
+async def test_whoever_got_them_since_is_a_mistake(world: World, cpus: str) -> None:
     """Only what was owned before counts as such: the same CPUs of another pod are a violation."""
-    async with World(tmp_path) as world:
-        await world.run(owner("first"))
-        now = situation(world.controller)
-        (key,) = now.node.grants
-        owned = Grant(parse_cpuset(cpus), frozenset({0}), exclusive=parse_cpuset(cpus))
-        node = now.node.replace(grants={key: owned}, applied={})
-        now = replace(now, node=node, reserved=parse_cpuset("0-2"))
+    await world.run(owner("first"))
+    now = situation(world.controller)
+    (key,) = now.node.grants
+    owned = Grant(parse_cpuset(cpus), frozenset({0}), exclusive=parse_cpuset(cpus))
+    node = now.node.replace(grants={key: owned}, applied={})
+    now = replace(now, node=node, reserved=parse_cpuset("0-2"))
 
-        assert f"default/first/main has exclusive use of reserved {cpus_text(cpus)}" in problems(now)["problems"]
-        earlier = {now.node.containers[key].pod: parse_cpuset("1")}
-        late = problems(replace(now, reserved_later=earlier))["problems"]
-        assert ("default/first/main has exclusive use of reserved CPU 2" in late) is (cpus == "1-2")
-        assert not any("reserved CPU 1" in text or "reserved CPUs 1" in text for text in late)
+    assert f"default/first/main has exclusive use of reserved {cpus_text(cpus)}" in problems(now)["problems"]
+    earlier = {now.node.containers[key].pod: parse_cpuset("1")}
+    late = problems(replace(now, reserved_later=earlier))["problems"]
+    assert ("default/first/main has exclusive use of reserved CPU 2" in late) is (cpus == "1-2")
+    assert not any("reserved CPU 1" in text or "reserved CPUs 1" in text for text in late)

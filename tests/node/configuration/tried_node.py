@@ -3,7 +3,6 @@
 import asyncio
 import time
 from collections.abc import Callable
-from contextlib import AsyncExitStack
 from dataclasses import replace
 from pathlib import Path
 
@@ -12,7 +11,7 @@ from criproxy.daemon.start import _chosen, _with_tries
 from criproxy.model.machine.topology import Topology
 from criproxy.model.text.notices import Notice, Values
 from criproxy.node.configuration.in_place import InPlaceOfFile
-from criproxy.node.configuration.keepers import PolicyFileKeeper
+from criproxy.node.configuration.keepers import ConfigurationKeeper
 from criproxy.node.configuration.load import BadFile, Configuration, load_configuration
 from criproxy.node.configuration.reload import Reload, first_of
 from criproxy.node.configuration.try_out import TryOut
@@ -94,22 +93,20 @@ class Node:
     async def begun(self) -> None:
         """Begin what the daemon begins beside the controller."""
         controller = self.world.controller
-        keeping = PolicyFileKeeper(self.state, self.world.log)
-        controller.context.tasks.forever("keep the policy file", keeping.run)
+        keeper = ConfigurationKeeper(self.state, self.world.log)
+        controller.context.tasks.forever("keep the policy file", keeper.run)
         if self._begun.tried is None or self._begun.tried.is_kept:
-            keeping.keep(self._begun.configuration.good)
+            keeper.keep(self._begun.configuration.good)
         switch = controller.policy_switch
         in_place = InPlaceOfFile(self.state, controller.context)
-        self.reload = Reload(self.file, True, controller.context, switch, in_place, Notifier({}), str, keeping.keep)
-        self.try_out = await _with_tries(
-            AsyncExitStack(), self.reload, in_place, self._options, controller, self._begun
-        )
+        self.reload = Reload(self.file, True, controller.context, switch, in_place, Notifier({}), str, keeper)
+        self.try_out = await _with_tries(self.reload, in_place, keeper, self._begun)
         controller.context.tasks.forever("reload", self.reload.run)
         async with asyncio.timeout(LIMIT_S):
             await self.world.until(
                 lambda: self.world.controller.node.configuration == controller.context.settings.configuration
             )
-            await self.world.poll(lambda: keeping._wanted in (None, read_good(self.state)))
+            await self.world.poll(lambda: keeper._wanted in (None, read_good(self.state)))
 
     async def restart(self, between: str = "") -> None:
         """Stop and start criproxy; *between*: what the policy file says meanwhile."""

@@ -87,7 +87,7 @@ async def test_an_update_tells_from_where_to_where_and_because_of_whom(tmp_path:
         slow.hold("UpdateContainerResources")
         trader = await world.kubelet.create(pod, await world.kubelet.run_sandbox(pod), pod.containers[0])
         starting = asyncio.create_task(world.kubelet.start(trader))
-        await world.poll(lambda: bool(world.controller.handlers.timer._open))  # the start is held
+        await world.poll(lambda: any(link.held_calls for link in world.proxy.links))  # the start is held
         slow.let_go("UpdateContainerResources")
         await starting
 
