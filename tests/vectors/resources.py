@@ -3,11 +3,12 @@
 from collections.abc import Mapping
 from typing import Any
 
-from criproxy.deviceplugin.nvidia.allocation import Daemon, MpsError, daemons
+from criproxy.deviceplugin.nvidia.allocation import MpsError, overloaded
 from criproxy.deviceplugin.nvidia.gpus import Gpu, MigMinors
 from criproxy.deviceplugin.nvidia.resources import ResourceError, matches, offers
 from criproxy.devices.classes.mig_profiles import mixed_resource, profile_name
 from criproxy.devices.classes.offers import Offered, Offers, card_of, is_replica
+from criproxy.devices.mps_client import PIPE_DIRECTORY, ROOT, pipe_directory
 from tests.vectors.cards import config_of_case, gpus_of
 from tests.vectors.deliberate import Difference
 
@@ -100,21 +101,12 @@ def _name(case: Case) -> dict[str, str | None]:
 
 
 def _daemons(case: Case, whole: Case) -> str | None:
-    expected = case["expect"]
-    try:
-        found = daemons(offers_of(case, whole), gpus_of(case, whole), config_of_case(case))
-    except (ResourceError, MpsError) as error:
-        return differs_error(error, expected)
-    if "error" in expected:
-        return f"found {found!r}, expected the error {expected['error']!r}"
-    return differs(sorted(map(_daemon, found), key=lambda each: str(each["resource"])), expected["daemons"])
-
-
-def _daemon(daemon: Daemon) -> dict[str, Any]:
-    return {
-        "resource": daemon.resource,
-        "pinned_memory_limits": dict(daemon.pinned_memory_limits),
-        "active_thread_percentage": daemon.active_thread_percentage,
-        "env": dict(daemon.envs),
-        "started_file": daemon.started_file,
-    }
+    """Criproxy starts no daemons: it says which cards NVIDIA's would refuse, and where clients find those."""
+    config, found = config_of_case(case), offers_of(case, whole)
+    for text in overloaded(found, gpus_of(case, whole), config).values():
+        return differs_error(MpsError(text), case["expect"])
+    shared = [
+        name for name, offered in found.items() if config.sharing.strategy == "mps" and any(map(is_replica, offered))
+    ]
+    pipes = [each["env"][PIPE_DIRECTORY] for each in case["expect"].get("daemons", ())]
+    return differs([pipe_directory(ROOT, name) for name in shared], pipes)

@@ -1,19 +1,18 @@
-"""What a container gets with NVIDIA's cards, for each strategy of the file; with MPS, of the daemons that share them.
+"""What a container gets with NVIDIA's cards, for each strategy of the file.
 
-The daemons limit memory and threads; a container gets the directory with the daemon's pipe, and the shared memory.
+With MPS, it gets the directory with the pipe of NVIDIA's control daemon, and the shared memory.
 """
 
-from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from posixpath import join, normpath
 
 from criproxy.deviceplugin.nvidia.gpus import IMEX_CHANNELS, SHARED_NODES, Gpu, Platform
 from criproxy.deviceplugin.nvidia.options import Flags, PluginConfig
 from criproxy.deviceplugin.nvidia.resources import counted_gpus
-from criproxy.devices.classes.offers import Offered, Offers, is_replica, unique
+from criproxy.devices.classes.offers import Offered, Offers, unique
 from criproxy.devices.evidence.device_request import DeviceNode, Mount, Response, chosen
-from criproxy.devices.mps_client import PIPE_DIRECTORY, ROOT, client_mounts, pipe_directory
+from criproxy.devices.mps_client import PIPE_DIRECTORY, client_mounts
 
 MAX_CLIENTS = 48
 """Per GPU."""
@@ -34,36 +33,6 @@ class MpsError(ValueError):
     """A configuration with which MPS cannot work; the text is NVIDIA's."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Daemon:
-    """The control daemon of one resource."""
-
-    resource: str
-    pinned_memory_limits: Mapping[str, str] = field(default_factory=dict)
-    """By the index of a card, for each client, for example ``3840M``; cards with unknown memory have no limit."""
-    active_thread_percentage: str
-    envs: Mapping[str, str]
-    started_file: str
-    """File that the daemon creates once it is ready."""
-
-
-def daemons(offers: Offers, gpus: Sequence[Gpu], config: PluginConfig) -> tuple[Daemon, ...]:
-    """Return the daemons that the file requires: one for each resource with shared cards.
-
-    Raises:
-        MpsError: A card is shared by more clients than it can serve.
-    """
-    if config.sharing.strategy != "mps":
-        return ()
-    memory, limits = _memory_mib(gpus), _max_clients(gpus)
-    found = []
-    for resource, offered in offers.items():
-        if any(map(is_replica, offered)):
-            _check_clients(offered.values(), limits)
-            found.append(_daemon(resource, offered.values(), memory))
-    return tuple(found)
-
-
 def check(offered: Iterable[Offered], config: PluginConfig) -> None:
     """Refuse to serve a resource with MIG devices while MPS is configured, as NVIDIA's plugin does.
 
@@ -74,22 +43,6 @@ def check(offered: Iterable[Offered], config: PluginConfig) -> None:
         raise MpsError(ON_MIG)
 
 
-def _daemon(resource: str, offered: Iterable[Offered], memory_mib: Mapping[str, int]) -> Daemon:
-    clients = Counter((each.card, each.index) for each in offered)
-    of_a_card = clients.total() // len(clients)
-    known = [(index, memory_mib[card] // count) for (card, index), count in clients.items() if memory_mib.get(card)]
-    return Daemon(
-        resource=resource,
-        pinned_memory_limits={index: f"{size}M" for index, size in known},
-        active_thread_percentage=str(100 // of_a_card),
-        envs={
-            "CUDA_MPS_PIPE_DIRECTORY": pipe_directory(ROOT, resource),
-            "CUDA_MPS_LOG_DIRECTORY": join(ROOT, resource, "log"),
-        },
-        started_file=join(ROOT, resource, ".started"),
-    )
-
-
 def overloaded(offers: Offers, gpus: Iterable[Gpu], config: PluginConfig) -> dict[str, str]:
     """Return the cards that are shared by more clients than they can serve: ID to NVIDIA's message.
 
@@ -98,43 +51,18 @@ def overloaded(offers: Offers, gpus: Iterable[Gpu], config: PluginConfig) -> dic
     """
     if config.sharing.strategy != "mps":
         return {}
-    limits = _max_clients(gpu for gpu in gpus if gpu.compute_capability > (0, 0))
-    found = {}
-    for offered in offers.values():
-        for each in offered.values():
-            if each.card in limits and (text := _too_many(each, limits[each.card])):
-                found[each.card] = text
-    return found
-
-
-def _check_clients(offered: Iterable[Offered], limits: Mapping[str, int]) -> None:
-    for each in offered:
-        if text := _too_many(each, limits.get(each.card, MAX_CLIENTS_BEFORE)):
-            raise MpsError(text)
-
-
-def _too_many(offered: Offered, most: int) -> str:
-    if offered.is_part or offered.replicas <= most:
-        return ""
-    text = f"invalid device maximum allowed replicas exceeded: {offered.replicas} > {most}"
-    return f"invalid MPS configuration: {text}"
-
-
-def _memory_mib(gpus: Iterable[Gpu]) -> dict[str, int]:
-    """Return the memory by the ID of a card; under WSL, where all GPUs are one card, that of the last one."""
-    found: dict[str, int] = {}
+    most: dict[str, int] = {}
     for gpu in counted_gpus(gpus):
-        found |= {gpu.uuid: gpu.memory_mib, "all": gpu.memory_mib}
-        found |= {device.uuid: device.memory_mib for device in gpu.mig}
-    return found
-
-
-def _max_clients(gpus: Iterable[Gpu]) -> dict[str, int]:
-    found: dict[str, int] = {}
-    for gpu in counted_gpus(gpus):
-        most = MAX_CLIENTS if gpu.compute_capability >= _MORE_CLIENTS_SINCE else MAX_CLIENTS_BEFORE
-        found |= {gpu.uuid: most, "all": most}
-    return found
+        if gpu.compute_capability > (0, 0):
+            clients = MAX_CLIENTS if gpu.compute_capability >= _MORE_CLIENTS_SINCE else MAX_CLIENTS_BEFORE
+            most |= {gpu.uuid: clients, "all": clients}  # under WSL, all GPUs are one card
+    text = "invalid MPS configuration: invalid device maximum allowed replicas exceeded"
+    return {
+        each.card: f"{text}: {each.replicas} > {most[each.card]}"
+        for offered in offers.values()
+        for each in offered.values()
+        if not each.is_part and each.replicas > most.get(each.card, each.replicas)
+    }
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
