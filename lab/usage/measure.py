@@ -14,7 +14,8 @@ from criproxy.devices.classes.vgpu_profiles import Quota
 from lab.bench.ways import cpu_ns_of
 from lab.figures import Figure
 from lab.usage.nvml import CARDS
-from tests.deviceplugin.usage.hosts import Daemon, grant, put_process
+from tests.deviceplugin.daemon import Daemon
+from tests.deviceplugin.usage.hosts import grant, put_process
 
 WARM_S = 3.0
 """Before it is measured: programs start."""
@@ -58,7 +59,7 @@ async def _measured(folder: Path, containers: int, seconds: float, warm_s: float
         *(sys.executable, "-m", "lab.usage.watcher", str(folder), str(socket))
     )
     try:
-        await daemon.until_said("device-usage", "'containers':")
+        await daemon.until_use("'containers':")
         await asyncio.sleep(warm_s)
         nvml = _child(watcher.pid)
         before, told = (cpu_ns_of(watcher.pid), cpu_ns_of(nvml)), len(daemon.said("device-usage"))

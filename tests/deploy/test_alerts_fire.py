@@ -325,9 +325,7 @@ async def of_a_device_plugin(folder: Path, nvml: FakeNvml) -> AsyncIterator[Case
         Program(folder, f"--http=unix://{folder}/http.sock", driver=nvml) as program,
         aiohttp.ClientSession("http://plugin", connector=connector) as session,
     ):
-        program.policy.write_text(policy("{advertise: [nvidia], health: {holdDown: 1h}}"))
-        await program.kubelet.start()
-        await program.ready()
+        await program.begin("{advertise: [nvidia], health: {holdDown: 1h}}")
         await program.kubelet.until_capacity(GPU, 2)
         await nvml.until_watched(2)
         scraper = Scraper(session)

@@ -3,7 +3,6 @@
 Its C source is ../shared/tools/fake-nvml/nvml.c, whose README describes the file of cards; `fake_nvml.c` adds to it.
 """
 
-import asyncio
 import shutil
 import subprocess
 from collections.abc import Callable, Mapping
@@ -13,7 +12,7 @@ import pytest
 
 from criproxy.deviceplugin.nvidia.gpus import Gpu, MigDevice
 from tests.deviceplugin.hosts import Host
-from tests.deviceplugin.kubelet import PATIENT_S
+from tests.deviceplugin.news import poll
 
 SOURCE = Path(__file__).with_name("fake_nvml.c")
 
@@ -58,9 +57,7 @@ class FakeNvml:
 
     async def until_watched(self, gpus: int) -> None:
         """Return when the events of so many GPUs are watched."""
-        async with asyncio.timeout(PATIENT_S):
-            while self._calls().count("nvmlDeviceRegisterEvents") < gpus:  # noqa: ASYNC110 (a library tells nobody)
-                await asyncio.sleep(0.02)
+        await poll(lambda: self._calls().count("nvmlDeviceRegisterEvents") >= gpus)
 
     def _calls(self) -> str:
         calls = self._beside("calls")

@@ -23,7 +23,8 @@ from criproxy.devices.plugin.plan import NVIDIA_ALONE, PluginPlan
 from lab.kubelet.device_endpoint import Given, add
 from lab.kubelet.kubelet import CREATE_TIMEOUT_S, PodSpec, container_config, sandbox_config
 from tests.deviceplugin.hosts import PATIENT, Host
-from tests.deviceplugin.kubelet import CHECKPOINT, PATIENT_S, FakeKubelet, Pod
+from tests.deviceplugin.kubelet import CHECKPOINT, FakeKubelet, Pod
+from tests.deviceplugin.news import PATIENT_S
 from tests.deviceplugin.node import GPU, QUICK, Node
 from tests.deviceplugin.nvidia.files import config_of
 from tests.node.devices.test_hints import AWARE, SIZES, TWO, run

@@ -5,7 +5,7 @@ are removed, what containers have is kept in the checkpoint.
 """
 
 import asyncio
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -20,13 +20,12 @@ from lab.kubelet.device_endpoint import Given, Key
 from lab.kubelet.device_kubelet import REGISTRATION, VERSION, register, serve, unary
 from lab.kubelet.device_manager import DeviceManager
 from tests.allocations import Allocated, Allocations
+from tests.deviceplugin.news import PATIENT_S, News
 
 if TYPE_CHECKING:
     Context: TypeAlias = grpc.aio.ServicerContext[Any, Any]
 
 CHECKPOINT = "kubelet_internal_checkpoint"
-PATIENT_S = 60.0
-"""Ends a test that hangs."""
 _SCAN_S = 0.02
 
 
@@ -39,7 +38,7 @@ class Pod:
     namespace: str = "default"
 
 
-class FakeKubelet:
+class FakeKubelet(News):
     """One node's kubelet.
 
     Args:
@@ -47,6 +46,7 @@ class FakeKubelet:
     """
 
     def __init__(self, root: Path) -> None:
+        super().__init__()
         self.root = root
         self.plugins_dir = root / "device-plugins"
         self.registry_dir = root / "plugins_registry"
@@ -67,7 +67,6 @@ class FakeKubelet:
         """The resources of the plugins in plugins_registry that it took, by their sockets."""
         self._server: grpc.aio.Server | None = None
         self._watching: asyncio.Task[None] | None = None
-        self._news = asyncio.Event()
 
     # ---------------------------------------------------------------- its life
 
@@ -78,7 +77,7 @@ class FakeKubelet:
         for each in self.plugins_dir.iterdir():
             if each.name != CHECKPOINT and not each.is_dir():
                 each.unlink(missing_ok=True)  # a plugin that ends removes its own
-        self.manager = DeviceManager(self.plugins_dir / CHECKPOINT, self._changed, self._took)
+        self.manager = DeviceManager(self.plugins_dir / CHECKPOINT, self.wake, self._took)
         self._tell_podresources()
         await self.podresources.start()
         self._server = await serve(self.socket, REGISTRATION, {"Register": unary(self._register, api.RegisterRequest)})
@@ -102,23 +101,12 @@ class FakeKubelet:
         await self.podresources.stop()
         if self.manager is not None:
             await self.manager.stop()
-        self._changed()
+        self.wake()
 
     async def restart(self, *, killed: bool = False) -> None:
         """End and start again."""
         await self.stop(killed=killed)
         await self.start()
-
-    async def until(self, condition: Callable[[], bool], timeout_s: float = PATIENT_S) -> None:
-        """Return when *condition* is true: it is judged after each change that the kubelet sees.
-
-        Raises:
-            TimeoutError: it is not in time.
-        """
-        async with asyncio.timeout(timeout_s):
-            while not condition():
-                await self._news.wait()
-                self._news.clear()
 
     # ---------------------------------------------------------------- devices
 
@@ -191,14 +179,11 @@ class FakeKubelet:
             for resource, given in resources.items()
         ]
 
-    def _changed(self) -> None:
-        self._news.set()
-
     # ---------------------------------------------------------------- registration
 
     async def _register(self, request: api.RegisterRequest, context: "Context") -> api.Empty:
         self.tries += 1
-        self._changed()
+        self.wake()
         if not _is_extended(request.resource_name):
             await context.abort(grpc.StatusCode.UNKNOWN, f'the ResourceName "{request.resource_name}" is invalid')
         await self.answers.wait()
@@ -208,7 +193,7 @@ class FakeKubelet:
 
     def _took(self, resource: str) -> None:
         self.registered.append(resource)
-        self._changed()
+        self.wake()
 
     async def _watch_registry(self) -> None:
         """Ask sockets in plugins_registry what they are, once each; drop the plugins of those that are gone."""
@@ -225,7 +210,7 @@ class FakeKubelet:
                 if path in resources:
                     await self._manager.disconnect(resources[path])
                     del resources[path]
-                    self._changed()
+                    self.wake()
             for path in found.keys() - known.keys():
                 if resource := await self._found(path):
                     known[path], resources[path] = found[path], resource
@@ -242,7 +227,7 @@ class FakeKubelet:
                 await _call(channel, "NotifyRegistrationStatus", status, registry.RegistrationStatusResponse)
             except grpc.aio.AioRpcError:
                 return ""
-        self._changed()
+        self.wake()
         return "" if reason else info.name
 
     async def _take(self, info: registry.PluginInfo, path: Path) -> str:

@@ -1,6 +1,5 @@
 """A made-up kubelet, and the device plugins beside it; both can be started anew, one without the other."""
 
-import asyncio
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -17,7 +16,8 @@ from criproxy.devices.evidence.device_request import InvalidRequest, Response
 from criproxy.devices.plugin.plan import Register
 from criproxy.process.failures import Failures
 from criproxy.process.tasks import Tasks
-from tests.deviceplugin.kubelet import PATIENT_S, FakeKubelet
+from tests.deviceplugin.kubelet import FakeKubelet
+from tests.deviceplugin.news import PATIENT_S, News
 from tests.node.world import RecordingLog
 
 GPU = "nvidia.com/gpu"
@@ -65,30 +65,19 @@ def offer(
     return {name: Resource(name=name, devices=devices(ids, bad), allocate=Named(), preference=preference)}
 
 
-class Log(RecordingLog):
+class Log(RecordingLog, News):
     """A log whose lines a test can wait for."""
 
     def __init__(self) -> None:
-        super().__init__()
-        self._news = asyncio.Event()
+        RecordingLog.__init__(self)
+        News.__init__(self)
 
     def info(self, event: str, **keys: object) -> None:
         """Keep a line, and wake who waits for one."""
         super().info(event, **keys)
         self.wake()
 
-    def wake(self) -> None:
-        """Let who waits judge again."""
-        self._news.set()
-        self._news = asyncio.Event()
-
     warning = error = info
-
-    async def until(self, condition: Callable[[], bool]) -> None:
-        """Return when *condition* is true: it is judged after each line."""
-        async with asyncio.timeout(PATIENT_S):
-            while not condition():
-                await self._news.wait()
 
 
 @dataclass(slots=True, repr=False)
@@ -114,8 +103,8 @@ class Node:
     def __post_init__(self) -> None:
         self.kubelet = FakeKubelet(self.root)
 
-    def start_plugins(self) -> None:
-        """Start the device plugin, as its process does; `PluginManager.publish` follows."""
+    def start_plugins(self, *ids: str, **keys: object) -> None:
+        """Start the device plugin as its process does, and offer these *ids*; *keys* are fields of their resource."""
         self.tasks = Tasks(self.log, self.failures, first_pause_s=0.01, stop_s=PATIENT_S)
         connect = partial(PodresourcesClient, stat_s=PATIENT_S)
         # As in production, a question that is under way when the kubelet stops waits for another one, but not for ever.
@@ -129,6 +118,8 @@ class Node:
             state_changed=lambda: self.states.append([each.state for each in self.plugins.status]),
         )
         self.plugins.start()
+        if ids:
+            self.plugins.publish(changed(offer(*ids), **keys))
 
     def _in_use(self, ask: AskInUse) -> AskInUse:
         async def counted() -> InUse | None:
@@ -173,6 +164,5 @@ def changed(resources: Mapping[str, Resource], **keys: object) -> Mapping[str, R
 async def started(node: Node, *ids: str, **keys: object) -> None:
     """Start the kubelet and the device plugin, and wait until the kubelet has the ids; *keys* are of the resource."""
     await node.kubelet.start()
-    node.start_plugins()
-    node.plugins.publish(changed(offer(*ids), **keys))
+    node.start_plugins(*ids, **keys)
     await node.kubelet.until_capacity(GPU, len(ids))

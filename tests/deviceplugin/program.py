@@ -12,9 +12,12 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
+from criproxy.devices.usage.values import Grant
+from tests.deviceplugin.daemon import Daemon
 from tests.deviceplugin.fake_nvml import FakeNvml
 from tests.deviceplugin.hosts import Host
-from tests.deviceplugin.kubelet import PATIENT_S, FakeKubelet
+from tests.deviceplugin.kubelet import FakeKubelet
+from tests.deviceplugin.news import PATIENT_S, News
 from tests.nvml import Driver
 
 NPU = "aliyun.com/npu"
@@ -30,7 +33,7 @@ def policy(plugin: str) -> str:
     return f"policy: none\ndevices:\n{CLASSES}  plugin: {plugin}\n"
 
 
-class Program:
+class Program(News):
     """One device plugin with everything that belongs to it below *folder*, whose path has to be short.
 
     Args:
@@ -47,6 +50,7 @@ class Program:
         driver: Driver | FakeNvml | None = None,
         **environ: str,
     ) -> None:
+        super().__init__()
         self.folder = folder
         self.host = Host(folder, driver if isinstance(driver, Driver) else None)
         self.policy = folder / "policy.yaml"
@@ -59,6 +63,8 @@ class Program:
         self.told: list[str] = []
         """What it told systemd, a line each."""
         self.process: asyncio.subprocess.Process | None = None
+        for gpu in self.host.driver.gpus:
+            self.host.gpu(gpu)
         self._arguments = arguments
         self._environ = environ
         self._module: tuple[str, ...] = ("tests.deviceplugin.wired", str(self.host.nvml))
@@ -66,7 +72,7 @@ class Program:
             driver.plug(self.host)
             self._environ = {**driver.environ, **environ}
             self._module = ("criproxy",)
-        self._news = asyncio.Event()
+        self._daemons: list[Daemon] = []
         self._readers: list[asyncio.Task[None]] = []
         self._notify = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
         self._notify.setblocking(False)
@@ -89,6 +95,8 @@ class Program:
             reader.cancel()
         await asyncio.gather(*self._readers, return_exceptions=True)
         await self.kubelet.stop()
+        for daemon in self._daemons:
+            await daemon.stop()
         self._notify.close()
 
     async def start(self) -> None:
@@ -111,6 +119,21 @@ class Program:
         )
         self._readers.append(asyncio.create_task(self._read_log()))
 
+    async def begin(self, section: str, *nodes: str) -> None:
+        """Start it with a section, on a machine with these device nodes, beside a kubelet; return when it is ready."""
+        self.policy.write_text(policy(section))
+        for each in nodes:
+            self.host.plug(each)
+        await self.kubelet.start()
+        await self.ready()
+
+    async def with_daemon(self, *grants: Grant, **answers: Any) -> Daemon:  # noqa: ANN401
+        """Start a daemon for it, which ends with it."""
+        daemon = Daemon(self.control, *grants, **answers)
+        await daemon.start()
+        self._daemons.append(daemon)
+        return daemon
+
     async def ready(self) -> None:
         """Start it, and return when it says that it is ready."""
         await self.start()
@@ -129,13 +152,10 @@ class Program:
         assert self.process is not None
         self.process.send_signal(number)
 
-    async def until(self, condition: Callable[[], bool]) -> None:
+    async def until(self, condition: Callable[[], object], timeout_s: float = PATIENT_S) -> None:
         """Return when *condition* is true: it is judged after each line of the log, and each message to systemd."""
         try:
-            async with asyncio.timeout(PATIENT_S):
-                while not condition():
-                    await self._news.wait()
-                    self._news.clear()
+            await super().until(condition, timeout_s)
         except TimeoutError:
             raise AssertionError(f"not in time; its log: {self.lines}, {self.other}") from None
 
@@ -155,12 +175,12 @@ class Program:
                 self.lines.append(json.loads(line))
             except ValueError:
                 self.other.append(line.decode())
-            self._news.set()
-        self._news.set()
+            self.wake()
+        self.wake()
 
     async def _read_notify(self) -> None:
         with suppress(OSError):
             while True:
                 message = await asyncio.get_running_loop().sock_recv(self._notify, 65_536)
                 self.told += message.decode().splitlines()
-                self._news.set()
+                self.wake()

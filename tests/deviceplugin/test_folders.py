@@ -1,17 +1,15 @@
 """What is wrong with the kubelet's folder is said in one sentence, once, and the plugin goes on when it is right."""
 
-import os
 import socket
 from collections.abc import AsyncIterator
 from dataclasses import replace
-from pathlib import Path
 
 import pytest
 
 from criproxy.deviceplugin.server import plugin
 from criproxy.deviceplugin.server.state import State
-from tests.deviceplugin.kubelet import PATIENT_S
-from tests.deviceplugin.node import GPU, QUICK, Node, offer
+from tests.deviceplugin.news import PATIENT_S
+from tests.deviceplugin.node import GPU, QUICK, Node
 from tests.disks import remount, small_disk
 
 SOCKET = "criproxy-nvidia.com_gpu.sock"
@@ -27,8 +25,7 @@ async def on_disk(node: Node) -> AsyncIterator[Node]:
 
 async def troubled(node: Node) -> str:
     """Start the plugin, and return what it says against the folder."""
-    node.start_plugins()
-    node.plugins.publish(offer("a"))
+    node.start_plugins("a")
     return (await node.until_state(State.NO_SOCKET)).text
 
 
@@ -59,18 +56,6 @@ async def test_a_read_only_folder(on_disk: Node) -> None:
     assert on_disk.said("is read-only") == 1
 
 
-async def test_a_full_disk(on_disk: Node) -> None:
-    """No socket can be made on it."""
-    await on_disk.kubelet.start()
-    found = os.statvfs(on_disk.kubelet.plugins_dir)
-    remount(on_disk.kubelet.plugins_dir, f"nr_inodes={found.f_files - found.f_ffree}")
-
-    assert await troubled(on_disk) == f"{on_disk.kubelet.plugins_dir}: is on a full disk"
-
-    remount(on_disk.kubelet.plugins_dir, "nr_inodes=100")
-    await on_disk.kubelet.until_capacity(GPU, 1)
-
-
 async def test_something_else_has_the_name(node: Node) -> None:
     """A file is left where it is."""
     await node.kubelet.start()
@@ -93,24 +78,11 @@ async def test_a_path_that_is_too_long(node: Node) -> None:
     await long.stop_plugins()
 
 
-async def test_a_socket_that_is_removed(node: Node) -> None:
-    """It is made again, and the kubelet told, although that has not restarted."""
-    await node.kubelet.start()
-    node.start_plugins()
-    node.plugins.publish(offer("a"))
-    await node.kubelet.until_capacity(GPU, 1)
-
-    (node.kubelet.plugins_dir / SOCKET).unlink()
-    await node.kubelet.until(lambda: len(node.kubelet.registered) == 2)
-    await node.kubelet.until_capacity(GPU, 1)
-
-
 async def test_a_socket_that_is_always_removed(node: Node, monkeypatch: pytest.MonkeyPatch) -> None:
     """The plugin does not fight for it without a pause, and says what happens."""
     monkeypatch.setattr(plugin, "SHORT_S", PATIENT_S)  # however long a registration takes on this machine
     await node.kubelet.start()
-    node.start_plugins()
-    node.plugins.publish(offer("a"))
+    node.start_plugins("a")
 
     for times in range(1, 7):
         await node.kubelet.until(lambda: len(node.kubelet.registered) >= times)  # noqa: B023 (it is over by then)
@@ -124,8 +96,7 @@ async def test_a_folder_that_is_replaced(node: Node) -> None:
     """The plugin follows the path, not the folder that it had."""
     node.times = replace(QUICK, beside_events_s=3600)
     await node.kubelet.start()
-    node.start_plugins()
-    node.plugins.publish(offer("a"))
+    node.start_plugins("a")
     await node.kubelet.until_capacity(GPU, 1)
 
     await node.kubelet.stop()
@@ -143,8 +114,7 @@ async def test_a_dead_kubelet_socket(node: Node) -> None:
     with socket.socket(socket.AF_UNIX) as dead:
         dead.bind(str(node.kubelet.socket))
     node.times = replace(QUICK, register_s=0.5)
-    node.start_plugins()
-    node.plugins.publish(offer("a"))
+    node.start_plugins("a")
     status = await node.until_state(State.NO_KUBELET)
     assert status.text == f"{node.kubelet.socket}: no kubelet listens on it"
     assert status.counts.refused == 0
@@ -159,26 +129,8 @@ async def test_a_registration_in_the_way_of_a_start(node: Node) -> None:
     with socket.socket(socket.AF_UNIX) as dead:
         dead.bind(str(node.kubelet.socket))
     node.times = replace(QUICK, register_s=3600, first_pause_s=3600, longest_pause_s=3600)
-    node.start_plugins()
-    node.plugins.publish(offer("a"))
+    node.start_plugins("a")
     await node.log.until(lambda: node.status().counts.served == 1)
 
     await node.kubelet.start()
     await node.kubelet.until_capacity(GPU, 1)
-
-
-def names(folder: Path) -> set[str]:
-    """What lies in a folder."""
-    return {each.name for each in folder.iterdir()}
-
-
-async def test_nothing_is_left_behind(node: Node) -> None:
-    """While it serves there is one socket of each resource, and after its end none."""
-    await node.kubelet.start()
-    node.start_plugins()
-    node.plugins.publish(offer("a"))
-    await node.kubelet.until_capacity(GPU, 1)
-
-    assert names(node.kubelet.plugins_dir) == {"kubelet.sock", SOCKET}
-    await node.stop_plugins()
-    assert names(node.kubelet.plugins_dir) == {"kubelet.sock"}

@@ -11,6 +11,7 @@ from psutil import pid_exists
 from criproxy.deviceplugin.health.health_commands import CommandFailed, HealthCommands, run_command
 from criproxy.devices.plugin.plan import HealthCommand
 from criproxy.process.children import Child, Entry, adopt, started_by
+from tests.deviceplugin.news import running
 from tests.deviceplugin.node import Log
 
 LIMIT_S = 60.0
@@ -137,17 +138,15 @@ async def test_commands_run_again_and_change(tmp_path: Path) -> None:
 
     commands = HealthCommands(judge, log)
     commands.use([command(f"echo $$ >> {tmp_path}/pids; exit 1", period_s=0.05)])
-    running = asyncio.create_task(commands.run())
-    async with asyncio.timeout(LIMIT_S):
-        while len(judged) < 3:
-            news.clear()
-            await news.wait()
-        commands.use([command("echo npu1 bad")])
-        while judged[-1] != ("npu", {"npu1": "bad"}):
-            news.clear()
-            await news.wait()
-    running.cancel()
-    await asyncio.gather(running, return_exceptions=True)
+    async with running(commands.run()):
+        async with asyncio.timeout(LIMIT_S):
+            while len(judged) < 3:
+                news.clear()
+                await news.wait()
+            commands.use([command("echo npu1 bad")])
+            while judged[-1] != ("npu", {"npu1": "bad"}):
+                news.clear()
+                await news.wait()
 
     assert len(log.lines) == 1
     for pid in map(int, (tmp_path / "pids").read_text().split()):

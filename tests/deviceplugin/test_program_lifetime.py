@@ -10,9 +10,10 @@ import pytest
 from criproxy.deviceplugin.cards.vgpu_files import ASIDE, former_path
 from criproxy.devices.plugin.enforcement import HAMI
 from tests import failing_reader
+from tests.deviceplugin.daemon import Daemon
 from tests.deviceplugin.program import NPU, Program, policy
-from tests.deviceplugin.test_program_health import Daemon
 
+FAILED = f"criproxy failed at the configuration: {failing_reader.RAISED}"
 BEGINS, ENDS = ("device-plugin", True), ("device-plugin", False)
 
 
@@ -35,10 +36,8 @@ async def node() -> AsyncIterator[tuple[Program, Daemon]]:
             program.policy.write_text(policy("{advertise: [ali-npu]}"))
             program.host.plug("/dev/npu0")
             await program.kubelet.start()
-            daemon = Daemon(program.control)
-            server = await daemon.start()
+            daemon = await program.with_daemon()
             yield program, daemon
-            await server.stop()
 
 
 async def test_it_says_that_it_begins_and_ends(node: tuple[Program, Daemon]) -> None:
@@ -46,11 +45,11 @@ async def test_it_says_that_it_begins_and_ends(node: tuple[Program, Daemon]) -> 
     program, daemon = node
     await program.ready()
     await program.kubelet.until_capacity(NPU, 1)
-    await daemon.until_asked("device-inventory", 1)
+    await daemon.until_said("device-inventory", 1)
     program.signal(SIGTERM)
 
     assert await program.ended() == 0
-    await daemon.until_asked("device-plugin", 2)
+    await daemon.until_said("device-plugin", 2)
     assert last(daemon) == ENDS
     assert lifetimes(daemon) == [BEGINS, ENDS]
     names = {arguments["instance"] for name, arguments in daemon.told if name in ("device-plugin", "device-inventory")}
@@ -72,52 +71,24 @@ async def test_it_reports_what_it_cannot_remove(node: tuple[Program, Daemon]) ->
     assert report["unremoved"].endswith(": Not a directory")
 
 
-async def test_it_reports_that_it_refuses_its_file(node: tuple[Program, Daemon]) -> None:
-    """The daemon shows in `status --check` that the former file is in effect, and why."""
+@pytest.mark.parametrize(
+    ("text", "why"),
+    [
+        pytest.param(policy("{advertise: [ali-gpu]}"), "policy.yaml:6:", id="a-mistake"),
+        pytest.param(f"# {failing_reader.WORD}\n", FAILED, id="a-defect-of-criproxy"),
+    ],
+)
+async def test_it_says_no_goodbye_if_it_cannot_start(node: tuple[Program, Daemon], text: str, why: str) -> None:
+    """It says why: `status --check` shows that there are no cards, and which file to correct."""
     program, daemon = node
-    await program.ready()
-
-    program.policy.write_text("policy: [")
-    report = await daemon.until_report(lambda each: "refused" in each)
-
-    assert "a bracket is not closed" in report["refused"]
-
-
-async def test_it_says_no_goodbye_if_it_is_killed(node: tuple[Program, Daemon]) -> None:
-    """The daemon is to miss it."""
-    program, daemon = node
-    await program.ready()
-    await daemon.until_asked("device-inventory", 1)
-    program.signal(SIGKILL)
-
-    await program.ended()
-    assert lifetimes(daemon) == [BEGINS]
-
-
-async def test_it_says_no_goodbye_if_it_cannot_start(node: tuple[Program, Daemon]) -> None:
-    """With a wrong file, it says why: `status --check` shows that there are no cards, and which file to correct."""
-    program, daemon = node
-    program.policy.write_text(policy("{advertise: [ali-gpu]}"))
+    program.policy.write_text(text)
     await program.start()
 
     assert await program.ended() == 1
-    await daemon.until_asked("device-plugin", 2)
+    await daemon.until_said("device-plugin", 2)
     assert lifetimes(daemon) == [BEGINS, BEGINS]
     (refused,) = (arguments["refused"] for _, arguments in daemon.told if "refused" in arguments)
-    assert refused.startswith(str(program.policy))
-    assert "ali-gpu" in refused
-
-
-async def test_it_says_that_criproxy_fails_at_its_files(node: tuple[Program, Daemon]) -> None:
-    """A defect of criproxy is no mistake in a file, but the daemon is told of it, too."""
-    program, daemon = node
-    program.policy.write_text(f"# {failing_reader.WORD}\n")
-    await program.start()
-
-    assert await program.ended() == 1
-    await daemon.until_asked("device-plugin", 2)
-    (refused,) = (arguments["refused"] for _, arguments in daemon.told if "refused" in arguments)
-    assert refused == f"criproxy failed at the configuration: {failing_reader.RAISED}"
+    assert why in refused
 
 
 async def test_a_reload_at_which_criproxy_fails(node: tuple[Program, Daemon]) -> None:
@@ -129,7 +100,7 @@ async def test_a_reload_at_which_criproxy_fails(node: tuple[Program, Daemon]) ->
 
     report = await daemon.until_report(lambda each: "refused" in each)
 
-    assert report["refused"] == f"criproxy failed at the configuration: {failing_reader.RAISED}"
+    assert report["refused"] == FAILED
     program.policy.write_text(good)
     await program.until_said("the files match the configuration in effect")
     await program.kubelet.until_capacity(NPU, 1)
@@ -139,11 +110,11 @@ async def test_a_daemon_that_does_not_answer_delays_no_end_for_long(node: tuple[
     """The program waits for its timeout, and ends with the same status and without a word about it."""
     program, daemon = node
     await program.ready()
-    daemon.hangs = True
+    daemon.hangs = ["device-plugin"]
     program.signal(SIGTERM)
 
     assert await program.ended() == 0
-    await daemon.until_asked("device-plugin", 2)
+    await daemon.until_said("device-plugin", 2)
     assert last(daemon) == ENDS
     assert program.said("Traceback") == 0
     assert program.other == []

@@ -9,8 +9,8 @@ import pytest
 from criproxy.host.nvml import INITIALISED_S
 from lab.kubelet.device_endpoint import AdmissionError
 from tests.deviceplugin.kubelet import Pod
-from tests.deviceplugin.program import Program, policy
-from tests.deviceplugin.test_program_health import FIRST, SECOND, Daemon, Nvml
+from tests.deviceplugin.program import Program
+from tests.deviceplugin.test_program_health import FIRST, SECOND, Nvml
 from tests.deviceplugin.test_program_http import ask, values
 
 GPU, SLICE, LARGE = "nvidia.com/gpu", "nvidia.com/mig-1g.10gb", "nvidia.com/mig-3g.40gb"
@@ -32,9 +32,7 @@ def http(folder: Path) -> str:
 
 async def start(program: Program, more: str = "") -> None:
     """Start it with a kubelet; it advertises NVIDIA's cards, and containers with a card that fails are stopped."""
-    program.policy.write_text(policy(f"{{advertise: [nvidia], health: {{holdDown: 10ms, onUnhealthy: stop}}{more}}}"))
-    await program.kubelet.start()
-    await program.ready()
+    await program.begin(f"{{advertise: [nvidia], health: {{holdDown: 10ms, onUnhealthy: stop}}{more}}}")
 
 
 def offered(program: Program) -> Mapping[str, tuple[int, int]]:
@@ -49,7 +47,7 @@ async def test_an_error_of_nvml_changes_nothing(folder: Path, fake_nvml: Nvml) -
     """
     nvml = fake_nvml("a100")
     async with Program(folder, MIXED, driver=nvml) as program:
-        server = await (daemon := Daemon(program.control)).start()
+        daemon = await program.with_daemon()
         await start(program)
         await program.kubelet.until(lambda: offered(program) == DIVIDED)
         nvml.say(HAS_MISMATCH)
@@ -66,37 +64,9 @@ async def test_an_error_of_nvml_changes_nothing(folder: Path, fake_nvml: Nvml) -
         nvml.say()
         program.signal(SIGHUP)
         await program.kubelet.until_capacity(LARGE, 0)
-        assert [incident["card"] for incident in await daemon.until_incidents(1)] == [
+        assert [incident["card"] for incident in await daemon.until_said("device-incident", 1)] == [
             "MIG-00000000-0000-0000-0000-000000000003"
         ]
-        await server.stop()
-
-
-@pytest.mark.parametrize(
-    ("arguments", "more"),
-    [
-        pytest.param((MIXED, NOT_FATAL), "", id="mixed"),
-        pytest.param(("--mig-strategy=single", NOT_FATAL), "", id="single"),
-        pytest.param((NOT_FATAL,), MIG_PROFILE, id="profile"),
-        pytest.param((), "", id="fail-on-init-error"),
-    ],
-)
-async def test_without_an_answer_of_nvml_no_card_is_offered(
-    folder: Path, fake_nvml: Nvml, arguments: tuple[str, ...], more: str
-) -> None:
-    """Where whole cards could be in use in parts, or NVML has to work, none is offered until NVML has answered."""
-    nvml = fake_nvml("a100-7")
-    nvml.say(HAS_MISMATCH)
-    async with Program(folder, *arguments, driver=nvml) as program:
-        await start(program, more)
-        await program.until_said("there is no card of this class to offer")
-        await program.until_said("until NVML has answered")
-
-        assert offered(program) == {}
-        nvml.say()
-        program.signal(SIGHUP)
-        await program.kubelet.until(lambda: bool(program.kubelet.registered))
-        assert program.said("a card is unhealthy") == 0
 
 
 async def test_what_is_measured_without_an_answer_of_nvml(folder: Path, fake_nvml: Nvml) -> None:
@@ -141,22 +111,12 @@ async def test_a_restart_while_nvml_fails(folder: Path, fake_nvml: Nvml) -> None
         assert program.said("a card is unhealthy") == 0
 
 
-async def test_whole_cards_without_nvml(folder: Path, fake_nvml: Nvml) -> None:
-    """Where nothing needs NVML, the driver's files are enough."""
-    nvml = fake_nvml("p100")
-    nvml.say(HAS_MISMATCH)
-    async with Program(folder, NOT_FATAL, driver=nvml) as program:
-        await start(program)
-
-        await program.kubelet.until_capacity(GPU, 2)
-
-
 async def test_a_first_answer_that_takes_long(folder: Path, fake_nvml: Nvml) -> None:
     """Nothing is offered meanwhile, /readyz says why and since when; then the cards are offered as they are divided."""
     nvml = fake_nvml("a100")
     nvml.hold()
     async with Program(folder, MIXED, http(folder), driver=nvml) as program:
-        server = await (daemon := Daemon(program.control)).start()
+        daemon = await program.with_daemon()
         await start(program)
         await program.until_said("NVML has not answered yet")
         status, text = await ask(folder, "/readyz")
@@ -170,7 +130,6 @@ async def test_a_first_answer_that_takes_long(folder: Path, fake_nvml: Nvml) -> 
         await program.until_said("the resource is registered", times=len(DIVIDED))
         assert await ask(folder, "/readyz") == (200, "ok\n")
         await daemon.until_report(lambda report: "nvml" not in report and "nvml_pending" not in report)
-        await server.stop()
 
 
 def test_an_answer_may_take_minutes() -> None:
@@ -182,7 +141,7 @@ async def test_nvml_that_fails_is_said(folder: Path, fake_nvml: Nvml) -> None:
     """The daemon and /readyz know why and since when, until NVML works."""
     nvml = fake_nvml("a100")
     async with Program(folder, MIXED, http(folder), driver=nvml) as program:
-        server = await (daemon := Daemon(program.control)).start()
+        daemon = await program.with_daemon()
         await start(program)
         await daemon.until_report(lambda report: bool(report["resources"]) and "nvml" not in report)
         nvml.say(HAS_MISMATCH)
@@ -197,14 +156,13 @@ async def test_nvml_that_fails_is_said(folder: Path, fake_nvml: Nvml) -> None:
         nvml.say()
         program.signal(SIGHUP)
         await daemon.until_report(lambda report: "nvml" not in report)
-        await server.stop()
 
 
 async def test_a_card_that_is_lost_stays_unhealthy_after_its_hold_down(folder: Path, fake_nvml: Nvml) -> None:
     """It is healthy again only when NVML describes it again; the error of one card is none of others."""
     nvml = fake_nvml("p100")
     async with Program(folder, driver=nvml) as program:
-        server = await (daemon := Daemon(program.control)).start()
+        daemon = await program.with_daemon()
         await start(program)
         await program.kubelet.until_capacity(GPU, 2)
         await nvml.until_watched(2)
@@ -217,27 +175,14 @@ async def test_a_card_that_is_lost_stays_unhealthy_after_its_hold_down(folder: P
         assert program.said("a card is healthy again") == 0
         nvml.say()
         await program.kubelet.until_capacity(GPU, 2)
-        assert [incident["healthy"] for incident in await daemon.until_incidents(2)] == [False, True]
-        await server.stop()
-
-
-async def test_a_card_that_is_lost_without_an_error(folder: Path, fake_nvml: Nvml) -> None:
-    """NVML is asked regularly."""
-    nvml = fake_nvml("p100")
-    async with Program(folder, driver=nvml) as program:
-        await start(program)
-        await program.kubelet.until_capacity(GPU, 2)
-        nvml.say("lost 0")
-
-        await program.kubelet.until_capacity(GPU, 2, healthy=1)
-        assert program.kubelet.unhealthy(GPU) == {FIRST}
+        assert [incident["healthy"] for incident in await daemon.until_said("device-incident", 2)] == [False, True]
 
 
 async def test_the_end_of_a_hold_down_needs_an_answer_of_nvml(folder: Path, fake_nvml: Nvml) -> None:
     """A card is not healthy again while NVML fails, or while the driver wants a reset of the card."""
     nvml = fake_nvml("p100")
     async with Program(folder, driver=nvml) as program:
-        server = await (daemon := Daemon(program.control)).start()
+        daemon = await program.with_daemon()
         await start(program)
         await program.kubelet.until_capacity(GPU, 2)
         await nvml.until_watched(2)
@@ -254,8 +199,7 @@ async def test_the_end_of_a_hold_down_needs_an_answer_of_nvml(folder: Path, fake
         assert program.kubelet.healthy(GPU) == {SECOND}
         nvml.recovery(0, 0)
         await program.kubelet.until_capacity(GPU, 2)
-        assert [incident["card"] for incident in await daemon.until_incidents(2)] == [FIRST, FIRST]
-        await server.stop()
+        assert [incident["card"] for incident in await daemon.until_said("device-incident", 2)] == [FIRST, FIRST]
 
 
 async def test_a_gpu_whose_division_nvml_does_not_tell_is_not_offered_whole(folder: Path, fake_nvml: Nvml) -> None:

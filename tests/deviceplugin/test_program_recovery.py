@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from tests.deviceplugin.program import Program, policy
+from tests.deviceplugin.program import Program
 from tests.deviceplugin.test_program_health import FIRST, SECOND, Nvml
 
 GPU = "nvidia.com/gpu"
@@ -12,9 +12,7 @@ FALLEN_OFF = 79
 
 async def start(program: Program) -> None:
     """Start it with a kubelet; a card without a cause is healthy again at once."""
-    program.policy.write_text(policy("{advertise: [nvidia], health: {holdDown: 10ms}}"))
-    await program.kubelet.start()
-    await program.ready()
+    await program.begin("{advertise: [nvidia], health: {holdDown: 10ms}}")
 
 
 async def test_a_gpu_that_answers_again_is_watched_again(folder: Path, fake_nvml: Nvml) -> None:

@@ -66,13 +66,10 @@ async def test_what_the_device_plugin_has_started_ends_when_it_is_killed(folder:
     check.chmod(0o755)
     async with Program(folder, driver=Driver(gpus=(t4(0),))) as program:
         health = f"{{commands: [{{class: ali-npu, command: [{check}]}}]}}"
-        program.policy.write_text(policy(f"{{advertise: [nvidia, ali-npu], health: {health}}}"))
-        program.host.plug("/dev/npu0")
-        await program.kubelet.start()
-        await program.ready()
+        await program.begin(f"{{advertise: [nvidia, ali-npu], health: {health}}}", "/dev/npu0")
         assert program.process
         program.host.use(Driver(hangs=True))
-        program.host.gpu(t4(0))
+        program.host.plug("/dev/nvidia1")
         programs = await with_programs(program.process, ["nvml_report", "nvml_events", "sleep 1000"])
 
         await end_with(program.process, programs)

@@ -4,7 +4,6 @@ import asyncio
 import os
 import subprocess
 import sys
-from collections.abc import Callable
 from itertools import pairwise
 from pathlib import Path
 
@@ -22,6 +21,7 @@ from criproxy.deviceplugin.cards.vgpu_files import (
     remove,
 )
 from tests.denied import WITHOUT_PRIVILEGES
+from tests.deviceplugin.news import poll
 from tests.node.world import RecordingLog
 
 OWN, SHARED = "/vgpu/GPU-a_gpu-8g_0", "/lock"
@@ -99,6 +99,7 @@ CLOSE = """
 import os, sys
 from pathlib import Path
 from criproxy.deviceplugin.cards.vgpu_files import MOST_FORMER, VgpuFiles
+from tests.deviceplugin.news import poll
 from criproxy.deviceplugin.cards.vgpu_files import _remove_piece
 own, shared, root = sys.argv[1], sys.argv[2], Path(sys.argv[3])
 files = VgpuFiles(root)
@@ -203,21 +204,16 @@ async def test_the_sweeper(tmp_path: Path) -> None:
         (tmp_path / OWN[1:] / str(number)).touch()
     files.prepare(OWN, SHARED)  # by a former run of the program
 
-    async def until(happened: Callable[[], object]) -> None:
-        async with asyncio.timeout(60):
-            while not happened():  # noqa: ASYNC110 (a thread's work)
-                await asyncio.sleep(0.01)
-
     def left() -> int:
         return len(list(folder.iterdir()))
 
     running = asyncio.create_task(sweeper.run())
-    await until(lambda: left() == 1)
+    await poll(lambda: left() == 1)
     assert sweeper.problem == ""
     (former := former_path(files.below(OWN))).touch()  # no folder
     for _ in range(2):
         await asyncio.to_thread(files.prepare, OWN, SHARED)
-        await until(lambda: left() == 2 and log.events())
+        await poll(lambda: left() == 2 and log.events())
 
     running.cancel()
     assert log.events() == ["former directories of vGPUs are not removed"]

@@ -12,7 +12,7 @@ import pytest
 
 from criproxy.deviceplugin.daemon_client.asking import DaemonRefuses, NoDaemon
 from criproxy.deviceplugin.daemon_client.daemon_client import ReportConnection
-from tests.deviceplugin.kubelet import PATIENT_S
+from tests.deviceplugin.news import PATIENT_S
 from tests.gates import Gate
 
 LARGE = "x" * 900_000

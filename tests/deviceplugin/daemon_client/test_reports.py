@@ -2,7 +2,7 @@
 
 import asyncio
 from collections.abc import AsyncIterator, Iterator, Mapping
-from contextlib import asynccontextmanager, suppress
+from contextlib import asynccontextmanager
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -18,9 +18,9 @@ from criproxy.deviceplugin.health.health import new, step, xid_event
 from criproxy.devices.plugin.published import Published
 from criproxy.errors import CriproxyError
 from criproxy.wire.sockets import listen
-from tests.deviceplugin.kubelet import PATIENT_S
+from tests.deviceplugin.daemon import Daemon
+from tests.deviceplugin.news import PATIENT_S, running
 from tests.deviceplugin.node import Log
-from tests.deviceplugin.test_program_health import Daemon
 
 
 @pytest.fixture
@@ -39,31 +39,28 @@ async def test_a_report_that_was_missed_is_repeated_when_the_daemon_is_back(path
     """Soon, and not only when it is time for the next one; so is what is offered, for another daemon."""
     log = Log()
     reports = Reports(str(path), lambda: Published(version="1"), log, interval_s=3600.0)
-    running = asyncio.create_task(reports.run())
-    reports.enqueue(
-        ("npu", "npu0"),
-        CardState(step(new(0.0), 1.0, xid_event(79)), DetectedCard(), frozenset(), unhealthy_since_s=5.0),
-    )
-    await log.until(lambda: "the daemon does not answer: reports about cards are pending" in log.events())
+    async with running(reports.run()):
+        reports.enqueue(
+            ("npu", "npu0"),
+            CardState(step(new(0.0), 1.0, xid_event(79)), DetectedCard(), frozenset(), unhealthy_since_s=5.0),
+        )
+        await log.until(lambda: "the daemon does not answer: reports about cards are pending" in log.events())
 
-    daemon = Daemon(path)
-    server = await daemon.start()
-    (incident,) = await daemon.until_incidents(1)
-    assert incident["card"] == "npu0"
-    await daemon.until_asked("device-inventory", 1)
-    await server.stop()
-    reports.request()  # is missed
-    await log.until(lambda: not reports.reachable)
-    other = Daemon(beside := path.with_name("other.sock"))
-    server = await other.start()
-    move(beside, path)
-    await other.until_asked("device-inventory", 1)
+        daemon = Daemon(path)
+        server = await daemon.start()
+        (incident,) = await daemon.until_said("device-incident", 1)
+        assert incident["card"] == "npu0"
+        await daemon.until_said("device-inventory", 1)
+        await server.stop()
+        reports.request()  # is missed
+        await log.until(lambda: not reports.reachable)
+        other = Daemon(beside := path.with_name("other.sock"))
+        server = await other.start()
+        move(beside, path)
+        await other.until_said("device-inventory", 1)
 
-    assert other.incidents() == []
-    await server.stop()
-    running.cancel()
-    with suppress(asyncio.CancelledError):
-        await running
+        assert other.incidents() == []
+        await server.stop()
 
 
 SICK = CardState(step(new(0.0), 1.0, xid_event(79)), DetectedCard(), frozenset(), unhealthy_since_s=5.0)
@@ -75,11 +72,8 @@ DIFFERENT = "the daemon and the device plugin are of different versions"
 async def reporting(path: Path, log: Log) -> AsyncIterator[Reports]:
     """Reports that are sent again and again."""
     reports = Reports(str(path), lambda: Published(version="1"), log, interval_s=0.05)
-    running = asyncio.create_task(reports.run())
-    yield reports
-    running.cancel()
-    with suppress(asyncio.CancelledError):
-        await running
+    async with running(reports.run()):
+        yield reports
 
 
 async def test_a_report_that_an_older_daemon_does_not_know_waits_for_a_newer_one(path: Path) -> None:
@@ -89,16 +83,16 @@ async def test_a_report_that_an_older_daemon_does_not_know_waits_for_a_newer_one
     async with reporting(path, log) as reports:
         reports.enqueue(("npu", "npu0"), SICK)
         await log.until(lambda: TOO_OLD in log.events())
-        await older.until_asked("device-inventory", 3)
+        await older.until_said("device-inventory", 3)
         assert (reports.pending, log.events().count(TOO_OLD)) == (1, 1)
 
         newer = Daemon(beside := path.with_name("newer.sock"))
         other = await newer.start()
         await server.stop()
         move(beside, path)
-        (incident,) = await newer.until_incidents(1)
+        (incident,) = await newer.until_said("device-incident", 1)
         assert incident["card"] == "npu0"
-        await newer.until_asked("device-inventory", 1)
+        await newer.until_said("device-inventory", 1)
         assert reports.pending == 0
         await other.stop()
 
@@ -109,11 +103,11 @@ async def test_a_daemon_of_another_version_is_logged_once(path: Path, version: s
     log, daemon = Log(), Daemon(path, device_inventory={"version": version})
     server = await daemon.start()
     async with reporting(path, log):
-        await daemon.until_asked("device-inventory", 3)
+        await daemon.until_said("device-inventory", 3)
         daemon.answers["device_inventory"] = {}
-        await daemon.until_asked("device-inventory", 5)
+        await daemon.until_said("device-inventory", 5)
         daemon.answers["device_inventory"] = {"version": __version__}
-        await daemon.until_asked("device-inventory", 7)
+        await daemon.until_said("device-inventory", 7)
         await server.stop()
 
     assert [keys for event, keys in log.lines if event == DIFFERENT] == [
@@ -138,14 +132,11 @@ async def test_a_report_that_the_daemon_could_not_store_is_repeated_soon(path: P
     server = ControlServer({"device-incident": incident, "device-inventory": inventory})
     await server.start(listen(str(path), 0o600).sock)
     reports = Reports(str(path), lambda: Published(version="1"), log, interval_s=3600.0)
-    running = asyncio.create_task(reports.run())
-    reports.enqueue(("npu", "npu0"), SICK)
-    async with asyncio.timeout(PATIENT_S):
-        await stored.wait()
+    async with running(reports.run()):
+        reports.enqueue(("npu", "npu0"), SICK)
+        async with asyncio.timeout(PATIENT_S):
+            await stored.wait()
 
-    assert asked == ["npu0"] * 3
-    assert log.events() == ["the daemon rejects a report about cards"]
-    running.cancel()
-    with suppress(asyncio.CancelledError):
-        await running
+        assert asked == ["npu0"] * 3
+        assert log.events() == ["the daemon rejects a report about cards"]
     await server.stop()

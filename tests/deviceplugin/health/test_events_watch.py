@@ -2,7 +2,7 @@
 
 import asyncio
 import os
-from collections.abc import AsyncIterator, Callable, Iterable, Mapping
+from collections.abc import AsyncIterator, Iterable, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import replace
 from pathlib import Path
@@ -16,6 +16,7 @@ from criproxy.deviceplugin.health.nvml_events import Registered, watch
 from criproxy.deviceplugin.nvidia.xids import Event
 from criproxy.process.tasks import Backoff
 from tests.deviceplugin.hosts import a100, t4
+from tests.deviceplugin.news import News, poll
 from tests.deviceplugin.node import Log
 from tests.nvml import Driver
 from tests.nvml import Library as Nvml
@@ -23,27 +24,20 @@ from tests.nvml import Library as Nvml
 LIMIT_S = 60.0
 
 
-class Watched:
+class Watched(News):
     """What an `EventsWatch` tells, as it comes."""
 
     def __init__(self, command: Iterable[str], silence_timeout_s: float = LIMIT_S) -> None:
+        super().__init__()
         self.log = Log()
         self.told: list[Registered | Event] = []
-        self._news = asyncio.Event()
         self.watch = EventsWatch(tuple(command), self._tell, self._tell, self.log, silence_timeout_s)
         self.watch.first_s = silence_timeout_s
         self.watch._backoff = Backoff(0.01, 0.05)
 
     def _tell(self, what: Registered | Event) -> None:
         self.told.append(what)
-        self._news.set()
-
-    async def until(self, condition: Callable[[], bool]) -> None:
-        """Return when *condition* is true."""
-        async with asyncio.timeout(LIMIT_S):
-            while not condition():
-                await self._news.wait()
-                self._news.clear()
+        self.wake()
 
 
 @asynccontextmanager
@@ -88,9 +82,7 @@ async def test_why_there_are_no_events_is_told_once(text: str, reason: str, tmp_
     count = tmp_path / "count"
     async with watching(Watched(program(f"echo >> {count}; {text}"))) as watched:
         await watched.log.until(lambda: any(reason in str(line) for line in watched.log.lines))
-        async with asyncio.timeout(LIMIT_S):
-            while len(count.read_text()) < 3:  # noqa: ASYNC110 (nothing tells)
-                await asyncio.sleep(0.01)
+        await poll(lambda: len(count.read_text()) >= 3)
 
     assert sum(reason in str(line) for line in watched.log.lines) == 1
 

@@ -18,7 +18,7 @@ from criproxy.deviceplugin.nvidia.xids import XidFilter
 from criproxy.devices.classes.builtin import NVIDIA
 from criproxy.devices.plugin.plan import NVIDIA_ALONE
 from tests.deviceplugin.hosts import a100, part, t4
-from tests.deviceplugin.kubelet import PATIENT_S
+from tests.deviceplugin.news import poll
 from tests.deviceplugin.node import Log
 
 LOADED = Loaded(plan=NVIDIA_ALONE)
@@ -52,9 +52,7 @@ class Monitored:
         with self._file.open("a") as file:
             for key, value in (*lines.items(), ("event", {"gpu": "GPU-1", "xid": xid})):
                 file.write(json.dumps({key: value}) + "\n")
-        async with asyncio.timeout(PATIENT_S):
-            while f"XID {xid}" not in self._reasons():  # noqa: ASYNC110 (nothing tells of another cause)
-                await asyncio.sleep(0.01)
+        await poll(lambda: f"XID {xid}" in self._reasons())
 
     def _reasons(self) -> list[str]:
         return [cause.reason for cause in self.health.known[NVIDIA.name, "GPU-1"].health.causes]

@@ -1,14 +1,13 @@
 """A folder is watched by the kernel's events, or looked at again and again."""
 
 import asyncio
-from contextlib import suppress
 from pathlib import Path
 
 import pytest
 
 from criproxy.deviceplugin.resources.kubelet_state import FolderWatch
 from criproxy.deviceplugin.server.state import Times
-from tests.deviceplugin.kubelet import PATIENT_S
+from tests.deviceplugin.news import PATIENT_S, running
 
 
 @pytest.mark.parametrize(
@@ -24,13 +23,9 @@ async def test_changes(tmp_path: Path, events: bool, times: Times) -> None:
     news: asyncio.Queue[bool] = asyncio.Queue()
     file = tmp_path / "file"
     watch = FolderWatch(tmp_path, lambda: news.put_nowait(file.exists()), times, events=events)
-    running = asyncio.create_task(watch.run())
-    async with asyncio.timeout(PATIENT_S):
-        assert not await news.get()
-        file.write_text("")
-        while not await news.get():
-            pass
-
-    running.cancel()
-    with suppress(asyncio.CancelledError):
-        await running
+    async with running(watch.run()):
+        async with asyncio.timeout(PATIENT_S):
+            assert not await news.get()
+            file.write_text("")
+            while not await news.get():
+                pass

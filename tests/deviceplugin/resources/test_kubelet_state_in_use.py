@@ -6,7 +6,8 @@ from dataclasses import replace
 from criproxy.deviceplugin.server.state import State
 from tests.allocations import Allocated
 from tests.clocks import skip
-from tests.deviceplugin.kubelet import PATIENT_S, Pod
+from tests.deviceplugin.kubelet import Pod
+from tests.deviceplugin.news import poll
 from tests.deviceplugin.node import GPU, QUICK, Node, offer, started
 
 SHARED = f"{GPU}.shared"
@@ -47,8 +48,7 @@ async def test_an_id_that_vanished_while_the_plugin_was_away(node: Node) -> None
     await node.kubelet.admit(WEB, {GPU: 1})
     await node.stop_plugins()
 
-    node.start_plugins()
-    node.plugins.publish(offer("b"))
+    node.start_plugins("b")
     await node.kubelet.until_capacity(GPU, 2, healthy=1)
 
     assert node.kubelet.unhealthy(GPU) == {"a"}
@@ -203,9 +203,7 @@ async def test_a_change_while_the_kubelet_is_asked(node: Node) -> None:
     await started(node, "a", "b")
 
     async def until_asked(times: int) -> None:
-        async with asyncio.timeout(PATIENT_S):
-            while kubelet.asked["List"] < times:  # noqa: ASYNC110 (nothing tells)
-                await asyncio.sleep(0.01)
+        await poll(lambda: kubelet.asked["List"] >= times)
 
     def answer() -> None:
         kubelet.answers.set()  # those who wait for it now, and no later ones

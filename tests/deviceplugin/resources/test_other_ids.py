@@ -15,7 +15,6 @@ from lab.kubelet.device_endpoint import AdmissionError
 from tests.deviceplugin.kubelet import Pod
 from tests.deviceplugin.node import GPU, Named, Node, changed, offer, started
 from tests.deviceplugin.program import NPU, Program, policy
-from tests.deviceplugin.test_program_health import Daemon
 
 SHARED = f"{GPU}.shared"
 WEB, BATCH = Pod("uid-1", "web"), Pod("uid-2", "batch")
@@ -247,45 +246,21 @@ async def test_a_quota_of_which_the_kubelet_does_not_say_who_has_it(node: Node) 
     assert node.kubelet.capacity(GPU) == (4, 2)
 
 
-async def test_a_profile_that_changes_oversubscribes_no_card(folder: Path) -> None:
-    """A pod that has a vGPU keeps the others of its card from being allocated when the file gives them less."""
-    profile = "{advertise: [ali-npu], profiles: [{name: part, class: ali-npu, cores: %d, count: %d}]}"
-    async with Program(folder) as program:
-        program.policy.write_text(policy(profile % (60, 1)))
-        program.host.plug("/dev/npu0")
-        await program.kubelet.start()
-        await program.ready()
-        await program.kubelet.until_capacity("criproxy.io/part", 1)
-        await program.kubelet.admit(WEB, {"criproxy.io/part": 1})
-
-        program.policy.write_text(policy(profile % (50, 2)))
-        await program.kubelet.until_capacity("criproxy.io/part", 2, healthy=0)
-        await program.until_said("with its former quota")
-        program.kubelet.remove(WEB)
-
-        await program.kubelet.until_capacity("criproxy.io/part", 2)
-
-
 async def test_a_changed_file_gives_no_card_twice(folder: Path) -> None:
     """Whole, shared and renamed while pods have cards, also over a restart; the daemon is told why."""
     shared = "{advertise: [ali-npu], sharing: [{resource: aliyun.com/npu, replicas: 2, rename: aliyun.com/npu.shared}]}"
     async with Program(folder) as program:
-        program.policy.write_text(policy("{advertise: [ali-npu]}"))
-        program.host.plug("/dev/npu0")
-        await program.kubelet.start()
-        await program.ready()
+        await program.begin("{advertise: [ali-npu]}", "/dev/npu0")
         await program.kubelet.until_capacity(NPU, 1)
         await program.kubelet.admit(one := Pod("one"), {NPU: 1})
 
         program.policy.write_text(policy(shared))
         await program.kubelet.until_capacity(f"{NPU}.shared", 2, healthy=0)
         await program.until_said("a container has it under an ID that is not offered")
-        daemon = Daemon(program.control)
-        server = await daemon.start()
+        daemon = await program.with_daemon()
         report = await daemon.until_report(lambda report: any("reason" in each for each in report.get("cards", ())))
         assert report["cards"][0]["reason"] == f"a container has it as npu0 of {NPU}, which is not offered"
-        assert daemon.incidents() == []
-        await server.stop()
+        assert daemon.said("device-incident") == []
         program.kubelet.remove(one)
         await program.kubelet.until_capacity(f"{NPU}.shared", 2)
 

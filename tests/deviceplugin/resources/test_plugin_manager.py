@@ -79,32 +79,15 @@ async def test_a_restarted_plugin(node: Node, way: Register) -> None:
     await node.kubelet.until_capacity(GPU, 2, healthy=0)
     with pytest.raises(AdmissionError, match="no healthy devices present; cannot allocate unhealthy devices"):
         await node.kubelet.admit(BATCH, {GPU: 1})
-    node.start_plugins()
-    node.plugins.publish(offer("a", "b"))
+    node.start_plugins("a", "b")
     await node.kubelet.until_capacity(GPU, 2)
 
     assert (await node.kubelet.admit(BATCH, {GPU: 1}))[GPU].ids == ("b",)
 
 
-async def test_a_plugin_that_was_killed(node: Node) -> None:
-    """The socket that it left behind does not hinder the next one."""
-    await node.kubelet.start()
-    left = node.kubelet.plugins_dir / "criproxy-nvidia.com_gpu.sock"
-    import socket
-
-    with socket.socket(socket.AF_UNIX) as dead:
-        dead.bind(str(left))
-    node.start_plugins()
-    node.plugins.publish(offer("a"))
-
-    await node.kubelet.until_capacity(GPU, 1)
-    assert node.status().socket == str(left)
-
-
 async def test_a_late_kubelet(node: Node) -> None:
     """The plugin waits for the folder, which the kubelet makes, and for its socket; it says so once."""
-    node.start_plugins()
-    node.plugins.publish(offer("a"))
+    node.start_plugins("a")
     status = await node.until_state(State.NO_SOCKET)
     assert status.text.startswith(f"{node.kubelet.plugins_dir}: is missing; ")
 
@@ -118,8 +101,7 @@ async def test_a_refused_plugin(node: Node) -> None:
     """It tries again, with pauses, says why once, and is registered as soon as the kubelet takes it."""
     await node.kubelet.start()
     node.kubelet.refuses = "not today"
-    node.start_plugins()
-    node.plugins.publish(offer("a"))
+    node.start_plugins("a")
     await node.until_state(State.REFUSED)
     await node.kubelet.until(lambda: node.kubelet.tries >= 4)
     assert node.kubelet.capacity(GPU) == (0, 0)
@@ -136,8 +118,7 @@ async def test_a_refused_plugin_with_plugins_registry(node: Node) -> None:
     node.way = "plugins-registry"
     await node.kubelet.start()
     node.kubelet.refuses = "not today"
-    node.start_plugins()
-    node.plugins.publish(offer("a"))
+    node.start_plugins("a")
     assert (await node.until_state(State.REFUSED)).text == "not today"
 
     node.kubelet.refuses = ""
@@ -149,8 +130,7 @@ async def test_a_silent_kubelet(node: Node) -> None:
     node.times = replace(QUICK, register_s=3600)
     await node.kubelet.start()
     node.kubelet.answers.clear()
-    node.start_plugins()
-    node.plugins.publish(offer("a"))
+    node.start_plugins("a")
     await node.kubelet.until(lambda: node.kubelet.tries == 1)
 
     await node.kubelet.stop()
@@ -165,25 +145,10 @@ async def test_a_kubelet_that_never_asks(node: Node) -> None:
     await node.kubelet.start()
     assert node.kubelet.manager is not None
     node.kubelet.manager.follows = False
-    node.start_plugins()
-    node.plugins.publish(offer("a"))
+    node.start_plugins("a")
     assert "has not asked for the devices for 0.05 s" in (await node.until_state(State.REFUSED)).text
 
     node.kubelet.manager.follows = True
-    await node.kubelet.until_capacity(GPU, 1)
-
-
-async def test_a_plugin_that_expired(node: Node) -> None:
-    """The kubelet has forgotten a resource that was away for long; it is there again as before."""
-    await started(node, "a")
-    await node.stop_plugins()
-    await node.kubelet.until_capacity(GPU, 1, healthy=0)
-    assert node.kubelet.manager is not None
-    node.kubelet.manager.expire()
-    assert node.kubelet.capacity(GPU) == (0, 0)
-
-    node.start_plugins()
-    node.plugins.publish(offer("a"))
     await node.kubelet.until_capacity(GPU, 1)
 
 
@@ -230,8 +195,7 @@ async def test_two_plugins_for_one_resource(node: Node) -> None:
     """The one that was replaced says so, counts it, and leaves the resource to the other until the kubelet restarts."""
     await started(node, "a")
     other = Node(node.root, way="plugins-registry")
-    other.start_plugins()
-    other.plugins.publish(offer("a", "b"))
+    other.start_plugins("a", "b")
     await node.kubelet.until_capacity(GPU, 2)
 
     status = await node.until_state(State.REPLACED)
@@ -263,8 +227,7 @@ async def test_a_replaced_plugin_tries_again(node: Node) -> None:
     node.times = replace(QUICK, replaced_pauses_s=(1800.0, 3600.0))
     await started(node, "a")
     other = Node(node.root, way="plugins-registry")
-    other.start_plugins()
-    other.plugins.publish(offer("a", "b"))
+    other.start_plugins("a", "b")
     await node.kubelet.until_capacity(GPU, 2)
     await node.until_state(State.REPLACED)
     await gone(other, node)
@@ -282,8 +245,7 @@ async def test_a_replaced_plugin_tries_again_when_asked(node: Node, way: Registe
     node.way = way
     await started(node, "a")
     other = Node(node.root, way=other_way)
-    other.start_plugins()
-    other.plugins.publish(offer("a", "b"))
+    other.start_plugins("a", "b")
     await node.kubelet.until_capacity(GPU, 2)
     await node.until_state(State.REPLACED)
     await gone(other, node)
@@ -296,8 +258,7 @@ async def test_a_second_process(node: Node) -> None:
     """Says that the socket is taken, leaves the first one alone, and takes over when that ends."""
     await started(node, "a")
     second = Node(node.root)
-    second.start_plugins()
-    second.plugins.publish(offer("a", "b"))
+    second.start_plugins("a", "b")
     status = await second.until_state(State.NO_SOCKET)
 
     assert "another process is listening on it" in status.text
@@ -333,31 +294,9 @@ async def test_more_ids_than_a_message_has_room_for(node: Node, monkeypatch: pyt
     await node.kubelet.until_capacity(GPU, 1)
 
 
-async def test_the_kernel_reports_nothing(node: Node, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Without inotify the folder is looked at again and again, and a restarted kubelet has the plugin soon."""
-    from asyncinotify import Inotify
-
-    def none_left(self: Inotify, *_: object) -> None:
-        raise OSError(24, "Too many open files")
-
-    monkeypatch.setattr(Inotify, "__init__", none_left)
-    monkeypatch.setattr(Inotify, "__del__", lambda _: None, raising=False)
-    node.kubelet.plugins_dir.mkdir()
-    node.start_plugins()
-    node.plugins.publish(offer("a"))
-    await node.until_state(State.NO_KUBELET)
-
-    await node.kubelet.start()
-    await node.kubelet.until_capacity(GPU, 1)
-    await node.kubelet.restart()
-    await node.kubelet.until_capacity(GPU, 1)
-    assert node.status().counts.replaced == 0
-
-
 async def test_a_stop_while_nothing_works(node: Node) -> None:
     """A plugin that waits for the kubelet, or for its folder, ends at once, and leaves nothing behind."""
-    node.start_plugins()
-    node.plugins.publish(offer("a"))
+    node.start_plugins("a")
     await node.until_state(State.NO_SOCKET)
     async with asyncio.timeout(60):
         await node.stop_plugins()

@@ -11,7 +11,7 @@ import pytest
 
 from criproxy.deviceplugin.server import sockets
 from criproxy.deviceplugin.server.sockets import Identity, Server
-from tests.deviceplugin.kubelet import PATIENT_S
+from tests.deviceplugin.news import PATIENT_S, poll
 
 
 def names(folder: Path) -> list[str]:
@@ -22,9 +22,7 @@ def names(folder: Path) -> list[str]:
 async def test_a_start_that_is_cancelled_while_grpc_starts(folder: Path) -> None:
     """Raises the cancellation, and no error of gRPC's that would take its place; no socket is left."""
     starting = asyncio.create_task(Server(folder / "a.sock", []).start())
-    async with asyncio.timeout(PATIENT_S):
-        while not any(name.endswith(".sock") for name in names(folder)):  # noqa: ASYNC110 (nothing tells)
-            await asyncio.sleep(0)
+    await poll(lambda: any(name.endswith(".sock") for name in names(folder)))
     starting.cancel()
 
     with pytest.raises(asyncio.CancelledError):
@@ -98,9 +96,7 @@ async def test_a_stop_that_is_cancelled(
     monkeypatch.setattr(sockets, "END_S", PATIENT_S)
     server, handler = busy
     stopping = asyncio.create_task(server.stop())
-    async with asyncio.timeout(PATIENT_S):
-        while names(folder):  # noqa: ASYNC110 (nothing tells)
-            await asyncio.sleep(0)
+    await poll(lambda: not names(folder))
     stopping.cancel()
     await asyncio.sleep(0)
     assert not stopping.done()

@@ -1,16 +1,9 @@
 """A made-up /proc, and a daemon that keeps what the watcher says."""
 
-import asyncio
-from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
 
-from criproxy.api.control_socket import ControlServer
 from criproxy.devices.classes.vgpu_profiles import Quota
 from criproxy.devices.usage.values import Grant
-from criproxy.model.text.plain import to_plain
-from criproxy.wire.sockets import Listener, listen
-from tests.deviceplugin.kubelet import PATIENT_S
 
 
 def container_id(name: str) -> str:
@@ -59,74 +52,3 @@ def grant(container: str, card: str = "npu0", memory_mib: int = 8192, cores: int
         "quota": Quota(profile="npu-8g", memory_mib=memory_mib, cores_percent=cores),
     }
     return Grant(**given | fields)  # type: ignore[arg-type]
-
-
-class Daemon:
-    """Answers the watcher's commands, and keeps them."""
-
-    def __init__(self, socket: Path, *grants: Grant) -> None:
-        self.grants = grants
-        self.incidents: list[Mapping[str, Any]] = []
-        """Those that it says it has stored."""
-        self.hangs: set[str] = set()
-        """Commands that get no answer."""
-        self.act = True
-        """What it answers to incidents."""
-        self.told: list[tuple[str, Mapping[str, Any]]] = []
-        self._socket = socket
-        self._news = asyncio.Event()
-        self._server: ControlServer
-        self._listener: Listener
-
-    async def start(self) -> None:
-        """Listen from now on."""
-        self._server = ControlServer(
-            {
-                "free-cpus": self._keep("free-cpus", dict),
-                "device-inventory": self._keep("device-inventory", dict),
-                "device-incident": self._keep("device-incident", dict),
-                "device-usage": self._keep("device-usage", dict),
-                "device-grants": self._keep("device-grants", self._grants),
-                "quota-incident": self._keep("quota-incident", lambda: {"stored": True, "act": self.act}),
-            }
-        )
-        self._listener = listen(str(self._socket), 0o600)
-        await self._server.start(self._listener.sock)
-
-    async def stop(self) -> None:
-        """Be gone."""
-        await self._server.stop()
-        self._listener.close()
-
-    def said(self, command: str) -> list[Mapping[str, Any]]:
-        """The arguments of all calls of a command so far."""
-        return [arguments for name, arguments in self.told if name == command]
-
-    async def until(self, command: str, times: int = 1) -> list[Mapping[str, Any]]:
-        """Return the arguments of a command when it has come so many times."""
-        async with asyncio.timeout(PATIENT_S):
-            while len(self.said(command)) < times:
-                await self._news.wait()
-                self._news.clear()
-        return self.said(command)
-
-    async def until_said(self, command: str, text: str) -> Mapping[str, Any]:
-        """Return the first arguments of a command in which *text* is."""
-        async with asyncio.timeout(PATIENT_S):
-            while not (found := [each for each in self.said(command) if text in str(each)]):
-                await self._news.wait()
-                self._news.clear()
-        return found[0]
-
-    def _grants(self) -> dict[str, Any]:
-        return {"containers": to_plain(self.grants), "incidents": self.incidents}
-
-    def _keep(self, name: str, answer: Any) -> Any:  # noqa: ANN401
-        async def command(arguments: Mapping[str, Any]) -> Any:  # noqa: ANN401
-            self.told.append((name, arguments))
-            self._news.set()
-            if name in self.hangs:
-                await asyncio.Event().wait()
-            return answer()
-
-        return command

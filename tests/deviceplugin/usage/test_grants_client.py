@@ -11,7 +11,8 @@ from structlog.testing import capture_logs
 
 from criproxy.deviceplugin.daemon_client.daemon_client import DaemonClient
 from criproxy.deviceplugin.usage.grants_client import Granted, Grants
-from tests.deviceplugin.usage.hosts import Daemon, container_id, grant
+from tests.deviceplugin.daemon import Daemon
+from tests.deviceplugin.usage.hosts import container_id, grant
 
 
 @asynccontextmanager
@@ -35,7 +36,7 @@ async def requesting() -> AsyncIterator[tuple[Daemon, Grants]]:
 async def answered(daemon: Daemon, grants: Grants) -> Granted:
     """Return what the watcher knows when it has used an answer to a request that it has sent after this call."""
     asked = len(daemon.said("device-grants"))
-    await daemon.until("device-grants", asked + 3)
+    await daemon.until_said("device-grants", asked + 3)
     assert grants.granted is not None
     return grants.granted
 

@@ -20,6 +20,7 @@ from criproxy.deviceplugin.usage.quota_verdicts import Key, Over, Within
 from criproxy.devices.usage.values import Process
 from criproxy.errors import CriproxyError, UsageError
 from criproxy.wire.sockets import listen
+from tests.deviceplugin.news import poll, running
 from tests.deviceplugin.node import Log
 from tests.deviceplugin.usage.hosts import container_id, put_process
 
@@ -64,9 +65,7 @@ class Told:
 
     async def until_taken(self) -> None:
         """Return when nothing is left to tell."""
-        async with asyncio.timeout(60):
-            while self.incidents.pending:  # noqa: ASYNC110 (nothing tells)
-                await asyncio.sleep(0.01)
+        await poll(lambda: not self.incidents.pending)
 
 
 def test_an_incident_that_was_never_told_is_over_unheard(folder: Path) -> None:
@@ -112,10 +111,8 @@ async def test_a_lost_answer_is_asked_for_again(folder: Path, sleeping: subproce
     told = Told(folder)
     target = Process(pid=sleeping.pid, start_ticks=100)
     told.incidents.over(replace(OVER, action="kill-process", largest=target))
-    running = asyncio.create_task(told.incidents.run())
-    await told.log.until(lambda: told.has_said("no daemon answers"))
-    running.cancel()
-    await asyncio.gather(running, return_exceptions=True)
+    async with running(told.incidents.run()):
+        await told.log.until(lambda: told.has_said("no daemon answers"))
     told.incidents._wanted.set()
     async with told:
         told.answers.put_nowait({"stored": True, "act": True})

@@ -10,7 +10,7 @@ from criproxy.devices.options.quota_options import NVML
 from criproxy.devices.plugin.enforcement import HAMI
 from criproxy.devices.plugin.plan import PluginPlan
 from criproxy.devices.plugin.published import Advertised, Published
-from tests.deviceplugin.kubelet import PATIENT_S
+from tests.deviceplugin.news import PATIENT_S, running
 from tests.deviceplugin.node import Log
 
 RESOURCE = "criproxy.io/gpu-8g"
@@ -35,15 +35,13 @@ async def test_a_method_that_cannot_work() -> None:
     there, log, news = set[str](), Log(), asyncio.Queue[None]()
     methods = Methods(lambda path: path != HAMI.library or path in there, lambda: news.put_nowait(None), log, 0.01)
     methods.use(loaded("next"))
-    running = asyncio.create_task(methods.run())
-    async with asyncio.timeout(PATIENT_S):
-        await news.get()
-        without, other = methods.told(REPORT).resources
-        there.add(HAMI.library)
-        await news.get()
-        complete, _ = methods.told(REPORT).resources
-    running.cancel()
-    await asyncio.gather(running, return_exceptions=True)
+    async with running(methods.run()):
+        async with asyncio.timeout(PATIENT_S):
+            await news.get()
+            without, other = methods.told(REPORT).resources
+            there.add(HAMI.library)
+            await news.get()
+            complete, _ = methods.told(REPORT).resources
 
     assert (without.enforce, without.not_enforced) == (("hami-core", "watch"), {"hami-core": MISSING})
     assert (complete.enforce, complete.not_enforced) == (("hami-core", "watch"), {})
@@ -57,11 +55,9 @@ async def test_a_profile_that_refuses() -> None:
     log, news = Log(), asyncio.Queue[None]()
     methods = Methods(lambda path: path != HAMI.library, lambda: news.put_nowait(None), log)
     methods.use(loaded("refuse"))
-    running = asyncio.create_task(methods.run())
-    async with asyncio.timeout(PATIENT_S):
-        await news.get()
-    running.cancel()
-    await asyncio.gather(running, return_exceptions=True)
+    async with running(methods.run()):
+        async with asyncio.timeout(PATIENT_S):
+            await news.get()
 
     assert methods.told(REPORT).resources[0].not_enforced == {"hami-core": MISSING}
     assert log.lines == []

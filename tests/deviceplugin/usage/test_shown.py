@@ -10,7 +10,7 @@ from criproxy.deviceplugin.usage.watcher import Watcher
 from criproxy.devices.plugin.plan import PluginPlan, QuotaActions, QuotaPlan, UsageSource
 from criproxy.node.devices.card_usage import PodFiles
 from tests.api.test_usage import Asked, asked
-from tests.deviceplugin.kubelet import PATIENT_S
+from tests.deviceplugin.news import PATIENT_S
 from tests.node.devices.test_create_checks_vgpu import pod_with
 
 QUOTA = QuotaPlan(period_s=0.5, grace_s=0.1, samples=2, actions=QuotaActions(memory="annotate"))

@@ -4,7 +4,7 @@ import asyncio
 import json
 import os
 import time
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 
@@ -14,33 +14,27 @@ from criproxy.deviceplugin.usage.sources import FileSource, ProgramSource, silen
 from criproxy.devices.usage.values import Reading
 from criproxy.host.patience import Patience
 from criproxy.process.tasks import Backoff
+from tests.deviceplugin.news import News, running
 
 LIMIT_S = 60.0
 LINE = '{"processes": [{"pid": 7, "card": "npu0", "memory_mib": 900}]}'
 
 
-class Taken:
+class Taken(News):
     """Readings as they come."""
 
     def __init__(self) -> None:
+        super().__init__()
         self.readings: list[Reading] = []
-        self._news = asyncio.Event()
 
     def took(self, reading: Reading) -> None:
         """Keep one."""
         self.readings.append(reading)
-        self._news.set()
+        self.wake()
 
     def problems(self) -> list[str]:
         """Those of all so far."""
         return [each.problem for each in self.readings if each.problem]
-
-    async def until(self, condition: Callable[[], bool]) -> None:
-        """Return when *condition* is true."""
-        async with asyncio.timeout(LIMIT_S):
-            while not condition():
-                await self._news.wait()
-                self._news.clear()
 
 
 @asynccontextmanager
@@ -127,10 +121,8 @@ async def test_one_that_is_missing_is_told() -> None:
     """The reason is the system's."""
     taken = Taken()
     source = ProgramSource("npu", ("/nonexistent",), "/nonexistent", taken.took)
-    running = asyncio.create_task(source.run())
-    await taken.until(lambda: bool(taken.readings))
-    running.cancel()
-    await asyncio.gather(running, return_exceptions=True)
+    async with running(source.run()):
+        await taken.until(lambda: bool(taken.readings))
 
     assert taken.problems() == ["/nonexistent cannot be run: No such file or directory"]
 

@@ -24,8 +24,10 @@ from criproxy.devices.classes.vgpu_profiles import Profile
 from criproxy.devices.plugin.plan import PluginPlan, QuotaActions, QuotaPlan, UsageSource
 from criproxy.process.failures import Failures
 from criproxy.process.tasks import Tasks
+from tests.deviceplugin.daemon import Daemon
+from tests.deviceplugin.news import poll
 from tests.deviceplugin.node import Log
-from tests.deviceplugin.usage.hosts import Daemon, container_id, grant, put_process
+from tests.deviceplugin.usage.hosts import container_id, grant, put_process
 
 QUOTA = QuotaPlan(period_s=1.0, grace_s=0.1, samples=2)
 """Programs print more often, so that no reading comes after a pause, however slow the machine is."""
@@ -77,8 +79,10 @@ class Node:
         new.rename(self.said)
 
     @asynccontextmanager
-    async def watching(self) -> AsyncIterator[Watcher]:
-        """Run the watcher, as the device plugin does."""
+    async def watching(self, *, daemon: bool = True) -> AsyncIterator[Watcher]:
+        """Run the watcher, as the device plugin does, beside the daemon."""
+        if daemon:
+            await self.daemon.start()
         tasks = Tasks(self.log, Failures())
         watcher = Watcher(str(self.folder / "control.sock"), self.folder, self.log)
         watcher._grants.refresh_s = 3600.0
@@ -90,12 +94,14 @@ class Node:
             yield watcher
         finally:
             await tasks.stop()
+            if daemon:
+                await self.daemon.stop()
 
     async def readings(self, count: int) -> None:
         """Return after so many more reports, each of which needs a reading."""
         for _ in range(count):
             self.say(p10=9000, p30=len(self.daemon.said("device-usage")))
-            await self.daemon.until("device-usage", len(self.daemon.said("device-usage")) + 1)
+            await self.daemon.until_said("device-usage", len(self.daemon.said("device-usage")) + 1)
 
 
 def _fields(plan: QuotaPlan) -> dict[str, Any]:
@@ -106,14 +112,12 @@ async def test_a_container_over_its_quota_is_reported_once(folder: Path) -> None
     """Who is within its quota is not, and neither is what belongs to no container; its end is reported, too."""
     node = Node(folder)
     node.say(p10=9000, p20=8600, p30=30000)
-    await node.daemon.start()
     async with node.watching():
-        (over,) = await node.daemon.until("quota-incident")
+        (over,) = await node.daemon.until_said("quota-incident")
         await node.readings(5)
         assert len(node.daemon.said("quota-incident")) == 1
         node.say(p10=8192, p20=8600)
-        (_, within) = await node.daemon.until("quota-incident", 2)
-    await node.daemon.stop()
+        (_, within) = await node.daemon.until_said("quota-incident", 2)
 
     since_s = over["since_s"]
     assert over == {
@@ -141,10 +145,8 @@ async def test_a_container_that_keeps_within_its_quota_now_and_then_is_reported(
     """One reading within the quota after each six beyond it, before the grace has passed, is no way around it."""
     node = Node(folder, grace_s=5.0, samples=3)
     node.say_by_turns(9000, 6, 1000, 1)
-    await node.daemon.start()
     async with node.watching():
-        (over, *_) = await node.daemon.until("quota-incident")
-    await node.daemon.stop()
+        (over, *_) = await node.daemon.until_said("quota-incident")
 
     assert (over["container_id"], over["quantity"], over["action"]) == (WEB, "memory", "stop")
     assert "a container is over its quota again and again" in [event for event, _ in node.log.lines]
@@ -154,21 +156,17 @@ async def test_use_is_reported_by_container(folder: Path) -> None:
     """With the cards, and what belongs to no container; it is told again only when it changes."""
     node = Node(folder)
     node.say(p30=70)
-    await node.daemon.start()
     async with node.watching() as watcher:
         watcher._reports.repeat_s = 3600.0
-        async with asyncio.timeout(60):
-            while watcher._grants.granted is None:  # noqa: ASYNC110 (until then, new containers are asked for again)
-                await asyncio.sleep(0.01)
+        await poll(lambda: watcher._grants.granted is not None)
         node.say(p10=900, p20=800, p30=70)
-        found = await node.daemon.until_said("device-usage", "'memory_mib': 900")
+        found = await node.daemon.until_use("'memory_mib': 900")
         (use,) = found["classes"]
         node.say(p10=901, p20=800, p30=70)
-        again = await node.daemon.until_said("device-usage", "'memory_mib': 901")
+        again = await node.daemon.until_use("'memory_mib': 901")
         assert len(node.daemon.said("device-grants")) == 1
         told = [each["classes"] for each in node.daemon.said("device-usage")]
         assert told[-2:] == [found["classes"], again["classes"]]
-    await node.daemon.stop()
 
     web, batch = ({"container_id": each, "kind": "ali-npu", "card": "npu0"} for each in (WEB, BATCH))
     assert use == {
@@ -204,43 +202,36 @@ async def ended(process: subprocess.Popen[bytes]) -> int:
 async def test_the_process_that_uses_most_is_killed_when_the_daemon_has_stored_it(folder: Path) -> None:
     """Only it, and once: another one that takes its place belongs to the same incident."""
     node = Node(folder, actions=QuotaActions(memory="kill-process"))
-    await node.daemon.start()
     with process_of(node, "web") as most, process_of(node, "web") as less:
         node.say(**{f"p{most.pid}": 8000, f"p{less.pid}": 7000})
         async with node.watching() as watcher:
             assert await ended(most) == -signal.SIGKILL
             node.say(**{f"p{less.pid}": 15000})
             count = len(node.daemon.said("device-usage"))
-            await node.daemon.until("device-usage", count + 1)
+            await node.daemon.until_said("device-usage", count + 1)
             await node.log.until(lambda: watcher.sample.kills == 1)
         assert less.poll() is None
         assert node.daemon.said("quota-incident")[0]["pid"] == most.pid
-    await node.daemon.stop()
 
 
 async def test_nobody_is_killed_where_the_daemon_does_not_say_so(folder: Path) -> None:
     """It has the last word: the namespace may be exempt, or the incident an old one."""
     node = Node(folder, actions=QuotaActions(memory="kill-process"))
     node.daemon.act = False
-    await node.daemon.start()
     with process_of(node, "web") as process:
         node.say(**{f"p{process.pid}": 9000})
         async with node.watching() as watcher:
-            await node.daemon.until("quota-incident")
+            await node.daemon.until_said("quota-incident")
             await node.readings(2)
-            async with asyncio.timeout(60):
-                while watcher.sample.pending:  # noqa: ASYNC110 (nothing tells that the answer has come)
-                    await asyncio.sleep(0.01)
+            await poll(lambda: not watcher.sample.pending)
             assert watcher.sample.kills == 0
         assert process.poll() is None
-    await node.daemon.stop()
 
 
 @pytest.mark.parametrize("over", [True, False], ids=["still-over", "within-by-now"])
 async def test_a_restart_ends_what_was_decided_and_repeats_nothing(folder: Path, *, over: bool) -> None:
     """The process that was to be killed is, if its container is over its quota still, and the daemon is told when."""
     node = Node(folder, actions=QuotaActions(memory="kill-process"))
-    await node.daemon.start()
     with process_of(node, "web") as process:
         node.daemon.incidents = [
             {
@@ -263,25 +254,24 @@ async def test_a_restart_ends_what_was_decided_and_repeats_nothing(folder: Path,
                 (told,) = node.daemon.said("quota-incident")
                 assert (told["unanswered"], told["pid"]) == (True, process.pid)
             else:
-                (within,) = await node.daemon.until("quota-incident")
+                (within,) = await node.daemon.until_said("quota-incident")
                 assert within["over"] is False
                 assert process.poll() is None
-    await node.daemon.stop()
 
 
 async def test_an_absent_daemon_is_told_later(folder: Path) -> None:
     """Of who is over its quota then, and the log has once why it was not told before."""
     node = Node(folder)
     node.say(p10=9000)
-    async with node.watching() as watcher:
+    async with node.watching(daemon=False) as watcher:
         await node.log.until(lambda: "no daemon answers" in str(node.log.lines))
         await node.daemon.start()
-        await node.daemon.until("quota-incident")
+        await node.daemon.until_said("quota-incident")
         await node.daemon.stop()
         node.say(p20=9000)
         await node.log.until(lambda: watcher.sample.pending == 2)
         await node.daemon.start()
-        told = await node.daemon.until("quota-incident", 3)
+        told = await node.daemon.until_said("quota-incident", 3)
         await node.daemon.stop()
 
     assert {(each["container_id"], each["over"]) for each in told[1:]} == {(WEB, False), (BATCH, True)}
@@ -293,24 +283,20 @@ async def test_a_file_is_the_hosts(folder: Path) -> None:
     node.say(p10=100)
     source = UsageSource(kind="ali-npu", source="file", file="/said")
     node.plan = replace(node.plan, usage=(source,), quota=replace(QUOTA, period_s=4.0))
-    await node.daemon.start()
     async with node.watching():
-        await node.daemon.until_said("device-usage", "'memory_mib': 100")
-    await node.daemon.stop()
+        await node.daemon.until_use("'memory_mib': 100")
 
 
 async def test_why_nothing_is_known_is_said_once(folder: Path) -> None:
     """In the log, in metrics, and to the daemon."""
     node = Node(folder)
-    await node.daemon.start()
     async with node.watching() as watcher:  # the file is not there: the program ends at once
-        await node.daemon.until_said("device-usage", "/bin/sh has exited")
+        await node.daemon.until_use("/bin/sh has exited")
         assert watcher.sample.problems == {"ali-npu": True}
         node.say(p10=100)
         await node.log.until(lambda: "usage of cards is known again" in str(node.log.lines))
         assert watcher.sample.problems == {"ali-npu": False}
-        await node.daemon.until_said("device-usage", "'memory_mib': 100")
-    await node.daemon.stop()
+        await node.daemon.until_use("'memory_mib': 100")
 
     assert sum("/bin/sh has exited" in str(line) for line in node.log.lines) == 1
 
@@ -320,16 +306,14 @@ async def test_a_card_that_does_not_exist_is_a_problem(folder: Path) -> None:
     node = Node(folder)
     node.card = "npu9"
     node.say(p10=100)
-    await node.daemon.start()
     async with node.watching() as watcher:
         sentence = "the reading names a card npu9 that does not exist"
-        await node.daemon.until_said("device-usage", sentence)
+        await node.daemon.until_use(sentence)
         assert watcher.sample.problems == {"ali-npu": True}
         node.card = "npu0"
         node.say(p10=100)
-        await node.daemon.until_said("device-usage", "'memory_mib': 100")
+        await node.daemon.until_use("'memory_mib': 100")
         assert watcher.sample.problems == {"ali-npu": False}
-    await node.daemon.stop()
 
     assert sum(sentence in str(line) for line in node.log.lines) == 1
 
@@ -338,15 +322,13 @@ async def test_a_misspelt_unread_card_ends_no_incident(folder: Path) -> None:
     """The card that the reading leaves out, because it should be unread, does not count as unused."""
     node = Node(folder)
     node.say(p10=9000)
-    await node.daemon.start()
     async with node.watching():
-        await node.daemon.until("quota-incident")
+        await node.daemon.until_said("quota-incident")
         node.print({"processes": [], "unread": {"npu00": "it is being reset"}})
-        (use,) = (await node.daemon.until_said("device-usage", "'npu00'"))["classes"]
+        (use,) = (await node.daemon.until_use("'npu00'"))["classes"]
         node.say(p10=9001)
-        await node.daemon.until_said("device-usage", "'memory_mib': 9001")
+        await node.daemon.until_use("'memory_mib': 9001")
         assert len(node.daemon.said("quota-incident")) == 1
-    await node.daemon.stop()
 
     said = "the reading does not name it, but has a card npu00 that does not exist as unread"
     assert use["unread"] == {"npu0": said, "npu00": "it is being reset"}
@@ -363,12 +345,10 @@ async def test_a_report_of_use_that_hangs_holds_nothing_up(folder: Path, monkeyp
     node = Node(folder)
     node.daemon.hangs = {"device-usage"}
     node.say(p10=9000)
-    await node.daemon.start()
     async with node.watching():
-        (over,) = await node.daemon.until("quota-incident")
+        (over,) = await node.daemon.until_said("quota-incident")
         assert over["container_id"] == WEB
         assert len(node.daemon.said("device-usage")) <= 1
-    await node.daemon.stop()
 
 
 @pytest.mark.parametrize(
@@ -419,30 +399,26 @@ async def test_another_plan_is_followed(folder: Path) -> None:
     """A class that is not in it any more is not watched, its program is gone, and its incidents are over."""
     node = Node(folder)
     node.say(p10=9000)
-    await node.daemon.start()
     async with node.watching() as watcher:
-        await node.daemon.until("quota-incident")
+        await node.daemon.until_said("quota-incident")
         watcher.use(PluginPlan(advertised=(), quota=QUOTA))
         count = len(node.daemon.said("device-usage")) + 1
-        while (await node.daemon.until("device-usage", count))[-1].get("classes"):
+        while (await node.daemon.until_said("device-usage", count))[-1].get("classes"):
             count += 1  # a report was on its way
         assert watcher.sample.problems == {}
-        (_, within) = await node.daemon.until("quota-incident", 2)
+        (_, within) = await node.daemon.until_said("quota-incident", 2)
         assert (within["container_id"], within["device_class"], within["over"]) == (WEB, "ali-npu", False)
-    await node.daemon.stop()
 
 
 @pytest.mark.parametrize("problem", ["NVML does not list the cards", ""], ids=["not-known", "no-cards"])
 async def test_use_is_unknown_where_nvml_cannot_be_asked_of_cards(folder: Path, problem: str) -> None:
     """It is nothing only where there are no such cards; before that is known, nothing is known of their use, either."""
     node = Node(folder)
-    await node.daemon.start()
     node.plan = replace(node.plan, usage=(UsageSource(kind="nvidia", source="nvml"),))
     async with node.watching() as watcher:
         watcher.set_cards({}, has_nvml=False, nvml_problem=problem)
-        await node.daemon.until_said("device-usage", problem or "'source': 'nvml'}")
+        await node.daemon.until_use(problem or "'source': 'nvml'}")
         assert watcher.sample.problems == {"nvidia": bool(problem)}
-    await node.daemon.stop()
 
 
 async def test_processes_that_the_kernel_does_not_describe_are_a_problem(
@@ -455,22 +431,19 @@ async def test_processes_that_the_kernel_does_not_describe_are_a_problem(
     stat = folder / "proc/10/stat"
     stat.rename(folder / "stat")
     os.mkfifo(stat)
-    await node.daemon.start()
     async with node.watching():
-        await node.daemon.until_said("device-usage", "finding the containers of the processes in /proc took too long")
+        await node.daemon.until_use("finding the containers of the processes in /proc took too long")
         stat.rename(folder / "fifo")
         (folder / "stat").rename(stat)
         os.close(os.open(folder / "fifo", os.O_RDWR))  # who waits to read it goes on, if somebody has come to that yet
-        await node.daemon.until_said("device-usage", "'memory_mib': 100")
-    await node.daemon.stop()
+        await node.daemon.until_use("'memory_mib': 100")
 
 
 async def test_a_program_that_hangs_is_not_started_again_by_another_plan(folder: Path) -> None:
     """The class has one program at a time: there is a problem for as long as a former one cannot be ended."""
     node = Node(folder)
-    await node.daemon.start()
     async with node.watching() as watcher:
-        await node.daemon.until_said("device-usage", "/bin/sh has exited")
+        await node.daemon.until_use("/bin/sh has exited")
         watcher.use(PluginPlan(advertised=(), quota=QUOTA))
         while any("source of" in task.get_name() for task in asyncio.all_tasks()):  # noqa: ASYNC110 (nothing tells)
             await asyncio.sleep(0.01)
@@ -479,9 +452,8 @@ async def test_a_program_that_hangs_is_not_started_again_by_another_plan(folder:
         await child.start(("/bin/sleep", "1000"))  # as if it could not be killed
         node.say(p10=100)
         watcher.use(node.plan)
-        await node.daemon.until_said("device-usage", "a previous one still hangs")
-        await node.daemon.until_said("device-usage", "'memory_mib': 100")
-    await node.daemon.stop()
+        await node.daemon.until_use("a previous one still hangs")
+        await node.daemon.until_use("'memory_mib': 100")
 
 
 async def test_another_driver_restarts_only_what_asks_it(folder: Path) -> None:
@@ -491,16 +463,14 @@ async def test_another_driver_restarts_only_what_asks_it(folder: Path) -> None:
     command = ("/bin/sh", "-c", f"""echo >> {begun}; echo '{{"processes": []}}'; sleep 1000""")
     usage = (UsageSource(kind="npu", source="command", command=command), UsageSource(kind="nvidia", source="nvml"))
     node.plan = replace(node.plan, usage=usage)
-    await node.daemon.start()
     async with node.watching() as watcher:
         watcher._nvml = ("/bin/sh", "-c", """echo '{"processes": [], "unread": {"GPU-0": "hot"}}'; sleep 1000""")
-        await node.daemon.until_said("device-usage", "{'kind': 'npu', 'source': 'command'}")
+        await node.daemon.until_use("{'kind': 'npu', 'source': 'command'}")
         watcher.set_cards({}, has_nvml=True)
-        await node.daemon.until_said("device-usage", "'unread': {'GPU-0': 'hot'}")
+        await node.daemon.until_use("'unread': {'GPU-0': 'hot'}")
         watcher.set_cards({}, has_nvml=False, nvml_problem="the driver is gone")
-        await node.daemon.until_said("device-usage", "the driver is gone")
+        await node.daemon.until_use("the driver is gone")
         assert begun.read_text() == "\n"
-    await node.daemon.stop()
 
 
 @pytest.mark.parametrize(
@@ -517,12 +487,10 @@ async def test_a_new_reason_takes_the_place_of_an_older_one(folder: Path, ends: 
     first = """echo '{"processes": [], "unread": {"npu0": "hot"}}'"""
     command = ("/bin/sh", "-c", f"{first}; while [ ! -e {gate} ]; do sleep 0.01; done; {ends}")
     node.plan = replace(node.plan, usage=(UsageSource(kind="ali-npu", source="command", command=command),))
-    await node.daemon.start()
     async with node.watching():
-        await node.daemon.until_said("device-usage", "'unread': {'npu0': 'hot'}")
+        await node.daemon.until_use("'unread': {'npu0': 'hot'}")
         gate.touch()
-        (use,) = (await node.daemon.until_said("device-usage", problem))["classes"]
-    await node.daemon.stop()
+        (use,) = (await node.daemon.until_use(problem))["classes"]
 
     assert problem in use["problem"]
     assert "unread" not in use
@@ -534,13 +502,11 @@ async def test_a_source_that_is_too_slow_to_judge_by_is_a_problem(folder: Path) 
     command = ("/bin/sh", "-c", f"while cat {node.said}; do sleep 0.2; done")
     node.plan = replace(node.plan, usage=(UsageSource(kind="ali-npu", source="command", command=command),))
     node.say(p10=9000)
-    await node.daemon.start()
     async with node.watching() as watcher:
-        told = await node.daemon.until_said("device-usage", "quotas are not checked: readings are more than 0.03 s")
+        told = await node.daemon.until_use("quotas are not checked: readings are more than 0.03 s")
         assert told["classes"][0]["containers"][0]["memory_mib"] == 9000
         watcher.use(replace(node.plan, quota=QuotaPlan(period_s=60.0)))
         await node.log.until(lambda: "usage of cards is known again" in str(node.log.lines))
-    await node.daemon.stop()
     assert node.daemon.said("quota-incident") == []
 
 
@@ -549,15 +515,13 @@ async def test_a_misspelt_reading_neither_ends_an_incident_nor_goes_unnoticed(fo
     text = "readings have unknown keys, which criproxy ignores"
     node = Node(folder)
     node.say(p10=9000)
-    await node.daemon.start()
     async with node.watching():
-        await node.daemon.until("quota-incident")
+        await node.daemon.until_said("quota-incident")
         node.print({"processes": [{"pid": 10, "card": "npu0", "memory_mib": 9000, "cores": 5}], "node": "a"})
         await node.log.until(lambda: text in node.log.events())
         node.print({"process": [{"pid": 10, "card": "npu0", "memory_mib": 1}]})
-        (use,) = (await node.daemon.until_said("device-usage", "processes is missing"))["classes"]
+        (use,) = (await node.daemon.until_use("processes is missing"))["classes"]
         assert len(node.daemon.said("quota-incident")) == 1
-    await node.daemon.stop()
 
     assert use["problem"].endswith("printed an invalid reading: processes is missing; unknown keys: process")
     assert [keys for event, keys in node.log.lines if event == text] == [

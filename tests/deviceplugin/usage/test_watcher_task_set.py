@@ -7,25 +7,25 @@ from collections.abc import Callable
 from criproxy.deviceplugin.usage.watcher import TaskSet
 from criproxy.process.failures import Failures
 from criproxy.process.tasks import Tasks, Work
-from tests.deviceplugin.kubelet import PATIENT_S
+from tests.deviceplugin.news import News
 from tests.deviceplugin.node import Log
 
 
-class Parts:
+class Parts(News):
     """Parts that count how often they have begun and ended."""
 
     def __init__(self) -> None:
+        super().__init__()
         self.failures = Failures()
         self.works = TaskSet(Tasks(Log(), self.failures, first_pause_s=0.001))
         self.begun, self.ended = Counter[str](), Counter[str]()
-        self._news = asyncio.Event()
 
     def part(self, name: str, *, fails: bool = False) -> Callable[[], Work]:
         """Return one that runs until it is ended, or that fails."""
 
         async def run() -> None:
             self.begun[name] += 1
-            self._news.set()
+            self.wake()
             if fails:
                 raise OverflowError("too large")
             try:
@@ -34,13 +34,6 @@ class Parts:
                 self.ended[name] += 1
 
         return run
-
-    async def until(self, condition: Callable[[], bool]) -> None:
-        """Return when *condition* is true."""
-        async with asyncio.timeout(PATIENT_S):
-            while not condition():
-                await self._news.wait()
-                self._news.clear()
 
 
 async def test_a_part_that_fails_ends_no_other() -> None:

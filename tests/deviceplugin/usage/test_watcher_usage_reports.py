@@ -1,13 +1,13 @@
 """Reports of use to a daemon: told again from time to time though there is no news, and after a failure."""
 
-import asyncio
 from pathlib import Path
 
 from criproxy.deviceplugin.daemon_client.daemon_client import DaemonClient
 from criproxy.deviceplugin.usage.watcher import UsageReports
 from criproxy.devices.usage.values import ClassUse
+from tests.deviceplugin.daemon import Daemon
+from tests.deviceplugin.news import running
 from tests.deviceplugin.node import Log
-from tests.deviceplugin.usage.hosts import Daemon
 
 USE = (ClassUse(kind="npu", source="file"),)
 
@@ -17,10 +17,8 @@ async def test_without_readings_the_report_is_repeated(folder: Path) -> None:
     daemon, log = Daemon(folder / "control.sock"), Log()
     reports = UsageReports(DaemonClient(str(folder / "control.sock"), log), lambda: USE, period_s=0.01, repeat_s=0.02)
     await daemon.start()
-    running = asyncio.create_task(reports.run())
-    told = await daemon.until("device-usage", 3)
-    running.cancel()
-    await asyncio.gather(running, return_exceptions=True)
+    async with running(reports.run()):
+        told = await daemon.until_said("device-usage", 3)
     await daemon.stop()
 
     assert [each["classes"] for each in told] == [[{"kind": "npu", "source": "file"}]] * len(told)
@@ -35,7 +33,7 @@ async def test_what_has_not_changed_is_not_told_again(folder: Path) -> None:
     for use in (*USE, *USE, ClassUse(kind="npu", source="command")):
         uses[:] = [use]
         await reports.report()
-    told = await daemon.until("device-usage", 2)
+    told = await daemon.until_said("device-usage", 2)
     reports._connection.close()
     await daemon.stop()
 
@@ -60,12 +58,10 @@ async def test_a_first_report_that_fails_is_told_again(folder: Path) -> None:
     daemon, log = Daemon(folder / "control.sock"), Log()
     reports = UsageReports(DaemonClient(str(folder / "control.sock"), log), lambda: USE, period_s=0.01, repeat_s=0.02)
     reports.soon()
-    running = asyncio.create_task(reports.run())
-    await log.until(lambda: "no daemon answers" in str(log.lines))
-    await daemon.start()
-    (told, *_) = await daemon.until("device-usage")
-    running.cancel()
-    await asyncio.gather(running, return_exceptions=True)
+    async with running(reports.run()):
+        await log.until(lambda: "no daemon answers" in str(log.lines))
+        await daemon.start()
+        (told, *_) = await daemon.until_said("device-usage")
     await daemon.stop()
 
     assert told["classes"] == [{"kind": "npu", "source": "file"}]
