@@ -1,23 +1,12 @@
-"""Reports to a daemon as the watcher does, while it is on: ``python -m lab.usage.reporter SOCKET PERIOD_S``.
+"""What the watcher says to a daemon: a report of the use of all cards, and one about a quota, in each period."""
 
-The first line of its input has the containers and their cards. After that, ``on`` and ``off`` begin and end a time in
-which each period has a report of the use of all cards, and one about a quota: in turn, a container is over it or within
-it again. It answers each line with what it has reported so far.
-"""
-
-import json
-import sys
-import threading
 import time
 from collections.abc import Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 from criproxy.deviceplugin.daemon_client.asking import ask
 
 TIMEOUT_S = 10.0
-GRANTS_EACH = 10
-"""So many reports for one question of what containers have: the watcher asks every ten seconds."""
 ALLOWED_MIB, OVER_MIB = 8192, 9000
 _FIRST_S = 1_700_000_000.0
 
@@ -36,18 +25,6 @@ class Reporter:
         self._cards = sorted({card for _, card in containers})
         self.turn = 0
         """Reports of use so far."""
-        self.incidents = 0
-        """Containers over their quota that the daemon has stored so far."""
-
-    def report(self) -> None:
-        """All that the watcher says in one period; it asks what containers have in some of them only."""
-        said = self.said()
-        if self.turn % GRANTS_EACH:
-            del said["device-grants"]
-        for command, arguments in said.items():
-            self.ask(command, arguments)
-        self.incidents += 1 - self.turn % 2
-        self.turn += 1
 
     def said(self) -> dict[str, Mapping[str, Any]]:
         """The commands of one period, and their arguments."""
@@ -80,32 +57,3 @@ class Reporter:
             return {**about, "over": False}
         amounts = {"used": OVER_MIB, "allowed": ALLOWED_MIB, "since_s": _FIRST_S + self.turn}
         return {**about, **amounts, "action": "annotate"}
-
-
-def _while_on(reporter: Reporter, period_s: float, off: threading.Event) -> None:
-    """Report at once, and then in each period until it is off."""
-    next_s = time.monotonic()
-    while True:
-        reporter.report()
-        next_s += period_s
-        if off.wait(max(next_s - time.monotonic(), 0)):
-            return
-
-
-def main() -> None:
-    """Obey the lines of standard input until it ends."""
-    reporter, period_s = Reporter(sys.argv[1], json.loads(sys.stdin.readline())), float(sys.argv[2])
-    off, reporting = threading.Event(), None
-    with ThreadPoolExecutor(1) as pool:
-        for line in sys.stdin:
-            if reporting is not None:
-                off.set()
-                reporting.result()
-                off, reporting = threading.Event(), None
-            if line.strip() == "on":
-                reporting = pool.submit(_while_on, reporter, period_s, off)
-            print(json.dumps([reporter.turn, reporter.incidents]), flush=True)
-
-
-if __name__ == "__main__":
-    main()

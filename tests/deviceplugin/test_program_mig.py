@@ -12,7 +12,6 @@ from tests.nvml import Driver
 
 CUT, SMALL = "criproxy.io/cut", "criproxy.io/small"
 PROFILES = "{name: cut, class: nvidia, memory: 10Gi}"
-MIG_PROFILE = "{name: small, class: nvidia, memory: 4Gi, enforce: [mig, watch]}"
 IGNORED_XID, XID_TYPE = 31, 8
 WITH_MIG = "without MIG; with MIG: GPU-0"
 

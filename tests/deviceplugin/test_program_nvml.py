@@ -17,8 +17,6 @@ GPU, SLICE, LARGE = "nvidia.com/gpu", "nvidia.com/mig-1g.10gb", "nvidia.com/mig-
 DIVIDED = {GPU: (1, 1), SLICE: (3, 3), LARGE: (1, 1)}
 """What is offered of the cards of a100.txt with ``mixed``: one GPU is whole, the other one has four MIG devices."""
 MIXED = "--mig-strategy=mixed"
-NOT_FATAL = "--fail-on-init-error=false"
-MIG_PROFILE = ", profiles: [{name: small, class: nvidia, memory: 4Gi, enforce: [mig]}]"
 MISMATCH = "RM has detected an NVML/RM version mismatch."
 HAS_MISMATCH = "fail 18"
 FALLEN_OFF, A_PROGRAMS = 79, 31

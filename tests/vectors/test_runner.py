@@ -6,7 +6,6 @@ from typing import Any
 
 import pytest
 
-from tests.vectors.cards import gpus_of
 from tests.vectors.deliberate import Difference
 from tests.vectors.runner import judged, verdicts
 
@@ -69,12 +68,3 @@ def test_a_case_that_cannot_be_judged_fails_alone(tmp_path: Path) -> None:
     assert lines[0] == "FAIL some.yaml a: nobody judges the kind 'new'"
     assert lines[1].startswith("FAIL some.yaml b: TypeError: ")
     assert lines[2] == "ok   some.yaml c"
-
-
-def test_what_an_entry_leaves_out_is_made_up() -> None:
-    """Index and minor number come from the position, and a NUMA node of -1 is none."""
-    bare, known = gpus_of({"gpus": [{"name": "T4", "memory_mib": 1}, {"name": "T4", "memory_mib": 1, "numa": -1}]}, {})
-
-    assert (bare.index, bare.minor, known.index, known.minor) == (0, 0, 1, 1)
-    assert bare.uuid != known.uuid
-    assert known.numa_node is None

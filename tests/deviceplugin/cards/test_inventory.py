@@ -4,7 +4,7 @@ import asyncio
 import os
 import sys
 from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager, suppress
+from contextlib import asynccontextmanager
 from dataclasses import replace
 from pathlib import Path
 
@@ -19,6 +19,7 @@ from criproxy.devices.classes.device_class import DeviceClass
 from criproxy.host import patience
 from criproxy.host.cards import DriverFiles
 from tests.deviceplugin.hosts import PATIENT, Host, a100, part, t4
+from tests.deviceplugin.news import running
 from tests.nvml import Driver, command
 
 ALI = DeviceClass(name="ali-npu", resources=("aliyun.com/npu",), id_format="index", per_device=("/dev/npu{index}",))
@@ -48,14 +49,9 @@ async def watched(found: Machine) -> AsyncIterator[Callable[[], "asyncio.Future[
         return waiting[-1]
 
     await found.scan()
-    task = asyncio.create_task(found.watch(changed))
-    try:
+    async with running(found.watch(changed)):
         yield upcoming
-    finally:
-        task.cancel()
-        with suppress(asyncio.CancelledError):
-            await task
-        await found.close()
+    await found.close()
 
 
 async def test_no_cards(tmp_path: Path) -> None:
@@ -169,13 +165,6 @@ async def test_a_program_that_says_nothing(tmp_path: Path) -> None:
     assert found.problems == ("NVML: the program that queries it exited with 0 before it answered",)
 
 
-async def test_a_program_that_is_not_there(tmp_path: Path) -> None:
-    """The same."""
-    found = await Machine([NVIDIA], tmp_path, NvmlProgram((str(tmp_path / "none"),)), PATIENT).scan()
-
-    assert found.problems == ("the program that queries NVML cannot be run: No such file or directory",)
-
-
 async def test_nvml_that_hangs(tmp_path: Path) -> None:
     """The GPUs known before stay, and the process that hangs is ended."""
     host = Host(tmp_path, Driver(gpus=(t4(0),)))
@@ -245,17 +234,6 @@ async def test_nvml_that_takes_long(tmp_path: Path) -> None:
     assert now.gpus[0].memory_mib == t4(0).memory_mib
 
 
-async def test_an_end_before_nvml_has_answered(tmp_path: Path) -> None:
-    """It is not waited for."""
-    host = Host(tmp_path, Driver(hangs=True))
-    looking = machine(host, NVIDIA, timeout_s=0.5, limits=AT_ONCE)
-
-    await looking.scan()
-    await looking.close()
-
-    assert looking.latest.pending
-
-
 async def test_a_gpu_that_is_lost(tmp_path: Path) -> None:
     """It stays, with its MIG devices, since it was there; and NVML's reason is told."""
     gpu = replace(a100(0), mig_enabled=True, mig=(part(0),))
@@ -284,16 +262,6 @@ async def test_a_gpu_that_is_lost_while_indexes_change(tmp_path: Path) -> None:
 
     assert {gpu.uuid for gpu in found.gpus} == {"GPU-0", "GPU-1", "GPU-2"}
     assert found.lost == {"GPU-0": "GPU is lost", "GPU-1": "GPU is lost"}
-
-
-async def test_nvml_that_hangs_from_the_start(tmp_path: Path) -> None:
-    """The files of the driver tell."""
-    host = Host(tmp_path, Driver(hangs=True))
-    host.gpu(t4(0))
-
-    found = await machine(host, NVIDIA, timeout_s=0.05).scan()
-
-    assert [gpu.uuid for gpu in found.gpus] == ["GPU-0"]
 
 
 async def test_a_card_that_comes_and_goes(tmp_path: Path) -> None:
@@ -410,22 +378,6 @@ async def test_a_card_whose_place_cannot_be_read(tmp_path: Path, monkeypatch: py
         release(file, "0")
         while places() != [0, 1, 1] or looking.latest.problems:
             await upcoming()
-
-
-async def test_the_place_of_a_gpu_that_cannot_be_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The same for NVIDIA's: the GPU is there, in no NUMA node that is known."""
-    monkeypatch.setattr(inventory, "NVML_RETRY_S", 0.0)
-    host = Host(tmp_path, Driver(gpus=(t4(0), t4(1))))
-    for gpu in (t4(0, 1), t4(1, 1)):
-        host.gpu(gpu)
-    hang(file := host.root / "sys/devices/pci0000:00/0000:10:00.0/numa_node")
-    looking = machine(host, NVIDIA, limits=QUICK)
-
-    async with watched(looking) as upcoming:
-        while [(gpu.uuid, gpu.numa_node) for gpu in looking.latest.gpus] != [("GPU-0", None), ("GPU-1", 1)]:
-            await upcoming()
-        assert any(problem.startswith(f"{file} of ") for problem in looking.latest.problems)
-        release(file, "")
 
 
 async def test_a_node_that_vanishes_while_nvml_hangs(tmp_path: Path) -> None:

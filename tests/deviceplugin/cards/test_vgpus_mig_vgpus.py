@@ -104,26 +104,6 @@ def test_a_container_gets_its_mig_device_with_its_size() -> None:
     assert enforced_quota_in(response.annotations) == Quota(profile="small", memory_mib=4864, cores_percent=14)
 
 
-@pytest.mark.parametrize(
-    ("strategy", "envs", "cdi"),
-    [
-        pytest.param(
-            "volume-mounts", {"NVIDIA_VISIBLE_DEVICES": "/var/run/nvidia-container-devices"}, [], id="volumes"
-        ),
-        pytest.param("cdi-cri", {}, ["k8s.device-plugin.nvidia.com/gpu=MIG-1"], id="cdi"),
-    ],
-)
-def test_the_other_ways_to_pass_it(strategy: str, envs: dict[str, str], cdi: list[str]) -> None:
-    """A MIG device is passed as NVIDIA's file says, by its own id."""
-    text = f"version: v1\nflags: {{plugin: {{deviceListStrategy: {strategy}}}}}"
-    found = build_resources(of_nvidia(SMALL, text=text), machine(divided(*PARTS)))
-
-    response = found.resources[RESOURCE].allocation(["MIG-1/small/0"])
-
-    assert response.envs == envs
-    assert list(response.cdi_devices) == cdi
-
-
 def test_only_the_list_says_who_acts() -> None:
     """Without ``watch`` in the list, the watcher does not act on a container with a MIG device."""
     found = build_resources(of_nvidia(SMALL), machine(divided(*PARTS)))
@@ -290,13 +270,3 @@ def test_nvml_that_does_not_work(text: str) -> None:
 
     assert ids(found) == {}
     assert found.warnings == ("NVIDIA's cards are not offered until NVML has answered: parts of them may be in use",)
-
-
-def test_a_share_whose_gpus_only_nvml_knows() -> None:
-    """Where NVML is not asked, there may be more GPUs with MIG than files show."""
-    half = replace(SMALL, select=CardChoice(share_percent=50))
-    inventory = replace(machine(divided(), t4(1)), nvml_queried=False)
-
-    found = build_resources(of_nvidia(half), inventory, strict=True)
-
-    assert [text for text in found.warnings if "only the driver" in text]

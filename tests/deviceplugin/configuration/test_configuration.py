@@ -69,24 +69,6 @@ def test_which_file_of_nvidia_s_counts(tmp_path: Path) -> None:
     assert strategy(env={"MIG_STRATEGY": "single"}, nvidia_flags={"mig-strategy": "mixed"}) == "mixed"
 
 
-@pytest.mark.parametrize(
-    ("given", "expected"),
-    [
-        pytest.param({}, "node7", id="host"),
-        pytest.param({"name": "special"}, "special", id="name"),
-        pytest.param({"hostname": "other", "group": "edge"}, "edge", id="group"),
-        pytest.param({"hostname": "other"}, "default", id="default"),
-    ],
-)
-def test_one_of_several_named_files_counts(tmp_path: Path, given: dict[str, str], expected: str) -> None:
-    """By the option, the host, its group, or as the default."""
-    write(tmp_path, "policy.yaml", policy("{nvidiaConfig: /etc/nvidia}"))
-    for name in ("special", "node7", "edge", "default"):
-        write(tmp_path, f"etc/nvidia/{name}.yaml", NVIDIA)
-
-    assert load(options(tmp_path, **given)).nvidia_source == f"{tmp_path}/etc/nvidia/{expected}.yaml"
-
-
 def test_mistakes_are_told_as_check_tells_them(tmp_path: Path) -> None:
     """With file and place; NVIDIA's in NVIDIA's words."""
     write(tmp_path, "policy.yaml", policy("{advertise: [nvidia], registre: kubelet, nvidiaConfig: /n.yaml}"))

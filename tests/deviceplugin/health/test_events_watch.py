@@ -16,7 +16,7 @@ from criproxy.deviceplugin.health.nvml_events import Registered, watch
 from criproxy.deviceplugin.nvidia.xids import Event
 from criproxy.process.tasks import Backoff
 from tests.deviceplugin.hosts import a100, t4
-from tests.deviceplugin.news import News, poll
+from tests.deviceplugin.news import News, poll, running
 from tests.deviceplugin.node import Log
 from tests.nvml import Driver
 from tests.nvml import Library as Nvml
@@ -44,12 +44,8 @@ class Watched(News):
 async def watching(watched: Watched, gpus: tuple[str, ...] = ("GPU-0",)) -> AsyncIterator[Watched]:
     """Run it."""
     watched.watch.use(gpus)
-    running = asyncio.create_task(watched.watch.run())
-    try:
+    async with running(watched.watch.run()):
         yield watched
-    finally:
-        running.cancel()
-        await asyncio.gather(running, return_exceptions=True)
 
 
 def program(text: str) -> tuple[str, ...]:

@@ -18,7 +18,7 @@ from criproxy.deviceplugin.nvidia.xids import XidFilter
 from criproxy.devices.classes.builtin import NVIDIA
 from criproxy.devices.plugin.plan import NVIDIA_ALONE
 from tests.deviceplugin.hosts import a100, part, t4
-from tests.deviceplugin.news import poll
+from tests.deviceplugin.news import poll, running
 from tests.deviceplugin.node import Log
 
 LOADED = Loaded(plan=NVIDIA_ALONE)
@@ -67,13 +67,9 @@ async def monitored(folder: Path) -> AsyncIterator[Monitored]:
     """Monitor GPU-0 and GPU-1, which both work."""
     one = Monitored(folder / "lines")
     one.find(t4(0), t4(1))
-    running = asyncio.create_task(one.monitor.events.run())
-    try:
+    async with running(one.monitor.events.run()):
         yield one
-    finally:
-        running.cancel()
-        await asyncio.gather(running, return_exceptions=True)
-        one.health.stop()
+    one.health.stop()
 
 
 async def test_an_error_about_a_gpu_is_no_answer(tmp_path: Path) -> None:

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from criproxy.deviceplugin.nvidia.allocation import Allocator, Host, MpsError, check, overloaded
+from criproxy.deviceplugin.nvidia.allocation import Allocator, Host, MpsError, overloaded
 from criproxy.deviceplugin.nvidia.gpus import SHARED_NODES, Gpu
 from criproxy.deviceplugin.nvidia.options import Flags, PluginConfig, SharedResource
 from criproxy.deviceplugin.nvidia.resources import offers
@@ -67,7 +67,7 @@ def test_mig_devices_are_not_served_with_mps() -> None:
     gpus = [a100(0, "1g.5gb")]
     for file in (mps(strategy="single"), mps(strategy="single", name="nvidia.com/other")):
         with pytest.raises(MpsError, match=r"^sharing using MPS is not supported for MIG devices$"):
-            check(offers(gpus, file)[GPU].values(), file)
+            Allocator(resource=GPU, offered=offers(gpus, file)[GPU], config=file, new_uuid=str)
 
 
 @pytest.mark.parametrize(

@@ -27,6 +27,7 @@ def test_links_decide_before_numa_nodes() -> None:
     assert preferred(FOUR, *asked(), scores=BRIDGED) == ("GPU-0", "GPU-3")
     assert preferred(FOUR, *asked(), scores=BRIDGED, free_cpu_milli={0: 4000, 1: 4000}) == ("GPU-0", "GPU-3")
     assert preferred(FOUR, *asked("GPU-2"), scores=BRIDGED) == ("GPU-1", "GPU-2")
+    assert pair_score(Distance.SYS, 30) == 1810, "NVIDIA counts no more than 18 links"
 
 
 def test_equal_cards() -> None:

@@ -29,31 +29,6 @@ async def test_an_id_that_vanishes_while_it_is_in_use(node: Node) -> None:
     assert node.status().held == 0
 
 
-async def test_an_id_in_use_that_comes_back(node: Node) -> None:
-    """It is as healthy as it is published."""
-    await started(node, "a", "b")
-    await node.kubelet.admit(WEB, {GPU: 1})
-    node.plugins.publish(offer("b"))
-    await node.kubelet.until_capacity(GPU, 2, healthy=1)
-
-    node.plugins.publish(offer("a", "b"))
-    await node.kubelet.until_capacity(GPU, 2)
-
-    assert node.status().held == 0
-
-
-async def test_an_id_that_vanished_while_the_plugin_was_away(node: Node) -> None:
-    """It is listed as unhealthy as well, while its container has it."""
-    await started(node, "a", "b")
-    await node.kubelet.admit(WEB, {GPU: 1})
-    await node.stop_plugins()
-
-    node.start_plugins("b")
-    await node.kubelet.until_capacity(GPU, 2, healthy=1)
-
-    assert node.kubelet.unhealthy(GPU) == {"a"}
-
-
 async def test_nothing_is_known_of_ids_in_use(node: Node) -> None:
     """Where the kubelet does not say which are, those that are gone stay listed; it is said once."""
     await started(node, "a", "b")
@@ -103,18 +78,6 @@ async def test_a_resource_that_is_offered_no_more(node: Node) -> None:
 
     assert node.plugins.status == []
     assert node.kubelet.registered == [GPU]
-
-
-async def test_a_resource_that_comes_back(node: Node) -> None:
-    """It is served and registered again."""
-    await started(node, "a")
-    node.plugins.publish({})
-    await node.kubelet.until_capacity(GPU, 0)
-    await node.log.until(lambda: node.said("no longer offered") == 1)
-
-    node.plugins.publish(offer("a"))
-    await node.kubelet.until_capacity(GPU, 1)
-    assert node.said("another process is listening on it") == 0
 
 
 async def test_a_former_resource_of_ours_that_containers_have(node: Node) -> None:

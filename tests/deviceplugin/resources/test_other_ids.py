@@ -11,7 +11,6 @@ from criproxy.deviceplugin.resources.other_ids import classes_of, under_other_id
 from criproxy.deviceplugin.server.resource import Resource
 from criproxy.devices.classes.offers import Offered
 from criproxy.devices.classes.vgpu_profiles import Vgpu
-from lab.kubelet.device_endpoint import AdmissionError
 from tests.deviceplugin.kubelet import Pod
 from tests.deviceplugin.node import GPU, Named, Node, changed, offer, started
 from tests.deviceplugin.program import NPU, Program, policy
@@ -129,47 +128,6 @@ async def test_a_card_that_is_shared_while_a_container_has_it_whole(node: Node) 
     assert node.plugins.elsewhere == {}
 
 
-async def test_a_card_that_is_whole_while_a_container_has_a_replica(node: Node) -> None:
-    """No other container gets it, under whatever name."""
-    await started(node, "a::0", "a::1")
-    await node.kubelet.admit(WEB, {GPU: 1})
-
-    node.plugins.publish(offer("a", name=SHARED))
-    await node.kubelet.until_capacity(SHARED, 1, healthy=0)
-    await node.kubelet.until_capacity(GPU, 1, healthy=0)
-    with pytest.raises(AdmissionError):
-        await node.kubelet.admit(BATCH, {SHARED: 1})
-    node.kubelet.remove(WEB)
-
-    await node.kubelet.until_capacity(SHARED, 1)
-
-
-async def test_a_card_that_goes_on_to_be_shared(node: Node) -> None:
-    """More replicas are offered at once, whoever has the others."""
-    await started(node, "a::0", "a::1")
-    await node.kubelet.admit(WEB, {GPU: 1})
-
-    node.plugins.publish(offer("a::0", "a::1", "a::2"))
-
-    await node.kubelet.until_capacity(GPU, 3)
-
-
-async def test_a_start_with_another_file(node: Node) -> None:
-    """What containers have is known before anything is offered, also of resources that the file does not name."""
-    await started(node, "a", "b")
-    await node.kubelet.admit(WEB, {GPU: 1})
-    await node.stop_plugins()
-
-    node.start_plugins()
-    await node.plugins.learn()
-    node.plugins.publish(offer("a::0", "a::1", "b::0", name=SHARED))
-    await node.kubelet.until(lambda: node.kubelet.capacity(SHARED)[0] > 0)
-
-    assert node.kubelet.healthy(SHARED) == {"b::0"}
-    node.kubelet.remove(WEB)
-    await node.kubelet.until_capacity(SHARED, 3)
-
-
 async def test_the_kubelet_does_not_say_what_is_in_use(node: Node) -> None:
     """Cards whose ids went are offered when it has not said it; what it said before counts on."""
     await started(node, "a", "b")
@@ -218,32 +176,6 @@ async def test_a_quota_that_changes_while_a_container_has_a_vgpu(node: Node) -> 
 
     await node.log.until(lambda: node.said("a card can be allocated again") == 1)
     assert node.said("with its former quota") == 1
-
-
-async def test_a_quota_that_changes_and_changes_back(node: Node) -> None:
-    """The other vGPUs of the card are offered again while the container runs: all quotas fit together."""
-    await with_one_of(node, 8192, "a/g/0", "a/g/1")
-
-    node.plugins.publish(parts(4096, "a/g/0", "a/g/1", "a/g/2"))
-    await node.kubelet.until_capacity(GPU, 3, healthy=0)
-    node.plugins.publish(parts(8192, "a/g/0", "a/g/1"))
-
-    await node.kubelet.until_capacity(GPU, 2)
-
-
-async def test_a_quota_of_which_the_kubelet_does_not_say_who_has_it(node: Node) -> None:
-    """What it said before counts on; other vGPUs are offered with the new quota."""
-    await with_one_of(node, 8192, "a/g/0", "b/g/0")
-    node.plugins.publish(parts(8192, "a/g/0", "b/g/0", "c/g/0"))
-    asked = node.answers
-    await node.log.until(lambda: node.answers > asked + 1)
-    assert node.ask is not None
-    node.ask.socket = node.root / "no.sock"
-
-    node.plugins.publish(parts(4096, "a/g/0", "a/g/1", "b/g/0", "c/g/0"))
-
-    await node.kubelet.until(lambda: node.kubelet.healthy(GPU) == {"b/g/0", "c/g/0"})
-    assert node.kubelet.capacity(GPU) == (4, 2)
 
 
 async def test_a_changed_file_gives_no_card_twice(folder: Path) -> None:

@@ -10,7 +10,6 @@ from criproxy.deviceplugin.server import servicer
 from criproxy.deviceplugin.server.resource import device_list
 from criproxy.deviceplugin.server.state import State
 from criproxy.devices.plugin.plan import Register
-from lab.kubelet.device_endpoint import AdmissionError
 from tests.clocks import skip
 from tests.deviceplugin.kubelet import Pod
 from tests.deviceplugin.node import GPU, QUICK, Node, offer, started
@@ -68,35 +67,6 @@ async def test_a_restarted_kubelet_with_plugins_registry(node: Node) -> None:
     assert node.status().counts.served == 1
 
 
-@pytest.mark.parametrize("way", ["kubelet", "plugins-registry"])
-async def test_a_restarted_plugin(node: Node, way: Register) -> None:
-    """Its devices are unhealthy while it is away; then a container can get the others."""
-    node.way = way
-    await started(node, "a", "b")
-    await node.kubelet.admit(WEB, {GPU: 1})
-
-    await node.stop_plugins()
-    await node.kubelet.until_capacity(GPU, 2, healthy=0)
-    with pytest.raises(AdmissionError, match="no healthy devices present; cannot allocate unhealthy devices"):
-        await node.kubelet.admit(BATCH, {GPU: 1})
-    node.start_plugins("a", "b")
-    await node.kubelet.until_capacity(GPU, 2)
-
-    assert (await node.kubelet.admit(BATCH, {GPU: 1}))[GPU].ids == ("b",)
-
-
-async def test_a_late_kubelet(node: Node) -> None:
-    """The plugin waits for the folder, which the kubelet makes, and for its socket; it says so once."""
-    node.start_plugins("a")
-    status = await node.until_state(State.NO_SOCKET)
-    assert status.text.startswith(f"{node.kubelet.plugins_dir}: is missing; ")
-
-    await node.kubelet.start()
-    await node.kubelet.until_capacity(GPU, 1)
-
-    assert node.said("is missing; the kubelet creates it") == 1
-
-
 async def test_a_refused_plugin(node: Node) -> None:
     """It tries again, with pauses, says why once, and is registered as soon as the kubelet takes it."""
     await node.kubelet.start()
@@ -150,15 +120,6 @@ async def test_a_kubelet_that_never_asks(node: Node) -> None:
 
     node.kubelet.manager.follows = True
     await node.kubelet.until_capacity(GPU, 1)
-
-
-async def test_everything_is_cancelled(node: Node) -> None:
-    """Sockets are removed then, too."""
-    await started(node, "a")
-
-    await node.tasks.stop()
-
-    assert [each.name for each in node.kubelet.plugins_dir.iterdir() if each.suffix == ".sock"] == ["kubelet.sock"]
 
 
 async def test_devices_change_while_the_kubelet_follows(node: Node) -> None:

@@ -1,14 +1,12 @@
 """The resources that are published: ids, health, NUMA nodes, and what containers get with them."""
 
 from dataclasses import replace
-from itertools import count
 from pathlib import Path
 
 import pytest
 
 from criproxy.deviceplugin.cards.card_offers import Configuration
-from criproxy.deviceplugin.cards.inventory import Inventory, Machine
-from criproxy.deviceplugin.cards.nvml_inventory import NvmlProgram
+from criproxy.deviceplugin.cards.inventory import Inventory
 from criproxy.deviceplugin.nvidia.gpus import Gpu, Platform
 from criproxy.deviceplugin.nvidia.resources import ResourceError
 from criproxy.deviceplugin.resources.resource_builder import Served, build_resources
@@ -17,12 +15,11 @@ from criproxy.devices.classes.builtin import BUILTIN, NVIDIA
 from criproxy.devices.classes.cards import Card, NvLinks, Peers, Stock
 from criproxy.devices.classes.device_class import DeviceClass
 from criproxy.devices.classes.offers import SharedCards
-from criproxy.devices.evidence.device_request import DeviceNode, DeviceRequest, InvalidRequest, Mount
+from criproxy.devices.evidence.device_request import DeviceNode, DeviceRequest, InvalidRequest
 from criproxy.devices.evidence.evidence import Given, weigh
 from criproxy.devices.plugin.plan import NVIDIA_ALONE, Advertised, PluginPlan
-from tests.deviceplugin.hosts import PATIENT, Host, a100, part, t4
+from tests.deviceplugin.hosts import Host, a100, t4
 from tests.deviceplugin.nvidia.files import config_of
-from tests.nvml import Driver, command
 
 ALI = DeviceClass(name="ali-npu", resources=("aliyun.com/npu",), id_format="index", per_device=("/dev/npu{index}",))
 NPU = "aliyun.com/npu"
@@ -245,20 +242,6 @@ def _stocks(kind: DeviceClass, host: Host) -> Inventory:
     return Inventory(stocks=find_cards([kind], host.root))
 
 
-def test_time_slicing_of_nvidias_cards() -> None:
-    """Scenario 4: ten ids of two GPUs; two containers with a card each see that card, and our word has their ids."""
-    served = build_resources(of_nvidia(FIVE), gpus(t4(0, 0), t4(1, 1)))
-    resource = served.resources[GPU]
-
-    assert list(resource.devices) == [f"GPU-{gpu}::{number}" for gpu in (0, 1) for number in range(5)]
-    assert resource.devices["GPU-1::3"].numa_node == 1
-    assert ask(resource, "GPU-0::3") == (
-        {"NVIDIA_VISIBLE_DEVICES": "GPU-0"},
-        [],
-        {"devices.criproxy.io/nvidia.com_gpu": "GPU-0::3"},
-    )
-
-
 def test_a_gpu_that_is_lost() -> None:
     """It is unhealthy, without anybody saying so."""
     found = replace(gpus(t4(0), t4(1)), lost={"GPU-1": "GPU is lost"})
@@ -266,36 +249,6 @@ def test_a_gpu_that_is_lost() -> None:
     devices = build_resources(of_nvidia(FIVE), found).resources[GPU].devices
 
     assert [each.id for each in devices.values() if not each.healthy] == [f"GPU-1::{number}" for number in range(5)]
-
-
-def test_nodes_and_cdi_names_of_nvidias_cards() -> None:
-    """As its file says; the keys of annotations are made unique."""
-    text = "flags: {plugin: {passDeviceSpecs: true, deviceListStrategy: [envvar, cdi-annotations]}}"
-    numbers = count()
-
-    served = build_resources(of_nvidia(text), gpus(t4(0)), new_uuid=lambda: f"u{next(numbers)}")
-
-    assert ask(served.resources[GPU], "GPU-0") == (
-        {"NVIDIA_VISIBLE_DEVICES": "GPU-0"},
-        ["/dev/nvidiactl", "/dev/nvidia0"],
-        {
-            "cdi.k8s.io/nvidia-device-plugin_u0": "k8s.device-plugin.nvidia.com/gpu=GPU-0",
-            "devices.criproxy.io/nvidia.com_gpu": "GPU-0",
-        },
-    )
-
-
-def test_mps_of_nvidias_cards() -> None:
-    """Scenario 8 as NVIDIA's own plugin has it: the pipe directory and two mounts."""
-    text = "flags: {mpsRoot: /run/nvidia/mps}\nsharing: {mps: {resources: [{name: nvidia.com/gpu, replicas: 4}]}}"
-
-    response = build_resources(of_nvidia(text), gpus(t4(0))).resources[GPU].allocation(["GPU-0::1"])
-
-    assert response.envs["CUDA_MPS_PIPE_DIRECTORY"] == "/mps/nvidia.com/gpu/pipe"
-    assert response.mounts == (
-        Mount("/mps/nvidia.com/gpu/pipe", "/run/nvidia/mps/nvidia.com/gpu/pipe"),
-        Mount("/dev/shm", "/run/nvidia/mps/shm"),
-    )
 
 
 def test_more_clients_of_mps_than_a_card_serves() -> None:
@@ -334,24 +287,6 @@ def test_our_words_for_nvidias_cards() -> None:
         ask(served.resources["nvidia.com/gpu.one"], "GPU-0::0", "GPU-0::1")
 
 
-async def test_mig_devices(tmp_path: Path) -> None:
-    """From NVML to the nodes of a container: each profile is a resource, next to GPUs that are whole."""
-    host = Host(tmp_path)
-    for gpu in (t4(0), a100(1, 1)):
-        host.gpu(gpu)
-    host.text("/proc/driver/nvidia-caps/mig-minors", "gpu1/gi1/access 12\ngpu1/gi1/ci0/access 13\n")
-    host.use(Driver(gpus=(t4(0), host.mig(a100(1), part(0)))))
-    text = "flags: {migStrategy: mixed, plugin: {passDeviceSpecs: true}}"
-
-    found = await Machine([NVIDIA], host.root, NvmlProgram(command(host.nvml), 60.0), PATIENT).scan()
-    served = build_resources(of_nvidia(text), found)
-
-    assert ids(served) == {GPU: ["GPU-0"], "nvidia.com/mig-1g.5gb": ["MIG-1"]}
-    mig = served.resources["nvidia.com/mig-1g.5gb"]
-    assert mig.devices["MIG-1"].numa_node == 1
-    assert ask(mig, "MIG-1")[1] == ["/dev/nvidia1", "/dev/nvidia-caps/nvidia-cap12", "/dev/nvidia-caps/nvidia-cap13"]
-
-
 def test_a_machine_that_contradicts_nvidias_file() -> None:
     """At the start it is NVIDIA's error; later a warning, and other classes go on."""
     plan = PluginPlan(advertised=(Advertised(kind=NVIDIA), Advertised(kind=ALI, resource=NPU)))
@@ -364,14 +299,6 @@ def test_a_machine_that_contradicts_nvidias_file() -> None:
     assert "device 0 has no MIG devices configured" in served.warnings[0]
     with pytest.raises(ResourceError, match="device 0 has no MIG devices configured"):
         build_resources(config, found, strict=True)
-
-
-def test_a_gpu_without_its_mig_devices_is_a_warning() -> None:
-    """It is offered in no way."""
-    served = build_resources(of_nvidia("flags: {migStrategy: mixed}"), gpus(replace(a100(0), mig_enabled=True)))
-
-    assert served.resources == {}
-    assert served.warnings == ("GPU-0 is not offered: MIG is on, but it has no MIG device",)
 
 
 def test_a_resource_of_nvidias_file_that_the_class_does_not_have() -> None:

@@ -1,8 +1,7 @@
 """The watcher's requests for the grants of containers."""
 
-import asyncio
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager, suppress
+from contextlib import asynccontextmanager
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
@@ -12,6 +11,7 @@ from structlog.testing import capture_logs
 from criproxy.deviceplugin.daemon_client.daemon_client import DaemonClient
 from criproxy.deviceplugin.usage.grants_client import Granted, Grants
 from tests.deviceplugin.daemon import Daemon
+from tests.deviceplugin.news import running
 from tests.deviceplugin.usage.hosts import container_id, grant
 
 
@@ -23,14 +23,9 @@ async def requesting() -> AsyncIterator[tuple[Daemon, Grants]]:
         daemon = Daemon(socket, grant("a"))
         await daemon.start()
         grants = Grants(DaemonClient(str(socket), get_logger()), get_logger(), refresh_s=0.0, pause_s=0.0)
-        task = asyncio.create_task(grants.run())
-        try:
+        async with running(grants.run()):
             yield daemon, grants
-        finally:
-            task.cancel()
-            with suppress(asyncio.CancelledError):
-                await task
-            await daemon.stop()
+        await daemon.stop()
 
 
 async def answered(daemon: Daemon, grants: Grants) -> Granted:

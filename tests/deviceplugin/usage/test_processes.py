@@ -38,18 +38,6 @@ def test_each_process_gets_its_start_and_container(tmp_path: Path) -> None:
     assert [each.process.start_ticks for each in owned] == [LONG_AGO, LONG_AGO, 0, 0]
 
 
-def test_a_number_that_is_used_again_is_another_process(tmp_path: Path) -> None:
-    """What is remembered is of a process, and not of its number."""
-    processes = Processes(tmp_path)
-    put_process(tmp_path, 10, "web", 100)
-    processes.with_containers(reading(10))
-    (tmp_path / "proc/10/cgroup").unlink()
-    assert processes.with_containers(reading(10)).processes[0].container_id == container_id("web")
-
-    put_process(tmp_path, 10, "other", 101)
-    assert processes.with_containers(reading(10)).processes[0].container_id == container_id("other")
-
-
 @pytest.mark.parametrize(
     ("threads", "container"),
     [
@@ -159,15 +147,6 @@ def test_neither_groups_nor_init_nor_criproxy_are_killed(tmp_path: Path, pid: in
     found = kill(Processes(tmp_path), Process(pid=pid, start_ticks=100), container_id("web"))
 
     assert (found.done, found.reason) == (False, f"process {pid} must not be killed")
-
-
-def test_one_that_has_ended_is_not_looked_for(tmp_path: Path) -> None:
-    """Its number is nobody's."""
-    with subprocess.Popen(["/bin/true"]) as process:
-        process.wait()
-    put_process(tmp_path, process.pid, "web", 100)
-
-    assert not kill(Processes(tmp_path), Process(pid=process.pid, start_ticks=100), container_id("web")).done
 
 
 def test_without_pidfd_the_number_is_compared(

@@ -1,6 +1,5 @@
 """Programs and files that say who uses how much, whatever becomes of them."""
 
-import asyncio
 import json
 import os
 import time
@@ -42,12 +41,8 @@ async def following(text: str, silent: float = LIMIT_S) -> AsyncIterator[Taken]:
     """Follow a shell script."""
     taken = Taken()
     source = ProgramSource("npu", ("/bin/sh", "-c", text), "/bin/npu-usage", taken.took, silent, Backoff(0.01, 0.05))
-    running = asyncio.create_task(source.run())
-    try:
+    async with running(source.run()):
         yield taken
-    finally:
-        running.cancel()
-        await asyncio.gather(running, return_exceptions=True)
 
 
 def runs(pid: int) -> bool:

@@ -5,7 +5,6 @@ import json
 import os
 import signal
 import subprocess
-import time
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager, contextmanager
 from dataclasses import replace
@@ -59,18 +58,6 @@ class Node:
         ]
         cards = [{"card": self.card, "memory_mib": sum(memory_mib.values()), "total_mib": 32768}]
         self.print({"processes": processes, "cards": cards})
-
-    def say_by_turns(self, busy_mib: int, busy: int, idle_mib: int, idle: int) -> None:
-        """Let the process of `web` use one thing and another by turns, in readings of one second that follow fast."""
-        first_s, lines = time.monotonic() - 200.0, list[str]()
-        for number in range(150):
-            mib = busy_mib if number % (busy + idle) < busy else idle_mib
-            processes = [{"pid": 10, "card": self.card, "memory_mib": mib}]
-            lines.append(json.dumps({"processes": processes, "monotonic_s": first_s + number}))
-        self.said.write_text("\n".join(lines) + "\n")
-        program = f'while read -r line; do echo "$line"; sleep 0.02; done < {self.said}; sleep 60'
-        usage = (UsageSource(kind="ali-npu", source="command", command=("/bin/sh", "-c", program)),)
-        self.plan = replace(self.plan, usage=usage)
 
     def print(self, reading: dict[str, Any]) -> None:
         """Let the program print this from now on."""
@@ -139,17 +126,6 @@ async def test_a_container_over_its_quota_is_reported_once(folder: Path) -> None
         "quantity": "memory",
         "over": False,
     }
-
-
-async def test_a_container_that_keeps_within_its_quota_now_and_then_is_reported(folder: Path) -> None:
-    """One reading within the quota after each six beyond it, before the grace has passed, is no way around it."""
-    node = Node(folder, grace_s=5.0, samples=3)
-    node.say_by_turns(9000, 6, 1000, 1)
-    async with node.watching():
-        (over, *_) = await node.daemon.until_said("quota-incident")
-
-    assert (over["container_id"], over["quantity"], over["action"]) == (WEB, "memory", "stop")
-    assert "a container is over its quota again and again" in [event for event, _ in node.log.lines]
 
 
 async def test_use_is_reported_by_container(folder: Path) -> None:
@@ -228,37 +204,6 @@ async def test_nobody_is_killed_where_the_daemon_does_not_say_so(folder: Path) -
         assert process.poll() is None
 
 
-@pytest.mark.parametrize("over", [True, False], ids=["still-over", "within-by-now"])
-async def test_a_restart_ends_what_was_decided_and_repeats_nothing(folder: Path, *, over: bool) -> None:
-    """The process that was to be killed is, if its container is over its quota still, and the daemon is told when."""
-    node = Node(folder, actions=QuotaActions(memory="kill-process"))
-    with process_of(node, "web") as process:
-        node.daemon.incidents = [
-            {
-                "container_id": WEB,
-                "device_class": "ali-npu",
-                "card": "npu0",
-                "quantity": "memory",
-                "used": 9000,
-                "allowed": 8192,
-                "action": "kill-process",
-                "pid": process.pid,
-                "start_ticks": 100,
-            }
-        ]
-        node.say(**{f"p{process.pid}": 9000 if over else 100})
-        async with node.watching():
-            if over:
-                assert await ended(process) == -signal.SIGKILL
-                await node.readings(3)
-                (told,) = node.daemon.said("quota-incident")
-                assert (told["unanswered"], told["pid"]) == (True, process.pid)
-            else:
-                (within,) = await node.daemon.until_said("quota-incident")
-                assert within["over"] is False
-                assert process.poll() is None
-
-
 async def test_an_absent_daemon_is_told_later(folder: Path) -> None:
     """Of who is over its quota then, and the log has once why it was not told before."""
     node = Node(folder)
@@ -299,23 +244,6 @@ async def test_why_nothing_is_known_is_said_once(folder: Path) -> None:
         await node.daemon.until_use("'memory_mib': 100")
 
     assert sum("/bin/sh has exited" in str(line) for line in node.log.lines) == 1
-
-
-async def test_a_card_that_does_not_exist_is_a_problem(folder: Path) -> None:
-    """It is said once, and nobody is judged by such a reading: what is used of a card under another name is missing."""
-    node = Node(folder)
-    node.card = "npu9"
-    node.say(p10=100)
-    async with node.watching() as watcher:
-        sentence = "the reading names a card npu9 that does not exist"
-        await node.daemon.until_use(sentence)
-        assert watcher.sample.problems == {"ali-npu": True}
-        node.card = "npu0"
-        node.say(p10=100)
-        await node.daemon.until_use("'memory_mib': 100")
-        assert watcher.sample.problems == {"ali-npu": False}
-
-    assert sum(sentence in str(line) for line in node.log.lines) == 1
 
 
 async def test_a_misspelt_unread_card_ends_no_incident(folder: Path) -> None:

@@ -1,6 +1,6 @@
 """The measurements themselves: short ones have every figure; their verdicts belong to the rig.
 
-That the watcher delays no call is measured there. Here, what grows with the containers is not done on the event loop.
+Here, what grows with the containers is not done on the event loop.
 """
 
 import sys
@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from lab.usage import delays, holds
+from lab.usage import holds
 from lab.usage.holds import FILES, Node, node
 from lab.usage.measure import measure
 
@@ -31,19 +31,6 @@ def test_a_short_run_has_every_figure() -> None:
     assert watcher.value > 0
     assert nvml.value > 0
     assert both.value == watcher.value + nvml.value
-
-
-def test_calls_are_measured_with_reports_and_without() -> None:
-    """Reports and incidents are stored while calls are made, and each way has its calls."""
-    found = delays.measure(delays.Effort(containers=8, rounds=2, batch_s=0.0, period_s=0.0, alone=4))
-
-    assert set(found.calls) == {"ListContainers", "CreateContainer"}
-    for result in found.calls.values():
-        assert set(result) == {delays.WITH, delays.WITHOUT}
-        assert all(series.calls >= 2 for series in result.values())
-    assert found.reports >= 6  # one for each batch, and those before the first
-    assert found.incidents == (found.reports + 1) // 2
-    assert found.report_cpu_ms > 0
 
 
 def test_all_that_is_reported_is_timed() -> None:
