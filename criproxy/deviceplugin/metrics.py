@@ -6,6 +6,7 @@ Labels are bounded: the classes and resources of the files, and the resources of
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import AsyncExitStack
 from dataclasses import dataclass, field
+from typing import Any
 
 from prometheus_client import CollectorRegistry, ProcessCollector
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
@@ -92,64 +93,57 @@ class _PluginCollector(Collector):
         """Yield every metric with its current value."""
         sample = self._sample()
         yield from _resource_metrics(sample)
-        cards = GaugeMetricFamily(
-            f"{_PREFIX}_cards", "Cards that the device plugin has found.", labels=["class", "health"]
-        )
-        for name, counts in sample.cards.items():
-            for healthy, word in ((True, "healthy"), (False, "unhealthy")):
-                cards.add_metric([name, word], counts.get(healthy, 0))
-        yield cards
+        words = ((True, "healthy"), (False, "unhealthy"))
+        cards = {(kind, word): of.get(is_healthy, 0) for kind, of in sample.cards.items() for is_healthy, word in words}
+        yield _gauge("cards", "Cards that the device plugin has found.", cards, "class", "health")
         for attribute, (name, text) in _NOW.items():
-            yield GaugeMetricFamily(f"{_PREFIX}_{name}", text, value=float(getattr(sample, attribute)))
-        yield from _usage_metrics(sample.watched)
-        reloads = CounterMetricFamily(f"{_PREFIX}_reloads", "Reloads of changed files, by result.", labels=["result"])
-        reloads.add_metric(["ok"], sample.reloads)
-        reloads.add_metric(["failed"], sample.reloads_failed)
-        yield reloads
+            yield _gauge(name, text, {(): float(getattr(sample, attribute))})
+        watched = sample.watched
+        text = "1 while the usage of a class of cards is unknown and its quotas are not checked, else 0."
+        yield _gauge("usage_problem", text, {(kind,): is_one for kind, is_one in watched.problems.items()}, "class")
+        text = "Quota incidents that the daemon has not received yet."
+        yield _gauge("pending_quota_incidents", text, {(): watched.pending})
+        text = "Attempts to kill a process because its container is over its quota, by result."
+        yield _counter("kills", text, {("killed",): watched.kills, ("failed",): watched.kills_failed}, "result")
+        results = {("ok",): sample.reloads, ("failed",): sample.reloads_failed}
+        yield _counter("reloads", "Reloads of changed files, by result.", results, "result")
         text = "Failures of the device plugin itself; its log has the cause."
-        yield CounterMetricFamily(f"{_PREFIX}_failures", text, value=sum(sample.failures.values()))
+        yield _counter("failures", text, {(): sum(sample.failures.values())})
         build = GaugeMetricFamily("criproxy_build_info", "Always 1; the version is a label.", labels=["version"])
         build.add_metric([__version__], 1)
         yield build
 
 
+_Values = Mapping[Any, float]
+"""By the values of the labels, a tuple."""
+
+
+def _gauge(name: str, text: str, values: _Values, *labels: str) -> Metric:
+    family = GaugeMetricFamily(f"{_PREFIX}_{name}", text, labels=labels)
+    for each, value in values.items():
+        family.add_metric(each, value)
+    return family
+
+
+def _counter(name: str, text: str, values: _Values, *labels: str) -> Metric:
+    family = CounterMetricFamily(f"{_PREFIX}_{name}", text, labels=labels)
+    for each, value in values.items():
+        family.add_metric(each, value)
+    return family
+
+
 def _resource_metrics(sample: Sample) -> Iterator[Metric]:
-    labels = ["class", "resource"]
+    labels = "class", "resource"
+    found = {(sample.classes.get(each.resource, ""), each.resource): each for each in sample.status}
     text = "IDs of a resource that the kubelet has received; each replica of a card counts."
-    advertised = GaugeMetricFamily(f"{_PREFIX}_advertised", text, labels=labels)
-    healthy = GaugeMetricFamily(f"{_PREFIX}_healthy", "IDs of a resource that are healthy.", labels=labels)
+    yield _gauge("advertised", text, {key: each.devices for key, each in found.items()}, *labels)
+    text = "IDs of a resource that are healthy."
+    yield _gauge("healthy", text, {key: each.healthy for key, each in found.items()}, *labels)
     text = "1 while the kubelet is watching the list of devices, else 0."
-    registered = GaugeMetricFamily(f"{_PREFIX}_registered", text, labels=labels)
-    counts = {
-        attribute: CounterMetricFamily(f"{_PREFIX}_{name}", text, labels=labels)
-        for attribute, (name, text) in _COUNTS.items()
-    }
-    for status in sample.status:
-        values = [sample.classes.get(status.resource, ""), status.resource]
-        advertised.add_metric(values, status.devices)
-        healthy.add_metric(values, status.healthy)
-        registered.add_metric(values, status.state is State.REGISTERED)
-        for attribute, family in counts.items():
-            family.add_metric(values, getattr(status.counts, attribute))
-    yield from (advertised, healthy, registered, *counts.values())
-
-
-def _usage_metrics(watched: Watched) -> Iterator[Metric]:
-    text = "1 while the usage of a class of cards is unknown and its quotas are not checked, else 0."
-    problems = GaugeMetricFamily(f"{_PREFIX}_usage_problem", text, labels=["class"])
-    for kind, has_problem in watched.problems.items():
-        problems.add_metric([kind], has_problem)
-    yield problems
-    text = "Quota incidents that the daemon has not received yet."
-    yield GaugeMetricFamily(f"{_PREFIX}_pending_quota_incidents", text, value=watched.pending)
-    kills = CounterMetricFamily(
-        f"{_PREFIX}_kills",
-        "Attempts to kill a process because its container is over its quota, by result.",
-        labels=["result"],
-    )
-    kills.add_metric(["killed"], watched.kills)
-    kills.add_metric(["failed"], watched.kills_failed)
-    yield kills
+    registered = {key: float(each.state is State.REGISTERED) for key, each in found.items()}
+    yield _gauge("registered", text, registered, *labels)
+    for attribute, (name, text) in _COUNTS.items():
+        yield _counter(name, text, {key: getattr(each.counts, attribute) for key, each in found.items()}, *labels)
 
 
 class PluginMetrics:

@@ -21,7 +21,8 @@ from criproxy.devices.device_rules import DeviceRules
 from lab.lives.machine import Machine
 from tests.deviceplugin.hosts import PATIENT
 from tests.deviceplugin.joined import KUBELET_FILES
-from tests.deviceplugin.kubelet import PATIENT_S, FakeKubelet
+from tests.deviceplugin.kubelet import FakeKubelet
+from tests.deviceplugin.news import PATIENT_S
 from tests.node.devices.test_hints import AWARE, TWO
 from tests.node.world import FAST, RecordingLog, World
 

@@ -20,7 +20,8 @@ from lab.kubelet.device_endpoint import Given, add
 from lab.kubelet.kubelet import PodSpec
 from tests.daemons import until
 from tests.deviceplugin.hosts import Host
-from tests.deviceplugin.kubelet import CHECKPOINT, PATIENT_S, FakeKubelet, Pod
+from tests.deviceplugin.kubelet import CHECKPOINT, FakeKubelet, Pod
+from tests.deviceplugin.news import PATIENT_S
 from tests.deviceplugin.program import Program
 from tests.e2e.scene import Scene, proxied
 from tests.e2e.test_devices import DENIED, inside, process_env

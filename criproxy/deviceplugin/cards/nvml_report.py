@@ -100,11 +100,11 @@ def _read(nvml: ModuleType) -> NvmlReport:
             lost |= dict.fromkeys(_cards(gpu), fault)
         gpus.append(gpu)
         handles[gpu.uuid] = handle
-    cuda = _query_or(nvml, nvml.nvmlSystemGetCudaDriverVersion, 0)
+    cuda = query_or(nvml, nvml.nvmlSystemGetCudaDriverVersion, 0)
     return NvmlReport(
         gpus=tuple(gpus),
         peers=peers_of(nvml, handles),
-        driver_version=text_of(_query_or(nvml, nvml.nvmlSystemGetDriverVersion, "")),
+        driver_version=text_of(query_or(nvml, nvml.nvmlSystemGetDriverVersion, "")),
         cuda_version=(cuda // _THOUSAND, cuda % _THOUSAND // _TEN),
         unread=unread,
         lost=lost,
@@ -112,23 +112,23 @@ def _read(nvml: ModuleType) -> NvmlReport:
 
 
 def _gpu(nvml: ModuleType, index: int, handle: Any) -> Gpu:  # noqa: ANN401
-    memory = _query_or(nvml, lambda: nvml.nvmlDeviceGetMemoryInfo(handle).total, 0) // _MIB
-    mode = _supported_or(nvml, lambda: nvml.nvmlDeviceGetMigMode(handle)[0], None)
+    memory = query_or(nvml, lambda: nvml.nvmlDeviceGetMemoryInfo(handle).total, 0) // _MIB
+    mode = supported_or(nvml, lambda: nvml.nvmlDeviceGetMigMode(handle)[0], None)
     enabled = mode == nvml.NVML_DEVICE_MIG_ENABLE
     return Gpu(
         index=index,
         uuid=text_of(nvml.nvmlDeviceGetUUID(handle)),
         name=text_of(nvml.nvmlDeviceGetName(handle)),
         memory_mib=memory,
-        compute_capability=_query_or(nvml, lambda: tuple(nvml.nvmlDeviceGetCudaComputeCapability(handle)), (0, 0)),
+        compute_capability=query_or(nvml, lambda: tuple(nvml.nvmlDeviceGetCudaComputeCapability(handle)), (0, 0)),
         minor=nvml.nvmlDeviceGetMinorNumber(handle),
         pci_bus_id=text_of(nvml.nvmlDeviceGetPciInfo(handle).busId),
         mig_capable=mode is not None,
         mig_enabled=enabled,
         mig=tuple(_mig_devices(nvml, handle, memory)) if enabled else (),
         mig_slices=_max_mig_devices(nvml, handle) if enabled else 0,
-        fabric=_query_or(nvml, lambda: _fabric(nvml, handle), None),
-        is_vgpu=_query_or(nvml, lambda: nvml.nvmlDeviceGetVirtualizationMode(handle), 0)
+        fabric=query_or(nvml, lambda: _fabric(nvml, handle), None),
+        is_vgpu=query_or(nvml, lambda: nvml.nvmlDeviceGetVirtualizationMode(handle), 0)
         == nvml.NVML_GPU_VIRTUALIZATION_MODE_VGPU,
     )
 
@@ -151,7 +151,7 @@ def _mig_devices(nvml: ModuleType, handle: Any, memory_mib: int) -> Iterator[Mig
 
 def _max_mig_devices(nvml: ModuleType, handle: Any) -> int:  # noqa: ANN401
     """Return the number of slices of a GPU, which is the maximum: the smallest device is one slice."""
-    return _supported_or(nvml, lambda: nvml.nvmlDeviceGetMaxMigDeviceCount(handle), 0)
+    return supported_or(nvml, lambda: nvml.nvmlDeviceGetMaxMigDeviceCount(handle), 0)
 
 
 def _mig_device(nvml: ModuleType, index: int, gpu: Any, device: Any, gpu_memory_mib: int) -> MigDevice:  # noqa: ANN401
@@ -163,7 +163,7 @@ def _mig_device(nvml: ModuleType, index: int, gpu: Any, device: Any, gpu_memory_
             mig_memory_mib=attributes.memorySizeMB,
             gi_slices=attributes.gpuInstanceSliceCount,
             ci_slices=attributes.computeInstanceSliceCount,
-            attribute=_query_or(nvml, lambda: _suffix(nvml, gpu, gi), ""),
+            attribute=query_or(nvml, lambda: _suffix(nvml, gpu, gi), ""),
         ),
         gi=gi,
         ci=nvml.nvmlDeviceGetComputeInstanceId(device),
@@ -177,7 +177,7 @@ def _suffix(nvml: ModuleType, gpu: Any, gi: int) -> str:  # noqa: ANN401
     """Return the suffix of a GPU instance's profile name: NVML has two numberings, for profiles and for instances."""
     wanted = nvml.nvmlGpuInstanceGetInfo(nvml.nvmlDeviceGetGpuInstanceById(gpu, gi)).profileId
     for number, suffix in _MEDIA.items():
-        if _query_or(nvml, partial(_profile_id, nvml, gpu, number), None) == wanted:
+        if query_or(nvml, partial(_profile_id, nvml, gpu, number), None) == wanted:
             return suffix
     return ""
 
@@ -195,7 +195,7 @@ def _fabric(nvml: ModuleType, handle: Any) -> Fabric | None:  # noqa: ANN401
     return Fabric(cluster_uuid=str(UUID(bytes=bytes(info.clusterUuid))), clique_id=str(info.cliqueId))
 
 
-def _query_or(nvml: ModuleType, query: Callable[[], T], default: T) -> T:
+def query_or(nvml: ModuleType, query: Callable[[], T], default: T) -> T:
     """Return the result of *query*, or *default* if there is none: how the card is offered does not depend on it."""
     try:
         return query()
@@ -203,7 +203,7 @@ def _query_or(nvml: ModuleType, query: Callable[[], T], default: T) -> T:
         return default
 
 
-def _supported_or(nvml: ModuleType, query: Callable[[], T], default: T) -> T:
+def supported_or(nvml: ModuleType, query: Callable[[], T], default: T) -> T:
     """Return the result of *query*, or *default* if the card or driver does not support it.
 
     Raises:

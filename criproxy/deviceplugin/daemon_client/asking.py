@@ -6,7 +6,6 @@ import socket
 from collections.abc import Hashable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from functools import partial
-from time import monotonic
 from typing import Any, TypeVar
 
 from criproxy.errors import CriproxyError
@@ -51,14 +50,18 @@ async def report(path: str, command: str, arguments: Mapping[str, Any]) -> Any: 
 
 
 def ask(path: str, command: str, arguments: Mapping[str, Any], timeout_s: float) -> Any:  # noqa: ANN401 - JSON
-    """Send a command to the daemon on *path*, and return its result; all within *timeout_s*.
+    """Send a command to the daemon on *path*, and return its result, which it has to send within *timeout_s*.
 
     Raises:
         NoDaemon: there is no answer in time.
         DaemonRefuses: the answer is an error.
     """
-    with no_daemon_errors(path, timeout_s):
-        return result_of(path, _answer(path, request_of(command, arguments), monotonic() + timeout_s))
+    with no_daemon_errors(path, timeout_s), socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as sock:
+        sock.settimeout(timeout_s)
+        sock.connect(path)
+        sock.sendall(request_of(command, arguments))
+        with sock.makefile("rb") as answers:
+            return result_of(path, answers.readline(LONGEST_ANSWER_BYTES))
 
 
 def request_of(command: str, arguments: Mapping[str, Any]) -> bytes:
@@ -92,30 +95,6 @@ def no_daemon_errors(path: str, timeout_s: float) -> Iterator[None]:
         raise NoDaemon(f"the daemon on {path} did not answer within {timeout_s:g} s") from error
     except OSError as error:
         raise NoDaemon(f"no daemon answers on {path}: {error.strerror or error}") from error
-
-
-def _answer(path: str, request: bytes, deadline_s: float) -> bytes:
-    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as sock:
-        _until(sock, deadline_s)
-        sock.connect(path)
-        _until(sock, deadline_s)
-        sock.sendall(request)
-        answer = b""
-        while not answer.endswith(b"\n"):
-            _until(sock, deadline_s)
-            chunk = sock.recv(CHUNK_BYTES)
-            if not chunk or len(answer) > LONGEST_ANSWER_BYTES:
-                break
-            answer += chunk
-        return answer
-
-
-def _until(sock: socket.socket, deadline_s: float) -> None:
-    """Set the timeout of *sock* so that its next operation ends at *deadline_s*."""
-    left_s = deadline_s - monotonic()
-    if left_s <= 0:
-        raise TimeoutError
-    sock.settimeout(left_s)
 
 
 def free_cpus(path: str, timeout_s: float = FREE_CPUS_S) -> Mapping[int, int]:

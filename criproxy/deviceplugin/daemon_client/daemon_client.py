@@ -5,8 +5,7 @@ Requests with different commands run in parallel, and the answer to one of them 
 
 import asyncio
 import socket
-import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from time import monotonic
@@ -25,10 +24,8 @@ from criproxy.deviceplugin.daemon_client.asking import (
 )
 from criproxy.process.logger import Log
 
-FORGET_S = 60.0
-"""A refusal that has not been repeated for so long is logged again."""
 MOST_REFUSALS = 256
-"""The logged refusals that are remembered; bounded, because their reasons name containers."""
+"""The logged refusals that are remembered; bounded, because their reasons name containers. Then all are forgotten."""
 
 
 @dataclass(slots=True, repr=False)
@@ -149,16 +146,14 @@ class DaemonClient:
     Args:
         socket: the daemon's control socket.
         log: gets each reason why there is no answer once.
-        clock: a monotonic clock, in seconds.
     """
 
     socket: str
     log: Log
-    clock: Callable[[], float] = time.monotonic
     _unanswered: dict[str, str] = field(default_factory=dict)
     """By command, the logged reason why there is no answer."""
-    _refusals: dict[tuple[str, str], float] = field(default_factory=dict)
-    """By command and reason, when the command was last refused; the oldest first."""
+    _refusals: set[tuple[str, str]] = field(default_factory=set)
+    """The commands that were refused, with the logged reasons."""
 
     async def ask(self, command: str, arguments: Mapping[str, Any]) -> Any:  # noqa: ANN401 - JSON
         """Return the daemon's answer to *command*.
@@ -192,10 +187,8 @@ class DaemonClient:
             self.log.warning("the quota watcher gets no answer from the daemon", command=command, reason=reason)
 
     def _log_refusal(self, command: str, reason: str) -> None:
-        now_s = self.clock()
-        last_s = self._refusals.pop((command, reason), None)
-        if len(self._refusals) >= MOST_REFUSALS:
-            del self._refusals[next(iter(self._refusals))]
-        self._refusals[command, reason] = now_s
-        if last_s is None or now_s - last_s > FORGET_S:
+        if (command, reason) not in self._refusals:
+            if len(self._refusals) >= MOST_REFUSALS:
+                self._refusals.clear()
+            self._refusals.add((command, reason))
             self.log.warning("the daemon refuses a request of the quota watcher", command=command, reason=reason)

@@ -152,27 +152,16 @@ def _is_recovered(health: CardHealth, now_s: float) -> bool:
 
 
 def _changed(causes: tuple[Cause, ...], change: Change, now_s: float) -> tuple[Cause, ...]:
-    """Return the causes after one change; each keeps its position."""
-    old = next((cause for cause in causes if cause.key == change.key), None)
-    changed = _first(change, now_s) if old is None else _again(old, change, now_s)
-    if old is None:
-        return causes if changed is None else (*causes, changed)
-    return tuple(changed if cause is old and changed is not None else cause for cause in causes)
-
-
-def _first(change: Change, now_s: float) -> Cause | None:
-    if change.kind == "ended":
-        return None
-    return Cause(change.key, change.reason, now_s if change.kind == "happened" else None)
-
-
-def _again(old: Cause, change: Change, now_s: float) -> Cause:
-    """Return an existing cause after another change; one that had ended lasts again."""
+    """Return the causes after one change; each keeps its position, and one that had ended may last again."""
+    found = {cause.key: cause for cause in causes}
+    old = found.get(change.key)
     if change.kind == "began":
-        return replace(old, reason=change.reason, over_s=None)
-    if change.kind == "happened" and not old.lasts:
-        return replace(old, reason=change.reason, over_s=now_s)
-    return replace(old, over_s=now_s) if change.kind == "ended" and old.lasts else old
+        found[change.key] = Cause(change.key, change.reason)
+    elif change.kind == "happened" and (old is None or not old.lasts):
+        found[change.key] = Cause(change.key, change.reason, now_s)
+    elif change.kind == "ended" and old is not None and old.lasts:
+        found[change.key] = replace(old, over_s=now_s)
+    return tuple(found.values())
 
 
 def _bounded(causes: tuple[Cause, ...]) -> tuple[Cause, ...]:

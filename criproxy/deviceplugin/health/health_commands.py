@@ -10,6 +10,7 @@ from criproxy.process.children import KILL_S, Child
 from criproxy.process.logger import Log
 
 LONGEST_OUTPUT_BYTES = 65_536
+"""A program that prints twice as much is not read any further, and so does not finish."""
 LONGEST_REASON = 200
 """In characters."""
 
@@ -99,50 +100,22 @@ async def run_command(command: HealthCommand, child: Child) -> Mapping[str, str]
         lines = await child.start(command.command)
     except OSError as error:
         raise CommandFailed(f"{program} cannot be run: {error.strerror}") from None
-    reading = asyncio.create_task(_read_output(lines, program))
     try:
-        status = await _wait_for_exit(command, child, reading)
-        await child.end_rest()  # a child that it left behind may hold its output open
-        output = await _read_rest(reading, program)
-    finally:
-        reading.cancel()
-        await asyncio.gather(reading, return_exceptions=True)
+        async with asyncio.timeout(command.timeout_s):
+            status = await child.ended()
+    except TimeoutError:
+        raise CommandFailed(f"{program} did not finish within {command.timeout_s:g} s") from None
+    await child.end_rest()  # a child that it left behind may hold its output open
+    try:
+        async with asyncio.timeout(KILL_S):
+            output = await lines.read()
+    except TimeoutError:
+        text = f"{program} has exited, but a process that it started has not, and cannot be killed"
+        raise CommandFailed(text) from None
+    if len(output) > LONGEST_OUTPUT_BYTES:
+        raise CommandFailed(f"{program} printed more than {LONGEST_OUTPUT_BYTES} bytes")
     if status:
         how = f"exit status {status}" if status > 0 else f"signal {-status}"
         raise CommandFailed(f"{program} exited with {how}")
     words = (line.split(maxsplit=1) for line in output.decode(errors="replace").splitlines())
     return {each[0]: (each[1] if each[1:] else "")[:LONGEST_REASON] for each in words if each}
-
-
-async def _wait_for_exit(command: HealthCommand, child: Child, reading: "asyncio.Task[bytes]") -> int:
-    """Return the exit status of the program once it has exited, or has printed more than the limit."""
-    ending = asyncio.create_task(child.ended())
-    try:
-        async with asyncio.timeout(command.timeout_s):
-            await asyncio.wait({reading, ending}, return_when=asyncio.FIRST_COMPLETED)
-            if reading.done():
-                reading.result()
-            return await ending
-    except TimeoutError:
-        raise CommandFailed(f"{command.command[0]} did not finish within {command.timeout_s:g} s") from None
-    finally:
-        ending.cancel()
-
-
-async def _read_rest(reading: "asyncio.Task[bytes]", program: str) -> bytes:
-    try:
-        async with asyncio.timeout(KILL_S):
-            return await reading
-    except TimeoutError:
-        raise CommandFailed(
-            f"{program} has exited, but a process that it started has not, and cannot be killed"
-        ) from None
-
-
-async def _read_output(lines: asyncio.StreamReader, program: str) -> bytes:
-    output = b""
-    while chunk := await lines.read(LONGEST_OUTPUT_BYTES):
-        output += chunk
-        if len(output) > LONGEST_OUTPUT_BYTES:
-            raise CommandFailed(f"{program} printed more than {LONGEST_OUTPUT_BYTES} bytes")
-    return output

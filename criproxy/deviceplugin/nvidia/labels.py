@@ -124,27 +124,17 @@ def _driver_labels(version: str) -> Labels:
     parts = version.split(".")
     if len(parts) not in _PARTS_OF_A_DRIVER:
         raise LabelError(f'error getting driver version: Version "{version}" does not match format "X.Y[.Z]"')
-    major, minor, revision = (*parts, "")[:3]
-    return {
-        f"{PREFIX}/cuda.driver.major": major,
-        f"{PREFIX}/cuda.driver.minor": minor,
-        f"{PREFIX}/cuda.driver.rev": revision,
-        f"{PREFIX}/cuda.driver-version.major": major,
-        f"{PREFIX}/cuda.driver-version.minor": minor,
-        f"{PREFIX}/cuda.driver-version.revision": revision,
-        f"{PREFIX}/cuda.driver-version.full": version,
-    }
+    found = {f"{PREFIX}/cuda.driver-version.full": version}
+    for part, name, older in zip((*parts, ""), ("major", "minor", "revision"), ("major", "minor", "rev"), strict=False):
+        found |= {f"{PREFIX}/cuda.driver-version.{name}": part, f"{PREFIX}/cuda.driver.{older}": part}
+    return found
 
 
 def _cuda_labels(version: tuple[int, int]) -> Labels:
-    major, minor = map(str, version)
-    return {
-        f"{PREFIX}/cuda.runtime.major": major,
-        f"{PREFIX}/cuda.runtime.minor": minor,
-        f"{PREFIX}/cuda.runtime-version.major": major,
-        f"{PREFIX}/cuda.runtime-version.minor": minor,
-        f"{PREFIX}/cuda.runtime-version.full": f"{major}.{minor}",
-    }
+    found = {f"{PREFIX}/cuda.runtime-version.full": "{}.{}".format(*version)}
+    for name, part in zip(("major", "minor"), map(str, version), strict=True):
+        found |= {f"{PREFIX}/cuda.runtime.{name}": part, f"{PREFIX}/cuda.runtime-version.{name}": part}
+    return found
 
 
 def _mps_capable(gpus: Iterable[Gpu], config: PluginConfig) -> bool:

@@ -13,8 +13,8 @@ from functools import partial
 from types import ModuleType
 from typing import Any
 
-from criproxy.deviceplugin.cards.nvml_report import with_nvml
-from criproxy.host.nvml import is_unsupported, text_of
+from criproxy.deviceplugin.cards.nvml_report import query_or, supported_or, with_nvml
+from criproxy.host.nvml import text_of
 from criproxy.process.tether import python
 
 GONE = "NVML does not list it any more"
@@ -132,10 +132,11 @@ class NvmlCards:
         """Yield a GPU and its MIG devices, whose numbers have gaps."""
         nvml = self._nvml
         handle = nvml.nvmlDeviceGetHandleByIndex(index)
-        divided = self._optional(lambda: nvml.nvmlDeviceGetMigMode(handle)[0]) == nvml.NVML_DEVICE_MIG_ENABLE
+        divided = query_or(nvml, lambda: nvml.nvmlDeviceGetMigMode(handle)[0], None) == nvml.NVML_DEVICE_MIG_ENABLE
         gpu = text_of(nvml.nvmlDeviceGetUUID(handle))
         yield Card(gpu, gpu, handle, has_parts=divided)
-        for number in range(self._optional(lambda: nvml.nvmlDeviceGetMaxMigDeviceCount(handle)) or 0 if divided else 0):
+        most = query_or(nvml, lambda: nvml.nvmlDeviceGetMaxMigDeviceCount(handle), 0) if divided else 0
+        for number in range(most):
             try:
                 part = nvml.nvmlDeviceGetMigDeviceHandleByIndex(handle, number)
                 yield Card(text_of(nvml.nvmlDeviceGetUUID(part)), gpu, part, is_part=True)
@@ -146,7 +147,7 @@ class NvmlCards:
         """Return the processes that use a card, each with the largest of the sizes that the lists have."""
         memory: dict[int, int] = {}
         for name in _LISTS:
-            for each in self._supported(partial(getattr(self._nvml, name), card.handle)) or ():
+            for each in supported_or(self._nvml, partial(getattr(self._nvml, name), card.handle), ()):
                 pid, size = each.pid, each.usedGpuMemory
                 if size is None:
                     raise self._nvml.NVMLError(self._nvml.NVML_ERROR_NOT_SUPPORTED)
@@ -189,37 +190,22 @@ class NvmlCards:
     def _samples(self, card: Card) -> Sequence[Any] | None:
         """Return the samples since the last reading; None: the card has no samples at all."""
         try:
-            return self._supported(lambda: self._nvml.nvmlDeviceGetProcessUtilization(card.handle, card.seen_us))
+            query = partial(self._nvml.nvmlDeviceGetProcessUtilization, card.handle, card.seen_us)
+            return supported_or(self._nvml, query, None)
         except self._nvml.NVMLError as error:
             if error.value == self._nvml.NVML_ERROR_NOT_FOUND:
                 return ()
-            raise
-
-    def _supported(self, query: Callable[[], Sequence[Any]]) -> Sequence[Any] | None:
-        """Return the result of a *query*; None if the card or driver does not support it."""
-        try:
-            return query()
-        except self._nvml.NVMLError as error:
-            if is_unsupported(self._nvml, error):
-                return None
             raise
 
     def _card(self, card: Card) -> dict[str, Any]:
         memory = self._nvml.nvmlDeviceGetMemoryInfo(card.handle)
         cores = None
         if not card.is_part and not card.has_parts:
-            cores = self._optional(lambda: self._nvml.nvmlDeviceGetUtilizationRates(card.handle).gpu)
+            cores = query_or(self._nvml, lambda: self._nvml.nvmlDeviceGetUtilizationRates(card.handle).gpu, None)
         reading = {"card": card.id, "memory_mib": memory.used // _MIB, "total_mib": memory.total // _MIB}
         if card.sampled_us:
             reading["sampled_s"] = card.sampled_us / _MICROSECONDS
         return reading if cores is None else {**reading, "cores_percent": min(cores, _ALL_PERCENT)}
-
-    def _optional(self, query: Callable[[], int]) -> int | None:
-        """Return the result of a *query*; None if the card or driver does not support it."""
-        try:
-            return query()
-        except self._nvml.NVMLError:
-            return None
 
 
 def watch(nvml: ModuleType, report: Callable[[Any], None], period_s: float, sleep: Callable[[float], None]) -> None:

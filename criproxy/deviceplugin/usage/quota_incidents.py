@@ -37,31 +37,22 @@ RETRY_S = 1.0
 MOST_PENDING = 4096
 COMMAND = "quota-incident"
 KILL = "kill-process"
+GONE = "it has exited"
 
 
-@dataclass(frozen=True, slots=True)
-class Killed:
-    """The outcome of an attempt to kill a process."""
+def kill(processes: Processes, process: Process, container_id: str) -> str:
+    """Send SIGKILL to *process* if it is still the same process in the same container.
 
-    done: bool
-    reason: str = ""
-    """Why the process was not killed."""
-    is_gone: bool = False
-    """Whether the process had already exited."""
-
-
-_GONE = Killed(done=False, reason="it has exited", is_gone=True)
-
-
-def kill(processes: Processes, process: Process, container_id: str) -> Killed:
-    """Send SIGKILL to *process* if it is still the same process in the same container."""
+    Returns:
+        Why it was not killed; empty if it was. `GONE`: it had already exited.
+    """
     if process.pid < FIRST_PID or process.pid == os.getpid():
-        return Killed(done=False, reason=f"process {process.pid} must not be killed")
+        return f"process {process.pid} must not be killed"
     try:
         descriptor = os.pidfd_open(process.pid)
     except OSError as error:
         if error.errno not in _NO_PIDFD:
-            return _GONE
+            return GONE
         return _send(processes, process, container_id, None)
     try:  # from here on, no other process that gets the PID can get the signal
         return _send(processes, process, container_id, descriptor)
@@ -69,20 +60,20 @@ def kill(processes: Processes, process: Process, container_id: str) -> Killed:
         os.close(descriptor)
 
 
-def _send(processes: Processes, process: Process, container_id: str, descriptor: int | None) -> Killed:
+def _send(processes: Processes, process: Process, container_id: str, descriptor: int | None) -> str:
     if not processes.is_same(process, container_id):
-        return _GONE
+        return GONE
     try:
         if descriptor is None:
             os.kill(process.pid, signal.SIGKILL)
         else:
             signal.pidfd_send_signal(descriptor, signal.SIGKILL)
     except ProcessLookupError:
-        return _GONE
+        return GONE
     except OSError as error:
         hint = "; its unit needs CAP_KILL" if error.errno == errno.EPERM else ""
-        return Killed(done=False, reason=f"{error.strerror}{hint}")
-    return Killed(done=True)
+        return f"{error.strerror}{hint}"
+    return ""
 
 
 def may_kill() -> bool:
@@ -228,16 +219,16 @@ class QuotaIncidents:
         return False
 
     async def _kill(self, key: Key, target: Process) -> None:
-        killed = await asyncio.to_thread(kill, self.processes, target, key.container_id)
+        failure = await asyncio.to_thread(kill, self.processes, target, key.container_id)
         keys = {"container_id": key.container_id, "card": key.card, "process": target.pid}
-        if killed.done:
+        if not failure:
             self.kills += 1
             self.log.warning("killed the process that used the most", **keys)
-        elif killed.is_gone:
+        elif failure == GONE:
             self.log.info("the process that used the most had already exited", **keys)
         else:
             self.kills_failed += 1
-            self.log.warning("could not kill the process that uses the most", **keys, reason=killed.reason)
+            self.log.warning("could not kill the process that uses the most", **keys, reason=failure)
 
 
 def _is(answer: Any, name: str) -> bool:  # noqa: ANN401 - JSON

@@ -22,7 +22,7 @@ from criproxy.host.nvml import INITIALISED_S
 from criproxy.host.patience import Patience
 from criproxy.process.children import Child
 from criproxy.process.logger import Log
-from criproxy.process.tasks import PART_S, Tasks, Work
+from criproxy.process.tasks import PART_S, Tasks, Work, wait_at_most
 
 COMMAND = "device-usage"
 REPEAT_S = 3.0
@@ -241,7 +241,6 @@ class UsageReports:
     _begun_s: float = 0.0
     """When the last report was due."""
     _wanted: asyncio.Event = field(default_factory=asyncio.Event)
-    _timer: asyncio.TimerHandle | None = None
     _connection: ReportConnection = field(init=False)
 
     def __post_init__(self) -> None:
@@ -254,9 +253,8 @@ class UsageReports:
     async def run(self) -> None:
         """Report changes, and regularly without any, as when there are no more readings."""
         try:
-            self._repeat()
             while True:
-                await self._wanted.wait()
+                await wait_at_most(self.repeat_s, self._wanted.wait())
                 left_s = self._begun_s + self.period_s / 2 - time.monotonic()
                 if left_s > 0:
                     await asyncio.sleep(left_s)
@@ -264,16 +262,7 @@ class UsageReports:
                 self._begun_s = time.monotonic()
                 await self.report()
         finally:
-            if self._timer is not None:
-                self._timer.cancel()
             self._connection.close()
-
-    def _repeat(self) -> None:
-        """Report again if nothing was reported for `repeat_s`; one timer for many reports, most of which are news."""
-        left_s = self._begun_s + self.repeat_s - time.monotonic()
-        if left_s <= 0:
-            self._wanted.set()
-        self._timer = asyncio.get_running_loop().call_later(left_s if left_s > 0 else self.repeat_s, self._repeat)
 
     async def report(self) -> None:
         """Report the current use, if it has changed or the last report is old.

@@ -90,19 +90,6 @@ async def test_after_a_restart_of_the_daemon_a_refusal_is_said_again(asked: Aske
     assert asked.said("web runs no more") == 2
 
 
-async def test_a_refusal_is_news_again_after_a_while(asked: Asked) -> None:
-    """As long as it is repeated, it is not."""
-    now_s = [0.0]
-    asked.daemon.clock = lambda: now_s[0]
-    for now_s[0] in (0.0, 50.0, 100.0):
-        await asked.ask("web")
-    assert asked.said("web runs no more") == 1
-
-    now_s[0] = 161.0
-    await asked.ask("web")
-    assert asked.said("web runs no more") == 2
-
-
 async def test_refusals_that_are_remembered_are_bounded(asked: Asked, monkeypatch: pytest.MonkeyPatch) -> None:
     """The oldest is forgotten first."""
     monkeypatch.setattr(module, "MOST_REFUSALS", 2)

@@ -88,8 +88,8 @@ MPS = "flags: {mpsRoot: /m, migStrategy: %s}\nsharing: {mps: {resources: [{name:
         ),
         pytest.param(
             SHARED % "{name: g, replicas: 2, devices: 0}",
-            "sharing.timeSlicing.resources[0].devices: devices set as '0' but a count of devices must be > 0; write all, "
-            "a count, or a list of indexes (1), MIG indexes (1:0) and UUIDs (GPU-\u2026, MIG-\u2026)",
+            "sharing.timeSlicing.resources[0].devices: devices set as '0' but a count of devices must be > 0; write "
+            "all, a count, or a list of indexes (1), MIG indexes (1:0) and UUIDs (GPU-\u2026, MIG-\u2026)",
             id="no-devices",
         ),
         pytest.param("version: v1\nversion: v1", "'version' is given twice, first in line 1", id="twice"),

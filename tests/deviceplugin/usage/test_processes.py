@@ -14,7 +14,7 @@ import pytest
 
 from criproxy.deviceplugin.usage import processes as processes_module
 from criproxy.deviceplugin.usage.processes import Processes, start_in
-from criproxy.deviceplugin.usage.quota_incidents import Killed, kill, may_kill
+from criproxy.deviceplugin.usage.quota_incidents import GONE, kill, may_kill
 from criproxy.devices.usage.values import Process, ProcessUse, Reading
 from tests.deviceplugin.usage.hosts import container_id, put_exited_leader, put_process
 
@@ -72,7 +72,7 @@ def test_the_process_that_was_seen_is_killed(tmp_path: Path, sleeping: subproces
     put_process(tmp_path, sleeping.pid, "web", 100)
     target = Process(pid=sleeping.pid, start_ticks=100)
 
-    assert kill(Processes(tmp_path), target, container_id("web")) == Killed(done=True)
+    assert kill(Processes(tmp_path), target, container_id("web")) == ""
     assert sleeping.wait() == -signal.SIGKILL
 
 
@@ -113,7 +113,7 @@ def test_a_process_without_its_first_thread_is_killed(tmp_path: Path) -> None:
         finally:
             os.kill(process.pid, signal.SIGKILL)
 
-    assert found == Killed(done=True)
+    assert found == ""
     assert process.wait() == -signal.SIGKILL
 
 
@@ -135,7 +135,7 @@ def test_no_other_process_is_killed(
 
     found = kill(Processes(tmp_path), Process(pid=sleeping.pid, start_ticks=start_ticks), wanted)
 
-    assert found == Killed(done=False, reason="it has exited", is_gone=True)
+    assert found == GONE
     assert sleeping.poll() is None
 
 
@@ -146,7 +146,7 @@ def test_neither_groups_nor_init_nor_criproxy_are_killed(tmp_path: Path, pid: in
 
     found = kill(Processes(tmp_path), Process(pid=pid, start_ticks=100), container_id("web"))
 
-    assert (found.done, found.reason) == (False, f"process {pid} must not be killed")
+    assert found == f"process {pid} must not be killed"
 
 
 def test_without_pidfd_the_number_is_compared(
@@ -159,8 +159,8 @@ def test_without_pidfd_the_number_is_compared(
 
     monkeypatch.setattr(os, "pidfd_open", missing)
     put_process(tmp_path, sleeping.pid, "web", 100)
-    assert not kill(Processes(tmp_path), Process(pid=sleeping.pid, start_ticks=99), container_id("web")).done
-    assert kill(Processes(tmp_path), Process(pid=sleeping.pid, start_ticks=100), container_id("web")).done
+    assert kill(Processes(tmp_path), Process(pid=sleeping.pid, start_ticks=99), container_id("web")) == GONE
+    assert kill(Processes(tmp_path), Process(pid=sleeping.pid, start_ticks=100), container_id("web")) == ""
     assert sleeping.wait() == -signal.SIGKILL
 
 

@@ -18,7 +18,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from criproxy.deviceplugin.usage.processes import Processes
-from criproxy.deviceplugin.usage.quota_incidents import kill
+from criproxy.deviceplugin.usage.quota_incidents import GONE, kill
 from criproxy.devices.usage.values import Process, ProcessUse, Reading
 from tests.deviceplugin.usage.hosts import container_id, put_process
 
@@ -197,12 +197,11 @@ class History:
         found = kill(self._processes, use.process, use.container_id)
         self.kernel.reuse = None
         if now is not None and now is user and use.container_id and reuse is None:
-            assert found.done
+            assert found == ""
             assert self.kernel.killed[before:] == [user]
             self.tally["killed"] += 1
         else:
-            assert not found.done
-            assert found.is_gone
+            assert found == GONE
             assert self.kernel.killed[before:] == []
             self.tally["reused"] += use.process.start_ticks > 0 and now is not None and now is not user
             self.tally["reused-at-the-kill"] += use.container_id != "" and now is user and reuse is not None
