@@ -12,7 +12,7 @@ import pytest
 
 from tests.daemons import LIMIT_S, until
 from tests.deviceplugin.hosts import t4
-from tests.deviceplugin.program import Program, policy
+from tests.deviceplugin.program import Program
 from tests.nvml import Driver
 
 PLANTED = """
