@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Callable, Collection, Mapping
+from contextlib import suppress
 from importlib import import_module
 from pathlib import Path
 from typing import Any
@@ -23,28 +24,20 @@ class FolderWatch:
         folder: The kubelet's directory with its sockets.
         changed: Called on the event loop when something may have changed.
         times: How often to poll in addition to, or without, the kernel's events.
-        events: False to behave as if no inotify instance were left.
     """
 
-    def __init__(self, folder: Path, changed: Callable[[], None], times: Times, *, events: bool = True) -> None:
-        self.events = events
-        """Whether the kernel reports changes."""
+    def __init__(self, folder: Path, changed: Callable[[], None], times: Times) -> None:
         self._folder = folder
         self._on_change = changed
         self._times = times
 
     async def run(self) -> None:
         """Watch forever."""
-        while self.events:
-            try:
-                await self._watch_events()
-            except OSError:  # no inotify instance is left, or the directory cannot be watched
-                self.events = await asyncio.to_thread(_has_inotify)
-                self._on_change()
-                await asyncio.sleep(self._times.poll_s)
         while True:
-            await asyncio.sleep(self._times.poll_s)
+            with suppress(OSError):  # no inotify instance is left, or the directory cannot be watched
+                await self._watch_events()
             self._on_change()
+            await asyncio.sleep(self._times.poll_s)
 
     async def _watch_events(self) -> None:
         """Watch until the directory no longer exists."""
@@ -65,15 +58,6 @@ class FolderWatch:
                 return bool((await inotify.get()).mask & mask)
         except TimeoutError:
             return False
-
-
-def _has_inotify() -> bool:
-    """Whether the kernel has an inotify instance left."""
-    try:
-        with import_module("asyncinotify").Inotify():
-            return True
-    except OSError:
-        return False
 
 
 class KubeletInUse:

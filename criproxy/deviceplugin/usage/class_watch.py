@@ -119,7 +119,8 @@ class ClassWatch:
         uses = container_uses(located.kind, located.processes)
         self.use = class_use(located, self.source, uses)
         if self._is_too_rare(reading.at_s):
-            self._fail_too_rare()
+            most_s = PAUSE_PERIODS * self.judge.plan.period_s
+            self.fail(f"quotas are not checked: readings are more than {most_s:g} s (three periods of the quota) apart")
         else:
             self._publish(located.unread)
         self.grants.require(each.container_id for each in uses if each.container_id)
@@ -142,11 +143,6 @@ class ClassWatch:
         is_late = gap_s > PAUSE_PERIODS * self.judge.plan.period_s
         self._late, self._read_s = self._late + 1 if is_late else 0, at_s
         return self._late >= RARE
-
-    def _fail_too_rare(self) -> None:
-        """Log and report that no quota is checked although the use is known."""
-        most_s = PAUSE_PERIODS * self.judge.plan.period_s
-        self.fail(f"quotas are not checked: readings are more than {most_s:g} s (three periods of the quota) apart")
 
     async def _with_containers(self, reading: Reading) -> Reading:
         """Return the reading with the containers of its processes.

@@ -147,7 +147,8 @@ class NvmlCards:
         """Return the processes that use a card, each with the largest of the sizes that the lists have."""
         memory: dict[int, int] = {}
         for name in _LISTS:
-            for each in supported_or(self._nvml, partial(getattr(self._nvml, name), card.handle), ()):
+            listed: Sequence[Any] = supported_or(self._nvml, partial(getattr(self._nvml, name), card.handle), ())
+            for each in listed:
                 pid, size = each.pid, each.usedGpuMemory
                 if size is None:
                     raise self._nvml.NVMLError(self._nvml.NVML_ERROR_NOT_SUPPORTED)
@@ -191,11 +192,12 @@ class NvmlCards:
         """Return the samples since the last reading; None: the card has no samples at all."""
         try:
             query = partial(self._nvml.nvmlDeviceGetProcessUtilization, card.handle, card.seen_us)
-            return supported_or(self._nvml, query, None)
+            found: Sequence[Any] | None = supported_or(self._nvml, query, None)
         except self._nvml.NVMLError as error:
             if error.value == self._nvml.NVML_ERROR_NOT_FOUND:
                 return ()
             raise
+        return found
 
     def _card(self, card: Card) -> dict[str, Any]:
         memory = self._nvml.nvmlDeviceGetMemoryInfo(card.handle)

@@ -1,28 +1,63 @@
 """Parses readings from the JSON that programs and files contain; docs/vgpu.md describes the format."""
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator
 from itertools import islice
-from math import isfinite
-from typing import Any, TypeVar
+from typing import Annotated
+
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
+from pydantic_core import ErrorDetails
 
 from criproxy.devices.usage.values import CardUse, Process, ProcessUse, Reading
 
-T = TypeVar("T")
-
 MAX_MIB = 1 << 31
-MAX_PERCENT = 100.0
 MAX_PID = 1 << 31
 AHEAD_S = 1.0
 """How far the time of a reading may be in the future; beyond that, it comes from a different clock."""
-READING_KEYS = frozenset({"processes", "cards", "unread", "problem", "monotonic_s"})
-PROCESS_KEYS = frozenset({"pid", "card", "memory_mib", "cores_percent"})
-CARD_KEYS = frozenset({"card", "memory_mib", "total_mib", "cores_percent", "sampled_s"})
 MOST_UNKNOWN = 5
 """How many unknown keys are kept for the log."""
+LONGEST_TEXT = 500
+
+Name = Annotated[str, BeforeValidator(lambda value: str(value) if type(value) is int else value), Field(min_length=1)]
+"""The name of a card: its id, or another name that the device plugin knows, such as its number."""
+Mib = Annotated[float, Field(ge=0, lt=MAX_MIB)]
 
 
 class InvalidReading(ValueError):
     """The reading is invalid; the text says which part of it."""
+
+
+class _Part(BaseModel):
+    """A JSON object; keys that criproxy does not know may be misspelt."""
+
+    model_config = ConfigDict(strict=True, extra="allow")
+
+
+class _Use(_Part):
+    card: Name
+    memory_mib: Mib
+    cores_percent: Annotated[float, Field(ge=0, le=100)] | None = None
+
+
+class _ProcessUse(_Use):
+    pid: Annotated[int, Field(gt=0, lt=MAX_PID)]
+
+
+class _CardUse(_Use):
+    total_mib: Mib = 0
+    sampled_s: Annotated[float, Field(allow_inf_nan=False)] | None = None
+
+
+class _Reading(_Part):
+    processes: list[_ProcessUse] = []
+    cards: list[_CardUse] = []
+    unread: dict[str, str] = {}
+    problem: str = ""
+    monotonic_s: float | None = None
+
+    def unknown_keys(self) -> Iterator[str]:
+        yield from self.model_extra or ()
+        for name, parts in (("processes", self.processes), ("cards", self.cards)):
+            yield from (f"{name}[].{key}" for each in parts for key in each.model_extra or ())
 
 
 def parse_reading(value: object, kind: str, at_s: float) -> Reading:
@@ -32,126 +67,50 @@ def parse_reading(value: object, kind: str, at_s: float) -> Reading:
         value: the JSON object: ``processes``, ``cards``, ``unread``, ``problem``, ``monotonic_s``; each may be missing,
             but ``processes`` only if there is a ``problem``: a missing list must not count as no use.
         kind: the name of the class.
-        at_s: when the reading arrived, on the monotonic clock; it was taken then unless it contains an earlier time.
+        at_s: when the reading arrived, on the monotonic clock; it was taken then unless it contains an earlier time,
+            since it may have waited in a pipe or file.
 
     Raises:
         InvalidReading: the reading is invalid.
     """
-    fields = _object(value, "a reading")
-    unread = _object(fields.get("unread", {}), "unread")
-    problem = _text(fields.get("problem", ""), "problem")
-    if "processes" not in fields and not problem:
-        raise InvalidReading(f"processes is missing{_instead(fields)}")
+    try:
+        found = _Reading.model_validate(value)
+    except ValidationError as error:
+        raise InvalidReading(_mistake(error.errors(include_url=False)[0])) from None
+    unknown = [f"{key:.60}" for key in islice(dict.fromkeys(found.unknown_keys()), MOST_UNKNOWN)]
+    if "processes" not in found.model_fields_set and not found.problem:
+        raise InvalidReading("processes is missing" + (f"; unknown keys: {', '.join(unknown)}" if unknown else ""))
+    taken_s = at_s if found.monotonic_s is None else found.monotonic_s
+    if not 0 <= taken_s <= at_s + AHEAD_S:
+        text = f"monotonic_s must be a past time of the machine's monotonic clock, not {taken_s}"
+        raise InvalidReading(text)
     return Reading(
         kind=kind,
-        at_s=_taken_s(fields, at_s),
-        processes=tuple(_each(fields, "processes", _process)),
-        cards=tuple(_each(fields, "cards", _card)),
-        problem=problem,
-        unread={card: _text(reason, f"unread.{card}") for card, reason in unread.items()},
-        sampled_s=dict(each for each in _each(fields, "cards", _sampled) if each),
-        unknown_keys=tuple(islice(dict.fromkeys(_unknown_keys(fields)), MOST_UNKNOWN)),
+        at_s=min(taken_s, at_s),
+        processes=tuple(
+            ProcessUse(Process(each.pid, 0), each.card, int(each.memory_mib), each.cores_percent)
+            for each in found.processes
+        ),
+        cards=tuple(
+            CardUse(
+                card=each.card,
+                memory_mib=int(each.memory_mib),
+                total_mib=int(each.total_mib),
+                cores_percent=each.cores_percent,
+            )
+            for each in found.cards
+        ),
+        problem=found.problem[:LONGEST_TEXT],
+        unread={card: reason[:LONGEST_TEXT] for card, reason in found.unread.items()},
+        sampled_s={each.card: each.sampled_s for each in found.cards if each.sampled_s is not None},
+        unknown_keys=tuple(unknown),
     )
 
 
-def _unknown_keys(fields: Mapping[str, Any]) -> Iterator[str]:
-    """Return the keys that criproxy does not know: they may be misspelt."""
-    yield from (f"{key:.60}" for key in fields if key not in READING_KEYS)
-    for name, known in (("processes", PROCESS_KEYS), ("cards", CARD_KEYS)):
-        for each in fields.get(name, ()):
-            if not each.keys() <= known:
-                yield from (f"{name}[].{key:.60}" for key in each if key not in known)
-
-
-def _instead(fields: Mapping[str, Any]) -> str:
-    """Return the top-level keys that may be a misspelling of a missing one, for an error message."""
-    unknown = ", ".join(islice(_unknown_keys(dict.fromkeys(fields, ())), MOST_UNKNOWN))
-    return f"; unknown keys: {unknown}" if unknown else ""
-
-
-def _taken_s(fields: Mapping[str, Any], arrived_s: float) -> float:
-    """Return when a reading was taken: it may have waited in a pipe or file."""
-    value = fields.get("monotonic_s", arrived_s)
-    if type(value) not in {int, float} or not 0 <= value <= arrived_s + AHEAD_S:
-        raise InvalidReading(f"monotonic_s must be a past time of the machine's monotonic clock, not {value!r:.60}")
-    return min(float(value), arrived_s)
-
-
-def _each(fields: Mapping[str, Any], name: str, parse: Callable[[Mapping[str, Any]], T]) -> list[T]:
-    """Parse each object of a list; the sentence about an invalid one begins with its place."""
-    items = fields.get(name, [])
-    if not isinstance(items, list):
-        raise InvalidReading(f"{name} must be a list, not {items!r:.60}")
-    found: list[T] = []
-    for each in items:
-        if not isinstance(each, dict):
-            raise InvalidReading(f"{name}[{len(found)}] must be an object, not {each!r:.60}")
-        try:
-            found.append(parse(each))
-        except InvalidReading as error:
-            raise InvalidReading(f"{name}[{len(found)}].{error}") from None
-    return found
-
-
-def _process(fields: Mapping[str, Any]) -> ProcessUse:
-    pid = fields.get("pid")
-    if type(pid) is not int or not 0 < pid < MAX_PID:
-        raise InvalidReading(f"pid must be a process ID, not {pid!r:.60}")
-    return ProcessUse(Process(pid, 0), _name(fields), _mib(fields, "memory_mib"), _percent(fields))
-
-
-def _card(fields: Mapping[str, Any]) -> CardUse:
-    return CardUse(
-        card=_name(fields),
-        memory_mib=_mib(fields, "memory_mib"),
-        total_mib=_mib(fields, "total_mib") if "total_mib" in fields else 0,
-        cores_percent=_percent(fields),
-    )
-
-
-def _sampled(fields: Mapping[str, Any]) -> tuple[str, float] | None:
-    """Return a card and the time of its newest sample, if it has that."""
-    if "sampled_s" not in fields:
-        return None
-    value = fields["sampled_s"]
-    if type(value) not in {int, float} or not isfinite(value):
-        raise InvalidReading(f"sampled_s must be a number of seconds, not {value!r:.60}")
-    return _name(fields), float(value)
-
-
-def _object(value: object, where: str) -> Mapping[str, Any]:
-    if not isinstance(value, dict):
-        raise InvalidReading(f"{where} must be an object, not {value!r:.60}")
-    return value
-
-
-def _text(value: object, where: str) -> str:
-    if not isinstance(value, str):
-        raise InvalidReading(f"{where} must be a string, not {value!r:.60}")
-    return value[:500]
-
-
-def _name(fields: Mapping[str, Any]) -> str:
-    """Return the name of the card: its id, or another name that the device plugin knows, such as its number."""
-    card = fields.get("card")
-    if type(card) is int:
-        return str(card)
-    if not isinstance(card, str) or not card:
-        raise InvalidReading(f"card must name a card, not {card!r:.60}")
-    return card
-
-
-def _mib(fields: Mapping[str, Any], name: str) -> int:
-    value: Any = fields.get(name)
-    if type(value) not in {int, float} or not 0 <= value < MAX_MIB:
-        raise InvalidReading(f"{name} must be a number of MiB, not {value!r:.60}")
-    return int(value)
-
-
-def _percent(fields: Mapping[str, Any]) -> float | None:
-    value = fields.get("cores_percent")
-    if value is None:
-        return None
-    if type(value) not in {int, float} or not 0 <= value <= MAX_PERCENT:
-        raise InvalidReading(f"cores_percent must be between 0 and 100, not {value!r:.60}")
-    return float(value)
+def _mistake(detail: ErrorDetails) -> str:
+    place = "".join(f"[{part}]" if isinstance(part, int) else f".{part}" for part in detail["loc"])
+    where = place.removeprefix(".") or "a reading"
+    if detail["type"] == "missing":
+        return f"{where} is missing"
+    must = "must be an object" if detail["type"] == "model_type" else detail["msg"].replace("Input should", "must")
+    return f"{where} {must}, not {detail['input']!r:.60}"

@@ -83,7 +83,9 @@ async def test_a_line_that_waited_is_of_the_time_when_it_was_taken() -> None:
         pytest.param(
             "echo '[]'; sleep 1000", "printed an invalid reading: a reading must be an object", id="no-reading"
         ),
-        pytest.param("""echo '{"processes": [{"pid": 0}]}'; sleep 1000""", "processes[0].pid must be", id="pid-0"),
+        pytest.param(
+            """echo '{"processes": [{"pid": 0}]}'; sleep 1000""", "processes[0].card is missing", id="no-card"
+        ),
         pytest.param("head -c 20000000 /dev/zero; sleep 1000", "is not JSON", id="a-line-without-end"),
         pytest.param("head -c 200000 /dev/zero | tr '\\0' [; echo; sleep 1000", "is not JSON", id="too-deep"),
     ],
@@ -179,7 +181,7 @@ async def test_many_processes_are_a_reading(tmp_path: Path) -> None:
         pytest.param(LINE, -60.0, "has a time in the future", id="future"),
         pytest.param("{", 0.0, "is not JSON", id="no-json"),
         pytest.param(
-            '{"processes": [], "cards": 3}', 0.0, "is not a valid reading: cards must be a list", id="no-reading"
+            '{"processes": [], "cards": 3}', 0.0, "is not a valid reading: cards must be a valid list", id="no-reading"
         ),
         pytest.param(" " * 17_000_000, 0.0, "has more than 16777216 bytes", id="too-large"),
     ],
