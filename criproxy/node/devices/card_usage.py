@@ -10,13 +10,11 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from time import monotonic, time
 
-from criproxy.devices.device_rules import DeviceRules
 from criproxy.devices.holdings import Holdings
 from criproxy.devices.usage.reports import UsageHistory, stale_after_s
 from criproxy.devices.usage.rows import CardRow, PodFile, is_uid, pod_files, rows
 from criproxy.devices.usage.values import ClassUse, UsageReport
 from criproxy.host.patience import Hangs, Patience
-from criproxy.model.node import Node
 from criproxy.node.context import Context
 from criproxy.store.files import PODS, write_pods
 
@@ -169,7 +167,12 @@ class PodFiles:
         if (rules := self.context.settings.devices) is None:
             return {}
         node, report = self.context.state.node, self.usage.current
-        found, files = await asyncio.to_thread(_made, node, self.holdings, rules, report)
+
+        def made() -> tuple[list[CardRow], dict[str, PodFile]]:
+            found = list(rows(node, self.holdings, rules, report))
+            return found, pod_files(found)
+
+        found, files = await asyncio.to_thread(made)  # it takes 3 ms for 64 containers, with every report
         # The kubelet sends no invalid UIDs: pods with one get no file.
         invalid = {row.container.pod for row in found if not is_uid(row.grant.pod_uid)}
         for pod in invalid - self._invalid:
@@ -199,11 +202,3 @@ class PodFiles:
         elif before and not problem:
             self.context.log.warning("files of pods with cards are written again")
         return not problem
-
-
-def _made(
-    node: Node, holdings: Holdings, rules: DeviceRules, report: UsageReport | None
-) -> tuple[list[CardRow], dict[str, PodFile]]:
-    """Return the rows and the files. Run this in a thread: it takes 3 ms for 64 containers, with every report."""
-    found = list(rows(node, holdings, rules, report))
-    return found, pod_files(found)

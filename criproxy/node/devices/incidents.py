@@ -22,6 +22,7 @@ from criproxy.node.devices.plugin import DevicePlugin
 from criproxy.node.devices.stops import GRACE_S, Stops
 from criproxy.placement.answers.vgpu_excesses import amounts, begun, followed, going_on, next_use
 from criproxy.placement.events import CardReported
+from criproxy.process.tasks import OnDemand
 
 MOST_OPEN = 256
 """Open incidents of one kind: a device plugin that reports more has another problem than its cards."""
@@ -52,16 +53,18 @@ class Incidents:
     changed: Callable[[], None] = lambda: None
     edits: bool = False
     """Whether replies are edited: while a container is stopped, killed or mentioned in its status."""
-    _following: bool = False
     _one: asyncio.Lock = field(default_factory=asyncio.Lock)
     """Serialises reports about quotas."""
     _spared: set[str] = field(default_factory=set)
     """Keys of incidents whose container is within its quota again, although that may not be on disk yet."""
-    _waiting: bool = False
     _stops: Stops = field(init=False)
+    _follower: OnDemand = field(init=False)
+    _plugin_watcher: OnDemand = field(init=False)
 
     def __post_init__(self) -> None:
         self._stops = Stops(self.context, self._mark_stopped, self._is_to_be_stopped)
+        self._follower = OnDemand(self.context.tasks, "follow unhealthy cards", self._follow)
+        self._plugin_watcher = OnDemand(self.context.tasks, "wait for the device plugin", self._wait_for_plugin)
         self.edits = bool(self.marks())  # from the first reply after a restart
 
     async def report(self, found: Incident) -> Incident:
@@ -155,12 +158,10 @@ class Incidents:
     def follow(self) -> None:
         """Follow the containers of incidents while there are any."""
         self._update_edits()
-        if self.context.state.node.incidents and not self._following:
-            self._following = True
-            self.context.tasks.forever("follow unhealthy cards", self._follow)
-        if self._open and not self._waiting:
-            self._waiting = True
-            self.context.tasks.forever("wait for the device plugin", self._wait_for_plugin)
+        if self.context.state.node.incidents:
+            self._follower.now()
+        if self._open:
+            self._plugin_watcher.now()
 
     def marks(self) -> list[bytes]:
         """Return the ids of the containers whose statuses are edited."""
@@ -208,7 +209,6 @@ class Incidents:
             if (silent_s := self.plugin.silent_s) > ABANDONED_S:
                 for each in self._open:
                     await self._drop(each, f"the device plugin has been silent for {silent_s:.0f} s")
-        self._waiting = False
 
     async def _drop(self, incident: Incident, why: str) -> None:
         about, excess = {"device_class": incident.device_class, "card": incident.card}, incident.excess
@@ -246,7 +246,6 @@ class Incidents:
                 self._update(incident)
             self._update_edits()
             await self.context.state.changed()
-        self._following = False
         self._update_edits()
 
     def _update(self, incident: Incident) -> None:

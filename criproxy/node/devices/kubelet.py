@@ -196,9 +196,8 @@ class Kubelet:
     def _handle_silence(self, pod: Subject, inquiry: _Inquiry) -> None:
         """Log that a create has waited for podresources in vain, and start to check when it answers again."""
         if self.patience.silent(self._name):
-            self.counters.device_evidence["podresources", _HANGING] += 1
             text = f"{self._name} has not answered for {self.files.timeout_s:g} s"
-            self._trouble("podresources", text, news=_HANGING)
+            self._outcome("podresources", _HANGING, text)
             self._await_answer(pod, inquiry)
 
     def _await_answer(self, pod: Subject, inquiry: _Inquiry) -> None:
@@ -275,13 +274,9 @@ class Kubelet:
         self._outcome("checkpoint", _HANGING if reading.hangs else outcome, reading.problem)
 
     def _outcome(self, source: str, outcome: str, problem: str = "") -> None:
-        """Count an outcome, and log it if it is new."""
+        """Count an outcome, and log a *problem* that differs from the last one of *source*."""
         self.counters.device_evidence[source, outcome] += 1
-        self._trouble(source, problem, news=outcome if outcome == _HANGING else problem)
-
-    def _trouble(self, source: str, problem: str, *, news: str) -> None:
-        """Log a *problem* if *news*, which identifies it, differs from the last one of *source*."""
-        before = self._troubles.get(source, "")
+        before, news = self._troubles.get(source, ""), outcome if outcome == _HANGING else problem
         self._troubles[source] = news
         if problem and news != before:
             self.log.warning("the kubelet does not report what it allocated", source=source, error=problem)

@@ -38,8 +38,8 @@ class Stops:
     wanted: Callable[[str, str], bool]
     unconfirmed: set[str] = field(init=False)
     """Incidents from before a restart whose stops wait: their containers may be within their quotas by now."""
-    _in_flight: set[tuple[str, str]] = field(default_factory=set)
-    _sent: set[tuple[str, str]] = field(default_factory=set)
+    _in_flight: dict[tuple[str, str], bool] = field(default_factory=dict)
+    """By incident and container instance: whether the runtime was asked, and may have stopped it."""
 
     def __post_init__(self) -> None:
         incidents = self.context.state.node.incidents.values()
@@ -57,13 +57,13 @@ class Stops:
 
     def is_sent(self, incident: str, life: str) -> bool:
         """Whether the runtime was asked to stop the container instance *life*, and may have done so."""
-        return (incident, life) in self._sent
+        return self._in_flight.get((incident, life), False)
 
     def begin(self, incident: str, container: Container, grace_s: float = GRACE_S) -> None:
         """Stop a container in the background, unless its stop is in flight or has to wait."""
         one = incident, container.life
         if one not in self._in_flight and self._may_go(*one):
-            self._in_flight.add(one)
+            self._in_flight[one] = False
             self.context.tasks.spawn(f"stop {container.title}", self._run(incident, container, grace_s))
 
     def _may_go(self, incident: str, life: str) -> bool:
@@ -80,12 +80,11 @@ class Stops:
                 if await self._stop(incident, container, grace_s):
                     self.stopped(incident, life)
                     break
-                self._sent.discard((incident, life))
+                self._in_flight[incident, life] = False
                 await asyncio.sleep(pause_s)
                 pause_s = min(2 * pause_s, LONGEST_PAUSE_S)
         finally:
-            self._in_flight.discard((incident, life))
-            self._sent.discard((incident, life))
+            del self._in_flight[incident, life]
             self.context.state.notify()  # the incident's data may be dropped now
 
     async def _stop(self, incident: str, container: Container, grace_s: float) -> bool:
@@ -99,7 +98,7 @@ class Stops:
             await context.persister.durable()
             if not self._may_go(incident, container.life):
                 return False
-            self._sent.add((incident, container.life))
+            self._in_flight[incident, container.life] = True
             await context.runtime.call("StopContainer", request, api.StopContainerResponse, request.timeout + ANSWER_S)
             if await self._runs_on(container):
                 text = "container keeps running although the runtime reports that it has stopped"

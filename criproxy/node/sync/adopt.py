@@ -35,6 +35,9 @@ _AT_ONCE = 16
 STAYS = "it has a card, but no device node for it: an update could take the card away, so it stays where it is"
 POD_UID = "io.kubernetes.pod.uid"
 """The label by which the kubelet recognises its containers."""
+Sandboxes = Sequence[api.PodSandbox]
+Containers = Sequence[api.Container]
+"""A list of the runtime, as are `Sandboxes`."""
 IsTouched = Callable[..., bool]
 """Whether there was a call about any of these ids since the lists were requested."""
 GRACE_S = 120.0
@@ -90,12 +93,7 @@ class Adoption:
     """Held while `find_cards` runs."""
 
     async def adopt(
-        self,
-        sandboxes: Sequence[api.PodSandbox],
-        containers: Sequence[api.Container],
-        is_touched: IsTouched,
-        *,
-        with_exited: bool = False,
+        self, sandboxes: Sandboxes, containers: Containers, is_touched: IsTouched, *, with_exited: bool = False
     ) -> Sequence[str]:
         """Adopt unknown sandboxes and containers, except those that were touched meanwhile.
 
@@ -126,7 +124,7 @@ class Adoption:
             self._report(adopted)
         return adopted
 
-    async def find_cards(self, containers: Sequence[api.Container]) -> None:
+    async def find_cards(self, containers: Containers) -> None:
         """Find the cards of containers whose creates criproxy did not see; only one call runs at a time.
 
         A container that has a card without a device node stays where it is from now on. If the runtime does not answer,
@@ -157,7 +155,7 @@ class Adoption:
             if seen and (has := seen.applied):
                 await self.context.state.apply(UpdateApplied(key, as_granted(has, None)))
 
-    def _unknown(self, containers: Sequence[api.Container], *, with_exited: bool) -> list[api.Container]:
+    def _unknown(self, containers: Containers, *, with_exited: bool) -> list[api.Container]:
         """Return the containers to inspect, and to adopt unless they have ended.
 
         Those for which others have to move come first, and later attempts before earlier ones.
@@ -217,11 +215,8 @@ class Adoption:
     ) -> list[Pod]:
         """Return the unknown sandboxes among *parents*, which has their cgroups as far as they are known."""
         known = self.context.state.node.pods
-        return [
-            translate.found_pod(listed[key], parent, totals.get(key, 0))
-            for key, parent in parents.items()
-            if key in listed and key not in known
-        ]
+        new = [key for key in parents if key in listed and key not in known]
+        return [translate.found_pod(listed[key], parents[key], totals.get(key, 0)) for key in new]
 
     def _report(self, adopted: Sequence[str]) -> None:
         """Log what was adopted, and enqueue containers that differ from their grants."""

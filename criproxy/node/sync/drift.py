@@ -104,9 +104,7 @@ class Drift:
         """Wait *pause_s* before *key* is corrected; return earlier if it does harm: the next pass corrects it then."""
         clock = asyncio.get_running_loop()
         end_s = clock.time() + pause_s
-        while (left_s := end_s - clock.time()) > 0:
-            if self._harms_now(key):
-                return
+        while (left_s := end_s - clock.time()) > 0 and not self._harms_now(key):  # noqa: ASYNC110 (others write files)
             await asyncio.sleep(min(left_s, self.context.settings.drift_period_s))
 
     def _harms_now(self, key: str) -> bool:

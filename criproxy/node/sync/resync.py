@@ -5,7 +5,6 @@ requested, so calls and lists need not wait for each other (docs/decisions/0006)
 """
 
 import asyncio
-from collections.abc import Sequence
 from dataclasses import dataclass, field
 from time import monotonic
 
@@ -19,7 +18,7 @@ from criproxy.model.workload import ContainerState
 from criproxy.node.context import Context
 from criproxy.node.devices.guard import DeviceGuard
 from criproxy.node.reconcile.reconciler import Reconciler
-from criproxy.node.sync.adopt import Adoption
+from criproxy.node.sync.adopt import Adoption, Containers, Sandboxes
 from criproxy.node.sync.ends import undisturbed
 from criproxy.node.sync.outcomes import Outcomes
 from criproxy.node.sync.sizes_in_force import follow_sizes
@@ -263,11 +262,7 @@ class Resync:
             self.reconciler.enqueue(list(state.node.grants), read=True)
 
     async def _compare_lists(
-        self,
-        before: Node,
-        sandboxes: Sequence[api.PodSandbox],
-        containers: Sequence[api.Container],
-        sandbox_id: str = "",
+        self, before: Node, sandboxes: Sandboxes, containers: Containers, sandbox_id: str = ""
     ) -> None:
         await self.outcomes.judge(before, containers, sandbox_id)
         await self.outcomes.judge_created(before, lost := never_to_start(sandboxes, containers))
@@ -287,7 +282,7 @@ class Resync:
             self.soon()
         return touched
 
-    async def _confirm_reservations(self, before: Node, containers: Sequence[api.Container]) -> None:
+    async def _confirm_reservations(self, before: Node, containers: Containers) -> None:
         """Resolve reservations whose create no task follows, as after a restart: by their stamp, or by queries."""
         in_flight = self.context.in_flight
         unknown = [item for item in containers if item.id not in before.containers]

@@ -226,22 +226,6 @@ async def test_it_runs_beside_the_calls(tmp_path: Path) -> None:
             await task
 
 
-async def test_a_node_without_cards(tmp_path: Path) -> None:
-    """Pods without cards bring neither a file nor the folder and, after the first look, no write."""
-    async with kept(tmp_path) as node:
-        await node.look()
-        node.files.write = _unexpected
-        await node.world.run(sharer("web"))
-
-        assert await node.look() == {}
-        assert node.files.problem == ""
-        assert not node.folder.exists()
-
-
-def _unexpected(*arguments: object) -> None:
-    raise AssertionError(arguments)
-
-
 async def test_a_node_without_rules(tmp_path: Path) -> None:
     """Where nothing is known of cards any more, the files from before are removed at the start."""
     (tmp_path / "state/pods").mkdir(parents=True)

@@ -11,11 +11,10 @@ from shutil import rmtree
 import pytest
 
 from criproxy.cri import api_pb2 as api
-from criproxy.cri.runtime import RuntimeCallError, RuntimeClient
+from criproxy.cri.runtime import RuntimeClient
 from criproxy.cri.stamp import ANNOTATION, read_stamp
 from criproxy.devices.classes.builtin import AMD, NVIDIA
 from criproxy.devices.device_rules import DeviceRules, KubeletFiles
-from criproxy.errors import StatusCode
 from criproxy.model.cpuset import CpuSet, parse_cpuset
 from criproxy.model.grant import Grant
 from criproxy.model.record import Kind
@@ -252,30 +251,6 @@ async def test_17_a_cdi_name(tmp_path: Path, name: str, expected: tuple[CpuSet, 
         assert bool(node.hints()["gpu"]) is bool(expected)
         if expected:
             assert place(config) == expected
-
-
-async def test_an_annotation_switches_it_off(tmp_path: Path) -> None:
-    """Then the container is placed as one without a card."""
-    node = node_at(tmp_path)
-    async with node.world:
-        _, config = await node.create(pod_of("Guaranteed", topologyhints="false"), "GPU-a")
-
-        assert place(config)[1] == "1"  # where more is free: reserved CPUs are on node 0
-
-
-async def test_a_strict_one_is_refused_where_there_is_no_room(tmp_path: Path) -> None:
-    """Others spill to the other node."""
-    node = node_at(tmp_path)
-    async with node.world:
-        full = PodSpec("full", (replace(SIZES["Guaranteed"], cpu_limit_milli=16000),))
-        await node.create(full, "GPU-b")
-
-        _, spilt = await node.create(pod_of("Guaranteed", "spilt"), "GPU-b")
-        with pytest.raises(RuntimeCallError, match="strictly close to its devices on NUMA node 1") as refused:
-            await node.create(pod_of("Guaranteed", "strict", strict_topologyhints="true"), "GPU-b")
-
-        assert place(spilt)[1] == "0"
-        assert refused.value.code is StatusCode.RESOURCE_EXHAUSTED
 
 
 async def test_a_restart_and_a_resize_keep_it(tmp_path: Path) -> None:

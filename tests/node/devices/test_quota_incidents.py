@@ -1,6 +1,5 @@
 """What the watcher reports of containers over their quota: what is stored, done, refused and shown."""
 
-import asyncio
 import io
 import json
 from collections.abc import Mapping
@@ -20,9 +19,7 @@ from criproxy.devices.usage.values import Grant
 from criproxy.errors import CriproxyError, UsageError
 from criproxy.model.record import Kind
 from criproxy.model.text.plain import from_plain
-from criproxy.model.workload import Container, ContainerState
 from criproxy.node.bypass import BypassMode
-from criproxy.node.devices.stops import Stops
 from tests.node.devices.quotas import (
     SAID,
     Stopped,
@@ -188,26 +185,6 @@ async def test_a_container_that_runs_on(world: World, monkeypatch: pytest.Monkey
     world.runtime.exit_container(key, 1)
 
     assert await status(world, key) == await direct(world, key)
-
-
-async def test_within_its_quota_while_the_runtime_is_asked(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A container that was stopped keeps its reason: the runtime has not said yet that it has ended."""
-    key, asked, goes_on, runs_on = await world.run(pod("greedy")), asyncio.Event(), asyncio.Event(), Stops._runs_on
-
-    async def late(stops: Stops, container: Container) -> bool:
-        asked.set()
-        await goes_on.wait()
-        return await runs_on(stops, container)
-
-    monkeypatch.setattr(Stops, "_runs_on", late)
-    await report(world, key)
-    await asked.wait()
-    await within(world, key)
-    goes_on.set()
-    await world.poll(lambda: world.controller.node.containers[key].state is ContainerState.EXITED)
-    await restart(world)
-
-    assert why(await status(world, key)) == SAID
 
 
 async def test_each_incident_is_acted_on(world: World) -> None:

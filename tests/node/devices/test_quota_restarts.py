@@ -248,18 +248,11 @@ async def test_a_runtime_that_only_says_so(world: World, stopped: Stopped) -> No
 async def test_others_get_the_card_meanwhile(world: World, stopped: Stopped) -> None:
     """A card on which a container is over its quota works: the other vGPUs of it can be had."""
     stopped.fails = True
-    await report(world, await world.run(pod("greedy")))
+    await report(world, greedy := await world.run(pod("greedy")))
     other = await world.run(pod("other", 1))
 
     assert world.controller.node.containers[other].state is ContainerState.RUNNING
-    assert set(stopped.ids) <= {incident_key(world)}
-
-
-def incident_key(world: World) -> str:
-    """The id of the container of the only incident."""
-    (incident,) = incidents(world)
-    assert incident.excess is not None
-    return next(key for key, each in world.controller.node.containers.items() if each.life == incident.excess.life)
+    assert set(stopped.ids) <= {greedy}
 
 
 async def test_a_watcher_that_is_silent(world: World, stopped: Stopped, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -277,16 +270,6 @@ async def test_a_watcher_that_is_silent(world: World, stopped: Stopped, monkeypa
     assert world.controller.node.containers[key].state is ContainerState.RUNNING
     assert "quota incident dropped" in world.log.events()
     assert "card no longer watched" not in world.log.events()
-
-
-async def test_the_kubelet_reads_the_status_once(world: World, stopped: Stopped) -> None:
-    """Right after the exit, before criproxy has booked it, the reason is there."""
-    key = await world.run(pod("greedy"))
-    stopped.fails = True
-    await report(world, key)
-    world.runtime.exit_container(key, 143)
-
-    assert why(await status(world, key)) == SAID
 
 
 @pytest.mark.parametrize("action", ["stop", "kill-process", "annotate"])

@@ -45,18 +45,3 @@ async def test_a_restart_does_not_begin_anew(tmp_path: Path, ran_s: int) -> None
         if ran_s:
             await world.until(lambda: world.controller.node.containers[container_id].warm)
         assert world.controller.node.containers[container_id].warm == bool(ran_s)
-
-
-async def test_one_that_ends_cold(tmp_path: Path) -> None:
-    """Nothing is left to wait for that matters: the end of its cold start changes nothing."""
-    async with World(tmp_path) as world:
-        container_id = await world.run(starting_cold("100ms"))
-        await world.kubelet.stop(container_id)
-        await world.kubelet.remove(container_id)
-        other = await world.kubelet.run_pod(
-            PodSpec("other", starting_cold("300ms").containers, annotations={"cold-start.criproxy.io": "300ms"})
-        )
-
-        await world.until(lambda: world.controller.node.containers[other[1]["main"]].warm)
-        assert container_id not in world.controller.node.containers
-        assert "background work failed" not in world.log.events()

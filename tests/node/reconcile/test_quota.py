@@ -168,19 +168,6 @@ async def test_the_quota_comes_back_before_others_make_room(world: World) -> Non
     assert (world.cpus(owned), await in_force(world, owned)) == ("1-2", 200_000)
 
 
-async def test_lift_is_for_newcomers_unless_all_are_meant(world: World) -> None:
-    """As with every option, who is here stays as it is; ``apply: all`` concerns everybody."""
-    await use(world, STATIC)
-    kept = await world.run(owner("kept", 1))
-    await use(world, LIFT)
-    lifted = await world.run(owner("lifted", 1))
-    assert (await in_force(world, kept), await in_force(world, lifted)) == (100_000, -1)
-
-    await use(world, LIFT, apply_all=True)
-    await world.until(lambda: world.controller.node.applied[kept].lifted is True)
-    assert (await in_force(world, kept), await told(world, kept)) == (-1, 100_000)
-
-
 async def test_replies_are_edited_for_as_long_as_a_quota_is_lifted(world: World) -> None:
     """Lift switched off, those that run without quota go on so; with the last of them all replies pass as they are."""
     sandbox_id, ids = await world.kubelet.run_pod(owner("owner", 1))

@@ -265,22 +265,3 @@ def overlaps(world: World) -> list[str]:
         for other, cpus in running.items()
         if other != key and cpus & own
     ]
-
-
-async def test_a_worker_that_is_woken_as_it_is_cancelled_ends(tmp_path: Path) -> None:
-    """The end of criproxy is not lost in the pause after a failed update."""
-    stuck = RuntimeOptions(missing=frozenset({"UpdateContainerResources"}))
-    async with World(tmp_path, stuck, replace(FAST, retry_pause_s=60.0)) as world:
-        shared = await world.run(sharer("shared"))
-        await world.created(owner("owner", 2))
-        reconciler = world.controller.reconciler
-        await world.until(lambda: reconciler.trouble(shared).failures > 0)
-        (worker,) = (task for task in asyncio.all_tasks() if task.get_name() == f"update {shared}")
-        await asyncio.sleep(0)  # it pauses now
-
-        reconciler.enqueue([shared])
-        await asyncio.sleep(0)
-        worker.cancel()
-        await asyncio.wait([worker])
-
-        assert worker.cancelled()

@@ -28,8 +28,6 @@ from criproxy.placement.events import (
 from criproxy.placement.policies.static import StaticOptions, StaticPolicy
 from criproxy.placement.records.history import cause, entries_of
 from criproxy.simulate.hosts import machine
-from criproxy.store.history import find
-from criproxy.store.reader import open_reader
 from lab.emulator.runtime import RuntimeOptions
 from tests.node.calls.test_sharers_do_not_wait import StalledDisk
 from tests.node.world import FAST, Slow, World, owner, refusal, sharer
@@ -39,12 +37,6 @@ from tests.placement.rules.test_kept import container, live, pod, runs
 async def story(world: World, text: str) -> list[Record]:
     """The history that a user would see."""
     return await world.controller.context.state.find_history(text)
-
-
-def stored(directory: Path, text: str) -> list[Kind]:
-    """What is on disk of *text*, as after kill -9."""
-    with open_reader(directory) as reader:
-        return kinds(find(reader.connection, text))
 
 
 def kinds(records: Sequence[Record]) -> list[Kind]:

@@ -12,19 +12,17 @@ from criproxy.errors import NotEnough, StoreError
 from criproxy.model.grant import Change
 from criproxy.model.node import Node
 from criproxy.model.record import Kind
-from criproxy.model.workload import Container, ContainerState, Pod, QosClass
+from criproxy.model.workload import Container, Pod, QosClass
 from criproxy.node.counters import Counters
 from criproxy.node.record import state
 from criproxy.node.record.persister import Persister
 from criproxy.node.record.state import NodeState
 from criproxy.placement.events import (
-    ContainerCreated,
     ContainerCreating,
     ContainerGone,
     Event,
     PodCreated,
     PolicyChanged,
-    UnknownOutcome,
 )
 from criproxy.placement.policies.api import Policy
 from criproxy.placement.policies.static import StaticPolicy
@@ -128,19 +126,6 @@ async def test_the_history_has_the_time_of_the_decision() -> None:
     await manager.close()
 
     assert [record.at_s <= decided_s for record in disk.records if record.kind is Kind.GRANTED] == [True]
-
-
-async def test_a_confirmation_that_history_does_not_tell_is_stored_too() -> None:
-    """A list had taken the container in before its call was answered."""
-    manager, disk, _ = await quiet()
-    await done(manager, creating("main"), ContainerCreated("r-main", "id"), UnknownOutcome("id"))
-    await manager.flush()
-
-    await manager.submit(ContainerCreated("r-main", "id"))
-
-    await manager.flush()
-    assert disk.written[-1][1].containers["id"].state is ContainerState.CREATED
-    await manager.close()
 
 
 async def test_events_go_on_where_telling_of_one_fails() -> None:

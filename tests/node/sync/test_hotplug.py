@@ -216,17 +216,6 @@ async def test_the_cgroup_of_the_pods_that_came_first_stays_after_a_restart(worl
     assert format_cpuset(world.controller.node.topology.cpus) == "0-3"
 
 
-async def test_the_cgroup_of_new_pods_is_followed_once_the_former_pods_have_ended(world: World, tmp_path: Path) -> None:
-    """So it is after a drain with which the kubelet's cgroupRoot changes."""
-    limited(tmp_path, "small", "0-1")
-    await run_below(world, sharer("former"), "/")
-    await world.kubelet.remove_pod(next(iter(world.controller.node.pods)))
-
-    shared = await run_below(world, sharer("shared"), "/small")
-
-    assert world.cpus(shared) == "0-1"
-
-
 async def test_the_machine_is_whole_again_when_the_pods_below_a_smaller_cgroup_have_ended(
     world: World, tmp_path: Path
 ) -> None:

@@ -2,12 +2,13 @@
 
 import asyncio
 from collections import Counter
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Sequence
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
+from criproxy.cri import api_pb2 as api
 from criproxy.errors import StatusCode
 from criproxy.model.workload import ContainerState
 from criproxy.node.calls.start import Starts
@@ -16,7 +17,6 @@ from criproxy.node.sync.resync import Resync
 from lab.emulator.runtime import RuntimeOptions
 from lab.kubelet.kubelet import MiniKubelet
 from tests.node.calls.test_update import size
-from tests.node.sync.held import unanswered
 from tests.node.world import FAST, NO_EVENTS, Slow, World, cut, owner, refusal, said, sharer
 
 LIMIT_S = 60.0
@@ -272,6 +272,20 @@ async def test_after_a_restart_only_some_are_asked_for_at_once(tmp_path: Path) -
 
         # Workers that read what containers have may ask, too.
         assert slow.looked_up["ContainerStatus"] <= 2 * (AT_ONCE + SLOW_TO_ASK.concurrent_updates)
+
+
+def unanswered(world: World, monkeypatch: pytest.MonkeyPatch) -> asyncio.Event:
+    """Let the lists that criproxy wants because a create was cut wait for the event that this returns."""
+    client, go_on = world.controller.context.runtime, asyncio.Event()
+    list_containers = client.list_containers
+
+    async def lists(sandbox_id: str = "") -> Sequence[api.Container]:
+        if (task := asyncio.current_task()) and task.get_name().startswith("ask for "):
+            await go_on.wait()
+        return await list_containers(sandbox_id)
+
+    monkeypatch.setattr(client, "list_containers", lists)
+    return go_on
 
 
 async def test_a_cut_create_is_not_given_up_while_it_is_repeated(

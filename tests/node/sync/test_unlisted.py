@@ -3,14 +3,13 @@
 import asyncio
 import os
 import threading
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
-from criproxy.cri import api_pb2 as api
 from criproxy.errors import StatusCode
 from criproxy.node.sync.resync import Resync
 from lab.emulator.runtime import EmbeddedRuntime
@@ -53,20 +52,6 @@ def without_cgroups(world: World) -> World:
 def unlisted(world: World) -> list[str]:
     """What ``status --check`` says of it."""
     return said(world, "lists do not have")
-
-
-def questions(world: World) -> list[str]:
-    """Grows by the id with each ContainerStatus of the controller."""
-    asked: list[str] = []
-    client = world.controller.context.runtime
-    original: Callable[..., Awaitable[api.ContainerStatusResponse]] = client.container_status
-
-    async def counted(container_id: str, *, verbose: bool = False) -> api.ContainerStatusResponse:
-        asked.append(container_id)
-        return await original(container_id, verbose=verbose)
-
-    client.container_status = counted  # type: ignore[method-assign]
-    return asked
 
 
 async def test_nobody_else_gets_their_cpus(tmp_path: Path) -> None:
@@ -195,40 +180,6 @@ async def test_a_cgroup_that_does_not_answer_holds_up_nobody(tmp_path: Path, mon
             assert first in world.controller.node.grants
             await world.run(owner("second"))
             assert threading.active_count() <= threads + 2
-
-
-async def test_who_is_removed_through_criproxy_is_forgotten_at_once(tmp_path: Path) -> None:
-    """There is no doubt, so nothing is asked, though lists lack it, too."""
-    async with World(tmp_path, NO_EVENTS, NO_LOOKS) as world:
-        first = await world.run(owner("first"))
-        await world.rested()
-        asked = questions(world)
-        world.runtime.leave_out(*ids(world))
-
-        await world.kubelet.stop(first)
-        await world.kubelet.remove(first)
-        await world.until(lambda: first not in world.controller.node.containers)
-        await compared(world)
-
-        assert not asked
-
-
-async def test_many_that_go_at_once(tmp_path: Path) -> None:
-    """Whose cgroup is gone is not asked for; of the others, each is asked for once."""
-    async with World(tmp_path, NO_EVENTS, NO_LOOKS) as world:
-        known = [await world.run(sharer(f"pod{number}")) for number in range(40)]
-        await world.rested()
-        unknown = known[::2]
-        for key in unknown:
-            world.controller.context.cgroups.forget(key)
-        asked = questions(world)
-        for key in known:
-            world.runtime.core.remove_container(world.runtime.core.records.container(key))
-
-        await compared(world)
-
-        assert not world.controller.node.containers
-        assert sorted(asked) == sorted(unknown)
 
 
 async def test_kept_cpus_of_a_pod_stay_with_it(tmp_path: Path) -> None:
