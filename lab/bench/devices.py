@@ -27,7 +27,6 @@ from criproxy.devices.classes.builtin import BUILTIN
 from criproxy.devices.device_rules import DeviceRules, KubeletFiles
 from criproxy.model.workload import Pod
 from criproxy.node.controller import Controller
-from criproxy.node.devices.kubelet import Kubelet
 from criproxy.node.settings import Settings
 from criproxy.placement.events import PodCreated
 from criproxy.store.store import Store
@@ -188,5 +187,5 @@ class _Turns:
         """Return when the kubelet has answered what it was asked of a sandbox, if it was."""
         await self.world.controller.context.state.flush()
         source = self.world.controller.devices.evidence.source
-        if isinstance(source, Kubelet) and (inquiry := source._inquiries.get(sandbox_id)):
+        if inquiry := source._inquiries.get(sandbox_id):
             await asyncio.wait({inquiry.asking, inquiry.reading})

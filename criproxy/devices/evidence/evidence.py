@@ -8,7 +8,6 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field, replace
 from enum import Enum
-from typing import Protocol
 
 from criproxy.devices.classes.cards import Stock, Stocks
 from criproxy.devices.classes.device_class import DeviceClass
@@ -88,30 +87,6 @@ class Known:
     """False: the answer may be about a former pod of that name."""
     by_uid: bool = False
     """Whether a source that identifies pods by their UIDs confirms the answer."""
-
-
-class Source(Protocol):
-    """A source of evidence in addition to the request, such as the kubelet's podresources."""
-
-    async def prefetch(self, pod: Subject) -> None:
-        """Prepare for questions about the containers of a pod whose sandbox is being created. Must not fail."""
-        ...
-
-    async def known(self, container: Subject) -> Known | None:
-        """Return what is allocated to *container*; None if unknown. Must neither fail nor take long."""
-        ...
-
-    def sandboxes(self) -> set[str]:
-        """Return the sandboxes of which the source keeps data, until `forget`."""
-        ...
-
-    def forget(self, sandbox_id: str) -> None:
-        """Drop the data of a sandbox that is gone."""
-        ...
-
-    async def close(self) -> None:
-        """Close the source; afterwards, `known` returns None."""
-        ...
 
 
 def weigh(classes: Iterable[DeviceClass], asked: DeviceRequest, known: Sequence[Known], stocks: Stocks) -> Evidence:

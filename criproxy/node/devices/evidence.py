@@ -23,7 +23,6 @@ from criproxy.devices.evidence.evidence import (
     Evidence,
     Given,
     Known,
-    Source,
     Subject,
     believed,
     has_new_card,
@@ -133,7 +132,7 @@ class EvidenceGatherer:
     context: Context
     cards: MachineCards
     patience: Patience
-    source: Source = field(init=False)
+    source: Kubelet = field(init=False)
     _files: KubeletFiles = field(default_factory=KubeletFiles)
     """The files with which the source was created."""
     _before: Counter[tuple[str, str]] = field(default_factory=Counter)
@@ -160,7 +159,7 @@ class EvidenceGatherer:
             "devices.podresources and devices.checkpoint right?"
         )
 
-    def of(self, rules: DeviceRules) -> Source:
+    def of(self, rules: DeviceRules) -> Kubelet:
         """Return the source for *rules*: a reload may have changed the paths of the kubelet's files."""
         if rules.kubelet != self._files:
             self.context.tasks.spawn("leave the kubelet", self.source.close())
@@ -168,6 +167,18 @@ class EvidenceGatherer:
             self._before = Counter(self.context.counters.device_evidence)
             self.source = self._kubelet()
         return self.source
+
+    def sandboxes(self) -> set[str]:
+        """Return the sandboxes about which the source has data."""
+        return self.source.sandboxes()
+
+    def forget(self, sandbox_id: str) -> None:
+        """Forget a sandbox."""
+        self.source.forget(sandbox_id)
+
+    async def close(self) -> None:
+        """Close the source."""
+        await self.source.close()
 
     def update_pod_names(self) -> None:
         """Remember the names of the pods on the node."""
@@ -179,7 +190,7 @@ class EvidenceGatherer:
         """Return the cards allocated to *subject*, according to the source and to its create.
 
         The limit of the source is `DeviceLimits.source_s`; a scan of the machine's cards has another one. Not earlier:
-        the kubelet allocates before it creates the sandbox, so that a query at RunPodSandbox (`Source.prefetch`) is
+        the kubelet allocates before it creates the sandbox, so that a query at RunPodSandbox (`Kubelet.prefetch`) is
         usually answered by now, but only the create has the container's name and what its device plugins wrote into it.
         Not later: cards cannot be taken from a running container, so the create cannot continue first. And not longer:
         a source that hangs would block every create on the node, while missing evidence costs one container its cards.

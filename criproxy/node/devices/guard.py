@@ -168,17 +168,17 @@ class DeviceGuard:
 
     def sandboxes(self) -> set[str]:
         """Return the sandboxes of which this part has data."""
-        return self.evidence.source.sandboxes() | self._runtimes.keys() | self.holdings.sandboxes()
+        return self.evidence.sandboxes() | self._runtimes.keys() | self.holdings.sandboxes()
 
     def sandbox_removed(self, sandbox_id: str) -> None:
         """Forget a sandbox."""
         self._runtimes.pop(sandbox_id, None)
         self.holdings.forget(sandbox_id)
-        self.evidence.source.forget(sandbox_id)
+        self.evidence.forget(sandbox_id)
 
     async def close(self) -> None:
         """Close the source of evidence; no create may follow."""
-        await self.evidence.source.close()
+        await self.evidence.close()
 
     async def guard(self, request: api.CreateContainerRequest, container: Container | None) -> GuardResult:
         """Change the create so that the container sees only the cards that it may see, and locate its cards.

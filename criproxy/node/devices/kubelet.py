@@ -101,7 +101,7 @@ class _Inquiry:
 
 @dataclass(slots=True)
 class Kubelet:
-    """A `Source` of evidence.
+    """A source of evidence in addition to the create. Its methods do not fail.
 
     Args:
         files: paths of the kubelet's files, and how long a create may wait for both together.

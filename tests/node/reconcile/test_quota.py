@@ -10,13 +10,10 @@ import pytest
 from criproxy.cri import api_pb2 as api
 from criproxy.cri.stamp import read_stamp
 from criproxy.daemon.offline_release import release
-from criproxy.model.grant import CpuQuota
 from criproxy.placement.policies.api import Policy
 from criproxy.placement.policies.static import StaticOptions, StaticPolicy
 from criproxy.simulate.hosts import machine
 from criproxy.wire.calls import Table
-from lab.emulator.runtime import IMAGE
-from lab.kubelet.kubelet import ContainerSpec, PodSpec
 from tests.clocks import skip
 from tests.node.calls.test_update import size
 from tests.node.world import FAST, STATIC, World, owner, refusal, sharer
@@ -117,33 +114,6 @@ async def first_quotas(world: World) -> list[int]:
     return []
 
 
-@pytest.mark.parametrize(
-    ("spec", "quota_us"),
-    [
-        pytest.param(ContainerSpec("main", IMAGE, cpu_request_milli=500, cpu_limit_milli=1000), 100_000, id="sharer"),
-        pytest.param(
-            ContainerSpec("main", IMAGE, cpu_limit_milli=1500, memory_limit_bytes=1 << 30), 150_000, id="fraction"
-        ),
-        pytest.param(ContainerSpec("main", IMAGE, cpu_request_milli=500), 0, id="without-limit"),
-    ],
-)
-async def test_who_shares_keeps_its_quota(world: World, spec: ContainerSpec, quota_us: int) -> None:
-    """On CPUs of others, it is what protects these."""
-    shared = await world.run(PodSpec("p", (spec,)))
-
-    assert await in_force(world, shared) == quota_us
-
-
-async def test_a_resize_is_lifted_too(world: World) -> None:
-    """The kubelet sends a quota with every resize, and is told that one."""
-    owned = await world.run(owner("owner", 1))
-
-    await world.kubelet.update(owned, size(2000))
-    await world.until(lambda: world.cpus(owned) == "1-2")
-
-    assert (await in_force(world, owned), await told(world, owned)) == (-1, 200_000)
-
-
 async def test_who_stops_to_own_gets_its_quota_with_the_cpus(world: World, tmp_path: Path) -> None:
     """Shared CPUs and no quota never go together; and as an owner again, it has none again."""
     owned = await world.run(owner("owner", 2))
@@ -154,18 +124,6 @@ async def test_who_stops_to_own_gets_its_quota_with_the_cpus(world: World, tmp_p
     await world.kubelet.update(owned, size(1000))
     await world.until(lambda: world.controller.node.applied[owned].lifted is True)
     assert (world.cpus(owned), kernel_quota(tmp_path, owned), await told(world, owned)) == ("1", "-1", 100_000)
-
-
-async def test_the_quota_comes_back_before_others_make_room(world: World) -> None:
-    """Who has to wait for CPUs waits with its quota: those that it has are others' already."""
-    owned = await world.run(owner("owner", 2))
-    node = world.controller.node
-    assert node.grants[owned].quota is CpuQuota.LIFTED
-
-    await use(world, STATIC, apply_all=True)
-    await world.until(lambda: not world.controller.node.applied[owned].lifted)
-
-    assert (world.cpus(owned), await in_force(world, owned)) == ("1-2", 200_000)
 
 
 async def test_replies_are_edited_for_as_long_as_a_quota_is_lifted(world: World) -> None:
