@@ -483,16 +483,3 @@ async def test_sighup_reads_the_policy_file_again(tmp_path: Path, runtime: Embed
         put(serve.policy, "policy: none\n")
         serve.signal(signal.SIGHUP)
         assert any(line.startswith("STATUS=serving on ") for line in await serve.message("READY=1"))
-
-
-async def test_a_changed_policy_file_is_noticed(tmp_path: Path, runtime: EmbeddedRuntime) -> None:
-    """A file that is replaced comes into force by itself: from placing nobody to placing, without a restart."""
-    async with Serve(tmp_path, "--log-format", "json", policy="policy: none\n", cpus="0-3") as serve:
-        await serve.reload(STATIC)
-        async with serve.kubelet() as kubelet:
-            await kubelet.run_pod(PodSpec("owner", (TWO_CPUS,)))
-        assert await serve.stop() == 0
-
-    said = lines(serve)
-    assert [line["apply"] for line in said if line["event"] == "configuration reloaded"] == ["new"]
-    assert [line["container"] for line in said if line["event"] == "container placed"] == ["default/owner/main"]

@@ -1,8 +1,6 @@
 """One text says which configuration a node was left with, and what a release without a daemon has made of that."""
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from criproxy.model.node import LastConfiguration
 
@@ -41,12 +39,3 @@ def test_what_a_text_says(text: str, left: LastConfiguration, keeps: set[str]) -
 def test_a_release_for_which_no_file_is_read(text: str, then: str) -> None:
     """It is one of the node's configuration; of an unknown one it goes on under any."""
     assert LastConfiguration.parse(text).digest_of_release == then
-
-
-@given(st.text("0123456789abcdef"))
-def test_undone_is_told_from_the_digest(digest: str) -> None:
-    """Whatever the digest is."""
-    undone = LastConfiguration(digest).undone
-
-    assert LastConfiguration.parse(undone.format()) == undone
-    assert (undone.digest, undone.is_undone) == (digest, True)

@@ -15,7 +15,6 @@ from urllib.parse import unquote
 import pytest
 
 from criproxy import __version__
-from lab.containerd.containerd import PrivateContainerd, available
 from tests.install.nodes import FILES
 
 PROGRAM = "/opt/criproxy/bin/criproxy"
@@ -195,16 +194,3 @@ def field(control: str, name: str) -> str:
     """Return a field of a control file."""
     (value,) = re.findall(rf"(?m)^{name}: (.*)$", control)
     return str(value)
-
-
-@pytest.mark.e2e
-@pytest.mark.thorough
-def test_containerd_runs_the_image(packages: dict[str, Path]) -> None:
-    """It imports the archive under the name that the chart uses."""
-    if reason := available():
-        pytest.skip(reason)
-    with PrivateContainerd() as containerd:
-        imported = containerd._ctr("images", "import", str(packages["image"]))
-        assert imported.returncode == 0, imported.stderr
-        name = f"localhost/criproxy:{__version__}"
-        assert name in containerd._ctr("images", "list", "--quiet").stdout.split()

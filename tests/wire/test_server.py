@@ -116,16 +116,6 @@ async def test_cancelled_call_cancels_its_handler(tmp_path: Path) -> None:
     assert outcomes == [Outcome(OutcomeKind.NOT_SENT)]
 
 
-async def test_bypass_is_for_new_calls(tmp_path: Path) -> None:
-    """It can be set and taken back while connections live."""
-    async with World(tmp_path, table={HOLD: Rule(hold=add)}) as world:
-        world.proxy.bypass = True
-        assert await world.call(HOLD, b"x") == b"x"
-        world.proxy.bypass = False
-        assert await world.call(HOLD, b"x") == b"x held"
-        assert world.proxy.stats.connections_total == 1
-
-
 async def test_missing_runtime_closes_the_connection(tmp_path: Path) -> None:
     """The client sees what it would see without us, and nothing is left."""
     async with World(tmp_path, table={}, serving=False) as world:
