@@ -22,7 +22,6 @@ from typing import Any
 from lab.fuzz.session import Settings, Stall, watched
 from lab.provenance import ROOT, commit
 
-SEEDS = Path(__file__).resolve().parent / "corpus"
 GRACE_S = 90.0
 """A session that is not over this long after its time is a finding."""
 
@@ -38,11 +37,13 @@ def _options() -> argparse.Namespace:
     parser.add_argument("--seconds", type=float, default=60.0, help="how long (default: %(default)s)")
     parser.add_argument("--executions", type=int, default=0, help="end after so many inputs instead")
     parser.add_argument("--seed", type=int, help="where the randomness begins (default: a new one, printed)")
-    parser.add_argument("--json", type=Path, default=Path("build/fuzz.json"), help="where the results go")
-    parser.add_argument("--corpus", type=Path, default=Path("build/fuzz-corpus"), help="folder of kept inputs")
-    parser.add_argument("--findings", type=Path, default=Path("build/fuzz-findings"), help="folder of bad inputs")
+    parser.add_argument(
+        "--json",
+        type=Path,
+        default=Path("build/fuzz.json"),
+        help="where the results go, beside them kept and bad inputs",
+    )
     parser.add_argument("--max-findings", type=int, default=20, help="end after this many (default: %(default)s)")
-    parser.add_argument("--engine", choices=("atheris", "own"), help="default: atheris where it is installed")
     parser.add_argument("--replay", type=Path, metavar="FILE", help="run one input and show what goes wrong")
     parser.add_argument("--plant", default="", help=argparse.SUPPRESS)
     options = parser.parse_args()
@@ -69,26 +70,26 @@ def _replay(file: Path, plant: str) -> int:
 
 
 def _fuzz(options: argparse.Namespace) -> int:
-    engine = options.engine or ("atheris" if importlib.util.find_spec("atheris") else "own")
+    if importlib.util.find_spec("atheris") is None:
+        print("atheris is not installed: it has wheels for x86_64 and for Python before 3.14", file=sys.stderr)
+        return 2
     seed = randbits(31) if options.seed is None else options.seed
-    for folder in (options.json.parent, options.corpus):
-        folder.mkdir(parents=True, exist_ok=True)
+    corpus, findings = (options.json.with_name(f"{options.json.stem}-{name}") for name in ("corpus", "findings"))
+    corpus.mkdir(parents=True, exist_ok=True)
     state, log = options.json.with_suffix(".state"), options.json.with_suffix(".log")
     state.unlink(missing_ok=True)
     settings = Settings(
-        engine=engine,
         seconds=options.seconds,
         seed=seed,
-        corpus=str(options.corpus),
-        seeds=str(SEEDS),
-        findings=str(options.findings),
+        corpus=str(corpus),
+        findings=str(findings),
         state=str(state),
         executions=options.executions,
         max_findings=options.max_findings,
         plant=options.plant,
     )
     extent = f"{options.executions} inputs" if options.executions else f"{options.seconds:g} s"
-    print(f"fuzzing with {engine} for {extent}, seed {seed}", flush=True)
+    print(f"fuzzing for {extent}, seed {seed}", flush=True)
     found = {"commit": commit()}  # of what runs, not of what is there when it ends
     report = {**_report(settings, *_run_session(settings, log), log), **found}
     options.json.write_text(json.dumps(report, indent=2) + "\n")
@@ -123,7 +124,6 @@ def _report(settings: Settings, seconds: float, ended: str, log: Path) -> dict[s
     return {
         "seed": settings.seed,
         "seconds": round(seconds, 1),
-        "engine": settings.engine,
         "executions_per_s": round(results["executions"] / seconds, 1),
         **results,
         "coverage": dict(zip(("edges", "features", "inputs"), map(int, coverage[-1]), strict=True))

@@ -78,7 +78,6 @@ class Conversation:
         self.too_late: list[Held] = []
         self.runtime_goaway: int | None = None
         self.drained_at: int | None = None
-        self.features: set[int] = set()
         self._ops: list[Callable[[], object]] = [*self._client_ops(), *self._runtime_ops(), *self._own_ops()]
 
     def run(self) -> None:
@@ -91,7 +90,6 @@ class Conversation:
             self._ops[(choice & 0x7F) % len(self._ops)]()
             if choice & 0x80:
                 self.settle()
-            self._note(choice & 0x7F)
 
     def _client_ops(self) -> list[Callable[[], object]]:
         client = self.client
@@ -382,21 +380,6 @@ class Conversation:
                 self.step(Drained())
             case 29:
                 self.client.emit(frames.GOAWAY, 0, 0, bytes(8))
-
-    def _note(self, op: int) -> None:
-        """What happened in which state: new combinations guide the mutations where no coverage is to be had."""
-        connection = self.splice.connection
-        state = (
-            bool(connection.requests.debt),
-            bool(connection.replies.debt),
-            bool(connection.to_runtime.queues),
-            bool(connection.to_client.queues),
-            min(3, len(self.waiting)),
-            bool(connection.refused),
-            len(connection.streams).bit_length(),
-            connection.held_bytes.bit_length(),
-        )
-        self.features.add(hash((op % len(self._ops), state)))
 
 
 def check_books(splice: Splice) -> None:

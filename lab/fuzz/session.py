@@ -29,9 +29,10 @@ SAMPLE_INPUTS = 20
 MAX_LEAK_OBJECTS = 200
 MAX_LEAK_BYTES = 1 << 19
 """More than CPython's own free lists take (2,000 tuples of each size), which fill up slowly."""
-COUNTERS = 4096
+SEEDS = Path(__file__).resolve().parent / "corpus"
+"""Inputs to begin with; nothing is written there."""
 
-Run = Callable[[bytes], set[int]]
+Run = Callable[[bytes], None]
 
 
 class Stall(BaseException):
@@ -42,13 +43,10 @@ class Stall(BaseException):
 class Settings:
     """What a session is asked to do."""
 
-    engine: str
     seconds: float
     seed: int
     corpus: str
     """Folder that inputs with something new in them are added to."""
-    seeds: str
-    """Folder of inputs to begin with; nothing is written there."""
     findings: str
     state: str
     """File for the results."""
@@ -65,7 +63,6 @@ class Results:
 
     executions: int = 0
     targets: dict[str, int] = field(default_factory=dict)
-    features: int = 0
     findings: list[dict[str, str]] = field(default_factory=list)
     leaks: dict[str, int] = field(default_factory=dict)
     complete: bool = False
@@ -80,14 +77,13 @@ class Session:
         self._run = run
         self._target_name = target_name
         self._signatures: set[str] = set()
-        self._known: set[int] = set()
         self._random = Random(settings.seed)
         self._sample: list[bytes] = []
         self._begun = self._saved = time.monotonic()
         self._until = self._begun + settings.seconds * (1 - LEAK_SHARE)
 
-    def execute(self, data: bytes) -> set[int]:
-        """Run one input; returns the features that no input before had. Ends the process when these were enough."""
+    def execute(self, data: bytes) -> None:
+        """Run one input. Ends the process when these were enough."""
         results = self.results
         limit = self.settings.executions
         if results.executions >= limit > 0 or (not limit and time.monotonic() >= self._until):
@@ -95,21 +91,18 @@ class Session:
         results.executions += 1
         target = self._target_name(data)
         results.targets[target] = results.targets.get(target, 0) + 1
-        features = self._guarded(data)
-        new = features - self._known
-        self._known |= new
-        if features:
+        if self._is_well(data):
             self._remember(data)
         if time.monotonic() - self._saved > 1:
             self.save()
-        return new
 
-    def _guarded(self, data: bytes) -> set[int]:
+    def _is_well(self, data: bytes) -> bool:
         try:
-            return watched(self._run, data)
+            watched(self._run, data)
         except (Exception, Stall) as error:  # noqa: BLE001 - any is what we look for
             self.found(error, data)
-            return set()
+            return False
+        return True
 
     def found(self, error: BaseException, data: bytes | None) -> None:
         """Write a finding down, its input (if it has one) beside it; the same place in the code counts once."""
@@ -164,7 +157,7 @@ class Session:
         rounds, before = 0, self._footprint()
         while rounds < LEAK_ROUNDS or time.monotonic() < until:
             for data in self._sample:
-                self._guarded(data)
+                self._is_well(data)
             rounds += 1
             if rounds == 1:
                 before = self._footprint()
@@ -182,7 +175,6 @@ class Session:
     def save(self) -> None:
         """Write the results as they are now."""
         self._saved = time.monotonic()
-        self.results.features = len(self._known)
         part = Path(f"{self.settings.state}.part")
         part.write_text(json.dumps(asdict(self.results)))
         part.replace(self.settings.state)
@@ -191,7 +183,7 @@ class Session:
 _NO_DIGITS = str.maketrans("", "", "0123456789")
 
 
-def watched(run: Run, data: bytes) -> set[int]:
+def watched(run: Run, data: bytes) -> None:
     """Run one input.
 
     Raises:
@@ -200,7 +192,7 @@ def watched(run: Run, data: bytes) -> set[int]:
     signal.signal(signal.SIGVTALRM, _interrupt)
     signal.setitimer(signal.ITIMER_VIRTUAL, STALL_CPU_S)
     try:
-        return run(data)
+        run(data)
     finally:
         signal.setitimer(signal.ITIMER_VIRTUAL, 0)
 
@@ -219,18 +211,12 @@ def _load(plant: str) -> tuple[Run, Callable[[bytes], str]]:
     return targets.run, lambda data: targets.NAMES[targets.target_of(data)]
 
 
-def _with_atheris(settings: Settings) -> None:
-    """Coverage of the data plane and of hpack guides the mutations, and so do the states that scripts reach."""
+def _fuzz(settings: Settings) -> None:
+    """Coverage of the data plane and of hpack guides the mutations."""
     import atheris
 
     with atheris.instrument_imports(include=["criproxy.wire", "hpack"]):
         session = Session(settings, *_load(settings.plant))
-    counters = [atheris.native._reserve_counter() for _ in range(COUNTERS)]
-
-    def execute(data: bytes) -> None:
-        for feature in session.execute(data):
-            atheris.native._trace_branch(counters[feature % COUNTERS])
-
     options = [
         f"-seed={settings.seed % 2**32 or 1}",
         f"-max_len={MAX_INPUT_BYTES}",
@@ -239,53 +225,9 @@ def _with_atheris(settings: Settings) -> None:
         "-len_control=0",
         "-reload=0",
     ]
-    atheris.Setup([sys.argv[0], *options, settings.corpus, settings.seeds], execute)
+    atheris.Setup([sys.argv[0], *options, settings.corpus, str(SEEDS)], session.execute)
     atheris.Fuzz()
 
 
-def _on_our_own(settings: Settings) -> None:
-    """Mutate inputs at random; one that reaches a new state is kept and mutated further. Where atheris has no wheel."""
-    session = Session(settings, *_load(settings.plant))
-    random = Random(settings.seed)
-    files = sorted(file for folder in (settings.seeds, settings.corpus) for file in Path(folder).iterdir())
-    kept = [file.read_bytes() for file in files]
-    for data in kept:
-        session.execute(data)
-    while True:
-        data = _mutate(kept, random, MAX_INPUT_BYTES)
-        if session.execute(data):
-            kept.append(data)
-            Path(settings.corpus, hashlib.sha1(data).hexdigest()).write_bytes(data)  # noqa: S324 - a name
-
-
-def _mutate(kept: list[bytes], random: Random, longest: int) -> bytes:
-    """A new input of at most *longest* bytes: one of *kept* with a few changes, or one made from nothing."""
-    if not kept or random.random() < 0.1:
-        return random.randbytes(random.choice((20, 60, 150, 400, 800)))
-    data = bytearray(random.choice(kept[-50:] if random.random() < 0.3 else kept))
-    for _ in range(random.choice((1, 1, 2, 4, 8))):
-        _change(data, kept, random)
-    return bytes(data[:longest])
-
-
-def _change(data: bytearray, kept: list[bytes], random: Random) -> None:
-    at, size = random.randrange(len(data) + 1), random.choice((1, 1, 2, 4, 16, 64))
-    match random.randrange(6):
-        case 0:
-            data[at : at + size] = random.randbytes(size)
-        case 1:
-            del data[at : at + size]
-        case 2:
-            data[at:at] = random.randbytes(size)
-        case 3:
-            data[at:at] = data[: at + size][-size:]
-        case 4:
-            other = random.choice(kept)
-            data[at:] = other[random.randrange(len(other) + 1) :]
-        case _:
-            data[at : at + 1] = bytes((random.choice((0, 1, 0x7F, 0x80, 0xFF)),))
-
-
 if __name__ == "__main__":
-    asked = Settings(**json.loads(sys.argv[1]))
-    (_with_atheris if asked.engine == "atheris" else _on_our_own)(asked)
+    _fuzz(Settings(**json.loads(sys.argv[1])))

@@ -12,11 +12,10 @@ def target_of(data: bytes) -> int:
     return int(choice >= 128)
 
 
-def run(data: bytes) -> set[int]:
-    """Run one input; returns the states that it touched, as hashes.
+def run(data: bytes) -> None:
+    """Run one input.
 
     Raises:
         Exception: any exception is a finding.
     """
-    target = target_of(data)
-    return {hash((target, feature)) for feature in _RUNS[target](data[1:])}
+    _RUNS[target_of(data)](data[1:])
