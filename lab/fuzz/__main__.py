@@ -37,12 +37,7 @@ def _options() -> argparse.Namespace:
     parser.add_argument("--seconds", type=float, default=60.0, help="how long (default: %(default)s)")
     parser.add_argument("--executions", type=int, default=0, help="end after so many inputs instead")
     parser.add_argument("--seed", type=int, help="where the randomness begins (default: a new one, printed)")
-    parser.add_argument(
-        "--json",
-        type=Path,
-        default=Path("build/fuzz.json"),
-        help="where the results go, beside them kept and bad inputs",
-    )
+    parser.add_argument("--json", type=Path, default=Path("build/fuzz.json"), help="file of the results")
     parser.add_argument("--max-findings", type=int, default=20, help="end after this many (default: %(default)s)")
     parser.add_argument("--replay", type=Path, metavar="FILE", help="run one input and show what goes wrong")
     parser.add_argument("--plant", default="", help=argparse.SUPPRESS)

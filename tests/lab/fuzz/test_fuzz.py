@@ -12,7 +12,7 @@ from lab.fuzz import targets
 from lab.fuzz.plants import PLANTS
 
 ROOT = Path(__file__).resolve().parents[3]
-EXECUTIONS = 500
+EXECUTIONS = 250
 """Inputs that are tried; `make fuzz` tries them for minutes, others each time."""
 SEEDS = sorted((ROOT / "lab/fuzz/corpus").iterdir())
 PLANT_EXECUTIONS = "2000"
