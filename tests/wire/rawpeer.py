@@ -1,54 +1,15 @@
-"""A strict HTTP/2 endpoint for tests: it sends what a script says and checks everything that it gets.
+"""A strict HTTP/2 endpoint for tests: a peer of the fuzzer that sends what a test queues, and gives windows back."""
 
-Framing is its own, so that a mistake in `criproxy.wire.frames` does not cancel out. An `Endpoint` is sans-io and
-plays the kubelet or the runtime. It raises `Violation` for whatever RFC 9113 forbids its peer, and keeps both of its
-windows, which are the oracle for the ledgers of the data plane.
-"""
-
-import struct
 from collections import deque
-from collections.abc import Iterator
-from dataclasses import dataclass, field
+from collections.abc import Sequence
+from dataclasses import dataclass
 
-import hpack
+from criproxy.wire import frames
+from criproxy.wire.message import encode
+from lab.fuzz.peer import Fields, Half, Peer, Violation, require
 
-DATA, HEADERS, PRIORITY, RST, SETTINGS, PUSH, PING, GOAWAY, WINDOW, CONTINUATION = range(10)
-END_STREAM = ACK = 1
-END_HEADERS, PADDED, HAS_PRIORITY = 4, 8, 32
-INITIAL_WINDOW, MAX_FRAME = 4, 5
-PREFACE = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"
-TOP = 2**31 - 1
-CANCEL = 8
-
-Fields = list[tuple[str, str]]
-RawFrame = tuple[int, int, int, bytes]
-"""(kind, flags, stream, payload)."""
-
-
-class Violation(AssertionError):
-    """The data plane sent this endpoint what HTTP/2 forbids."""
-
-
-def build(kind: int, flags: int, stream: int, payload: bytes = b"") -> bytes:
-    """One frame."""
-    return struct.pack(">IBI", len(payload) << 8 | kind, flags, stream) + payload
-
-
-def cut_frames(buffer: bytearray) -> Iterator[RawFrame]:
-    """Take every whole frame off the front of *buffer*."""
-    while len(buffer) >= 9:
-        word, flags, stream = struct.unpack_from(">IBI", buffer)
-        size = word >> 8
-        if len(buffer) < 9 + size:
-            return
-        payload = bytes(buffer[9 : 9 + size])
-        del buffer[: 9 + size]
-        yield word & 255, flags, stream, payload
-
-
-def grpc(message: bytes) -> bytes:
-    """A length-prefixed message."""
-    return struct.pack(">BI", 0, len(message)) + message
+Texts = Sequence[tuple[str, str]]
+__all__ = ["Endpoint", "Stream", "Style", "Texts", "Violation"]
 
 
 @dataclass(slots=True)
@@ -57,58 +18,46 @@ class Part:
 
     data: bytes = b""
     end: bool = False
-    fields: Fields | None = None
+    fields: Texts | None = None
 
 
-@dataclass(slots=True)
-class Half:
-    """One stream as one endpoint sees it."""
-
-    id: int
-    send_window: int
-    recv_window: int
-    todo: deque[Part] = field(default_factory=deque)
-    blocks: list[Fields] = field(default_factory=list)
-    """Header lists received."""
-    late_blocks: list[Fields] = field(default_factory=list)
-    """Header lists received after the end: allowed, for HPACK's sake."""
-    body: bytearray = field(default_factory=bytearray)
-    unreturned: int = 0
-    """Bytes received and not given back by WINDOW_UPDATE."""
-    ended: bool = False
-    """The peer has sent END_STREAM."""
-    reset: int | None = None
-    """Code of the RST_STREAM received."""
-    sent_end: bool = False
-    sent_reset: bool = False
-
-    @property
-    def over(self) -> bool:
-        """Nothing more will happen here."""
-        return self.reset is not None or self.sent_reset or (self.ended and self.sent_end)
-
-    @property
-    def status(self) -> str:
-        """The grpc-status received; empty if there is none."""
-        return dict(self.blocks[-1]).get("grpc-status", "") if self.blocks else ""
-
-
-@dataclass(slots=True)
+@dataclass(frozen=True, slots=True)
 class Style:
     """How an endpoint writes its frames."""
 
     data_max: int = 16_384
-    pad: int = 0
-    """Bytes of padding on every DATA and HEADERS frame; 0 is no padding at all."""
+    pad: int | None = None
+    """Bytes of padding on every DATA and HEADERS frame; None: frames are not padded."""
     block_max: int = 0
     """Header blocks are cut into HEADERS and CONTINUATION frames of this size; 0: whole."""
-    priority: bool = False
-    huffman: bool = True
-    """Whether texts in header blocks are packed."""
 
 
-class Endpoint:
+class Stream(Half):
+    """One stream as one endpoint sees it."""
+
+    def __init__(self, stream: int) -> None:
+        super().__init__(stream)
+        self.parts: deque[Part] = deque()
+        self.late_blocks: list[Fields] = []
+        """Received after the end: allowed, for HPACK's sake."""
+        self.unreturned = 0
+        """Bytes received and not given back by WINDOW_UPDATE."""
+
+    @property
+    def over(self) -> bool:
+        """Nothing more will happen here."""
+        return self.got_reset or self.reset or (self.got_end and self.ended)
+
+    @property
+    def status(self) -> str:
+        """The grpc-status received; empty if there is none."""
+        return dict(self.blocks_got[-1]).get(b"grpc-status", b"").decode() if self.blocks_got else ""
+
+
+class Endpoint(Peer):
     """The kubelet's end (*client*) or the runtime's end of a spliced connection."""
+
+    streams: dict[int, Stream]  # type: ignore[assignment] # these are of this class alone
 
     def __init__(
         self, *, client: bool, settings: dict[int, int] | None = None, grants: str = "eager", style: Style | None = None
@@ -122,149 +71,90 @@ class Endpoint:
                 nghttp2 and C-core do) or ``manual``.
             style: how frames are written.
         """
-        self.client = client
-        self.grants = grants
-        self.style = style or Style()
-        self.out = bytearray(PREFACE if client else b"")
-        self.streams: dict[int, Half] = {}
-        self.log: list[RawFrame] = []
-        self.goaway: tuple[int, int, bytes] | None = None
-        self.send_window = self.recv_window = 65_535
+        super().__init__()
+        self.client, self.grants, self.style = client, grants, style or Style()
+        self.name = "client" if client else "runtime"
         self.unreturned = 0
-        self.peer_initial, self.peer_max_frame = 65_535, 16_384
-        self.own_initial = 65_535
-        self.own_max_frame = 16_384
-        self.encoder, self.decoder = hpack.Encoder(), hpack.Decoder()
-        self._unacked: deque[dict[int, int]] = deque()
-        self._buffer = bytearray()
-        self._preface = b"" if client else PREFACE
+        self._awaited = b"" if client else frames.PREFACE
         self._greeted = False
-        self._block: tuple[int, int, bytearray] | None = None
-        self._last = -1 if client else 0
-        self._highest_seen = 0
-        self.send_settings(settings or {})
+        self._last = -1
+        if client:
+            self.out.append(frames.PREFACE)
+        self.announce(settings or {})
 
     # -- sending ---------------------------------------------------------------------------------------------------
 
     def take(self) -> bytes:
         """What is to be written."""
-        data = bytes(self.out)
+        data = b"".join(self.out)
         self.out.clear()
         return data
 
-    def send(self, kind: int, flags: int, stream: int, payload: bytes = b"") -> None:
-        """Any frame at all, right or wrong."""
-        self.out += build(kind, flags, stream, payload)
-
-    def send_settings(self, values: dict[int, int]) -> None:
-        """Announce; what is announced holds for the peer from its acknowledgement on."""
-        self._unacked.append(values)
-        self.own_max_frame = max(self.own_max_frame, values.get(MAX_FRAME, 0))
-        self.send(SETTINGS, 0, 0, b"".join(struct.pack(">HI", *item) for item in values.items()))
-
-    def open(self, path: str, *, end: bool = False, extra: Fields | None = None) -> int:
+    def open(self, path: str, *, end: bool = False, extra: Texts = ()) -> int:
         """Start a call; returns its stream."""
         self._last += 2
-        self.streams[self._last] = Half(self._last, self.peer_initial, self.own_initial)
+        self.streams[self._last] = Stream(self._last)
         fields = [(":method", "POST"), (":scheme", "http"), (":path", path), (":authority", "localhost")]
-        self.send_block(self._last, [*fields, ("te", "trailers"), *(extra or [])], end=end)
+        self.block(self._last, [*fields, ("te", "trailers"), *extra], end=end)
         return self._last
 
-    def send_block(self, stream: int, fields: Fields, *, end: bool = False) -> None:
-        """One header block, cut as the style says."""
-        block = self.encoder.encode(fields, huffman=self.style.huffman)
-        flags, head, tail = (END_STREAM if end else 0), b"", b""
-        if self.style.priority:
-            flags, head = flags | HAS_PRIORITY, b"\x00\x00\x00\x00\x10"
-        if self.style.pad:
-            flags, head, tail = flags | PADDED, bytes((self.style.pad,)) + head, bytes(self.style.pad)
-        size = self.style.block_max or 16_000
-        pieces = [block[at : at + size] for at in range(0, len(block), size)]
-        self.send(HEADERS, flags | (0 if pieces[1:] else END_HEADERS), stream, head + pieces[0] + tail)
-        for left, piece in zip(range(len(pieces) - 2, -1, -1), pieces[1:], strict=True):
-            self.send(CONTINUATION, 0 if left else END_HEADERS, stream, piece)
-        if end and stream in self.streams:
-            self.streams[stream].sent_end = True
+    def block(self, stream: int, fields: Texts, *, end: bool = False) -> None:
+        """Send one header block, cut as the style says."""
+        packed = tuple((name.encode(), value.encode()) for name, value in fields)
+        cuts = range(self.style.block_max, 400, self.style.block_max) if self.style.block_max else ()
+        self.send_block(self.streams[stream], packed, cuts, end=end, pad=self.style.pad)
 
-    def queue(self, stream: int, data: bytes = b"", *, end: bool = False, fields: Fields | None = None) -> None:
+    def queue(self, stream: int, data: bytes = b"", *, end: bool = False, fields: Texts | None = None) -> None:
         """Send this on *stream* as soon as windows allow; see `push`."""
-        self.streams[stream].todo.append(Part(data, end, fields))
+        self.streams[stream].parts.append(Part(data, end, fields))
 
     def queue_reply(self, stream: int, *messages: bytes, status: int = 0) -> None:
         """A whole reply; an error without messages is trailers-only."""
+        first: Texts = [(":status", "200"), ("content-type", "application/grpc")]
         if messages:
-            self.queue(stream, fields=[(":status", "200"), ("content-type", "application/grpc")])
+            self.queue(stream, fields=first)
         for message in messages:
-            self.queue(stream, grpc(message))
-        first = [] if messages else [(":status", "200"), ("content-type", "application/grpc")]
-        trailers = [*first, ("grpc-status", str(status)), ("x-stream", str(stream))]
-        self.queue(stream, fields=trailers, end=True)
+            self.queue(stream, encode(message))
+        trailers = [("grpc-status", str(status)), ("x-stream", str(stream))]
+        self.queue(stream, fields=trailers if messages else [*first, *trailers], end=True)
 
-    def push(self, stream: int | None = None) -> bool:
-        """Send what the windows allow, of one stream or of all; whether anything went out."""
-        before = len(self.out)
+    def push(self, stream: int | None = None) -> None:
+        """Send what the windows allow, of one stream or of all."""
         for half in [self.streams[stream]] if stream is not None else list(self.streams.values()):
-            while half.todo and not half.over and self._push_part(half):
-                pass
-            if half.over:
-                half.todo.clear()
-        return len(self.out) > before
+            while half.parts and not half.over and self._push_part(half, half.parts[0]):
+                half.parts.popleft()
 
-    def _push_part(self, half: Half) -> bool:
-        part = half.todo[0]
+    def _push_part(self, half: Stream, part: Part) -> bool:
+        """Send of a part what the windows allow; whether all of it is sent."""
         if part.fields is not None:
-            self.send_block(half.id, part.fields, end=part.end)
-            half.todo.popleft()
+            self.block(half.id, part.fields, end=part.end)
             return True
-        pad = self.style.pad + 1 if self.style.pad else 0
-        room = min(self.send_window, half.send_window, self.style.data_max, self.peer_max_frame) - pad
-        if room <= 0 and part.data and pad:
-            pad, room = 0, min(self.send_window, half.send_window, 1)
-        if part.data and room <= 0:
-            return False
-        if not part.data and pad > min(self.send_window, half.send_window):
-            pad = 0
-        piece, part.data = part.data[: max(room, 0)], part.data[max(room, 0) :]
-        self.data(half.id, piece, end=part.end and not part.data, pad=pad - 1 if pad else None)
-        if not part.data:
-            half.todo.popleft()
+        half.todo, part.data = half.todo + part.data, b""
+        pads = dict.fromkeys((self.style.pad, None))  # without padding, if it would not fit
+        while half.todo or (part.end and not half.ended):
+            if not any(self.send_data(half, self.style.data_max, pad, end=part.end) for pad in pads):
+                return False
         return True
 
     def data(self, stream: int, payload: bytes, *, end: bool = False, pad: int | None = None) -> None:
         """One DATA frame, whatever the windows are."""
-        flags = (END_STREAM if end else 0) | (0 if pad is None else PADDED)
-        if pad is not None:
-            payload = bytes((pad,)) + payload + bytes(pad)
-        self.send(DATA, flags, stream, payload)
-        self.send_window -= len(payload)
-        if stream in self.streams:
-            self.streams[stream].send_window -= len(payload)
-            self.streams[stream].sent_end |= end
+        padded = payload if pad is None else bytes((pad,)) + payload + bytes(pad)
+        self.emit(frames.DATA, end * frames.END_STREAM | (pad is not None) * frames.PADDED, stream, padded)
+        self.send_window -= len(padded)
+        self.streams[stream].send_delta -= len(padded)
+        self.streams[stream].end(end)
 
-    def reset(self, stream: int, code: int = CANCEL) -> None:
+    def cancel(self, stream: int) -> None:
         """Give the stream up."""
-        self.send(RST, 0, stream, struct.pack(">I", code))
-        if stream in self.streams:
-            self.streams[stream].sent_reset = True
-            self.streams[stream].todo.clear()
+        self.send_reset(self.streams[stream], frames.CANCEL)
 
-    def grant(self, stream: int, size: int) -> None:
+    def give(self, stream: int, size: int) -> None:
         """Give window; stream 0 is the connection."""
-        self.send(WINDOW, 0, stream, struct.pack(">I", size))
-        if not stream:
-            self.recv_window += size
-        elif stream in self.streams:
-            self.streams[stream].recv_window += size
-
-    def go_away(self, last: int, code: int = 0) -> None:
-        """Announce the end."""
-        self.send(GOAWAY, 0, 0, struct.pack(">II", last, code))
+        self.grant(self.streams[stream] if stream else None, size)
 
     def forget_closed(self) -> None:
-        """Forget streams that are over, and the log."""
-        self.log.clear()
-        for stream in [stream for stream, half in self.streams.items() if half.over]:
-            del self.streams[stream]
+        """Forget streams that are over."""
+        self.streams = {stream: half for stream, half in self.streams.items() if not half.over}
 
     # -- receiving -------------------------------------------------------------------------------------------------
 
@@ -274,146 +164,43 @@ class Endpoint:
         Raises:
             Violation: they are not what HTTP/2 allows now.
         """
-        self._buffer += data
-        if self._preface:
-            head = bytes(self._buffer[: len(self._preface)])
-            self._require(self._preface.startswith(head), f"preface {head!r}")
-            self._preface = self._preface[len(head) :]
-            del self._buffer[: len(head)]
-            if self._preface:
-                return
-        for frame in cut_frames(self._buffer):
-            self._frame(*frame)
+        head = data[: len(self._awaited)]
+        require(self._awaited.startswith(head), f"{self.name}: a wrong preface:", head)
+        self._awaited = self._awaited[len(head) :]
+        self.receive(data[len(head) :])
+        self.read(len(self.inbox))
 
-    def _require(self, ok: bool, what: str) -> None:
-        if not ok:
-            raise Violation(f"{'client' if self.client else 'runtime'}: {what}")
+    def _read_one(self, kind: int, flags: int, stream: int, payload: bytes) -> None:
+        require(self._greeted or kind in (frames.SETTINGS, frames.GOAWAY), f"{self.name}: first frame is of kind", kind)
+        self._greeted = True
+        super()._read_one(kind, flags, stream, payload)
 
-    def _frame(self, kind: int, flags: int, stream: int, payload: bytes) -> None:
-        self.log.append((kind, flags, stream, payload))
-        self._require(self._greeted or kind in (SETTINGS, GOAWAY), f"first frame is of kind {kind}")
-        self._require(len(payload) <= self.own_max_frame, f"frame of {len(payload)} bytes")
-        if self._block is not None:
-            self._require(kind == CONTINUATION and stream == self._block[0], f"kind {kind} within a header block")
-        if stream and kind not in (PRIORITY, HEADERS, CONTINUATION) and kind <= CONTINUATION:
-            highest = self._last if self.client else self._highest_seen
-            self._require(stream <= highest, f"frame of kind {kind} on idle stream {stream}")
-        match kind:
-            case 0:
-                self._on_data(flags, stream, payload)
-            case 1 | 9:
-                self._on_block(kind, flags, stream, payload)
-            case 3:
-                self._on_reset(stream, payload)
-            case 4:
-                self._on_settings(flags, payload)
-            case 6 if not flags & ACK:
-                self.send(PING, ACK, 0, payload)
-            case 7:
-                last, code = struct.unpack_from(">II", payload)
-                self.goaway = last, code, payload[8:]
-            case 8:
-                self._on_window(stream, payload)
-
-    def _on_data(self, flags: int, stream: int, payload: bytes) -> None:
-        self.recv_window -= len(payload)
-        self._require(self.recv_window >= 0, f"connection window exceeded by {-self.recv_window}")
+    def _on_data(self, stream: int, flags: int, payload: bytes) -> None:
+        super()._on_data(stream, flags, payload)
+        half = self.streams[stream]
         self.unreturned += len(payload)
-        half = self.streams.get(stream)
-        if half is not None:
-            half.recv_window -= len(payload)
-            self._require(
-                half.recv_window >= 0 or not payload or half.sent_reset,
-                f"window of stream {stream} exceeded by {-half.recv_window}",
-            )
-            self._require(half.sent_reset or not half.ended, f"DATA on ended stream {stream}")
-            self._require(half.sent_reset or half.reset is None, f"DATA on reset stream {stream}")
-            self._require(bool(half.blocks) or half.sent_reset, f"DATA before HEADERS on stream {stream}")
-            if not half.sent_reset:
-                half.body += payload[1 : len(payload) - payload[0]] if flags & PADDED else payload
-            half.unreturned += len(payload)
-            half.ended |= bool(flags & END_STREAM)
-        self._give_back(half)
-
-    def _give_back(self, half: Half | None) -> None:
+        half.unreturned += len(payload)
         if self.grants == "manual":
             return
-        limit = 1 if self.grants == "eager" else 32_768
-        if self.unreturned >= limit:
-            self.grant(0, self.unreturned)
+        is_eager = self.grants == "eager"
+        if self.unreturned >= (1 if is_eager else 32_768):
+            self.give(0, self.unreturned)
             self.unreturned = 0
-        limit = 1 if self.grants == "eager" else max(1, self.own_initial // 2)
-        if half and not half.over and not half.ended and half.unreturned >= limit:
-            self.grant(half.id, half.unreturned)
+        if (
+            not half.over
+            and not half.got_end
+            and half.unreturned >= (1 if is_eager else max(1, self.recv_initial // 2))
+        ):
+            self.give(stream, half.unreturned)
             half.unreturned = 0
 
-    def _on_block(self, kind: int, flags: int, stream: int, payload: bytes) -> None:
-        if kind == HEADERS:
-            if flags & PADDED:
-                payload = payload[1 : len(payload) - payload[0]]
-            self._block = stream, flags, bytearray(payload[5:] if flags & HAS_PRIORITY else payload)
-        else:
-            self._require(self._block is not None, "CONTINUATION without HEADERS")
-            assert self._block is not None
-            self._block[2].extend(payload)
-        if flags & END_HEADERS:
-            stream, first_flags, block = self._block
-            self._block = None
-            self._on_fields(stream, bool(first_flags & END_STREAM), bytes(block))
-
-    def _on_fields(self, stream: int, end: bool, block: bytes) -> None:
-        try:
-            fields = [(str(name), str(value)) for name, value in self.decoder.decode(block)]
-        except hpack.exceptions.HPACKError as error:
-            raise Violation(f"a header block on stream {stream} cannot be decoded: {error!r}") from error
-        half = self.streams.get(stream)
-        if half is None and not self.client and stream > self._highest_seen:
-            half = self.streams[stream] = Half(stream, self.peer_initial, self.own_initial)
-            self._highest_seen = stream
-        self._require(not self.client or stream <= self._last, f"HEADERS on idle stream {stream}")
-        if half is None:
-            return
-        if half.ended or half.reset is not None:
+    def on_block(self, stream: int, fields: Fields, *, end: bool) -> None:
+        """A header block is whole; the first one of a stream opens it at the runtime."""
+        if not self.client and stream > max(self.streams, default=0):
+            self.streams[stream] = Stream(stream)
+        half = self.streams[stream]
+        if half.got_end or half.got_reset:
             half.late_blocks.append(fields)
             return
-        half.blocks.append(fields)
-        half.ended |= end
-
-    def _on_reset(self, stream: int, payload: bytes) -> None:
-        half = self.streams.get(stream)
-        if half is not None:
-            half.reset = struct.unpack(">I", payload)[0]
-            half.todo.clear()
-
-    def _on_settings(self, flags: int, payload: bytes) -> None:
-        self._greeted = True
-        if flags & ACK:
-            self._require(bool(self._unacked), "SETTINGS acknowledged that were never sent")
-            self._acked(self._unacked.popleft())
-            return
-        values = dict(struct.iter_unpack(">HI", payload))
-        initial = values.get(INITIAL_WINDOW, self.peer_initial)
-        for half in self.streams.values():
-            half.send_window += initial - self.peer_initial
-            self._require(half.send_window <= TOP or half.over, f"window of stream {half.id} overflows")
-        self.peer_initial = initial
-        self.peer_max_frame = values.get(MAX_FRAME, self.peer_max_frame)
-        self.send(SETTINGS, ACK, 0)
-
-    def _acked(self, values: dict[int, int]) -> None:
-        initial = values.get(INITIAL_WINDOW, self.own_initial)
-        for half in self.streams.values():
-            half.recv_window += initial - self.own_initial
-        self.own_initial = initial
-        if MAX_FRAME in values:
-            self.own_max_frame = max([values[MAX_FRAME], *(later.get(MAX_FRAME, 0) for later in self._unacked)])
-
-    def _on_window(self, stream: int, payload: bytes) -> None:
-        (size,) = struct.unpack(">I", payload)
-        self._require(size > 0, f"zero increment on stream {stream}")
-        if not stream:
-            self.send_window += size
-            self._require(self.send_window <= TOP, "connection window overflows")
-        elif half := self.streams.get(stream):
-            half.send_window += size
-            self._require(half.send_window <= TOP or half.over, f"window of stream {stream} overflows")
+        half.blocks_got.append(fields)
+        half.got_end |= end

@@ -9,13 +9,13 @@ from typing import cast
 
 from criproxy.wire.calls import Table
 from criproxy.wire.server import Proxy
-from tests.wire.rawpeer import Endpoint, Half
+from tests.wire.rawpeer import Endpoint, Stream
 
 
 class RawConnection(asyncio.Protocol):
     """One socket whose bytes an endpoint reads and writes."""
 
-    def __init__(self, endpoint: Endpoint, answer: Callable[[Endpoint, Half], None] | None = None) -> None:
+    def __init__(self, endpoint: Endpoint, answer: Callable[[Endpoint, Stream], None] | None = None) -> None:
         """Prepare; *answer* is called once for every request that came whole."""
         self.endpoint = endpoint
         self.error: Exception | None = None
@@ -40,7 +40,7 @@ class RawConnection(asyncio.Protocol):
             self.error = self.error or error
         if self._answer:
             for stream, half in self.endpoint.streams.items():
-                if half.ended and stream not in self._answered:
+                if half.got_end and stream not in self._answered:
                     self._answered.add(stream)
                     self._answer(self.endpoint, half)
         self.write()
@@ -71,23 +71,23 @@ class RawConnection(asyncio.Protocol):
             await self.moved.wait_for(lambda: done() or self.error is not None)
         assert self.error is None, self.error
 
-    async def over(self, stream: int) -> Half:
+    async def over(self, stream: int) -> Stream:
         """Wait until the call is over."""
         half = self.endpoint.streams[stream]
         await self.until(lambda: half.over)
         return half
 
 
-def echo(runtime: Endpoint, half: Half) -> None:
+def echo(runtime: Endpoint, half: Stream) -> None:
     """Answer with the request's message."""
-    runtime.queue_reply(half.id, bytes(half.body[5:]))
+    runtime.queue_reply(half.id, bytes(half.got[5:]))
 
 
 class RawRuntime:
     """Listens as a runtime would; each connection is a new endpoint."""
 
     def __init__(
-        self, path: str, make: Callable[[], Endpoint] | None = None, answer: Callable[[Endpoint, Half], None] = echo
+        self, path: str, make: Callable[[], Endpoint] | None = None, answer: Callable[[Endpoint, Stream], None] = echo
     ) -> None:
         self.path = path
         self._answer = answer

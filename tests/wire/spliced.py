@@ -1,10 +1,11 @@
 """A `Splice` in memory between two strict endpoints: four pipes, the handlers' answers, and what must hold at rest."""
 
 from criproxy.wire.calls import Call, Rule, Verdict
+from criproxy.wire.message import encode
 from criproxy.wire.splice import Splice
 from criproxy.wire.state import Cancelled, Held
 from criproxy.wire.stats import Stats
-from tests.wire.rawpeer import Endpoint, Half, grpc
+from tests.wire.rawpeer import Endpoint, Stream
 
 PASS, WATCH, HOLD, EDIT, VERSION = "/t/Pass", "/t/Watch", "/t/Hold", "/t/Edit", "/t/Version"
 GROWN_BYTES = 3_000
@@ -108,17 +109,17 @@ class Spliced:
     def start(self, path: str, message: bytes = b"", *, end: bool = True) -> int:
         """Begin a call with one message, as far as windows allow."""
         stream = self.client.open(path)
-        self.client.queue(stream, grpc(message), end=end)
+        self.client.queue(stream, encode(message), end=end)
         self.client.push(stream)
         return stream
 
-    def unary(self, path: str, message: bytes = b"", reply: bytes = b"0 reply") -> Half:
+    def unary(self, path: str, message: bytes = b"", reply: bytes = b"0 reply") -> Stream:
         """A whole call that is not held."""
         stream = self.start(path, message)
         self.run()
         assert stream in self.runtime.streams, f"the call {path} did not reach the runtime"
         half = self.runtime.streams[stream]
-        assert (bytes(half.body), half.ended) == (grpc(message), True), "the request did not arrive whole"
+        assert (bytes(half.got), half.got_end) == (encode(message), True), "the request did not arrive whole"
         self.runtime.queue_reply(stream, reply)
         self.run()
         return self.client.streams[stream]
@@ -126,7 +127,7 @@ class Spliced:
     def check_version(self) -> None:
         """A small call that is in no table is answered."""
         half = self.unary(VERSION, b"version", b"v1")
-        assert (half.ended, half.reset, bytes(half.body), half.status) == (True, None, grpc(b"v1"), "0")
+        assert (half.got_end, half.got_reset, bytes(half.got), half.status) == (True, False, encode(b"v1"), "0")
 
     def check_rest(self) -> None:
         """The ledgers balance, nothing waits, and the oracle's windows are the ledgers'."""

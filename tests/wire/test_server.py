@@ -9,9 +9,9 @@ import grpc.aio
 import pytest
 
 from criproxy.wire.calls import Call, Outcome, OutcomeKind, Proceed, Rule, Verdict
+from criproxy.wire.frames import PREFACE, SETTINGS, frame
 from criproxy.wire.server import Proxy
 from tests.wire.grpcworld import World
-from tests.wire.rawpeer import PREFACE, SETTINGS, build
 
 HOLD, WATCH, PASS, SLOW = "/hold/Echo", "/watch/Echo", "/pass/Echo", "/pass/Wait"
 
@@ -145,7 +145,7 @@ async def test_drain_does_not_wait_for_who_keeps_a_connection_without_calls(tmp_
     """A client that reads our GOAWAY and does not close holds up nobody: its successor waits for our end."""
     async with World(tmp_path, table={}) as world:
         reader, writer = await asyncio.open_unix_connection(world.path / "proxy")
-        writer.write(PREFACE + build(SETTINGS, 0, 0))
+        writer.write(PREFACE + frame(SETTINGS, 0, 0))
         await asyncio.wait_for(reader.readexactly(9), 60)
 
         async with asyncio.timeout(60):
@@ -195,11 +195,11 @@ async def test_slow_reader_stops_the_runtime(tmp_path: Path) -> None:
 
     async def flood(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         nonlocal sent
-        writer.write(build(SETTINGS, 0, 0))
-        frame = build(0xEE, 0, 0, b"x" * 16_384)  # an unknown kind: no flow control
+        writer.write(frame(SETTINGS, 0, 0))
+        unknown = frame(0xEE, 0, 0, b"x" * 16_384)  # an unknown kind: no flow control
         while sent < 100 << 20:
-            writer.write(frame)
-            sent += len(frame)
+            writer.write(unknown)
+            sent += len(unknown)
             try:
                 async with asyncio.timeout(1):
                     await writer.drain()

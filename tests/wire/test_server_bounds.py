@@ -13,17 +13,12 @@ import pytest
 from criproxy.errors import StatusCode, WireError
 from criproxy.wire import flow, replies, server
 from criproxy.wire.calls import Call, Proceed, Refuse, Rule, Verdict
+from criproxy.wire.frames import HEADERS, frame
+from criproxy.wire.frames import SETTINGS_INITIAL_WINDOW_SIZE as INITIAL_WINDOW
+from criproxy.wire.message import encode
 from criproxy.wire.server import Link
 from criproxy.wire.splice import Splice
-from tests.wire.rawpeer import (
-    HEADERS,
-    INITIAL_WINDOW,
-    Endpoint,
-    Half,
-    Style,
-    build,
-    grpc,
-)
+from tests.wire.rawpeer import Endpoint, Stream, Style
 from tests.wire.rawsockets import RawRuntime, eventually, open_files, proxy_at, raw_client
 from tests.wire.spliced import EDIT, HOLD, PASS, WATCH, Spliced
 
@@ -59,7 +54,7 @@ async def runtime(tmp_path: Path) -> AsyncIterator[RawRuntime]:
 @pytest.mark.parametrize("window", [65_535, 100])
 async def test_strict_peers_on_sockets(tmp_path: Path, window: int) -> None:
     """Calls of all ways with one-byte frames, padding and split headers; the ledgers are the peers' own windows."""
-    style = Style(data_max=5, pad=3, block_max=7, priority=True)
+    style = Style(data_max=5, pad=3, block_max=7)
     runtime = RawRuntime(
         str(tmp_path / "runtime"), lambda: Endpoint(client=False, settings={INITIAL_WINDOW: window}, style=style)
     )
@@ -70,7 +65,7 @@ async def test_strict_peers_on_sockets(tmp_path: Path, window: int) -> None:
         async with raw_client(path, end) as client:
             for path_of_call in [PASS, WATCH, HOLD, EDIT] * 8:
                 stream = end.open(path_of_call)
-                end.queue(stream, grpc(b"m" * 300), end=True)
+                end.queue(stream, encode(b"m" * 300), end=True)
             client.write()
             for stream in list(end.streams):
                 assert (await client.over(stream)).status == "0"
@@ -90,7 +85,7 @@ async def test_strict_peers_on_sockets(tmp_path: Path, window: int) -> None:
 HELLO = Endpoint(client=True).take()
 BROKEN = {
     "no preface": b"GET / HTTP/1.1\r\nHost: x\r\n\r\n",
-    "undecodable headers": HELLO + build(HEADERS, 4, 1, b"\xff\xff\xff\xff\xff\xff\xff\xff"),
+    "undecodable headers": HELLO + frame(HEADERS, 4, 1, b"\xff\xff\xff\xff\xff\xff\xff\xff"),
 }
 
 
@@ -110,9 +105,9 @@ async def test_broken_client_is_told_and_alone(
         assert len(goaway) > 20, "GOAWAY says why"
         assert proxy.stats.protocol_errors == 1
         assert "the peer broke the protocol" in capsys.readouterr().out
-        other.endpoint.queue(before, grpc(b"still here"), end=True)
+        other.endpoint.queue(before, encode(b"still here"), end=True)
         other.write()
-        assert (await other.over(before)).body == grpc(b"still here")
+        assert (await other.over(before)).got == encode(b"still here")
 
 
 async def flood(path: str, data: bytes, most: int) -> int:
@@ -141,11 +136,11 @@ def calls(path: str, count: int) -> bytes:
     end.take()
     for _ in range(count):
         stream = end.open(path)
-        end.data(stream, grpc(b"m" * 1_000), end=True)
+        end.data(stream, encode(b"m" * 1_000), end=True)
     return end.take()
 
 
-def fail_at_length(runtime: Endpoint, half: Half) -> None:
+def fail_at_length(runtime: Endpoint, half: Stream) -> None:
     """Answer with an error whose text no window holds back."""
     fields = [(":status", "200"), ("grpc-status", "5"), ("grpc-message", f"{half.id} {LONG_TEXT}")]
     runtime.queue(half.id, fields=fields, end=True)
@@ -157,7 +152,7 @@ async def send_calls(sock: socket.socket, path: str, count: int) -> None:
     end.take()
     for _ in range(count // 200):
         for _ in range(200):
-            end.data(end.open(path), grpc(b"m"), end=True)
+            end.data(end.open(path), encode(b"m"), end=True)
         end.streams.clear()
         async with asyncio.timeout(0.5):
             await asyncio.get_running_loop().sock_sendall(sock, end.take())
@@ -169,7 +164,7 @@ async def test_client_that_never_reads(tmp_path: Path, path_of_call: str) -> Non
 
     Or it is thrown out, when it opens more calls than anybody needs. What it sent in one read is still answered.
     """
-    plain = Style(huffman=False)  # packing the texts would take longer than all the rest
+    plain = Style()
     runtime = RawRuntime(str(tmp_path / "runtime"), lambda: Endpoint(client=False, style=plain), answer=fail_at_length)
     await runtime.start()
     async with proxy_at(tmp_path, {HOLD: Rule(hold=refuse)}) as (proxy, path):
@@ -197,7 +192,7 @@ async def test_runtime_that_never_reads(tmp_path: Path, monkeypatch: pytest.Monk
     listener.bind(str(tmp_path / "runtime"))
     listener.listen()
     async with proxy_at(tmp_path) as (proxy, path):
-        unknown = build(0xEE, 0, 0, bytes(16_000)) * 10  # a kind that no window holds back
+        unknown = frame(0xEE, 0, 0, bytes(16_000)) * 10  # a kind that no window holds back
         assert await flood(path, unknown, 100 * MIB) < 4 * MIB
         await eventually(lambda: not proxy.links)  # though the client is not read, its end is seen
     listener.close()
@@ -209,7 +204,7 @@ def test_edited_replies_beyond_all_windows_end_the_connection(monkeypatch: pytes
     both = Spliced()
     stream = both.start(EDIT, b"request")
     both.run()
-    both.runtime.send_block(stream, [(":status", "200")])
+    both.runtime.block(stream, [(":status", "200")])
     both.runtime.data(stream, b"\x00\x03\x00\x00\x00")
     for _ in range(100):
         both.runtime.data(stream, bytes(16_000))
@@ -228,7 +223,7 @@ async def test_answer_beyond_all_bounds_ends_the_connection(tmp_path: Path, monk
     await runtime.start()
     async with proxy_at(tmp_path, {HOLD: Rule(hold=inflate)}) as (proxy, path), raw_client(path) as client:
         stream = client.endpoint.open(HOLD)
-        client.endpoint.queue(stream, grpc(b"m"), end=True)
+        client.endpoint.queue(stream, encode(b"m"), end=True)
         client.write()
         await asyncio.wait_for(client.closed.wait(), 60)
         assert proxy.stats.protocol_errors == 1
@@ -246,7 +241,7 @@ async def hello_and_go(path: str, number: int) -> None:
     if number % 50 == 0:
         async with raw_client(path) as client:
             stream = client.endpoint.open([PASS, HOLD, WATCH, EDIT][number // 50 % 4])
-            client.endpoint.queue(stream, grpc(b"m" * 100), end=True)
+            client.endpoint.queue(stream, encode(b"m" * 100), end=True)
             client.write()
             await client.over(stream)
         return

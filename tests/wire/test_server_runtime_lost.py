@@ -5,12 +5,12 @@ from pathlib import Path
 
 import pytest
 
+from criproxy.wire import frames
 from criproxy.wire.server import Proxy
 from criproxy.wire.sockets import listen
-from tests.wire import rawpeer
 
-HELLO = rawpeer.build(rawpeer.SETTINGS, 0, 0)
-GOAWAY = rawpeer.build(rawpeer.GOAWAY, 0, 0, b"\x7f\xff\xff\xff" + bytes(4))
+HELLO = frames.frame(frames.SETTINGS, 0, 0)
+GOAWAY = frames.frame(frames.GOAWAY, 0, 0, b"\x7f\xff\xff\xff" + bytes(4))
 LIMIT_S = 60.0
 
 
@@ -37,7 +37,7 @@ async def test_a_lost_runtime_is_told_of(tmp_path: Path, says: bytes, runtime_ha
     async with asyncio.timeout(LIMIT_S), await asyncio.start_unix_server(runtime, tmp_path / "runtime.sock"):
         await proxy.start(listener.sock)
         reader, writer = await asyncio.open_unix_connection(listener.path)
-        writer.write(rawpeer.PREFACE + HELLO)
+        writer.write(frames.PREFACE + HELLO)
         await (reader.read(-1) if runtime_hangs_up else reader.readexactly(len(says)))
         writer.close()
         while proxy.links:  # noqa: ASYNC110 (a proxy tells nobody of the end of one link)

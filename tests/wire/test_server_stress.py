@@ -12,8 +12,8 @@ import pytest
 from criproxy.errors import StatusCode
 from criproxy.wire.calls import Call, OutcomeKind, Refuse, Verdict
 from criproxy.wire.flow import Outflow
+from criproxy.wire.frames import SETTINGS_INITIAL_WINDOW_SIZE as INITIAL_WINDOW
 from tests.wire.grpcworld import GROWN_BYTES, PEERS, WAYS, World, invoke
-from tests.wire.rawpeer import INITIAL_WINDOW
 
 Unary = grpc.aio.UnaryUnaryCall[bytes, bytes]
 CODES = [code for code in grpc.StatusCode if code is not grpc.StatusCode.OK]

@@ -6,7 +6,8 @@ import pytest
 
 from criproxy.errors import StatusCode
 from criproxy.wire.calls import Refuse
-from tests.wire.rawpeer import Fields, grpc
+from criproxy.wire.message import encode
+from tests.wire.rawpeer import Texts
 from tests.wire.spliced import HOLD, Spliced, half_peers
 
 pytestmark = pytest.mark.slow
@@ -33,21 +34,21 @@ def test_thousands_of_refusals(count: int) -> None:
     """
     both, objects = half_peers(), list[int]()
     for number in range(1, count + 1):
-        extra: Fields = [("x-number", str(number // 10))]
+        extra: Texts = [("x-number", str(number // 10))]
         stream = both.client.open(HOLD, extra=extra)
-        both.client.queue(stream, grpc(BODY), end=True)
+        both.client.queue(stream, encode(BODY), end=True)
         both.client.push(stream)
         both.client_writes()
         both.runtime_reads()
         if number % 3 == 0:
-            both.runtime.send_block(stream, [(":status", "200"), *extra])
-            both.runtime.send_block(stream, [("grpc-status", "12"), ("x-late", str(number))], end=True)
+            both.runtime.block(stream, [(":status", "200"), *extra])
+            both.runtime.block(stream, [("grpc-status", "12"), ("x-late", str(number))], end=True)
         assert both.answer(stream, NO_ROOM)
         both.run()
         half = both.client.streams[stream]
         assert half.status == str(int(NO_ROOM.code))
         assert len(half.late_blocks) == (2 if number % 3 == 0 else 0), "a late header block got lost"
-        assert not both.runtime.streams[stream].body
+        assert not both.runtime.streams[stream].got
         check_hundred(both, number)
         if number in (count // 2, count):
             gc.collect()
@@ -63,9 +64,9 @@ def test_thousands_of_cancels(count: int) -> None:
         stream = both.start(HOLD, BODY)
         both.run()
         assert list(both.held) == [stream], "the message did not come through"
-        both.client.reset(stream)
+        both.client.cancel(stream)
         both.run()
         assert not both.held
-        assert not both.runtime.streams[stream].body
+        assert not both.runtime.streams[stream].got
         assert both.told[-3:] == ["held", "cancelled", "ended"]
         check_hundred(both, number)

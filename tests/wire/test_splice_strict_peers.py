@@ -3,8 +3,11 @@
 import pytest
 
 from criproxy.errors import StatusCode, WireError
+from criproxy.wire import frames
 from criproxy.wire.calls import Proceed, Refuse
-from tests.wire.rawpeer import INITIAL_WINDOW, Endpoint, Style, grpc
+from criproxy.wire.frames import SETTINGS_INITIAL_WINDOW_SIZE as INITIAL_WINDOW
+from criproxy.wire.message import encode
+from tests.wire.rawpeer import Endpoint, Style
 from tests.wire.spliced import EDIT, HOLD, PASS, WATCH, Spliced, half_peers
 
 REFUSE = Refuse(StatusCode.UNAVAILABLE, "not now")
@@ -17,7 +20,7 @@ def test_refusal_waits_for_the_settings_of_the_runtime() -> None:
     both.client_writes()
     both.answer(stream, REFUSE)
     both.client_reads()
-    assert not both.client.log
+    assert not both.client.streams[stream].blocks_got
     both.run()
     assert both.client.streams[stream].status == str(int(StatusCode.UNAVAILABLE))
     both.check_version()
@@ -37,14 +40,14 @@ def test_early_end_drops_what_waits_for_the_window() -> None:
     both = Spliced(runtime=Endpoint(client=False, settings={INITIAL_WINDOW: 10}, grants="manual"))
     both.run()
     stream = both.client.open(HOLD)
-    both.client.data(stream, grpc(b"12345"), end=True)
+    both.client.data(stream, encode(b"12345"), end=True)
     both.run()
     both.answer(stream, Proceed(b"1234567890"))
     both.run()
     both.runtime.queue_reply(stream, status=4)
     both.run()
 
-    assert bytes(both.runtime.streams[stream].body) == grpc(b"1234567890")[:10]
+    assert bytes(both.runtime.streams[stream].got) == encode(b"1234567890")[:10]
     assert both.runtime.streams[stream].over
     both.check_rest()
 
@@ -65,23 +68,23 @@ def test_collected_replies_leave_the_window_to_others() -> None:
     edited = both.start(EDIT, b"request")
     both.run()
     both.runtime.queue(edited, fields=[(":status", "200")])
-    both.runtime.queue(edited, grpc(b"2" * 100_000)[:45_000])
+    both.runtime.queue(edited, encode(b"2" * 100_000)[:45_000])
     both.run()
     for size in (30_000, 300_000):
         reply = both.unary(PASS, b"other", b"0" * size)
-        assert bytes(reply.body) == grpc(b"0" * size)
+        assert bytes(reply.got) == encode(b"0" * size)
 
 
 def test_held_request_goes_on_after_the_runtime_shrinks_its_windows() -> None:
     """The client's stream window gets so negative that a fixed step would not open it again."""
     both = Spliced(runtime=Endpoint(client=False, settings={INITIAL_WINDOW: 600_000}))
     both.run()
-    both.runtime.grant(0, 1_000_000)
+    both.runtime.give(0, 1_000_000)
     both.run()
     stream = both.client.open(HOLD)
-    both.client.queue(stream, grpc(b"h" * 700_000), end=True)
+    both.client.queue(stream, encode(b"h" * 700_000), end=True)
     both.client.push(stream)
-    both.runtime.send_settings({INITIAL_WINDOW: 0})
+    both.runtime.announce({INITIAL_WINDOW: 0})
     both.run()
     assert list(both.held) == [stream]
 
@@ -90,16 +93,16 @@ def test_edited_reply_goes_on_after_the_client_shrinks_its_windows() -> None:
     """What is collected of a reply was lent by us, so nobody else would open the stream's window again."""
     both = Spliced(client=Endpoint(client=True, settings={INITIAL_WINDOW: 600_000}))
     both.run()
-    both.client.grant(0, 1_000_000)
+    both.client.give(0, 1_000_000)
     both.run()
     stream = both.start(EDIT, b"request")
     both.run()
     both.runtime.queue_reply(stream, b"1" * 700_000)
     both.runtime.push(stream)
     both.runtime_writes()
-    both.client.send_settings({INITIAL_WINDOW: 30_000})
+    both.client.announce({INITIAL_WINDOW: 30_000})
     both.run()
-    assert bytes(both.client.streams[stream].body) == grpc(b"1" * 350_000)
+    assert bytes(both.client.streams[stream].got) == encode(b"1" * 350_000)
     both.check_rest()
 
 
@@ -115,10 +118,10 @@ def test_padding_of_data_that_waited_is_given_back_to_the_stream(path: str) -> N
     for _ in range(3):
         both.client.data(stream, b"x", pad=255)
     both.run()
-    both.runtime.grant(0, 65_535)
+    both.runtime.give(0, 65_535)
     both.run()
-    assert both.runtime.streams[stream].body == b"xxx"
-    assert both.client.streams[stream].send_window == both.runtime.streams[stream].recv_window
+    assert both.runtime.streams[stream].got == b"xxx"
+    assert both.client.streams[stream].send_delta == both.runtime.streams[stream].recv_delta
 
 
 @pytest.mark.parametrize("trailers", [False, True], ids=["data", "trailers"])
@@ -128,9 +131,9 @@ def test_held_request_ends_once(trailers: bool) -> None:
     stream = both.start(HOLD, b"message")
     both.run()
     if trailers:
-        both.client.send_block(stream, [("again", "and again")], end=True)
+        both.client.block(stream, [("again", "and again")], end=True)
     else:
-        both.client.data(stream, grpc(b"another"), end=True)
+        both.client.data(stream, encode(b"another"), end=True)
     with pytest.raises(WireError, match="after its end"):
         both.run()
     assert both.told == ["held"]
@@ -153,7 +156,7 @@ def test_frames_before_a_broken_one_arrive() -> None:
     both = Spliced()
     both.run()
     both.client.open(PASS, end=True)
-    both.client.send(9, 0, 1, b"a CONTINUATION of nothing")
+    both.client.emit(9, 0, 1, b"a CONTINUATION of nothing")
     with pytest.raises(WireError, match="CONTINUATION"):
         both.run()
     assert both.splice.take_for_runtime()
@@ -166,7 +169,7 @@ def test_call_that_crosses_a_goaway_is_not_held() -> None:
     first = both.start(PASS, b"before")
     both.client_writes()
     both.runtime_reads()
-    both.runtime.go_away(first)
+    both.runtime.emit(frames.GOAWAY, 0, 0, first.to_bytes(4, "big") + bytes(4))
     both.runtime_writes()
     late = both.start(HOLD, b"after")
     both.client_writes()
@@ -175,7 +178,7 @@ def test_call_that_crosses_a_goaway_is_not_held() -> None:
     assert both.told == ["ended"]
     both.client_reads()
     assert both.client.goaway is not None
-    assert late > both.client.goaway[0]
+    assert late > both.client.goaway
 
 
 def test_windows_of_an_edited_reply_agree_at_rest() -> None:
@@ -185,11 +188,11 @@ def test_windows_of_an_edited_reply_agree_at_rest() -> None:
     stream = both.start(EDIT, b"request")
     both.run()
     runtime.queue(stream, fields=[(":status", "200")])
-    runtime.queue(stream, grpc(b"0" * 100_000))
+    runtime.queue(stream, encode(b"0" * 100_000))
     both.run()
-    client.grant(0, 300_000)
-    client.grant(stream, 300_000)
+    client.give(0, 300_000)
+    client.give(stream, 300_000)
     both.run()
 
-    assert bytes(client.streams[stream].body) == grpc(b"0" * 100_000)
-    assert runtime.streams[stream].send_window == client.streams[stream].recv_window
+    assert bytes(client.streams[stream].got) == encode(b"0" * 100_000)
+    assert runtime.streams[stream].send_delta == client.streams[stream].recv_delta
