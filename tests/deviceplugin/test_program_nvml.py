@@ -135,47 +135,6 @@ def test_an_answer_may_take_minutes() -> None:
     assert INITIALISED_S >= 300
 
 
-async def test_nvml_that_fails_is_said(folder: Path, fake_nvml: Nvml) -> None:
-    """The daemon and /readyz know why and since when, until NVML works."""
-    nvml = fake_nvml("a100")
-    async with Program(folder, MIXED, http(folder), driver=nvml) as program:
-        daemon = await program.with_daemon()
-        await start(program)
-        await daemon.until_report(lambda report: bool(report["resources"]) and "nvml" not in report)
-        nvml.say(HAS_MISMATCH)
-        program.signal(SIGHUP)
-        report = await daemon.until_report(lambda report: "nvml" in report)
-
-        assert report["nvml"] == f"NVML: {MISMATCH}"
-        assert report["nvml_since_s"] > 1e9
-        status, text = await ask(folder, "/readyz")
-        assert (status, text.startswith(f"NVML: {MISMATCH} (since 2")) == (503, True), text
-        daemon.told.clear()
-        nvml.say()
-        program.signal(SIGHUP)
-        await daemon.until_report(lambda report: "nvml" not in report)
-
-
-async def test_a_card_that_is_lost_stays_unhealthy_after_its_hold_down(folder: Path, fake_nvml: Nvml) -> None:
-    """It is healthy again only when NVML describes it again; the error of one card is none of others."""
-    nvml = fake_nvml("p100")
-    async with Program(folder, driver=nvml) as program:
-        daemon = await program.with_daemon()
-        await start(program)
-        await program.kubelet.until_capacity(GPU, 2)
-        await nvml.until_watched(2)
-        nvml.say("lost 1")
-        nvml.xid(1, FALLEN_OFF)
-        await program.kubelet.until_capacity(GPU, 2, healthy=1)
-        await program.until_said("NVML cannot describe GPU 1: GPU is lost")
-
-        assert program.kubelet.unhealthy(GPU) == {SECOND}
-        assert program.said("a card is healthy again") == 0
-        nvml.say()
-        await program.kubelet.until_capacity(GPU, 2)
-        assert [incident["healthy"] for incident in await daemon.until_said("device-incident", 2)] == [False, True]
-
-
 async def test_the_end_of_a_hold_down_needs_an_answer_of_nvml(folder: Path, fake_nvml: Nvml) -> None:
     """A card is not healthy again while NVML fails, or while the driver wants a reset of the card."""
     nvml = fake_nvml("p100")

@@ -13,9 +13,8 @@ from criproxy.devices.plugin.enforcement import HAMI
 from criproxy.devices.plugin.plan import NVIDIA_ALONE, PluginPlan
 from criproxy.errors import StatusCode
 from lab.kubelet.device_endpoint import AdmissionError
-from tests.deviceplugin.hosts import part
 from tests.deviceplugin.joined import GPU_A, GPU_B, joined, nodes, pod, with_shared
-from tests.node.devices.test_hints import NODE_1, place
+from tests.node.devices.test_hints import place
 from tests.node.devices.test_joined import NODE_0, visible
 
 PROFILE = Profile(name="gpu-8g", kind=NVIDIA.name, memory_mib=8192, cores_percent=25)
@@ -133,48 +132,3 @@ async def test_8_a_profile_of_four_parts_with_mps(folder: Path) -> None:
         assert refused.value.code is StatusCode.FAILED_PRECONDITION
         assert len(node.world.runtime.core.records.containers) == 1  # the first
         assert not (node.host.root / pipe[1:]).exists()
-
-
-async def test_a_vgpu_that_is_a_mig_device(folder: Path) -> None:
-    """Each MIG device is one vGPU: its container sees it alone, gets its nodes, and CPUs next to the GPU."""
-    device = part(0, "3g.20gb", 9984)
-    gpu = replace(GPU_B, mig_capable=True, mig_enabled=True, mig=(device, part(1, "1g.5gb", 2432)))
-    async with joined(folder, GPU_A, gpu, classes=(KIND,)) as node:
-        node.host.mig(gpu, *gpu.mig)
-        node.host.text("/proc/driver/nvidia-caps/mig-minors", "gpu1/gi1/access 12\ngpu1/gi1/ci0/access 13\n")
-        nodes_too = "version: v1\nflags: {plugin: {passDeviceSpecs: true}}"
-        await node.offer(nodes_too, plan("mig", "watch"))
-        assert node.kubelet.capacity(RESOURCE) == (1, 1)
-
-        given, config = await node.run(pod("one"), {RESOURCE: 1})
-
-        assert given == ("MIG-1/gpu-8g/0",)
-        assert visible(config) == b"MIG-1"
-        assert {path for path, _ in nodes(config)} >= {
-            "/dev/nvidia1",
-            "/dev/nvidia-caps/nvidia-cap12",
-            "/dev/nvidia-caps/nvidia-cap13",
-        }
-        assert place(config) == NODE_1
-        assert config.annotations["devices.criproxy.io/memory-mib"] == "9984"
-        assert config.annotations["devices.criproxy.io/cores-percent"] == "42"
-        with pytest.raises(AdmissionError):
-            await node.admit(pod("two"), {RESOURCE: 1})
-
-
-async def test_a_restarted_container_keeps_its_vgpu_and_quota(folder: Path) -> None:
-    """The kubelet repeats what was allocated: the same card, the same limits, and no other pod gets that vGPU."""
-    async with joined(folder, GPU_A, classes=(KIND,)) as node:
-        await node.offer(plan=plan("watch"))
-        spec = pod("one")
-        given = await node.admit(spec, {RESOURCE: 1})
-        key, first = await node.create(spec, given)
-        node.world.runtime.exit_container(key)
-
-        _, again = await node.create(spec, given, attempt=1)
-        assert visible(again) == visible(first) == b"GPU-a"
-        assert again.annotations["devices.criproxy.io/memory-mib"] == "8192"
-        others = [(await node.run(pod(f"p{number}"), {RESOURCE: 1}))[0] for number in range(1)]
-        assert others == [("GPU-a/gpu-8g/1",)]
-        with pytest.raises(AdmissionError):
-            await node.admit(pod("late"), {RESOURCE: 1})

@@ -14,7 +14,7 @@ from psutil import Process
 from criproxy.deviceplugin.cards import inventory, nvml_inventory
 from criproxy.deviceplugin.cards.inventory import Inventory, Limits, Machine
 from criproxy.deviceplugin.cards.nvml_inventory import NvmlProgram
-from criproxy.devices.classes.builtin import AMD, BUILTIN, NVIDIA
+from criproxy.devices.classes.builtin import AMD, NVIDIA
 from criproxy.devices.classes.device_class import DeviceClass
 from criproxy.host import patience
 from criproxy.host.cards import DriverFiles
@@ -52,16 +52,6 @@ async def watched(found: Machine) -> AsyncIterator[Callable[[], "asyncio.Future[
     async with running(found.watch(changed)):
         yield upcoming
     await found.close()
-
-
-async def test_no_cards(tmp_path: Path) -> None:
-    """A machine without any tells so, of each class, and does not fail."""
-    host = Host(tmp_path, Driver(fails=9))
-
-    found = await machine(host, *BUILTIN.values()).scan()
-
-    assert not any(stock.cards for stock in found.stocks.values())
-    assert (found.gpus, found.problems) == ((), ("NVML: Driver Not Loaded",))
 
 
 async def test_cards_of_a_class_with_their_numa_nodes(tmp_path: Path) -> None:
@@ -290,18 +280,6 @@ async def test_mig_devices_that_are_made(tmp_path: Path) -> None:
         assert [device.uuid for device in (await change).gpus[0].mig] == ["MIG-1"]
 
 
-async def test_being_woken(tmp_path: Path) -> None:
-    """NVML is asked, although no name has changed."""
-    host = Host(tmp_path, Driver(gpus=(t4(0),)))
-    looking = machine(host, NVIDIA)
-    async with watched(looking) as upcoming:
-        change = upcoming()
-        host.use(Driver(gpus=(t4(0), t4(1))))
-        looking.wake()
-
-        assert [gpu.uuid for gpu in (await change).gpus] == ["GPU-0", "GPU-1"]
-
-
 async def test_nvml_that_works_later(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """It is asked again while there are cards of NVIDIA's: the library may be installed after the driver."""
     monkeypatch.setattr(inventory, "NVML_RETRY_S", 0.0)
@@ -324,20 +302,6 @@ async def test_other_classes_after_a_reload(tmp_path: Path) -> None:
         looking.use([ALI])
 
         assert len((await change).stock(ALI).cards) == 1
-
-
-async def test_files_that_hang(tmp_path: Path) -> None:
-    """A driver's file that does not come back holds up no look, and is named."""
-    host = Host(tmp_path)
-    host.gpu(t4(0))
-    information = host.root / "proc/driver/nvidia/gpus/0000:10:00.0/information"
-    information.unlink()
-    os.mkfifo(information)
-
-    found = await machine(host, NVIDIA, limits=replace(PATIENT, drivers_s=0.1)).scan()
-
-    assert any("information hangs" in problem for problem in found.problems)
-    information.write_text("")  # lets the thread go
 
 
 def hang(file: Path) -> None:

@@ -15,7 +15,6 @@ from criproxy.errors import ConfigError
 from tests.config.files import write
 
 PLACE = "; did you mean 'flags.plugin.passDeviceSpecs'?"
-ANOTHER = "; did you mean 'flags.migStrategy'?"
 MPS = "flags: {mpsRoot: /m}\nsharing: {mps: {%sresources: [{name: nvidia.com/gpu, replicas: %d}]}}"
 SHARED = "sharing: {timeSlicing: {resources: [{name: nvidia.com/gpu, replicas: %d}]}}"
 
@@ -83,14 +82,6 @@ def test_none_of_several_is_for_this_host(tmp_path: Path) -> None:
 
     assert file.config is None
     assert file.mistakes == (f"{path}: none of the files x, y is for this host; name one of them h1, default",)
-
-
-def test_mistakes_have_nvidias_words(tmp_path: Path) -> None:
-    """With the name of the file, the line, and what would be right."""
-    file = found(path := write(tmp_path / "n.yaml", b"version: v2\n"))
-
-    assert file.config is None
-    assert str(file.error) == f"{path}:1:10: version: unknown version: v2; write 'version: v1'"
 
 
 TEXT = "'version: v1'"
@@ -284,16 +275,6 @@ def test_mistakes_of_flags_and_variables(
     assert mistake.startswith(begins)
 
 
-def test_a_mistake_of_the_file_stays_that_of_the_file(tmp_path: Path) -> None:
-    """Whatever flags and variables there are beside it."""
-    path = write(tmp_path / "n.yaml", b"version: v2\n")
-    plan = replace(NVIDIA_ALONE, nvidia_config=str(path))
-
-    (mistake,) = examine(plan, Node(hostname="h1", group=""), {"mig-strategy": "none"}, {"MPS_ROOT": "/m"}).mistakes
-
-    assert mistake.startswith(f"{path}:1:10: ")
-
-
 def test_a_name_that_chooses_among_none(tmp_path: Path) -> None:
     """It is said that it has no effect."""
     path = write(tmp_path / "n.yaml", b"version: v1\n")
@@ -304,11 +285,6 @@ def test_a_name_that_chooses_among_none(tmp_path: Path) -> None:
     assert found(folder(tmp_path, "x"), Node(explicit="x")).notes == ()
 
 
-def test_the_error_is_one_of_configuration(tmp_path: Path) -> None:
-    """So that callers report it like those of policy files."""
-    assert isinstance(found(tmp_path / "none").error, ConfigError)
-
-
 @pytest.mark.parametrize(
     ("text", "notes"),
     [
@@ -316,14 +292,6 @@ def test_the_error_is_one_of_configuration(tmp_path: Path) -> None:
             "resources:\n  gpus: []\n  migs: []",
             ["line 3: NVIDIA's plugin does not know 'resources.migs' and ignores it; did you mean 'mig'?"],
             id="plural",
-        ),
-        pytest.param(
-            "flags:\n  passDeviceSpecs: true\nzzz: 1",
-            [
-                "line 2: NVIDIA's plugin does not know 'flags.passDeviceSpecs' and ignores it" + PLACE,
-                "line 3: NVIDIA's plugin does not know 'zzz' and ignores it",
-            ],
-            id="wrong-section",
         ),
         pytest.param(
             "version: v1\nmigStrategy: mixed\npassDeviceSpecs: true",
@@ -339,13 +307,6 @@ def test_the_error_is_one_of_configuration(tmp_path: Path) -> None:
                 "line 1: NVIDIA's plugin does not know 'sharing.timeSlicing.resources[0].colour' and ignores it",
             ],
             id="in-a-list",
-        ),
-        pytest.param(
-            "flags: {plugin: {migStrategy: mixed}}",
-            [
-                "line 1: NVIDIA's plugin does not know 'flags.plugin.migStrategy' and ignores it" + ANOTHER,
-            ],
-            id="in-another-section",
         ),
     ],
 )
@@ -422,25 +383,6 @@ def test_settings_without_effect_are_noted(tmp_path: Path, text: str, flags: dic
     found = [note.removeprefix(f"{path}: ") for note in examine(plan, Node(hostname="h", group=""), flags).notes]
 
     assert [note[: len(begin)] for note, begin in zip(found, begins, strict=True)] == begins
-
-
-@pytest.mark.parametrize(
-    ("names", "explicit", "message"),
-    [
-        pytest.param("a b", "c", "specified config c does not exist; there are a, b", id="explicit-of-no-file"),
-        pytest.param("", "c", "specified config c does not exist; there are none", id="explicit-of-none"),
-        pytest.param(
-            "a b", "", "none of the files a, b is for this host; name one of them host, group, default", id="none-fits"
-        ),
-        pytest.param("", "", "no configuration files available", id="none"),
-    ],
-)
-def test_a_choice_that_cannot_be_made(names: str, explicit: str, message: str) -> None:
-    """The message says what is missing and what there is."""
-    with pytest.raises(ConfigError) as error:
-        choose(names.split(), explicit, "host", ["group"])
-
-    assert str(error.value) == message
 
 
 NAMES = st.sampled_from(["default", "host", "group", "a", "b"])

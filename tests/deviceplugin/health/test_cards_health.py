@@ -45,14 +45,6 @@ class Rig:
 BOTH = {A: DetectedCard(nodes=NODES), B: DetectedCard()}
 
 
-async def test_new_cards_are_healthy() -> None:
-    """Nothing is known against them, and nobody is told."""
-    rig = Rig()
-
-    assert rig.update_cards(BOTH) == {}
-    assert (rig.changes, rig.health_changed) == (0, [])
-
-
 async def test_a_card_recovers_when_the_hold_down_is_over() -> None:
     """Those who are told get the reason, and since when."""
     rig = Rig()

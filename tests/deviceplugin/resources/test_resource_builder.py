@@ -71,11 +71,6 @@ def test_cards_of_a_generic_class() -> None:
     assert (served.classes, served.warnings) == ({NPU: "ali-npu"}, ())
 
 
-def test_a_machine_without_cards_has_no_resource() -> None:
-    """Nothing is published for a class of which the machine has none."""
-    assert build_resources(of_ali(), npus()).resources == {}
-
-
 def test_some_cards_shared_and_renamed() -> None:
     """Those that are named have replicas as another resource; the others stay whole. An index and an id name a card."""
     entry = SharedCards(name=NPU, devices=("0", "npu2"), replicas=2, rename=f"{NPU}.shared", only_one=True)
@@ -91,17 +86,6 @@ def test_some_cards_shared_and_renamed() -> None:
     assert str(refused.value) == (
         'invalid allocation request for "aliyun.com/npu.shared": invalid request: '
         "maximum request size for shared resources is 1; found 2"
-    )
-
-
-def test_two_replicas_of_a_card_are_one_card() -> None:
-    """Its node is passed once, and both ids are told."""
-    resource = build_resources(of_ali(SharedCards(name=NPU, replicas=2)), npus(0)).resources[NPU]
-
-    assert ask(resource, "npu0::0", "npu0::1") == (
-        {},
-        ["/dev/npu0"],
-        {"devices.criproxy.io/aliyun.com_npu": "npu0::0,npu0::1"},
     )
 
 

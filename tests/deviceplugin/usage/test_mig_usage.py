@@ -116,19 +116,3 @@ def test_memory_is_judged_by_device(node: Callable[[Driver], Node]) -> None:
 
     made.driver = replace(made.driver, used=used(4000, 4000))
     assert made.read(3) == [Within(over.key)]
-
-
-def test_nobody_is_judged_while_mig_changes(node: Callable[[Driver], Node]) -> None:
-    """Devices that were removed are not read, before and after the cards are listed anew, until they are back."""
-    made = node(Driver(gpus=(DIVIDED,), used=used(6000, 4000)))
-    assert made.read(2) == []
-    made.driver = Driver(gpus=(a100(0),), used=_on("GPU-0", used(20000, 20000)))
-    assert made.read(10) == []
-    made.nvml.scan()
-    assert made.read(10) == []
-
-    made.driver = Driver(gpus=(DIVIDED,), used=used(6000, 4000))
-    made.nvml.scan()
-    assert made.read(2) == []
-    (over,) = made.read(3)
-    assert over.key.card == "MIG-1"

@@ -27,17 +27,6 @@ def reading(*pids: int) -> Reading:
     return Reading(kind="npu", at_s=time.monotonic(), processes=tuple(uses))
 
 
-def test_each_process_gets_its_start_and_container(tmp_path: Path) -> None:
-    """One that is gone, or that is younger than the reading, belongs to nobody."""
-    put_process(tmp_path, 10, "web", LONG_AGO)
-    put_process(tmp_path, 11, "", LONG_AGO)
-    put_process(tmp_path, 12, "web", FAR_AHEAD)
-    owned = Processes(tmp_path).with_containers(reading(10, 11, 12, 13)).processes
-
-    assert [each.container_id for each in owned] == [container_id("web"), "", "", ""]
-    assert [each.process.start_ticks for each in owned] == [LONG_AGO, LONG_AGO, 0, 0]
-
-
 @pytest.mark.parametrize(
     ("threads", "container"),
     [
@@ -65,15 +54,6 @@ def test_real_processes_are_read() -> None:
     assert Processes().start_ticks(os.getpid()) > 0
     assert start_in(b"7 (x) S) (y z) R 1 " + b"0 " * 17 + b"4242 0 0") == 4242
     assert Processes().start_ticks(1 << 30) == 0
-
-
-def test_the_process_that_was_seen_is_killed(tmp_path: Path, sleeping: subprocess.Popen[bytes]) -> None:
-    """If it is in the container."""
-    put_process(tmp_path, sleeping.pid, "web", 100)
-    target = Process(pid=sleeping.pid, start_ticks=100)
-
-    assert kill(Processes(tmp_path), target, container_id("web")) == ""
-    assert sleeping.wait() == -signal.SIGKILL
 
 
 def test_a_process_that_has_exited_is_gone(tmp_path: Path) -> None:
@@ -115,28 +95,6 @@ def test_a_process_without_its_first_thread_is_killed(tmp_path: Path) -> None:
 
     assert found == ""
     assert process.wait() == -signal.SIGKILL
-
-
-@pytest.mark.parametrize(
-    ("start_ticks", "container"),
-    [
-        pytest.param(101, "web", id="another-process-with-its-number"),
-        pytest.param(0, "web", id="a-start-that-is-not-known"),
-        pytest.param(100, "other", id="another-container"),
-        pytest.param(100, "", id="no-container"),
-    ],
-)
-def test_no_other_process_is_killed(
-    tmp_path: Path, sleeping: subprocess.Popen[bytes], start_ticks: int, container: str
-) -> None:
-    """Whoever has its number by now."""
-    put_process(tmp_path, sleeping.pid, "web", 100)
-    wanted = container_id(container) if container else ""
-
-    found = kill(Processes(tmp_path), Process(pid=sleeping.pid, start_ticks=start_ticks), wanted)
-
-    assert found == GONE
-    assert sleeping.poll() is None
 
 
 @pytest.mark.parametrize("pid", [-1, 0, 1, os.getpid()])

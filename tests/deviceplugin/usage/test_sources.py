@@ -86,7 +86,6 @@ async def test_a_line_that_waited_is_of_the_time_when_it_was_taken() -> None:
         pytest.param(
             """echo '{"processes": [{"pid": 0}]}'; sleep 1000""", "processes[0].card is missing", id="no-card"
         ),
-        pytest.param("head -c 20000000 /dev/zero; sleep 1000", "is not JSON", id="a-line-without-end"),
         pytest.param("head -c 200000 /dev/zero | tr '\\0' [; echo; sleep 1000", "is not JSON", id="too-deep"),
     ],
 )
@@ -112,16 +111,6 @@ async def test_one_that_hangs_is_ended_with_its_children(tmp_path: Path) -> None
 
     assert taken.problems()[0] == "/bin/npu-usage has printed nothing for 0.5 s"
     assert not runs(int(child.read_text()))
-
-
-async def test_one_that_is_missing_is_told() -> None:
-    """The reason is the system's."""
-    taken = Taken()
-    source = ProgramSource("npu", ("/nonexistent",), "/nonexistent", taken.took)
-    async with running(source.run()):
-        await taken.until(lambda: bool(taken.readings))
-
-    assert taken.problems() == ["/nonexistent cannot be run: No such file or directory"]
 
 
 def test_silence_is_measured_by_the_period() -> None:
