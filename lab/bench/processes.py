@@ -2,14 +2,13 @@
 
 import os
 import queue
-import select
 import signal
 import socket
 import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
@@ -214,16 +213,11 @@ def _notified() -> Iterator[tuple[socket.socket, dict[str, str]]]:
 def _await_ready(process: subprocess.Popen[bytes], heard: socket.socket, log: Path) -> None:
     """Wait until the process has told systemd that it is ready; StartError if it ends, or takes too long."""
     end = time.monotonic() + _START_TIMEOUT_S
-    pidfd = os.pidfd_open(process.pid)
-    try:
-        while (left_s := end - time.monotonic()) > 0:
-            readable = select.select([heard.fileno(), pidfd], [], [], left_s)[0]
-            if heard.fileno() in readable and b"READY=1" in heard.recv(4096):
+    heard.settimeout(0.1)
+    while process.poll() is None and time.monotonic() < end:
+        with suppress(TimeoutError):
+            if b"READY=1" in heard.recv(4096):
                 return
-            if pidfd in readable:
-                break
-    finally:
-        os.close(pidfd)
     stop(process)
     tail = log.read_text(errors="replace")[-2000:]
     raise StartError(f"{' '.join(process.args)} did not become ready\n{tail}")  # type: ignore[arg-type]

@@ -9,10 +9,8 @@ import signal
 from pathlib import Path
 
 from criproxy.cri import api_pb2 as api
-from criproxy.cri.runtime import RuntimeCallError
 from criproxy.deviceplugin.usage.processes import Processes, container_of
 from criproxy.devices.usage.values import Process
-from criproxy.errors import StatusCode
 from criproxy.model.cpuset import CpuSet, format_cpuset
 from lab.vm.world import World
 
@@ -46,65 +44,6 @@ async def a_larger_owner_gets_the_nodes_of_one_socket(world: World) -> None:
     assert sets.mems == nodes
 
 
-async def owners_and_sharers_never_meet(world: World) -> None:
-    """Whoever shares is moved off an owner's CPUs, comes back when the owner is gone, and may use all memory."""
-    sharers = [await world.sharer(f"sharer{number}") for number in range(2)]
-    before = [sharer.sets for sharer in sharers]
-    owners = [await world.owner(f"owner{number}", 2) for number in range(3)]
-
-    owned = [owner.sets.cpus for owner in owners]
-    assert len(frozenset().union(*owned)) == 6
-    for sharer in sharers:
-        assert not sharer.sets.cpus & frozenset().union(*owned)
-
-    for owner in owners:
-        await world.remove(owner)
-    for sharer, sets in zip(sharers, before, strict=True):
-        await world.settles(sharer, sets.cpus)
-        assert sharer.sets.mems == sets.mems == world.every_node
-
-
-async def what_a_node_cannot_promise_comes_from_its_neighbour_too(world: World) -> None:
-    """A limit of all of the node's memory would end in a kill while others have plenty: the nearest node joins in."""
-    sets = (await world.owner("owner", 2, memory_mib=world.machine.nodes[1].memory_mib)).sets
-
-    (home,) = world.machine.nodes_of(sets.cpus)
-    distances = world.machine.distances[home]
-    nearest = min(set(world.every_node) - {home}, key=lambda node: distances[node])
-    assert sets.mems == {home, nearest}
-
-
-async def memory_comes_back_when_there_is_room(world: World) -> None:
-    """Where limits are too much for a node, the younger container has more nodes, until the older one is gone."""
-    mib = world.machine.nodes[1].memory_mib * 6 // 10
-    owners = [await world.owner(f"owner{number}", 1, memory_mib=mib) for number in range(len(world.machine.nodes) + 1)]
-
-    young = owners[-1]
-    home = world.machine.nodes_of(young.sets.cpus)
-    assert home < young.sets.mems
-    (old,) = [owner for owner in owners[:-1] if owner.sets.mems & home]
-    assert old.sets.mems == home
-
-    await world.remove(old)
-    await world.remembers(young, home)
-
-
-async def who_does_not_fit_is_refused_until_there_is_room(world: World) -> None:
-    """The refusal names the container; the next try succeeds once an owner is gone."""
-    half = len(world.machine.chips.cpus) // 2
-    first = await world.owner("first", half)
-    # Without pytest, whose import takes an emulated machine seconds.
-    (refusal,) = await asyncio.gather(world.owner("second", half), return_exceptions=True)
-    assert isinstance(refusal, RuntimeCallError)
-    assert "default/second/c0" in str(refusal)
-    assert refusal.code is StatusCode.RESOURCE_EXHAUSTED
-
-    owned = first.sets.cpus
-    await world.remove(first)
-    third = await world.owner("third", half)
-    assert third.sets.cpus == owned
-
-
 async def a_restart_moves_nobody_and_forgets_nothing(world: World) -> None:
     """After a kill all stay where they were, owners are respected, and what they owned is given back in the end."""
     sharer = await world.sharer("sharer")
@@ -120,19 +59,6 @@ async def a_restart_moves_nobody_and_forgets_nothing(world: World) -> None:
     await world.remove(late)
     await world.remove(owner)
     await world.settles(sharer, free)
-
-
-async def a_resized_owner_keeps_its_memory(world: World) -> None:
-    """Down to one CPU it keeps one of its two, and the memory in use is not moved."""
-    owner = await world.owner("owner", 2)
-    before = owner.sets
-
-    one = api.LinuxContainerResources(cpu_shares=1024, cpu_quota=100_000, cpu_period=100_000)
-    await world.kubelet.update(owner.container_id, one)
-
-    assert len(owner.sets.cpus) == 1
-    assert owner.sets.cpus < before.cpus
-    assert owner.sets.mems == before.mems
 
 
 async def an_owner_has_no_quota_until_it_shares(world: World) -> None:
@@ -248,16 +174,6 @@ async def memory_only_nodes_are_never_all_that_one_has(world: World) -> None:
     assert not owner.heap_nodes & memory_only
     assert sharer.sets.mems == world.every_node
     assert not sharer.heap_nodes & memory_only
-
-
-async def memory_only_nodes_are_used_from_nearby(world: World) -> None:
-    """Beside the ordinary memory of its CPUs' node an owner may use the memory-only node that is next to it."""
-    memory_only = frozenset(world.machine.pmem_nodes)
-    sets = (await world.owner("owner", 2)).sets
-
-    (home,) = world.machine.nodes_of(sets.cpus)
-    distances = world.machine.distances[home]
-    assert sets.mems == {home, min(memory_only, key=lambda node: distances[node])}
 
 
 async def a_release_gives_everybody_everything(world: World) -> None:

@@ -162,19 +162,12 @@ class World:
 
     async def settles(self, placed: Placed, cpus: CpuSet) -> None:
         """Wait until the container may run on *cpus* and nowhere else."""
-        await self._reach(placed, "cpus", cpus)
-
-    async def remembers(self, placed: Placed, mems: CpuSet) -> None:
-        """Wait until the memory of the container may be on *mems* and nowhere else."""
-        await self._reach(placed, "mems", mems)
-
-    async def _reach(self, placed: Placed, what: str, wanted: CpuSet) -> None:
         try:
             async with asyncio.timeout(STEP_TIMEOUT_S):
-                while not getattr(placed.written, what) == getattr(placed.effective, what) == wanted:  # noqa: ASYNC110 (the kernel tells nobody)
+                while not placed.written.cpus == placed.effective.cpus == cpus:  # noqa: ASYNC110 (the kernel tells nobody)
                     await asyncio.sleep(0.05)
         except TimeoutError:
-            raise AssertionError(f"{placed} should have the {what} {set(wanted)}") from None
+            raise AssertionError(f"{placed} should have the CPUs {set(cpus)}") from None
 
     async def criproxy(self, *words: str) -> None:
         """Run a command of criproxy that asks the daemon, to its good end."""

@@ -41,26 +41,6 @@ async def state(client: RuntimeClient, container_id: str) -> str:
     return cri.ContainerState.Name(status.state).removeprefix("CONTAINER_")
 
 
-async def test_a_pod_lives_from_run_to_removal(client: RuntimeClient, kubelet: MiniKubelet) -> None:
-    """A container goes through its states, and all is gone with the sandbox."""
-    sandbox_id = await kubelet.run_sandbox(POD)
-    container_id = await kubelet.create(POD, sandbox_id, SPEC)
-    states = [await state(client, container_id)]
-    await kubelet.start(container_id)
-    states.append(await state(client, container_id))
-    for _ in range(2):
-        await kubelet.stop(container_id)
-    states.append(await state(client, container_id))
-    assert states == ["CREATED", "RUNNING", "EXITED"]
-
-    for _ in range(2):
-        await kubelet.remove(container_id)
-    await kubelet.remove_pod(sandbox_id)
-
-    assert not await client.list_containers()
-    assert not await client.list_pod_sandbox()
-
-
 async def test_status_and_list_tell_what_was_asked(client: RuntimeClient, kubelet: MiniKubelet) -> None:
     """Labels, annotations, image and resources come back; the swap limit follows the memory limit."""
     sandbox_id, ids = await kubelet.run_pod(POD)
@@ -75,42 +55,6 @@ async def test_status_and_list_tell_what_was_asked(client: RuntimeClient, kubele
     assert status.resources.linux.memory_swap_limit_in_bytes == SPEC.memory_limit_bytes
     assert (listed.id, listed.pod_sandbox_id, listed.state) == (status.id, sandbox_id, cri.CONTAINER_RUNNING)
     assert 0 < status.created_at <= status.started_at
-
-
-async def test_an_update_moves_a_running_container(
-    runtime: EmbeddedRuntime, client: RuntimeClient, kubelet: MiniKubelet
-) -> None:
-    """Its cpuset changes at once, what the update leaves out stays, and a stopped container has none."""
-    _, ids = await kubelet.run_pod(POD)
-    container_id = ids["main"]
-    assert runtime.cpuset(container_id) == EVERYWHERE
-
-    await kubelet.update(container_id, cri.LinuxContainerResources(cpuset_cpus="1-2"))
-    await kubelet.update(container_id, cri.LinuxContainerResources(cpu_shares=77, oom_score_adj=5))
-
-    linux = (await client.container_status(container_id)).status.resources.linux
-    assert runtime.cpuset(container_id) == Cpuset(frozenset({1, 2}), frozenset({0}))
-    assert (linux.cpuset_cpus, linux.cpu_shares, linux.oom_score_adj) == ("1-2", 77, -997)
-    await kubelet.stop(container_id)
-    assert runtime.cpuset(container_id) is None
-
-
-async def test_a_refused_update_changes_nothing(
-    runtime: EmbeddedRuntime, client: RuntimeClient, kubelet: MiniKubelet
-) -> None:
-    """The text is runc's, with the cgroup file; shares of the same call are not applied either."""
-    _, ids = await kubelet.run_pod(POD)
-    linux = cri.LinuxContainerResources(cpuset_cpus="9", cpu_shares=77)
-    request = cri.UpdateContainerResourcesRequest(container_id=ids["main"], linux=linux)
-
-    code, text = await failure(client, "UpdateContainerResources", request, cri.UpdateContainerResourcesResponse)
-
-    path = f"/sys/fs/cgroup/cpuset/kubepods/poduid-1/{ids['main']}/cpuset.cpus"
-    assert code is StatusCode.UNKNOWN
-    assert f'failed to write "9": write {path}: numerical result out of range\n: unknown' in text
-    resources = (await client.container_status(ids["main"])).status.resources.linux
-    assert (resources.cpuset_cpus, resources.cpu_shares) == ("", 1024)
-    assert runtime.cpuset(ids["main"]) == EVERYWHERE
 
 
 async def test_a_bad_cpuset_fails_the_start_not_the_creation(client: RuntimeClient, kubelet: MiniKubelet) -> None:
@@ -128,30 +72,6 @@ async def test_a_bad_cpuset_fails_the_start_not_the_creation(client: RuntimeClie
     assert (status.reason, status.exit_code, status.started_at) == ("StartError", 128, 0)
     assert 'failed to write "abc"' in text
     assert await state(client, container_id) == "EXITED"
-
-
-@pytest.mark.parametrize(
-    ("wanted", "names"),
-    [
-        (cri.ContainerFilter(state=cri.ContainerStateValue(state=cri.CONTAINER_RUNNING)), {"a"}),
-        (cri.ContainerFilter(label_selector={"io.kubernetes.container.name": "b", "x": "y"}), set()),
-        (cri.ContainerFilter(pod_sandbox_id="no such"), set()),
-    ],
-)
-async def test_every_part_of_a_filter_must_fit(
-    client: RuntimeClient, kubelet: MiniKubelet, wanted: cri.ContainerFilter, names: set[str]
-) -> None:
-    """State, labels, id and sandbox select together."""
-    specs = tuple(ContainerSpec(name, IMAGE) for name in "ab")
-    pod = PodSpec("two", specs)
-    sandbox_id = await kubelet.run_sandbox(pod)
-    ids = [await kubelet.create(pod, sandbox_id, spec) for spec in specs]
-    await kubelet.start(ids[0])
-
-    request = cri.ListContainersRequest(filter=wanted)
-    reply = await client.call("ListContainers", request, cri.ListContainersResponse)
-
-    assert {container.metadata.name for container in reply.containers} == names
 
 
 async def test_a_prefix_names_one_object_or_none(client: RuntimeClient, runtime: EmbeddedRuntime) -> None:

@@ -32,16 +32,6 @@ async def listen(channel: grpc.aio.Channel, path: str, data: bytes = b"") -> Asy
         yield message
 
 
-async def test_no_message_comes_beside_an_error(channel: grpc.aio.Channel) -> None:
-    """A failed call read as a stream yields nothing before its status."""
-    messages = listen(channel, f"{SERVICE}/ContainerStatus")
-
-    with pytest.raises(grpc.aio.AioRpcError) as caught:
-        await anext(messages)
-
-    assert caught.value.code() is grpc.StatusCode.UNKNOWN
-
-
 async def test_both_versions_of_cri_are_served(channel: grpc.aio.Channel) -> None:
     """The reply to Version names the version of the path."""
     versions = []
