@@ -3,13 +3,12 @@
 Everything is found by the folder of that containerd or by the ids of its containers, so nothing else is touched.
 """
 
-import ctypes
 import json
-import os
-from collections.abc import Iterable, Iterator
+import subprocess
+from collections.abc import Iterable
 from contextlib import suppress
-from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import psutil
 
@@ -21,30 +20,22 @@ BUNDLES = "state/io.containerd.runtime.v2.task/k8s.io"
 _CGROUPS = Path("/sys/fs/cgroup")
 _GROUP = "k8s.io"
 _END_TIMEOUT_S = 10.0
-_MNT_DETACH = 2
-
-
-@dataclass(frozen=True, slots=True)
-class Mount:
-    """A line of /proc/self/mountinfo."""
-
-    point: Path
-    kind: str
 
 
 def remove(directory: Path) -> None:
     """Remove all that belongs to the containerd of *directory*, except the files in the folder itself.
 
     Raises:
-        OSError: if something cannot be removed.
+        OSError, CalledProcessError: if something cannot be removed.
         TimeoutError: if a killed process does not go.
     """
     bundles = [bundle for bundle in (directory / BUNDLES).glob("*") if bundle.is_dir()]
     sockets = [shim_socket(bundle) for bundle in bundles]
     ids = {bundle.name for bundle in bundles}
     _kill(each for each in psutil.process_iter() if _is_shim_of(each, directory) or _cgroup_names(each) & ids)
-    for mount in sorted(_mounts_below(directory), reverse=True):
-        _unmount(mount)
+    mounts = [each.mountpoint for each in _mounts() if Path(each.mountpoint).is_relative_to(directory)]
+    for mount in sorted(mounts, reverse=True):
+        subprocess.run(["umount", "--lazy", mount], check=True)
     for socket in sockets:
         if socket:
             socket.unlink(missing_ok=True)
@@ -62,9 +53,8 @@ def end_daemon(directory: Path) -> None:
 
 def file_system(directory: Path) -> str:
     """Return the kind of file system that *directory* lies on, such as ``ext4``."""
-    resolved = directory.resolve()
-    holders = [mount for mount in _mounts() if resolved.is_relative_to(mount.point)]
-    return max(holders, key=lambda mount: len(mount.point.parts)).kind
+    holders = [each for each in _mounts() if directory.resolve().is_relative_to(each.mountpoint)]
+    return str(max(holders, key=lambda each: len(each.mountpoint)).fstype)
 
 
 def _words(process: psutil.Process) -> list[str]:
@@ -104,22 +94,8 @@ def shim_socket(bundle: Path) -> Path | None:
     return Path(address.read_text().removeprefix("unix://")) if address.is_file() else None
 
 
-def _mounts() -> Iterator[Mount]:
-    for line in Path("/proc/self/mountinfo").read_text().splitlines():
-        before, _, after = line.partition(" - ")
-        point = before.split()[4].encode().decode("unicode_escape")
-        yield Mount(Path(point), after.split()[0])
-
-
-def _mounts_below(directory: Path) -> list[Path]:
-    return [mount.point for mount in _mounts() if mount.point.is_relative_to(directory)]
-
-
-def _unmount(point: Path) -> None:
-    libc = ctypes.CDLL(None, use_errno=True)
-    if libc.umount2(os.fsencode(point), _MNT_DETACH):
-        error = ctypes.get_errno()
-        raise OSError(error, os.strerror(error), str(point))
+def _mounts() -> Any:  # noqa: ANN401 (psutil's stubs name the type differently in each version)
+    return psutil.disk_partitions(all=True)
 
 
 def _remove_cgroups(ids: set[str]) -> None:

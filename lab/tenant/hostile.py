@@ -28,22 +28,13 @@ INT64 = st.integers(-(1 << 63), (1 << 63) - 1) | st.sampled_from(
     [0, 1, -1, 2, 1024, 4096, 100_000, 1 << 31, 1 << 44, 1 << 62, (1 << 63) - 1, -(1 << 63)]
 )
 PARENTS = (
-    "",
-    "/kubepods/pod1",
-    "/kubepods/burstable/pod1",
-    "/kubepods/besteffort/pod1",
-    "kubepods-burstable-pod1.slice",
-)
+    "", "/kubepods/pod1", "/kubepods/burstable/pod1", "/kubepods/besteffort/pod1", "kubepods-burstable-pod1.slice",
+)  # fmt: skip
 NAMES = ("c", "main", "web", "kube-system", "reserved")
 NAMESPACES = ("team", "team", "default", "kube-system", "gpu-operator", "*", "")
 ENVIRONMENT = (
-    "NVIDIA_VISIBLE_DEVICES",
-    "NVIDIA_DRIVER_CAPABILITIES",
-    "ASCEND_VISIBLE_DEVICES",
-    "PATH",
-    "LD_PRELOAD",
-    "",
-)
+    "NVIDIA_VISIBLE_DEVICES", "NVIDIA_DRIVER_CAPABILITIES", "ASCEND_VISIBLE_DEVICES", "PATH", "LD_PRELOAD", "",
+)  # fmt: skip
 SEEN = ("all", "void", "none", "0", "0,1", "GPU-0000", "GPU-0000,GPU-0001", "MIG-1", "-1", "0:0", "../../etc")
 _CARDS = "/var/run/nvidia-container-devices"
 MOUNTS = (
@@ -51,15 +42,8 @@ MOUNTS = (
     "/", "", "relative",
 )  # fmt: skip
 DEVICES = (
-    "/dev/nvidia0",
-    "/dev/nvidia7",
-    "/dev/nvidiactl",
-    "/dev/../dev/nvidia0",
-    "/dev/null",
-    "",
-    "nvidia0",
-    "/dev/nvidia*",
-)
+    "/dev/nvidia0", "/dev/nvidia7", "/dev/nvidiactl", "/dev/../dev/nvidia0", "/dev/null", "", "nvidia0", "/dev/nvidia*",
+)  # fmt: skip
 CDI = ("nvidia.com/gpu=0", "nvidia.com/gpu=all", "k8s.device-plugin.nvidia.com/gpu=GPU-0000", "=", "", "a/b=c")
 CPUSETS = ("", "", "0", "0-3", "9999999", "a", "-", "0-" + "9" * 400)
 MOST_ANNOTATIONS = 8000
