@@ -63,7 +63,11 @@ def main(asked: str, json_path: Path | None, *, quick: bool, check: bool, **opti
         title = "Steps of the engine and creates on 384 CPUs: CPU time, but for whole creates"
         _console.print(table(title, steps))
         for name in runtimes:
-            all_findings.append(_measure(name, settings))
+            with (
+                tempfile.TemporaryDirectory(prefix="criproxy-bench-") as folder,
+                started(name, Path(folder)) as runtime,
+            ):
+                all_findings.append(Bench(runtime, settings, Path(folder), _errors.print).measure())
             report.show(_console, all_findings[-1])
             if json_path:
                 json_path.parent.mkdir(parents=True, exist_ok=True)
@@ -72,11 +76,6 @@ def main(asked: str, json_path: Path | None, *, quick: bool, check: bool, **opti
         raise click.ClickException(str(error)) from error
     figures = [*steps, *(figure for findings in all_findings for figure in figures_of(findings))]
     sys.exit(int(check and not all(figure.ok for figure in figures)))
-
-
-def _measure(name: str, settings: Settings) -> Findings:
-    with tempfile.TemporaryDirectory(prefix="criproxy-bench-") as folder, started(name, Path(folder)) as runtime:
-        return Bench(runtime, settings, Path(folder), _errors.print).measure()
 
 
 if __name__ == "__main__":

@@ -1,7 +1,7 @@
 """What the calls are about: pods and containers as a kubelet sends them, made and removed through a way."""
 
 import itertools
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 
 from criproxy.cri import api_pb2 as api
 from lab.bench.ways import Way
@@ -36,12 +36,8 @@ class Pods:
             made[-1].create(way, made[-1].requests(min(CONTAINERS_PER_POD, count - begun)))
         return made
 
-    def next_pod(self) -> PodSpec:
-        """A pod whose containers want a part of a CPU."""
-        return PodSpec(f"bench-{next(self._numbers)}", (self.next_container(),))
-
     def next_container(self) -> ContainerSpec:
-        """A container that nobody had before."""
+        """A container that nobody had before, which wants a part of a CPU."""
         name = f"container-{next(self._numbers)}"
         return ContainerSpec(name, self._image, ("/bin/sleep", "3600"), _CPU_MILLI)
 
@@ -59,7 +55,8 @@ class Sandbox:
 
     def __init__(self, pods: Pods, way: Way) -> None:
         self._pods = pods
-        self._pod = pods.next_pod()
+        spec = pods.next_container()
+        self._pod = PodSpec(f"bench-{spec.name}", (spec,))
         self._config = pods.sandbox_config(self._pod)
         reply = way.call("RunPodSandbox", api.RunPodSandboxRequest(config=self._config))
         assert isinstance(reply, api.RunPodSandboxResponse)
@@ -75,7 +72,8 @@ class Sandbox:
         config = container_config(self._pod, self._pods.next_container(), _MEMORY_BYTES)
         for key in config.annotations.keys() - _LISTED_ANNOTATIONS:
             del config.annotations[key]
-        config.envs.extend(api.KeyValue(key=key, value=value.encode()) for key, value in _environment())
+        for number in range(_ENVS):
+            config.envs.add(key=f"BENCH_{number}_SERVICE_PORT_8080_TCP", value=b"tcp://10.96.%d.17:8080" % number)
         return api.CreateContainerRequest(pod_sandbox_id=self.id, config=config, sandbox_config=self._config)
 
     def create(self, way: Way, requests: Sequence[bytes]) -> list[str]:
@@ -99,8 +97,3 @@ def remove_containers(way: Way, ids: Sequence[str]) -> None:
     """Remove containers that do not run."""
     for one in ids:
         way.call("RemoveContainer", api.RemoveContainerRequest(container_id=one))
-
-
-def _environment() -> Iterator[tuple[str, str]]:
-    for number in range(_ENVS):
-        yield f"BENCH_{number}_SERVICE_PORT_8080_TCP", f"tcp://10.96.{number}.17:8080"

@@ -149,11 +149,9 @@ class Equipment:
 
     def missing(self, needs: Collection[str]) -> dict[str, str]:
         """What of *needs* (modules, or ``redis``) is not there → why."""
-        problems = {need: self._no_redis() if need == "redis" else self._imports(need) for need in sorted(needs)}
+        no_redis = "" if self.redis_server.exists() else f"{self.redis_server} is not there"
+        problems = {need: no_redis if need == "redis" else self._imports(need) for need in sorted(needs)}
         return {need: problem for need, problem in problems.items() if problem}
-
-    def _no_redis(self) -> str:
-        return "" if self.redis_server.exists() else f"{self.redis_server} is not there"
 
     def versions(self) -> dict[str, str]:
         """Versions of what workloads use."""

@@ -65,8 +65,8 @@ class Pod:
     container_id: str
     pod_cgroup: str
     out: Path
-    _say: int = -1
-    _go: int = -1
+    _say: int = field(init=False)
+    _go: int = field(init=False)
     _heard: bytes = b""
 
     @property
@@ -105,17 +105,17 @@ class Pod:
         """What the workers of a neighbour have done so far."""
         return sum(each for (each,) in struct.iter_unpack("<Q", (self.out / "count").read_bytes()))
 
-    def open_pipes(self) -> None:
-        """Make the two pipes; both are open for reading and writing, so that nobody waits for the other end."""
+    def __post_init__(self) -> None:
+        self.out.mkdir()
         for name in ("say", "go"):
             os.mkfifo(self.out / name)
+        # Both are open for reading and writing, so that nobody waits for the other end.
         self._say, self._go = (os.open(self.out / name, os.O_RDWR | os.O_CLOEXEC) for name in ("say", "go"))
 
     def close(self) -> None:
         """Close the pipes and remove the folder."""
         for descriptor in (self._say, self._go):
-            if descriptor >= 0:
-                os.close(descriptor)
+            os.close(descriptor)
         shutil.rmtree(self.out)
 
 
@@ -133,8 +133,6 @@ class Node:
         self._made += 1
         pod_spec = PodSpec(f"{spec.name}-{self._made}", (spec,), namespace)
         pod = Pod(pod_spec, "", "", self.cgroups.make_pod(pod_spec), self.directory / pod_spec.name)
-        pod.out.mkdir()
-        pod.open_pipes()
         sandbox = sandbox_config(pod_spec, self.cgroups.root)
         sandbox.log_directory = str(pod.out)
         answer = way.call("RunPodSandbox", api.RunPodSandboxRequest(config=sandbox))

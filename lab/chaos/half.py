@@ -9,6 +9,7 @@ from typing import Any
 
 from criproxy.cri import api_pb2 as api
 from criproxy.cri.runtime import RuntimeCallError
+from criproxy.model.cpuset import format_cpuset
 from lab.chaos.churn import Churn, Pods, refresh, repeated
 from lab.chaos.kills import WAYS, Missed, Scene
 from lab.chaos.kubelet import Journal, Pod, best_effort, burstable, guaranteed, replica
@@ -91,7 +92,8 @@ class Half:
 
     async def _cycle(self, kill: Kill, watcher: Watcher) -> None:
         chance = random.Random(kill.seed)
-        pod = self._victims_pod(kill, chance)
+        owns = kill.phase in _SHRINKS or kill.variant % 10 >= 3
+        pod = guaranteed(1000 * chance.randint(1, min(self._node.assignable, 6))) if owns else burstable()
         await self._pods.make_room(self._victim, pod.owns, chance)
         if kill.calm:
             async with self._busy(chance):
@@ -141,11 +143,6 @@ class Half:
             finally:
                 quiet.set()
 
-    def _victims_pod(self, kill: Kill, chance: random.Random) -> Pod:
-        if kill.phase not in _SHRINKS and kill.variant % 10 < 3:
-            return burstable()
-        return guaranteed(1000 * chance.randint(1, min(self._node.assignable, 6)))
-
     async def _disturb(self, kill: Kill, chance: random.Random) -> None:
         """Some time of churn, in which connections break and others write cpusets."""
         await asyncio.sleep(chance.uniform(0.05, 0.25))
@@ -164,9 +161,10 @@ class Half:
         self._journal.disturbs(member.id)
         try:
             if chance.random() < 0.5:
-                await self._node.repin(member.id, cpus)
+                linux = api.LinuxContainerResources(cpuset_cpus=format_cpuset(cpus))
+                await self._node.direct.update_container_resources(member.id, linux)
             elif group := self._node.group(member.id):
-                (group / "cpuset.cpus").write_text(f"{','.join(map(str, sorted(cpus)))}\n")
+                (group / "cpuset.cpus").write_text(f"{format_cpuset(cpus)}\n")
         except (RuntimeCallError, OSError):
             return  # it has ended meanwhile
         self._count("foreign cpusets")
@@ -210,15 +208,21 @@ class Half:
         node = self._node
         await asyncio.sleep(kill.pause_ms / 1000)
         if kill.lost:
-            node.lose_store()
+            for file in node.store.parent.glob("criproxy.db*"):
+                file.unlink()
             self._count("lost databases")
         late = chance.random() < 0.5
         if kill.restart and not late:
             await node.restart_runtime()
         if kill.early_ms is not None:
-            await node.die_early(kill.early_ms / 1000)
+            await node.serve.spawn()
+            await asyncio.sleep(kill.early_ms / 1000)
+            await node.kill()
+            node.serve.forget()
             self._count("kills while it started")
-        await node.revive()
+        await node.serve.spawn()
+        await node.serve.message("READY=1")
+        node.serving.set()
         if kill.restart and late:
             await node.restart_runtime()
         if kill.restart:

@@ -82,45 +82,24 @@ class Node:
             (self.directory / "run").mkdir()
             passed.bind(str(self.directory / "run" / "criproxy.sock"))
             passed.listen(_BACKLOG)
-            self.serve = await stack.enter_async_context(self._serve(passed))
+            self.serve = Serve(
+                self.directory,
+                *("--host-root", str(self.host_root)),
+                policy=f'policy: {self.policy}\nreservedCpus: "{format_cpuset(self.reserved)}"\n',
+                passed=passed,
+                program=("-m", "lab.chaos.launcher", self._plant),
+                limit_s=60.0,
+                PYTHONPATH=str(ROOT),
+            )
+            await stack.enter_async_context(self.serve)
             self.serving.set()
             yield
-
-    def _serve(self, passed: socket.socket) -> Serve:
-        policy = self.directory / "policy.yaml"
-        policy.write_text(f'policy: {self.policy}\nreservedCpus: "{format_cpuset(self.reserved)}"\n')
-        return Serve(
-            self.directory,
-            *("--config", str(policy), "--host-root", str(self.host_root)),
-            passed=passed,
-            program=("-m", "lab.chaos.launcher", self._plant),
-            limit_s=60.0,
-            PYTHONPATH=str(ROOT),
-        )
 
     async def kill(self) -> None:
         """SIGKILL to criproxy; its socket stays."""
         self.serving.clear()
         self.serve.signal(signal.SIGKILL)
         await self.serve.exit_status()
-
-    def lose_store(self) -> None:
-        """The database is gone; criproxy must not run."""
-        for file in self.store.parent.glob("criproxy.db*"):
-            file.unlink()
-
-    async def die_early(self, after_s: float) -> None:
-        """Start criproxy again and kill it while it starts."""
-        await self.serve.spawn()
-        await asyncio.sleep(after_s)
-        await self.kill()
-        self.serve.forget()
-
-    async def revive(self) -> None:
-        """Start criproxy again and wait until it is ready."""
-        await self.serve.spawn()
-        await self.serve.message("READY=1")
-        self.serving.set()
 
     def failures(self) -> list[str]:
         """What criproxy has logged as an error so far: whatever else is done to it, nothing of its own may fail."""
@@ -148,11 +127,6 @@ class Node:
             How many there were.
         """
         return 0
-
-    async def repin(self, container_id: str, cpus: CpuSet) -> None:
-        """As `crictl update` does."""
-        linux = api.LinuxContainerResources(cpuset_cpus=format_cpuset(cpus))
-        await self.direct.update_container_resources(container_id, linux)
 
     async def end(self, container_id: str) -> None:
         """The container's process ends, and nobody has asked for it."""
@@ -187,7 +161,7 @@ class ContainerdNode(Node):
         self._containerd = PrivateContainerd()
         stack.push_async_callback(in_thread, self._containerd.stop)
         await in_thread(self._containerd.start)
-        stack.callback(self._save_log)
+        stack.callback(lambda: (self.directory / "containerd.log").write_text(self._containerd.log))
         self.endpoint, self.cgroups = self._containerd.socket, self._containerd.cgroups
         mount = Path("/sys/fs/cgroup/cpuset")
         self.cpus = parse_cpuset((mount / "cpuset.cpus").read_text().strip())
@@ -212,9 +186,6 @@ class ContainerdNode(Node):
             return group is not None and bool((group / "cgroup.procs").read_text())
         except OSError:  # gone meanwhile
             return False
-
-    def _save_log(self) -> None:
-        (self.directory / "containerd.log").write_text(self._containerd.log)
 
     async def restart_runtime(self) -> None:
         """As systemd would, for an upgrade."""

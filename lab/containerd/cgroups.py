@@ -30,26 +30,19 @@ class PodCgroups:
 
     def make(self, path: str) -> None:
         """Make the cgroup *path* and what is missing above it, able to hold containers with a cpuset."""
-        for tree in self._trees():
-            current = tree
-            for part in path.strip("/").split("/"):
-                self._enable(current)
-                current /= part
-                current.mkdir(exist_ok=True)
-                self._fill(current)
+        # v2's one tree, or v1's cpuset: runc makes the others by itself.
+        current = self._mount if self._unified else self._mount / "cpuset"
+        for part in path.strip("/").split("/"):
+            self._enable(current)
+            current /= part
+            current.mkdir(exist_ok=True)
+            self._fill(current)
 
     def remove(self, path: str = "") -> None:
         """Remove every cgroup under *path*, or the root, in all hierarchies; those with processes raise OSError."""
-        for tree in self._mounts():
+        for tree in [self._mount] if self._unified else [each for each in self._mount.iterdir() if each.is_dir()]:
             for directory, _, _ in os.walk(tree / (path or self.root).strip("/"), topdown=False):
                 Path(directory).rmdir()
-
-    def _trees(self) -> list[Path]:
-        """Where pods' cgroups are made: v2's one tree, or v1's cpuset (runc makes the others by itself)."""
-        return [self._mount] if self._unified else [self._mount / "cpuset"]
-
-    def _mounts(self) -> list[Path]:
-        return [self._mount] if self._unified else [p for p in self._mount.iterdir() if p.is_dir()]
 
     @property
     def _unified(self) -> bool:

@@ -45,26 +45,18 @@ class Demo:
 
     async def run(self) -> None:
         """Run all parts in order."""
-        await self.shared_pod()
-        await self.exclusive_pod()
+        self.output.title("A Burstable pod arrives: it shares all CPUs that are not exclusive.")
+        await self._start(_pod("web", self.stage.runtime.image, request_milli=200))
+        await self._show({"web": self._all})
+        self.output.title("A Guaranteed pod asks for a whole CPU: it gets one exclusively; web moves off it first.")
+        await self._start(_pod("trader", self.stage.runtime.image, limit_milli=1000))
+        await self._show(self._split())
         await self.restart_criproxy()
         await self.refused_pod()
         await self.show_commands()
         await self.remove_pods()
         nodes(self.stage.directory, self.output)
         await vgpus(self.stage, self.output)
-
-    async def shared_pod(self) -> None:
-        """Start a pod that shares all CPUs."""
-        self.output.title("A Burstable pod arrives: it shares all CPUs that are not exclusive.")
-        await self._start(_pod("web", self.stage.runtime.image, request_milli=200))
-        await self._show({"web": self._all})
-
-    async def exclusive_pod(self) -> None:
-        """Start a Guaranteed pod, which gets one CPU exclusively."""
-        self.output.title("A Guaranteed pod asks for a whole CPU: it gets one exclusively; web moves off it first.")
-        await self._start(_pod("trader", self.stage.runtime.image, limit_milli=1000))
-        await self._show(self._split())
 
     async def restart_criproxy(self) -> None:
         """Kill criproxy, and start it again."""

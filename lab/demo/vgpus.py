@@ -46,7 +46,8 @@ async def vgpus(stage: Stage, output: DemoOutput) -> None:
         demo = VgpuDemo(stage, stage.card, kubelet, output)
         try:
             async with asyncio.timeout(LIMIT_S):
-                await demo.run_all()
+                for step in (demo.offer, demo.run, demo.use, demo.end, demo.leave):
+                    await step()
         except TimeoutError as error:
             raise CriproxyError(
                 f"this part of the demo took longer than {LIMIT_S:g} s:\n{plugin.log.read_text()}"
@@ -64,11 +65,6 @@ class VgpuDemo:
     pods: dict[str, Running] = field(default_factory=dict)
     used_mib: dict[int, int] = field(default_factory=dict)
     """By PID."""
-
-    async def run_all(self) -> None:
-        """Run all steps."""
-        for step in (self.offer, self.run, self.use, self.end, self.leave):
-            await step()
 
     async def offer(self) -> None:
         """Wait until the vGPUs are offered to the kubelet."""
@@ -92,7 +88,9 @@ class VgpuDemo:
 
     async def use(self) -> None:
         """Report the use of both pods once, and show it."""
-        self.used_mib = {await self._pid(self.pods[name]): mib for name, mib in USED_MIB.items()}
+        for name, mib in USED_MIB.items():
+            reply = await self.stage.through.container_status(self.pods[name].container_id, verbose=True)
+            self.used_mib[pid_in(reply.info) or 0] = mib
         answer = await self._usage()
         self.output.line("$ criproxy usage")
         self.output.show(render(answer, self.output.console.width - 2))
@@ -127,11 +125,6 @@ class VgpuDemo:
         spec = pod.containers[0]
         running.container_id = await kubelet.create(pod, running.sandbox_id, spec, attempt, running.given)
         await kubelet.start(running.container_id)
-
-    async def _pid(self, running: Running) -> int:
-        """Return the PID of the first process of the container."""
-        reply = await self.stage.through.container_status(running.container_id, verbose=True)
-        return pid_in(reply.info) or 0
 
     async def _usage(self) -> dict[str, Any]:
         """Return the answer for `criproxy usage` when the daemon knows the use.

@@ -42,7 +42,8 @@ class Containers:
         with within(f'failed to find sandbox id "{request.pod_sandbox_id}"'):
             sandbox = records.sandbox(request.pod_sandbox_id)
         if not sandbox.ready:
-            raise _no_task(sandbox.id)
+            why = f"no running task found: task {sandbox.id} not found"
+            raise not_found().within(f"failed to get sandbox container task: {why}")
         if not config.HasField("metadata"):
             raise unknown("container config must include metadata")
         image_id = self._core.images.required(config.image.image)
@@ -78,9 +79,6 @@ class Containers:
             raise unknown(f"{prefix}: container is in {container.state_name} state")
         if container.starting:
             raise unknown(f"{prefix}: container is already in starting state")
-        self._check_sandbox(container)
-
-    def _check_sandbox(self, container: Container) -> None:
         if not container.sandbox.ready:
             container.exited(_START_FAILED, "StartError", f'sandbox container "{container.sandbox.id}" is not running')
             raise unknown(container.message)
@@ -161,11 +159,6 @@ class Containers:
     def _named(self, prefix: str) -> Container:
         with within(f'an error occurred when try to find container "{prefix}"'):
             return self._core.records.container(prefix)
-
-
-def _no_task(sandbox_id: str) -> Refusal:
-    why = f"no running task found: task {sandbox_id} not found"
-    return not_found().within(f"failed to get sandbox container task: {why}")
 
 
 def _write_failed(container: Container, bad: BadCpuset) -> str:

@@ -146,16 +146,13 @@ class Machine:
 
     # ---------------------------------------------------------------- what programs say
 
-    def _gpus(self) -> tuple[Gpu, ...]:
-        """In NVML's order; its indexes have no gaps."""
-        whole = [replace(t4(number), index=index) for index, number in enumerate(sorted(self.present[NVIDIA]))]
-        return (*whole, *((self._divided(len(whole)),) if self.has_mig else ()))
-
     def _divided(self, index: int) -> Gpu:
         return replace(a100(DIVIDED), index=index, mig_enabled=True, mig=(part(0), part(1)))
 
     def _tell_nvml(self) -> None:
-        gpus = self._gpus()
+        # In NVML's order; its indexes have no gaps.
+        whole = [replace(t4(number), index=index) for index, number in enumerate(sorted(self.present[NVIDIA]))]
+        gpus = (*whole, *((self._divided(len(whole)),) if self.has_mig else ()))
         report = NvmlReport(gpus=gpus, driver_version="550.54.15", cuda_version=(12, 4))
         replace_file(self.report, json.dumps(to_plain(report)))
         hello = {"registered": to_plain(Registered(gpus=tuple(gpu.uuid for gpu in gpus)))}

@@ -130,13 +130,10 @@ def _script(job: Job, hardware: qemu.Hardware) -> str:
     # Only tmpfs carries an overlay as containerd makes them: the guest's root is one already.
     variables = {**given, "TMPDIR": "/run/tmp", "CRIPROXY_VM": hardware.machine.name, **job.environment}
     exports = "".join(f"export {name}={shlex.quote(value)}\n" for name, value in variables.items())
-    return f"#!/bin/bash\n{exports}{_shell() if job.command is None else job.command}\n"
-
-
-def _shell() -> str:
     size = shutil.get_terminal_size()
     # QEMU leaves it to our terminal to return the carriage.
-    return f"stty sane -onlcr rows {size.lines} cols {size.columns}\nexec bash"
+    shell = f"stty sane -onlcr rows {size.lines} cols {size.columns}\nexec bash"
+    return f"#!/bin/bash\n{exports}{shell if job.command is None else job.command}\n"
 
 
 @contextmanager

@@ -11,8 +11,6 @@ import shutil
 import subprocess
 import tarfile
 import tempfile
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from uuid import uuid4
@@ -67,7 +65,8 @@ def fetch(cache: Path = CACHE) -> Kernel:
         GuestError: if it is not what we know.
     """
     cache.mkdir(parents=True, exist_ok=True)
-    with _locked(cache):
+    with (cache / "lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
         if kernel := find(cache):
             return kernel
         with tempfile.TemporaryDirectory(dir=cache) as scratch:
@@ -99,13 +98,6 @@ def uncompressed(image: bytes) -> bytes:
             return kernel
         start = image.find(_XZ_MAGIC, start + 1)
     raise GuestError("the kernel holds no xz-compressed ELF file with a PVH entry, which QEMU boots")
-
-
-@contextmanager
-def _locked(cache: Path) -> Iterator[None]:
-    with (cache / "lock").open("w") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)
-        yield
 
 
 def _package() -> str:

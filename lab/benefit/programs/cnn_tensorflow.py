@@ -58,12 +58,8 @@ def main(seconds: float, digits: str) -> None:
 
     begun = time.perf_counter()
     step()
-    work(step, seconds, first_step_s=time.perf_counter() - begun, version=tf.__version__, threads=_threads())
-
-
-def _threads() -> int:
-    """TensorFlow does not tell the size of its pools: the threads of the process."""
-    return len(list(Path("/proc/self/task").iterdir()))
+    threads = len(list(Path("/proc/self/task").iterdir()))  # TensorFlow does not tell the size of its pools
+    work(step, seconds, first_step_s=time.perf_counter() - begun, version=tf.__version__, threads=threads)
 
 
 if __name__ == "__main__":
