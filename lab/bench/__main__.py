@@ -14,7 +14,7 @@ from rich.console import Console
 from lab.bench import devices, engine, report, rows, unusual
 from lab.bench.plan import Bench, Findings, Settings
 from lab.bench.processes import StartError, choose, started
-from lab.bench.verdicts import figures_of
+from lab.bench.report import figures_of
 from lab.figures import table
 
 _console = Console(width=max(Console().width, 132))

@@ -8,11 +8,10 @@ from pathlib import Path
 
 from lab.bench import rows
 from lab.bench.bars import REFERENCE_US, UNSCALED, Speed
-from lab.bench.measure import Result, Series
 from lab.bench.pods import Pods, Sandbox
 from lab.bench.processes import EMBEDDED, Runtime, Serve, Start, measured_start
 from lab.bench.rows import Effort
-from lab.bench.ways import DIRECT, Memory, Way
+from lab.bench.ways import DIRECT, Memory, Result, Series, Way
 from lab.emulator.runtime import IMAGE
 
 CRIPROXY = "criproxy"

@@ -10,9 +10,8 @@ from dataclasses import dataclass
 import grpc
 
 from criproxy.cri import api_pb2 as api
-from lab.bench.measure import Batch, Result, batch, batch_and_replies, round_robin
 from lab.bench.pods import Pods, Sandbox, container_id, remove_containers
-from lab.bench.ways import Way
+from lab.bench.ways import Batch, Result, Way, batch, batch_and_replies, round_robin
 
 VERSION = api.VersionRequest(version="0.1.0").SerializeToString()
 CREATES_PER_S = 20

@@ -12,11 +12,11 @@ from rich.console import Console
 from rich.markdown import Markdown
 
 from lab import provenance
-from lab.benefit import noise, pages
+from lab.benefit import pages
 from lab.benefit.cases import Case, Plan
 from lab.benefit.cgroups import NodeCgroups
 from lab.benefit.equipment import Equipment
-from lab.benefit.rounds import Run
+from lab.benefit.rounds import LIMITS, Run, complaints
 from lab.benefit.samples import Sample
 
 FORMAT = 1
@@ -29,14 +29,14 @@ def build(
     without = {case.name: run.samples(case.name, case.managers[0].name) for case in plan.cases}
     direct = {name: [sample.value for sample in samples] for name, samples in without.items()}
     neighbours = {name: [sample.neighbours_per_s for sample in samples] for name, samples in without.items()}
-    complaints = _complaints(plan, run, direct, neighbours) if plan.has_figures else []
+    noisy = _complaints(plan, run, direct, neighbours) if plan.has_figures else []
     return {
         "format": FORMAT,
         "made": datetime.now(UTC).isoformat(timespec="seconds"),
         "has_figures": plan.has_figures,
-        "usable": plan.has_figures and not complaints,
-        "complaints": complaints,
-        "limits": noise.LIMITS,
+        "usable": plan.has_figures and not noisy,
+        "complaints": noisy,
+        "limits": LIMITS,
         "plan": {"rounds": plan.rounds, "seconds": plan.seconds, "seed": plan.seed, "took_s": round(run.took_s)},
         "left_out": dict(left_out),
         "repeated": run.repeated,
@@ -54,7 +54,7 @@ def _complaints(
 ) -> list[str]:
     """Judge a case whose figures differ on any machine by its neighbours."""
     erratic = {case.name for case in plan.cases if case.workload.is_erratic}
-    return noise.complaints(
+    return complaints(
         [each.calibrated_s for each in run.taken],
         {name: values for name, values in direct.items() if name not in erratic},
         {name: values for name, values in neighbours.items() if name in erratic},

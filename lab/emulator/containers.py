@@ -9,6 +9,7 @@ from lab.emulator.records.cpusets import BadCpuset, Cpuset
 from lab.emulator.records.records import (
     Container,
     Refusal,
+    Sandbox,
     as_created,
     container_name,
     merged,
@@ -17,7 +18,82 @@ from lab.emulator.records.records import (
     unknown,
     within,
 )
-from lab.emulator.sandboxes import Sandboxes
+
+HANDLERS = ("", "runc")
+"""The runtime handlers that exist."""
+
+
+class Sandboxes:
+    """One coroutine per method."""
+
+    def __init__(self, core: Core) -> None:
+        self._core = core
+
+    async def run(self, request: cri.RunPodSandboxRequest) -> cri.RunPodSandboxResponse:
+        """Serve RunPodSandbox."""
+        if not request.config.HasField("metadata"):
+            raise unknown("sandbox config must include metadata")
+        sandbox = Sandbox(new_id(), request.config, request.runtime_handler)
+        if request.runtime_handler not in HANDLERS:
+            raise unknown(f'failed to get sandbox runtime: no runtime for "{request.runtime_handler}" is configured')
+        with within(f'failed to reserve sandbox name "{sandbox.name}"'):
+            self._core.records.reserve(sandbox.name, sandbox.id)
+        await self._core.delay("RunPodSandbox")
+        self._core.records.sandboxes[sandbox.id] = sandbox
+        self._core.events.of_sandbox(cri.CONTAINER_CREATED_EVENT, sandbox)
+        self._core.events.of_sandbox(cri.CONTAINER_STARTED_EVENT, sandbox)
+        return cri.RunPodSandboxResponse(pod_sandbox_id=sandbox.id)
+
+    async def stop(self, request: cri.StopPodSandboxRequest) -> cri.StopPodSandboxResponse:
+        """Serve StopPodSandbox: its containers end with it."""
+        self._core.stop_sandbox(self._named(request.pod_sandbox_id))
+        return cri.StopPodSandboxResponse()
+
+    async def remove(self, request: cri.RemovePodSandboxRequest) -> cri.RemovePodSandboxResponse:
+        """Serve RemovePodSandbox: a missing one is no error."""
+        try:
+            sandbox = self._named(request.pod_sandbox_id)
+        except Refusal as refusal:
+            if refusal.missing:
+                return cri.RemovePodSandboxResponse()
+            raise
+        self._core.stop_sandbox(sandbox)
+        for container in self._core.records.of_sandbox(sandbox):
+            self._core.remove_container(container)
+        del self._core.records.sandboxes[sandbox.id]
+        self._core.records.names.pop(sandbox.name, None)
+        self._core.events.of_sandbox(cri.CONTAINER_DELETED_EVENT, sandbox)
+        return cri.RemovePodSandboxResponse()
+
+    async def status(self, request: cri.PodSandboxStatusRequest) -> cri.PodSandboxStatusResponse:
+        """Serve PodSandboxStatus; as in newer runtimes, the containers' come along."""
+        with within("an error occurred when try to find sandbox"):
+            sandbox = self._core.records.sandbox(request.pod_sandbox_id)
+        statuses = [views.container_status(each) for each in self._core.records.of_sandbox(sandbox)]
+        return cri.PodSandboxStatusResponse(status=views.sandbox_status(sandbox), containers_statuses=statuses)
+
+    async def list(self, request: cri.ListPodSandboxRequest) -> bytes:
+        """Serve ListPodSandbox, as bytes; every part of the filter must fit."""
+        wanted, records = request.filter, self._core.records
+        found = records.listed(records.sandboxes, wanted.id, wanted.label_selector)
+        states = [wanted.state.state] if wanted.HasField("state") else cri.PodSandboxState.values()
+        return views.listed_sandboxes(one for one in found if one.state in states)
+
+    async def update_resources(
+        self, request: cri.UpdatePodSandboxResourcesRequest
+    ) -> cri.UpdatePodSandboxResourcesResponse:
+        """Serve UpdatePodSandboxResources: what the sandbox was asked for changes, its containers do not."""
+        linux = self._named(request.pod_sandbox_id).config.linux
+        if request.HasField("overhead"):
+            linux.overhead.CopyFrom(request.overhead)
+        if request.HasField("resources"):
+            linux.resources.CopyFrom(request.resources)
+        return cri.UpdatePodSandboxResourcesResponse()
+
+    def _named(self, prefix: str) -> Sandbox:
+        with within(f'an error occurred when try to find sandbox "{prefix}"'):
+            return self._core.records.sandbox(prefix)
+
 
 _START_FAILED = 128
 """Exit code that containerd gives a container which never ran."""

@@ -16,10 +16,9 @@ from google.protobuf.message import DecodeError, Message
 
 from criproxy.cri import api_pb2 as cri
 from criproxy.cri.methods import METHODS
-from lab.emulator.containers import Containers
+from lab.emulator.containers import Containers, Sandboxes
 from lab.emulator.core import Core
 from lab.emulator.records.records import Refusal
-from lab.emulator.sandboxes import Sandboxes
 
 NAME = "criproxy-sim"
 """What the embedded runtime calls itself, if nothing else is asked for."""

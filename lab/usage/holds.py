@@ -19,7 +19,7 @@ from criproxy.api.device_plugin import DevicePluginCommands
 from criproxy.api.usage import UsageCommands
 from criproxy.node.devices.card_usage import PodFiles
 from criproxy.wire.sockets import listen
-from lab.bench.measure import no_garbage_collection
+from lab.bench.ways import no_garbage_collection
 from lab.usage.nvml import CARDS
 from lab.usage.reporter import Reporter
 from tests.node.devices.test_create_checks_vgpu import RULES, pod_with

@@ -15,7 +15,7 @@ import signal
 import sys
 from pathlib import Path
 
-from lab.vm import guest, kernel, machines, qemu
+from lab.vm import guest, kernel, qemu
 from tests.runtimes.debian import FetchError
 
 
@@ -26,7 +26,7 @@ def _parser() -> argparse.ArgumentParser:
     add = parser.add_argument
     add("--list", action="store_true", help="print the machines")
     add("--fetch", action="store_true", help="fetch the guests' kernel if it is missing, and run nothing")
-    add("--topology", default="2s-4n-smt", choices=machines.NAMED, help="the machine (default: %(default)s)")
+    add("--topology", default="2s-4n-smt", choices=qemu.NAMED, help="the machine (default: %(default)s)")
     add("--pci", action="append", default=[], metavar="NODE[:gpu|nic|DEVICE]", help="a PCI device on that node")
     add("--append", default="", metavar="ARGS", help="more kernel arguments, such as 'isolcpus=2,3'")
     add("--share", type=Path, metavar="DIR", help="writable in the guest, at /share")
@@ -36,7 +36,7 @@ def _parser() -> argparse.ArgumentParser:
 
 
 def _run(options: argparse.Namespace) -> int:
-    machine = machines.NAMED[options.topology]
+    machine = qemu.NAMED[options.topology]
     pci = tuple(qemu.parse_pci(text, machine) for text in options.pci)
     if options.cmd is None and not sys.stdin.isatty():
         raise ValueError("a shell needs a terminal; --cmd gives a command")
@@ -62,7 +62,7 @@ def main() -> int:
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda number, frame: sys.exit(128 + number))  # in order: the guest is ended, too
     if options.list:
-        print("\n".join(f"{machine.name:<12} {machine.about}" for machine in machines.NAMED.values()))
+        print("\n".join(f"{machine.name:<12} {machine.about}" for machine in qemu.NAMED.values()))
         return os.EX_OK
     try:
         return _fetch() if options.fetch else _run(options)

@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import BinaryIO
 
-from lab.vm import initramfs, kernel, qemu
+from lab.vm import kernel, qemu
 from lab.vm.kernel import GuestError
 
 GUEST_SCRIPT = Path(__file__).with_name("guest.sh")
@@ -100,8 +100,8 @@ def run(hardware: qemu.Hardware, job: Job, out: BinaryIO | None = None, error: B
 def _prepare(hardware: qemu.Hardware, job: Job, found: kernel.Kernel, directory: Path) -> list[str]:
     """Fill the run directory; returns QEMU's command line."""
     busybox = Path(shutil.which("busybox") or "busybox").resolve()
-    modules = (*initramfs.BASE_MODULES, *(initramfs.PMEM_MODULES if hardware.machine.pmem_nodes else ()))
-    archive = initramfs.build(kernel.CACHE, busybox, found, modules)
+    modules = (*kernel.BASE_MODULES, *(kernel.PMEM_MODULES if hardware.machine.pmem_nodes else ()))
+    archive = kernel.build(kernel.CACHE, busybox, found, modules)
     shutil.copy(busybox, directory / "busybox")
     shutil.copy(GUEST_SCRIPT, directory / "guest.sh")
     (directory / "settings").write_text(_settings(job))

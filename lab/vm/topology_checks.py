@@ -8,7 +8,7 @@ from functools import cache
 from typing import Any
 
 from criproxy.model.cpuset import CpuSet
-from lab.vm.machines import GuestMachine
+from lab.vm.qemu import GuestMachine
 from lab.vm.world import World
 
 PCI_CLASSES = {"bochs-display": "0x03", "e1000e": "0x02"}

@@ -18,8 +18,7 @@ from criproxy.model.cpuset import CpuSet, parse_cpuset
 from lab.containerd.cgroups import CgroupDriver
 from lab.containerd.containerd import IMAGE, PrivateContainerd
 from lab.kubelet.kubelet import ContainerSpec, MiniKubelet, PodSpec
-from lab.vm.machines import GuestMachine
-from lab.vm.qemu import Hardware
+from lab.vm.qemu import GuestMachine, Hardware
 from tests.daemons import Serve
 from tests.lives import Life, Step
 

@@ -10,7 +10,7 @@ from functools import partial
 from criproxy.cri.stamp import ANNOTATION
 from criproxy.errors import StatusCode
 from criproxy.node.bypass import BypassMode
-from lab.chaos.checker.cpus import show
+from lab.chaos.checker.cgroups import show
 from tests.matrix.scene import MEMORY_BYTES, OURS, Asks, Ran, Scene, pod
 from tests.node.world import cut
 

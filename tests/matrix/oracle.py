@@ -8,7 +8,7 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from lab.chaos.checker.cpus import CpuSet, show
+from lab.chaos.checker.cgroups import CpuSet, show
 
 NOBODY, STAYS, STRANGER = "nobody", "stays", "stranger"
 """In place of the policy that has placed a container: none of them, or it is nobody's business any more."""

@@ -4,7 +4,7 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 
 from criproxy.placement.invariants import violations
-from lab.chaos.checker.cpus import CpuSet, show
+from lab.chaos.checker.cgroups import CpuSet, show
 from tests.matrix.moments import MOMENTS
 from tests.matrix.play import EXPECTED_ERRORS, FAILURES, STATES
 from tests.matrix.scene import RESERVED, Ran, pod

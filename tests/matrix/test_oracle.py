@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from lab.chaos.checker.cpus import parse
+from lab.chaos.checker.cgroups import parse
 from tests.conftest import ROOT
 from tests.matrix import oracle
 from tests.matrix.oracle import STRANGER, Asked, wrongs

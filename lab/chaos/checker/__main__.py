@@ -17,13 +17,10 @@ from pathlib import Path
 from threading import Event, Lock, Thread
 
 from criproxy.cri.api_pb2 import SANDBOX_READY
-from lab.chaos.checker import status, store
-from lab.chaos.checker.cgroups import Cgroups
-from lab.chaos.checker.cpus import parse
-from lab.chaos.checker.journal import Journal
-from lab.chaos.checker.rest import Picture, wrongs
-from lab.chaos.checker.runtime import Runtime, Unavailable
-from lab.chaos.checker.samples import Samples
+from lab.chaos.checker.cgroups import Cgroups, parse
+from lab.chaos.checker.rest import Picture, ask_status, disagreements, wrongs
+from lab.chaos.checker.runtime import Runtime, Unavailable, read_store
+from lab.chaos.checker.samples import Journal, Samples
 
 INTERVAL_S = 0.005
 _TRY_AGAIN_S = 0.05
@@ -79,9 +76,9 @@ class Checker:
     def _inspect(self) -> list[str]:
         try:
             listed, sandboxes = self._runtime.containers(), self._runtime.sandboxes()
-            saved = store.read(self._options.store)
+            saved = read_store(self._options.store)
             groups = self._cgroups.running()
-            said = status.ask(self._options.control)
+            said = ask_status(self._options.control)
         except (Unavailable, sqlite3.Error) as error:
             return [f"cannot look: {error}"]
         owns = dict(self._journal.owns)
@@ -90,7 +87,7 @@ class Checker:
         cpus, one_pool = parse(self._options.cpus), self._options.one_pool
         found = wrongs(Picture(cpus, groups, listed, ids, saved, owns, one_pool=one_pool, ready=ready))
         resized = {title for title, counts in owns.items() if len(counts) > 1}
-        return [*(wrong.text for wrong in found), *status.disagreements(found, said, resized)]
+        return [*(wrong.text for wrong in found), *disagreements(found, said, resized)]
 
 
 def say(line: dict[str, object]) -> None:

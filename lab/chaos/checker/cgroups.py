@@ -1,11 +1,26 @@
 """Which containers run on which CPUs, as the cgroup files say."""
 
 import os
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from lab.chaos.checker.cpus import CpuSet, parse
+CpuSet = frozenset[int]
+
+
+def parse(text: str) -> CpuSet:
+    """Read ``0-3,8``; ValueError for anything else."""
+    found: set[int] = set()
+    for part in filter(None, text.strip().split(",")):
+        first, _, last = part.partition("-")
+        found.update(range(int(first), int(last or first) + 1))
+    return frozenset(found)
+
+
+def show(cpus: Iterable[int]) -> str:
+    """The same, for people: ``0,1,2,8`` (``-`` for none)."""
+    return ",".join(map(str, sorted(cpus))) or "-"
+
 
 _WAITING = "runc\0init\0"
 """The command line until the program of the container takes its place."""

@@ -1,14 +1,15 @@
 """What must be true when nobody has asked for anything for a while."""
 
-from collections.abc import Iterator, Mapping
+import json
+import socket
+from collections.abc import Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field
+from pathlib import Path
 
 from criproxy.cri.api_pb2 import CONTAINER_CREATED, CONTAINER_EXITED, CONTAINER_RUNNING
-from lab.chaos.checker.cgroups import Group
-from lab.chaos.checker.cpus import CpuSet, show
-from lab.chaos.checker.runtime import Listed
-from lab.chaos.checker.store import Row, Saved
+from lab.chaos.checker.cgroups import CpuSet, Group, show
+from lab.chaos.checker.runtime import Listed, Row, Saved, Unavailable
 
 
 @dataclass(frozen=True, slots=True)
@@ -157,3 +158,37 @@ def _compare(row: Row, group: Group) -> Iterator[str]:
     if row.applied != (group.cpus, group.mems):
         said = "nothing" if row.applied is None else f"{show(row.applied[0])} and nodes {show(row.applied[1])}"
         yield f"store: {row.title} has {said} applied, the kernel says {show(group.cpus)} and nodes {show(group.mems)}"
+
+
+_TIMEOUT_S = 5.0
+_REFUSED = "its resize has been refused"
+_QUESTION = json.dumps({"command": "status", "arguments": {"check": True}}).encode() + b"\n"
+
+
+def ask_status(control: Path) -> list[str]:
+    """The sentences that it would print, what is under way included; Unavailable where it does not answer."""
+    try:
+        with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as connection:
+            connection.settimeout(_TIMEOUT_S)
+            connection.connect(str(control))
+            connection.sendall(_QUESTION)
+            with connection.makefile("rb") as answers:
+                answer = json.loads(answers.readline())["result"]
+    except (OSError, ValueError, KeyError) as error:
+        raise Unavailable(f"status --check does not answer: {error!r}") from error
+    return [*answer["problems"], *answer["under_way"]]
+
+
+def disagreements(
+    found: Sequence[Wrong], said: Sequence[str], resized: AbstractSet[str] = frozenset()
+) -> Iterator[str]:
+    """Where --check and what was *found* differ, a sentence each.
+
+    Of those *resized* (POD/NAME) the driver has heard no success: that such a resize is refused is no false alarm.
+    """
+    for wrong in found:
+        if wrong.titles and not any(title in sentence for title in wrong.titles for sentence in said):
+            yield f"--check is silent: {wrong.text}"
+    if not found:
+        alarms = (one for one in said if not (_REFUSED in one and any(f"/{title} " in one for title in resized)))
+        yield from (f"--check complains, and nothing is wrong: {sentence}" for sentence in alarms)

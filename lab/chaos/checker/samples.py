@@ -1,13 +1,57 @@
 """No CPU that a container owns is under another that runs: looked at every few milliseconds."""
 
+import json
 import time
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
 
-from lab.chaos.checker.cgroups import Cgroups, Group
-from lab.chaos.checker.cpus import show
-from lab.chaos.checker.journal import Journal
+from lab.chaos.checker.cgroups import Cgroups, Group, show
 from lab.chaos.checker.runtime import Runtime, Unavailable
+
+
+@dataclass(slots=True)
+class Journal:
+    """The journal as far as it has been read."""
+
+    path: Path
+    owns: dict[str, tuple[int, ...]] = field(default_factory=dict)
+    """POD/NAME → numbers of CPUs of its own that are right; (0,) for one that shares."""
+    unsettled: set[str] = field(default_factory=set)
+    """POD/NAME of those whose place is changing."""
+    disturbed: set[str] = field(default_factory=set)
+    """Ids of those that somebody else moved."""
+    names: dict[str, str] = field(default_factory=dict)
+    """Id → POD/NAME; empty for a sandbox."""
+    _at: int = 0
+
+    def read(self) -> None:
+        """Take in the lines that are new and complete."""
+        with self.path.open("rb") as file:
+            file.seek(self._at)
+            data = file.read()
+        whole = data.rpartition(b"\n")[0]
+        if whole:
+            self._at += len(whole) + 1
+            for line in whole.splitlines():
+                self._take(json.loads(line))
+
+    def settled(self) -> None:
+        """All is at rest: everybody is judged again."""
+        self.unsettled.clear()
+        self.disturbed.clear()
+
+    def _take(self, entry: dict[str, Any]) -> None:
+        if "disturbed" in entry:
+            self.disturbed.add(entry["disturbed"])
+        elif "id" in entry:
+            self.names[entry["id"]] = entry["container"]
+        else:
+            self.owns[entry["container"]] = tuple(entry["owns"])
+            if entry.get("unsettled"):
+                self.unsettled.add(entry["container"])
+
 
 _ASK_AGAIN_S = 0.1
 

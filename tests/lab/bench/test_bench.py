@@ -12,11 +12,11 @@ from criproxy.placement.policies import BUILTIN
 from lab.bench.bars import Speed
 from lab.bench.devices import TITLES
 from lab.bench.engine import EVENTS
-from lab.bench.measure import Batch, Series
 from lab.bench.plan import Findings
+from lab.bench.report import call_figures, figures_of
 from lab.bench.unusual import EVENTS as SCENE_EVENTS
 from lab.bench.unusual import SCENES
-from lab.bench.verdicts import call_figures, figures_of
+from lab.bench.ways import Batch, Series
 
 ROOT = Path(__file__).resolve().parents[3]
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from lab.benefit.noise import (
+from lab.benefit.rounds import (
     complaints,
 )
 

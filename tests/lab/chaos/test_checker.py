@@ -12,14 +12,10 @@ from pathlib import Path
 import pytest
 
 from criproxy.cri.api_pb2 import CONTAINER_RUNNING
-from lab.chaos.checker import status
-from lab.chaos.checker.cgroups import Cgroups, Group
-from lab.chaos.checker.cpus import CpuSet, parse
-from lab.chaos.checker.journal import Journal
-from lab.chaos.checker.rest import Picture, Wrong, problems
-from lab.chaos.checker.runtime import Listed, Runtime
-from lab.chaos.checker.samples import Samples
-from lab.chaos.checker.store import Row, Saved
+from lab.chaos.checker.cgroups import Cgroups, CpuSet, Group, parse
+from lab.chaos.checker.rest import Picture, Wrong, disagreements, problems
+from lab.chaos.checker.runtime import Listed, Row, Runtime, Saved
+from lab.chaos.checker.samples import Journal, Samples
 from tests.conftest import ROOT
 
 ALL = parse("0-3")
@@ -127,7 +123,7 @@ OWNS = Wrong("lost place: p/o owns 0,1, and p/s runs on 0", frozenset({"p/o", "p
 )
 def test_check_is_compared(found: list[Wrong], said: list[str], words: list[str]) -> None:
     """``status --check`` must name who is on owned CPUs, and nobody where nothing is wrong."""
-    assert list(status.disagreements(found, said)) == words
+    assert list(disagreements(found, said)) == words
 
 
 class Scene:

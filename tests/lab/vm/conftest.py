@@ -10,9 +10,8 @@ from concurrent.futures import Future, ThreadPoolExecutor
 import pytest
 
 from lab.vm import guest
-from lab.vm.inside import Verdict, parse
 from lab.vm.kernel import GuestError
-from lab.vm.plans import PLANS, Case
+from lab.vm.plans import PLANS, Case, Verdict, parse
 from tests.conftest import ROOT
 from tests.e2e.runtimes import BY_NAME
 
@@ -73,7 +72,7 @@ def _environment(runtime: str | None) -> dict[str, str]:
 
 def _run(plan: str, cases: list[Case], environment: Mapping[str, str]) -> dict[Case, Verdict]:
     """Boot the guest and try these checks; those that it did not get to are failures."""
-    command = shlex.join([sys.executable, "-m", "lab.vm.inside", plan, *(case.check for case in cases)])
+    command = shlex.join([sys.executable, "-m", "lab.vm.plans", plan, *(case.check for case in cases)])
     job = guest.Job(
         command,
         ROOT,
