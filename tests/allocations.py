@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 import grpc
 
 from criproxy.cri import podresources_pb2 as api
-from lab.kubelet import device_checkpoint
+from lab.kubelet.device_endpoint import replace_checkpoint
 from lab.kubelet.device_kubelet import PODRESOURCES, serve, unary
 
 if TYPE_CHECKING:
@@ -87,7 +87,7 @@ class Allocations:
             if each.resource
         ]
         self.checkpoint.parent.mkdir(parents=True, exist_ok=True)
-        device_checkpoint.replace(self.checkpoint, entries, {})
+        replace_checkpoint(self.checkpoint, entries, {})
 
     async def _list(self, _: api.ListPodResourcesRequest, context: "Context") -> api.ListPodResourcesResponse:
         self.asked["List"] += 1

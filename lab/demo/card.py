@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from lab.kubelet import device_checkpoint
+from lab.kubelet.device_endpoint import write_checkpoint
 
 CARD = "card0"
 """The id of the card: the name of its device node."""
@@ -110,5 +110,5 @@ def create_card(directory: Path) -> Iterator[Card | None]:
             node.symlink_to("/dev/null")  # runtimes follow the link
         card = Card(node, directory)
         (checkpoint := card.kubelet / CHECKPOINT).parent.mkdir(parents=True)
-        device_checkpoint.write(checkpoint, {}, {})  # a kubelet has one before any container has a card
+        write_checkpoint(checkpoint, {}, {})  # a kubelet has one before any container has a card
         yield card

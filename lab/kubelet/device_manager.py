@@ -13,8 +13,16 @@ from typing import Any
 import grpc
 
 from criproxy.cri import deviceplugin_pb2 as api
-from lab.kubelet import device_checkpoint
-from lab.kubelet.device_endpoint import AdmissionError, Devices, Endpoint, Given, Key, dial
+from lab.kubelet.device_endpoint import (
+    AdmissionError,
+    Devices,
+    Endpoint,
+    Given,
+    Key,
+    dial,
+    read_checkpoint,
+    write_checkpoint,
+)
 
 
 class DeviceManager:
@@ -244,11 +252,11 @@ class DeviceManager:
     # ---------------------------------------------------------------- checkpoint
 
     def _write(self) -> None:
-        device_checkpoint.write(self.checkpoint, self.given, self.devices)
+        write_checkpoint(self.checkpoint, self.given, self.devices)
 
     def _read(self) -> None:
         """Take over what containers have; resources have no devices until their plugins are back."""
-        self.given, resources = device_checkpoint.read(self.checkpoint)
+        self.given, resources = read_checkpoint(self.checkpoint)
         for resource in resources:
             self.devices[resource] = Devices()
             self.endpoints[resource] = Endpoint(resource, api.DevicePluginOptions(), None, stopped=True)

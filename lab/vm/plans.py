@@ -1,4 +1,9 @@
-"""Which guests are booted, and what is checked in each: read by the tests on the host and by `inside` in the guest."""
+"""Which guests are booted, and what is checked in each: read by the tests on the host, and run in the guest.
+
+    python -m lab.vm.plans PLAN CHECK …
+
+A guest prints one line of JSON for each check on standard output.
+"""
 
 import asyncio
 import json

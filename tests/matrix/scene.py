@@ -33,8 +33,7 @@ from criproxy.placement.options.policy_options import options_of
 from criproxy.process.systemd import Notifier
 from criproxy.simulate.hosts import machine
 from criproxy.store.store import Store
-from lab.chaos.checker.cgroups import Cgroups
-from lab.chaos.checker.cgroups import CpuSet
+from lab.chaos.checker.cgroups import Cgroups, CpuSet
 from lab.emulator.runtime import IMAGE, RuntimeOptions
 from lab.kubelet.kubelet import (
     CREATE_TIMEOUT_S,
