@@ -16,12 +16,13 @@ from rich.console import Console
 
 from criproxy.host.machine import discover
 from lab.bench.processes import StartError
-from lab.benefit import cost, pages, report, rounds
+from lab.benefit import pages, report, rounds
 from lab.benefit.cases import DEFAULT, QUICK, Plan
 from lab.benefit.cgroups import NodeCgroups
 from lab.benefit.equipment import Equipment
 from lab.benefit.pods import Node, SilentError
 from lab.benefit.samples import Bench
+from lab.benefit.simulated import simulate
 from lab.containerd.containerd import ContainerdError, PrivateContainerd, available
 from tests.runtimes.debian import FetchError
 
@@ -76,9 +77,7 @@ def _measured(plan: Plan, words: tuple[str, ...]) -> dict[str, Any]:
         cgroups = NodeCgroups(daemon.cgroups.root)
         run = rounds.run(plan, Bench(Node(cgroups, equipment, Path(folder)), daemon.socket), _errors.print)
         made = report.build(plan, run, equipment, cgroups, left_out)
-        extent = cost.Extent() if plan.has_figures else cost.QUICK
-        made["cost"] = cost.measure(daemon.socket, daemon.cgroups, extent, _errors.print)
-        made["simulated"] = cost.simulate(Path(folder)) if plan.has_figures else {}
+        made["simulated"] = simulate(Path(folder)) if plan.has_figures else {}
     return made
 
 

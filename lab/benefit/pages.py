@@ -172,23 +172,6 @@ def overlap(one: Mapping[str, float], other: Mapping[str, float]) -> bool:
     return one["low"] <= other["high"] and other["low"] <= one["high"]
 
 
-def cost(report: Report) -> str:
-    """What criproxy takes."""
-    found = report["cost"]
-    names = list(found["pods_at_once_s"])
-    keys = {
-        "pods_at_once_s": f"{found['pods_at_once']} pods that start at once, s",
-        "create_added_ms": "added to a CreateContainer, ms",
-        "cpu_per_pod_ms": "CPU time per pod of the process that serves the socket, ms",
-        "memory_mib": "its memory, MiB",
-    }
-    rows = [
-        [title, *(f"{found[key][name]:g}" if name in found[key] else "" for name in names)]
-        for key, title in keys.items()
-    ]
-    return table(["", *names], rows)
-
-
 def simulated(report: Report) -> str:
     """Machines with several NUMA nodes."""
     rows = [
@@ -261,5 +244,5 @@ def pictures(report: Report) -> str:
 
 
 BLOCKS: Mapping[str, Callable[..., str]] = {
-    each.__name__: each for each in (headline, pictures, gains, why, percentiles, agreement, cost, simulated, machine)
+    each.__name__: each for each in (headline, pictures, gains, why, percentiles, agreement, simulated, machine)
 }

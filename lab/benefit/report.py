@@ -149,7 +149,7 @@ def show(console: Console, report: Mapping[str, Any]) -> None:
     if not report["has_figures"]:
         console.print(f"{len(report['raw']['samples'])} samples taken; a quick run has no figures")
         return
-    for block in (pages.gains, pages.why, pages.percentiles, pages.cost, pages.simulated):
+    for block in (pages.gains, pages.why, pages.percentiles, pages.simulated):
         console.print(Markdown(block(report)))
     for reason in report["complaints"]:
         console.print(f"[red]noisy:[/] {reason}")

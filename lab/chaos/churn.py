@@ -126,8 +126,6 @@ class Churn:
     pods: Pods
     kubelet: Kubelet
     chance: random.Random
-    done: dict[str, int]
-    """How often each thing was done, for the report."""
     _taken: Pod | None = None
 
     async def work(self, quiet: asyncio.Event) -> None:
@@ -143,9 +141,6 @@ class Churn:
                     self._taken.busy, self._taken = False, None
             with suppress(TimeoutError):
                 await asyncio.wait_for(quiet.wait(), self.chance.uniform(0.005, 0.06))
-
-    def _count(self, what: str, times: int = 1) -> None:
-        self.done[what] = self.done.get(what, 0) + times
 
     def _new(self) -> Pod:
         """A pod of any kind for which there is room."""
@@ -180,8 +175,6 @@ class Churn:
             await self._run(pod, member)
             if member is not pod.members[-1]:
                 await self._finish(member)
-        self._count(f"{pod.spec.qos} pods")
-        self._count("init containers", len(pod.members) - 1)
 
     async def _run(self, pod: Pod, member: Member) -> None:
         await self.kubelet.create(pod, member)
@@ -206,7 +199,6 @@ class Churn:
         await self.kubelet.remove_pod(pod)
         self.pods.living.remove(pod)
         self.pods.room += pod.owns
-        self._count("removals")
 
     async def _resize(self) -> None:
         """Between owning CPUs, sharing, and owning others; or no other place at all."""
@@ -214,7 +206,6 @@ class Churn:
         count = self.chance.choice((0, pod.owns, self.chance.randint(0, max(self.pods.room + pod.owns, 0))))
         self.pods.room += pod.owns - count
         await self.kubelet.resize(pod, pod.members[0], 1000 * count or 500)
-        self._count("resizes")
 
     async def _restart(self) -> None:
         """A container ends by itself and is created again with the next attempt."""
@@ -223,7 +214,6 @@ class Churn:
         await self.kubelet.node.end(member.id)
         member.attempt += 1
         await self._run(pod, member)
-        self._count("restarts of containers")
 
     async def _cancel(self) -> None:
         """A create that is cancelled or times out, and is repeated at once."""
@@ -234,14 +224,11 @@ class Churn:
         if self.chance.random() < 0.5:
             with suppress(RuntimeCallError):
                 await self.kubelet.create(pod, member, limit_s)
-            self._count("timed-out creates")
         else:
             with suppress(TimeoutError):
                 await asyncio.wait_for(self.kubelet.create(pod, member), limit_s)
-            self._count("cancelled creates")
         if not member.id:
             await self.kubelet.create(pod, member)  # "name … is reserved", if the first one got through
-            self._count("retries of a create")
         await self.kubelet.start(pod, member)
 
     async def _exit(self) -> None:
@@ -249,4 +236,3 @@ class Churn:
         pod = self._take(lambda pod: bool(pod.running))
         pod.doubtful = True
         await self.kubelet.node.end(pod.running[0].id)
-        self._count("exits")

@@ -55,8 +55,6 @@ class Half:
                 self._tally.checker = watcher.report
                 if failures := self._node.failures():
                     self._found([f"criproxy failed {len(failures)} times, first: {failures[0]}"])
-        self._tally.done["refusals"] = sum(kubelet.refused for kubelet in self._pods.kubelets)
-        self._tally.done["left running"] = sum(kubelet.left_running for kubelet in self._pods.kubelets)
 
     async def _cycles(self, watcher: Watcher, *, stop_at_violation: bool) -> None:
         self._victim = self._pods.kubelet("victim")
@@ -100,7 +98,6 @@ class Half:
                 await self._disturb(kill, chance)
             await self._rest(watcher)  # before our kubelet finds out what became of calls without an answer
             await self._pods.tidy(self._victim, chance)
-            self._count("rests without a kill")
         scene = Scene(self._node, self._victim, kill, pod)
         async with self._busy(chance):
             await self._disturb(kill, chance)
@@ -136,7 +133,7 @@ class Half:
         quiet = asyncio.Event()
         async with asyncio.TaskGroup() as group:
             for kubelet in self._workers:
-                churn = Churn(self._pods, kubelet, random.Random(chance.random()), self._tally.done)
+                churn = Churn(self._pods, kubelet, random.Random(chance.random()))
                 group.create_task(churn.work(quiet))
             try:
                 yield
@@ -148,7 +145,6 @@ class Half:
         await asyncio.sleep(chance.uniform(0.05, 0.25))
         if kill.cut:
             self._node.relay.cut()
-            self._count("cut connections")
             await asyncio.sleep(chance.uniform(0.0, 0.1))
         if kill.foreign:
             await self._write_foreign(chance)
@@ -167,7 +163,6 @@ class Half:
                 (group / "cpuset.cpus").write_text(f"{format_cpuset(cpus)}\n")
         except (RuntimeCallError, OSError):
             return  # it has ended meanwhile
-        self._count("foreign cpusets")
 
     async def _kill(self, scene: Scene) -> None:
         """Bring criproxy into the phase and kill it; if it cannot be brought there, kill it anyway."""
@@ -210,7 +205,6 @@ class Half:
         if kill.lost:
             for file in node.store.parent.glob("criproxy.db*"):
                 file.unlink()
-            self._count("lost databases")
         late = chance.random() < 0.5
         if kill.restart and not late:
             await node.restart_runtime()
@@ -219,14 +213,11 @@ class Half:
             await asyncio.sleep(kill.early_ms / 1000)
             await node.kill()
             node.serve.forget()
-            self._count("kills while it started")
         await node.serve.spawn()
         await node.serve.message("READY=1")
         node.serving.set()
         if kill.restart and late:
             await node.restart_runtime()
-        if kill.restart:
-            self._count("restarts of the runtime")
 
     async def _settle(self, scene: Scene) -> None:
         """Our kubelet goes on with the pod at which criproxy died: as it would, or otherwise."""
@@ -259,7 +250,6 @@ class Half:
         """Create it again: the very same, or the next attempt."""
         member = pod.members[0]
         member.attempt += after % 4 == 1
-        self._count("retries of a create")
         await self._victim.create(pod, member)
         if after % 4 < 3:
             await self._victim.start(pod, member)
@@ -273,6 +263,3 @@ class Half:
 
     def _found(self, violations: list[str]) -> None:
         self._tally.violations += [{**self._at, "what": sentence} for sentence in violations]
-
-    def _count(self, what: str) -> None:
-        self._tally.done[what] = self._tally.done.get(what, 0) + 1

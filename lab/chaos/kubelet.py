@@ -167,10 +167,6 @@ class Kubelet:
     node: Node
     client: Caller
     journal: Journal
-    refused: int = 0
-    """Calls that did not fit."""
-    left_running: int = 0
-    """Tasks of containers that the runtime had called exited, which were ended."""
     _mini: MiniKubelet = field(init=False)
 
     def __post_init__(self) -> None:
@@ -179,11 +175,7 @@ class Kubelet:
     @contextmanager
     def _calling(self, pod: Pod) -> Iterator[None]:
         pod.doubtful = True
-        try:
-            yield
-        except RuntimeCallError as error:
-            self.refused += error.code is StatusCode.RESOURCE_EXHAUSTED
-            raise
+        yield
         pod.doubtful = False
 
     async def sandbox(self, pod: Pod) -> None:
@@ -222,7 +214,7 @@ class Kubelet:
         """Stop and remove a pod with all that is in it.
 
         As the kubelet, it tries again where containerd refuses because a container is just coming up which the stop did
-        not see. Where it refuses for ever, as `left_task` tells, the task is ended as an operator would, and counted.
+        not see. Where it refuses for ever, as `left_task` tells, the task is ended as an operator would.
         """
         if not pod.sandbox:
             return
@@ -236,7 +228,7 @@ class Kubelet:
                         if not (left := left_task(error.details)):
                             raise
                     if tries % _FOR_EVER == 0:
-                        self.left_running += await self.node.end_left(left)
+                        await self.node.end_left(left)
                     await asyncio.sleep(_REMOVE_AGAIN_S)
             pod.sandbox = ""
 
@@ -246,7 +238,7 @@ class Kubelet:
         A runtime that cannot be asked has nothing.
         """
         with suppress(RuntimeCallError):
-            self.left_running += await self.node.end_left()
+            await self.node.end_left()
 
     async def resize(self, pod: Pod, member: Member, milli: int) -> None:
         """Resize the one container of a Guaranteed pod."""

@@ -117,16 +117,12 @@ class Node:
         except OSError:
             return None
 
-    async def end_left(self, container_id: str = "") -> int:
+    async def end_left(self, container_id: str = "") -> None:
         """End tasks of containers that do not run by the runtime's words, as an operator would.
 
         Args:
             container_id: whose; all that have processes if not given.
-
-        Returns:
-            How many there were.
         """
-        return 0
 
     async def end(self, container_id: str) -> None:
         """The container's process ends, and nobody has asked for it."""
@@ -168,12 +164,11 @@ class ContainerdNode(Node):
         self.reserved = frozenset([min(self.cpus)])
         self.cgroup_root = mount / self._containerd.cgroups.root.lstrip("/") / "kubepods"
 
-    async def end_left(self, container_id: str = "") -> int:
+    async def end_left(self, container_id: str = "") -> None:
         """Containerd 1.6 leaves them where the call of a start was cut."""
         left = [container_id] if container_id else await self._left()
         for each in left:
             await in_thread(partial(self._containerd.end_task, each))
-        return len(left)
 
     async def _left(self) -> list[str]:
         listed = await self.direct.list_containers()

@@ -74,7 +74,6 @@ class Tally:
     """What ended the half before its last kill: where, and the error."""
     rest_s: list[float] = field(default_factory=list)
     """Seconds from the last call until all was as it must be."""
-    done: dict[str, int] = field(default_factory=dict)
     checker: dict[str, Any] = field(default_factory=dict)
 
 

@@ -61,11 +61,3 @@ def test_a_manager_keeps_neighbours_away(report: dict[str, Any], manager: str) -
         assert theirs
         assert not mine & theirs
         assert sample["details"]["threads"] == 1
-
-
-def test_the_cost_is_measured(report: dict[str, Any]) -> None:
-    """Directly and through criproxy."""
-    cost = report["cost"]
-    assert set(cost["pods_at_once_s"]) == {"direct", "topology-aware"}
-    assert cost["memory_mib"]["topology-aware"] > 0
-    assert cost["cpu_per_pod_ms"]["topology-aware"] > 0
