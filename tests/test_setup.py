@@ -47,14 +47,3 @@ def test_nothing_is_installed_into_the_venv_of_another_checkout(checkouts: Path)
     assert f".venv is a symbolic link to {checkouts}/other/.venv" in done.stderr
     assert "remove the link" in done.stderr
     assert "pip" not in log.read_text()
-
-
-def test_the_venv_of_another_checkout_is_not_made_anew(checkouts: Path) -> None:
-    """Also not where it has no interpreter."""
-    (checkouts / "other/.venv/file").write_text("")
-
-    done = setup(checkouts)
-
-    assert done.returncode == 1
-    assert ".venv is a symbolic link" in done.stderr
-    assert (checkouts / "other/.venv/file").exists()

@@ -8,7 +8,7 @@ import pytest
 from criproxy.cli import COMMANDS
 from criproxy.placement.options.keys import KEYS
 from tests.conftest import ROOT
-from tests.tables import PLACE, annotations, pages, pictures, renewed, table
+from tests.tables import PLACE, pages, pictures, renewed
 
 
 @pytest.mark.parametrize("page", pages(), ids=lambda page: page.name)
@@ -62,38 +62,3 @@ def test_the_reference_lists_every_command() -> None:
 def test_the_page_of_a_policy_has_its_annotations(policy: str) -> None:
     """Each page links to every annotation that the policy reads."""
     assert f"<!-- annotations: {policy} -->" in (ROOT / f"docs/policies/{policy}.md").read_text()
-
-
-def test_an_option_that_is_a_group_is_told_by_what_is_in_it() -> None:
-    """With the group's name before a dot, and only what has no default is required."""
-    rows = table("criproxy.placement.options.policy_options.Options")
-
-    assert "| `reservedResources.cpu` | such as `cpuset:0-1`, `750m`, `2` |  | The same as reservedCpus" in rows
-    assert "| `annotations.allow` | a mapping; each value is a list of strings |  | For each namespace" in rows
-    assert "| required |" not in rows
-
-
-def test_annotations_by_key() -> None:
-    """A page may link to some annotations of several policies, too."""
-    links = "[`memory.preserve`](../annotations.md#memorypreserve), [`affinity`](../annotations.md#affinity)\n"
-
-    assert annotations("memory.preserve", "affinity") == links
-
-
-def test_the_table_of_all_annotations() -> None:
-    """Each annotation has a row, with the policies that read it and whether it is allowed by default."""
-    rows = {row.split("`")[1]: row for row in annotations("all").splitlines()[2:]}
-
-    assert rows.keys() == KEYS.keys()
-    assert rows["cpu.preserve"].endswith(", [balloons](policies/balloons.md) | no |")
-    assert rows["pool.podpools"].endswith("[pools](policies/pools.md) | yes |")
-
-
-def test_a_table_that_is_behind_is_renewed() -> None:
-    """Whatever is between the marks gives way to the options of the class that they name."""
-    old = "<!-- options: criproxy.placement.policies.balloons.fields.LoadClass -->\nold\n<!-- end -->"
-    new = renewed(old)
-
-    assert "old" not in new
-    assert "| `level` | `core`, `l2cache` | required |" in new
-    assert PLACE.search((ROOT / "docs/policies/balloons.md").read_text())
