@@ -195,28 +195,49 @@ class Channel:
 
 
 class Stream:
-    """The messages of one call, each of which ends with the server, with the channel and with its caller."""
+    """The messages of one call."""
 
     def __init__(self, channel: Channel, path: str, data: bytes, parse: Callable[[bytes], Any]) -> None:
         self._channel, self._path, self._data, self._parse = channel, path, data, parse
+        self._messages = asyncio.Queue[bytes](1)
+        self._task: asyncio.Task[None] | None = None
 
     async def __aiter__(self) -> AsyncIterator[Any]:
         serving = await self._channel._found(wait=False)
+        self._task = asyncio.create_task(self._channel._run(serving, self._follow(serving)))
+        self._task.add_done_callback(_heard)
+        try:
+            while True:
+                getting = asyncio.ensure_future(self._messages.get())
+                try:
+                    await asyncio.wait({getting, self._task}, return_when=asyncio.FIRST_COMPLETED)
+                finally:
+                    getting.cancel()
+                if getting.done() and not getting.cancelled():
+                    yield self._parse(getting.result())
+                elif self._task.done():
+                    self._task.result()
+                    return
+        finally:
+            self.cancel()
+
+    def cancel(self) -> None:
+        """End the call."""
+        if self._task is not None:
+            self._task.cancel()
+
+    async def _follow(self, serving: Serving) -> None:
         handler = serving.find(self._path)
         if handler is None or handler.unary_stream is None:
             raise failure(grpc.StatusCode.UNIMPLEMENTED, f"unknown method {self._path}")
         request = handler.request_deserializer(self._data) if handler.request_deserializer else self._data
         messages = handler.unary_stream(request, Context())
         try:
-            while (reply := await self._channel._run(serving, anext(messages, None))) is not None:
-                yield self._parse(handler.response_serializer(reply) if handler.response_serializer else reply)
-                if serving.closed:
-                    raise failure(grpc.StatusCode.UNAVAILABLE, "Socket closed")
+            async for reply in messages:
+                serialise = handler.response_serializer
+                await self._messages.put(serialise(reply) if serialise else reply)
         finally:
             await messages.aclose()
-
-    def cancel(self) -> None:
-        """It ends with the loop over its messages."""
 
 
 def _heard(task: asyncio.Task[Any]) -> None:

@@ -1,7 +1,7 @@
 """The node of one life: kubelet, device plugin, criproxy and runtime, each of which starts and ends by itself."""
 
 import asyncio
-from collections.abc import Awaitable, Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import replace
 from functools import partial
@@ -82,25 +82,24 @@ class Node:
 
     async def start(self, part: str) -> None:
         """Start one part."""
-        starts: Mapping[str, Callable[[], Awaitable[None]]] = {
-            KUBELET: self._start_kubelet,
-            PLUGIN: self._start_plugin,
-            CRIPROXY: self.world.start_criproxy,
-            RUNTIME: self.world.runtime.start,
-        }
-        await starts[part]()
+        if part == KUBELET:
+            await self._start_kubelet()
+        elif part == PLUGIN:
+            self.plugin = DevicePlugin(self._options, Nowhere())  # type: ignore[arg-type]  # nothing else of it is used
+            self._serving = asyncio.create_task(self.plugin.serve(), name="device plugin")
+        else:
+            await (self.world.start_criproxy() if part == CRIPROXY else self.world.runtime.start())
         self.up[part] = True
 
     async def stop(self, part: str, *, killed: bool = False) -> None:
         """End one part; a kubelet that is *killed* leaves its socket behind."""
         self.up[part] = False
-        stops: Mapping[str, Callable[[], Awaitable[None]]] = {
-            KUBELET: partial(self.kubelet.stop, killed=killed),
-            PLUGIN: self._stop_plugin,
-            CRIPROXY: self.world.stop_criproxy,
-            RUNTIME: self.world.runtime.stop,
-        }
-        await stops[part]()
+        if part == KUBELET:
+            await self.kubelet.stop(killed=killed)
+        elif part == PLUGIN:
+            await self._stop_plugin()
+        else:
+            await (self.world.stop_criproxy() if part == CRIPROXY else self.world.runtime.stop())
 
     async def close(self) -> None:
         """End the connections of the kubelet's own."""
@@ -143,10 +142,6 @@ class Node:
         assert self.kubelet.manager is not None
         if before is not None:  # which of the containers are init containers, it has from the API server
             self.kubelet.manager.init = before.init
-
-    async def _start_plugin(self) -> None:
-        self.plugin = DevicePlugin(self._options, Nowhere())  # type: ignore[arg-type]  # nothing else of it is used
-        self._serving = asyncio.create_task(self.plugin.serve(), name="device plugin")
 
     async def _stop_plugin(self) -> None:
         assert self.plugin is not None
