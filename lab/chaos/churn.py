@@ -134,7 +134,7 @@ class Churn:
             actions = [self._bring, self._bring, self._end, self._resize, self._restart, self._cancel, self._exit]
             try:
                 await self.chance.choice(actions)()
-            except (Idle, RuntimeCallError):
+            except (Idle, RuntimeCallError, TimeoutError):
                 pass  # its pod is doubtful then, and is seen to at the next rest
             finally:
                 if self._taken:
