@@ -11,13 +11,14 @@ from criproxy.model.grant import Grant
 from criproxy.model.node import Node, without
 from criproxy.model.workload import Container, Pod, QosClass
 from criproxy.placement.alloc.memory.memory import place_memory, return_memory
-from criproxy.placement.events import ContainerCreating, ContainerGone, ContainerResized, PolicyChanged
+from criproxy.placement.events import ContainerCreating
 from criproxy.placement.policies import BUILTIN
 from criproxy.simulate.hosts import GIB
 from lab.bench.bars import MEMORY_MS, STEP_P99_MS
 from lab.bench.engine import (
     BARS,
     CONTAINERS,
+    EVENTS,
     NO_BARS,
     WIDE,
     Make,
@@ -97,18 +98,8 @@ SCENES: Mapping[str, Scene] = {
 }
 
 
-def _resized(node: Node, number: int) -> ContainerResized:
-    key = f"id{number % len(node.containers)}"
-    sizes = node.containers[key].sizes
-    return ContainerResized(key, replace(sizes, cpu_milli=sizes.cpu_milli + 1000))
-
-
-EVENTS: Mapping[str, tuple[Callable[[Container], Make], bool]] = {
-    "comes": (lambda newcomer: lambda node, number: ContainerCreating(newcomer), True),
-    "resized": (lambda newcomer: _resized, True),
-    "goes": (lambda newcomer: lambda node, number: ContainerGone(f"id{8 * number % len(node.containers)}"), True),
-    "policy changed for all": (lambda newcomer: lambda node, number: PolicyChanged(apply_all=True), False),
-}
+USUAL = {"resized": "resize", "goes": "gone", "policy changed for all": "policy changed for all"}
+"""What happens to a scene beside its newcomer, and what `engine` calls it."""
 
 
 def measure(repeats: int) -> Iterator[Figure]:
@@ -116,8 +107,10 @@ def measure(repeats: int) -> Iterator[Figure]:
     for title, scene in SCENES.items():
         policy, containers = build(scene.policy, scene.options), scene.containers()
         node = filled(policy, containers, scene.pods())
-        for verb, (make, has_bar) in EVENTS.items():
-            times = times_ms(node, make(scene.newcomer), policy, repeats if has_bar else max(repeats // WIDE, 2))
+        comes = ContainerCreating(scene.newcomer)
+        events: dict[str, tuple[Make, bool]] = {"comes": (lambda node, number, comes=comes: comes, True)}  # type: ignore[misc]
+        for verb, (make, has_bar) in (events | {verb: EVENTS[name] for verb, name in USUAL.items()}).items():
+            times = times_ms(node, make, policy, repeats if has_bar else max(repeats // WIDE, 2))
             yield from figures(scene.policy, f"{title}: {verb}", times, BARS if has_bar else NO_BARS)
     node, event = Node(large_machine()), ContainerCreating(usual(1)[0])
     for name in BUILTIN:  # once in the life of a policy, so the bars are not for it

@@ -47,7 +47,6 @@ class Image:
 def build(
     busybox: Path,
     machine: str,
-    entrypoint: tuple[str, ...] = ("/bin/sleep", "1000000000"),
     env: tuple[str, ...] = (),
     links: Mapping[str, str] = MappingProxyType({}),
 ) -> Image:
@@ -56,7 +55,6 @@ def build(
     Args:
         busybox: path of the program; it must not need shared libraries.
         machine: as ``uname -m`` says it; an unknown one is taken for amd64.
-        entrypoint: what runs where the container gives no command.
         env: variables beside PATH, such as ``A=1``.
         links: more symbolic links: where they lead, by their paths without a slash at the beginning.
     """
@@ -66,7 +64,7 @@ def build(
         {
             "architecture": _ARCHITECTURES.get(machine, "amd64"),
             "os": "linux",
-            "config": {"Entrypoint": list(entrypoint), "Env": ["PATH=/bin", *env]},
+            "config": {"Entrypoint": ["/bin/sleep", "1000000000"], "Env": ["PATH=/bin", *env]},
             "rootfs": {"type": "layers", "diff_ids": [digest(layer)]},
         }
     )

@@ -119,7 +119,7 @@ class Handlers(grpc.GenericRpcHandler):
             except DecodeError:
                 await context.abort(grpc.StatusCode.INTERNAL, "grpc: error unmarshalling request: unexpected EOF")
             except Refusal as refusal:
-                await context.abort(_CODES[refusal.status], refusal.text)
+                await context.abort(_CODES[refusal.status], str(refusal))
 
         return grpc.unary_unary_rpc_method_handler(call, response_serializer=_serialise)
 

@@ -26,11 +26,6 @@ class Refusal(CriproxyError):
         self.status = code
 
     @property
-    def text(self) -> str:
-        """The grpc-message."""
-        return str(self)
-
-    @property
     def missing(self) -> bool:
         """Whether there is no such object, which removals take for success."""
         return self.status is StatusCode.NOT_FOUND

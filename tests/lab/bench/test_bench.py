@@ -14,8 +14,7 @@ from lab.bench.devices import TITLES
 from lab.bench.engine import EVENTS
 from lab.bench.plan import Findings
 from lab.bench.report import call_figures, figures_of
-from lab.bench.unusual import EVENTS as SCENE_EVENTS
-from lab.bench.unusual import SCENES
+from lab.bench.unusual import SCENES, USUAL
 from lab.bench.ways import Batch, Series
 
 ROOT = Path(__file__).resolve().parents[3]
@@ -76,7 +75,7 @@ def test_steps_of_the_engine_are_measured(report: dict[str, Any]) -> None:
         medians = [step for step in steps if step["what"] == f"{event}, 500 containers" and step["name"] == "median"]
         assert {step["way"] for step in medians} == set(BUILTIN)
         assert all((step["limit"] is not None) is has_bar for step in medians)
-    assert {f"{scene}: {event}" for scene in SCENES for event in SCENE_EVENTS} <= {step["what"] for step in steps}
+    assert {f"{scene}: {event}" for scene in SCENES for event in ("comes", *USUAL)} <= {step["what"] for step in steps}
     assert set(TITLES.values()) <= {step["what"] for step in steps}
     assert sum(step["value"] for step in steps) > 0  # one step of microseconds may cost nothing on a coarse clock
 

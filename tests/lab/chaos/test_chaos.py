@@ -15,7 +15,6 @@ from lab.chaos.phases import Phase
 from lab.containerd.containerd import available
 from tests.conftest import ROOT
 
-SMOKE_KILLS, SMOKE_SEED = 12, 20261123
 CAUGHT = {
     "barrier-skipped": ("two on one CPU", "--phase", "start held"),
     "undo-on-reset": ("has no place in the store", "--calm", "1"),
@@ -35,14 +34,10 @@ def _possible(shared_dir: Path) -> None:
         pytest.skip(reason)
 
 
-def command(report: Path, *options: str) -> list[str]:
-    """The command line of a run."""
-    return [sys.executable, "-m", "lab.chaos", "--json", str(report), *options]
-
-
 def chaos(report: Path, *options: str) -> tuple[int, dict[str, Any]]:
     """Exit status and report of a run."""
-    done = subprocess.run(command(report, *options), cwd=ROOT, check=False)
+    command = [sys.executable, "-m", "lab.chaos", "--json", str(report), *options]
+    done = subprocess.run(command, cwd=ROOT, check=False)
     return done.returncode, json.loads(report.read_text())
 
 
@@ -63,7 +58,7 @@ def traces(folder: Path) -> set[Path]:
 @pytest.mark.slow
 def test_nothing_is_wrong_after_kills(tmp_path: Path, scratch: Path) -> None:
     """Killed in every phase on both runtimes: no CPU has two owners, no place is lost or leaked, the store is right."""
-    kills, seed = SMOKE_KILLS, SMOKE_SEED
+    kills, seed = 12, 20261123
 
     options = ("--kills", str(kills), "--seed", str(seed), "--rest", "60")  # on a busy machine
     status, report = chaos(tmp_path / "chaos.json", *options)

@@ -70,13 +70,11 @@ async def test_what_was_found_once_is_not_found_again(tmp_path: Path, one: Attem
     assert await lived(tmp_path, one) == []
 
 
-def _failing(rig: Rig) -> None:
-    policy = rig.world.controller.context.state.policy
-
+def _raising(error: Exception) -> Callable[[Rig], None]:
     def place(*_: object) -> object:
-        raise ZeroDivisionError("division by zero")
+        raise error
 
-    policy.place = place  # type: ignore[method-assign, assignment]
+    return lambda rig: setattr(rig.world.controller.context.state.policy, "place", place)
 
 
 def _obeying(rig: Rig) -> None:
@@ -92,20 +90,11 @@ def _obeying(rig: Rig) -> None:
     rig.answers.controller.context.state._step = step  # type: ignore[method-assign]
 
 
-def _raising(rig: Rig) -> None:
-    policy = rig.world.controller.context.state.policy
-
-    def place(*_: object) -> object:
-        raise BadAnnotation("container c: ValueError('x') NoneType")
-
-    policy.place = place  # type: ignore[method-assign, assignment]
-
-
 @pytest.mark.parametrize(
     ("plant", "sentence"),
     [
-        pytest.param(_failing, "an error was logged", id="a-policy-that-raises"),
-        pytest.param(_raising, "NoneType", id="an-exception-in-a-sentence"),
+        pytest.param(_raising(ZeroDivisionError()), "an error was logged", id="a-policy-that-raises"),
+        pytest.param(_raising(BadAnnotation("container c: NoneType")), "NoneType", id="an-exception-in-a-sentence"),
         pytest.param(_obeying, "has no place any more", id="a-pod-that-takes-anothers-place"),
     ],
 )
