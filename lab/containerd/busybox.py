@@ -1,4 +1,4 @@
-"""A container image made on the spot from the machine's static busybox, as OCI blobs and as a tar to import.
+"""A container image made on the spot from the machine's static busybox, as a tar to import.
 
 It needs no network, and the same machine makes the same digests.
 """
@@ -7,54 +7,32 @@ import hashlib
 import io
 import json
 import tarfile
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from types import MappingProxyType
 
 _CONFIG = "application/vnd.oci.image.config.v1+json"
 _LAYER = "application/vnd.oci.image.layer.v1.tar"
-MANIFEST_TYPE = "application/vnd.oci.image.manifest.v1+json"
+_MANIFEST = "application/vnd.oci.image.manifest.v1+json"
 _APPLETS = "sh ash cat echo sleep true false env id ls mkdir nc nproc ps sync taskset tail test touch wget".split()
 _ARCHITECTURES = {"x86_64": "amd64", "aarch64": "arm64"}
-
-
-@dataclass(frozen=True, slots=True)
-class Image:
-    """An OCI image: *manifest* names *config* and *layer* by digest."""
-
-    manifest: bytes
-    config: bytes
-    layer: bytes
-
-    @property
-    def blobs(self) -> tuple[bytes, bytes]:
-        """What a registry must hold before it takes the manifest."""
-        return self.config, self.layer
-
-    def archive(self, *names: str) -> bytes:
-        """Return a tar in OCI layout that `ctr images import` stores under each of *names*."""
-        manifests = [
-            {**_descriptor(MANIFEST_TYPE, self.manifest), "annotations": {"io.containerd.image.name": name}}
-            for name in names
-        ]
-        files = {f"blobs/sha256/{digest(blob)[7:]}": blob for blob in (self.manifest, *self.blobs)}
-        files["oci-layout"] = _json({"imageLayoutVersion": "1.0.0"})
-        files["index.json"] = _json({"schemaVersion": 2, "manifests": manifests})
-        return _tar(files)
 
 
 def build(
     busybox: Path,
     machine: str,
+    names: Iterable[str],
     env: tuple[str, ...] = (),
     links: Mapping[str, str] = MappingProxyType({}),
-) -> Image:
+) -> bytes:
     """Build the image whose only file is the static program *busybox*, with links for common commands.
+
+    What is returned is a tar in OCI layout that `ctr images import` stores under each of *names*.
 
     Args:
         busybox: path of the program; it must not need shared libraries.
         machine: as ``uname -m`` says it; an unknown one is taken for amd64.
+        names: of the image.
         env: variables beside PATH, such as ``A=1``.
         links: more symbolic links: where they lead, by their paths without a slash at the beginning.
     """
@@ -65,27 +43,30 @@ def build(
             "architecture": _ARCHITECTURES.get(machine, "amd64"),
             "os": "linux",
             "config": {"Entrypoint": ["/bin/sleep", "1000000000"], "Env": ["PATH=/bin", *env]},
-            "rootfs": {"type": "layers", "diff_ids": [digest(layer)]},
+            "rootfs": {"type": "layers", "diff_ids": [_digest(layer)]},
         }
     )
     manifest = _json(
         {
             "schemaVersion": 2,
-            "mediaType": MANIFEST_TYPE,
+            "mediaType": _MANIFEST,
             "config": _descriptor(_CONFIG, config),
             "layers": [_descriptor(_LAYER, layer)],
         }
     )
-    return Image(manifest, config, layer)
+    named = [{**_descriptor(_MANIFEST, manifest), "annotations": {"io.containerd.image.name": name}} for name in names]
+    files = {f"blobs/sha256/{_digest(blob)[7:]}": blob for blob in (manifest, config, layer)}
+    files["oci-layout"] = _json({"imageLayoutVersion": "1.0.0"})
+    files["index.json"] = _json({"schemaVersion": 2, "manifests": named})
+    return _tar(files)
 
 
-def digest(blob: bytes) -> str:
-    """Return the content address, ``sha256:`` and 64 hexadecimal digits."""
+def _digest(blob: bytes) -> str:
     return "sha256:" + hashlib.sha256(blob).hexdigest()
 
 
 def _descriptor(media_type: str, blob: bytes) -> dict[str, object]:
-    return {"mediaType": media_type, "digest": digest(blob), "size": len(blob)}
+    return {"mediaType": media_type, "digest": _digest(blob), "size": len(blob)}
 
 
 def _json(value: object) -> bytes:

@@ -282,7 +282,7 @@ class PrivateContainerd:
             ContainerdError: containerd does not take it.
         """
         archive = self.directory / "image.tar"
-        archive.write_bytes(busybox.build(_busybox(), platform.machine(), env=env, links=links).archive(*names))
+        archive.write_bytes(busybox.build(_busybox(), platform.machine(), names, env, links))
         result = self._ctr("images", "import", str(archive))
         if result.returncode:
             raise ContainerdError(f"cannot import the image made from busybox: {result.stderr}\n{self.log[-2000:]}")
