@@ -16,7 +16,6 @@ WRONG_USE = 2
 LONGEST_ANSWER_BYTES = 1 << 20
 REPORT_TIMEOUT_S = 2.0
 """How long the daemon may take to answer one report."""
-CHUNK_BYTES = 65_536
 FREE_CPUS_S = 0.05
 """How long choosing cards may wait for the daemon."""
 COMMAND = "device-plugin"
@@ -95,6 +94,8 @@ def no_daemon_errors(path: str, timeout_s: float) -> Iterator[None]:
         raise NoDaemon(f"the daemon on {path} did not answer within {timeout_s:g} s") from error
     except OSError as error:
         raise NoDaemon(f"no daemon answers on {path}: {error.strerror or error}") from error
+    except ValueError as error:
+        raise NoDaemon(f"the process listening on {path} is not a criproxy daemon: its answer is too long") from error
 
 
 def free_cpus(path: str, timeout_s: float = FREE_CPUS_S) -> Mapping[int, int]:

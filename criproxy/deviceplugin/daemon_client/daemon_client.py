@@ -4,15 +4,12 @@ Requests with different commands run in parallel, and the answer to one of them 
 """
 
 import asyncio
-import socket
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
-from time import monotonic
 from typing import Any
 
 from criproxy.deviceplugin.daemon_client.asking import (
-    CHUNK_BYTES,
     LONGEST_ANSWER_BYTES,
     REPORT_TIMEOUT_S,
     DaemonRefuses,
@@ -30,9 +27,7 @@ MOST_REFUSALS = 256
 
 @dataclass(slots=True, repr=False)
 class ReportConnection:
-    """Sends one report after the other, on a connection that stays open.
-
-    No thread waits for the answer to a report: it is read when the next report is due, when it has long arrived.
+    """Sends one report after the other, on a connection that stays open: a thread for each of them costs more.
 
     Args:
         path: the daemon's control socket.
@@ -41,102 +36,47 @@ class ReportConnection:
 
     path: str
     timeout_s: float = REPORT_TIMEOUT_S
-    _sock: socket.socket | None = None
-    _sent_s: float | None = None
-    """When the report was sent whose answer has not been read yet."""
+    _streams: tuple[asyncio.StreamReader, asyncio.StreamWriter] | None = None
 
-    @property
-    def is_waiting(self) -> bool:
-        """Whether the answer to the last report has not been read yet."""
-        return self._sent_s is not None
-
-    async def send(self, command: str, arguments: Mapping[str, Any]) -> None:
-        """Send a report, by another connection if the daemon has closed the last one, as it does with idle ones.
-
-        Raises:
-            NoDaemon: it cannot be sent.
-        """
-        request, self._sent_s = request_of(command, arguments), monotonic()
-        try:
-            with no_daemon_errors(self.path, self.timeout_s):
-                if not await self._sent_by_kept(request):
-                    self.close()
-                    sock = await self._connected()
-                    self._sent_s = monotonic()
-                    await self._send(sock, request)
-        except BaseException:
-            self.close()
-            raise
-
-    async def result(self) -> Any:  # noqa: ANN401 - JSON
-        """Return the result of the last report; None if it was returned before, or there is none.
+    async def ask(self, command: str, arguments: Mapping[str, Any]) -> Any:  # noqa: ANN401 - JSON
+        """Return the result of a report; after a failure, the next one is sent by another connection.
 
         Raises:
             NoDaemon: there is no answer in time.
             DaemonRefuses: the answer is an error.
         """
-        if self._sent_s is None or self._sock is None:
-            return None
         try:
             with no_daemon_errors(self.path, self.timeout_s):
-                line = await self._line(self._sock, self._sent_s + self.timeout_s)
+                async with asyncio.timeout(self.timeout_s):
+                    line = await self._answer(request_of(command, arguments))
         except BaseException:
             self.close()
             raise
-        self._sent_s = None
         if not line.endswith(b"\n"):
             self.close()
         return result_of(self.path, line)
 
     def close(self) -> None:
-        """Close the connection; the answer to the last report is lost."""
-        self._sent_s = None
-        if self._sock is not None:
-            self._sock.close()
-            self._sock = None
+        """Close the connection."""
+        if self._streams is not None:
+            self._streams[1].close()
+            self._streams = None
 
-    async def _connected(self) -> socket.socket:
-        """Connect in a thread: a file system may hang. The socket is ours before, so that who is cancelled closes it.
+    async def _answer(self, request: bytes) -> bytes:
+        """Send a line by the open connection, or by another one: the daemon closes idle ones."""
+        if self._streams is not None:
+            with suppress(ConnectionError):
+                if line := await _exchanged(*self._streams, request):
+                    return line
+        self.close()
+        self._streams = await asyncio.open_unix_connection(self.path, limit=LONGEST_ANSWER_BYTES)
+        return await _exchanged(*self._streams, request)
 
-        A non-blocking Unix socket is connected at once or not at all: no thread waits on a descriptor that is closed.
-        """
-        self._sock = sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
-        sock.setblocking(False)
-        await asyncio.to_thread(sock.connect, self.path)
-        return sock
 
-    async def _sent_by_kept(self, request: bytes) -> bool:
-        """Send by the connection that is open; return whether there is one, and the daemon has not closed it."""
-        if self._sock is None:
-            return False
-        try:
-            await self._send(self._sock, request)
-        except ConnectionError:
-            return False
-        return True
-
-    async def _send(self, sock: socket.socket, request: bytes) -> None:
-        try:
-            sent = sock.send(request)
-        except BlockingIOError:
-            sent = 0
-        if sent < len(request):
-            async with asyncio.timeout(self.timeout_s):
-                await asyncio.get_running_loop().sock_sendall(sock, request[sent:])
-
-    async def _line(self, sock: socket.socket, until_s: float) -> bytes:
-        """Return the answer, which may be incomplete if the daemon closes the connection or does not end the line."""
-        line = b""
-        while not line.endswith(b"\n") and len(line) <= LONGEST_ANSWER_BYTES:
-            try:
-                chunk = sock.recv(CHUNK_BYTES)
-            except BlockingIOError:
-                async with asyncio.timeout(until_s - monotonic()):
-                    chunk = await asyncio.get_running_loop().sock_recv(sock, CHUNK_BYTES)
-            if not chunk:
-                break
-            line += chunk
-        return line
+async def _exchanged(reader: asyncio.StreamReader, writer: asyncio.StreamWriter, request: bytes) -> bytes:
+    writer.write(request)
+    await writer.drain()
+    return await reader.readline()
 
 
 @dataclass(slots=True, repr=False)
@@ -171,7 +111,7 @@ class DaemonClient:
         try:
             yield
         except NoDaemon as error:
-            self.log_no_answer(command, str(error))
+            self._log_no_answer(command, str(error))
             raise
         except DaemonRefuses as error:
             self._unanswered.pop(command, None)
@@ -179,7 +119,7 @@ class DaemonClient:
             raise
         self._unanswered.pop(command, None)
 
-    def log_no_answer(self, command: str, reason: str) -> None:
+    def _log_no_answer(self, command: str, reason: str) -> None:
         """Log the *reason* why there is no answer, unless it was logged before."""
         self._refusals.clear()  # the next answer may come from another daemon
         if self._unanswered.get(command) != reason:

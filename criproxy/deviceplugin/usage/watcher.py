@@ -267,15 +267,9 @@ class UsageReports:
     async def report(self) -> None:
         """Report the current use, if it has changed or the last report is old.
 
-        Whether the daemon has accepted a report is found out before the next one. A watcher that watches nothing
-        reports that once, and only to a daemon with an earlier report: it may need no daemon.
+        A watcher that watches nothing reports that once, and only to a daemon with an earlier report: it may need no
+        daemon.
         """
-        if self._connection.is_waiting:
-            try:
-                with self.daemon.logged(COMMAND):
-                    await self._connection.result()
-            except (NoDaemon, DaemonRefuses):
-                self._reported = None
         uses, now_s = self.uses(), time.monotonic()
         if not uses and not self._reported:
             return
@@ -283,9 +277,9 @@ class UsageReports:
             return
         report = UsageReport(at_s=time.time(), period_s=self.period_s, classes=uses)
         try:
-            await self._connection.send(COMMAND, plain_report(report))
-        except NoDaemon as error:
-            self.daemon.log_no_answer(COMMAND, str(error))
+            with self.daemon.logged(COMMAND):
+                await self._connection.ask(COMMAND, plain_report(report))
+        except (NoDaemon, DaemonRefuses):
             self._reported = None
         else:
             self._reported, self._reported_s = uses, now_s
