@@ -14,7 +14,7 @@ from criproxy.api.control_socket import Command
 from criproxy.api.live import LiveNode
 from criproxy.api.quota_commands import QuotaCommands, with_known_action
 from criproxy.api.views.incidents import users
-from criproxy.devices.plugin.published import BadReport, Published, PublishedCard, read_report
+from criproxy.devices.plugin.published import Published, PublishedCard, read_report
 from criproxy.errors import UsageError
 from criproxy.model.incident import END_OF_TIME_S, Action, Incident
 from criproxy.model.node import Node
@@ -107,10 +107,7 @@ class DevicePluginCommands:
             UsageError: the report is invalid.
             CriproxyError: an incident, or its end, cannot be stored.
         """
-        try:
-            report = read_report(arguments)
-        except BadReport as error:
-            raise UsageError(str(error)) from error
+        report = read_report(arguments)
         if self._publish(report):
             self._latest = report
             await self._update_incidents(report)

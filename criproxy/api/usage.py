@@ -13,7 +13,7 @@ from criproxy.api.live import LiveNode, encoded
 from criproxy.api.views.devices import withdrawn
 from criproxy.api.views.situation import argument, identity
 from criproxy.devices.plugin.published import Advertised, Published, free_vgpus
-from criproxy.devices.usage.reports import MINUTE_S, BadUsage, Point, SeriesKey, read_usage, stale_after_s
+from criproxy.devices.usage.reports import MINUTE_S, Point, SeriesKey, read_usage, stale_after_s
 from criproxy.devices.usage.rows import CardRow, Uses, rows
 from criproxy.devices.usage.values import CardUse, ClassUse, UsageReport
 from criproxy.errors import UsageError
@@ -183,10 +183,7 @@ class UsageCommands:
         Raises:
             UsageError: the report is invalid.
         """
-        try:
-            report = await asyncio.to_thread(read_usage, arguments)  # the time grows with the number of containers
-        except BadUsage as error:
-            raise UsageError(str(error)) from error
+        report = await asyncio.to_thread(read_usage, arguments)  # the time grows with the number of containers
         self.controller.card_usage.publish(report)
         return {"stale_after_s": stale_after_s(report)}
 

@@ -4,7 +4,7 @@ Remaining entries of a list stay unchanged, including unknown fields; new entrie
 """
 
 import asyncio
-from collections.abc import Iterable, Iterator, Mapping, MutableSequence, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, MutableSequence, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
@@ -20,8 +20,6 @@ CDI_ANNOTATIONS = "cdi.k8s.io/"
 AT_ONCE = 10_000
 """After so many variables, other calls get their turn."""
 T = TypeVar("T")
-FEW = 1000
-"""Each entry that is deleted moves all entries behind it; with more deletions, it is faster to write the list anew."""
 _SEES_OWN = "the container sees only the cards of the CDI devices and device nodes in its create"
 _SEES_ASKED = "the container sees what it asks for, as hideUnallocated or userOverride in the policy file allows"
 
@@ -71,8 +69,8 @@ def read(request: api.CreateContainerRequest, variables: Sequence[int]) -> Devic
     cdi = dict.fromkeys([*(device.name for device in config.CDI_devices), *_annotated(config.annotations)])
     asked = DeviceRequest(
         envs=tuple([EnvVar(env.key, env.value) for env in envs]),
-        devices=tuple(map(_device, config.devices)),
-        mounts=tuple(map(_mount, config.mounts)),
+        devices=tuple(DeviceNode(each.container_path, each.host_path, each.permissions) for each in config.devices),
+        mounts=tuple(MountPoint(each.container_path, each.host_path) for each in config.mounts),
         cdi=tuple(cdi),
         annotations=dict(config.annotations),
     )
@@ -145,14 +143,6 @@ def _write(
     return wanted[kept:]
 
 
-def _device(message: api.Device) -> DeviceNode:
-    return DeviceNode(message.container_path, message.host_path, message.permissions)
-
-
-def _mount(message: api.Mount) -> MountPoint:
-    return MountPoint(message.container_path, message.host_path)
-
-
 def hide_all(request: api.CreateContainerRequest, rules: DeviceRules, runtime: str = "") -> None:
     """Hide all cards that *rules* allow to hide from the container of *request*.
 
@@ -183,12 +173,9 @@ def _hide(config: api.ContainerConfig, kind: DeviceClass, runtime: str, *, strip
         config.envs.add(key=kind.visible_env, value=value)
 
 
-def _delete(field: MutableSequence[Any], numbers: list[int]) -> None:
-    if len(numbers) <= FEW:
-        for number in reversed(numbers):
-            del field[number]
-        return
-    gone = set(numbers)
-    kept = [each for number, each in enumerate(field) if number not in gone]
-    del field[:]
-    field.extend(kept)
+def _delete(field: MutableSequence[Any], numbers: Collection[int]) -> None:
+    """Write the list anew: each entry that is deleted would move all behind it."""
+    if gone := set(numbers):
+        kept = [each for number, each in enumerate(field) if number not in gone]
+        del field[:]
+        field.extend(kept)

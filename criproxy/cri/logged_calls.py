@@ -146,15 +146,11 @@ def _hide_arguments(words: list[str]) -> list[str]:
     return [words[0], *(HIDDEN for _ in words[1:])]
 
 
-def _hide_all(words: list[str]) -> list[str]:
-    return [HIDDEN for _ in words]
-
-
 _AUTH = ("username", "password", "auth", "identity_token", "registry_token")
 HIDDEN_FIELDS: Mapping[str, Mapping[str, Callable[[Any], object]]] = {
     "AuthConfig": dict.fromkeys(_AUTH, lambda _: HIDDEN),
     "KeyValue": {"value": lambda _: HIDDEN},
-    "ContainerConfig": {"command": _hide_arguments, "args": _hide_all},
+    "ContainerConfig": {"command": _hide_arguments, "args": lambda words: [HIDDEN for _ in words]},
     "ExecRequest": {"cmd": _hide_arguments},
     "ExecSyncRequest": {"cmd": _hide_arguments},
     "ExecSyncResponse": {"stdout": _hide_size, "stderr": _hide_size},
@@ -186,15 +182,11 @@ def looks_secret(key: str) -> bool:
 
 
 def _plain_field(field: FieldDescriptor, value: Any) -> object:  # noqa: ANN401 - whatever the field's type is
-    if _is_map(field):
+    if field.message_type is not None and field.message_type.GetOptions().map_entry:
         return {key: HIDDEN if looks_secret(str(key)) else item for key, item in value.items()}
     if field.is_repeated:
         return [_plain(field, item) for item in value]
     return _plain(field, value)
-
-
-def _is_map(field: FieldDescriptor) -> bool:
-    return field.message_type is not None and field.message_type.GetOptions().map_entry
 
 
 def _plain(field: FieldDescriptor, value: Any) -> object:  # noqa: ANN401 - whatever the field's type is

@@ -118,9 +118,12 @@ class RuntimeClient:
             RuntimeCallError: the stream ended with another status than OK, or an event cannot be read; UNIMPLEMENTED if
                 the runtime has no stream.
         """
-        call = (await self._events_call())(api.GetEventsRequest())
+        channel = await self._connected()
         from grpc.aio import AioRpcError
 
+        path = f"/{self._package}.RuntimeService/GetContainerEvents"
+        events: UnaryStreamMultiCallable[Any, Any] = channel.unary_stream(path, request_serializer=_serialise)
+        call = events(api.GetEventsRequest())
         try:
             async for event in call:
                 yield utf8.parse(api.ContainerEventResponse, event)
@@ -258,13 +261,6 @@ class RuntimeClient:
     async def _list(self, chosen: api.ContainerFilter) -> Sequence[api.Container]:
         request = api.ListContainersRequest(filter=chosen)
         return (await self.call("ListContainers", request, api.ListContainersResponse)).containers
-
-    async def _events_call(self) -> "UnaryStreamMultiCallable[Any, Any]":
-        channel = await self._connected()
-        return channel.unary_stream(
-            f"/{self._package}.RuntimeService/GetContainerEvents",
-            request_serializer=_serialise,
-        )
 
     async def _out_of_pause(self) -> None:
         """Drop a channel that waits before it reconnects: the runtime may be back, and calls should reach it."""

@@ -7,6 +7,8 @@ import json
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from functools import reduce
+from operator import getitem
 from typing import Any, TypeVar
 
 from google.protobuf.message import DecodeError, Message
@@ -18,10 +20,7 @@ from criproxy.errors import CriproxyError, StatusCode
 from criproxy.model.attributes import ATTRIBUTES
 from criproxy.model.cpuset import CpuSet, format_cpuset, parse_cpuset
 from criproxy.model.grant import Applied
-from criproxy.model.resources import (
-    BEST_EFFORT_OOM_SCORE_ADJ,
-    GUARANTEED_OOM_SCORE_ADJ,
-)
+from criproxy.model.resources import BEST_EFFORT_OOM_SCORE_ADJ, GUARANTEED_OOM_SCORE_ADJ
 from criproxy.model.text.annotations import kept_of_pod
 from criproxy.model.workload import Container, ContainerState, Pod, QosClass
 
@@ -274,7 +273,7 @@ def cgroup_parent_in(info: Mapping[str, str]) -> str:
 
 def cgroup_in(info: Mapping[str, str]) -> str:
     """Return the container's cgroup from the *info* of a verbose ContainerStatus, relative to the mount; or empty."""
-    path = (_linux_in(info) or {}).get("cgroupsPath")
+    path = _found(info, "runtimeSpec", "linux", "cgroupsPath")
     if not isinstance(path, str):
         return ""
     unit, colon, scope = path.partition(":")  # systemd's notation is SLICE:PREFIX:NAME
@@ -283,11 +282,7 @@ def cgroup_in(info: Mapping[str, str]) -> str:
 
 def pid_in(info: Mapping[str, str]) -> int | None:
     """Return the process id from the *info* of a verbose ContainerStatus; None if it has none or it is 0."""
-    try:
-        notes = json.loads(info.get("info", "{}"))
-    except ValueError:
-        return None
-    pid = notes.get("pid") if isinstance(notes, dict) else None
+    pid = _found(info, "pid")
     return pid if isinstance(pid, int) and pid > 0 else None
 
 
@@ -296,29 +291,24 @@ def device_nodes_in(info: Mapping[str, str]) -> tuple[str, ...] | None:
 
     None if it does not report them. Nodes that a hook adds are not included.
     """
-    linux = _linux_in(info)
+    linux = _found(info, "runtimeSpec", "linux")
     try:
-        return tuple(str(node["path"]) for node in linux.get("devices") or ()) if linux is not None else None
+        return tuple(str(node["path"]) for node in linux.get("devices") or ()) if isinstance(linux, dict) else None
     except (KeyError, TypeError):
         return None
 
 
 def privileged_in(info: Mapping[str, str]) -> bool:
     """Whether a container is privileged, according to the *info* of a verbose ContainerStatus."""
-    try:
-        context = json.loads(info.get("info", "{}"))["config"]["linux"]["security_context"]
-        return bool(context.get("privileged"))
-    except (ValueError, KeyError, TypeError, AttributeError):
-        return False
+    return bool(_found(info, "config", "linux", "security_context", "privileged"))
 
 
-def _linux_in(info: Mapping[str, str]) -> Mapping[str, Any] | None:
-    """Return ``linux`` of the OCI specification in the *info* of a verbose ContainerStatus; None if there is none."""
+def _found(info: Mapping[str, str], *keys: str) -> Any:  # noqa: ANN401 (JSON of the runtime)
+    """Return a part of the *info* of a verbose ContainerStatus; None if it is not there."""
     try:
-        linux = json.loads(info.get("info", "{}"))["runtimeSpec"]["linux"]
+        return reduce(getitem, keys, json.loads(info.get("info", "{}")))
     except (ValueError, KeyError, TypeError, RecursionError):
         return None
-    return linux if isinstance(linux, dict) else None
 
 
 def _slice_path(unit: str) -> str:

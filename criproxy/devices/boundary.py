@@ -5,7 +5,7 @@ device nodes are needed. Therefore both are written. The nodes also preserve acc
 write the device rules again from the create request, as during a reload or an update of the cpuset.
 """
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from enum import Enum
 
@@ -312,11 +312,12 @@ class _Case:
         cards = [card for each in self.given.ids if (card := self.stock.card(self.kind, each))]
         own = [node for card in cards for node in card.nodes]
         wanted = [*own, *self.stock.shared] if own and self.rules.keep_access_on_update else []
-        added = tuple(self._missing(asked, wanted))
-        complete = replace(asked, devices=(*asked.devices, *added))
-        if added:
-            paths = ", ".join(node.host_path for node in added)
-            text = f"criproxy added {paths}, so that updates of its cpuset do not take its cards away"
+        present = {path for node in asked.devices for path in (node.container_path, node.host_path)}
+        paths = [path for path in dict.fromkeys(wanted) if path not in present]
+        if paths:
+            added = (DeviceNode(path, path, self.kind.permissions) for path in paths)
+            complete = replace(asked, devices=(*asked.devices, *added))
+            text = f"criproxy added {', '.join(paths)}, so that updates of its cpuset do not take its cards away"
             return Boundary(complete, (self._finding(Word.NODES_ADDED, text),))
         if not any(self.kind.is_card_node(node.host_path) for node in asked.devices):
             text = (
@@ -327,12 +328,6 @@ class _Case:
                 text += ", so criproxy leaves it where it is"
             return Boundary(asked, (self._finding(Word.NO_NODES, text),))
         return Boundary(asked)
-
-    def _missing(self, asked: DeviceRequest, paths: Iterable[str]) -> Iterator[DeviceNode]:
-        present = {path for node in asked.devices for path in (node.container_path, node.host_path)}
-        for path in dict.fromkeys(paths):
-            if path not in present:
-                yield DeviceNode(path, path, self.kind.permissions)
 
     def _override(self, tampered: list[str]) -> Finding:
         text = f"it asks for {self._more}, with {', '.join(tampered)}, which criproxy leaves unchanged"

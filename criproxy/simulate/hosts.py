@@ -8,13 +8,11 @@ import zlib
 from collections.abc import Callable
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import TypeVar
 
 from criproxy.errors import CriproxyError, UsageError
-from criproxy.host import discover
 from criproxy.host.machine import inspect
 from criproxy.model.cpuset import CpuSet
-from criproxy.model.machine.hardware import HugePages
+from criproxy.model.machine.hardware import Hardware
 from criproxy.model.machine.topology import LOCAL_DISTANCE, REMOTE_DISTANCE, Core, NumaNode, Package, Topology
 
 MAX_BYTES = 1 << 30
@@ -104,7 +102,6 @@ class _Unpacking:
 
 
 GIB = 1 << 30
-T = TypeVar("T")
 SHAPE = "2s/4n/16c/2t"
 MAX_CPUS = 4096
 _SHAPE = re.compile(r"([0-9]{1,4})s/([0-9]{1,4})n/([0-9]{1,4})c/([0-9]{1,4})t")
@@ -138,27 +135,26 @@ def shaped(text: str) -> Topology:
     return machine(nodes, cores // nodes, threads, packages=sockets)
 
 
-def of_host(path: Path) -> Topology:
+def of_host(path: Path) -> Hardware:
     """The machine whose /sys is a copy in the folder *path*, or in the archive *path* (tar, also compressed).
 
     Raises:
         UsageError: there is no machine in it.
     """
-    return _read(path, discover)
+    try:
+        if path.is_dir():
+            return inspect(path)
+        with TemporaryDirectory(prefix="criproxy-host-") as folder:
+            unpack(path, Path(folder), lambda name: any(part in f"{name}/" for part in _PARTS))
+            inside = [Path(folder), *sorted(each for each in Path(folder).iterdir() if each.is_dir())]
+            # The archive may have put a folder around that of the host.
+            return inspect(next((each for each in inside if (each / "sys").is_dir()), Path(folder)))
+    except CriproxyError as error:
+        raise UsageError(f"{path} is not a host root: {error}") from error
 
 
-def pages_of_host(path: Path) -> tuple[HugePages, ...]:
-    """The huge pages of the machine of *path*; raises UsageError as `of_host`."""
-    return _read(path, lambda root: inspect(root).hugepages)
-
-
-def cards_of_host(path: Path) -> list[CpuSet]:
-    """For each accelerator of the machine of *path* the NUMA nodes next to it; none where nobody knows.
-
-    Raises:
-        UsageError: there is no machine in it.
-    """
-    hardware = _read(path, inspect)
+def cards_of(hardware: Hardware) -> list[CpuSet]:
+    """For each accelerator of a machine the NUMA nodes next to it; none where nobody knows."""
     topology, found = hardware.topology, list[CpuSet]()
     for device in hardware.pci:
         if device.class_id[:6] in ACCELERATORS or (device.class_id[:6] == _VGA and device.vendor in _OF_GPUS):
@@ -166,23 +162,6 @@ def cards_of_host(path: Path) -> list[CpuSet]:
             near = topology.nodes_of(device.local_cpus) if known else frozenset[int]()
             found.append(frozenset({device.numa_node}) if device.numa_node in topology.node_by_id else near)
     return found
-
-
-def _read(path: Path, by: Callable[[Path], T]) -> T:
-    try:
-        if path.is_dir():
-            return by(path)
-        with TemporaryDirectory(prefix="criproxy-host-") as folder:
-            unpack(path, Path(folder), lambda name: any(part in f"{name}/" for part in _PARTS))
-            return by(_root(Path(folder)))
-    except CriproxyError as error:
-        raise UsageError(f"{path} is not a host root: {error}") from error
-
-
-def _root(folder: Path) -> Path:
-    """The folder that has the host's sys: the archive may have put one around it."""
-    inside = [folder, *sorted(path for path in folder.iterdir() if path.is_dir())]
-    return next((path for path in inside if (path / "sys").is_dir()), folder)
 
 
 def machine(

@@ -14,7 +14,7 @@ from criproxy.model.planned import PodPlan
 from criproxy.model.text.amounts import parse_seconds
 from criproxy.placement.records.trace import Traced
 from criproxy.simulate.hosts import shaped
-from criproxy.simulate.scenario.place import At, Wrong, unreadable
+from criproxy.simulate.scenario.place import At, Wrong, read_text
 from criproxy.simulate.scenario.pods import POD_KEYS, read_pods
 
 SPEC_KEYS = ("machine", "cards", "seed", "duration", "every", "fill", "pods")
@@ -73,14 +73,8 @@ def read_spec(file: Path) -> Spec:
     Raises:
         UsageError: it cannot be read or used: a line for each mistake that was found.
     """
-    try:
-        with file.open("rb") as source:
-            content = source.read(MAX_BYTES + 1)
-        if len(content) > MAX_BYTES:
-            raise UsageError(f"{file} is larger than {MAX_BYTES >> 20} MiB, too large for a load file")
-        document = parse(content.decode())
-    except (OSError, UnicodeDecodeError) as error:
-        raise unreadable(file, error, "a load specification (YAML), or a trace if its name ends in .jsonl") from error
+    wanted = "a load specification (YAML), or a trace if its name ends in .jsonl"
+    document = parse(read_text(file, MAX_BYTES, wanted))
     if document.mistakes:
         raise UsageError("\n".join(mistake.located(file) for mistake in document.mistakes))
     try:
@@ -93,7 +87,7 @@ def _spec(at: At) -> Spec:
     fields = at.fields(SPEC_KEYS, required=("pods",))
     spec = Spec(
         kinds=tuple(_kind(item) for item in fields["pods"].items()),
-        topology=fields["machine"].read(_machine) if "machine" in fields else None,
+        topology=fields["machine"].read(shaped) if "machine" in fields else None,
         seed=fields["seed"].number() if "seed" in fields else 0,
         duration_s=_seconds(fields, "duration", 3600.0),
         every_s=_seconds(fields, "every", 30.0),
@@ -141,10 +135,3 @@ def _percent(text: str) -> int:
     if not (number.isascii() and number.isdigit() and len(number) < 4 and int(number) > 0):
         raise ValueError(f"must be a share of the node such as 90%, not {text[:20]!r}")
     return int(number)
-
-
-def _machine(text: str) -> Topology:
-    try:
-        return shaped(text)
-    except UsageError as error:
-        raise ValueError(str(error)) from None

@@ -10,11 +10,7 @@ from typing import Any
 
 import pytest
 from google.protobuf.descriptor import FileDescriptor
-from google.protobuf.descriptor_pb2 import (
-    DescriptorProto,
-    FieldDescriptorProto,
-    FileDescriptorProto,
-)
+from google.protobuf.descriptor_pb2 import DescriptorProto, FieldDescriptorProto, FileDescriptorProto
 
 from criproxy.cri import api_pb2 as cri
 from criproxy.cri import deviceplugin_pb2 as deviceplugin

@@ -18,14 +18,7 @@ from criproxy.model.attributes import QUOTA
 from criproxy.model.cpuset import CpuSet
 from criproxy.node.cgroups import Cgroups
 from lab.containerd.containerd import IMAGE, PrivateContainerd
-from lab.kubelet.kubelet import (
-    CREATE_TIMEOUT_S,
-    ContainerSpec,
-    MiniKubelet,
-    PodSpec,
-    container_config,
-    sandbox_config,
-)
+from lab.kubelet.kubelet import CREATE_TIMEOUT_S, ContainerSpec, MiniKubelet, PodSpec, container_config, sandbox_config
 from tests.daemons import LIMIT_S, Serve, until
 
 MIB = 1 << 20

@@ -12,7 +12,7 @@ from criproxy.model.cpuset import CpuSet, format_cpuset
 from criproxy.model.workload import QosClass
 from criproxy.placement.events import ContainerCreating, PodGone
 from criproxy.placement.policies import BUILTIN
-from criproxy.simulate.hosts import cards_of_host
+from criproxy.simulate.hosts import cards_of, of_host
 from criproxy.simulate.load import Load, read_spec
 from criproxy.simulate.load_run import Outcome, Run
 from criproxy.simulate.loads import Deck, make
@@ -144,7 +144,7 @@ def function(host_root: Path, address: str, class_id: str, vendor: str, numa_nod
 
 def test_accelerators_of_a_real_machine(shared_dir: Path, tmp_path: Path) -> None:
     """By their class; a VGA controller is one only if it is a GPU. Where nobody knows where it is, it is nowhere."""
-    nodes: list[CpuSet] = cards_of_host(shared_dir / "topologies/snapshots/xeon-2s2n-smt-pci.tar.xz")
+    nodes: list[CpuSet] = cards_of(of_host(shared_dir / "topologies/snapshots/xeon-2s2n-smt-pci.tar.xz"))
     assert [format_cpuset(each) for each in nodes] == ["0"] * 8
 
     online = tmp_path / "sys/devices/system/cpu"
@@ -153,4 +153,4 @@ def test_accelerators_of_a_real_machine(shared_dir: Path, tmp_path: Path) -> Non
     function(tmp_path, "0000:01:00.0", "0x030000", "0x1a03", 0)
     function(tmp_path, "0000:02:00.0", "0x030000", "0x10de", -1)
     function(tmp_path, "0000:03:00.0", "0x120000", "0x1da3", -1)
-    assert cards_of_host(tmp_path) == [frozenset(), frozenset()]
+    assert cards_of(of_host(tmp_path)) == [frozenset(), frozenset()]

@@ -50,21 +50,21 @@ def chosen_machine(machine: str | None, host_root: Path | None) -> "Topology | N
 
     if machine is not None and host_root:
         raise UsageError("--machine and --host-root both select a machine: use one of them")
-    return shaped(machine) if machine is not None else of_host(host_root) if host_root else None
+    return shaped(machine) if machine is not None else of_host(host_root).topology if host_root else None
 
 
 def cards_chosen(machine: str | None, host_root: Path | None) -> "Sequence[CpuSet]":
     """Return the closest NUMA nodes of each accelerator of the selected machine; a shape has none."""
-    from criproxy.simulate.hosts import cards_of_host
+    from criproxy.simulate.hosts import cards_of, of_host
 
-    return cards_of_host(host_root) if host_root else ()
+    return cards_of(of_host(host_root)) if host_root else ()
 
 
 def pages_chosen(machine: str | None, host_root: Path | None) -> "tuple[HugePages, ...]":
     """Return the huge pages of the selected machine; a shape has none."""
-    from criproxy.simulate.hosts import pages_of_host
+    from criproxy.simulate.hosts import of_host
 
-    return pages_of_host(host_root) if host_root else ()
+    return of_host(host_root).hugepages if host_root else ()
 
 
 def complete(context: click.Context, parameter: click.Parameter, incomplete: str) -> list[CompletionItem]:

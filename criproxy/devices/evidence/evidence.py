@@ -4,7 +4,7 @@ The answer is one of three: these cards, none, or unknown; the difference betwee
 never evidence, since a pod's own variables are in the same list as those of a device plugin.
 """
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field, replace
 from enum import Enum
@@ -188,7 +188,7 @@ def _weigh(
         return Allocation(Given.CARDS, _of_cdi(kind, devices, stock), "cdi")
     if numbers := numbers_of_nodes(kind, asked, stock):
         names = {card.number: card.id for card in stock.cards}
-        ids = tuple(names.get(number) or _as_id(kind, number) for number in numbers)
+        ids = tuple(names.get(number) or (str(number) if kind.id_format == "index" else "") for number in numbers)
         return Allocation(Given.CARDS, tuple(filter(None, ids)) if all(ids) else (), "nodes")
     if complete := next((each for each in sure if each.complete), None):
         return Allocation(Given.NONE, source=complete.source)
@@ -217,14 +217,8 @@ def _in_doubt(kind: DeviceClass, answers: Sequence[Known]) -> Allocation:
     """Return the allocation that follows from *answers* that may be about another pod."""
     if not answers:
         return UNKNOWN_ALLOCATION
-    ids = kind.physical(_ids(kind, answers[0]))
+    ids = kind.physical(one for name, ids in answers[0].resources.items() if kind.serves(name) for one in ids)
     return Allocation(Given.CARDS if ids else Given.NONE, ids, answers[0].source)
-
-
-def _ids(kind: DeviceClass, known: Known) -> Iterator[str]:
-    for resource, ids in known.resources.items():
-        if kind.serves(resource):
-            yield from ids
 
 
 def _of_cdi(kind: DeviceClass, devices: Sequence[str], stock: Stock) -> tuple[str, ...]:
@@ -243,10 +237,6 @@ def numbers_of_nodes(kind: DeviceClass, asked: DeviceRequest, stock: Stock) -> l
     # Vendors share paths: if the machine was scanned, a node belongs to the class of the card that exists.
     ours = {card.number for card in stock.cards}
     return [number for number in dict.fromkeys(found) if number is not None and (not ours or number in ours)]
-
-
-def _as_id(kind: DeviceClass, number: int) -> str:
-    return str(number) if kind.id_format == "index" else ""
 
 
 def _traces(kind: DeviceClass, asked: DeviceRequest) -> bool:

@@ -28,24 +28,17 @@ def class_of(
         nodes: the device nodes on the host with which the container is created.
     """
     cards, known = unique(map(card_of, ids)), [_Cards(kind, stocks.get(kind.name, _NONE)) for kind in classes]
-    of_vgpus = _by_cards(known, resource, cards, nodes) if _is_of_profile(resource, ids) else iter(())
+    is_of_profile = resource.startswith(f"{DOMAIN}/") and all(map(is_vgpu, ids))
+    of_vgpus = _by_cards(known, resource, cards, nodes) if is_of_profile else ()
+    names = resource, resource.removesuffix(SHARED_SUFFIX)  # our plugin may have made it of that of a class
+    by_name = (kind for name in names for kind in classes if kind.serves(name))
     by_id = (each.kind for each in known if all(map(each.is_very_name, cards)))
-    return next((kind for found in (of_vgpus, _serving(classes, resource), by_id) for kind in found), None)
+    return next((kind for found in (of_vgpus, by_name, by_id) for kind in found), None)
 
 
 def own_word(kind: DeviceClass, device: str) -> str:
     """The id of a card as the kubelet has it, although the machine's list may have no such card."""
     return device if kind.id_format == "uuid" and device.startswith(("GPU-", "MIG-")) else ""
-
-
-def _is_of_profile(resource: str, ids: Iterable[str]) -> bool:
-    return resource.startswith(f"{DOMAIN}/") and all(map(is_vgpu, ids))
-
-
-def _serving(classes: Iterable[DeviceClass], resource: str) -> Iterator[DeviceClass]:
-    """By the name, which our plugin may have made of that of a class."""
-    for name in (resource, resource.removesuffix(SHARED_SUFFIX)):
-        yield from (kind for kind in classes if kind.serves(name))
 
 
 def _by_cards(

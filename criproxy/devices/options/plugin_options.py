@@ -4,12 +4,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from typing import Annotated, Any
 
-from pydantic import (
-    BeforeValidator,
-    Field,
-    PlainValidator,
-    WithJsonSchema,
-)
+from pydantic import BeforeValidator, Field, PlainValidator, WithJsonSchema
 
 from criproxy.devices.classes.builtin import NVIDIA
 from criproxy.devices.classes.device_class import DeviceClass
@@ -28,14 +23,7 @@ from criproxy.devices.options.option_types import (
 from criproxy.devices.options.plugin_mistakes import default_resource, plugin_mistakes
 from criproxy.devices.options.profiles import ProfileOptions
 from criproxy.devices.options.quota_options import QuotaOptions, UsageOptions, usage_mistakes, with_usage
-from criproxy.devices.plugin.plan import (
-    Advertised,
-    HealthCommand,
-    Labels,
-    OnUnhealthy,
-    PluginPlan,
-    Register,
-)
+from criproxy.devices.plugin.plan import Advertised, HealthCommand, Labels, OnUnhealthy, PluginPlan, Register
 from criproxy.devices.plugin.preference import Spread
 from criproxy.placement.options.policy_options import Misfit
 

@@ -11,13 +11,7 @@ from pydantic import BeforeValidator, Field
 
 from criproxy.devices.classes.builtin import NVIDIA
 from criproxy.devices.classes.device_class import DeviceClass
-from criproxy.devices.classes.mig_profiles import (
-    can_match,
-    is_of_part,
-    likely_name,
-    most_memory_mib,
-    without_part,
-)
+from criproxy.devices.classes.mig_profiles import can_match, is_of_part, likely_name, most_memory_mib, without_part
 from criproxy.devices.classes.vgpu_profiles import MIG, CardChoice, Enforcement, Profile, WhenMissing
 from criproxy.devices.options.option_types import ClassName, Section, Text, near
 from criproxy.devices.plugin.card_division import ALL_CARDS_PERCENT, ALL_CORES_PERCENT

@@ -1,21 +1,13 @@
 """The sections ``quota`` and ``usage`` of ``devices.plugin``: when a container is over a quota, and what shows that."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import Annotated, Literal
 
 from pydantic import Field
 
 from criproxy.devices.classes.builtin import NVIDIA
-from criproxy.devices.options.option_types import (
-    ClassName,
-    Duration,
-    HostPath,
-    Period,
-    Section,
-    near,
-    seconds,
-)
+from criproxy.devices.options.option_types import ClassName, Duration, HostPath, Period, Section, near, seconds
 from criproxy.devices.plugin.plan import OverQuota, PluginPlan, QuotaActions, QuotaPlan, UsageSource
 from criproxy.placement.options.policy_options import Misfit
 
@@ -31,7 +23,6 @@ MarginMib = Annotated[int, Field(ge=0, le=MAX_MARGIN_MIB)]
 Percent = Annotated[int, Field(ge=0, le=100)]
 NVML = UsageSource(kind=NVIDIA.name, source="nvml")
 """The source for NVIDIA's cards if the file names no other."""
-_NEEDS: Mapping[str, str] = {"command": "command", "file": "file"}
 
 
 class QuotaActionOptions(Section):
@@ -119,25 +110,17 @@ class QuotaOptions(Section):
             elif each.kind not in offered:
                 yield Misfit(path, f"the class {each.kind!r} is not in advertise{near(each.kind, offered)}")
             elif each.kind not in cut:
-                yield Misfit(
-                    path, f"has no effect: no profile is of the class {each.kind!r}, so no container has a quota"
-                )
+                text = f"has no effect: no profile is of the class {each.kind!r}, so no container has a quota"
+                yield Misfit(path, text)
             seen.add(each.kind)
 
 
-_LIMITS: Mapping[str, tuple[float, float, str]] = {
-    "period": (MIN_PERIOD_S, MAX_PERIOD_S, "must be between 100ms and 60s"),
-    "grace": (0.0, MAX_GRACE_S, "must be at most 1h"),
-    "stopTimeout": (0.0, MAX_GRACE_S, "must be at most 1h"),
-}
-
-
 def _of_times(quota: QuotaPlan) -> Iterator[Misfit]:
-    times = {"period": quota.period_s, "grace": quota.grace_s, "stopTimeout": quota.stop_timeout_s}
-    for name, value_s in times.items():
-        least_s, most_s, text = _LIMITS[name]
-        if not least_s <= value_s <= most_s:
-            yield Misfit(("quota", name), f"{text}, not {value_s:g}s")
+    if not MIN_PERIOD_S <= quota.period_s <= MAX_PERIOD_S:
+        yield Misfit(("quota", "period"), f"must be between 100ms and 60s, not {quota.period_s:g}s")
+    for name, value_s in (("grace", quota.grace_s), ("stopTimeout", quota.stop_timeout_s)):
+        if value_s > MAX_GRACE_S:
+            yield Misfit(("quota", name), f"must be at most 1h, not {value_s:g}s")
 
 
 class UsageOptions(Section):
@@ -189,11 +172,10 @@ def usage_mistakes(plan: PluginPlan) -> Iterator[Misfit]:
 def _of_source(path: tuple[str | int, ...], source: UsageSource) -> Iterator[Misfit]:
     if source.source == "nvml" and source.kind != NVIDIA.name:
         yield Misfit((*path, "from"), f"nvml knows only NVIDIA's cards, not those of {source.kind!r}")
-    needed = _NEEDS.get(source.source, "")
     for name, value in (("command", source.command), ("file", source.file)):
-        if name == needed and not value:
+        if name == source.source and not value:
             yield Misfit(path, f"from: {source.source} needs {name}")
-        elif name != needed and value:
+        elif name != source.source and value:
             yield Misfit((*path, name), f"has no effect with from: {source.source}; leave it out")
     if source.command and not source.command[0].startswith("/"):
         text = f"must begin with the absolute path of a program, not {source.command[0]!r:.60}"

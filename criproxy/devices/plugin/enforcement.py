@@ -9,7 +9,7 @@ Sources: devices.md B.5 (MPS), B.6 (HAMi-core) and scenarios 8 to 10.
 """
 
 import json
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from posixpath import join
 
@@ -89,17 +89,6 @@ class Enforced:
     lacking: tuple[str, ...] = ()
     """Why other methods that the profile names are not in effect: sentences."""
 
-    def joined(self, other: "Enforced") -> "Enforced":
-        """Return the union with *other*."""
-        return Enforced(
-            by=self.by + other.by,
-            envs={**self.envs, **other.envs},
-            strip=self.strip + other.strip,
-            mounts=self.mounts + other.mounts,
-            needs=self.needs + other.needs,
-            lacking=self.lacking + other.lacking,
-        )
-
 
 def enforced_by(profile: Profile, vgpu: Vgpu, builder: "EnforcementBuilder", exists: Callable[[str], bool]) -> Enforced:
     """Return what enforces the quota of *vgpu*: all enforcements of the profile that the node has.
@@ -113,17 +102,24 @@ def enforced_by(profile: Profile, vgpu: Vgpu, builder: "EnforcementBuilder", exi
     Raises:
         Missing: the node lacks one enforcement and the profile requires all, or the node has none.
     """
-    found, lacking = Enforced(), list[str]()
+    found, lacking = list[Enforced](), list[str]()
     for way in profile.enforce:
         each = builder.build(way, vgpu)
         if missing := [path for path in each.needs if not exists(path)]:
             lacking.append(f"{way} needs {missing[0]}, which does not exist on this node")
         else:
-            found = found.joined(each)
-    if lacking and (profile.when_missing == "refuse" or not found.by):
+            found.append(each)
+    if lacking and (profile.when_missing == "refuse" or not found):
         raise Missing("; ".join(lacking))
-    own = {name: _filled(text, vgpu) for name, text in profile.env}
-    return replace(found, envs={**found.envs, **own}, strip=found.strip + tuple(own), lacking=tuple(lacking))
+    own = Enforced(envs={name: _filled(text, vgpu) for name, text in profile.env}, strip=tuple(dict(profile.env)))
+    return Enforced(
+        by=tuple(way for each in found for way in each.by),
+        envs={name: value for each in (*found, own) for name, value in each.envs.items()},
+        strip=tuple(name for each in (*found, own) for name in each.strip),
+        mounts=tuple(mount for each in found for mount in each.mounts),
+        needs=tuple(path for each in found for path in each.needs),
+        lacking=tuple(lacking),
+    )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -259,14 +255,9 @@ def _hides(mount: MountPoint, mounts: Iterable[Mount], ours: set[tuple[str, str]
     if _ends(mount) in ours:
         return False
     path = clean_path(mount.container_path)
-    return any(path == place or path.startswith(f"{place}/") for place in _places(mounts))
+    return any(f"{path}/".startswith(f"{clean_path(each.container_path)}/") for each in mounts)
 
 
 def _ends(mount: Mount | MountPoint) -> tuple[str, str]:
     """Return the paths of a mount in the container and on the host."""
     return clean_path(mount.container_path), clean_path(mount.host_path)
-
-
-def _places(mounts: Iterable[Mount]) -> Iterator[str]:
-    for mount in mounts:
-        yield clean_path(mount.container_path)

@@ -5,11 +5,13 @@ docs/devices.md describes the keys. The report is for users and metrics: nothing
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, TypeVar
 
+from criproxy.errors import UsageError
 from criproxy.model.text.bounded import bounded
 from criproxy.model.text.plain import from_plain
 
+T = TypeVar("T")
 MOST_RESOURCES = 256
 MOST_CARDS = 1024
 MOST_CHARACTERS = 500
@@ -19,10 +21,6 @@ MISSED = 3
 """After so many missing reports, the device plugin counts as not running."""
 NOT_YET = "NVML has not answered yet"
 """`Published.nvml` while a query may still be answered: the first answer may take minutes."""
-
-
-class BadReport(ValueError):
-    """The report is invalid; the text says which part of it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -132,18 +130,25 @@ def read_report(arguments: Mapping[str, Any]) -> Published:
     """Parse the arguments of the command.
 
     Raises:
-        BadReport: the arguments are invalid, or have more parts than the daemon keeps.
+        UsageError: the arguments are invalid, or have more parts than the daemon keeps.
     """
-    try:
-        report = from_plain(Published, bounded(arguments, MOST_CHARACTERS))
-    except ValueError as error:
-        raise BadReport(str(error)) from None
-    for name, count, most in (
-        ("resources", len(report.resources), MOST_RESOURCES),
-        ("cards", len(report.cards), MOST_CARDS),
-    ):
-        if count > most:
-            raise BadReport(f"{name}: {count} are more than {most}")
+    report = parse_report(Published, arguments)
+    check_counts(resources=(len(report.resources), MOST_RESOURCES), cards=(len(report.cards), MOST_CARDS))
     if not report.interval_s > 0:
-        raise BadReport(f"interval_s: must be more than 0, not {report.interval_s!r}")
+        raise UsageError(f"interval_s: must be more than 0, not {report.interval_s!r}")
     return report
+
+
+def parse_report(kind: type[T], arguments: Mapping[str, Any]) -> T:
+    """Parse a report with texts of bounded length; raises UsageError."""
+    try:
+        return from_plain(kind, bounded(arguments, MOST_CHARACTERS))
+    except ValueError as error:
+        raise UsageError(str(error)) from None
+
+
+def check_counts(**counts: tuple[int, int]) -> None:
+    """Raise UsageError if a report has more parts than the daemon keeps; by name: how many there are, and the limit."""
+    for name, (count, most) in counts.items():
+        if count > most:
+            raise UsageError(f"{name}: {count} are more than {most}")

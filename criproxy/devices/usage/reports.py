@@ -8,16 +8,13 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from criproxy.devices.plugin.published import MOST_CARDS, check_counts, parse_report
 from criproxy.devices.usage.values import CardUse, ClassUse, ContainerUse, UsageReport
-from criproxy.model.text.bounded import bounded
-from criproxy.model.text.plain import from_plain
+from criproxy.errors import UsageError
 
 MOST_CLASSES = 64
-MOST_CARDS = 1024
 MOST_CONTAINERS = 2048
 """Pairs of a container and one of its cards."""
-MOST_CHARACTERS = 500
-"""The maximum length of each text."""
 MOST_MIB = 1 << 40
 MOST_PERCENT = 1e6
 LONGEST_PERIOD_S = 300.0
@@ -29,10 +26,6 @@ MOST_SERIES = 4096
 """If there are more, the series whose last points are the oldest are dropped."""
 
 
-class BadUsage(ValueError):
-    """The report is invalid; the text says which part of it."""
-
-
 def stale_after_s(report: UsageReport) -> float:
     """Return after how many seconds without another report the use is unknown."""
     return MISSED * report.period_s + PATIENCE_S
@@ -42,30 +35,21 @@ def read_usage(arguments: Mapping[str, Any]) -> UsageReport:
     """Parse the arguments of the command ``device-usage``.
 
     Raises:
-        BadUsage: the arguments are invalid, or have more parts or larger numbers than the daemon keeps.
+        UsageError: the arguments are invalid, or have more parts or larger numbers than the daemon keeps.
     """
-    try:
-        report = from_plain(UsageReport, bounded(arguments, MOST_CHARACTERS))
-    except ValueError as error:
-        raise BadUsage(str(error)) from None
+    report = parse_report(UsageReport, arguments)
     if not 0 < report.period_s <= LONGEST_PERIOD_S:
-        raise BadUsage(f"period_s: must be more than 0 and at most {LONGEST_PERIOD_S:g}, not {report.period_s!r}")
-    _check_counts(report)
-    for number, each in enumerate(report.classes):
-        for problem in _problems(each):
-            raise BadUsage(f"classes[{number}].{problem}")
-    return report
-
-
-def _check_counts(report: UsageReport) -> None:
+        raise UsageError(f"period_s: must be more than 0 and at most {LONGEST_PERIOD_S:g}, not {report.period_s!r}")
     classes = report.classes
-    for name, count, most in (
-        ("classes", len(classes), MOST_CLASSES),
-        ("cards", sum(max(len(each.cards), len(each.others), len(each.unread)) for each in classes), MOST_CARDS),
-        ("containers", sum(len(each.containers) for each in classes), MOST_CONTAINERS),
-    ):
-        if count > most:
-            raise BadUsage(f"{name}: {count} are more than {most}")
+    cards = sum(max(len(each.cards), len(each.others), len(each.unread)) for each in classes)
+    containers = sum(len(each.containers) for each in classes)
+    check_counts(
+        classes=(len(classes), MOST_CLASSES), cards=(cards, MOST_CARDS), containers=(containers, MOST_CONTAINERS)
+    )
+    for number, each in enumerate(classes):
+        for problem in _problems(each):
+            raise UsageError(f"classes[{number}].{problem}")
+    return report
 
 
 def _problems(use: ClassUse) -> Iterator[str]:

@@ -3,7 +3,7 @@
 import json
 import re
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from criproxy.devices.boundary import Word
 from criproxy.devices.classes.offers import card_of, unique
@@ -47,23 +47,13 @@ def grants_of(node: Node, container: Container, facts: Facts, rules: DeviceRules
         facts: what was found when the container was created.
         rules: the device classes, and which containers are exempt.
     """
-    pod = node.pods.get(container.pod)
     exempt = rules.is_exempt_namespace(container.namespace) or Word.EXEMPT.value in words_of(facts, EVERY_CLASS)
     for kind in rules.classes:
         for share in allocated_of(facts, kind.name):
-            yield Grant(
-                container_id=container.key,
-                namespace=container.namespace,
-                pod=container.pod_name,
-                container=container.name,
-                pod_uid=pod.uid if pod else "",
-                kind=kind.name,
-                resource=share["resource"],
-                ids=tuple(share["ids"]),
-                cards=unique(card_of(each) for each in share["ids"]),
-                quota=quota_of(facts, kind.name) if any(map(is_vgpu, share["ids"])) else None,
-                exempt=exempt,
-            )
+            ids = tuple(share["ids"])
+            quota = quota_of(facts, kind.name) if any(map(is_vgpu, ids)) else None
+            grant = _grant(node, container, kind.name, unique(map(card_of, ids)))
+            yield replace(grant, resource=share["resource"], ids=ids, quota=quota, exempt=exempt)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -167,7 +157,7 @@ def rows(node: Node, holdings: Holdings, rules: DeviceRules, report: UsageReport
     for kind, use in uses.all():
         other = node.containers.get(use.container_id)
         if other is not None and (other.key, kind, use.card) not in seen:
-            yield _row(other, _unknown_grant(node, other, kind, use.card), use.card, uses, incidents)
+            yield _row(other, _grant(node, other, kind, (use.card,)), use.card, uses, incidents)
 
 
 def _row(container: Container, grant: Grant, card: str, uses: Uses, incidents: Mapping[str, list[Incident]]) -> CardRow:
@@ -184,8 +174,8 @@ def _by_instance(node: Node) -> dict[str, list[Incident]]:
     return found
 
 
-def _unknown_grant(node: Node, container: Container, kind: str, card: str) -> Grant:
-    """Return the grant of a container that uses a card although no allocation of it is known."""
+def _grant(node: Node, container: Container, kind: str, cards: tuple[str, ...]) -> Grant:
+    """Return a grant without what is known only of an allocation."""
     pod = node.pods.get(container.pod)
     return Grant(
         container_id=container.key,
@@ -196,7 +186,7 @@ def _unknown_grant(node: Node, container: Container, kind: str, card: str) -> Gr
         kind=kind,
         resource="",
         ids=(),
-        cards=(card,),
+        cards=cards,
     )
 
 

@@ -6,16 +6,7 @@ from dataclasses import dataclass, replace
 
 from criproxy.host.cpus import grouped
 from criproxy.model.cpuset import CpuSet, parse_cpuset
-from criproxy.model.machine.topology import (
-    LOCAL_DISTANCE,
-    Core,
-    CpuKind,
-    Die,
-    MemoryKind,
-    NumaNode,
-    Package,
-    Topology,
-)
+from criproxy.model.machine.topology import LOCAL_DISTANCE, Core, CpuKind, Die, MemoryKind, NumaNode, Package, Topology
 from criproxy.simulate.scenario.place import At
 
 MACHINE_KEYS = ("nodes", "threads", "distance", "l2", "l3", "isolated", "efficient", "fast")

@@ -109,7 +109,7 @@ class At:
         text = self.text()
         try:
             return convert(text)
-        except ValueError as error:
+        except (ValueError, UsageError) as error:
             raise self.wrong(str(error)) from None
 
     def cpuset(self) -> CpuSet:
@@ -162,27 +162,26 @@ def _words(places: tuple[Place, ...]) -> str:
     return " and ".join(words) or "nothing"
 
 
-def unreadable(file: Path, error: OSError | UnicodeDecodeError, wanted: str) -> UsageError:
-    """What to raise of *error* at *file*, which must be *wanted*."""
+def read_text(file: Path, most_bytes: int, wanted: str) -> str:
+    """The text of *file*, which must be *wanted*; raises UsageError if it cannot be read, or is too large."""
+    try:
+        with file.open("rb") as source:
+            content = source.read(most_bytes + 1)
+        if len(content) > most_bytes:
+            raise UsageError(f"{file} has more than {most_bytes >> 20} MiB, too much: it must be {wanted}")
+        return content.decode("utf-8-sig")
+    except (OSError, UnicodeDecodeError) as error:
+        raise unreadable(file, error, wanted) from error
+
+
+def unreadable(file: Path, error: OSError | UnicodeDecodeError, wanted: str, lines_before: int = 0) -> UsageError:
+    """What to raise of *error* at *file*, which must be *wanted*; what was decoded has so many *lines_before* it."""
     if isinstance(error, UnicodeDecodeError):
-        line, byte = _first_strange(file)
-        return UsageError(f"{file}{line}: the byte 0x{byte:02X} is not UTF-8 text: it must be {wanted}")
+        line = lines_before + error.object.count(b"\n", 0, error.start) + 1
+        byte = error.object[error.start]
+        return UsageError(f"{file}:{line}: the byte 0x{byte:02X} is not UTF-8 text: it must be {wanted}")
     if isinstance(error, FileNotFoundError):
         return UsageError(f"{file}: there is no such file")
     if isinstance(error, IsADirectoryError):
         return UsageError(f"{file}: is a directory: it must be {wanted}")
     return UsageError(f"{file}: cannot be read ({error.strerror or error}): it must be {wanted}")
-
-
-def _first_strange(file: Path) -> tuple[str, int]:
-    """``:LINE`` and value of the first byte that is no UTF-8; as far as it can be found out."""
-    try:
-        with file.open("rb") as source:
-            for number, line in enumerate(source, start=1):
-                try:
-                    line.decode()
-                except UnicodeDecodeError as error:
-                    return f":{number}", line[error.start]
-    except OSError:
-        pass
-    return "", 0xFF

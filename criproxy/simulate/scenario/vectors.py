@@ -11,7 +11,7 @@ from criproxy.model.machine.hardware import HugePages
 from criproxy.model.machine.topology import Topology
 from criproxy.simulate.scenario.assertions import RULES
 from criproxy.simulate.scenario.machine import read_machine, with_closest
-from criproxy.simulate.scenario.place import At, ExpectedPools, Wrong, read_expected_pools, unreadable
+from criproxy.simulate.scenario.place import At, ExpectedPools, Wrong, read_expected_pools, read_text
 from criproxy.simulate.scenario.pods import page_size
 from criproxy.simulate.scenario.settings import Configuration
 from criproxy.simulate.scenario.steps import Reading, Start, Step
@@ -81,7 +81,7 @@ def examine(file: Path, ids: Collection[str] = ()) -> Contents:
     Raises:
         UsageError: the file cannot be read, or has no such case.
     """
-    contents = read(_text(file), file)
+    contents = read(read_text(file, MAX_BYTES, "a scenario file (YAML, docs/simulate.md)"), file)
     if not ids:
         return contents
     known = [*(vector.id for vector in contents.vectors), *contents.wrong]
@@ -122,15 +122,6 @@ def _twice(vectors: Iterable[Vector]) -> list[Mistake]:
         for vector in vectors
         if first.setdefault(vector.id, vector.line) != vector.line
     ]
-
-
-def _text(file: Path) -> str:
-    try:
-        if file.stat().st_size > MAX_BYTES:
-            raise UsageError(f"{file} has more than {MAX_BYTES >> 20} MiB, too much for scenarios")
-        return file.read_text(encoding="utf-8-sig")
-    except (OSError, UnicodeDecodeError) as error:
-        raise unreadable(file, error, "a scenario file (YAML, docs/simulate.md)") from None
 
 
 def _machines(at: At) -> dict[str, Topology | Mistake]:

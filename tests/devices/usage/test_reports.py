@@ -5,13 +5,9 @@ from typing import Any
 
 import pytest
 
-from criproxy.devices.usage.reports import MOST_CONTAINERS, BadUsage, read_usage, stale_after_s
-from criproxy.devices.usage.values import (
-    CardUse,
-    ClassUse,
-    ContainerUse,
-    UsageReport,
-)
+from criproxy.devices.usage.reports import MOST_CONTAINERS, read_usage, stale_after_s
+from criproxy.devices.usage.values import CardUse, ClassUse, ContainerUse, UsageReport
+from criproxy.errors import UsageError
 
 CARD = {"card": "GPU-a", "memory_mib": 9000, "total_mib": 16384}
 USE = {"container_id": "c1", "kind": "nvidia", "card": "GPU-a", "memory_mib": 9000}
@@ -61,7 +57,7 @@ def test_a_report_is_read() -> None:
 )
 def test_a_bad_report(arguments: dict[str, Any], said: str) -> None:
     """It is refused with a sentence about the part that is wrong."""
-    with pytest.raises(BadUsage) as caught:
+    with pytest.raises(UsageError) as caught:
         read_usage(arguments)
 
     assert said in str(caught.value)

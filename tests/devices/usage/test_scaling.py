@@ -7,16 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from criproxy.devices.usage.scaling import (
-    MOST_REPLICAS,
-    Limits,
-    Proposal,
-    Target,
-    Why,
-    by_pods,
-    by_value,
-    recommend,
-)
+from criproxy.devices.usage.scaling import MOST_REPLICAS, Limits, Proposal, Target, Why, by_pods, by_value, recommend
 
 HALF = Target(name="cpu", target=0.5)
 

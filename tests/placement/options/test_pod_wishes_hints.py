@@ -21,7 +21,7 @@ from criproxy.placement.events import ContainerCreating, ContainerGone, PodCreat
 from criproxy.placement.invariants import violations
 from criproxy.placement.policies import BUILTIN
 from criproxy.placement.policies.api import Policy
-from criproxy.simulate.hosts import GIB, cards_of_host, machine, of_host
+from criproxy.simulate.hosts import GIB, cards_of, machine, of_host
 from tests.placement.policies.tables import shown, text
 
 GPUS = 8
@@ -187,7 +187,8 @@ class TestEveryClass:
 def test_on_a_real_machine(shared_dir: Path, qos: QosClass) -> None:
     """Of a snapshot with eight cards, all on NUMA node 0: next to them while there is room, then on the other node."""
     snapshot = shared_dir / "topologies/snapshots/xeon-2s2n-smt-pci.tar.xz"
-    topology, cards = of_host(snapshot), cards_of_host(snapshot)
+    hardware = of_host(snapshot)
+    topology, cards = hardware.topology, cards_of(hardware)
     life = Life(2, topology=topology)
 
     for number, hint in enumerate(cards):
