@@ -35,14 +35,7 @@ class Address:
     @property
     def is_local(self) -> bool:
         """Whether only this machine can reach it; False for all names except localhost, which are not resolved."""
-        if self.path is not None or self.host == "localhost":
-            return True
-        from ipaddress import ip_address
-
-        try:
-            return ip_address(self.host).is_loopback
-        except ValueError:
-            return False
+        return self.path is not None or _leads_here(self.host)
 
     def listen(self) -> Listener:
         """Bind and listen; clients that connect wait until `HttpServer` accepts.
@@ -69,13 +62,14 @@ class Address:
 
 def is_loopback(host: str) -> bool:
     """Whether a Host header names this machine by an address that no name server can give away."""
+    return _leads_here(host.partition("]")[0].lstrip("[") if host.startswith("[") else host.rpartition(":")[0] or host)
+
+
+def _leads_here(name: str) -> bool:
     from ipaddress import ip_address
 
-    name = host.partition("]")[0].lstrip("[") if host.startswith("[") else host.rpartition(":")[0] or host
-    if name == "localhost":
-        return True
     try:
-        return ip_address(name).is_loopback
+        return name == "localhost" or ip_address(name).is_loopback
     except ValueError:
         return False
 

@@ -90,7 +90,7 @@ class Tasks:
             try:
                 await loop()
             except Exception as error:
-                if _is_cancelled():  # the exception has replaced the cancellation
+                if (task := asyncio.current_task()) and task.cancelling():  # the exception has replaced it
                     raise
                 self.failed("watcher", name, error)
             else:
@@ -118,12 +118,6 @@ class Tasks:
         self._running.discard(task)
         if not task.cancelled() and (error := task.exception()):
             self.failed("background", task.get_name(), error)
-
-
-def _is_cancelled() -> bool:
-    """Whether the running task was cancelled."""
-    task = asyncio.current_task()
-    return task is not None and task.cancelling() > 0
 
 
 def _first_of_ours(error: BaseException) -> str:
@@ -240,7 +234,8 @@ async def in_full(work: Coroutine[object, object, T], timeout_s: float | None, l
         TimeoutError: it has not ended in time.
     """
     task = asyncio.ensure_future(work)
-    task.add_done_callback(_retrieve_exception)
+    # Without that, asyncio would print the exception if no caller waits any more.
+    task.add_done_callback(lambda ended: None if ended.cancelled() else ended.exception())
     try:
         done, _ = await asyncio.wait({task}, timeout=timeout_s)
     except asyncio.CancelledError:
@@ -258,9 +253,3 @@ def end_process_soon() -> None:
     """
     with suppress(RuntimeError, ValueError, OSError):  # there is no standard error
         faulthandler.dump_traceback_later(LONGEST_STOP_S, exit=True)
-
-
-def _retrieve_exception(task: "asyncio.Task[T]") -> None:
-    """Retrieve the exception of *task*: otherwise asyncio would print it if no caller waits any more."""
-    if not task.cancelled():
-        task.exception()

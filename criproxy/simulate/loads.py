@@ -264,9 +264,9 @@ def read_trace(file: Path) -> tuple[Header, Iterator[Traced]]:
 def _lines(file: Path) -> Iterator[str]:
     number = 0
     try:
-        with file.open("rb") as source:
-            for number, line in enumerate(source):  # noqa: B007 (the error has it)
-                yield line.decode()
+        with file.open(encoding="utf-8") as source:
+            for number, line in enumerate(source, 1):  # noqa: B007 (the error has it)
+                yield line
     except (OSError, UnicodeDecodeError) as error:
         raise unreadable(file, error, "a trace, as criproxy record writes it", number) from error
 

@@ -120,28 +120,6 @@ def test_guaranteed_containers_beyond_256_cpus_are_exact() -> None:
     assert translate.container(create(PodSpec("p", (spec,)), spec), "r").cpu_milli == 300_000
 
 
-numbers = st.integers(-(1 << 63), (1 << 63) - 1)
-
-
-@given(numbers, numbers, numbers, numbers, numbers, st.text(st.characters(codec="utf-8"), max_size=30))
-def test_odd_numbers_are_read_without_an_error(
-    shares: int, quota: int, period: int, memory: int, score: int, cgroup_parent: str
-) -> None:
-    """Whatever a client puts into the fields, sizes come out as 0 or more, or as none."""
-    request = api.CreateContainerRequest()
-    resources = request.config.linux.resources
-    resources.cpu_shares, resources.cpu_quota, resources.cpu_period = shares, quota, period
-    resources.memory_limit_in_bytes, resources.oom_score_adj = memory, score
-    request.sandbox_config.linux.cgroup_parent = cgroup_parent
-
-    container = translate.container(request, "r", GIB)
-
-    assert container.cpu_milli >= 0
-    assert container.memory_request_bytes is None or container.memory_request_bytes.low >= 0
-    assert container.cpu_limit_milli is None or container.cpu_limit_milli > 0
-    assert container.memory_limit_bytes is None or container.memory_limit_bytes > 0
-
-
 @given(st.binary(max_size=60))
 def test_any_bytes_are_a_message_or_a_clear_error(data: bytes) -> None:
     """Nothing but `UnreadableMessage` comes out."""
@@ -166,30 +144,25 @@ def status(resources: api.LinuxContainerResources, cgroup: str = "") -> api.Cont
     return reply
 
 
-def test_a_listed_container_is_who_its_stamp_says() -> None:
-    """A container of ours has its reservation, class and size back, even where the runtime tells nothing."""
-    spec = ContainerSpec("c", "i", cpu_limit_milli=2000, memory_limit_bytes=GIB)
-    asked = translate.container(create(PodSpec("p", (spec,)), spec), "r-1")
-    item = api.Container(id="x", pod_sandbox_id="s", metadata=api.ContainerMetadata(name="c", attempt=3))
-    item.annotations["criproxy/placement"] = translate.stamp_of(asked).to_text()
+def stamped(request: api.CreateContainerRequest) -> api.Container:
+    """A listed container that was created with a *request*."""
+    text = translate.stamp_of(translate.container(request, "r-1")).to_text()
+    metadata = api.ContainerMetadata(name="c", attempt=3)
+    return api.Container(id="x", pod_sandbox_id="s", metadata=metadata, annotations={"criproxy/placement": text})
 
-    found = translate.found_container(item, status(api.LinuxContainerResources()))
+
+def test_a_listed_container_is_who_its_stamp_says() -> None:
+    """A container of ours has its reservation, class and size back, but for a size that the runtime tells since."""
+    spec = ContainerSpec("c", "i", cpu_limit_milli=2000, memory_limit_bytes=GIB)
+    request = create(PodSpec("p", (spec,)), spec)
+    resized = api.LinuxContainerResources(cpu_shares=3072, cpu_quota=300_000, cpu_period=100_000)
+
+    found = translate.found_container(stamped(request), status(api.LinuxContainerResources()))
+    now = translate.found_container(stamped(request), status(resized))
 
     assert (found.key, found.reservation, found.state) == ("x", "r-1", ContainerState.RUNNING)
-    assert (found.qos, found.sizes) == (QosClass.GUARANTEED, asked.sizes)
-
-
-def test_a_resize_since_the_stamp_counts() -> None:
-    """The stamp is as old as the container; the runtime tells the size in force."""
-    spec = ContainerSpec("c", "i", cpu_limit_milli=2000, memory_limit_bytes=GIB)
-    item = api.Container(id="x")
-    asked = translate.container(create(PodSpec("p", (spec,)), spec), "r-1")
-    item.annotations["criproxy/placement"] = translate.stamp_of(asked).to_text()
-    now = api.LinuxContainerResources(cpu_shares=3072, cpu_quota=300_000, cpu_period=100_000)
-
-    found = translate.found_container(item, status(now))
-
-    assert (found.cpu_milli, found.cpu_limit_milli, found.memory_limit_bytes) == (3000, 3000, GIB)
+    assert (found.qos, found.sizes) == (QosClass.GUARANTEED, translate.container(request, "r-1").sizes)
+    assert (now.cpu_milli, now.cpu_limit_milli, now.memory_limit_bytes) == (3000, 3000, GIB)
 
 
 @pytest.mark.parametrize(
@@ -206,11 +179,9 @@ def test_a_lifted_quota_hides_nothing_that_was_asked(now: dict[str, int], expect
     request.sandbox_config.linux.cgroup_parent = "/kubepods/podx"
     asked = api.LinuxContainerResources(cpu_shares=2048, cpu_quota=100_001, cpu_period=50_000)
     request.config.linux.resources.CopyFrom(asked)
-    item = api.Container(id="x")
-    item.annotations["criproxy/placement"] = translate.stamp_of(translate.container(request, "r-1")).to_text()
     lifted = api.LinuxContainerResources(cpu_quota=-1, cpu_period=50_000, **now)  # type: ignore[arg-type]
 
-    found = translate.found_container(item, status(lifted, "/kubepods/podx/x"))
+    found = translate.found_container(stamped(request), status(lifted, "/kubepods/podx/x"))
 
     assert (found.cpu_quota, found.asked_quota) == (expected, expected)
     assert translate.found_container(api.Container(id="y"), status(lifted)).asked_quota is None

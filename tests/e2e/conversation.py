@@ -181,11 +181,7 @@ class Conversation:
 
 
 async def talk(
-    path: Path,
-    logs: Path,
-    cgroups: PodCgroups,
-    package: str,
-    edited: frozenset[str] = frozenset(),
+    path: Path, logs: Path, cgroups: PodCgroups, package: str, edited: frozenset[str] = frozenset()
 ) -> Recorder:
     """Have the conversation over the socket *path*, with the pod's cgroup made before, as a kubelet does."""
     async with connect(path) as channel:

@@ -192,10 +192,7 @@ async def plugged(
         plug(program.host)
         await program.kubelet.start()
         policy = POLICY.format(
-            kubelet=program.kubelet.root,
-            checkpoint=CHECKPOINT,
-            kind=KINDS[advertised],
-            advertised=advertised,
+            kubelet=program.kubelet.root, checkpoint=CHECKPOINT, kind=KINDS[advertised], advertised=advertised
         )
         drivers = ("-m", "tests.e2e.with_drivers", str(program.host.root))
         async with proxied(folder / "s", containerd, policy, drivers) as scene:

@@ -9,8 +9,6 @@ from tempfile import TemporaryDirectory
 import pytest
 
 from criproxy.cri import api_pb2 as api
-from criproxy.cri.runtime import RuntimeCallError
-from criproxy.errors import StatusCode
 from criproxy.host.machine import discover
 from lab.containerd.containerd import IMAGE, PrivateContainerd
 from lab.kubelet.kubelet import ContainerSpec, PodSpec
@@ -111,11 +109,6 @@ def mps_daemon() -> Iterator[None]:
                 (path / "daemon").unlink()
 
 
-def is_there(path: Path) -> bool:
-    """Whether a folder exists."""
-    return path.is_dir()
-
-
 def plug_gpu_a(host: Host) -> None:
     """Add the GPU next to NUMA node 0."""
     plug_gpus(host, GPU_A)
@@ -141,26 +134,6 @@ async def test_four_parts_with_mps(folder: Path, containerd: PrivateContainerd) 
             assert await node.sees(without) == seeing(env=NO_GPU)
             await node.until_held("nvidia", 0, by={"client"})
             assert await is_denied(node, without, "/dev/nvidia0")
-
-
-async def test_without_the_daemons_directory(folder: Path, containerd: PrivateContainerd) -> None:
-    """The create fails with its name, containerd has made nothing; once it is there, the next try succeeds."""
-    if is_there(MPS_ROOT):
-        pytest.skip(f"there is {MPS_ROOT}: this machine has a daemon of its own")
-    async with plugged(folder, containerd, "nvidia", plug_gpu_a, GPU_NODES, MPS) as node:
-        await node.kubelet.until_capacity(GPU, 4)
-        client = pod("client")
-        given = await node.admit(client, {GPU: 1})
-        with pytest.raises(RuntimeCallError, match=str(PIPE)) as error:
-            await node.create(client, given)
-
-        assert error.value.code is StatusCode.FAILED_PRECONDITION
-        assert not await node.scene.direct.list_containers()
-        assert not is_there(MPS_ROOT)
-        with folders(PIPE, SHM):
-            running = await node.run(client, given)
-            expected = seeing("/dev/nvidia0", *SHARED_NODES, env=OF_GPU_A, mounts=MOUNTS)
-            assert await node.sees(running) == expected
 
 
 NPU_NODES = [path for path in NODES if "npu" in path]

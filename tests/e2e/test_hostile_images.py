@@ -125,10 +125,7 @@ async def node(tmp_path: Path, containerd: PrivateContainerd, hami: HamiPaths, c
 
 async def found(node: Node, key: str) -> tuple[str, str]:
     """What a program reads that looks for the list of libraries, and for the library."""
-    return (
-        await inside(node.scene, key, "cat", "/etc/ld.so.preload"),
-        await inside(node.scene, key, "cat", LISTED),
-    )
+    return (await inside(node.scene, key, "cat", "/etc/ld.so.preload"), await inside(node.scene, key, "cat", LISTED))
 
 
 LIST = "/etc/ld.so.preload"

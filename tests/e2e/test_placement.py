@@ -1,9 +1,6 @@
 """Placement on real containers: the cgroups are read before, during and after, and over restarts of criproxy."""
 
-import asyncio
-import os
 import signal
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -11,7 +8,7 @@ import pytest
 from criproxy.cri import api_pb2 as api
 from criproxy.cri.runtime import RuntimeCallError
 from criproxy.errors import StatusCode
-from criproxy.model.cpuset import CpuSet, format_cpuset, parse_cpuset
+from criproxy.model.cpuset import format_cpuset
 from lab.containerd.containerd import IMAGE, PrivateContainerd
 from tests.e2e.scene import ALL, MIB, OWNED, Scene, owner, sharer
 
@@ -69,7 +66,7 @@ async def test_cpusets_that_somebody_else_writes_are_put_back(scene: Scene, cont
 
     everything = api.LinuxContainerResources(cpuset_cpus=format_cpuset(ALL))
     await scene.direct.update_container_resources(shared, everything)
-    Watch(containerd).file_of(owned).write_text(format_cpuset(ALL))
+    file_of(containerd, owned).write_text(format_cpuset(ALL))
 
     await scene.moves_to(shared, ALL - OWNED)
     await scene.moves_to(owned, OWNED)
@@ -128,78 +125,8 @@ async def test_a_container_without_cgroup_path_or_resources_shares(scene: Scene)
     assert await scene.cpus(created.container_id) == ALL - OWNED
 
 
-async def test_owners_are_alone_at_every_moment_of_a_busy_time(scene: Scene, containerd: PrivateContainerd) -> None:
-    """While sharers come and go, owners start and end, the cgroups of running containers are read all the time."""
-    watch = Watch(containerd)
-    stop = asyncio.Event()
-
-    async def share(number: int) -> None:
-        round_ = 0
-        while not stop.is_set():
-            sandbox_id, container_id = await scene.run(sharer(f"s{number}-{round_}"))
-            watch.running.add(container_id)
-            await asyncio.sleep(0.05)
-            watch.running.discard(container_id)
-            await scene.kubelet.remove_pod(sandbox_id)
-            round_ += 1
-
-    async with asyncio.TaskGroup() as group:
-        watching = group.create_task(watch.run())
-        sharers = [group.create_task(share(number)) for number in range(3)]
-        for number in range(6):
-            sandbox_id, container_id = await scene.run(owner(f"o{number}"))
-            watch.owner, before = container_id, watch.rounds
-            await asyncio.sleep(0.2)
-            while watch.rounds < before + 5:  # noqa: ASYNC110 (others may have kept it from looking)
-                await asyncio.sleep(0.01)
-            watch.owner = ""
-            await scene.kubelet.remove_pod(sandbox_id)
-        stop.set()
-        await asyncio.wait(sharers)
-        watching.cancel()
-
-    assert watch.rounds > 20
-    assert watch.violations == set()
-
-
-class Watch:
-    """Reads cpusets of containers straight from the cgroup files; knows nothing of criproxy's state."""
-
-    def __init__(self, containerd: PrivateContainerd) -> None:
-        v1 = Path("/sys/fs/cgroup/cpuset")
-        self._root = (v1 if v1.is_dir() else v1.parent) / containerd.cgroups.root.lstrip("/")
-        self._file = "cpuset.cpus" if v1.is_dir() else "cpuset.cpus.effective"
-        self.owner = ""
-        """A container that owns its CPUs and runs now."""
-        self.running: set[str] = set()
-        """Containers that share and run now."""
-        self.violations: set[tuple[str, str]] = set()
-        self.rounds = 0
-
-    async def run(self) -> None:
-        """Look every few milliseconds."""
-        while True:
-            await asyncio.sleep(0.003)
-            if self.owner:
-                self._look()
-
-    def _look(self) -> None:
-        owned = self._cpus(self.owner)
-        for container_id in self.running:
-            if owned & self._cpus(container_id):
-                self.violations.add((self.owner, container_id))
-        self.rounds += 1
-
-    def _cpus(self, container_id: str) -> CpuSet:
-        for group in self._groups(container_id):
-            return parse_cpuset((group / self._file).read_text().strip())
-        return frozenset()
-
-    def file_of(self, container_id: str) -> Path:
-        """Where its CPUs are written to."""
-        return next(self._groups(container_id)) / "cpuset.cpus"
-
-    def _groups(self, container_id: str) -> Iterator[Path]:
-        for folder, groups, _ in os.walk(self._root / "kubepods"):  # others may vanish meanwhile
-            if container_id in groups:
-                yield Path(folder, container_id)
+def file_of(containerd: PrivateContainerd, container_id: str) -> Path:
+    """Where the CPUs of a container are written to."""
+    v1 = Path("/sys/fs/cgroup/cpuset")
+    root = (v1 if v1.is_dir() else v1.parent) / containerd.cgroups.root.lstrip("/")
+    return next(folder / "cpuset.cpus" for folder in (root / "kubepods").rglob(container_id))

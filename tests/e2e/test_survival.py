@@ -1,4 +1,4 @@
-"""What a real node survives: restarts of containerd, a lost store, init containers that take all, resizes."""
+"""What a real node survives: restarts of containerd, a lost store, resizes."""
 
 import asyncio
 import os
@@ -11,7 +11,7 @@ import pytest
 from criproxy.cri import api_pb2 as api
 from lab.containerd.containerd import IMAGE, PrivateContainerd
 from lab.kubelet.kubelet import ContainerSpec, PodSpec
-from tests.e2e.scene import ALL, MIB, OWNED, Scene, exited, owner, sharer
+from tests.e2e.scene import ALL, MIB, OWNED, Scene, owner, sharer
 from tests.node.calls.test_update import size
 
 
@@ -82,30 +82,6 @@ def _written_at(pid: int) -> int:
             root = v1 if v1.is_dir() else unified
             return (root / path.lstrip("/") / "cpuset.cpus").stat().st_mtime_ns
     raise AssertionError(f"process {pid} has no cpuset")
-
-
-async def test_init_containers_take_every_cpu_one_after_the_other(scene: Scene) -> None:
-    """Three of them and the main container ask for all that can be owned: no refusal, no retry."""
-    everything = 1000 * (len(ALL) - 1)
-    commands: list[tuple[str, ...]] = [("true",), ("true",), ("true",), ()]
-    specs = [
-        ContainerSpec(f"c{number}", IMAGE, command, cpu_limit_milli=everything, memory_limit_bytes=64 * MIB)
-        for number, command in enumerate(commands)
-    ]
-    pod = PodSpec("greedy", tuple(specs))
-    _, shared = await scene.run(sharer("shared"))
-    sandbox_id = await scene.kubelet.run_sandbox(pod)
-
-    container_id = ""
-    for spec in specs:  # each call once: a refusal would fail the test
-        container_id = await scene.kubelet.create(pod, sandbox_id, spec)
-        await scene.kubelet.start(container_id)
-        if spec.command:
-            await exited(scene.direct, container_id)
-
-    assert await scene.cpus(container_id) == ALL - {min(ALL)}
-    assert await scene.cpus(shared) == {min(ALL)}
-    assert "refused" not in scene.serve.log.read_text()
 
 
 async def test_a_resize_of_the_kubelet(scene: Scene) -> None:

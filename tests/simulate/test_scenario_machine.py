@@ -23,10 +23,7 @@ def lists(groups: object) -> list[str]:
 
 @pytest.mark.parametrize(
     ("threads", "cores"),
-    [
-        ("consecutive", ["0-1", "2-3", "4-5", "6-7"]),
-        ("none", ["0", "1", "2", "3", "4", "5", "6", "7"]),
-    ],
+    [("consecutive", ["0-1", "2-3", "4-5", "6-7"]), ("none", ["0", "1", "2", "3", "4", "5", "6", "7"])],
 )
 def test_threads(threads: str, cores: list[str]) -> None:
     """CPUs 2k and 2k+1 are one core, or every CPU is one."""

@@ -41,10 +41,7 @@ def dies(plain: Topology) -> tuple[Die, ...]:
 def kinds(plain: Topology) -> tuple[CpuKind, ...]:
     """Return the last core as a slow one."""
     slow = plain.cores[-1].cpus
-    return (
-        CpuKind(slow, 512, 1_000_000, 2_000_000),
-        CpuKind(plain.online_cpus - slow, 1024, 2_000_000, 4_000_000),
-    )
+    return (CpuKind(slow, 512, 1_000_000, 2_000_000), CpuKind(plain.online_cpus - slow, 1024, 2_000_000, 4_000_000))
 
 
 def with_nodes(plain: Topology, more: list[MemoryKind], stride: int) -> Topology:

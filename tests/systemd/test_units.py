@@ -165,11 +165,7 @@ def test_folders_that_the_device_plugin_writes_are_made_first() -> None:
     state = {Path("/var/lib") / name for name in directives["StateDirectory"][0].split()}
     labels = Path(LabelOptions().file).parent
 
-    assert state == {
-        KUBELET_DIR / "device-plugins",
-        KUBELET_DIR / "plugins_registry",
-        Path(HAMI.containers).parent,
-    }
+    assert state == {KUBELET_DIR / "device-plugins", KUBELET_DIR / "plugins_registry", Path(HAMI.containers).parent}
     assert Path(HAMI.lock).parent == Path(HAMI.containers).parent
     assert directives["ReadWritePaths"] == [str(labels)]
     assert directives["ConfigurationDirectory"] == [str(labels.relative_to("/etc"))]

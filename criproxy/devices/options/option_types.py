@@ -1,6 +1,6 @@
 """The types of strings in the section ``devices`` of a policy file, with the messages about invalid ones."""
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass
 from difflib import get_close_matches
 from posixpath import normpath
@@ -21,6 +21,7 @@ from pydantic.json_schema import JsonSchemaValue
 from pydantic_core import CoreSchema, core_schema
 
 from criproxy.devices.classes.device_class import PLACEHOLDER
+from criproxy.placement.options.policy_options import Misfit, Path
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,6 +77,15 @@ def near(name: str, names: Iterable[str]) -> str:
     """Return the end of a message about a *name* that is none of *names*: what was probably meant; else empty."""
     found = get_close_matches(name, list(names), n=1)
     return f"; did you mean {found[0]!r}?" if found else ""
+
+
+def class_mistakes(path: Path, kind: str, seen: set[str], offered: Collection[str], twice: str) -> Iterator[Misfit]:
+    """Yield what is wrong with the name of a class in a list, of which *seen* has the previous ones."""
+    if kind in seen:
+        yield Misfit(path, f"the class {kind!r} {twice}")
+    elif kind not in offered:
+        yield Misfit(path, f"the class {kind!r} is not in advertise{near(kind, offered)}")
+    seen.add(kind)
 
 
 class Section(BaseModel):

@@ -5,7 +5,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from criproxy.devices.classes.builtin import NVIDIA
 from criproxy.devices.classes.device_class import DeviceClass
 from criproxy.devices.classes.offers import SharedCards, replica_id
-from criproxy.devices.options.option_types import near
+from criproxy.devices.options.option_types import class_mistakes, near
 from criproxy.devices.options.profiles import profile_mistakes
 from criproxy.devices.plugin.plan import PluginPlan
 from criproxy.placement.options.policy_options import Misfit, Path
@@ -148,17 +148,13 @@ def _of_both(path: Path, entry: SharedCards, place: str, other: SharedCards) -> 
 
 def _in_both(one: SharedCards, other: SharedCards) -> str:
     """Return cards that both entries certainly select; an index and an id may also be the same card."""
-    if isinstance(one.devices, tuple) and isinstance(other.devices, tuple):
-        both = [name for name in one.devices if name in other.devices]
-        return f"card {both[0]}" if both else ""
-    if isinstance(one.devices, tuple) or isinstance(other.devices, tuple):
-        named, rest = (one.devices, other.devices) if isinstance(one.devices, tuple) else (other.devices, one.devices)
-        assert isinstance(named, tuple)
-        both = [
-            name for name in named if rest == "all" or (isinstance(rest, int) and name.isdecimal() and int(name) < rest)
-        ]
-        return f"card {both[0]}" if both else ""
-    return "cards"
+    named, rest = (one.devices, other.devices) if isinstance(one.devices, tuple) else (other.devices, one.devices)
+    if not isinstance(named, tuple):
+        return "cards"
+    for name in named:
+        if rest == "all" or (name in rest if isinstance(rest, tuple) else name.isdecimal() and int(name) < rest):
+            return f"card {name}"
+    return ""
 
 
 def _of_health(plan: PluginPlan, classes: Mapping[str, DeviceClass], named: set[str]) -> Iterator[Misfit]:
@@ -166,17 +162,10 @@ def _of_health(plan: PluginPlan, classes: Mapping[str, DeviceClass], named: set[
     seen: set[str] = set()
     for number, each in enumerate(plan.health_commands):
         path = ("health", "commands", number)
-        if each.kind not in advertised:
-            text = f"the class {each.kind!r} is not in advertise{near(each.kind, advertised)}"
-            yield Misfit((*path, "class"), text)
-        if each.kind in seen:
-            yield Misfit(
-                (*path, "class"), f"the class {each.kind!r} already has a command: let one command call the other"
-            )
+        twice = "already has a command: let one command call the other"
+        yield from class_mistakes((*path, "class"), each.kind, seen, advertised, twice)
         if not each.command[0].startswith("/"):
-            yield Misfit(
-                (*path, "command"), f"must begin with the absolute path of a program, not {each.command[0]!r:.60}"
-            )
+            text = f"must begin with the absolute path of a program, not {each.command[0]!r:.60}"
+            yield Misfit((*path, "command"), text)
         if each.timeout_s > each.period_s:
             yield Misfit((*path, "timeout"), "must not be longer than period, after which the command runs again")
-        seen.add(each.kind)

@@ -13,7 +13,7 @@ from criproxy.devices.classes.builtin import NVIDIA
 from criproxy.devices.classes.device_class import DeviceClass
 from criproxy.devices.classes.mig_profiles import can_match, is_of_part, likely_name, most_memory_mib, without_part
 from criproxy.devices.classes.vgpu_profiles import MIG, CardChoice, Enforcement, Profile, WhenMissing
-from criproxy.devices.options.option_types import ClassName, Section, Text, near
+from criproxy.devices.options.option_types import ClassName, Section, Text, class_mistakes
 from criproxy.devices.plugin.card_division import ALL_CARDS_PERCENT, ALL_CORES_PERCENT
 from criproxy.devices.plugin.enforcement import PLACEHOLDERS, SWITCHES, is_among
 from criproxy.devices.plugin.plan import PluginPlan
@@ -133,10 +133,11 @@ def profile_mistakes(plan: PluginPlan, classes: Mapping[str, DeviceClass]) -> It
         plan: the contents of the section.
         classes: the device classes in use, by name.
     """
+    offered = [each.kind.name for each in plan.advertised]
     for number, profile in enumerate(plan.profiles):
         path: Path = ("profiles", number)
         yield from _of_name(path, profile, plan.profiles[:number], classes)
-        yield from _of_class(path, profile, plan)
+        yield from class_mistakes((*path, "class"), profile.kind, set(), offered, "")
         yield from _of_quota(path, profile)
         if profile.kind in classes:
             yield from _of_memory(path, profile)
@@ -155,13 +156,6 @@ def _of_name(
     others = (kind for kind in classes.values() if kind.name != profile.kind)
     if other := next((kind for kind in others if kind.serves(profile.resource)), None):
         yield Misfit((*path, "name"), f"{profile.resource} belongs to the class {other.name!r}: choose another name")
-
-
-def _of_class(path: Path, profile: Profile, plan: PluginPlan) -> Iterator[Misfit]:
-    names = [each.kind.name for each in plan.advertised]
-    if profile.kind not in names:
-        text = f"the class {profile.kind!r} is not in advertise{near(profile.kind, names)}"
-        yield Misfit((*path, "class"), text)
 
 
 def _of_quota(path: Path, profile: Profile) -> Iterator[Misfit]:

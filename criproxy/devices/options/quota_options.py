@@ -7,7 +7,15 @@ from typing import Annotated, Literal
 from pydantic import Field
 
 from criproxy.devices.classes.builtin import NVIDIA
-from criproxy.devices.options.option_types import ClassName, Duration, HostPath, Period, Section, near, seconds
+from criproxy.devices.options.option_types import (
+    ClassName,
+    Duration,
+    HostPath,
+    Period,
+    Section,
+    class_mistakes,
+    seconds,
+)
 from criproxy.devices.plugin.plan import OverQuota, PluginPlan, QuotaActions, QuotaPlan, UsageSource
 from criproxy.placement.options.policy_options import Misfit
 
@@ -104,15 +112,12 @@ class QuotaOptions(Section):
         yield from _of_times(plan.quota)
         cut, offered, seen = {each.kind for each in plan.profiles}, [a.kind.name for a in plan.advertised], set[str]()
         for number, each in enumerate(self.classes):
-            path = ("quota", "classes", number, "class")
-            if each.kind in seen:
-                yield Misfit(path, f"the class {each.kind!r} is listed twice: put all its actions into one item")
-            elif each.kind not in offered:
-                yield Misfit(path, f"the class {each.kind!r} is not in advertise{near(each.kind, offered)}")
-            elif each.kind not in cut:
+            path, twice = ("quota", "classes", number, "class"), "is listed twice: put all its actions into one item"
+            wrong = [*class_mistakes(path, each.kind, seen, offered, twice)]
+            yield from wrong
+            if not wrong and each.kind not in cut:
                 text = f"has no effect: no profile is of the class {each.kind!r}, so no container has a quota"
                 yield Misfit(path, text)
-            seen.add(each.kind)
 
 
 def _of_times(quota: QuotaPlan) -> Iterator[Misfit]:
@@ -159,13 +164,8 @@ def usage_mistakes(plan: PluginPlan) -> Iterator[Misfit]:
     """Yield the mistakes in the list; paths start at the section of the device plugin."""
     offered, seen = [each.kind.name for each in plan.advertised], set[str]()
     for number, source in enumerate(plan.usage):
-        path = ("usage", number)
-        if source.kind in seen:
-            yield Misfit((*path, "class"), f"the class {source.kind!r} is listed twice: one entry is enough")
-        elif source.kind not in offered:
-            text = f"the class {source.kind!r} is not in advertise{near(source.kind, offered)}"
-            yield Misfit((*path, "class"), text)
-        seen.add(source.kind)
+        path, twice = ("usage", number), "is listed twice: one entry is enough"
+        yield from class_mistakes((*path, "class"), source.kind, seen, offered, twice)
         yield from _of_source(path, source)
 
 

@@ -84,11 +84,7 @@ def test_names_of_devices(total_mib: int, eighths: int, gi: int, ci: int, attrib
     """Each name that a device can have can be matched, also by its beginning; the size in it is not exceeded."""
     memory_mib = total_mib * eighths // 8
     name = profile_name(
-        device_memory_mib=total_mib,
-        mig_memory_mib=memory_mib,
-        gi_slices=max(gi, ci),
-        ci_slices=ci,
-        attribute=attribute,
+        device_memory_mib=total_mib, mig_memory_mib=memory_mib, gi_slices=max(gi, ci), ci_slices=ci, attribute=attribute
     )
 
     assert memory_mib < most_memory_mib(name)

@@ -81,9 +81,7 @@ def test_the_answer_is_the_preferred_one_of_all(question: tuple[list[list[int]],
 
 
 @given(questions())
-def test_the_number_of_best_splits_does_not_matter(
-    question: tuple[list[list[int]], int, list[int], list[int]],
-) -> None:
+def test_the_number_of_best_splits_does_not_matter(question: tuple[list[list[int]], int, list[int], list[int]]) -> None:
     """Trying favourites, as among many best splits, finds the same set as looking at all best splits."""
     scores, size, _, nodes = question
     rank = near(nodes)
@@ -106,7 +104,7 @@ def test_answers(scores: list[list[int]], size: int, expected: list[int]) -> Non
     assert together(scores, size, [], near([None] * len(scores))) == expected
 
 
-@pytest.mark.parametrize("size", range(1, MAX_CARDS + 1))
+@pytest.mark.parametrize("size", [1, 2, 3, 6, 8, 16])
 @pytest.mark.parametrize(
     "scores",
     [
