@@ -16,7 +16,6 @@ from criproxy.devices.plugin.published import Advertised, Published, free_vgpus
 from criproxy.devices.usage.reports import MINUTE_S, Point, SeriesKey, read_usage, stale_after_s
 from criproxy.devices.usage.rows import CardRow, Uses, rows
 from criproxy.devices.usage.values import CardUse, ClassUse, UsageReport
-from criproxy.errors import UsageError
 from criproxy.model.node import Node
 from criproxy.model.text.notices import Values, timestamp
 from criproxy.model.workload import ContainerState
