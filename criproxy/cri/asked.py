@@ -9,6 +9,8 @@ from criproxy.model.resources import DEFAULT_PERIOD_US, MIN_SHARES
 from criproxy.model.text.amounts import format_bytes, format_interval, format_milli
 from criproxy.model.workload import Container, QosClass
 
+_FACTS = "cpu_shares cpu_quota cpu_period memory_limit_in_bytes oom_score_adj cpuset_cpus cpuset_mems".split()
+
 
 @dataclass(frozen=True, slots=True)
 class Asked:
@@ -56,16 +58,7 @@ def asked_anew(resources: api.LinuxContainerResources, container: Container) -> 
 
 
 def _facts(resources: api.LinuxContainerResources, **more: str | int) -> dict[str, str | int]:
-    facts: dict[str, str | int] = {
-        "cpu_shares": resources.cpu_shares,
-        "cpu_quota": resources.cpu_quota,
-        "cpu_period": resources.cpu_period,
-        "memory_limit_in_bytes": resources.memory_limit_in_bytes,
-        "oom_score_adj": resources.oom_score_adj,
-        "cpuset_cpus": resources.cpuset_cpus,
-        "cpuset_mems": resources.cpuset_mems,
-        **more,
-    }
+    facts = {name: getattr(resources, name) for name in _FACTS} | more
     return {name: value for name, value in facts.items() if value}
 
 

@@ -71,11 +71,6 @@ def update(
             each.update(resources, value, container)
 
 
-def show_quota(status: api.ContainerStatus, asked: CfsQuota) -> None:
-    """Write the requested quota *asked* into *status*, in place of the lifted one; the period is unchanged."""
-    status.resources.linux.cpu_quota = asked.quota_us
-
-
 def mark(status: api.ContainerStatus, incident: Incident, use: Use) -> None:
     """Write the *incident* into the *status* of a container, according to *use*."""
     if status.state == api.CONTAINER_EXITED and _has_ended_it(status, incident, use):
@@ -125,5 +120,5 @@ def changed(
 def _show_asked(status: api.ContainerStatus, asked: Asked) -> bool:
     quota = asked(status) if status.resources.linux.cpu_quota < 0 else None
     if quota is not None:
-        show_quota(status, quota)
+        status.resources.linux.cpu_quota = quota.quota_us  # the period is unchanged
     return quota is not None

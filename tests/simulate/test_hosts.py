@@ -55,10 +55,3 @@ def test_a_copy_of_a_host(tmp_path: Path, around: str) -> None:
 
     assert of_host(root).topology == of_host(archive).topology == MACHINE
     assert not (tmp_path / "proc").exists()
-
-
-def test_a_snapshot_of_a_real_machine(shared_dir: Path) -> None:
-    """As it lies in the shared facts."""
-    made = of_host(shared_dir / "topologies/snapshots/epyc9654-2s8n-384-made.tar.xz").topology
-
-    assert (len(made.packages), len(made.nodes), len(made.cpus)) == (2, 8, 384)

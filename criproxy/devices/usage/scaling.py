@@ -154,27 +154,22 @@ def recommend(current: int, proposals: Sequence[Proposal], limits: Limits) -> Re
         proposals: one for each metric.
         limits: the minimum and maximum.
     """
-    made = tuple(proposals)
+    known = [each.replicas for each in proposals if each.replicas is not None]
+    unknown = ", ".join(each.target.name for each in proposals if each.replicas is None)
+    wanted, allowed = max(known, default=current), f"at least {limits.fewest} and at most {limits.most}"
+    note = ""
     if current == 0:
-        return Recommendation(
-            current=0, desired=0, wanted=0, proposals=made, note="with 0 replicas the autoscaler does nothing"
-        )
-    clamped = limits.clamp(current)
-    if clamped != current:  # regardless of the metrics
-        note = f"at least {limits.fewest} and at most {limits.most} replicas are allowed"
-        return Recommendation(current=current, desired=clamped, wanted=current, proposals=made, note=note)
-    known = [each.replicas for each in made if each.replicas is not None]
-    unknown = ", ".join(each.target.name for each in made if each.replicas is None)
-    wanted = max(known, default=current)
-    if not known:
+        wanted, note = 0, "with 0 replicas the autoscaler does nothing"
+    elif limits.clamp(current) != current:  # regardless of the metrics
+        wanted, note = current, f"{allowed} replicas are allowed"
+    elif not known:
         note = "no metric has a value"
     elif unknown and wanted < current:
         wanted, note = current, f"no scale-down while unknown: {unknown}"
     elif limits.clamp(wanted) != wanted:
-        note = f"the metrics call for {wanted}; at least {limits.fewest} and at most {limits.most} are allowed"
-    else:
-        note = ""
-    return Recommendation(current=current, desired=limits.clamp(wanted), wanted=wanted, proposals=made, note=note)
+        note = f"the metrics call for {wanted}; {allowed} are allowed"
+    desired = limits.clamp(wanted) if current else 0
+    return Recommendation(current=current, desired=desired, wanted=wanted, proposals=tuple(proposals), note=note)
 
 
 def _ceil(value: float) -> int:

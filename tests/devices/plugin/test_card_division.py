@@ -86,6 +86,7 @@ def test_a_choice_means_cards(choice: CardChoice, ids: str) -> None:
             [g(memory_mib=32768)],
             "no g fits on it; 16384 MiB of 16384 and 100 % of its cores are left, but it needs",
         ),
+        (0, [g(memory_percent=60, count=2)], "2 x g (60 % of the memory) need 120 % of its memory"),
         (0, [g(memory_percent=50)], "its memory is unknown, so g cannot have 50 % of it; give memory in MiB"),
         (0, [g(memory_mib=1024)], "its memory is unknown, so count: auto of g cannot be computed; give a number"),
         (16384, [g(cores_percent=50, select=NOWHERE)], "profile g: select matches no card of class nvidia"),
