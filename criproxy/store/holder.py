@@ -5,7 +5,7 @@ from contextlib import suppress
 from pathlib import Path
 
 from criproxy.errors import reason_of
-from criproxy.store.store import LOCK_NAME, is_ending, is_release, why_it_stays
+from criproxy.store.store import LOCK_NAME, WHY_IT_STAYS, is_ending, is_release
 
 
 def still_running(state_dir: Path, *, is_removed: bool = False) -> str:
@@ -27,7 +27,7 @@ def still_running(state_dir: Path, *, is_removed: bool = False) -> str:
     if is_release(state_dir):
         return f"{used}: it is a 'criproxy release'; ask again when it has ended"
     if is_ending(holder):
-        return f"{used}: it {why_it_stays(holder)}"
+        return f"{used}: it {WHY_IT_STAYS}"
     if is_removed:
         return used
     return f"{used}: it hangs, or listens on another control socket"

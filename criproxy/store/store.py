@@ -215,7 +215,7 @@ def _in_use(directory: Path, holder: str) -> InUse:
         user, advice = f"'criproxy release' (process {process})", "wait until that ends"
         return InUse(f"the state directory {directory} is in use by {user}; {advice}", by_release=True)
     if process.isdecimal() and is_ending(int(process)):
-        stays = f"a criproxy (process {process}) that {why_it_stays(int(process))}"
+        stays = f"a criproxy (process {process}) that {WHY_IT_STAYS}"
         return InUse(f"the state directory {directory} is in use by {stays}", ending=True)
     return InUse(
         f"the state directory {directory} is in use by another criproxy (process {process}); "
@@ -230,29 +230,11 @@ def is_ending(pid: int) -> bool:
     return killed or status.get("State", "")[:1] in ("Z", "X")
 
 
-def why_it_stays(pid: int) -> str:
-    """Return a sentence about such a process, without its subject, for those who want its lock."""
-    places = sorted(filter(None, map(_place, _tasks(pid))))
-    where = f" (it waits in {', '.join(places)})" if places else ""
-    return (
-        f"has been killed, but cannot end, because the kernel does not let it{where}: usually, a disk or a driver does "
-        "not answer. It ends when that answers, or with a restart of the machine; nothing else can end it"
-    )
-
-
-def _tasks(pid: int) -> list[Path]:
-    with suppress(OSError):
-        return [*(_PROC / str(pid) / "task").iterdir()]
-    return []
-
-
-def _place(task: Path) -> str:
-    """Return the function of the kernel in which a thread waits and cannot be interrupted."""
-    if not _status(task).get("State", "").startswith("D"):
-        return ""
-    with suppress(OSError):
-        return (task / "wchan").read_text().strip("\0\n0")
-    return ""
+WHY_IT_STAYS = (
+    "has been killed, but cannot end, because the kernel does not let it: usually, a disk or a driver does not answer. "
+    "It ends when that answers, or with a restart of the machine; nothing else can end it"
+)
+"""A sentence about such a process, without its subject, for those who want its lock."""
 
 
 def _status(place: Path) -> dict[str, str]:

@@ -5,7 +5,7 @@ passes without being decoded.
 """
 
 from collections.abc import Awaitable, Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import Enum
 from math import inf
 from time import monotonic
@@ -13,32 +13,28 @@ from time import monotonic
 from criproxy.errors import StatusCode
 
 
+@dataclass(slots=True, eq=False, repr=False)
 class Call:
     """One gRPC call on one connection; handlers may keep their own state in `context`."""
 
-    __slots__ = ("begun_s", "connection", "context", "encoding", "expires_s", "method", "request", "rule", "stream")
-
-    def __init__(
-        self, method: str, connection: int, stream: int, encoding: str, timeout_s: float | None = None
-    ) -> None:
-        self.method = method
-        """The path, such as ``/runtime.v1.RuntimeService/CreateContainer``."""
-        self.connection = connection
-        """Number of the kubelet's connection, unique in this process."""
-        self.stream = stream
-        """HTTP/2 stream id; with `connection` it names the call."""
-        self.encoding = encoding
-        """grpc-encoding of the request: ``identity``, ``gzip`` or another."""
-        self.request: bytes | None = None
-        """The request message as the client sent it, decompressed; None where it was too large or malformed."""
-        self.begun_s = monotonic()
-        """When its headers came, on the monotonic clock."""
-        self.expires_s = inf if timeout_s is None else self.begun_s + timeout_s
-        """When its deadline passes, on the same clock."""
-        self.context: object = None
-        """For the handlers: nothing in `wire` reads it."""
-        self.rule: Rule | None = None
-        """What is done to it: its method's rule when it began, whatever the table says by now."""
+    method: str
+    """The path, such as ``/runtime.v1.RuntimeService/CreateContainer``."""
+    connection: int
+    """Number of the kubelet's connection, unique in this process."""
+    stream: int
+    """HTTP/2 stream id; with `connection` it names the call."""
+    encoding: str
+    """grpc-encoding of the request: ``identity``, ``gzip`` or another."""
+    timeout_s: float = inf
+    """Its deadline, from `begun_s` on."""
+    request: bytes | None = None
+    """The request message as the client sent it, decompressed; None where it was too large or malformed."""
+    begun_s: float = field(default_factory=monotonic)
+    """When its headers came, on the monotonic clock."""
+    context: object = None
+    """For the handlers: nothing in `wire` reads it."""
+    rule: "Rule | None" = None
+    """What is done to it: its method's rule when it began, whatever the table says by now."""
 
     def __repr__(self) -> str:
         return f"<Call {self.method} {self.connection}/{self.stream}>"

@@ -6,7 +6,7 @@ Both are used twice for each connection, once per direction. Windows are bytes o
 """
 
 from collections import deque
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from criproxy.errors import WireError
 from criproxy.wire.frames import (
@@ -101,6 +101,7 @@ class _Waiting:
         return len(self.raw) - self.sent
 
 
+@dataclass(slots=True, eq=False)
 class Outflow:
     """Everything written towards one peer, in an order that HTTP/2 and HPACK allow.
 
@@ -108,30 +109,17 @@ class Outflow:
     leave in arrival order, wait behind it; all other frames pass.
     """
 
-    __slots__ = (
-        "_blocks",
-        "_closing",
-        "chunks",
-        "deltas",
-        "initial_window",
-        "ledger",
-        "max_frame",
-        "queued_bytes",
-        "queues",
-    )
-
-    def __init__(self, ledger: Ledger) -> None:
-        self.ledger = ledger
-        self.chunks: list[bytes] = []
-        self.initial_window = DEFAULT_WINDOW
-        self.max_frame = DEFAULT_MAX_FRAME
-        self.deltas: dict[int, int] = {}
-        """Open stream → its window at the peer, less the initial size (which changes in mid-connection)."""
-        self.queues: dict[int, deque[_Waiting]] = {}
-        """Stream → what waits on it; empty almost always, and then frames may be written without asking."""
-        self.queued_bytes = 0
-        self._blocks: deque[int] = deque()
-        self._closing: set[int] = set()
+    ledger: Ledger
+    chunks: list[bytes] = field(default_factory=list)
+    initial_window: int = DEFAULT_WINDOW
+    max_frame: int = DEFAULT_MAX_FRAME
+    deltas: dict[int, int] = field(default_factory=dict)
+    """Open stream → its window at the peer, less the initial size (which changes in mid-connection)."""
+    queues: dict[int, deque[_Waiting]] = field(default_factory=dict)
+    """Stream → what waits on it; empty almost always, and then frames may be written without asking."""
+    queued_bytes: int = 0
+    _blocks: deque[int] = field(default_factory=deque)
+    _closing: set[int] = field(default_factory=set)
 
     def take(self) -> bytes:
         """What is to be written by now, as one piece; empty if nothing is."""

@@ -90,12 +90,7 @@ def header_fragment(flags: int, payload: bytes) -> bytes:
 def header_block(raw: bytes) -> bytes:
     """The HPACK bytes of *raw*: one HEADERS frame and the CONTINUATION frames that belong to it."""
     end = 9 + int.from_bytes(raw[:3], "big")
-    if end == len(raw) and not raw[4] & (PADDED | HAS_PRIORITY):
-        return raw[9:]
-    fragment = header_fragment(raw[4], raw[9:end])
-    if end == len(raw):
-        return fragment
-    parts = [fragment]
+    parts = [header_fragment(raw[4], raw[9:end])]
     while end < len(raw):
         start, end = end + 9, end + 9 + int.from_bytes(raw[end : end + 3], "big")
         parts.append(raw[start:end])

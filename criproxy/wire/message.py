@@ -4,6 +4,8 @@ The format is gRPC's PROTOCOL-HTTP2: a flag byte (1: compressed), a 32-bit lengt
 """
 
 import zlib
+from dataclasses import dataclass, field
+from math import inf
 from urllib.parse import quote
 
 from criproxy.errors import CriproxyError, StatusCode
@@ -69,6 +71,7 @@ def _gunzip(message: bytes) -> bytes:
     return plain
 
 
+@dataclass(slots=True, eq=False)
 class MessageReader:
     """Cuts the DATA payload of one direction of one stream into messages, in bounded memory.
 
@@ -76,14 +79,11 @@ class MessageReader:
     shows it) and nothing behind it is returned.
     """
 
-    __slots__ = ("_buffer", "_skip", "_to_skip", "oversized")
-
-    def __init__(self, *, skip: bool = True) -> None:
-        self._buffer = bytearray()
-        self._skip = skip
-        self._to_skip = 0
-        self.oversized = 0
-        """How many messages were passed over."""
+    skip: bool = True
+    oversized: int = 0
+    """How many messages were passed over."""
+    _buffer: bytearray = field(default_factory=bytearray)
+    _to_skip: int = 0
 
     def feed(self, payload: bytes) -> list[bytes]:
         """Every message that *payload* completes, with its prefix."""
@@ -95,7 +95,7 @@ class MessageReader:
         messages, at, buffer = [], 0, self._buffer
         while len(buffer) - at >= 5:
             end = at + 5 + int.from_bytes(buffer[at + 1 : at + 5], "big")
-            if self._skip and end - at > MAX_MESSAGE_BYTES + 5:
+            if self.skip and end - at > MAX_MESSAGE_BYTES + 5:
                 self.oversized += 1
                 self._to_skip = max(0, end - len(buffer))
             elif end > len(buffer):
@@ -132,11 +132,11 @@ class MessageReader:
 _TIMEOUT_UNITS_S = {b"H": 3600.0, b"M": 60.0, b"S": 1.0, b"m": 1e-3, b"u": 1e-6, b"n": 1e-9}
 
 
-def timeout_s(value: bytes) -> float | None:
-    """Seconds in a ``grpc-timeout`` header: up to 8 digits and a unit; None for anything else."""
+def timeout_s(value: bytes) -> float:
+    """Seconds in a ``grpc-timeout`` header: up to 8 digits and a unit; endless for anything else."""
     digits, unit = value[:-1], _TIMEOUT_UNITS_S.get(value[-1:])
     if unit is None or not digits.isdigit() or len(digits) > 8:
-        return None
+        return inf
     return int(digits) * unit
 
 

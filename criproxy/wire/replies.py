@@ -192,7 +192,9 @@ class Replies(FrameLoop):
             state.started = True
             if flags & frames.END_STREAM and (state.hold or state.editor or connection.to_runtime.queues):
                 self.take(at, at)
-                self._on_trailers(state)
+                self._end_request(state)
+                if state.editor:
+                    self._flush_editor(state)
         elif flags & frames.END_STREAM:
             connection.refused.pop(stream, None)
         if self.out.queues:
@@ -203,11 +205,6 @@ class Replies(FrameLoop):
                 self._runtime_done(state)
             else:  # nearly always: nobody waits for the outcome, and nothing waits to be sent
                 del connection.streams[stream], self.out.deltas[stream], connection.to_runtime.deltas[stream]
-
-    def _on_trailers(self, state: Stream) -> None:
-        self._end_request(state)
-        if state.editor:
-            self._flush_editor(state)
 
     def _end_request(self, state: Stream) -> None:
         """The runtime has ended the call: what we keep of the request is dropped, and its stream closed there, too."""

@@ -240,8 +240,8 @@ class Requests(FrameLoop):
         state.touched = True
         connection = self.connection
         encoding = header.get(b"grpc-encoding", b"identity").decode("latin-1")
-        deadline = timeout_s(header.get(b"grpc-timeout", b""))
-        state.call = Call(state.entry.method, connection.number, state.id, encoding, deadline)
+        limit_s = timeout_s(header.get(b"grpc-timeout", b""))
+        state.call = Call(state.entry.method, connection.number, state.id, encoding, limit_s)
         state.call.rule = rule
         if state.id > connection.lost_above:  # it crossed the runtime's GOAWAY, and nobody will look at it
             connection.end(state, OutcomeKind.NOT_SENT)

@@ -5,7 +5,7 @@
 
 from collections import OrderedDict
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from time import monotonic
 
 from criproxy.errors import StatusCode
@@ -72,22 +72,20 @@ class Unreadable:
 Event = Held | Cancelled | Replied | Ended | Unreadable
 
 
+@dataclass(slots=True)
 class Hold:
     """The request body of a held call, until it is answered."""
 
-    __slots__ = ("chunks", "complete", "consumed", "size", "trailers", "window")
-
-    def __init__(self) -> None:
-        self.chunks: list[bytes] = []
-        self.size = 0
-        """Bytes of body kept."""
-        self.consumed = 0
-        """Bytes of the kubelet's windows used for it: the body and its padding."""
-        self.window = 0
-        """The kubelet's view of the stream window, less the initial size."""
-        self.complete = False
-        self.trailers = False
-        """The request ended with trailers, which wait behind the body."""
+    chunks: list[bytes] = field(default_factory=list)
+    size: int = 0
+    """Bytes of body kept."""
+    consumed: int = 0
+    """Bytes of the kubelet's windows used for it: the body and its padding."""
+    window: int = 0
+    """The kubelet's view of the stream window, less the initial size."""
+    complete: bool = False
+    trailers: bool = False
+    """The request ended with trailers, which wait behind the body."""
 
 
 class Stream:
@@ -271,7 +269,7 @@ class Connection:
         call, stream.call = stream.call, None
         if call is None:
             return
-        if kind is OutcomeKind.FAILED and monotonic() >= call.expires_s:
+        if kind is OutcomeKind.FAILED and monotonic() >= call.begun_s + call.timeout_s:
             kind = OutcomeKind.UNKNOWN  # a runtime that gives up at the deadline may go on with what it began
         if kind is OutcomeKind.UNKNOWN:
             self.stats.unknown_outcomes += 1

@@ -3,6 +3,7 @@
 from bisect import bisect_left
 from collections import Counter
 from collections.abc import Iterable
+from dataclasses import dataclass, field, replace
 
 from criproxy.wire.calls import Rule, Table
 
@@ -15,14 +16,12 @@ MAX_PATHS = 256
 OTHER = "other"
 
 
+@dataclass(slots=True)
 class Histogram:
     """Counts of values by bucket; the last count is of those above all of `HELD_BUCKETS_S`."""
 
-    __slots__ = ("counts", "sum")
-
-    def __init__(self) -> None:
-        self.counts = [0] * (len(HELD_BUCKETS_S) + 1)
-        self.sum = 0.0
+    counts: list[int] = field(default_factory=lambda: [0] * (len(HELD_BUCKETS_S) + 1))
+    sum: float = 0.0
 
     def add(self, value: float) -> None:
         """Count one value, in seconds."""
@@ -30,30 +29,25 @@ class Histogram:
         self.sum += value
 
 
+@dataclass(slots=True, eq=False)
 class Entry:
     """One method path: its rule and its counts."""
 
-    __slots__ = ("bypassed", "calls", "earlier", "held", "last_s", "method", "rule")
-
-    def __init__(self, method: str, rule: Rule | None) -> None:
-        self.method = method
-        self.rule = rule
-        self.calls = 0
-        """Calls that went the way of the rule."""
-        self.bypassed = 0
-        """Calls of a method with a rule that passed because of bypass."""
-        self.last_s: float | None = None
-        """When the last call began, on the monotonic clock; None before the first one."""
-        self.held = Histogram()
-        self.earlier: Counter[str] = Counter()
-        """Calls by the way that they went under rules that the method had before."""
+    method: str
+    rule: Rule | None
+    calls: int = 0
+    """Calls that went the way of the rule."""
+    bypassed: int = 0
+    """Calls of a method with a rule that passed because of bypass."""
+    last_s: float | None = None
+    """When the last call began, on the monotonic clock; None before the first one."""
+    held: Histogram = field(default_factory=Histogram)
+    earlier: Counter[str] = field(default_factory=Counter)
+    """Calls by the way that they went under rules that the method had before."""
 
     def with_rule(self, rule: Rule | None) -> "Entry":
         """An entry that goes on counting under another rule; calls under way keep the old one and its rule."""
-        entry = Entry(self.method, rule)
-        entry.bypassed, entry.held, entry.last_s = self.bypassed, self.held, self.last_s
-        entry.earlier = self.earlier + Counter({self.way: self.calls})
-        return entry
+        return replace(self, rule=rule, calls=0, earlier=self.earlier + Counter({self.way: self.calls}))
 
     @property
     def way(self) -> str:

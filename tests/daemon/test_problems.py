@@ -172,7 +172,7 @@ class Row:
     """Of the problem."""
     text: str
     """A part of its sentence."""
-    alerts: str
+    alerts: str = "CriproxyProblem"
     """Those that fire if it lasts."""
     also: str = ""
     """Kinds of problems that come with it."""
@@ -379,45 +379,33 @@ TABLE = {
         find_cgroup,
         "cgroup",
         "the runtime reports that default/lost/main is running, but its cgroup is gone",
-        "CriproxyProblem",
     ),
     "the kubelet tells nothing of cards": Row(
-        ask_in_vain,
-        without_devices,
-        "no-evidence",
-        "the kubelet has not answered on /none.sock and /none",
-        "CriproxyProblem",
+        ask_in_vain, without_devices, "no-evidence", "the kubelet has not answered on /none.sock and /none"
     ),
     "the device plugin refuses its file": Row(
         reported(refused="a bracket is not closed"),
         gone,
         "device-plugin-config",
         "the device plugin does not use its present configuration files",
-        "CriproxyProblem",
     ),
     "NVML fails": Row(
         reported(nvml="NVML: Unknown Error", nvml_since_s=1e9),
         gone,
         "nvml",
         "NVML has not worked since 2001-09-09T01:46:40.000Z: NVML: Unknown Error",
-        "CriproxyProblem",
     ),
     "the device plugin is not registered": Row(
         reported(resources=[UNREGISTERED]),
         gone,
         "not-registered",
         "the kubelet has not accepted resources of the device plugin: nvidia.com/gpu (refused)",
-        "CriproxyProblem",
     ),
     "no card is healthy": Row(
-        reported(cards=[SICK]), gone, "no-healthy-card", "no card of the class nvidia is healthy", "CriproxyProblem"
+        reported(cards=[SICK]), gone, "no-healthy-card", "no card of the class nvidia is healthy"
     ),
     "a directory of a vGPU cannot be removed": Row(
-        reported(unremoved="/vgpu/.x/y: Permission denied"),
-        gone,
-        "vgpu-directories",
-        "/vgpu/.x/y: Permission denied",
-        "CriproxyProblem",
+        reported(unremoved="/vgpu/.x/y: Permission denied"), gone, "vgpu-directories", "/vgpu/.x/y: Permission denied"
     ),
     "the bypass is on": Row(ordered("bypass", "on"), ordered("bypass", "off"), "bypass", "", "CriproxyBypassOrdered"),
     "the node is released": Row(

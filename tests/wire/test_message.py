@@ -1,6 +1,7 @@
 """gRPC messages and statuses are read and written as gRPC's HTTP/2 protocol says."""
 
 import gzip
+from math import inf
 from urllib.parse import unquote
 
 import hpack
@@ -61,14 +62,14 @@ def test_gzip_bomb_is_stopped(monkeypatch: pytest.MonkeyPatch) -> None:
     [
         pytest.param(b"2H", 7200.0, id="hours"),
         pytest.param(b"3M", 180.0, id="minutes"),
-        pytest.param(b"119999857u", None, id="nine-digits"),
+        pytest.param(b"119999857u", inf, id="nine-digits"),
         pytest.param(b"99999999m", 99_999.999, id="eight-digits"),
-        pytest.param(b"5", None, id="no-unit"),
-        pytest.param(b"-5S", None, id="negative"),
-        pytest.param(b"", None, id="empty"),
+        pytest.param(b"5", inf, id="no-unit"),
+        pytest.param(b"-5S", inf, id="negative"),
+        pytest.param(b"", inf, id="empty"),
     ],
 )
-def test_timeout_is_read(value: bytes, expected: float | None) -> None:
+def test_timeout_is_read(value: bytes, expected: float) -> None:
     """The units are those of gRPC's protocol; anything else is no deadline."""
     assert message.timeout_s(value) == expected
 

@@ -148,15 +148,6 @@ class TestHold:
         assert talk.at_client() == split(frames.window_update(0, 10))
         talk.check_windows()
 
-    def test_message_is_cut_to_the_runtimes_frames(self) -> None:
-        """END_STREAM is on the last frame only."""
-        talk = Talk()
-        held = talk.hold(1, b"m")
-
-        sent = talk.answer(held, Proceed(b"x" * 20_000))
-
-        assert [(flags, len(payload)) for _, flags, _, payload in sent] == [(0, 16_384), (1, 3_621)]
-
     def test_message_larger_than_the_runtimes_window_waits(self) -> None:
         """It goes on as window comes; other frames pass meanwhile."""
         talk = Talk()
@@ -195,18 +186,6 @@ class TestHold:
         assert [len(f[3]) for f in talk.answer(held, Proceed())] == [10]
         talk.runtime(frames.window_update(3, 95))
         assert [len(f[3]) for f in talk.at_runtime()] == [95]
-
-    def test_cancelled_call_returns_its_window(self) -> None:
-        """RST_STREAM while held: nothing of the message reaches the runtime, and the handler is cancelled."""
-        talk = Talk()
-        held = talk.hold(1, b"m" * 100)
-        reset = frames.rst_stream(1, frames.CANCEL)
-
-        assert talk.client(reset) == split(reset)
-        assert talk.at_client() == split(frames.window_update(0, 105))
-        assert talk.events() == [Cancelled(held.call), Ended(held.call, Outcome(OutcomeKind.NOT_SENT))]
-        assert not talk.splice.answer(held.call, held.body, Proceed())
-        talk.check_windows()
 
     def test_runtime_that_ends_first_wins(self) -> None:
         """An unknown method is answered without its body: that answer goes on, the message does not."""
@@ -537,32 +516,6 @@ class TestEdit:
         assert [kind for kind, *_ in talk.runtime(talk.trailers(1))] == ["DATA", "HEADERS"]
         talk.check_windows()
 
-    def test_no_header_block_overtakes_an_edited_reply(self) -> None:
-        """While it waits for the kubelet's window, its trailers and later header blocks wait; DATA and PING pass."""
-        talk = Talk({EDIT: Rule(edit=lambda call, message: message + b"+" * 70_000)})
-        talk.client(talk.call(3, PASS, end=True) + talk.call(5, PASS, end=True))
-        talk.runtime(talk.reply_headers(5))
-        talk.client(frames.window_update(0, 100_000))
-        talk.watch(7, EDIT)
-        first = talk.runtime(talk.reply(7) + talk.reply(3) + data(5, b"d") + frames.frame(6, 0, 0, b"12345678"))
-
-        assert {(kind, stream) for kind, _, stream, _ in first} == {
-            ("HEADERS", 7),
-            ("DATA", 7),
-            ("DATA", 5),
-            ("PING", 0),
-        }
-        talk.client(frames.window_update(7, 100_000))
-        rest = talk.at_client()
-        assert kinds(rest) == [
-            ("DATA", 7),
-            ("HEADERS", 7),
-            ("HEADERS", 3),
-            ("DATA", 3),
-            ("HEADERS", 3),
-        ]
-        talk.check_windows()
-
     def test_reply_larger_than_the_kubelets_window_is_collected(self) -> None:
         """The runtime is lent window, and repays it."""
         talk = Talk()
@@ -635,17 +588,6 @@ class TestConnection:
         request = talk.call(1, PASS, extra={f"x-{n}": "v" * 200 for n in range(60)})
 
         assert talk.client(request + talk.call(3, PASS))[0][0] == "HEADERS"
-
-    def test_listener_follows_continuation_frames(self) -> None:
-        """A path that comes in a CONTINUATION frame is found, and so is the next call's."""
-        talk = Talk()
-        whole = talk.call(1, HOLD, extra={"x": "y" * 50})
-        block = whole[9:]
-        raw = frames.frame(1, 0, 1, block[:3]) + frames.frame(9, 0, 1, block[3:9]) + frames.frame(9, 4, 1, block[9:])
-
-        assert talk.client(raw) == split(raw)
-        talk.client(data(1, b"m", end=True) + talk.call(3, HOLD, extra={"x": "y" * 50}) + data(3, b"n", end=True))
-        assert [event.call.method for event in talk.events()] == [HOLD, HOLD]
 
     def test_our_goaway_lets_open_calls_finish(self) -> None:
         """Calls that come later are not done here: the kubelet repeats them elsewhere."""
