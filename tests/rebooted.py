@@ -35,12 +35,8 @@ class BootingKubelet:
     pods: Sequence[PodSpec]
     envs: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
     cgroups: PodCgroups | None = None
-    created: int = 0
-    """Replies to creates so far."""
     refused: Counter[str] = field(default_factory=Counter)
     """Sentences of failed calls."""
-    progress: asyncio.Event = field(default_factory=asyncio.Event)
-    """Set by each create, to be cleared by who waits."""
     _mini: MiniKubelet = field(init=False)
 
     def __post_init__(self) -> None:
@@ -90,8 +86,6 @@ class BootingKubelet:
         answer = device_api.ContainerAllocateResponse(envs=self.envs.get(pod.uid, {}))
         given = [Given((), answer.SerializeToString())]
         container_id = await self._mini.create(pod, sandbox_id, spec, attempt, given)
-        self.created += 1
-        self.progress.set()
         await self._mini.start(container_id)
         for one in mine:  # former attempts: not all of them, if their sandbox has been collected
             await self._mini.remove(one.id)

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from criproxy.errors import CriproxyError
+from criproxy.store.files import sync_directory
 
 TIMEOUT_S = 300.0
 """A k3s server that starts takes minutes."""
@@ -118,14 +119,14 @@ class Host:
         if attributes:
             os.utime(temporary, ns=(attributes.mtime_ns, attributes.mtime_ns))
         temporary.replace(place)
-        _sync(place.parent)
+        sync_directory(place.parent)
 
     def remove(self, name: str) -> None:
         """Remove a file, if it is there."""
         place = self.path(name)
         place.unlink(missing_ok=True)
         if place.parent.exists():
-            _sync(place.parent)
+            sync_directory(place.parent)
 
     def forget_temporary(self, name: str) -> None:
         """Remove what a `write` that was killed has left."""
@@ -219,15 +220,6 @@ def _make_parents(place: Path) -> None:
 
 def _temporary(place: Path) -> Path:
     return place.with_name(f".{place.name}{_SUFFIX}")
-
-
-def _sync(folder: Path) -> None:
-    """Make a change of names in *folder* survive a power failure."""
-    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
 
 
 def _resolved(root: Path, parts: list[str]) -> Path:

@@ -93,7 +93,7 @@ def write_whole(directory: Path, name: str, text: str, is_wanted: Callable[[], b
         if not is_wanted():
             raise OSError(ECANCELED, os.strerror(ECANCELED))
         new.replace(directory / name)
-        _sync(directory)
+        sync_directory(directory)
     except OSError:
         with suppress(OSError):
             new.unlink(missing_ok=True)
@@ -115,7 +115,7 @@ def remove(directory: Path, name: str) -> None:
     """Remove the file *name* of *directory*, if it is there, for good: also after a crash. Blocks; raises OSError."""
     if os.path.lexists(directory / name):
         (directory / name).unlink()
-        _sync(directory)
+        sync_directory(directory)
 
 
 def check_own(directory: Path) -> None:
@@ -124,7 +124,8 @@ def check_own(directory: Path) -> None:
         raise OSError(EPERM, f"its directory {reason}")
 
 
-def _sync(directory: Path) -> None:
+def sync_directory(directory: Path) -> None:
+    """Make a change of names in *directory* survive a power failure."""
     descriptor = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
         os.fsync(descriptor)
