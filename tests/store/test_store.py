@@ -324,31 +324,6 @@ def spoil_pages(path: Path) -> None:
     path.write_bytes(content)
 
 
-def spoil_version(path: Path) -> None:
-    """A database from the future."""
-    execute(path, f"PRAGMA user_version = {VERSION + 1}")
-
-
-def spoil_age(path: Path) -> None:
-    """A database from before the first release."""
-    execute(path, "PRAGMA user_version = 3")
-
-
-def spoil_tables(path: Path) -> None:
-    """A database of our version without our tables."""
-    execute(path, "DROP TABLE grants")
-
-
-def spoil_values(path: Path) -> None:
-    """A row that cannot be read."""
-    execute(path, "INSERT INTO grants VALUES ('c', 'all of them', '', '', '', '', '', 'left')")
-
-
-def spoil_texts(path: Path) -> None:
-    """Labels that are no map of texts."""
-    execute(path, """UPDATE pods SET labels = '{"app": 1}'""")
-
-
 def spoil_columns(path: Path) -> None:
     """Another program's database of the same name."""
     path.unlink()
@@ -363,25 +338,38 @@ def execute(path: Path, statement: str) -> None:
     connection.close()
 
 
+NEWER = f"PRAGMA user_version = {VERSION + 1}"
+
+
 @pytest.mark.parametrize(
     ("spoil", "reason"),
     [
         pytest.param(spoil_text, "file is not a database", id="no-database"),
         pytest.param(spoil_pages, "damaged", id="damaged"),
-        pytest.param(spoil_version, f"version {VERSION + 1} is newer than {VERSION}", id="newer"),
-        pytest.param(spoil_age, f"version 3 is older than {FIRST}, the oldest", id="older"),
-        pytest.param(spoil_tables, "no such table: grants", id="other-tables"),
-        pytest.param(spoil_values, "table grants cannot be read", id="unreadable-row"),
-        pytest.param(spoil_texts, "table pods cannot be read: .* is not a map of strings", id="no-labels"),
+        pytest.param(NEWER, f"version {VERSION + 1} is newer than {VERSION}, the newest", id="newer"),
+        pytest.param("PRAGMA user_version = 3", f"version 3 is older than {FIRST}, the oldest", id="older"),
+        pytest.param("DROP TABLE grants", "no such table: grants", id="other-tables"),
+        pytest.param(
+            "INSERT INTO grants VALUES ('c', 'all of them', '', '', '', '', '', 'left')",
+            "table grants cannot be read",
+            id="unreadable-row",
+        ),
+        pytest.param(
+            """UPDATE pods SET labels = '{"app": 1}'""",
+            "table pods cannot be read: .* is not a map of strings",
+            id="no-labels",
+        ),
         pytest.param(spoil_columns, "table pods already exists", id="somebody-elses"),
     ],
 )
-async def test_an_unusable_database_is_set_aside(store: Store, spoil: object, reason: str) -> None:
+async def test_an_unusable_database_is_set_aside(
+    store: Store, spoil: str | Callable[[Path], None], reason: str
+) -> None:
     """It is kept under a dated name, the reason is told, and a fresh one is used."""
     await keep(store, EMPTY, *LIFE)
     store.close()
-    assert callable(spoil)
-    spoil(store.directory / "criproxy.db")
+    file = store.directory / "criproxy.db"
+    execute(file, spoil) if isinstance(spoil, str) else spoil(file)
 
     again = Store(store.directory)
 
@@ -399,7 +387,7 @@ async def test_databases_set_aside_at_once_are_all_kept(store: Store) -> None:
     """A second one in the same second does not replace the first."""
     store.close()
     for _ in range(3):
-        spoil_version(store.directory / "criproxy.db")
+        execute(store.directory / "criproxy.db", NEWER)
         Store(store.directory).close()
 
     assert len(list(store.directory.glob("criproxy.db.*Z*"))) == 3
