@@ -32,7 +32,7 @@ from criproxy.placement.policies.api import Policy
 from criproxy.process import log
 from criproxy.simulate.hosts import machine
 from lab.tenant.hostile import Attempt
-from tests.node.devices.test_lives import host
+from tests.node.devices.test_guard import host
 from tests.node.world import FAST, RecordingLog, World, owner, sharer
 
 CALL_S = 60.0
@@ -264,7 +264,7 @@ def policy_of(choice: str) -> Policy:
 
 async def make_rig(directory: Path, choice: str) -> tuple[World, Rig]:
     """A world that is not entered yet, and the rig around it; devices are on."""
-    host(directory)
+    host(directory, [f"GPU-{minor:04x}" for minor in range(8)])
     policy = policy_of(choice)
     settings = replace(FAST, devices=DeviceRules(classes=(NVIDIA,)), policy_name=CHOICES[choice][0])
     world = World(directory, settings=settings, policy=policy, topology=MACHINE)

@@ -1,7 +1,7 @@
 """Containers on a node with rules about devices: what the runtime gets, and what is told of it."""
 
 import asyncio
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Literal
@@ -73,12 +73,12 @@ class Podresources:
         """Nothing is open."""
 
 
-def host(directory: Path) -> None:
-    """Two GPUs below *directory*."""
+def host(directory: Path, uuids: Sequence[str] = ("GPU-a", "GPU-b")) -> None:
+    """GPUs below *directory*, two where nothing is said."""
     (directory / "dev").mkdir()
-    for name in ("nvidia0", "nvidia1", "nvidiactl"):
+    for name in ("nvidiactl", *(f"nvidia{minor}" for minor in range(len(uuids)))):
         (directory / "dev" / name).touch()
-    for minor, uuid in enumerate(("GPU-a", "GPU-b")):
+    for minor, uuid in enumerate(uuids):
         folder = directory / f"proc/driver/nvidia/gpus/0000:{minor}b:00.0"
         folder.mkdir(parents=True)
         (folder / "information").write_text(f"GPU UUID: \t {uuid}\nDevice Minor: \t {minor}\n")

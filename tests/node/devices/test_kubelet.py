@@ -15,9 +15,10 @@ from criproxy.devices.classes.builtin import NVIDIA
 from criproxy.devices.device_rules import DeviceRules, KubeletFiles
 from criproxy.devices.evidence.device_request import DeviceRequest
 from criproxy.devices.evidence.evidence import Given, Known, Subject
+from criproxy.model.workload import Pod
 from criproxy.node.counters import Counters
 from criproxy.node.devices import kubelet as module
-from criproxy.node.devices.kubelet import Kubelet
+from criproxy.node.devices.kubelet import MAX_NAMES, Kubelet, PodNames
 from criproxy.process.failures import Failures
 from criproxy.process.tasks import Tasks
 from lab.kubelet.kubelet import PodSpec, sandbox_config
@@ -392,3 +393,39 @@ async def test_nodes_of_cards_come_from_the_checkpoint(
     assert known is not None
     assert (known.source == "podresources") is answers
     assert known.near == {"GPU-b": frozenset({1})}
+
+
+def test_a_name_that_two_pods_had_is_reused_for_both() -> None:
+    """Each of them is the other one's former or later namesake; a third one as well, and nobody of another name."""
+    names = PodNames()
+    for uid in ("u1", "u1", "u2", "u3"):
+        names.add("shop", "web", uid)
+    names.add("shop", "api", "u1")
+    names.add("team", "web", "u9")
+
+    assert [names.is_reused("shop", "web", uid) for uid in ("u1", "u2", "u3", "u4")] == [True] * 4
+    assert not names.is_reused("shop", "api", "u1")
+    assert names.is_reused("shop", "api", "u2")
+    assert not names.is_reused("team", "web", "u9")
+    assert not names.is_reused("team", "db", "u9")
+
+
+def test_the_pods_on_the_node_count() -> None:
+    """Those that came before criproxy started, too."""
+    names = PodNames(lambda: [Pod(key="s", uid="u1", name="web", namespace="shop")])
+    assert names.is_reused("shop", "web", "u2")
+    assert not names.is_reused("shop", "web", "u1")
+
+
+def test_what_is_remembered_is_bounded() -> None:
+    """The names seen last stay."""
+    names = PodNames()
+    names.add("shop", "first", "u1")
+    names.add("shop", "second", "u1")
+    for number in range(MAX_NAMES - 2):
+        names.add("shop", f"w{number}", "u1")
+    names.add("shop", "first", "u1")
+    names.add("shop", "last", "u1")
+
+    assert names.is_reused("shop", "first", "u2")
+    assert not names.is_reused("shop", "second", "u2")

@@ -13,6 +13,7 @@ from criproxy.devices.device_rules import DeviceRules, KubeletFiles
 from lab.emulator.runtime import IMAGE
 from lab.kubelet.kubelet import CREATE_TIMEOUT_S, ContainerSpec, PodSpec, container_config, sandbox_config
 from tests.allocations import Allocated, Allocations
+from tests.node.devices.test_guard import host
 from tests.node.world import FAST, World
 
 GPU = "nvidia.com/gpu"
@@ -29,17 +30,6 @@ RULES = DeviceRules(
 def uuid_of(minor: int) -> str:
     """The id of a card; the first half is on NUMA node 0."""
     return f"GPU-{minor:04x}"
-
-
-def host(directory: Path) -> None:
-    """Eight GPUs below *directory*."""
-    (directory / "dev").mkdir()
-    for name in ("nvidiactl", *(f"nvidia{minor}" for minor in range(CARDS))):
-        (directory / "dev" / name).touch()
-    for minor in range(CARDS):
-        folder = directory / f"proc/driver/nvidia/gpus/0000:{minor:02x}:00.0"
-        folder.mkdir(parents=True)
-        (folder / "information").write_text(f"GPU UUID: \t {uuid_of(minor)}\nDevice Minor: \t {minor}\n")
 
 
 @dataclass(slots=True)
@@ -85,9 +75,7 @@ class Life:
         containers = [ContainerSpec(f"c{number}", IMAGE) for number in range(self.random.randint(1, 3))]
         spec = PodSpec(name, tuple(containers), given_uid=f"uid-{self.attempts}")
         cards = self.allocate(spec)
-        run = api.RunPodSandboxRequest(config=sandbox_config(spec))
-        reply = await self.node.client.call("RunPodSandbox", run, api.RunPodSandboxResponse, CREATE_TIMEOUT_S)
-        self.running[name] = Pod(spec, reply.pod_sandbox_id, cards)
+        self.running[name] = Pod(spec, await self.node.kubelet.run_sandbox(spec), cards)
         for container in containers:
             await self.create(self.running[name], container)
 
@@ -132,10 +120,7 @@ class Life:
 
     async def end(self, name: str) -> None:
         """Remove a pod; the kubelet frees its cards at the next admission only."""
-        sandbox_id = self.running.pop(name).sandbox_id
-        stop, remove = api.StopPodSandboxRequest, api.RemovePodSandboxRequest
-        await self.node.client.call("StopPodSandbox", stop(pod_sandbox_id=sandbox_id), api.StopPodSandboxResponse)
-        await self.node.client.call("RemovePodSandbox", remove(pod_sandbox_id=sandbox_id), api.RemovePodSandboxResponse)
+        await self.node.kubelet.remove_pod(self.running.pop(name).sandbox_id)
 
 
 @pytest.fixture
@@ -149,7 +134,7 @@ async def kubelet(tmp_path: Path) -> AsyncIterator[Allocations]:
 
 async def test_lives(tmp_path: Path, kubelet: Allocations) -> None:
     """Every container sees its cards and no others, over restarts of both sides, and nothing is left at the end."""
-    host(tmp_path)
+    host(tmp_path, [uuid_of(minor) for minor in range(CARDS)])
     async with World(tmp_path, settings=replace(FAST, devices=RULES)) as node:
         life = Life(node, kubelet, Random(1))
         for _ in range(PODS // 2):

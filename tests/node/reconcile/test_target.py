@@ -28,7 +28,6 @@ from criproxy.placement.policies.static import StaticOptions, StaticPolicy
 from criproxy.simulate.hosts import machine
 
 POLICY = StaticPolicy(StaticOptions.model_validate({"cpuQuota": "lift"}))
-UPDATE = 4
 
 
 def steps_of(number: int) -> Iterator[Event]:

@@ -21,6 +21,7 @@ from tests.clocks import skip
 from tests.node.world import FAST, Slow, World, cut, owner, refusal, said, sharer
 
 LIMIT_S = 60.0
+UNKNOWN = ContainerState.UNKNOWN
 
 
 async def cut_create(world: World, slow: Slow) -> str:
@@ -107,17 +108,14 @@ async def test_a_blocker_that_has_exited_unnoticed_does_not_block(tmp_path: Path
         assert world.cpus(await world.run(owner("owner", 2))) == "1-2"
 
 
-def unsure(world: World) -> bool:
-    """Whether the outcome of some call is unknown."""
-    return any(c.state is ContainerState.UNKNOWN for c in world.controller.node.containers.values())
-
-
 async def test_a_cut_create_that_left_nothing_gives_its_place_back(tmp_path: Path) -> None:
     """Its place stays taken until two lists show that there is no such container."""
     slow = Slow(CreateContainer=60.0)
     async with World(tmp_path, RuntimeOptions(latency_s=slow)) as world:
         await cut_create(world, slow)
-        await world.until(lambda: unsure(world))
+        await world.until(
+            lambda: any(one.state is ContainerState.UNKNOWN for one in world.controller.node.containers.values())
+        )
         assert world.owned() == {1, 2}
 
         await world.until(lambda: not world.owned())

@@ -12,6 +12,8 @@ from criproxy.model.grant import Applied, Change, Reason
 from criproxy.model.node import Node
 from criproxy.model.record import Kind, Record
 from criproxy.model.workload import Container, ContainerState, Pod
+from criproxy.node.record.outbox import record_of
+from criproxy.node.record.refusals import Refusals
 from criproxy.placement.decision import Decision
 from criproxy.placement.engine import step
 from criproxy.placement.events import (
@@ -26,7 +28,7 @@ from criproxy.placement.events import (
     Present,
 )
 from criproxy.placement.policies.static import StaticOptions, StaticPolicy
-from criproxy.placement.records.history import cause, entries_of
+from criproxy.placement.records.history import Entry, cause, entries_of
 from criproxy.simulate.hosts import machine
 from lab.emulator.runtime import RuntimeOptions
 from tests.node.calls.test_sharers_do_not_wait import StalledDisk
@@ -239,3 +241,23 @@ def test_the_cause_of_a_move(event: Event, expected: str) -> None:
     node = Node(machine(), pods={"s": Pod(key="s", name="web", namespace="shop")}, containers={"id1": here})
 
     assert cause(event, node) == expected
+
+
+def test_a_record_keeps_the_first_sentences_and_says_how_many_there_were() -> None:
+    """Of 8,000 sentences the history has sixteen, and each is cut; so are texts among the facts."""
+    about = Container(key="k", pod="s", name="c")
+    sentences = tuple(f"annotation {number} is not acted on" for number in range(8000))
+    record = record_of(Entry(about, Kind.GRANTED, sentences, {"pool": "p" * 5000, "n": 1}), Refusals())
+    assert len(record.sentences) == 17
+    assert record.sentences[-1] == "and 7984 more"
+    assert len(str(record.facts["pool"])) < 2100
+    record = record_of(Entry(about, Kind.REFUSED, ("x" * 300_000,), {}), Refusals())
+    assert record.sentences[0].endswith("… (298000 more characters)")
+
+
+def test_what_status_lists_as_refused_is_short() -> None:
+    """It is sent to whoever asks, again and again."""
+    refusals = Refusals()
+    record_of(Entry(Container(key="k", pod="s", name="c"), Kind.REFUSED, ("x" * 300_000,), {}), refusals)
+    (refusal,) = refusals.listed()
+    assert len(refusal.text) < 2100
