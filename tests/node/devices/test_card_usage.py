@@ -152,7 +152,7 @@ async def test_after_a_restart(tmp_path: Path) -> None:
         assert found["stays"]["containers"][0]["memory_limit_mib"] == 8192
 
 
-@pytest.mark.parametrize("uid", ["../../etc/passwd", "a/b", ".", "x" * 64, "a.json", "ü"])
+@pytest.mark.parametrize("uid", ["../../etc/passwd", "x" * 64, "a.json", "ü"])
 async def test_a_uid_that_is_none(tmp_path: Path, uid: str) -> None:
     """A pod whose UID would mean something in a path has no file; the log says it once, and others have theirs."""
     async with kept(tmp_path) as node:

@@ -15,7 +15,6 @@ from criproxy.devices.classes.builtin import NVIDIA
 from criproxy.devices.device_rules import DeviceRules, KubeletFiles
 from criproxy.devices.evidence.device_request import DeviceRequest
 from criproxy.devices.evidence.evidence import Given, Known, Subject
-from criproxy.model.workload import Pod
 from criproxy.node.counters import Counters
 from criproxy.node.devices import kubelet as module
 from criproxy.node.devices.kubelet import MAX_NAMES, Kubelet, PodNames
@@ -408,13 +407,6 @@ def test_a_name_that_two_pods_had_is_reused_for_both() -> None:
     assert names.is_reused("shop", "api", "u2")
     assert not names.is_reused("team", "web", "u9")
     assert not names.is_reused("team", "db", "u9")
-
-
-def test_the_pods_on_the_node_count() -> None:
-    """Those that came before criproxy started, too."""
-    names = PodNames(lambda: [Pod(key="s", uid="u1", name="web", namespace="shop")])
-    assert names.is_reused("shop", "web", "u2")
-    assert not names.is_reused("shop", "web", "u1")
 
 
 def test_what_is_remembered_is_bounded() -> None:

@@ -128,25 +128,6 @@ async def test_the_history_has_the_time_of_the_decision() -> None:
     assert [record.at_s <= decided_s for record in disk.records if record.kind is Kind.GRANTED] == [True]
 
 
-async def test_events_go_on_where_telling_of_one_fails() -> None:
-    """Whoever hears of a decision cannot end all others: it stands, and the log has what went wrong."""
-    disk = Disk()
-    disk.answers.set()
-    log = RecordingLog()
-    manager = manager_of(disk, log)
-
-    def fail(event: Event, result: object) -> None:
-        raise RuntimeError(f"no ears for {event}")
-
-    manager.set_listener(fail)
-    for name in ("one", "two"):
-        await done(manager, PodCreated(Pod(key=name)))
-
-    await manager.close()
-    assert list(manager.node.pods) == ["one", "two"]
-    assert log.events() == ["a change has taken effect, but could not be reported"] * 2
-
-
 async def test_nobody_gets_a_place_while_the_disk_is_known_to_fail() -> None:
     """Who only shares neither: that is counted with all other failures, so that the bypass takes over."""
     disk = Disk(StoreError("disk is full"))

@@ -98,7 +98,7 @@ async def test_what_is_as_it_should_be_is_left_alone(tmp_path: Path) -> None:
     """Comings, goings, moves and resizes of our own are no drift, however often the cgroups are read."""
     async with World(tmp_path, settings=replace(FAST, drift_period_s=0.001)) as world:
         shared = await world.run(sharer("shared"))
-        for number in range(20):
+        for number in range(8):
             sandbox_id, ids = await world.kubelet.run_pod(owner(f"owner-{number}", 1 + number % 2))
             await world.kubelet.update(ids["main"], api.LinuxContainerResources(cpu_shares=1024 * (2 - number % 2)))
             await world.kubelet.remove_pod(sandbox_id)

@@ -88,20 +88,6 @@ async def test_a_pod_that_grew_unseen_keeps_all_its_cpus(tmp_path: Path) -> None
         assert world.controller.node.pods[sandbox].cpu_total_milli == 2000
 
 
-async def test_a_resize_of_the_pod_after_the_bypass_counts(tmp_path: Path) -> None:
-    """Only what was told before is forgotten."""
-    async with Placing(tmp_path) as world:
-        sandbox = await world.kubelet.run_sandbox(owner("pod", 1))
-        await world.until(lambda: sandbox in world.controller.node.pods)
-        world.bypass.set(BypassMode.ORDERED, "for the test")
-        world.bypass.set(BypassMode.OFF, "again")
-        await world.until(lambda: world.controller.node.pods[sandbox].cpu_total_milli == 0)
-        await resize_pod(world, sandbox, 3000)
-        await world.until(lambda: world.controller.node.pods[sandbox].cpu_total_milli == 3000)
-        await world.poll(lambda: world.controller.ready)
-        assert world.controller.node.pods[sandbox].cpu_total_milli == 3000
-
-
 async def test_a_container_that_grew_unseen_without_room_is_told_of(tmp_path: Path) -> None:
     """The kubelet believes that it has the size: it gets it when there is room."""
     async with Placing(tmp_path) as world:
