@@ -26,17 +26,8 @@ class Reading:
     """Why it is not; empty if there is no file."""
     hangs: bool = False
     """Whether reading hangs, or is known to hang."""
-
-
-@dataclass(frozen=True, slots=True)
-class _State:
-    """State between two reads."""
-
-    last: Checkpoint | None = None
-    identity: tuple[int, int, int] | None = None
-    """Identity of the file that was read last."""
-    problem: str = ""
-    """What was wrong with that file."""
+    identity: tuple[int, int, int] | None = field(default=None, compare=False)
+    """Identity of the file that was read."""
 
 
 @dataclass(slots=True)
@@ -46,41 +37,39 @@ class CheckpointFile:
     path: Path
     patience: Patience = field(default_factory=Patience)
     timeout_s: float = READ_TIMEOUT_S
-    _state: _State = _State()
+    _last: Reading = Reading()
     _lock: asyncio.Lock = field(default_factory=asyncio.Lock)
     """Serialises reads: a read that begins later sees everything written before."""
 
     async def read(self) -> Reading:
         """Read the file if it has changed."""
         async with self._lock:
-            work = partial(_read, self.path, self._state)
+            work = partial(_read, self.path, self._last)
             try:
-                reading, self._state = await self.patience.wait(str(self.path), work, self.timeout_s)
+                self._last = await self.patience.wait(str(self.path), work, self.timeout_s)
             except Hangs as error:
-                return Reading(self._state.last, problem=str(error), hangs=True)
-            return reading
+                return replace(self._last, current=False, problem=str(error), hangs=True)
+            return self._last
 
 
-def _read(path: Path, state: _State) -> tuple[Reading, _State]:
+def _read(path: Path, last: Reading) -> Reading:
     try:
         found = path.stat()
-        if (identity := (found.st_ino, found.st_size, found.st_mtime_ns)) != state.identity:
-            last, problem = _parse(path, state.last)
-            state = _State(last, identity, problem)
+        identity = (found.st_ino, found.st_size, found.st_mtime_ns)
+        return last if identity == last.identity else replace(_parse(path, last.checkpoint), identity=identity)
     except FileNotFoundError:
-        return Reading(state.last), _State(state.last)
+        return Reading(last.checkpoint)
     except OSError as error:
-        return Reading(state.last, problem=f"{path}: {error.strerror}"), replace(state, identity=None)
-    return Reading(state.last, current=not state.problem, problem=state.problem), state
+        return Reading(last.checkpoint, problem=f"{path}: {error.strerror}")
 
 
-def _parse(path: Path, last: Checkpoint | None) -> tuple[Checkpoint | None, str]:
-    """Return the checkpoint, or the last one and why it is kept."""
+def _parse(path: Path, last: Checkpoint | None) -> Reading:
+    """Return what the file says, or the *last* checkpoint and why it is kept."""
     with path.open("rb") as file:
         data = file.read(LARGEST_BYTES + 1)
     if len(data) > LARGEST_BYTES:
-        return last, f"{path}: is larger than {LARGEST_BYTES >> 20} MiB"
+        return Reading(last, problem=f"{path}: is larger than {LARGEST_BYTES >> 20} MiB")
     try:
-        return read_checkpoint(data), ""
+        return Reading(read_checkpoint(data), current=True)
     except BadCheckpoint as error:
-        return last, f"{path}: {error}"
+        return Reading(last, problem=f"{path}: {error}")

@@ -150,12 +150,20 @@ def _counter(path: str, name: str) -> int | None:
 
 
 def find_cgroups(mount: Path, ids: Collection[str]) -> dict[str, str]:
-    """The paths below *mount* of the cgroups that are named by *ids*."""
+    """The paths below *mount* of the cgroups that are named by *ids*; of one name, that above the others."""
     found: dict[str, str] = {}
-    for place, name in _groups(str(mount)):
-        for key in _ids_in(name):
-            if key in ids:
-                found.setdefault(key, place)
+    top, seen = str(mount), 0
+    for folder, names, _ in os.walk(top):
+        place = folder[len(top) + 1 :]
+        for name in names:
+            for key in _ids_in(name):
+                if key in ids:
+                    found.setdefault(key, f"{place}/{name}".lstrip("/"))
+        seen += len(names)
+        if seen > MAX_GROUPS:
+            break
+        if place.count("/") == MAX_DEPTH - 2:
+            names.clear()
     return found
 
 
@@ -163,27 +171,3 @@ def _ids_in(name: str) -> tuple[str, ...]:
     """The ids that a cgroup named *name* may belong to: the name, and what follows the prefix of a runtime."""
     plain = name.removesuffix(_SCOPE)
     return (plain, plain.partition("-")[2], plain.rpartition("-")[2])
-
-
-def _groups(mount: str) -> Iterator[tuple[str, str]]:
-    """The cgroups below *mount*, those above before those below: path and name."""
-    level, seen = [""], 0
-    for _ in range(MAX_DEPTH):
-        deeper: list[str] = []
-        for place in level:
-            for name in _folders(f"{mount}/{place}"):
-                below = f"{place}/{name}".lstrip("/")
-                deeper.append(below)
-                yield below, name
-        seen += len(deeper)
-        if not deeper or seen > MAX_GROUPS:
-            return
-        level = deeper
-
-
-def _folders(path: str) -> list[str]:
-    try:
-        with os.scandir(path) as entries:
-            return [entry.name for entry in entries if entry.is_dir(follow_symlinks=False)]
-    except OSError:  # it has ended meanwhile
-        return []

@@ -7,19 +7,17 @@ does not query it: it may not even open those nodes (``DevicePolicy=closed``).
 
 from collections import Counter
 from collections.abc import Iterator, Mapping
-from queue import Empty, SimpleQueue
-from threading import Thread
 from types import ModuleType
 from typing import Any
 
 from criproxy.devices.classes.cards import Distance, NvLinks, Peers
 from criproxy.errors import CriproxyError
+from criproxy.host.patience import Hangs, Patience
 
 TIMEOUT_S = 5.0
 """An unused GPU is initialised first, which takes seconds without the persistence daemon."""
 INITIALISED_S = 600.0
 """How long a program may take that waits until all GPUs are initialised, one after the other."""
-Answer = Mapping[str, Peers] | CriproxyError
 _RESET = "the driver asks for a reset of the GPU"
 _REBOOT = "the driver asks for a reboot because of the GPU"
 _RECOVERIES = {1: _RESET, 2: _REBOOT, 4: _RESET, 6: _RESET, 7: _REBOOT}
@@ -36,24 +34,15 @@ def ask_nvml(timeout_s: float = TIMEOUT_S) -> Mapping[str, Peers]:
     Raises:
         NoNvml: NVML is not installed, finds no driver, or has not answered after *timeout_s*.
     """
-    answers: SimpleQueue[Answer] = SimpleQueue()
-    Thread(target=_run_query, args=(answers,), name="nvml", daemon=True).start()
     try:
-        answer = answers.get(timeout=timeout_s)
-    except Empty:
-        raise NoNvml(f"NVML has not answered for {timeout_s:g} s") from None
-    if isinstance(answer, CriproxyError):
-        raise answer
-    return answer
-
-
-def _run_query(answers: "SimpleQueue[Answer]") -> None:
-    try:
-        answers.put(_read())
+        return Patience().ask("NVML", _read, timeout_s)
+    except Hangs as error:
+        raise NoNvml(str(error)) from None
     except ImportError:
-        answers.put(NoNvml("the Python package nvidia-ml-py, which criproxy needs to query NVML, is not installed"))
-    except Exception as error:  # noqa: BLE001 (a third-party library, on a driver in any state)
-        answers.put(NoNvml(f"NVML: {error}"))
+        text = "the Python package nvidia-ml-py, which criproxy needs to query NVML, is not installed"
+        raise NoNvml(text) from None
+    except Exception as error:  # a third-party library, on a driver in any state
+        raise NoNvml(f"NVML: {error}") from error
 
 
 def _read() -> Mapping[str, Peers]:

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from posixpath import split
 
-from criproxy.host.files import entries, number_of, read_text
+from criproxy.host.files import entries, number_of
 from criproxy.model.cpuset import CpuSet, parse_cpuset
 
 PCI = "sys/bus/pci/devices"
@@ -58,12 +58,6 @@ class Folder:
     def _place(self) -> Path:
         """The nearest directory, itself or a parent, that has a NUMA node."""
         return next((each for each in (self.path, *self.path.parents) if (each / "numa_node").exists()), self.path)
-
-
-def place_of(host_root: Path, address: str, nodes: Iterable[str]) -> Place:
-    """Return the place of the card with a PCI *address* or these device *nodes*; arguments as for `folder_of`."""
-    folder = folder_of(host_root, address, nodes)
-    return folder.place([read_text(path) or "" for path in folder.files]) if folder else Place(pci=address)
 
 
 def folder_of(host_root: Path, address: str, nodes: Iterable[str]) -> Folder | None:

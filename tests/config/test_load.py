@@ -146,15 +146,6 @@ def test_machine_and_file_together(tmp_path: Path) -> None:
     assert [line[:4] for line in lines] == ["2:15", "3:10"]
 
 
-def test_load_takes_a_machine(tmp_path: Path) -> None:
-    """The loader refuses what the check refuses."""
-    file = write(tmp_path / "p.yaml", "policy: static\nreservedCpus: 9\n")
-
-    with pytest.raises(ConfigError, match=r"p\.yaml:2:15: reservedCpus: CPU 9 is not online"):
-        load(file, "node1", topology=FOUR_CPUS)
-    assert load(file, "node1").options.reserved_cpus == {9}
-
-
 def test_a_cgroup_says_what_is_available(tmp_path: Path) -> None:
     """Its CPUs are read with the file; other CPUs in it are another configuration."""
     file = write(tmp_path / "p.yaml", "policy: static\navailableResources: {cpu: /pods}\n")

@@ -4,8 +4,9 @@ from collections import Counter
 from pathlib import Path
 
 from criproxy.devices.classes.cards import Card, links
+from criproxy.host.cards import DriverFiles
 from criproxy.host.files import entries, read_text
-from criproxy.host.places import PCI, place_of
+from criproxy.host.places import PCI
 from criproxy.simulate.hosts import unpack
 
 VECTOR_ENGINE = "0x1bcf"
@@ -20,7 +21,7 @@ def test_eight_cards_on_two_switches(tmp_path: Path, shared_dir: Path) -> None:
         for address in entries(tmp_path / PCI)
         if read_text(tmp_path / PCI / address / "vendor") == VECTOR_ENGINE
     ]
-    places = [place_of(tmp_path, address, ()) for address in addresses]
+    places = DriverFiles(timeout_s=60.0).places(tmp_path, {address: (address, ()) for address in addresses})
     cards = [
         Card(number, pci=place.pci, bridges=place.bridges, numa_node=place.numa_node)
         for number, place in enumerate(places)

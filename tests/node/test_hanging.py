@@ -9,7 +9,6 @@ from typing import Any
 
 import pytest
 
-from criproxy.api.live import LiveNode
 from criproxy.devices.device_rules import KubeletFiles
 from criproxy.host.cards import find_cards
 from criproxy.node.devices import evidence as scanning
@@ -201,17 +200,6 @@ async def test_a_rule_that_does_not_come_to_an_end(tmp_path: Path, monkeypatch: 
 
         assert len(tried) == 1
         assert any("the device rules failed" in sentence for sentence in wrong(node))
-
-
-async def test_devices_is_answered_while_a_driver_hangs(tmp_path: Path) -> None:
-    """The command shows what is known, and does not hang either."""
-    node = world(tmp_path, limits=DRIVER_HANGS)
-    hang(tmp_path / INFORMATION)
-    async with node, asyncio.timeout(60):
-        answers = LiveNode(node.controller)
-        told = [bytes(await answers.devices({})) for _ in range(12)]
-        assert [b"GPU-a" in each for each in told] == [True] * 12
-        await pool_is_free()
 
 
 async def test_a_part_of_a_card_is_looked_for_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -25,15 +25,13 @@ from criproxy.node.sync.exit_events import ExitEvents
 from criproxy.node.sync.resync import Resync
 from criproxy.process.failures import Failures
 from criproxy.process.tasks import OnDemand, Tasks
-from lab.emulator.runtime import RuntimeOptions
 from tests.conftest import ROOT
 from tests.node.failing import PLANTED, plant_failure
 from tests.node.reconcile.test_promotion_cold_starts import starting_cold
-from tests.node.world import FAST, RecordingLog, World, owner, sharer, situation
+from tests.node.world import FAST, NO_EVENTS, RecordingLog, World, owner, sharer, situation
 
 LIMIT_S = 120.0
 """Only what never comes takes so long."""
-NO_EVENTS = RuntimeOptions(missing=frozenset({"GetContainerEvents"}))
 WATCHFUL = replace(FAST, exit_list_s=0.05, drift_period_s=0.05)
 ALONE = replace(FAST, unknown_pause_s=3600.0, exit_list_s=3600.0, drift_period_s=3600.0)
 """Nobody looks at what a watcher has missed, such as the comparison soon after each start."""

@@ -9,9 +9,8 @@ import pytest
 from criproxy.api.views.situation import Situation
 from criproxy.cri import api_pb2 as api
 from criproxy.model.workload import ContainerState
-from lab.kubelet.kubelet import container_config, sandbox_config
 from tests.node.test_in_flight import group_of, left_running
-from tests.node.world import FAST, GIB, World, owner, sharer, situation
+from tests.node.world import FAST, World, owner, sharer, situation
 
 LIMIT_S = 60.0
 
@@ -23,14 +22,11 @@ def kinds(situation: Situation) -> list[str]:
 
 async def create(world: World, name: str, cpuset: str) -> None:
     """A container for which the kubelet's CPU manager has chosen CPUs, or none has."""
-    pod = sharer(name)
-    request = api.CreateContainerRequest(
-        pod_sandbox_id=await world.kubelet.run_sandbox(pod),
-        config=container_config(pod, pod.containers[0], GIB),
-        sandbox_config=sandbox_config(pod),
-    )
-    request.config.linux.resources.cpuset_cpus = cpuset
-    await world.client.call("CreateContainer", request, api.CreateContainerResponse, LIMIT_S)
+
+    def chosen(request: api.CreateContainerRequest) -> None:
+        request.config.linux.resources.cpuset_cpus = cpuset
+
+    await world.create_as(sharer(name), chosen)
 
 
 async def test_a_competing_manager_is_told_until_it_is_off(world: World) -> None:

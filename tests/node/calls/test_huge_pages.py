@@ -7,7 +7,7 @@ import pytest
 from criproxy.cri import api_pb2 as api
 from criproxy.placement.policies import BUILTIN
 from criproxy.simulate.hosts import machine
-from lab.kubelet.kubelet import CREATE_TIMEOUT_S, PodSpec, container_config, sandbox_config
+from lab.kubelet.kubelet import PodSpec
 from tests.node.world import GIB, World, owner
 
 TWO = machine(nodes=2, cores=4, threads=1)
@@ -36,13 +36,14 @@ def world_of(host_root: Path, policy: str = "static") -> World:
 
 async def mems_of(world: World, pod: PodSpec, **limits: int) -> str:
     """The memory nodes that the runtime got for a container with these limits, in pages of each size."""
-    config = container_config(pod, pod.containers[0], 8 * GIB)
-    for size, size_bytes in SIZES.items():  # the kubelet names every size that the machine has
-        config.linux.resources.hugepage_limits.add(page_size=size, limit=size_bytes * limits.get(f"of_{size}", 0))
-    sandbox = await world.kubelet.run_sandbox(pod)
-    request = api.CreateContainerRequest(pod_sandbox_id=sandbox, config=config, sandbox_config=sandbox_config(pod))
-    reply = await world.client.call("CreateContainer", request, api.CreateContainerResponse, CREATE_TIMEOUT_S)
-    return str(world.runtime.core.records.containers[reply.container_id].config.linux.resources.cpuset_mems)
+
+    def limited(request: api.CreateContainerRequest) -> None:
+        for size, size_bytes in SIZES.items():  # the kubelet names every size that the machine has
+            limit = size_bytes * limits.get(f"of_{size}", 0)
+            request.config.linux.resources.hugepage_limits.add(page_size=size, limit=limit)
+
+    _, config = await world.create_as(pod, limited)
+    return str(config.linux.resources.cpuset_mems)
 
 
 @pytest.mark.parametrize("policy", OPTIONS)

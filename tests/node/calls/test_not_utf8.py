@@ -10,7 +10,6 @@ from typing import Any
 import grpc
 import pytest
 
-from criproxy.api.views import status_check as report
 from criproxy.cri import api_pb2 as api
 from criproxy.devices.classes.builtin import NVIDIA
 from criproxy.devices.device_rules import DeviceRules
@@ -20,7 +19,7 @@ from criproxy.node.settings import OnError
 from criproxy.wire.calls import Call, Proceed, Refuse
 from criproxy.wire.message import MessageError
 from lab.kubelet.kubelet import CREATE_TIMEOUT_S, PodSpec, container_config, sandbox_config
-from tests.node.world import FAST, GIB, World, owner, sharer, situation
+from tests.node.world import FAST, GIB, World, owner, said, sharer
 
 LIMIT_S = 60.0
 CREATE = "/runtime.v1.RuntimeService/CreateContainer"
@@ -92,10 +91,6 @@ class Node:
             return StatusCode(error.code().value[0]), error.details() or ""
         return StatusCode.OK, ""
 
-    def wrong(self) -> list[str]:
-        """What ``--check`` says is wrong."""
-        return [*report.problems(situation(self.world.controller))["problems"]]
-
 
 @asynccontextmanager
 async def node(directory: Path, way: OnError, rules: DeviceRules | None = DENYING) -> AsyncIterator[Node]:
@@ -143,7 +138,7 @@ async def test_it_is_a_refusal_of_the_tenants_container(
             await here.send(message)
         state = here.world.controller.context.state
 
-        assert here.wrong() == []
+        assert said(here.world) == []
         assert not here.world.controller.context.failures.recent()
         assert here.world.counters.refusals == {"INVALID_ARGUMENT": 2}
         assert not here.world.counters.fallbacks
@@ -171,7 +166,7 @@ async def test_without_device_rules_it_may_pass(tmp_path: Path) -> None:
         assert await here.send(message) == (StatusCode.OK, "")
 
         assert here.runtime.creates == [message]
-        assert here.wrong() == []
+        assert said(here.world) == []
         (record,) = await here.world.controller.context.state.find_history("default/web/main")
         assert record.kind is Kind.PASSED
         assert "config.args" in record.sentences[0]

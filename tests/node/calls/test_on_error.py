@@ -23,13 +23,11 @@ from criproxy.placement.options.policy_options import Options
 from criproxy.placement.policies.static import StaticOptions, StaticPolicy
 from criproxy.process.failures import KEPT_S, KINDS, MAX_COUNTED, MAX_KEPT, MAX_NOTICES, MAX_TEXT, Failures
 from criproxy.simulate.hosts import machine
-from lab.emulator.runtime import RuntimeOptions
 from tests.node.calls.test_update import size
 from tests.node.failing import plant_failure
-from tests.node.world import FAST, NO_LOOKS, World, owner, sharer, situation
+from tests.node.world import FAST, NO_EVENTS, NO_LOOKS, World, owner, said, sharer, situation
 
 QUIET = replace(FAST, exit_list_s=3600.0, drift_period_s=3600.0)
-NO_EVENTS = RuntimeOptions(missing=frozenset({"GetContainerEvents"}))
 WEB = "default/web/main"
 
 Life = Callable[[World], Awaitable[None]]
@@ -49,12 +47,6 @@ async def whole(world: World) -> None:
     for step in steps:
         with suppress(RuntimeCallError):
             await step()
-
-
-def problems(world: World) -> list[str]:
-    """What ``--check`` says is wrong."""
-    found: list[str] = report.problems(situation(world.controller))["problems"]
-    return found
 
 
 HANDLERS = [
@@ -78,8 +70,8 @@ async def test_a_handler_that_fails_is_told(
     async with World(tmp_path, NO_EVENTS, QUIET) as world:
         await whole(world)
 
-        await world.poll(lambda: any(call in text for text in problems(world)))
-        (text,) = [text for text in problems(world) if call in text]
+        await world.poll(lambda: bool(said(world, call)))
+        (text,) = said(world, call)
         assert title in text
         assert "planted" in text
         assert world.controller.context.failures.counts["call"] >= 1
@@ -95,7 +87,7 @@ async def test_an_edit_that_fails_is_told(tmp_path: Path, monkeypatch: pytest.Mo
         status = await world.client.container_status(container_id)
 
         assert status.status.id == container_id
-        assert any("ContainerStatus" in text and WEB in text and "planted" in text for text in problems(world))
+        assert any("ContainerStatus" in text and WEB in text and "planted" in text for text in said(world))
 
 
 class FailsAt(StaticPolicy):
@@ -129,13 +121,13 @@ POLICIES = [
 ]
 
 
-@pytest.mark.parametrize(("policy", "said"), POLICIES)
-async def test_a_policy_that_fails_is_told(tmp_path: Path, policy: FailsAt, said: str) -> None:
+@pytest.mark.parametrize(("policy", "why"), POLICIES)
+async def test_a_policy_that_fails_is_told(tmp_path: Path, policy: FailsAt, why: str) -> None:
     """Whatever became of the call: it went on sharing, or nobody moved."""
     async with World(tmp_path, NO_EVENTS, QUIET, policy=policy) as world:
         await world.kubelet.stop(await world.run(owner("web", 1)))
 
-        await world.poll(lambda: any(WEB in text and said in text for text in problems(world)))
+        await world.poll(lambda: any(why in text for text in said(world, WEB)))
         assert (world.counters.policy_faults > 0) is isinstance(policy, CheckedPolicy)
 
 
@@ -270,4 +262,4 @@ async def test_a_machine_that_cannot_be_read_is_told(tmp_path: Path, monkeypatch
         await world.run(sharer("shared"))
         world.controller.hotplug.error = "no CPU is online"
 
-        assert any("no CPU is online" in text for text in problems(world))
+        assert said(world, "no CPU is online")

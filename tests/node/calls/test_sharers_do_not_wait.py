@@ -12,11 +12,9 @@ import pytest
 from criproxy.model.node import Node
 from criproxy.model.record import Kind, Record
 from criproxy.store.store import Store
-from lab.emulator.runtime import RuntimeOptions
 from tests.node.record.test_disk import SlowDisk
-from tests.node.world import FAST, World, owner, sharer
+from tests.node.world import FAST, NO_EVENTS, World, owner, sharer
 
-NO_EVENTS = RuntimeOptions(missing=frozenset({"GetContainerEvents"}))
 QUIET = replace(FAST, exit_list_s=3600.0, drift_period_s=3600.0, resync_interval_s=600.0, unknown_pause_s=3600.0)
 
 

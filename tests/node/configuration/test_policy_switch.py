@@ -81,18 +81,6 @@ async def test_from_none_to_placing_and_back(tmp_path: Path) -> None:
         assert world.cpus(await world.run(owner("free"))) == "0-3"
 
 
-async def test_from_none_to_placing_for_all(tmp_path: Path) -> None:
-    """Who was not seen to come is learnt of, and has a place before the next container starts."""
-    async with World(tmp_path, policy=NONE) as world:
-        early = await world.run(sharer("early"))
-
-        await change(world, STATIC, "static", apply_all=True)
-
-        assert early in world.controller.node.grants
-        late = await world.run(owner("late"))
-        assert (world.cpus(early), world.cpus(late)) == ("0,2-3", "1")
-
-
 async def test_none_for_all_lets_everybody_go(world: World) -> None:
     """CPUs come back, and then nothing is held any more."""
     first, shared = await world.run(owner("first")), await world.run(sharer("shared"))

@@ -177,20 +177,6 @@ async def test_keep_after_a_try_on_top_of_a_kept_configuration(node: Node) -> No
         await node.try_out.keep({})
 
 
-async def test_a_reload_ends_it_at_once(node: Node) -> None:
-    """Whoever asks for the policy file gets it; containers return to their places."""
-    first, web = await two(node)
-    await node.tries(MOVES)
-    await node.at(first, "2")
-
-    answer = await node.reload.command({})
-
-    assert (answer["file"], answer["until"]) == (str(node.file), None)
-    await node.is_back()
-    await node.at(first, "1")
-    await node.at(web, "0,2-3")
-
-
 async def test_the_policy_file_is_touched(node: Node) -> None:
     """As long as it says what it said when the try began, the try goes on; the same counts after a mistake in it."""
     await node.tries(MOVES)
