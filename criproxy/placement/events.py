@@ -13,6 +13,13 @@ from criproxy.model.node import Places
 from criproxy.model.workload import Container, ContainerState, Pod, Sizes
 
 
+@dataclass(frozen=True)
+class _About:
+    """An event about one pod or container, and nothing else."""
+
+    key: str
+
+
 @dataclass(frozen=True, slots=True)
 class PodCreated:
     """The runtime created a sandbox."""
@@ -32,28 +39,19 @@ class PodResized:
     """As `Pod.cpu_total_milli`."""
 
 
-@dataclass(frozen=True, slots=True)
-class PodStopped:
+class PodStopped(_About):
     """The sandbox was stopped, and with it every container in it."""
 
-    key: str
 
-
-@dataclass(frozen=True, slots=True)
-class PodNotReady:
+class PodNotReady(_About):
     """The sandbox has ended without a call, or the runtime does not have it: no container starts in it any more.
 
     Its running containers may continue.
     """
 
-    key: str
 
-
-@dataclass(frozen=True, slots=True)
-class PodGone:
+class PodGone(_About):
     """The sandbox was removed, and with it every container in it."""
-
-    key: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,39 +70,24 @@ class ContainerCreated:
     """The runtime's id."""
 
 
-@dataclass(frozen=True, slots=True)
-class ContainerStarted:
+class ContainerStarted(_About):
     """The container runs."""
 
-    key: str
 
-
-@dataclass(frozen=True, slots=True)
-class ColdStartEnded:
+class ColdStartEnded(_About):
     """The cold start of the container is over: place it again, with memory of all kinds."""
 
-    key: str
 
-
-@dataclass(frozen=True, slots=True)
-class ContainerExited:
+class ContainerExited(_About):
     """The container stopped, exited or failed to start: its place is free, the runtime still knows it."""
 
-    key: str
 
-
-@dataclass(frozen=True, slots=True)
-class ContainerGone:
+class ContainerGone(_About):
     """The container was removed, or its create failed."""
 
-    key: str
 
-
-@dataclass(frozen=True, slots=True)
-class UnknownOutcome:
+class UnknownOutcome(_About):
     """A create or start of the container ended without an answer; it keeps its grant."""
-
-    key: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -139,14 +122,11 @@ class ResizeRefused:
     """Whether the kubelet believes that the container has this size, so that it does not repeat the resize."""
 
 
-@dataclass(frozen=True, slots=True)
-class Promoted:
+class Promoted(_About):
     """There may be room for what the container should have: exclusive CPUs, or a size that was refused before.
 
     If there is, the policy places it; otherwise nothing changes.
     """
-
-    key: str
 
 
 @dataclass(frozen=True, slots=True)

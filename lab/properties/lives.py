@@ -14,21 +14,9 @@ from criproxy.model.machine.topology import MemoryKind, Topology
 from criproxy.model.node import Node
 from criproxy.model.resources import Interval
 from criproxy.model.workload import Container, QosClass, Sizes
+from criproxy.placement import events as ev
 from criproxy.placement.decision import Decision
 from criproxy.placement.engine import step
-from criproxy.placement.events import (
-    ContainerCreated,
-    ContainerCreating,
-    ContainerExited,
-    ContainerGone,
-    ContainerResized,
-    ContainerStarted,
-    Event,
-    PolicyChanged,
-    Promoted,
-    ResizeRefused,
-    TopologyChanged,
-)
 from criproxy.placement.invariants import violations
 from criproxy.placement.options.policy_options import Options, options_of
 from criproxy.placement.policies import Entry
@@ -79,7 +67,7 @@ class Case:
     topology: Topology
     files: Mapping[str, File]
     """By policy, what it begins with."""
-    life: Sequence[Event]
+    life: Sequence[ev.Event]
     changes: Sequence[tuple[str, File]]
     """The policy and the file that each `PolicyChanged` goes on with: often the same policy with other options."""
     newcomer: Container
@@ -141,10 +129,10 @@ def _options(entry: Entry, topology: Topology, draw: st.DrawFn) -> dict[str, obj
     return chosen | draw(more(topology)) if more else chosen
 
 
-def _arrival(number: int) -> st.SearchStrategy[Event]:
+def _arrival(number: int) -> st.SearchStrategy[ev.Event]:
     """A container comes; half of them are Guaranteed."""
     return st.builds(
-        ContainerCreating,
+        ev.ContainerCreating,
         st.builds(
             Container,
             key=st.just(f"r{number}"),
@@ -161,22 +149,22 @@ def _arrival(number: int) -> st.SearchStrategy[Event]:
     )
 
 
-def _progress(number: int) -> st.SearchStrategy[Event]:
+def _progress(number: int) -> st.SearchStrategy[ev.Event]:
     """What may become of a container in the course of its life."""
     runtime_id = f"id-r{number}"
-    made: list[Event] = [ContainerCreated(f"r{number}", runtime_id), ContainerStarted(runtime_id)]
-    ended: list[Event] = [ContainerExited(runtime_id), ContainerGone(runtime_id)]
+    made: list[ev.Event] = [ev.ContainerCreated(f"r{number}", runtime_id), ev.ContainerStarted(runtime_id)]
+    ended: list[ev.Event] = [ev.ContainerExited(runtime_id), ev.ContainerGone(runtime_id)]
     keys = st.sampled_from([f"r{number}", runtime_id])
-    resized = st.builds(ContainerResized, keys, sizes)
-    refused = st.builds(ResizeRefused, keys, sizes, st.just(1.0), st.booleans())
-    desired = st.one_of(refused, st.builds(Promoted, keys))
+    resized = st.builds(ev.ContainerResized, keys, sizes)
+    refused = st.builds(ev.ResizeRefused, keys, sizes, st.just(1.0), st.booleans())
+    desired = st.one_of(refused, st.builds(ev.Promoted, keys))
     return st.one_of(st.sampled_from(made), st.sampled_from(made), resized, desired, st.sampled_from(ended))
 
 
-def _restart(number: int) -> st.SearchStrategy[Event]:
+def _restart(number: int) -> st.SearchStrategy[ev.Event]:
     """The next attempt of a container comes, mostly of the same size and in the same pod as the one before."""
     return st.builds(
-        ContainerCreating,
+        ev.ContainerCreating,
         st.builds(
             Container,
             key=st.sampled_from([f"r{number}-{attempt}" for attempt in (1, 2, 3)]),
@@ -196,10 +184,10 @@ KINDS = (*["comes"] * 5, *["goes on"] * 5, "changes", "found", "else")
 
 
 @st.composite
-def _happenings(draw: st.DrawFn, topology: Topology) -> list[Event]:
+def _happenings(draw: st.DrawFn, topology: Topology) -> list[ev.Event]:
     """Containers come one after the other, and something becomes of those that are there."""
-    happened: list[Event] = []
-    changes = st.builds(PolicyChanged, st.booleans()) | st.builds(TopologyChanged, narrowed(topology))
+    happened: list[ev.Event] = []
+    changes = st.builds(ev.PolicyChanged, st.booleans()) | st.builds(ev.TopologyChanged, narrowed(topology))
     come = 0
     for kind in draw(st.lists(st.sampled_from(KINDS), min_size=12, max_size=36)):
         if kind == "comes" and come < CONTAINERS:
@@ -217,9 +205,9 @@ def cases(draw: st.DrawFn, entries: Mapping[str, Entry]) -> Case:
     """A case for the policies *entries*, each of which may be changed for another of them."""
     topology = draw(machines())
     files = {name: file_for(entry, topology, draw) for name, entry in entries.items()}
-    life: list[Event] = [*(draw(annotated(ALL_PODS[:3])) if draw(st.booleans()) else ())]
+    life: list[ev.Event] = [*(draw(annotated(ALL_PODS[:3])) if draw(st.booleans()) else ())]
     life += draw(_happenings(topology))
-    nexts = [draw(st.sampled_from(list(entries))) for _ in range(sum(isinstance(e, PolicyChanged) for e in life))]
+    nexts = [draw(st.sampled_from(list(entries))) for _ in range(sum(isinstance(e, ev.PolicyChanged) for e in life))]
     changes = [(name, file_for(entries[name], topology, draw)) for name in nexts]
     newcomer = replace(draw(containers), key="newcomer", name="newcomer")
     return Case(topology, files, life, changes, newcomer)
@@ -232,9 +220,9 @@ def live(case: Case, name: str, tally: Tally, build: Build) -> Iterator[str]:
     owned = False
     _count_machine(case.topology, tally)
     for event in case.life:
-        if isinstance(event, PolicyChanged):
+        if isinstance(event, ev.PolicyChanged):
             policy = build(*changes.pop(0))
-        if isinstance(event, ContainerCreating) and event.container.key in used:
+        if isinstance(event, ev.ContainerCreating) and event.container.key in used:
             continue
         used |= reservations(event)
         tally.events[type(event).__name__] += 1
@@ -253,19 +241,19 @@ def live(case: Case, name: str, tally: Tally, build: Build) -> Iterator[str]:
     yield from departure_undoes_arrival(node, case.newcomer, policy)
 
 
-def _wrong(before: Node, event: Event, policy: Policy, decision: Decision) -> Iterator[str]:
+def _wrong(before: Node, event: ev.Event, policy: Policy, decision: Decision) -> Iterator[str]:
     """A sentence for all that is wrong with one step."""
     after = decision.node
     yield from step_is_deterministic(before, event, policy, decision)
     yield from violations(after)
-    if isinstance(event, ResizeRefused):
+    if isinstance(event, ev.ResizeRefused):
         yield from refusal_moves_nobody(before, event, decision)
-    if isinstance(event, Promoted):
+    if isinstance(event, ev.Promoted):
         yield from gives_what_was_wanted(before, event, policy, decision)
     if after.grants is before.grants:
         return
     yield from nobody_comes_to_own_reserved_cpus(before, after, policy)
-    if isinstance(event, PolicyChanged):
+    if isinstance(event, ev.PolicyChanged):
         yield from memory_stays(before, after)
     if _promises_memory(before, event):
         yield from memory_is_promised_once(_seen(before, policy), _seen(after, policy))
@@ -281,12 +269,12 @@ def nobody_comes_to_own_reserved_cpus(before: Node, after: Node, policy: Policy)
             yield f"{container.title} has exclusive use of reserved CPUs {format_cpuset(wrong)} from now on"
 
 
-def _promises_memory(node: Node, event: Event) -> bool:
+def _promises_memory(node: Node, event: ev.Event) -> bool:
     """Whether nobody may be promised too much after *event*: somebody came, went, or has another size."""
-    if isinstance(event, ContainerResized | Promoted):  # who is left where it is may grow there
+    if isinstance(event, ev.ContainerResized | ev.Promoted):  # who is left where it is may grow there
         had = node.grants.get(event.key)
         return had is not None and bool(had.mems)
-    return isinstance(event, ContainerCreating | ContainerExited | ContainerGone)
+    return isinstance(event, ev.ContainerCreating | ev.ContainerExited | ev.ContainerGone)
 
 
 def _seen(node: Node, policy: Policy) -> Node:
@@ -294,7 +282,7 @@ def _seen(node: Node, policy: Policy) -> Node:
     return options_of(policy).within(node)
 
 
-def _stepped(node: Node, event: Event, policy: Policy) -> Decision | None:
+def _stepped(node: Node, event: ev.Event, policy: Policy) -> Decision | None:
     try:
         return step(node, event, policy)
     except Refused:

@@ -6,16 +6,7 @@ from dataclasses import replace
 from hypothesis import strategies as st
 
 from criproxy.model.cpuset import CpuSet
-from criproxy.model.machine.topology import (
-    LOCAL_DISTANCE,
-    Core,
-    CpuKind,
-    Die,
-    MemoryKind,
-    NumaNode,
-    Package,
-    Topology,
-)
+from criproxy.model.machine.topology import LOCAL_DISTANCE, Core, CpuKind, Die, MemoryKind, NumaNode, Package, Topology
 from criproxy.simulate.hosts import GIB
 
 MAX_NODES = 8

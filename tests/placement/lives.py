@@ -11,28 +11,8 @@ from criproxy.model.grant import Applied
 from criproxy.model.machine.topology import Topology
 from criproxy.model.node import Node
 from criproxy.model.workload import Container, ContainerState, Pod, QosClass, Sizes
+from criproxy.placement import events as ev
 from criproxy.placement.engine import step
-from criproxy.placement.events import (
-    ColdStartEnded,
-    ContainerCreated,
-    ContainerCreating,
-    ContainerExited,
-    ContainerGone,
-    ContainerResized,
-    ContainerStarted,
-    Event,
-    Found,
-    PodCreated,
-    PodGone,
-    PodNotReady,
-    PodResized,
-    PodStopped,
-    PolicyChanged,
-    Present,
-    Released,
-    UnknownOutcome,
-    UpdateApplied,
-)
 from criproxy.placement.policies.api import Policy
 from criproxy.placement.rules.kept import NOTHING, owned_by
 from criproxy.simulate.hosts import GIB, machine
@@ -90,54 +70,54 @@ pods = st.builds(
 inherited = st.dictionaries(st.sampled_from("ab"), cpu_sets.filter(bool), max_size=2)
 
 
-def _key(present: Present) -> str:
+def _key(present: ev.Present) -> str:
     return present.container.key
 
 
 @st.composite
-def presents(draw: st.DrawFn) -> Present:
+def presents(draw: st.DrawFn) -> ev.Present:
     """A container of ours or of others that the runtime has."""
     container = draw(containers)
     state = draw(st.sampled_from([ContainerState.CREATED, ContainerState.RUNNING, ContainerState.UNKNOWN]))
     key = f"{draw(st.sampled_from(['id', 'foreign']))}-{container.key}"
     reservation = container.key if key.startswith("id-") else ""
-    return Present(replace(container, key=key, state=state, reservation=reservation), draw(st.none() | applied))
+    return ev.Present(replace(container, key=key, state=state, reservation=reservation), draw(st.none() | applied))
 
 
-found = st.builds(Found, containers=st.lists(presents(), max_size=5, unique_by=_key).map(tuple), watch=st.booleans())
+found = st.builds(ev.Found, containers=st.lists(presents(), max_size=5, unique_by=_key).map(tuple), watch=st.booleans())
 events = st.one_of(
-    st.builds(ContainerCreating, containers),
-    st.builds(ContainerCreating, containers),
-    st.sampled_from(RESERVATIONS).map(lambda key: ContainerCreated(key, f"id-{key}")),
-    st.sampled_from(RESERVATIONS).map(lambda key: ContainerCreated(key, f"id-{key}")),
-    st.builds(ContainerStarted, keys),
-    st.builds(ContainerExited, keys),
-    st.builds(ContainerGone, keys),
-    st.builds(UnknownOutcome, keys),
-    st.builds(ContainerResized, keys, sizes),
-    st.builds(ColdStartEnded, keys),
-    st.builds(PolicyChanged, apply_all=st.booleans()),
-    st.builds(UpdateApplied, keys, st.builds(Applied, cpu_sets, st.frozensets(st.integers(0, 3)), st.booleans())),
-    st.builds(PodCreated, pods, inherited),
-    st.builds(PodResized, st.sampled_from(PODS), totals),
-    st.builds(PodNotReady, st.sampled_from(PODS)),
-    st.builds(PodStopped, st.sampled_from(PODS)),
-    st.builds(PodGone, st.sampled_from(PODS)),
+    st.builds(ev.ContainerCreating, containers),
+    st.builds(ev.ContainerCreating, containers),
+    st.sampled_from(RESERVATIONS).map(lambda key: ev.ContainerCreated(key, f"id-{key}")),
+    st.sampled_from(RESERVATIONS).map(lambda key: ev.ContainerCreated(key, f"id-{key}")),
+    st.builds(ev.ContainerStarted, keys),
+    st.builds(ev.ContainerExited, keys),
+    st.builds(ev.ContainerGone, keys),
+    st.builds(ev.UnknownOutcome, keys),
+    st.builds(ev.ContainerResized, keys, sizes),
+    st.builds(ev.ColdStartEnded, keys),
+    st.builds(ev.PolicyChanged, apply_all=st.booleans()),
+    st.builds(ev.UpdateApplied, keys, st.builds(Applied, cpu_sets, st.frozensets(st.integers(0, 3)), st.booleans())),
+    st.builds(ev.PodCreated, pods, inherited),
+    st.builds(ev.PodResized, st.sampled_from(PODS), totals),
+    st.builds(ev.PodNotReady, st.sampled_from(PODS)),
+    st.builds(ev.PodStopped, st.sampled_from(PODS)),
+    st.builds(ev.PodGone, st.sampled_from(PODS)),
 )
 lives = st.lists(events, max_size=30)
-released = st.just(Released("somebody asked for it"))
+released = st.just(ev.Released("somebody asked for it"))
 lives_with_found = st.lists(st.one_of(found, released, events, events, events), max_size=30)
 """Some containers are in places that the policy would not have given them: found there, or left over from a release."""
 
 
-def reservations(event: Event) -> frozenset[str]:
+def reservations(event: ev.Event) -> frozenset[str]:
     """The reservation ids that *event* brings: they are fresh in real life, so no later create may have one."""
-    if isinstance(event, Found):
+    if isinstance(event, ev.Found):
         return frozenset(present.container.reservation for present in event.containers)
-    return frozenset({event.container.key} if isinstance(event, ContainerCreating) else ())
+    return frozenset({event.container.key} if isinstance(event, ev.ContainerCreating) else ())
 
 
-def live(topology: Topology, policy: Policy, life: Iterable[Event]) -> Iterator[tuple[Node, Event, Node]]:
+def live(topology: Topology, policy: Policy, life: Iterable[ev.Event]) -> Iterator[tuple[Node, ev.Event, Node]]:
     """Run *life* and yield the state before each event, the event and the state after; refusals change nothing.
 
     A create whose reservation id is taken already is left out: see `reservations`.
@@ -145,7 +125,7 @@ def live(topology: Topology, policy: Policy, life: Iterable[Event]) -> Iterator[
     node = Node(topology)
     used: set[str] = set()
     for event in life:
-        if isinstance(event, ContainerCreating) and event.container.key in used:
+        if isinstance(event, ev.ContainerCreating) and event.container.key in used:
             continue
         used |= reservations(event)
         before = node

@@ -19,11 +19,11 @@ from criproxy.placement.events import ContainerCreating, ContainerExited, Contai
 from criproxy.placement.invariants import violations
 from criproxy.placement.policies import BUILTIN
 from criproxy.placement.policies.api import Policy
-from criproxy.placement.policies.static import StaticOptions, StaticPolicy
 from criproxy.simulate.hosts import machine
+from tests.placement.built import policy_of
 from tests.placement.lives import found, live, lives, lives_with_found, machines
 
-POLICY = StaticPolicy(StaticOptions.model_validate({"reservedCpus": "0"}))
+POLICY = policy_of("static", {"reservedCpus": "0"})
 EMPTY = Node(machine(cores=8, threads=1))
 MEMS = frozenset({0})
 PLACING = [name for name in sorted(BUILTIN) if name != "none"]
@@ -31,8 +31,7 @@ PLACING = [name for name in sorted(BUILTIN) if name != "none"]
 
 def build(name: str, reserved: str = "0") -> Policy:
     """The policy *name* with reserved CPUs."""
-    entry = BUILTIN[name]
-    return entry.build(entry.options.model_validate({"reservedCpus": reserved}))
+    return policy_of(name, {"reservedCpus": reserved})
 
 
 def present(key: str, cpus: str | None, owned: int = 0, *, ours: bool = True) -> Present:
@@ -106,7 +105,7 @@ def test_those_that_share_leave_the_cpus_of_an_owner() -> None:
 def test_who_loses_all_of_its_cpus_to_an_owner_gets_available_ones() -> None:
     """Whether it was found there just now, or an owner is found that was made there meanwhile."""
     options = {"reservedCpus": "0", "availableResources": {"cpu": "cpuset:0-4"}}
-    policy = StaticPolicy(StaticOptions.model_validate(options))
+    policy = policy_of("static", options)
     everybody = (present("owner", "1-2", 2), present("together", "1"), present("before", "4"))
 
     decision = step(EMPTY, Found((), everybody), policy)
@@ -302,18 +301,6 @@ def test_nobody_becomes_the_owner_of_a_watched_cpu(
     for before, happened, after in live(topology, policy, [replace(event, watch=True), *ours]):
         if not isinstance(happened, Found):
             assert not (after.exclusive_cpus - before.exclusive_cpus) & before.watched_cpus, happened
-
-
-@given(st.sampled_from(PLACING), machines(), lives_with_found, found)
-def test_taking_in_takes_nothing_from_owners(name: str, topology: Topology, life: list[Event], event: Found) -> None:
-    """Whatever newcomers claim, CPUs that were owned before stay with their owners."""
-    policy = build(name)
-    before = [Node(topology), *(node for *_, node in live(topology, policy, life))][-1]
-
-    after = step(before, event, policy).node
-
-    for key, grant in before.grants.items():
-        assert grant.exclusive <= after.grants[key].exclusive
 
 
 @pytest.mark.parametrize("ours", [True, False])

@@ -10,31 +10,22 @@ from criproxy.model.grant import Grant
 from criproxy.model.machine.topology import Topology
 from criproxy.model.node import Node
 from criproxy.model.workload import Container, QosClass, Sizes
+from criproxy.placement import events as ev
 from criproxy.placement.decision import Decision
 from criproxy.placement.engine import step
-from criproxy.placement.events import (
-    ContainerCreated,
-    ContainerCreating,
-    ContainerExited,
-    ContainerResized,
-    ContainerStarted,
-    Event,
-    PolicyChanged,
-    TopologyChanged,
-)
 from criproxy.placement.invariants import violations
 from criproxy.placement.options.policy_options import Options
 from criproxy.placement.policies.api import Policy
 from criproxy.placement.policies.none import NonePolicy
-from criproxy.placement.policies.static import StaticOptions, StaticPolicy
 from criproxy.simulate.hosts import GIB, machine
+from tests.placement.built import policy_of
 
 MACHINE = machine(nodes=2, cores=4, threads=1)  # node 0: 0-3
 
 
-def static(reserved: str = "0") -> StaticPolicy:
+def static(reserved: str = "0") -> Policy:
     """The static policy."""
-    return StaticPolicy(StaticOptions.model_validate({"reservedCpus": reserved}))
+    return policy_of("static", {"reservedCpus": reserved})
 
 
 def asking(key: str, cpus: float, qos: QosClass = QosClass.GUARANTEED, memory_bytes: int = GIB) -> Container:
@@ -52,9 +43,9 @@ def running(*containers: Container, topology: Topology = MACHINE, policy: Policy
     node = Node(topology)
     for container in containers:
         for event in (
-            ContainerCreating(container),
-            ContainerCreated(container.key, container.name),
-            ContainerStarted(container.name),
+            ev.ContainerCreating(container),
+            ev.ContainerCreated(container.key, container.name),
+            ev.ContainerStarted(container.name),
         ):
             node = step(node, event, policy or static()).node
     return node
@@ -70,7 +61,7 @@ def cpus(node: Node) -> dict[str, str]:
 
 def resize(node: Node, key: str, count: float, memory_bytes: int = GIB) -> Decision:
     """The decision about another size."""
-    return step(node, ContainerResized(key, sizes(count, memory_bytes)), static())
+    return step(node, ev.ContainerResized(key, sizes(count, memory_bytes)), static())
 
 
 @pytest.mark.parametrize(
@@ -97,17 +88,6 @@ def test_an_owner_is_resized_in_place(count: float, expected: dict[str, str]) ->
     assert decision.key == "a"
 
 
-def test_a_resize_takes_siblings_of_its_own_cores_first() -> None:
-    """A core that it uses already is better than another."""
-    node = running(asking("a", 1), topology=machine(nodes=2, cores=4, threads=2))
-    assert cpus(node) == {"a": "[8]"}  # CPU 0 is reserved
-
-    assert cpus(resize(node, "a", 2).node) == {"a": "[1,8]"}
-    wider = running(asking("a", 3), topology=machine(nodes=2, cores=4, threads=2))
-    assert cpus(wider) == {"a": "[1,8-9]"}
-    assert cpus(resize(wider, "a", 5).node) == {"a": "[1-2,8-10]"}
-
-
 def test_a_sharer_becomes_an_owner() -> None:
     """A request that becomes whole takes CPUs for itself."""
     node = running(asking("a", 1.5), asking("b", 0.5, QosClass.BURSTABLE))
@@ -128,30 +108,23 @@ def test_a_resize_that_does_not_fit_changes_nothing() -> None:
 @pytest.mark.parametrize(
     "event",
     [
-        pytest.param(ContainerResized("nobody", Sizes(cpu_milli=5)), id="unknown"),
-        pytest.param(ContainerResized("a", sizes(2)), id="the-same-size"),
+        pytest.param(ev.ContainerResized("nobody", Sizes(cpu_milli=5)), id="unknown"),
+        pytest.param(ev.ContainerResized("a", sizes(2)), id="the-same-size"),
     ],
 )
-def test_nothing_to_resize(event: Event) -> None:
+def test_nothing_to_resize(event: ev.Event) -> None:
     """What is not known or has that size already stays as it is."""
     node = running(asking("a", 2))
 
     assert step(node, event, static()).node is node
 
 
-def test_a_container_that_has_exited_is_not_resized() -> None:
-    """It has no place to change."""
-    node = step(running(asking("a", 2)), ContainerExited("a"), static()).node
-
-    assert resize(node, "a", 3).node is node
-
-
 def test_who_is_left_alone_only_has_another_size() -> None:
     """Under the policy none a resize is remembered and nothing else."""
     none = NonePolicy(Options())
-    node = step(Node(MACHINE), ContainerCreating(asking("a", 2)), none).node
+    node = step(Node(MACHINE), ev.ContainerCreating(asking("a", 2)), none).node
 
-    decision = step(node, ContainerResized("r-a", Sizes(cpu_milli=3000)), none)
+    decision = step(node, ev.ContainerResized("r-a", Sizes(cpu_milli=3000)), none)
 
     assert decision.node.containers["r-a"].cpu_milli == 3000
     assert decision.updates == ()
@@ -179,7 +152,7 @@ def test_a_new_policy_for_newcomers_only() -> None:
     """Who is here stays, and the reason says so."""
     node = running(asking("a", 2), asking("b", 0.5))
 
-    decision = step(node, PolicyChanged(), static("1"))
+    decision = step(node, ev.PolicyChanged(), static("1"))
 
     assert decision.node is node
     assert decision.sentences == (
@@ -191,7 +164,7 @@ def test_a_new_policy_for_all() -> None:
     """Owners leave CPUs that are reserved now and keep the rest, and the memory of nobody is touched."""
     node = running(asking("a", 2), asking("b", 2), asking("c", 0.5))
 
-    decision = step(node, PolicyChanged(apply_all=True), static("0,2,4-5"))
+    decision = step(node, ev.PolicyChanged(apply_all=True), static("0,2,4-5"))
 
     assert cpus(decision.node) == {"a": "[1,3]", "b": "[6-7]", "c": "0,2,4-5"}
     assert {key: grant.mems for key, grant in decision.node.grants.items()} == {
@@ -205,11 +178,11 @@ def test_a_new_policy_for_all() -> None:
 @pytest.mark.parametrize(
     "event",
     [
-        pytest.param(PolicyChanged(apply_all=True), id="policy"),
-        pytest.param(TopologyChanged(replace(MACHINE, cpus=MACHINE.cpus - {1, 2, 3})), id="machine"),
+        pytest.param(ev.PolicyChanged(apply_all=True), id="policy"),
+        pytest.param(ev.TopologyChanged(replace(MACHINE, cpus=MACHINE.cpus - {1, 2, 3})), id="machine"),
     ],
 )
-def test_the_reasons_say_that_memory_stays(event: Event) -> None:
+def test_the_reasons_say_that_memory_stays(event: ev.Event) -> None:
     """Also of a container whose CPUs are on another NUMA node from now on."""
     node = running(asking("a", 2))
     assert format_cpuset(node.grants["a"].mems) == "0"
@@ -225,10 +198,10 @@ def test_a_new_policy_places_who_had_none() -> None:
     none = NonePolicy(Options())
     node = Node(MACHINE)
     for name, count in [("a", 2.0), ("b", 0.5)]:
-        node = step(node, ContainerCreating(asking(name, count)), none).node
-        node = step(node, ContainerCreated(f"r-{name}", name), none).node
+        node = step(node, ev.ContainerCreating(asking(name, count)), none).node
+        node = step(node, ev.ContainerCreated(f"r-{name}", name), none).node
 
-    decision = step(node, PolicyChanged(apply_all=True), static())
+    decision = step(node, ev.PolicyChanged(apply_all=True), static())
 
     assert cpus(decision.node) == {"a": "[1-2]", "b": "0,3-7"}
     assert {grant.mems for grant in decision.node.grants.values()} == {frozenset()}
@@ -238,7 +211,7 @@ def test_who_does_not_fit_under_the_new_policy_shares() -> None:
     """Nobody has exclusive use of reserved CPUs after that, and the reason says who lost what it had."""
     node = running(asking("a", 4), asking("b", 3))
 
-    decision = step(node, PolicyChanged(apply_all=True), static("0-3"))
+    decision = step(node, ev.PolicyChanged(apply_all=True), static("0-3"))
 
     assert cpus(decision.node) == {"a": "0-3,7", "b": "[4-6]"} or cpus(decision.node) == {"a": "[4-7]", "b": "0-3"}
     assert violations(decision.node, frozenset(range(4))) == []
@@ -275,7 +248,7 @@ def test_cpus_go_offline(gone: str, expected: dict[str, str]) -> None:
     """They leave every grant, and nobody is without a CPU."""
     node = running(asking("a", 2), asking("b", 2), asking("c", 0.5))
 
-    decision = step(node, TopologyChanged(without(MACHINE, gone)), static())
+    decision = step(node, ev.TopologyChanged(without(MACHINE, gone)), static())
 
     assert cpus(decision.node) == expected
     assert violations(decision.node, frozenset({0})) == []
@@ -287,7 +260,7 @@ def test_cpus_come_online() -> None:
     """Those that share get them; owners stay."""
     node = running(asking("a", 2), asking("c", 0.5), topology=without(MACHINE, "4-7"))
 
-    decision = step(node, TopologyChanged(MACHINE), static())
+    decision = step(node, ev.TopologyChanged(MACHINE), static())
 
     assert cpus(decision.node) == {"a": "[1-2]", "c": "0,3-7"}
     said = "the machine has changed: CPUs 4-7 are now available to pods: 1 of 2 containers move"
@@ -298,7 +271,7 @@ def test_the_same_machine_changes_nothing() -> None:
     """An event without news is none."""
     node = running(asking("a", 2))
 
-    assert step(node, TopologyChanged(machine(nodes=2, cores=4, threads=1)), static()).node is node
+    assert step(node, ev.TopologyChanged(machine(nodes=2, cores=4, threads=1)), static()).node is node
 
 
 def test_grants_from_before_a_restart_on_a_smaller_machine() -> None:
@@ -306,7 +279,7 @@ def test_grants_from_before_a_restart_on_a_smaller_machine() -> None:
     node = running(asking("a", 2), asking("c", 0.5)).replace(topology=without(MACHINE, "2,5-7"))
     assert violations(node)
 
-    after = step(node, TopologyChanged(node.topology), static()).node
+    after = step(node, ev.TopologyChanged(node.topology), static()).node
 
     assert cpus(after) == {"a": "[1,3]", "c": "0,4"}
 
@@ -315,7 +288,7 @@ def test_a_machine_that_cannot_be_read_changes_nothing() -> None:
     """Without any CPU nobody could run: more likely somebody looked in the wrong place."""
     node = running(asking("a", 2))
 
-    decision = step(node, TopologyChanged(replace(MACHINE, cpus=frozenset())), static())
+    decision = step(node, ev.TopologyChanged(replace(MACHINE, cpus=frozenset())), static())
 
     assert decision.node is node
     assert "cannot be read" in decision.sentences[0]
@@ -327,8 +300,43 @@ def test_memory_that_is_no_more_leaves_the_grants() -> None:
     assert [grant.mems for grant in node.grants.values()] == [{0}, {1}, {0, 1}]
     movable = replace(MACHINE, nodes=(MACHINE.nodes[0], replace(MACHINE.nodes[1], normal_memory=False)))
 
-    lost = step(node, TopologyChanged(replace(MACHINE, mems=frozenset({1}))), static()).node
-    only = step(node, TopologyChanged(movable), static()).node
+    lost = step(node, ev.TopologyChanged(replace(MACHINE, mems=frozenset({1}))), static()).node
+    only = step(node, ev.TopologyChanged(movable), static()).node
 
     assert [grant.mems for grant in lost.grants.values()] == [{1}, {1}, {1}]
     assert [grant.mems for grant in only.grants.values()] == [{0}, {0, 1}, {0, 1}]
+
+
+FOUR = machine(nodes=1, cores=4, threads=1)
+FILE = {"availableResources": {"cpu": "cpuset:0-1"}}
+
+
+def owner_and_sharer(own: str, shared: str) -> Node:
+    """The owner came first."""
+    owner = Container(key="owner", pod="s", name="owner", qos=QosClass.GUARANTEED, cpu_milli=1000)
+    sharer = Container(key="sharer", pod="s", name="sharer")
+    had = parse_cpuset(own)
+    grants = {"owner": Grant(had, FOUR.mems, had), "sharer": Grant(parse_cpuset(shared), FOUR.mems)}
+    return Node(FOUR, containers={"owner": owner, "sharer": sharer}, grants=grants)
+
+
+def test_the_last_cpu_that_the_policy_uses_is_shared() -> None:
+    """Its owner gives it up when the other one goes offline, though CPUs are left that others use."""
+    fewer = replace(FOUR, cpus=parse_cpuset("0,2-3"))
+
+    policy = policy_of("static", FILE)
+    after = step(owner_and_sharer("0", "1"), ev.TopologyChanged(fewer), policy).node
+
+    assert {key: format_cpuset(grant.cpus) for key, grant in after.grants.items()} == {"owner": "0", "sharer": "0"}
+    assert violations(after) == []
+
+
+def test_who_does_not_fit_shares_what_the_new_policy_uses() -> None:
+    """It loses both CPUs and gets no others, which are not for containers."""
+    owner = Container(key="owner", pod="s", name="owner", qos=QosClass.GUARANTEED, cpu_milli=2000)
+    had = parse_cpuset("0-1")
+    node = Node(FOUR, containers={"owner": owner}, grants={"owner": Grant(had, FOUR.mems, had)})
+
+    after = step(node, ev.PolicyChanged(apply_all=True), policy_of("topology-aware", FILE))
+
+    assert after.node.grants["owner"] == Grant(had, FOUR.mems)

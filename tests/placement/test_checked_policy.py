@@ -14,7 +14,6 @@ from criproxy.placement.engine import step
 from criproxy.placement.events import ContainerCreating, ContainerGone, ContainerStarted, Found, Present
 from criproxy.placement.invariants import violations
 from criproxy.placement.options.policy_options import Options
-from criproxy.placement.policies.static import StaticOptions, StaticPolicy
 from criproxy.placement.policies.topology_aware import TopologyAwareOptions, TopologyAwarePolicy
 from criproxy.simulate.hosts import machine
 
@@ -137,14 +136,6 @@ def test_a_fault_is_of_the_step_in_which_it_happened() -> None:
     assert all("the policy 'acme' is faulty" in text for text in first.faults)
     assert step(NODE, found, guard) == first
     assert step(NODE, ContainerStarted("own"), guard).faults == ()
-
-
-def test_a_good_policy_is_not_changed_by_its_guard() -> None:
-    """Under the guard the static policy decides as without it."""
-    policy = StaticPolicy(StaticOptions())
-    guard = CheckedPolicy(policy, "static", Options())
-    for event in (ContainerCreating(NEWCOMER), ContainerGone("own")):
-        assert step(NODE, event, guard) == step(NODE, event, policy)
 
 
 def test_what_a_policy_chose_from_is_passed_on() -> None:

@@ -1,14 +1,12 @@
 """What a device plugin reports of cards: it is part of the node's state, and moves no container."""
 
 from dataclasses import replace
-from pathlib import Path
 
 from criproxy.model.incident import Action, Incident, Use
 from criproxy.model.node import Node
 from criproxy.placement.engine import step
 from criproxy.placement.events import CardReported
 from criproxy.simulate.hosts import machine
-from criproxy.store.database import Database
 from tests.node.world import STATIC
 
 LOST = Incident(device_class="nvidia", card="GPU-a", since_s=12.5, reason="XID 79", action=Action.STOP)
@@ -39,19 +37,6 @@ def test_incidents_are_forgotten() -> None:
 
     assert not step(node, CardReported(LOST.key, None), STATIC).node.incidents
     assert step(node, CardReported("other", None), STATIC).node is node
-
-
-def test_incidents_are_stored(tmp_path: Path) -> None:
-    """They come back as they were."""
-    node = reported(EMPTY, replace(LOST, ended=True).with_uses({"r-1": Use.STOPPING, "r-2": Use.USES}))
-    database = Database(tmp_path)
-    database.save(EMPTY, node, ())
-
-    assert database.load(EMPTY.topology).incidents == node.incidents
-
-    database.save(node, EMPTY, ())
-    assert not database.load(EMPTY.topology).incidents
-    database.close()
 
 
 def test_what_people_read() -> None:

@@ -1,26 +1,22 @@
 """What must always be true holds for every policy and every life, and each violation is noticed."""
 
-from dataclasses import replace
-
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from criproxy.errors import NotEnough
 from criproxy.model.cpuset import CpuSet, parse_cpuset
 from criproxy.model.grant import Change, Grant
-from criproxy.model.machine.topology import MemoryKind, NumaNode, Topology
+from criproxy.model.machine.topology import Topology
 from criproxy.model.node import Node
-from criproxy.model.workload import Container, ContainerState, QosClass
+from criproxy.model.workload import Container, ContainerState
 from criproxy.placement.engine import step
-from criproxy.placement.events import ContainerCreating, ContainerGone, Event, PodCreated
+from criproxy.placement.events import ContainerCreating, Event
 from criproxy.placement.invariants import violations
-from criproxy.placement.options.policy_options import Options
 from criproxy.placement.policies import BUILTIN
 from criproxy.placement.policies.api import Policy
 from criproxy.simulate.hosts import machine
-from tests.laws import departure_undoes_arrival
-from tests.placement.lives import containers, live, lives, lives_with_found, machines
+from tests.placement.built import policy_of
+from tests.placement.lives import live, lives, lives_with_found, machines
 
 reserved_sets = st.sampled_from(["", "0", "0,3", "77"]).map(parse_cpuset)
 policies = st.sampled_from(sorted(BUILTIN))
@@ -30,8 +26,7 @@ MEMS = frozenset({0})
 
 def build(name: str, reserved: CpuSet) -> Policy:
     """The policy *name* with reserved CPUs."""
-    entry = BUILTIN[name]
-    return entry.build(entry.options.model_validate({"reservedCpus": reserved}))
+    return policy_of(name, {"reservedCpus": reserved})
 
 
 @given(policies, reserved_sets, machines(), lives_with_found)
@@ -39,53 +34,6 @@ def test_hold_in_every_life(name: str, reserved: CpuSet, topology: Topology, lif
     """Whatever comes and goes, no invariant is violated."""
     for _, event, node in live(topology, build(name, reserved), life):
         assert violations(node, reserved) == [], event
-
-
-@given(policies, reserved_sets, machines(), lives_with_found)
-def test_step_is_deterministic(name: str, reserved: CpuSet, topology: Topology, life: list[Event]) -> None:
-    """The same life leads to the same node."""
-    runs = [[node for *_, node in live(topology, build(name, reserved), life)] for _ in range(2)]
-
-    assert runs[0] == runs[1]
-
-
-@given(policies, reserved_sets, machines(), lives, containers)
-def test_departure_undoes_arrival(
-    name: str, reserved: CpuSet, topology: Topology, life: list[Event], newcomer: Container
-) -> None:
-    """After a container came and went, everybody has what they had; of a balloon it may be other CPUs.
-
-    A balloon that grew has as many CPUs as before, of those that it had meanwhile. Which of them came last is in no
-    grant (see decision 15): ``{0}`` and CPU 1 make the same balloon as ``{1}`` and CPU 0.
-    """
-    policy = build(name, reserved)
-    # What a pod keeps it may give up for a newcomer: test_kept.py has lives for that.
-    strangers = [event for event in life if not isinstance(event, PodCreated)]
-    before = [Node(topology), *(node for *_, node in live(topology, policy, strangers))][-1]
-    newcomer = replace(newcomer, key="new", name="new")
-    try:
-        during = step(before, ContainerCreating(newcomer), policy).node
-    except NotEnough:
-        return
-    after = step(during, ContainerGone("new"), policy).node
-    if name == "balloons":
-        after = with_earlier_cpus(before, during, after, during.grants["new"].pool)
-
-    assert after == before
-
-
-def with_earlier_cpus(before: Node, during: Node, after: Node, pool: str) -> Node:
-    """*after* with the CPUs from *before* for all in the balloon *pool*, if it has as many, all for all of them."""
-    inside = [key for key, grant in before.grants.items() if grant.pool == pool]
-    if not inside:
-        return after
-    (old,), (most,), (new,) = ({node.grants[key].cpus for key in inside} for node in (before, during, after))
-    assert old <= most, "it grew"
-    assert new <= most, "it shrank"
-    assert len(new) == len(old)
-    return after.replace(
-        grants={key: replace(grant, cpus=old) if key in inside else grant for key, grant in after.grants.items()}
-    )
 
 
 @given(reserved_sets, machines(), lives)
@@ -167,57 +115,3 @@ def test_leaks_are_noticed(containers_left: dict[str, Container], sentence: str)
     node = Node(machine(), containers=containers_left, grants={"c": Grant(parse_cpuset("0"), MEMS)})
 
     assert violations(node) == [sentence]
-
-
-def test_policies_are_exercised() -> None:
-    """The lives above do place exclusively: the property tests are about something."""
-    policy = build("static", frozenset())
-    newcomer = Container(key="r", pod="s", name="c", qos=QosClass.GUARANTEED, cpu_milli=2000)
-    node = step(Node(machine()), ContainerCreating(newcomer), policy).node
-
-    assert len(node.exclusive_cpus) == 2
-    assert Options().reserved_cpus == frozenset()
-
-
-def test_who_waits_for_room_may_find_some() -> None:
-    """By CRI-RM's count a node is full as soon as who may use it could fill it: its users leave it for good."""
-    topology = machine(nodes=2, cores=4, threads=1)
-    half = topology.nodes[0].memory_bytes // 2
-    old = Container(key="wide", pod="p", name="wide", qos=QosClass.GUARANTEED, cpu_milli=100, memory_limit_bytes=half)
-    here, newcomer = replace(old, key="here", name="here"), replace(old, key="new", name="new")
-    shared = frozenset(topology.cpus)
-    grants = {"wide": Grant(shared, topology.mems), "here": Grant(topology.nodes[0].cpus, frozenset({0}))}
-    node = Node(topology, containers={"wide": old, "here": here}, grants=grants)
-    entry = BUILTIN["topology-aware"]
-    policy = entry.build(entry.options.model_validate({"reservedCpus": "", "rules": "crirm"}))
-    during = step(node, ContainerCreating(newcomer), policy).node
-    after = step(during, ContainerGone("new"), policy).node
-    assert after.grants["here"].mems != node.grants["here"].mems, "else this tests nothing"
-
-    assert list(departure_undoes_arrival(node, newcomer, policy)) == []
-
-
-def test_who_waits_for_room_on_the_part_that_the_policy_uses_may_find_some() -> None:
-    """Memory of an earlier policy counts there, though on the whole machine it has room elsewhere."""
-    topology = machine(nodes=3, cores=2, threads=1)
-    one = topology.nodes[0].memory_bytes
-    hbm = NumaNode(3, frozenset(), one, kind=MemoryKind.HBM)
-    topology = replace(topology, nodes=(*topology.nodes, hbm), mems=parse_cpuset("0-3"), distances=())
-    sizes = {"outer": one * 6 // 10, "wide": one * 6 // 10, "here": one * 3 // 10}
-    mems = {"outer": "0,2", "wide": "0-1", "here": "0-1"}
-    old = {
-        key: Container(key=key, pod="p", name=key, memory_limit_bytes=size, cpu_milli=100)
-        for key, size in sizes.items()
-    }
-    grants = {key: Grant(parse_cpuset("0-3"), parse_cpuset(nodes)) for key, nodes in mems.items()}
-    node = Node(topology, containers=old, grants=grants)
-    newcomer = Container(
-        key="new", pod="q", name="new", qos=QosClass.BURSTABLE, cpu_milli=3000, memory_limit_bytes=one // 2
-    )
-    entry = BUILTIN["topology-aware"]
-    file = {"availableResources": {"cpu": "cpuset:0-3"}, "reservedCpus": "", "rules": "crirm"}
-    policy = entry.build(entry.options.model_validate(file))
-    after = step(step(node, ContainerCreating(newcomer), policy).node, ContainerGone("new"), policy).node
-    assert after.grants["here"].mems != node.grants["here"].mems, "else this tests nothing"
-
-    assert list(departure_undoes_arrival(node, newcomer, policy)) == []

@@ -12,11 +12,10 @@ from criproxy.model.resources import CfsQuota, Interval
 from criproxy.model.workload import Container, ContainerState, QosClass, Sizes
 from criproxy.placement.engine import placing, step
 from criproxy.placement.events import ContainerResized
-from criproxy.placement.policies import BUILTIN
-from criproxy.placement.policies.api import Policy
 from criproxy.placement.policies.none import Fallback
 from criproxy.simulate.hosts import GIB, machine
 from tests.laws import memory_is_promised_once
+from tests.placement.built import policy_of
 
 MACHINE = machine(nodes=2, cores=4, threads=1, memory_bytes=8 * GIB)
 OPTIONS: Mapping[str, Mapping[str, object]] = {
@@ -28,13 +27,7 @@ OPTIONS: Mapping[str, Mapping[str, object]] = {
 }
 
 
-def policy_of(name: str) -> Policy:
-    """The policy *name*."""
-    entry = BUILTIN[name]
-    return entry.build(entry.options.model_validate(OPTIONS[name]))
-
-
-POLICIES = {**{name: policy_of(name) for name in OPTIONS}, "fallback": Fallback()}
+POLICIES = {**{name: policy_of(name, options) for name, options in OPTIONS.items()}, "fallback": Fallback()}
 
 
 def sizes(cpus: int, memory_bytes: int) -> Sizes:

@@ -64,18 +64,14 @@ def chosen_for(step: Step) -> tuple[str, str] | None:
         return None
     if not refused and not isinstance(step.result, Decision):
         return None
-    if refused and isinstance(event, ContainerResized) and _was_refused(before, event):
-        return None  # the kubelet repeats it every second
+    if refused and isinstance(event, ContainerResized):
+        had = before.containers.get(event.key)
+        if had and had.desired and had.desired.sizes == event.sizes:
+            return None  # the kubelet repeats it every second
     # `isinstance` with a protocol would take longer than the rest of this function.
     if before.released or not (refused or hasattr(step.policy, "candidates")):
         return None
     return (event.container.pod, event.container.name) if isinstance(event, ContainerCreating) else (event.key, "")
-
-
-def _was_refused(before: Node, event: ContainerResized) -> bool:
-    """Whether the same size has been refused before."""
-    container = before.containers.get(event.key)
-    return container is not None and container.desired is not None and container.desired.sizes == event.sizes
 
 
 def considered(step: Step, *, search: bool = True) -> Entry | None:
@@ -111,7 +107,8 @@ def weighed(
     leaving = leavers(*asked, policy) if refused and search else None
     if candidates is None and leaving is None:
         return None
-    return asked[1], Choice(_decided(event, refused=refused), candidates, leaving)
+    decided = (Decided.PLACED, Decided.REFUSED, Decided.RESIZED, Decided.NOT_RESIZED)
+    return asked[1], Choice(decided[2 * isinstance(event, ContainerResized) + refused], candidates, leaving)
 
 
 def choice_now(node: Node, policy: Policy, key: str) -> Choice | None:
@@ -124,9 +121,3 @@ def choice_now(node: Node, policy: Policy, key: str) -> Choice | None:
     seen = shown_for(node, node.containers[key], policy)
     candidates = candidates_of(policy, seen, node.containers[key]) if seen else None
     return Choice(Decided.NOW, candidates) if candidates else None
-
-
-def _decided(event: Event, *, refused: bool) -> Decided:
-    if isinstance(event, ContainerResized):
-        return Decided.NOT_RESIZED if refused else Decided.RESIZED
-    return Decided.REFUSED if refused else Decided.PLACED

@@ -28,8 +28,7 @@ KEYS: Mapping[str, Key] = {
         ("topology-aware", "static"),
     ),
     "require-isolated-cpus": Key(
-        _BOOL,
-        "whether criproxy refuses the container if too few isolated CPUs are free for it",
+        _BOOL, "whether criproxy refuses the container if too few isolated CPUs are free for it"
     ),
     "prefer-cpu-priority": Key(
         "`high`, `normal`, `low` or `none`",
@@ -65,8 +64,7 @@ KEYS: Mapping[str, Key] = {
         ("topology-aware", "balloons", "static"),
     ),
     "pick-resources-by-hints": Key(
-        _BOOL,
-        "whether the container's exclusive CPUs are divided among its cards, so that some are close to each card",
+        _BOOL, "whether the container's exclusive CPUs are divided among its cards, so that some are close to each card"
     ),
     "cpu.preserve": Key(
         _BOOL,
@@ -92,22 +90,12 @@ KEYS: Mapping[str, Key] = {
         ("topology-aware", "balloons", "pools"),
     ),
     "affinity": Key(
-        "YAML",
-        "which containers this one should be near: names, or expressions with weights from -1000 to 1000",
+        "YAML", "which containers this one should be near: names, or expressions with weights from -1000 to 1000"
     ),
-    "anti-affinity": Key(
-        "YAML",
-        "which containers this one should be kept away from",
-    ),
-    "pool.podpools": Key(
-        "the name of a pool",
-        "the pool in which the pod runs",
-        ("pools",),
-    ),
+    "anti-affinity": Key("YAML", "which containers this one should be kept away from"),
+    "pool.podpools": Key("the name of a pool", "the pool in which the pod runs", ("pools",)),
     "balloon.balloons": Key(
-        "the name of a balloon type",
-        "the type of balloon in which the container runs",
-        ("balloons",),
+        "the name of a balloon type", "the type of balloon in which the container runs", ("balloons",)
     ),
 }
 """Every key that some policy reads."""

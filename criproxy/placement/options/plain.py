@@ -125,10 +125,6 @@ class _Open:
         self.node = node
         self.key: str | None = None
 
-    @property
-    def wants_key(self) -> bool:
-        return isinstance(self.node, dict) and self.key is None
-
     def add(self, value: object) -> None:
         if isinstance(self.node, list):
             self.node.append(value)
@@ -143,7 +139,7 @@ class _Open:
 def _take(event: Event, open_nodes: list[_Open]) -> None:
     if isinstance(event, ScalarEvent):
         innermost = open_nodes[-1]
-        innermost.add(_scalar(event, is_key=innermost.wants_key))
+        innermost.add(_scalar(event, is_key=isinstance(innermost.node, dict) and innermost.key is None))
     elif isinstance(event, SequenceStartEvent | MappingStartEvent):
         _check_tag(event.tag, ())
         node: list[object] | dict[str, object] = [] if isinstance(event, SequenceStartEvent) else {}
@@ -158,10 +154,8 @@ def _scalar(event: ScalarEvent, *, is_key: bool) -> object:
     _check_tag(event.tag, _TEXT_TAGS)
     if is_key or event.tag or event.style:
         return text
-    if len(text) <= len("false") and text in (text.lower(), text.upper(), text.capitalize()):
-        word = text.lower()
-        if word in _WORDS:
-            return _WORDS[word]
+    if text.lower() in _WORDS and text in (text.lower(), text.upper(), text.capitalize()):
+        return _WORDS[text.lower()]
     return int(text) if _INTEGER.fullmatch(text) else text
 
 

@@ -6,7 +6,7 @@ included. Its options are those of that manager, without its refusals, and those
 """
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Literal
 
 from pydantic import Field
@@ -76,17 +76,9 @@ class StaticOptions(Options):
                 names = [str(type(self).model_fields[field].alias) for field in (one, other)]
                 yield Misfit((names[1],), f"contradicts {names[0]}: choose one of them")
 
-    def taste(self, topology: Topology, *, isolated: bool | None) -> Taste:
-        """How to choose exclusive CPUs; *isolated* prefers isolated ones (True) or avoids them (False)."""
-        first = NO_CPUS
-        if isolated is not None and topology.isolated_cpus:
-            first = topology.isolated_cpus if isolated else topology.cpus - topology.isolated_cpus
-        return Taste(
-            first=first,
-            across_cores=self.distribute_cpus_across_cores,
-            evenly=self.distribute_cpus_across_numa,
-            one_package=self.align_by_socket,
-        )
+
+_Taken = tuple[CpuSet, CpuSet, list[str]]
+"""The exclusive CPUs for a container, those among which they were chosen, and which of its options were not met."""
 
 
 class StaticPolicy:
@@ -109,8 +101,7 @@ class StaticPolicy:
             news = {container.key: grant}
             pool = shared if not own else self._pool_with(node, news)
             return Change(self._with_sharers(node, news, pool), (reason, *wishes.notes()))
-        taken = self._take(node, wishes, own, count)
-        cpus = taken.cpus
+        cpus, _, unmet = self._take(node, wishes, own, count)
         mixed = self.options.shared_remainder and container.cpu_milli > count * 1000
         also = self._shared(node.topology, (node.exclusive_cpus - own) | cpus) if mixed else NO_CPUS
         news = {container.key: Grant(cpus | also, NO_CPUS, exclusive=cpus)}
@@ -120,7 +111,7 @@ class StaticPolicy:
         asks = f"it asks for {container.cpu_milli}m" if mixed else f"it asks for {count}"
         what = f"{container.title} gets exclusive {numbered('CPU', cpus)}{and_shares}"
         reason = f"{what}: its pod is {container.qos.value} and {asks}"
-        return Change(change.grants, (reason, *change.reasons, *taken.notes, *wishes.notes()))
+        return Change(change.grants, (reason, *change.reasons, *unmet, *wishes.notes()))
 
     def release(self, node: Node, left: Grant) -> Change:
         """Its exclusive CPUs go back to the shared pool."""
@@ -156,10 +147,10 @@ class StaticPolicy:
             return own_kept(own, count - available)
         if count > available:
             return parts_compared(node.topology, free, count, self._taste(node.topology, wishes), available)
-        taken = self._take(node, wishes, own, count)
+        _, source, _ = self._take(node, wishes, own, count)
         hints, _ = hints_of(wishes)
         note = f"only parts nearest to its devices on {near_words(hints)} were compared" if hints else ""
-        found = parts_compared(node.topology, taken.source, count, self._taste(node.topology, wishes))
+        found = parts_compared(node.topology, source, count, self._taste(node.topology, wishes))
         return replace(found, note=note)
 
     def free(self, node: Node) -> Free:
@@ -174,24 +165,31 @@ class StaticPolicy:
         stays = not self._shared(node.topology, node.exclusive_cpus - own) - free
         return free, max(0, len(free) - stays)
 
-    def _take(self, node: Node, wishes: Wishes, own: CpuSet, count: int) -> "_Taken":
-        """The exclusive CPUs for a container."""
+    def _take(self, node: Node, wishes: Wishes, own: CpuSet, count: int) -> _Taken:
         topology, sharing = node.topology, self._shared(node.topology, node.exclusive_cpus - own)
         free, available = self._free(node, own)
         if count > available:
             raise NotEnough(_refusal(node, wishes.container, count, free, available))
         taken = self._choose(node, wishes, own & free, free, count)
-        if sharing - taken.cpus:
+        if sharing - taken[0]:
             return taken
         kept = take_cpus(topology, (free & sharing) - own or free & sharing, 1)
         return self._choose(node, wishes, (own & free) - kept, free - kept, count)
 
     def _taste(self, topology: Topology, wishes: Wishes) -> Taste:
-        wish = wishes.boolean("prefer-isolated-cpus")
-        isolated = self.options.prefer_isolated_cpus or None if wish is None else wish
-        return self.options.taste(topology, isolated=isolated)
+        """How to choose exclusive CPUs: isolated ones first, or last, or as they come."""
+        options, quiet, wish, first = (
+            self.options,
+            topology.isolated_cpus,
+            wishes.boolean("prefer-isolated-cpus"),
+            NO_CPUS,
+        )
+        if quiet and (wish is not None or options.prefer_isolated_cpus):
+            first = quiet if wish is not False else topology.cpus - quiet
+        across, evenly = options.distribute_cpus_across_cores, options.distribute_cpus_across_numa
+        return Taste(first, across_cores=across, evenly=evenly, one_package=options.align_by_socket)
 
-    def _choose(self, node: Node, wishes: Wishes, own: CpuSet, free: CpuSet, count: int) -> "_Taken":
+    def _choose(self, node: Node, wishes: Wishes, own: CpuSet, free: CpuSet, count: int) -> _Taken:
         topology, taste = node.topology, self._taste(node.topology, wishes)
         whole, why = self._whole(topology, free, count)
         kept, (hints, strict) = own & whole, hints_of(wishes)
@@ -205,7 +203,7 @@ class StaticPolicy:
             cpus = whole_cores(topology, whole, cpus) or cpus
         if strict and not own and not topology.nodes_of(cpus) <= nodes_of(hints):
             raise NotEnough(_strictly(node, wishes.container, count, free))
-        return _Taken(cpus, source, [f"it shares a core with others: {why}"] if why else [])
+        return cpus, source, [f"it shares a core with others: {why}"] if why else []
 
     def _whole(self, topology: Topology, free: CpuSet, count: int) -> tuple[CpuSet, str]:
         """Where exclusive CPUs come from, and why: whole free cores if the options want these, else all *free* CPUs."""
@@ -252,17 +250,6 @@ class StaticPolicy:
                 moved[place] = Grant(pool, grant.mems, home_mems=grant.home_mems)
             news[key] = moved[place]
         return news
-
-
-@dataclass(frozen=True, slots=True)
-class _Taken:
-    """The exclusive CPUs for a container."""
-
-    cpus: CpuSet
-    source: CpuSet
-    """Those among which they were chosen."""
-    notes: list[str]
-    """Which of its options could not be met."""
 
 
 def _own(node: Node, container: Container) -> CpuSet:

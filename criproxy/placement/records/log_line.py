@@ -10,9 +10,7 @@ from criproxy.model.text.bounded import MAX_TEXTS, bounded_texts
 from criproxy.model.workload import SHORT_ID, Container
 from criproxy.placement import events
 from criproxy.placement.decision import Decision
-from criproxy.placement.events import (
-    Event,
-)
+from criproxy.placement.events import Event
 from criproxy.placement.rules.release import only_ends_release
 
 

@@ -13,23 +13,14 @@ from criproxy.model.machine.topology import Topology
 from criproxy.model.node import Node
 from criproxy.model.text.plain import from_plain, to_plain
 from criproxy.model.workload import Container, ContainerState
-from criproxy.placement.events import (
-    ContainerCreated,
-    ContainerCreating,
-    ContainerExited,
-    ContainerStarted,
-    Event,
-    Found,
-    PodCreated,
-    TopologyChanged,
-    UpdateApplied,
-    WorkloadEvent,
-)
+from criproxy.placement import events
 
 VERSION = 1
 MARK = "criproxy_trace"
-KINDS: dict[str, type[Event]] = {
-    kind.__name__: kind for kind in (*get_args(WorkloadEvent), TopologyChanged) if kind is not UpdateApplied
+KINDS: dict[str, type[events.Event]] = {
+    kind.__name__: kind
+    for kind in (*get_args(events.WorkloadEvent), events.TopologyChanged)
+    if kind is not events.UpdateApplied
 }
 """The events that a trace may have, by name: requests and changes, but not their results or commands of operators."""
 
@@ -53,7 +44,7 @@ class Traced:
 
     at_s: float
     """Since the beginning of the trace."""
-    event: Event
+    event: events.Event
     refused: str = ""
     """The message with which the policy refused it; empty if it did not."""
 
@@ -106,31 +97,31 @@ def _values(text: str) -> dict[str, object]:
     return values
 
 
-def asked(event: Event) -> Iterator[Event]:
+def asked(event: events.Event) -> Iterator[events.Event]:
     """Yield the events of a trace that correspond to *event*; adopted containers appear as created and started."""
-    if isinstance(event, Found):
-        yield from map(PodCreated, event.pods)
+    if isinstance(event, events.Found):
+        yield from map(events.PodCreated, event.pods)
         for present in event.containers:
             yield from _came(present.container)
     elif type(event).__name__ in KINDS:
         yield event
 
 
-def population(node: Node) -> Iterator[Event]:
+def population(node: Node) -> Iterator[events.Event]:
     """Yield the events that lead to the pods and containers on *node*, in their order."""
-    yield from map(PodCreated, node.pods.values())
+    yield from map(events.PodCreated, node.pods.values())
     for container in node.containers.values():
         yield from _came(container)
 
 
-def _came(container: Container) -> Iterator[Event]:
+def _came(container: Container) -> Iterator[events.Event]:
     key = container.key
     reservation = container.reservation or f"found-{key}"
-    yield ContainerCreating(replace(container, key=reservation, state=ContainerState.CREATING, reservation=""))
+    yield events.ContainerCreating(replace(container, key=reservation, state=ContainerState.CREATING, reservation=""))
     if container.state is ContainerState.CREATING:
         return
-    yield ContainerCreated(reservation, key)
+    yield events.ContainerCreated(reservation, key)
     if container.state is not ContainerState.CREATED:
-        yield ContainerStarted(key)
+        yield events.ContainerStarted(key)
     if container.state is ContainerState.EXITED:
-        yield ContainerExited(key)
+        yield events.ContainerExited(key)

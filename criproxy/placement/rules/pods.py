@@ -14,11 +14,7 @@ from criproxy.placement.decision import Decision, updates_between
 from criproxy.placement.events import PodCreated, PodNotReady, PodResized
 from criproxy.placement.options.policy_options import exclusive_of
 from criproxy.placement.policies.api import Policy
-from criproxy.placement.rules.kept import (
-    at_most_total,
-    inherited,
-    without_ended,
-)
+from criproxy.placement.rules.kept import at_most_total, inherited, without_ended
 from criproxy.placement.rules.pipeline import place
 from criproxy.placement.rules.pod_sharing import siblings_of
 from criproxy.placement.rules.pod_total import counted, overlap, requested_milli, shared_group

@@ -56,7 +56,7 @@ def _quota(container: Container | None, old: Grant | None, new: Grant, *, may_li
         return CpuQuota.LEFT
     if may_lift and owns_all(new):
         return CpuQuota.LIFTED
-    return CpuQuota.LEFT if old is None or old.quota is CpuQuota.LEFT else CpuQuota.RESTORED
+    return restored(old)
 
 
 def owns_all(grant: Grant) -> bool:

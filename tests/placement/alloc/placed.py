@@ -1,12 +1,11 @@
 """Requests for memory and the nodes that they have, as crowds in which `alloc.memory.moving` moves them."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from criproxy.model.cpuset import CpuSet
 from criproxy.placement.alloc.memory.moving import Allocation, Crowd
 from criproxy.placement.alloc.memory.moving import allocate as allocate_in
-from criproxy.placement.alloc.memory.moving import come_back as come_back_in
 from criproxy.placement.alloc.memory.zones import Mask, Memory, MemoryRequest, Promises
 
 
@@ -33,11 +32,6 @@ def crowd_of(memory: Memory, placed: Iterable[Placed]) -> Crowd:
 def allocate(memory: Memory, placed: Sequence[Placed], request: MemoryRequest) -> Allocation:
     """Find nodes for *request* beside those that are *placed*, oldest first."""
     return allocate_in(crowd_of(memory, placed), request)
-
-
-def come_back(memory: Memory, placed: Sequence[Placed]) -> Mapping[str, CpuSet]:
-    """New zones, by key, of those that have wider ones than they need by now."""
-    return come_back_in(crowd_of(memory, placed), {one.request.key: memory.mask(one.zone) for one in placed})
 
 
 def over_capacity(memory: Memory, placed: Iterable[Placed]) -> list[tuple[CpuSet, int]]:

@@ -6,7 +6,7 @@ from criproxy.model.cpuset import CpuSet, format_cpuset, parse_cpuset
 from criproxy.model.grant import Grant
 from criproxy.model.node import Node
 from criproxy.model.workload import Container, QosClass
-from criproxy.placement.alloc.capacity import Capacity, Load, Loads, capacity, pool_of, shared_milli
+from criproxy.placement.alloc.capacity import Capacity, Load, Loads, capacity, pool_of
 from criproxy.placement.alloc.pools import MACHINE, build_pools
 from tests.placement.policies.shapes import n4c16
 
@@ -108,12 +108,3 @@ def test_loads_add_up() -> None:
 def test_pool_of(grant: Grant, pool: str) -> None:
     """A grant is in the pool that it names; otherwise its CPUs tell."""
     assert pool_of(TREE, grant).name == pool
-
-
-@pytest.mark.parametrize(
-    ("qos", "milli", "owned", "expected"),
-    [(QosClass.BEST_EFFORT, 2, 0, 0), (QosClass.BURSTABLE, 2, 0, 2), (QosClass.GUARANTEED, 2500, 2, 500)],
-)
-def test_shared_milli(qos: QosClass, milli: int, owned: int, expected: int) -> None:
-    """It is the request without what is owned, and nothing for BestEffort."""
-    assert shared_milli(Container(key="c", pod="s", name="c", qos=qos, cpu_milli=milli), owned) == expected

@@ -176,22 +176,6 @@ def test_whatever_is_liked(request: tuple[Topology, CpuSet, int], taste: Taste) 
     assert len(liked) < count or taken <= liked
 
 
-@given(requests())
-def test_across_cores_uses_as_many_cores_as_it_can(request: tuple[Topology, CpuSet, int]) -> None:
-    """No core gives a second thread while one in the same nodes gives none."""
-    topology, free, count = request
-    taken = take_cpus(topology, free, count, Taste(across_cores=True))
-    nodes = topology.nodes_of(taken)
-    used = [core for core in topology.cores if core.cpus & taken]
-    unused = [
-        core
-        for core in topology.cores
-        if core.cpus & free and not core.cpus & taken and topology.nodes_of(core.cpus) <= nodes
-    ]
-
-    assert len(used) == len(taken) or not unused
-
-
 @pytest.mark.parametrize(
     ("free", "count", "expected"),
     [

@@ -1,18 +1,24 @@
-"""A choice is a sort by named criteria, and can be explained."""
+"""A choice is a sort by named criteria, and can be explained: as a table, with what decided and what others lack."""
 
-from itertools import permutations
+import pytest
 
-from hypothesis import given
-from hypothesis import strategies as st
-
-from criproxy.placement.alloc.rank import Candidate, Criterion, decider, ranked
+from criproxy.model.text.plain import from_plain, to_plain
+from criproxy.placement.alloc.rank import (
+    Candidate,
+    Candidates,
+    Criterion,
+    Measure,
+    Row,
+    Unit,
+    compared,
+    decider,
+    ranked,
+)
 
 
 def candidate(index: int, *values: int) -> Candidate:
     """A candidate with a criterion for each value."""
-    return Candidate(
-        index, f"pool {index}", tuple(Criterion(f"criterion {i}", value) for i, value in enumerate(values))
-    )
+    return Candidate(index, f"pool {index}", tuple(Criterion(f"c{i}", value) for i, value in enumerate(values)))
 
 
 def test_the_first_difference_decides() -> None:
@@ -20,8 +26,8 @@ def test_the_first_difference_decides() -> None:
     a, b, c = candidate(0, 1, 0), candidate(1, 0, 7), candidate(2, 0, 3)
 
     assert ranked([a, b, c]) == [c, b, a]
-    assert decider(c, b) == Criterion("criterion 1", 3)
-    assert decider(b, a) == Criterion("criterion 0", 0)
+    assert decider(c, b) == Criterion("c1", 3)
+    assert decider(b, a) == Criterion("c0", 0)
 
 
 def test_ties_end_in_numbers() -> None:
@@ -32,13 +38,43 @@ def test_ties_end_in_numbers() -> None:
     assert decider(a, b) is None
 
 
-values = st.tuples(st.integers(0, 2), st.integers(0, 2), st.integers(0, 2))
+ORDER = [candidate(2, 0, 1), candidate(0, 0, 3), candidate(1, 4, 0)]
+TABLE = compared("pools", ORDER, [Row("pool 3", lacks="2 CPUs")])
 
 
-@given(st.lists(values, max_size=5))
-def test_it_is_a_total_order(rows: list[tuple[int, int, int]]) -> None:
-    """Whatever the order of the input, the result is the same."""
-    candidates = [candidate(index, *row) for index, row in enumerate(rows)]
-    expected = ranked(candidates)
+def test_the_first_is_chosen_by_what_differs_first() -> None:
+    """Between the first two, and between any two."""
+    assert (TABLE.chosen, TABLE.decided_by) == ("pool 2", Measure("c1"))
+    assert TABLE.between(TABLE.rows[0], TABLE.rows[2]) == Measure("c0")
+    assert TABLE.between(TABLE.rows[0], TABLE.rows[3]) is None
 
-    assert all(ranked(order) == expected for order in permutations(candidates))
+
+@pytest.mark.parametrize(
+    "table",
+    [
+        pytest.param(compared("pools", ORDER[:1]), id="only-one"),
+        pytest.param(compared("pools", [candidate(1, 5), candidate(2, 5)]), id="alike"),
+        pytest.param(compared("pools", [], [Row("pool 3", lacks="1 CPU")], chosen="pool 3"), id="without-room"),
+        pytest.param(compared("pools", []), id="none"),
+    ],
+)
+def test_sometimes_no_criterion_decides(table: Candidates) -> None:
+    """Where there is one only, where all are alike, and where none has room."""
+    assert table.decided_by is None
+
+
+def test_only_the_first_are_kept_and_the_chosen_one() -> None:
+    """How many are left out is said, however often something is."""
+    fallback = compared("pools", ORDER, [Row("pool 3", lacks="2 CPUs")], chosen="pool 3")
+
+    assert [row.name for row in TABLE.first(2).rows] == ["pool 2", "pool 0"]
+    assert [row.name for row in fallback.first(2).rows] == ["pool 2", "pool 3"]
+    assert (TABLE.first(9), TABLE.first(3).first(1).omitted) == (TABLE, 3)
+
+
+def test_it_can_be_kept_as_plain_data() -> None:
+    """With units, notes and what is lacking."""
+    row = Row("b[0]", (1, -2), note="its pod is there")
+    table = Candidates("balloons", (Measure("x"), Measure("y", Unit.MORE)), (row,), "b[0]", "type b", 3)
+
+    assert from_plain(Candidates, to_plain(table)) == table

@@ -14,8 +14,8 @@ from criproxy.placement.alloc.memory.zones import Memory
 from criproxy.placement.alloc.sharing import divide
 from criproxy.placement.alloc.sums import Change, Sums
 from criproxy.placement.events import Event
-from criproxy.placement.policies.topology_aware import TopologyAwareOptions, TopologyAwarePolicy
 from criproxy.simulate.hosts import machine
+from tests.placement.built import policy_of
 from tests.placement.lives import live, lives_with_found, machines
 
 GRANT, OTHER = Grant(frozenset({0}), frozenset({0})), Grant(frozenset({1}), frozenset({0}))
@@ -62,7 +62,7 @@ def test_what_the_runtime_says_counts() -> None:
 @given(machines(), lives_with_found)
 def test_sums_are_those_of_a_new_count(topology: Topology, life: Sequence[Event]) -> None:
     """Loads of pools and promises of memory, whatever layouts were looked at before and in whatever order."""
-    policy = TopologyAwarePolicy(TopologyAwareOptions())
+    policy = policy_of("topology-aware")
     nodes = [Node(topology), *(node for *_, node in live(topology, policy, life))]
     seen, crowds = divide(topology, frozenset(), apart=True), Crowds(Memory(topology))
     for node in [node for node in nodes + nodes[::-1] if node.topology is topology]:

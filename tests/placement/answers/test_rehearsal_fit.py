@@ -11,10 +11,10 @@ from criproxy.placement.answers.rehearsal import fit
 from criproxy.placement.decision import Decision
 from criproxy.placement.engine import step
 from criproxy.placement.events import ContainerCreating, PodCreated
-from criproxy.placement.policies.static import StaticOptions, StaticPolicy
 from criproxy.simulate.hosts import machine
+from tests.placement.built import policy_of
 
-POLICY = StaticPolicy(StaticOptions.model_validate({"reservedCpus": "0"}))
+POLICY = policy_of("static", {"reservedCpus": "0"})
 EMPTY = Node(machine(nodes=1, cores=8, threads=1))
 
 
@@ -58,15 +58,6 @@ def test_it_says_what_a_create_would_get(sizes: list[int], cpus: int) -> None:
     with pytest.raises(NotEnough) as caught:
         step(before, ContainerCreating(made), POLICY)
     assert str(found.result) == str(caught.value)
-
-
-def test_the_node_stays_as_it_is() -> None:
-    """Nobody has another place afterwards, and the pod is not there."""
-    node = with_owners(2)
-    grants, pods = dict(node.grants), dict(node.pods)
-    fit(node, POLICY, *made_up(3))
-
-    assert (dict(node.grants), dict(node.pods)) == (grants, pods)
 
 
 def test_who_is_in_the_way() -> None:

@@ -48,26 +48,6 @@ def test_what_cannot_be_understood_refuses_the_container() -> None:
     )
 
 
-@pytest.mark.parametrize(
-    ("allowed", "reserved", "shared"),
-    [
-        ({}, None, True),
-        ({"*": ("*",)}, True, True),
-        ({"shop": ("prefer-reserved-cpus",)}, True, None),
-        ({"sh?p": ("prefer-*",)}, True, True),
-        ({"other": ("*",)}, None, None),
-    ],
-)
-def test_namespaces_use_the_keys_that_they_may(
-    allowed: dict[str, tuple[str, ...]], reserved: bool | None, shared: bool | None
-) -> None:
-    """By default all but those that reach the reserved CPUs; what is ignored is told."""
-    wishes = Wishes(NODE, MAIN, allowed)
-    assert wishes.boolean("prefer-reserved-cpus") is reserved
-    assert wishes.boolean("prefer-shared-cpus") is shared
-    assert len(wishes.ignored) == (reserved is None) + (shared is None)
-
-
 def test_a_container_of_an_unknown_pod_wishes_nothing() -> None:
     """It is placed like one without annotations."""
     assert Wishes(Node(NODE.topology), MAIN).boolean("prefer-shared-cpus") is None
@@ -100,12 +80,6 @@ def test_the_old_form_counts_least() -> None:
     assert wishes_of({new: "false", old: "main: true"}).boolean("prefer-shared-cpus") is False
 
 
-def test_values_of_the_old_form_may_be_yaml() -> None:
-    """What is under the container's name is handed on as a text."""
-    wishes = wishes_of({"cri-resource-manager.intel.com/cold-start": "main: {duration: 60s}"})
-    assert wishes.text("cold-start") == '{"duration": "60s"}'
-
-
 @pytest.mark.parametrize(
     ("name", "scope"), [("x.criproxy.io/container.main", 0), ("x.criproxy.io/pod", 1), ("x.criproxy.io", 2), ("y", 2)]
 )
@@ -120,13 +94,6 @@ def test_scopes(name: str, scope: int) -> None:
 def test_documents(name: str) -> None:
     """YAML as plain data, wherever the key stands."""
     assert wishes_of({name: "a: [b, c]\nd: []"}).document("affinity", lambda data: data) == {"a": ["b", "c"], "d": []}
-
-
-@pytest.mark.parametrize("text", ["a: [", "a: &x [1]\nb: *x", "[" * 5000, "\x00", "!!python/none"])
-def test_what_is_no_plain_yaml_is_refused(text: str) -> None:
-    """Broken, with aliases, deeply nested, with tags: one sentence for each."""
-    with pytest.raises(BadAnnotation, match=r"annotation affinity.criproxy.io is invalid: [^\n]+$"):
-        wishes_of({"affinity.criproxy.io": text}).document("affinity", str)
 
 
 @pytest.mark.parametrize(
@@ -166,12 +133,6 @@ def test_a_pod_with_thousands_of_annotations_is_told_of_in_a_few_words() -> None
     assert len(notes) == 9
     assert notes[0].startswith("annotation x0000.criproxy.io/pod has no effect")
     assert notes[-1] == "7992 more annotations have no effect"
-
-
-def test_a_refused_memory_type_is_quoted_as_it_was_written() -> None:
-    """Its case does not matter, but its author looks for what it says."""
-    with pytest.raises(BadAnnotation, match="is invalid: 'DDR5' must be dram, pmem, hbm, device or mixed"):
-        memory_wish(wishes_of({"memory-type.criproxy.io/pod": "Dram, DDR5"}))
 
 
 @pytest.mark.parametrize(

@@ -8,11 +8,9 @@ from hypothesis import strategies as st
 
 from criproxy.errors import BadAnnotation
 from criproxy.model.node import Node
-from criproxy.model.text.annotations import DOMAINS
 from criproxy.model.workload import Container, Pod
 from criproxy.placement.options.annotations import Wishes
 from criproxy.placement.options.plain import plain_data
-from criproxy.placement.options.pod_wishes import memory_wish
 from criproxy.simulate.hosts import machine
 
 MAIN = Container(key="c", pod="s", name="c", namespace="shop", pod_name="web")
@@ -22,11 +20,6 @@ PLAIN = st.recursive(
     lambda inner: st.lists(inner, max_size=4) | st.dictionaries(_TEXT, inner, max_size=4),
     max_leaves=20,
 )
-ODD = (
-    "c: [2020-01-01]", "c: {2020-01-01: x}", "c: 2020-01-01", "c: !!binary aGk=", "c: !!set {a, b}", "c: !!set {c}",
-    "c: !!omap [a: b]", "c: 0x" + "f" * 6000, "c: " + "9" * 6000, "c: 1:30:" + "5" * 5000, "c: [2020-01-01T00:00:00Z]",
-    "c: .nan", "c: [.inf]", "c: {? [a] : b}", "2020-01-01: x", "!!set {c}", "c: !!timestamp 2020-01-01",
-)  # fmt: skip
 
 
 @pytest.mark.parametrize(
@@ -82,28 +75,6 @@ def test_whatever_is_written_is_data_or_refused(text: str) -> None:
         json.dumps(plain_data(text))
     except ValueError as error:
         assert str(error).startswith(("it ", "the keys "))  # noqa: PT017 - either is right
-
-
-@pytest.mark.parametrize("denied", [False, True], ids=["allowed", "denied"])
-@pytest.mark.parametrize("domain", DOMAINS)
-@pytest.mark.parametrize("value", ODD)
-def test_odd_values_of_the_old_form_refuse_the_container_or_count_as_text(
-    value: str, domain: str, *, denied: bool
-) -> None:
-    """Nothing but BadAnnotation comes out; and nothing at all where the namespace may not use the key."""
-    annotations = {f"{domain}/{key}": value for key in ("memory-type", "cold-start", "memory.preserve")}
-    node = Node(machine(), pods={"s": Pod(key="s", annotations=annotations)})
-    rules = {"*": ("*",)}
-    wishes = Wishes(node, MAIN, rules, denied=rules if denied else {})
-    if denied:
-        memory_wish(wishes)
-        assert len(wishes.ignored) == 3
-        return
-    try:
-        memory_wish(wishes)
-    except BadAnnotation as error:
-        assert "Error(" not in str(error)  # noqa: PT017 - either is right
-        assert "Exceeds" not in str(error)  # noqa: PT017
 
 
 def test_whatever_a_reader_raises_refuses_the_container() -> None:

@@ -10,15 +10,16 @@ from criproxy.placement.engine import step
 from criproxy.placement.events import ContainerCreating, PodCreated
 from criproxy.placement.options import plain
 from criproxy.placement.options.pod_wishes import hiding_of
-from criproxy.placement.policies.balloons import BalloonsOptions, BalloonsPolicy
+from criproxy.placement.policies.balloons import BalloonsPolicy
 from criproxy.placement.policies.topology_aware import TopologyAwareOptions, TopologyAwarePolicy
 from criproxy.simulate.hosts import machine
 from tests.placement.alloc.steps import steps_of
+from tests.placement.built import policy_of
 
 OLD = "criproxy.io/hide-hyperthreads"
 POLICIES = [
-    pytest.param(TopologyAwarePolicy(TopologyAwareOptions.model_validate({"reservedCpus": "0"})), id="topology-aware"),
-    pytest.param(BalloonsPolicy(BalloonsOptions.model_validate({"reservedCpus": "0"})), id="balloons"),
+    pytest.param(policy_of("topology-aware", {"reservedCpus": "0"}), id="topology-aware"),
+    pytest.param(policy_of("balloons", {"reservedCpus": "0"}), id="balloons"),
 ]
 
 

@@ -2,7 +2,6 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -19,10 +18,10 @@ from criproxy.model.workload import Container, Pod, QosClass
 from criproxy.placement.engine import step
 from criproxy.placement.events import ContainerCreating, ContainerGone, PodCreated
 from criproxy.placement.invariants import violations
-from criproxy.placement.policies import BUILTIN
 from criproxy.placement.policies.api import Policy
-from criproxy.simulate.hosts import GIB, cards_of, machine, of_host
-from tests.placement.policies.tables import shown, text
+from criproxy.simulate.hosts import GIB, machine
+from tests.placement.built import policy_of
+from tests.placement.policies.tables import shown
 
 GPUS = 8
 CORES = 4
@@ -60,8 +59,7 @@ def node_of(gpu: int, nodes: int) -> int:
 
 def policy(name: str, **options: object) -> Policy:
     """A policy, with CPU 0 reserved."""
-    entry = BUILTIN[name]
-    return entry.build(entry.options.model_validate(OPTIONS[name] | options))
+    return policy_of(name, OPTIONS[name] | options)
 
 
 @dataclass(slots=True)
@@ -157,51 +155,6 @@ class TestEveryClass:
         ways = {life.node.topology.distance(home_id, other) for home_id in home for other in map(int, life.at(grant))}
         assert ways == {FAR if nodes == 2 else NEAR}
         assert qos is E or grant.mems == life.node.topology.nodes_of(grant.cpus)
-
-    def test_all_gpus_for_one(self, nodes: int, qos: QosClass) -> None:
-        """It has CPUs and memory of every node."""
-        life = Life(nodes)
-
-        grant = life.come("all", *range(GPUS), qos=qos, milli=1000 * nodes)
-
-        assert len(life.node.topology.nodes_of(grant.cpus)) == len(grant.mems) == nodes
-        assert not grant.exclusive or len(grant.exclusive) == nodes
-
-    def test_the_table_shows_it(self, nodes: int, qos: QosClass) -> None:
-        """That a pool is nearer to the GPU decides, and explain says so; the next ones come by distance."""
-        life = Life(nodes)
-
-        candidates = shown(life.node, life.asking("new", GPUS - 1, qos=qos), life.by)
-
-        assert candidates is not None
-        assert text(candidates).startswith(f"*NUMA node {nodes - 1}")
-        assert candidates.decided_by
-        assert candidates.decided_by.name == "it is nearer to its devices"
-        place = [measure.name for measure in candidates.measures].index("it is nearer to its devices")
-        ways = [row.values[place] for row in candidates.rows]
-        assert ways == sorted(ways)
-        assert {LOCAL_DISTANCE, FAR} <= set(ways) <= {LOCAL_DISTANCE, NEAR, FAR}
-
-
-@pytest.mark.parametrize("qos", [G, B, E], ids=lambda qos: qos.value)
-def test_on_a_real_machine(shared_dir: Path, qos: QosClass) -> None:
-    """Of a snapshot with eight cards, all on NUMA node 0: next to them while there is room, then on the other node."""
-    snapshot = shared_dir / "topologies/snapshots/xeon-2s2n-smt-pci.tar.xz"
-    hardware = of_host(snapshot)
-    topology, cards = hardware.topology, cards_of(hardware)
-    life = Life(2, topology=topology)
-
-    for number, hint in enumerate(cards):
-        grant = life.come(f"c{number}", near=hint, qos=qos, milli=1000)
-        assert life.at(grant) == "0"
-        assert format_cpuset(grant.mems) == (format_cpuset(topology.mems) if qos is E else "0")
-
-    life = Life(2, topology=topology)
-    life.come("full", near=cards[0], milli=1000 * len(topology.nodes[0].cpus - {0}))
-    grant = life.come("next", near=cards[0], qos=qos, milli=1000)
-
-    assert life.at(grant) == "1"
-    assert qos is E or format_cpuset(grant.mems) == "1"
 
 
 @pytest.mark.parametrize("nodes", SHAPES)
@@ -310,10 +263,3 @@ def test_static_says_where_it_looked() -> None:
     assert candidates is not None
     assert candidates.note == "only parts nearest to its devices on NUMA node 3 were compared"
     assert candidates.chosen == "NUMA node 3"
-
-
-def test_sharers_of_static_share_all() -> None:
-    """Its shared CPUs are one pool: a card changes nothing, and nobody is refused for it."""
-    life = Life(2, "static")
-
-    assert life.at(life.come("c", 7, qos=B, strict_topologyhints="true")) == "0-1"

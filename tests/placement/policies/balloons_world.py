@@ -8,15 +8,8 @@ from criproxy.model.cpuset import CpuSet, format_cpuset
 from criproxy.model.machine.topology import Topology
 from criproxy.model.node import Node
 from criproxy.model.workload import Container, Pod, QosClass, Sizes
+from criproxy.placement import events as ev
 from criproxy.placement.engine import step
-from criproxy.placement.events import (
-    ContainerCreating,
-    ContainerGone,
-    ContainerResized,
-    PodCreated,
-    PodGone,
-    PolicyChanged,
-)
 from criproxy.placement.invariants import violations
 from criproxy.placement.policies.balloons import BalloonsOptions, BalloonsPolicy
 from criproxy.placement.policies.balloons.kinds import catalogue
@@ -42,29 +35,29 @@ class World:
         pod, namespace = more.pop("pod", name), more.pop("namespace", "default")
         known = {"annotations": more.pop("annotations", {}), "labels": more.pop("labels", {})}
         if pod not in self.node.pods:
-            self._step(PodCreated(Pod(key=pod, name=pod, namespace=namespace, **known)))
+            self._step(ev.PodCreated(Pod(key=pod, name=pod, namespace=namespace, **known)))
         qos = QosClass.BURSTABLE if milli else QosClass.BEST_EFFORT
-        self._step(ContainerCreating(Container(key=name, pod=pod, name=name, pod_name=pod, namespace=namespace,
+        self._step(ev.ContainerCreating(Container(key=name, pod=pod, name=name, pod_name=pod, namespace=namespace,
                                                qos=more.pop("qos", qos), cpu_milli=milli, **more)))  # fmt: skip
         return self.cpus(name)
 
     def go(self, *names: str) -> None:
         """Containers leave."""
         for name in names:
-            self._step(ContainerGone(name))
+            self._step(ev.ContainerGone(name))
 
     def end(self, pod: str) -> None:
         """A pod goes with all its containers."""
-        self._step(PodGone(pod))
+        self._step(ev.PodGone(pod))
 
     def resize(self, name: str, milli: int) -> str:
         """A container gets another size; the CPUs that it may use then."""
-        self._step(ContainerResized(name, Sizes(cpu_milli=milli)))
+        self._step(ev.ContainerResized(name, Sizes(cpu_milli=milli)))
         return self.cpus(name)
 
     def change(self, *, apply_all: bool) -> None:
         """The policy takes over from another one."""
-        self._step(PolicyChanged(apply_all))
+        self._step(ev.PolicyChanged(apply_all))
 
     def cpus(self, name: str) -> str:
         """The CPUs that a container may use; empty where it was left alone."""

@@ -13,25 +13,23 @@ from criproxy.placement.engine import step
 from criproxy.placement.events import ContainerCreating, ContainerGone, ContainerResized, Event
 from criproxy.placement.invariants import violations
 from criproxy.placement.policies.api import Policy
-from criproxy.placement.policies.balloons import BalloonsOptions, BalloonsPolicy
-from criproxy.placement.policies.pools import PoolsOptions, PoolsPolicy
-from criproxy.placement.policies.static import StaticOptions, StaticPolicy
 from criproxy.placement.policies.template import TemplateOptions, TemplatePolicy
 from criproxy.placement.policies.topology_aware import TopologyAwareOptions, TopologyAwarePolicy
 from criproxy.simulate.hosts import machine
 from tests.explained import explanation_is_true
+from tests.placement.built import policy_of
 
 MACHINE = machine(nodes=2, cores=2, threads=1)
 FILE = {"availableResources": {"cpu": "cpuset:0-1"}}
 EVERYWHERE = {**FILE, "pinCPU": False}
 POLICIES: Mapping[str, Policy] = {
-    "static": StaticPolicy(StaticOptions.model_validate(FILE)),
+    "static": policy_of("static", FILE),
     "template": TemplatePolicy(TemplateOptions.model_validate(FILE)),
-    "topology-aware": TopologyAwarePolicy(TopologyAwareOptions.model_validate(FILE)),
-    "topology-aware, not pinned": TopologyAwarePolicy(TopologyAwareOptions.model_validate(EVERYWHERE)),
-    "pools": PoolsPolicy(PoolsOptions.model_validate(FILE)),
-    "pools, not pinned": PoolsPolicy(PoolsOptions.model_validate(EVERYWHERE)),
-    "balloons": BalloonsPolicy(BalloonsOptions.model_validate(FILE)),
+    "topology-aware": policy_of("topology-aware", FILE),
+    "topology-aware, not pinned": policy_of("topology-aware", EVERYWHERE),
+    "pools": policy_of("pools", FILE),
+    "pools, not pinned": policy_of("pools", EVERYWHERE),
+    "balloons": policy_of("balloons", FILE),
 }
 PRESERVE = {"cpu.preserve.criproxy.io/pod": "true"}
 

@@ -315,15 +315,6 @@ def test_a_balloon_shrinks_to_the_cpus_next_to_the_memory_of_who_stays() -> None
     assert (node.cpus("old"), node.node.grants["old"].mems) == ("2", frozenset({1}))
 
 
-def test_so_it_does_when_a_container_becomes_smaller() -> None:
-    """CPUs stay that are next to memory of all who are in the balloon."""
-    node = spilt()
-    node.come("new", 2000, memory_limit_bytes=GIB)
-    node.resize("new", 500)
-
-    assert 2 in node.node.grants["old"].cpus, "CPUs 0-1 have the most of the balloon, and are far from old's memory"
-
-
 def test_who_has_memory_everywhere_holds_nobody_away_from_theirs() -> None:
     """A balloon shrinks to CPUs next to memory that all who stay have, before those next to that of some."""
     node = spilt()
@@ -338,24 +329,6 @@ def test_who_has_memory_everywhere_holds_nobody_away_from_theirs() -> None:
     assert node.cpus("old") == "2"
 
 
-def test_which_cpu_came_last_is_in_no_grant() -> None:
-    """Two histories lead to the same grants, so a balloon cannot always go back to the CPUs that it had."""
-    types = {"balloonTypes": [{"name": "first", "namespaces": ["first"]}]}
-    later, sooner = (World(machine(nodes=1, cores=4, threads=1), types) for _ in range(2))
-    later.come("before", 1000, namespace="first")
-    later.come("old", 1000)
-    later.end("before")
-    sooner.come("old", 1000)
-    assert (later.cpus("old"), sooner.cpus("old")) == ("1", "0")
-    for node in (later, sooner):
-        node.come("new", 1000)
-    assert later.node.grants == sooner.node.grants
-    for node in (later, sooner):
-        node.go("new")
-
-    assert (later.cpus("old"), sooner.cpus("old")) == ("0", "0")
-
-
 def test_faster_cores_for_those_who_want_them() -> None:
     """On a machine with two kinds of cores."""
     node = world({"name": "fast", "preferCoreType": "performance"}, {"name": "slow", "preferCoreType": "efficient"})
@@ -366,13 +339,6 @@ def test_faster_cores_for_those_who_want_them() -> None:
     node.come("pod1", 2000, **of_type("slow"))
     assert node.node.grants["pod0"].cpus <= fast
     assert node.node.grants["pod1"].cpus <= slow
-
-
-def test_close_to_the_devices_of_the_container() -> None:
-    """``podresourceapi`` is what the container has; criproxy knows the NUMA nodes next to that."""
-    node = world({"name": "gpu", "preferCloseToDevices": ["podresourceapi:*"], "preferNewBalloons": True})
-    assert node.come("pod0", 2000, hints=(frozenset({3}),), **of_type("gpu")) == "12-13"
-    assert node.come("pod1", 2000, hints=(frozenset({1}),), **of_type("gpu")) == "4-5"
 
 
 def test_close_to_a_device_of_the_host() -> None:

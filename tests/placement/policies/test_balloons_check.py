@@ -137,16 +137,6 @@ def test_what_cannot_be_is_found(types: list[dict[str, Any]], said: str) -> None
     assert mistake.startswith(said)
 
 
-def test_types_that_are_parts_of_each_other() -> None:
-    """Each of them is told."""
-    found = mistakes({"name": "a", "components": ["b"]}, {"name": "b", "components": ["a"]})
-
-    assert [mistake.partition(":")[0] for mistake in found] == [
-        "balloonTypes.0.components",
-        "balloonTypes.1.components",
-    ]
-
-
 def test_types_that_nobody_may_name() -> None:
     """A type without namespaces is for annotations: they have to be allowed somewhere."""
     types: list[dict[str, Any]] = [
@@ -203,11 +193,6 @@ def test_everything_at_once_is_fine() -> None:
         reservedResources={"cpu": "750m"},
         idleCPUClass="low",
     ) == []  # fmt: skip
-
-
-def test_classes_of_cpus_are_understood() -> None:
-    """Whatever is in them: nothing comes of it."""
-    assert mistakes({"name": "a", "cpuClass": "x"}, cpuClasses={"x": {"minFreq": "base"}}) == []
 
 
 def test_what_has_no_effect_is_noted() -> None:

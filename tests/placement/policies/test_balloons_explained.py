@@ -97,10 +97,3 @@ def test_a_resize_stays_in_its_balloon_or_says_why_not() -> None:
     assert grown
     assert grown.rows[0].note == "it is already there"
     assert text(moved).endswith(f"-500m: {LIMIT}")
-
-
-def test_who_is_left_alone_has_no_candidates() -> None:
-    """Nobody chooses anything for it."""
-    node = world(annotations={"allow": {"*": ["*"]}})
-
-    assert shown(node.node, newcomer(100), node.policy, {"cpu.preserve.criproxy.io/pod": "true"}) is None

@@ -6,7 +6,6 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from criproxy.errors import Refused
-from criproxy.model.cpuset import CpuSet
 from criproxy.model.machine.topology import Topology
 from criproxy.placement.policies.balloons import BalloonsOptions, BalloonsPolicy
 from lab.properties.balloons import balloon_options
@@ -60,41 +59,3 @@ def test_balloons_keep_apart(life: tuple[Topology, dict[str, Any], list[tuple[st
         seen = world.balloons()
         world.policy = BalloonsPolicy(BalloonsOptions.model_validate(options))
         assert world.balloons() == seen
-
-
-@settings(max_examples=40, deadline=None, suppress_health_check=list(HealthCheck))
-@given(lives())
-def test_the_last_one_leaves_nothing(life: tuple[Topology, dict[str, Any], list[tuple[str, int, int]]]) -> None:
-    """When all have gone, the empty balloons are those of the beginning."""
-    topology, options, events = life
-    world, there = World(topology, options), set[str]()
-    before = world.balloons()
-    for event in events:
-        try:
-            happens(world, event, there)
-        except Refused:
-            continue
-    world.go(*sorted(there))
-
-    assert world.balloons() == before
-    assert world.node.grants == {}
-
-
-def test_nobody_moves_without_need() -> None:
-    """A container keeps its CPUs while others come to other balloons and go."""
-    world = World(_two_nodes(), {"balloonTypes": [{"name": "own", "namespaces": ["*"], "preferNewBalloons": True}]})
-    places: dict[str, CpuSet] = {}
-    for number in range(4):
-        world.come(f"c{number}", 1000)
-        places[f"c{number}"] = world.node.grants[f"c{number}"].cpus
-    grants = dict(world.node.grants)
-    world.go("c1")
-    assert all(world.node.grants[key] is grants[key] for key in ("c0", "c2", "c3"))
-    world.come("c4", 2000)
-    assert all(world.node.grants[key] is grants[key] for key in ("c0", "c2", "c3"))
-
-
-def _two_nodes() -> Topology:
-    from criproxy.simulate.hosts import machine
-
-    return machine(nodes=2, cores=4, threads=2)

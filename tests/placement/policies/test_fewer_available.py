@@ -7,19 +7,13 @@ import pytest
 from criproxy.model.cpuset import CpuSet, format_cpuset
 from criproxy.model.node import Node
 from criproxy.model.workload import Container, Pod, QosClass, Sizes
+from criproxy.placement import events as ev
 from criproxy.placement.engine import step
-from criproxy.placement.events import (
-    ContainerCreated,
-    ContainerCreating,
-    ContainerResized,
-    ContainerStarted,
-    PodCreated,
-    PolicyChanged,
-)
 from criproxy.placement.invariants import violations
 from criproxy.placement.policies import BUILTIN
 from criproxy.placement.policies.api import Policy
 from criproxy.simulate.hosts import GIB, machine
+from tests.placement.built import policy_of
 
 MACHINE = machine(nodes=2, cores=4, threads=1)  # node 0: 0-3
 OPTIONS: dict[str, dict[str, Any]] = {
@@ -36,8 +30,7 @@ WISHES = {"pool.podpools.criproxy.io/pod": "alone", "balloon.balloons.criproxy.i
 def build(name: str, available: CpuSet = MACHINE.cpus) -> Policy:
     """The policy *name* on the *available* CPUs."""
     options = {"reservedCpus": "0", "availableResources": {"cpu": f"cpuset:{format_cpuset(available)}"}}
-    entry = BUILTIN[name]
-    return entry.build(entry.options.model_validate({**options, **OPTIONS[name]}))
+    return policy_of(name, {**options, **OPTIONS[name]})
 
 
 def came(node: Node, policy: Policy, name: str, cpus: float, *, wishes: bool = False) -> Node:
@@ -46,7 +39,12 @@ def came(node: Node, policy: Policy, name: str, cpus: float, *, wishes: bool = F
     pod = Pod(key=f"s-{name}", name=name, namespace="default", annotations=WISHES if wishes else {})
     sizes = Sizes(cpu_milli=int(cpus * 1000), cpu_limit_milli=int(cpus * 1000), memory_limit_bytes=GIB)
     new = Container(key=f"r-{name}", pod=pod.key, name="main", pod_name=name, qos=qos).resized(sizes)
-    for event in (PodCreated(pod), ContainerCreating(new), ContainerCreated(new.key, name), ContainerStarted(name)):
+    for event in (
+        ev.PodCreated(pod),
+        ev.ContainerCreating(new),
+        ev.ContainerCreated(new.key, name),
+        ev.ContainerStarted(name),
+    ):
         node = step(node, event, policy).node
     return node
 
@@ -80,7 +78,7 @@ def test_with_apply_all_nobody_stays_on_it(name: str, lost: int) -> None:
     """Who owned it owns another one, and who shared it shares the others; all have a place still."""
     node, available = before(name), MACHINE.cpus - {lost}
 
-    after = step(node, PolicyChanged(True, "fewer"), build(name, available)).node
+    after = step(node, ev.PolicyChanged(True, "fewer"), build(name, available)).node
 
     assert used(after) <= available
     assert violations(after) == []
@@ -94,7 +92,7 @@ def test_with_apply_new_who_is_there_stays(name: str, lost: int) -> None:
     """Nobody moves, and who comes then does not get it."""
     node, available = before(name), MACHINE.cpus - {lost}
 
-    changed = step(node, PolicyChanged(False, "fewer"), build(name, available)).node
+    changed = step(node, ev.PolicyChanged(False, "fewer"), build(name, available)).node
     after = came(changed, build(name, available), "new", 0.2)
 
     assert changed.grants == node.grants
@@ -111,10 +109,10 @@ def test_who_is_resized_leaves_it(name: str, lost: int) -> None:
     """A container that is placed anew for another size gets available CPUs alone."""
     node, available = before(name), MACHINE.cpus - {lost}
     policy = build(name, available)
-    changed = step(node, PolicyChanged(False, "fewer"), policy).node
+    changed = step(node, ev.PolicyChanged(False, "fewer"), policy).node
     sizes = Sizes(cpu_milli=2000, cpu_limit_milli=2000, memory_limit_bytes=GIB)
 
-    after = step(changed, ContainerResized("first", sizes), policy).node
+    after = step(changed, ev.ContainerResized("first", sizes), policy).node
 
     assert after.grants["first"].cpus <= available
     assert violations(after) == []
@@ -124,7 +122,7 @@ def test_it_does_not_fit_any_more() -> None:
     """An owner for whom too few CPUs are available shares them, and is placed when there is room."""
     node = came(Node(MACHINE), build("static"), "large", 4)
 
-    after = step(node, PolicyChanged(True, "fewer"), build("static", frozenset({0, 5, 6}))).node
+    after = step(node, ev.PolicyChanged(True, "fewer"), build("static", frozenset({0, 5, 6}))).node
 
     assert format_cpuset(after.grants["large"].cpus) == "0,5-6"
     assert after.containers["large"].missed is not None

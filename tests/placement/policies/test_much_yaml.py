@@ -8,9 +8,7 @@ from criproxy.model.text.annotations import MAX_VALUE_CHARS
 from criproxy.model.workload import Container, Pod
 from criproxy.placement.options import plain
 from criproxy.placement.options.annotations import MAX_YAML_CHARS, Wishes
-from criproxy.placement.options.keys import KEYS
 from criproxy.placement.options.plain import plain_data
-from criproxy.placement.options.pod_wishes import memory_wish
 from criproxy.simulate.hosts import machine
 from tests.placement.alloc.steps import steps_of
 
@@ -106,34 +104,3 @@ def test_affinities_count_as_well() -> None:
     assert wishes.document("affinity", lambda data: data is not None)
     with pytest.raises(BadAnnotation, match=r"annotation criproxy.io/anti-affinity is invalid: the values that are"):
         wishes.document("anti-affinity", lambda data: data)
-
-
-def test_a_value_that_is_too_long_by_itself_is_told_as_such() -> None:
-    """Whatever its form."""
-    wishes = wishes_of({"criproxy.io/memory-type": "x" * (MAX_VALUE_CHARS + 1)})
-    with pytest.raises(BadAnnotation, match=r"memory-type is invalid: it has more than 16384 characters$"):
-        memory_wish(wishes)
-
-
-def test_a_pod_with_twelve_long_maps_costs_no_more_than_one() -> None:
-    """Reading every key that there is takes the steps of the documents that are within the limit."""
-
-    def all_keys(annotations: dict[str, str]) -> None:
-        for key in KEYS:
-            try:
-                wishes_of(annotations).text(key)
-            except BadAnnotation:
-                return
-
-    one = steps_of(lambda: all_keys({"criproxy.io/hide-hyperthreads": a_map(6, 7_000)}), plain)
-    wishes = wishes_of({f"criproxy.io/{key}": a_map(7 + number, 7_000) for number, key in enumerate(KEYS)})
-
-    def twelve() -> None:
-        for key in KEYS:
-            try:
-                wishes.text(key)
-            except BadAnnotation:
-                continue
-
-    assert one > 1000
-    assert steps_of(twelve, plain) <= 1.1 * one

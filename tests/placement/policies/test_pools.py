@@ -89,21 +89,6 @@ def test_pods_without_a_pool() -> None:
     assert cluster.reasons[0] == "shop/lost/c0 shares CPUs 4-15 of default: there is no pool 'none-such'"
 
 
-@pytest.mark.parametrize(
-    "key",
-    [
-        "pool.podpools.criproxy.io",
-        "pool.podpools.criproxy.io/pod",
-        "pool.podpools.cri-resource-manager.intel.com",
-        "pool.podpools.cri-resource-manager.intel.com/pod",
-        "pool.podpools.resource-policy.nri.io/pod",
-    ],
-)
-def test_our_words_and_theirs(key: str) -> None:
-    """The annotation is understood in our form and in those of our peers."""
-    assert Cluster(THREE).run("web", pool="one", said=key) == "1"
-
-
 def test_balanced() -> None:
     """The pool with the fewest pods, the first of several; all containers of a pod in one."""
     cluster = Cluster(THREE)
@@ -134,11 +119,6 @@ def test_full_pools() -> None:
     assert cluster.run("b", "c1", "one") == "2-15"
     assert "other containers of its pod are there" in cluster.reasons[0]
     assert cluster.run("c", pool="one") == "1"
-
-
-def test_pools_for_nobody() -> None:
-    """maxPods: -1 keeps CPUs free."""
-    assert Cluster(THREE | {"maxPods": -1}).run("a", pool="one") == "4-15"
 
 
 def test_the_reserved_pool_is_not_for_everybody() -> None:

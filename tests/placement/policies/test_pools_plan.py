@@ -6,14 +6,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from criproxy.errors import NotEnough
 from criproxy.model.cpuset import format_cpuset, parse_cpuset
 from criproxy.model.machine.topology import Topology
 from criproxy.placement.policies.pools import PoolsOptions
-from criproxy.placement.policies.pools.plan import Plan, make_plan
+from criproxy.placement.policies.pools.plan import Plan, cut, make_plan
 from criproxy.simulate.hosts import machine
 from lab.properties.machines import machines
 from tests.placement.policies.pools_files import pools_options
-from tests.placement.policies.shapes import n4c16
+from tests.placement.policies.shapes import n4c16, n4c32
 
 SINGLE, DUAL = {"name": "one", "cpu": 1, "instances": "3 CPUs"}, {"name": "two", "cpu": 2, "instances": "50 %"}
 
@@ -278,3 +279,31 @@ def test_no_cpu_is_in_two_pools(topology: Topology, sizes: list[tuple[int, int]]
     assert frozenset().union(*(instance.cpus for instance in plan.instances)) <= topology.cpus
     assert sum(len(instance.cpus) for instance in own) == len(frozenset().union(*(each.cpus for each in own)))
     assert all(len(instance.cpus) == instance.kind.cpu.number for instance in own if instance.kind.cpu)
+
+
+@pytest.mark.parametrize(
+    ("free", "count", "expected"),
+    [
+        pytest.param("2-15", 1, "2", id="first-node"),
+        pytest.param("3-15", 2, "4-5", id="first-whole-core"),
+        pytest.param("3,5,8-11", 2, "8-9", id="a-core-rather-than-two-threads"),
+        pytest.param("1,3,5,7", 2, "1,3", id="threads-where-there-are-no-cores"),
+        pytest.param("0-15", 6, "0-5", id="first-package"),
+        pytest.param("3-15", 6, "8-13", id="the-package-with-whole-cores"),
+        pytest.param("3-15", 10, "4-13", id="the-machine"),
+    ],
+)
+def test_first_place_with_room(free: str, count: int, expected: str) -> None:
+    """A node, else a package, else the machine; of each kind those first that have whole cores."""
+    assert format_cpuset(cut(n4c16(), parse_cpuset(free), count)) == expected
+
+
+def test_dies_come_before_packages() -> None:
+    """Two NUMA nodes of one die rather than of two."""
+    assert format_cpuset(cut(n4c32(), parse_cpuset("2-31"), 8)) == "8-15"
+
+
+def test_too_few() -> None:
+    """More than there are is refused."""
+    with pytest.raises(NotEnough, match="3 CPUs wanted, 2 free"):
+        cut(n4c16(), parse_cpuset("0-1"), 3)

@@ -79,23 +79,6 @@ def released(by: StaticPolicy, node: Node, key: str) -> Mapping[str, Grant]:
     return by.release(node.replace(grants=without(node.grants, (key,))), node.grants[key]).grants
 
 
-def test_release_gives_back() -> None:
-    """What an owner had goes to those that share."""
-    by = policy()
-    node = place(place(Node(MACHINE), container("shared", 0), by), container("own", 4000), by)
-
-    assert released(by, node, "own") == {"shared": Grant(MACHINE.cpus, BOTH)}
-
-
-def test_unchanged_grants_are_the_same_objects() -> None:
-    """A newcomer that shares touches nobody."""
-    by = policy()
-    node = place(Node(MACHINE), container("a", 0), by)
-    after = place(node, container("b", 0), by)
-
-    assert after.grants["a"] is node.grants["a"]
-
-
 def test_reasons_say_what_was_asked_and_given() -> None:
     """The reasons name the container, its CPUs, the rule and the memory."""
     node = Node(MACHINE)
@@ -171,16 +154,6 @@ def places(by: StaticPolicy, topology: Topology, *arrivals: Container) -> list[s
         node = place(node, arrival, by)
         assert violations(node, by.options.reserved(topology)) == []
     return [format_cpuset(node.grants[arrival.key].cpus) for arrival in arrivals]
-
-
-def test_burstable_owners() -> None:
-    """With exclusiveFor, Burstable pods own CPUs, too."""
-    both = chosen(exclusiveFor=["Guaranteed", "Burstable"])
-
-    assert places(both, MACHINE, container("a", 2000, QosClass.BURSTABLE), container("b", 500)) == [
-        "1,9",
-        "0,2-8,10-15",
-    ]
 
 
 def test_shared_remainder() -> None:
@@ -356,20 +329,17 @@ def test_level_3_caches_are_kept_together(said: dict[str, object]) -> None:
     ]
 
 
-def test_caches_are_not_for_who_spreads_over_nodes() -> None:
-    """As for the kubelet."""
-    options = chosen(distributeCPUsAcrossNUMA=True, preferAlignCPUsByUncoreCache=True).options
-    ((path, text),) = options.contradictions()
-
-    assert (path, text) == (
-        ("preferAlignCPUsByUncoreCache",),
-        "contradicts distributeCPUsAcrossNUMA: choose one of them",
-    )
-
-
-@pytest.mark.parametrize("other", ["fullPcpusOnly", "distributeCPUsAcrossNUMA", "preferAlignCPUsByUncoreCache"])
-def test_contradictions(other: str) -> None:
+@pytest.mark.parametrize(
+    ("one", "other"),
+    [
+        ("distributeCPUsAcrossCores", "fullPcpusOnly"),
+        ("distributeCPUsAcrossCores", "distributeCPUsAcrossNUMA"),
+        ("distributeCPUsAcrossCores", "preferAlignCPUsByUncoreCache"),
+        ("distributeCPUsAcrossNUMA", "preferAlignCPUsByUncoreCache"),
+    ],
+)
+def test_contradictions(one: str, other: str) -> None:
     """Options that exclude each other for the kubelet do so here."""
-    ((path, text),) = chosen(distributeCPUsAcrossCores=True, **{other: True}).options.contradictions()
+    ((path, text),) = chosen(**{one: True, other: True}).options.contradictions()
 
-    assert (path, text) == ((other,), "contradicts distributeCPUsAcrossCores: choose one of them")
+    assert (path, text) == ((other,), f"contradicts {one}: choose one of them")

@@ -8,10 +8,8 @@ from criproxy.model.workload import Container, ContainerState, Pod, QosClass, Si
 from criproxy.placement.engine import step
 from criproxy.placement.events import ContainerResized, Found, PodCreated, PolicyChanged, Present
 from criproxy.placement.policies.api import Policy
-from criproxy.placement.policies.static import StaticOptions, StaticPolicy
-from criproxy.placement.policies.topology_aware.options import TopologyAwareOptions
-from criproxy.placement.policies.topology_aware.policy import TopologyAwarePolicy
 from criproxy.simulate.hosts import machine
+from tests.placement.built import policy_of
 
 MACHINE = machine(nodes=2, cores=4, threads=1)
 STRANGER = Container(
@@ -32,8 +30,8 @@ RESERVING = {"reservedCpus": "0"}
 @pytest.mark.parametrize(
     "policy",
     [
-        pytest.param(StaticPolicy(StaticOptions.model_validate(RESERVING)), id="static"),
-        pytest.param(TopologyAwarePolicy(TopologyAwareOptions.model_validate(RESERVING)), id="topology-aware"),
+        pytest.param(policy_of("static", RESERVING), id="static"),
+        pytest.param(policy_of("topology-aware", RESERVING), id="topology-aware"),
     ],
 )
 @pytest.mark.parametrize(

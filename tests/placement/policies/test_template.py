@@ -5,13 +5,12 @@ import re
 import pytest
 
 from criproxy.errors import NotEnough
-from criproxy.model.cpuset import format_cpuset, parse_cpuset
-from criproxy.model.grant import Grant
+from criproxy.model.cpuset import format_cpuset
 from criproxy.model.machine.topology import Topology
 from criproxy.model.node import Node
 from criproxy.model.workload import Container, QosClass, Sizes
 from criproxy.placement.engine import step
-from criproxy.placement.events import ContainerCreating, ContainerGone, ContainerResized
+from criproxy.placement.events import ContainerCreating, ContainerResized
 from criproxy.placement.invariants import violations
 from criproxy.placement.policies.template import TemplateOptions, TemplatePolicy
 from criproxy.simulate.hosts import machine
@@ -51,13 +50,6 @@ def test_reserved_cpus_are_left_out() -> None:
     assert placed(policy(reservedCpus="0-7"), 250, 250) == ["0-3", "4-7"]
 
 
-def test_a_machine_without_numa_nodes_is_one() -> None:
-    """All CPUs are one pool then."""
-    bare = Topology(MACHINE.cpus, frozenset(), (), (), (), MACHINE.cpus)
-
-    assert placed(policy(), 250, 250, topology=bare) == ["0-7", "0-7"]
-
-
 def test_a_full_machine_refuses() -> None:
     """The sentence names the container, what it asks and what is left."""
     assert placed(policy(fullPercent=150), 5000, 5000) == ["0-3", "4-7"]
@@ -77,16 +69,6 @@ def test_a_resize_stays_where_it_fits() -> None:
 
     assert format_cpuset(stays.grants["b"].cpus) == "4-7"
     assert format_cpuset(moves.grants["b"].cpus) == "0-3"
-
-
-def test_owners_of_an_earlier_policy_are_left_alone() -> None:
-    """Newcomers keep off CPUs that somebody owns."""
-    own = parse_cpuset("0-2")
-    node = Node(MACHINE, containers={"own": asking("own", 3000)}, grants={"own": Grant(own, frozenset({0}), own)})
-
-    after = step(node, ContainerCreating(asking("c", 250)), policy()).node
-    assert format_cpuset(after.grants["c"].cpus) == "4-7"
-    assert step(after, ContainerGone("own"), policy()).node.grants == {"c": after.grants["c"]}
 
 
 def test_the_readme_works() -> None:

@@ -11,19 +11,12 @@ from criproxy.model.grant import Grant
 from criproxy.model.machine.topology import Topology
 from criproxy.model.node import Node
 from criproxy.model.workload import Container, QosClass
+from criproxy.placement import events as ev
 from criproxy.placement.engine import step
-from criproxy.placement.events import (
-    ContainerCreated,
-    ContainerCreating,
-    ContainerGone,
-    ContainerResized,
-    PolicyChanged,
-    TopologyChanged,
-)
 from criproxy.placement.invariants import violations
 from criproxy.placement.policies.topology_aware import TopologyAwareOptions, TopologyAwarePolicy
-from criproxy.simulate.hosts import GIB, machine
-from tests.placement.policies.shapes import c4pmem4, n4c16, shaped
+from criproxy.simulate.hosts import machine
+from tests.placement.policies.shapes import n4c16
 
 G, B, E = QosClass.GUARANTEED, QosClass.BURSTABLE, QosClass.BEST_EFFORT
 MIB = 1 << 20
@@ -60,7 +53,7 @@ class World:
     def come(self, *names: str, milli: int = 0, qos: QosClass = G, namespace: str = "shop") -> "World":
         """Create containers of one size."""
         for name in names:
-            decision = step(self.node, ContainerCreating(asking(name, milli, qos, namespace)), self.by)
+            decision = step(self.node, ev.ContainerCreating(asking(name, milli, qos, namespace)), self.by)
             self.node, self.reasons = decision.node, decision.sentences
             assert violations(self.node, self.by.options.reserved_cpus) == []
         return self
@@ -68,14 +61,14 @@ class World:
     def go(self, *names: str) -> "World":
         """Remove containers."""
         for name in names:
-            self.node = step(self.node, ContainerGone(name), self.by).node
+            self.node = step(self.node, ev.ContainerGone(name), self.by).node
             assert violations(self.node, self.by.options.reserved_cpus) == []
         return self
 
     def resize(self, name: str, milli: int) -> "World":
         """Give a container another size of CPU."""
         sizes = replace(self.node.containers[name].sizes, cpu_milli=milli)
-        decision = step(self.node, ContainerResized(name, sizes), self.by)
+        decision = step(self.node, ev.ContainerResized(name, sizes), self.by)
         self.node, self.reasons = decision.node, decision.sentences
         assert violations(self.node, self.by.options.reserved_cpus) == []
         return self
@@ -105,46 +98,6 @@ def four(prefix: str) -> list[str]:
 class TestVectors:
     """Placements from the tests of CRI-RM and nri-plugins, by the ids of the scenarios."""
 
-    def test_v01_one_core_three_four(self) -> None:
-        """One CPU, a core, three CPUs, four CPUs: each in the emptiest node, the last as two cores of a socket."""
-        world = World(n4c16(), policy())
-        world.come("a", milli=1000).come("b", milli=2000).come("c", milli=3000).come("d", milli=4000)
-
-        assert world.cpus("a", "b") == ["4", "8-9"]
-        assert world.cpus("c", "d") == ["12-14", "2-3,6-7"]
-
-    def test_v03_spreads_over_nodes(self) -> None:
-        """Four containers of a size go to four nodes, that with a reserved CPU last; owners and sharers alike."""
-        for milli, qos in [(1000, G), (3000, G), (2000, B)]:
-            world = World(n4c16(), policy()).come(*four("c"), milli=milli, qos=qos)
-            assert world.numa(*four("c")) == ["1", "2", "3", "0"]
-
-    def test_v05_init_containers_give_back(self) -> None:
-        """Five CPUs after five containers of that size that ended; the second gets the other socket."""
-        world = World(n4c16(), policy())
-        for i in range(5):
-            world.come(f"init{i}", milli=5000).go(f"init{i}")
-        world.come("a", "b", milli=5000)
-
-        assert world.numa("a", "b") == ["2-3", "0-1"]
-
-    def test_v06_some_cpus_of_two_nodes(self) -> None:
-        """What pods may not use and what is reserved does not exist for containers."""
-        world = World(n4c16(allowed="4-11"), policy("11"))
-        world.come("own", milli=3000).come("a", "b", milli=980)
-
-        assert world.cpus("own", "a", "b") == ["4-6", "8-10", "8-10"]
-        assert world.mems("own", "a", "b") == ["1", "2", "2"]
-
-    @pytest.mark.parametrize(("allowed", "first", "second"), [("1-4,11", "1-3", "4"), ("5-8,11", "5-7", "8")])
-    def test_v07_uneven_nodes(self, allowed: str, first: str, second: str) -> None:
-        """Two that share get different nodes, the larger first; an owner takes from neither what it needs."""
-        world = World(n4c16(allowed=allowed), policy("11")).come("a", "b", milli=980)
-        assert world.cpus("a", "b") == [first, second]
-
-        world.come("own", milli=1000)
-        assert not world.node.grants["own"].cpus & (world.node.grants["a"].cpus | world.node.grants["b"].cpus)
-
     def test_v09_reserved_pool(self) -> None:
         """Containers of kube-system share the reserved CPUs up to their capacity, and the whole machine beyond it."""
         by = policy("7,11")
@@ -163,17 +116,6 @@ class TestVectors:
             "the reserved CPUs, which are for such containers, have 1200m left"
         )
 
-    def test_v11_isolated_cpus(self) -> None:
-        """Owners of one CPU get isolated ones, others never do; when they are used up, ordinary ones serve."""
-        world = World(n4c16(isolated="8-9"), policy())
-        world.come("a", "b", "c", milli=1000).come("three", milli=3000).come(*four("s"), milli=200)
-
-        assert sorted(world.cpus("a", "b")) == ["8", "9"]
-        assert world.mems("a", "b") == ["2", "2"]
-        for name in ["c", "three", *four("s")]:
-            assert not world.node.grants[name].cpus & {8, 9}
-        assert len(world.node.grants["three"].mems) == 1
-
     def test_isolated_cpus_of_a_node_that_is_full(self) -> None:
         """The socket around gives the fraction that the node of the isolated CPUs cannot give."""
         world = World(n4c16(isolated="8-9"), policy("")).come(*four("c"), milli=1800, qos=B)
@@ -181,64 +123,6 @@ class TestVectors:
 
         assert world.come("mixed", milli=1500).cpus("mixed") == ["8,10-15"]
         assert world.come("one", milli=1000).cpus("one") == ["9"]
-
-    def test_v12_mixed(self) -> None:
-        """Half CPUs share, one and a half own one and share the other, and from two on a fraction means sharing."""
-        world = World(n4c16(), policy()).come("a", "b", milli=500)
-        assert world.numa("a", "b") == ["1", "2"]
-        assert [len(grant.cpus) for grant in world.node.grants.values()] == [4, 4]
-        assert world.mems("a", "b") == ["1", "2"]
-
-        world.come("c", "d", milli=1500)
-        assert [world.owned(name) for name in "cd"] == [1, 1]
-        assert [len(world.node.grants[name].cpus) for name in "cd"] == [4, 4]
-        assert len(set(world.numa("c", "d"))) == 2
-        assert sorted(len(world.node.grants[name].cpus) for name in "ab") == [3, 4]
-
-        world.come("e", "f", milli=2400)
-        assert [world.owned(name) for name in "ef"] == [0, 0]
-        assert world.cpus("e") == ["1-3"]
-        assert len(world.node.grants["f"].cpus) == 4
-        assert [world.owned(name) for name in "cd"] == [1, 1]
-
-        world.go("c", "d")
-        assert [len(world.node.grants[name].cpus) for name in "ab"] == [4, 4]
-
-    def test_v14_whole_nodes(self) -> None:
-        """Idle nodes are given away whole; who shares comes together in what is left, and is not pushed out."""
-        world = World(n4c16(), policy()).come("a", "b", "c", milli=4000)
-        assert sorted(world.cpus("a", "b", "c")) == ["12-15", "4-7", "8-11"]
-
-        world.come(*four("e"), qos=E).come(*four("b"), milli=100, qos=B)
-        assert set(world.cpus(*four("e"), *four("b"))) == {"1-3"}
-
-    def test_v14_busy_nodes(self) -> None:
-        """A node in use is not given away while there is an idle one; if all are, the CPUs come from a socket."""
-        world = World(n4c16(), policy()).come("e0", "e1", qos=E).come("own", milli=4000)
-        assert len(set(world.numa("e0", "e1", "own"))) == 3
-        assert world.cpus("own") == ["12-15"]
-
-        world = World(n4c16(), policy()).come(*four("e"), qos=E).come("own", milli=4000)
-        own = world.node.grants["own"].cpus
-        assert sorted(world.numa(*four("e"))) == ["0", "1", "2", "3"]
-        assert world.numa("own") == ["2-3"]
-        assert not any(world.node.grants[name].cpus & own for name in four("e"))
-
-    def test_v18_memory_without_cpus(self) -> None:
-        """PMEM belongs to the node that it is closest to; who spans the machine may use all memory."""
-        world = World(c4pmem4(), policy()).come("small", milli=200).come("large", milli=1200, qos=B)
-
-        assert world.mems("small", "large") == ["1,7", "0-7"]
-
-    @pytest.mark.parametrize(("cpus", "depth"), [(25, 2), (28, 1), (29, 1)])
-    def test_v25_smallest_pool(self, cpus: int, depth: int) -> None:
-        """On a machine of 112 CPUs with isolated ones, 25 CPUs fit a node; more need a socket."""
-        nodes = [",".join(map(str, range(first, 112, 4))) for first in range(4)]
-        topology = shaped([[nodes[0], nodes[2]], [nodes[1], nodes[3]]], threads=1, isolated="4-7,60-63")
-        world = World(topology, policy()).come("own", milli=cpus * 1000)
-
-        assert len(world.node.grants["own"].cpus) == cpus
-        assert ("socket" if depth == 1 else "NUMA node") in world.node.grants["own"].pool
 
 
 MACHINE = machine(nodes=2, cores=4, threads=2)  # node 0: 0-3,8-11
@@ -266,23 +150,6 @@ def test_who_gets_what(milli: int, qos: QosClass, owned: int, size: int) -> None
     world = World(MACHINE, policy()).come("c", milli=milli, qos=qos)
 
     assert (world.owned("c"), len(world.node.grants["c"].cpus)) == (owned, size)
-
-
-def test_capacity_counts_requests_and_not_containers() -> None:
-    """A node is full when the requests are as large as it; the next one goes elsewhere."""
-    world = World(MACHINE, policy("")).come("a", milli=7900, qos=B).come("b", milli=7900, qos=B)
-    world.come("c", milli=100, qos=B).come("d", milli=200, qos=B)
-
-    assert world.numa("a", "b", "c") == ["0", "1", "0"]
-    assert world.numa("d") == ["0-1"]
-
-
-def test_an_owner_leaves_to_sharers_what_they_were_granted() -> None:
-    """Sharers that need most of a node send the owner elsewhere, although CPUs of theirs are free to be owned."""
-    world = World(MACHINE, policy("")).come("busy", milli=5500, qos=B).come("own", milli=3000)
-
-    assert world.numa("busy", "own") == ["0", "1"]
-    assert world.cpus("busy") == ["0-3,8-11"]
 
 
 def test_owners_in_a_socket_leave_each_node_what_it_needs() -> None:
@@ -330,24 +197,14 @@ def test_nobody_moves_without_need() -> None:
     assert world.numa("b", "d") == [before[1], before[3]]
 
 
-def test_unchanged_grants_are_the_same_objects() -> None:
-    """An owner changes the grants of its pool and no other's; a sharer changes nobody's."""
-    world = World(n4c16(), policy()).come(*four("c"), milli=500, qos=B)
-    before = world.node.grants
-    world.come("own", milli=1000).come("more", milli=100)
-
-    kept = [name for name in four("c") if world.node.grants[name] is before[name]]
-    assert len(kept) == 3
-
-
 def test_resize_in_place() -> None:
     """Who grows or shrinks keeps its pool and the CPUs that it has."""
     world = World(n4c16(), policy()).come("x", milli=2000).come("own", milli=2000).come("share", milli=500)
-    node = step(world.node, ContainerCreated("own", "id"), world.by).node
+    node = step(world.node, ev.ContainerCreated("own", "id"), world.by).node
     before = node.grants["id"]
     for milli, count in [(3000, 3), (1000, 1), (4000, 4)]:
         sizes = replace(node.containers["id"].sizes, cpu_milli=milli)
-        node = step(node, ContainerResized("id", sizes), world.by).node
+        node = step(node, ev.ContainerResized("id", sizes), world.by).node
         after = node.grants["id"]
         assert len(after.exclusive) == count
         assert after.exclusive >= before.exclusive or count < len(before.exclusive)
@@ -505,20 +362,6 @@ def test_only_isolated_and_reserved_cpus() -> None:
     assert isolated.come("b", milli=1000).cpus("a", "b") == ["9", "8"]
 
 
-def test_memory_that_does_not_suffice() -> None:
-    """The youngest of several that are alike gets more nodes, and has its own again when there is room."""
-    world = World(MACHINE, policy())
-    for name in ("a", "b", "c"):
-        container = replace(asking(name, 500, B), memory_limit_bytes=9 * GIB)
-        world.node = step(world.node, ContainerCreating(container), world.by).node
-    assert world.mems("a", "b", "c") == ["1", "0", "0-1"]
-
-    decision = step(world.node, ContainerGone("a"), world.by)
-    world.node = decision.node
-    assert world.mems("b", "c") == ["0", "1"]
-    assert decision.sentences == ("1 container gets memory from fewer NUMA nodes: there is room again",)
-
-
 @pytest.mark.parametrize("milli", [500, 2000])
 def test_who_comes_from_another_policy_comes_to_its_memory(milli: int) -> None:
     """It has no pool, and its memory does not move; where that may be anywhere, it is like a newcomer."""
@@ -529,7 +372,7 @@ def test_who_comes_from_another_policy_comes_to_its_memory(milli: int) -> None:
         elsewhere = Grant(parse_cpuset("1-9"), parse_cpuset(mems), pool="elsewhere")
         world = World(n4c16(), policy())
         world.node = newcomer.node.replace(grants={"a": elsewhere})
-        assert pools_used(step(world.node, PolicyChanged(apply_all=True), world.by).node, "a") == {pool}
+        assert pools_used(step(world.node, ev.PolicyChanged(apply_all=True), world.by).node, "a") == {pool}
 
 
 def test_an_owner_whose_memory_is_elsewhere_grows_where_it_is() -> None:
@@ -546,14 +389,6 @@ def pools_used(node: Node, keys: Iterable[str]) -> set[str]:
     return {node.grants[key].pool for key in keys}
 
 
-def test_another_machine_has_other_pools() -> None:
-    """One policy serves any machine that it is shown."""
-    by = policy()
-    small, large = World(machine(), by).come("c"), World(n4c16(), by).come("c")
-
-    assert pools_used(small.node, "c") | pools_used(large.node, "c") == {"the machine", "NUMA node 1"}
-
-
 def test_reserved_namespaces_own_nothing() -> None:
     """Where no CPU is reserved for them, they share like all others."""
     world = World(n4c16(), policy("")).come("system", milli=1000, namespace="kube-system")
@@ -566,7 +401,7 @@ def test_who_shares_keeps_an_isolated_cpu_where_all_others_are_owned() -> None:
     """CPUs went away, and what is left beside an owner is isolated: nobody can own the last one."""
     whole = replace(machine(nodes=2, cores=2, threads=1), isolated_cpus=frozenset({0}))
     world = World(whole, policy("")).come("owner", milli=2000)
-    left = TopologyChanged(replace(whole, cpus=frozenset({0, 2})))
+    left = ev.TopologyChanged(replace(whole, cpus=frozenset({0, 2})))
     world.node = step(world.node, left, world.by).node
     assert world.come("sharer").cpus("owner", "sharer") == ["2", "0"]
 

@@ -140,13 +140,6 @@ def test_the_machine_lacks_as_many_cpus_as_the_refusal_says() -> None:
     assert {row.name: row.lacks for row in candidates.rows}["the machine"] == "5 CPUs"
 
 
-def test_who_is_left_alone_has_no_candidates() -> None:
-    """Nobody chooses anything for it."""
-    on = World(n4c16(), policy(options={"annotations": {"allow": {"*": ["*"]}}}))
-
-    assert shown(on.node, asking("new", 2000), on.by, {"cpu.preserve.criproxy.io/pod": "true"}) is None
-
-
 def test_a_resize_stays_where_it_is() -> None:
     """That it is already there decides, and is shown as what holds for its pool alone."""
     on = world()

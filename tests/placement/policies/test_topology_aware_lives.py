@@ -1,31 +1,18 @@
 """What holds under the policy topology-aware on any machine, with any options, whatever comes and goes."""
 
-from collections.abc import Iterable
 from dataclasses import replace
 
 from hypothesis import given
 from hypothesis import strategies as st
 
-from criproxy.errors import NotEnough
 from criproxy.model.machine.topology import Topology
-from criproxy.model.node import Node
 from criproxy.model.workload import Container, QosClass, Sizes
+from criproxy.placement import events as ev
 from criproxy.placement.alloc.capacity import pool_of
 from criproxy.placement.alloc.pools import build_pools
-from criproxy.placement.engine import step
-from criproxy.placement.events import (
-    ContainerCreating,
-    ContainerGone,
-    ContainerResized,
-    Event,
-    PolicyChanged,
-    TopologyChanged,
-)
 from criproxy.placement.invariants import violations
-from criproxy.placement.policies.static import StaticOptions, StaticPolicy
 from criproxy.placement.policies.topology_aware import TopologyAwareOptions, TopologyAwarePolicy
 from criproxy.simulate.hosts import GIB, machine
-from tests.laws import promised_beyond
 from tests.placement.lives import live
 from tests.placement.policies.shapes import c4pmem4, n4c16, n4c32
 
@@ -65,14 +52,14 @@ containers = st.builds(
     milli,
     memory,
 )
-creating = st.builds(ContainerCreating, containers)
+creating = st.builds(ev.ContainerCreating, containers)
 events = st.one_of(
     creating,
     creating,
     creating,
-    st.builds(ContainerGone, st.sampled_from(NAMES)),
+    st.builds(ev.ContainerGone, st.sampled_from(NAMES)),
     st.builds(
-        ContainerResized,
+        ev.ContainerResized,
         st.sampled_from(NAMES),
         milli.map(lambda cpu: Sizes(cpu_milli=cpu, cpu_limit_milli=None, memory_limit_bytes=None)),
     ),
@@ -81,7 +68,7 @@ lives = st.lists(events, max_size=40)
 
 
 @given(machines(), policies, lives)
-def test_invariants(topology: Topology, policy: TopologyAwarePolicy, life: list[Event]) -> None:
+def test_invariants(topology: Topology, policy: TopologyAwarePolicy, life: list[ev.Event]) -> None:
     """No invariant is violated; an isolated CPU is shared only if it is reserved, or where pods have nothing else."""
     isolated = topology.isolated_cpus - policy.options.reserved_cpus
     for _, event, node in live(topology, policy, life):
@@ -91,44 +78,11 @@ def test_invariants(topology: Topology, policy: TopologyAwarePolicy, life: list[
             assert not frozenset[int]().union(*shared) & isolated
 
 
-@given(machines(), machines(), policies, policies, lives, st.booleans())
-def test_changes_of_machine_and_policy(
-    topology: Topology,
-    other: Topology,
-    first: TopologyAwarePolicy,
-    second: TopologyAwarePolicy,
-    life: list[Event],
-    static: bool,
-) -> None:
-    """Another machine, another policy, other options: everybody has a place that exists, whoever gave the last one."""
-    before = StaticPolicy(StaticOptions()) if static else first
-    node = [Node(topology), *(node for *_, node in live(topology, before, life))][-1]
-    changes: list[Event] = [PolicyChanged(apply_all=True), TopologyChanged(other)]
-    for event in changes:
-        node = step(node, event, second).node
-        assert violations(node) == [], event
-    for _, event, after in live_on(node, second, life):
-        assert violations(after) == [], event
-
-
-def live_on(node: Node, policy: TopologyAwarePolicy, life: Iterable[Event]) -> Iterable[tuple[Node, Event, Node]]:
-    """As `live`, from *node* on, with other names."""
-    for event in life:
-        before = node
-        if isinstance(event, ContainerCreating):
-            event = ContainerCreating(replace(event.container, key=f"{event.container.key}+", pod="later"))  # noqa: PLW2901
-        try:
-            node = step(node, event, policy).node
-        except NotEnough:
-            node = before
-        yield before, event, node
-
-
 growth = st.lists(
     st.one_of(
         creating,
         st.builds(
-            lambda key, cpu: ContainerResized(key, Sizes(cpu_milli=cpu, memory_limit_bytes=GIB)),
+            lambda key, cpu: ev.ContainerResized(key, Sizes(cpu_milli=cpu, memory_limit_bytes=GIB)),
             st.sampled_from(NAMES),
             st.sampled_from([1000, 2000, 3000, 4000, 5000, 7000]),
         ),
@@ -140,91 +94,40 @@ growth = st.lists(
 
 @given(st.sampled_from([n4c16(), n4c32()]), policies, growth)
 def test_who_is_resized_stays_near_its_memory(
-    topology: Topology, policy: TopologyAwarePolicy, life: list[Event]
+    topology: Topology, policy: TopologyAwarePolicy, life: list[ev.Event]
 ) -> None:
     """It goes to pools on its own NUMA nodes, or around its pool, and to no others."""
     tree = build_pools(topology)
     for before, event, after in live(topology, policy, life):
-        if not isinstance(event, ContainerResized) or event.key not in before.grants:
+        if not isinstance(event, ev.ContainerResized) or event.key not in before.grants:
             continue
         had, has = (tree.by_name.get(node.grants[event.key].pool) for node in (before, after))
         if had and has and had is not has:
             assert has.index in had.path or tree.nodes[has.index] <= tree.nodes[had.index], (had.name, has.name)
 
 
-@given(machines(), policies, lives, containers)
-def test_departure_undoes_arrival(
-    topology: Topology, policy: TopologyAwarePolicy, life: list[Event], newcomer: Container
-) -> None:
-    """After a container came and went, everybody has what they had; memory too, if nobody waited for room in it."""
-    before = [Node(topology), *(node for *_, node in live(topology, policy, life))][-1]
-    newcomer = replace(newcomer, key="new", name="new")
-    try:
-        during = step(before, ContainerCreating(newcomer), policy).node
-    except NotEnough:
-        return
-    after = step(during, ContainerGone("new"), policy).node
-    if any(grant.home_mems for grant in before.grants.values()) or promised_beyond(before):
-        kept = {key: grant.with_memory_of(before.grants[key]) for key, grant in after.grants.items()}
-        after = after.replace(grants=kept)
-    assert after == before
-
-
-@given(machines(), policies, lives)
-def test_same_life_same_places(topology: Topology, policy: TopologyAwarePolicy, life: list[Event]) -> None:
-    """A policy that has decided before decides as a new one does: it remembers only the shape of the machine."""
-    first, second = ([node for *_, node in live(topology, policy, life)] for _ in range(2))
-    fresh = TopologyAwarePolicy(policy.options)
-
-    assert first == second == [node for *_, node in live(replace(topology), fresh, life)]
-
-
-@given(machines(), policies, lives, containers, st.randoms(use_true_random=False))
-def test_order_of_maps_does_not_matter(
-    topology: Topology, policy: TopologyAwarePolicy, life: list[Event], newcomer: Container, random: st.DataObject
-) -> None:
-    """In which order others came or were read from the store says nothing about the newcomer's place."""
-    node = [Node(topology), *(node for *_, node in live(topology, policy, life))][-1]
-    newcomer = replace(newcomer, key="new", name="new")
-    grants, known = list(node.grants.items()), list(node.containers.items())
-    random.shuffle(grants)  # type: ignore[attr-defined]
-    random.shuffle(known)  # type: ignore[attr-defined]
-    shuffled = node.replace(grants=dict(grants), containers=dict(known))
-
-    assert outcome(node, newcomer, policy) == outcome(shuffled, newcomer, policy)
-
-
-def outcome(node: Node, newcomer: Container, policy: TopologyAwarePolicy) -> object:
-    """Where the newcomer goes, or why it does not."""
-    try:
-        decision = step(node, ContainerCreating(newcomer), policy)
-    except NotEnough as error:
-        return str(error)
-    return dict(decision.node.grants), decision.sentences, set(decision.updates)
-
-
 quiet = st.lists(
     st.builds(
-        lambda key, qos, cpu: ContainerCreating(
+        lambda key, qos, cpu: ev.ContainerCreating(
             Container(key=key, pod=key, name=key, qos=qos, cpu_milli=cpu if qos is QosClass.GUARANTEED else 0)
         ),
         st.sampled_from(NAMES),
         st.sampled_from([QosClass.GUARANTEED, QosClass.GUARANTEED, QosClass.BEST_EFFORT]),
         milli.map(lambda cpu: cpu // 1000 * 1000),
     )
-    | st.builds(ContainerGone, st.sampled_from(NAMES)),
+    | st.builds(ev.ContainerGone, st.sampled_from(NAMES)),
     max_size=30,
 )
 
 
 @given(machines(), policies, quiet)
 def test_who_fits_a_free_node_never_spans_two(
-    topology: Topology, policy: TopologyAwarePolicy, life: list[Event]
+    topology: Topology, policy: TopologyAwarePolicy, life: list[ev.Event]
 ) -> None:
     """An owner that some NUMA node without containers has room for gets all its CPUs from one node."""
     usable = topology.cpus - topology.isolated_cpus - policy.options.reserved_cpus
     for before, event, after in live(topology, policy, life):
-        if not isinstance(event, ContainerCreating) or event.container.key not in after.grants:
+        if not isinstance(event, ev.ContainerCreating) or event.container.key not in after.grants:
             continue
         grant = after.grants[event.container.key]
         used = frozenset[int]().union(*(other.cpus for other in before.grants.values()))
@@ -234,7 +137,7 @@ def test_who_fits_a_free_node_never_spans_two(
 
 
 @given(machines(), policies, lives)
-def test_sharers_stay_in_their_pool(topology: Topology, policy: TopologyAwarePolicy, life: list[Event]) -> None:
+def test_sharers_stay_in_their_pool(topology: Topology, policy: TopologyAwarePolicy, life: list[ev.Event]) -> None:
     """Whoever comes, goes or resizes, others keep their pool, and run in it while it has shared CPUs."""
     tree = build_pools(topology)
     for before, event, after in live(topology, policy, life):

@@ -4,10 +4,8 @@ import pytest
 
 from criproxy.model.node import Node
 from criproxy.model.workload import Container, Pod, QosClass
-from criproxy.placement.checked_policy import CheckedPolicy
 from criproxy.placement.engine import step
 from criproxy.placement.events import ContainerCreating, ContainerGone, PodCreated
-from criproxy.placement.options.policy_options import options_of
 from criproxy.placement.policies import BUILTIN
 from criproxy.placement.policies.api import Policy
 from criproxy.simulate.hosts import machine
@@ -36,14 +34,3 @@ def test_a_step_leaves_a_policy_as_it_was(name: str) -> None:
 
     assert vars(policy) == before
     assert vars(policy).keys() <= {"options", "_pessimistic"}
-
-
-@pytest.mark.parametrize("name", NAMES)
-def test_who_checks_a_policy_keeps_nothing_either(name: str) -> None:
-    """The same question, the same answer, the same faults."""
-    inner, node = build(name), Node(machine(cores=8, threads=2))
-    guard = CheckedPolicy(inner, name, options_of(inner))
-    event = ContainerCreating(Container(key="a", pod="s", name="a", qos=QosClass.GUARANTEED, cpu_milli=2000))
-
-    assert step(node, event, guard) == step(node, event, guard)
-    assert guard == CheckedPolicy(inner, name, options_of(inner))

@@ -6,50 +6,19 @@ from typing import get_args
 import pytest
 from hypothesis import given
 
-from criproxy.errors import Refused
 from criproxy.model.grant import Applied
 from criproxy.model.machine.topology import Topology
-from criproxy.model.node import Node
-from criproxy.placement.engine import step
-from criproxy.placement.events import (
-    ContainerCreated,
-    Event,
-    Found,
-    Released,
-    TopologyChanged,
-    UpdateApplied,
-    WorkloadEvent,
-)
-from criproxy.placement.policies.static import StaticOptions, StaticPolicy
-from criproxy.placement.records.trace import (
-    KINDS,
-    Header,
-    Traced,
-    asked,
-    header_line,
-    line,
-    parse_header,
-    parse_line,
-    population,
-)
+from criproxy.placement import events as ev
+from criproxy.placement.records.trace import KINDS, Header, Traced, asked, header_line, line, parse_header, parse_line
 from criproxy.simulate.hosts import machine
-from tests.placement.lives import lives, lives_with_found, machines
+from tests.placement.built import policy_of
+from tests.placement.lives import lives_with_found, machines
 
-POLICY = StaticPolicy(StaticOptions.model_validate({"reservedCpus": "0"}))
-
-
-def stepped(node: Node, events: list[Event]) -> Node:
-    """The node after *events*, refused ones left out."""
-    for event in events:
-        try:
-            node = step(node, event, POLICY).node
-        except Refused:
-            continue
-    return node
+POLICY = policy_of("static", {"reservedCpus": "0"})
 
 
 @given(machines(), lives_with_found)
-def test_there_and_back(topology: Topology, life: list[Event]) -> None:
+def test_there_and_back(topology: Topology, life: list[ev.Event]) -> None:
     """Header and events are the same after they were lines."""
     events = [told for event in life for told in asked(event)]
 
@@ -60,23 +29,11 @@ def test_there_and_back(topology: Topology, life: list[Event]) -> None:
 
 def test_what_a_trace_has() -> None:
     """Everything that was asked; not what was seen of our own updates, or what somebody did to the node."""
-    assert {kind.__name__ for kind in get_args(WorkloadEvent)} - KINDS.keys() == {"UpdateApplied"}
+    assert {kind.__name__ for kind in get_args(ev.WorkloadEvent)} - KINDS.keys() == {"UpdateApplied"}
     assert "TopologyChanged" in KINDS
-    for event in (UpdateApplied("k", Applied(frozenset(), frozenset())), Released("x")):
+    for event in (ev.UpdateApplied("k", Applied(frozenset(), frozenset())), ev.Released("x")):
         assert not list(asked(event))
-    assert list(asked(ContainerCreated("r", "k"))) == [ContainerCreated("r", "k")]
-
-
-@given(machines(), lives)
-def test_a_population_comes_again(topology: Topology, life: list[Event]) -> None:
-    """Whoever was on a node comes to an empty one, in the same states under the same keys."""
-    node = stepped(Node(topology), [event for event in life if not isinstance(event, Found)])
-
-    again = stepped(Node(topology), list(population(node)))
-
-    placed = {key for key in node.containers if key in again.containers}
-    assert all(again.containers[key].name == node.containers[key].name for key in placed)
-    assert again.pods == node.pods
+    assert list(asked(ev.ContainerCreated("r", "k"))) == [ev.ContainerCreated("r", "k")]
 
 
 @pytest.mark.parametrize(
@@ -108,6 +65,6 @@ def test_another_version() -> None:
 
 def test_a_changed_machine() -> None:
     """CPUs that come and go are in a trace, too."""
-    event = TopologyChanged(machine(nodes=2))
+    event = ev.TopologyChanged(machine(nodes=2))
 
     assert parse_line(line(Traced(0.0, event))).event == event

@@ -11,37 +11,21 @@ from criproxy.errors import Refused
 from criproxy.model.machine.topology import Topology
 from criproxy.model.node import Node, places_of
 from criproxy.model.workload import Desired, Miss, Missed, QosClass
+from criproxy.placement import events as ev
 from criproxy.placement.answers.shortfalls import shortfalls
 from criproxy.placement.engine import step
-from criproxy.placement.events import (
-    ContainerCreated,
-    ContainerCreating,
-    ContainerGone,
-    ContainerResized,
-    ContainerStarted,
-    Event,
-    PolicyChanged,
-    Promoted,
-    Released,
-    ResizeRefused,
-    TopologyChanged,
-)
 from criproxy.placement.invariants import violations
 from criproxy.placement.options.policy_options import Options
 from criproxy.placement.policies.api import Policy
-from criproxy.placement.policies.balloons import BalloonsOptions, BalloonsPolicy
 from criproxy.placement.policies.none import Fallback, NonePolicy
-from criproxy.placement.policies.static import StaticOptions, StaticPolicy
-from criproxy.placement.policies.topology_aware import TopologyAwareOptions, TopologyAwarePolicy
 from criproxy.simulate.hosts import machine
+from tests.placement.built import policy_of
 from tests.placement.lives import live, lives, lives_with_found, machines, reservations
 from tests.placement.test_changes import MACHINE, asking, cpus, running, sizes, static
 
-AWARE = TopologyAwarePolicy(TopologyAwareOptions.model_validate({"reservedCpus": "0"}))
-BALLOONS = BalloonsPolicy(
-    BalloonsOptions.model_validate(
-        {"reservedCpus": "0", "balloonTypes": [{"name": "a", "namespaces": ["kube-system"], "minCPUs": 1}]}
-    )
+AWARE = policy_of("topology-aware", {"reservedCpus": "0"})
+BALLOONS = policy_of(
+    "balloons", ({"reservedCpus": "0", "balloonTypes": [{"name": "a", "namespaces": ["kube-system"], "minCPUs": 1}]})
 )
 POLICIES: dict[str, Policy] = {"static": static(), "other": static("0-1"), "aware": AWARE, "balloons": BALLOONS}
 
@@ -49,19 +33,19 @@ POLICIES: dict[str, Policy] = {"static": static(), "other": static("0-1"), "awar
 def came(node: Node, policy: Policy, key: str, count: float) -> Node:
     """The node after a container has come."""
     new = asking(key, count)
-    for event in (ContainerCreating(new), ContainerCreated(new.key, key), ContainerStarted(key)):
+    for event in (ev.ContainerCreating(new), ev.ContainerCreated(new.key, key), ev.ContainerStarted(key)):
         node = step(node, event, policy).node
     return node
 
 
 def tried(node: Node, policy: Policy, *, apply_all: bool = True) -> Node:
     """The node during a try."""
-    return step(node, PolicyChanged(apply_all, "tried"), policy).node
+    return step(node, ev.PolicyChanged(apply_all, "tried"), policy).node
 
 
 def back(node: Node, before: Node, policy: Policy) -> Node:
     """The node after the end of the try that began with *before*."""
-    return step(node, PolicyChanged(configuration="before", back=places_of(before)), policy).node
+    return step(node, ev.PolicyChanged(configuration="before", back=places_of(before)), policy).node
 
 
 NONE = NonePolicy(Options())
@@ -105,7 +89,7 @@ def test_who_has_no_place_any_more_shares() -> None:
     during = came(tried(before, static("5-7")), static("0"), "d", 4)
     assert cpus(during) == {"a": "[0-1]", "d": "[4-7]"}
 
-    decision = step(during, PolicyChanged(configuration="x", back=places_of(before)), static("0-4"))
+    decision = step(during, ev.PolicyChanged(configuration="x", back=places_of(before)), static("0-4"))
 
     assert cpus(decision.node) == {"a": "[5-6]", "d": "0-4,7"}
     assert any(str(reason.text).startswith("d shares CPUs now: container d asks for 4") for reason in decision.reasons)
@@ -114,14 +98,14 @@ def test_who_has_no_place_any_more_shares() -> None:
 
 def test_who_has_ended_leaves_its_cpus_to_the_others() -> None:
     """Sharers get the CPUs of an owner that ended meanwhile."""
-    during = step(tried(BEFORE, static("0-3")), ContainerGone("a"), static("0-3")).node
+    during = step(tried(BEFORE, static("0-3")), ev.ContainerGone("a"), static("0-3")).node
 
     assert cpus(back(during, BEFORE, static())) == {"b": cpus(BEFORE)["b"], "c": "0-2,4-7"}
 
 
 def test_a_resized_container_has_its_new_size() -> None:
     """On its former CPUs as far as that goes."""
-    during = step(tried(BEFORE, static("0-3")), ContainerResized("a", sizes(1)), static("0-3")).node
+    during = step(tried(BEFORE, static("0-3")), ev.ContainerResized("a", sizes(1)), static("0-3")).node
 
     after = back(during, BEFORE, static())
 
@@ -134,7 +118,7 @@ def test_nobody_moved_means_no_update() -> None:
     """With apply: new, the end of a try moves nobody."""
     during = tried(BEFORE, static("0-1"), apply_all=False)
 
-    decision = step(during, PolicyChanged(configuration="before", back=places_of(BEFORE)), static())
+    decision = step(during, ev.PolicyChanged(configuration="before", back=places_of(BEFORE)), static())
 
     assert decision.updates == ()
 
@@ -142,7 +126,7 @@ def test_nobody_moved_means_no_update() -> None:
 def test_lost_cpus_do_not_come_back() -> None:
     """A place of which a CPU has gone offline meanwhile is not returned to."""
     smaller = machine(nodes=2, cores=4, threads=1, allowed=MACHINE.cpus - BEFORE.grants["a"].exclusive)
-    during = step(tried(BEFORE, static("0-3")), TopologyChanged(smaller), static("0-3")).node
+    during = step(tried(BEFORE, static("0-3")), ev.TopologyChanged(smaller), static("0-3")).node
 
     after = back(during, BEFORE, static())
 
@@ -152,11 +136,11 @@ def test_lost_cpus_do_not_come_back() -> None:
 
 def test_a_release_in_the_middle_outlives_the_try() -> None:
     """The node stays released; who is placed again afterwards returns to the place from before the try."""
-    during = step(tried(BEFORE, static("0-3")), Released("somebody"), static("0-3")).node
-    event = PolicyChanged(configuration="before", keeps_release=True, back=places_of(BEFORE))
+    during = step(tried(BEFORE, static("0-3")), ev.Released("somebody"), static("0-3")).node
+    event = ev.PolicyChanged(configuration="before", keeps_release=True, back=places_of(BEFORE))
 
     released = step(during, event, static()).node
-    undone = step(released, PolicyChanged(apply_all=True, configuration="before"), static()).node
+    undone = step(released, ev.PolicyChanged(apply_all=True, configuration="before"), static()).node
 
     assert (released.released, released.configuration) == ("somebody", "before")
     assert cpus(undone) == cpus(BEFORE)
@@ -164,11 +148,11 @@ def test_a_release_in_the_middle_outlives_the_try() -> None:
 
 def test_a_release_while_none_is_tried_outlives_it() -> None:
     """The tried configuration has released everybody already: its places are those from before the try, too."""
-    during = step(tried(BEFORE, NONE), Released("somebody"), NONE).node
-    event = PolicyChanged(configuration="before", keeps_release=True, back=places_of(BEFORE))
+    during = step(tried(BEFORE, NONE), ev.Released("somebody"), NONE).node
+    event = ev.PolicyChanged(configuration="before", keeps_release=True, back=places_of(BEFORE))
 
     released = step(during, event, static()).node
-    undone = step(released, PolicyChanged(apply_all=True, configuration="before"), static()).node
+    undone = step(released, ev.PolicyChanged(apply_all=True, configuration="before"), static()).node
 
     assert dict(released.former) == dict(BEFORE.grants)
     assert cpus(undone) == cpus(BEFORE)
@@ -202,11 +186,11 @@ def test_who_came_meanwhile_leaves_the_last_cpus_to_share() -> None:
 
 def test_back_to_none_releases_all() -> None:
     """Before the try nobody had a place."""
-    before = step(Node(MACHINE), ContainerCreating(replace(asking("a", 2), qos=QosClass.GUARANTEED)), NONE).node
+    before = step(Node(MACHINE), ev.ContainerCreating(replace(asking("a", 2), qos=QosClass.GUARANTEED)), NONE).node
     during = tried(before, static())
     assert during.grants
 
-    after = step(during, PolicyChanged(back=places_of(before)), NONE).node
+    after = step(during, ev.PolicyChanged(back=places_of(before)), NONE).node
 
     assert (after.released, {grant.exclusive for grant in after.grants.values()}) == (
         "the policy is none",
@@ -214,7 +198,7 @@ def test_back_to_none_releases_all() -> None:
     )
 
 
-EX = StaticPolicy(StaticOptions.model_validate({"reservedCpus": "0", "exclusiveFor": []}))
+EX = policy_of("static", {"reservedCpus": "0", "exclusiveFor": []})
 ALL_SHARE = [
     pytest.param(EX, True, id="nobody-owns"),
     pytest.param(NONE, False, id="none"),
@@ -232,13 +216,13 @@ def test_what_was_missed_before_is_missed_again(policy: Policy, apply_all: bool)
     """Somebody shared for lack of room, and the tried policy was content with that: it waits for its CPUs again."""
     before = tried(running(asking("a", 4), asking("b", 4), policy=EX), static())
     assert before.containers["b"].missed == Missed(why=Miss.UNFIT)
-    during = step(tried(before, policy, apply_all=apply_all), Promoted("b"), policy).node
+    during = step(tried(before, policy, apply_all=apply_all), ev.Promoted("b"), policy).node
 
     after = back(during, before, static())
 
     assert after.containers == before.containers
-    alone = step(after, ContainerGone("a"), static()).node
-    assert len(step(alone, Promoted("b"), static()).node.grants["b"].exclusive) == 4
+    alone = step(after, ev.ContainerGone("a"), static()).node
+    assert len(step(alone, ev.Promoted("b"), static()).node.grants["b"].exclusive) == 4
 
 
 def test_what_was_missed_within_the_try_is_forgotten() -> None:
@@ -254,7 +238,7 @@ def test_a_place_of_an_earlier_version_says_nothing_of_what_was_missed() -> None
     before = tried(running(asking("a", 4), asking("b", 4), policy=EX), static())
     places = {life: replace(place, wish=None) for life, place in places_of(before).items()}
 
-    after = step(tried(before, EX), PolicyChanged(configuration="before", back=places), static()).node
+    after = step(tried(before, EX), ev.PolicyChanged(configuration="before", back=places), static()).node
 
     assert (after.grants, after.containers["b"].missed) == (before.grants, None)
 
@@ -262,9 +246,9 @@ def test_a_place_of_an_earlier_version_says_nothing_of_what_was_missed() -> None
 def test_a_release_outlives_what_was_missed() -> None:
     """The end of the try within a release brings it back, too."""
     before = tried(running(asking("a", 4), asking("b", 4), policy=EX), static())
-    during = step(tried(before, EX), Released("somebody"), EX).node
+    during = step(tried(before, EX), ev.Released("somebody"), EX).node
 
-    event = PolicyChanged(configuration="before", keeps_release=True, back=places_of(before))
+    event = ev.PolicyChanged(configuration="before", keeps_release=True, back=places_of(before))
 
     assert step(during, event, static()).node.containers == before.containers
 
@@ -274,8 +258,10 @@ def test_who_cannot_return_is_placed(policy: Policy, apply_all: bool) -> None:
     """An owner, of whose place a CPU has gone offline meanwhile, gets other CPUs; without room it misses them."""
     gone = BEFORE.grants["a"].exclusive
     during = tried(BEFORE, policy, apply_all=apply_all)
-    roomy = step(during, TopologyChanged(machine(nodes=2, cores=4, threads=1, allowed=MACHINE.cpus - gone)), policy)
-    narrow = step(during, TopologyChanged(machine(nodes=1, cores=4, threads=1, allowed=frozenset({0, 1, 3}))), policy)
+    roomy = step(during, ev.TopologyChanged(machine(nodes=2, cores=4, threads=1, allowed=MACHINE.cpus - gone)), policy)
+    narrow = step(
+        during, ev.TopologyChanged(machine(nodes=1, cores=4, threads=1, allowed=frozenset({0, 1, 3}))), policy
+    )
 
     after, without_room = back(roomy.node, BEFORE, static()), back(narrow.node, BEFORE, static())
 
@@ -290,11 +276,11 @@ def test_who_cannot_return_is_placed(policy: Policy, apply_all: bool) -> None:
 def test_a_resize_without_room_keeps_the_place(policy: Policy, apply_all: bool, is_known: bool) -> None:
     """The tried policy took a size for which there is no room: the container keeps its CPUs, and grows later."""
     before = running(asking("a", 4), asking("b", 2), asking("c", 0.5))
-    before = step(before, ResizeRefused("b", sizes(5), 1.0), static()).node if is_known else before
-    during = step(tried(before, policy, apply_all=apply_all), ContainerResized("b", sizes(5)), policy).node
+    before = step(before, ev.ResizeRefused("b", sizes(5), 1.0), static()).node if is_known else before
+    during = step(tried(before, policy, apply_all=apply_all), ev.ContainerResized("b", sizes(5)), policy).node
     assert waiting(during, "b") is None
 
-    decision = step(during, PolicyChanged(configuration="before", back=places_of(before), at_s=7.0), static())
+    decision = step(during, ev.PolicyChanged(configuration="before", back=places_of(before), at_s=7.0), static())
 
     after, since_s = decision.node, 1.0 if is_known else 7.0
     assert cpus(after) == cpus(before)
@@ -302,15 +288,15 @@ def test_a_resize_without_room_keeps_the_place(policy: Policy, apply_all: bool, 
     assert after.containers["b"].cpu_milli == 2000
     assert shortfalls(after, static()) == []
     assert any(reason.key == "b" and "asks for 5" in reason.text for reason in decision.reasons)
-    alone = step(after, ContainerGone("a"), static()).node
-    grown = step(alone, Promoted("b"), static()).node
+    alone = step(after, ev.ContainerGone("a"), static()).node
+    grown = step(alone, ev.Promoted("b"), static()).node
     assert (len(grown.grants["b"].exclusive), waiting(grown, "b")) == (5, None)
 
 
 @pytest.mark.parametrize(("policy", "apply_all"), ALL_SHARE)
 def test_a_resize_with_room_is_made_good(policy: Policy, apply_all: bool) -> None:
     """The tried policy gave no CPUs for it; the former one does at once."""
-    during = step(tried(BEFORE, policy, apply_all=apply_all), ContainerResized("a", sizes(3)), policy).node
+    during = step(tried(BEFORE, policy, apply_all=apply_all), ev.ContainerResized("a", sizes(3)), policy).node
 
     after = back(during, BEFORE, static())
 
@@ -322,7 +308,7 @@ def test_a_resize_with_room_is_made_good(policy: Policy, apply_all: bool) -> Non
 def test_who_missed_its_place_and_was_resized_goes_on_to_miss_it() -> None:
     """It has no CPUs to keep: what it misses is a place for its new size."""
     before = tried(running(asking("a", 4), asking("b", 4), policy=EX), static())
-    during = step(tried(before, EX), ContainerResized("b", sizes(5)), EX).node
+    during = step(tried(before, EX), ev.ContainerResized("b", sizes(5)), EX).node
 
     after = back(during, before, static()).containers["b"]
 
@@ -331,7 +317,7 @@ def test_who_missed_its_place_and_was_resized_goes_on_to_miss_it() -> None:
 
 def test_a_resize_about_which_no_policy_is_asked_is_made_good_later() -> None:
     """The end of the try of the policy none, while nothing can be stored: it has its place, and misses the rest."""
-    during = step(tried(BEFORE, NONE), ContainerResized("a", sizes(3)), NONE).node
+    during = step(tried(BEFORE, NONE), ev.ContainerResized("a", sizes(3)), NONE).node
 
     after = back(during, BEFORE, Fallback())
 
@@ -339,7 +325,7 @@ def test_a_resize_about_which_no_policy_is_asked_is_made_good_later() -> None:
     assert {key: each.missed for key, each in after.containers.items() if each.missed} == {
         "a": Missed(why=Miss.BYPASSED)
     }
-    assert len(step(after, Promoted("a"), static()).node.grants["a"].exclusive) == 3
+    assert len(step(after, ev.Promoted("a"), static()).node.grants["a"].exclusive) == 3
 
 
 tries = st.tuples(st.sampled_from([*POLICIES.values(), EX, NONE]), st.booleans())
@@ -348,7 +334,7 @@ tries = st.tuples(st.sampled_from([*POLICIES.values(), EX, NONE]), st.booleans()
 
 @given(machines(), st.sampled_from(sorted(POLICIES)), tries, lives_with_found, lives)
 def test_whatever_happens(
-    topology: Topology, first: str, trial: tuple[Policy, bool], life: list[Event], later: list[Event]
+    topology: Topology, first: str, trial: tuple[Policy, bool], life: list[ev.Event], later: list[ev.Event]
 ) -> None:
     """After random lives under two policies nobody is on CPUs of another, and whoever was not resized has its place."""
     before = Node(topology)
@@ -358,7 +344,7 @@ def test_whatever_happens(
     during = tried(before, policy, apply_all=apply_all)
     used = {each.life for each in before.containers.values()}
     for event in later:
-        if isinstance(event, ContainerCreating) and event.container.key in used:
+        if isinstance(event, ev.ContainerCreating) and event.container.key in used:
             continue
         used |= reservations(event)
         with suppress(Refused):
@@ -388,11 +374,11 @@ def test_who_must_not_be_updated_owns_its_cpus_again_after_none_was_tried(releas
     during = came(tried(before, NONE), NONE, "late", 0.5)
     assert "card" not in during.grants
     if released:
-        during = step(during, Released("somebody asked"), NONE).node
-        held = PolicyChanged(configuration="before", back=places_of(before), keeps_release=True)
+        during = step(during, ev.Released("somebody asked"), NONE).node
+        held = ev.PolicyChanged(configuration="before", back=places_of(before), keeps_release=True)
         during = step(during, held, static()).node
         assert during.former["card"] == before.grants["card"]
-        after = step(during, PolicyChanged(apply_all=True, configuration="before"), static()).node
+        after = step(during, ev.PolicyChanged(apply_all=True, configuration="before"), static()).node
     else:
         after = back(during, before, static())
 

@@ -15,33 +15,16 @@ from criproxy.model.cpuset import format_cpuset, parse_cpuset
 from criproxy.model.grant import Kept
 from criproxy.model.node import Node
 from criproxy.model.workload import Container, Miss, Missed, Pod, QosClass
+from criproxy.placement import events as ev
 from criproxy.placement.answers.choice import weighed
 from criproxy.placement.decision import Decision
 from criproxy.placement.engine import step
-from criproxy.placement.events import (
-    ContainerCreated,
-    ContainerCreating,
-    ContainerExited,
-    ContainerGone,
-    ContainerResized,
-    ContainerStarted,
-    Event,
-    PodCreated,
-    PodGone,
-    PodNotReady,
-    PodResized,
-    PodStopped,
-    PolicyChanged,
-    Promoted,
-    Released,
-    TopologyChanged,
-)
 from criproxy.placement.invariants import violations
 from criproxy.placement.options.policy_options import options_of
-from criproxy.placement.policies import BUILTIN
 from criproxy.placement.policies.api import Policy
 from criproxy.placement.policies.none import Fallback
 from criproxy.simulate.hosts import machine
+from tests.placement.built import policy_of
 from tests.placement.lives import pod_cpus
 
 MACHINE = machine(nodes=1, cores=8, threads=1)
@@ -50,8 +33,7 @@ GUARANTEED = QosClass.GUARANTEED
 
 def build(name: str, **options: object) -> Policy:
     """The policy *name*, which reserves CPU 0."""
-    entry = BUILTIN[name]
-    return entry.build(entry.options.model_validate({"reservedCpus": "0", **options}))
+    return policy_of(name, {"reservedCpus": "0", **options})
 
 
 @pytest.fixture(params=["static", "topology-aware"])
@@ -60,10 +42,12 @@ def policy(request: pytest.FixtureRequest) -> Policy:
     return build(request.param)
 
 
-def pod(name: str, total: int = 0, attempt: int = 0) -> PodCreated:
+def pod(name: str, total: int = 0, attempt: int = 0) -> ev.PodCreated:
     """A Guaranteed pod with so many CPUs as a whole; 0: nobody said."""
     key = f"{name}-{attempt}"
-    return PodCreated(Pod(key=key, uid=name, name=name, attempt=attempt, qos=GUARANTEED, cpu_total_milli=total * 1000))
+    return ev.PodCreated(
+        Pod(key=key, uid=name, name=name, attempt=attempt, qos=GUARANTEED, cpu_total_milli=total * 1000)
+    )
 
 
 def container(name: str, cpus: int, attempt: int = 0, sandbox: str = "p-0") -> Container:
@@ -79,17 +63,17 @@ def key_of(each: Container) -> str:
     return each.key.removeprefix("r-")
 
 
-def runs(each: Container) -> tuple[Event, ...]:
+def runs(each: Container) -> tuple[ev.Event, ...]:
     """Until it runs."""
-    return ContainerCreating(each), ContainerCreated(each.key, key_of(each)), ContainerStarted(key_of(each))
+    return ev.ContainerCreating(each), ev.ContainerCreated(each.key, key_of(each)), ev.ContainerStarted(key_of(each))
 
 
-def exits(each: Container) -> Event:
+def exits(each: Container) -> ev.Event:
     """It ends by itself."""
-    return ContainerExited(key_of(each))
+    return ev.ContainerExited(key_of(each))
 
 
-def live(policy: Policy, *events: Event | Sequence[Event], node: Node | None = None) -> Node:
+def live(policy: Policy, *events: ev.Event | Sequence[ev.Event], node: Node | None = None) -> Node:
     """The node after *events*, each of which keeps the invariants."""
     decision = Decision(node or Node(MACHINE))
     for event in (one for some in events for one in (some if isinstance(some, Sequence) else (some,))):
@@ -120,11 +104,11 @@ def test_a_crash_loop_finds_its_cpus_beside_a_waiting_pod(policy: Policy) -> Non
         node = live(policy, exits(before), node=node)
         assert kept(node) == had
         with pytest.raises(NotEnough):
-            step(node, ContainerCreating(WAITING), policy)
-        node = live(policy, runs(after), ContainerGone(key_of(before)), node=node)
+            step(node, ev.ContainerCreating(WAITING), policy)
+        node = live(policy, runs(after), ev.ContainerGone(key_of(before)), node=node)
         assert owns(node, after) == had
 
-    node = live(policy, PodStopped("p-0"), runs(WAITING), node=node)
+    node = live(policy, ev.PodStopped("p-0"), runs(WAITING), node=node)
     assert not node.kept
     assert owns(node, WAITING) == "1-6" or len(node.grants[key_of(WAITING)].exclusive) == 6
 
@@ -140,7 +124,7 @@ def test_nobody_shares_kept_cpus(policy: Policy) -> None:
 
     assert len(cpus) == 2
     assert all(grant.cpus.isdisjoint(cpus) for grant in node.grants.values())
-    node = live(policy, PodStopped("p-0"), node=node)
+    node = live(policy, ev.PodStopped("p-0"), node=node)
     assert any(cpus <= grant.cpus for grant in node.grants.values()) or not cpus & node.exclusive_cpus
 
 
@@ -159,18 +143,6 @@ def test_an_init_container_and_the_app(policy: Policy, init: int, app: int, kept
 
     assert len(node.grants[key_of(main)].exclusive) == app
     assert len(pod_cpus(node, "p")) == app + kept_after
-
-
-def test_a_sidecar_goes_on_beside_init_and_app(policy: Policy) -> None:
-    """It keeps its own CPU all the time, and finds it when it crashes."""
-    side, init, main = container("side", 1), container("init", 3), container("main", 2)
-    node = live(policy, pod("p", 4), runs(side), runs(init), exits(init), runs(main))
-    had = owns(node, side)
-    again = container("side", 1, attempt=1)
-    node = live(policy, exits(side), runs(again), node=node)
-
-    assert owns(node, again) == had
-    assert len(pod_cpus(node, "p")) <= 4
 
 
 def test_two_containers_that_restart_at_once_find_their_own_cpus(policy: Policy) -> None:
@@ -196,33 +168,12 @@ def test_one_that_crashed_before_its_sibling_came_finds_its_cpus(policy: Policy)
     assert owns(node, again) == had
 
 
-def test_a_finished_job_gives_all_back_at_the_end_of_its_pod(policy: Policy) -> None:
-    """Its container has ended for good; that is known when its sandbox is stopped."""
-    main = container("main", 5)
-    node = live(policy, pod("p", 5), runs(main), exits(main))
-    assert len(node.kept["p"].cpus) == 5
-
-    node = live(policy, PodStopped("p-0"), node=node)
-
-    assert not node.kept
-    assert not node.exclusive_cpus
-
-
-def test_a_job_with_one_of_two_containers_done_keeps_its_total(policy: Policy) -> None:
-    """The CPUs of the one that is done stay the pod's, as with the kubelet's static manager, and go with it."""
-    first, second = container("a", 2), container("b", 2)
-    node = live(policy, pod("p", 4), runs(first), runs(second), exits(first), ContainerGone(key_of(first)))
-    assert len(pod_cpus(node, "p")) == 4
-
-    assert not live(policy, PodGone("p-0"), node=node).exclusive_cpus
-
-
 def test_a_create_that_failed_leaves_the_kept_cpus(policy: Policy) -> None:
     """The next attempt finds them."""
     main, failed, again = (container("main", 2, attempt) for attempt in range(3))
     node = live(policy, pod("p", 2), runs(main), exits(main))
     had = kept(node)
-    node = live(policy, ContainerCreating(failed), ContainerGone(failed.key), node=node)
+    node = live(policy, ev.ContainerCreating(failed), ev.ContainerGone(failed.key), node=node)
     assert kept(node) == had
 
     assert owns(live(policy, runs(again), node=node), again) == had
@@ -231,7 +182,7 @@ def test_a_create_that_failed_leaves_the_kept_cpus(policy: Policy) -> None:
 def test_a_start_that_failed_keeps_the_cpus(policy: Policy) -> None:
     """It leaves the container exited: it is a crash loop all the same."""
     main = container("main", 2)
-    node = live(policy, pod("p", 2), runs(main)[:2], ContainerExited(key_of(main)))
+    node = live(policy, pod("p", 2), runs(main)[:2], ev.ContainerExited(key_of(main)))
 
     assert len(node.kept["p"].cpus) == 2
 
@@ -239,7 +190,7 @@ def test_a_start_that_failed_keeps_the_cpus(policy: Policy) -> None:
 def test_nothing_is_kept_beyond_the_total(policy: Policy) -> None:
     """Who comes back smaller, after the pod was resized, leaves the rest to others."""
     main, again = container("main", 4), container("main", 2, 1)
-    node = live(policy, pod("p", 4), runs(main), exits(main), PodResized("p-0", 2000))
+    node = live(policy, pod("p", 4), runs(main), exits(main), ev.PodResized("p-0", 2000))
     assert len(node.kept["p"].cpus) == 2
 
     node = live(policy, runs(again), node=node)
@@ -255,24 +206,12 @@ def test_without_a_total_the_last_attempt_of_each_name_counts(policy: Policy) ->
     assert len(pod_cpus(live(policy, runs(again), node=node), "p")) == 2
 
 
-def test_one_that_comes_back_larger_keeps_what_it_had(policy: Policy) -> None:
-    """The others come beside it."""
-    main, again = container("main", 2), container("main", 3, 1)
-    node = live(policy, pod("p", 3), runs(main), exits(main))
-    had = parse_cpuset(kept(node))
-    node = live(policy, runs(again), node=node)
-
-    assert len(node.grants[key_of(again)].exclusive) == 3
-    assert len(pod_cpus(node, "p")) == 3
-    assert len(had) == 2
-
-
 def test_kept_cpus_are_free_for_their_own_pod(policy: Policy) -> None:
     """Nobody of the pod is refused because of them."""
     init, main = container("init", 5), container("main", 5)
     node = live(policy, pod("p", 5), runs(init), exits(init))
     node = live(policy, runs(main), node=node)
-    grown = live(policy, ContainerResized(key_of(main), replace(main.sizes, cpu_milli=6000)), node=node)
+    grown = live(policy, ev.ContainerResized(key_of(main), replace(main.sizes, cpu_milli=6000)), node=node)
 
     assert len(grown.grants[key_of(main)].exclusive) == 6
 
@@ -291,7 +230,7 @@ def test_what_a_smaller_container_leaves_is_shared_or_kept(
         node = live(policy, runs(container(name, 2)), exits(container(name, 2)), node=node)
     node = live(policy, runs(main), node=node)
     again = replace(container("main", 2, 8), cpu_milli=milli)
-    smaller = ContainerResized(key_of(main), replace(main.sizes, cpu_milli=milli))
+    smaller = ev.ContainerResized(key_of(main), replace(main.sizes, cpu_milli=milli))
     node = live(policy, *((smaller,) if way == "resized" else (exits(main), runs(again))), node=node)
 
     assert len(pod_cpus(node, "p")) <= 2
@@ -303,15 +242,15 @@ def test_what_a_smaller_container_leaves_is_shared_or_kept(
 @pytest.mark.parametrize(
     "end",
     [
-        pytest.param(PodStopped("p-0"), id="stopped"),
-        pytest.param(PodGone("p-0"), id="gone"),
-        pytest.param(PodNotReady("p-0"), id="not-ready"),
-        pytest.param(Released("somebody asked for it"), id="release"),
-        pytest.param(PolicyChanged(apply_all=True), id="apply-all"),
-        pytest.param(TopologyChanged(machine(nodes=1, cores=7, threads=1)), id="cpus-offline"),
+        pytest.param(ev.PodStopped("p-0"), id="stopped"),
+        pytest.param(ev.PodGone("p-0"), id="gone"),
+        pytest.param(ev.PodNotReady("p-0"), id="not-ready"),
+        pytest.param(ev.Released("somebody asked for it"), id="release"),
+        pytest.param(ev.PolicyChanged(apply_all=True), id="apply-all"),
+        pytest.param(ev.TopologyChanged(machine(nodes=1, cores=7, threads=1)), id="cpus-offline"),
     ],
 )
-def test_what_ends_it(policy: Policy, end: Event) -> None:
+def test_what_ends_it(policy: Policy, end: ev.Event) -> None:
     """And what was kept is there for everybody."""
     main = container("main", 2)
     node = live(policy, pod("p", 2), runs(main), exits(main), end)
@@ -323,11 +262,11 @@ def test_what_ends_it(policy: Policy, end: Event) -> None:
 @pytest.mark.parametrize(
     "event",
     [
-        pytest.param(PolicyChanged(), id="apply-new"),
-        pytest.param(TopologyChanged(machine(nodes=1, cores=9, threads=1)), id="cpus-online"),
+        pytest.param(ev.PolicyChanged(), id="apply-new"),
+        pytest.param(ev.TopologyChanged(machine(nodes=1, cores=9, threads=1)), id="cpus-online"),
     ],
 )
-def test_what_does_not_end_it(policy: Policy, event: Event) -> None:
+def test_what_does_not_end_it(policy: Policy, event: ev.Event) -> None:
     """Nothing has happened to the pod."""
     main = container("main", 2)
     node = live(policy, pod("p", 2), runs(main), exits(main))
@@ -338,7 +277,7 @@ def test_what_does_not_end_it(policy: Policy, event: Event) -> None:
 def test_who_exits_after_the_stop_keeps_nothing(policy: Policy) -> None:
     """A pod that has ended never comes back with this sandbox."""
     main = container("main", 2)
-    node = live(policy, pod("p", 2), runs(main), PodNotReady("p-0"), exits(main))
+    node = live(policy, pod("p", 2), runs(main), ev.PodNotReady("p-0"), exits(main))
 
     assert not node.kept
     assert not node.exclusive_cpus
@@ -349,10 +288,10 @@ def test_the_next_sandbox_inherits_what_is_free_of_it(policy: Policy) -> None:
     main, again = container("main", 3), container("main", 3, 1, sandbox="p-1")
     node = live(policy, pod("p", 3), runs(main))
     had = node.grants[key_of(main)].exclusive
-    node = live(policy, PodStopped("p-0"), node=node)
+    node = live(policy, ev.PodStopped("p-0"), node=node)
     new = pod("p", 3, attempt=1).pod
 
-    node = live(policy, PodCreated(new, inherits={"main": had}), node=node)
+    node = live(policy, ev.PodCreated(new, inherits={"main": had}), node=node)
     assert node.kept == {"p": Kept({"main": had})}
     assert owns(live(policy, runs(again), node=node), again) == format_cpuset(had)
 
@@ -361,7 +300,7 @@ def test_what_somebody_has_taken_meanwhile_is_not_inherited(policy: Policy) -> N
     """Nobody loses a CPU by it, and one stays with those who share."""
     quick = container("main", 5, sandbox="w-0")
     node = live(policy, pod("w", 5), runs(quick))
-    node = live(policy, PodCreated(pod("p", 7).pod, inherits={"main": frozenset(range(1, 8))}), node=node)
+    node = live(policy, ev.PodCreated(pod("p", 7).pod, inherits={"main": frozenset(range(1, 8))}), node=node)
 
     assert len(node.kept["p"].cpus) == 2
     assert node.kept["p"].cpus.isdisjoint(node.grants[key_of(quick)].exclusive)
@@ -371,9 +310,9 @@ def test_what_somebody_has_taken_meanwhile_is_not_inherited(policy: Policy) -> N
 def test_an_old_sandbox_takes_nothing_from_the_new_one(policy: Policy) -> None:
     """It is removed some time after the pod came back."""
     main = container("main", 2, sandbox="p-1")
-    node = live(policy, pod("p", 2), PodStopped("p-0"), pod("p", 2, attempt=1), runs(main), exits(main))
+    node = live(policy, pod("p", 2), ev.PodStopped("p-0"), pod("p", 2, attempt=1), runs(main), exits(main))
 
-    assert live(policy, PodGone("p-0"), node=node).kept == node.kept
+    assert live(policy, ev.PodGone("p-0"), node=node).kept == node.kept
 
 
 def test_nothing_is_kept_where_the_policy_file_says_so() -> None:
@@ -389,7 +328,7 @@ def test_nothing_is_kept_where_the_policy_file_says_so() -> None:
 def test_a_pod_without_a_uid_keeps_nothing(policy: Policy) -> None:
     """Nobody could tell that it came back."""
     main = container("main", 2)
-    node = live(policy, PodCreated(Pod(key="p-0", qos=GUARANTEED)), runs(main), exits(main))
+    node = live(policy, ev.PodCreated(Pod(key="p-0", qos=GUARANTEED)), runs(main), exits(main))
 
     assert not node.kept
 
@@ -401,11 +340,11 @@ SHARER = replace(container("side", 0, sandbox="s-0"), cpu_milli=100)
 
 
 @st.composite
-def crash_loops(draw: st.DrawFn) -> list[Event]:
+def crash_loops(draw: st.DrawFn) -> list[ev.Event]:
     """Pods with and without totals whose containers come, end, come back, are resized; sandboxes end and come back."""
     sandboxes, attempts = {"p": 0, "w": 0}, dict.fromkeys(itertools.product("pw", "abc"), 0)
     total = st.integers(0, 6)
-    happened: list[Event] = [pod(uid, draw(total)) for uid in sandboxes]
+    happened: list[ev.Event] = [pod(uid, draw(total)) for uid in sandboxes]
     happened += (pod("s"), *runs(SHARER)) if draw(st.booleans()) else ()
     for uid, name in draw(st.lists(st.sampled_from(sorted(attempts)), min_size=5, max_size=30)):
         each = container(name, draw(CPUS), attempts[uid, name], f"{uid}-{sandboxes[uid]}")
@@ -413,35 +352,35 @@ def crash_loops(draw: st.DrawFn) -> list[Event]:
             st.sampled_from(["comes", "comes", "comes", "fails", "ends", "resized", "total", "sandbox", "list"])
         ):
             case "comes":
-                happened += [exits(each), ContainerGone(key_of(each))]
+                happened += [exits(each), ev.ContainerGone(key_of(each))]
                 attempts[uid, name] += 1
                 happened += runs(replace(container(name, 0, attempts[uid, name], each.pod), cpu_milli=draw(MILLI)))
             case "fails":
                 failing = container(name, draw(CPUS), attempts[uid, name] + 100 + len(happened), each.pod)
-                happened += [exits(each), ContainerCreating(failing), ContainerGone(failing.key)]
+                happened += [exits(each), ev.ContainerCreating(failing), ev.ContainerGone(failing.key)]
             case "ends":
                 happened.append(exits(each))
             case "resized":
-                happened.append(ContainerResized(key_of(each), replace(each.sizes, cpu_milli=draw(MILLI))))
+                happened.append(ev.ContainerResized(key_of(each), replace(each.sizes, cpu_milli=draw(MILLI))))
             case "total":
-                happened.append(PodResized(each.pod, draw(total) * 1000))
+                happened.append(ev.PodResized(each.pod, draw(total) * 1000))
             case "list":
-                happened.append(PodNotReady(each.pod))
+                happened.append(ev.PodNotReady(each.pod))
             case _:
                 sandboxes[uid] += 1
                 few = st.frozensets(st.integers(1, 7), min_size=1, max_size=3)
                 had = draw(st.dictionaries(st.sampled_from("abc"), few, min_size=1))
                 new = pod(uid, draw(total), sandboxes[uid])
-                happened += [PodStopped(each.pod), replace(new, inherits=had)]
+                happened += [ev.PodStopped(each.pod), replace(new, inherits=had)]
     return happened
 
 
 @pytest.mark.parametrize("name", ["static", "topology-aware"])
 @given(life=crash_loops())
-def test_crash_loops_keep_the_invariants(name: str, life: list[Event]) -> None:
+def test_crash_loops_keep_the_invariants(name: str, life: list[ev.Event]) -> None:
     """Whatever comes back, and a refusal leaves all as it was; when all pods have ended, every CPU is free."""
     policy, node = build(name), Node(MACHINE)
-    for event in [*life, *(PodGone(f"{uid}-{number}") for uid in "pws" for number in range(40))]:
+    for event in [*life, *(ev.PodGone(f"{uid}-{number}") for uid in "pws" for number in range(40))]:
         try:
             node = step(node, event, policy).node
         except NotEnough:
@@ -463,7 +402,7 @@ def _in_a_resize(node: Node) -> bool:
 
 @pytest.mark.parametrize("name", ["static", "topology-aware"])
 @given(life=crash_loops(), cpus=CPUS)
-def test_one_that_comes_and_goes_leaves_capacities_as_before(name: str, life: list[Event], cpus: int) -> None:
+def test_one_that_comes_and_goes_leaves_capacities_as_before(name: str, life: list[ev.Event], cpus: int) -> None:
     """Its pod may have given up what it kept beyond its total; nobody else has another place, or fewer CPUs."""
     policy, node = build(name), Node(MACHINE)
     for event in life:
@@ -473,10 +412,10 @@ def test_one_that_comes_and_goes_leaves_capacities_as_before(name: str, life: li
         return  # whose CPUs are whose is told by the rest of it
     newcomer = container("new", cpus)
     try:
-        during = step(node, ContainerCreating(newcomer), policy).node
+        during = step(node, ev.ContainerCreating(newcomer), policy).node
     except NotEnough:
         return
-    after = step(during, ContainerGone(newcomer.key), policy).node
+    after = step(during, ev.ContainerGone(newcomer.key), policy).node
 
     assert len(after.owned_cpus) == len(node.owned_cpus)
     assert len(after.kept_cpus - after.owned_cpus) <= len(node.kept_cpus - node.owned_cpus)
@@ -487,10 +426,10 @@ def test_one_that_comes_and_goes_leaves_capacities_as_before(name: str, life: li
 
 def test_a_create_that_comes_to_nothing_gives_its_sibling_back_what_it_took(policy: Policy) -> None:
     """A sibling without a size of its own, which counted less while the other was to be made."""
-    first = [pod("p"), *runs(container("main", 2)), PodResized("p-0", cpu_total_milli=2000)]
+    first = [pod("p"), *runs(container("main", 2)), ev.PodResized("p-0", cpu_total_milli=2000)]
     node, newcomer = live(policy, *first), container("new", 1)
 
-    after = live(policy, ContainerCreating(newcomer), ContainerGone(newcomer.key), node=node)
+    after = live(policy, ev.ContainerCreating(newcomer), ev.ContainerGone(newcomer.key), node=node)
 
     assert after.grants == node.grants
 
@@ -500,10 +439,10 @@ def test_a_create_that_comes_to_nothing_leaves_its_siblings_where_they_were(poli
     crashed = [*runs(container("main", 1)), exits(container("main", 1)), *runs(container("main", 1, 1))]
     side = replace(container("side", 0), cpu_milli=500)
     first = [pod("w"), *runs(container("first", 1, sandbox="w-0")), pod("p", 3), *runs(side)]
-    node = live(policy, *first, *crashed, PodStopped("w-0"))
+    node = live(policy, *first, *crashed, ev.PodStopped("w-0"))
     newcomer = container("new", 3)
 
-    after = live(policy, ContainerCreating(newcomer), ContainerGone(newcomer.key), node=node)
+    after = live(policy, ev.ContainerCreating(newcomer), ev.ContainerGone(newcomer.key), node=node)
 
     assert after.grants == node.grants
     assert after.kept == node.kept
@@ -515,7 +454,7 @@ def test_cpus_that_went_offline_over_a_restart_are_not_kept(policy: Policy) -> N
     node = live(policy, pod("p", 2), pod("w"), runs(other), runs(main), exits(main))
     smaller = machine(nodes=1, cores=8, threads=1, allowed=MACHINE.cpus - {max(node.kept_cpus)})
 
-    after = live(policy, TopologyChanged(smaller), node=node.replace(topology=smaller))
+    after = live(policy, ev.TopologyChanged(smaller), node=node.replace(topology=smaller))
 
     assert not after.kept
     assert not after.exclusive_cpus
@@ -527,14 +466,14 @@ def test_what_comes_back_during_a_bypass_finds_its_cpus_after_it(policy: Policy,
     mains = [container("main", 2, attempt) for attempt in range(2)]
     mains[1] = replace(mains[1], missed=Missed(why=Miss.BYPASSED))
     first = container("main", 1, sandbox="f-0")
-    node = live(policy, pod("f", 1), runs(first), pod("p", total), runs(mains[0]), PodStopped("f-0"))
+    node = live(policy, pod("f", 1), runs(first), pod("p", total), runs(mains[0]), ev.PodStopped("f-0"))
     had = owns(node, mains[0])
 
     node = live(Fallback(options_of(policy)), exits(mains[0]), runs(mains[1]), node=node)
     assert (owns(node, mains[1]), kept(node)) == ("", had)
     assert node.grants[key_of(mains[1])].cpus.isdisjoint(node.kept_cpus)
 
-    after = live(policy, Promoted(key_of(mains[1])), node=node)
+    after = live(policy, ev.Promoted(key_of(mains[1])), node=node)
     assert owns(after, mains[1]) == had
     assert after.kept_cpus <= after.owned_cpus
 
@@ -552,20 +491,12 @@ def test_who_would_have_to_leave_for_one_that_waits_for_kept_cpus(policy: Policy
     main, other, waiting = container("main", 2), container("main", 1, sandbox="o-0"), container("main", asks, 0, "w-0")
     node = live(policy, pod("p", 2), pod("o", 1), pod("w", asks), runs(main), runs(other), exits(main))
 
-    found = weighed(node, ContainerCreating(waiting), policy, refused=True)
+    found = weighed(node, ev.ContainerCreating(waiting), policy, refused=True)
 
     assert found is not None
     assert found[1].leavers is not None
     assert sorted(found[1].leavers.containers) == leave
     assert found[1].leavers.shortest
-
-
-def test_a_sandbox_that_is_said_to_be_of_another_pod_keeps_nothing_for_the_first() -> None:
-    """No runtime says so; the engine holds nothing for a pod that there is not, whatever it is told."""
-    first = pod("p")
-    inherits = PodCreated(first.pod, {"main": parse_cpuset("1")})
-    node = live(build("static"), first, inherits, PodCreated(replace(first.pod, uid="")))
-    assert not node.kept
 
 
 def with_kept(node: Node, **cpus: str) -> Node:
@@ -603,6 +534,6 @@ def test_a_sharer_has_its_part_of_the_total(policy: Policy) -> None:
 def test_a_sharer_costs_no_cpu_of_a_total_that_counts_it(policy: Policy) -> None:
     """A container that crashes beside it finds all of its own."""
     main, side = container("main", 2), replace(container("side", 0), cpu_milli=500)
-    total = PodCreated(replace(pod("p", 2).pod, cpu_total_milli=2500))
+    total = ev.PodCreated(replace(pod("p", 2).pod, cpu_total_milli=2500))
     node = live(policy, total, runs(side), runs(main), exits(main))
     assert len(pod_cpus(node, "p")) == 2

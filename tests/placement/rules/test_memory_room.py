@@ -12,21 +12,20 @@ from criproxy.placement.engine import step
 from criproxy.placement.events import ContainerResized
 from criproxy.placement.options.policy_options import Options
 from criproxy.placement.policies.api import Policy
-from criproxy.placement.policies.balloons import BalloonsOptions, BalloonsPolicy
 from criproxy.placement.policies.none import Fallback, NonePolicy
 from criproxy.placement.policies.template import TemplateOptions, TemplatePolicy
-from criproxy.placement.policies.topology_aware import TopologyAwareOptions, TopologyAwarePolicy
 from criproxy.simulate.hosts import GIB, machine
 from tests.laws import memory_is_promised_once
+from tests.placement.built import policy_of
 
 MACHINE = machine(nodes=4, cores=2, threads=1, memory_bytes=4 * GIB)
 PRESERVE = {"preserve": {"matchExpressions": [{"key": "name", "operator": "Exists"}]}}
 POLICIES: Mapping[str, Policy] = {
     "none": NonePolicy(Options()),
-    "left alone by balloons": BalloonsPolicy(BalloonsOptions.model_validate(PRESERVE)),
+    "left alone by balloons": policy_of("balloons", PRESERVE),
     "template": TemplatePolicy(TemplateOptions.model_validate({})),
     "fallback": Fallback(),
-    "topology-aware": TopologyAwarePolicy(TopologyAwareOptions()),
+    "topology-aware": policy_of("topology-aware"),
 }
 
 

@@ -10,20 +10,7 @@ from criproxy.model.grant import Applied, Change, Grant
 from criproxy.model.node import Node, without
 from criproxy.model.resources import CfsQuota
 from criproxy.model.workload import Container, ContainerState
-from criproxy.placement.events import (
-    ContainerCreated,
-    ContainerCreating,
-    ContainerGone,
-    ContainerResized,
-    Event,
-    Found,
-    PodResized,
-    PodStopped,
-    PolicyChanged,
-    Present,
-    TopologyChanged,
-    UnknownOutcome,
-)
+from criproxy.placement import events as ev
 from criproxy.placement.invariants import violations
 from criproxy.placement.policies.api import Policy
 from criproxy.placement.rules.pod_total import asks_milli, total_shared_by
@@ -48,15 +35,15 @@ def places(node: Node) -> dict[str, str]:
     return {node.containers[key].name: format_cpuset(grant.cpus) for key, grant in node.grants.items()}
 
 
-def resized(each: Container, cpus: int) -> Event:
+def resized(each: Container, cpus: int) -> ev.Event:
     """Another size for a container that runs."""
-    return ContainerResized(key_of(each), replace(each.sizes, cpu_milli=cpus * 1000))
+    return ev.ContainerResized(key_of(each), replace(each.sizes, cpu_milli=cpus * 1000))
 
 
-def resized_with_pod(each: Container, cpus: int) -> ContainerResized:
+def resized_with_pod(each: Container, cpus: int) -> ev.ContainerResized:
     """Another limit for a container without a size of its own: that of its pod."""
     sizes = replace(each.sizes, cpu_milli=0, of_pod=True, cpu_limit_milli=cpus * 1000)
-    return ContainerResized(key_of(each), replace(sizes, cpu_quota=CfsQuota.of_limit(cpus * 1000)))
+    return ev.ContainerResized(key_of(each), replace(sizes, cpu_quota=CfsQuota.of_limit(cpus * 1000)))
 
 
 def test_containers_without_a_size_of_their_own_share_the_pods_cpus(policy: Policy) -> None:
@@ -115,15 +102,6 @@ def test_an_init_container_of_the_total_and_the_app_are_not_pod_level(policy: Po
     assert len(pod_cpus(node, "p")) == 2
 
 
-def test_an_init_container_and_a_sidecar_of_a_pod_level_pod(policy: Policy) -> None:
-    """All come with the pod's size, and share the same CPUs from the first to the last."""
-    side, init, main = container("side", 2), container("init", 2), container("main", 2)
-    node = live(policy, pod("p", 2), runs(side), runs(init), exits(init), runs(main))
-
-    assert len({format_cpuset(node.grants[key_of(each)].cpus) for each in (side, main)}) == 1
-    assert len(pod_cpus(node, "p")) == 2
-
-
 def test_a_crash_in_a_pod_level_pod(policy: Policy) -> None:
     """It comes back to the others; when all have crashed, the pod finds its CPUs."""
     node = live(policy, pod("p", 2), runs(A), runs(B))
@@ -134,17 +112,17 @@ def test_a_crash_in_a_pod_level_pod(policy: Policy) -> None:
 
     node = live(policy, exits(again), exits(B), runs(container("b", 2, 1)), runs(container("a", 2, 2)), node=node)
     assert places(node) == had
-    assert not live(policy, PodStopped("p-0"), node=node).exclusive_cpus
+    assert not live(policy, ev.PodStopped("p-0"), node=node).exclusive_cpus
 
 
 def test_a_pod_level_pod_grows_and_shrinks_in_place(policy: Policy) -> None:
     """As the kubelet does it: the pod first when it grows, last when it shrinks."""
     node = live(policy, pod("p", 2), runs(A), runs(B))
-    node = live(policy, PodResized("p-0", 3000), resized_with_pod(A, 3), resized_with_pod(B, 3), node=node)
+    node = live(policy, ev.PodResized("p-0", 3000), resized_with_pod(A, 3), resized_with_pod(B, 3), node=node)
     assert len(set(places(node).values())) == 1
     assert len(pod_cpus(node, "p")) == 3
 
-    node = live(policy, resized_with_pod(A, 1), resized_with_pod(B, 1), PodResized("p-0", 1000), node=node)
+    node = live(policy, resized_with_pod(A, 1), resized_with_pod(B, 1), ev.PodResized("p-0", 1000), node=node)
     assert len(set(places(node).values())) == 1
     assert len(pod_cpus(node, "p")) == 1
 
@@ -152,12 +130,12 @@ def test_a_pod_level_pod_grows_and_shrinks_in_place(policy: Policy) -> None:
 @pytest.mark.parametrize(
     "event",
     [
-        pytest.param(PolicyChanged(apply_all=True), id="apply-all"),
-        pytest.param(PolicyChanged(), id="apply-new"),
-        pytest.param(TopologyChanged(machine(nodes=1, cores=7, threads=1)), id="cpus-offline"),
+        pytest.param(ev.PolicyChanged(apply_all=True), id="apply-all"),
+        pytest.param(ev.PolicyChanged(), id="apply-new"),
+        pytest.param(ev.TopologyChanged(machine(nodes=1, cores=7, threads=1)), id="cpus-offline"),
     ],
 )
-def test_they_stay_together_when_all_are_placed_anew(policy: Policy, event: Event) -> None:
+def test_they_stay_together_when_all_are_placed_anew(policy: Policy, event: ev.Event) -> None:
     """Another policy, another machine."""
     node = live(policy, pod("p", 2), runs(A), runs(B), event)
 
@@ -174,7 +152,7 @@ def test_none_of_them_gets_a_part_of_the_cpus_where_the_pod_has_no_place(policy:
     node = live(policy, pod("p", 2), runs(A), runs(B))
     assert len(set(places(node).values())) == 1
 
-    node = live(small, PolicyChanged(apply_all=True), node=node)
+    node = live(small, ev.PolicyChanged(apply_all=True), node=node)
 
     assert violations(node) == []
     assert not node.owned_cpus
@@ -184,10 +162,10 @@ def test_a_lost_store_finds_them_together(policy: Policy) -> None:
     """Two that run on the same CPUs, with the total that their stamps tell."""
     where = Applied(frozenset({3, 4}), frozenset({0}))
     there = tuple(
-        Present(replace(each, key=key_of(each), reservation=each.key, state=ContainerState.RUNNING), where)
+        ev.Present(replace(each, key=key_of(each), reservation=each.key, state=ContainerState.RUNNING), where)
         for each in (A, B)
     )
-    node = live(policy, Found((pod("p", 2).pod,), there))
+    node = live(policy, ev.Found((pod("p", 2).pod,), there))
 
     assert places(node) == {"a": "3-4", "b": "3-4"}
     assert len(pod_cpus(node, "p")) == 2
@@ -195,10 +173,10 @@ def test_a_lost_store_finds_them_together(policy: Policy) -> None:
 
 def test_who_is_left_keeps_the_cpus_until_it_ends(policy: Policy) -> None:
     """Then all of them are free."""
-    node = live(policy, pod("p", 2), runs(A), runs(B), exits(A), ContainerGone(key_of(A)))
+    node = live(policy, pod("p", 2), runs(A), runs(B), exits(A), ev.ContainerGone(key_of(A)))
     assert len(pod_cpus(node, "p")) == 2
 
-    node = live(policy, exits(B), PodStopped("p-0"), node=node)
+    node = live(policy, exits(B), ev.PodStopped("p-0"), node=node)
     assert node.shared_cpus == MACHINE.cpus
 
 
@@ -229,24 +207,24 @@ def test_two_that_are_left_are_apart(policy: Policy) -> None:
     first, second, whole = replace(SMALL, key="r-p-0-s1-0", name="s1"), container("one", 1), container("whole", 2)
     node = live(policy, pod("p", 2), runs(first), runs(second))
     had = places(node)
-    during = live(policy, ContainerCreating(whole), node=node)
+    during = live(policy, ev.ContainerCreating(whole), node=node)
     assert places(during)["s1"] == places(during)["whole"] != places(during)["one"]
 
-    assert places(live(policy, ContainerGone(whole.key), node=during)) == had
+    assert places(live(policy, ev.ContainerGone(whole.key), node=during)) == had
 
 
 @pytest.mark.parametrize("milli", [2000, 3000], ids="{}m".format)
 def test_a_resize_whose_total_was_not_told_makes_no_pod_level_pod(policy: Policy, milli: int) -> None:
     """The kubelet up to 1.35 does not repeat it: each has CPUs of its own, and has them when the total is told."""
     one, other = container("a", 1), container("b", 1)
-    bigger = ContainerResized(key_of(one), replace(one.sizes, cpu_milli=milli))
+    bigger = ev.ContainerResized(key_of(one), replace(one.sizes, cpu_milli=milli))
     node = live(policy, pod("p", 2), runs(one), runs(other), bigger)
     count = milli // 1000
     assert {name: len(parse_cpuset(cpus)) for name, cpus in places(node).items()} == {"a": count, "b": 1}
     assert len(pod_cpus(node, "p")) == count + 1
 
     again = replace(container("a", count, 1))
-    node = live(policy, exits(one), PodResized("p-0", milli + 1000), runs(again), node=node)
+    node = live(policy, exits(one), ev.PodResized("p-0", milli + 1000), runs(again), node=node)
     assert len(pod_cpus(node, "p")) == count + 1
 
 
@@ -254,7 +232,7 @@ def test_a_resize_whose_total_was_not_told_draws_nobody_in(policy: Policy) -> No
     """One that shares goes on with those who share."""
     one, small = container("a", 1), replace(SMALL, cpu_milli=1000 - 1)
     more = replace(SMALL, key="r-p-0-more-0", name="more", cpu_milli=1)
-    bigger = ContainerResized(key_of(one), replace(one.sizes, cpu_milli=2000))
+    bigger = ev.ContainerResized(key_of(one), replace(one.sizes, cpu_milli=2000))
     node = live(policy, pod("p", 2), runs(one), runs(small), runs(more), bigger)
 
     assert [grant.exclusive for grant in node.grants.values() if grant.exclusive] == [node.owned_cpus]
@@ -264,8 +242,8 @@ def test_a_resize_whose_total_was_not_told_draws_nobody_in(policy: Policy) -> No
 def test_a_create_of_unknown_outcome_and_the_next_attempt_are_not_pod_level(policy: Policy, total: int) -> None:
     """Each has its own CPUs until the runtime says that the older one never ran: then its place is free at once."""
     first, again, other = container("a", 2), container("a", 2, 1), container("b", 1)
-    node = live(policy, pod("p", total), ContainerCreating(first), UnknownOutcome(first.key), runs(again))
-    created = ContainerCreated(first.key, key_of(first))
+    node = live(policy, pod("p", total), ev.ContainerCreating(first), ev.UnknownOutcome(first.key), runs(again))
+    created = ev.ContainerCreated(first.key, key_of(first))
     node = live(policy, created, created, node=node)
     assert len(pod_cpus(node, "p")) == 2
     node = live(policy, runs(other), node=node)
@@ -275,15 +253,6 @@ def test_a_create_of_unknown_outcome_and_the_next_attempt_are_not_pod_level(poli
     assert not any(each.of_pod for each in node.containers.values())
     assert len(pod_cpus(node, "p")) == 3
     assert len(node.exclusive_cpus) == 3
-
-
-def test_an_older_attempt_that_runs_makes_no_pod_level_pod(policy: Policy) -> None:
-    """Not even where both have the size of the whole pod."""
-    first, again = container("a", 2), container("a", 2, 1)
-    node = live(policy, pod("p", 2), runs(first), runs(again))
-
-    assert not any(each.of_pod for each in node.containers.values())
-    assert len(pod_cpus(node, "p")) == 4
 
 
 def test_more_cpus_together_than_the_total_are_noticed(policy: Policy) -> None:

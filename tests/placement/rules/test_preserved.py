@@ -11,66 +11,51 @@ from criproxy.model.grant import Applied
 from criproxy.model.machine.topology import Topology
 from criproxy.model.node import Node
 from criproxy.model.workload import Container, ContainerState, Pod, QosClass, Sizes
+from criproxy.placement import events as ev
 from criproxy.placement.engine import step
-from criproxy.placement.events import (
-    ContainerCreated,
-    ContainerCreating,
-    ContainerGone,
-    ContainerResized,
-    Event,
-    Found,
-    PodCreated,
-    PolicyChanged,
-    Present,
-    Released,
-    TopologyChanged,
-)
 from criproxy.placement.invariants import violations
 from criproxy.placement.policies.api import Policy
-from criproxy.placement.policies.balloons import BalloonsOptions, BalloonsPolicy
-from criproxy.placement.policies.pools import PoolsOptions, PoolsPolicy
-from criproxy.placement.policies.static import StaticOptions, StaticPolicy
 from criproxy.placement.policies.template import TemplateOptions, TemplatePolicy
-from criproxy.placement.policies.topology_aware import TopologyAwareOptions, TopologyAwarePolicy
 from criproxy.simulate.hosts import machine
+from tests.placement.built import policy_of
 
 MACHINE = machine(nodes=2, cores=4, threads=1)
 PART = {"availableResources": {"cpu": "cpuset:0-5"}, "reservedCpus": "0"}
 ALLOWED = {"annotations": {"allow": {"*": ["*"]}}}
 KEPT = "kept"
 KEY = "cpu.preserve.criproxy.io/pod"
-AWARE = TopologyAwarePolicy(TopologyAwareOptions.model_validate({**PART, **ALLOWED}))
+AWARE = policy_of("topology-aware", {**PART, **ALLOWED})
 NAMED = {"preserve": {"matchExpressions": [{"key": "name", "operator": "Equals", "values": [KEPT]}]}}
 PRESERVING: Mapping[str, Policy] = {
     "topology-aware": AWARE,
-    "balloons, by annotation": BalloonsPolicy(BalloonsOptions.model_validate({**PART, **ALLOWED})),
-    "balloons, by expression": BalloonsPolicy(BalloonsOptions.model_validate({**PART, **NAMED})),
+    "balloons, by annotation": policy_of("balloons", {**PART, **ALLOWED}),
+    "balloons, by expression": policy_of("balloons", {**PART, **NAMED}),
 }
 OTHERS: Mapping[str, Policy] = {
-    "static": StaticPolicy(StaticOptions.model_validate(PART)),
-    "pools": PoolsPolicy(PoolsOptions.model_validate(PART)),
+    "static": policy_of("static", PART),
+    "pools": policy_of("pools", PART),
     "template": TemplatePolicy(TemplateOptions.model_validate(PART)),
 }
 
 
-def kept_one(milli: int = 300) -> tuple[Event, Event]:
+def kept_one(milli: int = 300) -> tuple[ev.Event, ev.Event]:
     """The pod and the container that is to be left alone."""
     pod = Pod(key="s-kept", name=KEPT, namespace="team", annotations={KEY: "true"})
-    return PodCreated(pod), ContainerCreating(
+    return ev.PodCreated(pod), ev.ContainerCreating(
         Container(
             key=KEPT, pod="s-kept", name=KEPT, namespace="team", pod_name=KEPT, cpu_milli=milli, qos=QosClass.BURSTABLE
         )
     )
 
 
-def exclusive(key: str, cpus: int) -> Event:
+def exclusive(key: str, cpus: int) -> ev.Event:
     """A container that gets CPUs for itself."""
-    return ContainerCreating(
+    return ev.ContainerCreating(
         Container(key=key, pod=f"s-{key}", name=key, namespace="team", qos=QosClass.GUARANTEED, cpu_milli=cpus * 1000)
     )
 
 
-def after(policy: Policy, *events: Event, node: Node | None = None) -> Node:
+def after(policy: Policy, *events: ev.Event, node: Node | None = None) -> Node:
     """The node after *events*, each of which leaves everything in order."""
     node = Node(MACHINE) if node is None else node
     for event in events:
@@ -108,11 +93,11 @@ def test_it_keeps_off_cpus_that_are_exclusive_already(name: str) -> None:
 
 def test_it_leaves_cpus_that_others_get_for_themselves_and_comes_back() -> None:
     """Each time with an update, which goes before those of who gains CPUs."""
-    node = after(AWARE, *kept_one(), ContainerCreated(KEPT, "id-kept"))
+    node = after(AWARE, *kept_one(), ev.ContainerCreated(KEPT, "id-kept"))
     decision = step(node, exclusive("alone", 2), AWARE)
     assert cpus_of(decision.node, "id-kept") == "0,3-7"
     assert [(update.key, format_cpuset(update.grant.cpus)) for update in decision.updates] == [("id-kept", "0,3-7")]
-    decision = step(decision.node, ContainerGone("alone"), AWARE)
+    decision = step(decision.node, ev.ContainerGone("alone"), AWARE)
     assert cpus_of(decision.node, "id-kept") == "0-7"
     assert [update.key for update in decision.updates] == ["id-kept"]
 
@@ -127,16 +112,16 @@ def test_what_it_asks_for_counts_nowhere() -> None:
 def test_it_follows_under_a_policy_that_does_not_know_it(name: str) -> None:
     """Who is there stays as it is after a change of the policy, and is kept off what is exclusive from then on."""
     node = after(AWARE, *kept_one())
-    decision = step(node, PolicyChanged(apply_all=False, configuration="other"), OTHERS[name])
+    decision = step(node, ev.PolicyChanged(apply_all=False, configuration="other"), OTHERS[name])
     node = decision.node
     assert cpus_of(node) == "0-7"
     sharing = Container(key="x", pod="s-x", name="x", namespace="team", qos=QosClass.BURSTABLE, cpu_milli=100)
-    node = after(OTHERS[name], ContainerCreating(sharing), node=node)
+    node = after(OTHERS[name], ev.ContainerCreating(sharing), node=node)
     assert cpus_of(node) == "0-7"
     if name == "static":
         node = after(OTHERS[name], exclusive("alone", 2), node=node)
         assert cpus_of(node) == format_cpuset(MACHINE.cpus - node.grants["alone"].exclusive)
-        assert cpus_of(after(OTHERS[name], ContainerGone("alone"), node=node)) == "0-7"
+        assert cpus_of(after(OTHERS[name], ev.ContainerGone("alone"), node=node)) == "0-7"
 
 
 @pytest.mark.parametrize("name", PRESERVING)
@@ -145,8 +130,8 @@ def test_a_release_and_its_end_leave_it_where_it_belongs(name: str, apply_all: b
     """It is let go with all others, and is off exclusive CPUs again as soon as there are any."""
     policy = PRESERVING[name]
     node = after(policy, *kept_one(), node=with_exclusive(Node(MACHINE), "1-2"))
-    node = step(node, Released("somebody asked for it"), policy).node
-    node = step(node, PolicyChanged(apply_all=apply_all, configuration="undone"), policy).node
+    node = step(node, ev.Released("somebody asked for it"), policy).node
+    node = step(node, ev.PolicyChanged(apply_all=apply_all, configuration="undone"), policy).node
     assert violations(node) == []
     assert cpus_of(node) == format_cpuset(node.shared_cpus)
     assert node.grants[KEPT].pool == "(preserved)"
@@ -157,20 +142,20 @@ def test_one_without_a_place_from_an_earlier_version_gets_one(apply_all: bool) -
     """A database may have containers that were not placed at all."""
     node = after(AWARE, *kept_one(), exclusive("alone", 2))
     bare = node.replace(grants={"alone": node.grants["alone"]}, applied={})
-    after_change = step(bare, PolicyChanged(apply_all=apply_all, configuration="x"), AWARE).node
+    after_change = step(bare, ev.PolicyChanged(apply_all=apply_all, configuration="x"), AWARE).node
     assert cpus_of(after_change) == "0,3-7"
 
 
-def found(cpus: str | None, *, ours: bool) -> Found:
+def found(cpus: str | None, *, ours: bool) -> ev.Found:
     """The container that is to be left alone, as it is found in the runtime."""
     (made, _) = kept_one()
-    assert isinstance(made, PodCreated)
+    assert isinstance(made, ev.PodCreated)
     container = Container(
         key=KEPT, pod="s-kept", name=KEPT, namespace="team", state=ContainerState.RUNNING, qos=QosClass.BURSTABLE,
         cpu_milli=300, reservation="r" if ours else "",
     )  # fmt: skip
     has = None if cpus is None else Applied(parse_cpuset(cpus), MACHINE.mems)
-    return Found((made.pod,), (Present(container, has),))
+    return ev.Found((made.pod,), (ev.Present(container, has),))
 
 
 @pytest.mark.parametrize("name", PRESERVING)
@@ -188,7 +173,7 @@ def test_one_on_all_cpus_keeps_no_other_from_having_its_own() -> None:
         key="alone", pod="s-alone", name="alone", namespace="team", qos=QosClass.GUARANTEED, cpu_milli=2000,
         state=ContainerState.RUNNING,
     )  # fmt: skip
-    on = Present(alone, Applied(parse_cpuset("2-3"), MACHINE.mems))
+    on = ev.Present(alone, Applied(parse_cpuset("2-3"), MACHINE.mems))
     both = replace(found("0-7", ours=False), containers=(*found("0-7", ours=False).containers, on))
     node = after(AWARE, both)
     assert format_cpuset(node.grants["alone"].exclusive) == "2-3"
@@ -203,35 +188,35 @@ def smaller(topology: Topology, cpus: CpuSet) -> Topology:
 def test_it_follows_cpus_that_come_and_go() -> None:
     """New ones are its, too, and lost ones are not."""
     node = after(AWARE, *kept_one(), exclusive("alone", 2))
-    node = after(AWARE, TopologyChanged(smaller(MACHINE, parse_cpuset("0-4,6"))), node=node)
+    node = after(AWARE, ev.TopologyChanged(smaller(MACHINE, parse_cpuset("0-4,6"))), node=node)
     assert cpus_of(node) == "0,3-4,6"
-    assert cpus_of(after(AWARE, TopologyChanged(MACHINE), node=node)) == "0,3-7"
+    assert cpus_of(after(AWARE, ev.TopologyChanged(MACHINE), node=node)) == "0,3-7"
 
 
 def test_a_resize_leaves_it_where_it_is() -> None:
     """Its size counts nowhere."""
     node = after(AWARE, *kept_one(), exclusive("alone", 2))
-    decision = step(node, ContainerResized(KEPT, Sizes(cpu_milli=5000)), AWARE)
+    decision = step(node, ev.ContainerResized(KEPT, Sizes(cpu_milli=5000)), AWARE)
     assert (cpus_of(decision.node), decision.updates) == ("0,3-7", ())
 
 
 def test_one_that_was_exclusive_gives_its_cpus_up() -> None:
     """Its pod may be found to ask for it after it came, when a namespace is allowed to."""
     made, creating = kept_one()
-    assert isinstance(made, PodCreated)
-    assert isinstance(creating, ContainerCreating)
+    assert isinstance(made, ev.PodCreated)
+    assert isinstance(creating, ev.ContainerCreating)
     owner = replace(creating.container, qos=QosClass.GUARANTEED, cpu_milli=2000)
-    strict = TopologyAwarePolicy(TopologyAwareOptions.model_validate(PART))
-    node = after(strict, made, ContainerCreating(owner))
+    strict = policy_of("topology-aware", PART)
+    node = after(strict, made, ev.ContainerCreating(owner))
     assert format_cpuset(node.exclusive_cpus) == "1-2"
-    node = after(AWARE, PolicyChanged(apply_all=True, configuration="allowed"), node=node)
+    node = after(AWARE, ev.PolicyChanged(apply_all=True, configuration="allowed"), node=node)
     assert (cpus_of(node), node.exclusive_cpus) == ("0-7", frozenset())
 
 
 def test_where_every_cpu_is_exclusive_it_is_refused() -> None:
     """As any container that shares."""
     node = Node(smaller(MACHINE, parse_cpuset("0-1")))
-    aware = TopologyAwarePolicy(TopologyAwareOptions.model_validate(ALLOWED))
+    aware = policy_of("topology-aware", ALLOWED)
     node = after(aware, exclusive("alone", 1), node=node)
     node = node.replace(topology=smaller(MACHINE, node.exclusive_cpus))
     made, creating = kept_one()

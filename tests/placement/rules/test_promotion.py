@@ -9,22 +9,15 @@ from criproxy.model.cpuset import parse_cpuset
 from criproxy.model.grant import Grant
 from criproxy.model.node import Node
 from criproxy.model.workload import Container, Desired, Miss, Missed, Pod
+from criproxy.placement import events as ev
 from criproxy.placement.engine import step
-from criproxy.placement.events import (
-    ContainerCreating,
-    ContainerExited,
-    ContainerResized,
-    PolicyChanged,
-    Promoted,
-    ResizeRefused,
-)
 from criproxy.placement.policies.none import Fallback
-from criproxy.placement.policies.static import StaticOptions, StaticPolicy
 from criproxy.placement.rules.promotion import as_before
 from criproxy.simulate.hosts import GIB, machine
+from tests.placement.built import policy_of
 from tests.placement.test_memory_only import guaranteed, sizes
 
-STATIC = StaticPolicy(StaticOptions.model_validate({"reservedCpus": "0"}))
+STATIC = policy_of("static", {"reservedCpus": "0"})
 MACHINE = machine(nodes=1, cores=4, threads=1)  # CPUs 1 to 3 may be exclusive
 
 
@@ -39,7 +32,7 @@ def node_of(*containers: Container, exclusive: dict[str, str]) -> Node:
 
 def refused(node: Node, key: str, cpus: int, at_s: float = 1.0) -> Node:
     """The node after a resize to so many CPUs was refused."""
-    return step(node, ResizeRefused(key, sizes(cpus, GIB), at_s), STATIC).node
+    return step(node, ev.ResizeRefused(key, sizes(cpus, GIB), at_s), STATIC).node
 
 
 def test_a_refused_size_is_remembered_since_its_first_refusal() -> None:
@@ -53,27 +46,20 @@ def test_a_refused_size_is_remembered_since_its_first_refusal() -> None:
     assert once.grants is before.grants
 
 
-@pytest.mark.parametrize("cpus", [1, 2])
-def test_whatever_size_is_accepted_ends_it(cpus: int) -> None:
-    """Also the one that the container has: the resize was taken back."""
-    before = refused(node_of(guaranteed("a", 1), exclusive={"a": "1"}), "a", 3)
-    assert step(before, ContainerResized("a", sizes(cpus, GIB)), STATIC).node.containers["a"].desired is None
-
-
 @pytest.mark.parametrize("sandbox", ["s", "s1"])
 def test_the_next_attempt_gets_what_the_last_one_had(sandbox: str) -> None:
     """In the same sandbox or another one of its pod; the memory and the quota are those that it asks for."""
     before = refused(node_of(guaranteed("a", 1), guaranteed("b", 2), exclusive={"a": "1", "b": "2-3"}), "a", 3)
-    ended = step(before, ContainerExited("a"), STATIC).node
+    ended = step(before, ev.ContainerExited("a"), STATIC).node
     newcomer = replace(guaranteed("r", 3, 2 * GIB), name="a", attempt=1, pod=sandbox, reservation="r")
     with pytest.raises(NotEnough):
-        step(ended, ContainerCreating(newcomer), STATIC)
+        step(ended, ev.ContainerCreating(newcomer), STATIC)
     smaller = as_before(ended, newcomer, 5.0)
     assert smaller is not None
     assert (smaller.cpu_milli, smaller.memory_limit_bytes) == (1000, 2 * GIB)
     assert smaller.cpu_quota == newcomer.cpu_quota
     assert smaller.desired == Desired(sizes=newcomer.sizes, since_s=1.0, told=True)
-    assert len(step(ended, ContainerCreating(smaller), STATIC).node.grants["r"].exclusive) == 1
+    assert len(step(ended, ev.ContainerCreating(smaller), STATIC).node.grants["r"].exclusive) == 1
 
 
 @pytest.mark.parametrize(
@@ -103,9 +89,9 @@ def waiting() -> Node:
 def test_it_grows_when_there_is_room() -> None:
     """Until then nothing changes."""
     before = waiting()
-    assert step(before, Promoted("a"), STATIC).node is before
-    free = step(before, ContainerExited("b"), STATIC).node
-    decision = step(free, Promoted("a"), STATIC)
+    assert step(before, ev.Promoted("a"), STATIC).node is before
+    free = step(before, ev.ContainerExited("b"), STATIC).node
+    decision = step(free, ev.Promoted("a"), STATIC)
     assert decision.node.grants["a"].exclusive == {1, 2, 3}
     assert decision.node.containers["a"].desired is None
     assert decision.node.containers["a"].cpu_milli == 3000
@@ -114,7 +100,7 @@ def test_it_grows_when_there_is_room() -> None:
 
 def test_more_memory_for_one_that_waits_is_no_question_of_cpus() -> None:
     """The kubelet names the size that it believes in force; the container gets the memory, and waits on."""
-    decision = step(waiting(), ContainerResized("a", sizes(3, 2 * GIB)), STATIC)
+    decision = step(waiting(), ev.ContainerResized("a", sizes(3, 2 * GIB)), STATIC)
     container = decision.node.containers["a"]
     assert (container.cpu_milli, container.memory_limit_bytes) == (1000, 2 * GIB)
     assert container.desired == Desired(sizes=sizes(3, 2 * GIB), since_s=1.0, told=True)
@@ -128,7 +114,7 @@ def missing() -> Node:
 
 def test_who_came_unplaced_is_placed() -> None:
     """And what was missed is forgotten."""
-    after = step(missing(), Promoted("a"), STATIC).node
+    after = step(missing(), ev.Promoted("a"), STATIC).node
     assert len(after.grants["a"].exclusive) == 2
     assert after.containers["a"].missed is None
 
@@ -136,21 +122,21 @@ def test_who_came_unplaced_is_placed() -> None:
 def test_nobody_is_placed_while_the_policy_is_not_asked_or_the_node_is_released() -> None:
     """Nor one that has exited, or is not known."""
     before = missing()
-    assert step(before, Promoted("a"), Fallback()).node is before
+    assert step(before, ev.Promoted("a"), Fallback()).node is before
     released = before.replace(released="for the test")
-    assert step(released, Promoted("a"), STATIC).node is released
-    ended = step(before, ContainerExited("a"), STATIC).node
-    assert step(ended, Promoted("a"), STATIC).node is ended
-    assert step(before, Promoted("x"), STATIC).node is before
+    assert step(released, ev.Promoted("a"), STATIC).node is released
+    ended = step(before, ev.ContainerExited("a"), STATIC).node
+    assert step(ended, ev.Promoted("a"), STATIC).node is ended
+    assert step(before, ev.Promoted("x"), STATIC).node is before
 
 
 def test_a_resize_that_no_policy_was_asked_about_is_made_good_later() -> None:
     """During an automatic bypass the container keeps its CPUs, and gets the rest when it is over."""
     before = node_of(guaranteed("a", 1), exclusive={"a": "1"})
-    during = step(before, ContainerResized("a", sizes(2, GIB)), Fallback()).node
+    during = step(before, ev.ContainerResized("a", sizes(2, GIB)), Fallback()).node
     assert during.grants["a"].exclusive == parse_cpuset("1")
     assert during.containers["a"].missed == Missed(why=Miss.BYPASSED)
-    after = step(during, Promoted("a"), STATIC).node
+    after = step(during, ev.Promoted("a"), STATIC).node
     assert len(after.grants["a"].exclusive) == 2
     assert after.containers["a"].missed is None
 
@@ -158,21 +144,21 @@ def test_a_resize_that_no_policy_was_asked_about_is_made_good_later() -> None:
 def test_whoever_has_no_room_when_all_are_placed_anew_gets_it_later() -> None:
     """It shares, and is remembered until there is room."""
     before = node_of(guaranteed("a", 2), guaranteed("b", 2), exclusive={})
-    after = step(before, PolicyChanged(apply_all=True, configuration="new"), STATIC).node
+    after = step(before, ev.PolicyChanged(apply_all=True, configuration="new"), STATIC).node
     shares = next(key for key in "ab" if not after.grants[key].exclusive)
     assert after.containers[shares].missed == Missed(why=Miss.UNFIT)
     owner = next(key for key in "ab" if key != shares)
-    alone = step(after, ContainerExited(owner), STATIC).node
-    made = step(alone, Promoted(shares), STATIC).node
+    alone = step(after, ev.ContainerExited(owner), STATIC).node
+    made = step(alone, ev.Promoted(shares), STATIC).node
     assert len(made.grants[shares].exclusive) == 2
 
 
 def test_a_policy_change_that_was_not_decided_by_the_policy_is_made_good_later() -> None:
     """A release that is undone during an automatic bypass: all share, and are remembered."""
     before = node_of(guaranteed("a", 2), exclusive={}).replace(released="for the test", grants={})
-    after = step(before, PolicyChanged(apply_all=True, configuration="new"), Fallback()).node
+    after = step(before, ev.PolicyChanged(apply_all=True, configuration="new"), Fallback()).node
     assert after.containers["a"].missed == Missed(why=Miss.BYPASSED)
-    again = step(after, PolicyChanged(apply_all=True, configuration="newer"), STATIC).node
+    again = step(after, ev.PolicyChanged(apply_all=True, configuration="newer"), STATIC).node
     assert len(again.grants["a"].exclusive) == 2
     assert again.containers["a"].missed is None
 
@@ -180,6 +166,6 @@ def test_a_policy_change_that_was_not_decided_by_the_policy_is_made_good_later()
 def test_a_size_that_was_refused_may_come_to_be_believed_in_force() -> None:
     """It passed unseen afterwards: the time is that of the first refusal, and a later one does not undo it."""
     before = refused(node_of(guaranteed("a", 1), guaranteed("b", 2), exclusive={"a": "1", "b": "2-3"}), "a", 3)
-    believed = step(before, ResizeRefused("a", sizes(3, GIB), 2.0, believed=True), STATIC).node
+    believed = step(before, ev.ResizeRefused("a", sizes(3, GIB), 2.0, believed=True), STATIC).node
     assert believed.containers["a"].desired == Desired(sizes=sizes(3, GIB), since_s=1.0, told=True, in_force=True)
     assert refused(believed, "a", 3, at_s=3.0) is believed

@@ -1,44 +1,25 @@
 """Whose CFS quota is lifted, and when it comes back: decided from layouts, whatever the policy."""
 
-from contextlib import suppress
-
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
-from criproxy.errors import Refused
 from criproxy.model.attributes import in_place
 from criproxy.model.cpuset import parse_cpuset
 from criproxy.model.grant import Applied, CpuQuota, Grant
-from criproxy.model.machine.topology import Topology
 from criproxy.model.node import Node
 from criproxy.model.workload import Container, ContainerState, QosClass, Sizes
+from criproxy.placement import events as ev
 from criproxy.placement.engine import step
-from criproxy.placement.events import (
-    ContainerCreated,
-    ContainerCreating,
-    ContainerResized,
-    Event,
-    Found,
-    PolicyChanged,
-    Present,
-    Released,
-    TopologyChanged,
-    UpdateApplied,
-)
-from criproxy.placement.invariants import lifted_own_all, violations
+from criproxy.placement.invariants import violations
 from criproxy.placement.options.policy_options import Options
 from criproxy.placement.policies.api import Policy
 from criproxy.placement.policies.none import NonePolicy
-from criproxy.placement.policies.static import StaticOptions, StaticPolicy
-from criproxy.placement.policies.topology_aware import TopologyAwareOptions, TopologyAwarePolicy
 from criproxy.simulate.hosts import machine
-from tests.placement.lives import live, lives_with_found, machines
+from tests.placement.built import policy_of
 
 MACHINE = machine(cores=8, threads=1)
-KEEP = StaticPolicy(StaticOptions.model_validate({"reservedCpus": "0"}))
-LIFT = StaticPolicy(StaticOptions.model_validate({"reservedCpus": "0", "cpuQuota": "lift"}))
-MIXED = TopologyAwarePolicy(TopologyAwareOptions.model_validate({"reservedCpus": "0", "cpuQuota": "lift"}))
+KEEP = policy_of("static", {"reservedCpus": "0"})
+LIFT = policy_of("static", {"reservedCpus": "0", "cpuQuota": "lift"})
+MIXED = policy_of("topology-aware", {"reservedCpus": "0", "cpuQuota": "lift"})
 
 
 def asking(name: str, cpu_milli: int = 2000, limit_milli: int | None = 2000, **more: object) -> Container:
@@ -47,7 +28,7 @@ def asking(name: str, cpu_milli: int = 2000, limit_milli: int | None = 2000, **m
     return container.resized(Sizes(cpu_milli=cpu_milli, cpu_limit_milli=limit_milli, **more))  # type: ignore[arg-type]
 
 
-def after(*events: Event, policy: Policy = LIFT, node: Node | None = None) -> Node:
+def after(*events: ev.Event, policy: Policy = LIFT, node: Node | None = None) -> Node:
     """The node after *events*."""
     node = node or Node(MACHINE)
     for event in events:
@@ -73,7 +54,7 @@ def quota(node: Node, name: str) -> CpuQuota:
 )
 def test_who_owns_all_of_its_cpus_loses_its_limit(container: Container, policy: Policy, expected: CpuQuota) -> None:
     """One that shares some of them keeps it, as the peers do: it protects those with whom it shares."""
-    decision = step(Node(MACHINE), ContainerCreating(container), policy)
+    decision = step(Node(MACHINE), ev.ContainerCreating(container), policy)
 
     assert quota(decision.node, "a") is expected
     assert decision.node.applied["r-a"].lifted is (expected is CpuQuota.LIFTED)
@@ -82,17 +63,17 @@ def test_who_owns_all_of_its_cpus_loses_its_limit(container: Container, policy: 
 
 def test_the_reason_names_what_was_asked() -> None:
     """``explain`` shows what is lifted, and why."""
-    reasons = step(Node(MACHINE), ContainerCreating(asking("a")), LIFT).sentences
+    reasons = step(Node(MACHINE), ev.ContainerCreating(asking("a")), LIFT).sentences
 
     assert reasons[-1] == "a has exclusive CPUs 1-2: its CFS quota, 200000 of 100000 µs, is lifted"
 
 
 def test_a_resize_gives_it_back_and_lifts_it_again() -> None:
     """Who shares from now on gets its new limit; as an owner again, it has none."""
-    node = after(ContainerCreating(asking("a")))
+    node = after(ev.ContainerCreating(asking("a")))
 
-    shares = step(node, ContainerResized("r-a", Sizes(cpu_milli=1500, cpu_limit_milli=1500)), LIFT)
-    owns = step(shares.node, ContainerResized("r-a", Sizes(cpu_milli=1000, cpu_limit_milli=1000)), LIFT)
+    shares = step(node, ev.ContainerResized("r-a", Sizes(cpu_milli=1500, cpu_limit_milli=1500)), LIFT)
+    owns = step(shares.node, ev.ContainerResized("r-a", Sizes(cpu_milli=1000, cpu_limit_milli=1000)), LIFT)
 
     assert quota(shares.node, "a") is CpuQuota.RESTORED
     assert shares.sentences[-1] == "a gets back its CFS quota, 150000 of 100000 µs, on CPUs 0-7"
@@ -101,24 +82,24 @@ def test_a_resize_gives_it_back_and_lifts_it_again() -> None:
 
 def test_a_new_policy_concerns_newcomers_or_all() -> None:
     """Lifting begins and ends for those who are here with ``apply: all`` only, or when they are placed anew."""
-    lifted, kept = ContainerCreating(asking("a")), ContainerCreating(asking("b"))
+    lifted, kept = ev.ContainerCreating(asking("a")), ev.ContainerCreating(asking("b"))
 
-    node = after(PolicyChanged(), kept, policy=KEEP, node=after(lifted))
+    node = after(ev.PolicyChanged(), kept, policy=KEEP, node=after(lifted))
     assert [quota(node, name) for name in "ab"] == [CpuQuota.LIFTED, CpuQuota.LEFT]
 
-    none = step(node, PolicyChanged(apply_all=True), KEEP)
+    none = step(node, ev.PolicyChanged(apply_all=True), KEEP)
     assert [quota(none.node, name) for name in "ab"] == [CpuQuota.RESTORED, CpuQuota.LEFT]
     assert "a gets back its CFS quota, 200000 of 100000 µs, on CPUs 1-2" in none.sentences
 
-    all_of_them = step(none.node, PolicyChanged(apply_all=True), LIFT).node
+    all_of_them = step(none.node, ev.PolicyChanged(apply_all=True), LIFT).node
     assert [quota(all_of_them, name) for name in "ab"] == [CpuQuota.LIFTED, CpuQuota.LIFTED]
 
 
 def test_others_keep_what_they_have_when_they_move() -> None:
     """Who is moved by a change of the machine owns its CPUs there, too, and has no quota there either."""
-    node = after(ContainerCreating(asking("a")), PolicyChanged(), policy=LIFT)
+    node = after(ev.ContainerCreating(asking("a")), ev.PolicyChanged(), policy=LIFT)
 
-    moved = after(TopologyChanged(machine(cores=8, threads=1, allowed=parse_cpuset("0,2-7"))), node=node)
+    moved = after(ev.TopologyChanged(machine(cores=8, threads=1, allowed=parse_cpuset("0,2-7"))), node=node)
 
     assert quota(moved, "a") is CpuQuota.LIFTED
     assert moved.grants["r-a"].exclusive == moved.grants["r-a"].cpus
@@ -126,19 +107,21 @@ def test_others_keep_what_they_have_when_they_move() -> None:
 
 def test_an_owner_whose_cpus_go_away_gets_its_quota() -> None:
     """Where only shared CPUs are left, nobody runs without a limit."""
-    node = after(ContainerCreating(asking("a")))
+    node = after(ev.ContainerCreating(asking("a")))
 
-    left = after(TopologyChanged(machine(cores=8, threads=1, allowed=parse_cpuset("0"))), node=node)
+    left = after(ev.TopologyChanged(machine(cores=8, threads=1, allowed=parse_cpuset("0"))), node=node)
 
     assert left.grants["r-a"] == Grant(frozenset({0}), left.grants["r-a"].mems, quota=CpuQuota.RESTORED)
 
 
 def test_a_release_restores_what_was_lifted() -> None:
     """Also what nobody remembers, if it is one of ours; an update is needed until it has its quota."""
-    node = after(ContainerCreating(asking("a")), ContainerCreated("r-a", "a"), ContainerCreating(asking("b", 500, 500)))
-    node = after(ContainerCreated("r-b", "b"), node=node)
+    node = after(
+        ev.ContainerCreating(asking("a")), ev.ContainerCreated("r-a", "a"), ev.ContainerCreating(asking("b", 500, 500))
+    )
+    node = after(ev.ContainerCreated("r-b", "b"), node=node)
 
-    released = step(node, Released("test"), LIFT)
+    released = step(node, ev.Released("test"), LIFT)
 
     assert {key: grant.quota for key, grant in released.node.grants.items()} == {
         "a": CpuQuota.RESTORED,
@@ -146,9 +129,9 @@ def test_a_release_restores_what_was_lifted() -> None:
     }
     whole = Applied(MACHINE.cpus, MACHINE.mems)
     assert not in_place(released.node.grants["a"], Applied(whole.cpus, whole.mems, lifted=True))
-    assert after(UpdateApplied("a", Applied(whole.cpus, whole.mems)), node=released.node).grants.keys() == {"b"}
+    assert after(ev.UpdateApplied("a", Applied(whole.cpus, whole.mems)), node=released.node).grants.keys() == {"b"}
     forgotten = node.replace(grants={}, applied={})
-    assert step(forgotten, Released("test"), NonePolicy(Options())).node.grants["a"].quota is CpuQuota.RESTORED
+    assert step(forgotten, ev.Released("test"), NonePolicy(Options())).node.grants["a"].quota is CpuQuota.RESTORED
 
 
 @pytest.mark.parametrize("policy", [KEEP, LIFT], ids=["keep", "lift"])
@@ -173,7 +156,7 @@ def test_who_is_found_goes_on_as_it_is(policy: Policy, has: Applied, reservation
         reservation=reservation,
     )
 
-    decision = step(Node(MACHINE), Found(containers=(Present(container, has),)), policy)
+    decision = step(Node(MACHINE), ev.Found(containers=(ev.Present(container, has),)), policy)
 
     assert decision.node.grants["c"].quota is expected
     assert in_place(decision.node.grants["c"], decision.node.applied["c"])
@@ -187,30 +170,15 @@ def test_who_is_found_without_quota_on_shared_cpus_gets_one() -> None:
     )
     has = Applied(parse_cpuset("1-2"), MACHINE.mems, lifted=True)
 
-    node = step(Node(MACHINE), Found(containers=(Present(container, has),)), LIFT).node
+    node = step(Node(MACHINE), ev.Found(containers=(ev.Present(container, has),)), LIFT).node
 
     assert node.grants["c"].quota is CpuQuota.RESTORED
     assert node.applied["c"].lifted
 
 
-@given(machines(), st.booleans(), lives_with_found, lives_with_found)
-def test_nobody_who_shares_runs_without_a_limit(
-    topology: Topology, lifts: bool, life: list[Event], rest: list[Event]
-) -> None:
-    """Whatever happens, and whatever the policy file says in the meantime."""
-    policies = [TopologyAwarePolicy(TopologyAwareOptions(cpuQuota=word)) for word in ("keep", "lift")]  # type: ignore[call-arg]
-    node = Node(topology)
-    for _, _, node in live(topology, policies[lifts], life):
-        assert not list(lifted_own_all(node))
-    for event in rest:
-        with suppress(Refused):
-            node = step(node, event, policies[not lifts]).node
-        assert not list(lifted_own_all(node)), event
-
-
 def test_a_violation_is_seen() -> None:
     """The invariant tells who has no quota and is not alone."""
-    node = after(ContainerCreating(asking("a")))
+    node = after(ev.ContainerCreating(asking("a")))
     lying = node.replace(grants={"r-a": Grant(parse_cpuset("0-2"), MACHINE.mems, quota=CpuQuota.LIFTED)})
 
     assert violations(lying) == ["a has no CFS quota and shares CPUs 0-2"]

@@ -13,63 +13,39 @@ from criproxy.model.grant import Applied, Grant
 from criproxy.model.incident import Incident
 from criproxy.model.node import Node
 from criproxy.model.workload import Container, ContainerState, Pod, QosClass, Sizes
+from criproxy.placement import events as ev
 from criproxy.placement.engine import step
-from criproxy.placement.events import (
-    CardReported,
-    ColdStartEnded,
-    ContainerCreated,
-    ContainerCreating,
-    ContainerExited,
-    ContainerGone,
-    ContainerResized,
-    ContainerStarted,
-    Event,
-    Found,
-    PodCreated,
-    PodGone,
-    PodNotReady,
-    PodResized,
-    PodStopped,
-    PolicyChanged,
-    Present,
-    Promoted,
-    Released,
-    ResizeRefused,
-    TopologyChanged,
-    UnknownOutcome,
-    UpdateApplied,
-)
 from criproxy.placement.invariants import violations
-from criproxy.placement.policies.static import StaticOptions, StaticPolicy
 from criproxy.placement.rules.transitions import LATER_ATTEMPT, TRANSITIONS, Effect, Row
 from criproxy.simulate.hosts import machine
+from tests.placement.built import policy_of
 
-POLICY, MACHINE = StaticPolicy(StaticOptions()), machine(cores=8, threads=1)
+POLICY, MACHINE = policy_of("static"), machine(cores=8, threads=1)
 OWN = Grant(parse_cpuset("1-2"), frozenset({0}), parse_cpuset("1-2"))
 POD = Pod(key="s", name="web", uid="u", qos=QosClass.GUARANTEED)
 SIZES = Sizes(cpu_milli=3000)
-EVENTS: dict[type[Event], Event] = {
+EVENTS: dict[type[ev.Event], ev.Event] = {
     type(event): event
     for event in (
-        PodCreated(POD),
-        PodResized("s", 4000),
-        PodStopped("s"),
-        PodNotReady("s"),
-        PodGone("s"),
-        ContainerCreated("c", "id"),
-        ContainerStarted("c"),
-        ColdStartEnded("c"),
-        ContainerExited("c"),
-        ContainerGone("c"),
-        UnknownOutcome("c"),
-        UpdateApplied("c", Applied(parse_cpuset("5"), frozenset({0}))),
-        ContainerResized("c", SIZES),
-        ResizeRefused("c", SIZES),
-        Promoted("c"),
-        CardReported("k", Incident(device_class="nvidia", card="GPU-a", since_s=1.0)),
-        PolicyChanged(),
-        Released("by hand"),
-        TopologyChanged(machine(cores=7, threads=1)),
+        ev.PodCreated(POD),
+        ev.PodResized("s", 4000),
+        ev.PodStopped("s"),
+        ev.PodNotReady("s"),
+        ev.PodGone("s"),
+        ev.ContainerCreated("c", "id"),
+        ev.ContainerStarted("c"),
+        ev.ColdStartEnded("c"),
+        ev.ContainerExited("c"),
+        ev.ContainerGone("c"),
+        ev.UnknownOutcome("c"),
+        ev.UpdateApplied("c", Applied(parse_cpuset("5"), frozenset({0}))),
+        ev.ContainerResized("c", SIZES),
+        ev.ResizeRefused("c", SIZES),
+        ev.Promoted("c"),
+        ev.CardReported("k", Incident(device_class="nvidia", card="GPU-a", since_s=1.0)),
+        ev.PolicyChanged(),
+        ev.Released("by hand"),
+        ev.TopologyChanged(machine(cores=7, threads=1)),
     )
 }
 
@@ -88,11 +64,11 @@ def node_with(each: Container) -> Node:
     return node.replace(grants={"c": OWN}, applied={"c": granted(OWN)}) if alive else node
 
 
-def event_of(kind: type[Event], each: Container) -> Event:
+def event_of(kind: type[ev.Event], each: Container) -> ev.Event:
     """An event of this kind about a container."""
-    if kind is ContainerCreating:
-        return ContainerCreating(replace(each, key="r-2", reservation="r-2", state=ContainerState.CREATING))
-    return Found(containers=(Present(each, granted(OWN)),)) if kind is Found else EVENTS[kind]
+    if kind is ev.ContainerCreating:
+        return ev.ContainerCreating(replace(each, key="r-2", reservation="r-2", state=ContainerState.CREATING))
+    return ev.Found(containers=(ev.Present(each, granted(OWN)),)) if kind is ev.Found else EVENTS[kind]
 
 
 def cells() -> Iterator[object]:
@@ -104,7 +80,7 @@ def cells() -> Iterator[object]:
 
 def test_every_event_has_an_entry_for_every_state() -> None:
     """None is decided elsewhere."""
-    assert TRANSITIONS.keys() == {kind for part in get_args(Event) for kind in (get_args(part) or (part,))}
+    assert TRANSITIONS.keys() == {kind for part in get_args(ev.Event) for kind in (get_args(part) or (part,))}
     assert all(row.keys() == set(ContainerState) for row in (*TRANSITIONS.values(), LATER_ATTEMPT))
 
 
@@ -116,7 +92,7 @@ def test_a_container_that_exited_never_lives_again() -> None:
 
 
 @pytest.mark.parametrize(("kind", "state", "row"), list(cells()))
-def test_a_step_does_what_the_table_says(kind: type[Event], state: ContainerState, row: Row) -> None:
+def test_a_step_does_what_the_table_says(kind: type[ev.Event], state: ContainerState, row: Row) -> None:
     """The container is in that state afterwards, as it was, or gone; and the node is as it should be."""
     before = node_with(container(state))
     try:
@@ -148,7 +124,7 @@ def test_a_later_attempt_ends_one_that_never_ran(state: ContainerState) -> None:
     """The table has a row for that, since the event is about another container."""
     before = node_with(container(state))
     later = replace(container(ContainerState.CREATING), key="r-2", reservation="r-2", attempt=1)
-    after = step(before, ContainerCreating(later), POLICY).node
+    after = step(before, ev.ContainerCreating(later), POLICY).node
 
     expected = LATER_ATTEMPT[state]
     assert after.containers["c"].state is (state if expected is Effect.IGNORED else expected)
@@ -157,9 +133,9 @@ def test_a_later_attempt_ends_one_that_never_ran(state: ContainerState) -> None:
 def test_an_update_that_is_confirmed_after_the_exit_bars_no_cpu() -> None:
     """An adopted container that somebody else started: its CPUs are free for others from its exit on."""
     foreign = replace(container(ContainerState.RUNNING), reservation="")
-    node = step(node_with(foreign), ContainerExited("c"), POLICY).node
+    node = step(node_with(foreign), ev.ContainerExited("c"), POLICY).node
 
-    late = step(node, UpdateApplied("c", Applied(OWN.cpus, OWN.mems)), POLICY).node
+    late = step(node, ev.UpdateApplied("c", Applied(OWN.cpus, OWN.mems)), POLICY).node
 
     assert late.watched_cpus == frozenset()
     assert late == node

@@ -10,13 +10,7 @@ from functools import cache, partial
 
 from criproxy.model.text.bounded import bounded_text
 from criproxy.placement.alloc.affinity import expressions
-from criproxy.placement.alloc.affinity.expressions import (
-    ALWAYS,
-    Attribute,
-    Expression,
-    compared_value,
-    to_expression,
-)
+from criproxy.placement.alloc.affinity.expressions import ALWAYS, Attribute, Expression, compared_value, to_expression
 
 MAX_WEIGHT = 1000
 MAX_AFFINITIES = 32

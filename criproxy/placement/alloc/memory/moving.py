@@ -11,15 +11,7 @@ from math import inf
 from criproxy.errors import NotEnough
 from criproxy.model.cpuset import CpuSet
 from criproxy.model.machine.topology import MemoryKind
-from criproxy.placement.alloc.memory.zones import (
-    KINDS,
-    Mask,
-    Memory,
-    MemoryRequest,
-    Priority,
-    Promises,
-    first_zone,
-)
+from criproxy.placement.alloc.memory.zones import KINDS, Mask, Memory, MemoryRequest, Priority, Promises, first_zone
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,13 +11,7 @@ from criproxy.model.machine.topology import MemoryKind, NumaNode, Topology
 from criproxy.model.node import Node, without
 from criproxy.model.resources import Interval
 from criproxy.model.workload import Container, QosClass
-from criproxy.placement.alloc.memory.memory import (
-    MemoryWish,
-    attached_nodes,
-    place_memory,
-    return_memory,
-    rooms_bytes,
-)
+from criproxy.placement.alloc.memory.memory import MemoryWish, attached_nodes, place_memory, return_memory, rooms_bytes
 from criproxy.simulate.hosts import GIB, machine
 from tests.laws import promised_beyond
 
@@ -82,14 +76,6 @@ class World:
         return {key: format_cpuset(grant.mems) for key, grant in self.node.grants.items()}
 
 
-def test_memory_comes_from_the_nodes_of_the_cpus() -> None:
-    """As long as it suffices."""
-    world = World().come("a", "0", 5).come("b", "0-1", 4)
-
-    assert world.mems == {"a": "0", "b": "0-1"}
-    assert world.reason == "memory from NUMA nodes 0-1, near its CPUs"
-
-
 def test_the_least_important_gives_way_and_comes_back() -> None:
     """A Burstable container gets memory from the nearest nodes, too, when a Guaranteed one needs its own."""
     world = World().come("a", "0", 6, B).come("b", "0", 5)
@@ -120,14 +106,6 @@ def test_who_does_not_fit_back_stays() -> None:
 
     assert world.go("c").mems == {"a": "0", "b": "0-1"}
     assert world.reason == ""
-
-
-def test_what_no_node_could_ever_hold_begins_with_more_of_them() -> None:
-    """It moves nobody out of a node that is too small for it anyway."""
-    world = World().come("a", "0", 4, B).come("b", "0", 15)
-
-    assert world.mems == {"a": "0", "b": "0-1"}
-    assert not world.node.grants["b"].home_mems
 
 
 def test_limits_may_add_up_to_more_than_the_machine_has() -> None:

@@ -78,17 +78,6 @@ def test_memory_is_promised_once(topology: Topology, life: list[Coming | int], p
     assert not node.grants
 
 
-@given(machines(), lives, comings)
-def test_a_departure_undoes_an_arrival(topology: Topology, life: list[Coming | int], coming: Coming) -> None:
-    """Everybody has the memory that they had, if nobody waited for room before."""
-    node = live(topology, life, pessimistic=False)
-    newcomer = replace(coming[0], key="new")
-    after = go(come(node, (newcomer, *coming[1:])), "new")
-
-    if not any(grant.home_mems for grant in node.grants.values()):
-        assert after.grants == node.grants
-
-
 @settings(max_examples=200)
 @given(machines(), lives, comings)
 def test_nobody_goes_to_and_fro(topology: Topology, life: list[Coming | int], coming: Coming) -> None:

@@ -9,7 +9,7 @@ import yaml
 from criproxy.model.cpuset import CpuSet, parse_cpuset
 from criproxy.model.machine.topology import MemoryKind, NumaNode, Topology
 from criproxy.placement.alloc.memory.zones import Memory, MemoryRequest, Priority, first_zone
-from tests.placement.alloc.placed import Placed, allocate, come_back, over_capacity
+from tests.placement.alloc.placed import Placed, allocate, over_capacity
 
 DRAM, PMEM, HBM = MemoryKind.DRAM, MemoryKind.PMEM, MemoryKind.HBM
 PRIORITIES = {
@@ -136,13 +136,3 @@ def test_zones_that_overlap_are_not_promised_twice() -> None:
     requests = {one.request.key: one.request for one in placed} | {"c": ask("c", 1, "1")}
     assert over_capacity(memory, [Placed(requests[key], zone) for key, zone in after.items()]) == []
     assert after["c"] == {1}
-
-
-def test_who_gave_way_comes_back_when_there_is_room() -> None:
-    """As near as there is room, the most important first."""
-    memory = machine([DRAM, DRAM, DRAM, PMEM], NEAR)
-    low = Placed(ask("low", 3, priority=Priority.BURSTABLE), frozenset({0, 1, 2}))
-    high = Placed(ask("high", 3, priority=Priority.GUARANTEED), frozenset({0, 1}))
-    assert come_back(memory, [low, high]) == {"high": {0}, "low": {0, 1}}
-    assert come_back(memory, [high]) == {"high": {0}}
-    assert come_back(memory, [Placed(high.request, frozenset({0}))]) == {}

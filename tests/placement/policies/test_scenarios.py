@@ -1,4 +1,4 @@
-"""Scenarios of the policy on the machines of its peers' tests: each case by each of the rules that it names."""
+"""Scenarios of the policies: each case by each of the rules that it names."""
 
 from pathlib import Path
 
@@ -8,10 +8,7 @@ from criproxy.simulate.scenario.runner import run
 from criproxy.simulate.scenario.vectors import Vector, load
 from tests.conftest import ROOT
 
-FILES = [
-    Path(__file__).parent / "scenarios" / "topology_aware.yaml",
-    ROOT / "docs/examples/topology-aware.yaml",
-]
+FILES = [*sorted((Path(__file__).parent / "scenarios").glob("*.yaml")), ROOT / "docs/examples/topology-aware.yaml"]
 CASES = [(vector, rules) for file in FILES for vector in load(file) for rules in vector.rules]
 
 
