@@ -9,7 +9,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from enum import Enum
 
-from criproxy.devices.classes.cards import Card, Stock, Stocks, ids_text, visible_value
+from criproxy.devices.classes.cards import NO_CARDS, Card, Stock, Stocks, ids_text, visible_value
 from criproxy.devices.classes.device_class import DeviceClass
 from criproxy.devices.device_rules import DeviceRules
 from criproxy.devices.evidence.device_request import DeviceNode, DeviceRequest, EnvVar, Requester
@@ -91,7 +91,7 @@ def boundary(rules: DeviceRules, who: Requester, asked: DeviceRequest, evidence:
     near = [env for env in asked.envs if env.name.startswith(prefixes)]
     for kind in rules.classes:
         given = evidence.get(kind.name, UNKNOWN_ALLOCATION)
-        done = _Case(rules, who, kind, given, stocks.get(kind.name, _NONE), near).apply(asked)
+        done = _Case(rules, who, kind, given, stocks.get(kind.name, NO_CARDS), near).apply(asked)
         if done.asked.envs is not asked.envs:
             near = [env for env in done.asked.envs if env.name.startswith(prefixes)]
         asked, findings = done.asked, findings + done.findings
@@ -109,7 +109,6 @@ def exceptions(rules: DeviceRules, who: Requester) -> tuple[Finding, ...]:
     return ()
 
 
-_NONE = Stock()
 DENIED = (
     "it is privileged and would see every device of the host, and this node's policy file does not allow that "
     "(devices.privileged: deny): leave securityContext.privileged out, or let devices.exempt name its namespace or "

@@ -6,7 +6,7 @@ The kernel knows them for most cards. For others, such as parts of a card, the d
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from criproxy.devices.classes.cards import Card, Stock, Stocks, ids_text
+from criproxy.devices.classes.cards import NO_CARDS, Card, Stock, Stocks, ids_text
 from criproxy.devices.classes.device_class import DeviceClass
 from criproxy.devices.classes.offers import card_of
 from criproxy.devices.evidence.device_request import DeviceRequest
@@ -59,7 +59,7 @@ def locate_cards(
     for kind in classes:
         allocation = evidence.get(kind.name, UNKNOWN_ALLOCATION)
         if allocation.given is Given.CARDS:
-            found += _of_class(kind, asked, allocation.ids, reported, stocks.get(kind.name, Stock()), topology)
+            found += _of_class(kind, asked, allocation.ids, reported, stocks.get(kind.name, NO_CARDS), topology)
     return tuple(found)
 
 

@@ -11,7 +11,7 @@ from typing import Any
 
 from criproxy.devices.boundary import Finding, Refusal
 from criproxy.devices.card_locality import CardLocation
-from criproxy.devices.classes.cards import Card, Stock, Stocks
+from criproxy.devices.classes.cards import NO_CARDS, Card, Stock, Stocks
 from criproxy.devices.classes.device_class import DeviceClass
 from criproxy.devices.classes.vgpu_profiles import Quota, is_vgpu
 from criproxy.devices.evidence.evidence import OWN, Evidence, Given, Share
@@ -31,7 +31,6 @@ EVERY_CLASS = "container"
 """The key of the findings about all classes together."""
 MOST_IDS, MOST_CHARACTERS, MOST_SHARES = 256, 253, 16
 """The limits of the facts: number of ids, length of each id, and number of resources."""
-_NOTHING = Stock()
 
 
 @dataclass(slots=True)
@@ -195,23 +194,14 @@ def allocated_of(facts: Facts, kind: str) -> list[dict[str, Any]]:
 
     ``count`` is the number of ids, of which only the first are kept.
     """
-    found = facts.get(f"{kind}_allocated")
-    return [
-        _allocated(resource, share)
-        for resource, share in (found.items() if isinstance(found, dict) else ())
-        if isinstance(share, dict)
-    ]
-
-
-def _allocated(resource: str, share: Mapping[str, Any]) -> dict[str, Any]:
-    ids, count = _listed(share.get("ids")), share.get("count")
-    is_more = isinstance(count, int) and count > len(ids)
-    return {
-        "resource": resource,
-        "ids": ids,
-        "count": count if is_more else len(ids),
-        "source": str(share.get("source") or ""),
-    }
+    allocated, found = facts.get(f"{kind}_allocated"), list[dict[str, Any]]()
+    for resource, share in allocated.items() if isinstance(allocated, dict) else ():
+        if isinstance(share, dict):
+            ids, count = _listed(share.get("ids")), share.get("count")
+            count = max(count, len(ids)) if isinstance(count, int) else len(ids)
+            source = str(share.get("source") or "")
+            found.append({"resource": resource, "ids": ids, "count": count, "source": source})
+    return found
 
 
 def by_kind(findings: Iterable[Finding]) -> dict[str, str]:
@@ -277,7 +267,7 @@ def unhealthy_card(
         kind = kinds.get(incident.device_class)
         if kind is None or incident.ended or incident.excess or incident.action is not Action.STOP:
             continue
-        if uses(facts, kind, stocks.get(kind.name, _NOTHING), incident.card):
+        if uses(facts, kind, stocks.get(kind.name, NO_CARDS), incident.card):
             return incident
     return None
 

@@ -58,7 +58,8 @@ class HttpServer:
         self._rendered = Rendered(sources.metrics, Bucket(RENDERS_PER_S, RENDER_BURST))
         app = web.Application(client_max_size=MOST_REQUEST_BYTES, middlewares=[bounded])
         self._names_must_be_ours = False
-        for path, handler in {"/metrics": self._metrics, "/healthz": self._healthz, "/readyz": self._readyz}.items():
+        paths: dict[str, Handler] = {"/healthz": partial(_probe, sources.healthy), "/metrics": self._metrics}
+        for path, handler in {**paths, "/readyz": partial(_probe, sources.ready)}.items():
             app.router.add_get(path, partial(self._for_us, handler))
         app.router.add_routes(more)
         self._runner = web.AppRunner(app, access_log=None, shutdown_timeout=LAST_S)
@@ -91,14 +92,9 @@ class HttpServer:
         body, content_type = self._rendered(request.headers.get("Accept", ""))
         return _last(web.Response(body=body, headers={"Content-Type": content_type}))
 
-    async def _healthz(self, _request: web.Request) -> web.Response:
-        return _health(await self._sources.healthy())
 
-    async def _readyz(self, _request: web.Request) -> web.Response:
-        return _health(await self._sources.ready())
-
-
-def _health(problem: str | None) -> web.Response:
+async def _probe(health: Health, _request: web.Request) -> web.Response:
+    problem = await health()
     return _last(web.Response(text="ok\n") if problem is None else web.Response(status=503, text=f"{problem}\n"))
 
 

@@ -14,7 +14,7 @@ from tests.rebooted import BootingKubelet
 PODS = [owner("owner"), *(sharer(f"sharer-{number}") for number in range(3))]
 
 
-@pytest.mark.parametrize("criproxy", ["stays", "reboots", "has lost its store"])
+@pytest.mark.parametrize("criproxy", ["stays", "has lost its store"])
 async def test_a_reboot(scene: Scene, containerd: PrivateContainerd, criproxy: str, tmp_path: Path) -> None:
     """The owner gets the CPU that it had, alone, at once; nothing of the time before holds it."""
     before = BootingKubelet(scene.client, PODS, cgroups=containerd.cgroups)

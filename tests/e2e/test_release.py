@@ -72,7 +72,7 @@ async def test_nobody_stays_pinned_when_criproxy_was_killed(scene: Scene) -> Non
     await assert_placed(scene, pods)
 
 
-@pytest.mark.parametrize("broken", ["no", "killed", "killed and its state lost"])
+@pytest.mark.parametrize("broken", ["no", "killed and its state lost"])
 async def test_criproxy_is_taken_out(scene: Scene, containerd: PrivateContainerd, broken: str) -> None:
     """Released, the kubelet pointed back, stopped: everybody is everywhere, and nobody was restarted.
 

@@ -64,6 +64,7 @@ class Stock:
         return next((card for card in self.cards if card.number == number), None)
 
 
+NO_CARDS = Stock()
 Stocks = Mapping[str, Stock]
 """The cards of a machine, by the name of their class."""
 

@@ -9,7 +9,7 @@ from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field, replace
 from enum import Enum
 
-from criproxy.devices.classes.cards import Stock, Stocks
+from criproxy.devices.classes.cards import NO_CARDS, Stock, Stocks
 from criproxy.devices.classes.device_class import DeviceClass
 from criproxy.devices.classes.offers import card_of, unique
 from criproxy.devices.evidence.device_request import ANNOTATION, DeviceRequest
@@ -56,7 +56,6 @@ class Share:
 
 Evidence = Mapping[str, Allocation]
 """The allocations, by the name of the class."""
-_NONE = Stock()
 UNKNOWN_ALLOCATION = Allocation(Given.UNKNOWN)
 
 
@@ -103,7 +102,7 @@ def weigh(classes: Iterable[DeviceClass], asked: DeviceRequest, known: Sequence[
     ours = {share.resource for shares in own.values() for share in shares}
     answers = [_beside(ours, each) for each in known if each.resources or each.complete]
     return {
-        kind.name: _weigh(kind, asked, own.get(kind.name, ()), answers, stocks.get(kind.name, _NONE), foreign)
+        kind.name: _weigh(kind, asked, own.get(kind.name, ()), answers, stocks.get(kind.name, NO_CARDS), foreign)
         for kind in classes
     }
 
@@ -114,7 +113,7 @@ def has_new_card(classes: Iterable[DeviceClass], asked: DeviceRequest, evidence:
     Drivers create device nodes at their first use, and specifications for claims.
     """
     for kind in classes:
-        stock = stocks.get(kind.name, _NONE)
+        stock = stocks.get(kind.name, NO_CARDS)
         cdi = {name for name in asked.cdi if kind.cdi_device(name) is not None}
         if kind.hide_value and not cdi <= stock.cdi_sets.keys():
             return True

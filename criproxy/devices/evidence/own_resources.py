@@ -7,12 +7,10 @@ resources of profiles and of shared cards may have other names by now, or none.
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
-from criproxy.devices.classes.cards import Card, Stock, Stocks, card_id, number_in
+from criproxy.devices.classes.cards import NO_CARDS, Card, Stock, Stocks, card_id, number_in
 from criproxy.devices.classes.device_class import DeviceClass
 from criproxy.devices.classes.offers import SHARED_SUFFIX, card_of, unique
 from criproxy.devices.classes.vgpu_profiles import DOMAIN, is_vgpu
-
-_NONE = Stock()
 
 
 def class_of(
@@ -27,7 +25,7 @@ def class_of(
         stocks: the machine's cards.
         nodes: the device nodes on the host with which the container is created.
     """
-    cards, known = unique(map(card_of, ids)), [_Cards(kind, stocks.get(kind.name, _NONE)) for kind in classes]
+    cards, known = unique(map(card_of, ids)), [_Cards(kind, stocks.get(kind.name, NO_CARDS)) for kind in classes]
     is_of_profile = resource.startswith(f"{DOMAIN}/") and all(map(is_vgpu, ids))
     of_vgpus = _by_cards(known, resource, cards, nodes) if is_of_profile else ()
     names = resource, resource.removesuffix(SHARED_SUFFIX)  # our plugin may have made it of that of a class

@@ -1,5 +1,7 @@
 """What containers use, by their processes."""
 
+from typing import Any
+
 import pytest
 
 from criproxy.devices.usage.values import (
@@ -21,13 +23,14 @@ from criproxy.model.text.plain import from_plain, to_plain
 
 def process(pid: int, container: str, card: str = "a", memory_mib: int = 0, cores: float | None = None) -> ProcessUse:
     """Return what one process uses."""
-    return ProcessUse(
-        process=Process(pid=pid, start_ticks=pid),
-        card=card,
-        memory_mib=memory_mib,
-        cores_percent=cores,
-        container_id=container,
-    )
+    return ProcessUse(Process(pid, pid), card, memory_mib, cores, container)
+
+
+def npu(*processes: str | ProcessUse, cards: tuple[str, ...] = (), **more: Any) -> Reading:  # noqa: ANN401
+    """A reading with processes, or with one for each card of that name, and with cards."""
+    uses = tuple(process(1, "", card=each) if isinstance(each, str) else each for each in processes)
+    found = tuple(CardUse(card=card, memory_mib=1, total_mib=2) for card in cards)
+    return Reading(kind="npu", at_s=1.0, processes=uses, cards=found, **more)
 
 
 def test_processes_are_added_up_by_container_and_card() -> None:
@@ -89,14 +92,7 @@ def test_a_report_is_written_as_every_value_is(use: ClassUse) -> None:
 
 def test_cards_get_their_ids() -> None:
     """Whatever a program calls them; a name that nobody knows stays."""
-    reading = Reading(
-        kind="npu",
-        at_s=1.0,
-        processes=(process(1, "", card="/dev/npu0"), process(2, "", card="npu9")),
-        cards=(CardUse(card="0", memory_mib=1, total_mib=2),),
-        unread={"0": "hot"},
-        sampled_s={"0": 7.5},
-    )
+    reading = npu("/dev/npu0", "npu9", cards=("0",), unread={"0": "hot"}, sampled_s={"0": 7.5})
 
     found = with_card_ids(reading, {"0": "npu0", "/dev/npu0": "npu0"})
 
@@ -114,9 +110,7 @@ def test_a_process_counts_once_for_a_card(other: str) -> None:
         process(1, "", card=other, memory_mib=6000),
         process(1, "", card="npu1", memory_mib=7),
     )
-    reading = Reading(kind="npu", at_s=1.0, processes=listed)
-
-    found = with_card_ids(reading, dict.fromkeys(("npu0", "0", "/dev/npu0"), "npu0")).processes
+    found = with_card_ids(npu(*listed), dict.fromkeys(("npu0", "0", "/dev/npu0"), "npu0")).processes
 
     assert [(each.process.pid, each.card, each.memory_mib, each.cores_percent) for each in found] == [
         (1, "npu0", 6000, 10.0),
@@ -139,13 +133,7 @@ def test_a_process_counts_once_for_a_card(other: str) -> None:
 )
 def test_a_reading_with_a_card_that_does_not_exist(processes: list[str], cards: list[str], problem: str) -> None:
     """It has a problem: what is used of that card belongs to one under another name."""
-    reading = Reading(
-        kind="npu",
-        at_s=1.0,
-        processes=tuple(process(1, "", card=card) for card in processes),
-        cards=tuple(CardUse(card=card, memory_mib=1, total_mib=2) for card in cards),
-        unread={"npu7": "it fell off the bus"},
-    )
+    reading = npu(*processes, cards=tuple(cards), unread={"npu7": "it fell off the bus"})
 
     assert with_unknown_cards(reading, {"npu0": "npu0", "0": "npu0"}).problem == problem
     assert with_unknown_cards(reading, {}) is reading
@@ -164,12 +152,7 @@ def test_a_reading_with_a_card_that_does_not_exist(processes: list[str], cards: 
 def test_an_unread_card_that_does_not_exist(used: list[str], unread: list[str], found: dict[str, str]) -> None:
     """It may be any card that the reading does not name, so these are unread; it keeps no other from being judged."""
     names = {"npu0": "npu0", "0": "npu0", "npu1": "npu1", "1": "npu1"}
-    reading = Reading(
-        kind="npu",
-        at_s=1.0,
-        processes=tuple(process(1, "", card=card) for card in used),
-        unread=dict.fromkeys(unread, "it is being reset"),
-    )
+    reading = npu(*used, unread=dict.fromkeys(unread, "it is being reset"))
 
     after = with_unknown_cards(reading, names)
 
