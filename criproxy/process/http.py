@@ -58,8 +58,12 @@ class HttpServer:
         self._rendered = Rendered(sources.metrics, Bucket(RENDERS_PER_S, RENDER_BURST))
         app = web.Application(client_max_size=MOST_REQUEST_BYTES, middlewares=[bounded])
         self._names_must_be_ours = False
-        paths: dict[str, Handler] = {"/healthz": partial(_probe, sources.healthy), "/metrics": self._metrics}
-        for path, handler in {**paths, "/readyz": partial(_probe, sources.ready)}.items():
+        paths: dict[str, Handler] = {
+            "/metrics": self._metrics,
+            "/healthz": partial(_probe, sources.healthy),
+            "/readyz": partial(_probe, sources.ready),
+        }
+        for path, handler in paths.items():
             app.router.add_get(path, partial(self._for_us, handler))
         app.router.add_routes(more)
         self._runner = web.AppRunner(app, access_log=None, shutdown_timeout=LAST_S)
