@@ -89,10 +89,9 @@ def assign(
                 more.setdefault(one.name, []).append(best.name)
     problems = [*dict.fromkeys(unclear.values())]  # parts of the same size have the same problem
     empty = [one for one in profiles if (cards or others) and not unclear and not vgpus[one.name]]
-    problems += [
-        _nothing(one, _Found(cards, chosen[one.name], instances, others, shared, more.get(one.name, [])))
-        for one in empty
-    ]
+    for one in empty:
+        reasons = _reasons(one, cards, chosen[one.name], instances, others, shared, more.get(one.name, ()))
+        problems.append("; ".join([f"profile {one.name} ({_asked(None, one)}) has no MIG device", *reasons]))
     return Assigned(
         vgpus={name: tuple(found) for name, found in vgpus.items()}, unclear=tuple(unclear), problems=tuple(problems)
     )
@@ -152,41 +151,36 @@ def _asked(card: CardSize | None, profile: Profile) -> str:
     return " and ".join(parts)
 
 
-@dataclass(frozen=True, slots=True)
-class _Found:
-    """The cards and parts for a profile without vGPUs."""
+def _reasons(
+    profile: Profile,
+    cards: Sequence[CardSize],
+    chosen: set[str],
+    instances: Sequence[Instance],
+    others: Sequence[CardSize],
+    shared: Sequence[Instance],
+    more: Sequence[str],
+) -> Iterator[str]:
+    """Yield why a profile has no vGPU, with the sizes of the existing parts; most arguments are those of `assign`.
 
-    cards: Sequence[CardSize]
-    chosen: set[str]
-    instances: Sequence[Instance]
-    others: Sequence[CardSize]
-    shared: Sequence[Instance]
-    more: Sequence[str]
-    """For each part that would satisfy the profile, the more demanding profile that has it."""
-
-
-def _nothing(profile: Profile, found: _Found) -> str:
-    """Return why a profile has no vGPU, with the sizes of the existing parts."""
-    return "; ".join([f"profile {profile.name} ({_asked(None, profile)}) has no MIG device", *_reasons(profile, found)])
-
-
-def _reasons(profile: Profile, found: _Found) -> Iterator[str]:
-    own = [each for each in found.instances if each.card.id in found.chosen]
-    shared = Counter(each.profile for each in found.shared if each.card.id in found.chosen)
-    if text := lacking_share(found.cards, profile.select):
+    *chosen* are the ids of the cards that the profile selects. *more* is, for each part that would satisfy the profile,
+    the more demanding profile that has it.
+    """
+    own = [each for each in instances if each.card.id in chosen]
+    too_small = Counter(each.profile for each in shared if each.card.id in chosen)
+    if text := lacking_share(cards, profile.select):
         yield f"only cards with MIG count, and {text}"
-    if found.more:
-        owners = ", ".join(dict.fromkeys(found.more))
-        yield f"{len(found.more)} that would serve it belong to profiles that ask for more: {owners}"
+    if more:
+        owners = ", ".join(dict.fromkeys(more))
+        yield f"{len(more)} that would serve it belong to profiles that ask for more: {owners}"
     elif own:
         yield f"there are {_counts(Counter(each.size for each in own))}"
-    elif found.chosen and not shared:
-        yield f"the cards that it selects have none: {ids_text(sorted(found.chosen))}"
-    if shared:
-        yield f"compute instances that are smaller than their GPU instance cannot be vGPUs: {_counts(shared)}"
+    elif chosen and not too_small:
+        yield f"the cards that it selects have none: {ids_text(sorted(chosen))}"
+    if too_small:
+        yield f"compute instances that are smaller than their GPU instance cannot be vGPUs: {_counts(too_small)}"
     if unknown := {each.card.id for each in own if _is_unknown(each.card, profile)}:
         yield f"the memory of the whole card is unknown: {ids_text(sorted(unknown))}"
-    if without := [card.id for card in matching(found.others, profile.select)]:
+    if without := [card.id for card in matching(others, profile.select)]:
         yield f"without MIG: {ids_text(without)}"
 
 
