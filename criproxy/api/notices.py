@@ -71,31 +71,6 @@ def notices_of_version(report: Published, own: str) -> Iterator[Notice]:
         yield Notice("device-plugin-version", text, wrong=False)
 
 
-def notice_of_silence(reported_s: float | None) -> Notice:
-    """A device plugin that does not run, though it should.
-
-    Args:
-        reported_s: when it last reported, in seconds since the epoch; None: not since the start of the daemon.
-    """
-    since = f"since {timestamp(reported_s)}" if reported_s else "since the daemon started"
-    lost = "pods get no cards from it, and criproxy does not check any quota"
-    text = f"the device plugin has not reported {since}: {lost}; is criproxy device-plugin running?"
-    return Notice("device-plugin-silent", text)
-
-
-def notice_of_absence(kinds: Sequence[str]) -> Notice:
-    """A device plugin that has never reported, although the policy file has it offer cards of *kinds*."""
-    cards = f"although devices.plugin of the policy file is to offer this node's cards ({', '.join(kinds)})"
-    text = f"the device plugin has not reported since the daemon started, {cards}: pods get no cards from it"
-    return Notice("device-plugin-silent", f"{text}; is criproxy device-plugin running?")
-
-
-def notice_of_start(refused: str) -> Notice:
-    """A device plugin that has ended at its start, for the reason *refused*."""
-    text = "the device plugin does not start, because it cannot use its configuration files, so pods get no cards"
-    return Notice("device-plugin-config", f"{text} from it: {refused}")
-
-
 def notices_of_usage(
     watched: Sequence[str], without_usage: Sequence[str], unknown: Mapping[str, str], *, silent: bool
 ) -> Iterator[Notice]:
@@ -263,13 +238,21 @@ class ControllerNotices:
                     watched = {(one.kind, card) for one, quota in self._vgpus() if quota.watched for card in one.cards}
                     yield from notices_of_cards({key: why for key, why in unread.items() if key in watched})
         elif plugin.refused:
-            yield notice_of_start(plugin.refused)
+            because = "it cannot use its configuration files, so pods get no cards from it"
+            yield Notice(
+                "device-plugin-config", f"the device plugin does not start, because {because}: {plugin.refused}"
+            )
         elif plugin.has_stopped or (plugin.silent_s > SHORTEST_STALE_S and (plugin.is_due or any(self._vgpus()))):
-            yield notice_of_silence(plugin.reported_s or None)
+            since = timestamp(plugin.reported_s) if plugin.reported_s else "the daemon started"
+            lost = "pods get no cards from it, and criproxy does not check any quota"
+            text = f"the device plugin has not reported since {since}: {lost}; is criproxy device-plugin running?"
+            yield Notice("device-plugin-silent", text)
         elif plugin.is_missing and rules:
             stocks = self.controller.devices.stocks
             if kinds := [kind for kind in rules.offered if kind in stocks and stocks[kind].cards]:
-                yield notice_of_absence(kinds)
+                cards = f"although devices.plugin of the policy file is to offer this node's cards ({', '.join(kinds)})"
+                text = f"the device plugin has not reported since the daemon started, {cards}: pods get no cards"
+                yield Notice("device-plugin-silent", f"{text} from it; is criproxy device-plugin running?")
 
     def _vgpus(self) -> Iterator[tuple[Grant, Quota]]:
         """Yield the grants of vGPUs: their quotas are what the device plugin's watcher checks."""

@@ -27,14 +27,13 @@ NOTHING: Values = {"ends_release": False, "exclusive_cpus": "", "moved": [], "re
 
 def to_values(found: Rehearsal) -> Values:
     """Who would move, who would have no place, and which CPUs would be exclusive then."""
-    after, refused = found.decision.node, {container.key: (container, text) for container, text in found.refused}
+    after, texts = found.decision.node, {container.key: text for container, text in found.refused}
+    refused = in_order(container for container, _ in found.refused)
     return {
         "ends_release": bool(found.before.released and not after.released),
         "exclusive_cpus": format_cpuset(after.exclusive_cpus),
         "moved": list(moved(found.before, found.decision)),
-        "refused": [
-            {**identity(each), "text": refused[each.key][1]} for each in in_order(each for each, _ in refused.values())
-        ],
+        "refused": [{**identity(each), "text": texts[each.key]} for each in refused],
     }
 
 

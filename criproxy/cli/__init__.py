@@ -16,31 +16,15 @@ from criproxy.model.text.bounded import bounded_text
 
 _MAX_ERROR_CHARS = 8000
 
+_FOLDERS = {
+    "offline": "check completion schema simulate topology",
+    "operate": "bypass device-plugin install record release reload serve support-bundle uninstall",
+    "queries": "devices events explain fit history recommend status top usage who",
+}
 COMMANDS = {
-    "bypass": "criproxy.cli.operate.bypass",
-    "check": "criproxy.cli.offline.check",
-    "completion": "criproxy.cli.offline.completion",
-    "device-plugin": "criproxy.cli.operate.device_plugin",
-    "devices": "criproxy.cli.queries.devices",
-    "events": "criproxy.cli.queries.events",
-    "explain": "criproxy.cli.queries.explain",
-    "fit": "criproxy.cli.queries.fit",
-    "history": "criproxy.cli.queries.history",
-    "install": "criproxy.cli.operate.install",
-    "recommend": "criproxy.cli.queries.recommend",
-    "record": "criproxy.cli.operate.record",
-    "release": "criproxy.cli.operate.release",
-    "reload": "criproxy.cli.operate.reload",
-    "schema": "criproxy.cli.offline.schema",
-    "serve": "criproxy.cli.operate.serve",
-    "simulate": "criproxy.cli.offline.simulate",
-    "status": "criproxy.cli.queries.status",
-    "support-bundle": "criproxy.cli.operate.support_bundle",
-    "top": "criproxy.cli.queries.top",
-    "topology": "criproxy.cli.offline.topology",
-    "uninstall": "criproxy.cli.operate.uninstall",
-    "usage": "criproxy.cli.queries.usage",
-    "who": "criproxy.cli.queries.who",
+    name: f"criproxy.cli.{folder}.{name.replace('-', '_')}"
+    for folder, names in _FOLDERS.items()
+    for name in names.split()
 }
 """Command → its module, which has it as `command`."""
 

@@ -87,8 +87,8 @@ def ask(
             with sock.makefile("rb") as answers:
                 line = answers.readline()
     except OSError as error:
-        is_denied = isinstance(error, PermissionError)
-        is_removed = isinstance(error, FileNotFoundError) and _is_listening(path)
+        is_denied, is_gone = isinstance(error, PermissionError), isinstance(error, FileNotFoundError)
+        is_removed = is_gone and _is_listening(path)
         text = _REMOVED.format(path) if is_removed else _explain(path, error, timeout_s)
         raise NoDaemon(text, was_asked=was_asked, is_denied=is_denied, is_removed=is_removed) from error
     return _result(path, line)
@@ -235,17 +235,12 @@ def _no_socket(path: str) -> str:
     return "" if stat.S_ISSOCK(mode) else "a directory" if stat.S_ISDIR(mode) else "a file"
 
 
-def _is_http2(line: bytes) -> bool:
-    """Whether an answer begins with a frame by which servers of HTTP/2 begin or refuse: SETTINGS or GOAWAY."""
-    return line[3:4] in (b"\x04", b"\x07") and line[5:9] == bytes(4)
-
-
 def _result(path: str, line: bytes) -> Any:  # noqa: ANN401 - JSON
     try:
         answer = json.loads(line)
     except ValueError as error:
         text = f"the process listening on {path} is not a criproxy daemon, or it has exited: its answer is not JSON"
-        if _is_http2(line):
+        if line[3:4] in (b"\x04", b"\x07") and line[5:9] == bytes(4):  # SETTINGS or GOAWAY of HTTP/2
             text = f"{path} is a CRI socket, such as criproxy has for the kubelet; name the daemon's control socket"
             text = f"{text} with --control-socket, such as {DEFAULT_CONTROL_SOCKET}"
         raise NoDaemon(text, was_asked=True) from error

@@ -78,11 +78,6 @@ def config_option(command: F) -> F:
     )(command)
 
 
-def http_option(command: F) -> F:
-    """Add ``--http``."""
-    return _http_option("/metrics, /healthz and /readyz")(command)
-
-
 def page_options(command: F) -> F:
     """Add ``--http`` with the page, and ``--http-token-file``."""
     token_file = click.option(
@@ -98,6 +93,9 @@ def page_options(command: F) -> F:
 def _http_option(paths: str) -> Callable[[F], F]:
     text = f"Serve {paths} on HOST:PORT, :PORT (loopback) or unix:///PATH.  [default: none]"
     return click.option("--http", metavar="ADDRESS", help=text)
+
+
+http_option = _http_option("/metrics, /healthz and /readyz")
 
 
 def log_options(command: F) -> F:

@@ -122,10 +122,9 @@ class Database:
             connection.execute(f"PRAGMA cache_size = {-_CACHE_KIB}")
             version = version_of(connection)
             if version > VERSION or 0 < version < FIRST:
-                age, known = ("newer", VERSION) if version > VERSION else ("older", FIRST)
-                raise _UnusableError(
-                    f"its version {version} is {age} than {known}, the {age[:-1]}st that criproxy can read"
-                )
+                newer = f" is newer than {VERSION}, the newest that criproxy can read"
+                older = f" is older than {FIRST}, the oldest that criproxy can read"
+                raise _UnusableError(f"its version {version}{newer if version > VERSION else older}")
             verdict = connection.execute("PRAGMA quick_check(1)").fetchone()[0]
             if verdict != "ok":
                 raise _UnusableError(f"it is damaged: {verdict}")

@@ -54,11 +54,6 @@ async def exchange(path: str, *lines: bytes) -> list[dict[str, Any]]:
     return [json.loads(line) for line in answers.splitlines()]
 
 
-async def test_an_answer(path: str) -> None:
-    """The client gets what the command returned."""
-    assert await asyncio.to_thread(ask, path, "double", {"number": 21}) == {"doubled": 42}
-
-
 async def test_a_request_whose_asker_has_gone_is_not_begun(tmp_path: Path) -> None:
     """Who was told that the daemon does not answer is not surprised when it goes on and does it after all."""
     asked: list[object] = []

@@ -1,21 +1,15 @@
 """What the device plugin asks the daemon, over its control socket."""
 
-import asyncio
-import io
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
-from rich.console import Console
 
 from criproxy import __version__
-from criproxy.api.control_socket import ControlServer
 from criproxy.api.device_plugin import DevicePluginCommands
-from criproxy.api.live import LiveNode, commands
-from criproxy.cli.client import ask
 from criproxy.cli.queries.devices import vgpus
 from criproxy.cli.queries.explain import render
 from criproxy.cri.runtime import RuntimeCallError
@@ -27,26 +21,16 @@ from criproxy.errors import CriproxyError, UsageError
 from criproxy.node.bypass import BypassMode
 from criproxy.placement.options.policy_options import Options
 from criproxy.placement.policies.none import NonePolicy
-from criproxy.wire.sockets import listen
+from tests.asking import answering, printed
 from tests.node.devices.test_create_checks_vgpu import RESOURCE, RULES, pod_with
 from tests.node.devices.test_guard import host
 from tests.node.devices.test_joined import allocated
 from tests.node.world import FAST, World, metric, owner, sharer
 
 
-@asynccontextmanager
-async def asked(world: World, directory: Path) -> AsyncIterator[Any]:
+def asked(world: World, directory: Path) -> AbstractAsyncContextManager[Any]:
     """A function that asks the controller of *world* over a control socket."""
-    listener = listen(str(directory / "control.sock"), 0o600)
-    server = ControlServer(
-        {**DevicePluginCommands(world.controller).commands(), **commands(LiveNode(world.controller))}
-    )
-    await server.start(listener.sock)
-    try:
-        yield lambda command, **arguments: asyncio.to_thread(ask, listener.path, command, arguments)
-    finally:
-        await server.stop()
-        listener.close()
+    return answering(world, directory, more=DevicePluginCommands(world.controller).commands())
 
 
 async def test_free_cpus(tmp_path: Path) -> None:
@@ -76,16 +60,26 @@ REPORT: dict[str, Any] = {
 }
 
 
-def guarded(directory: Path) -> World:
-    """A node with two GPUs and rules about them."""
+OF_NVIDIA = DeviceRules(classes=(NVIDIA,))
+
+
+@asynccontextmanager
+async def node(directory: Path, rules: DeviceRules = OF_NVIDIA) -> AsyncIterator[tuple[World, Any]]:
+    """A node with two GPUs and rules about them, and a function that asks its daemon."""
     host(directory)
-    return World(directory, settings=replace(FAST, devices=DeviceRules(classes=(NVIDIA,))))
+    async with World(directory, settings=replace(FAST, devices=rules)) as world, asked(world, directory) as say:
+        await world.poll(lambda: world.controller.ready)
+        yield world, say
+
+
+async def problems(say: Any) -> list[str]:  # noqa: ANN401
+    """What `status --check` prints."""
+    return list((await say("status", check=True))["problems"])
 
 
 async def test_inventory(tmp_path: Path) -> None:
     """What the device plugin reports is shown by `devices` and in metrics, with the ids that containers have."""
-    async with guarded(tmp_path) as world, asked(world, tmp_path) as say:
-        await world.poll(lambda: world.controller.ready)
+    async with node(tmp_path) as (world, say):
         before = await say("devices")
         assert await say("device-inventory", **REPORT) == {"stale_after_s": 30.0, "version": __version__}
         await world.run(allocated("one", "nvidia.com/gpu", "GPU-a::1", "GPU-a::3"))
@@ -109,111 +103,60 @@ async def test_inventory(tmp_path: Path) -> None:
     assert (given, is_up) == ({key: 2}, True)
 
 
-async def test_what_the_device_plugin_cannot_remove(tmp_path: Path) -> None:
-    """`status --check` says where it is until a report says so no more."""
-    async with guarded(tmp_path) as world, asked(world, tmp_path) as say:
-        await world.poll(lambda: world.controller.ready)
-        card = {**CARD, "healthy": True}
-        await say("device-inventory", **{**REPORT, "cards": [card]}, unremoved="/vgpu/.x/y: Permission denied")
-        (left,) = (await say("status", check=True))["problems"]
-        await say("device-inventory", **{**REPORT, "cards": [card]})
-
-        assert left == (
-            "the device plugin cannot remove what containers have left in directories of vGPUs; remove it as root: "
-            "/vgpu/.x/y: Permission denied"
-        )
-        assert not (await say("status", check=True))["problems"]
-
-
-async def test_nvml_that_does_not_work(tmp_path: Path) -> None:
-    """`status --check` says since when, and why, until a report says so no more."""
-    async with guarded(tmp_path) as world, asked(world, tmp_path) as say:
-        await world.poll(lambda: world.controller.ready)
-        report = {**REPORT, "cards": [{**CARD, "healthy": True}]}
-        await say("device-inventory", **report, nvml="NVML: Unknown Error", nvml_since_s=1e9)
-        (failing,) = (await say("status", check=True))["problems"]
-        await say("device-inventory", **report)
-
-        assert failing.startswith("NVML has not worked since 2001-09-09T01:46:40.000Z: NVML: Unknown Error; "), failing
-        assert not (await say("status", check=True))["problems"]
-
-
-NVIDIAS = {"name": "nvidia.com/gpu", "device_class": "nvidia", "ids": 1}
+AT = "2001-09-09T01:46:40.000Z"
+FAILS, NO_ANSWER = {"nvml": "NVML: Unknown Error", "nvml_since_s": 1e9}, {"nvml": NOT_YET, "nvml_since_s": 1e9}
 NO_CARD = "no card of NVIDIA is offered"
 KEPT = "the device plugin offers NVIDIA's cards as NVML described them before"
-
-
-@pytest.mark.parametrize(
-    ("report", "expected"),
-    [
-        pytest.param(
-            {"nvml": NOT_YET, "nvml_pending": True},
-            f"NVML has not answered since the device plugin first queried it at {{at}}: until it does, {NO_CARD}",
-            id="first-answer",
-        ),
-        pytest.param(
-            {"nvml": NOT_YET, "nvml_pending": True, "resources": [{**NVIDIAS, "healthy": 1}]},
-            "NVML has not answered since the device plugin first queried it at {at}: until it does, "
-            "the device plugin offers NVIDIA's cards according to the files of the driver, as whole cards",
-            id="first-answer-whole-cards",
-        ),
-        pytest.param(
-            {"nvml": "NVML: Unknown Error", "nvml_pending": True, "resources": [{**NVIDIAS, "healthy": 0}]},
-            f"NVML has not worked since {{at}}: NVML: Unknown Error; until it does, {NO_CARD}",
-            id="never-worked",
-        ),
-        pytest.param({"nvml": NOT_YET}, f"NVML has not answered since {{at}}: {KEPT}", id="later-answer"),
-    ],
-)
-async def test_what_is_true_while_nvml_does_not_answer(
-    tmp_path: Path, report: dict[str, object], expected: str
-) -> None:
-    """`status --check` says whether NVML fails or only takes long, and what is offered meanwhile."""
-    async with guarded(tmp_path) as world, asked(world, tmp_path) as say:
-        await world.poll(lambda: world.controller.ready)
-        await say("device-inventory", **{**REPORT, "cards": [], "resources": [], **report}, nvml_since_s=1e9)
-        (found,) = (await say("status", check=True))["problems"]
-
-    assert found == expected.format(at="2001-09-09T01:46:40.000Z")
-
-
-async def test_cards_that_no_pod_can_get(tmp_path: Path) -> None:
-    """`status --check` names resources that the kubelet has not accepted, and classes without a healthy card."""
-    async with guarded(tmp_path) as world, asked(world, tmp_path) as say:
-        await world.poll(lambda: world.controller.ready)
-        resource = {"name": "a.b/npu", "device_class": "ali", "ids": 1, "registered": False, "problem": "not now"}
-        sick = {**CARD, "healthy": False, "reason": "XID 79", "since_s": 1700000000.0}
-        await say("device-inventory", **{**REPORT, "resources": [resource], "cards": [sick]})
-
-        assert (await say("status", check=True))["problems"] == [
+NVIDIAS = {"name": "nvidia.com/gpu", "device_class": "nvidia", "ids": 1}
+NPU = {"name": "a.b/npu", "device_class": "ali", "ids": 1, "registered": False}
+SICK = {**CARD, "healthy": False, "reason": "XID 79", "since_s": 1700000000.0}
+WAITING = [{**CARD, "id": f"GPU-{name}", "healthy": False, "reason": "not judged yet"} for name in "cd"]
+FIRST_QUERY = f"NVML has not answered since the device plugin first queried it at {AT}: until it does, "
+PENDING = {"nvml_pending": True}
+LEFT = "the device plugin cannot remove what containers have left in directories of vGPUs"
+REPORTED: list[tuple[dict[str, Any], list[str]]] = [
+    (
+        {"unremoved": "/vgpu/.x/y: Permission denied"},
+        [f"{LEFT}; remove it as root: /vgpu/.x/y: Permission denied"],
+    ),
+    (FAILS, [f"NVML has not worked since {AT}: NVML: Unknown Error; {KEPT}, and otherwise none"]),
+    (NO_ANSWER, [f"NVML has not answered since {AT}: {KEPT}"]),
+    ({**NO_ANSWER, **PENDING}, [f"{FIRST_QUERY}{NO_CARD}"]),
+    (
+        {**NO_ANSWER, **PENDING, "resources": [{**NVIDIAS, "healthy": 1}]},
+        [f"{FIRST_QUERY}the device plugin offers NVIDIA's cards according to the files of the driver, as whole cards"],
+    ),
+    (
+        {**FAILS, **PENDING, "resources": [{**NVIDIAS, "healthy": 0}]},
+        [f"NVML has not worked since {AT}: NVML: Unknown Error; until it does, {NO_CARD}"],
+    ),
+    (
+        {"resources": [{**NPU, "problem": "not now"}], "cards": [SICK]},
+        [
             "the kubelet has not accepted resources of the device plugin: a.b/npu (not now)",
             "no card of the class nvidia is healthy, so pods get none: XID 79",
-        ]
-        beginning = {**resource, "problem": "starting", "starting": True}
-        await say("device-inventory", **{**REPORT, "resources": [beginning], "cards": []})
-        assert (await say("status", check=True))["problems"] == []
-        await say("device-inventory", **{**REPORT, "cards": [sick, {**CARD, "id": "GPU-b"}]})
-        assert (await say("status", check=True))["problems"] == []
+        ],
+    ),
+    ({"resources": [{**NPU, "problem": "starting", "starting": True}]}, []),
+    ({"cards": [SICK, {**CARD, "id": "GPU-b"}]}, []),
+    ({"cards": WAITING}, []),  # for a health command, or for a pod with a former id to end
+    ({"cards": [*WAITING, SICK]}, ["no card of the class nvidia is healthy, so pods get none: not judged yet, XID 79"]),
+]
 
 
-async def test_cards_that_have_not_failed(tmp_path: Path) -> None:
-    """`status --check` is silent about cards that wait for a health command, or for a pod with a former id to end."""
-    async with guarded(tmp_path) as world, asked(world, tmp_path) as say:
-        await world.poll(lambda: world.controller.ready)
-        waiting = [{**CARD, "id": f"GPU-{name}", "healthy": False, "reason": "not judged yet"} for name in "ab"]
-        await say("device-inventory", **{**REPORT, "cards": waiting})
-        assert (await say("status", check=True))["problems"] == []
-
-        sick = {**CARD, "id": "GPU-c", "healthy": False, "reason": "XID 79", "since_s": 1700000000.0}
-        await say("device-inventory", **{**REPORT, "cards": [*waiting, sick]})
-        assert (await say("status", check=True))["problems"] == [
-            "no card of the class nvidia is healthy, so pods get none: not judged yet, XID 79"
-        ]
+async def test_what_is_wrong_by_a_report(tmp_path: Path) -> None:
+    """`status --check` says it until a report says so no more."""
+    async with node(tmp_path) as (_, say):
+        for report, expected in REPORTED:
+            await say("device-inventory", **{**REPORT, "cards": [], "resources": [], **report})
+            assert await problems(say) == expected
+            await say("device-inventory", **{**REPORT, "cards": [{**CARD, "healthy": True}]})
+            assert await problems(say) == []
 
 
 async def test_device_plugin_that_is_silent(tmp_path: Path) -> None:
     """After three intervals without a report it does not run, and its ids are in no metric."""
-    async with guarded(tmp_path) as world, asked(world, tmp_path) as say:
+    async with node(tmp_path) as (world, say):
         now_s = 0.0
         world.controller.device_plugin.clock = lambda: now_s
         await say("device-inventory", **REPORT)
@@ -226,7 +169,7 @@ async def test_device_plugin_that_is_silent(tmp_path: Path) -> None:
 
 async def test_inventory_ends_incidents(tmp_path: Path) -> None:
     """A card that a report calls healthy is so, whatever was reported before: a restarted plugin has no memory."""
-    async with guarded(tmp_path) as world, asked(world, tmp_path) as say:
+    async with node(tmp_path) as (world, say):
         await world.run(allocated("one", "nvidia.com/gpu", "GPU-a::1"))
         lost = {"device_class": "nvidia", "card": "GPU-a", "since_s": 1700000000.0, "reason": "XID 79"}
         answer = await say("device-incident", **lost, action="annotate")
@@ -252,8 +195,7 @@ async def test_inventory_opens_incidents(tmp_path: Path) -> None:
     """A daemon that has lost its state learns of each card that has failed, and of no other unhealthy card."""
     waiting = {**CARD, "id": "GPU-b", "healthy": False, "reason": "not judged yet", "since_s": 1700000000.0}
     odd = {**FAILED, "id": "GPU-c", "action": "of a later version"}
-    async with guarded(tmp_path) as world, asked(world, tmp_path) as say:
-        await world.poll(lambda: world.controller.ready)
+    async with node(tmp_path) as (world, say):
         await say("device-inventory", **{**REPORT, "cards": [FAILED, waiting, odd]})
         incident, unknown = (await say("devices"))["incidents"]
         with pytest.raises(RuntimeCallError, match=r"its card GPU-a \(nvidia\) has been unhealthy"):
@@ -272,8 +214,7 @@ async def test_a_second_device_plugin_has_no_say_on_health(tmp_path: Path) -> No
     """Of two, the one counts whose resources the kubelet has accepted; the other one ends nothing, also by its end."""
     first, second = {**REPORT, "instance": "first"}, {**REPORT, "instance": "second", "resources": UNSERVED}
     lost = {key: FAILED[key] for key in ("device_class", "since_s", "reason", "action")}
-    async with guarded(tmp_path) as world, asked(world, tmp_path) as say:
-        await world.poll(lambda: world.controller.ready)
+    async with node(tmp_path) as (_, say):
         await say("device-inventory", **{**second, "cards": [CARD]})  # alone: better than nothing
         assert (await say("devices"))["device_plugin"]["state"] == "running"
         await say("device-inventory", **{**first, "cards": [FAILED]})
@@ -294,7 +235,7 @@ async def test_a_second_device_plugin_has_no_say_on_health(tmp_path: Path) -> No
 
 async def test_a_device_plugin_that_takes_over(tmp_path: Path) -> None:
     """It does as soon as the kubelet has accepted it, or when the one before it is gone; a plain one always did."""
-    async with guarded(tmp_path) as world, asked(world, tmp_path) as say:
+    async with node(tmp_path) as (world, say):
         clock = Clock(world)
 
         async def reported(instance: str, resources: object = REPORT["resources"]) -> str:
@@ -311,35 +252,33 @@ async def test_a_device_plugin_that_takes_over(tmp_path: Path) -> None:
 
 async def test_unregistered_resources_end_no_incident(tmp_path: Path) -> None:
     """After a restart of the daemon, the first report may be that of a second device plugin."""
-    async with guarded(tmp_path) as world, asked(world, tmp_path) as say:
-        await world.poll(lambda: world.controller.ready)
+    async with node(tmp_path) as (_, say):
         lost = {"device_class": "nvidia", "card": "GPU-a", "since_s": 1700000000.0, "reason": "XID 79"}
         await say("device-incident", **lost, action="annotate")
         await say("device-inventory", **{**REPORT, "resources": UNSERVED, "cards": [CARD]})
         assert await cards_with_incidents(say) == ["GPU-a"]
 
 
-@pytest.mark.parametrize(
-    ("report", "said"),
-    [
+async def test_reports_that_are_none(tmp_path: Path) -> None:
+    """They are refused with what is wrong, and the last one stays."""
+    many = [{"name": f"v.com/{n}", "device_class": "v"} for n in range(257)]
+    reports: list[tuple[dict[str, Any], str]] = [
         ({"resources": "all"}, "resources must be a list"),
         ({"cards": [{"id": "GPU-a"}]}, "device_class is missing"),
         ({"interval_s": 0.0}, "interval_s: must be more than 0"),
         ({"cards": [CARD] * 1025}, "cards: 1025 are more than 1024"),
-        ({"resources": [{"name": f"v.com/{n}", "device_class": "v"} for n in range(257)]}, "257 are more than 256"),
-    ],
-)
-async def test_reports_that_are_none(tmp_path: Path, report: dict[str, Any], said: str) -> None:
-    """They are refused with what is wrong, and the last one stays."""
-    async with World(tmp_path) as world, asked(world, tmp_path) as say:
-        with pytest.raises(UsageError, match=said):
-            await say("device-inventory", **report)
+        ({"resources": many}, "257 are more than 256"),
+    ]
+    async with node(tmp_path) as (world, say):
+        for report, said in reports:
+            with pytest.raises(UsageError, match=said):
+                await say("device-inventory", **report)
         assert world.controller.device_plugin.report is None
 
 
 async def test_chain_of_evidence(tmp_path: Path) -> None:
     """`explain` leads from what was allocated to the nodes of the create."""
-    async with guarded(tmp_path) as world, asked(world, tmp_path) as say:
+    async with node(tmp_path) as (world, say):
         await world.run(allocated("one", "nvidia.com/gpu.shared", "GPU-b::1"))
         values = await say("explain", container="default/one/main")
 
@@ -357,12 +296,9 @@ async def test_chain_of_evidence(tmp_path: Path) -> None:
             "quota": None,
         }
     ]
-    screen = Console(file=io.StringIO(), width=300)
-    screen.print(render(values))
-    assert isinstance(screen.file, io.StringIO)
-    line = "nvidia: nvidia.com/gpu.shared GPU-b::1 (annotation) → card GPU-b at 0000:1b:00.0 → /dev/nvidia1"
-    assert line in screen.file.getvalue()
-    assert "the device plugin has allocated nvidia.com/gpu.shared to it: GPU-b::1" in screen.file.getvalue()
+    shown = "\n".join(printed(render(values), 300))
+    assert "nvidia: nvidia.com/gpu.shared GPU-b::1 (annotation) → card GPU-b at 0000:1b:00.0 → /dev/nvidia1" in shown
+    assert "the device plugin has allocated nvidia.com/gpu.shared to it: GPU-b::1" in shown
 
 
 class Clock:
@@ -378,8 +314,7 @@ class Clock:
 
 async def test_a_device_plugin_that_stops(tmp_path: Path) -> None:
     """`status --check` says so as soon as it counts as stopped, and not while it may only be restarting."""
-    async with guarded(tmp_path) as world, asked(world, tmp_path) as say:
-        await world.poll(lambda: world.controller.ready)
+    async with node(tmp_path) as (world, say):
         clock = Clock(world)
         clock.now_s = 1000.0
         never = await say("status", check=True)
@@ -387,7 +322,7 @@ async def test_a_device_plugin_that_stops(tmp_path: Path) -> None:
         clock.now_s = 1030.0
         restarting = await say("status", check=True)
         clock.now_s = 1031.0
-        (stopped,) = (await say("status", check=True))["problems"]
+        (stopped,) = await problems(say)
 
     assert (never["problems"], restarting["problems"]) == ([], [])
     assert stopped.startswith("the device plugin has not reported since 20")
@@ -396,14 +331,12 @@ async def test_a_device_plugin_that_stops(tmp_path: Path) -> None:
 
 async def test_a_device_plugin_that_was_removed(tmp_path: Path) -> None:
     """One that was told to end is not missed, unless containers have vGPUs; one that begins should report again."""
-    host(tmp_path)
-    async with World(tmp_path, settings=replace(FAST, devices=RULES)) as world, asked(world, tmp_path) as say:
-        await world.poll(lambda: world.controller.ready)
+    async with node(tmp_path, RULES) as (world, say):
         clock = Clock(world)
 
         async def after(seconds: float) -> list[str]:
             clock.now_s += seconds
-            return [text[:57] for text in (await say("status", check=True))["problems"]]
+            return [text[:57] for text in await problems(say)]
 
         missed = ["the device plugin has not reported since 20"]
         await say("device-inventory", **{**REPORT, "cards": []})
@@ -426,24 +359,22 @@ async def test_a_device_plugin_that_was_removed(tmp_path: Path) -> None:
 
 async def test_a_device_plugin_that_begins_and_never_reports(tmp_path: Path) -> None:
     """It is missed as well, since the start of the daemon."""
-    async with guarded(tmp_path) as world, asked(world, tmp_path) as say:
-        await world.poll(lambda: world.controller.ready)
+    async with node(tmp_path) as (world, say):
         clock = Clock(world)
         await say("device-plugin", running=True)
         clock.now_s = 31.0
-        (text,) = (await say("status", check=True))["problems"]
+        (text,) = await problems(say)
 
     assert text.startswith("the device plugin has not reported since the daemon started")
 
 
 async def test_a_device_plugin_that_refuses_its_files_at_its_start(tmp_path: Path) -> None:
     """`status --check` says why there is none, also between its attempts, until it reports or is told to end."""
-    async with guarded(tmp_path) as world, asked(world, tmp_path) as say:
-        await world.poll(lambda: world.controller.ready)
+    async with node(tmp_path) as (world, say):
         clock = Clock(world)
         await say("device-plugin", running=True, instance="a", refused="/n.yaml: unknown version: v2")
         await say("device-plugin", running=True, instance="b")
-        (early,) = (await say("status", check=True))["problems"]
+        (early,) = await problems(say)
         clock.now_s = 599.0
         late = await say("status", check=True)
         await say("device-inventory", **{**REPORT, "cards": []})
@@ -470,10 +401,8 @@ async def test_a_device_plugin_that_is_given_up_after_it_has_refused_its_files(
     tmp_path: Path, reported: bool, offered: tuple[str, ...], found: list[str]
 ) -> None:
     """Nothing starts it, and so it does not refuse them again: after 10 minutes it is like one that is gone."""
-    host(tmp_path)
     rules = DeviceRules(classes=(NVIDIA,), offered=offered)
-    async with World(tmp_path, settings=replace(FAST, devices=rules)) as world, asked(world, tmp_path) as say:
-        await world.poll(lambda: world.controller.ready)
+    async with node(tmp_path, rules) as (world, say):
         clock = Clock(world)
         if reported:
             await say("device-inventory", **{**REPORT, "cards": []}, instance="0")
@@ -494,8 +423,7 @@ async def test_a_device_plugin_that_is_given_up_after_it_has_refused_its_files(
 
 async def test_a_device_plugin_that_hangs_after_it_has_refused_its_files(tmp_path: Path) -> None:
     """It has begun again, with other files, and does not report: it is missed."""
-    async with guarded(tmp_path) as world, asked(world, tmp_path) as say:
-        await world.poll(lambda: world.controller.ready)
+    async with node(tmp_path) as (world, say):
         clock = Clock(world)
         await say("device-plugin", running=True, instance="a", refused="/n.yaml: unknown version: v2")
         await say("device-plugin", running=True, instance="b")
@@ -517,15 +445,13 @@ async def test_a_device_plugin_that_is_configured_and_never_reports(
     tmp_path: Path, offered: tuple[str, ...], ends: bool, missed: bool
 ) -> None:
     """It is missed 5 minutes after the start of the daemon, where the machine has cards that it should offer."""
-    host(tmp_path)
     rules = DeviceRules(classes=(NVIDIA,), offered=offered)
-    async with World(tmp_path, settings=replace(FAST, devices=rules)) as world, asked(world, tmp_path) as say:
-        await world.poll(lambda: world.controller.ready)
+    async with node(tmp_path, rules) as (world, say):
         clock = Clock(world)
         if ends:
             await say("device-plugin", running=False)
         clock.now_s = 300.0
-        assert (await say("status", check=True))["problems"] == []
+        assert await problems(say) == []
         clock.now_s = 301.0
         found = (await say("status", check=True))["found"]
 
@@ -534,15 +460,13 @@ async def test_a_device_plugin_that_is_configured_and_never_reports(
 
 async def test_a_device_plugin_that_never_reports_while_containers_have_vgpus(tmp_path: Path) -> None:
     """After a start of the daemon it has as long as between two reports."""
-    host(tmp_path)
-    async with World(tmp_path, settings=replace(FAST, devices=RULES)) as world, asked(world, tmp_path) as say:
-        await world.poll(lambda: world.controller.ready)
+    async with node(tmp_path, RULES) as (world, say):
         clock = Clock(world)
         await world.run(pod_with("GPU-a/gpu-8g/0", "one"))
         clock.now_s = 30.0
         early = await say("status", check=True)
         clock.now_s = 31.0
-        (late,) = (await say("status", check=True))["problems"]
+        (late,) = await problems(say)
 
     assert early["problems"] == []
     assert late.startswith("the device plugin has not reported since the daemon started")
@@ -550,18 +474,16 @@ async def test_a_device_plugin_that_never_reports_while_containers_have_vgpus(tm
 
 async def test_quotas_that_nobody_checks(tmp_path: Path) -> None:
     """Of each class the reason is named, once it has lasted for longer than a source takes to begin."""
-    host(tmp_path)
     rules = replace(RULES, watched=("nvidia", "npu", "ali"), without_usage=("ali",))
     missing = {"at_s": 1.0, "period_s": 1.0, "classes": [{"kind": "nvidia", "problem": "/run/x cannot be read"}]}
-    async with World(tmp_path, settings=replace(FAST, devices=rules)) as world, asked(world, tmp_path) as say:
-        await world.poll(lambda: world.controller.ready)
+    async with node(tmp_path, rules) as (world, say):
         clock = Clock(world)
         found = []
         for clock.now_s, usage in ((100.0, missing), (110.0, missing), (111.0, missing), (120.0, None), (145.0, None)):
             await say("device-inventory", **{**REPORT, "cards": []})
             if usage:
                 world.controller.card_usage.publish(read_usage(usage))
-            found.append((await say("status", check=True))["problems"])
+            found.append(await problems(say))
 
     said = "criproxy does not check any quota of the class {}: {}".format
     no_entry = said("ali", "devices.plugin.usage has no entry for this class")
@@ -577,21 +499,19 @@ async def test_quotas_that_nobody_checks(tmp_path: Path) -> None:
 
 async def test_cards_that_cannot_be_read(tmp_path: Path) -> None:
     """Those are named whose containers have a quota, once that has lasted; `criproxy usage` has the others."""
-    host(tmp_path)
     rules = replace(RULES, watched=("nvidia",))
     nvidia = {"kind": "nvidia", "unread": {"GPU-a": "GPU is lost", "GPU-b": "Not Supported"}}
     lost = {"at_s": 1.0, "period_s": 1.0, "classes": [nvidia]}
     all_lost = {**lost, "classes": [{**nvidia, "problem": "NVML hangs"}]}
     read = {**lost, "classes": [{"kind": "nvidia"}]}
-    async with World(tmp_path, settings=replace(FAST, devices=rules)) as world, asked(world, tmp_path) as say:
-        await world.poll(lambda: world.controller.ready)
+    async with node(tmp_path, rules) as (world, say):
         clock = Clock(world)
         await world.run(pod_with("GPU-a/gpu-8g/0", "one"))
         found = []
         for clock.now_s, usage in ((90.0, lost), (100.0, lost), (101.0, lost), (102.0, all_lost), (103.0, read)):
             await say("device-inventory", **{**REPORT, "cards": []})
             world.controller.card_usage.publish(read_usage(usage))
-            found.append((await say("status", check=True))["problems"])
+            found.append(await problems(say))
         notice = "criproxy does not check any quota on cards of the class nvidia whose use is unknown"
         assert found == [[], [], [f"{notice}: GPU-a (GPU is lost)"], [], []]
 
@@ -599,14 +519,13 @@ async def test_cards_that_cannot_be_read(tmp_path: Path) -> None:
         for clock.now_s in (120.0, 131.0):
             await say("device-inventory", **{**REPORT, "cards": []})
             world.controller.card_usage.publish(read_usage(lost))
-        (both,) = (await say("status", check=True))["problems"]
+        (both,) = await problems(say)
         assert both == f"{notice}: GPU-a (GPU is lost), GPU-b (Not Supported)"
 
 
 async def test_what_holds_a_container_to_its_quota(tmp_path: Path) -> None:
     """`explain` shows the quota with the methods in effect."""
-    host(tmp_path)
-    async with World(tmp_path, settings=replace(FAST, devices=RULES)) as world, asked(world, tmp_path) as say:
+    async with node(tmp_path, RULES) as (world, say):
         await world.run(pod_with("GPU-a/gpu-8g/0", "one"))
         values = await say("explain", container="default/one/main")
 
@@ -618,22 +537,19 @@ async def test_what_holds_a_container_to_its_quota(tmp_path: Path) -> None:
         "enforced_by": "watch",
         "not_enforced": "",
     }
-    screen = Console(file=io.StringIO(), width=300)
-    screen.print(render(values))
-    assert isinstance(screen.file, io.StringIO)
-    assert "quota of gpu-8g: 8192 MiB and 25 % of the cores, enforced by watch" in screen.file.getvalue()
+    quota = "quota of gpu-8g: 8192 MiB and 25 % of the cores, enforced by watch"
+    assert quota in "\n".join(printed(render(values), 300))
 
 
 async def test_profiles_that_are_and_are_not_offered(tmp_path: Path) -> None:
     """`devices` lists those whose vGPUs containers have; a vGPU that a pod's containers share is given once."""
-    host(tmp_path)
     pod = pod_with("GPU-a/gpu-8g/0", "one")
     both = replace(pod, containers=(pod.containers[0], replace(pod.containers[0], name="side")))
     offered = {"name": RESOURCE, "device_class": "nvidia", "ids": 4, "healthy": 4, "profile": "gpu-8g"}
     offered |= {"memory_mib": 8192, "cores_percent": 25}
     reason = "hami-core needs x"
     offered |= {"enforce": ["hami-core", "watch"], "not_enforced": {"hami-core": reason}}
-    async with World(tmp_path, settings=replace(FAST, devices=RULES)) as world, asked(world, tmp_path) as say:
+    async with node(tmp_path, RULES) as (world, say):
         await world.run(both)
         await say("device-inventory", **{**REPORT, "resources": [offered], "cards": []})
         values = await say("devices")
@@ -657,12 +573,10 @@ async def test_profiles_that_are_and_are_not_offered(tmp_path: Path) -> None:
 
 async def test_quotas_during_a_bypass(tmp_path: Path) -> None:
     """An operator who has switched it on learns that nobody is stopped for now."""
-    host(tmp_path)
     rules = replace(RULES, watched=("nvidia",))
-    async with World(tmp_path, settings=replace(FAST, devices=rules)) as world, asked(world, tmp_path) as say:
-        await world.poll(lambda: world.controller.ready)
-        assert (await say("status", check=True))["problems"] == []
+    async with node(tmp_path, rules) as (world, say):
+        assert await problems(say) == []
         world.controller.bypass(BypassMode.ORDERED)
-        (problem,) = (await say("status", check=True))["problems"]
+        (problem,) = await problems(say)
 
     assert problem.startswith("while bypass is on, criproxy takes no action on containers over their quota")

@@ -37,21 +37,6 @@ def calm(world: World) -> bool:
     return running and all(in_place(grant, node.applied.get(key)) for key, grant in node.grants.items())
 
 
-async def test_status_of_a_node_at_work(tmp_path: Path) -> None:
-    """Who owns, who shares, and that the check finds nothing wrong."""
-    async with asyncio.timeout(LIMIT_S), World(tmp_path) as world, answering(world, tmp_path) as say:
-        shared = await world.run(sharer("web"))
-        owned = await world.run(owner("trader", 2))
-        await world.until(lambda: calm(world))
-
-        values = await say("status", check=True)
-
-        assert {row["id"]: row["cpus"] for row in values["containers"]} == {owned: "1-2", shared: "0,3"}
-        assert all(row["in_place"] and row["state"] == "running" for row in values["containers"])
-        assert (values["source"], values["cpus"]["free"]) == ("daemon", "3")
-        assert (values["problems"], values["under_way"]) == ([], [])
-
-
 async def test_filters_and_notices(tmp_path: Path) -> None:
     """Filters choose rows, totals stay those of the node, and what the daemon knows comes along."""
     notice = Notice("bypass", "bypass is on")
@@ -99,18 +84,6 @@ async def test_explain_by_id_and_by_name(tmp_path: Path) -> None:
         assert by_id["container"]["exclusive_cpus"] == "1-2"
         assert by_id["asked"]["sent"]["cpu_shares"] == 2048
         assert [other["id"] for other in by_id["earlier"]] == [other["id"] for other in by_name["earlier"]] == [first]
-
-
-async def test_explain_a_refusal(tmp_path: Path) -> None:
-    """A create that was refused is found by name, with what it asked and why not."""
-    async with asyncio.timeout(LIMIT_S), World(tmp_path) as world, answering(world, tmp_path) as say:
-        with pytest.raises(RuntimeCallError) as caught:
-            await world.run(owner("greedy", 4))
-
-        values = await say("explain", container="default/greedy/main")
-
-        assert values["container"]["state"] == "refused"
-        assert values["why"] == [caught.value.details]
 
 
 async def test_status_tells_who_cannot_be_created(tmp_path: Path) -> None:
@@ -169,15 +142,6 @@ async def test_explain_nobody(tmp_path: Path) -> None:
             await say("explain")
         with pytest.raises(UsageError, match="container: must be a str, not 7"):
             await say("explain", container=7)
-
-
-async def test_names_for_completion(tmp_path: Path) -> None:
-    """Each name once, in order."""
-    async with asyncio.timeout(LIMIT_S), World(tmp_path) as world, answering(world, tmp_path) as say:
-        await world.run(sharer("web"))
-        await world.run(sharer("api"))
-
-        assert await say("names") == ["default/api/main", "default/web/main"]
 
 
 async def test_a_thousand_containers_hold_up_nobody(tmp_path: Path) -> None:

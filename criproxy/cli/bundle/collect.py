@@ -11,6 +11,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import asdict, dataclass
+from functools import partial
 from pathlib import Path
 from shutil import rmtree
 from tempfile import mkdtemp
@@ -91,15 +92,10 @@ def parts(settings: Settings) -> list[Part]:
 
 
 def _depending(settings: Settings, files: dict[str, Any]) -> Iterator[Part]:
-    """Yield the parts that depend on the answers of others."""
+    """Yield the parts that depend on the answers of others: the policy files, and the history of those in trouble."""
     yield from _files(settings, files.pop(_POLICIES, ""))  # which is only asked for here
-    yield from explaining(settings, files.get("status.json"))
-
-
-def explaining(settings: Settings, status: Any) -> Iterator[Part]:  # noqa: ANN401 - JSON
-    """Yield the history of each container with which something is wrong, by the answer of `criproxy status`."""
     places = ("--control-socket", settings.control_socket, "--state-dir", settings.state_dir)
-    for number, title in enumerate(troubled(status)[:MOST_EXPLAINED]):
+    for number, title in enumerate(troubled(files.get("status.json"))[:MOST_EXPLAINED]):
         where = (*places, "--host-root", settings.host_root, "--", title)
         yield _criproxy(f"explain/{number}.txt", 20, ("explain",), where)
         yield _criproxy(f"explain/{number}.json", 20, ("explain", "--format", "json"), where)
@@ -123,28 +119,29 @@ def _criproxy(file: str, limit_s: float, words: tuple[str, ...], places: tuple[s
 
 
 def _worker(file: str, name: str, limit_s: float, settings: Settings) -> Part:
-    command = python("criproxy.cli.bundle.worker", name, json.dumps(asdict(settings)))
-    return Part(file, name, limit_s, command)
+    return Part(file, name, limit_s, python("criproxy.cli.bundle.worker", name, json.dumps(asdict(settings))))
 
 
 def _files(settings: Settings, policies: str) -> Iterator[Part]:
     """Yield the policy files, whose paths stand in the lines of *policies*, and the environment files of the units."""
+    beginning = ("head", "-c", "1048576")
     for number, file in enumerate(dict.fromkeys(policies.splitlines())):
-        yield _file(f"policy/{f'{number + 1}-' if number else ''}{Path(file).name}", "a policy file", file)
+        name = f"policy/{f'{number + 1}-' if number else ''}{Path(file).name}"
+        yield Part(name, "a policy file", 5, (*beginning, file))
     for variables in map(settings.path, VARIABLES):
         if os.path.lexists(variables):
-            yield _file(f"policy/{variables.name}.env", "options of a unit", str(variables))
-
-
-def _file(name: str, title: str, path: str) -> Part:
-    return Part(name, title, 5, ("head", "-c", "1048576", path))
+            yield Part(f"policy/{variables.name}.env", "options of a unit", 5, (*beginning, str(variables)))
 
 
 class Processes:
     """Runs the parts of a bundle, a few at a time."""
 
     def __init__(self, environment: Mapping[str, str]) -> None:
-        self._environment = {k: v for k, v in {**os.environ, **environment}.items() if k not in ("COLUMNS", "LINES")}
+        inherited = {k: v for k, v in {**os.environ, **environment}.items() if k not in ("COLUMNS", "LINES")}
+        pipes: dict[str, Any] = {"stdin": subprocess.DEVNULL, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
+        self._popen: partial[subprocess.Popen[bytes]] = partial(
+            subprocess.Popen, **pipes, env=inherited, start_new_session=True
+        )
         self._running = set[subprocess.Popen[bytes]]()
         self._lock, self._is_stopped = Lock(), False
 
@@ -163,7 +160,11 @@ class Processes:
 
     def _run(self, part: Part) -> tuple[Part, str, str]:
         try:
-            process = self._started(part)
+            with self._lock:
+                if self._is_stopped:
+                    raise InterruptedError("stopped")
+                process = self._popen(tethered(part.command), cwd="/")  # ours may be on a disk that hangs
+                self._running.add(process)
         except OSError as error:
             return part, "", f"{part.command[0]} cannot be run: {reason_of(error)}"
         late = ""
@@ -179,22 +180,6 @@ class Processes:
         with self._lock:
             self._running.discard(process)
         return part, output[-MAX_LOG_BYTES:].decode(errors="replace"), (late + errors.decode(errors="replace")).strip()
-
-    def _started(self, part: Part) -> "subprocess.Popen[bytes]":
-        with self._lock:
-            if self._is_stopped:
-                raise InterruptedError("stopped")
-            process = subprocess.Popen(
-                tethered(part.command),
-                stdin=subprocess.DEVNULL,
-                stdout=subprocess.PIPE,
-                stderr=subprocess.PIPE,
-                cwd="/",  # ours may be on a disk that hangs
-                env=self._environment,
-                start_new_session=True,
-            )
-            self._running.add(process)
-        return process
 
 
 def _kill(process: "subprocess.Popen[bytes]") -> None:

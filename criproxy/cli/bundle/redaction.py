@@ -118,43 +118,31 @@ def _keep_key(found: re.Match[str]) -> str:
     return f"{found['key']}{HIDDEN}"
 
 
-_INLINE: tuple[tuple[re.Pattern[str], _Change], ...] = (
-    (re.compile(r"LS0tLS1CRUdJTi[A-Za-z0-9+/=]*"), HIDDEN),  # PEM in base64
-    (re.compile(r"(?<![\w-])(?=[\w-]++\.[\w-]{4})(?P<key>[\w-]*?\b)eyJ[\w-]{4,}\.[\w-]{4,}(?:\.[\w-]*)*"), _keep_key),
-    (re.compile(r"(?P<key>\b(?:bearer|basic)\s+)[\w.~+/=-]{8,}", re.IGNORECASE), _keep_key),
-    (re.compile(r"\bK10[0-9a-f]{32,}(?:::\S+)?"), HIDDEN),  # of k3s
-    (re.compile(r"\b[a-z0-9]{6}\.[a-z0-9]{16}\b"), HIDDEN),  # a bootstrap token
-    (re.compile(r"\b(?:AKIA|ASIA)[0-9A-Z]{16}\b"), HIDDEN),
+_LOOKS: tuple[tuple[str, _Change], ...] = (
+    (r"LS0tLS1CRUdJTi[A-Za-z0-9+/=]*", HIDDEN),  # PEM in base64
+    (r"(?<![\w-])(?=[\w-]++\.[\w-]{4})(?P<key>[\w-]*?\b)eyJ[\w-]{4,}\.[\w-]{4,}(?:\.[\w-]*)*", _keep_key),
+    (r"(?i)(?P<key>\b(?:bearer|basic)\s+)[\w.~+/=-]{8,}", _keep_key),
+    (r"\bK10[0-9a-f]{32,}(?:::\S+)?", HIDDEN),  # of k3s
+    (r"\b[a-z0-9]{6}\.[a-z0-9]{16}\b", HIDDEN),  # a bootstrap token
+    (r"\b(?:AKIA|ASIA)[0-9A-Z]{16}\b", HIDDEN),
+    (r"\b(?:gh[pousr]_|github_pat_|gl(?:pat|rt)-|xox[abeprs]-|nvapi-|sk-|hf_|npm_|dckr_pat_|AIza)[\w-]{16,}", HIDDEN),
+    (r"\bAGE-SECRET-KEY-1\w+|(?<=hooks\.slack\.com/services/)\S+", HIDDEN),
+    (r"(?i)(?P<key>\b(?:set-)?cookie\\*[\"']?\s*[:=]\s*).*$", _keep_key),
+    (r"(?P<key>\b(?:sig|X-Amz-Signature|AccountKey)=)[^\s&\"'\\]{16,}", _keep_key),  # of a URL that gives access
     (
-        re.compile(
-            r"\b(?:gh[pousr]_|github_pat_|gl(?:pat|rt)-|xox[abeprs]-|nvapi-|sk-|hf_|npm_|dckr_pat_|AIza)[\w-]{16,}"
-        ),
-        HIDDEN,
-    ),
-    (re.compile(r"\bAGE-SECRET-KEY-1\w+|(?<=hooks\.slack\.com/services/)\S+"), HIDDEN),
-    (re.compile(r"(?P<key>\b(?:set-)?cookie\\*[\"']?\s*[:=]\s*).*$", re.IGNORECASE), _keep_key),
-    (
-        re.compile(r"(?P<key>\b(?:sig|X-Amz-Signature|AccountKey)=)[^\s&\"'\\]{16,}"),
-        _keep_key,
-    ),  # of a URL that gives access
-    (
-        re.compile(
-            rf"(?P<key>(?<![\w-])(?:-u\s*|--(?:proxy-)?user(?:=|\s+)))(?:{_QUOTED}|[^\s:\"']{{1,256}}:[^\s\"']+)"
-        ),
+        rf"(?P<key>(?<![\w-])(?:-u\s*|--(?:proxy-)?user(?:=|\s+)))(?:{_QUOTED}|[^\s:\"']{{1,256}}:[^\s\"']+)",
         _keep_key,
     ),
-    (re.compile(r"(?P<key>\b[a-z][a-z0-9+.-]{0,30}://)[^\s/\"']+@", re.IGNORECASE), rf"\g<key>{HIDDEN}@"),
-    (re.compile(r"(annotation \S+ is invalid: )(.*)"), lambda found: found[1] + re.sub(_QUOTED, HIDDEN, found[2])),
-    (re.compile(rf"(?P<key>\b(?:there is no pool|names balloon type) )(?:{_QUOTED}|[\"'].*)"), _keep_key),
-    (re.compile(r"(?P<key>authori[sz]ation\\*[\"']?\s*[:=]\s*\\*[\"']?)[^\"',;}\]\\]+", re.IGNORECASE), _keep_key),
-    (re.compile(rf"(?P<key>(?<![\w.-])--?{_KEY}(?:=|\s+(?!-)))(?:{_QUOTED}|\S+)", re.IGNORECASE), _keep_key),
-    (re.compile(rf"(?P<key>(?<![\w.-])--?{_KEY}[\"']?\s*,\s*)(?:{_QUOTED}|[^\s,\]}}]+)", re.IGNORECASE), _keep_key),
-    (
-        re.compile(rf"(?P<key>(?<![\w.-]){_KEY}\\*[\"']?\s*[:=]\s*)(?:{_QUOTED}|[^\s,;&}}\]]+)", re.IGNORECASE),
-        _keep_key,
-    ),
+    (r"(?i)(?P<key>\b[a-z][a-z0-9+.-]{0,30}://)[^\s/\"']+@", rf"\g<key>{HIDDEN}@"),
+    (r"(annotation \S+ is invalid: )(.*)", lambda found: found[1] + re.sub(_QUOTED, HIDDEN, found[2])),
+    (rf"(?P<key>\b(?:there is no pool|names balloon type) )(?:{_QUOTED}|[\"'].*)", _keep_key),
+    (r"(?i)(?P<key>authori[sz]ation\\*[\"']?\s*[:=]\s*\\*[\"']?)[^\"',;}\]\\]+", _keep_key),
+    (rf"(?i)(?P<key>(?<![\w.-])--?{_KEY}(?:=|\s+(?!-)))(?:{_QUOTED}|\S+)", _keep_key),
+    (rf"(?i)(?P<key>(?<![\w.-])--?{_KEY}[\"']?\s*,\s*)(?:{_QUOTED}|[^\s,\]}}]+)", _keep_key),
+    (rf"(?i)(?P<key>(?<![\w.-]){_KEY}\\*[\"']?\s*[:=]\s*)(?:{_QUOTED}|[^\s,;&}}\]]+)", _keep_key),
 )
 """Secrets that are known by their look or by the key before them, and what replaces them."""
+_INLINE = [(re.compile(pattern), change) for pattern, change in _LOOKS]
 
 
 def redact_json(value: Any, depth: int = 60) -> Any:  # noqa: ANN401 - JSON

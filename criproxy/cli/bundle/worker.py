@@ -149,16 +149,16 @@ def managers(data: dict[str, Any]) -> dict[str, Any]:
 
 def integrity(settings: Settings) -> Iterator[str]:
     """Yield whether the state database is intact."""
-    from criproxy.store.reader import integrity
+    from criproxy.store import reader
 
-    yield json.dumps(integrity(Path(settings.state_dir)))
+    yield json.dumps(reader.integrity(Path(settings.state_dir)))
 
 
 def content(settings: Settings) -> Iterator[str]:
     """Yield the content of the state database."""
-    from criproxy.store.reader import contents
+    from criproxy.store import reader
 
-    yield json.dumps(contents(Path(settings.state_dir)))
+    yield json.dumps(reader.contents(Path(settings.state_dir)))
 
 
 def metrics(settings: Settings) -> Iterator[str]:

@@ -1,13 +1,18 @@
-"""The flags and variables with which a machine starts the device plugin; they override NVIDIA's file."""
+"""The machine of `criproxy check`, and the flags and variables with which its unit starts the device plugin."""
 
 import os
 import shlex
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
 import click
+
+from criproxy.cli.operate.device_plugin import command, nvidia_flags
+from criproxy.deviceplugin.nvidia.settings import overrides
+from criproxy.install.texts import environment_of, unclosed_quote
 
 UNIT_FILE = "etc/default/criproxy-device-plugin"
 """The environment file of the unit, below the host's root directory."""
@@ -33,10 +38,30 @@ class Invocation:
     @property
     def notes(self) -> Iterator[str]:
         """Yield a note if flags or variables override NVIDIA's file."""
-        from criproxy.deviceplugin.nvidia.settings import overrides
-
         if overriding := [override.source for override in overrides(self.flags, self.env)]:
             yield f"these flags and variables override NVIDIA's file: {' '.join(overriding)}"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Place:
+    """The machine for which policy files are checked."""
+
+    host_root: Path
+    has_machine: bool
+    """Whether the machine is checked, too; else its files are read as far as they exist."""
+    hostname: str
+    group: str | None
+    """None: the group in the file of the node's group."""
+
+    @property
+    def root(self) -> Path | None:
+        """The root of the machine's files; None if only the policy files are checked."""
+        return self.host_root if self.has_machine else None
+
+    @cached_property
+    def invocation(self) -> Invocation:
+        """How the machine starts the device plugin."""
+        return invocation_of(self.root, os.environ)
 
 
 def invocation_of(host_root: Path | None, environ: Mapping[str, str]) -> Invocation:
@@ -51,8 +76,6 @@ def invocation_of(host_root: Path | None, environ: Mapping[str, str]) -> Invocat
     options, wrong = _parsed(of_unit.pop(OPTIONS, ""))
     mistake = mistake or (f"{host_root}/{UNIT_FILE}: {OPTIONS}: {wrong}" if wrong else "")
     named = options.get("nvidia_config") or of_unit.get(_CONFIG_FILE, "")
-    from criproxy.cli.operate.device_plugin import nvidia_flags
-
     return Invocation(
         env=env, flags=nvidia_flags(dict(options)), mistake=mistake, nvidia_config=named, name=options.get("name") or ""
     )
@@ -64,8 +87,6 @@ def variables(file: Path) -> tuple[dict[str, str], str]:
         return {}, ""
     if not file.is_file():  # reading a pipe may never end
         return {}, f"{file}: it is not a regular file"
-    from criproxy.install.texts import environment_of, unclosed_quote
-
     try:
         text = file.read_text(errors="replace")
     except OSError as error:
@@ -76,8 +97,6 @@ def variables(file: Path) -> tuple[dict[str, str], str]:
 
 def _parsed(options: str) -> tuple[dict[str, Any], str]:
     """Parse the *options* of the program; return them by the names of their parameters, and what is wrong with them."""
-    from criproxy.cli.operate.device_plugin import command
-
     try:
         words = shlex.split(options)
     except ValueError as error:

@@ -1,46 +1,39 @@
 """``criproxy check`` of the device plugin: NVIDIA's configuration file, and what is offered to the kubelet."""
 
+import asyncio
 import os
-from collections.abc import Iterator, Mapping
-from dataclasses import KW_ONLY, dataclass, field, replace
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-if TYPE_CHECKING:
-    from criproxy.cli.offline.check_invocation import Invocation
-    from criproxy.config.load import Report
-    from criproxy.deviceplugin.cards.card_offers import Configuration
-    from criproxy.deviceplugin.cards.inventory import Inventory
-    from criproxy.deviceplugin.configuration.nvidia_file import NvidiaFile
-    from criproxy.deviceplugin.nvidia.options import PluginConfig
-    from criproxy.devices.classes.cards import Stock
-    from criproxy.devices.plugin.plan import Advertised, PluginPlan
-
+from criproxy.cli.offline.check_invocation import Place
+from criproxy.config.load import Report
+from criproxy.config.settings import Settings
+from criproxy.deviceplugin.cards.card_offers import Configuration
+from criproxy.deviceplugin.cards.inventory import Inventory, Limits, Machine
+from criproxy.deviceplugin.cards.nvml_inventory import gpus_of_driver, imex_channels, platform_of
+from criproxy.deviceplugin.cards.vgpu_files import VgpuFiles
+from criproxy.deviceplugin.configuration.nvidia_file import Node, NvidiaFile, examine
+from criproxy.deviceplugin.nvidia.allocation import ON_MIG
+from criproxy.deviceplugin.nvidia.options import PluginConfig
+from criproxy.deviceplugin.nvidia.resources import ResourceError, check_all_divided
+from criproxy.deviceplugin.resources.resource_builder import build_resources
+from criproxy.deviceplugin.usage.quota_methods import notes
+from criproxy.devices.classes.cards import Stock
+from criproxy.devices.plugin.plan import NVIDIA_ALONE, Advertised, PluginPlan
+from criproxy.host.cards import DriverFiles
 
 SHOWN_IDS = 8
 NVML_S = 15.0
 """How long NVML may take: it initialises a GPU that nothing uses."""
 
 
-@dataclass(frozen=True, slots=True)
-class Place:
-    """The machine for which a policy file is checked."""
-
-    host_root: Path
-    _: KW_ONLY
-    has_machine: bool
-    """Whether the machine is checked, too; else its files are read as far as they exist."""
-    hostname: str
-    group: str | None
-    """None: the group in the file of the node's group."""
-    invocation: "Invocation"
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Checked:
     """What the device plugin would do with a policy file."""
 
-    nvidia: "NvidiaFile | None" = None
+    nvidia: NvidiaFile | None = None
     """None if no NVIDIA card is advertised, or the policy file is invalid."""
     offered: list[str] = field(default_factory=list)
     """Lines for users."""
@@ -54,18 +47,35 @@ class Checked:
         """The mistakes in all files."""
         return [*(self.nvidia.mistakes if self.nvidia else ()), *self.mistakes]
 
+    def added_below(self, text: str) -> str:
+        """Return *text* about the policy file, with what the plugin would do, or with the mistakes."""
+        if self.wrong:
+            return "\n".join(self.wrong)
+        lines = [text, *self.offered, *(f"  note: {note}" for note in self.notes)]
+        if self.nvidia and self.nvidia.file:
+            lines.append(f"  NVIDIA's file: {self.nvidia.file} ({self.nvidia.reason})")
+        return "\n".join([*lines, *(f"  note: {note}" for note in (self.nvidia.notes if self.nvidia else ()))])
 
-def check(report: "Report", place: Place, stocks: "Mapping[str, Stock] | None") -> Checked:
+    def added_to(self, file: dict[str, Any]) -> dict[str, Any]:
+        """Return the same as JSON values, with those of the policy *file*."""
+        mistakes = [{"line": None, "column": None, "text": text} for text in self.mistakes]
+        file |= {"notes": [*file["notes"], *self.notes], "mistakes": [*file["mistakes"], *mistakes]}
+        if nvidia := self.nvidia:
+            of_nvidia = {"file": nvidia.file and str(nvidia.file), "chosen_because": nvidia.reason}
+            file["nvidia"] = {**of_nvidia, "notes": list(nvidia.notes), "mistakes": list(nvidia.mistakes)}
+        return file
+
+
+def check(report: Report, settings: Settings, place: Place, stocks: Mapping[str, Stock] | None) -> Checked:
     """Check what the device plugin would do with a policy file.
 
     Args:
         report: the report about the policy file.
+        settings: those of the file.
         place: the machine.
         stocks: the machine's cards; None: the machine is not checked.
     """
-    from criproxy.deviceplugin.nvidia.options import PluginConfig
-
-    plan = _plan(report, place)
+    plan = _plan(settings, place)
     if plan is None:
         return Checked()
     nvidia = _nvidia_file(report, plan, place)
@@ -74,36 +84,20 @@ def check(report: "Report", place: Place, stocks: "Mapping[str, Stock] | None") 
         return Checked(nvidia=nvidia, mistakes=of_unit)
     config = (nvidia and nvidia.config) or PluginConfig()
     found = _on_machine(report, plan, nvidia, config, _inventory(plan, config, stocks, place.host_root))
-    return replace(found, notes=_lacking(plan, config, place.host_root), mistakes=[*found.mistakes, *of_unit])
-
-
-def _lacking(plan: "PluginPlan", config: "PluginConfig", host_root: Path) -> list[str]:
-    from criproxy.deviceplugin.cards.card_offers import Configuration
-    from criproxy.deviceplugin.cards.vgpu_files import VgpuFiles
-    from criproxy.deviceplugin.usage.quota_methods import notes
-
     makers = Configuration(plan=plan, nvidia=config).makers
-    return list(notes(plan, makers, VgpuFiles(host_root).exists))
+    lacking = [*notes(plan, makers, VgpuFiles(place.host_root).exists)]
+    return replace(found, notes=lacking, mistakes=[*found.mistakes, *of_unit])
 
 
-def _plan(report: "Report", place: Place) -> "PluginPlan | None":
-    from criproxy.devices.plugin.plan import NVIDIA_ALONE
-
-    if report.settings is None:
-        return None
-    options = report.settings.common.devices
-    plan = options.plan() if options else None
-    named = place.invocation.nvidia_config
-    if plan is None and named:
-        plan = NVIDIA_ALONE
+def _plan(settings: Settings, place: Place) -> PluginPlan | None:
+    options, named = settings.common.devices, place.invocation.nvidia_config
+    plan = (options.plan() if options else None) or (NVIDIA_ALONE if named else None)
     return replace(plan, nvidia_config=named) if plan and named else plan
 
 
-def _nvidia_file(report: "Report", plan: "PluginPlan", place: Place) -> "NvidiaFile | None":
+def _nvidia_file(report: Report, plan: PluginPlan, place: Place) -> NvidiaFile | None:
     if plan.nvidia is None:
         return None
-    from criproxy.deviceplugin.configuration.nvidia_file import Node, NvidiaFile, examine
-
     if plan.nvidia_config:
         path = place.host_root / plan.nvidia_config.lstrip("/")
         if not place.has_machine and not path.exists():
@@ -118,17 +112,11 @@ def _nvidia_file(report: "Report", plan: "PluginPlan", place: Place) -> "NvidiaF
     return replace(found, notes=(*found.notes, *place.invocation.notes))
 
 
-def _inventory(
-    plan: "PluginPlan", config: "PluginConfig", stocks: "Mapping[str, Stock]", host_root: Path
-) -> "Inventory":
+def _inventory(plan: PluginPlan, config: PluginConfig, stocks: Mapping[str, Stock], host_root: Path) -> Inventory:
     """Return the machine's cards: NVIDIA's as NVML describes them if only NVML knows what matters, else from files.
 
     NVML takes seconds; and below another root than /, it describes other cards.
     """
-    from criproxy.deviceplugin.cards.inventory import Inventory
-    from criproxy.deviceplugin.cards.nvml_inventory import gpus_of_driver, imex_channels, platform_of
-    from criproxy.host.cards import DriverFiles
-
     if plan.nvidia is None:
         return Inventory(stocks=stocks)
     stock = stocks[plan.nvidia.kind.name]
@@ -146,12 +134,8 @@ def _inventory(
     return found if described.pending or not is_same else described
 
 
-def _as_nvml_says(plan: "PluginPlan", host_root: Path) -> "Inventory":
-    import asyncio
-
-    from criproxy.deviceplugin.cards.inventory import Limits, Machine
-
-    async def scan() -> "Inventory":
+def _as_nvml_says(plan: PluginPlan, host_root: Path) -> Inventory:
+    async def scan() -> Inventory:
         machine = Machine((each.kind for each in plan.advertised), host_root, limits=Limits(nvml_s=NVML_S))
         try:
             return await machine.scan()
@@ -162,14 +146,11 @@ def _as_nvml_says(plan: "PluginPlan", host_root: Path) -> "Inventory":
 
 
 def _on_machine(
-    report: "Report", plan: "PluginPlan", nvidia: "NvidiaFile | None", config: "PluginConfig", found: "Inventory"
+    report: Report, plan: PluginPlan, nvidia: NvidiaFile | None, config: PluginConfig, found: Inventory
 ) -> Checked:
-    from criproxy.deviceplugin.cards.card_offers import Configuration
-    from criproxy.deviceplugin.resources.resource_builder import build_resources
-
     known = tuple(each for each in plan.advertised if not each.is_nvidia or _is_known(config, found))
 
-    def of(*classes: "Advertised") -> Configuration:
+    def of(*classes: Advertised) -> Configuration:
         return Configuration(plan=replace(plan, advertised=classes), nvidia=config)
 
     is_unknown = len(known) < len(plan.advertised) and bool(found.gpus)
@@ -195,17 +176,14 @@ def _on_machine(
     )
 
 
-def _is_known(config: "PluginConfig", found: "Inventory") -> bool:
+def _is_known(config: PluginConfig, found: Inventory) -> bool:
     """Whether all of NVIDIA's cards are known: only NVML knows how GPUs are divided."""
     is_divided = any(gpu.mig_enabled for gpu in found.gpus)
     return bool(found.gpus) and (found.nvml_queried or config.flags.mig_strategy == "none" or not is_divided)
 
 
-def _contradiction_without_nvml(config: "PluginConfig", found: "Inventory") -> str:
+def _contradiction_without_nvml(config: PluginConfig, found: Inventory) -> str:
     """Why the plugin would refuse a file on a machine with MIG, as far as the driver's files show it; else empty."""
-    from criproxy.deviceplugin.nvidia.allocation import ON_MIG
-    from criproxy.deviceplugin.nvidia.resources import ResourceError, check_all_divided
-
     if config.flags.mig_strategy != "single":
         return ""
     try:
@@ -215,11 +193,8 @@ def _contradiction_without_nvml(config: "PluginConfig", found: "Inventory") -> s
     return ON_MIG if config.sharing.strategy == "mps" else ""
 
 
-def _contradiction(config: "Configuration", found: "Inventory") -> str:
+def _contradiction(config: Configuration, found: Inventory) -> str:
     """Why the plugin would not take the files into force on this machine; empty: it would."""
-    from criproxy.deviceplugin.nvidia.resources import ResourceError
-    from criproxy.deviceplugin.resources.resource_builder import build_resources
-
     try:
         build_resources(config, found, strict=True)
     except ResourceError as error:
@@ -230,34 +205,3 @@ def _contradiction(config: "Configuration", found: "Inventory") -> str:
 def _ids(ids: list[str]) -> str:
     more = f" and {len(ids) - SHOWN_IDS} more" if len(ids) > SHOWN_IDS else ""
     return ", ".join(ids[:SHOWN_IDS]) + more
-
-
-def with_plugin_lines(text: str, checked: Checked) -> str:
-    """Return *text* about the policy file, with what the plugin would do, or with the mistakes."""
-    if checked.wrong:
-        return "\n".join(checked.wrong)
-    notes = (f"  note: {note}" for note in checked.notes)
-    return "\n".join([text, *checked.offered, *notes, *_nvidia_lines(checked.nvidia)])
-
-
-def _nvidia_lines(found: "NvidiaFile | None") -> Iterator[str]:
-    if found is None:
-        return
-    if found.file:
-        yield f"  NVIDIA's file: {found.file} ({found.reason})"
-    yield from (f"  note: {note}" for note in found.notes)
-
-
-def with_plugin(values: dict[str, Any], found: list[Checked]) -> dict[str, Any]:
-    """Return the same as JSON values."""
-    for file, each in zip(values["files"], found, strict=True):
-        file["notes"] += each.notes
-        file["mistakes"] += [{"line": None, "column": None, "text": text} for text in each.mistakes]
-        if each.nvidia is not None:
-            file["nvidia"] = {
-                "file": each.nvidia.file and str(each.nvidia.file),
-                "chosen_because": each.nvidia.reason,
-                "notes": list(each.nvidia.notes),
-                "mistakes": list(each.nvidia.mistakes),
-            }
-    return values | {"ok": values["ok"] and not any(each.wrong for each in found)}

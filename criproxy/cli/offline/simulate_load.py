@@ -1,65 +1,46 @@
 """``criproxy simulate --load``: simulates hours on a node with each of several policies, and compares them."""
 
-from __future__ import annotations
-
+import json
 import os
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
 
 from criproxy.cli.render import lazy_rich as rich
-from criproxy.cli.render.console import show
+from criproxy.cli.render.console import show, watched
+from criproxy.config.load import load as load_policy
+from criproxy.errors import ConfigError, UsageError
+from criproxy.model.cpuset import CpuSet
+from criproxy.model.machine.topology import Topology
 from criproxy.simulate.load import Load
-from criproxy.simulate.load_run import Outcome
-
-if TYPE_CHECKING:
-    from criproxy.model.cpuset import CpuSet
-    from criproxy.model.machine.topology import Topology
-    from criproxy.simulate.load import Load
-    from criproxy.simulate.load_run import Outcome, Run
+from criproxy.simulate.load_run import Outcome, Run
+from criproxy.simulate.loads import read_load
 
 
-@dataclass(frozen=True, slots=True)
-class Question:
-    """The comparison to make."""
-
-    file: Path
-    """A specification or a trace."""
-    policies: Sequence[Path]
-    """The policy files, at least one."""
-    topology: Topology | None = None
-    """The machine; None: that of the file."""
-    cards: Sequence[CpuSet] = ()
-    """Its cards: see `simulate.load_cards`."""
-
-
-def compare(question: Question, output: str) -> None:
+def compare(
+    file: Path, policies: Sequence[Path], output: str, topology: Topology | None, cards: Sequence[CpuSet]
+) -> None:
     """Simulate a load with each policy file, and print the results.
 
     Args:
-        question: the comparison.
+        file: a specification or a trace.
+        policies: the policy files.
         output: ``table`` or ``json``.
+        topology: the machine; None: that of the file.
+        cards: its cards; see `simulate.load_cards`.
 
     Raises:
-        UsageError: a file is invalid.
+        UsageError: a file is invalid, or there is none.
         PolicyAtFault: a policy failed to place a container.
     """
-    from criproxy.cli.render.console import watched
-    from criproxy.errors import UsageError
-    from criproxy.simulate.loads import read_load
-
-    if not question.policies:
+    if not policies:
         raise UsageError("give the policies to compare: --policy FILE, once for each")
-    load = read_load(question.file, question.topology, question.cards)
-    outcomes = [run.play(watched(load.events, f"Policy {run.name}")) for run in _runs(load, question.policies)]
+    load = read_load(file, topology, cards)
+    outcomes = [run.play(watched(load.events, f"Policy {run.name}")) for run in _runs(load, policies)]
     if output == "json":
-        import json
-
-        from criproxy.cli.offline.simulate_load import as_json
-
         click.echo(json.dumps(as_json(load, outcomes)))
     else:
         _print(load, outcomes)
@@ -67,16 +48,9 @@ def compare(question: Question, output: str) -> None:
 
 def _runs(load: Load, policies: Sequence[Path]) -> list[Run]:
     """Return one run for each policy."""
-    from criproxy.config.load import load as load_policy
-    from criproxy.errors import ConfigError, UsageError
-    from criproxy.simulate.load_run import Run
-
-    host = os.uname().nodename
+    host, named = os.uname().nodename, zip(names(policies), policies, strict=True)
     try:
-        return [
-            Run.by(load_policy(path, host, topology=load.topology), name, load)
-            for name, path in zip(names(policies), policies, strict=True)
-        ]
+        return [Run.by(load_policy(path, host, topology=load.topology), name, load) for name, path in named]
     except ConfigError as error:
         raise UsageError(str(error)) from error
 
@@ -144,47 +118,27 @@ AT_CARDS = Measure(
     "it puts the most containers next to their cards",
     2,
 )
+_ROOM = "it keeps the most room in one piece for large containers"
+_LEAST = "its containers lack the least of the CPU that they request"
 DECIDING = (
-    Measure(
-        *("refused", "refused", lambda outcome: outcome.refused, _whole, min),
-        "it leaves the fewest containers without a place",
-    ),
-    Measure(
-        *("crowded", "crowded", lambda outcome: outcome.mean.crowded, _share, min),
-        "its containers lack the least of the CPU that they request",
-        2,
-    ),
+    Measure("refused", "refused", lambda o: o.refused, _whole, min, "it leaves the fewest containers without a place"),
+    Measure("crowded", "crowded", lambda o: o.mean.crowded, _share, min, _LEAST, 2),
     AT_CARDS,
     Measure(
-        *("distance", "distance to memory", lambda outcome: outcome.mean.distance, _one, min),
+        *("distance", "distance to memory", lambda o: o.mean.distance, _one, min),
         "its containers are nearest to their memory",
         1,
     ),
-    Measure(
-        *("fragmentation", "fragmentation", lambda outcome: outcome.mean.fragmentation, _share, min),
-        "it keeps the most room in one piece for large containers",
-        2,
-    ),
-    Measure(
-        *("moves", "moves", lambda outcome: outcome.moves, _whole, min),
-        "it moves running containers least",
-    ),
+    Measure("fragmentation", "fragmentation", lambda o: o.mean.fragmentation, _share, min, _ROOM, 2),
+    Measure("moves", "moves", lambda o: o.moves, _whole, min, "it moves running containers least"),
 )
 """The measures that decide the recommendation: the first one in which two policies differ."""
 
 TELLING = (
-    Measure(
-        *("cpu_on_one_node", "CPUs on one NUMA node", lambda outcome: outcome.mean.cpu_on_one_node, _share, max),
-    ),
-    Measure(
-        *("memory_on_one_node", "memory on one node", lambda outcome: outcome.mean.memory_on_one_node, _share, max),
-    ),
-    Measure(
-        *("owned_cpus", "exclusive CPUs", lambda outcome: outcome.mean.owned_cpus, _one, None),
-    ),
-    Measure(
-        *("updates", "updates sent", lambda outcome: outcome.updates, _whole, min),
-    ),
+    Measure("cpu_on_one_node", "CPUs on one NUMA node", lambda o: o.mean.cpu_on_one_node, _share, max),
+    Measure("memory_on_one_node", "memory on one node", lambda o: o.mean.memory_on_one_node, _share, max),
+    Measure("owned_cpus", "exclusive CPUs", lambda o: o.mean.owned_cpus, _one, None),
+    Measure("updates", "updates sent", lambda o: o.updates, _whole, min),
 )
 """The other measures."""
 

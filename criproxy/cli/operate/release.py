@@ -7,7 +7,8 @@ from typing import Any
 import click
 
 from criproxy.cli.client import DEFAULT_STATE_DIR, NoDaemon, ask, places_options
-from criproxy.cli.render.console import print_lines
+from criproxy.cli.render.console import print_lines, show, table
+from criproxy.cli.render.topology_words import count
 from criproxy.errors import CriproxyError
 from criproxy.model.text.bounded import bounded
 
@@ -92,23 +93,15 @@ def _offline(error: NoDaemon, state_dir: Path, runtime_endpoint: str, host_root:
 def _show(values: Values, *, undo: bool, was_asked: bool) -> None:
     """Print the answer; *was_asked*: a daemon got the command, and ended before its answer."""
     if values["containers"]:
-        from rich.table import Table
-
-        from criproxy.cli.render.console import HEADING, show
-
-        table = Table(box=None, pad_edge=False, header_style=HEADING)
-        for heading in ("CONTAINER", "CPUS BEFORE", "CPUS NOW", "OUTCOME"):
-            table.add_column(heading)
+        found = table("CONTAINER", "CPUS BEFORE", "CPUS NOW", "OUTCOME")
         for row in values["containers"]:
             outcome = f"{row['outcome']}: {row['error']}" if row["error"] else row["outcome"]
-            table.add_row(row["container"], row["cpus_before"] or "-", row["cpus"] or "-", outcome)
-        show(table)
+            found.add_row(row["container"], row["cpus_before"] or "-", row["cpus"] or "-", outcome)
+        show(found)
     print_lines(_summary(values, undo=undo, was_asked=was_asked))
 
 
 def _summary(values: Values, *, undo: bool, was_asked: bool) -> str:
-    from criproxy.cli.render.topology_words import count
-
     words = ("left", "shares", "stays")
     left, shares, stays = (sum(row["outcome"] == word for row in values["containers"]) for word in words)
     total = count(len(values["containers"]) - left - shares - stays, "container")

@@ -13,7 +13,7 @@ from criproxy.cli.client import NodeClient, places_options
 from criproxy.cli.options import PathOption
 from criproxy.cli.render import lazy_rich as rich
 from criproxy.cli.render import words
-from criproxy.cli.render.console import HEADING, NOTE, QUIET, TROUBLE
+from criproxy.cli.render.console import HEADING, NOTE, QUIET, TROUBLE, table
 from criproxy.cli.render.topology_words import count
 from criproxy.cli.render.words import no_answer, notices_of, title_of
 from criproxy.cli.repeated_output import Values, show_answer, watch_options
@@ -139,9 +139,8 @@ def vgpus(values: Values) -> Iterator[rich.Text]:
             given = sum(each["used_by_card"].values())
             yield rich.Text(f"profile {each['profile']}: {given} allocated, no longer offered")
             continue
-        quota = [f"{each['memory_mib']} MiB"] if each["memory_mib"] else []
-        quota += [f"{each['cores_percent']} % of the cores"] if each["cores_percent"] else []
-        size = f" with {' and '.join(quota)} each" if quota else ""
+        quota = words.vgpu_size(each)
+        size = f" with {quota} each" if quota else ""
         by = each.get("enforced_by")  # a daemon or device plugin of an earlier version does not say it
         enforced = f"; enforced by {' and '.join(by)}" if by else ""
         yield rich.Text(
@@ -149,11 +148,6 @@ def vgpus(values: Values) -> Iterator[rich.Text]:
         )
         for method, reason in each.get("not_enforced_by", {}).items():
             yield rich.Text(f"profile {each['profile']} is not enforced by {method}: {reason}", style=NOTE)
-
-
-def is_known(cards: list[Values]) -> bool:
-    """Whether the health of any card is known."""
-    return any(card.get("healthy") is not None for card in cards)
 
 
 def health(card: Values) -> rich.Text:
@@ -274,42 +268,33 @@ def _class(kind: Values, width: int, *, known: bool) -> Iterator[rich.Renderable
 
 
 def _cards(cards: Sequence[Values], *, wide: bool) -> rich.Table:
-    table = rich.Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="bold")
-    healths = ["HEALTH"] if is_known(list(cards)) else []
-    for name in ("  CARD", "ID", "PCI", "NUMA", *(["NODES"] if wide else []), *healths, "ALLOCATED TO"):
-        table.add_column(name, overflow="fold")
+    healths = ["HEALTH"] if any(card.get("healthy") is not None for card in cards) else []
+    found = table("  CARD", "ID", "PCI", "NUMA", *(["NODES"] if wide else []), *healths, "ALLOCATED TO")
     for card in cards:
         card_id = card["id"] if wide else card["id"][:SHORT_ID]
         nodes = [" ".join(card["nodes"]) or "-"] if wide else []
         numa = "-" if card["numa_node"] is None else str(card["numa_node"])
         cells = [card_id or "-", card["pci_address"] or "-", numa, *nodes]
         health_cell = [health(card)] if healths else []
-        table.add_row(f"  {card['index']}", *cells, *health_cell, _holders(card))
-    return table
+        found.add_row(f"  {card['index']}", *cells, *health_cell, _holders(card))
+    return found
 
 
 def _holders(card: Values) -> rich.Text:
-    if card["containers"] is None:
-        return rich.Text("?", style=QUIET)
-    if not card["containers"]:
-        return rich.Text("none", style=QUIET)
-    return rich.Text("\n".join(_holder(card, held) for held in card["containers"]))
-
-
-def _holder(card: Values, held: Values) -> str:
-    """Return the container, its part of the card if it is known, and the evidence."""
-    return f"{words.short_title(held)} ({parts_of(card, held)}{held['evidence']})"
+    """Render the containers of a card, each with its part of the card if it is known, and the evidence."""
+    if not (holders := card["containers"]):
+        return rich.Text("?" if holders is None else "none", style=QUIET)
+    lines = (f"{words.short_title(held)} ({parts_of(card, held)}{held['evidence']})" for held in holders)
+    return rich.Text("\n".join(lines))
 
 
 def _links(cards: Sequence[Values], links: Sequence[Values]) -> rich.Table:
-    table = rich.Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="bold")
-    for name in ("  LINKS", *(str(card["index"]) for card in cards)):
-        table.add_column(name)
+    found = table("  LINKS", *(str(card["index"]) for card in cards))
     named = {frozenset((one["from"], one["to"])): one["link"] for one in links}
     for card in cards:
         row = (named.get(frozenset((card["index"], other["index"])), "-") for other in cards)
-        table.add_row(f"  {card['index']}", *row)
-    return table
+        found.add_row(f"  {card['index']}", *row)
+    return found
 
 
 def _others(values: Values) -> Iterator[rich.Text]:

@@ -16,6 +16,7 @@ from criproxy.cli.options import duration
 from criproxy.cli.render.console import print_lines
 from criproxy.cli.repeated_output import leaving_on
 from criproxy.errors import CriproxyError
+from criproxy.model.text.amounts import format_seconds
 from criproxy.model.text.bounded import bounded_text, printable
 
 PAUSE_S = 1.0
@@ -58,8 +59,6 @@ def command(
     values = asked.ask("events", {"since_s": time.time() - since_s, "namespace": namespace})
     _show(values, output)
     if not values["events"] and output == "table":
-        from criproxy.model.text.amounts import format_seconds
-
         where = f" in namespace {namespace}" if namespace else ""
         print_lines(bounded_text(f"No events{where} in the last {format_seconds(since_s)}."))
     if follow:

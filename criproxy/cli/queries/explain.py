@@ -124,8 +124,7 @@ def _ids(share: Values) -> str:
 
 def _cards(kind: Values) -> str:
     """Return the allocation and the device nodes of the create, in one line."""
-    shares = [f"{each['resource']} {_ids(each)} ({each['source']})" for each in kind["allocated"]]
-    known = [*shares] or [kind["evidence"]]
+    known = [f"{each['resource']} {_ids(each)} ({each['source']})" for each in kind["allocated"]] or [kind["evidence"]]
     cards = f"card{'s' if len(kind['cards']) > 1 else ''} {', '.join(kind['cards']) or 'unknown'}"
     where = f" at {kind['pci_addresses'].replace(',', ', ')}" if kind["pci_addresses"] else ""
     nodes = kind["nodes"].replace(",", ", ") or "no device node of a card"
@@ -135,11 +134,9 @@ def _cards(kind: Values) -> str:
 
 def _quota(quota: Values) -> str:
     """What it may use of its vGPU, and what holds it to that."""
-    sizes = [f"{quota['memory_mib']} MiB"] if quota["memory_mib"] else []
-    sizes += [f"{quota['cores_percent']} % of the cores"] if quota["cores_percent"] else []
     by = f", enforced by {quota['enforced_by']}" if quota["enforced_by"] else ""
     without = f"; not in effect: {quota['not_enforced']}" if quota["not_enforced"] else ""
-    return f"quota of {quota['profile']}: {' and '.join(sizes)}{by}{without}"
+    return f"quota of {quota['profile']}: {words.vgpu_size(quota)}{by}{without}"
 
 
 def _elsewhere(row: Values) -> str:

@@ -2,7 +2,7 @@
 
 import json
 import math
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Any
@@ -18,7 +18,6 @@ from criproxy.devices.usage.scaling_signals import (
     METRICS,
     PREFIX,
     MetricName,
-    NodeSignals,
     Sample,
     VgpuCount,
     applies,
@@ -40,6 +39,7 @@ MOST_CURRENT = 1_000_000
 LEAST_PERCENT = 0.01
 """The minimum target."""
 
+Decorator = Callable[[Callable[..., Any]], Callable[..., Any]]
 Goals = tuple[tuple[MetricName, float], ...]
 """Metrics and their targets in percent."""
 
@@ -69,6 +69,15 @@ def _goal(text: str, context: click.Context, option: click.Parameter) -> tuple[M
     return known[named], percent
 
 
+def _number(option: str, name: str, kind: click.ParamType[Any], default: float, unit: str, text: str) -> Decorator:
+    shown: dict[str, Any] = {"show_default": True, "metavar": unit, "help": text}
+    return click.option(option, name, type=kind, default=default, **shown)
+
+
+def _tolerance(way: str, text: str) -> Decorator:
+    return _number(f"--tolerance-{way}", f"tolerance_{way}", click.FloatRange(0, 100), 10.0, "PERCENT", text)
+
+
 @click.command(short_help="Recommend a number of replicas and vGPUs, based on current usage.")
 @click.option("-n", "--namespace", default="", help="Namespace of the replicas.  [default: all]")
 @click.option(
@@ -80,24 +89,8 @@ def _goal(text: str, context: click.Context, option: click.Parameter) -> tuple[M
     metavar="N",
     help="Current number of replicas.  [default: the number of matching pods with vGPUs]",
 )
-@click.option(
-    "--min",
-    "fewest",
-    type=WholeNumber(min=1),
-    default=1,
-    show_default=True,
-    metavar="N",
-    help="Minimum number of replicas.",
-)
-@click.option(
-    "--max",
-    "most",
-    type=WholeNumber(min=1),
-    default=10,
-    show_default=True,
-    metavar="N",
-    help="Maximum number of replicas.",
-)
+@_number("--min", "fewest", WholeNumber(min=1), 1, "N", "Minimum number of replicas.")
+@_number("--max", "most", WholeNumber(min=1), 10, "N", "Maximum number of replicas.")
 @click.option(
     "-t",
     "--target",
@@ -109,22 +102,8 @@ def _goal(text: str, context: click.Context, option: click.Parameter) -> tuple[M
     "for several metrics.  [default: cpu=70 memory=80 vgpu-memory=80 vgpu-cores=70, except those for which no replica "
     "has a quota]",
 )
-@click.option(
-    "--tolerance-up",
-    type=click.FloatRange(0, 100),
-    default=10.0,
-    show_default=True,
-    metavar="PERCENT",
-    help="How far a value may exceed its target before more replicas are recommended.",
-)
-@click.option(
-    "--tolerance-down",
-    type=click.FloatRange(0, 100),
-    default=10.0,
-    show_default=True,
-    metavar="PERCENT",
-    help="How far a value may fall below its target before fewer replicas are recommended.",
-)
+@_tolerance("up", "How far a value may exceed its target before more replicas are recommended.")
+@_tolerance("down", "How far a value may fall below its target before fewer replicas are recommended.")
 @click.option(
     "--metrics",
     "files",
@@ -158,7 +137,8 @@ def command(  # noqa: PLR0913 (one for each option)
     """
     if fewest > most:
         raise click.UsageError(f"--min {fewest} is more than --max {most}")
-    signals = _recorded(files) if files else of_answer(ask(control_socket, "usage", {}, PATIENCE_S))
+    samples = (sample for file in files for sample in _samples(file))
+    signals = of_samples(samples) if files else of_answer(ask(control_socket, "usage", {}, PATIENCE_S))
     own = chosen(signals, lambda space, pod: namespace in ("", space) and fnmatchcase(pod, pods))
     replicas = len(pods_of(own)) if current is None else current
     tolerances = tolerance_up / 100, tolerance_down / 100
@@ -170,19 +150,12 @@ def command(  # noqa: PLR0913 (one for each option)
     if output == "json":
         click.echo(json.dumps(_values(result, counts)))
     else:
-        if not own:
-            print_lines(_nobody(namespace, pods))
-        for line in _lines(result, counts):
+        for line in [*([] if own else [_nobody(namespace, pods)]), *_lines(result, counts)]:
             print_lines(line)
 
 
 def _target(name: str, percent: float, tolerances: tuple[float, float]) -> Target:
     return Target(name=name, target=percent / 100, tolerance_up=tolerances[0], tolerance_down=tolerances[1])
-
-
-def _recorded(files: tuple[Path, ...]) -> NodeSignals:
-    """Return the signals in all files together."""
-    return of_samples(sample for file in files for sample in _samples(file))
 
 
 def _samples(file: Path) -> Iterator[Sample]:
@@ -208,18 +181,15 @@ def _nobody(namespace: str, pods: str) -> str:
     """Return that there are no replicas, which may be because of a mistyped name."""
     options = [f"--namespace {namespace}"] if namespace else []
     options += [f"--pods {pods}"] if pods != "*" else []
-    return bounded_text(
-        f"Note: no pod with a vGPU matches {' '.join(options)}" if options else "Note: no pod has a vGPU"
-    )
+    some = f"no pod with a vGPU matches {' '.join(options)}"
+    return bounded_text(f"Note: {some if options else 'no pod has a vGPU'}")
 
 
 def _lines(result: Recommendation, counts: list[VgpuCount]) -> Iterator[str]:
-    for each in result.proposals:
-        yield _proposal(each)
+    yield from map(_proposal, result.proposals)
     after = f" ({result.note})" if result.note else ""
     yield f"replicas: {result.current} now, {result.desired} recommended{after}"
-    for count in counts:
-        yield _count(count)
+    yield from map(_count, counts)
 
 
 def _proposal(each: Proposal) -> str:

@@ -8,15 +8,15 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
-from itertools import groupby, zip_longest
-from typing import Any, Literal
+from itertools import groupby
+from typing import Any
 
 import click
 
 from criproxy.cli.client import NodeClient, places_options
 from criproxy.cli.render import lazy_rich as rich
 from criproxy.cli.render import words
-from criproxy.cli.render.console import NOTE, QUIET, TROUBLE, UNLIMITED, print_lines
+from criproxy.cli.render.console import NOTE, QUIET, TROUBLE, UNLIMITED, print_lines, table
 from criproxy.cli.render.topology_words import count
 from criproxy.cli.render.words import no_answer, notices_of, title_of
 from criproxy.cli.repeated_output import Ask, Values, show_answer, watch_options
@@ -67,7 +67,8 @@ def command(  # noqa: PLR0913 (one for each option)
     if check:
         raise SystemExit(_check(asked, output))
     ask = partial(asked.ask, "status", {"namespace": namespace, "pod": pod, "exclusive": exclusive})
-    chosen = " ".join(_chosen(namespace, pod, exclusive=exclusive))
+    named = [f"of pods named {pod}"] * bool(pod) + [f"in namespace {namespace}"] * bool(namespace)
+    chosen = " ".join([*named, *["with exclusive CPUs"] * exclusive])
     show_answer(ask, output, partial(render, chosen=chosen, every_refusal=refused), watch=watch, interval_s=interval_s)
 
 
@@ -82,19 +83,11 @@ def _check(places: NodeClient, output: str) -> int:
     notes = [f"Note: {notice['text']}" for notice in values["notices"] if notice["kind"] in _NOTED]
     if output == "json":
         click.echo(json.dumps(values))
-    elif wrong:
-        for each in [*wrong, *notes]:
-            print_lines(bounded(each))
     else:
-        from criproxy.cli.render.topology_words import count
-
         totals = values["totals"]
-        click.echo(
-            f"All is well: {count(totals['containers'], 'container')}, {totals['exclusive']} with exclusive CPUs, "
-            "all where they should be."
-        )
-        for note in notes:
-            print_lines(bounded(note))
+        counts = f"{count(totals['containers'], 'container')}, {totals['exclusive']} with exclusive CPUs"
+        for each in [*(wrong or [f"All is well: {counts}, all where they should be."]), *notes]:
+            print_lines(bounded(each))
     return 1 if wrong else 0
 
 
@@ -106,16 +99,6 @@ def settled(ask: Ask) -> Values:
         if values["problems"] or not values["under_way"] or time.monotonic() > deadline_s:
             return values
         time.sleep(PAUSE_S)
-
-
-def _chosen(namespace: str, pod: str, *, exclusive: bool) -> Iterator[str]:
-    """Describe the selected containers."""
-    if pod:
-        yield f"of pods named {pod}"
-    if namespace:
-        yield f"in namespace {namespace}"
-    if exclusive:
-        yield "with exclusive CPUs"
 
 
 SILENT_S = 30.0
@@ -208,19 +191,13 @@ def _of_each_namespace(refusals: Sequence[Values]) -> list[Values]:
 
 
 def _numa(values: Values) -> rich.Table:
-    table = rich.Table(box=None, pad_edge=False, padding=(0, _GAP, 0, 0))
-    for name in ("NUMA NODE", "CPUS", "EXCLUSIVE", "SHARED", "FREE", "MEMORY"):
-        table.add_column(name, overflow="fold", justify="right" if name == "MEMORY" else "left", header_style="bold")
+    found = table("NUMA NODE", "CPUS", "EXCLUSIVE", "SHARED", "FREE", "MEMORY", right=("MEMORY",))
     for node in values["numa_nodes"]:
-        table.add_row(
-            str(node["id"]),
-            node["cpus"] or "-",
-            node["exclusive_cpus"] or "-",
-            node["shared_cpus"] or "-",
-            "?" if node["free_cpus"] is None else node["free_cpus"] or "-",
-            format_bytes(node["memory_bytes"]) if node["memory_bytes"] else "-",
-        )
-    return table
+        cpus = [node[key] or "-" for key in ("cpus", "exclusive_cpus", "shared_cpus")]
+        free = "?" if node["free_cpus"] is None else node["free_cpus"] or "-"
+        memory = format_bytes(node["memory_bytes"]) if node["memory_bytes"] else "-"
+        found.add_row(str(node["id"]), *cpus, free, memory)
+    return found
 
 
 def _sets(values: Values) -> Iterator[rich.Text]:
@@ -326,14 +303,14 @@ def _narrow(rows: Sequence[Values], shared: str) -> Iterator[rich.RenderableType
 def _table(
     rows: Sequence[Values], columns: Sequence[_Column], widths: Sequence[int] = (), *, header: bool = True
 ) -> rich.Table:
-    table = rich.Table(box=None, pad_edge=False, padding=(0, _GAP, 0, 0), header_style="bold", show_header=header)
-    for column, width in zip_longest(columns, widths):
-        justify: Literal["left", "right"] = "right" if column.right else "left"
-        table.add_column(column.name, justify=justify, overflow="fold", width=width)
+    found = table(*(each.name for each in columns), right=[each.name for each in columns if each.right])
+    found.show_header = header
+    for column, width in zip(found.columns, widths, strict=False):
+        column.width = width
     for row in rows:
         style = TROUBLE if _has_problem(row) else QUIET if row["state"] == "exited" else ""
-        table.add_row(*(column.cell(row) for column in columns), style=style)
-    return table
+        found.add_row(*(each.cell(row) for each in columns), style=style)
+    return found
 
 
 def _cpus(row: Values, shared: str, *, full: bool) -> str:
@@ -341,10 +318,8 @@ def _cpus(row: Values, shared: str, *, full: bool) -> str:
         return "-"
     if not row["placed"]:
         return f"{row['applied_cpus']} not placed" if row["applied_cpus"] else "not placed"
-    if row["exclusive_cpus"] == row["cpus"]:
-        return f"{row['cpus']} exclusive"
-    if row["exclusive_cpus"]:
-        return f"{row['cpus']}, exclusive {row['exclusive_cpus']}"
+    if owned := row["exclusive_cpus"]:
+        return f"{row['cpus']} exclusive" if owned == row["cpus"] else f"{row['cpus']}, exclusive {owned}"
     if row["cpus"] == shared and row["pool"] != PRESERVED and not full:
         return "shared"
     return f"{row['cpus']} {'preserved' if row['pool'] == PRESERVED else 'shared'}"
@@ -352,10 +327,8 @@ def _cpus(row: Values, shared: str, *, full: bool) -> str:
 
 def _state(row: Values) -> str:
     """Return the state of a container, and where it runs if that is not where it should."""
-    if row["state"] == "unknown":
-        parts = ["outcome unknown"]
-    else:
-        parts = ["starting" if row["starting"] else row["state"]]
+    known = "starting" if row["starting"] else row["state"]
+    parts = ["outcome unknown" if row["state"] == "unknown" else known]
     if not row["in_place"]:
         place = (
             cpus_text(row["applied_cpus"]) if row["applied_cpus"] != row["cpus"] else f"memory {row['applied_mems']}"

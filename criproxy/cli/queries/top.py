@@ -16,9 +16,11 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from criproxy.cli.client import NodeClient, places_options
+from criproxy.cli.client import NodeClient, ask, places_options
+from criproxy.cli.render import words
 from criproxy.cli.repeated_output import interval_option
 from criproxy.errors import CriproxyError
+from criproxy.model.text.bounded import bounded
 
 if TYPE_CHECKING:  # rich and the readers of the machine take time to load
     from criproxy.cli.queries.top_screen import Scene, View
@@ -92,7 +94,6 @@ class Node:
     def ask(self) -> None:
         """Ask for everything that is shown; problems are shown, too."""
         from criproxy.cli.queries.top_screen import marked
-        from criproxy.model.text.bounded import bounded
 
         self.asked_s = time.monotonic()
         try:
@@ -104,7 +105,11 @@ class Node:
             self.status = status
             self.problem = "" if is_live else next((each["text"] for each in status["notices"]), "")
             if is_live:
-                self._ask_more()
+                found = self.places.ask("events", {"since_s": self._began_s, "after": self._last})
+                self.events, self._last = [*self.events, *bounded(found["events"])][-500:], found["last"]
+            if is_live and time.monotonic() - self._cards_s > CARDS_EVERY_S:
+                self._cards_s = time.monotonic()
+                self.usage = ask(self.places.control_socket, "usage", {"history": False})
         except CriproxyError as error:
             self.problem = f"{self._shown}; {error}"
         except (KeyError, TypeError, ValueError, AttributeError, IndexError) as error:
@@ -112,23 +117,9 @@ class Node:
         finally:
             self.asked_s = None
 
-    def _ask_more(self) -> None:
-        from criproxy.cli.client import ask
-        from criproxy.model.text.bounded import bounded
-
-        found = self.places.ask("events", {"since_s": self._began_s, "after": self._last})
-        self.events, self._last = [*self.events, *bounded(found["events"])][-500:], found["last"]
-        if time.monotonic() - self._cards_s > CARDS_EVERY_S:
-            self._cards_s = time.monotonic()
-            self.usage = ask(self.places.control_socket, "usage", {"history": False})
-
     @property
     def _shown(self) -> str:
-        if self.status is None:
-            return "trying again"
-        from criproxy.cli.render import words
-
-        return f"containers as of {words.clock(self.status['time'])}"
+        return f"containers as of {words.clock(self.status['time'])}" if self.status else "trying again"
 
     def read(self) -> None:
         """Read the machine's counters: what was used since the last time is shown from now on."""
@@ -158,7 +149,6 @@ class Node:
     def scene(self) -> "Scene":
         """Return what is known now."""
         from criproxy.cli.queries.top_screen import Scene
-        from criproxy.model.text.bounded import bounded
 
         waits_s = 0.0 if self.asked_s is None else time.monotonic() - self.asked_s
         slow = f"{self._shown}; the daemon has not answered for {waits_s:.0f} s" if waits_s > SLOW_S else ""

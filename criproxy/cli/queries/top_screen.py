@@ -5,7 +5,7 @@ from dataclasses import dataclass, field, replace
 from string import ascii_letters, digits
 from typing import Any
 
-from rich.console import Console, RenderableType
+from rich.console import Console
 from rich.text import Text
 
 from criproxy.api.views.cpu_blocks import Block
@@ -157,7 +157,9 @@ def frame(scene: Scene, view: View, console: Console, width: int, height: int) -
     else:
         head = _head(scene, width)
         room = height - len(head) - 1
-        body, skipped = (_help(), skipped) if view.helping else _page(scene, view, console, width, room)
+        body = [Text.assemble((keys.ljust(20), HEADING), text) for keys, text in _HELP]
+        if not view.helping:
+            body, skipped = _page(scene, view, console, width, room)
         lines = [*head, *body[:room]]
         lines += [*[Text()] * (height - len(lines) - 1), _foot(view)]
     for line in lines:
@@ -222,10 +224,6 @@ def _foot(view: View) -> Text:
     return Text.assemble(*pages, frozen, ("  / filter  h help  q quit", QUIET))
 
 
-def _help() -> list[Text]:
-    return [Text.assemble((keys.ljust(20), HEADING), text) for keys, text in _HELP]
-
-
 def _page(scene: Scene, view: View, console: Console, width: int, room: int) -> tuple[list[Text], int]:
     match PAGES[view.page]:
         case "all":
@@ -239,7 +237,7 @@ def _page(scene: Scene, view: View, console: Console, width: int, room: int) -> 
             lines = _devices(scene, console, width) or [Text("no cards are known", style=QUIET)]
         case _:
             lines = _events(scene) or [Text("nothing has happened yet", style=QUIET)]
-    first = _first(len(lines), room - 1, view.skipped)
+    first = max(0, min(view.skipped, len(lines) - room + 1))
     title = PAGES[view.page]
     return [_rule(title[0].upper() + title[1:], width), *lines[first : first + room - 1]], first
 
@@ -254,11 +252,6 @@ def _all(scene: Scene, view: View, console: Console, width: int, room: int) -> t
     left = room - len(cpus) - len(below)
     containers, first = _containers(scene, view, width, left)
     return [*cpus, *containers, *[Text()] * (left - len(containers)), *below], first
-
-
-def _first(count: int, room: int, skipped: int) -> int:
-    """Return which of *count* lines is the first of *room* on the screen."""
-    return max(0, min(skipped, count - room))
 
 
 def _rule(title: str, width: int, more: str = "") -> Text:
@@ -310,13 +303,11 @@ def _bars(scene: Scene, block: Block, marks: Marks, label: int, width: int, has_
         below = Text(" " * label)
         for cpu in cells[at : at + size]:
             mark = " " if cpu is None else marks[cpu][0]
-            bars.append(" " if cpu is None else _bar(scene.load.get(cpu)), style=_style(mark))
+            load = None if cpu is None else scene.load.get(cpu)
+            height = "" if load is None else usage.BARS[min(int(load * len(usage.BARS)), len(usage.BARS) - 1)]
+            bars.append(" " if cpu is None else height or "?", style=_style(mark))
             below.append(mark, style=_style(mark))
         yield from (bars, below) if has_marks else (bars,)
-
-
-def _bar(load: float | None) -> str:
-    return "?" if load is None else usage.BARS[min(int(load * len(usage.BARS)), len(usage.BARS) - 1)]
 
 
 def _name(block: Block, scene: Scene) -> str:
@@ -351,7 +342,7 @@ def _gauges(scene: Scene, marks: Marks, width: int) -> list[Text]:
 
 def _containers(scene: Scene, view: View, width: int, room: int) -> tuple[list[Text], int]:
     rows = chosen(scene, view)
-    first = _first(len(rows), room - 2, view.skipped)
+    first = max(0, min(view.skipped, len(rows) - room + 2))
     shown = rows[first : first + max(0, room - 2)]
     count = len(rows) + (scene.status or {}).get("omitted", 0)
     about = f"{first + 1}-{first + len(shown)} of {count}, " if rows else ""
@@ -367,11 +358,8 @@ def _containers(scene: Scene, view: View, width: int, room: int) -> tuple[list[T
 def _columns(width: int) -> Text:
     names = " " + "CPU".rjust(8) + "USE".rjust(6)
     names += "" if width < NARROW else "MEMORY".rjust(10) + (" LIMIT QOS   STATE   " if width >= WIDE else "")
-    return Text(f"{names} {'' if width < NARROW else 'CPUS'.ljust(_cpus_width(width))} CONTAINER", style=HEADING)
-
-
-def _cpus_width(width: int) -> int:
-    return 22 if width >= WIDE else 14
+    cpus = "" if width < NARROW else "CPUS".ljust(22 if width >= WIDE else 14)
+    return Text(f"{names} {cpus} CONTAINER", style=HEADING)
 
 
 def _container(scene: Scene, row: Values, width: int) -> Text:
@@ -391,7 +379,7 @@ def _container(scene: Scene, row: Values, width: int) -> Text:
         more = "+shared" if parse_cpuset(row["cpus"]) - exclusive else ""
         place = f"{format_cpuset(exclusive)}{more}" if exclusive else "shared" if row["placed"] else "not placed"
         style = TROUBLE if not row["in_place"] else "" if exclusive else QUIET
-        size = _cpus_width(width)
+        size = 22 if width >= WIDE else 14
         line.append(f" {_middle(place if row['in_place'] else f'{place} !', size):{size}}", style=style)
     why = "" if row["in_place"] else f"  {row['error'] or 'not there yet'}"
     room = width - len(line) - 1
@@ -402,11 +390,8 @@ def _container(scene: Scene, row: Values, width: int) -> Text:
 def _devices(scene: Scene, console: Console, width: int) -> list[Text]:
     if not scene.usage or not scene.usage["cards"]:
         return []
-    return _lines(usage.render(scene.usage, width), console, width)
-
-
-def _lines(renderable: RenderableType, console: Console, width: int) -> list[Text]:
-    lines = console.render_lines(renderable, console.options.update(width=width, height=None), pad=False)
+    options = console.options.update(width=width, height=None)
+    lines = console.render_lines(usage.render(scene.usage, width), options, pad=False)
     return [Text.assemble(*((segment.text, segment.style or "") for segment in line)) for line in lines]
 
 

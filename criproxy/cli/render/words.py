@@ -45,6 +45,12 @@ def exclusivity(row: Values) -> str:
     return "exclusive" if owned == row["cpus"] else f"of which {owned} are exclusive"
 
 
+def vgpu_size(quota: Values) -> str:
+    """Return the quotas of a vGPU; empty without one."""
+    sizes = [f"{quota['memory_mib']} MiB"] if quota["memory_mib"] else []
+    return " and ".join([*sizes, *([f"{quota['cores_percent']} % of the cores"] if quota["cores_percent"] else [])])
+
+
 def moved_lines(moved: list[Values], most: int) -> Iterator[str]:
     """One line for each container that would move, at most *most*, and how many more there are."""
     for each in moved[:most]:

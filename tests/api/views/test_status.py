@@ -290,14 +290,6 @@ def test_a_list_that_is_not_kept_up_to_date_says_so(node: Node, follows: bool, e
     assert (text in notice["text"]) is expected
 
 
-def test_a_released_node_says_so() -> None:
-    """The reason of the release is told, and it is a problem: nobody is where it should be."""
-    (notice,) = summary(situation(EMPTY.replace(released="by root at noon")))["notices"]
-
-    assert (notice["kind"], notice["wrong"]) == ("released", True)
-    assert "by root at noon" in notice["text"]
-
-
 def test_a_container_that_nobody_places_is_in_place() -> None:
     """One without a grant belongs where it is."""
     found = Container(key="d" * 64, pod="s9", name="x", state=ContainerState.RUNNING)

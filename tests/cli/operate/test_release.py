@@ -15,9 +15,10 @@ from typing import Any
 import pytest
 import structlog
 
+from criproxy.cli.operate.release import _of_none
 from criproxy.daemon.offline_release import release
 from criproxy.model.record import Kind
-from criproxy.node.settings import Loaded, Trial
+from criproxy.node.settings import InForce, Loaded, Trial
 from criproxy.placement.options.policy_options import Options
 from criproxy.placement.policies.none import NonePolicy
 from criproxy.simulate.hosts import machine
@@ -28,7 +29,7 @@ from tests.asking import serving
 from tests.denied import WITHOUT_PRIVILEGES, closed
 from tests.disks import fill, free, small_disk
 from tests.node.record.test_disk import QUICK
-from tests.node.world import World, owner, sharer
+from tests.node.world import FAST, World, owner, sharer
 from tests.sysfs import write_sysfs
 
 
@@ -142,15 +143,18 @@ async def test_the_daemon_lets_everybody_go_and_places_them_again(tmp_path: Path
         ),
     ],
 )
-async def test_with_the_policy_none_nothing_is_to_be_undone(
-    tmp_path: Path, loaded: Loaded, trial: Trial | None, until: str
-) -> None:
+def test_with_the_policy_none_nothing_is_to_be_undone(loaded: Loaded, trial: Trial | None, until: str) -> None:
     """Containers are placed again only by another policy; the sentence says where it is to come from."""
+    assert _of_none(InForce(FAST, loaded=loaded, trial=trial).said()) == until
+
+
+async def test_the_policy_none(tmp_path: Path) -> None:
+    """The daemon says that there is nothing to release."""
     write_sysfs(tmp_path, machine(nodes=1, cores=4, threads=1))
     async with World(tmp_path, policy=NonePolicy(Options())) as world, answering(world, tmp_path):
-        world.controller.context.in_force.loaded, world.controller.context.in_force.trial = loaded, trial
         result = await call(tmp_path)
 
+    until = "There is no policy file, so no container is placed until there is one."
     assert result.stdout == f"0 containers released, 0 left. {until}\n"
 
 
@@ -217,52 +221,25 @@ async def test_without_a_daemon(tmp_path: Path, world: World) -> None:
     """The same from here; what came while it was away is let go, too, and the next daemon places nobody."""
     first = await world.run(owner("first"))
     await world.stop_criproxy()
-
-    answer = await called(tmp_path)
-
-    assert answer["source"] == "store"
-    assert [(row["container"], row["outcome"]) for row in answer["containers"]] == [("default/first/main", "released")]
-    assert world.cpus(first) == "0-3"
-    await world.start_criproxy()
-    second = await world.run(owner("second"))
-    assert (world.cpus(first), world.cpus(second)) == ("0-3", "0-3")
-
-
-async def test_without_a_daemon_the_story_says_where_a_container_was(tmp_path: Path, world: World) -> None:
-    """It is updated once, from its place to all CPUs."""
-    first = await world.run(owner("first"))
-    await world.stop_criproxy()
-    await called(tmp_path)
-
-    with closing(Store(tmp_path / "state")) as store:
-        released = [record for record in await store.read(find, first) if record.kind is Kind.RELEASED]
-
-    assert [record.sentences[0] for record in released] == ["CPUs 1 → 0-3, because the node was released; read back"]
-
-
-async def test_without_a_daemon_nobody_is_narrowed_first(tmp_path: Path, world: World) -> None:
-    """One that came while no daemon ran had all CPUs, and the table says so."""
-    await world.run(owner("first"))
-    await world.stop_criproxy()
     late = (await MiniKubelet(world.direct).run_pod(sharer("late")))[1]["main"]
 
     answer = await called(tmp_path)
 
-    assert {row["container"]: row["cpus_before"] for row in answer["containers"]} == {
-        "default/first/main": "1",
-        "default/late/main": "0-3",
-    }
+    assert answer["source"] == "store"
+    assert [(row["container"], row["outcome"], row["cpus_before"]) for row in answer["containers"]] == [
+        ("default/first/main", "released", "1"),
+        ("default/late/main", "released", "0-3"),
+    ]
     with closing(Store(tmp_path / "state")) as store:
-        told = [record.sentences[0] for record in await store.read(find, late)]
-    assert not [text for text in told if "→ 0,2-3" in text], told
+        stories = [await store.read(find, key) for key in (first, late)]
+    released = [each.sentences[0] for each in stories[0] if each.kind is Kind.RELEASED]
+    assert released == ["CPUs 1 → 0-3, because the node was released; read back"]
+    assert not [each.sentences[0] for each in stories[1] if "→ 0,2-3" in each.sentences[0]], "it was narrowed first"
+    await world.start_criproxy()
+    second = await world.run(owner("second"))
+    assert {world.cpus(key) for key in (first, late, second)} == {"0-3"}
 
-
-async def test_undone_without_a_daemon(tmp_path: Path, world: World) -> None:
-    """The next daemon places everybody."""
-    first = await world.run(owner("first"))
     await world.stop_criproxy()
-    await called(tmp_path)
-
     result = await call(tmp_path, "--undo")
 
     assert result.stdout == "The release has ended: containers are placed when criproxy starts.\n"

@@ -275,17 +275,9 @@ def test_history_of_a_node_without_one(tmp_path: Path) -> None:
 
 def test_history_of_a_directory_without_state(tmp_path: Path) -> None:
     """Where criproxy has never run, nothing is known: that is no history without configurations."""
-    result = CliRunner().invoke(main, ["history", "config", "--state-dir", str(tmp_path)])
-
-    assert result.exit_code == 1
-    assert f"{tmp_path} has no state: criproxy has not run with this directory; name the daemon's" in result.output
-
-
-def test_history_of_a_directory_that_is_missing(tmp_path: Path) -> None:
-    """A mistyped path is an error, and not a node without a history."""
-    result = CliRunner().invoke(main, ["history", "config", "--state-dir", str(tmp_path / "typo")])
-
-    assert (result.exit_code, f"there is no directory {tmp_path / 'typo'}" in result.output) == (1, True)
+    for directory, said in ((tmp_path, "has no state: criproxy has not run with"), (tmp_path / "typo", "no directory")):
+        result = CliRunner().invoke(main, ["history", "config", "--state-dir", str(directory)])
+        assert (result.exit_code, said in result.output) == (1, True), result.output
 
 
 def test_history_as_json(tmp_path: Path) -> None:

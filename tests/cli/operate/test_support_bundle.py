@@ -117,17 +117,15 @@ async def test_without_a_daemon_the_state_is_shown(tmp_path: Path, patient: None
     assert "errors.txt has the reasons" in result.stdout
 
 
-@pytest.mark.parametrize("has_unit", [False, True])
-async def test_the_policy_file_is_that_of_the_daemon(tmp_path: Path, patient: None, has_unit: bool) -> None:
+async def test_the_policy_file_is_that_of_the_daemon(tmp_path: Path, patient: None) -> None:
     """Only the daemon knows which file it was started with; that of the unit is in the archive as well."""
     words, own = arguments(tmp_path), "own/policy.yaml"
     at = words.index("--config")
     (tmp_path / "host/own").mkdir()
     (tmp_path / "host" / own).write_text("policy: none\n")
-    if has_unit:
-        (tmp_path / "host/etc/default").mkdir(parents=True)
-        (tmp_path / "host/etc/default/criproxy").write_text('CRIPROXY_OPTIONS="--config /policy.yaml"\n')
-        (tmp_path / "host/policy.yaml").write_text("policy: static\n")
+    (tmp_path / "host/etc/default").mkdir(parents=True)
+    (tmp_path / "host/etc/default/criproxy").write_text('CRIPROXY_OPTIONS="--config /policy.yaml"\n')
+    (tmp_path / "host/policy.yaml").write_text("policy: static\n")
     async with daemon(tmp_path) as world:
         world.controller.context.in_force.loaded = Loaded(file=f"/{own}", hash="a0", at_s=0.0)
         result = await asyncio.to_thread(CliRunner().invoke, main, [*words[:at], *words[at + 2 :]])
@@ -135,7 +133,7 @@ async def test_the_policy_file_is_that_of_the_daemon(tmp_path: Path, patient: No
     files = unpacked(tmp_path)
     assert result.exit_code == 0, result.output
     assert files["policy/policy.yaml"] == "policy: none\n"
-    assert files.get("policy/2-policy.yaml") == ("policy: static\n" if has_unit else None)
+    assert files["policy/2-policy.yaml"] == "policy: static\n"
     assert "policy.yaml" not in files["errors.txt"]
 
 

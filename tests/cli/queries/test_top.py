@@ -11,17 +11,15 @@ import subprocess
 import sys
 import termios
 import time
-from collections.abc import AsyncIterator, Callable, Iterator, Sequence
-from contextlib import asynccontextmanager, contextmanager
+from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import asynccontextmanager
 from dataclasses import replace
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
 import pytest
-from click.testing import CliRunner
 
-from criproxy.cli import main
 from criproxy.cli.client import NodeClient
 from criproxy.cli.queries.top import Node
 from criproxy.cli.queries.top_screen import MANY, MARKS, Scene, View, frame, marked, pressed
@@ -116,13 +114,6 @@ class Screen:
         return modes and self.said.rindex(BACK) > self.said.rindex(ALTERNATE) and b"\x1b[?25h" in self.said
 
 
-@contextmanager
-def shown(node: LiveNode, columns: int = 80, lines: int = 24) -> Iterator[Screen]:
-    """The screen of *node*."""
-    with Screen(node.options, columns, lines) as screen:
-        yield screen
-
-
 @asynccontextmanager
 async def passing(node: LiveNode) -> AsyncIterator[None]:
     """Let time pass on *node*: a load is on the screen only until the next reading, unless it goes on."""
@@ -143,7 +134,7 @@ async def test_the_screen_shows_the_node_and_q_gives_the_terminal_back(tmp_path:
     """80x24: CPUs with owners, containers by use; load and use follow the machine's counters."""
     node = small(tmp_path)
     async with node.answering():
-        with shown(node) as screen:
+        with Screen(node.options) as screen:
             await screen.until_text("shop/web-0/sidecar")
             screen.press("2")
             async with passing(node):
@@ -164,7 +155,7 @@ async def test_keys_sort_filter_and_turn_pages(tmp_path: Path) -> None:
     """Also several at once, as over a slow line."""
     node = small(tmp_path)
     async with node.answering():
-        with shown(node) as screen:
+        with Screen(node.options) as screen:
             await screen.until_text("shop/web-0/main")
             screen.press("n")
             await screen.until_text("by name")
@@ -185,7 +176,7 @@ async def test_another_size_is_another_frame(tmp_path: Path) -> None:
     """Larger, smaller, and too small."""
     node = small(tmp_path)
     async with node.answering():
-        with shown(node) as screen:
+        with Screen(node.options) as screen:
             await screen.until_text("shop/web-0/main")
             for columns, lines in ((132, 43), (80, 24), (30, 5)):
                 screen.resize(columns, lines)
@@ -199,7 +190,7 @@ async def test_another_size_is_another_frame(tmp_path: Path) -> None:
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT, signal.SIGINT])
 async def test_a_signal_gives_the_terminal_back(tmp_path: Path, number: signal.Signals) -> None:
     """The exit status is that of other programs."""
-    with shown(small(tmp_path)) as screen:
+    with Screen(small(tmp_path).options) as screen:
         await screen.until_text("no criproxy daemon listens")
         screen.process.send_signal(number)
         assert await screen.ended() == (0 if number is signal.SIGINT else 128 + number)
@@ -208,7 +199,7 @@ async def test_a_signal_gives_the_terminal_back(tmp_path: Path, number: signal.S
 
 async def test_while_it_is_stopped_the_terminal_is_the_shells(tmp_path: Path) -> None:
     """As after Ctrl-Z; when it continues, it paints everything again."""
-    with shown(small(tmp_path)) as screen:
+    with Screen(small(tmp_path).options) as screen:
         await screen.until_text("no criproxy daemon listens")
         screen.process.send_signal(signal.SIGTSTP)
         async with asyncio.timeout(LIMIT_S):
@@ -242,7 +233,7 @@ async def test_a_daemon_that_does_not_answer_is_asked_once(tmp_path: Path) -> No
     """The screen says so and goes on with what it has; there is never more than one request outstanding."""
     node = small(tmp_path)
     async with node.answering():
-        with shown(node) as screen:
+        with Screen(node.options) as screen:
             await screen.until_text("shop/web-0/main")
             node.hold.clear()
             await screen.until_text("the daemon has not answered for")
@@ -260,7 +251,7 @@ async def test_a_daemon_that_does_not_answer_is_asked_once(tmp_path: Path) -> No
 async def test_the_daemon_may_go_and_come_back(tmp_path: Path) -> None:
     """The containers stay on the screen with a message, until it answers again."""
     node = small(tmp_path)
-    with shown(node) as screen:
+    with Screen(node.options) as screen:
         async with node.answering():
             await screen.until_text("shop/web-0/main")
         lines = await screen.until_text("no criproxy daemon listens")
@@ -291,22 +282,13 @@ async def test_an_absent_daemon_is_named_once(tmp_path: Path) -> None:
     assert said.startswith("no criproxy daemon")
 
 
-def test_a_host_root_that_does_not_exist_is_wrong_use(tmp_path: Path) -> None:
-    """Without its files the screen would show no load and no use, and nothing would say why."""
-    result = CliRunner().invoke(main, ["top", "--once", "--host-root", str(tmp_path / "nope")])
-
-    assert result.exit_code == 2
-    assert "Invalid value for '--host-root'" in result.output
-    assert "does not exist" in result.output
-
-
 async def test_hostile_names_move_no_cursor(tmp_path: Path) -> None:
     """Control characters of tenants are shown as text."""
     node = small(tmp_path)
     pod = replace(a_pod(9), name="\x1b[2J\x1b[31mevil\n\u202e")
     node.run(replace(a_container(18), pod=pod.key, pod_name=pod.name), pod)
     async with node.answering():
-        with shown(node, 132, 24) as screen:
+        with Screen(node.options, 132, 24) as screen:
             lines = await screen.until_text("evil")
             assert any("\\x1b[2J\\x1b[31mevil\\n\\u202e" in line for line in lines)
             screen.press("q")
@@ -333,7 +315,7 @@ async def test_384_cpus_and_500_containers(tmp_path: Path) -> None:
     """They are shown on 80x24, and a frame takes a fraction of the interval."""
     node = await asyncio.to_thread(large, tmp_path)
     async with node.answering():
-        with shown(node) as terminal:
+        with Screen(node.options) as terminal:
             lines = await terminal.until_text("of 500, sorted by CPU")
             assert sum(line.count("node ") for line in lines) == 8
             terminal.press("q")

@@ -1,0 +1,256 @@
+"""What `criproxy check` says of policy files: mistakes, the options in force, and notes on what may not be intended."""
+
+import json
+import shlex
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import asdict, dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+from pydantic import BaseModel
+
+from criproxy.cli.offline.check_invocation import Place, variables
+from criproxy.cli.render.console import print_lines
+from criproxy.config.files import choose
+from criproxy.config.load import Report, examine
+from criproxy.config.settings import Common
+from criproxy.config.validation_errors import dotted
+from criproxy.devices.classes.cards import Stock
+from criproxy.devices.options.options import DeviceOptions
+from criproxy.devices.options.profiles import mig_notes
+from criproxy.errors import CriproxyError, UsageError, reason_of
+from criproxy.host import discover
+from criproxy.host.cards import find_cards_within
+from criproxy.host.cgroup import host_reader
+from criproxy.install.host import Host
+from criproxy.install.kubelet import read_kubelet
+from criproxy.install.kubelet_cpus import cannot_read, differences, managers
+from criproxy.model.cpuset import format_cpuset, numbered
+from criproxy.model.machine.topology import Topology
+from criproxy.placement.options.policy_options import Options
+from criproxy.process.address import Address
+
+if TYPE_CHECKING:
+    from criproxy.cli.offline.check_plugin import Checked
+
+
+def print_report(paths: Sequence[Path], place: Place, output: str) -> int:
+    """Check policy files, and print what was found as *output* says, ``table`` or ``json``; return the exit status."""
+    topology, reader = (_machine(place.root), host_reader(place.root)) if place.root else (None, None)
+    reports = [examine(choose(path, place.hostname, place.group), topology, reader) for path in paths]
+    files = [_File(report, topology, place.root) for report in reports]
+    plugin = [_of_plugin(file, place) for file in files]
+    wrong = any(report.mistakes for report in reports) or any(each.wrong for each in plugin if each)
+    pairs = [*zip(files, plugin, strict=True)]
+    if output == "json":
+        machine = topology and {"cpus": format_cpuset(topology.cpus), "mems": format_cpuset(topology.mems)}
+        listed = [checked.added_to(file.to_json()) if checked else file.to_json() for file, checked in pairs]
+        click.echo(json.dumps({"ok": not wrong, "machine": machine, "files": listed}, indent=2))
+    else:
+        texts = [checked.added_below(file.to_text()) if checked else file.to_text() for file, checked in pairs]
+        print_lines("\n\n".join(texts))
+    return int(wrong)
+
+
+def _machine(host_root: Path) -> Topology:
+    try:
+        return discover(host_root)
+    except CriproxyError as error:
+        raise CriproxyError(f"{error}; to check only the files, use --no-machine") from error
+
+
+def _of_plugin(file: "_File", place: Place) -> "Checked | None":
+    """Return what the device plugin would do with a policy file; None if it has nothing to do with it."""
+    if not file.report.settings or not (file.devices or place.invocation.nvidia_config):
+        return None
+    from criproxy.cli.offline.check_plugin import check  # takes 0.2 s
+
+    return check(file.report, file.report.settings, place, file.stocks)
+
+
+@dataclass(frozen=True)
+class _File:
+    """One policy file and the machine, if there is one, below *root*."""
+
+    report: Report
+    topology: Topology | None
+    root: Path | None
+
+    @property
+    def devices(self) -> DeviceOptions | None:
+        return self.report.settings.common.devices if self.report.settings else None
+
+    @cached_property
+    def stocks(self) -> Mapping[str, Stock] | None:
+        """The machine's cards of each class in use; None if the file or the machine shows none."""
+        return find_cards_within(self.devices.rules().classes, self.root) if self.devices and self.root else None
+
+    def to_text(self) -> str:
+        file, settings = self.report.choice.file, self.report.settings
+        if settings is None:
+            return "\n".join(mistake.located(file) for mistake in self.report.mistakes)
+        pods = f"pods may use {numbered('CPU', self.topology.cpus)}" if self.topology else ""
+        lines = [f"{file}: OK ({self.report.choice.reason}; {pods or 'not checked against a machine'})"]
+        values, explicit = settings.values(), settings.explicit()
+        width = max(map(len, values))
+        for name, value in values.items():
+            origin = "" if name in explicit else "(default)"
+            lines.append(f"  {name:{width}}  {_plain(value)}  {origin}".rstrip())
+        lines += [f"  note: {text}" for text in self._notes()]
+        if self.devices and self.root:
+            sources = {"podresources": self.devices.podresources.socket, "checkpoint": self.devices.checkpoint}
+            lines += ["  the kubelet reports what it allocated:"]
+            lines += [f"    {name}: {_there(self.root, path)}" for name, path in sources.items()]
+        if self.stocks is not None:
+            lines += ["  devices of this machine:"]
+            lines += [f"    {name}: {_card_list(stock)}" for name, stock in self.stocks.items()]
+        return "\n".join(lines)
+
+    def to_json(self) -> dict[str, Any]:
+        report, stocks = self.report, self.stocks
+        return {
+            "file": str(report.choice.file),
+            "chosen_because": report.choice.reason,
+            "options": report.settings and report.settings.values(),
+            "notes": [*self._notes()],
+            "devices": stocks and {name: _stock_as_json(stock) for name, stock in stocks.items()},
+            "mistakes": [
+                {"line": wrong.line or None, "column": wrong.column or None, "text": wrong.sentence}
+                for wrong in report.mistakes
+            ],
+        }
+
+    def _notes(self) -> Iterator[str]:
+        """Yield notes about settings without effect, and about options of the daemon that may not be intended."""
+        if settings := self.report.settings:
+            yield from (f"{dotted(path)} {text}" for path, text in settings.options.notes())
+            yield from _empty_notes(settings.common)
+            yield from _device_notes(settings.common.devices)
+        if self.root:
+            yield from _http_notes(self.root)
+            if settings and self.topology and settings.common.policy != "none":
+                yield from _kubelet_notes(self.root, settings.options, self.topology)
+
+
+def _there(host_root: Path, path: str) -> str:
+    """Return a path below *host_root*, and what is wrong with it."""
+    if not path:
+        return "not asked"
+    try:
+        (host_root / path.lstrip("/")).stat()
+    except OSError as error:
+        return f"{path} ({error.strerror})"
+    return path
+
+
+def _card_list(stock: Stock) -> str:
+    """Return the cards of one class and their device nodes, in a line, with what else is known in brackets."""
+    cards = []
+    for card in stock.cards:
+        node = f"NUMA node {card.numa_node}" if card.numa_node >= 0 else ""
+        known = ", ".join(filter(None, (card.id, node)))
+        cards.append(" ".join(filter(None, (*card.nodes, known and f"({known})"))))
+    shared = f"; shared nodes: {' '.join(stock.shared)}" if stock.shared else ""
+    return f"{', '.join(cards)}{shared}" if cards else "none"
+
+
+def _plain(value: object) -> str:
+    if value is None:
+        return "not set"
+    return value if isinstance(value, str) and value else json.dumps(value)
+
+
+def _stock_as_json(stock: Stock) -> dict[str, Any]:
+    cards = [asdict(card) | {"local_cpus": format_cpuset(card.local_cpus)} for card in stock.cards]
+    return {"cards": cards, "shared": stock.shared}
+
+
+DEFAULTS = {
+    "etc/default/criproxy": "CRIPROXY_OPTIONS",
+    "etc/default/criproxy-device-plugin": "CRIPROXY_DEVICE_PLUGIN_OPTIONS",
+}
+"""The environment files of the units, below the host's root directory, and the variables with the options."""
+_THEN = {"keep": "may get those of the earlier pod", "hide": "get none", "fail": "are refused"}
+"""What happens to containers that request cards without evidence, if a pod had their pod's name, by `onNoEvidence`."""
+_UNLISTED = {**_THEN, "keep": "see the cards that they request"}
+"""The same for containers that podresources does not list."""
+
+
+_EMPTY = {
+    "devices": (
+        "criproxy leaves devices alone: write 'devices: {}' to hide cards from containers to which none is allocated"
+    ),
+    "devices.plugin": ("the device plugin offers no cards: write 'plugin: {}' to offer cards with the default options"),
+    "devices.plugin.labels": "criproxy writes no labels: write 'labels: {}' to write them with the default options",
+}
+"""Sections that are off without a value, and on with ``{}`` → what follows, and how to switch them on."""
+
+
+def _empty_notes(common: Common) -> Iterator[str]:
+    """Yield a note about a section that the file names and gives no value: all its lines may be comments."""
+    for path, then in _EMPTY.items():
+        group: BaseModel | None = common
+        *outer, name = path.split(".")
+        for each in outer:
+            group = getattr(group, each, None)
+        if group is not None and name in group.model_fields_set and getattr(group, name) is None:
+            yield f"{path} has no value, so {then}, or remove {name}"
+
+
+def _device_notes(options: DeviceOptions | None) -> Iterator[str]:
+    """Yield notes about options of the section ``devices`` with no effect, or with one that may not be intended."""
+    if options is not None and not options.classes:
+        yield (
+            "devices.classes is empty: criproxy knows no cards, so it hides and protects nothing; remove classes "
+            "to use all built-in classes, or remove devices"
+        )
+    if options is not None and options.podresources.socket and not options.checkpoint:
+        mode = options.on_no_evidence
+        yield (
+            "devices.checkpoint is empty: podresources identifies pods only by name, so it is no evidence for a pod "
+            "with the name of an earlier one, as in a StatefulSet. Containers of such a pod that request cards without "
+            f"CDI names or device nodes in their creates, {_THEN[mode]} (onNoEvidence: {mode}). Init and ephemeral "
+            f"containers that request cards in this way, {_UNLISTED[mode]}, as podresources never lists them"
+        )
+    if options is not None and (plan := options.plan()) is not None:
+        yield from mig_notes(plan.profiles)
+
+
+def _http_notes(host_root: Path) -> Iterator[str]:
+    """Yield notes about services whose ``--http`` is not on loopback."""
+    for file, variable in ((host_root / name, variable) for name, variable in DEFAULTS.items()):
+        for text in _values("--http", _options(file, variable)):
+            with suppress(UsageError):  # the daemon reports that
+                if not Address.parse(text).is_local:
+                    yield (
+                        f"--http {text} in {file} is open to everyone who can reach that address: criproxy requires no "
+                        "credentials, and metrics name this node's containers; :PORT listens only on loopback"
+                    )
+
+
+def _options(file: Path, variable: str) -> list[str]:
+    """Return the options of a service in its unit's environment file; none if the file is missing or invalid."""
+    try:
+        return shlex.split(variables(file)[0].get(variable, ""))
+    except ValueError:
+        return []
+
+
+def _values(option: str, words: list[str]) -> Iterator[str]:
+    for number, word in enumerate(words):
+        if word.startswith(f"{option}="):
+            yield word.partition("=")[2]
+        elif word == option and number + 1 < len(words):
+            yield words[number + 1]
+
+
+def _kubelet_notes(host_root: Path, options: Options, topology: Topology) -> Iterator[str]:
+    """Yield notes about settings of the kubelet with which these *options* of a policy do not go together."""
+    try:
+        kubelet = read_kubelet(Host(host_root))
+        yield from [*managers(kubelet), *differences(kubelet, options, topology, host_reader(host_root).cgroup)]
+    except OSError as error:
+        yield cannot_read(f"{error.filename}: {reason_of(error)}")
