@@ -88,7 +88,7 @@ def command(  # noqa: PLR0913 (one for each option)
         "--machine and --host-root both select a machine: use one of them",
     )
     host = of_host(host_root) if host_root else None
-    topology = shaped(machine) if machine is not None else host and host.topology
+    topology = shaped(machine) if machine is not None else host.topology if host else None
     if load:
         from criproxy.cli.offline.simulate_load import compare
 
