@@ -1,15 +1,14 @@
 """The client of the kubelet's podresources API, which reports what is allocated to a pod.
 
 The kubelet creates its socket again whenever it starts. A call waits for the connection within its deadline; without a
-socket, it fails at once. grpc is imported in a thread at the first call that finds a socket.
+socket, it fails at once.
 """
 
 import asyncio
-import importlib
 import stat
 from collections.abc import Iterable, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TypeVar
 
 from google.protobuf.message import DecodeError, Message
 from google.protobuf.unknown_fields import UnknownFieldSet
@@ -17,9 +16,7 @@ from google.protobuf.unknown_fields import UnknownFieldSet
 from criproxy.cri import podresources_pb2 as api
 from criproxy.errors import CriproxyError, StatusCode
 from criproxy.host.patience import Hangs, Patience
-
-if TYPE_CHECKING:
-    from grpc.aio import Channel
+from criproxy.wire.client import CallError, Channel
 
 Reply = TypeVar("Reply", bound=Message)
 Devices = Mapping[str, Mapping[str, tuple[str, ...]]]
@@ -29,15 +26,8 @@ STAT_TIMEOUT_S = 1.0
 LARGEST_REPLY_BYTES = 16 << 20
 """The limit of the kubelet's own clients: a list has all pods of the node."""
 _SERVICE = "/v1.PodResourcesLister"
-_CHANNEL_OPTIONS = (
-    ("grpc.default_authority", "localhost"),
-    ("grpc.max_receive_message_length", LARGEST_REPLY_BYTES),
-    # A kubelet that restarts is back within seconds, and its first creates need it.
-    ("grpc.initial_reconnect_backoff_ms", 50),
-    ("grpc.min_reconnect_backoff_ms", 5_000),
-    ("grpc.max_reconnect_backoff_ms", 250),
-    ("grpc.use_local_subchannel_pool", 1),
-)
+_PAUSE_S = 0.05
+"""Between attempts to connect: a kubelet that restarts is back within seconds, and its first creates need it."""
 
 
 class PodresourcesError(CriproxyError):
@@ -61,7 +51,7 @@ class PodresourcesClient:
         self.socket = socket
         self._stat_s = stat_s
         self._patience = patience or Patience()
-        self._channel: Channel | None = None
+        self._channel = Channel(str(socket.absolute()), LARGEST_REPLY_BYTES)
         self._made: tuple[int, int] | None = None
         """The last known socket, as device and inode: a restarted kubelet creates another one."""
         self._only_lists = False
@@ -75,7 +65,7 @@ class PodresourcesClient:
         Raises:
             PodresourcesError: the kubelet gave no answer.
         """
-        await self._connected()
+        await self._look_for_kubelet()
         loop = asyncio.get_running_loop()
         deadline_s = loop.time() + timeout_s
         if not self._only_lists:
@@ -96,7 +86,7 @@ class PodresourcesClient:
         Raises:
             PodresourcesError: the kubelet gave no answer.
         """
-        await self._connected()
+        await self._look_for_kubelet()
         ids: dict[str, set[str]] = {}
         for pod in await self._list(timeout_s):
             for container in pod.containers:
@@ -106,9 +96,7 @@ class PodresourcesClient:
 
     async def close(self) -> None:
         """Drop the connection; no call may be in flight."""
-        if self._channel is not None:
-            channel, self._channel = self._channel, None
-            await channel.close()
+        self._channel.close()
 
     async def _list(self, timeout_s: float) -> Iterable[api.PodResources]:
         request = api.ListPodResourcesRequest()
@@ -125,8 +113,8 @@ class PodresourcesClient:
             raise PodresourcesError(StatusCode.INTERNAL, "Get: the reply cannot be read: it is not about that pod")
         return [_devices(pod)]
 
-    async def _connected(self) -> "Channel":
-        """Return the connection, which the call establishes; features of an earlier kubelet are forgotten."""
+    async def _look_for_kubelet(self) -> None:
+        """Look whether there is a socket, and forget the features of an earlier kubelet."""
         try:
             found = await self._patience.wait(str(self.socket), self.socket.stat, self._stat_s)
         except OSError as error:
@@ -137,32 +125,21 @@ class PodresourcesClient:
             raise PodresourcesError(StatusCode.UNAVAILABLE, f"{self.socket}: is not a socket")
         if (made := (found.st_ino, found.st_ctime_ns)) != self._made:
             self._made, self._only_lists = made, False
-        if self._channel is None:
-            await asyncio.to_thread(importlib.import_module, "grpc.aio")
-        if self._channel is None:
-            from grpc.aio import insecure_channel
-
-            self._channel = insecure_channel(f"unix://{self.socket.absolute()}", options=_CHANNEL_OPTIONS)
-        return self._channel
 
     async def _call(self, name: str, request: Message, reply: type[Reply], timeout_s: float) -> Reply:
-        from grpc.aio import AioRpcError
-
-        assert self._channel is not None
-        call: Any = self._channel.unary_unary(
-            f"{_SERVICE}/{name}",
-            # Messages as bytes: grpc converts unreadable ones to None.
-            request_serializer=None,
-            response_deserializer=None,
-        )
-        try:
-            answer = await call(request.SerializeToString(), timeout=max(timeout_s, 0.001), wait_for_ready=True)
-            return reply.FromString(answer)
-        except DecodeError as error:
-            raise PodresourcesError(StatusCode.INTERNAL, f"{name}: the reply cannot be read: {error}") from error
-        except AioRpcError as error:
-            code = StatusCode(error.code().value[0])
-            raise PodresourcesError(code, f"{name}: {code.name}: {error.details() or ''}") from error
+        loop = asyncio.get_running_loop()
+        deadline_s = loop.time() + timeout_s
+        while True:
+            left_s = max(deadline_s - loop.time(), 0.001)
+            try:
+                answer = await self._channel.unary(f"{_SERVICE}/{name}", request.SerializeToString(), left_s)
+                return reply.FromString(answer)
+            except DecodeError as error:
+                raise PodresourcesError(StatusCode.INTERNAL, f"{name}: the reply cannot be read: {error}") from error
+            except CallError as error:
+                if error.cause is None or left_s <= _PAUSE_S:
+                    raise PodresourcesError(error.code, f"{name}: {error}") from error
+            await asyncio.sleep(_PAUSE_S)  # nobody listens yet
 
 
 def _is_unknown(error: PodresourcesError) -> bool:

@@ -1,16 +1,10 @@
-"""criproxy's own calls to the runtime, through grpc.aio: lists, statuses, updates, events.
-
-grpc is imported at the first call, in a thread: a daemon answers its first pass-through call before that.
-Everything that grpc raises leaves this file as a `RuntimeCallError`.
-"""
+"""criproxy's own calls to the runtime: lists, statuses, updates, events."""
 
 import asyncio
 import errno
-import importlib
-import os
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
-from functools import partial
-from typing import TYPE_CHECKING, Any, TypeVar
+from contextlib import aclosing
+from typing import TypeVar
 
 from google.protobuf.message import DecodeError, Message
 
@@ -20,31 +14,13 @@ from criproxy.cri.methods import METHODS
 from criproxy.cri.paths import PACKAGES
 from criproxy.errors import CriproxyError, StatusCode
 from criproxy.model.text.annotations import policy_annotations
-
-if TYPE_CHECKING:
-    from grpc.aio import AioRpcError, Channel, UnaryStreamMultiCallable, UnaryUnaryMultiCallable
+from criproxy.wire.client import CallError, Channel
 
 Reply = TypeVar("Reply", bound=Message)
 T = TypeVar("T")
 
-_NO_ANSWER = "Deadline Exceeded"
-"""grpc's own text when its deadline has passed; a runtime has other words for this status."""
-_NOT_CONNECTED = "failed to connect to all addresses"
-"""The beginning of grpc's text for a call that was not sent."""
 DEFAULT_TIMEOUT_S = 10.0
 """The deadline of one call; none of criproxy's own calls waits for a process."""
-
-_CHANNEL_OPTIONS = (
-    ("grpc.default_authority", "localhost"),
-    ("grpc.max_receive_message_length", -1),
-    ("grpc.max_send_message_length", -1),
-    # A runtime that restarts is back within seconds; grpc's own default lets the pause grow to two minutes.
-    ("grpc.initial_reconnect_backoff_ms", 100),
-    ("grpc.min_reconnect_backoff_ms", 5_000),
-    ("grpc.max_reconnect_backoff_ms", 1000),
-    # Each client has a separate connection: it must not wait for the pause after the failure of another one.
-    ("grpc.use_local_subchannel_pool", 1),
-)
 
 
 class RuntimeCallError(CriproxyError):
@@ -79,10 +55,7 @@ class RuntimeClient:
         self.on_unavailable: Callable[[], None] = lambda: None
         """Called after every call that did not reach the runtime: it may be restarting."""
         self._timeout_s = timeout_s
-        self._channel: Channel | None = None
-        self._former: Channel | None = None
-        """The channel before the last `_renew`: calls of it may still be answered."""
-        self._calls: dict[str, UnaryUnaryMultiCallable[Any, Any]] = {}
+        self._channel = Channel(endpoint.removeprefix("unix://"))
         self._package = PACKAGES[0]
         self._listing = asyncio.Lock()
         self.answered = ("", "")
@@ -98,7 +71,7 @@ class RuntimeClient:
             return await self._version_in(current)
         except RuntimeCallError as error:
             if error.code is StatusCode.DEADLINE_EXCEEDED:
-                await self._renew()
+                self._channel.renew()
             if error.code is not StatusCode.UNIMPLEMENTED:
                 raise
         return await self._version_in(old)
@@ -118,30 +91,20 @@ class RuntimeClient:
             RuntimeCallError: the stream ended with another status than OK, or an event cannot be read; UNIMPLEMENTED if
                 the runtime has no stream.
         """
-        channel = await self._connected()
-        from grpc.aio import AioRpcError
-
         path = f"/{self._package}.RuntimeService/GetContainerEvents"
-        events: UnaryStreamMultiCallable[Any, Any] = channel.unary_stream(path, request_serializer=_serialise)
-        call = events(api.GetEventsRequest())
         try:
-            async for event in call:
-                yield utf8.parse(api.ContainerEventResponse, event)
-        except AioRpcError as error:
+            async with aclosing(self._channel.stream(path, b"")) as events:
+                async for event in events:
+                    yield utf8.parse(api.ContainerEventResponse, event)
+        except CallError as error:
             raise self._failure("GetContainerEvents", error) from error
         except DecodeError as error:
             raise RuntimeCallError("GetContainerEvents", StatusCode.INTERNAL, "an event cannot be read") from error
-        except asyncio.CancelledError as error:
-            if _is_cancelled():
-                raise
-            raise _dropped("GetContainerEvents") from error
-        finally:
-            call.cancel()
 
     async def list_pod_sandbox(self, sandbox_id: str = "") -> Sequence[api.PodSandbox]:
         """List all sandboxes, ready or not, or one of them; without annotations that no policy may read.
 
-        One list at a time: those of all annotations may have 200 MB, of which grpc makes three copies.
+        One list at a time: those of all annotations may have 200 MB.
         """
         request = api.ListPodSandboxRequest(filter=api.PodSandboxFilter(id=sandbox_id) if sandbox_id else None)
         async with self._listing:
@@ -178,25 +141,19 @@ class RuntimeClient:
         Raises:
             RuntimeCallError: the status is not OK.
         """
-        await self._out_of_pause()
-        call = self._calls.get(name) or await self._prepare(name, reply)
-        from grpc.aio import AioRpcError
-
         limit_s = self._timeout_s if timeout_s is None else timeout_s
+        path = f"/{self._package}.{METHODS[name].service}/{name}"
         try:
-            answer: Reply | None = await call(request, timeout=limit_s)
-        except AioRpcError as error:
+            answer = await self._channel.unary(path, request.SerializeToString(), limit_s)
+            return utf8.parse(reply, answer)
+        except CallError as error:
             failure = self._failure(name, error, limit_s)
             if failure.code is StatusCode.UNAVAILABLE:
                 self.on_unavailable()
             raise failure from error
-        except asyncio.CancelledError as error:
-            if _is_cancelled():
-                raise
-            raise _dropped(name) from error
-        if answer is None:  # grpc returns it if its deserializer raised
-            raise RuntimeCallError(name, StatusCode.INTERNAL, f"the reply is not a {reply.DESCRIPTOR.full_name}")
-        return answer
+        except DecodeError as error:
+            text = f"the reply is not a {reply.DESCRIPTOR.full_name}"
+            raise RuntimeCallError(name, StatusCode.INTERNAL, text) from error
 
     async def probe(self, path: str) -> tuple[StatusCode, str]:
         """Call a method of any service with an empty message, and return the status code and text.
@@ -204,13 +161,9 @@ class RuntimeClient:
         Raises:
             RuntimeCallError: the runtime does not answer.
         """
-        channel = await self._connected()
-        from grpc.aio import AioRpcError
-
         try:
-            call: UnaryUnaryMultiCallable[bytes, bytes] = channel.unary_unary(path)
-            await call(b"", timeout=self._timeout_s)
-        except AioRpcError as error:
+            await self._channel.unary(path, b"", self._timeout_s)
+        except CallError as error:
             failure = self._failure(path, error, self._timeout_s)
             if failure.code in (StatusCode.UNAVAILABLE, StatusCode.DEADLINE_EXCEEDED):
                 raise failure from error
@@ -218,42 +171,21 @@ class RuntimeClient:
         return StatusCode.OK, ""
 
     async def close(self) -> None:
-        """Cancel the calls in flight and drop the connection."""
-        channels, self._channel, self._former = (self._former, self._channel), None, None
-        self._calls.clear()
-        for channel in filter(None, channels):
-            await channel.close()
+        """Drop the connection; calls in flight fail."""
+        self._channel.close()
 
-    async def _renew(self) -> None:
-        """Connect anew with the next call, since the runtime accepts connections but does not answer on this one.
-
-        The peer may be a runtime that hangs while it stops, and another one may listen on the path by now. Calls in
-        flight keep the old connection until the next `_renew`: if the runtime is only slow, they are answered.
-        """
-        former, self._former, self._channel = self._former, self._channel, None
-        self._calls.clear()
-        if former is not None:
-            await former.close()
-
-    def _failure(self, method: str, error: "AioRpcError", limit_s: float | None = None) -> RuntimeCallError:
-        code, details = StatusCode(error.code().value[0]), error.details() or ""
-        if code is StatusCode.DEADLINE_EXCEEDED and details == _NO_ANSWER and limit_s is not None:
-            path = self.endpoint.removeprefix("unix://")
+    def _failure(self, method: str, error: CallError, limit_s: float | None = None) -> RuntimeCallError:
+        path, sentence = self._channel.path, ""
+        if error.is_own and limit_s is not None:
             sentence = f"the runtime on {path} did not answer {method} within {limit_s:g} s"
-            return RuntimeCallError(method, code, details, sentence)
-        is_refused = code is StatusCode.UNAVAILABLE and details.startswith(_NOT_CONNECTED)
-        return RuntimeCallError(method, code, details, self._unreachable(details) if is_refused else "")
-
-    def _unreachable(self, details: str) -> str:
-        """Return why nothing was sent, from the text of grpc, which names the socket three times."""
-        path, reason = self.endpoint.removeprefix("unix://"), details.rpartition(" error: ")[2]
-        if any(os.strerror(number) in reason for number in (errno.ENOENT, errno.ECONNREFUSED)):
-            return f"no runtime listens on {path}"
-        return f"the runtime on {path} cannot be reached: {reason}"
+        elif error.cause is not None and error.cause.errno in (errno.ENOENT, errno.ECONNREFUSED):
+            sentence = f"no runtime listens on {path}"
+        elif error.cause is not None:
+            sentence = f"the runtime on {path} cannot be reached: {error.details}"
+        return RuntimeCallError(method, error.code, error.details, sentence)
 
     async def _version_in(self, package: str) -> api.VersionResponse:
         self._package = package
-        self._calls.clear()
         reply = await self.call("Version", api.VersionRequest(), api.VersionResponse)
         self.answered = (reply.runtime_name, reply.runtime_version)
         return reply
@@ -261,33 +193,6 @@ class RuntimeClient:
     async def _list(self, chosen: api.ContainerFilter) -> Sequence[api.Container]:
         request = api.ListContainersRequest(filter=chosen)
         return (await self.call("ListContainers", request, api.ListContainersResponse)).containers
-
-    async def _out_of_pause(self) -> None:
-        """Drop a channel that waits before it reconnects: the runtime may be back, and calls should reach it."""
-        if self._channel is None:
-            return
-        from grpc import ChannelConnectivity
-
-        if self._channel.get_state() is ChannelConnectivity.TRANSIENT_FAILURE:
-            await self.close()
-
-    async def _connected(self) -> "Channel":
-        if self._channel is None:
-            await asyncio.to_thread(importlib.import_module, "grpc.aio")
-        if self._channel is None:
-            from grpc.aio import insecure_channel
-
-            self._channel = insecure_channel(self.endpoint, options=_CHANNEL_OPTIONS)
-        return self._channel
-
-    async def _prepare(self, name: str, reply: type[Message]) -> "UnaryUnaryMultiCallable[Any, Any]":
-        channel = await self._connected()
-        call = self._calls[name] = channel.unary_unary(
-            f"/{self._package}.{METHODS[name].service}/{name}",
-            request_serializer=_serialise,
-            response_deserializer=partial(utf8.parse, reply),
-        )
-        return call
 
 
 async def if_reported(asked: Awaitable[T]) -> T | None:
@@ -315,19 +220,3 @@ def _shortened(item: api.PodSandbox) -> api.PodSandbox:
         annotations=policy_annotations(item.annotations),
         runtime_handler=item.runtime_handler,
     )
-
-
-def _is_cancelled() -> bool:
-    """Whether this task is cancelled, and not only its call: grpc raises the same exception for both."""
-    task = asyncio.current_task()
-    return task is None or task.cancelling() > 0
-
-
-def _dropped(method: str) -> RuntimeCallError:
-    """Return the error of a call whose channel another call has dropped, because the runtime was away."""
-    return RuntimeCallError(method, StatusCode.UNAVAILABLE, "the connection to the runtime was given up")
-
-
-def _serialise(request: Message) -> bytes:
-    # Not Message.SerializeToString, which only raises in the base class.
-    return request.SerializeToString()
