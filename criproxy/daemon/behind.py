@@ -51,7 +51,7 @@ class Behind:
 
     async def watch(self) -> None:
         """Check periodically whether the runtime is another criproxy, and what its handlers run."""
-        while not self.controller.policy_switch.active:  # noqa: ASYNC110 (no container is placed, and gRPC need not be loaded)
+        while not self.controller.policy_switch.active:  # noqa: ASYNC110 (no container is placed: nobody needs to know)
             await asyncio.sleep(PAUSE_S)
         await asyncio.sleep(FIRST_PAUSE_S)  # other modules are being loaded at a start
         while True:
