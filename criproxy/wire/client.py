@@ -41,20 +41,8 @@ _STATUS_OF_RESET = {
     7: StatusCode.UNAVAILABLE,  # REFUSED_STREAM: it was not looked at
     frames.CANCEL: StatusCode.CANCELLED,
     frames.ENHANCE_YOUR_CALM: StatusCode.RESOURCE_EXHAUSTED,
-    12: StatusCode.PERMISSION_DENIED,  # INADEQUATE_SECURITY
 }
 """By the mapping of gRPC's PROTOCOL-HTTP2; all others are INTERNAL."""
-_STATUS_OF_HTTP = {
-    b"400": StatusCode.INTERNAL,
-    b"401": StatusCode.UNAUTHENTICATED,
-    b"403": StatusCode.PERMISSION_DENIED,
-    b"404": StatusCode.UNIMPLEMENTED,
-    b"429": StatusCode.UNAVAILABLE,
-    b"502": StatusCode.UNAVAILABLE,
-    b"503": StatusCode.UNAVAILABLE,
-    b"504": StatusCode.UNAVAILABLE,
-}
-"""By gRPC's http-grpc-status-mapping; all others are UNKNOWN."""
 
 
 class CallError(CriproxyError):
@@ -84,11 +72,13 @@ class Channel:
     Args:
         path: of the socket.
         most_bytes: the largest message to accept.
+        name: who calls, for the peer's log.
     """
 
-    def __init__(self, path: str, most_bytes: int = UNLIMITED_BYTES) -> None:
+    def __init__(self, path: str, most_bytes: int = UNLIMITED_BYTES, name: str = "criproxy") -> None:
         self.path = path
         self._most_bytes = most_bytes
+        self._name = name
         self._connection: _Connection | None = None
         self._former: _Connection | None = None
         """The connection before the last `renew`: calls of it may still be answered."""
@@ -150,7 +140,9 @@ class Channel:
             if connection is None or not connection.is_usable:
                 loop = asyncio.get_running_loop()
                 try:
-                    _, connection = await loop.create_unix_connection(lambda: _Connection(self._most_bytes), self.path)
+                    _, connection = await loop.create_unix_connection(
+                        lambda: _Connection(self._most_bytes, self._name), self.path
+                    )
                 except OSError as error:
                     raise CallError(StatusCode.UNAVAILABLE, reason_of(error), cause=error) from error
                 self._connection = connection
@@ -240,12 +232,13 @@ class _Call:
 class _Connection(FrameLoop, asyncio.Protocol):
     """One connection as its client. Everything that it writes goes through an `Outflow`, which knows the windows."""
 
-    def __init__(self, most_bytes: int) -> None:
+    def __init__(self, most_bytes: int, name: str) -> None:
         super().__init__(Outflow(Ledger()))
         self.handlers = [self._on_frame] * 256
         self.is_usable = False
         """Whether new calls can begin."""
         self._most_bytes = most_bytes
+        self._name = name
         self._decoder = Decoder()
         self._calls: dict[int, _Call] = {}
         self._next_stream = 1
@@ -262,7 +255,7 @@ class _Connection(FrameLoop, asyncio.Protocol):
             self.is_usable = False  # no numbers are left
         call = self._calls[stream] = _Call(self, stream)
         self.out.open(stream)
-        block = _headers(method, timeout_s)
+        block = _headers(method, self._name, timeout_s)
         self.out.chunks.append(frames.frame(frames.HEADERS, frames.END_HEADERS, stream, block))
         body = encode(message)
         self.out.ledger.received(len(body))
@@ -428,22 +421,22 @@ def _part(buffer: bytearray, at: int, size: int) -> bytes:
         return bytes(view[at : at + size])
 
 
-def _headers(method: str, timeout_s: float | None) -> bytes:
+def _headers(method: str, name: str, timeout_s: float | None) -> bytes:
     """Return the header block of a request, which touches no dynamic table."""
     if timeout_s is None:
-        return _fixed_headers(method)
+        return _fixed_headers(method, name)
     timeout_ms = min(max(ceil(timeout_s * 1000), 1), _LONGEST_TIMEOUT_MS)
-    return _fixed_headers(method) + frames.literal(b"grpc-timeout", b"%dm" % timeout_ms)
+    return _fixed_headers(method, name) + frames.literal(b"grpc-timeout", b"%dm" % timeout_ms)
 
 
 @lru_cache(maxsize=64)
-def _fixed_headers(method: str) -> bytes:
+def _fixed_headers(method: str, name: str) -> bytes:
     fields = (
         (b":path", method.encode()),
         (b":authority", b"localhost"),
         (b"content-type", b"application/grpc"),
         (b"te", b"trailers"),
-        (b"user-agent", b"criproxy"),
+        (b"user-agent", name.encode()),
         (b"grpc-accept-encoding", b"identity,gzip"),
     )
     # 0x83, 0x86: ":method POST" and ":scheme http" of the static table
@@ -454,8 +447,8 @@ def _refusal(fields: dict[bytes, bytes]) -> CallError | None:
     """Return why the first headers of a reply are none of gRPC; None if they are."""
     http = fields.get(b":status", b"")
     if http != b"200":
-        status = _STATUS_OF_HTTP.get(http, StatusCode.UNKNOWN)
-        return CallError(status, f"the peer answers with HTTP status {http.decode('latin-1') or 'none'}, not with gRPC")
+        said = http.decode("latin-1") or "none"
+        return CallError(StatusCode.UNKNOWN, f"the peer answers with HTTP status {said}, not with gRPC")
     kind = fields.get(b"content-type", b"")
     if not kind.startswith(b"application/grpc"):
         return CallError(StatusCode.UNKNOWN, f"the peer answers with {kind.decode('latin-1')!r}, not with gRPC")

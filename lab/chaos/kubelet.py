@@ -7,7 +7,6 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from google.protobuf.message import Message
 
@@ -15,13 +14,11 @@ from criproxy.cri import api_pb2 as api
 from criproxy.cri.runtime import Reply, RuntimeCallError, RuntimeClient
 from criproxy.errors import StatusCode
 from criproxy.model.resources import DEFAULT_PERIOD_US, milli_to_quota, milli_to_shares
+from criproxy.wire.client import Channel
 from lab.chaos.nodes import Node
 from lab.containerd.containerd import left_task
 from lab.emulator.runtime import IMAGE
 from lab.kubelet.kubelet import ContainerSpec, MiniKubelet, PodSpec
-
-if TYPE_CHECKING:
-    from grpc.aio import Channel
 
 _REMOVE_AGAIN_S = 0.5
 _FOR_EVER = 8
@@ -39,24 +36,11 @@ class Caller(RuntimeClient):
     def __init__(self, endpoint: str, name: str) -> None:
         super().__init__(endpoint)
         self.name = name
+        self._channel = Channel(endpoint.removeprefix("unix://"), name=name)
 
     async def call(self, name: str, request: Message, reply: type[Reply], timeout_s: float | None = None) -> Reply:
         """As its base class does it; none waits longer than `CALL_TIMEOUT_S`."""
         return await super().call(name, request, reply, min(timeout_s or CALL_TIMEOUT_S, CALL_TIMEOUT_S))
-
-    async def _connected(self) -> "Channel":
-        if self._channel is None:
-            from grpc.aio import insecure_channel
-
-            options = (
-                ("grpc.primary_user_agent", self.name),
-                ("grpc.default_authority", "localhost"),
-                ("grpc.use_local_subchannel_pool", 1),  # else all kubelets share one connection
-                ("grpc.initial_reconnect_backoff_ms", 50),
-                ("grpc.max_reconnect_backoff_ms", 200),
-            )
-            self._channel = insecure_channel(self.endpoint, options=options)
-        return self._channel
 
 
 @dataclass(slots=True, eq=False)

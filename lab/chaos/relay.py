@@ -14,8 +14,8 @@ from hpack import Decoder
 
 from criproxy.wire import frames
 
-_OURS = re.compile(r"(?!grpc-)(\S+) grpc-")
-"""The user agent of our kubelets, which say who they are; criproxy's own calls begin otherwise."""
+_OURS = re.compile(r"(?!criproxy$)(\S+)$")
+"""The user agent of our kubelets, which say who they are; that of criproxy's own calls is criproxy."""
 _HEADER = 9
 _CHUNK = 1 << 16
 

@@ -13,9 +13,23 @@ from hypothesis import strategies as st
 
 from criproxy.errors import StatusCode
 from criproxy.wire.client import STREAM_WINDOW_BYTES, CallError, Channel
+from criproxy.wire.frames import (
+    CANCEL,
+    CONTINUATION,
+    DATA,
+    END_HEADERS,
+    END_STREAM,
+    GOAWAY,
+    HEADERS,
+    PADDED,
+    PING,
+    PUSH_PROMISE,
+    RST_STREAM,
+    SETTINGS,
+)
+from criproxy.wire.frames import frame as build
+from criproxy.wire.message import encode as message
 from tests.wire.grpcworld import COMMON, PEERS, Options, Runtime
-from tests.wire.rawpeer import CANCEL, DATA, END_HEADERS, END_STREAM, GOAWAY, HEADERS, PING, RST, SETTINGS, build
-from tests.wire.rawpeer import grpc as message
 
 LIMIT_S = 30.0
 PATH = "/pass/Echo"
@@ -198,15 +212,13 @@ def status(number: bytes) -> bytes:
         (b"HTTP/1.1 400 Bad Request\r\n\r\n", "UNAVAILABLE", "the peer broke HTTP/2: a frame of"),
         (build(SETTINGS, 0, 0, b"odd"), "UNAVAILABLE", "the peer broke HTTP/2: a SETTINGS frame of 3 bytes"),
         (build(HEADERS, END_HEADERS, 1, b"\xff\xff\xff"), "UNAVAILABLE", "a header block cannot be read"),
-        (build(5, END_HEADERS, 1, bytes(4)), "UNAVAILABLE", "PUSH_PROMISE"),
-        (build(9, END_HEADERS, 1, b""), "UNAVAILABLE", "CONTINUATION"),
+        (build(PUSH_PROMISE, END_HEADERS, 1, bytes(4)), "UNAVAILABLE", "PUSH_PROMISE"),
+        (build(CONTINUATION, END_HEADERS, 1, b""), "UNAVAILABLE", "CONTINUATION"),
         (build(GOAWAY, 0, 0, bytes(8)), "UNAVAILABLE", "did not look at the call"),
-        (build(RST, 0, 1, struct.pack(">I", 7)), "UNAVAILABLE", "reset the call (HTTP/2 error 7)"),
-        (build(RST, 0, 1, struct.pack(">I", CANCEL)), "CANCELLED", "reset the call (HTTP/2 error 8)"),
-        (build(RST, 0, 1, struct.pack(">I", 2)), "INTERNAL", "reset the call (HTTP/2 error 2)"),
-        (status(b"503"), "UNAVAILABLE", "HTTP status 503"),
-        (status(b"404"), "UNIMPLEMENTED", "HTTP status 404"),
-        (status(b"418"), "UNKNOWN", "HTTP status 418"),
+        (build(RST_STREAM, 0, 1, struct.pack(">I", 7)), "UNAVAILABLE", "reset the call (HTTP/2 error 7)"),
+        (build(RST_STREAM, 0, 1, struct.pack(">I", CANCEL)), "CANCELLED", "reset the call (HTTP/2 error 8)"),
+        (build(RST_STREAM, 0, 1, struct.pack(">I", 2)), "INTERNAL", "reset the call (HTTP/2 error 2)"),
+        (status(b"503"), "UNKNOWN", "HTTP status 503"),
         (build(HEADERS, END_HEADERS, 1, b"\x88"), "UNKNOWN", "the peer answers with ''"),
         (reply(message(b"a"), message(b"b")), "INTERNAL", "not exactly one message"),
         (reply(), "INTERNAL", "not exactly one message"),
@@ -231,9 +243,9 @@ async def test_an_answer_that_is_none_fails_its_call(tmp_path: Path, answer: byt
 
 async def test_a_reply_in_any_pieces_is_read(tmp_path: Path, channel: Channel) -> None:
     """With padding, a ping in between, headers in two frames, and informational ones before."""
-    padded = build(DATA, 8, 1, b"\x03" + message(b"answer") + bytes(3))
+    padded = build(DATA, PADDED, 1, b"\x03" + message(b"answer") + bytes(3))
     early = build(HEADERS, END_HEADERS, 1, b"\x00\x07:status\x03103")
-    headers = build(HEADERS, 0, 1, OK[:5]) + build(9, END_HEADERS, 1, OK[5:])
+    headers = build(HEADERS, 0, 1, OK[:5]) + build(CONTINUATION, END_HEADERS, 1, OK[5:])
     whole = early + headers + build(PING, 0, 0, bytes(8)) + padded + build(HEADERS, 5, 1, TRAILERS)
     for step in (1, 7, 1000):
         path = tmp_path / "r.sock"
