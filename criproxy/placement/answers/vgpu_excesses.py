@@ -44,7 +44,8 @@ def followed(incident: Incident, excess: Excess, node: Node, now_s: float, *, go
         is_kept = use in (Use.STOPPED, Use.KILLED)
         return replace(incident, ended=True, containers={excess.life: use} if is_kept else {})
     is_stopped = use is Use.STOPPED or (use is Use.STOPPING and goes_on)
-    is_kept = not incident.ended or is_stopped or _may_end_yet(use, excess, now_s)
+    may_end_yet = use is Use.KILLED and now_s - excess.acted_s <= KILL_S  # because one of its processes was killed
+    is_kept = not incident.ended or is_stopped or may_end_yet
     return replace(incident, containers={excess.life: use} if is_kept else {})
 
 
@@ -62,8 +63,3 @@ def amounts(excess: Excess | None) -> dict[str, str | int]:
         return {}
     unit = "mib" if excess.quantity is Quantity.MEMORY else "percent"
     return {"quantity": excess.quantity.value, f"used_{unit}": excess.used, f"allowed_{unit}": excess.allowed}
-
-
-def _may_end_yet(use: Use, excess: Excess, now_s: float) -> bool:
-    """Whether one of its processes was killed so recently that the container may still end because of that."""
-    return use is Use.KILLED and now_s - excess.acted_s <= KILL_S

@@ -148,14 +148,10 @@ class Hiding:
             return answers
         changed = frozenset(changed_keys(last, pods))
         kept = {key: of_pod for key, of_pod in answers.items() if key not in changed}
-        there = (key for key in changed if key in pods)
-        new = {key: dict[tuple[str, str], bool | None]() for key in there if _is_about_hiding(pods[key])}
+        about = (key for key in changed if key in pods and any(HIDE in name for name in pods[key].annotations))
+        new = {key: dict[tuple[str, str], bool | None]() for key in about}
         self._last = pods, {**kept, **new}
         return self._last[1]
-
-
-def _is_about_hiding(pod: Pod) -> bool:
-    return any(HIDE in name for name in pod.annotations)
 
 
 @remembered(4)

@@ -29,7 +29,7 @@ from criproxy.placement.policies.api import NOTHING_FREE, Free
 from criproxy.placement.policies.parts import by_node, lacks_beside_shared, left_alone, no_shared_cpu, unmoved
 from criproxy.placement.policies.topology_aware.criteria import Choosing, available
 from criproxy.placement.policies.topology_aware.options import TopologyAwareOptions
-from criproxy.placement.policies.topology_aware.request import is_left_alone, is_reserved, request_of
+from criproxy.placement.policies.topology_aware.request import is_reserved, request_of
 
 OF = "pools"
 NO_ROOM = "no pool has that much left"
@@ -53,7 +53,7 @@ class TopologyAwarePolicy:
         """Exclusive CPUs or the shared ones of a pool or both, and where safe the memory of the pool's NUMA nodes."""
         node = self.options.within(node)
         wishes = Wishes.by(self.options, node, container)
-        if is_left_alone(wishes):
+        if wishes.boolean("cpu.preserve"):
             why = f"{container.title} is left alone: cpu.preserve is true"
             return left_alone(self, node, container, (why, *wishes.notes()))
         choosing = self._choosing(node, wishes)
@@ -98,7 +98,7 @@ class TopologyAwarePolicy:
         """
         node = self.options.within(node)
         wishes = Wishes.by(self.options, node, container)
-        if is_left_alone(wishes):
+        if wishes.boolean("cpu.preserve"):
             return None
         choosing = self._choosing(node, wishes)
         return reserved_compared(choosing) if choosing.request.reserved else pools_compared(choosing)

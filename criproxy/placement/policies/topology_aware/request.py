@@ -65,11 +65,6 @@ class Request:
     """Whether it shares the reserved CPUs while these have room."""
 
 
-def is_left_alone(wishes: Wishes) -> bool:
-    """Whether the container is to be left alone; raises BadAnnotation."""
-    return bool(wishes.boolean("cpu.preserve"))
-
-
 def is_reserved(options: TopologyAwareOptions, wishes: Wishes) -> bool:
     """Whether the container is one for the reserved CPUs; raises BadAnnotation."""
     wish = wishes.boolean("prefer-reserved-cpus")
