@@ -108,30 +108,21 @@ def test_sockets_that_are_the_same_are_named(tmp_path: Path, options: dict[str, 
     (tmp_path / "link").symlink_to("in")
     given = {name: text.format(tmp=tmp_path) for name, text in options.items()}
     listen = f"{tmp_path}/in" if "link" in str(given) else "/t/in"
-    values: dict[str, Any] = {"listen": listen, "runtime_endpoint": "/t/out", "control_socket": "/t/control"}
-    rest: dict[str, Any] = {
-        "config": None,
-        "image_listen": None,
-        "image_endpoint": None,
-        "state_dir": tmp_path,
-        "http": None,
-    }
-    made = Options(**{**values, **rest, "state_dir": tmp_path, "host_root": tmp_path, "trace_calls": (), **given})
     with pytest.raises(UsageError) as caught:
-        Endpoints.of(made)
+        Endpoints.of(options_of(tmp_path, **{"listen": listen, **given}))
     assert sentence.format(tmp=tmp_path) in str(caught.value)
+
+
+def options_of(tmp_path: Path, **given: str) -> Options:
+    """The options of a daemon."""
+    sockets = {"listen": "/t/in", "runtime_endpoint": "/t/out", "control_socket": "/t/control"}
+    rest: dict[str, Any] = dict.fromkeys(("config", "image_listen", "image_endpoint", "http"))
+    return Options(**{**sockets, **rest, "state_dir": tmp_path, "host_root": tmp_path, "trace_calls": (), **given})
 
 
 def test_two_runtimes_may_be_one(tmp_path: Path) -> None:
     """The image service is the runtime itself as a rule."""
-    values: dict[str, Any] = {"listen": "/t/a", "runtime_endpoint": "/t/b", "control_socket": "/t/c", "http": None}
-    rest: dict[str, Any] = {
-        "image_listen": "/t/d",
-        "image_endpoint": "/t/b",
-        "state_dir": tmp_path,
-        "host_root": tmp_path,
-    }
-    assert len(Endpoints.of(Options(config=None, trace_calls=(), **values, **rest)).pairs) == 2
+    assert len(Endpoints.of(options_of(tmp_path, image_listen="/t/d", image_endpoint="/t/out")).pairs) == 2
 
 
 def policy(tmp_path: Path, text: str) -> Path:

@@ -1,17 +1,14 @@
 """``criproxy devices``: asked of the daemon, of the state that it left, or of the machine alone."""
 
 import asyncio
-import io
 import json
 from pathlib import Path
 from typing import Any
 
 import pytest
-from click.testing import CliRunner, Result
-from rich.console import Console
+from click.testing import Result
 
 from criproxy.api.views import devices as inventory
-from criproxy.cli import main
 from criproxy.cli.queries.devices import add_peers, render
 from criproxy.devices.classes.builtin import AMD, NVIDIA
 from criproxy.devices.classes.cards import Card, Distance, NvLinks, Peers, Stock
@@ -19,7 +16,7 @@ from criproxy.devices.holdings import Facts, Holdings
 from criproxy.model.node import Node
 from criproxy.model.workload import Container, ContainerState
 from criproxy.simulate.hosts import machine
-from tests.asking import LIMIT_S, answering
+from tests.asking import LIMIT_S, answering, invoke, places, printed
 from tests.node.devices.test_guard import Podresources, create, knows, world
 from tests.sysfs import write_sysfs
 
@@ -66,10 +63,7 @@ def tell(**facts: Facts | None) -> dict[str, Any]:
 
 def lines(values: dict[str, Any], width: int = 160) -> list[str]:
     """What a terminal of that width shows, line by line."""
-    screen = Console(file=io.StringIO(), width=width, highlight=False)
-    screen.print(render(values, width))
-    assert isinstance(screen.file, io.StringIO)
-    return [line.rstrip() for line in screen.file.getvalue().splitlines()]
+    return printed(render(values, width), width)
 
 
 def given(*ids: str, source: str = "podresources", **more: str) -> Facts:
@@ -78,12 +72,8 @@ def given(*ids: str, source: str = "podresources", **more: str) -> Facts:
 
 
 async def run(directory: Path, *arguments: str) -> Result:
-    """Run the command in a thread: the daemon lives on this one's loop."""
-    where = (
-        *("--control-socket", str(directory / "control.sock"), "--state-dir", str(directory / "state")),
-        *("--host-root", str(directory)),
-    )
-    return await asyncio.to_thread(CliRunner().invoke, main, ["devices", *arguments, *where])
+    """Run the command."""
+    return await invoke("devices", *arguments, *places(directory)[:4], "--host-root", str(directory))
 
 
 @pytest.mark.parametrize("width", [80, 119, 120, 160])

@@ -1,7 +1,6 @@
 """``criproxy usage``: who uses how much of which card, on any terminal, and why nothing is known of it."""
 
 import asyncio
-import io
 import json
 import os
 import signal
@@ -14,12 +13,11 @@ from typing import Any
 
 import pytest
 from click.testing import CliRunner, Result
-from rich.console import Console
 
 from criproxy.cli import main
 from criproxy.cli.queries.usage import BARS, render
 from tests.api.test_usage import OFFERED, Asked, asked, report
-from tests.asking import LIMIT_S
+from tests.asking import LIMIT_S, printed
 from tests.node.devices.test_create_checks_vgpu import pod_with
 
 CARD_ID = "GPU-13f6e2a1-58b4-9d0c-77aa-0c1d2e3f4a5b"
@@ -85,10 +83,7 @@ def answer(**more: Any) -> dict[str, Any]:  # noqa: ANN401 (JSON)
 
 def lines(values: dict[str, Any], width: int = 80) -> list[str]:
     """What a terminal of that width shows, line by line."""
-    screen = Console(file=io.StringIO(), width=width, highlight=False, markup=False, emoji=False)
-    screen.print(render(values, width))
-    assert isinstance(screen.file, io.StringIO)
-    return [line.rstrip() for line in screen.file.getvalue().splitlines()]
+    return printed(render(values, width), width)
 
 
 def test_eighty_columns() -> None:

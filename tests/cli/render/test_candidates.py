@@ -1,14 +1,13 @@
 """The table of candidates on a terminal."""
 
-from io import StringIO
-
-from rich.console import Console, Group
+from rich.console import Group
 
 from criproxy.api.views.candidates import values
 from criproxy.cli.render.candidates import render_choices
 from criproxy.placement.alloc.rank import Candidates, Measure, Row, Unit
 from criproxy.placement.answers.choice import Choice, Decided
 from criproxy.placement.answers.leavers import Leavers
+from tests.asking import printed
 
 MEASURES = (
     Measure("it is already there"),
@@ -30,10 +29,8 @@ TABLE = Candidates("pools", MEASURES, ROWS, "NUMA node 1", omitted=7)
 
 def shown(*choices: Choice, width: int = 80) -> list[str]:
     """What a terminal of that width shows, line by line."""
-    file = StringIO()
     told = [values(choice, "2026-11-20T12:31:05.100Z") for choice in choices]
-    Console(file=file, width=width).print(Group(*render_choices(told)))
-    return [line.rstrip() for line in file.getvalue().splitlines()]
+    return printed(Group(*render_choices(told)), width)
 
 
 def test_criteria_in_which_they_differ_are_columns() -> None:
