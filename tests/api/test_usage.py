@@ -23,7 +23,7 @@ from lab.emulator.runtime import RuntimeOptions
 from tests.asking import printed, serving
 from tests.node.devices.test_create_checks_vgpu import RESOURCE, RULES, pod_with
 from tests.node.devices.test_hints import host
-from tests.node.world import FAST, Slow, World, sharer
+from tests.node.world import FAST, NO_LOOKS, Slow, World, sharer
 
 OFFERED = {
     "resources": [
@@ -246,16 +246,12 @@ async def test_a_vgpu_of_two_containers_is_given_once(tmp_path: Path) -> None:
     assert told == [(both_held, 2, 1), ({"GPU-a/gpu-8g/1"}, 1, 2), (set(), 1, 2), (set(), 0, 3)]
 
 
-BLIND = replace(FAST, exit_list_s=3600.0, drift_period_s=3600.0)
-"""Nobody looks for containers that have ended by themselves."""
-
-
 async def test_who_has_just_ended_holds_nothing(tmp_path: Path) -> None:
     """Also where the runtime tells nobody: the cgroups of those with cards are looked at before each answer.
 
     Its vGPU is still its pod's.
     """
-    async with asked(tmp_path, RuntimeOptions(missing=frozenset({"GetContainerEvents"})), BLIND) as node:
+    async with asked(tmp_path, RuntimeOptions(missing=frozenset({"GetContainerEvents"})), NO_LOOKS) as node:
         await node("device-inventory", **OFFERED)
         short = await node.world.run(pod_with("GPU-a/gpu-8g/0", "short"))
         await node.world.run(pod_with("GPU-a/gpu-8g/1", "long"))
@@ -272,7 +268,7 @@ async def test_an_answer_does_not_wait_for_the_runtime(tmp_path: Path) -> None:
     """Where it does not say in time whether a container has ended, the answer has what is known."""
     slow = Slow()
     options = RuntimeOptions(missing=frozenset({"GetContainerEvents"}), latency_s=slow)
-    async with asked(tmp_path, options, BLIND) as node:
+    async with asked(tmp_path, options, NO_LOOKS) as node:
         await node("device-inventory", **OFFERED)
         short = await node.world.run(pod_with("GPU-a/gpu-8g/0", "short"))
         await node.world.rested()

@@ -196,8 +196,11 @@ async def test_killed_after_that(world: World, stopped: Stopped) -> None:
 
 async def test_within_while_the_runtime_fails(world: World, stopped: Stopped) -> None:
     """A stop that did not go through is not tried again for a container that is within its quota."""
-    key = await report_in_vain(world, stopped)
+    key, stopped.fails, stopped.holds = await world.run(pod("greedy")), True, True
+    await report(world, key)
+    await stopped.at_it.wait()
     assert (await within(world, key))["ended"] == 1
+    stopped.go_on.set()
     await world.poll(lambda: not world.controller.incidents._stops._in_flight)
     stopped.fails = False
     stopped.calls.clear()

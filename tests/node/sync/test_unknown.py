@@ -119,7 +119,7 @@ async def test_a_cut_end_is_asked_for(
 ) -> None:
     """The runtime was done with it all the same: a place is given back, and what was removed is forgotten."""
     slow = Slow(**{method: 0.2})
-    async with World(tmp_path, runtime(slow), SLOW_TO_ASK) as world:
+    async with World(tmp_path, runtime(slow), replace(SLOW_TO_ASK, exit_list_s=0.1)) as world:
         sandbox_id, ids = await world.kubelet.run_pod(owner("owner", 2))
 
         await cut(end(world, sandbox_id, ids["main"]), slow)
