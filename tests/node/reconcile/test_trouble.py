@@ -108,6 +108,19 @@ async def test_a_blocker_that_has_exited_unnoticed_does_not_block(tmp_path: Path
         assert world.cpus(await world.run(owner("owner", 2))) == "1-2"
 
 
+async def test_one_list_without_it_does_not_give_a_cut_create_up(tmp_path: Path) -> None:
+    """The runtime is still at it when the first list is taken; the second one shows the container."""
+    slow = Slow(CreateContainer=0.6)
+    patient = replace(FAST, unknown_pause_s=0.4)
+    async with World(tmp_path, RuntimeOptions(latency_s=slow), patient) as world:
+        await cut_create(world, slow)
+        await world.until(lambda: {one.state for one in world.controller.node.containers.values()} == {UNKNOWN})
+
+        await world.until(lambda: {one.state for one in world.controller.node.containers.values()} != {UNKNOWN})
+
+        assert world.owned() == {1, 2}
+
+
 async def test_a_cut_create_that_left_nothing_gives_its_place_back(tmp_path: Path) -> None:
     """Its place stays taken until two lists show that there is no such container."""
     slow = Slow(CreateContainer=60.0)
