@@ -4,7 +4,6 @@ import asyncio
 import os
 import signal
 from pathlib import Path
-from typing import Any
 
 import click
 
@@ -14,19 +13,37 @@ from lab.emulator.runtime import EmbeddedRuntime, RuntimeOptions
 
 @click.command()
 @click.option("--socket", "path", required=True, type=click.Path(path_type=Path), help="Unix socket to listen at.")
+@click.option("--containers", default=0, type=click.IntRange(0), help="Containers that run from the start.")
 @click.option("--latency-ms", default=0.0, type=click.FloatRange(0), help="Duration of every call.")
 @click.option("--cpus", default="0-3", help="CPUs of the machine, such as 0-3,8.")
 @click.option("--mems", default="0", help="NUMA nodes of the machine.")
+@click.option("--missing", multiple=True, metavar="METHOD", help="A method to be unknown; can be repeated.")
 @click.option(
     "--host-root", type=click.Path(path_type=Path), help="Show processes and cgroups as files below this directory."
 )
-def main(path: Path, latency_ms: float, **options: Any) -> None:  # noqa: ANN401
+def main(
+    path: Path,
+    containers: int,
+    latency_ms: float,
+    cpus: str,
+    mems: str,
+    missing: tuple[str, ...],
+    host_root: Path | None,
+) -> None:
     """Serve CRI at a socket without any containers, until SIGTERM or SIGINT.
 
     SIGHUP restarts it: every call under way is cut, the socket goes and comes back, containers go on.
     """
+    options = RuntimeOptions(
+        cpus=cpus,
+        mems=mems,
+        latency_s=latency_ms / 1000,
+        containers=containers,
+        missing=frozenset(missing),
+        host_root=host_root,
+    )
     try:
-        asyncio.run(_serve(path, RuntimeOptions(latency_s=latency_ms / 1000, **options)))
+        asyncio.run(_serve(path, options))
     except (OSError, ValueError) as error:
         raise click.ClickException(str(error)) from error
 

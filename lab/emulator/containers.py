@@ -1,6 +1,7 @@
 """Calls about containers, as the embedded runtime answers them."""
 
 import time
+from collections.abc import Iterable
 
 from criproxy.cri import api_pb2 as cri
 from lab.emulator.core import Core
@@ -9,91 +10,15 @@ from lab.emulator.records.cpusets import BadCpuset, Cpuset
 from lab.emulator.records.records import (
     Container,
     Refusal,
-    Sandbox,
     as_created,
     container_name,
     merged,
     new_id,
     not_found,
+    selected,
     unknown,
-    within,
 )
-
-HANDLERS = ("", "runc")
-"""The runtime handlers that exist."""
-
-
-class Sandboxes:
-    """One coroutine per method."""
-
-    def __init__(self, core: Core) -> None:
-        self._core = core
-
-    async def run(self, request: cri.RunPodSandboxRequest) -> cri.RunPodSandboxResponse:
-        """Serve RunPodSandbox."""
-        if not request.config.HasField("metadata"):
-            raise unknown("sandbox config must include metadata")
-        sandbox = Sandbox(new_id(), request.config, request.runtime_handler)
-        if request.runtime_handler not in HANDLERS:
-            raise unknown(f'failed to get sandbox runtime: no runtime for "{request.runtime_handler}" is configured')
-        with within(f'failed to reserve sandbox name "{sandbox.name}"'):
-            self._core.records.reserve(sandbox.name, sandbox.id)
-        await self._core.delay("RunPodSandbox")
-        self._core.records.sandboxes[sandbox.id] = sandbox
-        self._core.events.of_sandbox(cri.CONTAINER_CREATED_EVENT, sandbox)
-        self._core.events.of_sandbox(cri.CONTAINER_STARTED_EVENT, sandbox)
-        return cri.RunPodSandboxResponse(pod_sandbox_id=sandbox.id)
-
-    async def stop(self, request: cri.StopPodSandboxRequest) -> cri.StopPodSandboxResponse:
-        """Serve StopPodSandbox: its containers end with it."""
-        self._core.stop_sandbox(self._named(request.pod_sandbox_id))
-        return cri.StopPodSandboxResponse()
-
-    async def remove(self, request: cri.RemovePodSandboxRequest) -> cri.RemovePodSandboxResponse:
-        """Serve RemovePodSandbox: a missing one is no error."""
-        try:
-            sandbox = self._named(request.pod_sandbox_id)
-        except Refusal as refusal:
-            if refusal.missing:
-                return cri.RemovePodSandboxResponse()
-            raise
-        self._core.stop_sandbox(sandbox)
-        for container in self._core.records.of_sandbox(sandbox):
-            self._core.remove_container(container)
-        del self._core.records.sandboxes[sandbox.id]
-        self._core.records.names.pop(sandbox.name, None)
-        self._core.events.of_sandbox(cri.CONTAINER_DELETED_EVENT, sandbox)
-        return cri.RemovePodSandboxResponse()
-
-    async def status(self, request: cri.PodSandboxStatusRequest) -> cri.PodSandboxStatusResponse:
-        """Serve PodSandboxStatus; as in newer runtimes, the containers' come along."""
-        with within("an error occurred when try to find sandbox"):
-            sandbox = self._core.records.sandbox(request.pod_sandbox_id)
-        statuses = [views.container_status(each) for each in self._core.records.of_sandbox(sandbox)]
-        return cri.PodSandboxStatusResponse(status=views.sandbox_status(sandbox), containers_statuses=statuses)
-
-    async def list(self, request: cri.ListPodSandboxRequest) -> bytes:
-        """Serve ListPodSandbox, as bytes; every part of the filter must fit."""
-        wanted, records = request.filter, self._core.records
-        found = records.listed(records.sandboxes, wanted.id, wanted.label_selector)
-        states = [wanted.state.state] if wanted.HasField("state") else cri.PodSandboxState.values()
-        return views.listed_sandboxes(one for one in found if one.state in states)
-
-    async def update_resources(
-        self, request: cri.UpdatePodSandboxResourcesRequest
-    ) -> cri.UpdatePodSandboxResourcesResponse:
-        """Serve UpdatePodSandboxResources: what the sandbox was asked for changes, its containers do not."""
-        linux = self._named(request.pod_sandbox_id).config.linux
-        if request.HasField("overhead"):
-            linux.overhead.CopyFrom(request.overhead)
-        if request.HasField("resources"):
-            linux.resources.CopyFrom(request.resources)
-        return cri.UpdatePodSandboxResourcesResponse()
-
-    def _named(self, prefix: str) -> Sandbox:
-        with within(f'an error occurred when try to find sandbox "{prefix}"'):
-            return self._core.records.sandbox(prefix)
-
+from lab.emulator.sandboxes import Sandboxes
 
 _START_FAILED = 128
 """Exit code that containerd gives a container which never ran."""
@@ -115,17 +40,20 @@ class Containers:
 
     def _prepared(self, request: cri.CreateContainerRequest) -> Container:
         records, config, identifier = self._core.records, request.config, new_id()
-        with within(f'failed to find sandbox id "{request.pod_sandbox_id}"'):
+        try:
             sandbox = records.sandbox(request.pod_sandbox_id)
+        except Refusal as refusal:
+            raise refusal.within(f'failed to find sandbox id "{request.pod_sandbox_id}"') from None
         if not sandbox.ready:
-            why = f"no running task found: task {sandbox.id} not found"
-            raise not_found().within(f"failed to get sandbox container task: {why}")
+            raise _no_task(sandbox.id)
         if not config.HasField("metadata"):
             raise unknown("container config must include metadata")
         image_id = self._core.images.required(config.image.image)
         name = container_name(config.metadata, request.sandbox_config.metadata)
-        with within(f'failed to reserve container name "{name}"'):
+        try:
             records.reserve(name, identifier)
+        except Refusal as refusal:
+            raise refusal.within(f'failed to reserve container name "{name}"') from None
         return Container(identifier, sandbox, name, config, image_id, as_created(config.linux.resources))
 
     async def start(self, request: cri.StartContainerRequest) -> cri.StartContainerResponse:
@@ -155,6 +83,9 @@ class Containers:
             raise unknown(f"{prefix}: container is in {container.state_name} state")
         if container.starting:
             raise unknown(f"{prefix}: container is already in starting state")
+        self._check_sandbox(container)
+
+    def _check_sandbox(self, container: Container) -> None:
         if not container.sandbox.ready:
             container.exited(_START_FAILED, "StartError", f'sandbox container "{container.sandbox.id}" is not running')
             raise unknown(container.message)
@@ -195,14 +126,27 @@ class Containers:
 
     async def list(self, request: cri.ListContainersRequest) -> bytes:
         """Serve ListContainers, as bytes; every part of the filter must fit."""
-        wanted, records = request.filter, self._core.records
-        pod = records.full_id(records.sandboxes, wanted.pod_sandbox_id)
-        states = [wanted.state.state] if wanted.HasField("state") else cri.ContainerState.values()
-        return views.listed_containers(
-            one
-            for one in records.listed(records.containers, wanted.id, wanted.label_selector)
-            if one.state in states and pod in ("", one.sandbox.id)
-        )
+        containers: Iterable[Container] = self._core.records.containers.values()
+        if request.HasField("filter"):
+            containers = self._filtered(request.filter)
+        if unlisted := self._core.records.unlisted:
+            containers = (one for one in containers if one.id not in unlisted)
+        return views.listed_containers(containers)
+
+    def _filtered(self, wanted: cri.ContainerFilter) -> Iterable[Container]:
+        state = wanted.state.state if wanted.HasField("state") else None
+        found = self._selected(wanted.id, wanted.pod_sandbox_id, wanted.label_selector.items())
+        return (one for one in found if state is None or one.state == state)
+
+    def _selected(self, prefix: str, pod: str, labels: Iterable[tuple[str, str]]) -> Iterable[Container]:
+        records = self._core.records
+        identifier = records.full_id(records.containers, prefix)
+        sandbox_id = records.full_id(records.sandboxes, pod)
+        for container in selected(records.containers.values(), dict(labels)):
+            if prefix and container.id != identifier:
+                continue
+            if not pod or container.sandbox.id == sandbox_id:
+                yield container
 
     async def status(self, request: cri.ContainerStatusRequest) -> cri.ContainerStatusResponse:
         """Serve ContainerStatus."""
@@ -214,8 +158,10 @@ class Containers:
 
     async def update(self, request: cri.UpdateContainerResourcesRequest) -> cri.UpdateContainerResourcesResponse:
         """Serve UpdateContainerResources: zero and empty keep what was; nothing changes if the kernel refuses."""
-        with within("failed to find container"):
+        try:
             container = self._core.records.container(request.container_id)
+        except Refusal as refusal:
+            raise refusal.within("failed to find container") from None
         resources = merged(container.resources, request.linux)
         if container.state == cri.CONTAINER_RUNNING:
             container.cpuset = self._applied(container, resources)
@@ -232,9 +178,39 @@ class Containers:
         except BadCpuset as bad:
             raise unknown(f"{prefix}exit status 1: {_write_failed(container, bad)}\n: unknown") from None
 
+    async def reopen_log(self, request: cri.ReopenContainerLogRequest) -> cri.ReopenContainerLogResponse:
+        """Serve ReopenContainerLog; there is no log, but the checks are containerd's."""
+        if self._named(request.container_id).state != cri.CONTAINER_RUNNING:
+            raise unknown("container is not running")
+        return cri.ReopenContainerLogResponse()
+
+    async def stats(self, request: cri.ContainerStatsRequest) -> cri.ContainerStatsResponse:
+        """Serve ContainerStats, for containers that run."""
+        try:
+            container = self._core.records.container(request.container_id)
+        except Refusal as refusal:
+            raise refusal.within("failed to find container") from None
+        if container.state != cri.CONTAINER_RUNNING:
+            raise unknown("unexpected metrics response: []")
+        return cri.ContainerStatsResponse(stats=views.container_stats(container))
+
+    async def list_stats(self, request: cri.ListContainerStatsRequest) -> cri.ListContainerStatsResponse:
+        """Serve ListContainerStats, for containers that run."""
+        wanted = request.filter
+        found = self._selected(wanted.id, wanted.pod_sandbox_id, wanted.label_selector.items())
+        running = [views.container_stats(one) for one in found if one.state == cri.CONTAINER_RUNNING]
+        return cri.ListContainerStatsResponse(stats=running)
+
     def _named(self, prefix: str) -> Container:
-        with within(f'an error occurred when try to find container "{prefix}"'):
+        try:
             return self._core.records.container(prefix)
+        except Refusal as refusal:
+            raise refusal.within(f'an error occurred when try to find container "{prefix}"') from None
+
+
+def _no_task(sandbox_id: str) -> Refusal:
+    why = f"no running task found: task {sandbox_id} not found"
+    return not_found().within(f"failed to get sandbox container task: {why}")
 
 
 def _write_failed(container: Container, bad: BadCpuset) -> str:

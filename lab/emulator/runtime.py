@@ -4,60 +4,24 @@ For tests, demonstrations and measurements on machines without root or container
 isolated; what a container's cgroup would say can be read with `EmbeddedRuntime.cpuset` or as files.
 """
 
-import hashlib
-import itertools
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
+from types import TracebackType
 from typing import Self
 
 import grpc
 
 from criproxy import __version__
 from criproxy.cri import api_pb2 as cri
-from criproxy.model.cpuset import parse_cpuset
-from lab.emulator.core import Core, HostFiles
-from lab.emulator.images import Images
+from lab.emulator.core import Core
+from lab.emulator.hostfiles import HostFiles
+from lab.emulator.images import ImageStore
+from lab.emulator.prefill import prefill
 from lab.emulator.records.cpusets import Cpuset, Machine
-from lab.emulator.records.records import Container, Records, Sandbox, as_created, container_name
-from lab.emulator.records.views import Events
+from lab.emulator.records.events import Events
+from lab.emulator.records.records import Records
 from lab.emulator.serving import NAME, Handlers
-from lab.kubelet.kubelet import ContainerSpec, PodSpec, container_config, sandbox_config
-
-CONTAINERS_PER_POD = 4
-_CPU_MILLI = 100
-_MEMORY_BYTES = 8 << 30
-
-
-def prefill(core: Core, image: str, count: int) -> None:
-    """Add *count* running containers of the stored *image*, four to a pod; their ids are the same every time."""
-    image_id = core.images.required(image)
-    cpuset = core.machine.cpuset("", "")
-    for pod, sandbox, number in itertools.islice(_places(core, image), count):
-        config = container_config(pod, pod.containers[number], _MEMORY_BYTES)
-        name = container_name(config.metadata, sandbox.config.metadata)
-        resources = as_created(config.linux.resources)
-        container = Container(_digest(name), sandbox, name, config, image_id, resources, cpuset=cpuset)
-        core.records.reserve(name, container.id)
-        core.records.containers[container.id] = container
-        core.run_container(container, container.created_ns)
-
-
-def _places(core: Core, image: str) -> Iterator[tuple[PodSpec, Sandbox, int]]:
-    ports = {"io.kubernetes.container.ports": '[{"name":"http","containerPort":8080,"protocol":"TCP"}]'}
-    for number in itertools.count():
-        names = (f"container-{number}-{at}" for at in range(CONTAINERS_PER_POD))
-        specs = tuple(ContainerSpec(name, image, (), _CPU_MILLI, annotations=ports) for name in names)
-        pod = PodSpec(f"prefilled-{number}", specs)
-        sandbox = Sandbox(_digest(pod.name), sandbox_config(pod))
-        core.records.reserve(sandbox.name, sandbox.id)
-        core.records.sandboxes[sandbox.id] = sandbox
-        yield from ((pod, sandbox, at) for at in range(CONTAINERS_PER_POD))
-
-
-def _digest(text: str) -> str:
-    return hashlib.sha256(text.encode()).hexdigest()
-
 
 IMAGE = "criproxy.test/busybox:1"
 """The image that is in the store from the start."""
@@ -107,8 +71,9 @@ class EmbeddedRuntime:
     _server: grpc.aio.Server | None = field(init=False, default=None)
 
     def __post_init__(self) -> None:
-        machine = Machine(parse_cpuset(self.options.cpus), parse_cpuset(self.options.mems))
-        records, images = Records(), Images()
+        machine = Machine.parse(self.options.cpus, self.options.mems)
+        records = Records()
+        images = ImageStore()
         images.pull(IMAGE)
         files = HostFiles(self.options.host_root) if self.options.host_root else None
         self.core = Core(machine, records, images, Events(records), self.options.delay_s, files)
@@ -117,14 +82,16 @@ class EmbeddedRuntime:
     async def start(self) -> None:
         """Listen; raises OSError if the socket cannot be made."""
         self._server = grpc.aio.server(options=_UNLIMITED)
-        options = self.options
-        runtime = options.name, options.version, options.program
-        self._server.add_generic_rpc_handlers([Handlers(self.core, options.missing, runtime)])
+        self._server.add_generic_rpc_handlers([self._handlers()])
         try:
             self._server.add_insecure_port(f"unix:{self.path}")
         except RuntimeError as error:
             raise OSError(f"cannot listen at {self.path}: {error}") from error
         await self._server.start()
+
+    def _handlers(self) -> Handlers:
+        options = self.options
+        return Handlers(self.core, options.missing, (options.name, options.version, options.program))
 
     async def stop(self, grace_s: float | None = None) -> None:
         """Stop listening; calls get *grace_s* seconds to end."""
@@ -136,7 +103,9 @@ class EmbeddedRuntime:
         await self.start()
         return self
 
-    async def __aexit__(self, *_: object) -> None:
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
         await self.stop()
 
     def cpuset(self, container_id: str) -> Cpuset | None:

@@ -7,52 +7,70 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import Awaitable, Callable
-from functools import partial
+from collections.abc import AsyncIterator, Awaitable, Callable
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 import grpc
 from google.protobuf.message import DecodeError, Message
 
 from criproxy.cri import api_pb2 as cri
-from criproxy.cri.methods import METHODS
-from lab.emulator.containers import Containers, Sandboxes
+from criproxy.cri.methods import METHODS, Method
+from lab.emulator.containers import Containers
 from lab.emulator.core import Core
+from lab.emulator.images import ImageService
 from lab.emulator.records.records import Refusal
+from lab.emulator.sandboxes import Sandboxes
+from lab.emulator.streaming import Streaming
 
 NAME = "criproxy-sim"
 """What the embedded runtime calls itself, if nothing else is asked for."""
 Reply = Message | bytes
 Unary = Callable[[Any], Awaitable[Reply]]
+Stream = Callable[[Any], AsyncIterator[Reply]]
+Action = Unary | Stream
 if TYPE_CHECKING:  # these classes cannot be subscripted when they run
     Context: TypeAlias = grpc.aio.ServicerContext[Any, Any]
     Handler: TypeAlias = grpc.RpcMethodHandler[Any, Any]
 
-_EVENTS = "GetContainerEvents"
 _SELF_TIMED = frozenset({"RunPodSandbox", "CreateContainer", "StartContainer"})
 """Methods that wait in their middle, between what a failure leaves behind and what success brings."""
 _CODES = {code.value[0]: code for code in grpc.StatusCode}
 
 
-async def _status(program: str, request: cri.StatusRequest) -> cri.StatusResponse:
-    """Serve Status: always ready; *program* is what the default handler runs."""
-    runc = {"runtimeType": "io.containerd.runc.v2", "options": {"BinaryName": program}}
-    config = {"containerd": {"defaultRuntimeName": "runc", "runtimes": {"runc": runc}}}
-    conditions = [cri.RuntimeCondition(type=name, status=True) for name in ("RuntimeReady", "NetworkReady")]
-    return cri.StatusResponse(
-        status=cri.RuntimeStatus(conditions=conditions),
-        info={"golang": '"none"', "config": json.dumps(config)} if request.verbose else None,
-        runtime_handlers=[cri.RuntimeHandler(name=name) for name in ("", "runc")],
-    )
+class Node:
+    """One coroutine per method; *api_version* is the one of the path, such as ``v1``."""
 
+    def __init__(self, api_version: str, name: str, version: str, program: str) -> None:
+        self._api_version = api_version
+        self._name, self._version, self._program = name, version, program
 
-async def _runtime_config(request: cri.RuntimeConfigRequest) -> cri.RuntimeConfigResponse:
-    """Serve RuntimeConfig: the cgroups are cgroupfs paths."""
-    return cri.RuntimeConfigResponse(linux=cri.LinuxRuntimeConfiguration(cgroup_driver=cri.CGROUPFS))
+    async def version(self, request: cri.VersionRequest) -> cri.VersionResponse:
+        """Serve Version; the kubelet takes no other *version* than 0.1.0."""
+        return cri.VersionResponse(
+            version="0.1.0",
+            runtime_name=self._name,
+            runtime_version=self._version,
+            runtime_api_version=self._api_version,
+        )
 
+    async def status(self, request: cri.StatusRequest) -> cri.StatusResponse:
+        """Serve Status: always ready."""
+        runc = {"runtimeType": "io.containerd.runc.v2", "options": {"BinaryName": self._program}}
+        config = {"containerd": {"defaultRuntimeName": "runc", "runtimes": {"runc": runc}}}
+        conditions = [cri.RuntimeCondition(type=name, status=True) for name in ("RuntimeReady", "NetworkReady")]
+        return cri.StatusResponse(
+            status=cri.RuntimeStatus(conditions=conditions),
+            info={"golang": '"none"', "config": json.dumps(config)} if request.verbose else None,
+            runtime_handlers=[cri.RuntimeHandler(name=name) for name in ("", "runc")],
+        )
 
-async def _version(reply: cri.VersionResponse, request: cri.VersionRequest) -> cri.VersionResponse:
-    return reply
+    async def runtime_config(self, request: cri.RuntimeConfigRequest) -> cri.RuntimeConfigResponse:
+        """Serve RuntimeConfig: the cgroups are cgroupfs paths."""
+        return cri.RuntimeConfigResponse(linux=cri.LinuxRuntimeConfiguration(cgroup_driver=cri.CGROUPFS))
+
+    async def update_runtime_config(self, request: cri.UpdateRuntimeConfigRequest) -> cri.UpdateRuntimeConfigResponse:
+        """Serve UpdateRuntimeConfig: a pod CIDR means nothing without a network."""
+        return cri.UpdateRuntimeConfigResponse()
 
 
 class Handlers(grpc.GenericRpcHandler):
@@ -65,26 +83,13 @@ class Handlers(grpc.GenericRpcHandler):
     """
 
     def __init__(self, core: Core, missing: frozenset[str], runtime: tuple[str, str, str]) -> None:
-        self._core = core
         self._handlers: dict[str, Handler] = {}
         self._tasks: set[asyncio.Future[Reply]] = set()
-        name, version, program = runtime
-        events: Handler = grpc.unary_stream_rpc_method_handler(core.events.stream, response_serializer=_serialise)
-        for api in ("v1", "v1alpha2"):  # with the same messages
-            said = cri.VersionResponse(
-                version="0.1.0", runtime_name=name, runtime_version=version, runtime_api_version=api
-            )
-            methods: dict[str, Unary] = {
-                **_methods(core),
-                "Version": partial(_version, said),
-                "Status": partial(_status, program),
-            }
-            handlers = {method: self._handler(method, act) for method, act in methods.items()} | {_EVENTS: events}
-            self._handlers |= {
-                f"/runtime.{api}.{METHODS[method].service}/{method}": handler
-                for method, handler in handlers.items()
-                if method not in missing
-            }
+        for version in ("v1", "v1alpha2"):  # with the same messages
+            for name, act in _methods(core, Node(version, *runtime)).items():
+                if name not in missing:
+                    path = f"/runtime.{version}.{METHODS[name].service}/{name}"
+                    self._handlers[path] = self._handler(core, METHODS[name], act)
         self._services = {path.rpartition("/")[0] for path in self._handlers}
 
     def service(self, handler_call_details: grpc.HandlerCallDetails) -> Handler:
@@ -103,9 +108,16 @@ class Handlers(grpc.GenericRpcHandler):
 
         return grpc.stream_stream_rpc_method_handler(refuse)
 
-    def _handler(self, name: str, act: Unary) -> Handler:
-        core, parse = self._core, METHODS[name].request.FromString
+    def _handler(self, core: Core, method: Method, act: Any) -> Handler:  # noqa: ANN401 - the method says which
+        parse = method.request.FromString
+        if method.server_streaming:
+            return grpc.unary_stream_rpc_method_handler(_streaming(parse, act), response_serializer=_serialise)
+        call = self._unary(core, method.name, parse, act)
+        return grpc.unary_unary_rpc_method_handler(call, response_serializer=_serialise)
 
+    def _unary(
+        self, core: Core, name: str, parse: Callable[[bytes], Message], act: Unary
+    ) -> Callable[[bytes, Context], Awaitable[Reply]]:
         async def timed(request: Message) -> Reply:
             if name not in _SELF_TIMED:
                 await core.delay(name)
@@ -119,9 +131,9 @@ class Handlers(grpc.GenericRpcHandler):
             except DecodeError:
                 await context.abort(grpc.StatusCode.INTERNAL, "grpc: error unmarshalling request: unexpected EOF")
             except Refusal as refusal:
-                await context.abort(_CODES[refusal.status], str(refusal))
+                await context.abort(_CODES[refusal.status], refusal.text)
 
-        return grpc.unary_unary_rpc_method_handler(call, response_serializer=_serialise)
+        return call
 
     def _to_its_end(self, operation: Awaitable[Reply]) -> Awaitable[Reply]:
         task = asyncio.ensure_future(operation)
@@ -135,19 +147,48 @@ class Handlers(grpc.GenericRpcHandler):
             task.exception()  # whoever waited has it; nobody may be left to wait
 
 
+def _streaming(parse: Callable[[bytes], Message], act: Stream) -> Callable[[bytes, Context], AsyncIterator[Reply]]:
+    async def call(data: bytes, context: Context) -> AsyncIterator[Reply]:
+        try:
+            request = parse(data)
+        except DecodeError:
+            await context.abort(grpc.StatusCode.INTERNAL, "grpc: error unmarshalling request: unexpected EOF")
+        async for reply in act(request):
+            yield reply
+
+    return call
+
+
 def _serialise(reply: Reply) -> bytes:
     return reply if isinstance(reply, bytes) else reply.SerializeToString()
 
 
-def _methods(core: Core) -> dict[str, Unary]:
-    sandboxes, containers, images = Sandboxes(core), Containers(core), core.images
+def _once(act: Unary) -> Stream:
+    """Serve a streamed list as one message: its field has the number of the plain list's."""
+
+    async def stream(request: Message) -> AsyncIterator[Reply]:
+        yield await act(request)
+
+    return stream
+
+
+def _methods(core: Core, node: Node) -> dict[str, Action]:
+    images = ImageService(core.images)
+    sandboxes, containers, streaming = Sandboxes(core), Containers(core), Streaming(core)
     return {
-        "RuntimeConfig": _runtime_config,
+        "Version": node.version,
+        "Status": node.status,
+        "RuntimeConfig": node.runtime_config,
+        "UpdateRuntimeConfig": node.update_runtime_config,
         "RunPodSandbox": sandboxes.run,
         "StopPodSandbox": sandboxes.stop,
         "RemovePodSandbox": sandboxes.remove,
         "PodSandboxStatus": sandboxes.status,
         "ListPodSandbox": sandboxes.list,
+        "StreamPodSandboxes": _once(sandboxes.list),
+        "PodSandboxStats": sandboxes.stats,
+        "ListPodSandboxStats": sandboxes.list_stats,
+        "StreamPodSandboxStats": _once(sandboxes.list_stats),
         "UpdatePodSandboxResources": sandboxes.update_resources,
         "RestorePod": containers.restore,
         "CreateContainer": containers.create,
@@ -155,10 +196,22 @@ def _methods(core: Core) -> dict[str, Unary]:
         "StopContainer": containers.stop,
         "RemoveContainer": containers.remove,
         "ListContainers": containers.list,
+        "StreamContainers": _once(containers.list),
         "ContainerStatus": containers.status,
         "UpdateContainerResources": containers.update,
-        "ListImages": images.list,
-        "ImageStatus": images.status,
-        "PullImage": images.serve_pull,
-        "RemoveImage": images.remove,
+        "ReopenContainerLog": containers.reopen_log,
+        "ContainerStats": containers.stats,
+        "ListContainerStats": containers.list_stats,
+        "StreamContainerStats": _once(containers.list_stats),
+        "ExecSync": streaming.exec_sync,
+        "Exec": streaming.exec,
+        "Attach": streaming.attach,
+        "PortForward": streaming.port_forward,
+        "GetContainerEvents": core.events.stream,
+        "ListImages": images.list_images,
+        "StreamImages": _once(images.list_images),
+        "ImageStatus": images.image_status,
+        "PullImage": images.pull_image,
+        "RemoveImage": images.remove_image,
+        "ImageFsInfo": images.image_fs_info,
     }

@@ -6,8 +6,7 @@ How it says no is one exception, with containerd's codes and texts. Values and l
 
 import secrets
 import time
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import TypeVar
 
@@ -15,7 +14,7 @@ from criproxy.cri import api_pb2 as cri
 from criproxy.errors import CriproxyError, StatusCode
 from lab.emulator.records.cpusets import Cpuset
 
-_KEPT_IF_ZERO = "cpu_period cpu_quota cpu_shares cpuset_cpus cpuset_mems memory_limit_in_bytes".split()
+_KEPT_IF_ZERO = ("cpu_period", "cpu_quota", "cpu_shares", "cpuset_cpus", "cpuset_mems")
 
 
 class Refusal(CriproxyError):
@@ -26,6 +25,11 @@ class Refusal(CriproxyError):
         self.status = code
 
     @property
+    def text(self) -> str:
+        """The grpc-message."""
+        return str(self)
+
+    @property
     def missing(self) -> bool:
         """Whether there is no such object, which removals take for success."""
         return self.status is StatusCode.NOT_FOUND
@@ -33,15 +37,6 @@ class Refusal(CriproxyError):
     def within(self, prefix: str) -> "Refusal":
         """Return the same refusal with *prefix* before its text, as containerd wraps errors."""
         return Refusal(self.status, f"{prefix}: {self}")
-
-
-@contextmanager
-def within(prefix: str) -> Iterator[None]:
-    """Wrap the refusals of the block, as `Refusal.within` does."""
-    try:
-        yield
-    except Refusal as refusal:
-        raise refusal.within(prefix) from None
 
 
 def unknown(text: str) -> Refusal:
@@ -73,13 +68,17 @@ class Sandbox:
     @property
     def name(self) -> str:
         """The name that containerd reserves."""
-        metadata = self.config.metadata
-        return f"{metadata.name}_{metadata.namespace}_{metadata.uid}_{metadata.attempt}"
+        return sandbox_name(self.config.metadata)
 
     @property
     def state(self) -> cri.PodSandboxState:
         """Whether it is ready."""
         return cri.SANDBOX_READY if self.ready else cri.SANDBOX_NOTREADY
+
+    @property
+    def labels(self) -> Mapping[str, str]:
+        """The labels of the pod."""
+        return self.config.labels
 
 
 @dataclass(slots=True, eq=False)
@@ -113,6 +112,11 @@ class Container:
     def state_name(self) -> str:
         """The state as containerd writes it in errors."""
         return cri.ContainerState.Name(self.state)
+
+    @property
+    def labels(self) -> Mapping[str, str]:
+        """The labels of the container."""
+        return self.config.labels
 
     @property
     def cgroup(self) -> str:
@@ -157,23 +161,27 @@ class Records:
         """Return the containers of one sandbox."""
         return [container for container in self.containers.values() if container.sandbox is sandbox]
 
-    def listed(self, table: Mapping[str, Record], prefix: str, labels: Mapping[str, str]) -> Iterator[Record]:
-        """Yield what a list has: every record that has these labels, and the id that *prefix* stands for."""
-        identifier = self.full_id(table, prefix)
-        for record in table.values():
-            has_labels = all(record.config.labels.get(key) == value for key, value in labels.items())
-            if has_labels and (not prefix or record.id == identifier) and record.id not in self.unlisted:
-                yield record
-
     def full_id(self, table: Mapping[str, Record], prefix: str) -> str:
         """Return the id that *prefix* stands for in a filter; itself where it stands for none or several."""
         found = [prefix] if prefix in table else _matching(table, prefix)
         return found[0] if len(found) == 1 else prefix
 
 
+def sandbox_name(metadata: cri.PodSandboxMetadata) -> str:
+    """Return the name that containerd reserves for a sandbox."""
+    return f"{metadata.name}_{metadata.namespace}_{metadata.uid}_{metadata.attempt}"
+
+
 def container_name(metadata: cri.ContainerMetadata, pod: cri.PodSandboxMetadata) -> str:
     """Return the name that containerd reserves for a container."""
     return f"{metadata.name}_{pod.name}_{pod.namespace}_{pod.uid}_{metadata.attempt}"
+
+
+def selected(records: Iterable[Record], wanted: Mapping[str, str]) -> Iterable[Record]:
+    """Yield the records that have every wanted label with its value."""
+    for record in records:
+        if all(record.labels.get(key) == value for key, value in wanted.items()):
+            yield record
 
 
 def _by_prefix(table: Mapping[str, Record], prefix: str) -> Record:
@@ -208,10 +216,15 @@ def merged(old: cri.LinuxContainerResources, asked: cri.LinuxContainerResources)
     resources = cri.LinuxContainerResources()
     resources.CopyFrom(old)
     for name in _KEPT_IF_ZERO:
-        if value := getattr(asked, name):
+        value = getattr(asked, name)
+        if value:
             setattr(resources, name, value)
-    if swap_bytes := asked.memory_swap_limit_in_bytes or asked.memory_limit_in_bytes:
+    if asked.memory_limit_in_bytes:
+        resources.memory_limit_in_bytes = asked.memory_limit_in_bytes
+    swap_bytes = asked.memory_swap_limit_in_bytes or asked.memory_limit_in_bytes
+    if swap_bytes:
         resources.memory_swap_limit_in_bytes = swap_bytes
     resources.hugepage_limits.extend(asked.hugepage_limits)
-    resources.unified.update(asked.unified)
+    for key, value in asked.unified.items():
+        resources.unified[key] = value
     return resources

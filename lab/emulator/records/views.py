@@ -1,16 +1,15 @@
-"""Messages that describe the records: list entries and statuses.
+"""Messages that describe the records: list entries, statuses, statistics.
 
 A list entry is kept as bytes with its field header, so that a list reply is a concatenation: listing 1,000
 containers must not cost more than a proxy in front of it.
 """
 
-import asyncio
 import json
 import time
-from collections.abc import AsyncIterator, Iterable
+from collections.abc import Iterable
 
 from criproxy.cri import api_pb2 as cri
-from lab.emulator.records.records import Container, Records, Sandbox
+from lab.emulator.records.records import Container, Sandbox
 
 
 def listed_sandboxes(sandboxes: Iterable[Sandbox]) -> bytes:
@@ -55,7 +54,7 @@ def _list_container(container: Container) -> bytes:
 
 
 def sandbox_status(sandbox: Sandbox) -> cri.PodSandboxStatus:
-    """Return the status of a sandbox, which has no address."""
+    """Return the status of a sandbox; host-network ones have no address, as in containerd."""
     status = cri.PodSandboxStatus(
         id=sandbox.id,
         metadata=sandbox.config.metadata,
@@ -65,8 +64,11 @@ def sandbox_status(sandbox: Sandbox) -> cri.PodSandboxStatus:
         annotations=sandbox.config.annotations,
         runtime_handler=sandbox.runtime_handler,
     )
-    status.linux.namespaces.options.CopyFrom(sandbox.config.linux.security_context.namespace_options)
+    options = sandbox.config.linux.security_context.namespace_options
+    status.linux.namespaces.options.CopyFrom(options)
     status.network.SetInParent()
+    if options.network != cri.NODE and sandbox.ready:
+        status.network.ip = "10.88." + ".".join(str(int(sandbox.id[at : at + 2], 16)) for at in (0, 2))
     return status
 
 
@@ -99,54 +101,39 @@ def container_info(container: Container) -> dict[str, str]:
     nodes = [{"path": device.container_path} for device in container.config.devices]
     spec = {"linux": {"cgroupsPath": container.cgroup, "devices": nodes}}
     config = {"linux": {"security_context": {"privileged": container.config.linux.security_context.privileged}}}
-    info = {"config": config, "sandboxID": container.sandbox.id, "pid": container.pid, "runtimeSpec": spec}
-    return {"info": json.dumps(info)}
+    return {
+        "info": json.dumps(
+            {"config": config, "sandboxID": container.sandbox.id, "pid": container.pid, "runtimeSpec": spec}
+        )
+    }
 
 
-class Events:
-    """Queues of those who listen; an event without listeners costs nothing."""
+def container_stats(container: Container) -> cri.ContainerStats:
+    """Return made-up statistics: a container uses one CPU fully since its start, and 1 MiB."""
+    now = time.time_ns()
+    used_ns = max(0, now - container.started_ns) if container.started_ns else 0
+    memory_bytes = cri.UInt64Value(value=1 << 20)
+    return cri.ContainerStats(
+        attributes=cri.ContainerAttributes(
+            id=container.id,
+            metadata=container.config.metadata,
+            labels=container.config.labels,
+            annotations=container.config.annotations,
+        ),
+        cpu=cri.CpuUsage(timestamp=now, usage_core_nano_seconds=cri.UInt64Value(value=used_ns)),
+        memory=cri.MemoryUsage(timestamp=now, working_set_bytes=memory_bytes, usage_bytes=memory_bytes),
+    )
 
-    def __init__(self, records: Records) -> None:
-        self._records = records
-        self._listeners: set[asyncio.Queue[cri.ContainerEventResponse | bytes]] = set()
 
-    @property
-    def listeners(self) -> int:
-        """How many streams are open."""
-        return len(self._listeners)
-
-    def of_container(self, kind: cri.ContainerEventType, container: Container) -> None:
-        """Tell that *container* was created, started, stopped or deleted."""
-        self._publish(kind, container.id, container.sandbox)
-
-    def of_sandbox(self, kind: cri.ContainerEventType, sandbox: Sandbox) -> None:
-        """Tell the same of a sandbox; containerd sends its id as container id."""
-        self._publish(kind, sandbox.id, sandbox)
-
-    def _publish(self, kind: cri.ContainerEventType, identifier: str, sandbox: Sandbox) -> None:
-        if self._listeners:
-            statuses = [container_status(container) for container in self._records.of_sandbox(sandbox)]
-            self.send(
-                cri.ContainerEventResponse(
-                    container_id=identifier,
-                    container_event_type=kind,
-                    created_at=time.time_ns(),
-                    pod_sandbox_status=sandbox_status(sandbox),
-                    containers_statuses=statuses,
-                )
-            )
-
-    def send(self, event: cri.ContainerEventResponse | bytes) -> None:
-        """Send *event* to all who listen; bytes as they are, which need not be an event."""
-        for listener in self._listeners:
-            listener.put_nowait(event)
-
-    async def stream(self, request: bytes, context: object) -> AsyncIterator[cri.ContainerEventResponse | bytes]:
-        """Serve one GetContainerEvents call until the client goes."""
-        queue: asyncio.Queue[cri.ContainerEventResponse | bytes] = asyncio.Queue()
-        self._listeners.add(queue)
-        try:
-            while True:
-                yield await queue.get()
-        finally:
-            self._listeners.discard(queue)
+def sandbox_stats(sandbox: Sandbox, running: Iterable[Container]) -> cri.PodSandboxStats:
+    """Return made-up statistics of a sandbox and its running containers."""
+    stats = cri.PodSandboxStats(
+        attributes=cri.PodSandboxAttributes(
+            id=sandbox.id,
+            metadata=sandbox.config.metadata,
+            labels=sandbox.config.labels,
+            annotations=sandbox.config.annotations,
+        )
+    )
+    stats.linux.containers.extend(container_stats(container) for container in running)
+    return stats

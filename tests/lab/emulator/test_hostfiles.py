@@ -8,7 +8,7 @@ from criproxy.cri import api_pb2 as cri
 from criproxy.cri.runtime import RuntimeClient
 from criproxy.deviceplugin.usage.processes import Processes
 from criproxy.devices.usage.values import Process, ProcessUse, Reading
-from lab.emulator.core import HostFiles
+from lab.emulator.hostfiles import HostFiles
 from lab.emulator.records.cpusets import Cpuset
 from lab.emulator.runtime import IMAGE, EmbeddedRuntime, RuntimeOptions
 from lab.kubelet.kubelet import ContainerSpec, MiniKubelet, PodSpec

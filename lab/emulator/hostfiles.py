@@ -1,0 +1,59 @@
+"""Files below a made-up root that say of the embedded runtime's containers what /proc and cgroup v1 would say."""
+
+import itertools
+import os
+import time
+from pathlib import Path
+
+from criproxy.model.cpuset import format_cpuset
+from lab.emulator.records.cpusets import Cpuset
+
+FIRST_PID = 100_000
+
+
+class HostFiles:
+    """Writes below *root*, which a program that reads cgroups is told to take for ``/``."""
+
+    def __init__(self, root: Path) -> None:
+        self._root = root
+        self._pids = itertools.count(FIRST_PID)
+
+    def add(self, cgroup: str) -> int:
+        """Return the id of a new process in the group *cgroup*, such as ``/kubepods/podX/ID``."""
+        pid = next(self._pids)
+        process = self._root / f"proc/{pid}"
+        process.mkdir(parents=True, exist_ok=True)  # a run that was killed may have left it
+        (process / "cgroup").write_text(f"3:cpuset:{cgroup}\n2:cpu:{cgroup}\n0::/\n")
+        (process / "stat").write_text(_stat(pid))
+        group = self._group(cgroup)
+        group.mkdir(parents=True, exist_ok=True)
+        (group / "cgroup.procs").write_text(f"{pid}\n")
+        return pid
+
+    def write(self, cgroup: str, cpuset: Cpuset, quota_us: int = 0) -> None:
+        """Make the files of *cgroup* say *cpuset* and *quota_us*; with a quota of 0 there is none."""
+        group = self._group(cgroup)
+        group.mkdir(parents=True, exist_ok=True)
+        (group / "cpuset.cpus").write_text(format_cpuset(cpuset.cpus) + "\n")
+        (group / "cpuset.mems").write_text(format_cpuset(cpuset.mems) + "\n")
+        limits = self._group(cgroup, "cpu")
+        limits.mkdir(parents=True, exist_ok=True)
+        (limits / "cpu.cfs_quota_us").write_text(f"{quota_us or -1}\n")
+
+    def remove(self, cgroup: str, pid: int) -> None:
+        """Take away the process and its group."""
+        for folder in (self._group(cgroup), self._group(cgroup, "cpu"), self._root / f"proc/{pid}"):
+            for file in folder.iterdir():
+                file.unlink()
+            folder.rmdir()
+
+    def _group(self, cgroup: str, controller: str = "cpuset") -> Path:
+        # The path comes from a client: it must not lead out of the root.
+        steps = (step for step in cgroup.split("/") if step not in {"", ".", ".."})
+        return self._root.joinpath("sys/fs/cgroup", controller, *steps)
+
+
+def _stat(pid: int) -> str:
+    """The beginning of a process's file ``stat``, up to when it started: now, in ticks since the boot."""
+    started_ticks = int(time.clock_gettime(time.CLOCK_BOOTTIME) * os.sysconf("SC_CLK_TCK"))
+    return f"{pid} (sleep) S {'0 ' * 18}{started_ticks}\n"
