@@ -7,7 +7,7 @@ import pytest
 from criproxy.cri import api_pb2
 from criproxy.cri.logged_calls import LIMIT_CHARS, resolve, traced
 from criproxy.errors import StatusCode, UsageError
-from criproxy.wire.calls import Call, Outcome, OutcomeKind, Proceed, Refuse, Rule, Verdict
+from criproxy.wire.calls import Call, Outcome, OutcomeKind, Proceed, Refuse, Rule, Table, Verdict
 
 CREATE = "/runtime.v1.RuntimeService/CreateContainer"
 LIST = "/runtime.v1.RuntimeService/ListContainers"
@@ -27,6 +27,11 @@ def call_of(method: str, request: bytes | None) -> Call:
     call = Call(method, connection=3, stream=5, encoding="identity")
     call.request = request
     return call
+
+
+def rule_of(path: str, lines: Lines, table: Table) -> Any:  # noqa: ANN401 (a Rule with the handlers that the test calls)
+    """The rule with which calls are traced."""
+    return traced(table, frozenset([path]), lines.write)[path]
 
 
 def test_names_are_short_full_or_all() -> None:
@@ -55,12 +60,10 @@ async def test_a_held_call_is_told_with_what_was_sent() -> None:
         return Proceed(grown.SerializeToString())
 
     table = {CREATE: Rule(hold=hold, done=lambda call, outcome: ends.append((call, outcome)))}
-    rule = traced(table, frozenset([CREATE]), lines.write)[CREATE]
+    rule = rule_of(CREATE, lines, table)
     call = call_of(CREATE, request.SerializeToString())
     outcome = Outcome(OutcomeKind.OK, reply.SerializeToString())
 
-    assert rule.hold is not None
-    assert rule.done is not None
     assert await rule.hold(call, request.SerializeToString()) == Proceed(grown.SerializeToString())
     rule.done(call, outcome)
 
@@ -86,11 +89,9 @@ async def test_a_refusal_is_told_with_its_reason() -> None:
     async def hold(_call: Call, _message: bytes) -> Verdict:
         return Refuse(StatusCode.RESOURCE_EXHAUSTED, "no CPU is free")
 
-    rule = traced({CREATE: Rule(hold=hold)}, frozenset([CREATE]), lines.write)[CREATE]
+    rule = rule_of(CREATE, lines, {CREATE: Rule(hold=hold)})
     call = call_of(CREATE, b"")
 
-    assert rule.hold is not None
-    assert rule.done is not None
     await rule.hold(call, b"")
     rule.done(call, Outcome(OutcomeKind.NOT_SENT))
 
@@ -111,12 +112,10 @@ def test_a_stream_is_told_message_by_message() -> None:
     """Each event is a line as it passes, and the end is one."""
     lines, seen = Lines(), []
     inner = Rule(each=lambda _call, message: seen.append(message))
-    rule = traced({EVENTS: inner}, frozenset([EVENTS]), lines.write)[EVENTS]
+    rule = rule_of(EVENTS, lines, {EVENTS: inner})
     event = api_pb2.ContainerEventResponse(container_id="c").SerializeToString()
     call = call_of(EVENTS, b"")
 
-    assert rule.each is not None
-    assert rule.done is not None
     rule.each(call, event)
     rule.each(call, event)
     rule.done(call, Outcome(OutcomeKind.UNKNOWN, event))
@@ -138,9 +137,8 @@ def test_a_stream_is_told_message_by_message() -> None:
 def test_what_cannot_be_read_is_not_shown(data: bytes | None, shown: object) -> None:
     """A message that is none gives its size, never its bytes."""
     lines = Lines()
-    rule = traced({}, frozenset([LIST]), lines.write)[LIST]
+    rule = rule_of(LIST, lines, {})
 
-    assert rule.done is not None
     rule.done(call_of(LIST, data), Outcome(OutcomeKind.FAILED))
 
     assert lines[0]["request"] == shown
@@ -149,10 +147,9 @@ def test_what_cannot_be_read_is_not_shown(data: bytes | None, shown: object) -> 
 def test_a_long_message_is_cut() -> None:
     """A list of a thousand containers does not fill the journal."""
     lines = Lines()
-    rule = traced({}, frozenset([LIST]), lines.write)[LIST]
+    rule = rule_of(LIST, lines, {})
     reply = api_pb2.ListContainersResponse(containers=[api_pb2.Container(id="x" * 64)] * 1_000)
 
-    assert rule.done is not None
     rule.done(call_of(LIST, b""), Outcome(OutcomeKind.OK, reply.SerializeToString()))
 
     assert len(lines[0]["reply"]) < LIMIT_CHARS + 50
