@@ -155,10 +155,12 @@ class Node:
         path.write_text(f"{text}\n")
 
     @contextmanager
-    def runtime_serving(self) -> Iterator[None]:
+    def runtime_serving(self, *options: str) -> Iterator[None]:
         """Run the emulated runtime."""
         machine = ("--cpus", ",".join(self.cpus), "--mems", f"0-{len(self.cpus) - 1}", "--host-root", self.root)
-        with service(self.root / "runtime.log", *EMULATOR, "--socket", self.runtime, *machine, ready="listening"):
+        with service(
+            self.root / "runtime.log", *EMULATOR, "--socket", self.runtime, *machine, *options, ready="listening"
+        ):
             yield
 
     @contextmanager

@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -57,6 +58,36 @@ def test_a_create_is_refused_with_a_reason(node: RichNode, pod: Values, code: st
 
     assert_says(refused.value.details, pattern)
     assert refused.value.code == code
+
+
+@pytest.mark.parametrize(
+    ("text", "pattern"),
+    [
+        pytest.param(
+            "policy: static\nreservedCpu: '0'\n",
+            r"FILE:2:1: unknown option 'reservedCpu'; did you mean 'reservedCpus'\?",
+            id="option",
+        ),
+        pytest.param(
+            "policy: statik\n", r"FILE:1:9: policy: unknown policy 'statik'; .*did you mean 'static'\?", id="policy"
+        ),
+        pytest.param(
+            "policy: static\nannotations: {allow: {'*': [prefer-isolated-cpu]}}\n",
+            r"FILE:2:29: .*no policy reads an annotation 'prefer-isolated-cpu'; did you mean 'prefer-isolated-cpus'\?",
+            id="annotation",
+        ),
+        pytest.param("policy: static\nreservedCpus: 0-\n", r"FILE:2:15: reservedCpus: ", id="value"),
+    ],
+)
+def test_a_mistake_in_a_policy_file_has_its_place(tmp_path: Path, text: str, pattern: str) -> None:
+    """``criproxy check`` names file, line and column, and the nearest name that there is."""
+    file = tmp_path / "policy.yaml"
+    file.write_text(text)
+
+    answer = command("check", "--no-machine", file)
+
+    assert answer.status == 1
+    assert_says(answer.text, pattern.replace("FILE", re.escape(str(file))))
 
 
 @pytest.mark.parametrize(
