@@ -125,10 +125,10 @@ class NodeUse:
 
     def cpu_ratio(self) -> float | None:
         """Return the busy part of the CPU time of the last seconds, from 0 to 1; None if unknown."""
-        sample = self._sample()
-        if sample is None:
+        spent = read_node_time(self.host_root)
+        if spent is None:
             return None
-        now_s, busy, total = sample
+        sample = now_s, busy, total = self.clock(), spent.busy, spent.total
         while self._samples and now_s - self._samples[0][0] > KEPT_S and len(self._samples) > 1:
             self._samples.popleft()
         old = [each for each in self._samples if now_s - each[0] >= WINDOW_S][-1:] or [*self._samples][:1]
@@ -142,7 +142,3 @@ class NodeUse:
         """Return the part of the memory that is not available without swapping, from 0 to 1; None if unknown."""
         use = read_memory_use(self.host_root)
         return min(max(1 - use.available_bytes / use.total_bytes, 0.0), 1.0) if use and use.total_bytes else None
-
-    def _sample(self) -> tuple[float, float, float] | None:
-        spent = read_node_time(self.host_root)
-        return None if spent is None else (self.clock(), spent.busy, spent.total)

@@ -6,7 +6,6 @@ from pathlib import Path
 
 import pytest
 
-from criproxy.api.views import status_check as report
 from criproxy.node.devices.kubelet import Kubelet
 from criproxy.node.in_flight import InFlight, StartEvent
 from criproxy.node.sync.outcomes import Outcomes
@@ -16,7 +15,7 @@ from lab.emulator.runtime import RuntimeOptions
 from tests.node.devices.test_kubelet import FILES as KUBELET_FILES
 from tests.node.devices.test_kubelet import MAIN, kubelet
 from tests.node.failing import PLANTED, plant_failure
-from tests.node.world import FAST, RecordingLog, Slow, World, cut, owner, sharer, situation
+from tests.node.world import FAST, RecordingLog, Slow, World, cut, owner, said, sharer
 
 LIMIT_S = 60.0
 ALONE = replace(FAST, exit_list_s=3600.0, drift_period_s=3600.0)
@@ -70,7 +69,7 @@ async def test_who_moves_for_a_create_moves_though_carrying_it_out_fails(
 
         assert failed
         assert world.controller.context.failures.counts["background"] == 1
-        assert any("planted" in text for text in report.problems(situation(world.controller))["problems"])
+        assert said(world, "planted")
 
 
 FAILING = [

@@ -10,14 +10,10 @@ import pytest
 from criproxy.api.views.status import summary
 from criproxy.api.views.status_check import MAX_NAMED
 from criproxy.model.cpuset import CpuSet
-from criproxy.model.grant import Change
-from criproxy.model.node import Node
-from criproxy.model.workload import Container
 from criproxy.node.bypass import BypassMode
 from criproxy.node.settings import Promote
 from criproxy.placement.policies.api import Policy
 from criproxy.placement.policies.balloons import BalloonsOptions, BalloonsPolicy
-from criproxy.placement.policies.static import StaticOptions, StaticPolicy
 from criproxy.placement.policies.topology_aware import TopologyAwareOptions, TopologyAwarePolicy
 from criproxy.simulate.hosts import machine
 from lab.kubelet.kubelet import PodSpec
@@ -83,22 +79,6 @@ async def come_during(trouble: BypassMode | str, world: Placing, pod: PodSpec, d
     return key
 
 
-class FailedCalls(StaticPolicy):
-    """A policy with a mistake, for as long as it is told so, that keeps the last CPU for nobody."""
-
-    def __init__(self) -> None:
-        super().__init__(StaticOptions.model_validate({"reservedCpus": "0"}))
-        self.fails = True
-
-    def place(self, node: Node, container: Container) -> Change:
-        """Fail; afterwards place everybody on CPU 1."""
-        if self.fails:
-            raise TypeError("planted")
-        layout = super().place(node, container)
-        grant = replace(layout.grants[container.key], cpus=frozenset({1}))
-        return replace(layout, grants={**layout.grants, container.key: grant})
-
-
 def unplaced(world: World) -> list[str]:
     """What status says of those who are not placed."""
     notices = summary(situation(world.controller))["notices"]
@@ -114,24 +94,22 @@ async def late(world: World) -> str:
 
 async def test_who_shares_is_placed_once_the_policy_answers(tmp_path: Path) -> None:
     """By itself; nothing is wrong then."""
-    policy = FailedCalls()
-    async with World(tmp_path, settings=QUICK, policy=policy) as world:
-        container_id = await late(world)
+    async with Placing(tmp_path, QUICK) as world:
+        world.fragile.broken = True
+        await late(world)
         (text,) = unplaced(world)
         assert text.startswith("default/late/main has had shared CPUs since 20")
         assert text.endswith("without having been placed: criproxy was failing when the container was created")
-        policy.fails = False
-        await world.poll(lambda: world.cpus(container_id) == "1")
-        assert unplaced(world) == []
+        world.fragile.broken = False
+        await world.poll(lambda: unplaced(world) == [])
 
 
 async def test_it_is_told_of_over_a_restart(tmp_path: Path) -> None:
     """And as long as it lives, where nobody is promoted."""
-    policy = FailedCalls()
-    settings = replace(QUICK, promote=Promote.OFF)
-    async with World(tmp_path, settings=settings, policy=policy) as world:
+    async with Placing(tmp_path, replace(QUICK, promote=Promote.OFF)) as world:
+        world.fragile.broken = True
         await late(world)
-        policy.fails = False
+        world.fragile.broken = False
         await world.restart()
         await world.poll(lambda: world.controller.ready)
         assert len(unplaced(world)) == 1

@@ -5,7 +5,6 @@ from pathlib import Path
 
 import pytest
 
-from criproxy.api.views import status_check as report
 from criproxy.errors import StatusCode
 from criproxy.model.cpuset import parse_cpuset
 from criproxy.model.grant import Change, Grant
@@ -19,7 +18,7 @@ from criproxy.placement.policies.static import StaticOptions, StaticPolicy
 from criproxy.simulate.hosts import machine
 from tests.node import world as worlds
 from tests.node.calls.test_update import size
-from tests.node.world import FAST, STATIC, World, owner, refusal, sharer, situation
+from tests.node.world import FAST, STATIC, World, owner, refusal, said, sharer
 
 
 class Greedy(StaticPolicy):
@@ -53,7 +52,7 @@ async def test_a_layout_that_breaks_a_rule_is_a_failure_like_any_other(tmp_path:
         assert world.owned() == {1}
         assert world.counters.policy_faults > 0
         assert world.counters.fallbacks == {"shared": 1}
-        assert any(WRONG in text for text in report.problems(situation(world.controller))["problems"])
+        assert said(world, WRONG)
         assert world.cpus(await world.run(sharer("shared"))) == "0,2-3"
 
 

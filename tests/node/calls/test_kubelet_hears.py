@@ -5,7 +5,6 @@ from pathlib import Path
 
 import pytest
 
-from criproxy.api.views import status_check as report
 from criproxy.cri import translate
 from criproxy.cri.runtime import RuntimeCallError
 from criproxy.errors import NotEnough, StatusCode, StoreError, for_kubelet
@@ -18,7 +17,7 @@ from criproxy.node.settings import OnError
 from criproxy.placement.policies.static import StaticOptions, StaticPolicy
 from lab.emulator.runtime import RuntimeOptions
 from tests.node.failing import plant_failure
-from tests.node.world import FAST, World, owner, sharer, situation
+from tests.node.world import FAST, World, owner, said, sharer
 
 REFUSING = replace(FAST, on_error=OnError.REFUSE)
 SECRET = "Object of type date at /etc/secret"  # noqa: S105 (no password)
@@ -31,7 +30,7 @@ def caused(error: Exception, cause: Exception | None) -> Exception:
 
 
 @pytest.mark.parametrize(
-    ("error", "said"),
+    ("error", "heard"),
     [
         pytest.param(TypeError(SECRET), "criproxy failed; its log has the cause", id="any"),
         pytest.param(
@@ -46,9 +45,9 @@ def caused(error: Exception, cause: Exception | None) -> Exception:
         pytest.param(NotEnough("c asks for 9 CPUs"), "c asks for 9 CPUs", id="refusal"),
     ],
 )  # fmt: skip
-def test_what_the_kubelet_hears(error: Exception, said: str) -> None:
+def test_what_the_kubelet_hears(error: Exception, heard: str) -> None:
     """What we wrote ourselves, and of everything else that the log has it."""
-    assert for_kubelet(error) == said
+    assert for_kubelet(error) == heard
 
 
 class FailedCalls(StaticPolicy):
@@ -77,7 +76,7 @@ async def test_a_policy_that_fails(tmp_path: Path) -> None:
             StatusCode.UNAVAILABLE,
             "the policy failed; criproxy's log has the cause",
         )
-        assert any(SECRET in text for text in report.problems(situation(world.controller))["problems"])
+        assert said(world, SECRET)
 
 
 @pytest.mark.parametrize("fallback", ["works", "fails"])
@@ -99,8 +98,8 @@ async def test_a_create_that_cannot_be_translated(
     async with World(tmp_path, settings=replace(FAST, on_error=way)) as world:
         if way is OnError.REFUSE:
             error = await refusal(world)
-            said = "criproxy failed; its log has the cause"
-            assert (StatusCode(error.code), error.details) == (StatusCode.UNAVAILABLE, said)
+            heard = "criproxy failed; its log has the cause"
+            assert (StatusCode(error.code), error.details) == (StatusCode.UNAVAILABLE, heard)
         else:
             await world.run(owner("web"))
             await world.until(lambda: len(world.owned()) == 1)  # it is placed afterwards
