@@ -334,6 +334,27 @@ async def test_a_container_whose_create_is_repeated_and_cut_stays_known(tmp_path
         assert world.owned() == {1, 2}
 
 
+async def test_a_resize_that_is_cut_again_is_asked_for_anew(tmp_path: Path) -> None:
+    """What the runtime said before the repetition says nothing of it: two more answers undo the resize."""
+    slow = Counting()
+    async with World(tmp_path, runtime(slow), SLOW_TO_ASK) as world:
+        owned = await world.run(owner("owner", 1))
+        await world.rested()
+        slow["UpdateContainerResources"] = 60.0
+        await cut(world.kubelet.update(owned, size(2000)), slow)
+        slow.clear()
+        asked = slow.looked_up["ContainerStatus"]
+        await world.poll(lambda: slow.looked_up["ContainerStatus"] >= asked + 2)
+
+        slow["UpdateContainerResources"] = 60.0
+        await cut(world.kubelet.update(owned, size(2000)), slow)
+        slow.clear()
+
+        asked = slow.looked_up["ContainerStatus"]
+        await world.poll(lambda: milli(world, owned) == 1000)
+        assert slow.looked_up["ContainerStatus"] >= asked + 2 * 2
+
+
 async def test_a_start_of_unknown_outcome_outlasts_a_release(tmp_path: Path) -> None:
     """Its container may come up yet when it is released: the runtime's "not started" is not believed until then."""
     slow = Slow()
