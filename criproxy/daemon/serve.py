@@ -343,7 +343,7 @@ def _resolved(names: tuple[str, ...]) -> frozenset[str]:
 
 async def _tune_allocator(tasks: "Tasks") -> None:
     """Tune the C library's allocator. Not earlier: the import costs 10 ms, and the first calls of a start are small."""
-    allocator = await asyncio.to_thread(import_module, "criproxy.wire.allocator")
+    allocator = await asyncio.to_thread(import_module, "criproxy.process.allocator")
     tasks.forever("give memory back", allocator.give_back_after_peaks)
     if not allocator.keep_large_buffers():
         log.info("the C library has no mallopt: long lists cost more CPU time")

@@ -14,7 +14,7 @@ LIST_MIB, OWN_MIB = PODS * ANNOTATION_BYTES >> 20, 100
 KEPT_MIB = 64
 """Less than this is not worth it."""
 LOOKS_OFTEN = """
-from criproxy.wire import allocator
+from criproxy.process import allocator
 allocator.LOOK_S = 0.2
 from criproxy.cli import main
 main(prog_name="criproxy")

@@ -50,7 +50,7 @@ ENDLESS = {
     "daemon/behind.py:Behind.watch": "supervised",
     "daemon/behind.py:KubeletCpus.watch": "supervised",
     "daemon/behind.py:SocketFiles.watch": "supervised",
-    "wire/allocator.py:give_back_after_peaks": "daemon/serve.py supervises it",
+    "process/allocator.py:give_back_after_peaks": "daemon/serve.py supervises it",
     "daemon/start.py:opened_store": "ends with the disk or the release that it waits for",
     "deviceplugin/usage/quota_methods.py:Methods.run": "supervised",
     "deviceplugin/health/events_watch.py:EventsWatch.run": "supervised",
