@@ -1,9 +1,9 @@
 """Asks a policy, and applies its answer to the node with what follows from it: CFS quotas and preserved containers."""
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from criproxy.model.cpuset import CpuSet
-from criproxy.model.grant import NO_CPUS, Grant, Kept, Reason
+from criproxy.model.grant import NO_CPUS, Change, Grant, Kept, Reason
 from criproxy.model.node import Node, with_grants
 from criproxy.model.workload import Container
 from criproxy.placement.options.policy_options import options_of
@@ -52,7 +52,7 @@ def ask(node: Node, container: Container, policy: Policy, view: Node | None = No
     if preserved:
         news |= moved_preserved(view, with_grants(view.grants, news, removed), preserved)
     grants = with_grants(view.grants, news, removed)
-    return Placed(node.replace(grants=grants), replace(change, reasons=reasons).reasons_about(key), view)
+    return Placed(node.replace(grants=grants), Change(grants, reasons).reasons_about(key), view)
 
 
 def without_grant(node: Node, key: str, policy: Policy) -> Placed:

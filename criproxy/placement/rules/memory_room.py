@@ -12,7 +12,7 @@ from dataclasses import replace
 from criproxy.model.cpuset import CpuSet, interned, numbered
 from criproxy.model.grant import Reason
 from criproxy.model.machine.hardware import HugePageRequest
-from criproxy.model.node import Node
+from criproxy.model.node import Node, changed_keys, with_grants
 from criproxy.model.text.amounts import format_bytes
 from criproxy.model.workload import Container
 from criproxy.placement.alloc.memory.memory import MemoryWish, place_memory, return_memory
@@ -35,15 +35,15 @@ def with_room(before: Node, placed: Placed, container: Container, policy: Policy
     grants, reasons = placed.node.grants, placed.reasons
     old, new = before.grants[container.key], grants.get(container.key)
     if new and new.mems == old.mems:
-        more = place_memory(seen, grants, container, _NOWHERE, _AS_IT_IS, pessimistic=pessimistic).grants
+        news = {key: grants[key] for key in {container.key, *changed_keys(seen.grants, grants)} if key in grants}
+        more = place_memory(seen, news, container, _NOWHERE, _AS_IT_IS, pessimistic=pessimistic).grants
         if (mems := more[container.key].mems) != new.mems:
             text = f"{container.title} has grown: memory from {numbered('NUMA node', mems)}"
-            grants, reasons = more, (*reasons, Reason(container.key, text))
-    back = return_memory(seen.replace(grants=grants), {}, pessimistic=pessimistic)
-    grants = {**grants, **back.grants} if back.grants else grants
-    return replace(
-        placed, node=placed.node.replace(grants=grants), reasons=(*reasons, *back.reasons_about(container.key))
-    )
+            grants, reasons = with_grants(grants, more), (*reasons, Reason(container.key, text))
+    back = return_memory(seen if grants is seen.grants else seen.replace(grants=grants), {}, pessimistic=pessimistic)
+    if back.grants:
+        grants, reasons = with_grants(grants, back.grants), (*reasons, *back.reasons_about(container.key))
+    return placed if grants is placed.node.grants else Placed(placed.node.replace(grants=grants), reasons, placed.shown)
 
 
 def with_pages(placed: Placed, container: Container) -> Placed:

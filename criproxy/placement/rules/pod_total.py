@@ -37,7 +37,7 @@ def counted(node: Node, key: str, *, arrives: bool = False) -> Node:
     """
     pod = node.pods.get(key)
     alive = [each for each in node.containers_of(key) if each.state is not ContainerState.EXITED] if pod else []
-    arrives = arrives or (key in node.pods_with_exclusive and overlap(node, alive))
+    arrives = arrives or overlap(node, alive)
     bare = [each for each in alive if each.of_pod or (pod and arrives and _is_bare(pod, each, alive))]
     total = _total(pod, bare) if pod and bare else None
     if total is None or any(each.desired and each.desired.told for each in bare):
