@@ -7,6 +7,7 @@ from typing import Any
 
 from criproxy.api.control_socket import ControlServer
 from criproxy.devices.usage.values import Grant
+from criproxy.errors import CriproxyError
 from criproxy.model.text.plain import to_plain
 from criproxy.wire.sockets import listen
 from tests.deviceplugin.news import News
@@ -34,6 +35,8 @@ class Daemon(News):
         """Those about quotas that it says it has stored."""
         self.act = True
         """What it answers to them."""
+        self.error = ""
+        """Why it takes none; empty: it does."""
         self.answers = answers
         self.hangs: Collection[str] = ()
         """Commands that get no answer."""
@@ -80,6 +83,8 @@ class Daemon(News):
             match name:
                 case "device-grants":
                     return {"containers": to_plain(self.grants), "incidents": self.incidents}
+                case "quota-incident" if self.error:
+                    raise CriproxyError(self.error)
                 case "quota-incident":
                     return {"stored": True, "act": self.act}
             return self.answers.get(name.replace("-", "_"), {})

@@ -14,27 +14,8 @@ from tests.deviceplugin.test_program_http import ask, values
 from tests.nvml import Driver
 
 GPU = "nvidia.com/gpu"
-ANNOTATION = "devices.criproxy.io"
 BOTH = "{advertise: [nvidia, ali-npu]}"
 SHARED = "{advertise: [ali-npu], sharing: [{resource: aliyun.com/npu, replicas: 4}]}"
-
-
-async def test_a_class_of_nodes_is_offered_and_allocated(folder: Path) -> None:
-    """Two nodes of a class that no vendor's program knows are registered, listed, and allocated with evidence."""
-    async with Program(folder) as program:
-        program.host.plug("/dev/npu0", "0000:3b:00.0", numa_node=1)
-        await program.begin("{advertise: [ali-npu]}", "/dev/npu3")
-        await program.kubelet.until_capacity(NPU, 2)
-
-        given = await program.kubelet.admit(Pod("one"), {NPU: 2})
-
-        assert program.kubelet.registered == [NPU]
-        assert program.kubelet.healthy(NPU) == {"npu0", "npu3"}
-        assert set(given[NPU].ids) == {"npu0", "npu3"}
-        response = given[NPU].answer
-        assert {spec.container_path for spec in response.devices} == {"/dev/npu0", "/dev/npu3"}
-        (value,) = [value for key, value in response.annotations.items() if key == f"{ANNOTATION}/aliyun.com_npu"]
-        assert set(value.split(",")) == {"npu0", "npu3"}
 
 
 async def test_nvidia_cards_are_offered_as_nvidia_does(folder: Path) -> None:
@@ -187,22 +168,6 @@ async def test_an_index_means_the_same_gpu_until_the_file_is_read_anew(folder: P
 
         (folder / "nvidia.yaml").write_text(FIRST.replace("2", "3") % 0)
         await program.kubelet.until(lambda: program.kubelet.healthy(GPU) == {f"GPU-1::{n}" for n in range(3)})
-
-
-async def test_a_file_may_share_cards_of_a_class_that_is_new(folder: Path) -> None:
-    """Its cards are looked for before the file is judged; those of other classes stay as they are."""
-    async with Program(folder, driver=Driver(gpus=(t4(0),))) as program:
-        await program.begin("{advertise: [nvidia]}", "/dev/npu0", "/dev/npu1")
-        await program.kubelet.until_capacity(GPU, 1)
-
-        section = "{advertise: [nvidia, ali-npu], sharing: [{resource: aliyun.com/npu, replicas: 4, devices: [1]}]}"
-        program.policy.write_text(policy(section))
-        await program.kubelet.until_capacity(NPU, 5)
-        program.policy.write_text(policy("{advertise: [ali-npu]}"))
-        await program.kubelet.until(lambda: program.kubelet.capacity(GPU)[1] == 0)
-
-        await program.kubelet.until_capacity(NPU, 2)
-        assert program.kubelet.registered[:2] == [GPU, NPU]
 
 
 async def test_a_file_that_waits_for_a_card(folder: Path) -> None:

@@ -3,7 +3,6 @@
 from collections.abc import AsyncIterator
 from pathlib import Path
 from signal import SIGKILL, SIGTERM
-from tempfile import TemporaryDirectory
 
 import pytest
 
@@ -14,30 +13,21 @@ from tests.deviceplugin.daemon import Daemon
 from tests.deviceplugin.program import NPU, Program, policy
 
 FAILED = f"criproxy failed at the configuration: {failing_reader.RAISED}"
-BEGINS, ENDS = ("device-plugin", True), ("device-plugin", False)
 
 
-def lifetimes(daemon: Daemon) -> list[tuple[str, bool]]:
-    """What the daemon was told of beginnings and ends."""
-    return [(name, arguments["running"]) for name, arguments in daemon.told if name == "device-plugin"]
-
-
-def last(daemon: Daemon) -> tuple[str, bool | None]:
-    """What the daemon was told last."""
-    name, arguments = daemon.told[-1]
-    return name, arguments.get("running")
+def lifetimes(daemon: Daemon) -> list[bool]:
+    """What the daemon was told: a beginning is True, an end False."""
+    return [arguments["running"] for arguments in daemon.said("device-plugin")]
 
 
 @pytest.fixture
-async def node() -> AsyncIterator[tuple[Program, Daemon]]:
+async def node(folder: Path) -> AsyncIterator[tuple[Program, Daemon]]:
     """Return a program that is not started yet, on a machine with an NPU, and a daemon."""
-    with TemporaryDirectory(prefix="l") as name:
-        async with Program(Path(name)) as program:
-            program.policy.write_text(policy("{advertise: [ali-npu]}"))
-            program.host.plug("/dev/npu0")
-            await program.kubelet.start()
-            daemon = await program.with_daemon()
-            yield program, daemon
+    async with Program(folder) as program:
+        program.policy.write_text(policy("{advertise: [ali-npu]}"))
+        program.host.plug("/dev/npu0")
+        await program.kubelet.start()
+        yield program, await program.with_daemon()
 
 
 async def test_it_says_that_it_begins_and_ends(node: tuple[Program, Daemon]) -> None:
@@ -50,8 +40,8 @@ async def test_it_says_that_it_begins_and_ends(node: tuple[Program, Daemon]) -> 
 
     assert await program.ended() == 0
     await daemon.until_said("device-plugin", 2)
-    assert last(daemon) == ENDS
-    assert lifetimes(daemon) == [BEGINS, ENDS]
+    assert daemon.told[-1][0] == "device-plugin"
+    assert lifetimes(daemon) == [True, False]
     names = {arguments["instance"] for name, arguments in daemon.told if name in ("device-plugin", "device-inventory")}
     assert len(names) == 1, "each run has one name"
     assert names != {""}
@@ -86,7 +76,7 @@ async def test_it_says_no_goodbye_if_it_cannot_start(node: tuple[Program, Daemon
 
     assert await program.ended() == 1
     await daemon.until_said("device-plugin", 2)
-    assert lifetimes(daemon) == [BEGINS, BEGINS]
+    assert lifetimes(daemon) == [True, True]
     (refused,) = (arguments["refused"] for _, arguments in daemon.told if "refused" in arguments)
     assert why in refused
 
@@ -115,26 +105,24 @@ async def test_a_daemon_that_does_not_answer_delays_no_end_for_long(node: tuple[
 
     assert await program.ended() == 0
     await daemon.until_said("device-plugin", 2)
-    assert last(daemon) == ENDS
+    assert lifetimes(daemon) == [True, False]
     assert program.said("Traceback") == 0
     assert program.other == []
 
 
-async def test_a_socket_of_a_former_resource_is_removed() -> None:
+async def test_a_socket_of_a_former_resource_is_removed(folder: Path) -> None:
     """The kubelet would go on dialling what a killed program has left in plugins_registry."""
-    with TemporaryDirectory(prefix="l") as name:
-        async with Program(Path(name), "--register", "plugins-registry") as program:
-            program.host.plug("/dev/npu0")
-            await program.kubelet.start()
-            names = []
-            for rename in ("former", "later"):
-                sharing = f"[{{resource: {NPU}, replicas: 2, rename: aliyun.com/{rename}}}]"
-                program.policy.write_text(policy(f"{{advertise: [ali-npu], sharing: {sharing}}}"))
-                program.told.clear()
-                await program.ready()
-                await program.kubelet.until_capacity(f"aliyun.com/{rename}", 2)
-                names.append([each.name for each in program.kubelet.registry_dir.iterdir()])
-                program.signal(SIGKILL)
-                await program.ended()
-
-    assert names == [["criproxy-aliyun.com_former.sock"], ["criproxy-aliyun.com_later.sock"]]
+    async with Program(folder, "--register", "plugins-registry") as program:
+        program.host.plug("/dev/npu0")
+        await program.kubelet.start()
+        for rename in ("former", "later"):
+            sharing = f"[{{resource: {NPU}, replicas: 2, rename: aliyun.com/{rename}}}]"
+            program.policy.write_text(policy(f"{{advertise: [ali-npu], sharing: {sharing}}}"))
+            program.told.clear()
+            await program.ready()
+            await program.kubelet.until_capacity(f"aliyun.com/{rename}", 2)
+            assert [each.name for each in program.kubelet.registry_dir.iterdir()] == [
+                f"criproxy-aliyun.com_{rename}.sock"
+            ]
+            program.signal(SIGKILL)
+            await program.ended()

@@ -32,14 +32,3 @@ async def test_a_container_over_its_quota_is_found_by_nvml(folder: Path) -> None
     assert use["cards"] == [{"card": "GPU-0", "memory_mib": 16000, "total_mib": 15 * 1024, "cores_percent": 0.0}]
     assert [each["memory_mib"] for each in use["containers"]] == [9000, 7000]
     assert "problem" not in use
-
-
-async def test_use_is_unknown_while_the_driver_fails(folder: Path) -> None:
-    """GPUs that NVML has not described since the start are not taken to be unused."""
-    async with Program(folder, driver=Driver(fails=9)) as program:
-        program.host.gpu(t4(0))
-        daemon = await program.with_daemon()
-        await program.begin("{advertise: [nvidia], usage: [{class: nvidia, from: nvml}]}")
-        use = await daemon.until_use("'kind': 'nvidia'")
-
-    assert use["classes"][0]["problem"] == "NVML does not list the NVIDIA cards of this machine"

@@ -2,7 +2,6 @@
 
 from collections.abc import AsyncIterator
 from pathlib import Path
-from tempfile import TemporaryDirectory
 
 import pytest
 
@@ -33,13 +32,12 @@ def section() -> tuple[PluginPlan, DeviceRules]:
 
 
 @pytest.fixture
-async def node(section: tuple[PluginPlan, DeviceRules]) -> AsyncIterator[Joined]:
+async def node(folder: Path, section: tuple[PluginPlan, DeviceRules]) -> AsyncIterator[Joined]:
     """Return a node with two GPUs of 16 GiB, whose device plugin follows the file."""
     plan, rules = section
-    with TemporaryDirectory(prefix="v") as name:
-        async with joined(Path(name), GPU_A, GPU_B, classes=rules.classes) as all_parts:
-            await all_parts.offer(plan=plan)
-            yield all_parts
+    async with joined(folder, GPU_A, GPU_B, classes=rules.classes) as all_parts:
+        await all_parts.offer(plan=plan)
+        yield all_parts
 
 
 async def started(node: Joined, name: str) -> tuple[str, api.ContainerConfig]:

@@ -30,23 +30,15 @@ class Difference:
     """What criproxy answers; None: the case's own ``expect_if_honoured``."""
 
 
-_GPU_0 = "GPU-00000000-0000-4000-8000-000000000000"
-_GPU_1 = "GPU-00000001-0000-4000-8000-000000000001"
-
 _RENAME = Difference("NVIDIA parses `rename` and ignores it; here it works")
 _DEVICES = Difference("NVIDIA parses `devices` and ignores it; here it works")
 _RESOURCES = Difference("NVIDIA parses `resources` and ignores it; here it works")
-_ALL_CONCERNED = "an XID marks every replica and every MIG device that it concerns, and not one of them by chance"
+ALL_CONCERNED = "an XID marks every replica and every MIG device that it concerns, and not one of them by chance"
 _FIRST, _SECOND = (f"GPU-{number:08x}-0000-4000-8000-{number:012x}" for number in range(2))
 _MIG_DEVICES = [f"MIG-00000000-0000-5000-8000-{number:012x}" for number in range(2)]
-_XID_OF_REPLICAS = Difference(
-    _ALL_CONCERNED,
-    {
-        "unhealthy": [f"{_SECOND}::{number}" for number in range(3)],
-        "registered_masks": {_FIRST: 11, _SECOND: 11},
-    },
-)
-_XID_OF_MIG_DEVICES = Difference(_ALL_CONCERNED, {"unhealthy": _MIG_DEVICES, "registered_masks": {_FIRST: 11}})
+_REPLICAS = [f"{_SECOND}::{number}" for number in range(3)]
+_XID_OF_REPLICAS = Difference(ALL_CONCERNED, {"unhealthy": _REPLICAS, "registered_masks": {_FIRST: 11, _SECOND: 11}})
+_XID_OF_MIG_DEVICES = Difference(ALL_CONCERNED, {"unhealthy": _MIG_DEVICES, "registered_masks": {_FIRST: 11}})
 _STRICT_YAML = Difference(
     "the file is read as a policy file is: what YAML libraries read differently is a mistake", "refused"
 )
@@ -90,7 +82,7 @@ DELIBERATE: dict[str, Difference] = {
     "resources:res-ts-same-name-split": Difference(
         "the answer of NVIDIA's code without its drop step offers a card whole and shared at once",
         expect={
-            "resources": {"nvidia.com/gpu": [f"{_GPU_0}::0", f"{_GPU_0}::1", *(f"{_GPU_1}::{n}" for n in range(4))]}
+            "resources": {"nvidia.com/gpu": [f"{_FIRST}::0", f"{_FIRST}::1", *(f"{_SECOND}::{n}" for n in range(4))]}
         },
     ),
     "resources:mig-mixed-devices-mig-index": _DEVICES,

@@ -9,13 +9,12 @@ from criproxy.deviceplugin.nvidia.resources import offers
 from criproxy.deviceplugin.nvidia.xids import Event, Place, XidFilter
 from criproxy.devices.classes.offers import Offered
 from tests.vectors.cards import config_of_case, gpus_of
-from tests.vectors.deliberate import Difference
+from tests.vectors.deliberate import ALL_CONCERNED, Difference
 from tests.vectors.facts import HEALTH_FACTS
 from tests.vectors.nvidia_ways import place_in
 
 Case = Mapping[str, Any]
 GPU = "nvidia.com/gpu"
-ALL_CONCERNED = "one XID marks every replica and every MIG device that it concerns, and not one of them by chance"
 _SUPPORTED = {"ONLY_ECC": xids.SINGLE_BIT_ECC | xids.DOUBLE_BIT_ECC, "ONLY_XID": xids.XID_CRITICAL, "NONE": 0}
 """What NVML says that a GPU can tell; other words are errors."""
 _ALL_KINDS = 0xFFFF

@@ -23,24 +23,6 @@ def as_nvidia_uses(config: PluginConfig) -> PluginConfig:
     )
 
 
-def ignored_by_nvidia(config: PluginConfig) -> list[str]:
-    """Return the keys of *config* that NVIDIA's plugin parses and then ignores."""
-    ignored = []
-    if config.resources != Resources():
-        ignored.append("resources")
-    parts = (("sharing.timeSlicing", config.sharing.time_slicing), ("sharing.mps", config.sharing.mps))
-    for key, shared in parts:
-        plain = _plain(shared)
-        if shared is None or plain is None:
-            continue
-        pairs = list(zip(shared.resources, plain.resources, strict=True))
-        if any(configured.rename != used.rename for configured, used in pairs):
-            ignored.append(f"{key}.resources[].rename")
-        if any(configured.devices != used.devices for configured, used in pairs):
-            ignored.append(f"{key}.resources[].devices")
-    return ignored
-
-
 def _plain(shared: S | None) -> S | None:
     if shared is None:
         return None

@@ -1,5 +1,6 @@
 """MIG devices, which exist, are given to profiles as vGPUs."""
 
+from dataclasses import replace
 from itertools import pairwise
 
 import pytest
@@ -160,51 +161,47 @@ def test_what_contradicts_each_other(instances: list[str], profiles: list[Profil
     assert assign([GPU], devices(*instances), profiles, [PLAIN]).problems == (sentence,)
 
 
-def test_why_a_share_selects_nothing() -> None:
-    """It is one of the cards with MIG, not of MIG devices, and of one card there is no half."""
-    half = Profile(name="half", kind="nvidia", memory_mib=8192, enforce=("mig",), select=CardChoice(share_percent=50))
-
-    (problem,) = assign([GPU], devices(*["1g.10gb"] * 7), [half], [PLAIN]).problems
-
-    assert problem == (
-        "profile half (8192 MiB) has no MIG device; only cards with MIG count, and share: 50% of 1 card is less than "
-        "one card; without MIG: GPU-b"
-    )
+HALVES = [
+    Profile(name="half", kind="nvidia", memory_mib=8192, enforce=("mig",), select=CardChoice(share_percent=50)),
+    Profile(name="half", kind="nvidia", memory_percent=50, enforce=("mig",)),
+]
+UNKNOWN = CardSize(id="GPU-c", index=2, model=GPU.model, memory_mib=0)
+LACKS = "profile small (8192 MiB) has no MIG device; "
+SMALLER = replace(device(0, "3g.40gb"), profile="1c.3g.40gb")
 
 
-def test_compute_instances_are_named() -> None:
-    """They seem to be what the profile asks for."""
-    small = [
-        Instance(id=f"MIG-{number}", card=GPU, profile="1c.3g.40gb", memory_mib=40320, cores_percent=14)
-        for number in range(3)
-    ]
-
-    (problem,) = assign([GPU], [], [SMALL], [], small).problems
-
-    assert problem == (
-        "profile small (8192 MiB) has no MIG device; compute instances that are smaller than their GPU instance cannot "
-        "be vGPUs: 3 x 1c.3g.40gb"
-    )
-
-
-def test_a_card_whose_mig_was_switched_off() -> None:
-    """It keeps its place among the cards, but has nothing to do with MIG any more."""
-    assert assign([GPU], [], [SMALL], [GPU]).problems == (
-        "profile small (8192 MiB) has no MIG device; without MIG: GPU-a",
-    )
-
-
-def test_a_share_of_unknown_memory() -> None:
-    """No device serves a profile of which it is unknown what it asks for."""
-    unknown = CardSize(id="GPU-c", index=2, model=GPU.model, memory_mib=0)
-    half = Profile(name="half", kind="nvidia", memory_percent=50, enforce=("mig",))
-
-    (problem,) = assign([unknown], [device(0, "1g.10gb", unknown)], [half], []).problems
-
-    assert problem == (
-        "profile half (50 % of the memory) has no MIG device; there are 1 x 1g.10gb (9856 MiB and 14 % of the cores); "
-        "the memory of the whole card is unknown: GPU-c"
-    )
+@pytest.mark.parametrize(
+    ("problems", "sentence"),
+    [
+        pytest.param(
+            assign([GPU], devices(*["1g.10gb"] * 7), HALVES[:1], [PLAIN]).problems,
+            "profile half (8192 MiB) has no MIG device; only cards with MIG count, and share: 50% of 1 card is less "
+            "than one card; without MIG: GPU-b",
+            id="a-share-of-one-card",
+        ),
+        pytest.param(
+            assign([UNKNOWN], [device(0, "1g.10gb", UNKNOWN)], HALVES[1:], []).problems,
+            "profile half (50 % of the memory) has no MIG device; there are 1 x 1g.10gb (9856 MiB and 14 % of the "
+            "cores); the memory of the whole card is unknown: GPU-c",
+            id="a-share-of-unknown-memory",
+        ),
+        pytest.param(
+            assign([GPU], [], [SMALL], [], [SMALLER] * 3).problems,
+            f"{LACKS}compute instances that are smaller than their GPU instance cannot be vGPUs: 3 x 1c.3g.40gb",
+            id="compute-instances",
+        ),
+        pytest.param(assign([GPU], [], [SMALL], [GPU]).problems, f"{LACKS}without MIG: GPU-a", id="switched-off"),
+        pytest.param(
+            assign([GPU], [replace(device(0, "1g.10gb"), id="MIG-GPU-a/1/0")], [SMALL], []).problems,
+            "MIG-GPU-a/1/0 cannot be a vGPU: only drivers since R470 give MIG devices a UUID",
+            id="id-of-an-old-driver",
+        ),
+        pytest.param(assign([], [], [SMALL], []).problems, "", id="no-cards"),
+    ],
+)
+def test_other_reasons(problems: tuple[str, ...], sentence: str) -> None:
+    """A profile for which there is nothing, where there are cards at all."""
+    assert problems == ((sentence,) if sentence else ())
 
 
 def test_a_device_of_two_profiles_is_nobodys() -> None:
@@ -216,25 +213,12 @@ def test_a_device_of_two_profiles_is_nobodys() -> None:
     assert found.taken == {"MIG-0"}
 
 
-def test_ids_of_old_drivers() -> None:
-    """A MIG device without a UUID cannot be a vGPU: its id has the separator of ours."""
-    old = Instance(id="MIG-GPU-a/1/0", card=GPU, profile="1g.10gb", memory_mib=9856, cores_percent=14)
-    (problem,) = assign([GPU], [old], [SMALL], []).problems
-
-    assert problem == "MIG-GPU-a/1/0 cannot be a vGPU: only drivers since R470 give MIG devices a UUID"
-
-
 def test_cores_that_are_not_known_serve_no_quota_of_cores() -> None:
     """Where the driver does not say how many slices a GPU has, only the memory of its MIG devices counts."""
-    unknown = Instance(id="MIG-0", card=GPU, profile="3g.40gb", memory_mib=40320, cores_percent=0)
+    unknown = replace(device(0, "3g.40gb"), cores_percent=0)
 
     assert satisfies(unknown, SMALL)
     assert not satisfies(unknown, LARGE)
-
-
-def test_a_machine_without_cards() -> None:
-    """Nothing is wrong with profiles where there is no card at all."""
-    assert assign([], [], [SMALL], []).problems == ()
 
 
 _PROFILES = st.lists(

@@ -7,35 +7,24 @@ import pytest
 from criproxy.deviceplugin.cards.card_offers import Configuration, Pins
 from criproxy.deviceplugin.cards.inventory import Inventory
 from criproxy.deviceplugin.nvidia.resources import ResourceError
-from criproxy.deviceplugin.resources.resource_builder import Served, build_resources
+from criproxy.deviceplugin.resources.resource_builder import build_resources
 from criproxy.devices.classes.builtin import NVIDIA
-from criproxy.devices.classes.cards import Card, Stock
-from criproxy.devices.classes.device_class import DeviceClass
 from criproxy.devices.classes.offers import SharedCards
 from criproxy.devices.classes.vgpu_profiles import CardChoice, Profile, Quota, quota_in
 from criproxy.devices.evidence.device_request import InvalidRequest
 from criproxy.devices.plugin.plan import NVIDIA_ALONE, Advertised, PluginPlan
 from tests.deviceplugin.hosts import a100, t4
 from tests.deviceplugin.nvidia.files import config_of
+from tests.deviceplugin.resources.test_resource_builder import ALI, NPU, gpus, ids, npus
 
-ALI = DeviceClass(name="ali-npu", resources=("aliyun.com/npu",), id_format="index", per_device=("/dev/npu{index}",))
-NPU = "aliyun.com/npu"
 GPU_8G = Profile(name="gpu-8g", kind=NVIDIA.name, memory_mib=8192, cores_percent=25)
 HALF = Profile(name="half", kind=ALI.name, memory_mib=1024, cores_percent=50, count=2)
 SHARED = "version: v1\nsharing: {timeSlicing: {resources: [{name: nvidia.com/gpu, replicas: 2}]}}"
-GPUS = tuple(replace(t4(index), uuid=uuid) for index, uuid in enumerate(("GPU-a", "GPU-b")))
 
 
 def two_gpus() -> Inventory:
     """Two T4s with 16384 MiB each."""
-    gpus = tuple(replace(each, memory_mib=16384) for each in GPUS)
-    cards = tuple(Card(gpu.minor, (f"/dev/nvidia{gpu.minor}",), gpu.uuid) for gpu in gpus)
-    return Inventory(stocks={NVIDIA.name: Stock(cards, ("/dev/nvidiactl",))}, gpus=gpus)
-
-
-def npus(count: int) -> Inventory:
-    """So many NPUs."""
-    return Inventory(stocks={ALI.name: Stock(tuple(Card(each, (f"/dev/npu{each}",)) for each in range(count)))})
+    return gpus(*(replace(t4(index), uuid=uuid, memory_mib=16384) for index, uuid in enumerate(("GPU-a", "GPU-b"))))
 
 
 def of_nvidia(*profiles: Profile, text: str = "version: v1") -> Configuration:
@@ -47,18 +36,6 @@ def of_ali(*profiles: Profile, sharing: tuple[SharedCards, ...] = ()) -> Configu
     """NPUs with these profiles."""
     plan = PluginPlan(advertised=(Advertised(kind=ALI, resource=NPU),), profiles=profiles, sharing=sharing)
     return Configuration(plan=plan)
-
-
-def ids(served: Served) -> dict[str, list[str]]:
-    """By resource."""
-    return {name: list(resource.devices) for name, resource in served.resources.items()}
-
-
-def test_cards_are_cut_by_both_quotas() -> None:
-    """A card of 16384 MiB has two vGPUs of 8192 MiB and 25 %, and is not offered whole."""
-    assert ids(build_resources(of_nvidia(GPU_8G), two_gpus())) == {
-        "criproxy.io/gpu-8g": ["GPU-a/gpu-8g/0", "GPU-a/gpu-8g/1", "GPU-b/gpu-8g/0", "GPU-b/gpu-8g/1"]
-    }
 
 
 def test_vgpus_know_as_what_their_cards_were_offered() -> None:
@@ -82,7 +59,7 @@ def test_a_card_that_is_not_chosen_is_offered_as_before(text: str, remaining: li
 def test_other_classes_are_cut_by_a_number() -> None:
     """An NPU, whose memory nobody knows, has as many parts as the profile says; other NPUs can be shared."""
     found = build_resources(
-        of_ali(replace(HALF, select=CardChoice(indexes=(0,))), sharing=(SharedCards(name=NPU, replicas=2),)), npus(2)
+        of_ali(replace(HALF, select=CardChoice(indexes=(0,))), sharing=(SharedCards(name=NPU, replicas=2),)), npus(0, 0)
     )
     assert ids(found) == {NPU: ["npu1::0", "npu1::1"], "criproxy.io/half": ["npu0/half/0", "npu0/half/1"]}
 
@@ -95,7 +72,7 @@ def test_a_container_gets_its_card_with_the_quota() -> None:
     assert response.annotations["devices.criproxy.io/criproxy.io_gpu-8g"] == "GPU-b/gpu-8g/1"
     assert quota_in(response.annotations) == Quota(profile="gpu-8g", memory_mib=8192, cores_percent=25)
 
-    npu = build_resources(of_ali(HALF), npus(1)).resources["criproxy.io/half"]
+    npu = build_resources(of_ali(HALF), npus(0)).resources["criproxy.io/half"]
     response = npu.allocation(["npu0/half/0"])
     assert [node.host_path for node in response.devices] == ["/dev/npu0"]
 
@@ -113,12 +90,6 @@ def test_a_container_has_one_vgpu(asked: list[str], text: str) -> None:
     gpu = build_resources(of_nvidia(GPU_8G), two_gpus()).resources["criproxy.io/gpu-8g"]
     with pytest.raises(InvalidRequest, match=text):
         gpu.allocation(asked)
-
-
-def test_an_unhealthy_card_has_no_healthy_part() -> None:
-    """All vGPUs of a card that does not work are unhealthy."""
-    found = build_resources(of_nvidia(GPU_8G), two_gpus(), {NVIDIA.name: {"GPU-a"}}).resources["criproxy.io/gpu-8g"]
-    assert [each.healthy for each in found.devices.values()] == [False, False, True, True]
 
 
 def test_the_card_with_most_room_is_preferred() -> None:

@@ -11,11 +11,11 @@ from criproxy.deviceplugin.nvidia.gpus import Gpu, MigDevice
 from criproxy.deviceplugin.nvidia.resources import ResourceError
 from criproxy.deviceplugin.resources.resource_builder import build_resources
 from criproxy.devices.classes.builtin import NVIDIA
-from criproxy.devices.classes.cards import Card, Stock
 from criproxy.devices.classes.vgpu_profiles import CardChoice, Profile, Quota
 from criproxy.devices.plugin.enforcement import enforced_quota_in
-from tests.deviceplugin.cards.test_vgpus import GPU_8G, ids, of_nvidia
+from tests.deviceplugin.cards.test_vgpus import GPU_8G, of_nvidia
 from tests.deviceplugin.hosts import a100, part, t4
+from tests.deviceplugin.resources.test_resource_builder import gpus, ids
 
 SMALL = Profile(name="small", kind=NVIDIA.name, memory_mib=4096, enforce=("mig",))
 RESOURCE = SMALL.resource
@@ -30,11 +30,9 @@ def divided(*parts: MigDevice, index: int = 0, slices: int = 7) -> Gpu:
     return replace(a100(index, numa_node=1), mig_enabled=True, mig=parts, mig_slices=slices)
 
 
-def machine(*gpus: Gpu) -> Inventory:
+def machine(*found: Gpu) -> Inventory:
     """Return a machine with these GPUs; capability nodes of the first MIG device are known."""
-    cards = tuple(Card(gpu.minor, (f"/dev/nvidia{gpu.minor}",), gpu.uuid) for gpu in gpus)
-    stocks = {NVIDIA.name: Stock(cards, ("/dev/nvidiactl",))}
-    return Inventory(stocks=stocks, gpus=gpus, minors={(0, 1, None): 12, (0, 1, 0): 13})
+    return replace(gpus(*found), minors={(0, 1, None): 12, (0, 1, 0): 13})
 
 
 @pytest.mark.parametrize(
@@ -70,9 +68,9 @@ def test_other_cards_are_offered_as_before() -> None:
     """GPUs without MIG are whole, or cut by profiles without MIG; GPUs with MIG that nobody selects stay, too."""
     cut = replace(GPU_8G, select=CardChoice(indexes=(1,)))
     wanted = replace(SMALL, select=CardChoice(indexes=(0,)))
-    gpus = divided(part(0)), replace(t4(1), memory_mib=16384), t4(2), divided(part(3), index=3)
+    four = divided(part(0)), replace(t4(1), memory_mib=16384), t4(2), divided(part(3), index=3)
 
-    assert ids(build_resources(of_nvidia(wanted, cut), machine(*gpus))) == {
+    assert ids(build_resources(of_nvidia(wanted, cut), machine(*four))) == {
         RESOURCE: ["MIG-1/small/0"],
         "criproxy.io/gpu-8g": ["GPU-1/gpu-8g/0", "GPU-1/gpu-8g/1"],
         "nvidia.com/gpu": ["GPU-2", "GPU-3"],
@@ -250,15 +248,15 @@ def test_what_is_wrong_with_other_devices(text: str, rest: tuple[MigDevice, ...]
 def test_a_share_is_one_of_gpus_with_mig() -> None:
     """All suitable MIG devices of these are vGPUs; GPUs without MIG do not count."""
     half = replace(SMALL, select=CardChoice(share_percent=50))
-    gpus = t4(0), divided(part(0), part(1), index=1), divided(part(2), index=2), t4(3)
+    four = t4(0), divided(part(0), part(1), index=1), divided(part(2), index=2), t4(3)
 
-    assert ids(build_resources(of_nvidia(half, text=MIXED), machine(*gpus))) == {
+    assert ids(build_resources(of_nvidia(half, text=MIXED), machine(*four))) == {
         RESOURCE: ["MIG-1/small/0", "MIG-2/small/0"],
         "nvidia.com/gpu": ["GPU-0", "GPU-3"],
         "nvidia.com/mig-1g.5gb": ["MIG-3"],
     }
     with pytest.raises(ResourceError, match="only cards with MIG count, and share: 50% of 1 card is less than one"):
-        build_resources(of_nvidia(half), machine(*gpus[:2]), strict=True)
+        build_resources(of_nvidia(half), machine(*four[:2]), strict=True)
 
 
 @pytest.mark.parametrize("text", ["version: v1", MIXED])

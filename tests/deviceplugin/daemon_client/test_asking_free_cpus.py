@@ -3,10 +3,8 @@
 import json
 import socket
 import threading
-from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
-from tempfile import TemporaryDirectory
 
 import pytest
 
@@ -16,10 +14,9 @@ LIMIT_S = 60.0
 
 
 @pytest.fixture
-def path() -> Iterator[str]:
+def path(folder: Path) -> str:
     """Return where the daemon would listen."""
-    with TemporaryDirectory(prefix="d") as folder:
-        yield str(Path(folder) / "control.sock")
+    return str(folder / "control.sock")
 
 
 def listening(path: str) -> socket.socket:

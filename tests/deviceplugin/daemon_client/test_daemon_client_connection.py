@@ -3,7 +3,6 @@
 import asyncio
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
-from tempfile import TemporaryDirectory
 
 import pytest
 
@@ -58,13 +57,12 @@ class Peer(News):
 
 
 @pytest.fixture
-async def peer() -> AsyncIterator[Peer]:
-    """Return one that listens, on a path that is short enough for sockets."""
-    with TemporaryDirectory(prefix="p") as name:
-        found = Peer(Path(name) / "control.sock")
-        await found.start()
-        yield found
-        await found.stop()
+async def peer(folder: Path) -> AsyncIterator[Peer]:
+    """Return one that listens."""
+    found = Peer(folder / "control.sock")
+    await found.start()
+    yield found
+    await found.stop()
 
 
 @pytest.fixture

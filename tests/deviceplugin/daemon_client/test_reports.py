@@ -1,10 +1,10 @@
 """What the daemon is told of cards."""
 
 import asyncio
-from collections.abc import AsyncIterator, Iterator, Mapping
+from asyncio import to_thread
+from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import Any
 
 import pytest
@@ -24,15 +24,19 @@ from tests.deviceplugin.node import Log
 
 
 @pytest.fixture
-def path() -> Iterator[Path]:
-    """Return where the daemon listens, which has to be a short path."""
-    with TemporaryDirectory(prefix="d") as folder:
-        yield Path(folder) / "control.sock"
+def path(folder: Path) -> Path:
+    """Return where the daemon listens."""
+    return folder / "control.sock"
 
 
-def move(socket: Path, path: Path) -> None:
-    """Let a daemon be found at *path*."""
-    socket.rename(path)
+async def found_at(path: Path, former: Daemon | None = None) -> Daemon:
+    """Start another daemon, which takes the place of the *former* one at once."""
+    daemon = Daemon(beside := path.with_name("other.sock"))
+    await daemon.start()
+    if former:
+        await former.stop()
+    await to_thread(beside.rename, path)
+    return daemon
 
 
 async def test_a_report_that_was_missed_is_repeated_when_the_daemon_is_back(path: Path) -> None:
@@ -40,10 +44,7 @@ async def test_a_report_that_was_missed_is_repeated_when_the_daemon_is_back(path
     log = Log()
     reports = Reports(str(path), lambda: Published(version="1"), log, interval_s=3600.0)
     async with running(reports.run()):
-        reports.enqueue(
-            ("npu", "npu0"),
-            CardState(step(new(0.0), 1.0, xid_event(79)), DetectedCard(), frozenset(), unhealthy_since_s=5.0),
-        )
+        reports.enqueue(("npu", "npu0"), SICK)
         await log.until(lambda: "the daemon does not answer: reports about cards are pending" in log.events())
 
         daemon = Daemon(path)
@@ -54,9 +55,7 @@ async def test_a_report_that_was_missed_is_repeated_when_the_daemon_is_back(path
         await daemon.stop()
         reports.request()  # is missed
         await log.until(lambda: not reports.reachable)
-        other = Daemon(beside := path.with_name("other.sock"))
-        await other.start()
-        move(beside, path)
+        other = await found_at(path)
         await other.until_said("device-inventory", 1)
 
         assert other.said("device-incident") == []
@@ -86,10 +85,7 @@ async def test_a_report_that_an_older_daemon_does_not_know_waits_for_a_newer_one
         await older.until_said("device-inventory", 3)
         assert (reports.pending, log.events().count(TOO_OLD)) == (1, 1)
 
-        newer = Daemon(beside := path.with_name("newer.sock"))
-        await newer.start()
-        await older.stop()
-        move(beside, path)
+        newer = await found_at(path, older)
         (incident,) = await newer.until_said("device-incident", 1)
         assert incident["card"] == "npu0"
         await newer.until_said("device-inventory", 1)

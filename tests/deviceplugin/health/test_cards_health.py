@@ -187,16 +187,6 @@ async def test_cards_that_no_health_command_has_judged_yet_are_not_healthy() -> 
     assert (rig.changes, rig.health.unjudged_classes()) == (1, frozenset())
 
 
-async def test_good_cards_are_healthy_with_the_first_word_of_their_health_command() -> None:
-    """It is told, although no card has recovered."""
-    rig = Rig()
-    rig.health.expect_verdicts(["npu"])
-    rig.update_cards(BOTH)
-    rig.health.apply_verdict("npu", {A: command_healthy(), B: command_healthy()})
-
-    assert (rig.health.unhealthy(), rig.health_changed, rig.changes) == ({}, [], 1)
-
-
 async def test_health_commands_come_and_go() -> None:
     """A new one changes nothing for cards that are known; without it nothing is awaited any more."""
     rig = Rig()

@@ -1,6 +1,5 @@
 """The program that tells of NVML's events, whatever becomes of it."""
 
-import asyncio
 import os
 from collections.abc import AsyncIterator, Iterable, Mapping
 from contextlib import asynccontextmanager
@@ -54,12 +53,17 @@ def program(text: str) -> tuple[str, ...]:
 
 
 async def test_what_it_says_is_told() -> None:
-    """Each event once, with its place; lines that only say that it lives are none."""
-    lines = ('{"registered": {"gpus": ["GPU-0"]}}', '{"alive": true}', '{"event": {"gpu": "GPU-0", "xid": 79}}')
-    async with watching(Watched(program(f"printf '%s\\n' {' '.join(map(repr, lines))}; sleep 1000"))) as watched:
+    """Each event once, with its place, and which GPUs have MIG; lines that only say that it lives are none."""
+    first, alive = '{"registered": {"gpus": ["GPU-0"]}}', '{"alive": true}'
+    lines = (first, alive, '{"mig": {"GPU-0": true}}', '{"event": {"gpu": "GPU-0", "xid": 79}}')
+    modes: list[Mapping[str, bool]] = []
+    made = Watched(program(f"printf '%s\\n' {' '.join(map(repr, lines))}; sleep 1000"))
+    made.watch.on_mig = modes.append
+    async with watching(made) as watched:
         await watched.until(lambda: len(watched.told) == 2)
 
     assert watched.told == [Registered(gpus=("GPU-0",)), Event(gpu="GPU-0", xid=79)]
+    assert modes == [{"GPU-0": True}]
     assert watched.watch.problem == ""
 
 
@@ -130,24 +134,6 @@ def test_a_wait_for_events_that_fails_says_nothing_of_a_gpu(monkeypatch: pytest.
         watch(pynvml, tell)
     registered, cards = ("registered", Registered(gpus=("GPU-0",))), ("cards", {"GPU-0": ""})
     assert told == [registered, cards, ("unheard", "NVML: Unknown Error"), registered, cards, told[2]]
-
-
-async def test_which_gpus_have_mig_is_told() -> None:
-    """At first, and when it changes."""
-    lines = ('{"registered": {}}', '{"mig": {"GPU-0": false}}', '{"mig": {"GPU-0": true}}')
-    watched, told = Watched(program(f"printf '%s\\n' {' '.join(map(repr, lines))}; sleep 1000")), list[object]()
-    seen = asyncio.Event()
-
-    def on_mig(modes: Mapping[str, bool]) -> None:
-        told.append(dict(modes))
-        if len(told) == len(lines) - 1:
-            seen.set()
-
-    watched.watch.on_mig = on_mig
-    async with watching(watched), asyncio.timeout(LIMIT_S):
-        await seen.wait()
-
-    assert told == [{"GPU-0": False}, {"GPU-0": True}]
 
 
 def test_the_program_tells_of_mig_that_is_switched(monkeypatch: pytest.MonkeyPatch) -> None:

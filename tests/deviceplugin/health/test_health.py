@@ -174,18 +174,6 @@ def test_healthy_only_after_the_hold_down(gaps: list[tuple[float, Change]], late
     assert health.healthy == (not health.reason)
 
 
-@given(LIVES)
-def test_every_card_recovers(gaps: list[tuple[float, Change]]) -> None:
-    """Once all that lasts is over, the card is Healthy after the hold-down, and not before."""
-    health = after(*at_times(gaps))
-    over = step(health, health.at_s, *(ended(cause.key) for cause in health.causes))
-
-    assert step(over, over.at_s + HOLD_DOWN_S).healthy
-    if not over.healthy:
-        assert over.recovers_at_s is not None
-        assert not step(over, (over.at_s + over.recovers_at_s) / 2).healthy or over.at_s >= over.recovers_at_s
-
-
 @given(LIVES, st.lists(st.floats(0, 3000), max_size=10))
 def test_it_does_not_matter_how_often_one_looks(gaps: list[tuple[float, Change]], looks_s: list[float]) -> None:
     """Steps without a change leave the card as it is, and times never go back."""
@@ -199,15 +187,3 @@ def test_it_does_not_matter_how_often_one_looks(gaps: list[tuple[float, Change]]
         assert before.at_s <= health.at_s
 
     assert (health.healthy, health.recovers_at_s) == (after(*life).healthy, after(*life).recovers_at_s)
-
-
-@given(LIVES, st.lists(st.floats(-100, 3000), max_size=10))
-def test_any_times_are_taken(gaps: list[tuple[float, Change]], times_s: list[float]) -> None:
-    """Whatever a clock says, the card's time only grows, and it is never Healthy within the hold-down."""
-    health, wrong_s = new(0.0), -inf
-    for time_s, (_, change) in zip(times_s, gaps, strict=False):
-        before, health = health, step(health, time_s, change)
-        assert health.at_s == max(before.at_s, time_s)
-        if change.kind in ("began", "happened"):
-            wrong_s = health.at_s
-        assert not health.healthy or health.at_s >= wrong_s + HOLD_DOWN_S

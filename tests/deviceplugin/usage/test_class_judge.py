@@ -115,20 +115,14 @@ def test_a_process_that_stays_gone_is_none() -> None:
     assert judged.read(gone={7: 9000}) == [Within(WEB)]
 
 
-def test_an_incident_from_before_a_restart_is_not_said_again() -> None:
-    """Its end is."""
-    judged = Judged(granted(incident()))
-    assert [judged.read(web=9000) for _ in range(6)] == [[]] * 6
-    assert judged.read(web=8000) == [Within(WEB)]
-    assert judged.finished == []
-
-
 @pytest.mark.parametrize(("action", "said"), [("observe", 1), ("stop", 0), ("", 0), ("unknown", 0)])
 def test_an_incident_from_before_a_restart_is_said_if_more_is_to_be_done(action: str, said: int) -> None:
-    """What an older or newer daemon does not say is no reason to do it again."""
+    """What an older or newer daemon does not say is no reason to do it again; the end is said."""
     judged = Judged(granted(incident(action)))
 
     assert sum(len(judged.read(web=9000)) for _ in range(6)) == said
+    assert judged.read(web=8000) == [Within(WEB)]
+    assert judged.finished == []
 
 
 @pytest.mark.parametrize(("used", "finished"), [(9000, [Process(pid=7, start_ticks=5)]), (8000, [])])

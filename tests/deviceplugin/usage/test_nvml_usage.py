@@ -101,7 +101,8 @@ def test_there_may_be_no_sample_between_two_readings(asked: Callable[[Driver], A
 def test_mig_devices_have_their_own_processes(asked: Callable[[Driver], Asked]) -> None:
     """Their handles are asked, and the GPU's is not; nobody knows samples of their computing units."""
     gpu = replace(a100(0), mig_enabled=True, mig=(part(0), part(2)))
-    used = (Used(card="MIG-1", pid=10, memory_mib=100), Used(card="GPU-0", pid=10, memory_mib=100))
+    samples = ((NOW_US + 1, 90),)
+    used = tuple(Used(card=card, pid=10, memory_mib=100, samples=samples) for card in ("MIG-1", "GPU-0"))
     found = asked(Driver(gpus=(gpu,), used=used)).read()
 
     assert found["processes"] == [use(10, card="MIG-1", memory_mib=100, cores=None)]

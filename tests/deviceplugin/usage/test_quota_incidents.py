@@ -78,10 +78,11 @@ def test_an_incident_that_was_never_told_is_over_unheard(folder: Path) -> None:
     assert incidents.pending == 0
 
 
-async def test_what_the_daemon_cannot_store_is_told_again(folder: Path) -> None:
-    """The same, so that it is known to be the same; a request that is wrong is not repeated."""
-    async with Told(folder) as told:
-        told.answers.put_nowait(CriproxyError("the disk is full"))
+@pytest.mark.parametrize("why", [CriproxyError("the disk is full"), UnknownCommand("this daemon knows no command")])
+async def test_what_the_daemon_cannot_store_is_told_again(folder: Path, why: CriproxyError) -> None:
+    """Also if it is too old; the same, so that it is known to be the same. A request that is wrong is not repeated."""
+    async with asyncio.timeout(60), Told(folder) as told:
+        told.answers.put_nowait(why)
         told.answers.put_nowait(UsageError("no such container"))
         told.incidents.over(OVER)
         first, second = await told.asked.get(), await told.asked.get()
@@ -90,19 +91,7 @@ async def test_what_the_daemon_cannot_store_is_told_again(folder: Path) -> None:
     assert first == second
     assert (first["used"], first["allowed"], first["over"]) == (9000.4, 8192, True)
     assert told.asked.empty()
-
-
-async def test_what_an_older_daemon_does_not_know_is_told_again(folder: Path) -> None:
-    """Until there is a newer one; the log has it."""
-    async with asyncio.timeout(60), Told(folder) as told:
-        told.answers.put_nowait(UnknownCommand("this daemon knows no command 'quota-incident'"))
-        told.answers.put_nowait({"stored": True, "act": False})
-        told.incidents.over(OVER)
-        first, second = await told.asked.get(), await told.asked.get()
-        await told.until_taken()
-
-    assert first == second
-    assert told.has_said("this daemon knows no command")
+    assert told.has_said(str(why))
 
 
 async def test_a_lost_answer_is_asked_for_again(folder: Path, sleeping: subprocess.Popen[bytes]) -> None:
@@ -208,21 +197,27 @@ async def test_a_kill_from_before_a_restart_that_was_done_is_not_repeated(folder
     assert not told.has_said("could not kill")
 
 
-def test_what_is_new_is_told_instead_of_a_kill_from_before_a_restart(folder: Path) -> None:
+def pending(incidents: QuotaIncidents) -> Mapping[str, Any]:
+    """Return what is still to be told of the container."""
+    found = incidents._pending.get(KEY)
+    assert found is not None
+    return found.arguments
+
+
+def test_what_is_new_is_told_instead_of_what_is_from_before_a_restart(folder: Path) -> None:
     """With another plan the container may have to be stopped by now; if it is within its quota, the daemon hears so."""
-    incidents = Told(folder).incidents
+    incidents, other, asked = (Told(folder).incidents for _ in range(3))
     incidents.over(OVER)
     incidents.finish(KEY, from_before(10))
-    pending = incidents._pending.get(KEY)
-    assert pending is not None
-    assert pending.arguments["action"] == "stop"
+    assert pending(incidents)["action"] == "stop"
 
-    other = Told(folder).incidents
     other.finish(KEY, from_before(10))
     other.within(Within(KEY), "npu")
-    pending = other._pending.get(KEY)
-    assert pending is not None
-    assert pending.arguments["over"] is False
+    assert pending(other)["over"] is False
+
+    asked.within(Within(KEY), "npu")
+    asked.confirm(replace(from_before(10), action="stop"), is_over=True)
+    assert pending(asked)["over"] is False
 
 
 @pytest.mark.parametrize("is_over", [True, False])
@@ -238,13 +233,3 @@ async def test_a_daemon_that_waits_after_its_restart(folder: Path, *, is_over: b
     assert said["over"] is is_over
     if is_over:
         assert (said["action"], said["used"], said["allowed"]) == ("stop", 9000, 8192)
-
-
-def test_news_are_told_instead_of_what_the_daemon_waits_for(folder: Path) -> None:
-    """What is on its way to the daemon answers its question, too."""
-    incidents = Told(folder).incidents
-    incidents.within(Within(KEY), "npu")
-    incidents.confirm(replace(from_before(10), action="stop"), is_over=True)
-
-    assert (pending := incidents._pending.get(KEY)) is not None
-    assert pending.arguments["over"] is False

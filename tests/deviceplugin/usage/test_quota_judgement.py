@@ -1,4 +1,4 @@
-"""Who is over a quota, reading by reading."""
+"""Who is over a quota, reading by reading: what the random histories of `tests.devices.usage` do not have."""
 
 from dataclasses import replace
 from math import inf, nan
@@ -130,95 +130,6 @@ def test_a_process_that_is_gone_accuses_nobody() -> None:
     assert [verdict.key for verdict in verdicts] == [MEMORY]
 
 
-@pytest.mark.parametrize(
-    ("plan", "readings", "said_at_s"),
-    [
-        pytest.param(QuotaPlan(), seconds(use(8704), 0, 30), [], id="at-the-margin"),
-        pytest.param(QuotaPlan(), seconds(use(8705), 0, 30), [6.0], id="beyond-the-margin"),
-        pytest.param(QuotaPlan(), seconds(use(9000), 0, 5), [], id="in-the-grace"),
-        pytest.param(
-            QuotaPlan(),
-            [*seconds(use(9000), 0, 4), *seconds(use(8700), 5, 20), *seconds(use(9000), 21, 26)],
-            [],
-            id="a-while-below-the-margin",
-        ),
-        pytest.param(QuotaPlan(), [(0.0, use(9000)), (3.0, use(9000)), (5.5, use(9000))], [5.5], id="three-readings"),
-        pytest.param(
-            QuotaPlan(samples=4), [(0.0, use(9000)), (3.0, use(9000)), (5.5, use(9000))], [], id="too-few-readings"
-        ),
-        pytest.param(
-            QuotaPlan(), [(0.0, use(9000)), (2.0, use(9000)), (5.5, use(9000)), (6.5, use(9000))], [], id="a-pause"
-        ),
-        pytest.param(QuotaPlan(grace_s=0.0, samples=1), seconds(use(9000), 0, 3), [1.0], id="no-grace"),
-        pytest.param(
-            QuotaPlan(grace_s=0.0, samples=3), [(0.0, use(9000)), (0.0, use(9000)), (0.0, use(9000))], [], id="repeated"
-        ),
-        pytest.param(QuotaPlan(), [*seconds(use(9000), 10, 14), (3.0, use(9000))], [], id="older-reading"),
-    ],
-)
-def test_memory(plan: QuotaPlan, readings: list[tuple[float, ContainerUse | None]], said_at_s: list[float]) -> None:
-    """Only readings in a row beyond quota and margin count, and each once."""
-    _, said = read(JUDGE.with_plan(plan), *readings)
-
-    assert [at_s for at_s, _ in said] == said_at_s
-
-
-@pytest.mark.parametrize(
-    ("cores", "said_at_s"),
-    [
-        pytest.param([35.0] * 30, [], id="at-the-margin"),
-        pytest.param([36.0] * 30, [10.0], id="beyond-the-margin"),
-        pytest.param([0.0, 0.0, 0.0, 0.0, 100.0] * 6, [], id="bursts"),
-        pytest.param([0.0] * 5 + [400.0] + [0.0] * 10, [], id="a-mistake-of-the-driver"),
-        pytest.param([None] * 30, [], id="not-known"),
-        pytest.param([nan] * 30, [], id="no-number"),
-        pytest.param([inf] * 30, [], id="no-finite-number"),
-    ],
-)
-def test_cores(cores: list[float | None], said_at_s: list[float]) -> None:
-    """Computing units are judged by the mean of five readings: the first one that can be over is the fifth."""
-    _, said = read(JUDGE, *((float(at_s), use(0, each)) for at_s, each in enumerate(cores)))
-
-    assert [at_s for at_s, _ in said] == said_at_s
-    assert all(isinstance(each, Over) and (each.key, each.action) == (CORES, "observe") for _, each in said)
-
-
-def cycles(busy: int, idle: int, count: int) -> list[tuple[float, ContainerUse | None]]:
-    """A reading a second of a container that is over its quota and within it by turns."""
-    return [(float(at_s), use(14000 if at_s % (busy + idle) < busy else 4000)) for at_s in range(count)]
-
-
-@pytest.mark.parametrize(
-    ("busy", "idle", "first_s"),
-    [
-        pytest.param(6, 1, 9.0, id="just-within-the-grace"),
-        pytest.param(2, 1, 13.0, id="never-as-many-as-samples"),
-        pytest.param(1, 1, 20.0, id="every-other-reading"),
-        pytest.param(1, 3, 112.0, id="a-quarter-of-the-time"),
-        pytest.param(1, 4, None, id="the-tolerated-share"),
-        pytest.param(5, 20, None, id="the-tolerated-share-in-one-piece"),
-    ],
-)
-def test_whoever_is_over_for_more_than_the_tolerated_share_is_found(
-    busy: int, idle: int, first_s: float | None
-) -> None:
-    """A fifth of the time is tolerated, in pieces within the grace; more is found, whatever its rhythm."""
-    _, said = read(JUDGE, *cycles(busy, idle, 3600))
-
-    assert next((at_s for at_s, _ in said), None) == first_s
-    found = [each for _, each in said if isinstance(each, Over)]
-    assert {(each.key, each.action, each.repeated) for each in found} <= {(MEMORY, "stop", True)}
-
-
-def test_a_pause_neither_counts_nor_forgives() -> None:
-    """A container that was over often is found after a pause as soon as it would have been without one."""
-    judge, said = read(JUDGE, *cycles(1, 1, 20))
-    _, later = read(judge, *seconds(use(14000), 100, 110))
-
-    assert not said
-    assert [at_s for at_s, _ in later] == [101.0]
-
-
 def test_processes_of_neighbours_that_exit_do_not_make_a_container_exceed_its_share() -> None:
     """Within its quota as far as is known is within it: a neighbour that forks takes no such time from others."""
     judge = JUDGE
@@ -229,26 +140,28 @@ def test_processes_of_neighbours_that_exit_do_not_make_a_container_exceed_its_sh
         assert verdicts == ()
 
 
-def test_an_incident_lasts_until_the_quota_is_kept() -> None:
-    """Just above the quota it is still the same one; within it, it is over, and the next one is another."""
-    readings = [
-        *seconds(use(9000), 0, 6),
-        *seconds(use(8193), 7, 9),
-        *seconds(use(9000), 10, 20),
-        *seconds(use(8192), 21, 22),
-        *seconds(use(9000), 23, 29),
-    ]
-    _, said = read(JUDGE, *readings)
+@pytest.mark.parametrize(
+    ("samples", "readings", "said_at_s"),
+    [
+        pytest.param(3, [(0.0, use(9000)), (3.0, use(9000)), (5.5, use(9000))], [5.5], id="just-no-pause"),
+        pytest.param(4, [(0.0, use(9000)), (3.0, use(9000)), *[(5.5, use(9000))] * 2], [], id="repeated"),
+        pytest.param(3, seconds(use(0, 36.0), 0, 12), [10.0], id="cores"),
+        pytest.param(3, seconds(use(0, nan), 0, 30), [], id="no-number"),
+        pytest.param(3, seconds(use(0, inf), 0, 30), [], id="no-finite-number"),
+    ],
+)
+def test_odd_readings(samples: int, readings: list[tuple[float, ContainerUse | None]], said_at_s: list[float]) -> None:
+    """Each counts once, and what is no amount does not count."""
+    _, said = read(JUDGE.with_plan(QuotaPlan(samples=samples)), *readings)
 
-    assert [(at_s, type(each)) for at_s, each in said] == [(6.0, Over), (21.0, Within), (29.0, Over)]
+    assert [at_s for at_s, _ in said] == said_at_s
 
 
-def test_a_container_that_is_gone_ends_its_incident() -> None:
-    """Whether it has ended, or uses nothing any more."""
-    judge, _ = read(JUDGE, *seconds(use(9000), 0, 6))
+def test_who_is_over_too_often_is_said_so() -> None:
+    """Never for longer than the grace, but for half of the time."""
+    _, said = read(JUDGE, *((float(at_s), use(4000 + 10000 * (at_s % 2))) for at_s in range(30)))
 
-    assert read(judge, (7.0, None))[1] == [(7.0, Within(MEMORY))]
-    assert read(judge, (7.0, None), grant=None)[1] == [(7.0, Within(MEMORY))]
+    assert [(each.action, each.repeated) for _, each in said if isinstance(each, Over)] == [("stop", True)]
 
 
 def test_a_pause_does_not_end_an_incident() -> None:
@@ -258,56 +171,6 @@ def test_a_pause_does_not_end_an_incident() -> None:
 
     assert not said
     assert judge.over_since() == {MEMORY: 100.0}
-
-
-def test_a_restart_repeats_nothing() -> None:
-    """An incident that the daemon knows is not said again; its end is, also where the container is gone meanwhile."""
-    resumed = JUDGE.resumed(MEMORY)
-
-    assert not read(resumed, *seconds(use(9000), 0, 30))[1]
-    assert read(resumed, (0.0, use(100)))[1] == [(0.0, Within(MEMORY))]
-    assert read(resumed, (0.0, None), grant=None)[1] == [(0.0, Within(MEMORY))]
-
-
-def test_another_plan() -> None:
-    """With it everybody begins anew, and the same plan changes nothing."""
-    judge, _ = read(JUDGE, *seconds(use(9000), 0, 5))
-
-    assert read(judge.with_plan(QuotaPlan()), (6.0, use(9000)))[1]
-    assert not read(judge.with_plan(QuotaPlan(samples=2)), (6.0, use(9000)))[1]
-
-
-@pytest.mark.parametrize(
-    ("actions", "said"),
-    [
-        pytest.param(("observe", "stop"), [6.0, 16.0], id="stronger"),
-        pytest.param(("observe", "annotate"), [6.0, 16.0], id="a-little-stronger"),
-        pytest.param(("kill-process", "stop"), [6.0, 16.0], id="from-a-process-to-all"),
-        pytest.param(("stop", "kill-process"), [6.0], id="weaker"),
-        pytest.param(("stop", "observe"), [6.0], id="much-weaker"),
-    ],
-)
-def test_an_incident_is_said_again_when_more_is_to_be_done(actions: tuple[OverQuota, ...], said: list[float]) -> None:
-    """Not before it has lasted for the grace by the other plan, and it is one incident with one end."""
-    judge, found = JUDGE, list[tuple[float, Over | Within]]()
-    for action, first in zip(actions, (0, 10), strict=True):
-        judge = judge.with_plan(QuotaPlan(actions=QuotaActions(memory=action)))
-        judge, more = read(judge, *seconds(use(9000), first, first + 9))
-        found += more
-    _, end = read(judge, (20.0, use(100)))
-
-    assert [(at_s, each.action) for at_s, each in found if isinstance(each, Over)] == [
-        *zip(said, actions, strict=False)
-    ]
-    assert end == [(20.0, Within(MEMORY))]
-
-
-@pytest.mark.parametrize(("before", "said"), [("observe", [6.0]), ("stop", [])])
-def test_after_a_restart_more_is_to_be_done(before: OverQuota, said: list[float]) -> None:
-    """The plan may have become another one meanwhile."""
-    _, found = read(JUDGE.resumed(MEMORY, before), *seconds(use(9000), 0, 9))
-
-    assert [at_s for at_s, _ in found] == said
 
 
 @pytest.mark.parametrize(

@@ -131,14 +131,20 @@ def source(path: Path, period_s: float = 1.0) -> FileSource:
     return FileSource("npu", path, lambda _: None, period_s, Patience())
 
 
+async def read(file: FileSource) -> Reading:
+    """Return what it says; there is something new."""
+    found = await file.read()
+    assert found is not None
+    return found
+
+
 async def test_a_file_is_read_once_for_each_time_that_it_is_written(tmp_path: Path) -> None:
     """A reading is of the time when it was written."""
     path = tmp_path / "npu.json"
     file = source(path, LIMIT_S)
     write(path, LINE, age_s=2.0)
 
-    first = await file.read()
-    assert first is not None
+    first = await read(file)
     assert first.processes[0].process.pid == 7
     assert 1.9 < time.monotonic() - first.at_s < LIMIT_S
     assert await file.read() is None
@@ -154,9 +160,7 @@ async def test_many_processes_are_a_reading(tmp_path: Path) -> None:
     """Who starts very many of them switches no quota off: neither that of a file, nor that of a program."""
     path = tmp_path / "npu.json"
     write(path, MANY + "\n")
-    found = await source(path).read()
-    assert found is not None
-    assert len(found.processes) == 40_000
+    assert len((await read(source(path))).processes) == 40_000
 
     async with following(f"cat {path}; sleep 1000") as taken:
         await taken.until(lambda: len(taken.readings) == 1)
@@ -180,10 +184,7 @@ async def test_what_a_file_does_not_say_is_a_problem(tmp_path: Path, text: str, 
     path = tmp_path / "npu.json"
     write(path, text, age_s)
 
-    found = await source(path).read()
-
-    assert found is not None
-    assert problem in found.problem
+    assert problem in (await read(source(path))).problem
 
 
 async def test_an_old_file_is_the_same_problem_every_time(tmp_path: Path) -> None:
@@ -192,9 +193,7 @@ async def test_an_old_file_is_the_same_problem_every_time(tmp_path: Path) -> Non
     problems = []
     for age_s in (4.0, 5.0):
         write(path, LINE, age_s)
-        found = await source(path).read()
-        assert found is not None
-        problems.append(found.problem)
+        problems.append((await read(source(path))).problem)
 
     assert problems[0] == problems[1]
 
@@ -203,10 +202,6 @@ async def test_a_file_that_is_missing_is_a_problem(tmp_path: Path) -> None:
     """As is one that is a folder; later it may be there."""
     path = tmp_path / "npu.json"
     file = source(path)
-    found = await file.read()
-    assert found is not None
-    assert found.problem == f"{path} cannot be read: No such file or directory"
+    assert (await read(file)).problem == f"{path} cannot be read: No such file or directory"
     write(path, json.dumps({"processes": []}))
-    later = await file.read()
-    assert later is not None
-    assert not later.problem
+    assert not (await read(file)).problem

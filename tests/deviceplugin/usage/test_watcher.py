@@ -106,26 +106,10 @@ async def test_a_container_over_its_quota_is_reported_once(folder: Path) -> None
         node.say(p10=8192, p20=8600)
         (_, within) = await node.daemon.until_said("quota-incident", 2)
 
-    since_s = over["since_s"]
-    assert over == {
-        "container_id": WEB,
-        "device_class": "ali-npu",
-        "card": "npu0",
-        "quantity": "memory",
-        "over": True,
-        "used": 9000,
-        "allowed": 8192,
-        "since_s": since_s,
-        "action": "stop",
-        "stop_timeout_s": 10.0,
-    }
-    assert within == {
-        "container_id": WEB,
-        "device_class": "ali-npu",
-        "card": "npu0",
-        "quantity": "memory",
-        "over": False,
-    }
+    about = {"container_id": WEB, "device_class": "ali-npu", "card": "npu0", "quantity": "memory"}
+    amounts = {"used": 9000, "allowed": 8192, "since_s": over["since_s"]}
+    assert over == {**about, **amounts, "over": True, "action": "stop", "stop_timeout_s": 10.0}
+    assert within == {**about, "over": False}
 
 
 async def test_use_is_reported_by_container(folder: Path) -> None:
@@ -202,24 +186,6 @@ async def test_nobody_is_killed_where_the_daemon_does_not_say_so(folder: Path) -
             await poll(lambda: not watcher.sample.pending)
             assert watcher.sample.kills == 0
         assert process.poll() is None
-
-
-async def test_an_absent_daemon_is_told_later(folder: Path) -> None:
-    """Of who is over its quota then, and the log has once why it was not told before."""
-    node = Node(folder)
-    node.say(p10=9000)
-    async with node.watching(daemon=False) as watcher:
-        await node.log.until(lambda: "no daemon answers" in str(node.log.lines))
-        await node.daemon.start()
-        await node.daemon.until_said("quota-incident")
-        await node.daemon.stop()
-        node.say(p20=9000)
-        await node.log.until(lambda: watcher.sample.pending == 2)
-        await node.daemon.start()
-        told = await node.daemon.until_said("quota-incident", 3)
-        await node.daemon.stop()
-
-    assert {(each["container_id"], each["over"]) for each in told[1:]} == {(WEB, False), (BATCH, True)}
 
 
 async def test_a_file_is_the_hosts(folder: Path) -> None:

@@ -9,56 +9,26 @@ from criproxy.devices.classes.mig_profiles import compute_slices, is_whole_insta
 from tests.deviceplugin.nvidia.machines import MIG_MINORS, a100, minors
 
 
-@pytest.mark.parametrize(
-    ("device_mib", "mig_mib", "slices", "attribute", "expected"),
-    [
-        pytest.param(40960, 4864, (1, 1), "", "1g.5gb", id="an-eighth"),
-        pytest.param(40960, 20096, (3, 1), "", "1c.3g.20gb", id="part-of-an-instance"),
-        pytest.param(97887, 24192, (1, 1), "-me", "1g.24gb-me", id="an-attribute"),
-        pytest.param(143771, 71424, (3, 3), "", "3g.71gb", id="a-half-is-rounded-up"),
-        pytest.param(183359, 22800, (1, 1), "", "1g.23gb", id="a-half-is-rounded-up-also-after-an-even-number"),
-        pytest.param(81559, 80896, (7, 7), "", "7g.80gb", id="memory-of-a-gpu-is-rounded-up"),
-        pytest.param(0, 9856, (1, 1), "", "1g.10gb", id="memory-of-a-gpu-is-unknown"),
-        pytest.param(0, 0, (1, 1), "", "1g.0gb", id="all-memory-is-unknown"),
-    ],
-)
-def test_names(device_mib: int, mig_mib: int, slices: tuple[int, int], attribute: str, expected: str) -> None:
-    """The size in a name is in eighths of the GPU, and rounded as on paper."""
-    gi, ci = slices
-    sizes = {"device_memory_mib": device_mib, "mig_memory_mib": mig_mib}
-
-    assert profile_name(**sizes, gi_slices=gi, ci_slices=ci, attribute=attribute) == expected
+@pytest.mark.parametrize(("mig_mib", "expected"), [(9856, "1g.10gb"), (0, "1g.0gb")], ids=["of-a-gpu", "of-all"])
+def test_names_where_memory_is_unknown(mig_mib: int, expected: str) -> None:
+    """The size in a name is that of the MIG device then; the vectors have all others."""
+    assert profile_name(device_memory_mib=0, mig_memory_mib=mig_mib, gi_slices=1, ci_slices=1) == expected
 
 
 @pytest.mark.parametrize(
-    ("profile", "expected"),
+    ("profile", "resource", "slices"),
     [
-        pytest.param("1g.5gb", "nvidia.com/mig-1g.5gb", id="plain"),
-        pytest.param("1g.24gb+me.all", "nvidia.com/mig-1g.24gb.me.all", id="plus"),
-        pytest.param("1g.24gb-me", "nvidia.com/mig-1g.24gb-me", id="minus"),
-        pytest.param("1c.3g.20gb", None, id="part"),
-        pytest.param("3c.3g.20gb", "nvidia.com/mig-3c.3g.20gb", id="all-slices-named"),
-        pytest.param("unknown", None, id="not-a-profile"),
+        ("1g.24gb+me.all", "nvidia.com/mig-1g.24gb.me.all", 1),
+        ("7g.80gb", "nvidia.com/mig-7g.80gb", 7),
+        ("1c.3g.20gb", None, 1),
+        ("3c.3g.20gb", "nvidia.com/mig-3c.3g.20gb", 3),
+        ("unknown", None, 0),
     ],
 )
-def test_mixed_resources(profile: str, expected: str | None) -> None:
-    """A profile is a resource of its own, unless it is a part of an instance."""
-    assert mixed_resource(profile) == expected
-    assert is_whole_instance(profile) is (expected is not None)
-
-
-@pytest.mark.parametrize(
-    ("profile", "slices"),
-    [
-        pytest.param("1g.5gb", 1, id="plain"),
-        pytest.param("7g.80gb", 7, id="all"),
-        pytest.param("2g.24gb+me", 2, id="with-media-engines"),
-        pytest.param("1c.3g.20gb", 1, id="part"),
-        pytest.param("unknown", 0, id="not-a-profile"),
-    ],
-)
-def test_compute_slices(profile: str, slices: int) -> None:
-    """The name of a profile tells how many slices compute."""
+def test_what_a_name_tells(profile: str, resource: str | None, slices: int) -> None:
+    """A profile is a resource of its own, unless it is a part of an instance; and how many slices compute."""
+    assert mixed_resource(profile) == resource
+    assert is_whole_instance(profile) is (resource is not None)
     assert compute_slices(profile) == slices
 
 

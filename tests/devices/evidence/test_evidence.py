@@ -11,17 +11,11 @@ from criproxy.devices.evidence.evidence import Allocation, Given, Known, weigh
 from tests.devices.fixture import ALI, NOTHING, STOCKS, asked, given
 
 GPU_A = given(nvidia_com__gpu="GPU-a")
-OURS = {"devices.criproxy.io/nvidia.com_gpu": "GPU-b, GPU-b::1"}
 
 
 def of(kind: DeviceClass, create: DeviceRequest, *known: Known) -> Allocation:
     """What a container was given of one class."""
     return weigh((kind,), create, known, STOCKS)[kind.name]
-
-
-def test_the_annotation_of_our_plugin_comes_first() -> None:
-    """It was written at the very allocation, and outweighs what the kubelet tells of a pod of that name."""
-    assert of(NVIDIA, asked(annotations=OURS), GPU_A) == Allocation(Given.CARDS, ("GPU-b",), "annotation")
 
 
 def test_sources_come_in_their_order() -> None:

@@ -89,21 +89,6 @@ def test_the_number_of_best_splits_does_not_matter(question: tuple[list[list[int
     assert Splits(scores, size, many_steps=-1).best(0, rank) == Splits(scores, size, many_steps=1 << 30).best(0, rank)
 
 
-@pytest.mark.parametrize(
-    ("scores", "size", "expected"),
-    [
-        pytest.param(matrix(4, (0, 1, 310), (0, 2, 210), (1, 3, 210)), 2, [0, 2], id="not-the-best-pair-of-all"),
-        pytest.param(matrix(3, (0, 1, 210), (1, 2, 310)), 2, [1, 2], id="the-best-pair-where-one-card-is-left"),
-        pytest.param(in_groups(8, 2, 4), 4, [0, 1, 2, 3], id="a-group"),
-        pytest.param(in_groups(8, 2, 4), 8, [0, 1, 2, 3, 4, 5, 6, 7], id="all"),
-        pytest.param(in_groups(16, 8), 1, [0], id="one"),
-    ],
-)
-def test_answers(scores: list[list[int]], size: int, expected: list[int]) -> None:
-    """The rest counts: a pair is not taken if those that are left would fit badly."""
-    assert together(scores, size, [], near([None] * len(scores))) == expected
-
-
 @pytest.mark.parametrize("size", [1, 2, 3, 6, 8, 16])
 @pytest.mark.parametrize(
     "scores",
