@@ -21,30 +21,7 @@ UNSEEN_S = 0.7
 """So long the device plugin may need to notice what makes no difference to the kubelet at the moment."""
 
 
-class Stalls:
-    """How long the event loop did not get to its work, because the machine had others to run."""
-
-    TICK_S = 0.02
-
-    def __init__(self) -> None:
-        self.total_s = 0.0
-        self._ticking: asyncio.Task[None] | None = None
-
-    def start(self) -> None:
-        """Begin to measure."""
-        self._ticking = asyncio.create_task(self._tick(), name="stalls")
-
-    def stop(self) -> None:
-        """Measure no more."""
-        if self._ticking is not None:
-            self._ticking.cancel()
-
-    async def _tick(self) -> None:
-        loop = asyncio.get_running_loop()
-        while True:
-            begun_s = loop.time()
-            await asyncio.sleep(self.TICK_S)
-            self.total_s += max(loop.time() - begun_s - 2 * self.TICK_S, 0.0)
+TICK_S = 0.02
 
 
 @dataclass(slots=True)
@@ -79,7 +56,8 @@ class Life:
         self.machine = Machine(folder, has_mig=script.has_mig)
         self.now = Happenings(self.machine, script.files)
         self.log: RecordingLog = self.now.node.log
-        self._stalls = Stalls()
+        self._stalled_s = 0.0
+        """How long the event loop did not get to its work, because the machine had others to run."""
         self._step = 0
 
     async def live(self) -> None:
@@ -89,7 +67,7 @@ class Life:
             Wrong: something was wrong.
         """
         with parts(self.machine, self.log):
-            self._stalls.start()
+            ticking = asyncio.create_task(self._tick(), name="stalls")
             try:
                 await self._begin()
                 for step in self.script.steps:
@@ -98,8 +76,14 @@ class Life:
                 self._step += 1
                 await self._end()
             finally:
-                self._stalls.stop()
+                ticking.cancel()
                 await self._close()
+
+    async def _tick(self) -> None:
+        while True:
+            begun_s = self.now.now_s
+            await asyncio.sleep(TICK_S)
+            self._stalled_s += max(self.now.now_s - begun_s - 2 * TICK_S, 0.0)
 
     async def _begin(self) -> None:
         for kind, number in self.script.cards:
@@ -129,9 +113,9 @@ class Life:
     async def _settle(self, what: str) -> float:
         """Wait until the kubelet knows what has happened; how long it did not, in seconds: 0 if it knows at once."""
         at_once = not unknown(self.now)
-        begun_s, stalled_s = self.now.now_s, self._stalls.total_s
+        begun_s, stalled_s = self.now.now_s, self._stalled_s
         known = await until(lambda: not unknown(self.now), GIVEN_UP_S)
-        took_s = 0.0 if at_once else self.now.now_s - begun_s - (self._stalls.total_s - stalled_s)
+        took_s = 0.0 if at_once else self.now.now_s - begun_s - (self._stalled_s - stalled_s)
         if not known:
             raise self._wrong(f"{unknown(self.now)}: for {GIVEN_UP_S:g} s")
         if took_s > NOTICED_S:
@@ -140,8 +124,8 @@ class Life:
 
     async def _pass(self, seconds: float) -> None:
         """Let so much time pass in which the machine gets to its work."""
-        until_s, stalled_s = self.now.now_s + seconds, self._stalls.total_s
-        while (left_s := until_s + self._stalls.total_s - stalled_s - self.now.now_s) > 0:  # noqa: ASYNC110 (only time passes)
+        until_s, stalled_s = self.now.now_s + seconds, self._stalled_s
+        while (left_s := until_s + self._stalled_s - stalled_s - self.now.now_s) > 0:  # noqa: ASYNC110 (only time passes)
             await asyncio.sleep(left_s)
 
     async def _judge(self) -> None:

@@ -1,11 +1,12 @@
-"""gRPC without sockets: what is served and called in one process, in the words of grpc.aio as far as criproxy uses it.
+"""gRPC without sockets: what is served and called in one process, in the words of grpc.aio and of `wire.client`.
 
 The sockets exist as files, and are bound and listen: whoever looks at them sees what he would see otherwise.
 """
 
 import asyncio
 import socket
-from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Sequence
+from errno import ECONNREFUSED
 from pathlib import Path
 from typing import Any, NoReturn, Self
 
@@ -13,7 +14,12 @@ import grpc
 import pytest
 from grpc.aio import AbortError, AioRpcError, Metadata
 
+from criproxy.cri import podresources, runtime
+from criproxy.errors import StatusCode
+from criproxy.wire.client import CallError
+
 _RETRY_S = 0.02
+_NOBODY = "failed to connect to"
 _served: dict[int, "Serving"] = {}
 """Who answers at a socket, by its inode."""
 
@@ -23,18 +29,8 @@ def install(patch: pytest.MonkeyPatch) -> None:
     _served.clear()
     patch.setattr(grpc.aio, "server", Server)
     patch.setattr(grpc.aio, "insecure_channel", Channel)
-
-
-def serve(path: str, serving: "Serving") -> int:
-    """Let *serving* answer at the socket at *path*; returns by what it is known."""
-    _served[number := _inode(path)] = serving
-    return number
-
-
-def unserve(number: int, serving: "Serving") -> None:
-    """Nobody answers there any more; calls under way end."""
-    _served.pop(number, None)
-    serving.close()
+    for module in (podresources, runtime):
+        patch.setattr(module, "Channel", OwnChannel)
 
 
 def failure(code: grpc.StatusCode, text: str) -> AioRpcError:
@@ -65,9 +61,15 @@ class Serving:
         self.calls: set[asyncio.Task[Any]] = set()
         self.closed = False
 
+    def open(self, path: str) -> None:
+        """Answer at the socket at *path*."""
+        self._number = _inode(path)
+        _served[self._number] = self
+
     def close(self) -> None:
         """Nobody answers any more; calls under way end."""
         self.closed = True
+        _served.pop(self._number, None)
         for call in self.calls:
             call.cancel()
 
@@ -79,7 +81,6 @@ class Server:
         self._handlers: list[grpc.GenericRpcHandler] = []
         self._socket = socket.socket(socket.AF_UNIX)
         self._path = ""
-        self._number = 0
         self._serving = Serving(self._find)
 
     def add_generic_rpc_handlers(self, handlers: Sequence[grpc.GenericRpcHandler]) -> None:
@@ -103,11 +104,11 @@ class Server:
 
     async def start(self) -> None:
         """Answer from now on."""
-        self._number = serve(self._path, self._serving)
+        self._serving.open(self._path)
 
     async def stop(self, grace: float | None = None) -> None:
         """Answer no more, and remove the socket."""
-        unserve(self._number, self._serving)
+        self._serving.close()
         self._socket.close()
         _remove(self._path)
 
@@ -138,6 +139,10 @@ class Channel:
 
     async def close(self) -> None:
         """Cancel what is under way."""
+        self.close_now()
+
+    def close_now(self) -> None:
+        """The same."""
         for call in self._calls:
             call.cancel()
 
@@ -171,7 +176,7 @@ class Channel:
     async def _found(self, *, wait: bool) -> Serving:
         while (serving := _at(self._path)) is None:
             if not wait:
-                raise failure(grpc.StatusCode.UNAVAILABLE, f"failed to connect to {self._path}")
+                raise failure(grpc.StatusCode.UNAVAILABLE, f"{_NOBODY} {self._path}")
             await asyncio.sleep(_RETRY_S)
         return serving
 
@@ -192,6 +197,43 @@ class Channel:
             raise
         except _Aborted as aborted:
             raise aborted.error from None
+
+
+class OwnChannel:
+    """In place of `criproxy.wire.client.Channel`."""
+
+    def __init__(self, path: str, most_bytes: int = 0, name: str = "") -> None:
+        self.path = path
+        self._channel = Channel(path)
+
+    async def unary(self, method: str, message: bytes, timeout_s: float) -> bytes:
+        """The reply."""
+        try:
+            reply: bytes = await self._channel.unary_unary(method)(message, timeout_s)
+            return reply
+        except AioRpcError as error:
+            raise _call_error(error) from None
+
+    async def stream(self, method: str, message: bytes) -> AsyncGenerator[bytes, None]:
+        """The replies."""
+        try:
+            async for reply in Stream(self._channel, method, message, bytes):
+                yield reply
+        except AioRpcError as error:
+            raise _call_error(error) from None
+
+    def renew(self) -> None:
+        """Each call looks who answers."""
+
+    def close(self) -> None:
+        """Cancel what is under way."""
+        self._channel.close_now()
+
+
+def _call_error(error: AioRpcError) -> CallError:
+    text = str(error.details())
+    cause = ConnectionRefusedError(ECONNREFUSED, text) if text.startswith(_NOBODY) else None
+    return CallError(StatusCode(error.code().value[0]), text, cause=cause)
 
 
 class Stream:

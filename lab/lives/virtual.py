@@ -23,7 +23,6 @@ from criproxy.deviceplugin import serve
 from criproxy.deviceplugin.cards import inventory, nvml_inventory
 from criproxy.deviceplugin.health.cards_health import CardsHealth
 from criproxy.deviceplugin.server import plugin
-from criproxy.errors import StatusCode
 from criproxy.host import patience
 from criproxy.process import children
 from criproxy.wire.calls import Call, Outcome, OutcomeKind, Proceed, Refuse, Rule, Table
@@ -117,7 +116,6 @@ class Program:
         """End it."""
         if self._unfollow is not None:
             self._unfollow()
-            self._unfollow = None
 
 
 def _output(command: Sequence[str]) -> bytes | None:
@@ -139,11 +137,10 @@ class Proxy:
         self._on_runtime_lost = on_runtime_lost
         self._numbers = count(1)
         self._serving = Serving(lambda path: grpc.unary_unary_rpc_method_handler(partial(self._call, path)))
-        self._number = 0
 
     async def start(self, sock: socket.socket) -> None:
         """Answer at *sock*."""
-        self._number = memory.serve(sock.getsockname(), self._serving)
+        self._serving.open(sock.getsockname())
 
     def use(self, table: Table) -> None:
         """Apply other rules."""
@@ -153,7 +150,7 @@ class Proxy:
         """Answer no more."""
         if self._serving.calls:
             await asyncio.wait(self._serving.calls, timeout=grace_s)
-        memory.unserve(self._number, self._serving)
+        self._serving.close()
         await self._runtime.close()
 
     async def _call(self, path: str, data: bytes, context: Context) -> bytes:
@@ -163,7 +160,8 @@ class Proxy:
         verdict = await self._verdict(rule, call, data)
         if isinstance(verdict, Refuse):
             _tell(rule, call, OutcomeKind.NOT_SENT)
-            await context.abort(_code(verdict.code), verdict.text)
+            code = next(each for each in grpc.StatusCode if each.value[0] == verdict.code.value)
+            await context.abort(code, verdict.text)
         try:
             reply: bytes = await self._runtime.unary_unary(path)(data if verdict.message is None else verdict.message)
         except AioRpcError as error:
@@ -176,8 +174,7 @@ class Proxy:
             _tell(rule, call, OutcomeKind.UNKNOWN)
             raise
         edited = rule.edit(call, reply) if rule.edit else None
-        if rule.done:
-            rule.done(call, Outcome(OutcomeKind.OK, reply))
+        _tell(rule, call, OutcomeKind.OK, reply)
         return reply if edited is None else edited
 
     async def _verdict(self, rule: Rule, call: Call, data: bytes) -> Proceed | Refuse:
@@ -190,13 +187,9 @@ class Proxy:
             return verdict
 
 
-def _tell(rule: Rule, call: Call, kind: OutcomeKind) -> None:
+def _tell(rule: Rule, call: Call, kind: OutcomeKind, reply: bytes | None = None) -> None:
     if rule.done:
-        rule.done(call, Outcome(kind))
-
-
-def _code(code: StatusCode) -> grpc.StatusCode:
-    return next(each for each in grpc.StatusCode if each.value[0] == code.value)
+        rule.done(call, Outcome(kind, reply))
 
 
 def install(patch: pytest.MonkeyPatch, loop: VirtualLoop) -> None:
