@@ -26,17 +26,11 @@ class Plant:
     put: Callable[[pytest.MonkeyPatch], None]
     says: str
     """What the rig says of it: a regular expression."""
-    lives: int
-    """Within so many lives from the seed of the tests."""
 
 
 def _forgets_ids_in_use(patch: pytest.MonkeyPatch) -> None:
     apply = plugin_manager.PluginManager._apply
     patch.setattr(plugin_manager.PluginManager, "_apply", lambda self, in_use: apply(self, {}))
-
-
-def _shares_what_is_taken(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(plugin_manager, "under_other_ids", lambda published, classes, in_use, former: {})
 
 
 def _does_not_ask_first(patch: pytest.MonkeyPatch) -> None:
@@ -61,31 +55,11 @@ def _recovers_at_once(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(cards_health.CardsHealth, "hold_down", lambda self, seconds: None)
 
 
-def _misses_nodes(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(cards_health, "node_vanished", health.node_back)
-
-
-def _misses_its_socket(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(registrar, "is_served", lambda server, snapshot: True)
-
-
 def _names_the_first_card(patch: pytest.MonkeyPatch) -> None:
     def first(response: Response, resource: str, ids: Sequence[str]) -> Response:
         return joined(response, resource, [re.sub("[0-9]", "0", each, count=1) for each in ids])
 
     patch.setattr(resource, "joined", first)
-
-
-def _hides_nothing(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(guard, "boundary", lambda rules, who, asked, evidence, stocks: Boundary(asked))
-
-
-def _remembers_sandboxes(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(Holdings, "forget", lambda self, sandbox_id: None)
-
-
-def _leaves_sockets(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(sockets, "release", lambda path, claimed: None)
 
 
 def _offers_nothing_with_a_bad_file(patch: pytest.MonkeyPatch) -> None:
@@ -98,18 +72,29 @@ def _offers_nothing_with_a_bad_file(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(reload.Reload, "failed", drops)
 
 
+def _set(owner: object, name: str, value: object) -> Callable[[pytest.MonkeyPatch], None]:
+    return lambda patch: patch.setattr(owner, name, value)
+
+
 PLANTS: Mapping[str, Plant] = {
-    "ids in use are not listed": Plant(_forgets_ids_in_use, "and lacks", 20),
-    "shares cards that are taken": Plant(_shares_what_is_taken, "should be unhealthy|given to several", 20),
-    "does not ask first": Plant(_does_not_ask_first, "given to several", 20),
-    "does not wait for the kubelet": Plant(_does_not_wait, "given to several", 20),
-    "recovers at once": Plant(_recovers_at_once, "should be unhealthy|knows only after", 20),
-    "misses nodes that vanish": Plant(_misses_nodes, "should be unhealthy", 20),
-    "misses that its socket is gone": Plant(_misses_its_socket, "should be|lacks|knows only after", 20),
-    "names the first card": Plant(_names_the_first_card, "gets the nodes|and sees|criproxy knows", 20),
-    "hides nothing": Plant(_hides_nothing, "and sees|gets the nodes", 20),
-    "remembers sandboxes": Plant(_remembers_sandboxes, "sandboxes of whose devices", 20),
-    "leaves sockets behind": Plant(_leaves_sockets, "sockets are left", 20),
-    "a bad file takes all away": Plant(_offers_nothing_with_a_bad_file, "lacks|too much|knows only after", 20),
+    "ids in use are not listed": Plant(_forgets_ids_in_use, "and lacks"),
+    "shares cards that are taken": Plant(
+        _set(plugin_manager, "under_other_ids", lambda published, classes, in_use, former: {}),
+        "should be unhealthy|given to several",
+    ),
+    "does not ask first": Plant(_does_not_ask_first, "given to several"),
+    "does not wait for the kubelet": Plant(_does_not_wait, "given to several"),
+    "recovers at once": Plant(_recovers_at_once, "should be unhealthy|knows only after"),
+    "misses nodes that vanish": Plant(_set(cards_health, "node_vanished", health.node_back), "should be unhealthy"),
+    "misses that its socket is gone": Plant(
+        _set(registrar, "is_served", lambda server, snapshot: True), "should be|lacks|knows only after"
+    ),
+    "names the first card": Plant(_names_the_first_card, "gets the nodes|and sees|criproxy knows"),
+    "hides nothing": Plant(
+        _set(guard, "boundary", lambda rules, who, asked, evidence, stocks: Boundary(asked)), "and sees|gets the nodes"
+    ),
+    "remembers sandboxes": Plant(_set(Holdings, "forget", lambda self, sandbox_id: None), "sandboxes of whose devices"),
+    "leaves sockets behind": Plant(_set(sockets, "release", lambda path, claimed: None), "sockets are left"),
+    "a bad file takes all away": Plant(_offers_nothing_with_a_bad_file, "lacks|too much|knows only after"),
 }
 """By what is wrong."""

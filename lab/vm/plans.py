@@ -10,7 +10,7 @@ import json
 import sys
 import traceback
 from collections.abc import Awaitable, Callable
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 
 from lab.containerd.cgroups import CgroupDriver
 from lab.vm import checks, policy_checks, topology_checks
@@ -146,36 +146,17 @@ IN_MAKE_TEST = {Case(plan.name, check.__name__) for plan in PLANS.values() for c
 CHECK_TIMEOUT_S = 400.0
 
 
-@dataclass(frozen=True, slots=True)
-class Verdict:
-    """What became of a check; `error` is empty if its claim holds."""
-
-    case: Case
-    error: str
-
-    def line(self) -> str:
-        """As `parse` reads it."""
-        return json.dumps(asdict(self))
-
-
-def parse(line: str) -> Verdict:
-    """A verdict from its line."""
-    fields = json.loads(line)
-    return Verdict(Case(**fields["case"]), fields["error"])
-
-
 async def run(plan: Plan, wanted: set[str]) -> None:
     """Try those checks of *plan* that are wanted, by name, and print their verdicts."""
     async with proxied(plan.hardware, plan.policy_file, plan.cgroup_driver) as world:
         for check in plan.checks:
             if check.__name__ in wanted:
-                print((await judge(Case(plan.name, check.__name__), check, world)).line(), flush=True)
+                print(json.dumps([check.__name__, await judge(check, world)]), flush=True)
 
 
-async def judge(case: Case, check: Check, world: World) -> Verdict:
-    """Try one check, on a node without pods before and after."""
+async def judge(check: Check, world: World) -> str:
+    """Try one check, on a node without pods before and after; what went wrong."""
     logged = len(world.serve.log.read_text())
-    error = ""
     try:
         async with asyncio.timeout(CHECK_TIMEOUT_S):
             await check(world)
@@ -184,7 +165,8 @@ async def judge(case: Case, check: Check, world: World) -> Verdict:
         told = traceback.TracebackException.from_exception(problem, capture_locals=True)
         error = f"{''.join(told.format())}\ncriproxy said meanwhile:\n{world.serve.log.read_text()[logged:]}"
         await world.recover()
-    return Verdict(case, error)
+        return error
+    return ""
 
 
 if __name__ == "__main__":

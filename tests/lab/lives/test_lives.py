@@ -35,8 +35,8 @@ def test_lives_in_virtual_time() -> None:
 
 @pytest.mark.parametrize("plant", PLANTS.values(), ids=PLANTS.keys())
 def test_a_planted_mistake_is_found(plant: Plant) -> None:
-    """Within so many lives, with a sentence that says what is wrong, and the steps that led to it."""
-    result = try_lives(SEED, range(plant.lives), most=1, plant=plant)
+    """Within as many lives, with a sentence that says what is wrong, and the steps that led to it."""
+    result = try_lives(SEED, range(LIVES), most=1, plant=plant)
 
     (finding,) = result.findings.values()
     assert re.search(plant.says, finding.splitlines()[0])

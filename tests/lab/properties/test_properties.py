@@ -6,6 +6,7 @@ import os
 import re
 import subprocess
 import sys
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -18,7 +19,7 @@ from criproxy.placement.policies.template import TemplateOptions, TemplatePolicy
 from criproxy.placement.policies.topology_aware import TopologyAwareOptions, TopologyAwarePolicy
 from criproxy.simulate.hosts import machine
 from lab.properties.lives import File
-from lab.properties.plants import PLANTS
+from lab.properties.plants import PLANTS, Twist, Twisted
 from lab.properties.run import try_policies
 from tests.conftest import ROOT
 from tests.placement.lives import live
@@ -59,12 +60,8 @@ def tried(path: Path, *options: str) -> "subprocess.CompletedProcess[str]":
 
 def test_hold_for_the_template() -> None:
     """What newcomers copy is right."""
-    (result,) = try_policies(
-        ["none"],
-        100,
-        seed=2,
-        build=lambda name, file: TemplatePolicy(TemplateOptions.model_validate(reserving(file))),
-    )
+    options = TemplateOptions.model_validate
+    (result,) = try_policies(["none"], 100, seed=2, build=lambda name, file: TemplatePolicy(options(reserving(file))))
 
     assert result.finding == ""
 
@@ -79,11 +76,11 @@ def static(file: File) -> StaticOptions:
     return StaticOptions.model_validate(reserving(file))
 
 
-@pytest.mark.parametrize(("build", "sentence"), PLANTS.values(), ids=PLANTS.keys())
-def test_a_planted_policy_is_caught(build: object, sentence: str) -> None:
+@pytest.mark.parametrize(("twist", "sentence"), PLANTS.values(), ids=PLANTS.keys())
+def test_a_planted_policy_is_caught(twist: Twist | None, sentence: str) -> None:
     """Each rule, broken by a policy, is found, with a sentence that says which, and a case that shows it."""
-    assert callable(build)
-    (result,) = try_policies(["static"], 300, seed=3, build=lambda name, file: build(static(file)), shrink=False)
+    plant = partial(Twisted, twist=twist)
+    (result,) = try_policies(["static"], 300, seed=3, build=lambda name, file: plant(static(file)), shrink=False)
 
     assert re.search(sentence, result.finding.splitlines()[0])
     assert "Case(topology=" in result.finding
@@ -104,10 +101,7 @@ def test_policies_that_raise_are_caught() -> None:
     assert results[0].finding.startswith("ZeroDivisionError(")
 
 
-FINGERPRINT = """
-from tests.lab.properties.test_properties import fingerprint
-print(fingerprint())
-"""
+FINGERPRINT = "from tests.lab.properties.test_properties import fingerprint as told; print(told())"
 
 
 def fingerprint() -> str:
@@ -128,11 +122,7 @@ def fingerprint() -> str:
 
 def test_the_same_in_every_process() -> None:
     """Python's hashes differ from process to process; decisions do not."""
-    told = set()
     for seed in ("0", "1", "4711"):
         environ = {**os.environ, "PYTHONHASHSEED": seed}
         command = [sys.executable, "-c", FINGERPRINT]
-        done = subprocess.run(command, cwd=ROOT, env=environ, capture_output=True, text=True, check=True)
-        told.add(done.stdout)
-
-    assert told == {fingerprint() + "\n"}
+        assert subprocess.check_output(command, cwd=ROOT, env=environ, text=True) == fingerprint() + "\n"

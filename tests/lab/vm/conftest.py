@@ -1,6 +1,7 @@
 """Guests for the tests: booted at the first need, two at a time, each once for all checks that are wanted of it."""
 
 import io
+import json
 import shlex
 import sys
 from collections import defaultdict
@@ -11,7 +12,7 @@ import pytest
 
 from lab.vm import guest
 from lab.vm.kernel import GuestError
-from lab.vm.plans import PLANS, Case, Verdict, parse
+from lab.vm.plans import PLANS, Case
 from tests.conftest import ROOT
 from tests.e2e.runtimes import BY_NAME
 
@@ -35,30 +36,21 @@ def guests_work() -> None:
         pytest.skip(reason)
 
 
-class Verdicts:
-    """The verdicts of all checks that this run of pytest wants; `of` waits for the guest."""
-
-    def __init__(self, cases: list[Case], pool: ThreadPoolExecutor, environment: Mapping[str, str]) -> None:
-        wanted = defaultdict(list)
-        for case in cases:
-            wanted[case.plan].append(case)
-        self._futures: dict[str, Future[dict[Case, Verdict]]] = {
-            plan: pool.submit(_run, plan, cases, environment) for plan, cases in wanted.items()
-        }
-
-    def of(self, case: Case) -> Verdict:
-        """The verdict of a check."""
-        return self._futures[case.plan].result()[case]
+Verdicts = Mapping[str, Future[Mapping[str, str]]]
+"""Plan → check → what went wrong: of all checks that this run of pytest wants."""
 
 
 @pytest.fixture(scope="session")
 def verdicts(guests_work: None, request: pytest.FixtureRequest) -> Iterator[Verdicts]:
     """Start the guests."""
-    calls = [getattr(item, "callspec", None) for item in request.session.items]
-    cases = [call.params.get("case") for call in calls if call]
+    wanted = defaultdict[str, list[str]](list)
+    for item in request.session.items:
+        call = getattr(item, "callspec", None)
+        if call and isinstance(case := call.params.get("case"), Case):
+            wanted[case.plan].append(case.check)
+    environment = _environment(request.config.getoption("--runtime"))
     with ThreadPoolExecutor(SIDE_BY_SIDE) as pool:
-        wanted = [case for case in cases if isinstance(case, Case)]
-        yield Verdicts(wanted, pool, _environment(request.config.getoption("--runtime")))
+        yield {plan: pool.submit(_run, plan, checks, environment) for plan, checks in wanted.items()}
 
 
 def _environment(runtime: str | None) -> dict[str, str]:
@@ -70,22 +62,16 @@ def _environment(runtime: str | None) -> dict[str, str]:
     return {"PYTHONPATH": str(ROOT), "CRIPROXY_CONTAINERD": str(BY_NAME[runtime].programs() or "")}
 
 
-def _run(plan: str, cases: list[Case], environment: Mapping[str, str]) -> dict[Case, Verdict]:
+def _run(plan: str, checks: list[str], environment: Mapping[str, str]) -> Mapping[str, str]:
     """Boot the guest and try these checks; those that it did not get to are failures."""
-    command = shlex.join([sys.executable, "-m", "lab.vm.plans", plan, *(case.check for case in cases)])
-    job = guest.Job(
-        command,
-        ROOT,
-        GUEST_TIMEOUT_S,
-        environment=environment,
-        systemd=PLANS[plan].cgroup_driver == "systemd",
-    )
+    command = shlex.join([sys.executable, "-m", "lab.vm.plans", plan, *checks])
+    systemd = PLANS[plan].cgroup_driver == "systemd"
+    job = guest.Job(command, ROOT, GUEST_TIMEOUT_S, environment=environment, systemd=systemd)
     out, error = io.BytesIO(), io.BytesIO()
     try:
         status = guest.run(PLANS[plan].hardware, job, out, error)
         why = f"the checks in guest {plan} ended with status {status}"
     except GuestError as problem:
         why = str(problem)
-    found = {verdict.case: verdict for verdict in map(parse, out.getvalue().decode().splitlines())}
-    untold = f"{why}: {error.getvalue().decode(errors='replace')}"
-    return {case: found.get(case) or Verdict(case, untold) for case in cases}
+    untold = dict.fromkeys(checks, f"{why}: {error.getvalue().decode(errors='replace')}")
+    return untold | dict(map(json.loads, out.getvalue().decode().splitlines()))
