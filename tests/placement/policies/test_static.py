@@ -186,6 +186,17 @@ def test_isolated_cpus() -> None:
         assert format_cpuset(node.grants["a"].cpus) == cpus
 
 
+def test_a_usual_shared_cpu_is_left() -> None:
+    """Where an owner would take all CPUs that are neither reserved nor isolated, it takes an isolated one instead."""
+    topology = replace(machine(nodes=1, cores=4, threads=1), isolated_cpus=parse_cpuset("3"))
+    by = chosen(preferIsolatedCPUs=True, strictCPUReservation=True)
+    pod = Pod(key="s", annotations={"prefer-isolated-cpus.criproxy.io": "false"})
+    node = place(Node(topology, pods={"s": pod}), container("a", 2000), by)
+
+    assert places(by, topology, container("b", 100)) == ["1-2"]
+    assert len(node.grants["a"].exclusive & parse_cpuset("1-2")) == 1
+
+
 def test_full_cores_only() -> None:
     """Wholly free cores if there are as many, even on several nodes; otherwise it says what could not be had."""
     by = chosen(fullPcpusOnly=True, reservedCpus="0-2,12-14")
