@@ -14,6 +14,7 @@ from collections.abc import Callable
 from ctypes import byref as reference
 from ctypes import c_uint, c_ulonglong, c_void_p, cast, memmove, sizeof
 from dataclasses import dataclass
+from functools import partialmethod
 from importlib import import_module
 from pathlib import Path
 from typing import Any
@@ -23,7 +24,7 @@ import pynvml
 from criproxy.deviceplugin.nvidia.gpus import Gpu, MigDevice
 from criproxy.model.text.plain import from_plain, to_plain
 
-# ruff: noqa: D102 (methods have the names of NVML, whose documentation says what they do)
+# ruff: noqa: D102, N815 (methods have the names of NVML, whose documentation says what they do)
 
 Pointer = Any
 """What ctypes passes: pointers, handles and buffers."""
@@ -177,12 +178,6 @@ class Library:
             self._driver = self._read()
         return self._list("compute", handle, count, processes)
 
-    def nvmlDeviceGetGraphicsRunningProcesses_v3(self, handle: Pointer, count: Pointer, processes: Pointer) -> int:
-        return self._list("graphics", handle, count, processes)
-
-    def nvmlDeviceGetMPSComputeRunningProcesses_v3(self, handle: Pointer, count: Pointer, processes: Pointer) -> int:
-        return self._list("mps", handle, count, processes)
-
     def nvmlDeviceGetProcessUtilization(
         self, handle: Pointer, samples: Pointer, count: Pointer, seen: c_ulonglong
     ) -> int:
@@ -294,6 +289,9 @@ class Library:
             processes[place].pid = each.pid
             processes[place].usedGpuMemory = each.memory_mib << 20 if each.memory_mib >= 0 else _NOT_AVAILABLE
         return _set(count, len(found))
+
+    nvmlDeviceGetGraphicsRunningProcesses_v3 = partialmethod(_list, "graphics")
+    nvmlDeviceGetMPSComputeRunningProcesses_v3 = partialmethod(_list, "mps")
 
     def _gpu(self, handle: Pointer) -> Gpu:
         return self._driver.gpus[_number(handle) // _A_GPU - 1]

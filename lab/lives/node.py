@@ -113,7 +113,6 @@ class Node:
 
     def told(self) -> Mapping[str, Mapping[str, bool]]:
         """What the kubelet knows of each id, by resource: whether it is healthy."""
-        assert self.kubelet.manager is not None
         return {
             name: dict.fromkeys(devices.healthy, True) | dict.fromkeys(devices.unhealthy, False)
             for name, devices in self.kubelet.manager.devices.items()
@@ -130,7 +129,6 @@ class Node:
 
     def in_use(self) -> Mapping[str, set[str]]:
         """By resource, the ids that containers have, as the kubelet's checkpoint says also while it is away."""
-        assert self.kubelet.manager is not None
         resources = {name for given in self.kubelet.manager.given.values() for name in given}
         return {name: self.kubelet.manager.in_use(name) for name in resources}
 
@@ -139,9 +137,7 @@ class Node:
     async def _start_kubelet(self) -> None:
         before = self.kubelet.manager
         await self.kubelet.start()
-        assert self.kubelet.manager is not None
-        if before is not None:  # which of the containers are init containers, it has from the API server
-            self.kubelet.manager.init = before.init
+        self.kubelet.manager.init = before.init  # which containers are init containers, it has from the API server
 
     async def _stop_plugin(self) -> None:
         assert self.plugin is not None

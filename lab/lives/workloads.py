@@ -177,7 +177,7 @@ class Workloads:
     def twice(self) -> str:
         """Which card is given to two pods though one of them has it alone; empty: none."""
         owners: dict[str, list[tuple[str, str]]] = {}
-        for (uid, _), given in self.node.kubelet.manager.given.items() if self.node.kubelet.manager else ():
+        for (uid, _), given in self.node.kubelet.manager.given.items():
             for resource, each in given.items():
                 for one in each.ids:
                     owners.setdefault(card_of(one), []).append((uid, f"{resource} {one}"))

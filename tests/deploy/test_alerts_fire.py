@@ -354,7 +354,6 @@ async def of_a_device_plugin(folder: Path, nvml: FakeNvml) -> AsyncIterator[Case
 
 def events_of(program: Program) -> int:
     """The process that waits for NVML's events."""
-    assert program.process is not None
     for path in Path("/proc").glob("[0-9]*/cmdline"):
         with suppress(OSError):
             stat = path.with_name("stat").read_text()

@@ -8,6 +8,7 @@ import pytest
 
 from tests.deviceplugin.fake_nvml import fake_nvml, nvml_library
 from tests.deviceplugin.node import Node
+from tests.deviceplugin.program import Program
 from tests.patience import patient_kills
 
 __all__ = ["fake_nvml", "nvml_library", "patient_kills"]
@@ -27,3 +28,10 @@ async def node() -> AsyncIterator[Node]:
         node = Node(Path(folder))
         yield node
         await node.stop()
+
+
+@pytest.fixture
+async def program(folder: Path) -> AsyncIterator[Program]:
+    """One without options, on a machine without NVIDIA's cards, that is not started yet."""
+    async with Program(folder) as found:
+        yield found

@@ -76,21 +76,16 @@ class FakeNvml:
         if not held:
             file.unlink()
 
-    def recovery(self, index: int, action: int) -> None:
-        """Let the driver ask for a recovery of a GPU."""
-        self._beside("recovery").write_text(f"{index} {action}\n")
+    def answer(self, what: str, index: int, code: int) -> None:
+        """Let NVML say otherwise of a GPU; 0 ends it.
 
-    def broken(self, index: int, code: int) -> None:
-        """Let the question for the MIG mode of a GPU fail."""
-        self._beside("broken").write_text(f"{index} {code}\n")
-
-    def refuse_events(self, index: int, code: int) -> None:
-        """Let the registration for events of a GPU fail; 0: let it work."""
-        self._beside("refused").write_text(f"{index} {code}\n")
-
-    def deafen(self, index: int, code: int) -> None:
-        """Let nvmlEventSetWait fail if it waits for events of a GPU, too; 0: let it wait."""
-        self._beside("deaf").write_text(f"{index} {code}\n")
+        Args:
+            what: ``recovery`` (the driver asks for it), or what fails: ``broken`` (the question for the MIG mode),
+                ``refused`` (the registration for events), ``deaf`` (the wait for events of all GPUs, among them this).
+            index: that of the GPU.
+            code: NVML's number of the recovery or of the error.
+        """
+        self._beside(what).write_text(f"{index} {code}\n")
 
     def make_stale(self) -> None:
         """Let a process that has found a GPU lost always find it so."""

@@ -22,7 +22,7 @@ from criproxy.devices.device_rules import DeviceRules, KubeletFiles
 from criproxy.devices.plugin.plan import NVIDIA_ALONE, PluginPlan
 from lab.kubelet.device_endpoint import Given, add
 from lab.kubelet.kubelet import CREATE_TIMEOUT_S, PodSpec, container_config, sandbox_config
-from tests.deviceplugin.hosts import PATIENT, Host
+from tests.deviceplugin.hosts import PATIENT, Host, t4
 from tests.deviceplugin.kubelet import CHECKPOINT, FakeKubelet, Pod
 from tests.deviceplugin.news import PATIENT_S
 from tests.deviceplugin.node import GPU, QUICK, Node
@@ -33,16 +33,7 @@ from tests.nvml import Driver, command
 
 
 def _gpu(minor: int, uuid: str, address: str) -> Gpu:
-    return Gpu(
-        index=minor,
-        uuid=uuid,
-        name="Tesla T4",
-        memory_mib=16_384,
-        compute_capability=(7, 5),
-        minor=minor,
-        pci_bus_id=f"0000{address}",
-        numa_node=minor,
-    )
+    return replace(t4(minor, numa_node=minor), uuid=uuid, memory_mib=16_384, pci_bus_id=f"0000{address}")
 
 
 GPU_A, GPU_B = _gpu(0, "GPU-a", "0000:3B:00.0"), _gpu(1, "GPU-b", "0000:AF:00.0")

@@ -61,7 +61,7 @@ class FakeKubelet(News):
         """The resource of each plugin that it took, in their order."""
         self.tries = 0
         """Registrations that it was asked for, or began."""
-        self.manager: DeviceManager | None = None
+        self.manager = DeviceManager(self.plugins_dir / CHECKPOINT, self.wake, self._took)
         self.pods: dict[str, Pod] = {}
         self.found: dict[Path, str] = {}
         """The resources of the plugins in plugins_registry that it took, by their sockets."""
@@ -99,8 +99,7 @@ class FakeKubelet(News):
             else:
                 await server.stop(None)
         await self.podresources.stop()
-        if self.manager is not None:
-            await self.manager.stop()
+        await self.manager.stop()
         self.wake()
 
     async def restart(self, *, killed: bool = False) -> None:
@@ -112,20 +111,20 @@ class FakeKubelet(News):
 
     def capacity(self, resource: str) -> tuple[int, int]:
         """How many devices the node has, and how many of them are healthy."""
-        return self._manager.capacity(resource)
+        return self.manager.capacity(resource)
 
     def lists(self, resource: str) -> int:
         """How many lists the plugin has sent that was registered last."""
-        return self._manager.endpoints[resource].lists
+        return self.manager.endpoints[resource].lists
 
     def healthy(self, resource: str) -> set[str]:
         """The healthy ids."""
-        found = self._manager.devices.get(resource)
+        found = self.manager.devices.get(resource)
         return set(found.healthy) if found else set()
 
     def unhealthy(self, resource: str) -> set[str]:
         """The others."""
-        found = self._manager.devices.get(resource)
+        found = self.manager.devices.get(resource)
         return set(found.unhealthy) if found else set()
 
     async def until_capacity(self, resource: str, capacity: int, healthy: int | None = None) -> None:
@@ -148,22 +147,17 @@ class FakeKubelet(News):
             AdmissionError: it gets nothing.
         """
         key: Key = (pod.uid, container)
-        given = await self._manager.allocate(key, wanted, init=init, running=running)
+        given = await self.manager.allocate(key, wanted, init=init, running=running)
         self.pods[pod.uid] = pod
         self._tell_podresources()
         if not running:
-            await self._manager.start(key)
+            await self.manager.start(key)
         return given
 
     def remove(self, pod: Pod) -> None:
         """Forget a pod that has ended."""
-        self._manager.free(pod.uid)
+        self.manager.free(pod.uid)
         self._tell_podresources()
-
-    @property
-    def _manager(self) -> DeviceManager:
-        assert self.manager is not None
-        return self.manager
 
     def _tell_podresources(self) -> None:
         self.podresources.entries = [
@@ -175,7 +169,7 @@ class FakeKubelet(News):
                 resource=resource,
                 ids=given.ids,
             )
-            for (pod_uid, container), resources in self._manager.given.items()
+            for (pod_uid, container), resources in self.manager.given.items()
             for resource, given in resources.items()
         ]
 
@@ -189,7 +183,7 @@ class FakeKubelet(News):
         await self.answers.wait()
         if self.refuses:
             await context.abort(grpc.StatusCode.UNKNOWN, self.refuses)
-        return await register(self._manager, self.plugins_dir, request, context)
+        return await register(self.manager, self.plugins_dir, request, context)
 
     def _took(self, resource: str) -> None:
         self.registered.append(resource)
@@ -208,7 +202,7 @@ class FakeKubelet(News):
             for path in [path for path in known if found.get(path) != known[path]]:
                 del known[path]
                 if path in resources:
-                    await self._manager.disconnect(resources[path])
+                    await self.manager.disconnect(resources[path])
                     del resources[path]
                     self.wake()
             for path in found.keys() - known.keys():
@@ -235,7 +229,7 @@ class FakeKubelet(News):
         if info.type != "DevicePlugin" or VERSION not in info.supported_versions:
             return f"no handler for {info.type} {list(info.supported_versions)}"
         try:
-            await self._manager.connect(info.name, Path(info.endpoint or path))
+            await self.manager.connect(info.name, Path(info.endpoint or path))
         except grpc.aio.AioRpcError as error:
             return str(error.details())
         return ""

@@ -43,13 +43,7 @@ class Program(News):
         environ: variables.
     """
 
-    def __init__(
-        self,
-        folder: Path,
-        *arguments: str,
-        driver: Driver | FakeNvml | None = None,
-        **environ: str,
-    ) -> None:
+    def __init__(self, folder: Path, *arguments: str, driver: Driver | FakeNvml | None = None, **environ: str) -> None:
         super().__init__()
         self.folder = folder
         self.host = Host(folder, driver if isinstance(driver, Driver) else None)
@@ -62,7 +56,7 @@ class Program(News):
         """What it wrote beside log lines."""
         self.told: list[str] = []
         """What it told systemd, a line each."""
-        self.process: asyncio.subprocess.Process | None = None
+        self._process: asyncio.subprocess.Process | None = None
         for gpu in self.host.driver.gpus:
             self.host.gpu(gpu)
         self._arguments = arguments
@@ -88,7 +82,7 @@ class Program(News):
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         """End everything."""
-        if self.process is not None and self.process.returncode is None:
+        if self._process is not None and self.process.returncode is None:
             self.process.kill()
             await self.process.wait()
         for reader in self._readers:
@@ -99,21 +93,20 @@ class Program(News):
             await daemon.stop()
         self._notify.close()
 
+    @property
+    def process(self) -> asyncio.subprocess.Process:
+        """The one that was started last."""
+        assert self._process is not None
+        return self._process
+
     async def start(self) -> None:
         """Start the program, ready or not."""
         environ = {name: value for name, value in os.environ.items() if not name.startswith("NVIDIA_")}
         environ |= {"NOTIFY_SOCKET": str(self.folder / "notify.sock"), **self._environ}
-        self.process = await asyncio.create_subprocess_exec(
+        self._process = await asyncio.create_subprocess_exec(
             *(sys.executable, "-m", *self._module, "device-plugin"),
-            *(
-                "--config",
-                str(self.policy),
-                "--host-root",
-                str(self.host.root),
-                "--kubelet-dir",
-                str(self.kubelet.root),
-            ),
-            *("--control-socket", str(self.control), "--log-format", "json", *self._arguments),
+            *(f"--config={self.policy}", f"--host-root={self.host.root}", f"--kubelet-dir={self.kubelet.root}"),
+            *(f"--control-socket={self.control}", "--log-format=json", *self._arguments),
             stderr=asyncio.subprocess.PIPE,
             env=environ,
         )
@@ -141,7 +134,6 @@ class Program(News):
 
     async def ended(self) -> int:
         """Its exit status, when it has ended."""
-        assert self.process is not None
         async with asyncio.timeout(PATIENT_S):
             status = await self.process.wait()
             await self._readers[-1]
@@ -149,7 +141,6 @@ class Program(News):
 
     def signal(self, number: signal.Signals) -> None:
         """Send it a signal."""
-        assert self.process is not None
         self.process.send_signal(number)
 
     async def until(self, condition: Callable[[], object], timeout_s: float = PATIENT_S) -> None:
@@ -168,7 +159,6 @@ class Program(News):
         return sum(text in str(line) for line in self.lines)
 
     async def _read_log(self) -> None:
-        assert self.process is not None
         assert self.process.stderr is not None
         while line := await self.process.stderr.readline():
             try:

@@ -1,7 +1,6 @@
 """What is wrong with the kubelet's folder is said in one sentence, once, and the plugin goes on when it is right."""
 
 import socket
-from collections.abc import AsyncIterator
 from dataclasses import replace
 
 import pytest
@@ -13,14 +12,6 @@ from tests.deviceplugin.node import GPU, QUICK, Node
 from tests.disks import remount, small_disk
 
 SOCKET = "criproxy-nvidia.com_gpu.sock"
-
-
-@pytest.fixture
-async def on_disk(node: Node) -> AsyncIterator[Node]:
-    """A node whose device-plugins folder is a disk of its own."""
-    with small_disk(node.kubelet.plugins_dir):
-        yield node
-        await node.stop()
 
 
 async def troubled(node: Node) -> str:
@@ -41,19 +32,25 @@ async def test_no_folder(node: Node) -> None:
     assert node.said("is not a directory") == 1
 
 
-async def test_a_read_only_folder(on_disk: Node) -> None:
+async def test_a_read_only_folder(node: Node) -> None:
     """It says what to look for under systemd."""
-    await on_disk.kubelet.start()
-    remount(on_disk.kubelet.plugins_dir, "ro")
+    with small_disk(node.kubelet.plugins_dir):
+        await node.kubelet.start()
+        remount(node.kubelet.plugins_dir, "ro")
+        text = "is read-only for this process; under systemd, it must exist, and ReadWritePaths= must list it"
+        assert text in await troubled(node)
 
-    assert (
-        "is read-only for this process; under systemd, it must exist, and ReadWritePaths= must list it"
-        in await troubled(on_disk)
-    )
+        remount(node.kubelet.plugins_dir, "rw")
+        await node.kubelet.until_capacity(GPU, 1)
+        assert node.said("is read-only") == 1
+        await node.stop()
 
-    remount(on_disk.kubelet.plugins_dir, "rw")
-    await on_disk.kubelet.until_capacity(GPU, 1)
-    assert on_disk.said("is read-only") == 1
+
+def leave_socket(node: Node) -> None:
+    """Leave the socket of a kubelet that was killed."""
+    node.kubelet.plugins_dir.mkdir(parents=True)
+    with socket.socket(socket.AF_UNIX) as dead:
+        dead.bind(str(node.kubelet.socket))
 
 
 async def test_something_else_has_the_name(node: Node) -> None:
@@ -110,9 +107,7 @@ async def test_a_folder_that_is_replaced(node: Node) -> None:
 
 async def test_a_dead_kubelet_socket(node: Node) -> None:
     """A socket that a killed kubelet left behind is no refusal; the next kubelet has the plugin."""
-    node.kubelet.plugins_dir.mkdir(parents=True)
-    with socket.socket(socket.AF_UNIX) as dead:
-        dead.bind(str(node.kubelet.socket))
+    leave_socket(node)
     node.times = replace(QUICK, register_s=0.5)
     node.start_plugins("a")
     status = await node.until_state(State.NO_KUBELET)
@@ -125,9 +120,7 @@ async def test_a_dead_kubelet_socket(node: Node) -> None:
 
 async def test_a_registration_in_the_way_of_a_start(node: Node) -> None:
     """A call that waits for the next kubelet is repeated with the new socket, since that kubelet removed the former."""
-    node.kubelet.plugins_dir.mkdir(parents=True)
-    with socket.socket(socket.AF_UNIX) as dead:
-        dead.bind(str(node.kubelet.socket))
+    leave_socket(node)
     node.times = replace(QUICK, register_s=3600, first_pause_s=3600, longest_pause_s=3600)
     node.start_plugins("a")
     await node.log.until(lambda: node.status().counts.served == 1)

@@ -35,18 +35,13 @@ def labelling(file: Path, log: RecordingLog, host_root: Path = Path("/")) -> Lab
     return LabelUpdater(host_root, publisher, log)
 
 
-async def written(one: LabelUpdater) -> None:
-    """Return when it has looked at the file again."""
-    await one._update()
-
-
 async def test_a_folder_that_is_missing_is_told_of_once(tmp_path: Path) -> None:
     """Each look fails at another name that was made up for a moment; the one that counts is said."""
     file, log = tmp_path / "missing" / "criproxy", RecordingLog()
     one = labelling(file, log)
 
-    await written(one)
-    await written(one)
+    await one._update()
+    await one._update()
 
     said = [line for line in log.lines if "cannot be written" in str(line)]
     assert len(said) == 1
@@ -57,8 +52,8 @@ async def test_a_second_program_leaves_the_file_of_the_first(tmp_path: Path) -> 
     """Both say the same: when the second one ends, the file stays; when its own program ends, it goes."""
     file = tmp_path / "criproxy"
     first, second = labelling(file, RecordingLog()), labelling(file, RecordingLog())
-    await written(first)
-    await written(second)
+    await first._update()
+    await second._update()
 
     await second.stop()
     assert file.exists()
@@ -71,12 +66,12 @@ async def test_a_file_of_a_program_that_was_killed_is_taken_over(tmp_path: Path)
     file = tmp_path / "criproxy"
     file.write_text("")
     second = labelling(file, RecordingLog())
-    await written(second)
+    await second._update()
     await second.stop()
     assert not file.exists()
 
     third = labelling(file, RecordingLog())
-    await written(third)
+    await third._update()
     write(file, "somebody=else\n")
     await third.stop()
     assert file.exists()

@@ -18,73 +18,53 @@ BOTH = "{advertise: [nvidia, ali-npu]}"
 SHARED = "{advertise: [ali-npu], sharing: [{resource: aliyun.com/npu, replicas: 4}]}"
 
 
-async def test_nvidia_cards_are_offered_as_nvidia_does(folder: Path) -> None:
-    """NVML's GPUs have their UUIDs; flags count more than variables, and these more than the file."""
-    driver = Driver(gpus=(t4(0), t4(1)))
-    arguments = ("--nvidia-config", str(folder / "nvidia.yaml"), "--device-list-strategy=envvar")
-    async with Program(
-        folder, *arguments, driver=driver, DEVICE_LIST_STRATEGY="volume-mounts", DEVICE_ID_STRATEGY="index"
-    ) as program:
-        (folder / "nvidia.yaml").write_text("version: v1\nflags: {plugin: {deviceIDStrategy: uuid}}\n")
-        await program.begin(BOTH)
-        await program.kubelet.until_capacity(GPU, 2)
-
-        given = await program.kubelet.admit(Pod("one"), {GPU: 1})
-
-        (uuid,) = given[GPU].ids
-        assert uuid in {"GPU-0", "GPU-1"}
-        assert dict(given[GPU].answer.envs) == {"NVIDIA_VISIBLE_DEVICES": uuid.removeprefix("GPU-")}
-
-
 GOAWAY = b"\0\0\0\4\0\0\0\0\0" + b"\0\0\x08\7\0\0\0\0\0" + b"\0\0\0\0" + b"\0\0\0\x0b"
 """HTTP/2: the settings of a server that then wants no calls, for a reason that gRPC writes to standard error."""
 
 
-async def test_nothing_but_lines_of_the_log(folder: Path) -> None:
+async def test_nothing_but_lines_of_the_log(program: Program) -> None:
     """What gRPC would write beside the log, without level and time, is not written."""
-    async with Program(folder) as program:
-        program.policy.write_text(policy("{advertise: [ali-npu]}"))
-        program.host.plug("/dev/npu0")
-        called, ended = asyncio.Event(), asyncio.Event()
+    program.policy.write_text(policy("{advertise: [ali-npu]}"))
+    program.host.plug("/dev/npu0")
+    called, ended = asyncio.Event(), asyncio.Event()
 
-        async def go_away(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-            with suppress(OSError):  # a look whether somebody listens ends at once
-                writer.write(GOAWAY)
-                while await reader.read(65_536):
-                    called.set()
-            writer.close()
-            if called.is_set():
-                ended.set()
+    async def go_away(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        with suppress(OSError):  # a look whether somebody listens ends at once
+            writer.write(GOAWAY)
+            while await reader.read(65_536):
+                called.set()
+        writer.close()
+        if called.is_set():
+            ended.set()
 
-        socket = program.kubelet.plugins_dir / "kubelet.sock"
-        socket.parent.mkdir(parents=True)
-        async with await asyncio.start_unix_server(go_away, socket):
-            await program.ready()
-            async with asyncio.timeout(PATIENT_S):
-                await ended.wait()
-            program.signal(SIGTERM)
-            assert await program.ended() == 0
+    socket = program.kubelet.plugins_dir / "kubelet.sock"
+    socket.parent.mkdir(parents=True)
+    async with await asyncio.start_unix_server(go_away, socket):
+        await program.ready()
+        async with asyncio.timeout(PATIENT_S):
+            await ended.wait()
+        program.signal(SIGTERM)
+        assert await program.ended() == 0
 
-        assert program.other == []
+    assert program.other == []
 
 
-async def test_a_changed_file_counts_at_once(folder: Path) -> None:
+async def test_a_changed_file_counts_at_once(program: Program) -> None:
     """The plugin notices the file by itself; one that is wrong leaves the old one in force, and is told of."""
-    async with Program(folder) as program:
-        await program.begin("{advertise: [ali-npu]}", "/dev/npu0")
-        await program.kubelet.until_capacity(NPU, 1)
+    await program.begin("{advertise: [ali-npu]}", "/dev/npu0")
+    await program.kubelet.until_capacity(NPU, 1)
 
-        program.policy.write_text(policy(SHARED))
-        await program.kubelet.until_capacity(NPU, 4)
-        program.policy.write_text(policy("{advertise: [ali-gpu]}"))
-        await program.until_said("the configuration cannot be used")
-        program.signal(SIGHUP)
-        await program.until_said("the configuration cannot be used", times=2)
+    program.policy.write_text(policy(SHARED))
+    await program.kubelet.until_capacity(NPU, 4)
+    program.policy.write_text(policy("{advertise: [ali-gpu]}"))
+    await program.until_said("the configuration cannot be used")
+    program.signal(SIGHUP)
+    await program.until_said("the configuration cannot be used", times=2)
 
-        assert program.kubelet.capacity(NPU) == (4, 4)
-        assert program.said(f"{program.policy}:6:")
-        await program.until(lambda: any(line.startswith("STATUS=CONFIGURATION NOT USED: ") for line in program.told))
-        assert "RELOADING=1" in program.told
+    assert program.kubelet.capacity(NPU) == (4, 4)
+    assert program.said(f"{program.policy}:6:")
+    await program.until(lambda: any(line.startswith("STATUS=CONFIGURATION NOT USED: ") for line in program.told))
+    assert "RELOADING=1" in program.told
 
 
 async def test_nvidias_flag_for_the_kubelets_socket(folder: Path) -> None:
@@ -99,18 +79,17 @@ async def test_nvidias_flag_for_the_kubelets_socket(folder: Path) -> None:
         assert program.said("--cdi-feature-flags=a has no effect") == 1
 
 
-async def test_another_way_to_register_needs_a_restart(folder: Path) -> None:
+async def test_another_way_to_register_needs_a_restart(program: Program) -> None:
     """A changed `register` is not in force, which is said at each reload until it is as it was; all else is."""
-    async with Program(folder) as program:
-        await program.begin(BOTH, "/dev/npu0")
-        changed = BOTH.replace("{", "{register: plugins-registry, ", 1)
-        for number, text in enumerate((changed, changed.replace("{", "{health: {holdDown: 5s}, ", 1), BOTH), start=1):
-            program.policy.write_text(policy(text))
-            await program.until_said("configuration reloaded", times=number)
+    await program.begin(BOTH, "/dev/npu0")
+    changed = BOTH.replace("{", "{register: plugins-registry, ", 1)
+    for number, text in enumerate((changed, changed.replace("{", "{health: {holdDown: 5s}, ", 1), BOTH), start=1):
+        program.policy.write_text(policy(text))
+        await program.until_said("configuration reloaded", times=number)
 
-        await program.kubelet.until_capacity(NPU, 1)
-        assert program.said("devices.plugin.register is not in effect yet: restart the device plugin") == 2
-        assert list(program.kubelet.registry_dir.iterdir()) == []
+    await program.kubelet.until_capacity(NPU, 1)
+    assert program.said("devices.plugin.register is not in effect yet: restart the device plugin") == 2
+    assert list(program.kubelet.registry_dir.iterdir()) == []
 
 
 async def test_what_contradicts_the_machine_at_the_start_stays_a_problem(folder: Path) -> None:
@@ -170,35 +149,33 @@ async def test_an_index_means_the_same_gpu_until_the_file_is_read_anew(folder: P
         await program.kubelet.until(lambda: program.kubelet.healthy(GPU) == {f"GPU-1::{n}" for n in range(3)})
 
 
-async def test_a_file_that_waits_for_a_card(folder: Path) -> None:
+async def test_a_file_that_waits_for_a_card(program: Program) -> None:
     """It was refused since a card was not there, of a class that no file in force has: it counts when that comes."""
-    async with Program(folder) as program:
-        await program.begin("{advertise: [nvidia]}", "/dev/npu0")
+    await program.begin("{advertise: [nvidia]}", "/dev/npu0")
 
-        sharing = "sharing: [{resource: aliyun.com/npu, replicas: 4, devices: [1]}]"
-        program.policy.write_text(policy(f"{{advertise: [nvidia, ali-npu], {sharing}}}"))
-        await program.until_said("the configuration cannot be used")
-        assert NPU not in program.kubelet.registered
-        program.host.plug("/dev/npu1")
-        await program.kubelet.until_capacity(NPU, 5)
+    sharing = "sharing: [{resource: aliyun.com/npu, replicas: 4, devices: [1]}]"
+    program.policy.write_text(policy(f"{{advertise: [nvidia, ali-npu], {sharing}}}"))
+    await program.until_said("the configuration cannot be used")
+    assert NPU not in program.kubelet.registered
+    program.host.plug("/dev/npu1")
+    await program.kubelet.until_capacity(NPU, 5)
 
 
-async def test_cards_come_and_go(folder: Path) -> None:
+async def test_cards_come_and_go(program: Program) -> None:
     """Capacity follows; an id that a pod has stays listed as unhealthy until the pod has ended."""
-    async with Program(folder) as program:
-        await program.begin("{advertise: [ali-npu]}")
-        await program.until_said("there is no card of this class to offer")
+    await program.begin("{advertise: [ali-npu]}")
+    await program.until_said("there is no card of this class to offer")
 
-        program.host.plug("/dev/npu0")
-        program.host.plug("/dev/npu1")
-        await program.kubelet.until_capacity(NPU, 2)
-        (mine,) = (await program.kubelet.admit(pod := Pod("one"), {NPU: 1}))[NPU].ids
-        program.host.unplug(f"/dev/{mine}")
-        await program.kubelet.until_capacity(NPU, 2, healthy=1)
-        program.kubelet.remove(pod)
-        await program.kubelet.until_capacity(NPU, 1)
+    program.host.plug("/dev/npu0")
+    program.host.plug("/dev/npu1")
+    await program.kubelet.until_capacity(NPU, 2)
+    (mine,) = (await program.kubelet.admit(pod := Pod("one"), {NPU: 1}))[NPU].ids
+    program.host.unplug(f"/dev/{mine}")
+    await program.kubelet.until_capacity(NPU, 2, healthy=1)
+    program.kubelet.remove(pod)
+    await program.kubelet.until_capacity(NPU, 1)
 
-        assert mine not in program.kubelet.healthy(NPU)
+    assert mine not in program.kubelet.healthy(NPU)
 
 
 async def test_the_watchdog_hears_that_it_lives(folder: Path) -> None:
@@ -210,16 +187,15 @@ async def test_the_watchdog_hears_that_it_lives(folder: Path) -> None:
         await program.until(lambda: "STATUS=1 of 1 resources registered" in program.told)
 
 
-async def test_its_end_is_quick_and_leaves_nothing(folder: Path) -> None:
+async def test_its_end_is_quick_and_leaves_nothing(program: Program) -> None:
     """SIGTERM removes its sockets; the kubelet sees its devices as unhealthy."""
-    async with Program(folder) as program:
-        await program.begin(BOTH, "/dev/npu0")
-        await program.kubelet.until_capacity(NPU, 1)
+    await program.begin(BOTH, "/dev/npu0")
+    await program.kubelet.until_capacity(NPU, 1)
 
-        program.signal(SIGTERM)
+    program.signal(SIGTERM)
 
-        assert await program.ended() == 0
-        assert "STOPPING=1" in program.told
-        assert program.lines[-1]["event"] == "stopped"
-        assert [*program.kubelet.plugins_dir.glob("*criproxy*")] == []
-        await program.kubelet.until(lambda: program.kubelet.capacity(NPU)[1] == 0)
+    assert await program.ended() == 0
+    assert "STOPPING=1" in program.told
+    assert program.lines[-1]["event"] == "stopped"
+    assert [*program.kubelet.plugins_dir.glob("*criproxy*")] == []
+    await program.kubelet.until(lambda: program.kubelet.capacity(NPU)[1] == 0)

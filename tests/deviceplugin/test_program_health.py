@@ -134,19 +134,18 @@ async def admit_asking(program: Program, daemon: Daemon, pod: Pod) -> None:
             assert await program.kubelet.admit(pod, {NPU: 1})
 
 
-async def test_the_daemon_is_asked_for_free_cpus(folder: Path) -> None:
+async def test_the_daemon_is_asked_for_free_cpus(program: Program) -> None:
     """A pod gets a card without the daemon, with its answer, and while it gives none."""
-    async with Program(folder) as program:
-        for number in range(4):
-            program.host.plug(f"/dev/npu{number}", f"0000:1{number}:00.0", numa_node=number // 2)
-        await program.begin("{advertise: [ali-npu]}")
-        await program.kubelet.until_capacity(NPU, 4)
+    for number in range(4):
+        program.host.plug(f"/dev/npu{number}", f"0000:1{number}:00.0", numa_node=number // 2)
+    await program.begin("{advertise: [ali-npu]}")
+    await program.kubelet.until_capacity(NPU, 4)
 
-        assert (await program.kubelet.admit(Pod("one"), {NPU: 1}))[NPU].ids == ("npu0",)
-        daemon = await program.with_daemon(free_cpus={"free_milli": {"0": 250, "1": 8000}})
-        await admit_asking(program, daemon, Pod("two"))
-        daemon.hangs = ["free-cpus"]
-        await admit_asking(program, daemon, Pod("three"))
+    assert (await program.kubelet.admit(Pod("one"), {NPU: 1}))[NPU].ids == ("npu0",)
+    daemon = await program.with_daemon(free_cpus={"free_milli": {"0": 250, "1": 8000}})
+    await admit_asking(program, daemon, Pod("two"))
+    daemon.hangs = ["free-cpus"]
+    await admit_asking(program, daemon, Pod("three"))
 
 
 async def test_nvml_that_hangs_holds_up_neither_start_nor_end(folder: Path) -> None:
@@ -156,7 +155,6 @@ async def test_nvml_that_hangs_holds_up_neither_start_nor_end(folder: Path) -> N
         await program.kubelet.start()
         await program.start()
         await program.until(lambda: "STATUS=looking for cards" in program.told)
-        assert program.process is not None
         program.process.terminate()
 
         assert await program.ended() == 0

@@ -1,6 +1,5 @@
 """What the daemon is told of the beginning and the end of the program."""
 
-from collections.abc import AsyncIterator
 from pathlib import Path
 from signal import SIGKILL, SIGTERM
 
@@ -21,13 +20,12 @@ def lifetimes(daemon: Daemon) -> list[bool]:
 
 
 @pytest.fixture
-async def node(folder: Path) -> AsyncIterator[tuple[Program, Daemon]]:
+async def node(program: Program) -> tuple[Program, Daemon]:
     """Return a program that is not started yet, on a machine with an NPU, and a daemon."""
-    async with Program(folder) as program:
-        program.policy.write_text(policy("{advertise: [ali-npu]}"))
-        program.host.plug("/dev/npu0")
-        await program.kubelet.start()
-        yield program, await program.with_daemon()
+    program.policy.write_text(policy("{advertise: [ali-npu]}"))
+    program.host.plug("/dev/npu0")
+    await program.kubelet.start()
+    return program, await program.with_daemon()
 
 
 async def test_it_says_that_it_begins_and_ends(node: tuple[Program, Daemon]) -> None:

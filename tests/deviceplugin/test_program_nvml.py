@@ -149,12 +149,12 @@ async def test_the_end_of_a_hold_down_needs_an_answer_of_nvml(folder: Path, fake
         await program.until_said(MISMATCH)  # the answer to the question at the end of the hold-down
 
         assert program.kubelet.healthy(GPU) == {SECOND}
-        nvml.recovery(0, A_RESET)
+        nvml.answer("recovery", 0, A_RESET)
         nvml.say()
         program.signal(SIGHUP)
         await daemon.until_report(lambda report: any(RESET in card.get("reason", "") for card in report["cards"]))
         assert program.kubelet.healthy(GPU) == {SECOND}
-        nvml.recovery(0, 0)
+        nvml.answer("recovery", 0, 0)
         await program.kubelet.until_capacity(GPU, 2)
         assert [incident["card"] for incident in await daemon.until_said("device-incident", 2)] == [FIRST, FIRST]
 
@@ -165,7 +165,7 @@ async def test_a_gpu_whose_division_nvml_does_not_tell_is_not_offered_whole(fold
     async with Program(folder, MIXED, driver=nvml) as program:
         await start(program)
         await program.kubelet.until(lambda: offered(program) == DIVIDED)
-        nvml.broken(0, 999)
+        nvml.answer("broken", 0, 999)
         program.signal(SIGHUP)
         await program.until_said("NVML cannot describe GPU 0: Unknown Error")
 

@@ -23,13 +23,13 @@ async def test_a_gpu_that_answers_again_is_watched_again(folder: Path, fake_nvml
         await nvml.until_watched(2)
         await program.kubelet.until_capacity(GPU, 2)
         nvml.say("lost 1")
-        nvml.deafen(1, LOST)
+        nvml.answer("deaf", 1, LOST)
         await program.kubelet.until_capacity(GPU, 2, healthy=1)
         await program.until_said("NVML events are received again")
-        nvml.deafen(1, 0)
+        nvml.answer("deaf", 1, 0)
         nvml.say()
         await program.kubelet.until_capacity(GPU, 2)
-        nvml.recovery(1, 2)  # so that it stays unhealthy after the event
+        nvml.answer("recovery", 1, 2)  # so that it stays unhealthy after the event
         nvml.xid(1, FALLEN_OFF)
         await program.until_said(f"XID {FALLEN_OFF}")
 
@@ -40,7 +40,7 @@ async def test_a_gpu_that_answers_again_is_watched_again(folder: Path, fake_nvml
 async def test_a_registration_for_events_that_fails_is_repeated(folder: Path, fake_nvml: Nvml) -> None:
     """The card is unhealthy until it works; events of other GPUs arrive all the time."""
     nvml = fake_nvml("p100")
-    nvml.refuse_events(1, UNKNOWN)
+    nvml.answer("refused", 1, UNKNOWN)
     async with Program(folder, driver=nvml) as program:
         await start(program)
         await program.until_said("nvmlDeviceRegisterEvents: Unknown Error")
@@ -49,7 +49,7 @@ async def test_a_registration_for_events_that_fails_is_repeated(folder: Path, fa
         nvml.xid(0, FALLEN_OFF)
         await program.until_said("a card is healthy again")
         assert program.kubelet.unhealthy(GPU) >= {SECOND}
-        nvml.refuse_events(1, 0)
+        nvml.answer("refused", 1, 0)
         await program.until_said("a card is healthy again", times=2)
         nvml.xid(1, FALLEN_OFF)
         await program.until_said("a card is healthy again", times=3)

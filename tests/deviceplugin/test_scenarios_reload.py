@@ -4,8 +4,6 @@ from dataclasses import replace
 from pathlib import Path
 from signal import SIGTERM
 
-from criproxy.deviceplugin.server.state import State, Times
-from criproxy.process.tasks import Backoff
 from tests.deviceplugin.joined import GPU_A, GPU_B, Joined, joined, nodes, plug_gpus, pod, replicas, sharing
 from tests.deviceplugin.kubelet import Pod
 from tests.deviceplugin.node import GPU, QUICK
@@ -175,17 +173,3 @@ def own_socket(node: Joined) -> tuple[int, int]:
     """Which file the plugin's socket is."""
     stat = Path(node.node.status().socket).stat()
     return stat.st_ino, stat.st_ctime_ns
-
-
-async def test_16_a_kubelet_that_refuses(folder: Path) -> None:
-    """It is asked again after pauses, of at most 30 s where nothing else is set, until it takes the plugin."""
-    async with joined(folder, GPU_A) as node:
-        node.kubelet.refuses = "not now"
-        await node.publish(sharing())
-        await node.node.until_state(State.REFUSED)
-        await node.kubelet.until(lambda: node.kubelet.tries >= 3)
-
-        node.kubelet.refuses = ""
-        await node.kubelet.until(lambda: node.kubelet.healthy(GPU) == replicas("GPU-a"))
-    backoff = Backoff(Times().first_pause_s, Times().longest_pause_s)
-    assert max(backoff.pause_s() for _ in range(50)) <= 30

@@ -149,7 +149,6 @@ async def test_a_class_of_ones_own(folder: Path, containerd: PrivateContainerd) 
     """A container has the node of its card, no variable, and CPUs beside it; a pod that completes frees both."""
     async with plugged(folder, containerd, "ali-npu", plug_npus, NPU_NODES) as node:
         await node.kubelet.until(lambda: node.kubelet.healthy(NPU) == {"npu0", "npu1"})
-        assert node.kubelet.manager is not None
         assert node.kubelet.manager.devices[NPU].numa_nodes == {"npu0": (0,), "npu1": (0,)}
         owner, other, stranger = pod("owner", 1000), pod("other"), pod("stranger")
 

@@ -36,18 +36,12 @@ async def test_the_gpus_are_those_of_nvml(nvml: None) -> None:
     found = await scan()
 
     handles = [pynvml.nvmlDeviceGetHandleByIndex(index) for index in range(pynvml.nvmlDeviceGetCount())]
-    assert [(gpu.uuid, gpu.name, gpu.minor, gpu.compute_capability) for gpu in found.gpus] == [
-        (
-            pynvml.nvmlDeviceGetUUID(handle),
-            pynvml.nvmlDeviceGetName(handle),
-            pynvml.nvmlDeviceGetMinorNumber(handle),
-            pynvml.nvmlDeviceGetCudaComputeCapability(handle),
-        )
-        for handle in handles
-    ]
-    assert [gpu.memory_mib for gpu in found.gpus] == [
-        pynvml.nvmlDeviceGetMemoryInfo(handle).total >> 20 for handle in handles
-    ]
+    assert [gpu.uuid for gpu in found.gpus] == list(map(pynvml.nvmlDeviceGetUUID, handles))
+    assert [gpu.name for gpu in found.gpus] == list(map(pynvml.nvmlDeviceGetName, handles))
+    capabilities = list(map(pynvml.nvmlDeviceGetCudaComputeCapability, handles))
+    assert [gpu.compute_capability for gpu in found.gpus] == capabilities
+    sizes = [pynvml.nvmlDeviceGetMemoryInfo(handle).total >> 20 for handle in handles]
+    assert [gpu.memory_mib for gpu in found.gpus] == sizes
     assert found.problems == ()
     assert found.driver_version == pynvml.nvmlSystemGetDriverVersion()
 

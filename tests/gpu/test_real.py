@@ -14,10 +14,9 @@ from click.testing import CliRunner
 
 from criproxy.cli import main
 from criproxy.devices.classes.builtin import NVIDIA
-from criproxy.devices.classes.cards import Card, Stock
+from criproxy.devices.classes.cards import Stock
 from criproxy.host.cards import find_cards
 from criproxy.host.nvml import address_of, ask_nvml
-from criproxy.node.settings import Settings
 from tests.node.devices.test_guard import RULES, Podresources, create, envs, knows
 from tests.node.world import FAST, World
 
@@ -40,16 +39,11 @@ def stock() -> Stock:
 def test_the_cards_are_those_of_the_driver(nvml: None, stock: Stock) -> None:
     """UUIDs, minor numbers and PCI addresses, in the order of the driver's indexes; each has its node."""
     handles = [pynvml.nvmlDeviceGetHandleByIndex(index) for index in range(pynvml.nvmlDeviceGetCount())]
-    told = [
-        (
-            pynvml.nvmlDeviceGetUUID(handle),
-            pynvml.nvmlDeviceGetMinorNumber(handle),
-            address_of(pynvml.nvmlDeviceGetPciInfo(handle).busId),
-        )
-        for handle in handles
-    ]
 
-    assert [(card.id, card.number, card.pci) for card in stock.cards] == told
+    assert [card.id for card in stock.cards] == list(map(pynvml.nvmlDeviceGetUUID, handles))
+    assert [card.number for card in stock.cards] == list(map(pynvml.nvmlDeviceGetMinorNumber, handles))
+    addresses = [address_of(pynvml.nvmlDeviceGetPciInfo(handle).busId) for handle in handles]
+    assert [card.pci for card in stock.cards] == addresses
     assert all(f"/dev/nvidia{card.number}" in card.nodes for card in stock.cards)
     assert "/dev/nvidiactl" in stock.shared
 
@@ -89,7 +83,7 @@ async def test_who_was_given_a_card_gets_its_nodes_and_no_others(tmp_path: Path,
     """The create of a container with a real card has the card's nodes, and one without has the word that hides it."""
     with_devices_of_the_machine(tmp_path)
     card = stock.cards[0]
-    async with World(tmp_path, settings=with_rules()) as world:
+    async with World(tmp_path, settings=replace(FAST, devices=RULES)) as world:
         knows(world, Podresources(main=card.id))
         held = await create(world, f"NVIDIA_VISIBLE_DEVICES={card.id}", "NVIDIA_VISIBLE_DEVICES=all")
         knows(world, Podresources())
@@ -106,7 +100,7 @@ def test_the_nodes_of_a_card_are_enough_and_needed(stock: Stock) -> None:
     """With the nodes that are written into a create CUDA uses exactly that card; without them, none."""
     assert usable([]) == 0
     for card in stock.cards:
-        assert usable(nodes_of(card, stock)) == 1
+        assert usable([*card.nodes, *stock.shared]) == 1
 
 
 def with_devices_of_the_machine(host_root: Path) -> None:
@@ -117,16 +111,6 @@ def with_devices_of_the_machine(host_root: Path) -> None:
     (host_root / "proc/driver").symlink_to("/proc/driver")
     for node in Path("/dev").glob("nvidia*"):
         (host_root / "dev" / node.name).symlink_to(node)
-
-
-def with_rules() -> Settings:
-    """Settings with the rules of the class."""
-    return replace(FAST, devices=RULES)
-
-
-def nodes_of(card: Card, stock: Stock) -> list[str]:
-    """Everything that a create of a container with *card* gets."""
-    return [*card.nodes, *stock.shared]
 
 
 def usable(nodes: Iterable[str]) -> int:

@@ -105,13 +105,6 @@ def test_a_count_of_another_class() -> None:
     assert shared(config, replace(found, stocks=left), pins) == ("npu1", "npu2")
 
 
-def test_a_file_that_is_read_anew() -> None:
-    """Its numbers are those of that moment."""
-    config = Configuration(plan=NVIDIA_ALONE, nvidia=config_of(FILE % ("gpu", "[0]")))
-
-    assert shared(config, machine(1, 2), Pins()) == ("GPU-1", "GPU-2")
-
-
 LIVES = st.lists(st.sets(st.integers(0, 5)), min_size=2, max_size=6)
 DEVICES = st.one_of(
     st.integers(1, 7).map(str), st.lists(st.integers(0, 6), min_size=1, max_size=3).map(str), st.just("all")

@@ -1,5 +1,6 @@
 """NVIDIA's file that a policy file names: which of several it is, and what is said of it."""
 
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 
@@ -14,15 +15,23 @@ from criproxy.devices.plugin.plan import NVIDIA_ALONE
 from criproxy.errors import ConfigError
 from tests.config.files import write
 
-PLACE = "; did you mean 'flags.plugin.passDeviceSpecs'?"
-MPS = "flags: {mpsRoot: /m}\nsharing: {mps: {%sresources: [{name: nvidia.com/gpu, replicas: %d}]}}"
+Settings = Mapping[str, str]
+NONE: Settings = {}
+HOST, IN_G = Node(hostname="h1", group=""), Node(hostname="h1", group="g")
 SHARED = "sharing: {timeSlicing: {resources: [{name: nvidia.com/gpu, replicas: %d}]}}"
 
 
-def found(path: Path | str, node: Node | None = None, *sharing: SharedCards, **env: str) -> NvidiaFile:
+def found(
+    path: Path | str, node: Node = HOST, *sharing: SharedCards, flags: Settings = NONE, env: Settings = NONE
+) -> NvidiaFile:
     """What is made of the file at *path*."""
-    plan = replace(NVIDIA_ALONE, nvidia_config=str(path), sharing=sharing)
-    return examine(plan, node or Node(hostname="h1", group=""), env=env)
+    return examine(replace(NVIDIA_ALONE, nvidia_config=str(path), sharing=sharing), node, flags, env)
+
+
+def with_text(tmp_path: Path, text: str, flags: Settings = NONE, env: Settings = NONE) -> tuple[NvidiaFile, str]:
+    """What is made of a file with this text, and where it lies."""
+    path = write(tmp_path / "n.yaml", text)
+    return found(path, flags=flags, env=env), str(path)
 
 
 def folder(tmp_path: Path, *names: str) -> Path:
@@ -34,7 +43,7 @@ def folder(tmp_path: Path, *names: str) -> Path:
 
 def test_no_file() -> None:
     """NVIDIA's defaults, flags and variables hold."""
-    file = found("", MIG_STRATEGY="mixed")
+    file = found("", env={"MIG_STRATEGY": "mixed"})
 
     assert (file.file, file.reason) == (None, "no file is named")
     assert file.config is not None
@@ -44,26 +53,14 @@ def test_no_file() -> None:
 @pytest.mark.parametrize(
     ("names", "node", "chosen", "reason"),
     [
-        pytest.param(
-            ["default", "h1", "x"], Node(hostname="h1", explicit="x", group=""), 4, "the option names it", id="option"
-        ),
-        pytest.param(
-            ["default.yaml", "h1.yaml"], Node(hostname="h1", group="g"), 3, "it has the name of this host", id="host"
-        ),
-        pytest.param(["default", "g"], Node(hostname="h1", group="g"), 3, "this host is in the group g", id="group"),
-        pytest.param(
-            ["default", "group-g.yml"],
-            Node(hostname="h1", group="g"),
-            3,
-            "this host is in the group group-g",
-            id="as-policies",
-        ),
-        pytest.param(["default", "x"], Node(hostname="h1", group="g"), 2, "it is named default", id="default"),
-        pytest.param(["x.json"], Node(hostname="h1", group=""), 2, "it is the only one", id="only"),
-        pytest.param(
-            ["default", "default.yaml"], Node(hostname="h1", group=""), 2, "it is named default", id="exactly"
-        ),
-        pytest.param(["x", "..data"], Node(hostname="h1", group=""), 2, "it is the only one", id="configmap"),
+        pytest.param(["default", "h1", "x"], replace(HOST, explicit="x"), 4, "the option names it", id="option"),
+        pytest.param(["default.yaml", "h1.yaml"], IN_G, 3, "it has the name of this host", id="host"),
+        pytest.param(["default", "g"], IN_G, 3, "this host is in the group g", id="group"),
+        pytest.param(["default", "group-g.yml"], IN_G, 3, "this host is in the group group-g", id="as-policies"),
+        pytest.param(["default", "x"], IN_G, 2, "it is named default", id="default"),
+        pytest.param(["x.json"], HOST, 2, "it is the only one", id="only"),
+        pytest.param(["default", "default.yaml"], HOST, 2, "it is named default", id="exactly"),
+        pytest.param(["x", "..data"], HOST, 2, "it is the only one", id="configmap"),
     ],
 )
 def test_which_of_several_files(tmp_path: Path, names: list[str], node: Node, chosen: int, reason: str) -> None:
@@ -129,7 +126,7 @@ TEXT = "'version: v1'"
 )
 def test_a_whole_object_is_not_the_file(tmp_path: Path, text: str, sentence: str) -> None:
     """NVIDIA's plugin would ignore all of it, and share nothing: the one sentence says what to take out of it."""
-    file = found(path := write(tmp_path / "n.yaml", text))
+    file, path = with_text(tmp_path, text)
 
     assert (file.config, file.mistakes) == (None, (f"{path}: {sentence}",))
 
@@ -137,27 +134,19 @@ def test_a_whole_object_is_not_the_file(tmp_path: Path, text: str, sentence: str
 @pytest.mark.parametrize("key", ["version: v1", "flags: {}", "sharing: {}", "imex: {}", "resources: {gpus: []}"])
 def test_a_file_that_nvidias_plugin_heeds_is_taken(tmp_path: Path, key: str) -> None:
     """Whatever else it has."""
-    file = found(write(tmp_path / "n.yaml", f"kind: ConfigMap\napiVersion: v1\ndata: {{a: b}}\n{key}\n"))
+    file, _ = with_text(tmp_path, f"kind: ConfigMap\napiVersion: v1\ndata: {{a: b}}\n{key}\n")
 
     assert file.config is not None
     assert len(file.notes) == 3
 
 
-@pytest.mark.parametrize(
-    ("name", "mode", "mistake"),
-    [
-        pytest.param("none.yaml", 0o600, "there is no such file or directory", id="missing"),
-        pytest.param("n.yaml", 0o666, "can be written by every user", id="writable"),
-    ],
-)
-def test_files_that_cannot_be_used(tmp_path: Path, name: str, mode: int, mistake: str) -> None:
+def test_files_that_cannot_be_used(tmp_path: Path) -> None:
     """As for policy files: it decides over the whole node."""
-    write(tmp_path / "n.yaml", b"version: v1\n").chmod(mode)
+    write(path := tmp_path / "n.yaml", b"version: v1\n").chmod(0o666)
 
-    file = found(tmp_path / name)
-
-    assert file.config is None
-    assert mistake in str(file.error)
+    assert "can be written by every user" in str(found(path).error)
+    assert "there is no such file or directory" in str(found(tmp_path / "none.yaml").error)
+    assert found(path).config is None
 
 
 def test_cards_that_our_section_shares(tmp_path: Path) -> None:
@@ -166,14 +155,14 @@ def test_cards_that_our_section_shares(tmp_path: Path) -> None:
     plain = write(tmp_path / "plain.yaml", b"version: v1\n")
     both = write(tmp_path / "both.yaml", (SHARED % 2).encode())
 
-    config = found(plain, None, entry).config
+    config = found(plain, HOST, entry).config
 
     assert isinstance(config, PluginConfig)
     assert config.sharing.time_slicing is not None
     assert config.sharing.time_slicing.resources == (
         SharedResource(name="nvidia.com/gpu", devices=("0",), replicas=3, rename="nvidia.com/x"),
     )
-    assert found(both, None, entry).mistakes == (
+    assert found(both, HOST, entry).mistakes == (
         f"{both}: sharing: devices.plugin.sharing of the policy file also shares NVIDIA's cards; keep one of them",
     )
 
@@ -193,84 +182,75 @@ def test_replicas_have_a_limit(tmp_path: Path, section: str) -> None:
     assert mistake.endswith(f"{text}{advice}")
 
 
-def test_what_has_no_effect(tmp_path: Path) -> None:
-    """Keys that NVIDIA's plugin ignores, and resources whose cards criproxy would hide."""
-    text = b'flags: {migStrateg: mixed}\nresources: {gpus: [{pattern: "*", name: t4}]}\n'
-
-    file = found(path := write(tmp_path / "n.yaml", text))
-
-    assert file.config is not None
-    assert file.notes == (
-        f"{path}: line 1: NVIDIA's plugin does not know 'flags.migStrateg' and ignores it; did you mean 'migStrategy'?",
-        f"{path}: nvidia.com/t4 is not among resources of the class 'nvidia': add it there, or its pods see no card",
-    )
+KEY, IN_TIME_SLICING = "NVIDIA's plugin does not know '%s' and ignores it", "sharing: {timeSlicing: {resources: [%s]}}"
+MPS = "flags: {mpsRoot: /m}\nsharing: {mps: {%sresources: [{name: nvidia.com/gpu, replicas: %d}]}}"
+BOTH = IN_TIME_SLICING[:-1] + ", mps: {resources: [{name: gpu, replicas: 2}]}}"
+NOT_OFFERED = "sharing: no card is offered as %s, so this entry shares nothing"
+OF_CDI = "flags: {plugin: {nvidiaCTKPath: /c, containerDriverRoot: /d}}"
+LISTS_OF_CDI = "flags: {plugin: {deviceListStrategy: [envvar, cdi-cri]}}"
+NO_DEVICES = IN_TIME_SLICING % "{name: gpu, replicas: 2, devices: []}"
+MIG = IN_TIME_SLICING % "{name: nvidia.com/mig-1g.5gb, replicas: 2}"
+UNSERVED = "nvidia.com/t4 is not among resources of the class 'nvidia': add it there, or its pods see no card"
 
 
 @pytest.mark.parametrize(
-    ("text", "note"),
+    ("text", "notes"),
     [
-        pytest.param(
-            "sharing: {timeSlicing: {resources: [{name: nvidia.com/gpuu, replicas: 2}]}}",
-            "sharing: no card is offered as nvidia.com/gpuu, so this entry shares nothing; did you mean "
-            "nvidia.com/gpu?",
-            id="no-such-resource",
-        ),
-        pytest.param(
-            "sharing: {timeSlicing: {resources: [{name: nvidia.com/mig-1g.5gb, replicas: 2}]}}",
-            "sharing: no card is offered as nvidia.com/mig-1g.5gb, so this entry shares nothing",
-            id="mig-without-mixed",
-        ),
-        pytest.param(
-            "flags: {mpsRoot: /m}\nsharing: {timeSlicing: {resources: [{name: gpu, replicas: 2}]}, "
-            "mps: {resources: [{name: gpu, replicas: 2}]}}",
-            "sharing.timeSlicing has no effect beside sharing.mps, which takes precedence",
-            id="both-ways",
-        ),
-        pytest.param(
-            "version: v1\ntimeSlicing: {resources: []}\n",
-            "line 2: NVIDIA's plugin does not know 'timeSlicing' and ignores it; did you mean 'sharing.timeSlicing'?",
-            id="time-slicing-at-the-top",
-        ),
-        pytest.param("resources: {}\n", "", id="no-resources"),
-        pytest.param(
-            "flags: {migStrategy: mixed}\nsharing: {timeSlicing: {resources: "
-            "[{name: nvidia.com/mig-1g.5gb, replicas: 2}]}}",
-            "",
-            id="mig",
-        ),
+        ("version: v1", []),
+        ("flags: {failOnInitError: false}", []),
+        ("resources: {}\n", []),
+        ("flags: {migStrategy: mixed}\n" + MIG, []),
+        (MPS % ("", 16), []),
+        (MPS % ("", 17), ["sharing.mps: nvidia.com/gpu has 17 replicas, but GPUs below"]),
+        ("flags: {migStrateg: mixed}", [f"line 1: {KEY % 'flags.migStrateg'}; did you mean 'migStrategy'?"]),
+        ('resources: {gpus: [{pattern: "*", name: t4}]}', [UNSERVED]),
+        ("resources:\n  gpus: []\n  migs: []", [f"line 3: {KEY % 'resources.migs'}; did you mean 'mig'?"]),
+        ("a: 1\nversion: v1\ntimeSlicing: {}", [f"line 1: {KEY % 'a'}", "line 3: " + KEY % "timeSlicing"]),
+        ("version: v1\nmigStrategy: x", [f"line 2: {KEY % 'migStrategy'}; did you mean 'flags.migStrategy'?"]),
+        ("version: v1\npassDeviceSpecs: x", [f"line 2: {KEY % 'passDeviceSpecs'}; did you mean 'flags.plugin.passD"]),
+        (IN_TIME_SLICING % "{name: gpu, replicas: 2, a: 1}", ["line 1: " + KEY % "sharing.timeSlicing.resources[0].a"]),
+        (SHARED.replace("gpu", "gpuu") % 2, [f"{NOT_OFFERED % 'nvidia.com/gpuu'}; did you mean nvidia.com/gpu?"]),
+        (MIG, [NOT_OFFERED % "nvidia.com/mig-1g.5gb"]),
+        ("flags: {mpsRoot: /m}\n" + BOTH % "{name: gpu, replicas: 2}", ["sharing.timeSlicing has no effect beside"]),
+        ("flags: {failOnInitError: true}", ["flags.failOnInitError: true does not make criproxy exit"]),
+        (OF_CDI, [f"flags.plugin.{key} has no effect" for key in ("nvidiaCTKPath", "containerDriverRoot")]),
+        (LISTS_OF_CDI, ["flags.plugin.deviceListStrategy: criproxy writes no CDI specification: nvidia-ctk must"]),
+        (NO_DEVICES, ["sharing: an entry for nvidia.com/gpu has an empty list of devices"]),
     ],
 )
-def test_what_may_not_be_meant(tmp_path: Path, text: str, note: str) -> None:
-    """NVIDIA's plugin passes over it without a word."""
-    path = write(tmp_path / "n.yaml", text.encode())
+def test_what_has_no_effect_is_noted(tmp_path: Path, text: str, notes: list[str]) -> None:
+    """A sentence for each key that was set: NVIDIA's plugin, or ours, passes over it, and the other keys count."""
+    file, path = with_text(tmp_path, text)
 
-    assert found(path).notes == ((f"{path}: {note}",) if note else ())
+    assert file.config is not None
+    said = [each.removeprefix(f"{path}: ") for each in file.notes]
+    assert [each[: len(note)] for each, note in zip(said, notes, strict=True)] == notes
+
+
+def test_flags_without_effect_are_noted(tmp_path: Path) -> None:
+    """As keys are; others are not."""
+    file, _ = with_text(tmp_path, "version: v1", {"kubelet-socket": "/k.sock", "cdi-feature-flags": "a"})
+
+    assert [note.partition(" has")[0] for note in file.notes] == ["--cdi-feature-flags=a"]
+
+
+MISTAKE = "unknown MIG strategy: half; "
 
 
 @pytest.mark.parametrize(
     ("flags", "env", "begins"),
     [
-        pytest.param({"mig-strategy": "half"}, {}, "--mig-strategy=half: unknown MIG strategy: half; ", id="flag"),
-        pytest.param({}, {"MIG_STRATEGY": "half"}, "MIG_STRATEGY=half: unknown MIG strategy: half; ", id="variable"),
-        pytest.param(
-            {"fail-on-init-error": "true"},
-            {"DEVICE_LIST_STRATEGY": "envvar,x", "MIG_STRATEGY": "none"},
-            "DEVICE_LIST_STRATEGY=envvar,x: invalid --device-list-strategy option: invalid strategy: x; ",
-            id="one-of-several",
-        ),
-        pytest.param({"mig-strategy": "half"}, {"MIG_STRATEGY": "none"}, "--mig-strategy=half: ", id="both"),
-        pytest.param(
-            {}, {"FAIL_ON_INIT_ERROR": "maybe"}, "FAIL_ON_INIT_ERROR=maybe: must be true or false", id="unreadable"
-        ),
+        ({"mig-strategy": "half"}, {"MIG_STRATEGY": "none"}, f"--mig-strategy=half: {MISTAKE}"),
+        ({}, {"MIG_STRATEGY": "half"}, f"MIG_STRATEGY=half: {MISTAKE}"),
+        ({}, {"DEVICE_LIST_STRATEGY": "envvar,x", "MIG_STRATEGY": "none"}, "DEVICE_LIST_STRATEGY=envvar,x: invalid --"),
+        ({}, {"FAIL_ON_INIT_ERROR": "maybe"}, "FAIL_ON_INIT_ERROR=maybe: must be true or false"),
     ],
 )
 def test_mistakes_of_flags_and_variables(
     tmp_path: Path, flags: dict[str, str], env: dict[str, str], begins: str
 ) -> None:
     """They are told of the one that has the mistake, and not of the file, which has none."""
-    plan = replace(NVIDIA_ALONE, nvidia_config=str(write(tmp_path / "n.yaml", b"version: v1\n")))
-
-    (mistake,) = examine(plan, Node(hostname="h1", group=""), flags, env).mistakes
+    (mistake,) = with_text(tmp_path, "version: v1\n", flags, env)[0].mistakes
 
     assert mistake.startswith(begins)
 
@@ -283,39 +263,6 @@ def test_a_name_that_chooses_among_none(tmp_path: Path) -> None:
     assert found(path, Node(explicit="x")).notes == (f"{path}: {text}: this is a file, not a directory",)
     assert found("", Node(explicit="x")).notes == (f"{text}: no directory of NVIDIA's files is given",)
     assert found(folder(tmp_path, "x"), Node(explicit="x")).notes == ()
-
-
-@pytest.mark.parametrize(
-    ("text", "notes"),
-    [
-        pytest.param(
-            "resources:\n  gpus: []\n  migs: []",
-            ["line 3: NVIDIA's plugin does not know 'resources.migs' and ignores it; did you mean 'mig'?"],
-            id="plural",
-        ),
-        pytest.param(
-            "version: v1\nmigStrategy: mixed\npassDeviceSpecs: true",
-            [
-                "line 2: NVIDIA's plugin does not know 'migStrategy' and ignores it; did you mean 'flags.migStrategy'?",
-                "line 3: NVIDIA's plugin does not know 'passDeviceSpecs' and ignores it" + PLACE,
-            ],
-            id="as-in-values-of-its-chart",
-        ),
-        pytest.param(
-            "sharing: {timeSlicing: {resources: [{name: gpu, replicas: 2, colour: red}]}}",
-            [
-                "line 1: NVIDIA's plugin does not know 'sharing.timeSlicing.resources[0].colour' and ignores it",
-            ],
-            id="in-a-list",
-        ),
-    ],
-)
-def test_keys_without_effect_are_noted(text: str, notes: list[str]) -> None:
-    """The other keys count, and a mistyped one comes with the one that it is most like."""
-    contents = read(text)
-
-    assert contents.config is not None
-    assert list(contents.notes) == notes
 
 
 def test_many_notes_are_cut() -> None:
@@ -333,56 +280,6 @@ def test_a_file_without_content_is_empty(tmp_path: Path, text: str) -> None:
     """A running plugin does not take it for NVIDIA's defaults: it may be still being written."""
     assert found(write(tmp_path / "n.yaml", text.encode())).is_empty
     assert not found(write(tmp_path / "n.yaml", b"version: v1\n")).is_empty
-
-
-@pytest.mark.parametrize(
-    ("text", "flags", "begins"),
-    [
-        pytest.param("version: v1", {}, [], id="defaults"),
-        pytest.param("flags: {failOnInitError: false}", {}, [], id="goes-on-as-asked"),
-        pytest.param(
-            "flags: {failOnInitError: true}",
-            {},
-            ["flags.failOnInitError: true does not make criproxy exit"],
-            id="ends-where-nvml-fails",
-        ),
-        pytest.param("", {"kubelet-socket": "/k.sock"}, [], id="kubelet-socket"),
-        pytest.param(
-            "flags: {plugin: {nvidiaCTKPath: /c, containerDriverRoot: /d}}",
-            {"cdi-feature-flags": "a"},
-            [
-                "flags.plugin.nvidiaCTKPath has no effect",
-                "flags.plugin.containerDriverRoot has no effect",
-                "--cdi-feature-flags=a has no effect",
-            ],
-            id="of-cdi-specifications",
-        ),
-        pytest.param(
-            "flags: {plugin: {deviceListStrategy: [envvar, cdi-cri]}}",
-            {},
-            ["flags.plugin.deviceListStrategy: criproxy writes no CDI specification: nvidia-ctk must write one"],
-            id="cdi-names",
-        ),
-        pytest.param(
-            "sharing: {timeSlicing: {resources: [{name: gpu, replicas: 2, devices: []}]}}",
-            {},
-            ["sharing: an entry for nvidia.com/gpu has an empty list of devices"],
-            id="no-devices",
-        ),
-        pytest.param(MPS % ("", 16), {}, [], id="mps"),
-        pytest.param(
-            MPS % ("", 17), {}, ["sharing.mps: nvidia.com/gpu has 17 replicas, but GPUs below"], id="old-gpus"
-        ),
-    ],
-)
-def test_settings_without_effect_are_noted(tmp_path: Path, text: str, flags: dict[str, str], begins: list[str]) -> None:
-    """A sentence for each key that was set, and none for defaults."""
-    path = write(tmp_path / "n.yaml", text.encode())
-    plan = replace(NVIDIA_ALONE, nvidia_config=str(path))
-
-    found = [note.removeprefix(f"{path}: ") for note in examine(plan, Node(hostname="h", group=""), flags).notes]
-
-    assert [note[: len(begin)] for note, begin in zip(found, begins, strict=True)] == begins
 
 
 NAMES = st.sampled_from(["default", "host", "group", "a", "b"])

@@ -1,6 +1,7 @@
 """When the program that watches GPUs is replaced, since a new process sees them otherwise."""
 
 from itertools import pairwise
+from unittest.mock import Mock
 
 import pytest
 
@@ -8,17 +9,6 @@ from criproxy.deviceplugin.health.health_monitor import LONGEST_PAUSE_S, StaleVi
 
 LOST, WORKS = {"GPU-0": "GPU is lost", "GPU-1": ""}, {"GPU-0": "", "GPU-1": ""}
 BOTH = {"GPU-0", "GPU-1"}
-
-
-class Clock:
-    """Shows what a test says."""
-
-    def __init__(self) -> None:
-        self.now_s = 1000.0
-
-    def __call__(self) -> float:
-        """Return the time."""
-        return self.now_s
 
 
 @pytest.mark.parametrize(
@@ -35,27 +25,27 @@ def test_a_contradiction(
     faults: dict[str, str], working: set[str], answered_s: float | None, expected: tuple[str, ...]
 ) -> None:
     """Only an answer to a query that began after the program had called the GPU lost contradicts it."""
-    view = StaleView(clock := Clock())
+    view = StaleView(clock := Mock(return_value=1000.0))
     view.contradicted(LOST, {"GPU-1"}, 1.0)
-    clock.now_s = 1005.0
+    clock.return_value = 1005.0
 
     assert view.contradicted(faults, working, answered_s) == expected
 
 
 def test_replacements_become_rarer() -> None:
     """They are at most as far apart as the longest pause; once all GPUs work, the next one is early again."""
-    view, times = StaleView(clock := Clock()), list[float]()
-    while clock.now_s < 5000.0:
-        if view.contradicted(LOST, BOTH, clock.now_s - 1.0):
-            times.append(clock.now_s)
-        clock.now_s += 5.0
+    view, times = StaleView(clock := Mock(return_value=1000.0)), list[float]()
+    while clock.return_value < 5000.0:
+        if view.contradicted(LOST, BOTH, clock.return_value - 1.0):
+            times.append(clock.return_value)
+        clock.return_value += 5.0
     pauses = [after - before for before, after in pairwise(times)]
-    view.contradicted(WORKS, BOTH, clock.now_s)
-    clock.now_s += LONGEST_PAUSE_S
+    view.contradicted(WORKS, BOTH, clock.return_value)
+    clock.return_value += LONGEST_PAUSE_S
     found = list[str]()
     for _ in range(20):
-        clock.now_s += 5.0
-        found += view.contradicted(LOST, BOTH, clock.now_s - 1.0)
+        clock.return_value += 5.0
+        found += view.contradicted(LOST, BOTH, clock.return_value - 1.0)
 
     assert 5 <= len(times) <= 12
     assert pauses[0] <= 65.0 < pauses[1]

@@ -12,10 +12,3 @@ def config_of(text: str, flags: Mapping[str, str] | None = None, env: Mapping[st
     contents = read(text, [*overrides(flags or {}, env or {})])
     assert contents.config is not None, contents.mistakes
     return contents.config
-
-
-def mistakes_of(
-    text: str, flags: Mapping[str, str] | None = None, env: Mapping[str, str] | None = None
-) -> tuple[str, ...]:
-    """Return what is wrong with *text*, *flags* and *env*."""
-    return read(text, [*overrides(flags or {}, env or {})]).mistakes

@@ -7,7 +7,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from criproxy.deviceplugin.configuration.nvidia_file import read
-from tests.deviceplugin.nvidia.files import mistakes_of
 
 SHARED = "sharing: {timeSlicing: {resources: [%s]}}"
 MPS = "flags: {mpsRoot: /m, migStrategy: %s}\nsharing: {mps: {resources: [{name: gpu, replicas: 2}]}}"
@@ -97,12 +96,12 @@ MPS = "flags: {mpsRoot: /m, migStrategy: %s}\nsharing: {mps: {resources: [{name:
 )
 def test_a_mistake_says_where_what_and_what_would_be_right(text: str, mistake: str) -> None:
     """NVIDIA's message, if it has one, stands between the key and our advice."""
-    assert mistake in mistakes_of(text)
+    assert mistake in read(text).mistakes
 
 
 def test_all_mistakes_are_reported() -> None:
     """Each with its place, in the order of the file."""
-    found = mistakes_of("flags:\n  migStrategy: all\n  gdsEnabled: x\nimex: 5\n")
+    found = read("flags:\n  migStrategy: all\n  gdsEnabled: x\nimex: 5\n").mistakes
 
     assert [mistake.partition(":")[0] for mistake in found] == ["flags.migStrategy", "flags.gdsEnabled", "imex"]
 

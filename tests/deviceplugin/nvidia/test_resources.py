@@ -3,12 +3,8 @@
 from dataclasses import replace
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
-from criproxy.deviceplugin.nvidia.options import SharedResource
 from criproxy.deviceplugin.nvidia.resources import ResourceError, empty_parents, offers
-from criproxy.devices.classes.offers import card_of
 from tests.deviceplugin.nvidia.machines import a100, config, t4
 
 
@@ -27,24 +23,3 @@ def test_empty_parents() -> None:
     gpus = [a100(0, "1g.5gb"), a100(1), t4(2)]
 
     assert empty_parents(gpus) == [gpus[1]]
-
-
-@given(st.lists(st.sampled_from(["t4", "a100", "mig"]), max_size=6), st.integers(2, 5), st.booleans())
-def test_capacity(kinds: list[str], replicas: int, rename: bool) -> None:
-    """Every card is offered as often as the file says, and no id is in two resources."""
-    gpus = [
-        t4(index) if kind == "t4" else a100(index, "1g.5gb") if kind == "mig" else a100(index, on=False)
-        for index, kind in enumerate(kinds)
-    ]
-    found = offers(
-        gpus, config(SharedResource(name="nvidia.com/gpu", replicas=replicas), strategy="mixed", rename=rename)
-    )
-    everything = [each for offered in found.values() for each in offered]
-
-    assert len(everything) == len(set(everything))
-    assert sum(each.replicas == replicas for offered in found.values() for each in offered.values()) == replicas * len(
-        [kind for kind in kinds if kind != "mig"]
-    )
-    assert {card_of(each) for each in everything} == {
-        f"MIG-{index}-0" if kind == "mig" else f"GPU-{index}" for index, kind in enumerate(kinds)
-    }

@@ -1,8 +1,10 @@
 """Ids and resources that are gone while containers have them, and what is not known of them yet."""
 
 import asyncio
+from collections.abc import Mapping
 from dataclasses import replace
 
+from criproxy.deviceplugin.server.resource import Resource
 from criproxy.deviceplugin.server.state import State
 from tests.allocations import Allocated
 from tests.clocks import skip
@@ -12,6 +14,13 @@ from tests.deviceplugin.node import GPU, QUICK, Node, offer, started
 
 SHARED = f"{GPU}.shared"
 WEB = Pod("uid-1", "web")
+
+
+async def learn(node: Node, offered: Mapping[str, Resource]) -> None:
+    """Start the plugin, which asks what is in use before it offers anything."""
+    node.start_plugins()
+    await node.plugins.learn()
+    node.plugins.publish(offered)
 
 
 async def test_an_id_that_vanishes_while_it_is_in_use(node: Node) -> None:
@@ -102,9 +111,7 @@ async def test_a_kubelet_that_comes_after_the_plugin(node: Node) -> None:
     await node.kubelet.admit(WEB, {GPU: 1})
     await node.stop_plugins()
     await node.kubelet.stop()
-    node.start_plugins()
-    await node.plugins.learn()
-    node.plugins.publish(offer("a::0", "a::1", "b::0", "b::1", name=SHARED))
+    await learn(node, offer("a::0", "a::1", "b::0", "b::1", name=SHARED))
     status = await node.until_state(State.NO_KUBELET, SHARED)
     assert (status.devices, status.healthy) == (4, 0)
 
@@ -122,17 +129,13 @@ async def test_a_kubelet_that_does_not_say_what_is_in_use(node: Node) -> None:
     node.times = replace(QUICK, learn_s=0.01, first_answer_s=0.1)
     await node.kubelet.start()
     await node.kubelet.podresources.stop()
-    node.start_plugins()
-    await node.plugins.learn()
-    node.plugins.publish(offer("a", "b"))
+    await learn(node, offer("a", "b"))
     await node.kubelet.until_capacity(GPU, 2)
 
     await node.stop_plugins()
     await node.kubelet.podresources.start()
     node.kubelet.podresources.answers.clear()
-    node.start_plugins()
-    await node.plugins.learn()
-    node.plugins.publish(offer("c", "d", "e"))
+    await learn(node, offer("c", "d", "e"))
     await node.kubelet.until_capacity(GPU, 3)
 
 
@@ -141,9 +144,7 @@ async def test_a_kubelet_that_ends_before_it_says_what_is_in_use(node: Node) -> 
     node.times = replace(QUICK, learn_s=0.01, first_answer_s=3600)
     node.kubelet.podresources.answers.clear()
     await node.kubelet.start()
-    node.start_plugins()
-    await node.plugins.learn()
-    node.plugins.publish(offer("a", "b"))
+    await learn(node, offer("a", "b"))
     await node.kubelet.until_capacity(GPU, 2, healthy=0)
     await node.kubelet.stop()
     await node.until_state(State.NO_KUBELET)

@@ -153,18 +153,13 @@ def parts(memory_mib: int, *ids: str) -> Mapping[str, Resource]:
     return changed({GPU: whole}, devices=made)
 
 
-async def with_one_of(node: Node, memory_mib: int, *ids: str) -> None:
-    """Start all; a pod has the first id."""
-    await node.kubelet.start()
-    node.start_plugins()
-    node.plugins.publish(parts(memory_mib, *ids))
-    await node.kubelet.until_capacity(GPU, len(ids))
-    await node.kubelet.admit(WEB, {GPU: 1})
-
-
 async def test_a_quota_that_changes_while_a_container_has_a_vgpu(node: Node) -> None:
     """No vGPU of its card is allocated until the container has ended: it has its former quota. This is said once."""
-    await with_one_of(node, 12288, "a/g/0", "b/g/0")
+    await node.kubelet.start()
+    node.start_plugins()
+    node.plugins.publish(parts(12288, "a/g/0", "b/g/0"))
+    await node.kubelet.until_capacity(GPU, 2)
+    await node.kubelet.admit(WEB, {GPU: 1})
 
     node.plugins.publish(parts(8192, "a/g/0", "a/g/1", "b/g/0", "b/g/1"))
     await node.kubelet.until(lambda: node.kubelet.healthy(GPU) == {"b/g/0", "b/g/1"})

@@ -8,8 +8,9 @@ import pytest
 
 from criproxy.deviceplugin.server import servicer
 from criproxy.deviceplugin.server.resource import device_list
-from criproxy.deviceplugin.server.state import State
+from criproxy.deviceplugin.server.state import State, Times
 from criproxy.devices.plugin.plan import Register
+from criproxy.process.tasks import Backoff
 from tests.clocks import skip
 from tests.deviceplugin.kubelet import Pod
 from tests.deviceplugin.node import GPU, QUICK, Node, offer, started
@@ -81,6 +82,8 @@ async def test_a_refused_plugin(node: Node) -> None:
 
     assert node.said("not today") == 1
     assert (await node.until_state(State.REGISTERED)).counts.refused >= 3
+    backoff = Backoff(Times().first_pause_s, Times().longest_pause_s)
+    assert max(backoff.pause_s() for _ in range(50)) <= 30
 
 
 async def test_a_refused_plugin_with_plugins_registry(node: Node) -> None:
@@ -113,7 +116,6 @@ async def test_a_kubelet_that_never_asks(node: Node) -> None:
     """A registration without a stream is none: it is repeated, and the state has the reason."""
     node.times = replace(QUICK, stream_s=0.05)
     await node.kubelet.start()
-    assert node.kubelet.manager is not None
     node.kubelet.manager.follows = False
     node.start_plugins("a")
     assert "has not asked for the devices for 0.05 s" in (await node.until_state(State.REFUSED)).text
@@ -152,14 +154,20 @@ async def test_several_resources(node: Node) -> None:
     assert {name: each.ids for name, each in given.items()} == {GPU: ("a",), other: ("n",)}
 
 
+async def replaced(node: Node, way: Register = "plugins-registry") -> Node:
+    """Start another plugin, which takes the place of the first one."""
+    other = Node(node.root, way=way)
+    other.start_plugins("a", "b")
+    await node.kubelet.until_capacity(GPU, 2)
+    await node.until_state(State.REPLACED)
+    return other
+
+
 async def test_two_plugins_for_one_resource(node: Node) -> None:
     """The one that was replaced says so, counts it, and leaves the resource to the other until the kubelet restarts."""
     await started(node, "a")
-    other = Node(node.root, way="plugins-registry")
-    other.start_plugins("a", "b")
-    await node.kubelet.until_capacity(GPU, 2)
-
-    status = await node.until_state(State.REPLACED)
+    other = await replaced(node)
+    status = node.status()
 
     assert status.counts.replaced == 1
     assert "another plugin may have registered it; criproxy tries again in 3600 s" in status.text
@@ -187,11 +195,7 @@ async def test_a_replaced_plugin_tries_again(node: Node) -> None:
     """After a long pause: the other may have been a former process."""
     node.times = replace(QUICK, replaced_pauses_s=(1800.0, 3600.0))
     await started(node, "a")
-    other = Node(node.root, way="plugins-registry")
-    other.start_plugins("a", "b")
-    await node.kubelet.until_capacity(GPU, 2)
-    await node.until_state(State.REPLACED)
-    await gone(other, node)
+    await gone(await replaced(node), node)
 
     skip(1801)
     await node.kubelet.until_capacity(GPU, 1)
@@ -205,11 +209,7 @@ async def test_a_replaced_plugin_tries_again_when_asked(node: Node, way: Registe
     """At once, whatever the pause; until then the resource stays with the other."""
     node.way = way
     await started(node, "a")
-    other = Node(node.root, way=other_way)
-    other.start_plugins("a", "b")
-    await node.kubelet.until_capacity(GPU, 2)
-    await node.until_state(State.REPLACED)
-    await gone(other, node)
+    await gone(await replaced(node, other_way), node)
 
     node.plugins.retry()
     await node.kubelet.until_capacity(GPU, 1)

@@ -1,13 +1,9 @@
-"""A process that may be killed, and programs whose ends are waited for."""
+"""A process that may be killed."""
 
 import subprocess
 from collections.abc import Iterator
 
 import pytest
-
-from tests.patience import patient_kills
-
-__all__ = ["patient_kills"]
 
 
 @pytest.fixture

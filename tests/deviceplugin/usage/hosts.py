@@ -13,28 +13,27 @@ def container_id(name: str) -> str:
 
 def put_process(root: Path, pid: int, container: str = "", start_ticks: int = 100) -> None:
     """Let a process be in a container; an empty one is none."""
-    folder = root / "proc" / str(pid)
-    folder.mkdir(parents=True, exist_ok=True)
-    before = " ".join(["0"] * 18)
-    (folder / "stat").write_text(f"{pid} (a) b) (c) S {before} {start_ticks} 0 0\n")
-    path = f"/kubepods/burstable/pod1/{container_id(container)}" if container else "/system.slice/x.service"
-    (folder / "cgroup").write_text(f"0::{path}\n")
+    _put(root / f"proc/{pid}", pid, f"0::{_path(container, '/system.slice/x.service')}\n", start_ticks=start_ticks)
 
 
 def put_exited_leader(root: Path, pid: int, *threads: tuple[int, str, str]) -> None:
     """Let the first thread of a process have exited, as cgroup v1 shows it; the others have a state and a container."""
-    put_process(root, pid)
-    _put_task(root / f"proc/{pid}", pid, "Z", "")
-    for tid, state, container in ((pid, "Z", ""), *threads):
-        _put_task(root / f"proc/{pid}/task/{tid}", tid, state, container)
+    for folder, tid, state, container in (
+        (root / f"proc/{pid}", pid, "Z", ""),
+        *((root / f"proc/{pid}/task/{each[0]}", *each) for each in ((pid, "Z", ""), *threads)),
+    ):
+        path = _path(container, "/")
+        _put(folder, tid, f"5:memory:{path}\n4:devices:{path}\n", state)
 
 
-def _put_task(folder: Path, tid: int, state: str, container: str) -> None:
+def _path(container: str, none: str) -> str:
+    return f"/kubepods/burstable/pod1/{container_id(container)}" if container else none
+
+
+def _put(folder: Path, tid: int, cgroup: str, state: str = "S", start_ticks: int = 100) -> None:
     folder.mkdir(parents=True, exist_ok=True)
-    before = " ".join(["0"] * 18)
-    (folder / "stat").write_text(f"{tid} (a) b) (c) {state} {before} 100 0 0\n")
-    path = f"/kubepods/burstable/pod1/{container_id(container)}" if container else "/"
-    (folder / "cgroup").write_text(f"5:memory:{path}\n4:devices:{path}\n")
+    (folder / "stat").write_text(f"{tid} (a) b) (c) {state} {'0 ' * 18}{start_ticks} 0 0\n")
+    (folder / "cgroup").write_text(cgroup)
 
 
 def grant(container: str, card: str = "npu0", memory_mib: int = 8192, cores: int = 0, **fields: object) -> Grant:

@@ -146,9 +146,14 @@ async def test_nobody_is_killed_who_is_within_its_quota_when_the_daemon_answers(
 
 
 async def test_a_process_is_killed_once_for_each_answer(folder: Path, sleeping: subprocess.Popen[bytes]) -> None:
-    """A target of another start has exited, which is no failure."""
+    """A target of another start has exited, which is no failure; nobody is killed where the daemon does not say so."""
     put_process(folder, sleeping.pid, "web")
     async with Told(folder) as told:
+        told.answers.put_nowait({"stored": True, "act": False})
+        told.incidents.over(replace(OVER, action="kill-process", largest=Process(pid=sleeping.pid, start_ticks=100)))
+        await told.asked.get()
+        await told.until_taken()
+        assert (told.incidents.kills, told.incidents.kills_failed) == (0, 0)
         for start_ticks, counts in ((99, (0, 0)), (100, (1, 0))):
             target = Process(pid=sleeping.pid, start_ticks=start_ticks)
             told.answers.put_nowait({"stored": True, "act": True})

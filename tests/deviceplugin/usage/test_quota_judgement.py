@@ -10,22 +10,12 @@ from criproxy.deviceplugin.usage.quota_verdicts import Key, Limit, Over, Within,
 from criproxy.devices.classes.vgpu_profiles import Quota
 from criproxy.devices.plugin.plan import OverQuota, QuotaActions, QuotaPlan
 from criproxy.devices.usage.values import ContainerUse, Grant, Process, ProcessUse
+from tests.deviceplugin.usage.hosts import grant
 
 MEMORY = Key("c-1", "GPU-a", "memory")
 CORES = Key("c-1", "GPU-a", "cores")
 QUOTA = Quota(profile="gpu-8g", memory_mib=8192, cores_percent=25)
-GRANT = Grant(
-    container_id="c-1",
-    namespace="default",
-    pod="one",
-    container="main",
-    pod_uid="uid-1",
-    kind="nvidia",
-    resource="criproxy.io/gpu-8g",
-    ids=("GPU-a/gpu-8g/0",),
-    cards=("GPU-a",),
-    quota=QUOTA,
-)
+GRANT = grant("c-1", "GPU-a", container_id="c-1", kind="nvidia", quota=QUOTA)
 JUDGE = Judgement(kind="nvidia", plan=QuotaPlan())
 """Grace 5 s, three readings, 512 MiB and 10 percent beyond the quota."""
 

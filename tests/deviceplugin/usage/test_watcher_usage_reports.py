@@ -1,6 +1,9 @@
 """Reports of use to a daemon: told again from time to time though there is no news, and after a failure."""
 
+from collections.abc import AsyncIterator
 from pathlib import Path
+
+import pytest
 
 from criproxy.deviceplugin.daemon_client.daemon_client import DaemonClient
 from criproxy.deviceplugin.usage.watcher import UsageReports
@@ -9,59 +12,58 @@ from tests.deviceplugin.daemon import Daemon
 from tests.deviceplugin.news import running
 from tests.deviceplugin.node import Log
 
-USE = (ClassUse(kind="npu", source="file"),)
+USE = ClassUse(kind="npu", source="file")
 
 
-async def test_without_readings_the_report_is_repeated(folder: Path) -> None:
+class Reporting:
+    """Reports of what is in `uses`, and the daemon, which listens from its start on."""
+
+    def __init__(self, folder: Path) -> None:
+        self.daemon, self.log, self.uses = Daemon(folder / "control.sock"), Log(), [USE]
+        client = DaemonClient(str(folder / "control.sock"), self.log)
+        self.reports = UsageReports(client, lambda: tuple(self.uses), period_s=0.01, repeat_s=0.02)
+
+
+@pytest.fixture
+async def told(folder: Path) -> AsyncIterator[Reporting]:
+    """Return one with a daemon that listens."""
+    found = Reporting(folder)
+    await found.daemon.start()
+    yield found
+    found.reports._connection.close()
+    await found.daemon.stop()
+
+
+async def test_without_readings_the_report_is_repeated(told: Reporting) -> None:
     """A source whose readings stop makes no news, and the daemon must not take the report for outdated."""
-    daemon, log = Daemon(folder / "control.sock"), Log()
-    reports = UsageReports(DaemonClient(str(folder / "control.sock"), log), lambda: USE, period_s=0.01, repeat_s=0.02)
-    await daemon.start()
-    async with running(reports.run()):
-        told = await daemon.until_said("device-usage", 3)
-    await daemon.stop()
+    async with running(told.reports.run()):
+        reports = await told.daemon.until_said("device-usage", 3)
 
-    assert [each["classes"] for each in told] == [[{"kind": "npu", "source": "file"}]] * len(told)
+    assert [each["classes"] for each in reports] == [[{"kind": "npu", "source": "file"}]] * len(reports)
 
 
-async def test_what_has_not_changed_is_not_told_again(folder: Path) -> None:
+async def test_what_has_not_changed_is_not_told_again(told: Reporting) -> None:
     """Until it is old; a change is told with the next report."""
-    daemon, uses = Daemon(folder / "control.sock"), list(USE)
-    client = DaemonClient(str(folder / "control.sock"), Log())
-    reports = UsageReports(client, lambda: tuple(uses), repeat_s=3600.0)
-    await daemon.start()
-    for use in (*USE, *USE, ClassUse(kind="npu", source="command")):
-        uses[:] = [use]
-        await reports.report()
-    told = await daemon.until_said("device-usage", 2)
-    reports._connection.close()
-    await daemon.stop()
+    told.reports.repeat_s = 3600.0
+    for use in (USE, USE, ClassUse(kind="npu", source="command")):
+        told.uses[:] = [use]
+        await told.reports.report()
+    reports = await told.daemon.until_said("device-usage", 2)
 
-    assert [each["classes"][0]["source"] for each in told] == ["file", "command"]
+    assert [each["classes"][0]["source"] for each in reports] == ["file", "command"]
 
 
-async def test_who_watches_nothing_reports_nothing(folder: Path) -> None:
-    """A device plugin without sources of usage data needs no daemon, and does not complain that there is none."""
-    uses, log = list[ClassUse](), Log()
-    asked = DaemonClient(str(folder / "control.sock"), log)
-    reports = UsageReports(asked, lambda: tuple(uses), period_s=0.01, repeat_s=0.02)
-    await reports.report()
-    assert log.lines == []
+async def test_a_daemon_that_is_absent(folder: Path) -> None:
+    """Who watches nothing needs none, and does not complain; a first report that fails is told when it is there."""
+    absent = Reporting(folder)
+    absent.uses.clear()
+    await absent.reports.report()
+    assert absent.log.lines == []
 
-    uses.append(*USE)
-    await reports.report()
-    assert "no daemon answers" in str(log.lines)
-
-
-async def test_a_first_report_that_fails_is_told_again(folder: Path) -> None:
-    """The daemon may start after the watcher, whose readings may have come by then."""
-    daemon, log = Daemon(folder / "control.sock"), Log()
-    reports = UsageReports(DaemonClient(str(folder / "control.sock"), log), lambda: USE, period_s=0.01, repeat_s=0.02)
-    reports.soon()
-    async with running(reports.run()):
-        await log.until(lambda: "no daemon answers" in str(log.lines))
-        await daemon.start()
-        (told, *_) = await daemon.until_said("device-usage")
-    await daemon.stop()
-
-    assert told["classes"] == [{"kind": "npu", "source": "file"}]
+    absent.uses.append(USE)
+    absent.reports.soon()
+    async with running(absent.reports.run()):
+        await absent.log.until(lambda: "no daemon answers" in str(absent.log.lines))
+        await absent.daemon.start()
+        await absent.daemon.until_said("device-usage")
+    await absent.daemon.stop()

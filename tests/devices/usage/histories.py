@@ -16,6 +16,7 @@ from criproxy.deviceplugin.usage.quota_verdicts import Key, Over, limits_of
 from criproxy.devices.classes.vgpu_profiles import Quota
 from criproxy.devices.plugin.plan import OverQuota, QuotaActions, QuotaPlan
 from criproxy.devices.usage.values import ContainerUse, Grant, Quantity
+from tests.deviceplugin.usage.hosts import grant
 
 TICKS_PER_S = 8
 KIND, CARD, MEMORY_MIB, CORES_PERCENT = "nvidia", "GPU-a", 8192, 25
@@ -125,19 +126,7 @@ def judged(steps: Sequence[Read]) -> list[Said]:
 def _grants(step: Read) -> Iterator[Grant]:
     quota = Quota(profile="gpu-8g", memory_mib=MEMORY_MIB, cores_percent=CORES_PERCENT)
     for name in step.used:
-        yield Grant(
-            container_id=name,
-            namespace="kube-system" if name == EXEMPT else "default",
-            pod=name,
-            container="main",
-            pod_uid=f"uid-{name}",
-            kind=KIND,
-            resource="criproxy.io/gpu-8g",
-            ids=(f"{CARD}/gpu-8g/0",),
-            cards=(CARD,),
-            quota=quota,
-            exempt=name == EXEMPT,
-        )
+        yield grant(name, CARD, container_id=name, kind=KIND, quota=quota, exempt=name == EXEMPT)
 
 
 def _uses(step: Read) -> Iterator[ContainerUse]:

@@ -4,7 +4,7 @@ Here, what grows with the containers is not done on the event loop.
 """
 
 import sys
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable
 from pathlib import Path
 from types import FrameType
 from typing import Any
@@ -42,8 +42,7 @@ def command(name: str) -> Step:
     """The daemon gets what the watcher says."""
 
     def run(there: Node) -> Awaitable[Any]:
-        said: Mapping[str, Any] = there.reporter.said()[name]
-        return there.commands[name](said)
+        return there.commands[name](there.said()[name])
 
     return run
 
@@ -79,7 +78,7 @@ async def calls_on_the_loop(folder: Path, containers: int, step: Step) -> int:
     async with node(folder, containers) as there:
         await step(there)  # what is loaded or written once
         for _ in range(TRIES):
-            there.reporter.turn += 2
+            there.turn += 2
             calls = 0
             sys.setprofile(count)
             try:
