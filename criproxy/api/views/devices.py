@@ -9,6 +9,7 @@ from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import zip_longest
+from typing import Self
 
 from criproxy.api.views import incidents
 from criproxy.api.views.situation import identity, in_order
@@ -36,47 +37,11 @@ from criproxy.model.workload import Container
 ANNOTATION = "devices.criproxy.io/vgpus"
 """The node annotation for schedulers that need more than a count; criproxy prints its text and does not write it."""
 
-
-def withdrawn(resources: Sequence[Advertised], given: Iterable[tuple[str, str, str]]) -> Iterator[Advertised]:
-    """Yield the profiles of the vGPUs in *given*, by class, profile and resource, that *resources* lack."""
-    offered = {(each.device_class, each.name) for each in resources}
-    for kind, profile, resource in sorted(given):
-        if (kind, resource) not in offered:
-            yield Advertised(name=resource, device_class=kind, profile=profile)
-
-
-def _profile(each: Advertised, given: Iterable[str], *, offered: bool) -> Values:
-    """Return the vGPUs of one profile, of which containers have those with the ids *given*."""
-    used = dict.fromkeys(given)  # containers of one pod may have the same one
-    return {
-        "profile": each.profile,
-        "resource": each.name,
-        "class": each.device_class,
-        "count": each.ids,
-        "healthy": each.healthy,
-        "free": max(each.healthy - len(used), 0),
-        "memory_mib": each.memory_mib or None,
-        "cores_percent": each.cores_percent or None,
-        "enforced_by": [method for method in each.enforce if method not in each.not_enforced],
-        "not_enforced_by": dict(each.not_enforced),
-        "used_by_card": dict(Counter(map(card_of, used))),
-        "offered": offered,
-    }
-
-
-def _annotations(vgpus: Sequence[Values]) -> dict[str, str]:
-    """Return the annotation of the node, a JSON text; empty if there are no vGPUs."""
-    keys = ("resource", "count", "free", "memory_mib", "cores_percent")
-    listed = [{key: each[key] for key in keys} for each in vgpus]
-    return {ANNOTATION: json.dumps(listed, separators=(",", ":"))} if vgpus else {}
-
-
-_MORE = frozenset(word.value for word in (Word.OVERRIDE, Word.WOULD_HIDE, Word.NO_EVIDENCE, Word.CDI_UNRESOLVED))
+_SEES_MORE = frozenset(word.value for word in (Word.OVERRIDE, Word.WOULD_HIDE, Word.NO_EVIDENCE, Word.CDI_UNRESOLVED))
 """Findings after which a container may see cards that are not allocated to it."""
-_ALL = frozenset({Word.PRIVILEGED.value, Word.EXEMPT.value})
+_SEES_ALL = frozenset({Word.PRIVILEGED.value, Word.EXEMPT.value})
 
-
-Given = tuple[Container, Facts]
+Checked = tuple[Container, Facts]
 """A container, and the findings at its create."""
 
 
@@ -89,6 +54,58 @@ class Reported:
     """When it arrived, in seconds since the epoch."""
     runs: bool
     """Whether it is recent."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Holder:
+    """A container with evidence that it has cards of one class."""
+
+    container: Container
+    facts: Facts
+    cards: frozenset[Card | None]
+    """The allocated ones; None among them: one that the machine lacks."""
+
+
+@dataclass(frozen=True, slots=True)
+class _ClassCards:
+    """The cards of one class on the machine, and what the device plugin reports of the class."""
+
+    device_class: DeviceClass
+    stock: Stock
+    resources: Iterable[Advertised]
+    published: Mapping[Card | None, PublishedCard]
+    parents: Mapping[str, Card]
+    """The cards of MIG devices by the id of the MIG device; only NVML, and so only the device plugin, knows these."""
+
+    @classmethod
+    def of(cls, device_class: DeviceClass, stock: Stock, report: Published | None) -> Self:
+        """Match the cards that the device plugin reports with those of the machine."""
+        reported = [card for card in report.cards if card.device_class == device_class.name] if report else []
+        parents = ((card.id, stock.card(device_class, card.parent)) for card in reported if card.parent)
+        return cls(
+            device_class=device_class,
+            stock=stock,
+            resources=report.resources_of(device_class.name) if report else (),
+            published={stock.card(device_class, card.id): card for card in reported},
+            parents={part: parent for part, parent in parents if parent is not None},
+        )
+
+    def card(self, device_id: str) -> Card | None:
+        """Return the card of an allocated id, which may be a replica or a MIG device; None if the machine lacks it."""
+        card_id = card_of(device_id)
+        return self.parents.get(card_id) or self.stock.card(self.device_class, card_id)
+
+    def holders(self, checked: Iterable[Checked]) -> list[_Holder]:
+        """Return those of the *checked* containers that have cards of this class."""
+        name = self.device_class.name
+        return [
+            _Holder(container, facts, self._cards_in(facts)) for container, facts in checked if source_of(facts, name)
+        ]
+
+    def _cards_in(self, facts: Facts) -> frozenset[Card | None]:
+        ids, cards = ids_of(facts, self.device_class.name), cards_of(facts, self.device_class, self.stock)
+        pairs = zip_longest(ids, cards, fillvalue=None)  # facts may have a PCI address without an id
+        return frozenset(card or self.parents.get(device_id or "") for device_id, card in pairs)
 
 
 def to_values(
@@ -107,50 +124,27 @@ def to_values(
         holdings: the findings at creates.
         plugin: the last report of our device plugin; None if it has not reported, or no daemon runs.
     """
-    running = alive(node) if node else ()
-    found = [(container, holdings.of(container)) for container in in_order(running)]
-    given = [(container, facts) for container, facts in found if facts is not None]
+    findings = [(container, holdings.of(container)) for container in in_order(alive(node) if node else ())]
+    checked = [(container, facts) for container, facts in findings if facts is not None]
     allocated = list(holdings.allocated(node)) if node else []
-    resources, ids, vgpus = plugin.report.resources if plugin else (), _ids_given(allocated), _vgpus_given(given)
-    offered = [_profile(each, ids.get(each.name, ()), offered=True) for each in resources if each.profile]
-    former = withdrawn(resources, vgpus if plugin else ())
-    lost = [_profile(each, vgpus[each.device_class, each.profile, each.name], offered=False) for each in former]
-    known, report = given if node else None, plugin.report if plugin else None
+    report = plugin.report if plugin else None
+    offered = _offered_profiles(report, allocated) if report else []
+    former = _former_profiles(report, checked) if report else []
+    cards = (_ClassCards.of(each, stocks.get(each.name, Stock()), report) for each in classes)
     return {
         "holders_known": node is not None,
-        "device_plugin": _of_plugin(plugin),
-        "vgpus": [*offered, *lost],
+        "device_plugin": _plugin_state(plugin),
+        "vgpus": [*offered, *former],
         "node_annotations": _annotations(offered),
-        "classes": [_of_class(kind, stocks.get(kind.name, Stock()), known, allocated, report) for kind in classes],
+        "classes": [_class_values(each, *((checked, allocated) if node else (None, None))) for each in cards],
         "incidents": incidents.unhealthy_cards(node) if node else [],
         "over_quota": incidents.quotas_exceeded(node) if node else [],
-        "see_all": _seeing(given, EVERY_CLASS, _ALL),
-        "untold": [name(container) for container, facts in found if facts is None],
+        "see_all": _with_findings(checked, EVERY_CLASS, _SEES_ALL),
+        "untold": [_container_values(container) for container, facts in findings if facts is None],
     }
 
 
-def _ids_given(allocated: Iterable[Facts]) -> dict[str, list[str]]:
-    """Return the ids that our device plugin has allocated to containers, by resource."""
-    found: dict[str, list[str]] = {}
-    for facts in allocated:
-        for key in facts:
-            for share in allocated_of(facts, key.removesuffix("_allocated")) if key.endswith("_allocated") else ():
-                found.setdefault(share["resource"], []).extend(share["ids"])
-    return found
-
-
-def _vgpus_given(given: Sequence[Given]) -> dict[tuple[str, str, str], list[str]]:
-    """By class, profile and resource, the vGPUs that containers have."""
-    found: dict[tuple[str, str, str], list[str]] = {}
-    for _, facts in given:
-        for kind in (key.removesuffix("_quota") for key in facts if key.endswith("_quota")):
-            quota = quota_of(facts, kind)
-            for share in allocated_of(facts, kind) if quota else ():
-                found.setdefault((kind, quota.profile if quota else "", share["resource"]), []).extend(share["ids"])
-    return found
-
-
-def _of_plugin(plugin: Reported | None) -> Values | None:
+def _plugin_state(plugin: Reported | None) -> Values | None:
     """Return the state of the device plugin, and when it last reported."""
     if plugin is None:
         return None
@@ -158,101 +152,121 @@ def _of_plugin(plugin: Reported | None) -> Values | None:
     return {"state": state, "reported": timestamp(plugin.at_s), "version": plugin.report.version}
 
 
-def _of_class(
-    kind: DeviceClass,
-    stock: Stock,
-    given: Sequence[Given] | None,
-    allocated: Sequence[Facts],
-    report: Published | None,
-) -> Values:
-    """Return one class: its cards with their containers, the links between cards, and the advertised resources."""
-    known = None if given is None else allocated
-    named = [each for each in report.cards if each.device_class == kind.name] if report else []
-    published = {stock.card(kind, each.id): each for each in named}
-    owners = ((each.id, stock.card(kind, each.parent)) for each in named if each.parent)
-    parts = {part: owner for part, owner in owners if owner is not None}  # only NVML reports MIG devices
-    held = [(one, _cards(one[1], kind, stock, parts)) for one in given or () if source_of(one[1], kind.name)]
-    resources = report.resources_of(kind.name) if report else ()
+def _offered_profiles(report: Published, allocated: Iterable[Facts]) -> list[Values]:
+    """Return the profiles of vGPUs that the device plugin offers."""
+    ids = _ids_by_resource(allocated)
+    return [_profile(each, ids.get(each.name, ()), offered=True) for each in report.resources if each.profile]
+
+
+def _former_profiles(report: Published, checked: Iterable[Checked]) -> list[Values]:
+    """Return the profiles that the device plugin no longer offers, and whose vGPUs containers still have."""
+    ids = _ids_by_profile(checked)
+    return [
+        _profile(each, ids[each.device_class, each.profile, each.name], offered=False)
+        for each in withdrawn(report.resources, ids)
+    ]
+
+
+def withdrawn(resources: Sequence[Advertised], given: Iterable[tuple[str, str, str]]) -> Iterator[Advertised]:
+    """Yield the profiles of the vGPUs in *given*, by class, profile and resource, that *resources* lack."""
+    offered = {(each.device_class, each.name) for each in resources}
+    for device_class, profile, resource in sorted(given):
+        if (device_class, resource) not in offered:
+            yield Advertised(name=resource, device_class=device_class, profile=profile)
+
+
+def _ids_by_resource(allocated: Iterable[Facts]) -> dict[str, list[str]]:
+    """Return the ids that our device plugin has allocated to containers."""
+    ids: dict[str, list[str]] = {}
+    for facts in allocated:
+        for device_class in _classes_with(facts, "_allocated"):
+            for share in allocated_of(facts, device_class):
+                ids.setdefault(share["resource"], []).extend(share["ids"])
+    return ids
+
+
+def _ids_by_profile(checked: Iterable[Checked]) -> dict[tuple[str, str, str], list[str]]:
+    """Return the vGPUs that containers have, by class, profile and resource."""
+    ids: dict[tuple[str, str, str], list[str]] = {}
+    for _, facts in checked:
+        for device_class in _classes_with(facts, "_quota"):
+            if quota := quota_of(facts, device_class):
+                for share in allocated_of(facts, device_class):
+                    ids.setdefault((device_class, quota.profile, share["resource"]), []).extend(share["ids"])
+    return ids
+
+
+def _classes_with(facts: Facts, suffix: str) -> list[str]:
+    """Return the names of the classes about which *facts* have an entry with this *suffix*."""
+    return [key.removesuffix(suffix) for key in facts if key.endswith(suffix)]
+
+
+def _profile(resource: Advertised, ids: Iterable[str], *, offered: bool) -> Values:
+    """Return the vGPUs of one profile, of which containers have those with *ids*."""
+    used = dict.fromkeys(ids)  # containers of one pod may have the same one
     return {
-        "name": kind.name,
-        "resources": list(kind.resources),
+        "profile": resource.profile,
+        "resource": resource.name,
+        "class": resource.device_class,
+        "count": resource.ids,
+        "healthy": resource.healthy,
+        "free": max(resource.healthy - len(used), 0),
+        "memory_mib": resource.memory_mib or None,
+        "cores_percent": resource.cores_percent or None,
+        "enforced_by": [method for method in resource.enforce if method not in resource.not_enforced],
+        "not_enforced_by": dict(resource.not_enforced),
+        "used_by_card": dict(Counter(map(card_of, used))),
+        "offered": offered,
+    }
+
+
+def _annotations(vgpus: Sequence[Values]) -> dict[str, str]:
+    """Return the annotation of the node, a JSON text; empty if there are no vGPUs."""
+    keys = ("resource", "count", "free", "memory_mib", "cores_percent")
+    listed = [{key: each[key] for key in keys} for each in vgpus]
+    return {ANNOTATION: json.dumps(listed, separators=(",", ":"))} if vgpus else {}
+
+
+def _class_values(cards: _ClassCards, checked: Sequence[Checked] | None, allocated: Sequence[Facts] | None) -> Values:
+    """Return one class: its cards with their containers, the links between cards, and the advertised resources.
+
+    Args:
+        cards: those of the class.
+        checked: the running containers; None if it is unknown which container has which card.
+        allocated: what the kubelet has allocated, also to others; None if that is unknown.
+    """
+    name, stock = cards.device_class.name, cards.stock
+    holders = cards.holders(checked or ())
+    return {
+        "name": name,
+        "resources": list(cards.device_class.resources),
         "shared_nodes": list(stock.shared),
-        "advertised": [_advertised(each, kind.name, known) for each in resources],
+        "advertised": [_advertised(each, name, allocated) for each in cards.resources],
         "cards": [
             {
-                "index": index,
-                "number": card.number,
-                "id": card.id,
-                "pci_address": card.pci,
-                "pci_bridges": list(card.bridges),
-                "numa_node": card.numa_node if card.numa_node >= 0 else None,
-                "nodes": list(card.nodes),
-                "parts": [part for part, owner in parts.items() if owner == card],
-                **_health(published.get(card)),
-                "containers": None if given is None else _holders(held, kind, stock, card, parts),
+                **_card_values(cards, card, index),
+                "containers": None if checked is None else _holders_of(card, cards, holders),
             }
             for index, card in enumerate(stock.cards)
         ],
         "links": links_between(stock.cards),
-        "elsewhere": [_has(one, kind.name) for one, cards in held if not cards or None in cards],
-        "may_see_more": _seeing(given or (), kind.name, _MORE),
+        "elsewhere": [_holder_values(each, name) for each in holders if not each.cards or None in each.cards],
+        "may_see_more": _with_findings(checked or (), name, _SEES_MORE),
     }
 
 
-def _seeing(given: Iterable[Given], kind: str, words: Collection[str]) -> list[Values]:
-    """Return the containers that have findings of a class among *words*, with these findings."""
-    found = [(container, [word for word in words_of(facts, kind) if word in words]) for container, facts in given]
-    return [{**name(container), "findings": findings} for container, findings in found if findings]
-
-
-def links_between(cards: Sequence[Card], peers: Mapping[str, Peers] | None = None) -> list[Values]:
-    """Return the links between *cards*; *peers* has the links that a driver reports, by card id."""
-    return [
-        {"from": one.first, "to": one.second, "link": one.name, "distance": one.distance.name, "nvlinks": one.nvlinks}
-        for one in links(cards, peers)
-    ]
-
-
-def _has(one: Given, kind: str) -> Values:
-    """Return a container with its allocated ids of a class, and the evidence for them."""
-    container, facts = one
-    allocated, ids = allocated_of(facts, kind), ids_of(facts, kind)
-    return {**name(container), "ids": ids, "evidence": source_of(facts, kind), "allocated": allocated}
-
-
-def _advertised(resource: Advertised, kind: str, allocated: Sequence[Facts] | None) -> Values:
-    shares = [share for facts in allocated or () for share in allocated_of(facts, kind)]
-    own = [share for share in shares if share["resource"] == resource.name]
-    unnamed = sum(share["count"] - len(share["ids"]) for share in own)
+def _card_values(cards: _ClassCards, card: Card, index: int) -> Values:
     return {
-        "name": resource.name,
-        "ids": resource.ids,
-        "healthy": resource.healthy,
-        "given": None if allocated is None else len({each for share in own for each in share["ids"]}) + unnamed,
-        "registered": resource.registered,
-        "problem": resource.problem,
+        "index": index,
+        "number": card.number,
+        "id": card.id,
+        "pci_address": card.pci,
+        "pci_bridges": list(card.bridges),
+        "numa_node": card.numa_node if card.numa_node >= 0 else None,
+        "nodes": list(card.nodes),
+        "parts": [part for part, parent in cards.parents.items() if parent == card],
+        **_health(cards.published.get(card)),
     }
-
-
-def _holders(
-    held: Iterable[tuple[Given, set[Card | None]]],
-    kind: DeviceClass,
-    stock: Stock,
-    card: Card,
-    parts: Mapping[str, Card],
-) -> list[Values]:
-    """Return the containers that have *card*, and the ids by which they have it: replicas, or the card itself."""
-    found = [_has(one, kind.name) for one, cards in held if card in cards]
-    for each in found:
-        ids = [one for share in each["allocated"] for one in share["ids"]]
-        found_cards = ((one, parts.get(card_of(one)) or stock.card(kind, card_of(one))) for one in ids)
-        each["ids_of_card"] = [one for one, owner in found_cards if owner == card]
-    return found
-
-
-def _cards(facts: Facts, kind: DeviceClass, stock: Stock, parts: Mapping[str, Card]) -> set[Card | None]:
-    pairs = zip_longest(ids_of(facts, kind.name), cards_of(facts, kind, stock), fillvalue=None)
-    return {card or parts.get(each or "") for each, card in pairs}
 
 
 def _health(card: PublishedCard | None) -> Values:
@@ -266,6 +280,60 @@ def _health(card: PublishedCard | None) -> Values:
     }
 
 
-def name(container: Container) -> Values:
+def _holders_of(card: Card, cards: _ClassCards, holders: Iterable[_Holder]) -> list[Values]:
+    """Return the containers that have *card*, and the ids by which they have it: replicas, or the card itself."""
+    listed = [_holder_values(each, cards.device_class.name) for each in holders if card in each.cards]
+    for values in listed:
+        ids = (device_id for share in values["allocated"] for device_id in share["ids"])
+        values["ids_of_card"] = [device_id for device_id in ids if cards.card(device_id) == card]
+    return listed
+
+
+def _holder_values(holder: _Holder, device_class: str) -> Values:
+    """Return a container with its allocated ids of a class, and the evidence for them."""
+    return {
+        **_container_values(holder.container),
+        "ids": ids_of(holder.facts, device_class),
+        "evidence": source_of(holder.facts, device_class),
+        "allocated": allocated_of(holder.facts, device_class),
+    }
+
+
+def _advertised(resource: Advertised, device_class: str, allocated: Sequence[Facts] | None) -> Values:
+    shares = [share for facts in allocated or () for share in allocated_of(facts, device_class)]
+    own = [share for share in shares if share["resource"] == resource.name]
+    ids = {device_id for share in own for device_id in share["ids"]}
+    unnamed = sum(share["count"] - len(share["ids"]) for share in own)
+    return {
+        "name": resource.name,
+        "ids": resource.ids,
+        "healthy": resource.healthy,
+        "given": None if allocated is None else len(ids) + unnamed,
+        "registered": resource.registered,
+        "problem": resource.problem,
+    }
+
+
+def links_between(cards: Sequence[Card], peers: Mapping[str, Peers] | None = None) -> list[Values]:
+    """Return the links between *cards*; *peers* has the links that a driver reports, by card id."""
+    return [
+        {
+            "from": link.first,
+            "to": link.second,
+            "link": link.name,
+            "distance": link.distance.name,
+            "nvlinks": link.nvlinks,
+        }
+        for link in links(cards, peers)
+    ]
+
+
+def _with_findings(checked: Iterable[Checked], key: str, words: Collection[str]) -> list[Values]:
+    """Return the containers with findings among *words* about *key*, a class or `EVERY_CLASS`."""
+    found = [(container, [word for word in words_of(facts, key) if word in words]) for container, facts in checked]
+    return [{**_container_values(container), "findings": findings} for container, findings in found if findings]
+
+
+def _container_values(container: Container) -> Values:
     """Return the identity of a container, with the keys of `status`."""
     return {**identity(container), "state": container.state.value}
