@@ -22,11 +22,11 @@ from criproxy.placement.answers.rehearsal import Rehearsal, rehearse
 from criproxy.store.configurations import GoodFile
 
 NOTHING: Values = {"ends_release": False, "exclusive_cpus": "", "moved": [], "refused": [], "changes": []}
-"""What a file does that cannot come into force."""
+"""The effects of a file that is refused, or changes nothing about containers."""
 
 
 def to_values(found: Rehearsal) -> Values:
-    """Who would move, who would have no place, and which CPUs would be exclusive then."""
+    """Return which containers would move, which would be refused, and which CPUs would be exclusive."""
     after, texts = found.decision.node, {container.key: text for container, text in found.refused}
     refused = in_order(container for container, _ in found.refused)
     return {
@@ -72,8 +72,8 @@ class Rehearsals:
         if new.settings.configuration == settings.configuration:
             changes = list(self._changes(new, text, settings))
             return encoded({**head, **NOTHING, "same": not changes, "changes": changes})
-        back = self.reload.in_place.places_for(new)
-        event = self.controller.policy_switch.event_for(new.settings, back)
+        former_places = self.reload.in_place.places_for(new)
+        event = self.controller.policy_switch.event_for(new.settings, former_places)
         try:
             values = to_values(rehearse(node, new.policy, event))
         except Exception as error:  # the policy may be an external one
@@ -91,5 +91,5 @@ class Rehearsals:
         if new.settings.devices != settings.devices:
             yield "devices: other rules for containers that are created from then on"
         if plugin_of(GoodFile(text=text)) != plugin_of(self.reload.current):
-            text = "devices.plugin, the classes that it offers or podresources.socket"
-            yield f"{text}: criproxy device-plugin reads them only from the policy file, so they cannot be tried"
+            options = "devices.plugin, the classes that it offers or podresources.socket"
+            yield f"{options}: criproxy device-plugin reads them only from the policy file, so they cannot be tried"

@@ -1,23 +1,23 @@
-"""Writes the rows in which two nodes differ; one that cannot be written for its value is left out, and it alone.
+"""Writes the rows in which two nodes differ; a row with an invalid value is left out, without the other rows.
 
-A value that is too large for SQLite, or no text, is no failing disk: retries would never end. It is
-tried again when the row changes, and forgotten with what it is about.
+A value that is too large for SQLite, or is not valid text, is no failure of the disk: retries would never end. The row
+is tried again when its value changes, and forgotten when the node no longer has it.
 """
 
 import sqlite3
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 from criproxy.model.node import Node
 from criproxy.store.rows import APPLIED, CONTAINERS, FORMER, GRANTS, Table, changes
 
-MAX_REASON = 200
-"""Characters that are kept of why a row cannot be written."""
-_OF_VALUES = (sqlite3.DataError, sqlite3.IntegrityError, sqlite3.InterfaceError)
-_HANGING = frozenset({GRANTS.name, APPLIED.name, FORMER.name})
-"""Tables whose rows say nothing without that of their container."""
+MAX_REASON_CHARS = 200
+_VALUE_ERRORS = (sqlite3.DataError, sqlite3.IntegrityError, sqlite3.InterfaceError)
+_DEPENDENT = frozenset({GRANTS.name, APPLIED.name, FORMER.name})
+"""Tables whose rows are useless without the row of their container."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,20 +27,32 @@ class LeftOut:
     table: str
     key: str
     title: str
-    """What people call what it is about."""
+    """Of the container or pod, for messages."""
     reason: str
+
+
+RowId = tuple[str, str]
+"""The name of a table, and the key of a row."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Failed:
+    """A row that is left out, and its value, to recognize when it has changed."""
+
+    value: object
+    row: LeftOut
 
 
 def is_of_value(error: Exception) -> bool:
     """Whether *error* is about what should be written, and not about the disk or the database."""
     if isinstance(error, sqlite3.Error):
-        return isinstance(error, _OF_VALUES) or str(error).startswith("Error binding parameter")
+        return isinstance(error, _VALUE_ERRORS) or str(error).startswith("Error binding parameter")
     return not isinstance(error, OSError | MemoryError)
 
 
 @contextmanager
 def savepoint(connection: sqlite3.Connection) -> Iterator[None]:
-    """A part of a transaction: what is raised in it undoes this part alone."""
+    """Begin a part of a transaction, which an exception undoes without the rest."""
     connection.execute("SAVEPOINT part")
     try:
         yield
@@ -53,7 +65,7 @@ def savepoint(connection: sqlite3.Connection) -> Iterator[None]:
 
 
 def failure_of(connection: sqlite3.Connection, write: Callable[[], None]) -> Exception | None:
-    """Call *write*; if it fails for a value, undo it alone and return the error.
+    """Call *write*; if it fails because of a value, undo it alone and return the error.
 
     Raises:
         sqlite3.Error: the disk or the database fails.
@@ -75,40 +87,43 @@ class Writer:
         self.left_out: tuple[LeftOut, ...] = ()
         """By the last transaction that was committed."""
         self._connection = connection
-        self._committed: dict[tuple[str, str], tuple[object, LeftOut]] = {}
-        self._now = dict(self._committed)
-        """Each with the value that could not be written."""
+        self._committed: dict[RowId, _Failed] = {}
+        self._pending = dict(self._committed)
+        """What `_committed` becomes with the present transaction."""
 
     def commit(self) -> None:
-        """What was written counts from now on."""
-        self._committed, self.left_out = self._now, tuple(left for _, left in self._now.values())
+        """Keep what was left out in this transaction."""
+        self._committed, self.left_out = self._pending, tuple(failed.row for failed in self._pending.values())
 
     def rollback(self) -> None:
-        """Nothing was written since the last commit."""
-        self._now = self._committed
+        """Forget what was left out in this transaction."""
+        self._pending = self._committed
 
     def begin(self, after: Node, every: Sequence[Table]) -> None:
-        """Forget what was left out and is another value in *after*, or not there any more."""
+        """Forget the rows that were left out and have changed in *after*, or are gone."""
         if self._committed:
             entries = {table.name: table.entries(after) for table in every}
-            kept = self._committed.items()
-            self._now = {name: it for name, it in kept if entries[name[0]].get(name[1]) is it[0]}
+            self._pending = {
+                (table, key): failed
+                for (table, key), failed in self._committed.items()
+                if entries[table].get(key) is failed.value
+            }
 
     def write(self, table: Table, before: Node, after: Node) -> tuple[list[str], list[str]]:
-        """Write the rows of *table* in which the nodes differ; the keys that were written, and those that are gone.
+        """Write the rows of *table* in which the nodes differ; return the keys written, and those deleted.
 
         Raises:
             sqlite3.Error: the disk or the database fails.
         """
         keys, gone = changes(table, before, after)
-        if table.name in _HANGING and (self._committed or self._now):
-            keys = self._with_their_containers(table, keys, after)
+        if table.name in _DEPENDENT and (self._committed or self._pending):
+            keys = self._with_stored_containers(table, keys, after)
         if not keys and not gone:
             return [], []
-        if failure_of(self._connection, lambda: self._write(table, keys, gone, after)):
-            keys = [key for key in keys if self._tried(table, key, after, lambda: self._write(table, [key], [], after))]  # noqa: B023 (called at once)
+        if failure_of(self._connection, partial(self._write, table, keys, gone, after)):  # then row by row
+            keys = [key for key in keys if self._try(table, key, after, partial(self._write, table, [key], [], after))]
             for key in gone:
-                self._tried(table, key, after, lambda: self._write(table, [], [key], after))  # noqa: B023 (as above)
+                self._try(table, key, after, partial(self._write, table, [], [key], after))
         return keys, gone
 
     def _write(self, table: Table, keys: Sequence[str], gone: Sequence[str], after: Node) -> None:
@@ -118,20 +133,24 @@ class Writer:
         if keys:
             self._connection.executemany(table.upsert, [table.to_row(key, entries[key]) for key in keys])
 
-    def _tried(self, table: Table, key: str, after: Node, write: Callable[[], None]) -> bool:
-        """Whether *write* could write the row of *key*; if not, it is left out."""
+    def _try(self, table: Table, key: str, after: Node, write: Callable[[], None]) -> bool:
+        """Call *write*, which writes or deletes the row of *key*; leave the row out and return False if that fails."""
         error = failure_of(self._connection, write)
         if error and (value := table.entries(after).get(key)) is not None:
-            left = LeftOut(table.name, key, _title(value, key), _reason(error))
-            self._now = {**self._now, (table.name, key): (value, left)}
+            row = LeftOut(table.name, key, _title(value, key), _reason(error))
+            self._pending = {**self._pending, (table.name, key): _Failed(value, row)}
         return error is None
 
-    def _with_their_containers(self, table: Table, keys: Collection[str], after: Node) -> list[str]:
-        """*keys* without those whose container is left out, and with those whose container is so no more."""
-        entries, name = table.entries(after), CONTAINERS.name
-        back = [key for kind, key in self._committed if kind == name and (kind, key) not in self._now]
-        wanted = dict.fromkeys([*keys, *(key for key in back if key in entries)])
-        return [key for key in wanted if (name, key) not in self._now]
+    def _with_stored_containers(self, table: Table, keys: Collection[str], after: Node) -> list[str]:
+        """Return *keys* without those whose container is left out, and with those whose container no longer is."""
+        entries, left_out, former = table.entries(after), _containers_in(self._pending), _containers_in(self._committed)
+        stored_now = [key for key in former if key not in left_out and key in entries]
+        return [key for key in dict.fromkeys([*keys, *stored_now]) if key not in left_out]
+
+
+def _containers_in(rows: Iterable[RowId]) -> dict[str, None]:
+    """Return the keys of the containers among *rows*, in order."""
+    return {key: None for table, key in rows if table == CONTAINERS.name}
 
 
 def _title(value: Any, key: str) -> str:  # noqa: ANN401 (a value of the model)
@@ -139,4 +158,4 @@ def _title(value: Any, key: str) -> str:  # noqa: ANN401 (a value of the model)
 
 
 def _reason(error: Exception) -> str:
-    return (str(error) or repr(error))[:MAX_REASON]
+    return (str(error) or repr(error))[:MAX_REASON_CHARS]

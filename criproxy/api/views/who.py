@@ -1,11 +1,11 @@
-"""Who may run on a CPU, and what else it is: what `criproxy who` shows. docs/status.md documents the keys.
+"""The answer of `criproxy who`: which containers may run on a CPU, and its other uses. docs/status.md has the keys.
 
-CPUs of which the same is to be said are one row: on a large node most of them are.
+CPUs with equal descriptions are one row: on a large node, most of them are equal.
 """
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple, Self
 
 from criproxy.api.views.situation import Situation, argument, identity, in_order
 from criproxy.errors import UsageError
@@ -16,8 +16,8 @@ from criproxy.model.text.notices import Values
 from criproxy.model.workload import Container, ContainerState
 from criproxy.placement.rules.kept import pod_title
 
-MAX_TEXT = 4_096
-"""Characters of a list of CPUs that somebody asks for: more than all CPUs of a machine take."""
+MAX_CPUS_CHARS = 4_096
+"""The longest argument ``cpus``: longer than the list of all CPUs of any machine."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,17 +31,38 @@ class _Place:
     watched: bool
 
     @classmethod
-    def of(cls, node: Node, container: Container) -> "_Place":
+    def of(cls, node: Node, container: Container) -> Self:
+        """Read it from *node*; a container without a grant is desired where it is."""
         grant, applied = node.grants.get(container.key), node.applied.get(container.key)
-        has = applied.cpus if applied else NO_CPUS
-        wanted, owned = (grant.cpus, grant.exclusive) if grant else (has, NO_CPUS)
-        return cls(container, wanted, has, owned, node.is_watched(container.key))
+        applied_cpus = applied.cpus if applied else NO_CPUS
+        return cls(
+            container=container,
+            desired=grant.cpus if grant else applied_cpus,
+            applied=applied_cpus,
+            exclusive=grant.exclusive if grant else NO_CPUS,
+            watched=node.is_watched(container.key),
+        )
 
 
-_Here = tuple[str, bool, bool, bool]
-"""The key of a container, and whether one CPU is in its place, is in its cgroup, and is exclusive to it."""
-_Said = tuple[int | None, tuple[str, ...], tuple[str, ...], tuple[_Here, ...]]
-"""All that is said of a CPU: its NUMA node, its kinds, the pods for which it is kept, and the containers."""
+class _Use(NamedTuple):
+    """How one container uses one CPU."""
+
+    key: str
+    """The container's."""
+    desired: bool
+    applied: bool
+    exclusive: bool
+
+
+class _Description(NamedTuple):
+    """All that a row says of a CPU, except its number."""
+
+    numa_node: int | None = None
+    kinds: tuple[str, ...] = ()
+    """Keys of `_sets`, or ``absent``."""
+    kept_for: tuple[str, ...] = ()
+    """The titles of pods."""
+    uses: tuple[_Use, ...] = ()
 
 
 def collect(situation: Situation, arguments: Mapping[str, Any]) -> Values:
@@ -55,13 +76,13 @@ def collect(situation: Situation, arguments: Mapping[str, Any]) -> Values:
 
 
 def read_cpus(text: str) -> CpuSet:
-    """The CPUs that somebody asks for, in kernel notation.
+    """Return the CPUs of the argument ``cpus``, in kernel notation.
 
     Raises:
-        UsageError: it is none, or no list.
+        UsageError: *text* is no list of CPUs, or is empty or too long.
     """
     try:
-        cpus = parse_cpuset(text) if len(text) <= MAX_TEXT else None
+        cpus = parse_cpuset(text) if len(text) <= MAX_CPUS_CHARS else None
     except ValueError as error:
         raise UsageError(f"which CPUs? {error}") from error
     if not cpus:
@@ -70,30 +91,36 @@ def read_cpus(text: str) -> CpuSet:
 
 
 def to_values(situation: Situation, cpus: CpuSet) -> Values:
-    """What is to be said of *cpus*, in rows of CPUs of which the same is to be said."""
+    """Return the rows about *cpus*, ordered by the first CPU of each; CPUs that the machine lacks come last."""
     node = situation.node
-    alive = (c for c in node.containers.values() if c.state is not ContainerState.EXITED)
-    places = {container.key: _Place.of(node, container) for container in in_order(alive)}
+    running = (each for each in node.containers.values() if each.state is not ContainerState.EXITED)
+    places = {container.key: _Place.of(node, container) for container in in_order(running)}
     sets = _sets(situation)
     known = cpus & (node.topology.online_cpus | node.topology.offline_cpus | node.topology.cpus)
-    alike = dict[_Said, set[int]]()
+    cpus_by_description = dict[_Description, set[int]]()
     for cpu in sorted(known):
-        kinds = tuple(word for word, members in sets.items() if cpu in members)
-        here = tuple(
-            (key, cpu in place.desired, cpu in place.applied, cpu in place.exclusive)
-            for key, place in places.items()
-            if cpu in place.desired or cpu in place.applied
-        )
-        numa_node = next((numa.id for numa in node.topology.nodes if cpu in numa.cpus), None)
-        alike.setdefault((numa_node, kinds, tuple(_kept_for(node, cpu)), here), set()).add(cpu)
+        cpus_by_description.setdefault(_describe(cpu, node, sets, places), set()).add(cpu)
     if absent := cpus - known:
-        alike[None, ("absent",), (), ()] = {*absent}
-    rows = [_row(places, said, format_cpuset(members)) for said, members in alike.items()]
+        cpus_by_description[_Description(kinds=("absent",))] = {*absent}
+    rows = [_row(places, description, equal) for description, equal in cpus_by_description.items()]
     return {"asked_cpus": format_cpuset(cpus), "rows": rows}
 
 
+def _describe(cpu: int, node: Node, sets: Mapping[str, CpuSet], places: Mapping[str, _Place]) -> _Description:
+    return _Description(
+        numa_node=next((numa.id for numa in node.topology.nodes if cpu in numa.cpus), None),
+        kinds=tuple(kind for kind, members in sets.items() if cpu in members),
+        kept_for=tuple(_kept_for(node, cpu)),
+        uses=tuple(
+            _Use(key, cpu in place.desired, cpu in place.applied, cpu in place.exclusive)
+            for key, place in places.items()
+            if cpu in place.desired or cpu in place.applied
+        ),
+    )
+
+
 def _sets(situation: Situation) -> dict[str, CpuSet]:
-    """The CPUs of each kind; a CPU may be of several."""
+    """Return the CPUs of each kind; a CPU may be of several."""
     node, topology = situation.node, situation.node.topology
     return {
         "offline": topology.offline_cpus,
@@ -108,25 +135,29 @@ def _sets(situation: Situation) -> dict[str, CpuSet]:
 
 
 def _kept_for(node: Node, cpu: int) -> Iterator[str]:
-    """The pods for which *cpu* is kept while none of their containers has it."""
+    """Yield the titles of the pods for which *cpu* is kept while none of their containers has it."""
     if cpu not in node.owned_cpus:
         yield from (pod_title(node, uid) for uid, kept in sorted(node.kept.items()) if cpu in kept.cpus)
 
 
-def _row(places: dict[str, _Place], said: _Said, cpus: str) -> Values:
-    numa_node, kinds, kept, here = said
-    containers = [_container(places[key], *rest) for key, *rest in here]
-    return {"cpus": cpus, "numa_node": numa_node, "kinds": [*kinds], "kept": [*kept], "containers": containers}
+def _row(places: Mapping[str, _Place], description: _Description, cpus: set[int]) -> Values:
+    return {
+        "cpus": format_cpuset(cpus),
+        "numa_node": description.numa_node,
+        "kinds": [*description.kinds],
+        "kept": [*description.kept_for],
+        "containers": [_container(places[use.key], use) for use in description.uses],
+    }
 
 
-def _container(place: _Place, desired: bool, applied: bool, exclusive: bool) -> Values:
+def _container(place: _Place, use: _Use) -> Values:
     container = place.container
     return {
         **identity(container),
         "state": container.state.value,
-        "exclusive": exclusive,
-        "desired": desired,
-        "applied": applied,
+        "exclusive": use.exclusive,
+        "desired": use.desired,
+        "applied": use.applied,
         "watched": place.watched,
         "desired_cpus": format_cpuset(place.desired),
         "applied_cpus": format_cpuset(place.applied),

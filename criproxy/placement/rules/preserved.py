@@ -24,12 +24,14 @@ def is_left_to_itself(node: Node, policy: Policy) -> bool:
 
 
 def grant_of_preserved(node: Node, grants: Mapping[str, Grant], container: Container) -> tuple[Grant, str]:
-    """Return the grant of a *container* that is left alone; its memory stays, and for a new one the kernel chooses.
+    """Return the grant of a *container* that is left alone, and the reason, a sentence.
+
+    Its memory stays where it is; for a new container, the kernel chooses.
 
     Args:
         node: the node before.
         grants: its new grants.
-        container: the one that has none of these.
+        container: has none of *grants*.
 
     Raises:
         NotEnough: every CPU of the machine is exclusive.
@@ -38,10 +40,10 @@ def grant_of_preserved(node: Node, grants: Mapping[str, Grant], container: Conta
     if not cpus:
         text = f"each CPU that may be used ({format_cpuset(node.topology.cpus)}) is exclusive to another"
         raise NotEnough(f"container {container.title} shares CPUs, but {text}")
-    had = node.grants.get(container.key)
-    grant = Grant(cpus, NO_CPUS, pool=PRESERVED, quota=restored(had))
-    where = f"{container.title} runs on {numbered('CPU', cpus)}, all that are not exclusive"
-    return grant.with_memory_of(had) if had else grant, where
+    former = node.grants.get(container.key)
+    grant = Grant(cpus, NO_CPUS, pool=PRESERVED, quota=restored(former))
+    reason = f"{container.title} runs on {numbered('CPU', cpus)}, all that are not exclusive"
+    return grant.with_memory_of(former) if former else grant, reason
 
 
 def moved_preserved(node: Node, grants: Mapping[str, Grant], keys: Collection[str]) -> dict[str, Grant]:
@@ -49,14 +51,23 @@ def moved_preserved(node: Node, grants: Mapping[str, Grant], keys: Collection[st
     moved = dict[str, Grant]()
     cpus = interned(_unowned(node, grants)) if keys else NO_CPUS
     for key in keys & grants.keys():
-        old, new = node.grants.get(key), grants[key]
-        # A policy that does not preserve containers may have placed it in a shared pool.
-        new = new if new.is_preserved or old is None else old.with_memory_of(new)
-        made = replace(new, cpus=cpus or new.cpus)  # where every CPU is exclusive it stays: it runs on none of them
-        made = old if old is not None and old == made else made
-        if made is not grants[key]:
-            moved[key] = made
+        grant = _with_cpus(cpus, node.grants.get(key), grants[key])
+        if grant is not grants[key]:
+            moved[key] = grant
     return moved
+
+
+def _with_cpus(cpus: CpuSet, old: Grant | None, new: Grant) -> Grant:
+    """Return the grant of a preserved container on *cpus*; the same object as *old* if it is equal.
+
+    Without *cpus*, every CPU is exclusive to another container: the container keeps its own, none of which is free.
+    """
+    if old is None:
+        return replace(new, cpus=cpus or new.cpus)
+    # A policy that does not preserve containers may have placed it in a shared pool.
+    preserved_grant = new if new.is_preserved else old.with_memory_of(new)
+    grant = replace(preserved_grant, cpus=cpus or preserved_grant.cpus)
+    return old if old == grant else grant
 
 
 def preserved(node: Node) -> Node:
