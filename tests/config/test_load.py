@@ -25,8 +25,7 @@ def test_a_full_file(tmp_path: Path) -> None:
     """All options arrive, and the policy can be built."""
     settings = read(tmp_path, 'policy: static\nreservedCpus: "0-1,8"\nonError: refuse\n')
 
-    assert settings.common.policy == "static"
-    assert settings.common.on_error == "refuse"
+    assert (settings.common.policy, settings.common.on_error) == ("static", "refuse")
     assert settings.options.reserved_cpus == {0, 1, 8}
     assert settings.source == tmp_path / "p.yaml"
     assert isinstance(settings.build_policy(), StaticPolicy)
@@ -96,8 +95,7 @@ def test_very_many_mistakes(tmp_path: Path) -> None:
     """Of thousands the first fifty are told, and how many follow."""
     lines = told(tmp_path, "policy: none\n" + "".join(f"k{i}: 1\n" for i in range(5000)))
 
-    assert len(lines) == 51
-    assert lines[0] == "2:1: unknown option 'k0'"
+    assert (len(lines), lines[0]) == (51, "2:1: unknown option 'k0'")
     assert lines[-1] == "52:1: 4950 more mistakes here and below"
 
 
@@ -135,8 +133,7 @@ def test_against_a_machine(tmp_path: Path, cpus: str, said: list[str]) -> None:
     """What a machine has not is a mistake, with what it has; without a machine it is none."""
     text = f'policy: static\nreservedCpus: "{cpus}"\n'
 
-    assert told(tmp_path, text, FOUR_CPUS) == said
-    assert told(tmp_path, text) == []
+    assert (told(tmp_path, text, FOUR_CPUS), told(tmp_path, text)) == (said, [])
 
 
 def test_machine_and_file_together(tmp_path: Path) -> None:

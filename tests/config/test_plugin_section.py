@@ -68,8 +68,7 @@ def test_all_that_can_be_said(tmp_path: Path) -> None:
     assert (found.nvidia_config, found.register) == ("/etc/criproxy/nvidia", "plugins-registry")
     assert (found.hold_down_s, found.on_unhealthy) == (120.0, "stop")
     by_hand = HealthCommand(kind="ali-npu", command=("/bin/npu", "-a"), period_s=0.5, timeout_s=0.25)
-    assert found.health_commands == (by_hand,)
-    assert found.labels == Labels(file="/x/y", interval_s=3600.0)
+    assert (found.health_commands, found.labels) == ((by_hand,), Labels(file="/x/y", interval_s=3600.0))
     nvidia, ali, _ = found.advertised
     assert (found.shared_of(nvidia), found.shared_of(ali)) == (found.sharing[2:], found.sharing[:2])
 

@@ -33,8 +33,7 @@ def test_what_reports_use(tmp_path: Path, plugin: str, usage: tuple[UsageSource,
     """By default it is NVIDIA's driver for NVIDIA's cards, where they are cut; quotas of others have no effect then."""
     plan = plan_of(tmp_path, plugin)
 
-    assert plan.usage == usage
-    assert list(plan.unwatched) == unwatched
+    assert (plan.usage, list(plan.unwatched)) == (usage, unwatched)
 
 
 @pytest.mark.parametrize(

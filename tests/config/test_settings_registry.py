@@ -26,8 +26,7 @@ def test_a_policy_of_another_package(tmp_path: Path, monkeypatch: pytest.MonkeyP
 
     settings = load(write(tmp_path / "p.yaml", text), "node1")
 
-    assert names() == [*BUILTIN, "fixed"]
-    assert type(settings.build_policy()).__name__ == "Pools"
+    assert (names(), type(settings.build_policy()).__name__) == ([*BUILTIN, "fixed"], "Pools")
     assert settings.values()["pools"] == [{"cpus": "0-1", "size": 2}]
 
 

@@ -81,5 +81,4 @@ def test_a_status_tells_whether_a_resize_took_effect(shares_milli: int, quota_us
         cpu_shares=milli_to_shares(shares_milli), cpu_quota=quota_us, cpu_period=100_000
     )
 
-    assert sizes_of_either(resources, asked, of_limit(1000)) == expected
-    assert resources.cpu_quota == quota_us
+    assert (sizes_of_either(resources, asked, of_limit(1000)), resources.cpu_quota) == (expected, quota_us)

@@ -229,8 +229,7 @@ def test_a_container_without_a_stamp_is_read_from_its_sizes() -> None:
 )
 def test_the_cgroup_of_the_pod_is_read_from_the_specification(info: str, expected: str) -> None:
     """Both cgroup drivers' notations become that of a sandbox configuration; what is not there is no error."""
-    assert translate.cgroup_parent_in({"info": info}) == expected
-    assert translate.cgroup_parent_in({}) == ""
+    assert (translate.cgroup_parent_in({"info": info}), translate.cgroup_parent_in({})) == (expected, "")
 
 
 @pytest.mark.parametrize(
@@ -244,8 +243,7 @@ def test_the_cgroup_of_the_pod_is_read_from_the_specification(info: str, expecte
 def test_the_cgroup_of_a_container_is_read_from_the_specification(path: str, expected: str) -> None:
     """As a path below the mount, for both cgroup drivers: there the kernel has what runs."""
     info = json.dumps({"runtimeSpec": {"linux": {"cgroupsPath": path}}})
-    assert translate.cgroup_in({"info": info}) == expected
-    assert translate.cgroup_in({}) == ""
+    assert (translate.cgroup_in({"info": info}), translate.cgroup_in({})) == (expected, "")
 
 
 @pytest.mark.parametrize(
@@ -277,8 +275,7 @@ def test_a_pod_keeps_its_labels_and_the_annotations_that_a_policy_may_read() -> 
     config = api.PodSandboxConfig(labels=labels, annotations=annotations)
     item = api.PodSandbox(id="s", labels=labels, annotations=annotations)
     for pod in (translate.pod(config, "s"), translate.found_pod(item)):
-        assert pod.labels == labels
-        assert pod.annotations == {"memory-type.criproxy.io/pod": "dram"}
+        assert (pod.labels, pod.annotations) == (labels, {"memory-type.criproxy.io/pod": "dram"})
 
 
 @pytest.mark.parametrize(

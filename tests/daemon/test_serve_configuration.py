@@ -174,16 +174,14 @@ async def test_a_restart_with_a_bad_file_goes_on_with_the_last_good_one(scene: S
         second = await run(serve, "second")
         assert (scene.cpus(first), scene.cpus(second)) == ({1}, {2})
         await assert_told(scene, serve, said)
-        values = (await serve.json("status"))[1]
-        assert values["policy"] == "static"
+        assert (await serve.json("status"))[1]["policy"] == "static"
 
         scene.put(GOOD)
         await reload(serve)
 
         assert (await serve.ask("status", check=True))["problems"] == []
         assert float(await metric(serve, "criproxy_config_problem")) == 0
-        assert (scene.cpus(first), scene.cpus(second)) == ({1}, {2})
-        assert await serve.stop() == 0
+        assert (scene.cpus(first), scene.cpus(second), await serve.stop()) == ({1}, {2}, 0)
 
 
 @pytest.mark.parametrize(

@@ -120,8 +120,7 @@ async def test_a_restart_does_not_forget_why_the_device_plugin_does_not_start(tm
         await until(lambda: '"refused": ""' in file.read_text())
         serve.signal(signal.SIGKILL)
     async with Serve(tmp_path, policy=NVIDIA) as serve:
-        assert await wrong(serve) == []
-        assert await serve.stop() == 0
+        assert (await wrong(serve), await serve.stop()) == ([], 0)
 
 
 @pytest.mark.slow  # a disk that fails is tried again after ten seconds
@@ -145,6 +144,5 @@ async def test_a_folder_that_cannot_be_written(tmp_path: Path) -> None:
 
         pods.unlink()
         await until(is_well)
-        written = json.loads((pods / f"{pod.uid}.json").read_text())
-        assert written["containers"][0]["memory_limit_mib"] == 8192
+        assert json.loads((pods / f"{pod.uid}.json").read_text())["containers"][0]["memory_limit_mib"] == 8192
         assert await serve.stop() == 0

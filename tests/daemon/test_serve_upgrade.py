@@ -156,8 +156,7 @@ async def there_and_back(node: Node, newer: Path) -> tuple[Load, list[Facts]]:
                 if len(found) == 3:
                     node.ids |= await load.run(owner("late"))
                     await load.end()
-    assert node.served() == [__version__, NEXT_VERSION, __version__]
-    assert load.failing() == []
+    assert (node.served(), load.failing()) == ([__version__, NEXT_VERSION, __version__], [])
     return load, found
 
 
@@ -166,12 +165,9 @@ async def test_what_is_beside_survives_an_older_version(node: Node, newer: Newer
     _, found = await there_and_back(node, newer(False))
 
     assert found[0] == found[1] == found[2]
-    assert found[0]["cgroups"] == {"owner": "1", "sharer": "0,3"}
-    assert found[0]["incidents"] == ["GPU-a"]
-    assert [cpus for _, cpus in found[0]["kept"]] == ["2"]
-    assert node.cgroups()["owner"] == "1"
-    assert node.cgroups()["late"] == "3"
-    assert node.on_disk("PRAGMA user_version") == [(VERSION,)]
+    assert (found[0]["cgroups"], found[0]["incidents"]) == ({"owner": "1", "sharer": "0,3"}, ["GPU-a"])
+    assert ([cpus for _, cpus in found[0]["kept"]], node.cgroups()["owner"]) == (["2"], "1")
+    assert (node.cgroups()["late"], node.on_disk("PRAGMA user_version")) == ("3", [(VERSION,)])
     assert (node.ids["owner"], "by N + 1") in node.on_disk("SELECT * FROM planted")
     assert node.on_disk("SELECT value FROM meta WHERE key = 'planted'") == [("by N + 1",)]
     assert not list(node.directory.glob("state/criproxy.db.*Z"))
@@ -181,8 +177,7 @@ async def test_a_newer_number_moves_nobody(node: Node, newer: Newer) -> None:
     """N sets the database aside, and finds all containers where they are; the rest of what it knew is lost."""
     _, found = await there_and_back(node, newer(True))
 
-    assert found[0] == found[1]
-    assert found[2]["places"]["owner"] == found[0]["places"]["owner"]
+    assert (found[0], found[2]["places"]["owner"]) == (found[1], found[0]["places"]["owner"])
     assert found[2]["cgroups"] == {"owner": "1", "sharer": "0,2-3"}, "who shares has the CPU that was kept, too"
     assert (found[2]["kept"], found[2]["incidents"]) == ([], [])
     assert found[2]["history"] != found[0]["history"]

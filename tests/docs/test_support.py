@@ -37,8 +37,7 @@ def test_every_runtime_is_in_the_table() -> None:
     wanted = {f"containerd {runtime.name}": "make test" for runtime in IN_MAKE_TEST}
     locked = {package.name: upstream(package.version) for package in store.locked()}
     wanted |= {f"containerd {locked['containerd'].rpartition('.')[0]}": "make runtimes"}
-    assert told == wanted
-    assert {runtime.series for runtime in IN_MAKE_RUNTIMES} == {"2"}
+    assert (told, {runtime.series for runtime in IN_MAKE_RUNTIMES}) == (wanted, {"2"})
 
 
 def test_the_locked_versions_are_told() -> None:

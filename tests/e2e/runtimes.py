@@ -45,14 +45,13 @@ DIFFERING = (
     "test_placement",
     "test_devices",
     "test_device_plugin",
-    "test_quota_of_cards",
+    "test_watched_quota",
     "test_survival",
     "test_reboot",
     "test_parity",
 )
 """What a newer runtime could change: where containers run, what they see, what restarts leave, and what is answered."""
 IN_SHORT = (
-    "test_an_owner_is_alone_on_its_cpu_and_gives_it_back",
     "test_everything_is_remembered_over_a_restart",
     "test_cpusets_that_somebody_else_writes_are_put_back",
     "test_updates_of_the_kubelet_keep_our_cpuset",
@@ -60,7 +59,6 @@ IN_SHORT = (
     "test_a_card_survives_updates_of_the_cpuset",
     "test_a_restart_of_containerd",
     "test_a_lost_store_is_rebuilt",
-    "test_a_resize_of_the_kubelet",
     "test_every_method_answers_as_without_the_proxy",
 )
 """The tests of these files that `make test` has time for on 1.7; `make thorough` runs the others."""

@@ -93,8 +93,7 @@ async def test_an_image_that_shows_all_shows_nothing(
         greedy = await run(scene, "greedy", {}, greedy_image)
 
         env = [each for each in (await specification(scene, greedy))["process"]["env"] if each.startswith("NVIDIA")]
-        assert env[-1] == "NVIDIA_VISIBLE_DEVICES=void"
-        assert env.count("NVIDIA_VISIBLE_DEVICES=void") == 1
+        assert (env[-1], env.count("NVIDIA_VISIBLE_DEVICES=void")) == ("NVIDIA_VISIBLE_DEVICES=void", 1)
         process = await process_env(scene, greedy)
         assert [each for each in process if each.startswith("NVIDIA")][-1] == "NVIDIA_VISIBLE_DEVICES=void"
 

@@ -6,27 +6,9 @@ from pathlib import Path
 import pytest
 
 from criproxy.cri import api_pb2 as api
-from criproxy.cri.runtime import RuntimeCallError
-from criproxy.errors import StatusCode
 from criproxy.model.cpuset import format_cpuset
 from lab.containerd.containerd import IMAGE, PrivateContainerd
 from tests.e2e.scene import ALL, MIB, OWNED, Scene, owner, sharer
-
-
-async def test_an_owner_is_alone_on_its_cpu_and_gives_it_back(scene: Scene) -> None:
-    """Before, with and after an owner, the kernel has everybody where the policy wants them."""
-    _, shared = await scene.run(sharer("shared"))
-    assert await scene.cpus(shared) == ALL
-
-    sandbox_id, owned = await scene.run(owner("owner"))
-    assert (await scene.cpus(owned), await scene.cpus(shared)) == (OWNED, ALL - OWNED)
-
-    _, late = await scene.run(sharer("late"))
-    assert await scene.cpus(late) == ALL - OWNED
-
-    await scene.kubelet.remove_pod(sandbox_id)
-    await scene.moves_to(shared, ALL)
-    await scene.moves_to(late, ALL)
 
 
 @pytest.mark.parametrize("how", [signal.SIGTERM, signal.SIGKILL])
@@ -70,25 +52,6 @@ async def test_cpusets_that_somebody_else_writes_are_put_back(scene: Scene, cont
 
     await scene.moves_to(shared, ALL - OWNED)
     await scene.moves_to(owned, OWNED)
-
-
-async def test_a_second_owner_is_refused_until_the_first_is_gone(scene: Scene) -> None:
-    """The kubelet shows the sentence; its next try succeeds once the CPU is free."""
-    if len(ALL) > 2:
-        pytest.skip("needs a machine on which one owner takes all that can be owned")
-    first, _ = await scene.run(owner("first"))
-    pod = owner("second")
-    sandbox_id = await scene.kubelet.run_sandbox(pod)
-
-    with pytest.raises(RuntimeCallError) as caught:
-        await scene.kubelet.create(pod, sandbox_id, pod.containers[0])
-    assert caught.value.code is StatusCode.RESOURCE_EXHAUSTED
-    assert "default/second/c0 asks for 1 exclusive CPU" in caught.value.details
-
-    await scene.kubelet.stop_sandbox(first)
-    second = await scene.kubelet.create(pod, sandbox_id, pod.containers[0])
-    await scene.kubelet.start(second)
-    assert await scene.cpus(second) == OWNED
 
 
 async def test_updates_of_the_kubelet_keep_our_cpuset(scene: Scene) -> None:

@@ -9,10 +9,8 @@ from pathlib import Path
 import pytest
 
 from criproxy.cri import api_pb2 as api
-from lab.containerd.containerd import IMAGE, PrivateContainerd
-from lab.kubelet.kubelet import ContainerSpec, PodSpec
-from tests.e2e.scene import ALL, MIB, OWNED, Scene, owner, sharer
-from tests.node.calls.test_update import size
+from lab.containerd.containerd import PrivateContainerd
+from tests.e2e.scene import ALL, OWNED, Scene, owner, sharer
 
 
 async def test_a_restart_of_containerd(scene: Scene, containerd: PrivateContainerd) -> None:
@@ -81,20 +79,3 @@ def _written_at(pid: int) -> int:
             root = v1 if v1.is_dir() else unified
             return (root / path.lstrip("/") / "cpuset.cpus").stat().st_mtime_ns
     raise AssertionError(f"process {pid} has no cpuset")
-
-
-async def test_a_resize_of_the_kubelet(scene: Scene) -> None:
-    """CPU, then memory: it owns its CPU then, and ContainerStatus says what the kubelet expects."""
-    _, shared = await scene.run(sharer("shared"))
-    spec = ContainerSpec("c0", IMAGE, cpu_limit_milli=500, memory_limit_bytes=64 * MIB)
-    _, grows = await scene.run(PodSpec("grows", (spec,)))
-    assert await scene.cpus(grows) == ALL
-
-    await scene.kubelet.update(grows, size(1000, 64 * MIB))
-    await scene.kubelet.update(grows, size(1000, 128 * MIB))
-
-    await scene.moves_to(shared, ALL - OWNED)
-    await scene.moves_to(grows, OWNED)
-    linux = (await scene.client.container_status(grows)).status.resources.linux
-    assert (linux.cpu_shares, linux.cpu_quota, linux.cpu_period) == (1024, 100_000, 100_000)
-    assert linux.memory_limit_in_bytes == 128 * MIB

@@ -1,6 +1,7 @@
 """The device plugin's watcher, criproxy and containerd together: who is over its quota is stopped once, and says why.
 
-What processes use is written to a file, which the watcher reads through a program.
+The class is one of our own, whose card is a device node without a driver. What processes use is written to a file,
+which the watcher reads through a program.
 """
 
 import asyncio
@@ -11,14 +12,56 @@ from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from pathlib import Path
 
-from lab.containerd.containerd import PrivateContainerd
+from criproxy.cri import api_pb2 as api
+from criproxy.devices.classes.vgpu_profiles import Vgpu, annotations_of
+from criproxy.devices.evidence.device_request import Response, joined
+from lab.containerd.containerd import IMAGE, PrivateContainerd
+from lab.kubelet.kubelet import ContainerSpec, PodSpec
 from tests.daemons import until
 from tests.e2e.device_nodes import WITHOUT_DRIVER
-from tests.e2e.scene import Scene, exited, proxied
-from tests.e2e.test_quota_of_cards import CARD, NAMES, OTHERS, POLICY, SAID, pod, run_on, status, why
+from tests.e2e.scene import ALL, Ran, Scene, exited, proxied
 
+CARD = "criproxyquota0"
+"""Its id, as the device plugin offers it: the name of its node."""
 NODES = {f"/dev/{CARD}": (WITHOUT_DRIVER, 7)}
+RESOURCE = "criproxy.io/e2e-8g"
+POLICY = f"""policy: static
+reservedCpus: "{min(ALL)}"
+devices:
+  classes:
+    - name: e2e
+      resources: [test.criproxy.io/card]
+      idFormat: index
+      nodes: {{perDevice: ["/dev/criproxyquota{{index}}"]}}
+  plugin:
+    advertise: [{{class: e2e, resource: test.criproxy.io/card}}]
+    profiles: [{{name: e2e-8g, class: e2e, memory: 8192Mi, count: 4}}]
+"""
+SAID = ("GPUMemoryQuotaExceeded", f"9000 MiB used, 8192 MiB allowed on {CARD}")
+NAMES = ("greedy", "first", "second", "third")
+OTHERS = {"first": 8000, "second": 8192, "third": 8704}
+"""Within the quota, at it, and within the margin."""
 QUOTA = "{period: 200ms, grace: 1s, samples: 3, stopTimeout: 1s}"
+
+
+def pod(name: str, number: int) -> PodSpec:
+    """A pod with one of the vGPUs, as the annotations of our Allocate say it."""
+    vgpu = Vgpu(id=f"{CARD}/e2e-8g/{number}", card=CARD, profile="e2e-8g", memory_mib=8192, cores_percent=0)
+    annotations = {**joined(Response(), RESOURCE, [vgpu.id]).annotations, **annotations_of(vgpu)}
+    return PodSpec(name, (ContainerSpec("c0", IMAGE, annotations=annotations),))
+
+
+async def status(scene: Scene, ran: Ran) -> api.ContainerStatus:
+    """What the kubelet reads."""
+    return (await scene.client.container_status(ran.container_id)).status
+
+
+async def run_on(scene: Scene, pods: Mapping[str, Ran]) -> None:
+    """Check that all but the greedy one run, and that nothing is said of them."""
+    for name in OTHERS:
+        seen = await status(scene, pods[name])
+        assert seen == (await scene.direct.container_status(pods[name].container_id)).status
+        assert seen.state == api.CONTAINER_RUNNING
 
 
 def policy(file: Path) -> str:
@@ -89,7 +132,8 @@ async def test_watched(tmp_path: Path, containerd: PrivateContainerd, cards: Non
             await scene.restart(signal.SIGKILL)
             async with plugin(scene, tmp_path):
                 await exited(scene.client, greedy.container_id)
-                assert why(await status(scene, greedy)) == SAID
+                ended = await status(scene, greedy)
+                assert (ended.reason, ended.message) == SAID
             await run_on(scene, pods)
         found = await sentences(scene, "greedy")
         assert found[-1] == f"criproxy has stopped it: {SAID[1]} (quota: stop)"

@@ -45,8 +45,7 @@ def test_nvidia_tells_uuids_in_the_order_of_its_driver(tmp_path: Path) -> None:
         Card(1, (), "GPU-a", "0000:3b:00.0"),
         Card(0, ("/dev/nvidia0",), "GPU-b", "0000:af:00.0"),
     )
-    assert stock.shared == ("/dev/nvidiactl", "/dev/nvidia-uvm")
-    assert stock.card(NVIDIA, "0") == stock.cards[0]
+    assert (stock.shared, stock.card(NVIDIA, "0")) == (("/dev/nvidiactl", "/dev/nvidia-uvm"), stock.cards[0])
     assert stock.card(NVIDIA, "GPU-b") == stock.cards[1]
 
 
@@ -73,8 +72,7 @@ def test_vendors_that_share_paths(tmp_path: Path) -> None:
     found = find_cards([AMD, INTEL_GPU, INTEL_NPU, HABANA], tmp_path)
 
     assert found["amd"] == Stock((Card(1, ("/dev/dri/card1",)),), ("/dev/kfd",))
-    assert found["intel-gpu"] == Stock((Card(0, ("/dev/dri/card0",)),))
-    assert found["intel-npu"] == Stock()
+    assert (found["intel-gpu"], found["intel-npu"]) == (Stock((Card(0, ("/dev/dri/card0",)),)), Stock())
     assert found["habana"] == Stock((Card(0, ("/dev/accel/accel0",)),))
 
 

@@ -44,5 +44,4 @@ def test_cpus_next_to_a_device(host: Path, path: str, cpus: str | None) -> None:
     (host / "etc").mkdir()
     found = read_device(host, path)
 
-    assert (None if found is None else format_cpuset(found)) == cpus
-    assert host_reader(host).device(path) == found
+    assert (None if found is None else format_cpuset(found), host_reader(host).device(path)) == (cpus, found)

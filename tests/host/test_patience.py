@@ -31,8 +31,7 @@ async def test_what_comes_back_in_time_is_the_answer() -> None:
     """Its errors come to whoever waits, too, and nothing is left."""
     patience = Patience()
 
-    assert await patience.wait("a", lambda: 1, 60.0) == 1
-    assert patience.ask("a", lambda: 2, 60.0) == 2
+    assert (await patience.wait("a", lambda: 1, 60.0), patience.ask("a", lambda: 2, 60.0)) == (1, 2)
     with pytest.raises(ZeroDivisionError):
         await patience.wait("a", lambda: 1 // 0, 60.0)
     with pytest.raises(TimeoutError, match="its own"):
@@ -54,8 +53,7 @@ async def test_what_hangs_is_waited_for_once(gate: threading.Event) -> None:
 
     with pytest.raises(Hangs, match=r"for 5 s$"):  # a wait of an hour would outlast the test
         await patience.wait("/proc/x", gate.wait, 3600.0)
-    assert patience.hanging == {"/proc/x": 5.0}
-    assert patience.ask("/proc/y", lambda: 1, 60.0) == 1
+    assert (patience.hanging, patience.ask("/proc/y", lambda: 1, 60.0)) == ({"/proc/x": 5.0}, 1)
 
     gate.set()
     while patience.hanging:  # noqa: ASYNC110 (a thread ends)

@@ -11,6 +11,7 @@ import subprocess
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from criproxy import __version__
 from criproxy.install import paths
@@ -232,6 +233,21 @@ class MadeUpNode:
     def uninstall(self, **values: object) -> tuple[int, str]:
         """Return the same of an uninstallation."""
         return self.install(action="uninstall", **values)
+
+    def installs(self, **values: Any) -> str:  # noqa: ANN401 (of `Attempt`)
+        """Return what is told by an installation that succeeds, or ends with another ``status``."""
+        status = values.pop("status", 0)
+        found, told = self.install(**values)
+        assert found == status, told
+        return told
+
+    def uninstalls(self, **values: object) -> str:
+        """Return the same of an uninstallation."""
+        return self.installs(action="uninstall", **values)
+
+    def refuses(self, **values: object) -> str:
+        """Return what is told by one that fails."""
+        return self.installs(status=1, **values)
 
     @property
     def root(self) -> Path:

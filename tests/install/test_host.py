@@ -19,8 +19,7 @@ def test_links_stay_below_the_root(tmp_path: Path) -> None:
     host = Host(tmp_path)
 
     assert host.path("/etc/absolute") == tmp_path / "data/file"
-    assert host.path("/etc/upward/x") == tmp_path / "data/x"
-    assert host.path("/../../etc") == tmp_path / "etc"
+    assert (host.path("/etc/upward/x"), host.path("/../../etc")) == (tmp_path / "data/x", tmp_path / "etc")
     assert host.path("/etc/loop") == tmp_path / "etc/loop"
 
 

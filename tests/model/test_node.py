@@ -14,8 +14,7 @@ def test_shared_is_what_nobody_owns() -> None:
     node = Node(machine(cores=4, threads=1, allowed=parse_cpuset("0-2,3")))
     node = node.replace(grants={"a": Grant(own, frozenset({0}), own), "b": Grant(parse_cpuset("0-1"), frozenset({0}))})
 
-    assert node.exclusive_cpus == own
-    assert node.shared_cpus == parse_cpuset("0-1")
+    assert (node.exclusive_cpus, node.shared_cpus) == (own, parse_cpuset("0-1"))
 
 
 def test_replace_keeps_the_rest() -> None:
@@ -24,8 +23,7 @@ def test_replace_keeps_the_rest() -> None:
     after = before.replace(containers={"c": Container(key="c", pod="s", name="c")})
 
     assert after.pods is before.pods
-    assert before.containers == {}
-    assert [c.key for c in after.containers_of("s")] == ["c"]
+    assert (before.containers, [c.key for c in after.containers_of("s")]) == ({}, ["c"])
     assert after.containers_of("other") == []
 
 

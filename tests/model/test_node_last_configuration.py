@@ -20,8 +20,7 @@ DIGEST = "0123abcd"
 )
 def test_what_a_text_says(text: str, left: LastConfiguration, keeps: set[str]) -> None:
     """These are the texts in the databases of nodes; and under which configurations a release goes on."""
-    assert LastConfiguration.parse(text) == left
-    assert left.format() == text
+    assert (LastConfiguration.parse(text), left.format()) == (left, text)
     assert {digest for digest in ("", DIGEST, "another") if left.keeps_release(digest)} - {"another"} == keeps
     assert left.keeps_release("another") is (text == "unknown")
 

@@ -14,8 +14,7 @@ def test_the_same_arguments_have_the_same_answer() -> None:
 
     one, other = [1, 2], [1, 2]
 
-    assert [total(one), total(one), total(other)] == [3, 3, 3]
-    assert asked == [one, other]
+    assert ([total(one), total(one), total(other)], asked) == ([3, 3, 3], [one, other])
     assert asked[0] is one
     assert asked[1] is other
 

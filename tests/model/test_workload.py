@@ -56,6 +56,5 @@ def test_resized_keeps_who_it_is() -> None:
 
     after = before.resized(sizes)
 
-    assert after.sizes == sizes
-    assert after.resized(before.sizes) == before
+    assert (after.sizes, after.resized(before.sizes)) == (sizes, before)
     assert (after.identity, after.reservation) == (before.identity, "r")

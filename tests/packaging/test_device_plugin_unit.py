@@ -56,8 +56,7 @@ def node(tmp_path: Path) -> MadeUpNode:
 def test_it_is_switched_on_with_its_files(node: MadeUpNode) -> None:
     """Options, variables, and NVIDIA's file."""
     assert node.switch("on", defaults="A=1\n", nvidia_yaml="version: v1\n") == [f"enable {UNIT}", f"restart {UNIT}"]
-    assert node.read(DEFAULTS) == f"{MARK}A=1\n"
-    assert node.read(NVIDIA) == f"{MARK}version: v1\n"
+    assert (node.read(DEFAULTS), node.read(NVIDIA)) == (f"{MARK}A=1\n", f"{MARK}version: v1\n")
 
 
 def test_nothing_is_restarted_that_has_not_changed(node: MadeUpNode) -> None:
@@ -79,8 +78,7 @@ def test_it_is_switched_off_and_its_files_removed(node: MadeUpNode) -> None:
     """And off again does nothing."""
     node.switch("on", defaults="A=1\n", nvidia_yaml="version: v1\n")
     assert node.switch("off") == [f"disable --now {UNIT}"]
-    assert (node.read(DEFAULTS), node.read(NVIDIA)) == (None, None)
-    assert node.switch("off") == []
+    assert (node.read(DEFAULTS), node.read(NVIDIA), node.switch("off")) == (None, None, [])
 
 
 @pytest.mark.parametrize("name", [DEFAULTS, NVIDIA])
@@ -89,5 +87,4 @@ def test_the_files_of_people_are_left_alone(node: MadeUpNode, name: str) -> None
     (node.root / name).write_text("by hand\n")
     (said,) = node.switch("on", defaults="A=1\n", nvidia_yaml="version: v1\n")
     assert f"{node.root}/{name} was not written by the chart" in said
-    assert node.switch("off") == []
-    assert node.read(name) == "by hand\n"
+    assert (node.switch("off"), node.read(name)) == ([], "by hand\n")

@@ -72,8 +72,7 @@ def inside(root: Path, *command: str, path: str = "/bin") -> str:
 def test_the_image_starts_criproxy_as_root(layout: Path, manifest: dict[str, Any]) -> None:
     """Root, because the daemon and the installer have to be; what it is for, and its version, are in it."""
     config = blob(layout, manifest["config"])
-    assert config["config"]["Entrypoint"] == [PROGRAM]
-    assert config["config"]["User"] == "0:0"
+    assert (config["config"]["Entrypoint"], config["config"]["User"]) == ([PROGRAM], "0:0")
     assert config["os"] == "linux"
     assert config["config"]["Labels"]["org.opencontainers.image.version"] == __version__
     assert len(config["rootfs"]["diff_ids"]) == len(manifest["layers"]) == 2
@@ -130,8 +129,7 @@ def test_the_program_needs_nothing_of_its_host(bundle: Path, tmp_path: Path) -> 
     """A copy of its directory is enough: Python, all libraries, and the C library are in it."""
     shutil.copytree(bundle / "rootfs/opt/criproxy", tmp_path / "opt/criproxy", symlinks=True)
     assert inside(tmp_path, PROGRAM, "--version") == f"criproxy, version {__version__}\n"
-    said = inside(tmp_path, "/opt/criproxy/bin/python", "-c", IMPORT_ALL, *LIBRARIES)
-    assert said == "/opt/criproxy\n"
+    assert inside(tmp_path, "/opt/criproxy/bin/python", "-c", IMPORT_ALL, *LIBRARIES) == "/opt/criproxy\n"
 
 
 def test_it_would_install_itself_on_a_node(bundle: Path) -> None:

@@ -88,8 +88,7 @@ async def test_what_is_drawn_is_what_status_prints(node: Node) -> None:
         facts = await shown.page.inner_text("#facts")
         cards = await shown.page.inner_text("#cards")
 
-    assert drawn["cpus"] == wanted["cpus"]
-    assert sorted(drawn["rows"]) == wanted["rows"]
+    assert (drawn["cpus"], sorted(drawn["rows"])) == (wanted["cpus"], wanted["rows"])
     counts = status["cpu_counts"]
     assert f"{counts['exclusive']} of {counts['capacity']}" in facts
     assert all(f"default/model-{name}" in cards for name in ("a0", "a1", "b0", "b1"))
@@ -143,8 +142,7 @@ async def test_a_story_the_keyboard_and_a_filter(node: Node) -> None:
         await page.keyboard.type(f"{owner['namespace']}/{owner['pod']}/ {owner['state']}")
         await expect(page.locator("#table tbody tr")).to_have_count(1)
 
-    assert focused == str(cpu)
-    assert shown.complaints == []
+    assert (focused, shown.complaints) == (str(cpu), [])
 
 
 @pytest.mark.parametrize(("size", "theme"), [("desk", "light"), ("narrow", "dark")])

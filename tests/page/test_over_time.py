@@ -172,8 +172,7 @@ async def test_hostile_names(there: Stage, opened: Browser) -> None:
         await expect(rows.filter(has_text="\\u{202e}evil")).to_have_count(1)
         images = await page.evaluate("[...document.images].map(each => each.getAttribute('src'))")
 
-    assert set(images) == {"page/icon.svg"}
-    assert shown.complaints == []
+    assert (set(images), shown.complaints) == ({"page/icon.svg"}, [])
 
 
 async def overflow(page: Page) -> int:

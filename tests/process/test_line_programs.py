@@ -79,8 +79,7 @@ async def test_the_first_line_may_take_longer(tmp_path: Path) -> None:
     found = await source.follow(keep)
     await source.child.end()
 
-    assert (told, lines) == (["the script is silent for 0.01 s"], [b"fine\n"])
-    assert found == "the script has exited"
+    assert (told, lines, found) == (["the script is silent for 0.01 s"], [b"fine\n"], "the script has exited")
 
 
 async def test_a_program_that_cannot_be_run_is_a_problem(tmp_path: Path) -> None:

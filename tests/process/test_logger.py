@@ -13,5 +13,4 @@ def test_a_reason_is_logged_once_until_it_changes() -> None:
     problems.clear()
     problems.warning("the file is not written", "disk full")
 
-    reasons = [keys["reason"] for _, keys in log.lines]
-    assert reasons == ["disk full", "no disk", "disk full", "disk full"]
+    assert [keys["reason"] for _, keys in log.lines] == ["disk full", "no disk", "disk full", "disk full"]

@@ -35,8 +35,7 @@ def test_messages_reach_the_manager(manager: tuple[str, socket.socket]) -> None:
     notifier.stopping()
 
     assert sock.recv(4096).decode().splitlines() == ["READY=1", "STATUS=serving", f"MAINPID={ME}"]
-    assert sock.recv(4096) == b"STATUS=fine"
-    assert sock.recv(4096) == b"WATCHDOG=1"
+    assert (sock.recv(4096), sock.recv(4096)) == (b"STATUS=fine", b"WATCHDOG=1")
     assert sock.recv(4096).startswith(b"RELOADING=1\nMONOTONIC_USEC=")
     assert sock.recv(4096).startswith(b"STOPPING=1")
 
@@ -92,8 +91,7 @@ def test_the_watchdog_interval(environ: dict[str, str], expected_s: float | None
 )
 def test_no_sockets_for_us(environ: dict[str, str]) -> None:
     """What is not passed to this process is not touched; the variables do not live on."""
-    assert adopt_sockets(environ) == {}
-    assert environ == {}
+    assert (adopt_sockets(environ), environ) == ({}, {})
 
 
 @pytest.mark.parametrize(

@@ -53,9 +53,7 @@ def test_a_machine_of_its_own_and_isolated_cpus() -> None:
 
 def test_a_file_of_many_values_is_read(tmp_path: Path) -> None:
     """What bounds a policy file is no bound for scenarios."""
-    file = written(tmp_path, cases(*(f"C{number}" for number in range(2000))))
-
-    assert len(load(file)) == 2000
+    assert len(load(written(tmp_path, cases(*(f"C{number}" for number in range(2000)))))) == 2000
 
 
 @pytest.mark.parametrize(
@@ -105,8 +103,7 @@ def test_all_mistakes_at_once() -> None:
     """One wrong case does not hide another, wrong or not."""
     contents = read(f"vectors: [{{id: A}}, {{id: B}}, 3, {CASE % 'C'}]", Path("cases.yaml"))
 
-    assert list(contents.wrong) == ["A", "B"]
-    assert len(contents.mistakes) == 1
+    assert (list(contents.wrong), len(contents.mistakes)) == (["A", "B"], 1)
     assert [vector.id for vector in contents.vectors] == ["C"]
 
 

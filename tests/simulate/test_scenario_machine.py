@@ -50,8 +50,7 @@ def test_kinds_of_cores_and_level_2_caches() -> None:
     nodes = "nodes: {0: {cpus: 0-7, mem: 1G}}"
     hybrid = made(f"{{threads: none, l2: 4, efficient: 4-7, fast: 0, {nodes}}}")
 
-    assert lists(hybrid.cpu_kinds) == ["4-7", "1-3", "0"]
-    assert lists(hybrid.l2_groups) == ["0-3", "4-7"]
+    assert (lists(hybrid.cpu_kinds), lists(hybrid.l2_groups)) == (["4-7", "1-3", "0"], ["0-3", "4-7"])
     assert made(f"{{threads: none, fast: 0-7, {nodes}}}").cpu_kinds == ()
 
 

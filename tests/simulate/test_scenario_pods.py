@@ -126,8 +126,7 @@ def test_a_guaranteed_container_of_the_largest_size() -> None:
     """Shares end at 256 CPUs; the limit tells more."""
     sizes = seen_sizes(Amounts(300_000, 300_000, MIB, MIB), QosClass.GUARANTEED, CAPACITY)
 
-    assert sizes.cpu_milli == 300_000
-    assert sizes.memory_request_bytes == Interval(MIB, MIB)
+    assert (sizes.cpu_milli, sizes.memory_request_bytes) == (300_000, Interval(MIB, MIB))
     assert Container(key="k", pod="s", name="n").resized(sizes).sizes == sizes
 
 

@@ -38,8 +38,7 @@ def test_pods_come_and_go() -> None:
 """)
 
     assert not result.failure
-    assert result.checked == 5
-    assert placed(result) == {"pc0": "0-7"}
+    assert (result.checked, placed(result)) == (5, {"pc0": "0-7"})
 
 
 def test_the_first_failure_ends_a_run() -> None:
@@ -203,8 +202,7 @@ def test_another_machine_and_another_policy() -> None:
     result = run(case, "crirm", Instead(shaped("1s/1n/2c/2t"), fixed))
 
     assert not result.failure
-    assert placed(result) == {"pc0": "0,2!"}
-    assert seen == ["crirm 4"]
+    assert (placed(result), seen) == ({"pc0": "0,2!"}, ["crirm 4"])
 
 
 def test_time_ends_cold_starts() -> None:
@@ -213,8 +211,7 @@ def test_time_ends_cold_starts() -> None:
     before = outcome(steps)
     after = outcome(f"{steps}- advance: 1s\n- advance: 1h\n")
 
-    assert [told.line for told in before.told] == [11]
-    assert [told.line for told in after.told] == [11, 13]
+    assert ([told.line for told in before.told], [told.line for told in after.told]) == ([11], [11, 13])
 
 
 def test_pools_that_a_policy_does_not_have() -> None:

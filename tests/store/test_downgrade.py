@@ -237,8 +237,7 @@ def test_every_value_is_read_as_it_was_written(tmp_path: Path, node: Node) -> No
         assert reader.node(MACHINE) == node
         (record,) = find(reader.connection, "r1")
     said = Record(1.5, "id1", "shop/web/main", Kind.GRANTED, ("because", "its card"), "r1", {"cpus": "1-2", "moved": 3})
-    assert record == said
-    assert loaded(tmp_path) == node
+    assert (record, loaded(tmp_path)) == (said, node)
     after = node.replace(released="")
     saved(tmp_path, after, node)
     assert loaded(tmp_path) == after
@@ -277,8 +276,7 @@ def test_what_is_new_is_left_alone(newer: Path, node: Node) -> None:
     )
     saved(newer, after, node)
 
-    assert loaded(newer) == after
-    assert rows(newer, "SELECT * FROM planted") == [("id1", "one"), ("id2", "two")]
+    assert (loaded(newer), rows(newer, "SELECT * FROM planted")) == (after, [("id1", "one"), ("id2", "two")])
     assert rows(newer, "SELECT value FROM meta WHERE key = 'planted'") == [("here",)]
     assert rows(newer, "SELECT owner FROM planted WHERE owner NOT IN (SELECT key FROM containers)") == [("id2",)]
 
@@ -307,9 +305,7 @@ def test_a_database_that_is_set_aside_is_no_release(newer: Path, node: Node) -> 
     """Without one, nothing is taken over: the configuration alone would say that containers are known."""
     saved(newer, node.replace(released=""), node)
     execute(newer, "PRAGMA user_version = 99")
-    found = loaded_anew(newer)
-
-    assert found == EMPTY
+    assert loaded_anew(newer) == EMPTY
 
 
 def with_more(file: Path) -> None:
@@ -330,8 +326,7 @@ def test_files_with_unknown_keys_are_read(tmp_path: Path) -> None:
     for name in (LAST_GOOD, TRIED, f"{configurations.FOLDER}/000001.json"):
         with_more(tmp_path / name)
 
-    assert read_good(tmp_path) == good
-    assert read_tried(tmp_path) == tried
+    assert (read_good(tmp_path), read_tried(tmp_path)) == (good, tried)
     assert configurations.read_all(tmp_path) == [replace(once, number=1)]
 
 
@@ -383,5 +378,4 @@ def test_what_is_beside_is_harmless() -> None:
         "ALTER TABLE pods ADD COLUMN later TEXT NOT NULL DEFAULT ''",
     ]
 
-    assert forbidden(BESIDE) == []
-    assert forbidden(planted) == planted
+    assert (forbidden(BESIDE), forbidden(planted)) == ([], planted)

@@ -67,8 +67,7 @@ def test_a_directory_that_others_write_to_is_refused(
         Store(tmp_path)
 
     assert str(caught.value) == f"the state directory {tmp_path} {said.replace('PATH', str(tmp_path))}"
-    assert tmp_path.stat().st_mode & 0o7777 == mode
-    assert {path.name for path in tmp_path.iterdir()} == {*there}
+    assert (tmp_path.stat().st_mode & 0o7777, {path.name for path in tmp_path.iterdir()}) == (mode, {*there})
     assert all(path.stat().st_size == 0 for path in tmp_path.iterdir())
 
 
@@ -82,8 +81,7 @@ def test_a_directory_of_somebody_else_is_refused(tmp_path: Path) -> None:
         Store(tmp_path)
 
     said = f"belongs to user 4321, not to root: chown -R root {tmp_path} if it {ELSE}"
-    assert str(caught.value) == f"the state directory {tmp_path} {said}"
-    assert list(tmp_path.iterdir()) == []
+    assert (str(caught.value), list(tmp_path.iterdir())) == (f"the state directory {tmp_path} {said}", [])
 
 
 @ROOT_ONLY

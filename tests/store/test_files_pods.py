@@ -90,8 +90,7 @@ def test_an_older_write_ends(state_dir: Path) -> None:
     write_pods(state_dir, {"u1": "new"}, {"u1"})
     write_pods(state_dir, {"u1": "old", "u2": "gone"}, {"u2"}, lambda: False)
 
-    assert names(state_dir) == ["u1.json"]
-    assert (state_dir / "pods/u1.json").read_text() == "new"
+    assert (names(state_dir), (state_dir / "pods/u1.json").read_text()) == (["u1.json"], "new")
 
 
 def test_a_state_directory_of_others(state_dir: Path) -> None:

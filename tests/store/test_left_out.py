@@ -49,8 +49,7 @@ def test_only_that_row_is_missing(database: Database, bad: dict[str, object], re
     database.save(EMPTY, node, [])
 
     loaded = database.load(MACHINE)
-    assert loaded.pods == node.pods
-    assert loaded.containers == {"r2": node.containers["r2"]}
+    assert (loaded.pods, loaded.containers) == (node.pods, {"r2": node.containers["r2"]})
     assert loaded.grants == {"r2": node.grants["r2"]}
     (left,) = database.left_out
     assert (left.table, left.key) == ("containers", "r1")
@@ -74,8 +73,7 @@ def test_it_is_not_tried_again_and_gone_with_its_container(database: Database) -
 
     gone = after.replace(containers={"r2": after.containers["r2"]}, grants={"r2": after.grants["r2"]}, applied={})
     database.save(after, gone, [])
-    assert database.left_out == ()
-    assert database.load(MACHINE) == gone
+    assert (database.left_out, database.load(MACHINE)) == ((), gone)
 
 
 def test_one_that_can_be_written_later_is(database: Database) -> None:
@@ -86,8 +84,7 @@ def test_one_that_can_be_written_later_is(database: Database) -> None:
     mended = node.replace(containers={**node.containers, "r1": replace(node.containers["r1"], memory_limit_bytes=1)})
     database.save(node, mended, [])
 
-    assert database.left_out == ()
-    assert database.load(MACHINE) == mended
+    assert (database.left_out, database.load(MACHINE)) == ((), mended)
 
 
 def test_an_error_of_the_disk_fails_all(database: Database) -> None:
@@ -99,8 +96,7 @@ def test_an_error_of_the_disk_fails_all(database: Database) -> None:
         database.save(EMPTY, node, [])
     database._connection.execute("PRAGMA query_only = 0")
 
-    assert database.left_out == ()
-    assert database.load(MACHINE) == EMPTY
+    assert (database.left_out, database.load(MACHINE)) == ((), EMPTY)
 
 
 @pytest.mark.parametrize(

@@ -47,8 +47,7 @@ async def test_while_it_is_in_use(tmp_path: Path) -> None:
     """What the daemon has written is seen at once, and the daemon goes on writing."""
     store = await filled(tmp_path)
     with open_reader(tmp_path) as reader:
-        assert reader.node(MACHINE) == NODE
-        assert find(reader.connection, "0a") == [RECORD]
+        assert (reader.node(MACHINE), find(reader.connection, "0a")) == (NODE, [RECORD])
         assert titles(reader.connection) == ["shop/web/main"]
         await store.save(NODE, Node(MACHINE), [])
         assert reader.node(MACHINE) == NODE  # all of one moment

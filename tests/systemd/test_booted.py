@@ -33,8 +33,7 @@ def test_a_node_sees_no_sockets_of_another(node: dict[str, Any]) -> None:
 
 def test_the_kubelet_brings_the_socket_and_its_first_call_the_service(node: dict[str, Any]) -> None:
     """The drop-in pulls the socket in, and socket activation does the rest."""
-    assert node["socket with the kubelet"] == "active"
-    assert node["service before the first call"] == "inactive"
+    assert (node["socket with the kubelet"], node["service before the first call"]) == ("active", "inactive")
     assert node["service after the first call"] == "active"
 
 
@@ -129,7 +128,5 @@ def test_what_docs_tell_to_type_installs_it(node: dict[str, Any]) -> None:
 def test_what_docs_tell_to_type_takes_it_out(node: dict[str, Any], how: str) -> None:
     """Containers run on, pinned nowhere, the kubelet runs, and its restart does not bring criproxy back."""
     assert node[how]["status"] == 0, node[how]["said"]
-    assert node[how]["cpus"] == dict.fromkeys(WHERE, format_cpuset(ALL))
-    assert node[how]["kubelet"] == "active"
-    assert node[how]["socket"] == ["active", "inactive"]
-    assert node[how]["service"] == "inactive"
+    assert (node[how]["cpus"], node[how]["kubelet"]) == (dict.fromkeys(WHERE, format_cpuset(ALL)), "active")
+    assert (node[how]["socket"], node[how]["service"]) == (["active", "inactive"], "inactive")

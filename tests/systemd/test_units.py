@@ -91,8 +91,7 @@ def test_a_socket_is_for_root_and_its_group_and_is_never_given_up(unit: str) -> 
 
     assert directives["SocketMode"] == ["0660"]
     assert [Path(path).parent for path in directives["ListenStream"]] == [Path("/run/criproxy")]
-    assert directives["TriggerLimitIntervalSec"] == ["0"]
-    assert set(directives["Before"][0].split()) == KUBELETS
+    assert (directives["TriggerLimitIntervalSec"], set(directives["Before"][0].split())) == (["0"], KUBELETS)
 
 
 def test_the_socket_is_where_the_daemon_listens_without_systemd() -> None:
@@ -176,8 +175,7 @@ def test_the_device_plugin_opens_no_device_but_those_of_nvidia() -> None:
     """NVML needs them; who has other health commands adds theirs."""
     directives = read(PLUGIN)
 
-    assert directives["DevicePolicy"] == ["closed"]
-    assert directives["DeviceAllow"] == ["char-nvidia* rw"]
+    assert (directives["DevicePolicy"], directives["DeviceAllow"]) == (["closed"], ["char-nvidia* rw"])
     assert directives["CapabilityBoundingSet"] == [""]
     assert "PrivateDevices" not in directives, "it looks for device nodes in /dev"
     assert "ProcSubset" not in directives, "it reads /proc/driver"

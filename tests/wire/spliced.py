@@ -134,8 +134,7 @@ class Spliced:
         connection = self.splice.connection
         requests, replies = connection.requests, connection.replies
         for ledger in (requests, replies):
-            assert ledger.sender + ledger.in_flight == ledger.receiver + ledger.debt
-            assert ledger.in_flight == 0
+            assert (ledger.sender + ledger.in_flight, ledger.in_flight) == (ledger.receiver + ledger.debt, 0)
         assert connection.held_bytes == connection.copied_bytes == connection.stats.kept_bytes == 0
         for out in (connection.to_runtime, connection.to_client):
             assert not out.queues

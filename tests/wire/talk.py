@@ -145,8 +145,7 @@ class Talk:
         """The ledgers balance, and at rest nothing is in flight."""
         connection = self.splice.connection
         for ledger in (connection.requests, connection.replies):
-            assert ledger.sender + ledger.in_flight == ledger.receiver + ledger.debt
-            assert ledger.in_flight == 0
+            assert (ledger.sender + ledger.in_flight, ledger.in_flight) == (ledger.receiver + ledger.debt, 0)
         assert connection.held_bytes == 0
 
 

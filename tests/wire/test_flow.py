@@ -45,10 +45,7 @@ def test_debt_is_taken_off_the_next_increments() -> None:
     """The sender gets of an increment only what it does not owe."""
     ledger = Ledger()
     ledger.received(100)
-    assert ledger.replaced(100, 250) == 0
-
-    assert ledger.granted(100) == 0
-    assert ledger.granted(100) == 50
+    assert (ledger.replaced(100, 250), ledger.granted(100), ledger.granted(100)) == (0, 0, 50)
     assert ledger.debt == 0
 
 
@@ -131,8 +128,7 @@ def test_header_blocks_keep_their_order_behind_waiting_data() -> None:
     out.deltas[1] += 1
     out.flush()
 
-    assert [item[2] for item in sent(out)] == [b"c", b"T1", b"H3", b"d3"]
-    assert out.queued_bytes == 0
+    assert ([item[2] for item in sent(out)], out.queued_bytes) == ([b"c", b"T1", b"H3", b"d3"], 0)
     assert not out.queues
 
 
@@ -143,8 +139,7 @@ def test_dropped_stream_keeps_its_header_blocks() -> None:
     out.send_block(1, frames.frame(frames.HEADERS, 5, 1, b"T1"))
     out.send_block(3, frames.frame(frames.HEADERS, 5, 3, b"T3"))
 
-    assert out.drop_data(1) == (3, True)
-    assert [item[2] for item in sent(out)] == [b"T1", b"T3"]
+    assert (out.drop_data(1), [item[2] for item in sent(out)]) == ((3, True), [b"T1", b"T3"])
     assert out.queued_bytes == 0
 
 

@@ -42,8 +42,7 @@ async def test_another_table_is_for_new_calls(tmp_path: Path) -> None:
         world.proxy.use({})
         assert await world.call(HOLD, b"y") == b"y"
         go_on.set()
-        assert await first == b"x held"
-        assert await world.call(HOLD, b"y") == b"y"
+        assert (await first, await world.call(HOLD, b"y")) == (b"x held", b"y")
         world.proxy.use({HOLD: held})
         assert await world.call(HOLD, b"z") == b"z held"
         entry = world.proxy.stats.entries[HOLD.encode()]
@@ -76,8 +75,7 @@ async def test_failing_error_handler_refuses(tmp_path: Path) -> None:
     async with World(tmp_path, table={HOLD: Rule(hold=fail)}, on_error=on_error) as world:
         with pytest.raises(grpc.aio.AioRpcError) as caught:
             await world.call(HOLD, b"x")
-        assert await world.call(PASS, b"y") == b"y"
-        assert world.proxy.stats.connections_total == 1
+        assert (await world.call(PASS, b"y"), world.proxy.stats.connections_total) == (b"y", 1)
 
     assert caught.value.code() is grpc.StatusCode.INTERNAL
 
@@ -89,8 +87,7 @@ async def test_failing_done_handler_costs_nothing(tmp_path: Path) -> None:
         raise ValueError("oh")
 
     async with World(tmp_path, table={WATCH: Rule(done=done)}) as world:
-        assert await world.call(WATCH, b"x") == b"x"
-        assert world.proxy.stats.handler_errors == 1
+        assert (await world.call(WATCH, b"x"), world.proxy.stats.handler_errors) == (b"x", 1)
 
 
 async def test_cancelled_call_cancels_its_handler(tmp_path: Path) -> None:
@@ -110,8 +107,7 @@ async def test_cancelled_call_cancels_its_handler(tmp_path: Path) -> None:
         await begun.wait()
         attempt.cancel()
         await asyncio.wait_for(ended.wait(), 60)
-        assert await world.call(PASS, b"y") == b"y"
-        assert world.proxy.stats.cancelled_held == 1
+        assert (await world.call(PASS, b"y"), world.proxy.stats.cancelled_held) == (b"y", 1)
 
     assert outcomes == [Outcome(OutcomeKind.NOT_SENT)]
 
@@ -166,8 +162,7 @@ async def test_drain_cuts_what_does_not_end(tmp_path: Path) -> None:
         with pytest.raises(grpc.aio.AioRpcError):
             await slow
 
-    assert outcomes == [Outcome(OutcomeKind.UNKNOWN)]
-    assert world.proxy.links == set()
+    assert (outcomes, world.proxy.links) == ([Outcome(OutcomeKind.UNKNOWN)], set())
 
 
 @pytest.mark.parametrize("turns", range(3))

@@ -101,8 +101,7 @@ async def test_broken_client_is_told_and_alone(
         said = await asyncio.wait_for(reader.read(), 60)
         writer.close()
         await writer.wait_closed()
-        goaway = said[said.rindex(b"\x07\x00\x00\x00\x00\x00") :]
-        assert len(goaway) > 20, "GOAWAY says why"
+        assert len(said[said.rindex(b"\x07\x00\x00\x00\x00\x00") :]) > 20, "GOAWAY says why"
         assert proxy.stats.protocol_errors == 1
         assert "the peer broke the protocol" in capsys.readouterr().out
         other.endpoint.queue(before, encode(b"still here"), end=True)

@@ -58,8 +58,7 @@ def test_a_new_socket(tmp_path: Path) -> None:
     path = Path(listener.path)
 
     assert stat.S_ISSOCK(path.stat().st_mode)
-    assert path.stat().st_mode & 0o777 == 0o660
-    assert path.parent.stat().st_mode & 0o777 == 0o755
+    assert (path.stat().st_mode & 0o777, path.parent.stat().st_mode & 0o777) == (0o660, 0o755)
     with socket.socket(socket.AF_UNIX) as client:
         client.connect(listener.path)
     listener.close()

@@ -22,9 +22,8 @@ from tests.wire.talk import EDIT, HOLD, PASS, SETTINGS_ACK, WATCH, Talk, data, k
 class TestPass:
     """A call that is in no table."""
 
-    def test_bytes_pass_unchanged(self) -> None:
+    def test_bytes_pass_unchanged(self, talk: Talk) -> None:
         """Both directions, unknown headers and padding included."""
-        talk = Talk()
         request = talk.call(1, PASS, extra={"x": "y" * 300}) + frames.frame(
             0, 0x9, 1, b"\x02\x00\x00\x00\x00\x00" + b"\x00" * 2
         )
@@ -36,9 +35,8 @@ class TestPass:
         assert talk.splice.idle
         talk.check_windows()
 
-    def test_calls_are_counted_by_path(self) -> None:
+    def test_calls_are_counted_by_path(self, talk: Talk) -> None:
         """With the way that the rule gives."""
-        talk = Talk()
         talk.client(talk.call(1, PASS) + talk.call(3, PASS) + talk.call(5, HOLD))
 
         assert {(e.method, e.way): e.calls for e in talk.stats.entries.values() if e.calls} == {
@@ -53,12 +51,10 @@ class TestPass:
         for number in range(10):
             talk.client(talk.call(2 * number + 1, f"/invented/{number}", end=True))
 
-        assert len(talk.stats.entries) == 5
-        assert talk.stats.other.calls == 8
+        assert (len(talk.stats.entries), talk.stats.other.calls) == (5, 8)
 
-    def test_bypass_leaves_everything_alone(self) -> None:
+    def test_bypass_leaves_everything_alone(self, talk: Talk) -> None:
         """A held method passes, and is counted as bypassed."""
-        talk = Talk()
         talk.stats.bypass = True
         request = talk.call(1, HOLD) + data(1, b"m", end=True)
 
@@ -69,20 +65,16 @@ class TestPass:
 class TestHold:
     """A call whose message waits for a verdict."""
 
-    def test_same_bytes_go_on(self) -> None:
+    def test_same_bytes_go_on(self, talk: Talk) -> None:
         """With Proceed(None) the very bytes go on, a compressed message too."""
-        talk = Talk()
         body = b"\x01" + len(gzip.compress(b"m")).to_bytes(4, "big") + gzip.compress(b"m")
         talk.client(talk.call(1, HOLD, extra={"grpc-encoding": "gzip"}) + frames.frame(0, 1, 1, body))
         held = talk.held()
-        assert held.call.encoding == "gzip"
-
-        assert talk.answer(held, Proceed()) == [("DATA", 1, 1, body)]
+        assert (held.call.encoding, talk.answer(held, Proceed())) == ("gzip", [("DATA", 1, 1, body)])
         talk.check_windows()
 
-    def test_new_bytes_go_on(self) -> None:
+    def test_new_bytes_go_on(self, talk: Talk) -> None:
         """A longer message becomes a debt, which the runtime's next increments pay."""
-        talk = Talk()
         held = talk.hold(1, b"m")
 
         assert talk.answer(held, Proceed(b"m" * 101)) == [("DATA", 1, 1, encode(b"m" * 101))]
@@ -92,18 +84,16 @@ class TestHold:
         assert talk.runtime(frames.window_update(0, 106)) == split(frames.window_update(0, 66))
         talk.check_windows()
 
-    def test_shrunk_message_returns_window_at_once(self) -> None:
+    def test_shrunk_message_returns_window_at_once(self, talk: Talk) -> None:
         """What the runtime never gets is given back to the kubelet."""
-        talk = Talk()
         held = talk.hold(1, b"m" * 100)
         talk.answer(held, Proceed(b"m"))
 
         assert talk.at_client() == split(frames.window_update(0, 99))
         talk.check_windows()
 
-    def test_end_on_an_empty_frame(self) -> None:
+    def test_end_on_an_empty_frame(self, talk: Talk) -> None:
         """END_STREAM may come on a DATA frame of its own; the runtime gets it on the last frame."""
-        talk = Talk()
         talk.client(talk.call(1, HOLD) + data(1, b"m"))
         assert talk.events() == []
         talk.client(frames.frame(frames.DATA, frames.END_STREAM, 1))
@@ -111,17 +101,15 @@ class TestHold:
 
         assert talk.answer(held, Proceed()) == [("DATA", 1, 1, encode(b"m"))]
 
-    def test_call_without_a_body_passes(self) -> None:
+    def test_call_without_a_body_passes(self, talk: Talk) -> None:
         """HEADERS with END_STREAM have nothing to hold."""
-        talk = Talk()
         raw = talk.call(1, HOLD, end=True)
 
         assert talk.client(raw) == split(raw)
         assert talk.events() == []
 
-    def test_trailers_of_the_client_wait_behind_the_message(self) -> None:
+    def test_trailers_of_the_client_wait_behind_the_message(self, talk: Talk) -> None:
         """So do all later header blocks, because HPACK wants them in order."""
-        talk = Talk()
         talk.client(talk.call(1, HOLD) + data(1, b"m"))
         end = frames.frame(1, 5, 1, talk.client_encoder.encode([("x-trailer", "t")]))
         assert talk.client(end + talk.call(3, PASS) + data(3, b"d", end=True)) == []
@@ -138,9 +126,8 @@ class TestHold:
         assert sent[0][1] == 0
         talk.check_windows()
 
-    def test_padding_is_given_back(self) -> None:
+    def test_padding_is_given_back(self, talk: Talk) -> None:
         """The runtime gets the message without padding; the kubelet gets the padding's window."""
-        talk = Talk()
         talk.client(talk.call(1, HOLD) + frames.frame(0, 0x9, 1, b"\x09" + encode(b"m") + b"\x00" * 9))
         held = talk.held()
 
@@ -148,9 +135,8 @@ class TestHold:
         assert talk.at_client() == split(frames.window_update(0, 10))
         talk.check_windows()
 
-    def test_message_larger_than_the_runtimes_window_waits(self) -> None:
+    def test_message_larger_than_the_runtimes_window_waits(self, talk: Talk) -> None:
         """It goes on as window comes; other frames pass meanwhile."""
-        talk = Talk()
         held = talk.hold(1, b"m")
         first = talk.answer(held, Proceed(b"x" * 70_000))
         assert sum(len(payload) for _, _, _, payload in first) == 65_535
@@ -164,9 +150,8 @@ class TestHold:
         assert [(flags, len(payload)) for _, flags, _, payload in talk.at_runtime()] == [(1, 4_470)]
         talk.check_windows()
 
-    def test_held_calls_do_not_block_the_others(self) -> None:
+    def test_held_calls_do_not_block_the_others(self, talk: Talk) -> None:
         """Their bytes are credited, so that the kubelet can always send."""
-        talk = Talk()
         window = 65_535
         for number in range(100):
             talk.hold(2 * number + 1, b"x" * 8_000)
@@ -174,9 +159,8 @@ class TestHold:
             window += sum(int.from_bytes(p, "big") for _, _, stream, p in talk.at_client() if stream == 0)
             assert window > 8_005
 
-    def test_settings_of_the_runtime_count_from_the_acknowledgement_on(self) -> None:
+    def test_settings_of_the_runtime_count_from_the_acknowledgement_on(self, talk: Talk) -> None:
         """Until the kubelet has acknowledged a smaller window, the old one holds."""
-        talk = Talk()
         talk.runtime(settings(initial_window_size=10, max_frame_size=20_000))
         held = talk.hold(1, b"m" * 100)
         assert [len(f[3]) for f in talk.answer(held, Proceed())] == [105]
@@ -187,9 +171,8 @@ class TestHold:
         talk.runtime(frames.window_update(3, 95))
         assert [len(f[3]) for f in talk.at_runtime()] == [95]
 
-    def test_runtime_that_ends_first_wins(self) -> None:
+    def test_runtime_that_ends_first_wins(self, talk: Talk) -> None:
         """An unknown method is answered without its body: that answer goes on, the message does not."""
-        talk = Talk()
         held = talk.hold(1, b"m" * 100)
         trailers = talk.trailers(1, 12)
 
@@ -198,9 +181,8 @@ class TestHold:
         assert talk.at_runtime() == [("RST_STREAM", 0, 1, (8).to_bytes(4, "big"))]
         talk.check_windows()
 
-    def test_message_that_is_still_coming_is_swallowed_after_an_early_end(self) -> None:
+    def test_message_that_is_still_coming_is_swallowed_after_an_early_end(self, talk: Talk) -> None:
         """DATA of a call that the runtime has ended is given back to the kubelet."""
-        talk = Talk()
         talk.client(talk.call(1, HOLD) + frames.frame(0, 0, 1, b"\x00\x00\x00\x00\x02a"))
         talk.runtime(talk.trailers(1, 12))
 
@@ -209,9 +191,8 @@ class TestHold:
         assert talk.splice.idle
         talk.check_windows()
 
-    def test_goaway_undoes_what_is_held_above_its_last_stream(self) -> None:
+    def test_goaway_undoes_what_is_held_above_its_last_stream(self, talk: Talk) -> None:
         """The kubelet repeats those calls elsewhere; the runtime never sees them here."""
-        talk = Talk()
         first, second = talk.hold(1), talk.hold(3)
         raw = frames.goaway(1, 0)
 
@@ -251,9 +232,8 @@ class TestHold:
             talk.splice.lost()
         assert talks[0].stats.kept_bytes == 0
 
-    def test_answer_to_a_later_call_of_the_same_number_is_not_mixed_up(self) -> None:
+    def test_answer_to_a_later_call_of_the_same_number_is_not_mixed_up(self, talk: Talk) -> None:
         """A verdict for a call that is over changes nothing."""
-        talk = Talk()
         held = talk.hold(1)
         talk.splice.lost()
 
@@ -263,9 +243,8 @@ class TestHold:
 class TestRefuse:
     """A call that is ended with a status of ours."""
 
-    def test_kubelet_gets_the_status_and_its_window(self) -> None:
+    def test_kubelet_gets_the_status_and_its_window(self, talk: Talk) -> None:
         """The runtime gets a reset."""
-        talk = Talk()
         held = talk.hold(1, b"m" * 100)
 
         assert talk.answer(held, Refuse(StatusCode.RESOURCE_EXHAUSTED, "no CPUs")) == split(
@@ -283,9 +262,8 @@ class TestRefuse:
         assert talk.outcomes() == [Outcome(OutcomeKind.NOT_SENT)]
         talk.check_windows()
 
-    def test_late_frames_of_the_runtime(self) -> None:
+    def test_late_frames_of_the_runtime(self, talk: Talk) -> None:
         """DATA is swallowed and given back, window and reset are dropped, header blocks go on for HPACK."""
-        talk = Talk()
         held = talk.hold(1)
         talk.answer(held, Refuse(StatusCode.ABORTED, "no"))
         talk.decoded(talk.at_client(), talk.client_decoder)
@@ -300,9 +278,8 @@ class TestRefuse:
         assert fields["x-stream"] == "3"
         talk.check_windows()
 
-    def test_late_reset_is_dropped_in_both_directions(self) -> None:
+    def test_late_reset_is_dropped_in_both_directions(self, talk: Talk) -> None:
         """Each peer thinks that the stream is over."""
-        talk = Talk()
         held = talk.hold(1)
         talk.answer(held, Refuse(StatusCode.ABORTED, "no"))
         talk.at_client()
@@ -320,9 +297,8 @@ class TestRefuse:
 
         assert list(talk.splice.connection.refused) == list(range(81, 100, 2))
 
-    def test_refusal_after_the_reply_began(self) -> None:
+    def test_refusal_after_the_reply_began(self, talk: Talk) -> None:
         """Initial metadata that went out already is followed by trailers alone."""
-        talk = Talk()
         held = talk.hold(1)
         talk.decoded(talk.runtime(talk.reply_headers(1)), talk.client_decoder)
         talk.answer(held, Refuse(StatusCode.ABORTED, "no"))
@@ -335,20 +311,17 @@ class TestWatch:
     """A call whose end is told."""
 
     @pytest.mark.parametrize("message", [b"", b"reply"])
-    def test_message_before_the_end_is_success(self, message: bytes) -> None:
+    def test_message_before_the_end_is_success(self, talk: Talk, message: bytes) -> None:
         """An empty message is a message."""
-        talk = Talk()
         talk.watch(1)
         talk.runtime(talk.reply(1, message))
         (ended,) = talk.events()
 
         assert isinstance(ended, Ended)
-        assert ended.outcome == Outcome(OutcomeKind.OK, message)
-        assert ended.call.request == b"request"
+        assert (ended.outcome, ended.call.request) == (Outcome(OutcomeKind.OK, message), b"request")
 
-    def test_trailers_without_a_message_are_a_failure(self) -> None:
+    def test_trailers_without_a_message_are_a_failure(self, talk: Talk) -> None:
         """Whatever their status, which is not decoded."""
-        talk = Talk()
         talk.watch(1)
         talk.runtime(talk.reply_headers(1) + talk.trailers(1, 5))
 
@@ -362,28 +335,24 @@ class TestWatch:
             pytest.param("soon", OutcomeKind.FAILED, id="malformed"),
         ],
     )
-    def test_failure_after_the_deadline_says_nothing(self, timeout: str, kind: OutcomeKind) -> None:
+    def test_failure_after_the_deadline_says_nothing(self, talk: Talk, timeout: str, kind: OutcomeKind) -> None:
         """A runtime may answer a passed deadline with trailers, and still go on with what it began."""
-        talk = Talk()
         talk.watch(1, extra={"grpc-timeout": timeout})
         talk.runtime(talk.reply_headers(1) + talk.trailers(1, 4))
 
         assert talk.outcomes() == [Outcome(kind)]
 
-    def test_reset_leaves_the_outcome_unknown(self) -> None:
+    def test_reset_leaves_the_outcome_unknown(self, talk: Talk) -> None:
         """By the kubelet (a deadline) or by the runtime."""
-        talk = Talk()
         talk.watch(1)
         talk.watch(3)
         talk.client(frames.rst_stream(1, 8))
         talk.runtime(frames.rst_stream(3, 2))
 
-        assert talk.outcomes() == [Outcome(OutcomeKind.UNKNOWN)] * 2
-        assert talk.stats.unknown_outcomes == 2
+        assert (talk.outcomes(), talk.stats.unknown_outcomes) == ([Outcome(OutcomeKind.UNKNOWN)] * 2, 2)
 
-    def test_lost_connection_leaves_the_outcome_unknown(self) -> None:
+    def test_lost_connection_leaves_the_outcome_unknown(self, talk: Talk) -> None:
         """Held calls were not sent; those above the runtime's GOAWAY were not processed."""
-        talk = Talk()
         talk.watch(1)
         talk.hold(3)
         talk.watch(5)
@@ -422,18 +391,16 @@ class TestWatch:
         assert [event.outcome.kind for event in ended] == [OutcomeKind.OK] * 3
         assert talk.splice.connection.copied_bytes == 0
 
-    def test_ends_are_told_in_arrival_order(self) -> None:
+    def test_ends_are_told_in_arrival_order(self, talk: Talk) -> None:
         """Of the replies, not of the requests."""
-        talk = Talk()
         talk.watch(1)
         talk.watch(3)
         talk.runtime(talk.reply(3) + talk.reply(1))
 
         assert [event.call.stream for event in talk.events()] == [3, 1]
 
-    def test_held_call_tells_its_end_too(self) -> None:
+    def test_held_call_tells_its_end_too(self, talk: Talk) -> None:
         """With the reply of the runtime."""
-        talk = Talk()
         talk.answer(talk.hold(1), Proceed())
         talk.runtime(talk.reply(1, b"id"))
 
@@ -444,9 +411,8 @@ class TestWatch:
 class TestEdit:
     """A call whose reply is changed on its way."""
 
-    def test_reply_is_edited(self) -> None:
+    def test_reply_is_edited(self, talk: Talk) -> None:
         """The growth is a debt towards the runtime, paid by the kubelet's next increments."""
-        talk = Talk()
         talk.watch(1, EDIT)
         sent = talk.runtime(talk.reply(1, b"x"))
 
@@ -455,18 +421,16 @@ class TestEdit:
         assert talk.client(frames.window_update(0, 10)) == split(frames.window_update(0, 3))
         talk.check_windows()
 
-    def test_unchanged_reply_keeps_its_bytes(self) -> None:
+    def test_unchanged_reply_keeps_its_bytes(self, talk: Talk) -> None:
         """None means the same bytes, compressed ones too."""
-        talk = Talk()
         talk.watch(1, EDIT)
         packed = gzip.compress(b"same")
         raw = frames.frame(0, 0, 1, b"\x01" + len(packed).to_bytes(4, "big") + packed)
 
         assert talk.runtime(raw) == split(raw)
 
-    def test_compressed_reply_is_edited(self) -> None:
+    def test_compressed_reply_is_edited(self, talk: Talk) -> None:
         """It goes on uncompressed."""
-        talk = Talk()
         talk.watch(1, EDIT)
         packed = gzip.compress(b"x")
 
@@ -491,9 +455,8 @@ class TestEdit:
         assert talk.runtime(data(1, b"x")) == split(data(1, b"x"))
         assert [type(event) for event in talk.events()] == [Unreadable]
 
-    def test_stream_is_edited_message_by_message(self) -> None:
+    def test_stream_is_edited_message_by_message(self, talk: Talk) -> None:
         """However the frames cut the messages."""
-        talk = Talk()
         talk.watch(1, EDIT)
         raw = encode(b"a") + encode(b"b") + encode(b"c")
         sent = talk.runtime(talk.reply_headers(1))
@@ -505,9 +468,8 @@ class TestEdit:
         assert body == encode(b"edited a") + encode(b"edited b") + encode(b"edited c")
         talk.check_windows()
 
-    def test_half_a_message_at_the_end_passes(self) -> None:
+    def test_half_a_message_at_the_end_passes(self, talk: Talk) -> None:
         """Bytes stay bytes, even broken ones."""
-        talk = Talk()
         talk.watch(1, EDIT)
         talk.runtime(talk.reply_headers(1))
         broken = frames.frame(0, 0, 1, b"\x00\x00\x00\x00\x09half")
@@ -516,9 +478,8 @@ class TestEdit:
         assert [kind for kind, *_ in talk.runtime(talk.trailers(1))] == ["DATA", "HEADERS"]
         talk.check_windows()
 
-    def test_reply_larger_than_the_kubelets_window_is_collected(self) -> None:
+    def test_reply_larger_than_the_kubelets_window_is_collected(self, talk: Talk) -> None:
         """The runtime is lent window, and repays it."""
-        talk = Talk()
         talk.watch(1, EDIT)
         body, sent, windows = encode(b"x" * 300_000), 0, {0: 65_535, 1: 65_535}
         got = b""
@@ -571,42 +532,36 @@ class TestConnection:
             pytest.param(b"\xc6", "Invalid table index 70", id="unknown-index"),
         ],
     )
-    def test_broken_header_block_is_refused(self, block: bytes, reason: str) -> None:
+    def test_broken_header_block_is_refused(self, talk: Talk, block: bytes, reason: str) -> None:
         """The HPACK tables of the three ends would differ from then on; the reason shows nothing of the block."""
-        talk = Talk()
-
         with pytest.raises(WireError) as caught:
             talk.client(frames.frame(frames.HEADERS, frames.END_HEADERS, 1, block))
         assert caught.value.http2_code == frames.COMPRESSION_ERROR
         assert str(caught.value) == f"a header block cannot be decoded: {reason}"
 
-    def test_header_table_grows_with_the_runtimes_settings(self) -> None:
+    def test_header_table_grows_with_the_runtimes_settings(self, talk: Talk) -> None:
         """The listening decoder allows what the runtime allows."""
-        talk = Talk()
         talk.runtime(settings(header_table_size=65_536))
         talk.client_encoder.header_table_size = 65_536
         request = talk.call(1, PASS, extra={f"x-{n}": "v" * 200 for n in range(60)})
 
         assert talk.client(request + talk.call(3, PASS))[0][0] == "HEADERS"
 
-    def test_our_goaway_lets_open_calls_finish(self) -> None:
+    def test_our_goaway_lets_open_calls_finish(self, talk: Talk) -> None:
         """Calls that come later are not done here: the kubelet repeats them elsewhere."""
-        talk = Talk()
         talk.client(talk.call(1, PASS) + data(1, b"r", end=True))
         talk.splice.go_away()
         assert talk.at_client() == split(frames.goaway(1, 0))
 
         sent = talk.client(talk.call(3, HOLD) + data(3, b"m", end=True))
 
-        assert kinds(sent) == [("HEADERS", 3), ("RST_STREAM", 3)]
-        assert talk.events() == []
+        assert (kinds(sent), talk.events()) == ([("HEADERS", 3), ("RST_STREAM", 3)], [])
         assert not talk.splice.idle
         talk.runtime(talk.reply(1))
         assert talk.splice.idle
 
-    def test_oversize_frames_are_allowed_once_announced(self) -> None:
+    def test_oversize_frames_are_allowed_once_announced(self, talk: Talk) -> None:
         """Each side may send what the other announced."""
-        talk = Talk()
         talk.runtime(settings(max_frame_size=20_000))
         talk.client(talk.call(1, PASS))
 
@@ -614,10 +569,8 @@ class TestConnection:
         with pytest.raises(WireError, match="16384 were announced"):
             talk.runtime(frames.frame(0, 1, 1, b"x" * 20_000))
 
-    def test_endless_settings_are_refused(self) -> None:
+    def test_endless_settings_are_refused(self, talk: Talk) -> None:
         """A peer that never acknowledges cannot make us keep all of them."""
-        talk = Talk()
-
         with pytest.raises(WireError, match="SETTINGS"):
             talk.runtime(settings(initial_window_size=1) * 1_001)
 
@@ -629,9 +582,8 @@ class TestConnection:
         with pytest.raises(WireError, match="more than 10 calls"):
             talk.client(b"".join(talk.call(2 * n + 1, PASS) for n in range(11)))
 
-    def test_push_promise_of_the_runtime_keeps_its_place(self) -> None:
+    def test_push_promise_of_the_runtime_keeps_its_place(self, talk: Talk) -> None:
         """It passes; from a client it is an error."""
-        talk = Talk()
         raw = frames.frame(frames.PUSH_PROMISE, 4, 1, b"\x00\x00\x00\x02\x88")
 
         assert talk.runtime(raw) == split(raw)
@@ -639,9 +591,8 @@ class TestConnection:
             talk.client(raw)
 
 
-def test_hpack_is_the_library_that_listens() -> None:
+def test_hpack_is_the_library_that_listens(talk: Talk) -> None:
     """The decoder takes 1 MiB of headers, not the library's 64 kB."""
-    talk = Talk()
     request = talk.call(1, PASS, extra={f"x-{n}": "v" * 1000 for n in range(100)})
     raw = frames.frame(1, 0, 1, request[9 : 9 + 16_000])
     for at in range(16_000, len(request) - 9, 16_000):

@@ -24,9 +24,8 @@ def small_windows(talk: Talk, size: int = 0) -> None:
 class TestRuntimeEndsFirst:
     """The runtime ends a stream before it has the whole request."""
 
-    def test_end_on_data_ends_a_held_call(self) -> None:
+    def test_end_on_data_ends_a_held_call(self, talk: Talk) -> None:
         """A reply that ends with DATA instead of trailers wins over the held request, too."""
-        talk = Talk()
         held = talk.hold(1)
         talk.runtime(talk.reply_headers(1) + data(1, b"early", end=True))
 
@@ -37,9 +36,8 @@ class TestRuntimeEndsFirst:
         assert not talk.splice.answer(held.call, held.body, Proceed())
         talk.check_windows()
 
-    def test_end_on_data_while_the_request_comes(self) -> None:
+    def test_end_on_data_while_the_request_comes(self, talk: Talk) -> None:
         """The rest of a request that nobody wants is given back."""
-        talk = Talk()
         talk.client(talk.call(1, HOLD) + frames.frame(frames.DATA, 0, 1, bytes(100)))
         talk.runtime(talk.reply_headers(1) + data(1, b"early", end=True))
 
@@ -50,9 +48,8 @@ class TestRuntimeEndsFirst:
         assert talk.splice.idle
         talk.check_windows()
 
-    def test_reset_after_the_reply_drops_what_waits(self) -> None:
+    def test_reset_after_the_reply_drops_what_waits(self, talk: Talk) -> None:
         """A server that answered early resets the stream: what waits for its window is given back."""
-        talk = Talk()
         small_windows(talk, 9)
         held = talk.hold(1, bytes(100))
         assert talk.answer(held, Proceed()) == [("DATA", 0, 1, encode(bytes(100))[:9])]
@@ -123,18 +120,16 @@ class TestWaitingStreams:
         talk.check_windows()
 
 
-def test_window_updates_pass_waiting_data() -> None:
+def test_window_updates_pass_waiting_data(talk: Talk) -> None:
     """A request that waits for the runtime's window does not keep the runtime from replying."""
-    talk = Talk()
     small_windows(talk, 9)
     talk.answer(talk.hold(1, bytes(100)), Proceed())
 
     assert talk.client(frames.window_update(1, 10)) == [("WINDOW_UPDATE", 0, 1, (10).to_bytes(4, "big"))]
 
 
-def test_reset_while_the_end_of_the_reply_waits() -> None:
+def test_reset_while_the_end_of_the_reply_waits(talk: Talk) -> None:
     """The kubelet gives up a call that is over but for its own window: what waits goes back, later replies come."""
-    talk = Talk()
     talk.client(settings(initial_window_size=0))
     talk.runtime(SETTINGS_ACK + SETTINGS_ACK)
     talk.client(talk.call(1, EDIT) + data(1, b"m", end=True) + talk.call(3, PASS, end=True))
@@ -155,9 +150,7 @@ class TestAnsweredAtOnce:
     def test_the_answer_does_not_wait_for_the_message(self, end: bool) -> None:
         """The runtime's own answer comes too late, also if the message comes in another piece, or never."""
         talk = Talk(self.TABLE)
-        sent = talk.client(talk.call(1, ANSWER, end=end))
-
-        assert kinds(sent) == [("HEADERS", 1), ("RST_STREAM", 1)]
+        assert kinds(talk.client(talk.call(1, ANSWER, end=end))) == [("HEADERS", 1), ("RST_STREAM", 1)]
         status, *reset = talk.at_client()
         assert talk.decoded([status], talk.client_decoder)[0]["grpc-status"] == "6"
         assert status[1] & frames.END_STREAM
@@ -248,9 +241,8 @@ class TestMessageOutTrailersWaiting:
         assert kinds == {1: OutcomeKind.NOT_SENT, 3: OutcomeKind.UNKNOWN}
 
 
-def test_early_end_lets_the_kubelet_finish() -> None:
+def test_early_end_lets_the_kubelet_finish(talk: Talk) -> None:
     """A client that sends all of its request, although the reply has ended, does not run out of window."""
-    talk = Talk()
     talk.client(talk.call(1, HOLD) + frames.frame(frames.DATA, 0, 1, bytes(16_000)))
     assert ("WINDOW_UPDATE", 0, 1, (16_000).to_bytes(4, "big")) in talk.runtime(talk.reply(1))
     talk.client(frames.frame(frames.DATA, 0, 1, bytes(16_000)))
@@ -258,9 +250,8 @@ def test_early_end_lets_the_kubelet_finish() -> None:
     assert ("WINDOW_UPDATE", 0, 1, (16_000).to_bytes(4, "big")) in talk.at_client()
 
 
-def test_window_of_one_stream_is_cheap_while_many_wait() -> None:
+def test_window_of_one_stream_is_cheap_while_many_wait(talk: Talk) -> None:
     """A WINDOW_UPDATE looks at its own stream, not at all that wait: a thousand updates take milliseconds."""
-    talk = Talk()
     small_windows(talk)
     for stream in range(1, 4001, 2):
         held = talk.hold(stream, b"waits")
@@ -271,9 +262,8 @@ def test_window_of_one_stream_is_cheap_while_many_wait() -> None:
     assert time.thread_time() - begun < 0.3
 
 
-def test_reset_before_all_of_the_message_is_out() -> None:
+def test_reset_before_all_of_the_message_is_out(talk: Talk) -> None:
     """The runtime has a part of it, and so no call: nothing was done."""
-    talk = Talk()
     small_windows(talk, 9)
     talk.answer(talk.hold(1), Proceed())
     talk.client(frames.rst_stream(1, frames.CANCEL))

@@ -13,9 +13,8 @@ from tests.wire.spliced import EDIT, HOLD, PASS, WATCH, Spliced, half_peers
 REFUSE = Refuse(StatusCode.UNAVAILABLE, "not now")
 
 
-def test_refusal_waits_for_the_settings_of_the_runtime() -> None:
+def test_refusal_waits_for_the_settings_of_the_runtime(both: Spliced) -> None:
     """A client that does not wait for SETTINGS still gets them first, then what the splice has to say."""
-    both = Spliced()
     stream = both.start(HOLD, b"m" * 60_000)
     both.client_writes()
     both.answer(stream, REFUSE)
@@ -27,9 +26,8 @@ def test_refusal_waits_for_the_settings_of_the_runtime() -> None:
     both.check_rest()
 
 
-def test_runtime_must_begin_with_settings() -> None:
+def test_runtime_must_begin_with_settings(both: Spliced) -> None:
     """Something else that listens on the runtime's socket is told from a runtime at its first bytes."""
-    both = Spliced()
     both.splice.from_runtime(b"HT")
     with pytest.raises(WireError, match="its first frame is not SETTINGS"):
         both.splice.from_runtime(b"TP/1.1 400 Bad Request")
@@ -71,8 +69,7 @@ def test_collected_replies_leave_the_window_to_others() -> None:
     both.runtime.queue(edited, encode(b"2" * 100_000)[:45_000])
     both.run()
     for size in (30_000, 300_000):
-        reply = both.unary(PASS, b"other", b"0" * size)
-        assert bytes(reply.got) == encode(b"0" * size)
+        assert bytes(both.unary(PASS, b"other", b"0" * size).got) == encode(b"0" * size)
 
 
 def test_held_request_goes_on_after_the_runtime_shrinks_its_windows() -> None:
@@ -125,9 +122,8 @@ def test_padding_of_data_that_waited_is_given_back_to_the_stream(path: str) -> N
 
 
 @pytest.mark.parametrize("trailers", [False, True], ids=["data", "trailers"])
-def test_held_request_ends_once(trailers: bool) -> None:
+def test_held_request_ends_once(both: Spliced, trailers: bool) -> None:
     """Whatever an illegal client sends after END_STREAM, the handler is asked once; that connection ends."""
-    both = Spliced()
     stream = both.start(HOLD, b"message")
     both.run()
     if trailers:
@@ -139,9 +135,8 @@ def test_held_request_ends_once(trailers: bool) -> None:
     assert both.told == ["held"]
 
 
-def test_empty_frames_cost_nothing() -> None:
+def test_empty_frames_cost_nothing(both: Spliced) -> None:
     """Empty DATA uses no window, so an endless row of it must use no memory either."""
-    both = Spliced()
     stream = both.client.open(HOLD)
     for _ in range(1_000):
         both.client.data(stream, b"")
@@ -151,9 +146,8 @@ def test_empty_frames_cost_nothing() -> None:
     assert not hold.chunks
 
 
-def test_frames_before_a_broken_one_arrive() -> None:
+def test_frames_before_a_broken_one_arrive(both: Spliced) -> None:
     """What a peer sent before it broke the protocol is passed on, whether it came in the same read or before."""
-    both = Spliced()
     both.run()
     both.client.open(PASS, end=True)
     both.client.emit(9, 0, 1, b"a CONTINUATION of nothing")
@@ -162,9 +156,8 @@ def test_frames_before_a_broken_one_arrive() -> None:
     assert both.splice.take_for_runtime()
 
 
-def test_call_that_crosses_a_goaway_is_not_held() -> None:
+def test_call_that_crosses_a_goaway_is_not_held(both: Spliced) -> None:
     """The runtime has said that it will not look at it, and the client repeats it elsewhere, without a reset."""
-    both = Spliced()
     both.run()
     first = both.start(PASS, b"before")
     both.client_writes()

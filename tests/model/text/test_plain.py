@@ -43,8 +43,7 @@ def test_a_machine() -> None:
 
     assert from_plain(Topology, plain) == MACHINE
     assert plain["nodes"][0] == {"id": 0, "cpus": "0-7", "memory_bytes": 1}
-    assert plain["nodes"][1]["kind"] == "pmem"
-    assert plain["isolated_cpus"] == "3"
+    assert (plain["nodes"][1]["kind"], plain["isolated_cpus"]) == ("pmem", "3")
     assert "offline_cpus" not in plain
 
 
