@@ -13,12 +13,6 @@ from tests.config.files import told, write
 from tests.config.packages import install
 
 
-def test_our_own() -> None:
-    """Every built-in policy is found."""
-    assert names() == list(BUILTIN)
-    assert [find(name) for name in names()] == list(BUILTIN.values())
-
-
 def test_a_policy_of_another_package(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A policy file names it as any other, and its options are checked like ours."""
     install(tmp_path, monkeypatch, points="fixed = acme:ENTRY", name="acme")

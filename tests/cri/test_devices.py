@@ -8,7 +8,10 @@ from hypothesis import strategies as st
 
 from criproxy.cri import api_pb2 as api
 from criproxy.cri import devices
+from criproxy.cri.devices import hide_all
+from criproxy.devices.classes.builtin import NVIDIA
 from criproxy.devices.classes.device_class import DeviceClass
+from criproxy.devices.device_rules import DeviceRules
 from criproxy.devices.evidence.device_request import DeviceNode, DeviceRequest, EnvVar, MountPoint, Requester, Response
 from criproxy.devices.mps_client import PIPE_DIRECTORY
 from criproxy.devices.plugin.enforcement import Enforced, with_enforcement
@@ -139,3 +142,18 @@ async def test_other_calls_get_their_turn_between_very_many_variables(more: int)
     assert await devices.managed_variables(request, (KIND,)) == [devices.AT_ONCE - 1 + more]
 
     assert len(others) == more
+
+
+# ---------------------------------------------------------------- where the device rules failed
+
+
+def test_the_others_stay_as_they_were() -> None:
+    """In their order, with fields that we do not know."""
+    entry = field(6, field(1, b"A") + field(900, b"newer"))
+    card = field(6, field(1, b"NVIDIA_VISIBLE_DEVICES") + field(2, b"all"))
+    void = field(6, field(1, b"NVIDIA_VISIBLE_DEVICES") + field(2, b"void"))
+    request = api.CreateContainerRequest.FromString(field(2, (entry + card) * 1001 + entry))
+
+    hide_all(request, DeviceRules(classes=(NVIDIA,)))
+
+    assert request.SerializeToString() == field(2, entry * 1002 + void)

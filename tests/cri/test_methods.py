@@ -3,7 +3,8 @@
 import pytest
 
 from criproxy.cri import api_pb2, methods
-from criproxy.cri.paths import PACKAGES
+from criproxy.cri.methods import BY_PATH, METHODS
+from criproxy.cri.paths import PACKAGES, TOUCHED, touched_paths
 
 SERVICES = {name: [m.name for m in s.methods] for name, s in api_pb2.DESCRIPTOR.services_by_name.items()}
 
@@ -35,3 +36,11 @@ def test_paths_of_a_short_name() -> None:
     expected = ("/runtime.v1.ImageService/PullImage", "/runtime.v1alpha2.ImageService/PullImage")
 
     assert expected == methods.paths("PullImage")
+
+
+# ---------------------------------------------------------------- paths
+
+
+def test_touched_methods_are_methods_of_cri() -> None:
+    """Each is one of RuntimeService, under the paths that its descriptor gives."""
+    assert {path for name in TOUCHED for path in METHODS[name].paths} == touched_paths() <= BY_PATH.keys()

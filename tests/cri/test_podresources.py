@@ -168,11 +168,3 @@ async def test_what_is_in_use(kubelet: Allocations, client: PodresourcesClient) 
     ]
 
     assert await client.in_use(PATIENT_S) == {GPU: {"GPU-a", "GPU-b"}, "example.com/npu": {"0"}}
-
-
-async def test_what_is_in_use_of_no_kubelet(tmp_path: Path) -> None:
-    """Without its socket there is no answer."""
-    with pytest.raises(PodresourcesError) as caught:
-        await PodresourcesClient(tmp_path / "missing").in_use(PATIENT_S)
-
-    assert caught.value.code is StatusCode.UNAVAILABLE

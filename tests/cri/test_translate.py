@@ -113,13 +113,6 @@ def test_other_memory_requests() -> None:
     assert read(nothing, 8 * GIB) is None
 
 
-def test_guaranteed_containers_beyond_256_cpus_are_exact() -> None:
-    """The shares end there, but the limit of a Guaranteed container is its request."""
-    spec = ContainerSpec("c", "i", cpu_limit_milli=300_000, memory_limit_bytes=GIB)
-
-    assert translate.container(create(PodSpec("p", (spec,)), spec), "r").cpu_milli == 300_000
-
-
 @given(st.binary(max_size=60))
 def test_any_bytes_are_a_message_or_a_clear_error(data: bytes) -> None:
     """Nothing but `UnreadableMessage` comes out."""

@@ -114,12 +114,6 @@ class Node:
         file.write_text("0-3\n")
         await until(lambda: file.read_text() == before)
 
-    def put(self, text: str) -> None:
-        """Replace the policy file."""
-        new = self.directory / "policy.new"
-        new.write_text(text)
-        new.rename(self.serve.policy)
-
     async def look(self) -> Seen:
         """Ask everybody."""
         status, checked = await self.serve.json("status", "--check")
@@ -219,14 +213,15 @@ async def find_state(node: Node) -> None:
     (node.directory / "gone").rename(node.directory / "state")
 
 
-async def bad_file(node: Node) -> None:
-    """The policy file becomes bad."""
-    node.put(BAD["no-yaml"][0] or "")
+def putting(text: str) -> Step:
+    """Somebody replaces the policy file."""
 
+    async def put(node: Node) -> None:
+        new = node.directory / "policy.new"
+        new.write_text(text)
+        new.rename(node.serve.policy)
 
-async def good_file(node: Node) -> None:
-    """The policy file is good."""
-    node.put(GOOD)
+    return put
 
 
 def ordered(*words: str) -> Step:
@@ -360,8 +355,8 @@ TABLE = {
         break_socket, mend_socket, "socket", "nobody can connect to criproxy on ", "CriproxyNotReady"
     ),
     "the policy file is bad": Row(
-        bad_file,
-        good_file,
+        putting(BAD["no-yaml"][0] or ""),
+        putting(GOOD),
         "config",
         "the policy file is not in effect: ",
         "CriproxyConfigNotInForce",

@@ -333,23 +333,6 @@ async def test_who_waits_for_a_failing_start_is_told_why(
 # ---------------------------------------------------------------- containers
 
 
-async def test_a_container_is_placed_and_stays_over_a_restart(tmp_path: Path, runtime: EmbeddedRuntime) -> None:
-    """With a policy file, whole CPUs are exclusive; bypass and restart leave them so."""
-    async with Serve(tmp_path, policy=STATIC, cpus="0-3") as serve, serve.kubelet() as kubelet:
-        _, owner = await kubelet.run_pod(PodSpec("owner", (TWO_CPUS,)))
-        assert cpus(runtime, owner["main"]) == {1, 2}
-
-        await serve.command("bypass", "on")
-        _, untouched = await kubelet.run_pod(PodSpec("untouched", (SHARING,)))
-        assert cpus(runtime, untouched["main"]) == {0, 1, 2, 3}
-        assert await serve.stop() == 0
-
-    async with Serve(tmp_path, policy=STATIC, cpus="0-3") as serve, serve.kubelet() as kubelet:
-        _, sharer = await kubelet.run_pod(PodSpec("sharer", (SHARING,)))
-        assert cpus(runtime, sharer["main"]) == {0, 3}
-        assert cpus(runtime, owner["main"]) == {1, 2}
-
-
 async def test_calls_pass_before_the_machine_is_known(
     tmp_path: Path, runtime: EmbeddedRuntime, activated: socket.socket
 ) -> None:

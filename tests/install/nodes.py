@@ -144,25 +144,14 @@ FILES: dict[str, dict[str, str]] = {
 }
 """Of each kind of node: kubeadm as of Kubernetes 1.29 with a deb, and as of 1.35 with an rpm; a server and an agent of
 k3s; an agent of RKE2; a kubelet that somebody has installed by hand."""
-KUBELET = {
-    "kubeadm": "kubelet",
-    "kubeadm-rpm": "kubelet",
-    "k3s": "k3s",
-    "k3s-agent": "k3s-agent",
-    "rke2": "rke2-agent",
-    "plain": "kubelet",
-}
+KUBELET = dict.fromkeys(FILES, "kubelet") | {"k3s": "k3s", "k3s-agent": "k3s-agent", "rke2": "rke2-agent"}
 """The active unit."""
 RUNTIME = dict.fromkeys(("k3s", "k3s-agent", "rke2"), paths.K3S_CONTAINERD)
 KINDS = tuple(FILES)
-_SECRET = frozenset(
-    (
-        "/etc/systemd/system/k3s.service.env",
-        "/etc/systemd/system/k3s-agent.service.env",
-        "/etc/rancher/node/password",
-        "/etc/rancher/rke2/config.yaml",
-    )
-)
+_SECRET = (
+    "/etc/systemd/system/k3s.service.env /etc/systemd/system/k3s-agent.service.env /etc/rancher/node/password "
+    "/etc/rancher/rke2/config.yaml"
+).split()
 """Files that only root can read."""
 _KUBELET_FILES = (
     "etc/default/kubelet etc/sysconfig/kubelet etc/rancher etc/systemd/system/kubelet.service.d var/lib/kubelet "

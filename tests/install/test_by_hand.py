@@ -4,7 +4,7 @@ import pytest
 
 from criproxy.install import paths
 from tests.install.conftest import MakeNode
-from tests.install.nodes import KINDS, KUBELET, MadeUpNode
+from tests.install.nodes import KINDS, KUBELET, RUNTIME, MadeUpNode
 
 PROXY = f"unix://{paths.SOCKET}"
 CONFIGURATION = "apiVersion: kubelet.config.k8s.io/v1beta1\nkind: KubeletConfiguration\n"
@@ -27,7 +27,7 @@ BY_HAND = {
 
 def set_up(node: MadeUpNode, file: str, text: str) -> None:
     """Let criproxy run, and the kubelet call it, by what docs/install.md says."""
-    runtime = paths.K3S_CONTAINERD if node.kind in ("k3s", "k3s-agent", "rke2") else paths.CONTAINERD
+    runtime = RUNTIME.get(node.kind, paths.CONTAINERD)
     node.write(paths.DEFAULTS, f'CRIPROXY_OPTIONS="--runtime-endpoint unix://{runtime}"\n')
     node.start_criproxy()
     node.write(file, text)
@@ -114,7 +114,7 @@ def test_an_endpoint_from_before_the_installation(make_node: MakeNode, kind: str
     else:
         node.write(file, text)
         node.restart_kubelet()
-    runtime = paths.K3S_CONTAINERD if kind in ("k3s", "k3s-agent", "rke2") else paths.CONTAINERD
+    runtime = RUNTIME.get(kind, paths.CONTAINERD)
     status, told = node.install(policy="policy: balloons\n", runtime=runtime)
     assert (status, node.at(paths.JOURNAL).exists()) == (0, True), told
     assert node.read(file) == text

@@ -10,17 +10,28 @@ import gc
 import os
 import subprocess
 import time
-from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from criproxy.cri.runtime import RuntimeCallError, RuntimeClient
+from criproxy.cri.runtime import RuntimeClient
 from criproxy.host.machine import discover
-from criproxy.model.cpuset import format_cpuset
 from criproxy.node.cgroups import Cgroups
 from lab.containerd.containerd import IMAGE, PrivateContainerd
 from lab.kubelet.kubelet import ContainerSpec, MiniKubelet, PodSpec
-from tests.systemd.inside import IMAGES, LIMIT_S, MIB, PACE_S, SERVICE, SOCKET, Load, shown, systemctl, try_all
+from tests.systemd.inside import (
+    IMAGES,
+    LIMIT_S,
+    MIB,
+    PACE_S,
+    SERVICE,
+    SOCKET,
+    Load,
+    answers,
+    cpus,
+    shown,
+    systemctl,
+    try_all,
+)
 
 FIRST, NEXT = "/run/shared/first.deb", "/run/shared/next.deb"
 UNITS = ("criproxy.socket", SERVICE, "criproxy-image.socket", "criproxy-device-plugin.service")
@@ -35,15 +46,7 @@ CONFIGURED = {
     "/etc/systemd/system/kubelet.service.d/crio.conf": "[Service]\nEnvironment=A=/run/criproxy/run/crio/crio.sock\n",
 }
 """Where kubelets have the endpoint → a line with ours."""
-PLACES = (
-    "/opt/criproxy",
-    "/etc/criproxy",
-    "/etc/default",
-    "/var/lib/criproxy",
-    "/run/criproxy",
-    "/usr",
-    "/etc/systemd",
-)
+PLACES = "/opt/criproxy /etc/criproxy /etc/default /var/lib/criproxy /run/criproxy /usr /etc/systemd".split()
 """Where files of criproxy may be."""
 Facts = dict[str, Any]
 
@@ -204,18 +207,10 @@ class Node:
         owns = ContainerSpec("main", IMAGE, cpu_limit_milli=1000, memory_limit_bytes=64 * MIB)
         pod = PodSpec(name, (owns if owner else shares,))
         try:
-            await self._answers(client)
+            await answers(client)
             self._ids[name] = (await MiniKubelet(client, self._containerd.cgroups).run_pod(pod))[1]["main"]
         finally:
             await client.close()
-
-    async def _answers(self, client: RuntimeClient) -> None:
-        async with asyncio.timeout(LIMIT_S):
-            while True:
-                with suppress(RuntimeCallError):
-                    await client.version()
-                    return
-                await asyncio.sleep(PACE_S)
 
     async def _disconnected(self) -> None:
         """Wait until the kernel has forgotten our connections to the socket."""
@@ -226,9 +221,7 @@ class Node:
             await asyncio.sleep(PACE_S)
 
     async def _cpus(self) -> dict[str, str]:
-        """Pod → the CPUs in the cgroup of its running container."""
-        seen = {pod: (await self._kernel.read(key)).applied for pod, key in self._ids.items()}
-        return {pod: format_cpuset(applied.cpus) if applied else "does not run" for pod, applied in seen.items()}
+        return await cpus(self._kernel, self._ids)
 
 
 if __name__ == "__main__":

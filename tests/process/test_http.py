@@ -9,11 +9,12 @@ from pathlib import Path
 import aiohttp
 import pytest
 
-from criproxy.errors import CriproxyError
+from criproxy.errors import UsageError
 from criproxy.process import http
 from criproxy.process.address import Address
 from criproxy.process.failures import Failures
 from criproxy.process.http import HttpServer, Sources
+from criproxy.process.http_limits import MOST_PEERS, Bucket, Rendered, Shares, peer_at
 from criproxy.process.tasks import Tasks
 from tests.node.world import RecordingLog
 
@@ -107,15 +108,6 @@ async def test_there_is_nothing_else(session: aiohttp.ClientSession) -> None:
         assert response.status == 405
 
 
-def test_a_port_in_use_is_an_error() -> None:
-    """The sentence names the address."""
-    with socket.create_server(("127.0.0.1", 0)) as other:
-        port = other.getsockname()[1]
-
-        with pytest.raises(CriproxyError, match=rf"--http: cannot listen on http://127.0.0.1:{port}: .*in use"):
-            Address("127.0.0.1", port).listen()
-
-
 @asynccontextmanager
 async def on_port(node: Node, host: str = "") -> AsyncIterator[aiohttp.ClientSession]:
     """A client of a server on a port."""
@@ -124,12 +116,6 @@ async def on_port(node: Node, host: str = "") -> AsyncIterator[aiohttp.ClientSes
     address = Address.parse(f"{host}:{port}")
     async with served(node, address), aiohttp.ClientSession(f"http://127.0.0.1:{port}") as session:
         yield session
-
-
-async def test_a_port_is_served(node: Node) -> None:
-    """On a port, by host name, as on a Unix socket."""
-    async with on_port(node) as session:
-        assert await get(session, "/healthz") == (200, "ok\n")
 
 
 @pytest.mark.parametrize(("host", "expected"), [("", 403), ("0.0.0.0", 200)])
@@ -190,3 +176,126 @@ async def test_a_connection_has_one_request(node: Node, path: str) -> None:
             assert (await reader.read()).count(b"HTTP/1.1 200") == answered
             writer.close()
         assert len(asked) == 1
+
+
+# ---------------------------------------------------------------- limits, by a clock that the test turns
+
+
+class Clock:
+    """Says what the test says."""
+
+    def __init__(self) -> None:
+        self.now_s = 100.0
+
+    def __call__(self) -> float:
+        """In seconds."""
+        return self.now_s
+
+
+def test_a_bucket_gives_a_burst_and_then_so_many_a_second() -> None:
+    """Tokens come back with time, and never more than the burst."""
+    clock = Clock()
+    bucket = Bucket(per_s=2, burst=3, now=clock)
+    assert [bucket.take() for _ in range(4)] == [True, True, True, False]
+    clock.now_s += 0.5
+    assert [bucket.take(), bucket.take()] == [True, False]
+    clock.now_s += 1000
+    assert [bucket.take() for _ in range(4)] == [True, True, True, False]
+
+
+def test_who_reserves_waits_for_the_token() -> None:
+    """Each token that is not there yet comes later than the one before."""
+    clock = Clock()
+    bucket = Bucket(per_s=2, burst=1, now=clock)
+    assert [bucket.reserve() for _ in range(3)] == [0.0, 0.5, 1.0]
+    clock.now_s += 1.5
+    assert bucket.reserve() == 0.0
+
+
+def test_each_client_has_its_share() -> None:
+    """One that asks too often keeps no other from being answered, and all together have a limit, too."""
+    clock = Clock()
+    shares = Shares(per_s=1, burst=4, all_per_s=2, all_burst=6, now=clock)
+    assert [shares.take("flood") for _ in range(9)] == [True] * 4 + [False] * 5
+    assert [shares.take("other") for _ in range(3)] == [True, True, False]
+    clock.now_s += 1
+    assert [shares.take(each) for each in ("flood", "flood", "other", "third")] == [True, False, True, False]
+
+
+def test_clients_that_are_forgotten_get_no_more_together() -> None:
+    """However many there are: only the newest are known."""
+    shares = Shares(per_s=1, burst=1, all_per_s=1, all_burst=1000, now=Clock())
+    assert sum(shares.take(f"{number}") for number in range(2000)) == 1000
+    assert len(shares) <= MOST_PEERS
+
+
+@pytest.mark.parametrize(
+    ("address", "peer"),
+    [
+        pytest.param("127.0.0.1", "loopback", id="loopback"),
+        pytest.param("127.8.9.1", "loopback", id="another name of loopback"),
+        pytest.param("::1", "loopback", id="loopback of IPv6"),
+        pytest.param("::ffff:10.0.0.1", "10.0.0.1", id="IPv4 in IPv6"),
+        pytest.param("fe80::1%eth0", "fe80::/64", id="scope"),
+        pytest.param("2001:db8::1:2", "2001:db8::/64", id="a host has a whole network"),
+    ],
+)
+def test_who_asks(address: str, peer: str) -> None:
+    """A client with many addresses is one client."""
+    assert peer_at(address) == peer
+
+
+def _counting() -> Callable[[str], tuple[bytes, str]]:
+    texts = iter(range(100))
+    return lambda accept: (f"{accept}{next(texts)}".encode(), "text/plain")
+
+
+def test_metrics_are_rendered_for_each_request_that_is_not_one_of_too_many() -> None:
+    """Beyond the rate the last text serves for all, whatever they accept."""
+    clock = Clock()
+    rendered = Rendered(_counting(), Bucket(per_s=1, burst=2, now=clock))
+    assert [rendered(each)[0] for each in "abcd"] == [b"a0", b"b1", b"b1", b"b1"]
+    clock.now_s += 1
+    assert rendered("e")[0] == b"e2"
+
+
+# ---------------------------------------------------------------- addresses
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("127.0.0.1:9100", Address("127.0.0.1", 9100)),
+        ("node-1:80", Address("node-1", 80)),
+        (":9100", Address("localhost", 9100)),
+        ("[::1]:9100", Address("::1", 9100)),
+        ("0.0.0.0:65535", Address("0.0.0.0", 65535)),
+        ("unix:///run/criproxy/http.sock", Address(path="/run/criproxy/http.sock")),
+        ("/run/criproxy/http.sock", Address(path="/run/criproxy/http.sock")),
+    ],
+)
+def test_an_address(text: str, expected: Address) -> None:
+    """Without a host only this machine can connect."""
+    assert expected == Address.parse(text)
+
+
+@pytest.mark.parametrize(
+    "text", ["", "9100", "host", "host:", "host:http", ":0", ":65536", ":-1", "::1:9100", "http://host:80", "host:²"]
+)
+def test_what_is_no_address(text: str) -> None:
+    """The error shows the forms that are understood."""
+    with pytest.raises(UsageError, match=r"--http: .* use HOST:PORT, :PORT .*, \[IPV6\]:PORT or unix:///PATH"):
+        Address.parse(text)
+
+
+@pytest.mark.parametrize(
+    ("address", "expected"),
+    [
+        (Address("localhost", 1), "http://localhost:1"),
+        (Address("::1", 1), "http://[::1]:1"),
+        (Address(path="/x"), "unix:///x"),
+    ],
+)
+def test_an_address_is_shown_as_a_url(address: Address, expected: str) -> None:
+    """A reader of the log can paste it."""
+    assert expected == str(address)

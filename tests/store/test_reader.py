@@ -1,11 +1,12 @@
 """The database can be read beside the one who has it, and without anybody, and nothing changes by that."""
 
 import asyncio
+import fcntl
 import os
 import sqlite3
 import subprocess
 import sys
-from contextlib import closing
+from contextlib import ExitStack, closing
 from pathlib import Path
 
 import pytest
@@ -16,8 +17,11 @@ from criproxy.model.workload import Pod
 from criproxy.simulate.hosts import machine
 from criproxy.store import Kind, Record, Store
 from criproxy.store.history import find, refused_since, titles
+from criproxy.store.holder import holding
 from criproxy.store.reader import open_reader
 from criproxy.store.schema import VERSION
+from criproxy.store.store import LOCK_NAME
+from tests.disks import small_disk
 
 MACHINE = machine()
 NODE = Node(MACHINE, pods={"s": Pod(key="s", name="web", namespace="shop")}, released="by hand")
@@ -144,3 +148,19 @@ def test_what_is_no_database(tmp_path: Path, content: bytes) -> None:
     with pytest.raises(StoreError), open_reader(tmp_path):
         pass
     assert (tmp_path / "criproxy.db").read_bytes() == content
+
+
+# ---------------------------------------------------------------- a daemon that does not answer
+
+
+def test_a_lock_on_another_disk_is_no_lock_of_this_state(tmp_path: Path) -> None:
+    """/proc/locks has inode numbers, which are the same on two new disks; the process has only its own file open."""
+    with ExitStack() as disks:
+        locked, free = (disks.enter_context(small_disk(tmp_path / name)) for name in ("locked", "free"))
+        files = [disks.enter_context((disk / LOCK_NAME).open("w")) for disk in (locked, free)]
+        assert os.fstat(files[0].fileno()).st_ino == os.fstat(files[1].fileno()).st_ino
+        fcntl.flock(files[0], fcntl.LOCK_EX)
+        files[1].close()
+
+        assert holding(locked) == os.getpid()
+        assert holding(free) is None

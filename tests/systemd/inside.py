@@ -15,7 +15,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from pathlib import Path
 from typing import Any, Protocol, Self
@@ -165,6 +165,22 @@ def kill_drop_in() -> str:
     return "".join(f"{line.strip()}\n" for line in after.partition("\n\n")[0].splitlines())
 
 
+async def cpus(kernel: Cgroups, ids: Mapping[str, str]) -> dict[str, str]:
+    """Pod → the CPUs in the cgroup of its running container."""
+    seen = {pod: (await kernel.read(key)).applied for pod, key in ids.items()}
+    return {pod: format_cpuset(applied.cpus) if applied else "does not run" for pod, applied in seen.items()}
+
+
+async def answers(client: RuntimeClient) -> None:
+    """Wait for an answer: a gRPC channel that was refused pauses before it dials again."""
+    async with asyncio.timeout(LIMIT_S):
+        while True:
+            with suppress(RuntimeCallError):
+                await client.version()
+                return
+            await asyncio.sleep(PACE_S)
+
+
 class Load:
     """Asks for the version all the time over one channel, as the kubelet's status loop does."""
 
@@ -258,7 +274,7 @@ class Node:
             while (ready := await self._ready())[0] != 200:  # noqa: ASYNC110
                 await asyncio.sleep(PACE_S)
         self.facts["ready"] = ready
-        await self._answers()
+        await answers(self._through)
         owner = ContainerSpec("main", IMAGE, cpu_limit_milli=1000, memory_limit_bytes=64 * MIB)
         for pod in (PodSpec("web", (ContainerSpec("main", IMAGE),)), PodSpec("trader", (owner,))):
             self._ids[pod.name] = (await self._kubelet.run_pod(pod))[1]["main"]
@@ -272,7 +288,7 @@ class Node:
             await asyncio.to_thread(end)
             while shown("MainPID") in (before, "0") or shown("ActiveState") != "active":  # noqa: ASYNC110
                 await asyncio.sleep(PACE_S)
-            await self._answers()
+            await answers(self._through)
         said = daemon_log()[begin:]
         self.facts[name] = {"failures": load.failures, "cpus": await self._cpus()}
         self.facts[name]["traceback"] = "Fatal Python error: Aborted" in said
@@ -313,7 +329,7 @@ class Node:
         steps = ("In a checkout, as root:", "## 2. Write the policy file", "## 4. Start criproxy")
         self.facts["install"] = typed("\n".join(told("docs/install.md", step) for step in steps))
         self.facts["enabled"] = [shown("UnitFileState", unit) for unit in ("criproxy.socket", SERVICE)]
-        await self._answers()
+        await answers(self._through)
         await self._kubelet.run_pod(PodSpec("late", (ContainerSpec("main", IMAGE),)))
         self.facts["status"] = typed("criproxy status --check && criproxy status")
         self.facts["explain"] = typed("criproxy explain default/late/main")
@@ -330,18 +346,7 @@ class Node:
             self.facts[case] = out
 
     async def _cpus(self) -> dict[str, str]:
-        """Pod → the CPUs in the cgroup of its running container."""
-        seen = {pod: (await self._kernel.read(key)).applied for pod, key in self._ids.items()}
-        return {pod: format_cpuset(applied.cpus) if applied else "does not run" for pod, applied in seen.items()}
-
-    async def _answers(self) -> None:
-        """Wait for an answer: a gRPC channel that was refused pauses before it dials again."""
-        async with asyncio.timeout(LIMIT_S):
-            while True:
-                with suppress(RuntimeCallError):
-                    await self._through.version()
-                    return
-                await asyncio.sleep(PACE_S)
+        return await cpus(self._kernel, self._ids)
 
     async def _ready(self) -> tuple[int, str]:
         """What /readyz says, which is served a moment after the kubelet is."""

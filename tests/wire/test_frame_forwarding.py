@@ -1,5 +1,6 @@
 """The frame loop forwards what nobody touches, byte for byte, however it arrives."""
 
+import hpack
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -103,3 +104,101 @@ def test_window_update_of_another_length_is_refused() -> None:
 
     with pytest.raises(WireError, match="must be 4"):
         increment_of(raw, 0, len(raw))
+
+
+# ---------------------------------------------------------------- frames, as RFC 9113 and RFC 7541 say
+
+
+def test_frame_has_length_kind_flags_and_stream() -> None:
+    """A frame is its 9-byte header and its payload."""
+    assert frames.frame(frames.DATA, frames.END_STREAM, 5, b"abc") == b"\x00\x00\x03\x00\x01\x00\x00\x00\x05abc"
+
+
+@pytest.mark.parametrize(
+    ("size", "max_frame", "expected"),
+    [
+        pytest.param(0, 4, [(0, True)], id="empty-end"),
+        pytest.param(4, 4, [(4, True)], id="exactly-one"),
+        pytest.param(5, 4, [(4, False), (1, True)], id="one-byte-over"),
+        pytest.param(12, 4, [(4, False), (4, False), (4, True)], id="three-whole"),
+    ],
+)
+def test_data_is_cut_and_ended_once(size: int, max_frame: int, expected: list[tuple[int, bool]]) -> None:
+    """END_STREAM is on the last frame only."""
+    cut = list(frames.data_frames(1, b"x" * size, True, max_frame))
+
+    assert [(len(f) - 9, bool(f[4] & frames.END_STREAM)) for f in cut] == expected
+
+
+@pytest.mark.parametrize(
+    ("flags", "payload", "expected"),
+    [
+        pytest.param(0, b"\x02abc", b"\x02abc", id="no-padding"),
+        pytest.param(frames.PADDED, b"\x02abc\x00\x00", b"abc", id="two-bytes-of-padding"),
+        pytest.param(frames.PADDED, b"\x00abc", b"abc", id="padding-of-none"),
+        pytest.param(frames.PADDED, b"\x03\x00\x00\x00", b"", id="only-padding"),
+    ],
+)
+def test_padding_is_taken_off(flags: int, payload: bytes, expected: bytes) -> None:
+    """What is left is the data of the frame."""
+    assert frames.unpad(flags, payload) == expected
+
+
+@pytest.mark.parametrize("payload", [b"", b"\x01", b"\x05abc"])
+def test_padding_longer_than_the_frame_is_refused(payload: bytes) -> None:
+    """A padded frame must hold its padding."""
+    with pytest.raises(WireError, match="padding"):
+        frames.unpad(frames.PADDED, payload)
+
+
+def test_priority_is_taken_off_a_header_block() -> None:
+    """The 5 bytes of priority are no HPACK."""
+    flags = frames.END_HEADERS | frames.HAS_PRIORITY | frames.PADDED
+    raw = frames.frame(frames.HEADERS, flags, 1, b"\x01" + b"\x00" * 5 + b"block" + b"\x00")
+
+    assert frames.header_block(raw) == b"block"
+
+
+def test_headers_too_short_for_their_priority_are_refused() -> None:
+    """A HEADERS frame with the priority flag has at least 5 bytes."""
+    with pytest.raises(WireError, match="priority"):
+        frames.header_fragment(frames.HAS_PRIORITY, b"\x00" * 4)
+
+
+def test_continuation_frames_belong_to_the_block() -> None:
+    """The fragments are joined in order."""
+    raw = frames.frame(frames.HEADERS, 0, 1, b"ab") + frames.frame(frames.CONTINUATION, 0, 1, b"")
+    raw += frames.frame(frames.CONTINUATION, frames.END_HEADERS, 1, b"cd")
+
+    assert frames.header_block(raw) == b"abcd"
+
+
+@pytest.mark.parametrize(
+    ("payload", "reason"),
+    [
+        pytest.param(b"\x00" * 5, "multiple of 6", id="length"),
+        pytest.param(b"\x00\x04\x80\x00\x00\x00", "INITIAL_WINDOW_SIZE", id="window"),
+        pytest.param(b"\x00\x05\x00\x00\x3f\xff", "MAX_FRAME_SIZE", id="frame-too-small"),
+        pytest.param(b"\x00\x05\x01\x00\x00\x00", "MAX_FRAME_SIZE", id="frame-too-large"),
+    ],
+)
+def test_settings_outside_their_range_are_refused(payload: bytes, reason: str) -> None:
+    """The ranges are those of RFC 9113, 6.5.2."""
+    with pytest.raises(WireError, match=reason):
+        frames.parse_settings(payload)
+
+
+def test_later_setting_wins() -> None:
+    """Entries apply in order."""
+    assert frames.parse_settings(b"\x00\x04\x00\x00\x00\x01\x00\x04\x00\x00\x00\x02") == {4: 2}
+
+
+@given(st.lists(st.tuples(st.binary(min_size=1, max_size=300), st.binary(max_size=40_000)), max_size=5))
+def test_literals_are_hpack_that_touches_no_table(fields: list[tuple[bytes, bytes]]) -> None:
+    """Any length decodes to what was written, and leaves the dynamic table empty."""
+    decoder = hpack.Decoder(max_header_list_size=1 << 20)
+
+    decoded = decoder.decode(b"".join(frames.literal(*field) for field in fields), raw=True)
+
+    assert [tuple(field) for field in decoded] == fields
+    assert not decoder.header_table.dynamic_entries
