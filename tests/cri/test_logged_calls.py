@@ -22,6 +22,12 @@ class Lines(list[dict[str, Any]]):
         self.append({"event": event, **keys})
 
 
+@pytest.fixture
+def lines() -> Lines:
+    """Return what will be traced."""
+    return Lines()
+
+
 def call_of(method: str, request: bytes | None) -> Call:
     """A call as the wire makes it."""
     call = Call(method, connection=3, stream=5, encoding="identity")
@@ -82,9 +88,8 @@ async def test_a_held_call_is_told_with_what_was_sent() -> None:
     }
 
 
-async def test_a_refusal_is_told_with_its_reason() -> None:
+async def test_a_refusal_is_told_with_its_reason(lines: Lines) -> None:
     """The status and the sentence that the kubelet got are in the line."""
-    lines = Lines()
 
     async def hold(_call: Call, _message: bytes) -> Verdict:
         return Refuse(StatusCode.RESOURCE_EXHAUSTED, "no CPU is free")
@@ -134,23 +139,18 @@ def test_a_stream_is_told_message_by_message() -> None:
         pytest.param(b"", {}, id="empty"),
     ],
 )
-def test_what_cannot_be_read_is_not_shown(data: bytes | None, shown: object) -> None:
+def test_what_cannot_be_read_is_not_shown(lines: Lines, data: bytes | None, shown: object) -> None:
     """A message that is none gives its size, never its bytes."""
-    lines = Lines()
-    rule = rule_of(LIST, lines, {})
-
-    rule.done(call_of(LIST, data), Outcome(OutcomeKind.FAILED))
+    rule_of(LIST, lines, {}).done(call_of(LIST, data), Outcome(OutcomeKind.FAILED))
 
     assert lines[0]["request"] == shown
 
 
-def test_a_long_message_is_cut() -> None:
+def test_a_long_message_is_cut(lines: Lines) -> None:
     """A list of a thousand containers does not fill the journal."""
-    lines = Lines()
-    rule = rule_of(LIST, lines, {})
     reply = api_pb2.ListContainersResponse(containers=[api_pb2.Container(id="x" * 64)] * 1_000)
 
-    rule.done(call_of(LIST, b""), Outcome(OutcomeKind.OK, reply.SerializeToString()))
+    rule_of(LIST, lines, {}).done(call_of(LIST, b""), Outcome(OutcomeKind.OK, reply.SerializeToString()))
 
     assert len(lines[0]["reply"]) < LIMIT_CHARS + 50
     assert lines[0]["reply"].endswith(" characters more")

@@ -14,55 +14,29 @@ from criproxy.cri.methods import METHODS
 
 PLANTED = "Tr0ub4dor&3"
 
-SECRET_FIELDS = {
-    "AuthConfig.auth",
-    "AuthConfig.identity_token",
-    "AuthConfig.password",
-    "AuthConfig.registry_token",
-    "AuthConfig.username",
-    "AttachResponse.url",
-    "ContainerStatusResponse.info",
-    "ExecResponse.url",
-    "ExecSyncResponse.stderr",
-    "ExecSyncResponse.stdout",
-    "ImageStatusResponse.info",
-    "KeyValue.value",
-    "PodSandboxStatusResponse.info",
-    "PortForwardResponse.url",
-    "StatusResponse.info",
-    "WindowsContainerSecurityContext.credential_spec",
-    "WindowsSandboxSecurityContext.credential_spec",
-}
+SECRET_FIELDS = set(
+    (
+        "AttachResponse.url AuthConfig.auth AuthConfig.identity_token AuthConfig.password AuthConfig.registry_token "
+        "AuthConfig.username ContainerStatusResponse.info ExecResponse.url ExecSyncResponse.stderr "
+        "ExecSyncResponse.stdout ImageStatusResponse.info KeyValue.value PodSandboxStatusResponse.info "
+        "PortForwardResponse.url StatusResponse.info WindowsContainerSecurityContext.credential_spec "
+        "WindowsSandboxSecurityContext.credential_spec"
+    ).split()
+)
 """Where every value is secret."""
 SECRET_TAILS = {"ContainerConfig.command", "ExecRequest.cmd", "ExecSyncRequest.cmd"}
 """Where all words but the first are."""
 SECRET_LISTS = {"ContainerConfig.args"}
 
-SECRET_KEYS = [
-    "kubectl.kubernetes.io/last-applied-configuration",
-    "example.com/password",
-    "db-passwd",
-    "API_KEY",
-    "tls.key",
-    "vault.hashicorp.com/token",
-    "my-Secret",
-    "aws-credentials",
-    "registry-auth",
-    "privateStuff",
-    "pw",
-    "example.com/db_pw",
-    "DB_PW_2",
-    "dbPw",
-    "pwd",
-    "mysqlPwd",
-    "pass",
-    "db_pass_1",
-    "userpass",
-    "dbPass",
-    "passphrase.example.com/x",
-]
-PLAIN_KEYS = ["io.kubernetes.pod.name", "app", "io.kubernetes.container.hash", "criproxy/placement", "keyboard"]
-PLAIN_KEYS += ["bypass", "example.com/bypass", "compass", "passengers", "passive", "pwm", "power", "cpw"]
+SECRET_KEYS = (
+    "kubectl.kubernetes.io/last-applied-configuration example.com/password db-passwd API_KEY tls.key "
+    "vault.hashicorp.com/token my-Secret aws-credentials registry-auth privateStuff pw example.com/db_pw DB_PW_2 "
+    "dbPw pwd mysqlPwd pass db_pass_1 userpass dbPass passphrase.example.com/x"
+).split()
+PLAIN_KEYS = (
+    "io.kubernetes.pod.name app io.kubernetes.container.hash criproxy/placement keyboard bypass "
+    "example.com/bypass compass passengers passive pwm power cpw"
+).split()
 
 
 def fill(message: Message, depth: int = 6) -> None:

@@ -10,6 +10,7 @@ from criproxy.devices.classes.builtin import AMD, BUILTIN, HABANA, INTEL_GPU, IN
 from criproxy.devices.classes.cards import Card, Stock
 from criproxy.devices.classes.device_class import DeviceClass
 from criproxy.host.cards import CdiSpecs, DriverFiles, find_cards
+from tests.host.tree import plant
 
 ALI = DeviceClass(
     name="ali-npu",
@@ -21,8 +22,7 @@ ALI = DeviceClass(
 
 def write(path: Path, text: str = "") -> None:
     """One file with its folders."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text(text)
+    plant(path.parent, {path.name: text})
 
 
 def test_a_machine_without_accelerators(tmp_path: Path) -> None:
@@ -92,10 +92,7 @@ def bridge(host_root: Path, link: str, path: str, numa_node: int | None, **files
     """A PCI function at *path* below /sys/devices, and a link in sysfs that leads there."""
     folder = host_root / "sys/devices" / path
     folder.mkdir(parents=True, exist_ok=True)
-    if numa_node is not None:
-        write(folder / "numa_node", f"{numa_node}\n")
-    for name, text in files.items():
-        write(folder / name, text)
+    plant(folder, files if numa_node is None else {**files, "numa_node": f"{numa_node}\n"})
     (host_root / link).parent.mkdir(parents=True, exist_ok=True)
     (host_root / link).symlink_to(folder)
 
@@ -220,20 +217,15 @@ def spec(*names: str, of_all: str = "", own: str = "", kind: str = "nvidia.com/g
 )
 def test_what_is_set(tmp_path: Path, files: dict[str, str], sets: dict[str, bool]) -> None:
     """Edits of all devices and of one count; what cannot be read says nothing, and is not read again."""
-    for name, text in files.items():
-        path = tmp_path / name
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(text)
     specs = CdiSpecs()
+    plant(tmp_path, files)
 
     assert specs.sets(NVIDIA, tmp_path) == specs.sets(NVIDIA, tmp_path) == sets
 
 
 def test_a_file_that_changes_is_read_again(tmp_path: Path) -> None:
     """As a driver for claims writes one for each."""
-    path = tmp_path / "var/run/cdi/a.json"
-    path.parent.mkdir(parents=True)
-    path.write_text(spec("0"))
+    write(path := tmp_path / "var/run/cdi/a.json", spec("0"))
     specs = CdiSpecs()
     specs.sets(NVIDIA, tmp_path)
 

@@ -6,6 +6,7 @@ import pytest
 
 from criproxy.host.container_use import SEARCH_EVERY, ContainerCgroups, read_cpu_times, read_memory_use
 from criproxy.model.machine.hardware import ContainerUse, CpuTime, MemoryUse
+from tests.host.tree import plant
 
 ID = "c0ffee" * 10 + "abcd"
 V2 = {"cpu.stat": "usage_usec 1500\nuser_usec 9", "memory.current": "5000", "memory.stat": "anon 7\ninactive_file 1000"}
@@ -13,9 +14,7 @@ V2 = {"cpu.stat": "usage_usec 1500\nuser_usec 9", "memory.current": "5000", "mem
 
 def write(root: Path, **files: str) -> None:
     """Files of a cgroup."""
-    root.mkdir(parents=True, exist_ok=True)
-    for name, content in files.items():
-        (root / name).write_text(f"{content}\n")
+    plant(root, {name: f"{content}\n" for name, content in files.items()})
 
 
 @pytest.mark.parametrize(

@@ -73,6 +73,11 @@ def render(archive: Path, values: dict[str, Any]) -> tuple[dict[str, dict[str, A
     return helm.render(archive, {"allNodes": True, **values})
 
 
+def pod_of(archive: Path, values: dict[str, Any]) -> Any:  # noqa: ANN401 (of the manifest)
+    """Return the pod of the DaemonSet."""
+    return render(archive, values)[0]["DaemonSet"]["spec"]["template"]["spec"]
+
+
 def containers(resources: dict[str, dict[str, Any]]) -> dict[str, dict[str, Any]]:
     """Return all containers of the DaemonSet by their names, in the order in which they run."""
     pod = resources["DaemonSet"]["spec"]["template"]["spec"]
@@ -97,13 +102,7 @@ def test_the_chart_installs_criproxy_on_the_node(archive: Path) -> None:
     """By the command that people use; the pod's own container only shows the state, and has no rights."""
     found = containers(render(archive, {})[0])
     assert list(found) == ["install", "device-plugin", "status"]
-    assert found["install"]["args"] == [
-        "install",
-        "--host-root=/host",
-        "--node-kind=auto",
-        "--timeout=2m",
-        "--http=off",
-    ]
+    assert found["install"]["args"] == "install --host-root=/host --node-kind=auto --timeout=2m --http=off".split()
     assert found["device-plugin"]["command"] == ["criproxy-device-plugin-unit", "off", "/host", "/files"]
     assert found["status"]["args"] == ["status", "--watch", "--interval=60"]
     assert found["status"]["securityContext"]["capabilities"] == {"drop": ["ALL"]}
@@ -116,7 +115,7 @@ def test_between_rollouts_the_pod_can_only_ask(archive: Path, values: dict[str, 
 
     Those are in sight, because systemctl needs that in the init containers.
     """
-    pod = render(archive, values)[0]["DaemonSet"]["spec"]["template"]["spec"]
+    pod = pod_of(archive, values)
     assert [name for name in ("hostNetwork", "hostIPC") if pod.get(name)] == []
     (status,) = pod["containers"]
     places = {each["name"]: each["hostPath"]["path"] for each in pod["volumes"] if "hostPath" in each}
@@ -159,11 +158,8 @@ def test_the_token_of_the_page_is_a_secret(archive: Path) -> None:
     """Only the container that installs gets it; without a name there is none, and an uninstallation needs none."""
     resources, notes = render(archive, EVERYTHING)
     volumes = {each["name"]: each for each in resources["DaemonSet"]["spec"]["template"]["spec"]["volumes"]}
-    assert volumes["token"]["secret"] == {
-        "secretName": "page",
-        "defaultMode": 0o400,
-        "items": [{"key": "word", "path": "word"}],
-    }
+    items = [{"key": "word", "path": "word"}]
+    assert volumes["token"]["secret"] == {"secretName": "page", "defaultMode": 0o400, "items": items}
     having = {
         name: [mount["mountPath"] for mount in each["volumeMounts"] if mount["name"] == "token"]
         for name, each in containers(resources).items()
@@ -171,9 +167,7 @@ def test_the_token_of_the_page_is_a_secret(archive: Path) -> None:
     assert having == {"install": ["/token/word"], "device-plugin": [], "status": []}
     assert "0.0.0.0:9820" in notes
     for values in ({}, {**EVERYTHING, "action": "uninstall"}):
-        resources, _ = render(archive, values)
-        volumes = resources["DaemonSet"]["spec"]["template"]["spec"]["volumes"]
-        assert "token" not in {each["name"] for each in volumes}
+        assert "token" not in {each["name"] for each in pod_of(archive, values)["volumes"]}
 
 
 def test_what_the_chart_gives_to_criproxy_is_understood(archive: Path, tmp_path: Path) -> None:
@@ -187,15 +181,12 @@ def test_what_the_chart_gives_to_criproxy_is_understood(archive: Path, tmp_path:
 
 def test_the_pods_have_an_account_without_rights(archive: Path) -> None:
     """Of their own, by whose name an administrator can allow privileged pods; or one that exists."""
-
-    def of_pods(values: dict[str, Any]) -> Any:  # noqa: ANN401 (of the manifest)
-        return render(archive, values)[0]["DaemonSet"]["spec"]["template"]["spec"]["serviceAccountName"]
-
     account = render(archive, {})[0]["ServiceAccount"]
     assert (account["metadata"]["name"], account["automountServiceAccountToken"]) == ("criproxy-node", False)
-    assert (of_pods({}), of_pods(EVERYTHING)) == ("criproxy-node", "installer")
-    assert of_pods({"serviceAccount": {"create": False}}) == "default"
-    assert of_pods({"serviceAccount": {"create": False, "name": "mine"}}) == "mine"
+    others: list[dict[str, Any]] = [{"create": False}, {"create": False, "name": "mine"}]
+    values = ({}, EVERYTHING, *({"serviceAccount": other} for other in others))
+    of_pods = [pod_of(archive, each)["serviceAccountName"] for each in values]
+    assert of_pods == ["criproxy-node", "installer", "default", "mine"]
     assert "ServiceAccount" not in render(archive, {"serviceAccount": {"create": False}})[0]
 
 
@@ -211,15 +202,9 @@ def test_how_nodes_change(archive: Path) -> None:
 
 
 LINUX: dict[str, Any] = {"nodeSelector": {"kubernetes.io/os": "linux"}}
-LABELLED: dict[str, Any] = {
-    "affinity": {
-        "nodeAffinity": {
-            "requiredDuringSchedulingIgnoredDuringExecution": {
-                "nodeSelectorTerms": [{"matchExpressions": [{"key": "node-group", "operator": "Exists"}]}]
-            }
-        }
-    }
-}
+TERMS = [{"matchExpressions": [{"key": "node-group", "operator": "Exists"}]}]
+REQUIRED = {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": TERMS}}
+LABELLED: dict[str, Any] = {"affinity": {"nodeAffinity": REQUIRED}}
 ON_SOME = [
     pytest.param({"nodeSelector": {"node-group": "latency"}}, id="selector"),
     pytest.param(LABELLED, id="affinity"),
@@ -267,9 +252,8 @@ def test_an_upgrade_does_not_spread_to_all_nodes_by_accident(archive: Path, form
 
 def test_control_planes_are_left_out(archive: Path) -> None:
     """The pods tolerate no taint but those of nodes with GPUs; the notes say so, unless all taints are tolerated."""
-    resources, notes = render(archive, {})
-    tolerated = resources["DaemonSet"]["spec"]["template"]["spec"]["tolerations"]
-    assert [each["key"] for each in tolerated] == ["nvidia.com/gpu"]
+    assert [each["key"] for each in pod_of(archive, {})["tolerations"]] == ["nvidia.com/gpu"]
+    _, notes = render(archive, {})
     assert "such as control planes, are left out" in notes
     _, notes = render(archive, {"tolerations": [{"operator": "Exists"}]})
     assert "control planes" not in notes
@@ -292,13 +276,12 @@ def test_an_image_can_be_named_by_its_digest(archive: Path) -> None:
 
 def test_another_policy_rolls_out(archive: Path) -> None:
     """The pods are made anew when a file for the node changes, one node at a time, and only then."""
-
-    def template(values: dict[str, Any]) -> Any:  # noqa: ANN401 (of the manifest)
-        return render(archive, values)[0]["DaemonSet"]["spec"]["template"]
-
-    static: dict[str, Any] = {"policy": {"policy": "static"}}
-    assert template(static) != template({"policy": {"policy": "topology-aware"}})
-    assert template(static) == template({**static, "maxUnavailable": 2})
+    static, other = ({"policy": {"policy": name}} for name in ("static", "topology-aware"))
+    one, second, same = (
+        render(archive, values)[0]["DaemonSet"]["spec"]["template"]
+        for values in (static, other, {**static, "maxUnavailable": 2})
+    )
+    assert one == same != second
 
 
 def test_the_chart_removes_criproxy_on_request(archive: Path) -> None:

@@ -64,8 +64,10 @@ class Window:
 
 
 @asynccontextmanager
-async def window(of: Browser, url: str, size: str = "desk", theme: Theme = "light") -> AsyncIterator[Window]:
-    """The page at *url*, as soon as it shows the node."""
+async def window(
+    of: Browser, url: str, size: str = "desk", theme: Theme = "light", *, may_lose: bool = False
+) -> AsyncIterator[Window]:
+    """The page at *url*, as soon as it shows the node; in the end the console is silent, but for lost connections."""
     width, height = SIZES[size]
     context: BrowserContext = await of.new_context(viewport={"width": width, "height": height}, color_scheme=theme)
     context.set_default_timeout(LIMIT_MS)
@@ -75,5 +77,6 @@ async def window(of: Browser, url: str, size: str = "desk", theme: Theme = "ligh
         await found.page.goto(url)
         await found.page.wait_for_selector("html[data-drawn]")
         yield found
+        assert [text for text in found.complaints if not (may_lose and "ERR_" in text)] == []
     finally:
         await context.close()

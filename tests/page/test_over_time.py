@@ -37,8 +37,6 @@ async def test_a_node_without_containers(there: Stage, opened: Browser) -> None:
         await shown.page.fill("#search", "nothing like it")
         await expect(shown.page.locator("#no-containers")).to_contain_text("No container matches")
 
-    assert shown.complaints == []
-
 
 async def test_who_moves_with_the_keyboard_is_not_thrown_back(there: Stage, opened: Browser) -> None:
     """A link that has the focus keeps it when rows, events and stories are drawn anew around it."""
@@ -63,13 +61,11 @@ async def test_who_moves_with_the_keyboard_is_not_thrown_back(there: Stage, open
         await page.keyboard.press("Escape")
         assert await page.evaluate(FOCUSED) == before
 
-    assert shown.complaints == []
-
 
 async def test_a_daemon_that_restarts(there: Stage, opened: Browser) -> None:
     """The page says that it is not connected and of when it is, and goes on by itself."""
     await there.run(crowd(4))
-    async with window(opened, there.url) as shown:
+    async with window(opened, there.url, may_lose=True) as shown:
         page = shown.page
         await there.serve.stop()
         live = page.locator("#live-text")
@@ -83,8 +79,6 @@ async def test_a_daemon_that_restarts(there: Stage, opened: Browser) -> None:
         await expect(page.locator("#table tbody tr")).to_have_count(4)
         await there.run([PodSpec("later", (SPEC,), "shop")])
         await expect(page.locator("#table tbody")).to_contain_text("later/main")
-
-    assert [text for text in shown.complaints if "ERR_" not in text] == []
 
 
 async def test_a_page_that_is_displaced_comes_back_when_somebody_looks(there: Stage, opened: Browser) -> None:
@@ -104,12 +98,10 @@ async def test_a_page_that_is_displaced_comes_back_when_somebody_looks(there: St
         for each in newer:
             each.close()
 
-    assert shown.complaints == []
-
 
 async def test_another_version_loads_its_own_page(there: Stage, opened: Browser) -> None:
     """After an upgrade the page is loaded anew: what it is told may have changed with the daemon."""
-    async with window(opened, there.url) as shown:
+    async with window(opened, there.url, may_lose=True) as shown:
         page = shown.page
         await page.evaluate("document.documentElement.dataset.old = 'yes'")
         await there.serve.stop()
@@ -129,8 +121,6 @@ async def test_what_an_operator_has_switched(there: Stage, opened: Browser) -> N
         await there.ask("bypass", state="off")
         await there.ask("release")
         await expect(shown.page.locator("#health")).to_contain_text("released")
-
-    assert shown.complaints == []
 
 
 async def test_a_clock_that_is_wrong(there: Stage, opened: Browser) -> None:
@@ -172,7 +162,7 @@ async def test_hostile_names(there: Stage, opened: Browser) -> None:
         await expect(rows.filter(has_text="\\u{202e}evil")).to_have_count(1)
         images = await page.evaluate("[...document.images].map(each => each.getAttribute('src'))")
 
-    assert (set(images), shown.complaints) == ({"page/icon.svg"}, [])
+    assert set(images) == {"page/icon.svg"}
 
 
 async def overflow(page: Page) -> int:

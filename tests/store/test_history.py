@@ -1,7 +1,6 @@
 """The history keeps what explains those who live, whatever comes and goes beside them."""
 
 import sqlite3
-from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
 
@@ -23,14 +22,6 @@ from criproxy.store.history import find, newest, since
 EMPTY = Node(machine())
 POLICY = NonePolicy(Options())
 TITLE = "shop/web/main"
-
-
-@pytest.fixture
-def database(tmp_path: Path) -> Iterator[Database]:
-    """Return a fresh database."""
-    opened = Database(tmp_path)
-    yield opened
-    opened.close()
 
 
 def entry(text: str, *, kind: Kind = Kind.GRANTED, key: str = "", life: str = "r-1", title: str = TITLE) -> Record:

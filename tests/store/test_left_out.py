@@ -1,8 +1,6 @@
 """A row that cannot be written for its value is left out: all others are written, and it ends with its container."""
 
-from collections.abc import Iterator
 from dataclasses import replace
-from pathlib import Path
 from typing import Any, cast
 
 import pytest
@@ -22,14 +20,6 @@ BAD = [
     pytest.param({"cpu_milli": cast("Any", object())}, "object", id="no-value-of-sqlite"),
     pytest.param({"hints": cast("Any", (None,))}, "", id="cannot-be-encoded"),
 ]
-
-
-@pytest.fixture
-def database(tmp_path: Path) -> Iterator[Database]:
-    """Return a fresh database."""
-    opened = Database(tmp_path)
-    yield opened
-    opened.close()
 
 
 def node_with(**bad: object) -> Node:

@@ -5,7 +5,7 @@ import socket
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
-from typing import cast
+from typing import Self, cast
 
 from criproxy.wire.calls import Table
 from criproxy.wire.server import Proxy
@@ -99,11 +99,11 @@ class RawRuntime:
         self.connections.append(connection)
         return connection
 
-    async def start(self) -> None:
-        """Listen."""
+    async def __aenter__(self) -> Self:
         self.server = await asyncio.get_running_loop().create_unix_server(self._accept, self.path, backlog=1_000)
+        return self
 
-    async def stop(self) -> None:
+    async def __aexit__(self, *_: object) -> None:
         """Listen no more, and leave no connection open, however late the other side closes it."""
         self.server.close()
         await self.server.wait_closed()

@@ -28,20 +28,28 @@ async def waiting(path: Path) -> AsyncIterator[tuple[World, Early]]:
         yield world, early
 
 
-async def held(world: World, calls: int = 1) -> None:
-    """Wait until so many calls wait in the proxy."""
-    while sum(len(link.held_calls) for link in world.proxy.links) < calls:
+async def held(world: World) -> None:
+    """Wait until a call waits in the proxy."""
+    while not any(link.held_calls for link in world.proxy.links):
         await world.check_version()  # others pass meanwhile
+
+
+@asynccontextmanager
+async def one_waits(
+    path: Path, message: bytes = b"x"
+) -> AsyncIterator[tuple[World, Early, grpc.aio.UnaryUnaryCall[bytes, bytes]]]:
+    """The same, and a call that waits for its rule."""
+    async with waiting(path) as (world, early):
+        call = world.call("/hold/Echo", message)
+        await held(world)
+        yield world, early, call
 
 
 async def test_only_touched_calls_wait(tmp_path: Path) -> None:
     """They go by the real rule when it is there: held, told of, and with an edited reply."""
     told = list[OutcomeKind]()
     real = Rule(hold=grow, edit=edit, done=lambda call, outcome: told.append(outcome.kind))
-    async with waiting(tmp_path) as (world, early):
-        call = asyncio.ensure_future(world.call("/hold/Echo", b"x"))
-        await held(world)
-
+    async with one_waits(tmp_path) as (world, early, call):
         early.settle({"/hold/Echo": real}, pass_on_error)
 
         assert await call == b"x" + b" " * 500 + b"!" * 500
@@ -51,10 +59,7 @@ async def test_only_touched_calls_wait(tmp_path: Path) -> None:
 
 async def test_without_a_real_rule_a_call_passes(tmp_path: Path) -> None:
     """With a policy that touches nothing, those who waited go on as they came."""
-    async with waiting(tmp_path) as (world, early):
-        call = asyncio.ensure_future(world.call("/hold/Echo", b"x"))
-        await held(world)
-
+    async with one_waits(tmp_path) as (world, early, call):
         early.settle({}, pass_on_error)
 
         assert await call == b"x"
@@ -77,10 +82,7 @@ async def test_every_message_of_a_stream_is_told(tmp_path: Path) -> None:
 
 async def test_who_cannot_be_decided_is_told_why(tmp_path: Path) -> None:
     """A start that fails refuses those who wait and those who come, and passes everybody else."""
-    async with waiting(tmp_path) as (world, early):
-        call = asyncio.ensure_future(world.call("/hold/Echo", b"x"))
-        await held(world)
-
+    async with one_waits(tmp_path) as (world, early, call):
         early.fail("criproxy cannot serve: no policy")
 
         for refused in (call, world.call("/hold/Echo", b"y")):
@@ -101,9 +103,7 @@ async def test_nobody_waits_for_ever(tmp_path: Path, monkeypatch: pytest.MonkeyP
 async def test_a_call_that_is_cancelled_meanwhile_was_not_sent(tmp_path: Path) -> None:
     """Nobody is told of it, since nobody had heard of it; its window is given back."""
     told = list[Outcome]()
-    async with waiting(tmp_path) as (world, early):
-        call = world.call("/hold/Echo", b"x" * 8_000)
-        await held(world)
+    async with one_waits(tmp_path, b"x" * 8_000) as (world, early, call):
         call.cancel()
         while any(link.held_calls for link in world.proxy.links):
             await world.check_version()
@@ -149,10 +149,7 @@ async def test_a_handler_that_fails_has_the_real_error_handler(tmp_path: Path) -
     async def anyway(call: Call, message: bytes | None, error: Exception) -> Verdict:
         return Proceed((message or b"") + str(error).encode())
 
-    async with waiting(tmp_path) as (world, early):
-        call = asyncio.ensure_future(world.call("/hold/Echo", b"is "))
-        await held(world)
-
+    async with one_waits(tmp_path, b"is ") as (_, early, call):
         early.settle({"/hold/Echo": Rule(hold=fails)}, anyway)
 
         assert await call == b"is broken"

@@ -14,6 +14,7 @@ from criproxy.wire.frames import PREFACE, SETTINGS, frame
 from criproxy.wire.server import Proxy
 from criproxy.wire.sockets import listen
 from tests.wire.grpcworld import World
+from tests.wire.rawsockets import proxy_at
 
 HOLD, WATCH, PASS, SLOW = "/hold/Echo", "/watch/Echo", "/pass/Echo", "/pass/Wait"
 
@@ -204,25 +205,19 @@ async def test_slow_reader_stops_the_runtime(tmp_path: Path) -> None:
                 break
         stalled.set()
 
-    runtime_path, path = str(tmp_path / "r.sock"), str(tmp_path / "p.sock")
-    runtime = await asyncio.start_unix_server(flood, runtime_path)
-    proxy = Proxy(runtime_path, {})
-    sock = socket.socket(socket.AF_UNIX)
-    sock.bind(path)
-    await proxy.start(sock)
-    client = socket.socket(socket.AF_UNIX)
-    client.setblocking(False)
-    await asyncio.get_running_loop().sock_connect(client, path)
-    await stalled.wait()
-    (link,) = proxy.links
-    assert link.client.transport is not None
-    runtime.close()
-    await runtime.wait_closed()
+    runtime = await asyncio.start_unix_server(flood, tmp_path / "runtime")
+    async with proxy_at(tmp_path) as (proxy, path):
+        with socket.socket(socket.AF_UNIX) as client:
+            client.setblocking(False)
+            await asyncio.get_running_loop().sock_connect(client, path)
+            await stalled.wait()
+            (link,) = proxy.links
+            assert link.client.transport is not None
+            runtime.close()
+            await runtime.wait_closed()
 
-    assert link.client.transport.get_write_buffer_size() < 2 << 20
-    assert sent < 20 << 20
-    client.close()
-    await proxy.drain(0.1)
+            assert link.client.transport.get_write_buffer_size() < 2 << 20
+            assert sent < 20 << 20
 
 
 # ---------------------------------------------------------------- a lost runtime

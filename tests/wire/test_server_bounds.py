@@ -5,6 +5,7 @@ import gc
 import socket
 from collections.abc import AsyncIterator
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
 
 import psutil
@@ -45,22 +46,20 @@ def nothing(call: Call, what: object) -> None:
 @pytest.fixture
 async def runtime(tmp_path: Path) -> AsyncIterator[RawRuntime]:
     """A runtime that answers every call with its request."""
-    made = RawRuntime(str(tmp_path / "runtime"))
-    await made.start()
-    yield made
-    await made.stop()
+    async with RawRuntime(str(tmp_path / "runtime")) as made:
+        yield made
 
 
 @pytest.mark.parametrize("window", [65_535, 100])
 async def test_strict_peers_on_sockets(tmp_path: Path, window: int) -> None:
     """Calls of all ways with one-byte frames, padding and split headers; the ledgers are the peers' own windows."""
     style = Style(data_max=5, pad=3, block_max=7)
-    runtime = RawRuntime(
-        str(tmp_path / "runtime"), lambda: Endpoint(client=False, settings={INITIAL_WINDOW: window}, style=style)
-    )
-    await runtime.start()
+    far_end = partial(Endpoint, client=False, settings={INITIAL_WINDOW: window}, style=style)
     table = {HOLD: Rule(hold=grow), WATCH: Rule(done=nothing), EDIT: Rule(edit=lambda call, message: message * 2)}
-    async with proxy_at(tmp_path, table) as (proxy, path):
+    async with (
+        RawRuntime(str(tmp_path / "runtime"), far_end) as runtime,
+        proxy_at(tmp_path, table) as (proxy, path),
+    ):
         end = Endpoint(client=True, settings={INITIAL_WINDOW: window}, style=style)
         async with raw_client(path, end) as client:
             for path_of_call in [PASS, WATCH, HOLD, EDIT] * 8:
@@ -79,7 +78,6 @@ async def test_strict_peers_on_sockets(tmp_path: Path, window: int) -> None:
             assert (far.error, client.error) == (None, None)
             assert requests.in_flight == replied.in_flight == 0
         await eventually(lambda: not proxy.links)
-    await runtime.stop()
 
 
 HELLO = Endpoint(client=True).take()
@@ -163,10 +161,11 @@ async def test_client_that_never_reads(tmp_path: Path, path_of_call: str) -> Non
 
     Or it is thrown out, when it opens more calls than anybody needs. What it sent in one read is still answered.
     """
-    plain = Style()
-    runtime = RawRuntime(str(tmp_path / "runtime"), lambda: Endpoint(client=False, style=plain), answer=fail_at_length)
-    await runtime.start()
-    async with proxy_at(tmp_path, {HOLD: Rule(hold=refuse)}) as (proxy, path):
+    plain = partial(Endpoint, client=False, style=Style())
+    async with (
+        RawRuntime(str(tmp_path / "runtime"), plain, answer=fail_at_length),
+        proxy_at(tmp_path, {HOLD: Rule(hold=refuse)}) as (proxy, path),
+    ):
         memory_bytes = psutil.Process().memory_info().rss
         loop = asyncio.get_running_loop()
         with socket.socket(socket.AF_UNIX) as sock:
@@ -180,7 +179,6 @@ async def test_client_that_never_reads(tmp_path: Path, path_of_call: str) -> Non
                 assert link.client.transport.get_write_buffer_size() < 24 * MIB
             assert psutil.Process().memory_info().rss - memory_bytes < 60 * MIB
         await eventually(lambda: not proxy.links)
-    await runtime.stop()
 
 
 async def test_runtime_that_never_reads(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -211,6 +209,7 @@ def test_edited_replies_beyond_all_windows_end_the_connection(monkeypatch: pytes
         both.runtime_writes()
 
 
+@pytest.mark.usefixtures("runtime")
 async def test_answer_beyond_all_bounds_ends_the_connection(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A handler whose message finds no room at all costs that connection, and the call does not hang."""
     monkeypatch.setattr(flow, "MAX_QUEUED_BYTES", MIB)
@@ -218,21 +217,12 @@ async def test_answer_beyond_all_bounds_ends_the_connection(tmp_path: Path, monk
     async def inflate(call: Call, message: bytes) -> Verdict:
         return Proceed(bytes(2 * MIB))
 
-    runtime = RawRuntime(str(tmp_path / "runtime"))
-    await runtime.start()
     async with proxy_at(tmp_path, {HOLD: Rule(hold=inflate)}) as (proxy, path), raw_client(path) as client:
         stream = client.endpoint.open(HOLD)
         client.endpoint.queue(stream, encode(b"m"), end=True)
         client.write()
         await asyncio.wait_for(client.closed.wait(), 60)
         assert proxy.stats.protocol_errors == 1
-    await runtime.stop()
-
-
-def make_directory(path: Path) -> Path:
-    """A new directory, which no runtime listens in."""
-    path.mkdir()
-    return path
 
 
 async def hello_and_go(path: str, number: int) -> None:
@@ -265,7 +255,8 @@ async def test_thousands_of_connections_leave_nothing(tmp_path: Path, runtime: R
     """No links, tasks, files or objects stay, however the clients end, and whether or not the runtime is there."""
     count = CONNECTIONS if reachable else CONNECTIONS // 2
     table = {HOLD: Rule(hold=grow, done=nothing), WATCH: Rule(done=nothing), EDIT: Rule(edit=lambda call, message: b"")}
-    directory = tmp_path if reachable else make_directory(tmp_path / "nowhere")
+    directory = tmp_path if reachable else tmp_path / "nowhere"
+    directory.mkdir(exist_ok=True)
     async with proxy_at(directory, table) as (proxy, path):
         files, tasks = open_files(), len(asyncio.all_tasks())
         numbers = iter(range(count))

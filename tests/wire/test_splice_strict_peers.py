@@ -13,6 +13,13 @@ from tests.wire.spliced import EDIT, HOLD, PASS, WATCH, Spliced, half_peers
 REFUSE = Refuse(StatusCode.UNAVAILABLE, "not now")
 
 
+def joined(**peers: Endpoint) -> Spliced:
+    """Peers that have said hello."""
+    both = Spliced(**peers)
+    both.run()
+    return both
+
+
 def test_refusal_waits_for_the_settings_of_the_runtime(both: Spliced) -> None:
     """A client that does not wait for SETTINGS still gets them first, then what the splice has to say."""
     stream = both.start(HOLD, b"m" * 60_000)
@@ -35,8 +42,7 @@ def test_runtime_must_begin_with_settings(both: Spliced) -> None:
 
 def test_early_end_drops_what_waits_for_the_window() -> None:
     """A message that grew beyond the runtime's window is not kept for a runtime that has ended the call."""
-    both = Spliced(runtime=Endpoint(client=False, settings={INITIAL_WINDOW: 10}, grants="manual"))
-    both.run()
+    both = joined(runtime=Endpoint(client=False, settings={INITIAL_WINDOW: 10}, grants="manual"))
     stream = both.client.open(HOLD)
     both.client.data(stream, encode(b"12345"), end=True)
     both.run()
@@ -74,8 +80,7 @@ def test_collected_replies_leave_the_window_to_others() -> None:
 
 def test_held_request_goes_on_after_the_runtime_shrinks_its_windows() -> None:
     """The client's stream window gets so negative that a fixed step would not open it again."""
-    both = Spliced(runtime=Endpoint(client=False, settings={INITIAL_WINDOW: 600_000}))
-    both.run()
+    both = joined(runtime=Endpoint(client=False, settings={INITIAL_WINDOW: 600_000}))
     both.runtime.give(0, 1_000_000)
     both.run()
     stream = both.client.open(HOLD)
@@ -88,8 +93,7 @@ def test_held_request_goes_on_after_the_runtime_shrinks_its_windows() -> None:
 
 def test_edited_reply_goes_on_after_the_client_shrinks_its_windows() -> None:
     """What is collected of a reply was lent by us, so nobody else would open the stream's window again."""
-    both = Spliced(client=Endpoint(client=True, settings={INITIAL_WINDOW: 600_000}))
-    both.run()
+    both = joined(client=Endpoint(client=True, settings={INITIAL_WINDOW: 600_000}))
     both.client.give(0, 1_000_000)
     both.run()
     stream = both.start(EDIT, b"request")
@@ -106,8 +110,7 @@ def test_edited_reply_goes_on_after_the_client_shrinks_its_windows() -> None:
 @pytest.mark.parametrize("path", [PASS, WATCH])
 def test_padding_of_data_that_waited_is_given_back_to_the_stream(path: str) -> None:
     """The far end never sees that padding, so only we can return its window."""
-    both = Spliced(runtime=Endpoint(client=False, grants="manual"))
-    both.run()
+    both = joined(runtime=Endpoint(client=False, grants="manual"))
     held = both.start(HOLD, b"h")
     both.run()
     both.answer(held, Proceed(b"h" * 65_530))
