@@ -31,11 +31,9 @@ def guaranteed(name: str, cpu_milli: int, memory_mib: int = 64, *, asks: Mapping
     return PodSpec(name, (spec,), annotations=_ours(asks))
 
 
-def burstable(
-    name: str, cpu_milli: int, memory_mib: int = 64, *, namespace: str = "default", asks: Mapping[str, str] = NOTHING
-) -> PodSpec:
+def burstable(name: str, cpu_milli: int, *, namespace: str = "default", asks: Mapping[str, str] = NOTHING) -> PodSpec:
     """A Burstable pod of one container that has a memory limit and no CPU limit."""
-    spec = ContainerSpec("c0", IMAGE, cpu_request_milli=cpu_milli, memory_limit_bytes=memory_mib * MIB)
+    spec = ContainerSpec("c0", IMAGE, cpu_request_milli=cpu_milli, memory_limit_bytes=64 * MIB)
     return PodSpec(name, (spec,), namespace, annotations=_ours(asks))
 
 

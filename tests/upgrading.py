@@ -17,7 +17,6 @@ from lab.kubelet.kubelet import ContainerSpec, MiniKubelet, PodSpec
 
 PACKAGE = Path(__file__).resolve().parents[1] / "criproxy"
 NEXT_VERSION = "99.0.0"
-LONGEST_FAILURE_S = 1.0
 PACE_S = 0.005
 """Between two calls of a kind: a load, but one that leaves the two versions a machine to run on."""
 BESIDE = """BESIDE = (

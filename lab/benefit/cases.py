@@ -21,7 +21,6 @@ class Metric:
 
 PER_IMAGE = Metric("s per 1000 images", "training time")
 P99 = Metric("ms", "p99 latency")
-PER_READ = Metric("ns", "time per random read")
 PER_GB = Metric("s per GB", "time per GB moved")
 PER_MB = Metric("s per 100 MB", "time per 100 MB compressed")
 
@@ -101,7 +100,6 @@ REDIS = Workload("redis", "redis, Guaranteed pod of 1 CPU", "redis", P99, 1, nee
 REDIS_BURSTABLE = replace(
     REDIS, name="redis-burstable", title="redis, Burstable pod that requests 500m", request_milli=500, limit_milli=0
 )
-CHASE = Workload("chase", "random reads of memory, numpy", "chase", PER_READ, 1e3, needs="numpy")
 STREAM = Workload("stream", "memory bandwidth, numpy", "stream", PER_GB, 1, needs="numpy")
 COMPRESS = Workload("compress", "parallel compression", "compress", PER_MB, 100)
 
@@ -140,12 +138,12 @@ class Plan:
     def chosen(self, prefixes: tuple[str, ...], numa_nodes: int) -> tuple[Case, ...]:
         """The cases whose names begin with one of *prefixes*, all if there is none, on a machine like this.
 
-        With several NUMA nodes, there are cases in which memory can be remote.
+        With several NUMA nodes, there is a case in which memory can be remote.
 
         Raises:
             ValueError: there are no such cases.
         """
-        numa = (Case(CHASE, BUSY), Case(STREAM, BUSY)) if numa_nodes > 1 and self.has_figures else ()
+        numa = (Case(STREAM, BUSY),) if numa_nodes > 1 and self.has_figures else ()
         cases = tuple(case for case in (*self.cases, *numa) if not prefixes or case.name.startswith(prefixes))
         if not cases:
             raise ValueError(f"no case begins with {' or '.join(prefixes)}")

@@ -15,7 +15,6 @@ import signal
 import sys
 import tempfile
 import time
-from collections import Counter
 from dataclasses import asdict
 from pathlib import Path
 from secrets import randbits
@@ -30,10 +29,6 @@ from lab.containerd.containerd import available
 def main() -> int:
     """Do what the command line says."""
     options = _options()
-    if "embedded" in options.runtimes and not SNAPSHOT.is_file():
-        return _wrong(f"no machine for the embedded runtime: {SNAPSHOT} is missing (CRIPROXY_SHARED names its folder)")
-    if "containerd" in options.runtimes and (reason := available()):
-        return _wrong(f"{reason}; --runtime embedded does without")
     seed = randbits(31) if options.seed is None else options.seed
     print(f"{options.kills} kills, seed {seed}", flush=True)
     began = time.monotonic()
@@ -48,11 +43,6 @@ def main() -> int:
     options.json.parent.mkdir(parents=True, exist_ok=True)
     options.json.write_text(json.dumps(report, indent=2) + "\n")
     return _say(report, options.json)
-
-
-def _wrong(text: str) -> int:
-    print(text, file=sys.stderr)
-    return 2
 
 
 def _options() -> argparse.Namespace:
@@ -74,6 +64,10 @@ def _options() -> argparse.Namespace:
     if options.kills < 1:
         parser.error("--kills must be at least 1")
     options.runtimes = options.runtimes or list(RUNTIMES)
+    if "embedded" in options.runtimes and not SNAPSHOT.is_file():
+        parser.error(f"no machine for the embedded runtime: {SNAPSHOT} is missing (CRIPROXY_SHARED names its folder)")
+    if "containerd" in options.runtimes and (reason := available()):
+        parser.error(f"{reason}; --runtime embedded does without")
     options.phases = [Phase(name) for name in options.phases or names]
     return options
 
@@ -112,17 +106,13 @@ def _tell(tally: Tally, kill: Kill) -> None:
 
 
 def _report(options: argparse.Namespace, seed: int, tallies: list[Tally]) -> dict[str, Any]:
-    phases: Counter[str] = Counter({phase.value: 0 for phase in Phase})
-    for tally in tallies:
-        phases.update(tally.phases)
+    phases = {phase.value: sum(tally.phases.get(phase.value, 0) for tally in tallies) for phase in Phase}
     return {
         "seed": seed,
         "policy": options.policy,
         "kills": sum(tally.kills for tally in tallies),
-        "phases": dict(phases),
-        "violations": sum(len(tally.violations) for tally in tallies),
-        "missed": sum(len(tally.missed) for tally in tallies),
-        "broken": sum(len(tally.broken) for tally in tallies),
+        "phases": phases,
+        **{name: sum(len(getattr(tally, name)) for tally in tallies) for name in ("violations", "missed", "broken")},
         "halves": [asdict(tally) for tally in tallies],
         "command": f"make chaos KILLS={options.kills} SEED={seed}",
     }
@@ -132,12 +122,11 @@ def _say(report: dict[str, Any], file: Path) -> int:
     phases = ", ".join(f"{name} {count}" for name, count in report["phases"].items())
     print(f"{report['kills']} kills in {report['seconds']} s ({phases}): {file}")
     for half in report["halves"]:
-        for found in half["violations"]:
-            print(f"VIOLATION {half['runtime']}, kill {found.get('kill')} ({found.get('phase')}): {found['what']}")
+        for each in (*half["violations"], *half["broken"]):
+            what = f"VIOLATION: {each['what']}" if "what" in each else f"BROKEN: {each['error']}"
+            print(f"{half['runtime']}, kill {each.get('kill')} ({each.get('phase')}): {what}")
         for missed in half["missed"]:
             print(f"missed {half['runtime']}, kill {missed}")
-        for broken in half["broken"]:
-            print(f"BROKEN {half['runtime']}, kill {broken.get('kill')} ({broken.get('phase')}): {broken['error']}")
     if not report["violations"]:
         print("no violation")
     return 1 if report["violations"] or report["missed"] or report["broken"] else 0

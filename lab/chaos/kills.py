@@ -6,7 +6,7 @@ behind it, what was held is lost or goes on, as it would with a kernel's buffers
 
 import asyncio
 import sqlite3
-from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Mapping
+from collections.abc import AsyncIterator, Callable, Coroutine, Mapping
 from contextlib import AbstractAsyncContextManager, asynccontextmanager, closing
 from dataclasses import dataclass, field
 
@@ -201,7 +201,7 @@ async def release(scene: Scene) -> AsyncIterator[None]:
     await scene.sandbox()
     await kubelet.create(pod, member)
     await kubelet.start(pod, member)
-    work: Mapping[str, Callable[[], Awaitable[None]]] = {
+    work: Mapping[str, Callable[[], Coroutine[object, object, None]]] = {
         "StopContainer": lambda: kubelet.stop(pod, member),
         "RemoveContainer": lambda: kubelet.remove(pod, member),
         "StopPodSandbox": lambda: kubelet.remove_pod(pod),
@@ -210,13 +210,9 @@ async def release(scene: Scene) -> AsyncIterator[None]:
     method = list(work)[scene.kill.variant % 4]
     moment = scene.kill.variant // 4 % 4
     gate = scene.gate(Way.REQUEST if moment < 2 else Way.REPLY, method)
-    scene.begin(_done(work[method]))
+    scene.begin(work[method]())
     async with _answered(scene, gate) if moment == 3 else _passing(scene, gate, lost=moment != 1):
         yield
-
-
-async def _done(work: Callable[[], Awaitable[None]]) -> None:
-    await work()
 
 
 @asynccontextmanager

@@ -69,8 +69,10 @@ class Gate:
         self._passes = False
         self._decided.set()
 
-    async def passes(self) -> bool:
-        """Whether the call may go on; the answer may take as long as it takes."""
+    async def passes(self, call: Passing) -> bool:
+        """Hold *call*, as long as it takes; whether it may go on."""
+        self.call = call
+        self.reached.set()
         await self._decided.wait()
         return self._passes
 
@@ -181,12 +183,10 @@ class Relay:
             await asyncio.gather(*self._tasks, return_exceptions=True)
             await self._server.wait_closed()
 
-    def cut(self) -> int:
-        """Break every connection, on both sides; how many there were."""
-        count = len(self._writers) // 2
+    def cut(self) -> None:
+        """Break every connection, on both sides."""
         for writer in self._writers:
             writer.transport.abort()
-        return count
 
     def gate(self, way: Way, method: str, fits: Callable[[Passing], bool]) -> Gate:
         """Hold the next call of *method* that fits."""
@@ -245,8 +245,4 @@ class Relay:
 
     async def _passes(self, way: Way, call: Passing) -> bool:
         gate = next((gate for gate in self._gates if not gate.call and gate.way is way and gate.fits(call)), None)
-        if gate:
-            gate.call = call
-            gate.reached.set()
-            return await gate.passes()
-        return True
+        return gate is None or await gate.passes(call)

@@ -4,7 +4,6 @@ import asyncio
 import json
 import os
 import sys
-from types import TracebackType
 from typing import Any, Self
 
 from criproxy.model.cpuset import format_cpuset
@@ -42,9 +41,7 @@ class Watcher:
         await self._until("ready", _GRACE_S)
         return self
 
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    async def __aexit__(self, *_: object) -> None:
         """End it."""
         if self._process.returncode is None:
             self._process.kill()

@@ -19,14 +19,13 @@ class PodCgroups:
 
     Args:
         root: absolute cgroup path that stands in front of ``kubepods``; removed with all below it by `remove`.
-        mount: where the cgroup file systems are mounted.
     """
 
-    def __init__(self, root: str, mount: Path = _CGROUP_MOUNT) -> None:
+    def __init__(self, root: str) -> None:
         if not root.startswith("/") or root.strip("/") == "" or ".." in root:
             raise ValueError(f"cgroup root {root!r} must be an absolute path below /")
         self.root = root.rstrip("/")
-        self._mount = mount
+        self._mount = _CGROUP_MOUNT
 
     def make(self, path: str) -> None:
         """Make the cgroup *path* and what is missing above it, able to hold containers with a cpuset."""

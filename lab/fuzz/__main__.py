@@ -22,6 +22,7 @@ from typing import Any
 from lab.fuzz.session import Settings, Stall, watched
 from lab.provenance import ROOT, commit
 
+_COVERAGE = ("edges", "features", "inputs")
 GRACE_S = 90.0
 """A session that is not over this long after its time is a finding."""
 
@@ -73,20 +74,12 @@ def _fuzz(options: argparse.Namespace) -> int:
     corpus.mkdir(parents=True, exist_ok=True)
     state, log = options.json.with_suffix(".state"), options.json.with_suffix(".log")
     state.unlink(missing_ok=True)
-    settings = Settings(
-        seconds=options.seconds,
-        seed=seed,
-        corpus=str(corpus),
-        findings=str(findings),
-        state=str(state),
-        executions=options.executions,
-        max_findings=options.max_findings,
-        plant=options.plant,
-    )
+    asked = {name: getattr(options, name) for name in ("seconds", "executions", "max_findings", "plant")}
+    settings = Settings(seed=seed, corpus=str(corpus), findings=str(findings), state=str(state), **asked)
     extent = f"{options.executions} inputs" if options.executions else f"{options.seconds:g} s"
     print(f"fuzzing for {extent}, seed {seed}", flush=True)
-    found = {"commit": commit()}  # of what runs, not of what is there when it ends
-    report = {**_report(settings, *_run_session(settings, log), log), **found}
+    report = {"commit": commit()}  # of what runs, not of what is there when it ends
+    report |= _report(settings, *_run_session(settings, log), log)
     options.json.write_text(json.dumps(report, indent=2) + "\n")
     state.unlink(missing_ok=True)
     _say(report, options.json)
@@ -121,9 +114,7 @@ def _report(settings: Settings, seconds: float, ended: str, log: Path) -> dict[s
         "seconds": round(seconds, 1),
         "executions_per_s": round(results["executions"] / seconds, 1),
         **results,
-        "coverage": dict(zip(("edges", "features", "inputs"), map(int, coverage[-1]), strict=True))
-        if coverage
-        else None,
+        "coverage": {name: int(found) for name, found in zip(_COVERAGE, *coverage[-1:], strict=False)} or None,
         "command": f"make fuzz SECONDS={settings.seconds:g} SEED={settings.seed}",
     }
 

@@ -24,6 +24,11 @@ def require(fact: bool, what: str, *values: object) -> None:
         raise Violation(" ".join((what, *map(repr, values))))
 
 
+def is_refusal(block: Fields) -> bool:
+    """Whether it is the status of a call that criproxy refused."""
+    return any(name == b"grpc-message" and value.startswith(b"refused") for name, value in block)
+
+
 class Half:
     """One stream as one peer sees it."""
 
@@ -88,14 +93,10 @@ class Peer:
         """Queue one frame."""
         self.out.append(frames.frame(kind, flags, stream, payload))
 
-    def send_room(self, half: Half) -> int:
-        """Bytes of DATA payload that may go on a stream now."""
-        return min(self.send_window, self.send_initial + half.send_delta)
-
     def send_data(self, half: Half, size: int, pad: int | None, *, end: bool) -> bool:
         """Send up to *size* bytes of what is to do, with *pad* bytes of padding; False if nothing could be sent."""
         overhead = 0 if pad is None else pad + 1
-        room = min(self.send_room(half), self.send_max) - overhead
+        room = min(self.send_window, self.send_initial + half.send_delta, self.send_max) - overhead
         size = min(size, len(half.todo), max(room, 0))
         end = end and size == len(half.todo)
         if (room < 0 and overhead) or not (size or end or overhead):
@@ -190,7 +191,7 @@ class Peer:
             case frames.PING:
                 self._on_ping(flags, payload)
             case frames.GOAWAY:
-                self._on_goaway(int.from_bytes(payload[:4], "big"))
+                self.on_goaway(int.from_bytes(payload[:4], "big"))
             case frames.WINDOW_UPDATE:
                 self._on_window(stream, int.from_bytes(payload, "big"))
 
@@ -272,7 +273,8 @@ class Peer:
         else:
             self.emit(frames.PING, frames.ACK, 0, payload)
 
-    def _on_goaway(self, last_stream: int) -> None:
+    def on_goaway(self, last_stream: int) -> None:
+        """No stream behind that one is looked at."""
         self.goaway = last_stream
 
     def _on_window(self, stream: int, increment: int) -> None:
@@ -307,15 +309,12 @@ class Client(Peer):
         """A block after the end is allowed on a refused stream only: HPACK needs it."""
         begins = len(half.blocks_got) > 1 or any(name == b":status" for name, _ in fields)
         require(begins, "a reply begins without a status on stream", half.id)
-        if not any(name == b"grpc-message" and value.startswith(b"refused") for name, value in self._first(half)):
+        if not any(map(is_refusal, half.blocks_got)):
             super().check_block(half, fields)
 
-    @staticmethod
-    def _first(half: Half) -> Fields:
-        return tuple(field for block in half.blocks_got for field in block)
-
-    def _on_goaway(self, last_stream: int) -> None:
-        super()._on_goaway(last_stream)
+    def on_goaway(self, last_stream: int) -> None:
+        """The streams behind it are given up."""
+        super().on_goaway(last_stream)
         for half in self.streams.values():
             half.dead |= half.id > last_stream
 

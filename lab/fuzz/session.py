@@ -113,16 +113,10 @@ class Session:
             return
         self._signatures.add(signature)
         text = "".join(traceback.format_exception(error))
-        finding = {
-            "what": f"{type(error).__name__}: {error}"[:500],
-            "file": "",
-            "replay": "",
-            "traceback": text[-3000:],
-        }
-        if data is not None:
-            finding["file"] = self._keep(data)
-            finding["replay"] = f"python -m lab.fuzz --replay {finding['file']}"
-        self.results.findings.append(finding)
+        file = "" if data is None else self._keep(data)
+        replay = file and f"python -m lab.fuzz --replay {file}"
+        what = f"{type(error).__name__}: {error}"[:500]
+        self.results.findings.append({"what": what, "file": file, "replay": replay, "traceback": text[-3000:]})
         self.save()
         if len(self._signatures) >= self.settings.max_findings:
             self.finish()
@@ -217,14 +211,8 @@ def _fuzz(settings: Settings) -> None:
 
     with atheris.instrument_imports(include=["criproxy.wire", "hpack"]):
         session = Session(settings, *_load(settings.plant))
-    options = [
-        f"-seed={settings.seed % 2**32 or 1}",
-        f"-max_len={MAX_INPUT_BYTES}",
-        "-timeout=300",
-        "-rss_limit_mb=4096",
-        "-len_control=0",
-        "-reload=0",
-    ]
+    limits = "-timeout=300", "-rss_limit_mb=4096", "-len_control=0", "-reload=0"
+    options = [f"-seed={settings.seed % 2**32 or 1}", f"-max_len={MAX_INPUT_BYTES}", *limits]
     atheris.Setup([sys.argv[0], *options, settings.corpus, str(SEEDS)], session.execute)
     atheris.Fuzz()
 

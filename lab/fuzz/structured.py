@@ -11,7 +11,7 @@ from criproxy.wire.calls import OutcomeKind, Proceed, Refuse
 from lab.fuzz.calls import edited, messages, plain, prefixed
 from lab.fuzz.chunking import compare
 from lab.fuzz.conversation import ALL, BIG, Conversation, Facts
-from lab.fuzz.peer import Fields, Half, Peer, Violation, require
+from lab.fuzz.peer import Half, Peer, Violation, is_refusal, require
 from lab.fuzz.source import Source
 
 MAX_ROUNDS = 60
@@ -30,7 +30,8 @@ def run(data: bytes) -> None:
         talk.run()
         if not cut_short:
             _finish(talk)
-        _mark_turned_away(talk)
+        for stream, facts in talk.calls.items():  # after our GOAWAY: the client repeats them elsewhere
+            facts.turned_away = talk.drained_at is not None and stream > talk.drained_at
         if not cut_short:
             _check_arrived(talk)
             _check_counts(talk)
@@ -54,16 +55,11 @@ def _finish(talk: Conversation) -> None:
         _give_windows(talk.runtime)
         talk.settle()
         if len(talk.steps) == before:
-            _pay_debts(talk)
+            for peer in (talk.client, talk.runtime):  # what was promised beyond the windows is taken off the next ones
+                peer.grant(None, BIG)
+            talk.settle()
             return
     require(False, "the conversation does not come to an end")
-
-
-def _pay_debts(talk: Conversation) -> None:
-    """What was promised beyond the windows is taken off the next increments."""
-    for peer in (talk.client, talk.runtime):
-        peer.grant(None, BIG)
-    talk.settle()
 
 
 def _end_requests(talk: Conversation) -> None:
@@ -96,12 +92,6 @@ def _give_windows(peer: Peer) -> None:
             peer.grant(half, BIG)
 
 
-def _mark_turned_away(talk: Conversation) -> None:
-    """Note the calls that came after our GOAWAY: the client repeats them elsewhere."""
-    for stream, facts in talk.calls.items():
-        facts.turned_away = talk.drained_at is not None and stream > talk.drained_at
-
-
 def _check_arrived(talk: Conversation) -> None:
     """Every header block and every byte of every stream is where it belongs."""
     for stream, facts in talk.calls.items():
@@ -129,14 +119,10 @@ def _check_blocks(client: Half, runtime: Half, facts: Facts) -> None:
     require(runtime.blocks_got == client.blocks_sent, "header blocks of a request changed on stream", client.id)
     blocks = list(client.blocks_got)
     if isinstance(facts.verdict, Refuse):
-        ours = [block for block in blocks if _is_refusal(block)]
+        ours = [block for block in blocks if is_refusal(block)]
         require(len(ours) == 1, "a refused call has not exactly one status on stream", client.id, len(ours))
         blocks.remove(ours[0])
     require(blocks == runtime.blocks_sent, "header blocks of a reply changed on stream", client.id)
-
-
-def _is_refusal(block: Fields) -> bool:
-    return any(name == b"grpc-message" and value.startswith(b"refused") for name, value in block)
 
 
 def _check_request(client: Half, runtime: Half, facts: Facts, *, dead: bool) -> None:

@@ -87,10 +87,8 @@ def _event_value(event: Event) -> tuple[object, ...]:
     call = event.call
     who = (type(event).__name__, call.stream, call.method)
     match event:
-        case Held(_, body):
+        case Held(_, body) | Replied(_, body):
             return (*who, body)
-        case Replied(_, message):
-            return (*who, message)
         case Ended(_, outcome):
             return (*who, outcome, call.request)
         case Unreadable(_, error):

@@ -186,13 +186,6 @@ class DeviceManager:
                 assert other == key or (other[0] == key[0] and {other, key} & self.init), f"{each} is given twice"
         return set(found)
 
-    def expire(self) -> None:
-        """Forget the plugins that are away, as the kubelet does after five minutes."""
-        for resource in [name for name, endpoint in self.endpoints.items() if endpoint.stopped]:
-            del self.endpoints[resource]
-            self.devices.pop(resource, None)
-        self._changed()
-
     def _note_init(self, key: Key, found: Mapping[str, Given], init: bool) -> None:
         if init:
             self.init.add(key)

@@ -146,10 +146,6 @@ class Channel:
         for call in self._calls:
             call.cancel()
 
-    def get_state(self) -> grpc.ChannelConnectivity:
-        """Always usable: each call looks who answers."""
-        return grpc.ChannelConnectivity.READY
-
     def unary_unary(self, path: str, request_serializer: Any = None, response_deserializer: Any = None) -> Any:  # noqa: ANN401 (as gRPC)
         """A method that answers once."""
 

@@ -62,14 +62,11 @@ def problems(seen: Picture) -> list[str]:
 
 def wrongs(seen: Picture) -> list[Wrong]:
     """Everything that is wrong."""
-    running = {key: one for key, one in seen.alive(CONTAINER_RUNNING).items() if key in seen.groups}
-    missing = [
-        f"{one.title} runs as the runtime says, but nothing is in its cgroup"
-        for key, one in seen.alive(CONTAINER_RUNNING).items()
-        if key not in seen.groups
-    ]
-    rest = (*_leaks(seen, running), *_kept(seen, running), *_store(seen, running))
-    return [*map(Wrong, missing), *_places(seen, running), *map(Wrong, rest)]
+    said = seen.alive(CONTAINER_RUNNING)
+    running = {key: one for key, one in said.items() if key in seen.groups}
+    missing = (f"{said[key].title} runs, but nothing is in its cgroup" for key in said.keys() - running.keys())
+    rest = (*missing, *_leaks(seen, running), *_kept(seen, running), *_store(seen, running))
+    return [*_places(seen, running), *map(Wrong, rest)]
 
 
 def _places(seen: Picture, running: Mapping[str, Listed]) -> Iterator[Wrong]:

@@ -1,5 +1,6 @@
 """The private containerd: it runs pods, survives a restart, and leaves nothing behind however it ends."""
 
+import asyncio
 import os
 import signal
 import subprocess
@@ -22,22 +23,42 @@ pytestmark = pytest.mark.e2e
 POD = PodSpec("pod", (ContainerSpec("main", IMAGE, cpu_limit_milli=1000, memory_limit_bytes=64 << 20),))
 
 
+@pytest.fixture(autouse=True)
+def _possible() -> None:
+    if reason := available():
+        pytest.skip(reason)
+
+
 @pytest.fixture
 def containerd() -> Iterator[PrivateContainerd]:
     """Run a containerd for one test."""
-    reason = available()
-    if reason:
-        pytest.skip(reason)
     with PrivateContainerd() as running:
         yield running
 
 
-async def run_pod(containerd: PrivateContainerd, pod: PodSpec = POD) -> tuple[str, str]:
-    """Run *pod* and return the ids of its sandbox and its container."""
+async def run_pod(containerd: PrivateContainerd, *, parent: str | None = None, starts: bool = True) -> tuple[str, str]:
+    """Run a pod and return the ids of its sandbox and its container.
+
+    Args:
+        containerd: runs it.
+        parent: of its cgroups; empty, as crictl has it: containerd then uses a cgroup of its own for each container.
+        starts: whether the container is started.
+    """
     client = RuntimeClient(containerd.endpoint)
-    sandbox_id, ids = await MiniKubelet(client, containerd.cgroups).run_pod(pod)
+    kubelet = MiniKubelet(client, containerd.cgroups)
+    pod = POD if parent is None else PodSpec("bare", POD.containers)
+    config = sandbox_config(pod, containerd.cgroups.root)
+    if parent is None:
+        containerd.cgroups.make(config.linux.cgroup_parent)
+    else:
+        config.linux.cgroup_parent = parent
+    sandbox_id = (await kubelet.call("RunPodSandbox", config=config)).pod_sandbox_id
+    fields = {"config": container_config(pod, pod.containers[0], 1 << 30), "sandbox_config": config}
+    container_id = (await kubelet.call("CreateContainer", pod_sandbox_id=sandbox_id, **fields)).container_id
+    if starts:
+        await kubelet.start(container_id)
     await client.close()
-    return sandbox_id, ids["main"]
+    return sandbox_id, container_id
 
 
 def traces(directory: Path, *ids: str) -> list[str]:
@@ -64,8 +85,9 @@ def _said_by(process: Path) -> str:
 
 async def test_a_task_that_cri_does_not_know_of_is_removed_with_its_pod(containerd: PrivateContainerd) -> None:
     """What a start whose call was cut can leave: CRI calls the container not running, and refuses to remove it."""
-    sandbox_id, container_id = await _created(containerd)
-    _start_past_cri(containerd, container_id)
+    sandbox_id, container_id = await run_pod(containerd, starts=False)
+    program = ["ctr", "--address", str(containerd.socket), "--namespace", "k8s.io"]
+    await asyncio.to_thread(subprocess.run, [*program, "tasks", "start", "--detach", container_id], check=True)
     remove = cri.RemovePodSandboxRequest(pod_sandbox_id=sandbox_id)
     with pytest.raises(grpc.RpcError) as refused:
         containerd.call("RemovePodSandbox", remove, cri.RemovePodSandboxResponse)
@@ -77,29 +99,11 @@ async def test_a_task_that_cri_does_not_know_of_is_removed_with_its_pod(containe
     containerd.end_task(container_id)
 
 
-def _start_past_cri(containerd: PrivateContainerd, container_id: str) -> None:
-    program = ["ctr", "--address", str(containerd.socket), "--namespace", "k8s.io"]
-    subprocess.run([*program, "tasks", "start", "--detach", container_id], check=True)
-
-
-async def _created(containerd: PrivateContainerd) -> tuple[str, str]:
-    """The ids of a sandbox and of a container in it that has not been started."""
-    client = RuntimeClient(containerd.endpoint)
-    kubelet = MiniKubelet(client, containerd.cgroups)
-    sandbox_id = await kubelet.run_sandbox(POD)
-    container_id = await kubelet.create(POD, sandbox_id, POD.containers[0])
-    await client.close()
-    return sandbox_id, container_id
-
-
 @pytest.mark.parametrize("dead", [False, True], ids=["in order", "after the daemon was killed"])
 async def test_nothing_is_left_behind(containerd: PrivateContainerd, dead: bool) -> None:
     """Processes, mounts, cgroups, sockets and files go, even if containerd itself cannot help any more."""
     sandbox_id, container_id = await run_pod(containerd)
-    bare = PodSpec("bare", POD.containers)
-    client = RuntimeClient(containerd.endpoint)
-    outside, ids = await _without_parent(client, bare)
-    await client.close()
+    others = await run_pod(containerd, parent="")
     shims = [leftovers.shim_socket(path) for path in (containerd.directory / leftovers.BUNDLES).iterdir()]
     assert traces(containerd.directory, container_id)
     if dead:
@@ -108,7 +112,7 @@ async def test_nothing_is_left_behind(containerd: PrivateContainerd, dead: bool)
     for _ in range(2):
         containerd.stop()
 
-    assert traces(containerd.directory, sandbox_id, container_id, outside, ids) == []
+    assert traces(containerd.directory, sandbox_id, container_id, *others) == []
     assert [path for path in shims if path and path.exists()] == []
 
 
@@ -125,9 +129,6 @@ sys.stdin.read()
 
 def test_nothing_is_left_behind_by_a_process_that_is_killed() -> None:
     """Its containerd ends, with all pods."""
-    reason = available()
-    if reason:
-        pytest.skip(reason)
     command = [sys.executable, "-c", RUNS_A_POD]
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, cwd=ROOT) as process:
         assert process.stdout
@@ -140,26 +141,8 @@ def test_nothing_is_left_behind_by_a_process_that_is_killed() -> None:
     assert left == []
 
 
-async def _without_parent(client: RuntimeClient, pod: PodSpec) -> tuple[str, str]:
-    """Run a pod as crictl does: containerd then uses a cgroup of its own for each container."""
-    config = sandbox_config(pod)
-    config.linux.cgroup_parent = ""
-    run = cri.RunPodSandboxRequest(config=config)
-    sandbox_id = (await client.call("RunPodSandbox", run, cri.RunPodSandboxResponse)).pod_sandbox_id
-    create = cri.CreateContainerRequest(
-        pod_sandbox_id=sandbox_id, config=container_config(pod, pod.containers[0], 1 << 30), sandbox_config=config
-    )
-    container_id = (await client.call("CreateContainer", create, cri.CreateContainerResponse)).container_id
-    start = cri.StartContainerRequest(container_id=container_id)
-    await client.call("StartContainer", start, cri.StartContainerResponse)
-    return sandbox_id, container_id
-
-
 def test_a_failed_start_says_why_and_leaves_nothing() -> None:
     """The error has the end of the daemon's log."""
-    reason = available()
-    if reason:
-        pytest.skip(reason)
     second = PrivateContainerd()
     (second.directory / "root").write_text("not a folder")
 

@@ -8,7 +8,6 @@ from lab.kubelet.kubelet import (
     PodSpec,
     container_config,
     container_resources,
-    oom_score_adj,
     sandbox_config,
 )
 
@@ -54,20 +53,6 @@ def test_systemds_names_are_those_of_the_kubelet(spec: ContainerSpec, parent: st
 
     assert pod.cgroup_parent("/", "systemd") == parent
     assert translate.qos_class(parent).value == pod.qos
-
-
-@pytest.mark.parametrize(
-    ("qos", "request_bytes", "expected"),
-    [
-        ("Guaranteed", GIB, -997),
-        ("BestEffort", 0, 1000),
-        ("Burstable", 0, 999),
-        ("Burstable", 8 * GIB, 3),
-    ],
-)
-def test_oom_score_follows_class_and_memory(qos: str, request_bytes: int, expected: int) -> None:
-    """Burstable containers are killed the later the more memory they asked for."""
-    assert oom_score_adj(qos, request_bytes, 8 * GIB) == expected
 
 
 def test_a_container_carries_what_the_kubelet_writes() -> None:
