@@ -11,7 +11,7 @@ from lab.bench.bars import REFERENCE_US, UNSCALED, Speed
 from lab.bench.pods import Pods, Sandbox
 from lab.bench.processes import EMBEDDED, Runtime, Serve, Start, measured_start
 from lab.bench.rows import Effort
-from lab.bench.ways import DIRECT, Memory, Result, Series, Way
+from lab.bench.ways import DIRECT, Memory, Result, Series, Way, memory_of
 from lab.emulator.runtime import IMAGE
 
 CRIPROXY = "criproxy"
@@ -94,7 +94,7 @@ class Bench:
                     for run in range(self.settings.runs):
                         self.say(f"{self.runtime.name}: {known} containers, run {run + 1} of {self.settings.runs}")
                         self._rows(ways, known)
-                    self.findings.memory[known] = {way.name: way.memory() for way in ways}
+                    self.findings.memory[known] = {way.name: memory_of(way.pid) for way in ways}
         finally:
             with Way(DIRECT, self.runtime.socket, self.runtime.pid) as direct:
                 for sandbox in self._filled:

@@ -88,10 +88,6 @@ class Way:
         """CPU time of the process behind the socket."""
         return cpu_ns_of(self.pid)
 
-    def memory(self) -> Memory:
-        """Memory of the process behind the socket."""
-        return memory_of(self.pid)
-
     def _multi(self, method: str) -> "grpc.UnaryUnaryMultiCallable[bytes, bytes]":
         if method not in self._methods:
             self._methods[method] = self._channel.unary_unary(METHODS[method].paths[0])

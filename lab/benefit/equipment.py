@@ -17,7 +17,7 @@ from hashlib import sha256
 from pathlib import Path
 
 from lab.cache import directory, download
-from lab.provenance import said
+from lab.provenance import ROOT, said
 from tests.runtimes.debian import run
 
 REQUIREMENTS = Path(__file__).with_name("programs") / "requirements.txt"
@@ -95,6 +95,13 @@ class Equipment:
         ]
         return {"LD_LIBRARY_PATH": ":".join(libraries)}
 
+    def run(self, *arguments: str, told: str = "") -> "subprocess.CompletedProcess[str]":
+        """Run its Python in this checkout; the program reads what it is *told*."""
+        command, environment = [str(self.python), *arguments], {**os.environ, **self.environment}
+        return subprocess.run(
+            command, cwd=ROOT, env=environment, input=told, capture_output=True, text=True, check=False
+        )
+
     def make(self, say: Say) -> None:
         """Make what is missing.
 
@@ -169,14 +176,7 @@ class Equipment:
     def _imports(self, module: str) -> str:
         """Why the interpreter cannot import *module*; empty if it can."""
         lazily = "import os, sys; sys.setdlopenflags(os.RTLD_LAZY); " if module == "torch" else ""
-        code = f"{lazily}import {module}"
-        done = subprocess.run(
-            [self.python, "-c", code],
-            env={**os.environ, **self.environment},
-            capture_output=True,
-            text=True,
-            check=False,
-        )
+        done = self.run("-c", f"{lazily}import {module}")
         return "" if done.returncode == 0 else (done.stderr.strip().splitlines() or ["it ended"])[-1]
 
 

@@ -12,9 +12,7 @@ report, and `figure` says what follows.
 """
 
 import json
-import os
 import re
-import subprocess
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
@@ -72,9 +70,7 @@ def figure(known: Mapping[str, Report], words: list[str]) -> str:
 
 def draw(equipment: Equipment, path: Path) -> None:
     """Draw the picture of the report at *path* beside it."""
-    command = [str(equipment.python), "-m", "lab.benefit.programs.plots", str(path)]
-    environment = {**os.environ, **equipment.environment}
-    subprocess.run(command, cwd=ROOT, env=environment, check=True, capture_output=True, text=True)
+    equipment.run("-m", "lab.benefit.programs.plots", str(path)).check_returncode()
 
 
 def of_case(report: Report, case: str, manager: str) -> Mapping[str, Any]:
@@ -113,18 +109,12 @@ def gains(report: Report) -> str:
     """All cases: figures, what was gained, what neighbours lost."""
     rows = []
     for case in report["cases"]:
-        for number, row in enumerate(case["managers"]):
-            first = number == 0
-            rows.append(
-                [
-                    case["workload"] if first else "",
-                    case["neighbours"] if first else "",
-                    row["name"],
-                    f"{between(row['value'])} {case['unit']}",
-                    "" if first else between(row["shorter_percent"], ".0f", " %"),
-                    "" if first else between(row["neighbours_lose_percent"], ".0f", " %"),
-                ]
-            )
+        titles = [case["workload"], case["neighbours"]]
+        for row in case["managers"]:
+            changed = [row["shorter_percent"], row["neighbours_lose_percent"]] if not titles[0] else [None, None]
+            figures = [f"{between(row['value'])} {case['unit']}", *(between(each, ".0f", " %") for each in changed)]
+            rows.append([*titles, row["name"], *figures])
+            titles = ["", ""]
     head = ["Workload", "Beside", "Manager", "Figure", "Reduction", "Work lost by neighbours"]
     return usable(report) + table(head, rows)
 

@@ -1,8 +1,6 @@
 """The report: JSON for programs, with all raw data, and the blocks of the pages for people."""
 
 import json
-import os
-import subprocess
 from collections.abc import Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 from statistics import median
@@ -29,7 +27,14 @@ def build(
     without = {case.name: run.samples(case.name, case.managers[0].name) for case in plan.cases}
     direct = {name: [sample.value for sample in samples] for name, samples in without.items()}
     neighbours = {name: [sample.neighbours_per_s for sample in samples] for name, samples in without.items()}
-    noisy = _complaints(plan, run, direct, neighbours) if plan.has_figures else []
+    erratic = {case.name for case in plan.cases if case.workload.is_erratic}  # judged by its neighbours
+    noisy = complaints(
+        [each.calibrated_s for each in run.taken],
+        {name: values for name, values in direct.items() if name not in erratic},
+        {name: values for name, values in neighbours.items() if name in erratic},
+        [each.sample.stolen for each in run.taken],
+    )
+    noisy = noisy if plan.has_figures else []
     return {
         "format": FORMAT,
         "made": datetime.now(UTC).isoformat(timespec="seconds"),
@@ -49,19 +54,6 @@ def build(
     }
 
 
-def _complaints(
-    plan: Plan, run: Run, direct: Mapping[str, Sequence[float]], neighbours: Mapping[str, Sequence[float]]
-) -> list[str]:
-    """Judge a case whose figures differ on any machine by its neighbours."""
-    erratic = {case.name for case in plan.cases if case.workload.is_erratic}
-    return complaints(
-        [each.calibrated_s for each in run.taken],
-        {name: values for name, values in direct.items() if name not in erratic},
-        {name: values for name, values in neighbours.items() if name in erratic},
-        [each.sample.stolen for each in run.taken],
-    )
-
-
 # ---------------------------------------------------------------- figures
 
 
@@ -78,11 +70,8 @@ def _cases(plan: Plan, run: Run, equipment: Equipment) -> list[dict[str, Any]]:
 
 def _intervals(series: Mapping[str, Sequence[float]], equipment: Equipment) -> dict[str, list[float]]:
     """Name → low and high of the interval of the median, by the bootstrap of scipy, which the equipment has."""
-    command = [str(equipment.python), "-m", "lab.benefit.programs.intervals"]
-    environment, asked = {**os.environ, **equipment.environment}, json.dumps(series)
-    done = subprocess.run(
-        command, cwd=provenance.ROOT, env=environment, input=asked, capture_output=True, text=True, check=True
-    )
+    done = equipment.run("-m", "lab.benefit.programs.intervals", told=json.dumps(series))
+    done.check_returncode()
     found: dict[str, list[float]] = json.loads(done.stdout)
     return found
 

@@ -86,11 +86,6 @@ def worse(before_s: Calibration, after_s: Calibration, reference_s: Calibration)
     return max(before_s, after_s, key=lambda each: _distance(each, reference_s))
 
 
-def spread_of_cpus(calibrations_s: Sequence[Calibration]) -> float:
-    """The spread of the times of the CPU whose times differ most."""
-    return max((spread(cpu) for cpu in zip(*calibrations_s, strict=True)), default=0.0)
-
-
 def spread(values: Sequence[float]) -> float:
     """The distance of the quartiles, divided by the median; 0 of fewer than two values."""
     if len(values) < 2:
@@ -115,7 +110,7 @@ def complaints(
     """
     work = "the same work on the empty machine took times that differ by {:.0%}"
     found = [
-        ("calibration", work, spread_of_cpus(calibrations_s)),
+        ("calibration", work, max(map(spread, zip(*calibrations_s, strict=True)), default=0.0)),
         ("stolen", "the hypervisor took {:.1%} of the machine's time", statistics.median(stolen or [0.0])),
         *(
             ("direct", case + ": figures without a manager differ by {:.0%} between rounds", spread(values))

@@ -53,8 +53,7 @@ class Pods:
         await repeated(kubelet, lambda: self._remove(kubelet, pod))
 
     async def _remove(self, kubelet: Kubelet, pod: Pod) -> None:
-        if pod.doubtful or not pod.sandbox:
-            await refresh(kubelet, pod)
+        await refresh(kubelet, pod)
         await kubelet.remove_pod(pod)
         if pod in self.living:
             self.living.remove(pod)
@@ -94,8 +93,17 @@ async def repeated(kubelet: Kubelet, work: Callable[[], Awaitable[None]]) -> Non
             return
 
 
+async def sandboxed(kubelet: Kubelet, pod: Pod) -> None:
+    """Run a pod's sandbox, unless there is one."""
+    await refresh(kubelet, pod)
+    if not pod.sandbox:
+        await kubelet.sandbox(pod)
+
+
 async def refresh(kubelet: Kubelet, pod: Pod) -> None:
-    """Ask the runtime what there is of a pod; of several sandboxes all but one are removed."""
+    """Ask the runtime what there is of a pod, unless that is known; of several sandboxes all but one are removed."""
+    if pod.sandbox and not pod.doubtful:
+        return
     direct = kubelet.node.direct
     found = [item.id for item in await direct.list_pod_sandbox() if item.metadata.uid == pod.spec.uid]
     for extra in found[1:]:

@@ -10,7 +10,7 @@ from typing import Any
 from criproxy.cri import api_pb2 as api
 from criproxy.cri.runtime import RuntimeCallError
 from criproxy.model.cpuset import format_cpuset
-from lab.chaos.churn import Churn, Pods, refresh, repeated
+from lab.chaos.churn import Churn, Pods, refresh, repeated, sandboxed
 from lab.chaos.kills import WAYS, Missed, Scene
 from lab.chaos.kubelet import Journal, Pod, best_effort, burstable, guaranteed, replica
 from lab.chaos.nodes import Node
@@ -118,10 +118,7 @@ class Half:
         await self._pods.remove(self._victim, guest)
 
     async def _run(self, pod: Pod) -> None:
-        if pod.doubtful:
-            await refresh(self._victim, pod)
-        if not pod.sandbox:
-            await self._victim.sandbox(pod)
+        await sandboxed(self._victim, pod)
         if not pod.members[0].id:
             await self._victim.create(pod, pod.members[0])
         if not pod.running:
@@ -239,8 +236,7 @@ class Half:
 
     async def _start(self, pod: Pod) -> None:
         """Start its container, unless an earlier try did, or was cut and left it exited: tidying sees to that."""
-        if pod.doubtful:
-            await refresh(self._victim, pod)
+        await refresh(self._victim, pod)
         if pod.members[0].state == api.CONTAINER_CREATED:
             await self._victim.start(pod, pod.members[0])
         elif not pod.running:

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from criproxy.cri import api_pb2 as api
 from criproxy.cri.runtime import RuntimeCallError
 from criproxy.model.cpuset import parse_cpuset
-from lab.chaos.churn import refresh, repeated
+from lab.chaos.churn import repeated, sandboxed
 from lab.chaos.kubelet import Kubelet, Member, Pod
 from lab.chaos.nodes import Node
 from lab.chaos.phases import Kill, Phase
@@ -43,18 +43,12 @@ class Scene:
 
     async def sandbox(self) -> None:
         """Run the pod's sandbox, again if its connection was just broken."""
-        await repeated(self.kubelet, self._sandbox)
+        await repeated(self.kubelet, lambda: sandboxed(self.kubelet, self.pod))
 
     async def begin_create(self) -> None:
         """Run the sandbox, and begin to create the container."""
         await self.sandbox()
         self.begin(self.kubelet.create(self.pod, self.member))
-
-    async def _sandbox(self) -> None:
-        if self.pod.doubtful:
-            await refresh(self.kubelet, self.pod)
-        if not self.pod.sandbox:
-            await self.kubelet.sandbox(self.pod)
 
     def begin(self, work: Coroutine[object, object, None]) -> None:
         """Begin a call that criproxy's death will end."""

@@ -111,11 +111,16 @@ class Node:
 
     def has(self, container_id: str) -> CpuSet | None:
         """What a running container's cgroup says."""
+        text = self.reads(container_id, "cpuset.cpus")
+        return parse_cpuset(text) if text else None
+
+    def reads(self, container_id: str, name: str) -> str:
+        """A file of a container's cgroup; empty if there is none."""
         group = self.group(container_id)
         try:
-            return parse_cpuset((group / "cpuset.cpus").read_text().strip()) if group else None
-        except OSError:
-            return None
+            return (group / name).read_text().strip() if group else ""
+        except OSError:  # gone meanwhile
+            return ""
 
     async def end_left(self, container_id: str = "") -> None:
         """End tasks of containers that do not run by the runtime's words, as an operator would.
@@ -166,21 +171,10 @@ class ContainerdNode(Node):
 
     async def end_left(self, container_id: str = "") -> None:
         """Containerd 1.6 leaves them where the call of a start was cut."""
-        left = [container_id] if container_id else await self._left()
-        for each in left:
+        ended = (api.CONTAINER_EXITED, api.CONTAINER_UNKNOWN)
+        lost = [] if container_id else [one.id for one in await self.direct.list_containers() if one.state in ended]
+        for each in [container_id] if container_id else [one for one in lost if self.reads(one, "cgroup.procs")]:
             await in_thread(partial(self._containerd.end_task, each))
-
-    async def _left(self) -> list[str]:
-        listed = await self.direct.list_containers()
-        lost = [item.id for item in listed if item.state in (api.CONTAINER_EXITED, api.CONTAINER_UNKNOWN)]
-        return [container_id for container_id in lost if self._has_processes(container_id)]
-
-    def _has_processes(self, container_id: str) -> bool:
-        group = self.group(container_id)
-        try:
-            return group is not None and bool((group / "cgroup.procs").read_text())
-        except OSError:  # gone meanwhile
-            return False
 
     async def restart_runtime(self) -> None:
         """As systemd would, for an upgrade."""

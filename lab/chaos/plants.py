@@ -40,7 +40,7 @@ def _undo_on_reset() -> None:
 
 def _place_from_stamp() -> None:
     """The stamp says where a container was put; until we move it ourselves, it is believed to be there still."""
-    place, ask, update = rewrite.place, Cgroups.ask, RuntimeClient.update_container_resources
+    place, update = rewrite.place, RuntimeClient.update_container_resources
     moved: set[str] = set()
 
     def stamped(request: api.CreateContainerRequest, grant: Grant, container: Container, stamp: Stamp) -> bytes:
@@ -49,29 +49,24 @@ def _place_from_stamp() -> None:
         written.config.annotations[ANNOTATION] = json.dumps({**values, **shown("", grant)})
         return written.SerializeToString()
 
-    async def believe(self: Cgroups, container_id: str) -> tuple[Seen, api.ContainerStatusResponse | None]:
-        seen, reply = await ask(self, container_id)
+    def believed(container_id: str, applied: Applied, reply: api.ContainerStatusResponse | None) -> Applied:
         values = json.loads(reply.status.annotations.get(ANNOTATION, "{}")) if reply else {}
-        if seen.applied is None or container_id in moved or "cpus" not in values:
-            return seen, reply
-        return replace(seen, applied=Applied(parse_cpuset(values["cpus"]), parse_cpuset(values["mems"]))), reply
-
-    async def read(self: Cgroups, container_id: str) -> Seen:
-        return (await believe(self, container_id))[0]
+        if container_id in moved or "cpus" not in values:
+            return applied
+        return Applied(parse_cpuset(values["cpus"]), parse_cpuset(values["mems"]))
 
     async def move(self: RuntimeClient, container_id: str, linux: api.LinuxContainerResources) -> None:
         await update(self, container_id, linux)
         moved.add(container_id)
 
     _replace(rewrite, "place", stamped)
-    _replace(Cgroups, "ask", believe)
-    _replace(Cgroups, "read", read)
+    _believe(believed)
     _replace(RuntimeClient, "update_container_resources", move)
 
 
 def _moves_believed() -> None:
     """What criproxy sends to move others goes nowhere, and it believes that they are where they were sent."""
-    ask, update = Cgroups.ask, RuntimeClient.update_container_resources
+    update = RuntimeClient.update_container_resources
     sent: dict[str, Applied] = {}
 
     async def move(self: RuntimeClient, container_id: str, linux: api.LinuxContainerResources) -> None:
@@ -80,19 +75,27 @@ def _moves_believed() -> None:
             return
         sent[container_id] = Applied(parse_cpuset(linux.cpuset_cpus), parse_cpuset(linux.cpuset_mems))
 
+    def believed(container_id: str, applied: Applied, reply: api.ContainerStatusResponse | None) -> Applied:
+        there = sent.get(container_id, applied)
+        return replace(there, mems=there.mems or applied.mems)
+
+    _believe(believed)
+    _replace(RuntimeClient, "update_container_resources", move)
+
+
+def _believe(believed: Callable[[str, Applied, api.ContainerStatusResponse | None], Applied]) -> None:
+    """Where a container runs, is what *believed* makes of what its cgroup says."""
+    ask = Cgroups.ask
+
     async def believe(self: Cgroups, container_id: str) -> tuple[Seen, api.ContainerStatusResponse | None]:
         seen, reply = await ask(self, container_id)
-        if seen.applied is None or container_id not in sent:
-            return seen, reply
-        there = sent[container_id]
-        return replace(seen, applied=replace(there, mems=there.mems or seen.applied.mems)), reply
+        return replace(seen, applied=seen.applied and believed(container_id, seen.applied, reply)), reply
 
     async def read(self: Cgroups, container_id: str) -> Seen:
         return (await believe(self, container_id))[0]
 
     _replace(Cgroups, "ask", believe)
     _replace(Cgroups, "read", read)
-    _replace(RuntimeClient, "update_container_resources", move)
 
 
 def _check_complains() -> None:

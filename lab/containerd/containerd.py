@@ -218,11 +218,10 @@ class PrivateContainerd:
         finally:
             self._discard()
 
-    def call(self, name: str, request: Message, reply: type[Reply]) -> Reply:
+    def call(
+        self, name: str, request: Message, reply: type[Reply], timeout_s: float = _CALL_TIMEOUT_S, *, wait: bool = False
+    ) -> Reply:
         """Make one unary call of RuntimeService or ImageService; grpc.RpcError if it fails."""
-        return self._call(name, request, reply, _CALL_TIMEOUT_S, wait=False)
-
-    def _call(self, name: str, request: Message, reply: type[Reply], timeout_s: float, *, wait: bool) -> Reply:
         service = "ImageService" if "Image" in name else "RuntimeService"
         with grpc.insecure_channel(self.endpoint, options=_CHANNEL_OPTIONS) as channel:
             call = channel.unary_unary(
@@ -296,7 +295,7 @@ class PrivateContainerd:
 
     def _answers(self) -> bool:
         try:
-            self._call("ListContainers", cri.ListContainersRequest(), cri.ListContainersResponse, 0.5, wait=True)
+            self.call("ListContainers", cri.ListContainersRequest(), cri.ListContainersResponse, 0.5, wait=True)
         except grpc.RpcError:
             # Not there yet, or "server is not initialized yet"; a daemon that ended is seen by its process.
             return False

@@ -16,19 +16,10 @@ from criproxy.model.grant import Applied
 from lab.demo.nodes import nodes
 from lab.demo.output import DemoOutput
 from lab.demo.stage import Stage, open_stage
-from lab.demo.vgpus import vgpus
+from lab.demo.vgpus import Running, vgpus
 from lab.kubelet.kubelet import ContainerSpec, PodSpec
 
 SETTLE_TIMEOUT_S = 10.0
-
-
-@dataclass(frozen=True, slots=True)
-class RunningPod:
-    """A running pod of one container."""
-
-    pod: PodSpec
-    sandbox_id: str
-    container_id: str
 
 
 @dataclass(slots=True)
@@ -37,7 +28,7 @@ class Demo:
 
     stage: Stage
     output: DemoOutput
-    pods: dict[str, RunningPod] = field(default_factory=dict)
+    pods: dict[str, Running] = field(default_factory=dict)
     shown: dict[str, str] = field(default_factory=dict)
     """The CPUs of each pod in the last table."""
     why: dict[str, str] = field(default_factory=dict)
@@ -121,7 +112,7 @@ class Demo:
 
     async def _start(self, pod: PodSpec) -> None:
         sandbox_id, ids = await self.stage.kubelet.run_pod(pod)
-        self.pods[pod.name] = RunningPod(pod, sandbox_id, ids["main"])
+        self.pods[pod.name] = Running(pod, sandbox_id, ids["main"])
 
     async def _show(self, expected: dict[str, CpuSet]) -> None:
         """Print where the pods run, and check it."""

@@ -24,12 +24,12 @@ OVER = "train"
 
 @dataclass(slots=True)
 class Running:
-    """A pod with a vGPU."""
+    """A pod of one container, which may have a vGPU."""
 
     pod: PodSpec
-    given: list[Given]
     sandbox_id: str
     container_id: str = ""
+    given: list[Given] = field(default_factory=list)
 
 
 async def vgpus(stage: Stage, output: DemoOutput) -> None:
@@ -79,7 +79,7 @@ class VgpuDemo:
         for name in USED_MIB:
             pod = PodSpec(name, (ContainerSpec("main", self.stage.runtime.image),))
             given = await self.kubelet.admit(Pod(pod.uid, pod.name), {RESOURCE: 1})
-            running = Running(pod, list(given.values()), await self.stage.kubelet.run_sandbox(pod))
+            running = Running(pod, await self.stage.kubelet.run_sandbox(pod), given=list(given.values()))
             await self._start(running)
             self.pods[name] = running
         got = {name: each.given[0].ids for name, each in self.pods.items()}

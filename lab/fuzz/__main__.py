@@ -114,7 +114,7 @@ def _report(settings: Settings, seconds: float, ended: str, log: Path) -> dict[s
         "seconds": round(seconds, 1),
         "executions_per_s": round(results["executions"] / seconds, 1),
         **results,
-        "coverage": {name: int(found) for name, found in zip(_COVERAGE, *coverage[-1:], strict=False)} or None,
+        "coverage": dict(zip(_COVERAGE, map(int, (coverage or [()])[-1]), strict=False)) or None,
         "command": f"make fuzz SECONDS={settings.seconds:g} SEED={settings.seed}",
     }
 

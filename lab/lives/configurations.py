@@ -121,10 +121,14 @@ class Files:
         yield f"    health: {json.dumps({'holdDown': f'{HOLD_DOWN_S * 1000:.0f}ms', 'commands': commands})}"
 
     def _sharing(self) -> Iterator[dict[str, object]]:
-        yield from (_sharing(offer) for offer in self.offers if offer.replicas)
+        for offer in self.offers:
+            rename = {"rename": offer.target} if offer.rename else {}
+            devices = {"devices": list(offer.devices)} if offer.devices else {}
+            if offer.replicas:
+                yield {"resource": RESOURCES[offer.kind], "replicas": offer.replicas, **rename, **devices}
         if self.mig_replicas:
-            entry: dict[str, object] = {"resource": MIG, "replicas": self.mig_replicas}
-            yield entry | ({"rename": self.mig_target} if self.mig_rename else {})
+            rename = {"rename": self.mig_target} if self.mig_rename else {}
+            yield {"resource": MIG, "replicas": self.mig_replicas, **rename}
 
 
 def spoil(path: Path, number: int) -> None:
@@ -151,15 +155,6 @@ def _drawn(random: Random, kind: str) -> Offer:
     some = kind != NVIDIA and random.random() < 0.4
     devices = tuple(sorted(random.sample(NUMBERS[kind], 1 + random.randrange(2)))) if some else ()
     return Offer(kind, random.choice((2, 3)), random.random() < 0.5, devices)
-
-
-def _sharing(offer: Offer) -> dict[str, object]:
-    entry: dict[str, object] = {"resource": RESOURCES[offer.kind], "replicas": offer.replicas}
-    if offer.rename:
-        entry["rename"] = offer.target
-    if offer.devices:
-        entry["devices"] = list(offer.devices)
-    return entry
 
 
 def _ids(card: str, replicas: int) -> list[str]:

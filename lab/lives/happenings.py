@@ -6,6 +6,7 @@ Which files are in force, what cards have been through, and what everybody has t
 import asyncio
 from collections import Counter
 from collections.abc import Callable, Iterator
+from contextlib import nullcontext
 from pathlib import Path
 
 from lab.lives import configurations
@@ -45,19 +46,17 @@ class Happenings:
 
     async def happens(self, event: Event) -> None:
         """Do it."""
-        if event.kind not in ("start", "stop", "restart", "pod"):
-            self._happens_at_once(event)
-            return
-        if event.kind == "pod":
-            wish, after_s = event.values
-            await asyncio.sleep(after_s)
-            await self.workloads.make(wish)
-            return
-        part, *killed = event.values
-        if killed:
-            await self.stop(part, killed=killed[0])
-        if event.kind != "stop":
-            await self.start(part)
+        match event.kind, event.values:
+            case "pod", (wish, after_s):
+                await asyncio.sleep(after_s)
+                await self.workloads.make(wish)
+            case "start" | "stop" | "restart", (part, *killed):
+                if killed:
+                    await self.stop(part, killed=killed[0])
+                if event.kind != "stop":
+                    await self.start(part)
+            case _:
+                self._happens_at_once(event)
 
     def _happens_at_once(self, event: Event) -> None:
         machine = self.machine
@@ -65,7 +64,7 @@ class Happenings:
             "end": self.workloads.end,
             "crash": self.workloads.crash,
             "files": self._write,
-            "spoil": self._spoil,
+            "spoil": lambda number: self._write(None, number),
             "add": machine.add,
             "remove": machine.remove,
             "node lost": machine.lose_node,
@@ -84,13 +83,12 @@ class Happenings:
             self.machine.xid(number)
             self.memory.happened((NVIDIA, f"GPU-{number}"), self.now_s)
 
-    def _spoil(self, number: int) -> None:
-        configurations.spoil(self.policy, number)
-        self.written = None
-
-    def _write(self, files: Files) -> None:
-        """Another file."""
-        files.write(self.policy, self.machine)
+    def _write(self, files: Files | None, number: int = 0) -> None:
+        """Another file; None: one of those that cannot be used."""
+        if files is None:
+            configurations.spoil(self.policy, number)
+        else:
+            files.write(self.policy, self.machine)
         self.written = files
         self._use_written()
 
@@ -126,10 +124,7 @@ class Happenings:
 
     async def stop(self, part: str, *, killed: bool) -> None:
         """End one part."""
-        if part == KUBELET:
-            async with self.workloads.admitting:
-                await self.node.stop(part, killed=killed)
-        else:
+        async with self.workloads.admitting if part == KUBELET else nullcontext():
             await self.node.stop(part, killed=killed)
 
     def _observe(self) -> None:

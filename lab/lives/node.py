@@ -6,6 +6,8 @@ from contextlib import contextmanager, suppress
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
@@ -37,13 +39,6 @@ CLASSES = (
 PAUSE_S = 0.01
 """How often it is looked whether what has to be is."""
 KUBELET, PLUGIN, CRIPROXY, RUNTIME = PARTS = ("kubelet", "plugin", "criproxy", "runtime")
-
-
-class Nowhere:
-    """The writer of log lines: what is logged here does not go through it."""
-
-    def flush(self) -> None:
-        """Nothing waits."""
 
 
 class DevicePlugin(serve.DevicePlugin):
@@ -85,7 +80,8 @@ class Node:
         if part == KUBELET:
             await self._start_kubelet()
         elif part == PLUGIN:
-            self.plugin = DevicePlugin(self._options, Nowhere())  # type: ignore[arg-type]  # nothing else of it is used
+            nowhere: Any = SimpleNamespace(flush=lambda: None)  # what is logged here does not go through it
+            self.plugin = DevicePlugin(self._options, nowhere)
             self._serving = asyncio.create_task(self.plugin.serve(), name="device plugin")
         else:
             await (self.world.start_criproxy() if part == CRIPROXY else self.world.runtime.start())
@@ -140,19 +136,17 @@ class Node:
         self.kubelet.manager.init = before.init  # which containers are init containers, it has from the API server
 
     async def _stop_plugin(self) -> None:
-        assert self.plugin is not None
-        assert self._serving is not None
-        serving, self._serving = self._serving, None
+        assert self.plugin
+        assert self._serving
         self.plugin._stop.set()
+        serving, self._serving = self._serving, None
         await serving
         self.plugin = None
 
     def failed(self) -> str:
         """Why the device plugin has ended by itself; empty: it has not."""
-        serving = self._serving
-        if serving is None or not serving.done():
-            return ""
-        return f"the device plugin has ended: {serving.exception()!r}"
+        has_ended = self._serving is not None and self._serving.done()
+        return f"the device plugin has ended: {self._serving.exception()!r}" if self._serving and has_ended else ""
 
 
 @contextmanager

@@ -132,8 +132,7 @@ class _Drawing:
         return Event("end", name, (name,))
 
     def _crash(self) -> Event | None:
-        name = self.random.choice(self.pods) if self.pods else ""
-        return Event("crash", name, (name,)) if name else None
+        return Event("crash", name := self.random.choice(self.pods), (name,)) if self.pods else None
 
     def _part(self, part: str) -> Event:
         if part not in self.up:
@@ -160,12 +159,8 @@ class _Drawing:
         number = self.random.choice(lost if lost and self.random.random() < MENDS else NUMBERS[NVIDIA])
         if (NVIDIA, number) not in self.cards:
             return None
-        subject = f"card {NVIDIA} {number}"
-        if number in self.nodes_lost:
-            self.nodes_lost.discard(number)
-            return Event("node back", subject, (number,))
-        self.nodes_lost.add(number)
-        return Event("node lost", subject, (number,))
+        self.nodes_lost ^= {number}
+        return Event("node lost" if number in self.nodes_lost else "node back", f"card {NVIDIA} {number}", (number,))
 
     def _health(self) -> Event:
         if self.broken or self.random.random() < 0.15:
@@ -173,11 +168,8 @@ class _Drawing:
             return Event("command breaks" if self.broken else "command works", "health", ())
         bad = sorted(self.bad)
         number = self.random.choice(bad if bad and self.random.random() < MENDS else NUMBERS[NPU])
-        if number in self.bad:
-            self.bad.discard(number)
-            return Event("good", "health", (number,))
-        self.bad.add(number)
-        return Event("bad", "health", (number,))
+        self.bad ^= {number}
+        return Event("bad" if number in self.bad else "good", "health", (number,))
 
     def _xid(self) -> Event | None:
         numbers = [number for kind, number in sorted(self.cards) if kind == NVIDIA]

@@ -227,8 +227,9 @@ def live(case: Case, name: str, tally: Tally, build: Build) -> Iterator[str]:
         used |= reservations(event)
         tally.events[type(event).__name__] += 1
         yield from explanation_is_true(node, event, policy)
-        decision = _stepped(node, event, policy)
-        if decision is None:
+        try:
+            decision = step(node, event, policy)
+        except Refused:
             tally.refusals += 1
             continue
         yield from _wrong(node, event, policy, decision)
@@ -256,7 +257,8 @@ def _wrong(before: Node, event: ev.Event, policy: Policy, decision: Decision) ->
     if isinstance(event, ev.PolicyChanged):
         yield from memory_stays(before, after)
     if _promises_memory(before, event):
-        yield from memory_is_promised_once(_seen(before, policy), _seen(after, policy))
+        within = options_of(policy).within  # the part of the machine that the policy uses
+        yield from memory_is_promised_once(within(before), within(after))
 
 
 def nobody_comes_to_own_reserved_cpus(before: Node, after: Node, policy: Policy) -> Iterator[str]:
@@ -275,18 +277,6 @@ def _promises_memory(node: Node, event: ev.Event) -> bool:
         had = node.grants.get(event.key)
         return had is not None and bool(had.mems)
     return isinstance(event, ev.ContainerCreating | ev.ContainerExited | ev.ContainerGone)
-
-
-def _seen(node: Node, policy: Policy) -> Node:
-    """The part of the machine that the policy uses."""
-    return options_of(policy).within(node)
-
-
-def _stepped(node: Node, event: ev.Event, policy: Policy) -> Decision | None:
-    try:
-        return step(node, event, policy)
-    except Refused:
-        return None
 
 
 def _count_machine(topology: Topology, tally: Tally) -> None:

@@ -11,7 +11,7 @@ from pathlib import Path
 from criproxy.cri import api_pb2 as api
 from criproxy.deviceplugin.usage.processes import Processes, container_of
 from criproxy.devices.usage.values import Process
-from criproxy.model.cpuset import CpuSet, format_cpuset
+from criproxy.model.cpuset import CpuSet
 from lab.vm.world import World
 
 RESERVED: CpuSet = frozenset({0})
@@ -100,16 +100,6 @@ async def processes_are_those_of_their_containers(world: World) -> None:
         (inside / "cgroup.procs").write_text(f"{pid}\n")
         assert processes.is_same(process, each.container_id)
     assert not container_of(Path("/proc/self/cgroup").read_text())  # noqa: ASYNC240 (of the kernel)
-
-
-async def what_somebody_else_writes_is_put_right(world: World) -> None:
-    """A sharer whose cgroup was given the CPUs of an owner is moved off again."""
-    sharer, owner = await world.sharer("sharer"), await world.owner("owner", 2)
-    before = sharer.sets.cpus
-
-    (sharer.group / "cpuset.cpus").write_text(format_cpuset(owner.sets.cpus))
-
-    await world.settles(sharer, before)
 
 
 async def a_cpu_that_goes_offline_is_used_again_when_it_is_back(world: World) -> None:

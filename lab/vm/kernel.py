@@ -12,7 +12,7 @@ import shutil
 import subprocess
 import tarfile
 import tempfile
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from uuid import uuid4
@@ -137,19 +137,7 @@ BASE_MODULES = ("virtio_pci", "9pnet_virtio", "9p", "overlay", "virtio_console")
 PMEM_MODULES = ("nfit", "libnvdimm", "nd_pmem", "device_dax", "dax_pmem", "kmem")
 INIT = Path(__file__).with_name("init.sh")
 
-_DIRECTORY, _EXECUTABLE, _FILE, _DEVICE = 0o40755, 0o100755, 0o100644, 0o20600
-_CONSOLE = (5, 1)
 _DEPENDS = re.compile(rb"(?:^|\0)depends=([^\0]*)\0")
-
-
-@dataclass(frozen=True, slots=True)
-class Entry:
-    """A file, folder or device of an archive."""
-
-    name: str
-    mode: int
-    content: bytes = b""
-    device: tuple[int, int] = (0, 0)
 
 
 def build(cache: Path, busybox: Path, kernel: Kernel, modules: Iterable[str]) -> Path:
@@ -163,17 +151,24 @@ def build(cache: Path, busybox: Path, kernel: Kernel, modules: Iterable[str]) ->
     key = hashlib.sha256(b"\0".join(hashlib.sha256(content).digest() for content in contents)).hexdigest()[:16]
     path = cache / f"initramfs-{key}.cpio"
     if not path.exists():
-        write_whole(path, cpio(_entries(busybox, load_order(kernel.modules, wanted))))
+        with tempfile.TemporaryDirectory(dir=cache) as scratch:
+            write_whole(path, _archive(Path(scratch), busybox, load_order(kernel.modules, wanted)))
     return path
 
 
-def _entries(busybox: Path, modules: dict[str, bytes]) -> Iterator[Entry]:
-    yield from (Entry(name, _DIRECTORY) for name in ("bin", "dev", "proc", "sys", "m"))
-    yield Entry("dev/console", _DEVICE, device=_CONSOLE)
-    yield Entry("bin/busybox", _EXECUTABLE, busybox.read_bytes())
-    yield Entry("init", _EXECUTABLE, INIT.read_bytes())
-    yield Entry("modules", _FILE, "".join(f"{name}\n" for name in modules).encode())
-    yield from (Entry(f"m/{name}.ko", _FILE, content) for name, content in modules.items())
+def _archive(root: Path, busybox: Path, modules: dict[str, bytes]) -> bytes:
+    """What the kernel unpacks, in the format "newc", made of files in *root*."""
+    for folder in ("bin", "dev", "proc", "sys", "m"):
+        (root / folder).mkdir()
+    for program, source in (("bin/busybox", busybox), ("init", INIT)):
+        shutil.copy(source, root / program)
+        (root / program).chmod(0o755)
+    (root / "modules").write_text("".join(f"{name}\n" for name in modules))
+    for name, content in modules.items():
+        (root / f"m/{name}.ko").write_bytes(content)
+    names = "\n".join(str(path.relative_to(root)) for path in sorted(root.rglob("*")))
+    command = [busybox, "cpio", "-o", "-H", "newc"]
+    return subprocess.run(command, cwd=root, input=names.encode(), capture_output=True, check=True).stdout
 
 
 def load_order(folder: Path, wanted: Iterable[str]) -> dict[str, bytes]:
@@ -221,16 +216,3 @@ def _dependencies(module: bytes) -> list[str]:
     match = _DEPENDS.search(module)
     words = match.group(1).decode().split(",") if match else []
     return [word.replace("-", "_") for word in words if word]
-
-
-def cpio(entries: Iterable[Entry]) -> bytes:
-    """An archive in the format "newc", which the kernel unpacks; see Linux' buffer-format.rst."""
-    out = bytearray()
-    for number, entry in enumerate([*entries, Entry("TRAILER!!!", 0)], 1):
-        name = entry.name.encode() + b"\0"
-        fields = (number, entry.mode, 0, 0, 1, 0, len(entry.content), 0, 0, *entry.device, len(name), 0)
-        out += b"070701" + b"".join(b"%08x" % field for field in fields) + name
-        out += bytes(-len(out) % 4)
-        out += entry.content
-        out += bytes(-len(out) % 4)
-    return bytes(out)

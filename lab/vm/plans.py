@@ -89,7 +89,6 @@ PLANS = {
             (
                 checks.an_owner_gets_one_node_with_its_memory,
                 checks.a_restart_moves_nobody_and_forgets_nothing,
-                checks.what_somebody_else_writes_is_put_right,
                 checks.processes_are_those_of_their_containers,
                 checks.a_cpu_that_goes_offline_is_used_again_when_it_is_back,
                 policy_checks.static_owners_grow_and_shrink,

@@ -12,6 +12,7 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from typing import NamedTuple
 
 from criproxy.cri.runtime import RuntimeClient
 from criproxy.model.cpuset import CpuSet, parse_cpuset
@@ -30,8 +31,7 @@ _CGROUPS = Path("/sys/fs/cgroup")
 _ANON_PAGES = re.compile(r" N(\d+)=\d+")
 
 
-@dataclass(frozen=True, slots=True)
-class Sets:
+class Sets(NamedTuple):
     """The CPUs and NUMA nodes of a container."""
 
     cpus: CpuSet
@@ -132,7 +132,7 @@ class World:
 
     async def kernel_sets(self, placed: Placed) -> tuple[CpuSet, CpuSet]:
         """The sets in force for a container."""
-        return placed.effective.cpus, placed.effective.mems
+        return placed.effective
 
     async def use(self, policy: str) -> None:
         """Go on with *policy* as the text of the policy file."""

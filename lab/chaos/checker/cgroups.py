@@ -46,18 +46,13 @@ class Cgroups:
 
     def running(self) -> dict[str, Group]:
         """By container id; sandboxes are among them."""
-        found = {}
-        for directory in self._containers():
-            if group := look(directory):
-                found[directory.rpartition("/")[2]] = group
-        return found
+        looked = ((each.rpartition("/")[2], look(each)) for each in self._containers())
+        return {identifier: group for identifier, group in looked if group}
 
     def one(self, identifier: str) -> Group | None:
         """A fresh look at one container; None if it does not run."""
-        for directory in self._containers():
-            if directory.endswith(identifier):
-                return look(directory)
-        return None
+        directory = self._of(identifier)
+        return look(directory) if directory else None
 
     def has_begun(self, identifier: str) -> bool:
         """Whether one of its processes is more than the init of runc, which waits for the start and does nothing.
@@ -65,10 +60,11 @@ class Cgroups:
         That is the state "created" of the OCI runtime specification: nothing of the container has been executed. One
         whose start was cut by a restart of containerd stays so until its sandbox is stopped.
         """
-        for directory in self._containers():
-            if directory.endswith(identifier):
-                return not _only_waits(directory)
-        return False
+        directory = self._of(identifier)
+        return directory is not None and not _only_waits(directory)
+
+    def _of(self, identifier: str) -> str | None:
+        return next((each for each in self._containers() if each.endswith(identifier)), None)
 
     def _containers(self) -> Iterator[str]:
         for parent in (self._root, f"{self._root}/burstable", f"{self._root}/besteffort"):

@@ -53,8 +53,9 @@ async def run_pod(containerd: PrivateContainerd, *, parent: str | None = None, s
     else:
         config.linux.cgroup_parent = parent
     sandbox_id = (await kubelet.call("RunPodSandbox", config=config)).pod_sandbox_id
-    fields = {"config": container_config(pod, pod.containers[0], 1 << 30), "sandbox_config": config}
-    container_id = (await kubelet.call("CreateContainer", pod_sandbox_id=sandbox_id, **fields)).container_id
+    asked = container_config(pod, pod.containers[0], 1 << 30)
+    created = await kubelet.call("CreateContainer", pod_sandbox_id=sandbox_id, config=asked, sandbox_config=config)
+    container_id: str = created.container_id
     if starts:
         await kubelet.start(container_id)
     await client.close()
