@@ -4,7 +4,7 @@ import threading
 import time
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 
 import grpc
@@ -111,11 +111,8 @@ def _create_until(way: Way, sandbox: Sandbox, ended: threading.Event) -> "list[g
 def sandboxes(ways: Sequence[Way], pods: Pods) -> Iterator[dict[str, Sandbox]]:
     """A sandbox for each way while the block lasts, made and removed through it."""
     of: dict[str, Sandbox] = {}
-    try:
+    with ExitStack() as stack:
         for way in ways:
             of[way.name] = Sandbox(pods, way)
+            stack.callback(of[way.name].remove, way)
         yield of
-    finally:
-        for way in ways:
-            if way.name in of:
-                of[way.name].remove(way)

@@ -128,8 +128,19 @@ class Node:
     directory: Path
     _made: int = field(default=0)
 
-    def run(self, way: Way, spec: ContainerSpec, namespace: str) -> Pod:
-        """Run a pod of one container whose program may use /out."""
+    @contextmanager
+    def running(self, way: Way, spec: ContainerSpec, namespace: str) -> Iterator[Pod]:
+        """Run a pod of one container whose program may use /out; with the block goes everything that it has."""
+        pod = self._run(way, spec, namespace)
+        try:
+            yield pod
+        finally:
+            way.call("StopPodSandbox", api.StopPodSandboxRequest(pod_sandbox_id=pod.sandbox_id))
+            way.call("RemovePodSandbox", api.RemovePodSandboxRequest(pod_sandbox_id=pod.sandbox_id))
+            self.cgroups.remove_pod(pod.pod_cgroup)
+            pod.close()
+
+    def _run(self, way: Way, spec: ContainerSpec, namespace: str) -> Pod:
         self._made += 1
         pod_spec = PodSpec(f"{spec.name}-{self._made}", (spec,), namespace)
         pod = Pod(pod_spec, "", "", self.cgroups.make_pod(pod_spec), self.directory / pod_spec.name)
@@ -149,13 +160,6 @@ class Node:
         pod.container_id = created.container_id
         way.call("StartContainer", api.StartContainerRequest(container_id=pod.container_id))
         return pod
-
-    def remove(self, way: Way, pod: Pod) -> None:
-        """Remove a pod with everything that it has."""
-        way.call("StopPodSandbox", api.StopPodSandboxRequest(pod_sandbox_id=pod.sandbox_id))
-        way.call("RemovePodSandbox", api.RemovePodSandboxRequest(pod_sandbox_id=pod.sandbox_id))
-        self.cgroups.remove_pod(pod.pod_cgroup)
-        pod.close()
 
     def command(self, module: str, *arguments: str) -> tuple[str, ...]:
         """The command of a program in `lab.benefit.programs`."""

@@ -82,24 +82,16 @@ class Bench:
         """All neighbours, at work."""
         with ExitStack() as stack:
             spec = _neighbour(self.node, neighbours)
-            pods = [stack.enter_context(self._pod(way, spec, BATCH)) for _ in range(_NEIGHBOURS)]
+            pods = [stack.enter_context(self.node.running(way, spec, BATCH)) for _ in range(_NEIGHBOURS)]
             for pod in pods:
                 pod.hear(_READY_S)
             yield pods
-
-    @contextmanager
-    def _pod(self, way: Way, spec: ContainerSpec, namespace: str) -> Iterator[Pod]:
-        pod = self.node.run(way, spec, namespace)
-        try:
-            yield pod
-        finally:
-            self.node.remove(way, pod)
 
     def _program(self, way: Way, case: Case, seconds: float) -> Sample:
         workload, arguments = case.workload, [str(seconds)]
         if workload.metric is PER_IMAGE:
             arguments.append(str(self.node.equipment.digits))
-        with self._pod(way, _spec(workload, self.node.command(workload.module, *arguments)), WORK) as pod:
+        with self.node.running(way, _spec(workload, self.node.command(workload.module, *arguments)), WORK) as pod:
             pod.hear(_READY_S)
             with self._neighbours(way, case.neighbours) as neighbours:
                 before = self._counters(pod, neighbours)
@@ -112,7 +104,7 @@ class Bench:
         port = int(free_address().rpartition(":")[2])
         program = str(self.node.equipment.redis_server)
         options = ("--port", str(port), "--bind", "127.0.0.1", "--save", "", "--dir", "/out")
-        with self._pod(way, _spec(case.workload, (program, *options)), WORK) as pod:
+        with self.node.running(way, _spec(case.workload, (program, *options)), WORK) as pod:
             _wait_for_port(port, pod)
             with _load(port, seconds, seed) as load:
                 _answer(load)

@@ -103,11 +103,7 @@ def _union_of(sets: Sequence[CpuSet]) -> CpuSet:
 
 def _cores(draw: st.DrawFn, count: int) -> list[Core]:
     """Threads of a core are neighbours, or half of all CPUs apart; ids begin anywhere and may have gaps."""
-    threads, gap, start = (
-        draw(st.sampled_from([1, 2, 2, 4])),
-        draw(st.sampled_from([1, 1, 3])),
-        draw(st.sampled_from([0, 0, 5])),
-    )
+    threads, gap, start = (draw(st.sampled_from(some)) for some in ([1, 2, 2, 4], [1, 1, 3], [0, 0, 5]))
     neighbours = draw(st.booleans())
     places = [
         [core * threads + thread if neighbours else core + thread * count for thread in range(threads)]
@@ -138,7 +134,7 @@ def _whole(nodes: tuple[NumaNode, ...], cores: list[Core], sockets: int, *, dies
     groups = [node.cpus for node in nodes if node.cpus]
     split = [frozenset().union(*groups[place::sockets]) for place in range(min(sockets, len(groups)))]
     packages = sorted((cpus for cpus in split if cpus), key=min)
-    halves = [(number, half, _half(cpus, half)) for number, cpus in enumerate(packages) for half in range(2)]
+    halves = [(number, half, part) for number, cpus in enumerate(packages) for half, part in enumerate(_halves(cpus))]
     return Topology(
         cpus=online,
         mems=frozenset(node.id for node in nodes if node.memory_bytes),
@@ -150,9 +146,9 @@ def _whole(nodes: tuple[NumaNode, ...], cores: list[Core], sockets: int, *, dies
     )
 
 
-def _half(cpus: CpuSet, half: int) -> CpuSet:
-    ordered = sorted(cpus)
-    return frozenset(ordered[len(ordered) // 2 :] if half else ordered[: len(ordered) // 2])
+def _halves(cpus: CpuSet) -> tuple[CpuSet, CpuSet]:
+    low = frozenset(sorted(cpus)[: len(cpus) // 2])
+    return low, cpus - low
 
 
 def _distances(draw: st.DrawFn, count: int) -> tuple[tuple[int, ...], ...]:

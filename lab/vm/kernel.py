@@ -167,7 +167,7 @@ def _archive(root: Path, busybox: Path, modules: dict[str, bytes]) -> bytes:
     for name, content in modules.items():
         (root / f"m/{name}.ko").write_bytes(content)
     names = "\n".join(str(path.relative_to(root)) for path in sorted(root.rglob("*")))
-    command = [busybox, "cpio", "-o", "-H", "newc"]
+    command = [str(busybox), "cpio", "-o", "-H", "newc"]
     return subprocess.run(command, cwd=root, input=names.encode(), capture_output=True, check=True).stdout
 
 
