@@ -35,14 +35,7 @@ from lab.bench.bars import DEVICES_MS, STEP_P99_MS, WHOLE_MS, WHOLE_P99_MS
 from lab.bench.engine import build, figures, large_machine
 from lab.emulator.runtime import IMAGE
 from lab.figures import Figure
-from lab.kubelet.kubelet import (
-    CREATE_TIMEOUT_S,
-    ContainerSpec,
-    MiniKubelet,
-    PodSpec,
-    container_config,
-    sandbox_config,
-)
+from lab.kubelet.kubelet import CREATE_TIMEOUT_S, ContainerSpec, MiniKubelet, PodSpec, container_config, sandbox_config
 from tests.allocations import Allocated, Allocations
 from tests.node.devices.test_guard import host
 from tests.node.world import FAST, RecordingLog, World

@@ -3,13 +3,7 @@
 import pytest
 
 from criproxy.cri import translate
-from lab.kubelet.kubelet import (
-    ContainerSpec,
-    PodSpec,
-    container_config,
-    container_resources,
-    sandbox_config,
-)
+from lab.kubelet.kubelet import ContainerSpec, PodSpec, container_config, container_resources, sandbox_config
 
 GIB = 1 << 30
 WHOLE = ContainerSpec("c", "busybox", cpu_limit_milli=1000, memory_limit_bytes=GIB)
