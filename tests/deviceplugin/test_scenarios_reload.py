@@ -8,8 +8,7 @@ from tests.deviceplugin.joined import GPU_A, GPU_B, Joined, joined, nodes, plug_
 from tests.deviceplugin.kubelet import Pod
 from tests.deviceplugin.node import GPU, QUICK
 from tests.deviceplugin.program import Program, policy
-from tests.deviceplugin.test_program_http import ask, values
-from tests.deviceplugin.test_program_labels import FEATURES, labels
+from tests.deviceplugin.test_program_http import FEATURES, ask, labels, values
 from tests.node.devices.test_joined import visible
 
 SHARED = f"{GPU}.shared"

@@ -11,7 +11,6 @@ def main() -> int:
     """Print a line per case; 1 if any of them fails, 2 if there is none."""
     parser = argparse.ArgumentParser(prog="python -m tests.vectors", description=__doc__)
     parser.add_argument("--dir", type=Path, required=True, help="directory with the files of vectors")
-    parser.add_argument("--failed", action="store_true", help="print only cases that fail")
     arguments = parser.parse_args()
     if not arguments.dir.is_dir():
         parser.error(f"{arguments.dir} is not a directory")
@@ -19,8 +18,7 @@ def main() -> int:
     for verdict in verdicts(arguments.dir):
         count += 1
         failed += verdict.wrong is not None
-        if verdict.wrong is not None or not arguments.failed:
-            print(verdict.line)
+        print(verdict.line)
     print(f"{count - failed} of {count} cases pass, {len(DELIBERATE)} differences on purpose are listed")
     if len(DELIBERATE) > MAX_DIFFERENCES:
         print(f"FAIL more than {MAX_DIFFERENCES} differences on purpose")

@@ -96,11 +96,10 @@ def test_a_container_that_still_runs_writes_into_its_own(tmp_path: Path) -> None
 
 
 CLOSE = """
-import os, sys
+import sys
 from pathlib import Path
 from criproxy.deviceplugin.cards.vgpu_files import MOST_FORMER, VgpuFiles
-from tests.deviceplugin.news import poll
-from criproxy.deviceplugin.cards.vgpu_files import _remove_piece
+from tests.deviceplugin.cards.test_vgpu_files import sweep
 own, shared, root = sys.argv[1], sys.argv[2], Path(sys.argv[3])
 files = VgpuFiles(root)
 files.prepare(own, shared)
@@ -108,8 +107,7 @@ folder = root / own[1:]
 for _ in range(2 * MOST_FORMER):
     (folder / "file").touch()
     folder.chmod(0)
-    while _remove_piece(folder.parent).more:
-        pass
+    sweep(folder.parent)
     files.prepare(own, shared)
 print(*sorted(each.name.partition(".GPU")[0] for each in folder.parent.iterdir()))
 """

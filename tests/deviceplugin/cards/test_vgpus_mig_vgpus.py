@@ -102,16 +102,6 @@ def test_a_container_gets_its_mig_device_with_its_size() -> None:
     assert enforced_quota_in(response.annotations) == Quota(profile="small", memory_mib=4864, cores_percent=14)
 
 
-def test_only_the_list_says_who_acts() -> None:
-    """Without ``watch`` in the list, the watcher does not act on a container with a MIG device."""
-    found = build_resources(of_nvidia(SMALL), machine(divided(*PARTS)))
-    response = found.resources[RESOURCE].allocation(["MIG-1/small/0"])
-    quota = enforced_quota_in(response.annotations)
-
-    assert quota
-    assert not quota.watched
-
-
 def test_a_vgpu_is_next_to_its_gpu() -> None:
     """The kubelet learns the NUMA node of the GPU, and health of the MIG device is that of the vGPU."""
     found = build_resources(of_nvidia(SMALL), machine(divided(*PARTS)), {NVIDIA.name: {"MIG-2"}})
@@ -131,20 +121,6 @@ def test_labels_count_devices_and_gpus() -> None:
         f"{RESOURCE}.memory-mib": "4864",
         f"{RESOURCE}.cores-percent": "14",
     }
-
-
-def test_a_contradiction_ends_a_start_and_is_a_warning_later() -> None:
-    """Where nothing fits, the sentence has the sizes; the MIG devices stay what they were."""
-    config, cards = of_nvidia(replace(BIG, memory_mib=32768), text=MIXED), machine(divided(*PARTS), t4(1))
-    sentence = (
-        r"profile big \(32768 MiB and 40 % of the cores\) has no MIG device; there are 2 x 1g.5gb \(4864 MiB and 14 % "
-        r"of the cores\), 1 x 3g.20gb \(19968 MiB and 42 % of the cores\); without MIG: GPU-1"
-    )
-    with pytest.raises(ResourceError, match=sentence):
-        build_resources(config, cards, strict=True)
-    found = build_resources(config, cards)
-    assert set(ids(found)) == {"nvidia.com/gpu", "nvidia.com/mig-1g.5gb", "nvidia.com/mig-3g.20gb"}
-    assert "big" in found.warnings[0]
 
 
 @pytest.mark.parametrize(
@@ -216,14 +192,6 @@ def test_mig_without_devices(text: str, offered: list[str], warning: str) -> Non
     assert found.warnings == (f"{warning}MIG is on, but it has no MIG device",)
 
 
-def test_a_profile_whose_gpus_have_no_devices() -> None:
-    """It has no vGPU, and its GPU is not offered whole."""
-    found = build_resources(of_nvidia(SMALL), machine(divided()))
-
-    assert ids(found) == {}
-    assert found.warnings == ("profile small (4096 MiB) has no MIG device; the cards that it selects have none: GPU-0",)
-
-
 @pytest.mark.parametrize(
     ("text", "rest", "said"),
     [
@@ -243,20 +211,6 @@ def test_what_is_wrong_with_other_devices(text: str, rest: tuple[MigDevice, ...]
     assert said in warning
     with pytest.raises(ResourceError, match=said):
         build_resources(config, cards, strict=True)
-
-
-def test_a_share_is_one_of_gpus_with_mig() -> None:
-    """All suitable MIG devices of these are vGPUs; GPUs without MIG do not count."""
-    half = replace(SMALL, select=CardChoice(share_percent=50))
-    four = t4(0), divided(part(0), part(1), index=1), divided(part(2), index=2), t4(3)
-
-    assert ids(build_resources(of_nvidia(half, text=MIXED), machine(*four))) == {
-        RESOURCE: ["MIG-1/small/0", "MIG-2/small/0"],
-        "nvidia.com/gpu": ["GPU-0", "GPU-3"],
-        "nvidia.com/mig-1g.5gb": ["MIG-3"],
-    }
-    with pytest.raises(ResourceError, match="only cards with MIG count, and share: 50% of 1 card is less than one"):
-        build_resources(of_nvidia(half), machine(*four[:2]), strict=True)
 
 
 @pytest.mark.parametrize("text", ["version: v1", MIXED])

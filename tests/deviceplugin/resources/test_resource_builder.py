@@ -7,10 +7,11 @@ import pytest
 
 from criproxy.deviceplugin.cards.card_offers import Configuration
 from criproxy.deviceplugin.cards.inventory import Inventory
+from criproxy.deviceplugin.configuration.nvidia_file import with_own_sharing
 from criproxy.deviceplugin.nvidia.gpus import Gpu, Platform
 from criproxy.deviceplugin.nvidia.resources import ResourceError
 from criproxy.deviceplugin.resources.resource_builder import Served, build_resources
-from criproxy.deviceplugin.server.resource import Resource
+from criproxy.deviceplugin.server.resource import Prefer, Resource
 from criproxy.devices.classes.builtin import BUILTIN, NVIDIA
 from criproxy.devices.classes.cards import Card, NvLinks, Peers, Stock
 from criproxy.devices.classes.device_class import DeviceClass
@@ -18,6 +19,8 @@ from criproxy.devices.classes.offers import SharedCards
 from criproxy.devices.evidence.device_request import DeviceNode, DeviceRequest, InvalidRequest
 from criproxy.devices.evidence.evidence import Given, weigh
 from criproxy.devices.plugin.plan import NVIDIA_ALONE, Advertised, PluginPlan
+from criproxy.devices.plugin.preference import Spread
+from criproxy.host.cards import find_cards
 from tests.deviceplugin.hosts import Host, a100, t4
 from tests.deviceplugin.nvidia.files import config_of
 
@@ -60,6 +63,13 @@ def ask(resource: Resource, *wanted: str) -> tuple[dict[str, str], list[str], di
     return dict(response.envs), [each.host_path for each in response.devices], dict(response.annotations)
 
 
+def preference(served: Served, name: str = NPU) -> Prefer:
+    """That of a resource, which has one."""
+    found = served.resources[name].preference
+    assert found is not None
+    return found
+
+
 def test_cards_of_a_generic_class() -> None:
     """Scenario 12: one for each node, with its NUMA node; a container gets the node, no variable, and our word."""
     served = build_resources(of_ali(), npus(0, -1))
@@ -81,12 +91,11 @@ def test_some_cards_shared_and_renamed() -> None:
     assert ids(served) == {NPU: ["npu1"], f"{NPU}.shared": ["npu0::0", "npu0::1", "npu2::0", "npu2::1"]}
     assert shared.devices["npu2::1"].numa_node == 1
     assert ask(shared, "npu2::1")[1:] == (["/dev/npu2"], {"devices.criproxy.io/aliyun.com_npu.shared": "npu2::1"})
-    with pytest.raises(InvalidRequest) as refused:
+    text = "maximum request size for shared resources is 1; found 2"
+    with pytest.raises(
+        InvalidRequest, match=f'^invalid allocation request for "{NPU}.shared": invalid request: {text}$'
+    ):
         ask(shared, "npu0::0", "npu2::0")
-    assert str(refused.value) == (
-        'invalid allocation request for "aliyun.com/npu.shared": invalid request: '
-        "maximum request size for shared resources is 1; found 2"
-    )
 
 
 @pytest.mark.parametrize("id", ["npu7", ""])
@@ -101,40 +110,23 @@ def test_an_id_that_is_not_offered(id: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("devices", "offered", "warnings"),
+    ("devices", "offered", "warning"),
     [
-        pytest.param(
-            ("npu0", "npu9"),
-            ["npu0::0", "npu0::1", "npu1"],
-            ("aliyun.com/npu: the card npu9, which should be shared, does not exist",),
-            id="one-of-two",
-        ),
-        pytest.param(
-            ("7",),
-            ["npu0", "npu1"],
-            ("aliyun.com/npu: the card 7, which should be shared, does not exist",),
-            id="none",
-        ),
-        pytest.param(
-            3,
-            ["npu0::0", "npu0::1", "npu1::0", "npu1::1"],
-            ("aliyun.com/npu: 3 cards should be shared, but only 2 exist",),
-            id="too-few",
-        ),
-        pytest.param("all", ["npu0::0", "npu0::1", "npu1::0", "npu1::1"], (), id="all"),
+        (("npu0", "npu9"), "npu0::0 npu0::1 npu1", "the card npu9, which should be shared, does not exist"),
+        (("7",), "npu0 npu1", "the card 7, which should be shared, does not exist"),
+        (3, "npu0::0 npu0::1 npu1::0 npu1::1", "3 cards should be shared, but only 2 exist"),
+        ("all", "npu0::0 npu0::1 npu1::0 npu1::1", ""),
     ],
 )
-def test_a_shared_card_that_is_not_there(
-    devices: tuple[str, ...] | int, offered: list[str], warnings: tuple[str, ...]
-) -> None:
+def test_a_shared_card_that_is_not_there(devices: tuple[str, ...] | int, offered: str, warning: str) -> None:
     """While it runs, a card that is gone is a warning and takes nothing else away; at the start it is an error."""
     config = of_ali(SharedCards(name=NPU, devices=devices, replicas=2))
 
     served = build_resources(config, npus(0, 0))
 
-    assert ids(served) == {NPU: offered}
-    assert served.warnings == warnings
-    if warnings:
+    assert ids(served) == {NPU: offered.split()}
+    assert served.warnings == ((f"{NPU}: {warning}",) if warning else ())
+    if warning:
         sentence = r"aliyun\.com/npu cannot be shared as devices\.plugin\.sharing requires"
         with pytest.raises(ResourceError, match=sentence):
             build_resources(config, npus(0, 0), strict=True)
@@ -159,9 +151,8 @@ def test_a_card_that_does_not_work() -> None:
 )
 def test_cards_on_one_numa_node_are_preferred(free: dict[int, int], chosen: tuple[str, ...]) -> None:
     """Then those on the node with room, then the lowest."""
-    prefer = build_resources(of_ali(), npus(0, 0, 1, 1), free_cpus=lambda: free).resources[NPU].preference
+    prefer = preference(build_resources(of_ali(), npus(0, 0, 1, 1), free_cpus=lambda: free))
 
-    assert prefer is not None
     assert prefer(["npu0", "npu1", "npu2", "npu3"], [], 2) == chosen
     assert prefer(["npu1", "npu2", "npu3"], [], 2) == ("npu2", "npu3")
     assert prefer(["npu1", "npu2", "npu3"], ["npu1"], 1) == ("npu1",)
@@ -170,24 +161,23 @@ def test_cards_on_one_numa_node_are_preferred(free: dict[int, int], chosen: tupl
 @pytest.mark.parametrize(
     ("spread", "chosen"), [("distributed", ["npu0::0", "npu1::0"]), ("packed", ["npu0::0", "npu0::1"])]
 )
-def test_replicas_are_spread_as_the_class_says(spread: str, chosen: list[str]) -> None:
+def test_replicas_are_spread_as_the_class_says(spread: Spread, chosen: list[str]) -> None:
     """Over cards that are used least, or most."""
-    advertised = Advertised(kind=ALI, resource=NPU, spread="packed" if spread == "packed" else "distributed")
+    advertised = Advertised(kind=ALI, resource=NPU, spread=spread)
     plan = PluginPlan(advertised=(advertised,), sharing=(SharedCards(name=NPU, replicas=2),))
 
-    resource = build_resources(Configuration(plan=plan), npus(0, 0)).resources[NPU]
+    served = build_resources(Configuration(plan=plan), npus(0, 0))
 
-    assert resource.preference is not None
-    assert sorted(resource.preference(list(resource.devices), [], 2)) == chosen
+    assert sorted(preference(served)(list(served.resources[NPU].devices), [], 2)) == chosen
 
 
 def test_ten_thousand_ids() -> None:
     """Preference does not look at each two of so many."""
-    resource = build_resources(of_ali(SharedCards(name=NPU, replicas=1250)), npus(*[0] * 8)).resources[NPU]
+    served = build_resources(of_ali(SharedCards(name=NPU, replicas=1250)), npus(*[0] * 8))
+    ids = list(served.resources[NPU].devices)
 
-    assert len(resource.devices) == 10_000
-    assert resource.preference is not None
-    assert len(resource.preference(list(resource.devices), [], 8)) == 8
+    assert len(ids) == 10_000
+    assert len(preference(served)(ids, [], 8)) == 8
 
 
 @pytest.mark.parametrize("name", [name for name in BUILTIN if name != NVIDIA.name])
@@ -200,12 +190,9 @@ def test_every_class_that_is_built_in(tmp_path: Path, name: str) -> None:
         host.text(kind.per_device[0].replace("{index}", str(number)))
     for path in kind.shared:
         host.text(path.replace("*", "0"))
-    stocks = _stocks(kind, host)
-    config = Configuration(
-        plan=PluginPlan(
-            advertised=(Advertised(kind=kind, resource=resource),), sharing=(SharedCards(name=resource, replicas=2),)
-        )
-    )
+    stocks = Inventory(stocks=find_cards([kind], host.root))
+    shared = (SharedCards(name=resource, replicas=2),)
+    config = Configuration(plan=PluginPlan(advertised=(Advertised(kind=kind, resource=resource),), sharing=shared))
 
     served = build_resources(config, stocks).resources[resource]
     second = next(each for each in served.devices if each.endswith("1::1"))
@@ -218,12 +205,6 @@ def test_every_class_that_is_built_in(tmp_path: Path, name: str) -> None:
     assert (evidence.given, evidence.source) == (Given.CARDS, "annotation")
     assert card == stocks.stock(kind).cards[1]
     assert envs == ({kind.visible_env: "1"} if name in ("ascend", "habana") else {})
-
-
-def _stocks(kind: DeviceClass, host: Host) -> Inventory:
-    from criproxy.host.cards import find_cards
-
-    return Inventory(stocks=find_cards([kind], host.root))
 
 
 def test_a_gpu_that_is_lost() -> None:
@@ -251,8 +232,6 @@ def test_more_clients_of_mps_than_a_card_serves() -> None:
 
 def test_our_words_for_nvidias_cards() -> None:
     """What our section shares has each its own word on containers that ask for several."""
-    from criproxy.deviceplugin.configuration.nvidia_file import with_own_sharing
-
     entries = (
         SharedCards(name=GPU, devices=("0",), replicas=2, rename="nvidia.com/gpu.one", only_one=True),
         SharedCards(name=GPU, devices=("1",), replicas=3),
@@ -331,9 +310,8 @@ def test_linked_gpus_are_preferred() -> None:
     addresses = {card.id: card.pci for card in found.stock(NVIDIA).cards}
     peers = {f"GPU-{one}": Peers(nvlinks=NvLinks({addresses[f"GPU-{other}"]: 2})) for one, other in ((0, 3), (1, 2))}
 
-    prefer = build_resources(of_nvidia(), replace(found, peers=peers)).resources[GPU].preference
+    prefer = preference(build_resources(of_nvidia(), replace(found, peers=peers)), GPU)
 
-    assert prefer is not None
     assert prefer(["GPU-3", "GPU-1", "GPU-0"], [], 2) == ("GPU-0", "GPU-3")
     with pytest.raises(InvalidRequest, match="unable to retrieve list of available devices"):
         prefer(["GPU-9"], [], 1)

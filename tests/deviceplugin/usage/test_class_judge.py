@@ -39,24 +39,22 @@ class Judged:
             for pid, mib in (gone or {}).items()
         )
         reading = Reading(kind="ali-npu", at_s=self._at_s, processes=processes, unread=unread or {})
-        uses = [
-            ContainerUse(
-                container_id=container_id(name),
-                kind="ali-npu",
-                card="npu1" if name == "other" else "npu0",
-                memory_mib=mib,
-            )
-            for name, mib in memory_mib.items()
-        ]
+        uses = [used(name, mib) for name, mib in memory_mib.items()]
         verdicts, targets = self.judge.after(reading, self.granted, uses)
         self.finished += [each.target for _, each in targets if each.target]
         return verdicts
 
 
-def granted(*incidents: Mapping[str, object]) -> Granted:
+def granted(*incidents: Mapping[str, object], cores: int = 0) -> Granted:
     """Return the answer of a daemon: web has npu0, and other npu1."""
-    grants = [to_plain(grant("web")), to_plain(grant("other", card="npu1"))]
+    grants = [to_plain(grant("web", cores=cores)), to_plain(grant("other", "npu1", cores=cores))]
     return parse_granted({"containers": grants, "incidents": list(incidents)})
+
+
+def used(name: str, memory_mib: int, cores: float | None = None) -> ContainerUse:
+    """Return what a container uses of its card."""
+    key, card = container_id(name), "npu1" if name == "other" else "npu0"
+    return ContainerUse(container_id=key, kind="ali-npu", card=card, memory_mib=memory_mib, cores_percent=cores)
 
 
 def incident(action: str = "stop", **fields: object) -> Mapping[str, object]:
@@ -68,12 +66,7 @@ def incident(action: str = "stop", **fields: object) -> Mapping[str, object]:
 def test_each_card_has_samples_of_its_own() -> None:
     """Whoever is on a card without a new sample is not judged by it, while another card's new samples count."""
     judge, over = ClassJudge("ali-npu", PLAN), list[str]()
-    grants = [to_plain(grant(name, card=card, cores=20)) for name, card in (("web", "npu0"), ("other", "npu1"))]
-    known = parse_granted({"containers": grants, "incidents": []})
-    uses = [
-        ContainerUse(container_id=container_id(name), kind="ali-npu", card=card, memory_mib=0, cores_percent=90.0)
-        for name, card in (("web", "npu0"), ("other", "npu1"))
-    ]
+    known, uses = granted(cores=20), [used("web", 0, 90.0), used("other", 0, 90.0)]
     for at_s in range(20):
         reading = Reading(kind="ali-npu", at_s=float(at_s), sampled_s={"npu0": 1.0, "npu1": float(at_s)})
         verdicts, _ = judge.after(reading, known, uses)

@@ -33,11 +33,15 @@ def loaded(when_missing: WhenMissing) -> Loaded:
     return Loaded(plan=plan)
 
 
-async def test_a_method_that_cannot_work() -> None:
-    """The daemon learns of it and of its return at once; the log has it once if the profile does without it."""
+@pytest.mark.parametrize("when_missing", ["next", "refuse"])
+async def test_a_method_that_cannot_work(when_missing: WhenMissing) -> None:
+    """The daemon learns of it and of its return at once; the log has it once if the profile does without it.
+
+    Where it does not, its pods are not admitted and say why.
+    """
     there, log, news = set[str](), Log(), asyncio.Queue[None]()
     methods = Methods(lambda path: path != HAMI.library or path in there, lambda: news.put_nowait(None), log, 0.01)
-    methods.use(loaded("next"))
+    methods.use(loaded(when_missing))
     async with running(methods.run()):
         async with asyncio.timeout(PATIENT_S):
             await news.get()
@@ -50,20 +54,8 @@ async def test_a_method_that_cannot_work() -> None:
     assert (complete.enforce, complete.not_enforced) == (("hami-core", "watch"), {})
     assert (other.enforce, other.not_enforced) == ((), {})
     text = "a profile continues without one of its enforcement methods (ifMissing: next)"
-    assert log.lines == [(text, {"profile": "gpu-8g", "method": "hami-core", "reason": MISSING})]
-
-
-async def test_a_profile_that_refuses() -> None:
-    """Its pods are not admitted and say why, so the log need not."""
-    log, news = Log(), asyncio.Queue[None]()
-    methods = Methods(lambda path: path != HAMI.library, lambda: news.put_nowait(None), log)
-    methods.use(loaded("refuse"))
-    async with running(methods.run()):
-        async with asyncio.timeout(PATIENT_S):
-            await news.get()
-
-    assert methods.told(REPORT).resources[0].not_enforced == {"hami-core": MISSING}
-    assert log.lines == []
+    line = (text, {"profile": "gpu-8g", "method": "hami-core", "reason": MISSING})
+    assert log.lines == ([line] if when_missing == "next" else [])
 
 
 PROFILE = Profile(name="gpu-8g", kind="nvidia", memory_mib=8192, cores_percent=25)

@@ -1,8 +1,10 @@
-"""How far cards are from each other, in the words of nvidia-smi."""
+"""How far cards are from each other, in the words of nvidia-smi; their paths and numbers, however a pod writes them."""
 
 import pytest
 
-from criproxy.devices.classes.cards import Card, Distance, Link, NvLinks, Peers, distance, links
+from criproxy.devices.classes.builtin import ASCEND, NVIDIA
+from criproxy.devices.classes.cards import Card, Distance, Link, NvLinks, Peers, Stock, distance, links, number_in
+from criproxy.devices.classes.device_class import DeviceClass, clean_path
 
 
 def card(path: str, node: int = 0, id: str = "") -> Card:
@@ -73,3 +75,39 @@ def test_cards_without_ids_are_told_of_by_the_bus_only() -> None:
 
     assert list(links([card("pci0/1"), card("pci1/2")], told)) == [Link(0, 1, Distance.NODE)]
     assert list(links([])) == []
+
+
+def test_each_way_to_write_a_path_is_the_same_path() -> None:
+    """The runtime mounts all of them at one place."""
+    ways = "/etc/x //etc/x ///etc/x //etc//x/ etc/x ./etc/x ../etc/x /../etc/x /etc/../etc/./x".split()
+
+    assert {clean_path(way) for way in ways} == {"/etc/x"}
+
+
+def test_the_root_is_a_path() -> None:
+    """It has nothing below its slash."""
+    assert [clean_path(path) for path in ("", "/", "//", ".")] == ["/"] * 4
+
+
+@pytest.mark.parametrize(
+    ("path", "number"),
+    [
+        ("/dev/nvidia7", 7),
+        ("/dev/nvidia123456789", 123_456_789),
+        ("/dev/nvidia" + "9" * 10, None),
+        ("/dev/nvidia" + "9" * 5000, None),
+        ("/dev/nvidia", None),
+    ],
+)
+def test_a_path_with_too_many_digits_is_no_card(path: str, number: int | None) -> None:
+    """There is no such card."""
+    assert NVIDIA.card_number(path) == number
+    assert NVIDIA.is_card_node(path) is (number is not None)
+
+
+@pytest.mark.parametrize("kind", [NVIDIA, ASCEND], ids=["uuid", "index"])
+@pytest.mark.parametrize("name", ["9" * 5000, "Ascend910-" + "9" * 5000, "x" + "9" * 5000, "٣"])
+def test_a_name_with_too_many_digits_is_no_card(kind: DeviceClass, name: str) -> None:
+    """Be it of a variable, an allocation or a CDI device."""
+    assert Stock().card(kind, name) is None
+    assert number_in(name) is None

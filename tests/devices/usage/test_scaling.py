@@ -2,12 +2,14 @@
 
 import math
 from collections.abc import Sequence
+from dataclasses import replace
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from criproxy.devices.usage.scaling import MOST_REPLICAS, Limits, Proposal, Target, Why, by_pods, by_value, recommend
+from criproxy.devices.usage.scaling_signals import MetricName, NodeSignals, VgpuSignal, propose
 
 HALF = Target(name="cpu", target=0.5)
 
@@ -126,3 +128,37 @@ def test_missing_values_never_make_a_step_larger(current: int, values: list[floa
     assert alone is not None
     low, high = min(alone, current), max(alone, current)
     assert low <= proposal.replicas <= high or math.isclose(proposal.value or 0, goal)
+
+
+GOAL = Target(name="vgpu-memory", target=0.8)
+
+
+def vgpu(pod: str, used: float | None, limit: float | None = 100) -> VgpuSignal:
+    """The memory of one vGPU."""
+    return VgpuSignal(namespace="shop", pod=pod, profile="gpu-8g", memory_used=used, memory_limit=limit)
+
+
+def test_replicas_elsewhere_cost_nothing() -> None:
+    """However many replicas have no value here, they are a number and not a list."""
+    proposal = propose("vgpu-memory", GOAL, 10**15, NodeSignals(), [vgpu("web", 90)])
+
+    assert (proposal.missing, proposal.why, proposal.replicas) == (10**15 - 1, Why.MISSING, 10**15)
+
+
+@pytest.mark.parametrize(
+    ("vgpus", "value"),
+    [
+        pytest.param([vgpu("web", 90), vgpu("web", 30, 300)], 0.3, id="sum-by-sum"),
+        pytest.param([vgpu("web", 90), vgpu("web", None, 300)], None, id="one-is-not-known"),
+        pytest.param([vgpu("web", 90), vgpu("web", 70, None)], 0.9, id="one-without-a-quota"),
+        pytest.param([vgpu("web", 90, None)], None, id="no-quota"),
+        pytest.param([vgpu("web", 90), vgpu("api", 30, 300)], 0.5, id="mean-of-pods"),
+    ],
+)
+@pytest.mark.parametrize("name", ["vgpu-memory", "vgpu-cores"])
+def test_a_pod_with_several_vgpus(name: MetricName, vgpus: list[VgpuSignal], value: float | None) -> None:
+    """It uses the sum of what they use, of the sum of their quotas, as the rules for prometheus-adapter have it."""
+    if name == "vgpu-cores":
+        vgpus = [replace(each, cores_used=each.memory_used, cores_limit=each.memory_limit) for each in vgpus]
+
+    assert propose(name, GOAL, 1, NodeSignals(), vgpus).value == value
