@@ -126,8 +126,8 @@ async def lost_create(directory: Path) -> AsyncIterator[str]:
     async with World(directory, RuntimeOptions(latency_s=slow, missing=NO_EVENTS), NO_LOOKS) as world:
         yield scrape(world)
         await cut_create(world, slow)
-        containers = world.controller.node.containers
-        await world.until(lambda: ContainerState.UNKNOWN in {each.state for each in containers.values()})
+        now = world.controller
+        await world.until(lambda: ContainerState.UNKNOWN in {each.state for each in now.node.containers.values()})
         yield scrape(world)
 
 

@@ -42,13 +42,7 @@ IN_MAKE_TEST = (OWN, Runtime("1.7", "1.7"))
 IN_MAKE_RUNTIMES = (Runtime("2", "2"), Runtime("2-nri", "2", nri=True))
 BY_NAME = {runtime.name: runtime for runtime in (*IN_MAKE_TEST, *IN_MAKE_RUNTIMES)}
 DIFFERING = (
-    "test_placement",
-    "test_devices",
-    "test_device_plugin",
-    "test_watched_quota",
-    "test_survival",
-    "test_reboot",
-    "test_parity",
+    "test_placement test_devices test_device_plugin test_watched_quota test_survival test_reboot test_parity".split()
 )
 """What a newer runtime could change: where containers run, what they see, what restarts leave, and what is answered."""
 IN_SHORT = (

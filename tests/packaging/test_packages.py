@@ -25,12 +25,8 @@ from packager import deb, python
 from packager.source import DATE_VARIABLE, date_s
 from tests.packaging.building import ROOT, built
 
-PLACES = (
-    "./etc/criproxy/",
-    "./opt/criproxy/",
-    "./usr/bin/criproxy",
-    "./usr/lib/systemd/system/criproxy",
-    "./usr/share/",
+PLACES = tuple(
+    "./etc/criproxy/ ./opt/criproxy/ ./usr/bin/criproxy ./usr/lib/systemd/system/criproxy ./usr/share/".split()
 )
 ID = "http://cyclonedx.org/schema/"
 """Of the schemas of CycloneDX, with which they refer to each other."""

@@ -11,11 +11,11 @@ from criproxy.errors import UsageError
 from criproxy.model.cpuset import CpuSet, format_cpuset
 from criproxy.model.workload import QosClass
 from criproxy.placement.events import ContainerCreating, PodGone
-from criproxy.placement.policies import BUILTIN
 from criproxy.simulate.hosts import cards_of, of_host
 from criproxy.simulate.load import Load, read_spec
 from criproxy.simulate.load_run import Outcome, Run
 from criproxy.simulate.loads import Deck, make
+from tests.simulate.test_load import policy
 
 SPEC = """
 machine: 2s/{nodes}n/32c/2t
@@ -39,10 +39,9 @@ def load_of(tmp_path: Path, nodes: int = 4, cards: str = "8", seed: int = 1, spe
     return make(read_spec(file), None, "gpus")
 
 
-def played(load: Load, policy: str) -> Outcome:
+def played(load: Load, name: str) -> Outcome:
     """What a policy makes of it."""
-    entry = BUILTIN[policy]
-    return Run(policy, entry.build(entry.options()), load).play()
+    return Run(name, policy(name), load).play()
 
 
 @pytest.mark.parametrize(
@@ -93,7 +92,7 @@ def test_containers_of_every_class_are_next_to_their_cards(tmp_path: Path) -> No
         e.event.container.qos for e in load.events if isinstance(e.event, ContainerCreating) and e.event.container.hints
     }
 
-    aware, static, none = (played(load, policy) for policy in ("topology-aware", "static", "none"))
+    aware, static, none = (played(load, name) for name in ("topology-aware", "static", "none"))
 
     assert classes == set(QosClass)
     assert aware.with_cards == static.with_cards == none.with_cards > 50

@@ -36,11 +36,9 @@ HTTP = "/run/criproxy/http.sock"
 SERVICE = "criproxy.service"
 PLUGIN = "criproxy-device-plugin.service"
 PLUGIN_FOLDERS = (
-    "/var/lib/kubelet",
-    "/var/lib/kubelet/device-plugins",
-    "/var/lib/kubelet/plugins_registry",
-    "/etc/kubernetes/node-feature-discovery/features.d",
-)
+    "/var/lib/kubelet /var/lib/kubelet/device-plugins /var/lib/kubelet/plugins_registry "
+    "/etc/kubernetes/node-feature-discovery/features.d"
+).split()
 CARDS = """policy: none
 devices:
   classes: [{name: card, resources: [example.com/card], nodes: {perDevice: ["/dev/nvidia{index}"]}}]
