@@ -58,6 +58,8 @@ class StoredNode:
             "explain": self._explain,
             "events": self._events,
         }
+        if command not in answers:
+            raise CriproxyError(f"{self.reason}; only a running daemon answers {command}")
         with self._reader() as reader:
             return {**self._head(reader), **answers[command](reader, arguments)}
 

@@ -1,4 +1,4 @@
-"""Placement policies. A new one is a file here, which ends in an `Entry`, and a case in `_imported`.
+"""Placement policies. A new one is a file here, which ends in an `ENTRY`, a case in `_imported`, and a name in `BUILTIN`.
 
 Only the requested policy is imported: a daemon needs just one, and has to start fast.
 """
@@ -13,6 +13,8 @@ __all__ = ["BUILTIN", "Entry"]
 
 def _imported(name: str) -> Entry:
     match name:
+        case "none":
+            from criproxy.placement.policies.none import ENTRY
         case "static":
             from criproxy.placement.policies.static import ENTRY
         case "pools":
@@ -22,7 +24,7 @@ def _imported(name: str) -> Entry:
         case "topology-aware":
             from criproxy.placement.policies.topology_aware import ENTRY
         case _:
-            from criproxy.placement.policies.none import ENTRY
+            raise KeyError(name)
     return ENTRY
 
 

@@ -15,6 +15,7 @@ from criproxy.model.node import Node
 from criproxy.model.workload import Container
 from criproxy.placement.alloc.rank import Candidate, Candidates, Criterion, Row, Unit, compared, ranked
 from criproxy.placement.options.policy_options import Options
+from criproxy.placement.policies.api import Entry
 from criproxy.placement.policies.parts import no_shared_cpu
 
 
@@ -98,3 +99,6 @@ class TemplatePolicy:
 
 def _name(pool: CpuSet) -> str:
     return numbered("CPU", pool)
+
+
+ENTRY = Entry(TemplateOptions, TemplatePolicy)

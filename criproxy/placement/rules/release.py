@@ -116,7 +116,7 @@ def before_release(node: Node, key: str, now: Applied) -> Applied | None:
     """Return what the container *key*, which has *now*, had before the release; None if unknown."""
     if not node.released or (had := node.former.get(key)) is None:
         return None
-    return Applied(had.cpus, had.mems or now.mems, now.lifted)
+    return replace(now, cpus=had.cpus, mems=had.mems or now.mems)
 
 
 def _is_there(topology: Topology, grant: Grant) -> bool:
