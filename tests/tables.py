@@ -28,7 +28,7 @@ from criproxy.cli import main
 from criproxy.config.schema import _properties
 from criproxy.model.workload import ContainerState
 from criproxy.placement.options import unheeded
-from criproxy.placement.options.keys import KEYS
+from criproxy.placement.options.annotation_keys import KEYS
 from criproxy.placement.rules.transitions import LATER_ATTEMPT, TRANSITIONS, Effect
 from criproxy.simulate.scenario.vectors import load
 from lab.pictures.placement_svg import draw_case

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from criproxy.cli import COMMANDS
-from criproxy.placement.options.keys import KEYS
+from criproxy.placement.options.annotation_keys import KEYS
 from tests.conftest import ROOT
 from tests.tables import PLACE, pages, pictures, renewed
 

@@ -13,7 +13,7 @@ from google.protobuf.message import Message
 from google.protobuf.message_factory import GetMessageClass
 
 from criproxy.cri import api_pb2
-from criproxy.cri.paths import call_paths
+from criproxy.cri.touched_methods import call_paths
 
 
 @dataclass(frozen=True, slots=True)

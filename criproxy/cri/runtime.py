@@ -11,7 +11,7 @@ from google.protobuf.message import DecodeError, Message
 from criproxy.cri import api_pb2 as api
 from criproxy.cri import utf8
 from criproxy.cri.methods import METHODS
-from criproxy.cri.paths import PACKAGES
+from criproxy.cri.touched_methods import PACKAGES
 from criproxy.errors import CriproxyError, StatusCode
 from criproxy.model.text.annotations import policy_annotations
 from criproxy.wire.client import CallError, Channel

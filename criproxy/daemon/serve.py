@@ -16,7 +16,7 @@ import uvloop
 from criproxy import __version__
 from criproxy.api.control_socket import ControlServer
 from criproxy.cri.here import TABLE as HERE
-from criproxy.cri.paths import touched_paths
+from criproxy.cri.touched_methods import touched_paths
 from criproxy.daemon.options import MAIN, Endpoints, Options, read_only
 from criproxy.errors import UsageError
 from criproxy.node.bypass import Bypass, BypassMode

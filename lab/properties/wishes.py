@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from criproxy.model.text.annotations import DOMAINS
 from criproxy.model.workload import Pod, QosClass
 from criproxy.placement.events import PodCreated
-from criproxy.placement.options.keys import KEYS
+from criproxy.placement.options.annotation_keys import KEYS
 from lab.properties.balloons import NAMES
 from lab.properties.shapes import POOLS
 

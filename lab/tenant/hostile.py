@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from criproxy.cri import api_pb2 as api
 from criproxy.model.text.annotations import DOMAINS
-from criproxy.placement.options.keys import KEYS
+from criproxy.placement.options.annotation_keys import KEYS
 from lab.emulator.runtime import IMAGE
 from lab.properties.wishes import SAMPLES, WRONG
 from tests.cli.test_hostile_text import HOSTILE

@@ -4,7 +4,7 @@ import pytest
 
 from criproxy.api.live import CLASSES, class_of
 from criproxy.cri.methods import KNOWN_METHODS, METHODS
-from criproxy.cri.paths import PACKAGES, TOUCHED, call_paths
+from criproxy.cri.touched_methods import PACKAGES, TOUCHED, call_paths
 
 
 @pytest.mark.parametrize(

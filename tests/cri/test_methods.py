@@ -4,7 +4,7 @@ import pytest
 
 from criproxy.cri import api_pb2, methods
 from criproxy.cri.methods import BY_PATH, METHODS
-from criproxy.cri.paths import PACKAGES, TOUCHED, touched_paths
+from criproxy.cri.touched_methods import PACKAGES, TOUCHED, touched_paths
 
 SERVICES = {name: [m.name for m in s.methods] for name, s in api_pb2.DESCRIPTOR.services_by_name.items()}
 

@@ -17,7 +17,7 @@ from criproxy.model.workload import Container, Pod, QosClass
 from criproxy.placement.decision import Decision
 from criproxy.placement.engine import step
 from criproxy.placement.events import ContainerCreating, PodCreated
-from criproxy.placement.options.keys import KEYS
+from criproxy.placement.options.annotation_keys import KEYS
 from criproxy.placement.policies import BUILTIN
 from tests.conftest import ROOT
 from tests.placement.policies.shapes import n4c16

@@ -11,7 +11,7 @@ import yaml
 from click.testing import CliRunner
 
 from criproxy.cli import main
-from criproxy.placement.options.keys import KEYS, RESTRICTED
+from criproxy.placement.options.annotation_keys import KEYS, RESTRICTED
 from criproxy.placement.policies import BUILTIN
 from tests.conftest import ROOT
 from tests.tables import anchor

@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from criproxy.cri.paths import PACKAGES
+from criproxy.cri.touched_methods import PACKAGES
 from lab.containerd.containerd import PrivateContainerd
 from lab.emulator.runtime import EmbeddedRuntime, RuntimeOptions
 from tests.e2e.conversation import talk

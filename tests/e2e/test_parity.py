@@ -8,7 +8,7 @@ import pytest
 
 from criproxy.cri import api_pb2 as cri
 from criproxy.cri.methods import METHODS, paths
-from criproxy.cri.paths import PACKAGES
+from criproxy.cri.touched_methods import PACKAGES
 from criproxy.wire.calls import Call, Rule
 from lab.containerd.containerd import PrivateContainerd
 from tests.e2e.conversation import talk

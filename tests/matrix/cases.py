@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from criproxy.placement.options.keys import KEYS
+from criproxy.placement.options.annotation_keys import KEYS
 from tests.matrix.covering import covering
 from tests.matrix.moments import MOMENTS, POLICIES
 

@@ -6,9 +6,9 @@ from pathlib import Path
 import pytest
 
 from criproxy.cri import api_pb2 as api
-from criproxy.cri.paths import touched_paths
 from criproxy.cri.runtime import RuntimeCallError
 from criproxy.cri.stamp import read_stamp
+from criproxy.cri.touched_methods import touched_paths
 from criproxy.errors import StatusCode
 from criproxy.model.workload import ContainerState
 from criproxy.node.context import UPDATE_OTHERS

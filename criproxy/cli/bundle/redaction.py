@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 from criproxy.devices.classes.builtin import BUILTIN as DEVICE_CLASSES
-from criproxy.placement.options.keys import KEYS
+from criproxy.placement.options.annotation_keys import KEYS
 from criproxy.placement.policies import BUILTIN as POLICIES
 
 _NUMBER = re.compile(r"[0-9]+(?:-[0-9]+|(?:\.[0-9]+)?(?:m|ms|s|h))")

@@ -14,7 +14,7 @@ from criproxy.model.node import Node
 from criproxy.model.text.annotations import DOMAINS, MAX_VALUE_CHARS, effective
 from criproxy.model.text.bounded import bounded_text
 from criproxy.model.workload import Container
-from criproxy.placement.options.keys import Rules, may_use
+from criproxy.placement.options.annotation_keys import Rules, may_use
 from criproxy.placement.options.plain import MAX_NODES, plain_data, read_document
 from criproxy.placement.options.policy_options import Options
 from criproxy.placement.options.unheeded import annotation_notes

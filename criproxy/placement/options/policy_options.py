@@ -14,7 +14,7 @@ from criproxy.model.machine.topology import Topology
 from criproxy.model.node import Node
 from criproxy.model.remembered import remembered
 from criproxy.model.text.amounts import are, only_are
-from criproxy.placement.options.keys import KEYS, matches_any, matches_one
+from criproxy.placement.options.annotation_keys import KEYS, matches_any, matches_one
 from criproxy.placement.options.usable import (
     COUNTED,
     AvailableCpus,

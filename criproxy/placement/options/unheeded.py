@@ -12,7 +12,7 @@ from pydantic import BaseModel
 
 from criproxy.model.text.annotations import DOMAINS
 from criproxy.model.text.bounded import bounded_text
-from criproxy.placement.options.keys import KEYS
+from criproxy.placement.options.annotation_keys import KEYS
 from criproxy.placement.options.policy_options import Misfit, Path
 
 _MOST_NOTES = 8

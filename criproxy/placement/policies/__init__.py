@@ -1,4 +1,4 @@
-"""Placement policies. A new one is a file here, which ends in an `ENTRY`, a case in `_imported`, and a name in `BUILTIN`.
+"""Placement policies. A new one is a file here that ends in `ENTRY`, a case in `_imported`, and a name in `BUILTIN`.
 
 Only the requested policy is imported: a daemon needs just one, and has to start fast.
 """

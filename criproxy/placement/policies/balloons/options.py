@@ -11,7 +11,7 @@ from criproxy.model.machine.topology import Topology
 from criproxy.model.node import Node
 from criproxy.model.text.amounts import are
 from criproxy.placement.alloc.affinity.expressions import keys_of
-from criproxy.placement.options.attributes import KEYS, is_key
+from criproxy.placement.options.match_keys import KEYS, is_key
 from criproxy.placement.options.policy_options import Misfit, Path, may_use
 from criproxy.placement.policies.balloons.balloon_choice import keys_in
 from criproxy.placement.policies.balloons.balloon_cpus import shape_of, smallest

@@ -4,7 +4,7 @@ import pytest
 
 from criproxy.model.node import Node
 from criproxy.model.workload import Container, Pod, QosClass
-from criproxy.placement.options.attributes import attribute_of, is_key
+from criproxy.placement.options.match_keys import attribute_of, is_key
 from criproxy.simulate.hosts import machine
 
 POD = Pod(key="s", uid="u1", name="web", labels={"app": "shop"}, annotations={"tier.criproxy.io": "front"})
