@@ -12,12 +12,14 @@ from criproxy.devices.usage.values import Grant
 from criproxy.model.text.amounts import format_seconds
 from criproxy.model.text.bounded import bounded_texts
 from criproxy.model.text.notices import Notice, difference, timestamp
-from criproxy.model.workload import ContainerState
+from criproxy.model.workload import Container, ContainerState
 from criproxy.node.cgroups import LEFT_RUNNING
 from criproxy.node.controller import Controller
 from criproxy.node.sync.ends import LISTS
 
 MAX_NAMED = 3
+LOST_S = 10.0
+"""How long a cgroup must be gone: that of a container that ends goes before the runtime says so."""
 
 
 def notices_of_plugin(report: Published) -> Iterator[Notice]:
@@ -120,8 +122,8 @@ _KEPT = {
 """`InForce.policy_file` → what is different from the configuration that was kept, and what else can be done."""
 
 
-LOST_S = 10.0
-"""How long a cgroup must be gone: that of a container that ends goes before the runtime says so."""
+def _has_not_ended(container: Container | None) -> bool:
+    return container is not None and container.state is not ContainerState.EXITED
 
 
 class ControllerNotices:
@@ -131,47 +133,72 @@ class ControllerNotices:
         self.controller = controller
 
     def now(self) -> Iterator[Notice]:
-        """Yield them."""
-        controller = self.controller
-        context, unasked = controller.context, controller.resync.error
-        if not controller.ready:
-            why = f" ({unasked})" if unasked else ""
-            asking = "criproxy is asking the runtime which containers are running; held calls wait for the answer"
-            yield Notice("resync", f"{asking}{why}")
-        elif unasked:
-            yield Notice("runtime", f"criproxy cannot ask the runtime which containers are running: {unasked}")
+        """Yield the notices, those about the daemon as a whole first."""
+        yield from self._of_runtime()
         yield from self._of_machine()
-        if error := context.persister.error:
-            yield Notice("store", f"the state on disk is out of date, so no container gets exclusive CPUs: {error}")
-        if problem := context.in_force.problem:
-            instead = f"; {context.in_force.instead}" if context.in_force.instead else ""
-            yield Notice("config", f"the policy file is not in effect: {problem}{instead}")
+        yield from self._of_configuration()
         yield from self._of_trial()
-        if hanging := controller.devices.problem:
-            yield Notice("devices-hanging", hanging)
-        if unheard := controller.devices.evidence.unheard:
-            yield Notice("no-evidence", unheard)
+        yield from self._of_devices()
         yield from self._of_plugin()
-        if cpusets := controller.updates.kubelet_cpusets:
+        if cpusets := self.controller.updates.kubelet_cpusets:
             yield Notice("competing-manager", cpusets.sentence())
-        for unwritten in context.persister.left_out:
-            text = f"the state of {unwritten.title} cannot be stored, so criproxy forgets it when it restarts"
-            yield Notice("not-stored", f"{text}: {unwritten.reason}")
-        yield from context.failures.notices()
-        containers = controller.node.containers
-        unreported = ((containers.get(key), why) for key, why in context.cgroups.unreported.items())
-        if unknown := [(one.title, why) for one, why in unreported if one and one.state is not ContainerState.EXITED]:
-            names = ", ".join(bounded_texts([title for title, _ in unknown], 3))
-            yield Notice("untold", f"the runtime does not report the state of {names}: {unknown[0][1]}")
+        yield from self._of_rows()
+        yield from self.controller.context.failures.notices()
+        yield from self._of_unreported()
         yield from self._of_unlisted()
         yield from self._of_cgroups()
-        if left := [containers[key].title for key in context.in_flight.lost() if key in containers]:
-            yield Notice("left-running", f"{LEFT_RUNNING}: {', '.join(left)}")
+        yield from self._of_left_running()
+
+    def _of_runtime(self) -> Iterator[Notice]:
+        """Yield a notice while the runtime has not listed its containers, or does not answer now."""
+        error = self.controller.resync.error
+        if not self.controller.ready:
+            why = f" ({error})" if error else ""
+            asking = "criproxy is asking the runtime which containers are running; held calls wait for the answer"
+            yield Notice("resync", f"{asking}{why}")
+        elif error:
+            yield Notice("runtime", f"criproxy cannot ask the runtime which containers are running: {error}")
+
+    def _of_configuration(self) -> Iterator[Notice]:
+        """Yield notices while the state on disk, or the policy file, is not the one in effect."""
+        in_force = self.controller.context.in_force
+        if error := self.controller.context.persister.error:
+            yield Notice("store", f"the state on disk is out of date, so no container gets exclusive CPUs: {error}")
+        if in_force.problem:
+            instead = f"; {in_force.instead}" if in_force.instead else ""
+            yield Notice("config", f"the policy file is not in effect: {in_force.problem}{instead}")
+
+    def _of_devices(self) -> Iterator[Notice]:
+        """Yield notices while device nodes hang, or a source of evidence does not answer."""
+        if hanging := self.controller.devices.problem:
+            yield Notice("devices-hanging", hanging)
+        if silent := self.controller.devices.evidence.unheard:
+            yield Notice("no-evidence", silent)
+
+    def _of_rows(self) -> Iterator[Notice]:
+        """Yield a notice for each row that cannot be stored because of its value."""
+        for row in self.controller.context.persister.left_out:
+            text = f"the state of {row.title} cannot be stored, so criproxy forgets it when it restarts"
+            yield Notice("not-stored", f"{text}: {row.reason}")
+
+    def _of_unreported(self) -> Iterator[Notice]:
+        """Yield a notice about the containers whose state the runtime does not report; one reason is enough."""
+        unreported = self.controller.context.cgroups.unreported
+        if names := self._titles(unreported):
+            containers = self.controller.node.containers
+            reason = next(unreported[key] for key in unreported if _has_not_ended(containers.get(key)))
+            yield Notice("untold", f"the runtime does not report the state of {names}: {reason}")
+
+    def _of_left_running(self) -> Iterator[Notice]:
+        """Yield a notice about containers whose updates had no effect on processes that run."""
+        containers = self.controller.node.containers
+        if titles := [containers[key].title for key in self.controller.context.in_flight.lost() if key in containers]:
+            yield Notice("left-running", f"{LEFT_RUNNING}: {', '.join(titles)}")
 
     def _of_machine(self) -> Iterator[Notice]:
-        """What is wrong with the machine, or with the cgroups that divide it."""
-        if unread := self.controller.hotplug.error:
-            yield Notice("machine", f"the machine has changed, and criproxy cannot read its topology: {unread}")
+        """Yield what is wrong with the machine, or with the cgroups that divide it."""
+        if error := self.controller.hotplug.error:
+            yield Notice("machine", f"the machine has changed, and criproxy cannot read its topology: {error}")
         if apart := self.controller.hotplug.apart():
             yield Notice("pods-cgroup", apart)
 
@@ -181,7 +208,7 @@ class ControllerNotices:
         late_s = LISTS * context.settings.unknown_pause_s
         late = (key for key in context.in_flight.unlisted() if context.in_flight.unlisted_s(key) >= late_s)
         if titles := [containers[key].title for key in late if key in containers]:
-            names = ", ".join(bounded_texts(titles, 3))
+            names = ", ".join(bounded_texts(titles, MAX_NAMED))
             text = "have not ended as far as criproxy can see, so they keep their places"
             yield Notice("unlisted", f"the runtime's lists do not have containers that {text}: {names}")
 
@@ -197,10 +224,9 @@ class ControllerNotices:
 
     def _titles(self, keys: Iterable[str]) -> str:
         """Name the containers *keys* that have not ended; empty if there are none."""
-        found = (self.controller.node.containers.get(key) for key in keys)
-        return ", ".join(
-            bounded_texts([one.title for one in found if one and one.state is not ContainerState.EXITED], 3)
-        )
+        containers = self.controller.node.containers
+        titles = [containers[key].title for key in keys if _has_not_ended(containers.get(key))]
+        return ", ".join(bounded_texts(titles, MAX_NAMED))
 
     def _of_trial(self) -> Iterator[Notice]:
         """What is in force in place of the policy file."""
@@ -211,9 +237,9 @@ class ControllerNotices:
             return
         if not trial.until_s:
             kept = f"{in_force.loaded.file} (hash {in_force.loaded.hash}) was kept and is in effect"
-            but, instead = _KEPT[in_force.policy_file]
+            mismatch, alternative = _KEPT[in_force.policy_file]
             remedy = "write the kept configuration to the policy file ('criproxy history config' lists it)"
-            yield Notice("config-kept", f"{kept}, but {but}: {remedy}{instead}")
+            yield Notice("config-kept", f"{kept}, but {mismatch}: {remedy}{alternative}")
         elif not in_force.trial_problem:
             left = format_seconds(round(trial.left_s))
             back = (

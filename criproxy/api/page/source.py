@@ -1,6 +1,6 @@
-"""Looks at the node for the page: the answers of the same commands that `criproxy status` and its siblings ask.
+"""The content of the page: the answers of `criproxy status` and other commands, and the reasons for places.
 
-Pure functions, like the other views. docs/page.md documents the keys.
+docs/page.md documents the keys.
 """
 
 import asyncio
@@ -25,13 +25,13 @@ from criproxy.node.controller import Controller
 from criproxy.store.history import newest
 
 PLACING = (Kind.GRANTED, Kind.ADOPTED, Kind.PASSED)
-"""Kinds of records that begin the life of a container, and say why it is where it is."""
+"""Kinds of records that begin the history of a container instance, and contain the reason for its place."""
 MOVING = (Kind.RESIZED, Kind.RELEASED)
-"""Kinds of records after which the reason is another one."""
+"""Kinds of records that replace this reason."""
 
 
 def machine(topology: Topology) -> Values:
-    """The CPUs as they lie beside each other: NUMA nodes, their level 3 caches, and the threads of each core."""
+    """Return the CPUs in their order on the page: NUMA nodes, their level 3 caches, and the threads of each core."""
     core_of = topology.core_of
 
     def cores(cpus: tuple[int, ...]) -> list[list[int]]:
@@ -60,9 +60,9 @@ def machine(topology: Topology) -> Values:
 
 
 def promised(node: Node) -> list[Values]:
-    """How much memory containers may use at the most, by the NUMA nodes on which they may use it.
+    """Return the sums of memory limits, by the NUMA nodes to which the memory of containers is restricted.
 
-    Containers without a limit are only counted, since they are promised nothing.
+    Containers without a limit are only counted.
     """
     limits = dict[CpuSet, list[int]]()
     for key, grant in node.grants.items():
@@ -81,25 +81,25 @@ def promised(node: Node) -> list[Values]:
 
 
 def placing(record: Record, known: Mapping[str, str]) -> Mapping[str, str] | None:
-    """Since when a container exists, and why it is where it is, as *record* says; None if it says nothing of that.
+    """Return since when a container has existed, and the reason for its place; None if *record* changes neither.
 
     Args:
         record: the next one of its history.
-        known: what the records before said; empty if there were none.
+        known: the result for the records before; empty if there were none.
     """
     if record.kind not in PLACING and not (known and record.kind in MOVING):
         return None
-    said = record.sentences[0].removeprefix(record.container).lstrip(": ") if record.sentences else ""
-    return {"since": known.get("since") or timestamp(record.at_s), "why": said}
+    reason = record.sentences[0].removeprefix(record.container).lstrip(": ") if record.sentences else ""
+    return {"since": known.get("since") or timestamp(record.at_s), "why": reason}
 
 
 BESIDE = ("devices", "usage")
 """Commands whose answers the page shows as they are."""
 PATIENCE_S, AGAIN_S = 0.3, 0.3
-"""How long a look waits for the history, and after which time the next look tries again."""
+"""How long a picture waits for the history, and the pause before the next picture, which tries again."""
 LATE = "it is still being written"
 STAMPS = ("time", "pid", "version")
-"""Of answers beside that of `status`: they would differ in each look."""
+"""The keys of the other answers that would make each picture differ from the one before."""
 
 
 @dataclass(slots=True, repr=False)
@@ -117,35 +117,35 @@ class Looks:
     host: str = ""
     _behind: bool = False
     """Whether the history could not be read in time."""
-    _last: int = 0
+    _last_event: int = 0
     """The number of the last event in the history that was read."""
     _placings: dict[str, Mapping[str, str]] = field(default_factory=dict)
-    """By container instance, what `placing` says."""
+    """The results of `placing` by container instance."""
 
     async def take(self, before: Picture | None) -> Picture:
-        """Look at the node; without *before*, the events of the history come along.
+        """Return a picture of the node; without *before*, it includes the events of the history.
 
         Raises:
             CriproxyError: a command failed.
         """
         if before is None:
-            self._last = 0
+            self._last_event = 0
         node = self.controller.node
         status = await self.commands["status"]({"check": True})
-        beside = {name: await self.commands[name]({}) for name in BESIDE}
+        answers = {name: await self.commands[name]({}) for name in BESIDE}
         records, problem = await self._history([container.life for container in node.containers.values()])
-        seen = _Seen(node, self.host, status, beside, records, problem, dict(self._placings))
-        return await asyncio.to_thread(seen.picture, before)
+        inputs = _Inputs(node, self.host, status, answers, records, problem, dict(self._placings))
+        return await asyncio.to_thread(inputs.picture, before)
 
     async def changed(self) -> None:
-        """Return when there is something new to look at."""
+        """Return when the next picture may differ."""
         if self._behind:
             await asyncio.sleep(AGAIN_S)
         else:
             await self.controller.context.state.changed()
 
     async def _history(self, lives: Sequence[str]) -> tuple[Sequence[Record], str]:
-        """The records since the look before, and why there are none; what is in memory is not held up by the disk."""
+        """Return the records since the picture before, and why they are missing; wait only a moment for the disk."""
         records: Sequence[Record] = ()
         problem, self._behind = "", False
         try:
@@ -153,13 +153,14 @@ class Looks:
                 records, problem = await self._new_records()
                 await self._recall(lives)
         except TimeoutError:
-            problem, self._behind = "" if records else LATE, True
+            problem, self._behind = "" if records else LATE, True  # with records, only `_recall` was late
         return records, problem
 
     async def _new_records(self) -> tuple[Sequence[Record], str]:
-        """The records since the look before, and why there are none."""
+        """Return the records since the picture before, and why they are missing."""
+        state = self.controller.context.state
         try:
-            records, self._last = await self.controller.context.state.history_since(self._last, events.LEFT_OUT)
+            records, self._last_event = await state.history_since(self._last_event, events.LEFT_OUT)
         except CriproxyError as error:
             return (), str(error)
         for record in records:
@@ -167,7 +168,7 @@ class Looks:
         return records, ""
 
     async def _recall(self, lives: Sequence[str]) -> None:
-        """Read why containers are where they are, if that was not among the newest records; forget those that left."""
+        """Read the placings that the newest records do not contain; forget those of containers that are gone."""
         self._placings = {life: self._placings[life] for life in lives if life in self._placings}
         unknown = [life for life in lives if life not in self._placings]
         if not unknown:
@@ -183,40 +184,44 @@ class Looks:
             self._placings.setdefault(life, {})
 
     def _learn(self, record: Record) -> None:
-        if record.kind is not Kind.NODE and (said := placing(record, self._placings.get(record.life, {}))):
-            self._placings[record.life] = said
+        if record.kind is not Kind.NODE and (found := placing(record, self._placings.get(record.life, {}))):
+            self._placings[record.life] = found
 
 
 @dataclass(frozen=True, slots=True)
-class _Seen:
-    """What was read for a picture; a thread makes the picture of it, which takes longer the larger the node is."""
+class _Inputs:
+    """What a picture needs, read on the event loop; a thread makes the picture, since a large node takes longer."""
 
     node: Node
     host: str
     status: bytes
-    beside: Mapping[str, bytes]
+    """The answer of the command `status`."""
+    answers: Mapping[str, bytes]
+    """Those of the commands `BESIDE`."""
     records: Sequence[Record]
     problem: str
+    """Why records are missing."""
     placings: Mapping[str, Mapping[str, str]]
 
     def picture(self, before: Picture | None) -> Picture:
-        """Encode all of it."""
-        told = json.loads(self.status)
-        rows = {_life(row): {**row, **self.placings.get(_life(row), {})} for row in told.pop("containers")}
+        """Encode the picture that follows *before*."""
+        status = json.loads(self.status)
+        rows = {_life(row): {**row, **self.placings.get(_life(row), {})} for row in status.pop("containers")}
         parts = {
-            "status": told,
+            "status": status,
             "machine": {"host": self.host, **machine(self.node.topology)},
             "memory": promised(self.node),
             "history": {"problem": self.problem},
-            **{name: _steady(json.loads(answer)) for name, answer in self.beside.items()},
+            **{name: _steady(json.loads(answer)) for name, answer in self.answers.items()},
         }
         return picture(parts, rows, before, events.to_values(self.records, 0)["events"])
 
 
 def _life(row: Mapping[str, Any]) -> str:
-    """As `Container.life`."""
+    """Return `Container.life` of a row."""
     return str(row["reservation"] or row["id"])
 
 
 def _steady(answer: Mapping[str, Any]) -> dict[str, Any]:
+    """Return *answer* without what changes although the node does not."""
     return {key: value for key, value in answer.items() if key not in STAMPS}

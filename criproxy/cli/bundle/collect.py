@@ -10,7 +10,7 @@ import time
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from functools import partial
 from pathlib import Path
 from shutil import rmtree
@@ -31,6 +31,8 @@ MOST_EXPLAINED = 10
 """Containers whose history is in the bundle."""
 MAX_BYTES, MAX_FILE_BYTES, MAX_LOG_BYTES = 20 << 20, 8 << 20, 6 << 20
 """Of all files before compression, of one file, and of the log."""
+MAX_ERROR_CHARS = 2000
+"""Of the errors of one part: the last ones."""
 AT_ONCE = 6
 _UNITS = ("criproxy.service", "criproxy.socket", "criproxy-device-plugin.service")
 _OTHERS = ("kubelet.service", "containerd.service", "crio.service", "k3s.service", "k3s-agent.service")
@@ -91,14 +93,20 @@ def parts(settings: Settings) -> list[Part]:
     ]
 
 
-def _depending(settings: Settings, files: dict[str, Any]) -> Iterator[Part]:
-    """Yield the parts that depend on the answers of others: the policy files, and the history of those in trouble."""
-    yield from _files(settings, files.pop(_POLICIES, ""))  # which is only asked for here
+def _dependent_parts(settings: Settings, policies: str, status: Any) -> Iterator[Part]:  # noqa: ANN401 - JSON
+    """Yield the parts that depend on the output of others: policy files, and the history of containers with problems.
+
+    Args:
+        settings: the paths on the node.
+        policies: the paths of the policy files, one a line.
+        status: the answer of `criproxy status`; None if there is none.
+    """
+    yield from _files(settings, policies)
     places = ("--control-socket", settings.control_socket, "--state-dir", settings.state_dir)
-    for number, title in enumerate(troubled(files.get("status.json"))[:MOST_EXPLAINED]):
-        where = (*places, "--host-root", settings.host_root, "--", title)
-        yield _criproxy(f"explain/{number}.txt", 20, ("explain",), where)
-        yield _criproxy(f"explain/{number}.json", 20, ("explain", "--format", "json"), where)
+    for number, title in enumerate(troubled(status)[:MOST_EXPLAINED]):
+        arguments = (*places, "--host-root", settings.host_root, "--", title)
+        yield _criproxy(f"explain/{number}.txt", 20, ("explain",), arguments)
+        yield _criproxy(f"explain/{number}.json", 20, ("explain", "--format", "json"), arguments)
 
 
 def troubled(status: Any) -> list[str]:  # noqa: ANN401 - JSON
@@ -189,38 +197,62 @@ def _kill(process: "subprocess.Popen[bytes]") -> None:
             os.killpg(process.pid, signal.SIGKILL)
 
 
+@dataclass(slots=True)
+class _Content:
+    """The files of a bundle before redaction, by name."""
+
+    files: dict[str, Any] = field(default_factory=dict)
+    """JSON values, or text."""
+    titles: dict[str, str] = field(default_factory=dict)
+    errors: list[str] = field(default_factory=list)
+
+    def add(self, part: Part, output: str, problem: str) -> None:
+        """Add the output and the errors of a part; a part that only failed has no file."""
+        if output or not problem:
+            self.files[part.file], self.titles[part.file] = _read(part.file, output), part.title
+        if problem:
+            self.errors.append(f"{part.title}: {' '.join(problem.split())[-MAX_ERROR_CHARS:]}")
+
+
 def collect(settings: Settings, names: Names | None) -> tuple[dict[str, str], dict[str, str]]:
-    """Return the files of a bundle by name without secrets, and what is in them; *names*: replaces names, too."""
-    files, titles, errors, folder = dict[str, Any](), dict[str, str](), list[str](), ""
+    """Return the files of a bundle by name without secrets, and their titles; *names*: replaces names, too."""
+    content = _run_all(settings)
+    files, titles = content.files, content.titles
+    if content.errors:
+        files[ERRORS], titles[ERRORS] = "\n".join(content.errors), "parts that are missing or incomplete, and why"
+    redacted = {name: _redacted(name, values) for name, values in files.items()}
+    if names is None:
+        return {name: _written(name, values) for name, values in redacted.items()}, titles
+    for _ in range(2):  # a later file may have the first occurrence of a namespace
+        for name, values in redacted.items():
+            names.learn(parse(values).data if name.endswith((".yaml", ".yml")) else values)
+    written = {_file_name(name, names): _written(name, names.replaced(values)) for name, values in redacted.items()}
+    return written, {_file_name(name, names): title for name, title in titles.items()}
+
+
+def _run_all(settings: Settings) -> _Content:
+    """Run all parts, those that depend on the output of others last."""
+    content, folder = _Content(), ""
     try:
         with suppress(OSError):  # without room for temporary files
-            folder = mkdtemp(prefix="criproxy-bundle-")  # for what processes that are killed leave
+            folder = mkdtemp(prefix="criproxy-bundle-")  # for the files of processes that are killed
         processes = Processes({"TMPDIR": folder} if folder else {})
-        for listed in (parts, lambda given: [*_depending(given, files)]):
-            for part, output, problem in processes.run(listed(settings)):
-                if output or not problem:
-                    files[part.file], titles[part.file] = _read(part.file, output), part.title
-                if problem:
-                    errors.append(f"{part.title}: {' '.join(problem.split())[-2000:]}")
+        for part, output, problem in processes.run(parts(settings)):
+            content.add(part, output, problem)
+        policies = content.files.pop(_POLICIES, "")
+        dependent = [*_dependent_parts(settings, policies, content.files.get("status.json"))]
+        for part, output, problem in processes.run(dependent):
+            content.add(part, output, problem)
     finally:
         if folder:
             rmtree(folder, ignore_errors=True)
-    if errors:
-        files[ERRORS], titles[ERRORS] = "\n".join(errors), "parts that are missing or incomplete, and why"
-    hidden = {name: _redacted(name, content) for name, content in files.items()}
-    if names is None:
-        return {name: _written(name, content) for name, content in hidden.items()}, titles
-    for _ in range(2):  # titles of namespaces that only a later file tells
-        for name, content in hidden.items():
-            names.learn(parse(content).data if name.endswith((".yaml", ".yml")) else content)
+    return content
 
-    def shown(name: str) -> str:
-        """The name of a file: a policy file may have that of the node."""
-        folder, _, own = name.rpartition("/")
-        return f"{folder}/{names.replaced(own)}" if folder == "policy" else name
 
-    found = {shown(name): _written(name, names.replaced(content)) for name, content in hidden.items()}
-    return found, {shown(name): title for name, title in titles.items()}
+def _file_name(name: str, names: Names) -> str:
+    """Return the anonymous name of a file: a policy file may be named after the node."""
+    folder, _, base = name.rpartition("/")
+    return f"{folder}/{names.replaced(base)}" if folder == "policy" else name
 
 
 def _read(name: str, text: str) -> Any:  # noqa: ANN401 - JSON

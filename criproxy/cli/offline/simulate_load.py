@@ -48,9 +48,12 @@ def compare(
 
 def _runs(load: Load, policies: Sequence[Path]) -> list[Run]:
     """Return one run for each policy."""
-    host, named = os.uname().nodename, zip(names(policies), policies, strict=True)
+    host = os.uname().nodename
     try:
-        return [Run.by(load_policy(path, host, topology=load.topology), name, load) for name, path in named]
+        return [
+            Run.by(load_policy(path, host, topology=load.topology), name, load)
+            for name, path in zip(names(policies), policies, strict=True)
+        ]
     except ConfigError as error:
         raise UsageError(str(error)) from error
 
@@ -70,8 +73,8 @@ def _print(load: Load, outcomes: list[Outcome]) -> None:
     for measure in informative(MEASURES, outcomes):
         winners = best(measure, outcomes)
         cells = [
-            rich.Text(measure.shown(measure.value(each)), style="bold green" if place in winners else "")
-            for place, each in enumerate(outcomes)
+            rich.Text(_value(measure, outcome), style="bold green" if index in winners else "")
+            for index, outcome in enumerate(outcomes)
         ]
         table.add_row(measure.title, *cells)
     show(table)
@@ -89,7 +92,7 @@ class Measure:
     value: Callable[[Outcome], float]
     shown: Callable[[float], str]
     best: Callable[[Sequence[float]], float] | None
-    """Selects the best of several values; None: no value is better."""
+    """Selects the best of several values, as they are `shown`; None: no value is better."""
     wins: str = ""
     """What the policy with the best value achieves; only for measures that decide the recommendation."""
     digits: int = 0
@@ -101,7 +104,7 @@ class Measure:
         return -number if self.best is max else number
 
 
-def _share(value: float) -> str:
+def _percent(value: float) -> str:
     return f"{100 * value:.1f} %"
 
 
@@ -109,40 +112,76 @@ def _whole(value: float) -> str:
     return f"{value:,.0f}"
 
 
-def _one(value: float) -> str:
+def _one_decimal(value: float) -> str:
     return f"{value:.1f}"
 
 
 AT_CARDS = Measure(
-    *("at_cards", "next to their cards", lambda outcome: outcome.at_cards_share, _share, max),
-    "it puts the most containers next to their cards",
-    2,
+    key="at_cards",
+    title="next to their cards",
+    value=lambda outcome: outcome.at_cards_share,
+    shown=_percent,
+    best=max,
+    wins="it puts the most containers next to their cards",
+    digits=2,
 )
-_ROOM = "it keeps the most room in one piece for large containers"
-_LEAST = "its containers lack the least of the CPU that they request"
 DECIDING = (
-    Measure("refused", "refused", lambda o: o.refused, _whole, min, "it leaves the fewest containers without a place"),
-    Measure("crowded", "crowded", lambda o: o.mean.crowded, _share, min, _LEAST, 2),
+    Measure(
+        key="refused",
+        title="refused",
+        value=lambda outcome: outcome.refused,
+        shown=_whole,
+        best=min,
+        wins="it leaves the fewest containers without a place",
+    ),
+    Measure(
+        key="crowded",
+        title="crowded",
+        value=lambda outcome: outcome.mean.crowded,
+        shown=_percent,
+        best=min,
+        wins="its containers lack the least of the CPU that they request",
+        digits=2,
+    ),
     AT_CARDS,
     Measure(
-        *("distance", "distance to memory", lambda o: o.mean.distance, _one, min),
-        "its containers are nearest to their memory",
-        1,
+        key="distance",
+        title="distance to memory",
+        value=lambda outcome: outcome.mean.distance,
+        shown=_one_decimal,
+        best=min,
+        wins="its containers are nearest to their memory",
+        digits=1,
     ),
-    Measure("fragmentation", "fragmentation", lambda o: o.mean.fragmentation, _share, min, _ROOM, 2),
-    Measure("moves", "moves", lambda o: o.moves, _whole, min, "it moves running containers least"),
+    Measure(
+        key="fragmentation",
+        title="fragmentation",
+        value=lambda outcome: outcome.mean.fragmentation,
+        shown=_percent,
+        best=min,
+        wins="it keeps the most room in one piece for large containers",
+        digits=2,
+    ),
+    Measure(
+        key="moves",
+        title="moves",
+        value=lambda outcome: outcome.moves,
+        shown=_whole,
+        best=min,
+        wins="it moves running containers least",
+    ),
 )
 """The measures that decide the recommendation: the first one in which two policies differ."""
 
-TELLING = (
-    Measure("cpu_on_one_node", "CPUs on one NUMA node", lambda o: o.mean.cpu_on_one_node, _share, max),
-    Measure("memory_on_one_node", "memory on one node", lambda o: o.mean.memory_on_one_node, _share, max),
-    Measure("owned_cpus", "exclusive CPUs", lambda o: o.mean.owned_cpus, _one, None),
-    Measure("updates", "updates sent", lambda o: o.updates, _whole, min),
+INFORMATIVE = (
+    Measure("cpu_on_one_node", "CPUs on one NUMA node", lambda outcome: outcome.mean.cpu_on_one_node, _percent, max),
+    Measure("memory_on_one_node", "memory on one node", lambda outcome: outcome.mean.memory_on_one_node, _percent, max),
+    Measure("owned_cpus", "exclusive CPUs", lambda outcome: outcome.mean.owned_cpus, _one_decimal, None),
+    Measure("updates", "updates sent", lambda outcome: outcome.updates, _whole, min),
 )
 """The other measures."""
 
-MEASURES = (*DECIDING, *TELLING)
+MEASURES = (*DECIDING, *INFORMATIVE)
 
 
 def informative(measures: Sequence[Measure], outcomes: Sequence[Outcome]) -> list[Measure]:
@@ -157,8 +196,8 @@ def best(measure: Measure, outcomes: Sequence[Outcome]) -> set[int]:
         return set()
     values = [measure.value(outcome) for outcome in outcomes]
     top = measure.shown(measure.best(values))
-    found = {place for place, value in enumerate(values) if measure.shown(value) == top}
-    return found if len(found) < len(outcomes) else set()
+    winners = {index for index, value in enumerate(values) if measure.shown(value) == top}
+    return winners if len(winners) < len(outcomes) else set()
 
 
 def recommended(outcomes: Sequence[Outcome]) -> Outcome:
@@ -248,7 +287,7 @@ def reasons(outcomes: Sequence[Outcome]) -> Iterator[str]:
 
 def _beaten(measure: Measure, first: Outcome, outcomes: Sequence[Outcome]) -> str:
     """Return which policies are better than *first* in a measure, and by how much; empty if there are none."""
-    winners = [outcomes[place] for place in sorted(best(measure, outcomes))]
+    winners = [outcomes[index] for index in sorted(best(measure, outcomes))]
     if not winners or first in winners:
         return ""
     names = _listed([outcome.name for outcome in winners])

@@ -1,6 +1,7 @@
 """``criproxy release``: releases every container, or places them again; works without a daemon, too."""
 
 import json
+from collections import Counter
 from pathlib import Path
 from typing import Any
 
@@ -102,29 +103,10 @@ def _show(values: Values, *, undo: bool, was_asked: bool) -> None:
 
 
 def _summary(values: Values, *, undo: bool, was_asked: bool) -> str:
-    words = ("left", "shares", "stays")
-    left, shares, stays = (sum(row["outcome"] == word for row in values["containers"]) for word in words)
-    total = count(len(values["containers"]) - left - shares - stays, "container")
-    if undo and was_asked and not values["was_released"]:
-        text = "The node is not released: the daemon exited before it answered, and may have ended the release."
-        text += " Containers are placed when criproxy starts."
-    elif undo and not values["was_released"]:
-        text = "Nothing to undo: the node is not released."
-    elif undo and values["source"] == "store":
-        text = "The release has ended: containers are placed when criproxy starts."
-    elif undo:
-        unplaced = f" {shares} sharing CPUs without having been placed," if shares else ""
-        text = f"The release has ended: {total} placed again,{unplaced} {left} left."
-    else:
-        until = "No container is placed until 'criproxy release --undo' or a changed policy file."
-        if values["source"] == "daemon" and not values.get("places", True):
-            until = _of_none(values.get("configuration", {}))
-        if values["not_remembered"] and values["source"] == "store":  # there is no daemon that could store it later
-            until = "The next start of criproxy places containers again."
-        text = f"{total} released, {left} left. {until}"
-        if stays:
-            text += f"\n{count(stays, 'container')} with a card: criproxy leaves it where it is until it exits."
-    if left:
+    """Return what was done, and what is left to do, one sentence or more a line."""
+    counts = Counter(row["outcome"] for row in values["containers"])
+    text = _undone(values, counts, was_asked=was_asked) if undo else _released(values, counts)
+    if counts["left"]:
         text += "\n" + (
             f"The daemon keeps trying to {'place' if undo else 'release'} the others."
             if values["source"] == "daemon"
@@ -140,15 +122,48 @@ def _summary(values: Values, *, undo: bool, was_asked: bool) -> str:
     return text
 
 
-def _of_none(said: Values) -> str:
-    """Return why no container is placed under the policy none, and until when; *said*: the configuration in effect."""
-    if not said.get("file"):
+def _undone(values: Values, counts: Counter[str], *, was_asked: bool) -> str:
+    """Return what became of the release with ``--undo``."""
+    if not values["was_released"]:
+        if not was_asked:
+            return "Nothing to undo: the node is not released."
+        return (
+            "The node is not released: the daemon exited before it answered, and may have ended the release. "
+            "Containers are placed when criproxy starts."
+        )
+    if values["source"] == "store":
+        return "The release has ended: containers are placed when criproxy starts."
+    unplaced = f" {counts['shares']} sharing CPUs without having been placed," if counts["shares"] else ""
+    return f"The release has ended: {_changed(counts)} placed again,{unplaced} {counts['left']} left."
+
+
+def _released(values: Values, counts: Counter[str]) -> str:
+    """Return how many containers were released, and until when none is placed."""
+    until = "No container is placed until 'criproxy release --undo' or a changed policy file."
+    if values["source"] == "daemon" and not values.get("places", True):
+        until = _of_none(values.get("configuration", {}))
+    if values["not_remembered"] and values["source"] == "store":  # there is no daemon that could store it later
+        until = "The next start of criproxy places containers again."
+    text = f"{_changed(counts)} released, {counts['left']} left. {until}"
+    if counts["stays"]:
+        text += f"\n{count(counts['stays'], 'container')} with a card: criproxy leaves it where it is until it exits."
+    return text
+
+
+def _changed(counts: Counter[str]) -> str:
+    """Return the number of the containers that were released, or placed again."""
+    return count(counts.total() - counts["left"] - counts["shares"] - counts["stays"], "container")
+
+
+def _of_none(configuration: Values) -> str:
+    """Return why no container is placed under the policy none in the *configuration* in effect, and until when."""
+    if not configuration.get("file"):
         return "There is no policy file, so no container is placed until there is one."
-    if not (said["until"] or said["kept"]):
+    if not (configuration["until"] or configuration["kept"]):
         return "The policy file has 'policy: none', so no container is placed until it names another policy."
-    how = "which was kept," if said["kept"] else f"which is being tried until {said['until'][:19]}Z,"
-    text = f"{said['file']}, {how} has 'policy: none', so no container is placed."
-    if said["kept"]:
+    how = "which was kept," if configuration["kept"] else f"which is being tried until {configuration['until'][:19]}Z,"
+    text = f"{configuration['file']}, {how} has 'policy: none', so no container is placed."
+    if configuration["kept"]:
         return f"{text} Run 'criproxy reload' to go back to the policy file."
     after = "After the try, the release continues until 'criproxy release --undo'."
     return f"{text}\n{after} Run 'criproxy reload' to end the try now."

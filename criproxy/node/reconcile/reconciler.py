@@ -217,6 +217,11 @@ class Reconciler:
             worker.trouble = _NO_TROUBLE
 
     async def _update(self, key: str, wanted: Applied, why: str = "", *, failures: int = 0) -> None:
+        """Send an update, read its effect and apply it to the node.
+
+        Raises:
+            RuntimeCallError: the runtime refuses the update, or (`UpdateLost`) the cgroup shows other values.
+        """
         node, begun_s = self.context.state.node, monotonic()
         grant, had = node.grants[key], node.applied.get(key)
         await self._send(key, wanted, had)
@@ -226,20 +231,27 @@ class Reconciler:
         lost = seen.applied is not None and (has is None or not agrees(grant, wanted, has))
         if not lost and seen.state in (ContainerState.RUNNING, ContainerState.CREATED):
             with self.context.failures.harmless("an update"):  # before the event, which is written to disk with it
-                why = why or self._causes.get(key, "")  # now: when it was sent, the cause may not have been known
-                had = had or before_release(self.context.state.node, key, wanted)
-                texts = [update_text(had, wanted, why, seen.applied is not None)]
-                texts += [f"after {failures} failures"] if failures else []
-                facts = {**shown("", wanted), **shown("had_", had), "why": why, "failures": failures}
-                kind = Kind.RELEASED if self.context.state.node.released else Kind.UPDATED
                 took_ms = round((monotonic() - begun_s) * 1000, 1)
-                self.context.state.note(key, kind, *texts, **facts, took_ms=took_ms)
+                self._note_update(key, had, wanted, why, failures, took_ms, is_read=seen.applied is not None)
         await self._apply(key, seen, has)
         if lost and has:
             self.context.counters.updates_lost += 1
-            why = f": {LEFT_RUNNING}" if self.context.in_flight.is_lost(key) else ""
-            text = f"answered OK, but the cgroup has {instead_text(has, wanted)}{why}"
+            processes = f": {LEFT_RUNNING}" if self.context.in_flight.is_lost(key) else ""
+            text = f"answered OK, but the cgroup has {instead_text(has, wanted)}{processes}"
             raise UpdateLost("UpdateContainerResources", StatusCode.ABORTED, text)
+
+    def _note_update(
+        self, key: str, had: Applied | None, wanted: Applied, why: str, failures: int, took_ms: float, *, is_read: bool
+    ) -> None:
+        """Add an update that succeeded to the history; *is_read*: whether the cgroup shows its effect."""
+        node = self.context.state.node
+        why = why or self._causes.get(key, "")  # now: when it was sent, the cause may not have been known
+        had = had or before_release(node, key, wanted)
+        texts = [update_text(had, wanted, why, is_read)]
+        texts += [f"after {failures} failures"] if failures else []
+        facts = {**shown("", wanted), **shown("had_", had), "why": why, "failures": failures}
+        kind = Kind.RELEASED if node.released else Kind.UPDATED
+        self.context.state.note(key, kind, *texts, **facts, took_ms=took_ms)
 
     async def _send(self, key: str, wanted: Applied, had: Applied | None) -> None:
         """Send an update and wait for its answer; raise RuntimeCallError unless the runtime does not know *key*."""

@@ -84,7 +84,7 @@ async def test_why_is_known_of_containers_that_are_older_than_the_newest_events(
     async with asyncio.timeout(LIMIT_S), World(tmp_path) as world:
         await world.run(owner("trader", 2))
         looks = looks_of(world)
-        _, looks._last = await world.controller.context.state.history_since(0, ())
+        _, looks._last_event = await world.controller.context.state.history_since(0, ())
 
         seen = await looks.take(Picture())
 
