@@ -48,15 +48,15 @@ def to_values(node: Node, rows: Iterable[CardRow], watched: Watched, given: Mapp
         watched: the known use.
         given: how many ids are allocated to containers, by class and resource.
     """
-    there = sorted(rows, key=lambda row: (row.grant.title, row.container.attempt, row.container.key, row.card))
+    ordered = sorted(rows, key=lambda row: (row.grant.title, row.container.attempt, row.container.key, row.card))
     uses = Uses(watched.report if watched.is_current else None)
     return {
         "watcher": _watcher(watched),
         "node": {"cpu_ratio": watched.node_cpu_ratio, "memory_ratio": watched.node_memory_ratio},
         "cards": [_card(each, card) for each, card in uses.cards()],
-        "containers": [_row(row) for row in there if row.container.state is not ContainerState.EXITED],
+        "containers": [_row(row) for row in ordered if row.container.state is not ContainerState.EXITED],
         "unknown_containers": _unknown(node, uses),
-        "profiles": [*_profiles(watched.plugin, given), *_withdrawn(watched.plugin, there)],
+        "profiles": [*_profiles(watched.plugin, given), *_withdrawn(watched.plugin, ordered)],
         "history": [_series(key, points, node) for key, points in watched.series],
     }
 

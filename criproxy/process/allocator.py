@@ -10,13 +10,13 @@ from pathlib import Path
 _M_TRIM_THRESHOLD, _M_MMAP_THRESHOLD = -1, -3
 _MMAP_THRESHOLD_BYTES = 8 << 20
 _TRIM_THRESHOLD_BYTES = 16 << 20
-LOOK_S = 10.0
-"""How often `give_back_after_peaks` looks how much memory is in use."""
+POLL_S = 10.0
+"""How often `give_back_after_peaks` reads how much memory is in use."""
 _GROWN_BYTES = 64 << 20
-"""How much more than after the last time is worth the pause: 0.2 ms for each MB that is given back."""
+"""The growth since the last trim that is worth the next one, a pause of 0.2 ms for each MB that is given back."""
 _USUAL_BYTES = 128 << 20
-"""With more than this, giving back is tried again now and then: the last time may have been in the middle of a peak."""
-_LONGEST_LOOKS = 64
+"""Above this, trims are repeated without growth: the last one may have been in the middle of a peak."""
+_MAX_PAUSE_POLLS = 64
 
 
 def keep_large_buffers() -> bool:
@@ -46,29 +46,30 @@ async def give_back_after_peaks() -> None:
         return
     memory = _Memory(trim)
     while True:
-        await asyncio.sleep(LOOK_S)
-        await asyncio.to_thread(memory.look)
+        await asyncio.sleep(POLL_S)
+        await asyncio.to_thread(memory.poll)
 
 
 @dataclass(slots=True)
 class _Memory:
     trim: Callable[[int], int]
-    left_bytes: int = 0
-    """What was in use after the last time, or less since."""
-    looks: int = 0
-    """Since then."""
-    pause_looks: int = 1
-    """How many there are before the next attempt without growth."""
+    least_bytes: int = 0
+    """The smallest size since the last trim."""
+    polls: int = 0
+    """The number of polls since the last trim."""
+    pause_polls: int = 1
+    """How many polls there are before a trim without growth; doubles with each such trim."""
 
-    def look(self) -> None:
-        before_bytes, self.looks = _resident_bytes(), self.looks + 1
-        has_grown = before_bytes >= self.left_bytes + _GROWN_BYTES
-        if has_grown or (before_bytes >= _USUAL_BYTES and self.looks >= self.pause_looks):
+    def poll(self) -> None:
+        """Trim if memory has grown, or is large and was not trimmed for long."""
+        now_bytes, self.polls = _resident_bytes(), self.polls + 1
+        has_grown = now_bytes >= self.least_bytes + _GROWN_BYTES
+        if has_grown or (now_bytes >= _USUAL_BYTES and self.polls >= self.pause_polls):
             self.trim(0)
-            self.pause_looks = 1 if has_grown else min(2 * self.pause_looks, _LONGEST_LOOKS)
-            self.looks, self.left_bytes = 0, _resident_bytes()
+            self.pause_polls = 1 if has_grown else min(2 * self.pause_polls, _MAX_PAUSE_POLLS)
+            self.polls, self.least_bytes = 0, _resident_bytes()
         else:
-            self.left_bytes = min(self.left_bytes, before_bytes)
+            self.least_bytes = min(self.least_bytes, now_bytes)
 
 
 def _resident_bytes() -> int:

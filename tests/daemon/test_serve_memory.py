@@ -15,7 +15,7 @@ KEPT_MIB = 64
 """Less than this is not worth it."""
 LOOKS_OFTEN = """
 from criproxy.process import allocator
-allocator.LOOK_S = 0.2
+allocator.POLL_S = 0.2
 from criproxy.cli import main
 main(prog_name="criproxy")
 """

@@ -8,6 +8,9 @@ from criproxy.model.node import Node
 from criproxy.model.text.notices import Values, timestamp
 from criproxy.model.workload import Container, ContainerState
 
+MAX_NAMED = 5
+_DONE = {Use.STOPPING: "; it is being stopped", Use.KILLED: "; the watcher was told to kill a process"}
+
 
 def unhealthy_cards(node: Node) -> list[Values]:
     """Return all unhealthy cards, the oldest incident first."""
@@ -61,9 +64,6 @@ def over_quota(node: Node, *, stored: bool = True) -> Iterator[str]:
                 yield f"{text} (quota: {incident.action_word}{done})"
 
 
-_DONE = {Use.STOPPING: "; it is being stopped", Use.KILLED: "; the watcher was told to kill a process"}
-
-
 def _open(node: Node) -> list[Incident]:
     """Return the open incidents, the oldest first."""
     return sorted((each for each in node.incidents.values() if not each.ended), key=lambda each: each.since_s)
@@ -88,15 +88,12 @@ def unhealthy_in_use(node: Node, *, stored: bool = True) -> Iterator[str]:
     for incident in node.incidents.values():
         living = [(c.title, use) for c, use in _users(node, incident) if c.state is not ContainerState.EXITED]
         if living and not incident.ended and not incident.excess:
-            names = ", ".join(title for title, _ in living[:_NAMED])
-            more = f" and {len(living) - _NAMED} more" if len(living) > _NAMED else ""
+            names = ", ".join(title for title, _ in living[:MAX_NAMED])
+            more = f" and {len(living) - MAX_NAMED} more" if len(living) > MAX_NAMED else ""
             since = timestamp(incident.since_s)
             text = f"{incident.device_class}: card {incident.card} has been unhealthy since {since} ({incident.reason})"
             stopping = stops if _stops(incident, [use for _, use in living]) else ""
             yield f"{text}, and is used by {names}{more}{stopping}"
-
-
-_NAMED = 5
 
 
 def _stops(incident: Incident, uses: list[Use]) -> bool:

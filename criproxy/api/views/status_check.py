@@ -53,13 +53,14 @@ class Found:
 
     def _listed(self) -> list[Notice]:
         """Return the first problems of each kind, their texts cut, and how many more there are of each."""
-        kinds: dict[str, list[Notice]] = {}
-        for each in self.problems:
-            kinds.setdefault(each.kind, []).append(each)
-        listed = [replace(each, text=bounded_text(each.text)) for of in kinds.values() for each in of[:MAX_OF_KIND]]
-        for kind, of in kinds.items():
-            if left := len(of[MAX_OF_KIND:]):
-                listed.append(replace(of[0], text=f"{left} more problems of the kind {kind}"))
+        by_kind: dict[str, list[Notice]] = {}
+        for notice in self.problems:
+            by_kind.setdefault(notice.kind, []).append(notice)
+        first = (notice for notices in by_kind.values() for notice in notices[:MAX_OF_KIND])
+        listed = [replace(notice, text=bounded_text(notice.text)) for notice in first]
+        for kind, notices in by_kind.items():
+            if left := len(notices[MAX_OF_KIND:]):
+                listed.append(replace(notices[0], text=f"{left} more problems of the kind {kind}"))
         return listed
 
     def to_json(self) -> Values:
@@ -79,14 +80,14 @@ WELL = Found(())
 def find(situation: Situation) -> Found:
     """Return everything that is wrong."""
     found = [notice for notice in (*situation.notices, *notices_of_node(situation)) if notice.wrong]
-    apart, node = misplaced(situation), situation.node
+    node, misplacements = situation.node, misplaced(situation)
     found += [Notice("undersized", text) for text in undersized(node, situation.resizes)]
     found += [Notice("unguarded", text) for text in unguarded(node)]
     found += [Notice("unhealthy-card", text) for text in unhealthy_in_use(node, stored=situation.is_stored)]
     later = situation.reserved_later
     found += [Notice("contradiction", text) for text in violations(node, situation.reserved, later=later)]
-    found += [Notice("misplaced", text) for text, bad in apart if bad]
-    return Found(found, [text for text, bad in apart if not bad])
+    found += [Notice("misplaced", text) for text, has_failed in misplacements if has_failed]
+    return Found(found, [text for text, has_failed in misplacements if not has_failed])
 
 
 def problems(situation: Situation) -> Values:
