@@ -32,8 +32,8 @@ OTHER_SITES = ("cross-site", "same-site")
 """What browsers say of requests that other web sites make, on other hosts and on other ports of this one."""
 
 
-class Warns(Protocol):
-    """A log."""
+class WarningLog(Protocol):
+    """A log that takes warnings."""
 
     def warning(self, event: str, **keys: object) -> None:
         """Write a line."""
@@ -46,17 +46,17 @@ class Access:
     Args:
         address: where the server listens; None: a socket that somebody else has made.
         file: has the token; None: nobody has one.
-        log: told once why the file cannot be used.
+        log: gets a warning when the file cannot be used, once for each reason.
     """
 
     address: Address | None
     file: Path | None
-    log: Warns
+    log: WarningLog
     _token: str = ""
     _read_s: float = float("-inf")
     _problem: str = ""
     _reading: "asyncio.Future[tuple[str, str]] | None" = None
-    """One at a time: each takes a thread of those that the whole daemon uses, and the file may hang."""
+    """One at a time: each takes a thread of the pool of the whole daemon, and the file may hang."""
 
     async def allows(self, request: web.Request) -> bool:
         """Whether *request* may see the page."""
@@ -64,21 +64,21 @@ class Access:
             return False
         if self.file is None:
             return self.address is not None and self.address.is_local and self._is_for_us(request)
-        return self._shows(request, await self.token())
+        return self._has_token(request, await self.token())
 
     def _is_for_us(self, request: web.Request) -> bool:
         return (self.address is not None and self.address.path is not None) or is_loopback(
             request.headers.get("Host", "")
         )
 
-    def _shows(self, request: web.Request, token: str) -> bool:
+    def _has_token(self, request: web.Request, token: str) -> bool:
         scheme, _, given = request.headers.get("Authorization", "").partition(" ")
         if scheme.lower() == "bearer":
             return is_same(given.strip(), token)
         return is_same(request.cookies.get(cookie_name(token), ""), cookie_of(token))
 
     async def cookie_for(self, given: str) -> Mapping[str, str] | None:
-        """The headers that let a browser in that has *given* the token; None if it is another one."""
+        """Return the headers with the cookie for a browser that has *given* the token; None if the token is wrong."""
         token = await self.token()
         if not is_same(given.strip(), token):
             return None
@@ -87,17 +87,17 @@ class Access:
 
     @property
     def problem(self) -> str:
-        """Why nobody gets in, as far as the file was read; empty if its token can be used, or there is no file."""
+        """Why the token cannot be used, as of the last reading; empty if it can, or there is no file."""
         return self._problem
 
     async def watch(self) -> None:
-        """Read the file again and again, for ever: why nobody gets in is known before somebody tries."""
+        """Read the file every few seconds, for ever, so that a problem is known before a request fails."""
         while self.file is not None:
             await self.token()
             await asyncio.sleep(FRESH_S)
 
     async def token(self) -> str:
-        """The token; empty, which nobody can show, if there is none."""
+        """Return the token; empty, which no request matches, if there is none."""
         if self.file is not None and self._reading is None and monotonic() - self._read_s > FRESH_S:
             self._reading = asyncio.ensure_future(asyncio.to_thread(read_token, self.file))
         reading = self._reading
@@ -106,23 +106,24 @@ class Access:
             if reading is self._reading and reading.done():
                 self._take(*reading.result())
             elif reading is self._reading and not self._token:
-                self._tell(f"{self.file}: cannot be read: no answer within {PATIENCE_S:g} s")
+                self._set_problem(f"{self.file}: cannot be read: no answer within {PATIENCE_S:g} s")
         return self._token
 
     def _take(self, token: str, problem: str) -> None:
         self._reading, self._read_s, self._token = None, monotonic(), token
-        self._tell(problem)
+        self._set_problem(problem)
 
-    def _tell(self, problem: str) -> None:
+    def _set_problem(self, problem: str) -> None:
+        """Keep *problem*, and log it unless it was logged before."""
         if problem and problem != self._problem:
             self.log.warning("--http-token-file: nobody can open the page", reason=problem)
         self._problem = problem
 
 
 def read_token(file: Path) -> tuple[str, str]:
-    """The token in *file*, or empty and why it cannot be used. May block.
+    """Return the token in *file* and an empty text, or an empty token and why it cannot be used. May block.
 
-    As with policy files, only root and our own user may be able to write the file: who can write it knows the token.
+    As with policy files, only root and our own user may have write access: whoever can write the file sets the token.
     """
     content, mistakes = read_bytes(file, MOST_BYTES)
     if mistakes or content is None:

@@ -1,4 +1,4 @@
-"""What `criproxy check` says of policy files: mistakes, the options in force, and notes on what may not be intended."""
+"""The output of `criproxy check`: mistakes, the resulting options, and notes on what may not be intended."""
 
 import json
 import shlex
@@ -35,6 +35,25 @@ from criproxy.process.address import Address
 
 if TYPE_CHECKING:
     from criproxy.cli.offline.check_plugin import Checked
+
+
+DEFAULTS = {
+    "etc/default/criproxy": "CRIPROXY_OPTIONS",
+    "etc/default/criproxy-device-plugin": "CRIPROXY_DEVICE_PLUGIN_OPTIONS",
+}
+"""The environment files of the units, below the host's root directory, and the variables with the options."""
+_WITHOUT_EVIDENCE = {"keep": "may get those of the earlier pod", "hide": "get none", "fail": "are refused"}
+"""By `onNoEvidence`, what happens to containers that request cards, if their pod has the name of an earlier one."""
+_UNLISTED = {**_WITHOUT_EVIDENCE, "keep": "see the cards that they request"}
+"""The same for containers that podresources does not list."""
+_OFF_WITHOUT_VALUE = {
+    "devices": (
+        "criproxy leaves devices alone: write 'devices: {}' to hide cards from containers to which none is allocated"
+    ),
+    "devices.plugin": "the device plugin offers no cards: write 'plugin: {}' to offer cards with the default options",
+    "devices.plugin.labels": "criproxy writes no labels: write 'labels: {}' to write them with the default options",
+}
+"""By section: the effect of a section without a value, and how to switch it on."""
 
 
 def print_report(paths: Sequence[Path], place: Place, output: str) -> int:
@@ -103,7 +122,7 @@ class _File:
         if self.devices and self.root:
             sources = {"podresources": self.devices.podresources.socket, "checkpoint": self.devices.checkpoint}
             lines += ["  the kubelet reports what it allocated:"]
-            lines += [f"    {name}: {_there(self.root, path)}" for name, path in sources.items()]
+            lines += [f"    {name}: {_path_and_problem(self.root, path)}" for name, path in sources.items()]
         if self.stocks is not None:
             lines += ["  devices of this machine:"]
             lines += [f"    {name}: {_card_list(stock)}" for name, stock in self.stocks.items()]
@@ -135,7 +154,7 @@ class _File:
                 yield from _kubelet_notes(self.root, settings.options, self.topology)
 
 
-def _there(host_root: Path, path: str) -> str:
+def _path_and_problem(host_root: Path, path: str) -> str:
     """Return a path below *host_root*, and what is wrong with it."""
     if not path:
         return "not asked"
@@ -168,36 +187,15 @@ def _stock_as_json(stock: Stock) -> dict[str, Any]:
     return {"cards": cards, "shared": stock.shared}
 
 
-DEFAULTS = {
-    "etc/default/criproxy": "CRIPROXY_OPTIONS",
-    "etc/default/criproxy-device-plugin": "CRIPROXY_DEVICE_PLUGIN_OPTIONS",
-}
-"""The environment files of the units, below the host's root directory, and the variables with the options."""
-_THEN = {"keep": "may get those of the earlier pod", "hide": "get none", "fail": "are refused"}
-"""What happens to containers that request cards without evidence, if a pod had their pod's name, by `onNoEvidence`."""
-_UNLISTED = {**_THEN, "keep": "see the cards that they request"}
-"""The same for containers that podresources does not list."""
-
-
-_EMPTY = {
-    "devices": (
-        "criproxy leaves devices alone: write 'devices: {}' to hide cards from containers to which none is allocated"
-    ),
-    "devices.plugin": ("the device plugin offers no cards: write 'plugin: {}' to offer cards with the default options"),
-    "devices.plugin.labels": "criproxy writes no labels: write 'labels: {}' to write them with the default options",
-}
-"""Sections that are off without a value, and on with ``{}`` → what follows, and how to switch them on."""
-
-
 def _empty_notes(common: Common) -> Iterator[str]:
     """Yield a note about a section that the file names and gives no value: all its lines may be comments."""
-    for path, then in _EMPTY.items():
+    for path, effect in _OFF_WITHOUT_VALUE.items():
         group: BaseModel | None = common
-        *outer, name = path.split(".")
-        for each in outer:
-            group = getattr(group, each, None)
+        *parents, name = path.split(".")
+        for parent in parents:
+            group = getattr(group, parent, None)
         if group is not None and name in group.model_fields_set and getattr(group, name) is None:
-            yield f"{path} has no value, so {then}, or remove {name}"
+            yield f"{path} has no value, so {effect}, or remove {name}"
 
 
 def _device_notes(options: DeviceOptions | None) -> Iterator[str]:
@@ -212,8 +210,8 @@ def _device_notes(options: DeviceOptions | None) -> Iterator[str]:
         yield (
             "devices.checkpoint is empty: podresources identifies pods only by name, so it is no evidence for a pod "
             "with the name of an earlier one, as in a StatefulSet. Containers of such a pod that request cards without "
-            f"CDI names or device nodes in their creates, {_THEN[mode]} (onNoEvidence: {mode}). Init and ephemeral "
-            f"containers that request cards in this way, {_UNLISTED[mode]}, as podresources never lists them"
+            f"CDI names or device nodes in their creates, {_WITHOUT_EVIDENCE[mode]} (onNoEvidence: {mode}). Init and "
+            f"ephemeral containers that request cards in this way, {_UNLISTED[mode]}, as podresources never lists them"
         )
     if options is not None and (plan := options.plan()) is not None:
         yield from mig_notes(plan.profiles)
