@@ -22,7 +22,7 @@ PATIENCE_S = 5.0
 PROMPT_S = 0.4
 """The time limit for completion at the prompt."""
 SILENT_S = 5.0
-"""After so long without an answer, somebody at a terminal is told how long the command waits."""
+"""After so long without an answer, a note on the terminal says how long the command waits."""
 DEFAULT_CONTROL_SOCKET = "/run/criproxy/control.sock"
 DEFAULT_STATE_DIR = Path("/var/lib/criproxy")
 F = TypeVar("F", bound=Callable[..., Any])
@@ -49,7 +49,7 @@ class NoDaemon(CriproxyError):
         self.is_denied = is_denied
         """Whether this user may not connect; a daemon may be running."""
         self.is_removed = is_removed
-        """Whether a process listens, but nobody can connect, because the socket's file was removed."""
+        """Whether a process listens to which no client can connect, because the socket's file was removed."""
 
 
 def ask(
@@ -58,7 +58,7 @@ def ask(
     arguments: Mapping[str, Any] | None = None,
     timeout_s: float = TIMEOUT_S,
     *,
-    tells: bool = True,
+    notes_delay: bool = True,
 ) -> Any:  # noqa: ANN401 - JSON
     """Send *command* to the daemon that listens on *path* and return its result.
 
@@ -67,7 +67,7 @@ def ask(
         command: its name.
         arguments: those of the command.
         timeout_s: how long to wait for an answer.
-        tells: whether to tell a terminal after `SILENT_S` that there is no answer yet.
+        notes_delay: whether to print a note on a terminal after `SILENT_S` without an answer.
 
     Raises:
         UsageError: the daemon answers that the request is wrong.
@@ -82,7 +82,7 @@ def ask(
             sock.connect(path)
             sock.sendall(request)
             was_asked = True
-            if tells:
+            if notes_delay:
                 sock.settimeout(_wait(sock, path, timeout_s))
             with sock.makefile("rb") as answers:
                 line = answers.readline()
@@ -188,7 +188,7 @@ def places_options(command: F) -> F:
 def _wait(sock: socket.socket, path: str, timeout_s: float) -> float:
     """Wait for an answer for `SILENT_S` and say if there is none yet; return how much of *timeout_s* is left.
 
-    Only a terminal gets that note: scripts read what a command says in the end.
+    Only a terminal gets that note: scripts read the final output of a command.
     """
     if timeout_s <= SILENT_S or not sys.stderr.isatty():
         return timeout_s

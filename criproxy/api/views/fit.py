@@ -1,4 +1,4 @@
-"""The command `fit` of the control socket: would a pod that somebody has in mind fit?"""
+"""The command `fit` of the control socket: whether a described pod would fit on the node."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
@@ -24,20 +24,20 @@ from criproxy.placement.decision import Decision
 
 _QOS = {"guaranteed": QosClass.GUARANTEED, "burstable": QosClass.BURSTABLE}
 KEY = "criproxy-fit"
-"""Of its sandbox and its reservation: no runtime makes such an id."""
+"""The id of its sandbox and of its reservation: no runtime makes such an id."""
 NAMES = {"namespace": "default", "pod": "fit", "container": "main"}
-"""What it is called if nobody says."""
+"""Its names, where a request has none."""
 ASSUMED_MEMORY_BYTES = 100 << 20
-"""Of a Guaranteed pod, if nobody says: without a memory limit, it would not be Guaranteed."""
+"""The limit of a Guaranteed pod if a request has none: without a memory limit, it would not be Guaranteed."""
 
 
 @dataclass(frozen=True, slots=True)
 class Wanted:
-    """The pod that somebody has in mind."""
+    """The described pod."""
 
     cpu_milli: int
     memory_bytes: int = 0
-    """0 where nobody says: a Burstable pod has none then."""
+    """0 if the request has none; then a Burstable pod requests no memory."""
     qos: str = "guaranteed"
     names: Mapping[str, str] = field(default_factory=lambda: NAMES)
     annotations: Mapping[str, str] = field(default_factory=dict)
@@ -45,7 +45,7 @@ class Wanted:
 
     @classmethod
     def read(cls, arguments: Mapping[str, Any]) -> "Wanted":
-        """What a request says; raises UsageError with what is wrong."""
+        """Return the pod that *arguments* describe; raise UsageError if they are invalid."""
         qos = arguments.get("qos", "guaranteed")
         if not isinstance(qos, str) or qos not in _QOS:
             raise UsageError(f"qos: must be guaranteed or burstable, not {qos!r:.80}")
@@ -63,7 +63,7 @@ class Wanted:
         )
 
     def assumed(self) -> list[str]:
-        """What was not asked for in these words, in sentences."""
+        """Return in sentences how the simulated pod differs from the request."""
         found = []
         if self.qos == "guaranteed" and not self.memory_bytes:
             has = f"a limit of {format_bytes(ASSUMED_MEMORY_BYTES)}"
@@ -74,7 +74,7 @@ class Wanted:
         return found
 
     def plan(self) -> PodPlan:
-        """The pod; a Burstable one requests CPU and memory, and has no limits."""
+        """Return the pod; a Burstable one requests CPU and memory, and has no limits."""
         limited = self.qos == "guaranteed"
         memory = self.memory_bytes or (ASSUMED_MEMORY_BYTES if limited else 0)
         amounts = Amounts(self.cpu_milli, self.cpu_milli if limited else None, memory, memory if limited else None)
@@ -91,7 +91,7 @@ class Wanted:
 def collect(situation: Situation, arguments: Mapping[str, Any]) -> Values:
     """Return the answer of `fit`: what the policy would do with the pod of *arguments*, which `Wanted.read` takes.
 
-    Takes as long as a search for those who would have to leave.
+    This may be slow: it searches for containers whose removal would make room.
 
     Raises:
         UsageError: an argument is wrong.
@@ -145,7 +145,7 @@ def _texts(arguments: Mapping[str, Any], name: str) -> dict[str, str]:
 
 
 def to_values(found: Fit) -> Values:
-    """Whether it fits; where, and who would move for it; else why not, and who would have to leave."""
+    """Return whether it fits: its place and the containers that would move, or the refusal and what would make room."""
     choice = candidates.values(found.choice, "") if found.choice else None
     result = found.result
     if not isinstance(result, Decision):
@@ -156,7 +156,7 @@ def to_values(found: Fit) -> Values:
 
 
 def _place(found: Fit, decision: Decision | None) -> Values:
-    """Its place; empty sets where it would have none."""
+    """Return its place; without a *decision* or a grant, the sets are empty."""
     grant = decision.grant if decision else None
     cpus = grant.cpus if grant else NO_CPUS
     return {

@@ -1,4 +1,4 @@
-"""``python -m criproxy.cli.bundle.worker PART SETTINGS``: prints what no command of the node tells, for one part."""
+"""``python -m criproxy.cli.bundle.worker PART SETTINGS``: prints one part, which no command of criproxy has."""
 
 import asyncio
 import json
@@ -89,7 +89,7 @@ def policy_files(settings: Settings) -> Iterator[str]:
     places = [Path(settings.config)] if settings.config else []
     if not places:
         with suppress(CriproxyError, LookupError, TypeError):  # the part with its status says why
-            status = ask(settings.control_socket, "status", {}, ANSWER_S, tells=False)
+            status = ask(settings.control_socket, "status", {}, ANSWER_S, notes_delay=False)
             places.append(settings.path(str(status["configuration"]["file"])))
         of_unit = settings.path(settings.unit_option("config") or "/etc/criproxy/policy.yaml")
         if not places or os.path.lexists(of_unit):
@@ -201,7 +201,7 @@ def main(part: str, settings: str) -> int:
         values = json.loads(settings)
         for piece in WORKERS[part](Settings(**{**values, "http": tuple(values["http"])})):
             print(piece, flush=True)  # noqa: T201
-    except Exception as error:  # noqa: BLE001 (any error costs only this part, and is told)
+    except Exception as error:  # noqa: BLE001 (any error costs only this part, and is printed)
         print(_why(error), file=sys.stderr)  # noqa: T201
         return 1
     return 0

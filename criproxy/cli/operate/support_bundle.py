@@ -1,4 +1,4 @@
-"""``criproxy support-bundle``: one file with what somebody needs who helps with a problem."""
+"""``criproxy support-bundle``: writes one file with the information for a problem report."""
 
 import os
 import signal
