@@ -9,7 +9,7 @@ import termios
 import threading
 import time
 import tty
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
@@ -216,9 +216,10 @@ def _run(node: Node, interval_s: float, view: "View") -> None:
 
     threading.Thread(target=ask_always, daemon=True).start()  # may hang in a request at the end
     live = Live(console=screen, screen=True, auto_refresh=False)
-    with _taken(live):
+    with _taken(live) as stop_if_asked:
         next_s, scene = 0.0, node.scene()
         while True:
+            stop_if_asked()
             now_s = time.monotonic()
             if now_s >= next_s:
                 next_s = now_s + (interval_s if next_s else min(FIRST_S, interval_s))
@@ -259,10 +260,14 @@ def _keys(woken: int, timeout_s: float) -> Iterator[str]:
 
 
 @contextmanager
-def _taken(live: Any) -> Iterator[None]:  # noqa: ANN401 (rich is loaded late)
-    """Take the terminal, and give it back as it was, also while this process is stopped by Ctrl-Z."""
+def _taken(live: Any) -> Iterator[Callable[[], None]]:  # noqa: ANN401 (rich is loaded late)
+    """Take the terminal, and give it back as it was; yield what stops this process if Ctrl-Z was pressed.
+
+    The handler of Ctrl-Z does not stop it: in the middle of a frame rich would keep back what gives the terminal back.
+    """
     source = sys.stdin.fileno()
     before = termios.tcgetattr(source)
+    is_asked = threading.Event()
 
     def take() -> None:
         tty.setcbreak(source)
@@ -273,21 +278,23 @@ def _taken(live: Any) -> Iterator[None]:  # noqa: ANN401 (rich is loaded late)
         with suppress(OSError, termios.error):  # it may be gone
             termios.tcsetattr(source, termios.TCSADRAIN, before)
 
-    def stop(_number: int, _frame: object) -> None:
-        give_back()
-        os.kill(os.getpid(), signal.SIGSTOP)
-        take()
+    def stop_if_asked() -> None:
+        if is_asked.is_set():
+            is_asked.clear()
+            give_back()
+            os.kill(os.getpid(), signal.SIGSTOP)
+            take()
 
     def end(number: int, _frame: object) -> None:
         signal.signal(number, signal.SIG_IGN)  # a second one must not keep the terminal from being given back
         sys.exit(128 + number)
 
     ending = dict.fromkeys((signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT), end)
-    handlers = {**ending, signal.SIGTSTP: stop, signal.SIGWINCH: lambda *_: None}
+    handlers = {**ending, signal.SIGTSTP: lambda *_: is_asked.set(), signal.SIGWINCH: lambda *_: None}
     former = {number: signal.signal(number, handler) for number, handler in handlers.items()}
     try:
         take()
-        yield
+        yield stop_if_asked
     finally:
         give_back()
         for number, handler in former.items():

@@ -198,19 +198,20 @@ async def test_a_signal_gives_the_terminal_back(tmp_path: Path, number: signal.S
 
 
 async def test_while_it_is_stopped_the_terminal_is_the_shells(tmp_path: Path) -> None:
-    """As after Ctrl-Z; when it continues, it paints everything again."""
+    """As after Ctrl-Z, also in the middle of a frame; when it continues, it paints everything again."""
     with Screen(small(tmp_path).options) as screen:
         await screen.until_text("no criproxy daemon listens")
-        screen.process.send_signal(signal.SIGTSTP)
-        async with asyncio.timeout(LIMIT_S):
-            while BACK not in screen.said:
-                await screen.more()
-        _, status = await asyncio.to_thread(os.waitpid, screen.process.pid, os.WUNTRACED)
-        assert os.WIFSTOPPED(status)
-        assert screen.is_as_before()
-        screen.said = b""
-        screen.process.send_signal(signal.SIGCONT)
-        await screen.until_text("no criproxy daemon listens")
+        for _ in range(5):  # each comes while it paints, now and then
+            screen.process.send_signal(signal.SIGTSTP)
+            async with asyncio.timeout(LIMIT_S):
+                while BACK not in screen.said:
+                    await screen.more()
+            _, status = await asyncio.to_thread(os.waitpid, screen.process.pid, os.WUNTRACED)
+            assert os.WIFSTOPPED(status)
+            assert screen.is_as_before()
+            screen.said = b""
+            screen.process.send_signal(signal.SIGCONT)
+            await screen.until_text("no criproxy daemon listens")
         screen.press("q")
         assert await screen.ended() == 0
 
