@@ -222,7 +222,7 @@ class _Call:
     def cancel(self) -> None:
         """Tell the peer that nobody waits any more, unless the call is over."""
         if not self.is_over:
-            self._connection.reset(self, frames.CANCEL)
+            self._connection.cancel(self)
 
     def _wake(self) -> None:
         if self._waiter is not None and not self._waiter.done():
@@ -263,11 +263,9 @@ class _Connection(FrameLoop, asyncio.Protocol):
         self._flush()
         return call
 
-    def reset(self, call: _Call, code: int) -> None:
+    def cancel(self, call: _Call) -> None:
         """End a call before the peer does."""
-        self._forget(call.stream)
-        call.end(CallError(StatusCode.CANCELLED, "nobody waits for the answer"))
-        self.out.chunks.append(frames.rst_stream(call.stream, code))
+        self._over(call, CallError(StatusCode.CANCELLED, "nobody waits for the answer"), reset=True)
         self._flush()
 
     def more_window(self, call: _Call) -> None:
@@ -320,11 +318,6 @@ class _Connection(FrameLoop, asyncio.Protocol):
         for call in calls.values():
             call.end(error)
 
-    def _forget(self, stream: int) -> None:
-        self._calls.pop(stream, None)
-        self.out.ledger.replaced(self.out.drop_data(stream)[0], 0)
-        self.out.close(stream)
-
     # -- frames of the peer ----------------------------------------------------------------------------------------
 
     def _on_frame(self, stream: int, flags: int, buffer: bytes, at: int, end: int) -> None:
@@ -362,9 +355,7 @@ class _Connection(FrameLoop, asyncio.Protocol):
         try:
             call.feed(frames.unpad(flags, payload), self._most_bytes)
         except CallError as error:
-            call.end(error)
-            self._forget(stream)
-            self.out.chunks.append(frames.rst_stream(stream, frames.CANCEL))
+            self._over(call, error, reset=True)
             return
         self.more_window(call)
         if flags & frames.END_STREAM:
@@ -408,7 +399,10 @@ class _Connection(FrameLoop, asyncio.Protocol):
         self.out.flush_stream(stream)
 
     def _over(self, call: _Call, error: CallError | None, *, reset: bool = False) -> None:
-        self._forget(call.stream)
+        """End a call with *error*, or with OK; *reset*: the peer has to learn of it."""
+        self._calls.pop(call.stream, None)
+        self.out.ledger.replaced(self.out.drop_data(call.stream)[0], 0)
+        self.out.close(call.stream)
         call.end(error)
         if reset:
             self.out.chunks.append(frames.rst_stream(call.stream, frames.CANCEL))
