@@ -11,7 +11,7 @@ from criproxy.model.cpuset import CpuSet
 from criproxy.model.grant import NO_CPUS, PRESERVED, Applied, Grant, Kept
 from criproxy.model.incident import Incident
 from criproxy.model.machine.topology import Topology
-from criproxy.model.remembered import remembered
+from criproxy.model.remembered import Memo, remembered
 from criproxy.model.workload import Container, Desired, Missed, Pod
 
 V = TypeVar("V")
@@ -44,10 +44,8 @@ def with_changes(base: Mapping[str, V], changes: Mapping[str, V], removed: Colle
     return entries
 
 
-@remembered(24)
-def _origin(entries: Mapping[str, object]) -> tuple[Mapping[str, object], Collection[str]]:
-    """Return from which map *entries* were made, and which keys may differ; only `with_changes` knows."""
-    return entries, ()
+_origin = Memo[Mapping[str, object], tuple[Mapping[str, object], Collection[str]]](24)
+"""From which map another was made, and which keys may differ, as `with_changes` knows."""
 
 
 def _origins(entries: Mapping[str, object]) -> Iterator[tuple[Mapping[str, object], Collection[str]]]:

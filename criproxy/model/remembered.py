@@ -12,38 +12,44 @@ Ts = TypeVarTuple("Ts")
 V = TypeVar("V")
 
 
-class Remembered(Generic[*Ts, V]):
-    """A function that caches its last *most* results, by the identity of its arguments.
+class Memo(Generic[*Ts, V]):
+    """The last *most* results for arguments that never change, by the identity of these.
 
-    For arguments that never change and are slow to compare: a machine, the options of a policy, a map of a node. They
-    are positional, and are kept with the result, so that their identities are not reused. Several threads may call at
-    the same time; then the function may run more than once.
+    For arguments that are slow to compare: a machine, the options of a policy, a map of a node. They are positional,
+    and are kept with the result, so that their identities are not reused. Several threads may use it at the same time.
     """
 
-    def __init__(self, function: Callable[[*Ts], V], most: int) -> None:
-        update_wrapper(self, function)
-        self._function = function
+    def __init__(self, most: int) -> None:
         self._most = most
         self._known: dict[tuple[int, ...], tuple[object, V]] = {}
+
+    def get(self, *arguments: *Ts) -> V | None:
+        """Return the result for *arguments*; None if it is unknown."""
+        found = self._known.get(tuple(map(id, arguments)))
+        return None if found is None else found[1]
+
+    def keep(self, result: V, *arguments: *Ts) -> V:
+        """Keep the *result* for *arguments*, and return it."""
+        self._known[tuple(map(id, arguments))] = arguments, result
+        if len(self._known) > self._most:
+            for old in list(self._known)[: -self._most]:
+                self._known.pop(old, None)  # another thread may have removed it
+        return result
+
+
+class Remembered(Memo[*Ts, V]):
+    """A function that keeps its results; several threads that call it at the same time may each run it."""
+
+    def __init__(self, function: Callable[[*Ts], V], most: int) -> None:
+        super().__init__(most)
+        update_wrapper(self, function)
+        self._function = function
 
     def __call__(self, *arguments: *Ts) -> V:
         """Return the result for *arguments*."""
         if (found := self._known.get(tuple(map(id, arguments)))) is not None:
             return found[1]
         return self.keep(self._function(*arguments), *arguments)
-
-    def get(self, *arguments: *Ts) -> V | None:
-        """Return the cached result for *arguments*; None if there is none."""
-        found = self._known.get(tuple(map(id, arguments)))
-        return None if found is None else found[1]
-
-    def keep(self, result: V, *arguments: *Ts) -> V:
-        """Cache the *result* for *arguments*, which the caller knows without calling the function, and return it."""
-        self._known[tuple(map(id, arguments))] = arguments, result
-        if len(self._known) > self._most:
-            for old in list(self._known)[: -self._most]:
-                self._known.pop(old, None)  # another thread may have removed it
-        return result
 
 
 def remembered(most: int) -> Callable[[Callable[[*Ts], V]], Remembered[*Ts, V]]:
