@@ -5,9 +5,9 @@ asks for a whole number of CPUs gets them exclusively, all others run on the CPU
 included. Its options are those of that manager, without its refusals, and those of CRI-RM's static and static-plus.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import replace
-from typing import Literal
+from typing import Literal, NamedTuple
 
 from pydantic import Field
 
@@ -77,8 +77,14 @@ class StaticOptions(Options):
                 yield Misfit((names[1],), f"contradicts {names[0]}: choose one of them")
 
 
-_Taken = tuple[CpuSet, CpuSet, list[str]]
-"""The exclusive CPUs for a container, those among which they were chosen, and which of its options were not met."""
+class _Taken(NamedTuple):
+    """The exclusive CPUs for a container."""
+
+    cpus: CpuSet
+    source: CpuSet
+    """Those among which they were chosen."""
+    unmet: list[str]
+    """Which options could not be met."""
 
 
 class StaticPolicy:
@@ -98,14 +104,12 @@ class StaticPolicy:
                 raise no_shared_cpu(node.topology, container)
             grant = alike(Grant(shared, _shared_mems(node, container)))
             reason = f"{container.title} shares {numbered('CPU', shared)}: {self._why_shared(container)}"
-            news = {container.key: grant}
-            pool = shared if not own else self._pool_with(node, news)
-            return Change(self._with_sharers(node, news, pool), (reason, *wishes.notes()))
+            pool = None if own else shared  # it gives nothing back
+            return Change(self._with_sharers(node, {container.key: grant}, pool), (reason, *wishes.notes()))
         cpus, _, unmet = self._take(node, wishes, own, count)
         mixed = self.options.shared_remainder and container.cpu_milli > count * 1000
         also = self._shared(node.topology, (node.exclusive_cpus - own) | cpus) if mixed else NO_CPUS
-        news = {container.key: Grant(cpus | also, NO_CPUS, exclusive=cpus)}
-        grants = self._with_sharers(node, news, self._pool_with(node, news))
+        grants = self._with_sharers(node, {container.key: Grant(cpus | also, NO_CPUS, exclusive=cpus)})
         change = place_memory(node, grants, container, node.topology.nodes_of(cpus), NEAR)
         and_shares = f" and shares {numbered('CPU', also)}" if also else ""
         asks = f"it asks for {container.cpu_milli}m" if mixed else f"it asks for {count}"
@@ -116,7 +120,7 @@ class StaticPolicy:
     def release(self, node: Node, left: Grant) -> Change:
         """Its exclusive CPUs go back to the shared pool."""
         node = self.options.within(node)
-        return return_memory(node, self._with_sharers(node, {}, self._pool_with(node, {})))
+        return return_memory(node, self._with_sharers(node, {}))
 
     def _count(self, container: Container) -> int:
         """How many exclusive CPUs the container gets; 0 for a shared container."""
@@ -147,10 +151,10 @@ class StaticPolicy:
             return own_kept(own, count - available)
         if count > available:
             return parts_compared(node.topology, free, count, self._taste(node.topology, wishes), available)
-        _, source, _ = self._take(node, wishes, own, count)
+        taken = self._take(node, wishes, own, count)
         hints, _ = hints_of(wishes)
         note = f"only parts nearest to its devices on {near_words(hints)} were compared" if hints else ""
-        found = parts_compared(node.topology, source, count, self._taste(node.topology, wishes))
+        found = parts_compared(node.topology, taken.source, count, self._taste(node.topology, wishes))
         return replace(found, note=note)
 
     def free(self, node: Node) -> Free:
@@ -171,23 +175,23 @@ class StaticPolicy:
         if count > available:
             raise NotEnough(_refusal(node, wishes.container, count, free, available))
         taken = self._choose(node, wishes, own & free, free, count)
-        if sharing - taken[0]:
+        if sharing - taken.cpus:
             return taken
         kept = take_cpus(topology, (free & sharing) - own or free & sharing, 1)
         return self._choose(node, wishes, (own & free) - kept, free - kept, count)
 
     def _taste(self, topology: Topology, wishes: Wishes) -> Taste:
         """How to choose exclusive CPUs: isolated ones first, or last, or as they come."""
-        options, quiet, wish, first = (
-            self.options,
-            topology.isolated_cpus,
-            wishes.boolean("prefer-isolated-cpus"),
-            NO_CPUS,
+        options, isolated, first = self.options, topology.isolated_cpus, NO_CPUS
+        wish = wishes.boolean("prefer-isolated-cpus")
+        if isolated and (wish is not None or options.prefer_isolated_cpus):
+            first = isolated if wish is not False else topology.cpus - isolated
+        return Taste(
+            first,
+            across_cores=options.distribute_cpus_across_cores,
+            evenly=options.distribute_cpus_across_numa,
+            one_package=options.align_by_socket,
         )
-        if quiet and (wish is not None or options.prefer_isolated_cpus):
-            first = quiet if wish is not False else topology.cpus - quiet
-        across, evenly = options.distribute_cpus_across_cores, options.distribute_cpus_across_numa
-        return Taste(first, across_cores=across, evenly=evenly, one_package=options.align_by_socket)
 
     def _choose(self, node: Node, wishes: Wishes, own: CpuSet, free: CpuSet, count: int) -> _Taken:
         topology, taste = node.topology, self._taste(node.topology, wishes)
@@ -203,7 +207,7 @@ class StaticPolicy:
             cpus = whole_cores(topology, whole, cpus) or cpus
         if strict and not own and not topology.nodes_of(cpus) <= nodes_of(hints):
             raise NotEnough(_strictly(node, wishes.container, count, free))
-        return cpus, source, [f"it shares a core with others: {why}"] if why else []
+        return _Taken(cpus, source, [f"it shares a core with others: {why}"] if why else [])
 
     def _whole(self, topology: Topology, free: CpuSet, count: int) -> tuple[CpuSet, str]:
         """Where exclusive CPUs come from, and why: whole free cores if the options want these, else all *free* CPUs."""
@@ -226,16 +230,19 @@ class StaticPolicy:
             return f"it asks for {container.cpu_milli}m, which is less than a CPU"
         return f"it asks for {container.cpu_milli}m, which is not a whole number of CPUs"
 
-    def _pool_with(self, node: Node, news: Mapping[str, Grant]) -> CpuSet:
-        """The shared pool once the grants *news* are in force."""
-        after = node.replace(grants=with_grants(node.grants, news)) if news else node
-        return interned(self._shared(node.topology, after.exclusive_cpus))
-
-    def _with_sharers(self, node: Node, news: dict[str, Grant], pool: CpuSet) -> dict[str, Grant]:
-        """The grants *news*, and those of all other shared containers that are not on the shared *pool*.
+    def _with_sharers(self, node: Node, news: dict[str, Grant], pool: CpuSet | None = None) -> dict[str, Grant]:
+        """The grants *news*, and those of all other shared containers that then are not on the shared *pool*.
 
         Where all CPUs are exclusive since an earlier policy, shared containers are elsewhere and stay there.
+
+        Args:
+            node: as it is before.
+            news: new grants; more are added.
+            pool: None to find it out; whoever knows that *news* do not change it saves this.
         """
+        if pool is None:
+            after = node.replace(grants=with_grants(node.grants, news)) if news else node
+            pool = interned(self._shared(node.topology, after.exclusive_cpus))
         # Shared containers have very few different sets: comparing and making each once keeps 500 containers cheap.
         moved: dict[tuple[CpuSet, CpuSet, CpuSet], Grant] = {}
         for key, grant in node.grants.items() if pool else ():

@@ -52,7 +52,7 @@ def ask(node: Node, container: Container, policy: Policy, view: Node | None = No
     if preserved:
         news |= moved_preserved(view, with_grants(view.grants, news, removed), preserved)
     grants = with_grants(view.grants, news, removed)
-    return Placed(node.replace(grants=grants), Change(grants, reasons).reasons_about(key), view)
+    return Placed(node.replace(grants=grants), Change(news, reasons).reasons_about(key), view)
 
 
 def without_grant(node: Node, key: str, policy: Policy) -> Placed:
