@@ -149,10 +149,18 @@ def names(folder: Path) -> list[str]:
     return [each.name for each in folder.iterdir()]
 
 
-async def test_a_start_that_is_cancelled_while_grpc_starts(folder: Path) -> None:
+async def test_a_start_that_is_cancelled_while_grpc_starts(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Raises the cancellation, and no error of gRPC's that would take its place; no socket is left."""
+    begun, grpc_start = asyncio.Event(), grpc.aio.Server.start
+
+    async def start(server: grpc.aio.Server) -> None:
+        begun.set()
+        await grpc_start(server)
+
+    monkeypatch.setattr(type(grpc.aio.server()), "start", start)
     starting = asyncio.create_task(Server(folder / "a.sock", []).start())
-    await poll(lambda: any(name.endswith(".sock") for name in names(folder)))
+    async with asyncio.timeout(PATIENT_S):
+        await begun.wait()
     starting.cancel()
 
     with pytest.raises(asyncio.CancelledError):
