@@ -1,6 +1,6 @@
 """The state of one node: an immutable value that the engine replaces with every event; and where containers were."""
 
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from itertools import compress
@@ -17,8 +17,8 @@ from criproxy.model.workload import Container, Desired, Missed, Pod
 V = TypeVar("V")
 _UNDONE = "undone"
 """Before the digest, in the text."""
-_GENERATIONS = 4
-"""So many maps, each made from the one before, one event makes at most where it counts."""
+_GENERATIONS = 8
+"""So many maps, each made from the one before, the few events make at most between two looks of one part."""
 _UNKNOWN = "unknown"
 """In place of a digest."""
 
@@ -48,14 +48,17 @@ _origin = Memo[Mapping[str, object], tuple[Mapping[str, object], Collection[str]
 """From which map another was made, and which keys may differ, as `with_changes` knows."""
 
 
-def _origins(entries: Mapping[str, object]) -> Iterator[tuple[Mapping[str, object], Collection[str]]]:
-    """Yield *entries*, the map from which they were made, and so on, with the keys that may differ from *entries*."""
+def _keys_since(old: Mapping[str, object], new: Mapping[str, object]) -> Collection[str] | None:
+    """Return the keys that may differ from *old*, if *new* was made from it, directly or in a few steps; else None."""
     changed: Collection[str] = ()
     for _ in range(_GENERATIONS):
-        yield entries, changed
-        if (found := _origin.get(entries)) is None:
-            return
-        entries, changed = found[0], {*changed, *found[1]}
+        if (found := _origin.get(new)) is None:
+            return None
+        new, keys = found
+        changed = {*changed, *keys} if changed else keys
+        if new is old:
+            return changed
+    return None
 
 
 def changed_keys(old: Mapping[str, V], new: Mapping[str, V]) -> Collection[str]:
@@ -65,10 +68,8 @@ def changed_keys(old: Mapping[str, V], new: Mapping[str, V]) -> Collection[str]:
 
 @remembered(8)  # after an event, several parts ask what it changed
 def _changed_keys(old: Mapping[str, object], new: Mapping[str, object]) -> Collection[str]:
-    before = {id(entries): changed for entries, changed in _origins(old)}
-    for entries, changed in _origins(new):
-        if (found := before.get(id(entries))) is not None:
-            return [key for key in {*changed, *found} if old.get(key) is not new.get(key)]
+    if (keys := _keys_since(old, new)) is not None:
+        return [key for key in keys if old.get(key) is not new.get(key)]
     # An event changes one or two of a thousand entries: no Python code runs for the others.
     changed = list(compress(new, map(is_not, map(old.get, new), new.values())))
     if len(old) + sum(key not in old for key in changed) != len(new):

@@ -7,7 +7,7 @@ counted here, and the reported operation continues.
 import time
 from collections import Counter
 from collections.abc import Callable, Hashable, Iterable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from dataclasses import dataclass, field
 
 from criproxy.model.text.notices import Notice, timestamp
@@ -118,16 +118,33 @@ class Failures:
         if len(self._counted) > MAX_COUNTED:
             del self._counted[next(iter(self._counted))]
 
-    @contextmanager
-    def harmless(self, what: str) -> Iterator[None]:
+    def harmless(self, what: str) -> "_Harmless":
         """Run a block that only reports something: remember an exception in it, which ends only the block."""
-        try:
-            yield
-        except Exception as error:  # what ends a task passes
-            if self.add("telling", f"{what} could not be reported: {error!r}") and self.log is not None:
-                text = "a change has taken effect, but could not be reported"
-                with suppress(Exception):
-                    self.log.error(text, what=what, exc_info=error)  # noqa: TRY400 (a `Log` has no more)
+        return _Harmless(self, what)
+
+    def not_reported(self, what: str, error: Exception) -> None:
+        """Remember that *what* could not be reported, and log that if it is new."""
+        if self.add("telling", f"{what} could not be reported: {error!r}") and self.log is not None:
+            text = "a change has taken effect, but could not be reported"
+            with suppress(Exception):
+                self.log.error(text, what=what, exc_info=error)
+
+
+@dataclass(slots=True, repr=False, eq=False)
+class _Harmless:
+    """The context of `Failures.harmless`: each call of the kubelet enters ten of them, a generator would cost more."""
+
+    failures: Failures
+    what: str
+
+    def __enter__(self) -> None:
+        pass
+
+    def __exit__(self, _kind: object, error: BaseException | None, _traceback: object) -> bool:
+        if not isinstance(error, Exception):  # what ends a task passes
+            return False
+        self.failures.not_reported(self.what, error)
+        return True
 
 
 def _in_turn(failures: Iterable[Failure], group: Callable[[Failure], Hashable]) -> list[Failure]:

@@ -12,8 +12,10 @@ import os
 import re
 import select
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import suppress
+from datetime import UTC, datetime
+from functools import partial
 from types import ModuleType
 from typing import Any
 
@@ -93,7 +95,10 @@ _MAX_VALUE_CHARS = 16_384
 """The longest value; also the limit of a traced message."""
 _MAX_RENDERED_CHARS = 32_768
 """The longest rendered value with all its parts."""
-_OUR_KEYS = ("level", "logger", "event", "timestamp", "exception")
+_OUR_KEYS = frozenset(("level", "logger", "event", "exception"))
+_COLORS = ("\x1b[1m", "\x1b[2m", {"warning": "\x1b[33m", "error": "\x1b[31m", "critical": "\x1b[31m"}, "\x1b[0m")
+"""For a terminal: the event, what is less important, the levels, and the end of each."""
+_NO_COLORS: tuple[str, str, dict[str, str], str] = ("", "", {}, "")
 
 UNTOLD = "a log line could not be written"
 
@@ -132,12 +137,9 @@ def setup(log_format: str = "auto", level: str = "info", fd: int = 2) -> LineWri
     number = getattr(logging, level.upper())
     structlog.configure(
         processors=[
-            structlog.contextvars.merge_contextvars,
-            _add_logger_name,
-            _cut,
-            structlog.processors.add_log_level,
+            _completed,
             structlog.processors.format_exc_info,
-            *_renderers(log_format, fd),
+            _renderer(log_format, fd),
         ],
         wrapper_class=_careful(structlog.make_filtering_bound_logger(number), writer, chosen(log_format, fd)),
         logger_factory=lambda *args: _Logger(args[0] if args else "criproxy", writer.write),
@@ -190,56 +192,52 @@ def chosen(log_format: str, fd: int = 2) -> str:
     return "journal" if is_journal(fd) else "console"
 
 
-def _renderers(log_format: str, fd: int) -> list[Any]:
+def _renderer(log_format: str, fd: int) -> Callable[[_Logger, str, EventDict], str]:
     log_format = chosen(log_format, fd)
     if log_format == "journal":
-        return [_render_journal]
-    stamp = structlog.processors.TimeStamper(fmt="iso", utc=True)
+        return _render_journal
     if log_format == "json":
-        return [stamp, structlog.processors.JSONRenderer(_to_json, default=str, ensure_ascii=False)]
-    return [stamp, _flatten, structlog.dev.ConsoleRenderer(colors=os.isatty(fd), sort_keys=False)]
+        return _render_json
+    return partial(_render_console, *(_COLORS if os.isatty(fd) else _NO_COLORS))
 
 
-def _add_logger_name(logger: _Logger, _method: str, event: EventDict) -> EventDict:
+def _completed(logger: _Logger, method: str, event: EventDict) -> EventDict:
+    """Add the level and the logger's name, and cut long values: names and values of tenants are unbounded."""
     event.setdefault("logger", logger.name)
-    return event
-
-
-def _cut(_logger: _Logger, _method: str, event: EventDict) -> EventDict:
-    """Cut long values: names and values of tenants are unbounded."""
+    event["level"] = "error" if method == "exception" else method
     for key, value in event.items():
         if isinstance(value, str) and len(value) > _MAX_VALUE_CHARS:
             event[key] = bounded_text(value, _MAX_VALUE_CHARS)
     return event
 
 
-def _flatten(_logger: _Logger, _method: str, event: EventDict) -> EventDict:
-    """Render values in the notation of the journal; only a traceback has lines."""
-    found: EventDict = {}
-    for key, value in event.items():
-        if key == "exception":
-            found[key] = _printable(str(value))
-        elif key in _OUR_KEYS:
-            found[key] = _printable(str(value)).replace("\n", "\\n")
-        else:
-            found[key] = _LiteralText(render_value(value))
-    return found
+def _timestamp() -> str:
+    return datetime.now(tz=UTC).isoformat(timespec="microseconds").replace("+00:00", "Z")
 
 
-class _LiteralText(str):
-    """A rendered value, whose `repr` is itself: structlog would otherwise use the `repr` of values with quotes."""
+def _render_json(_logger: _Logger, _method: str, event: EventDict) -> str:
+    return _to_json({**event, "timestamp": _timestamp()})
 
-    __slots__ = ()
 
-    def __repr__(self) -> str:
-        return str(self)
+def _render_console(
+    bold: str, dim: str, marks: Mapping[str, str], end: str, _logger: _Logger, _method: str, event: EventDict
+) -> str:
+    """Return the line for people; only a traceback has lines of its own."""
+    level = event["level"]
+    text, name = (_printable(str(event.get(key, ""))).replace("\n", "\\n") for key in ("event", "logger"))
+    head = f"{dim}{_timestamp()}{end} [{marks.get(level, '')}{level:9}{end}] {bold}{text:30}{end} [{dim}{name}{end}]"
+    exception = str(event.get("exception") or "")
+    return f"{head} {_pairs(event)}".rstrip() + (f"\n{_printable(exception)}" if exception else "")
+
+
+def _pairs(event: EventDict) -> str:
+    return " ".join([f"{key}={render_value(value)}" for key, value in event.items() if key not in _OUR_KEYS])
 
 
 def _render_journal(_logger: _Logger, method: str, event: EventDict) -> str:
     """Return ``<6>event key=value …``; the lines of a traceback follow with the same priority, for the journal."""
     prefix = f"<{_PRIORITY.get(method, 6)}>"
-    pairs = " ".join(f"{key}={render_value(value)}" for key, value in event.items() if key not in _OUR_KEYS)
-    lines = [_printable(f"{event.get('event', '')} {pairs}".strip().replace("\n", "\\n"))]
+    lines = [_printable(f"{event.get('event', '')} {_pairs(event)}".strip().replace("\n", "\\n"))]
     if exception := str(event.get("exception") or ""):
         lines += _printable(exception).split("\n")
     return "\n".join(prefix + line for line in lines)
@@ -249,11 +247,14 @@ def render_value(value: object) -> str:
     """Render *value* for a line: bare if it is a plain word, else as JSON, so that no value can forge a line."""
     if isinstance(value, str) and len(value) <= _MAX_VALUE_CHARS and _PLAIN.fullmatch(value):
         return value
-    return bounded_text(_to_json(value, default=str, ensure_ascii=False), _MAX_RENDERED_CHARS)
+    return bounded_text(_to_json(value), _MAX_RENDERED_CHARS)
 
 
-def _to_json(value: object, **options: Any) -> str:  # noqa: ANN401 (those of json.dumps)
-    return _printable(json.dumps(value, **options))
+_encode = json.JSONEncoder(default=str, ensure_ascii=False).encode
+
+
+def _to_json(value: object) -> str:
+    return _printable(_encode(value))
 
 
 def _printable(text: str) -> str:

@@ -169,7 +169,9 @@ def test_a_line_has_an_end() -> None:
     """However long a name is, and however many there are."""
     assert len(log.render_value("x" * 1_000_000)) < 40_000
     assert len(log.render_value(["y" * 1000] * 1000)) < 40_000
-    cut = log._cut(log._Logger("x", print), "info", {"event": "container placed", "container": "x" * 100_000, "n": 1})
+    cut = log._completed(
+        log._Logger("x", print), "info", {"event": "container placed", "container": "x" * 100_000, "n": 1}
+    )
     assert len(cut["container"]) < 20_000
     assert cut["n"] == 1
 
