@@ -145,8 +145,7 @@ class Controller:
     def _begin(self) -> None:
         """Find out what runs, and from then on detect changes that no call reports."""
         context = self.context
-        self.replies.update()
-        context.tasks.forever("follow lifted quotas", self.replies.follow)
+        context.state.looks.add("follow lifted quotas", self.replies.update)
         for key in context.in_flight.inherit(context.state.node):
             self.outcomes.start_unknown(key)
         # The store has the node of the last run: CPUs may be gone since then.
@@ -170,8 +169,8 @@ class Controller:
         context.tasks.forever("follow events", exits.follow)
         context.tasks.forever("list exited containers", exits.list_regularly)
         context.tasks.forever("watch cgroups", drift.watch)
-        context.tasks.forever("end cold starts", ColdStarts(context).watch)
-        context.tasks.forever("promote containers", promotions.watch)
+        context.state.looks.add("end cold starts", ColdStarts(context).look)
+        context.state.looks.add("promote containers", promotions.look)
 
     async def known(self) -> None:
         """Wait until the running containers and their cards are known; return at once if no call is held."""

@@ -213,6 +213,57 @@ class Backoff:
         self._next_s = 0.0
 
 
+@dataclass(slots=True, repr=False)
+class _Look:
+    """A function of `Looks`."""
+
+    act: Callable[[], None]
+    pauses: Backoff
+    waits: bool = False
+    """Whether it has raised, and is repeated later."""
+
+
+class Looks:
+    """Functions that look at something whenever it may have changed: one pass over all of them per turn of the loop.
+
+    A task for each would cost every call of the kubelet more than what it does. One that raises is logged, counted and
+    repeated after a pause, as `Tasks.forever` does it; the others do not wait for it.
+    """
+
+    def __init__(self, tasks: Tasks) -> None:
+        self._tasks = tasks
+        self._looks: dict[str, _Look] = {}
+        self._due = False
+
+    def add(self, name: str, act: Callable[[], None]) -> None:
+        """Call *act* now, and then after each `soon`; *name* is for people."""
+        self._looks[name] = look = _Look(act, Backoff(self._tasks.first_pause_s, LONGEST_PAUSE_S))
+        self._try(name, look)
+
+    def soon(self) -> None:
+        """Call all functions in the next turn of the loop."""
+        if self._looks and not self._due:
+            self._due = True
+            asyncio.get_running_loop().call_soon(self._run)
+
+    def _run(self) -> None:
+        self._due = False
+        for name, look in self._looks.items():
+            if not look.waits:
+                self._try(name, look)
+
+    def _try(self, name: str, look: _Look) -> None:
+        look.waits = False
+        try:
+            look.act()
+        except Exception as error:  # noqa: BLE001 (any: it is reported, and the look repeated)
+            look.waits = True
+            self._tasks.failed("watcher", name, error)
+            asyncio.get_running_loop().call_later(look.pauses.pause_s(), self._try, name, look)
+        else:
+            look.pauses.reset()
+
+
 LONGEST_STOP_S = 9.0
 """From the signal to the end of the process; systemd kills it 1 s later, see ``TimeoutStopSec=`` of the units."""
 PART_S = 2.0

@@ -37,13 +37,9 @@ ALONE = replace(FAST, unknown_pause_s=3600.0, exit_list_s=3600.0, drift_period_s
 """Nobody looks at what a watcher has missed, such as the comparison soon after each start."""
 
 ENDLESS = {
-    "node/reconcile/promotion.py:ColdStarts.watch": "supervised",
     "node/sync/drift.py:Drift.watch": "supervised",
     "node/sync/exit_events.py:ExitEvents.follow": "supervised",
     "node/sync/exit_events.py:ExitEvents.list_regularly": "supervised",
-    "node/calls/status_replies.py:Replies.follow": "supervised",
-    "node/configuration/policy_switch.py:PolicySwitch._idle": "supervised",
-    "node/reconcile/promotion.py:Promotions.watch": "supervised",
     "node/configuration/reload.py:Reload.run": "supervised",
     "node/sync/resync.py:Resync.run": "supervised",
     "config/watch.py:PolicyFileWatch.run": "supervised",
@@ -235,9 +231,9 @@ WATCHERS = [
     pytest.param(ExitEvents, "_stream", "follow events", id="events"),
     pytest.param(ExitEvents, "list_once", "list exited containers", id="lists"),
     pytest.param(Drift, "_forget", "watch cgroups", id="cgroups"),
-    pytest.param(ColdStarts, "_check", "end cold starts", id="cold-starts"),
+    pytest.param(ColdStarts, "look", "end cold starts", id="cold-starts"),
     pytest.param(ColdStarts, "_ran_s", "end cold starts", id="cold-start"),
-    pytest.param(Replies, "follow", "follow lifted quotas", id="quotas"),
+    pytest.param(Replies, "update", "follow lifted quotas", id="quotas"),
     pytest.param(PolicySwitch, "_resume", "go on as the node was left", id="go-on"),
     pytest.param(controller.Controller, "_watch", "watch", id="loading"),
     pytest.param(DeviceGuard, "begin", "scan for cards", id="cards"),

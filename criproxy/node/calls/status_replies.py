@@ -39,14 +39,11 @@ class Replies:
     _grants: Mapping[str, Grant] = field(default_factory=dict)
     _applied: Mapping[str, Applied] = field(default_factory=dict)
 
-    async def follow(self) -> None:
-        """Show quotas from before the first update that lifts one until after the last one that restores it."""
-        while True:
-            self.update()
-            await self.context.state.changed()
-
     def update(self) -> None:
-        """Update `shows_quotas`; the cost depends only on what has changed."""
+        """Update `shows_quotas`, at a cost that depends only on what has changed: a look at each change of the node.
+
+        Quotas are shown from before the first update that lifts one until after the last one that restores it.
+        """
         shown, node = self.shows_quotas, self.context.state.node
         for key in {*changed_keys(self._grants, node.grants), *changed_keys(self._applied, node.applied)}:
             differs = _differs(node.grants.get(key), node.applied.get(key))

@@ -26,6 +26,7 @@ from criproxy.placement.options.policy_options import options_of
 from criproxy.placement.policies.api import Policy
 from criproxy.placement.policies.none import NonePolicy
 from criproxy.placement.rules import release
+from criproxy.process.tasks import OnDemand
 
 DISCOVER_S = 5.0
 """How long a change of the policy waits for a list of the containers that were created unseen."""
@@ -52,8 +53,12 @@ class PolicySwitch:
     going_back: Places | None = None
     """Set before the start, if it ends a try: the places of the containers before that."""
     _begun: bool = False
+    _deactivation: OnDemand = field(init=False)
     _one: asyncio.Lock = field(default_factory=asyncio.Lock)
     """Serialises changes."""
+
+    def __post_init__(self) -> None:
+        self._deactivation = OnDemand(self.context.tasks, "stop to hold calls", self._deactivate)
 
     @property
     def places(self) -> bool:
@@ -99,7 +104,7 @@ class PolicySwitch:
             decision = await asyncio.shield(self.context.state.submit(event, policy))
             self.context.in_force.settings = settings
             self._update_reserved(decision.node, apply_all=event.apply_all)
-            self.context.state.notify()  # `_idle` may have to deactivate
+            self.context.state.notify()  # `_look` may have to deactivate
             if self.active:
                 self.resync.soon()  # the option `adopt` may have changed
             self.changed()
@@ -247,19 +252,20 @@ class PolicySwitch:
         if not self._begun:
             self._begun = True
             self.begin()
-            self.context.tasks.forever("hold calls until no container has a place", self._idle)
+            self.context.state.looks.add("hold calls until no container has a place", self._look)
         self.changed()
 
-    async def _idle(self) -> None:
+    def _look(self) -> None:
+        if self.active and not self._is_needed:
+            self._deactivation.now()
+
+    async def _deactivate(self) -> None:
         """Stop holding and watching calls when they are not needed: with the policy none and without grants."""
-        while True:
+        async with self._one:  # a change in progress may need held calls
             if self.active and not self._is_needed:
-                async with self._one:  # a change in progress may need held calls
-                    if not self._is_needed:
-                        self.active = False
-                        self.changed()
-                        self.context.state.notify()
-            await self.context.state.changed()
+                self.active = False
+                self.changed()
+                self.context.state.notify()
 
     async def _answer(self, before: Node, after: Node | None = None) -> dict[str, Any]:
         """Return the outcome for each container with a grant in *after*, one row each, after its update.

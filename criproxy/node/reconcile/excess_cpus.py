@@ -3,6 +3,7 @@
 from collections import Counter
 from dataclasses import dataclass, field
 
+from criproxy.model.attributes import in_place
 from criproxy.model.cpuset import CpuSet
 from criproxy.model.grant import NO_CPUS
 from criproxy.model.node import Node, changed_keys
@@ -74,3 +75,8 @@ def is_blocking(node: Node, key: str, over: ExcessCpus, other: str) -> bool:
     if other == key or key not in node.grants:
         return False
     return not over.by_key.get(other, NO_CPUS).isdisjoint(node.grants[key].cpus)
+
+
+def rests(node: Node, key: str, in_flight: InFlight) -> bool:
+    """Whether the container *key*, which has a grant, is known to have just that, as after most creates."""
+    return in_place(node.grants[key], node.applied.get(key)) and not in_flight.is_unread(key)

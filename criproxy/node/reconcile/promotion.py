@@ -26,7 +26,7 @@ from criproxy.placement.events import ColdStartEnded, ContainerResized, Promoted
 from criproxy.placement.options.pod_wishes import cold_for_s
 from criproxy.placement.policies.api import Policy
 from criproxy.placement.rules.pod_total import asks_milli
-from criproxy.process.tasks import wait_at_most
+from criproxy.process.tasks import OnDemand, wait_at_most
 
 _PLACEABLE = MAY_RUN | {ContainerState.CREATED}
 
@@ -51,21 +51,32 @@ class Promotions:
     """By key: a container as it was when the policy was asked whether it should have more, and the answer."""
     _asked: Policy | None = None
     """The policy that gave these answers."""
+    _worker: OnDemand = field(init=False)
 
-    async def watch(self) -> None:
-        """Try containers that should have more, for ever; retry those that do not fit after the node has changed."""
+    def __post_init__(self) -> None:
+        self._worker = OnDemand(self.context.tasks, "promote containers", self._promote)
+
+    def look(self) -> None:
+        """Look at a change of the node: end refusals, and begin to try the containers that should have more."""
+        node = self.context.state.node
+        self._update(node)
+        self._end_refusals(node)
+        if self._has_candidates():
+            self._worker.now()
+
+    async def _promote(self) -> None:
+        """Try the containers that should have more; retry those that do not fit after the node has changed."""
         state, tried = self.context.state, None
-        while True:
+        while self._has_candidates():
             node = state.node
-            self._update(node)
-            self._end_refusals(node)
-            if node is not tried and self._has_candidates() and self._may_try():
+            if node is not tried and self._may_try():
                 await self._try_all(node)
                 tried = node
                 await asyncio.sleep(self.context.settings.promote_quiet_s)
             if state.node is node:  # a candidate may wait for something else, like the disk
-                limit_s = self.context.settings.promote_pause_s if self._has_candidates() else None
-                await wait_at_most(limit_s, state.changed())
+                await wait_at_most(self.context.settings.promote_pause_s, state.changed())
+            self._update(state.node)
+            self._end_refusals(state.node)
 
     def _update(self, node: Node) -> None:
         """Update which of the containers that have changed may need a promotion."""
@@ -148,14 +159,8 @@ class ColdStarts:
     _waiting: set[str] = field(default_factory=set)
     """Keys of containers."""
 
-    async def watch(self) -> None:
-        """Check containers that change, for ever."""
-        while True:
-            self._check()
-            await self.context.state.changed()
-
-    def _check(self) -> None:
-        """Start a task for each new cold start, which waits for its end."""
+    def look(self) -> None:
+        """Look at a change of the node: start a task for each new cold start, which waits for its end."""
         node = self.context.state.node
         for key in changed_keys(self._known, node.containers):
             if key not in self._waiting and (duration_s := cold_for_s(node, key)):

@@ -23,7 +23,7 @@ from criproxy.model.text.notices import Trouble
 from criproxy.model.workload import ContainerState
 from criproxy.node.cgroups import LEFT_RUNNING, Seen
 from criproxy.node.context import UPDATE_OTHERS, Context
-from criproxy.node.reconcile.excess_cpus import ExcessCpus, blockers_of
+from criproxy.node.reconcile.excess_cpus import ExcessCpus, blockers_of, rests
 from criproxy.placement import events
 from criproxy.placement.decision import Decision, target
 from criproxy.placement.records.history import cause, instead_text, update_text
@@ -80,13 +80,14 @@ class Reconciler:
             keys: containers; those without a grant are ignored.
             read: whether to read their cgroups first, instead of relying on what was applied last.
         """
+        node, in_flight = self.context.state.node, self.context.in_flight
         count = 0 if self.holds else self.context.settings.concurrent_updates
         for key in keys[:count]:
             if worker := self._workers.get(key):
                 worker.read |= read
                 if worker.wake:
                     worker.wake.set()
-            elif key in self.context.state.node.grants:
+            elif key in node.grants and (read or not rests(node, key, in_flight)):
                 self._workers[key] = _Worker(read)
                 self.context.tasks.spawn(f"update {key}", self._work(key, self._workers[key]))
             else:

@@ -7,7 +7,8 @@ import asyncio
 from collections import deque
 from collections.abc import Callable, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
+from time import monotonic
 
 from criproxy.model.record import Kind, Record
 from criproxy.model.text.bounded import bounded_text, bounded_texts
@@ -23,6 +24,8 @@ from criproxy.process.tasks import OnDemand, Tasks, wait_at_most
 
 LINGER_S = 0.02
 """Delay before steps are published: until then the runtime and the kubelet process a call, and need the CPUs."""
+TURN_S = 0.001
+"""How long steps are published before calls have their turn."""
 EventListener = Callable[[Event, Decision | Exception], None]
 """Receives an event and its result; must not raise."""
 QUIET_S, LATEST_S = 0.2, 2.0
@@ -37,8 +40,12 @@ PATIENCE_S = 2.0
 """How long a reader of the history waits until the last decisions have been explained."""
 
 
-def record_of(entry: Entry, refusals: Refusals) -> Record:
-    """Return the record of *entry* that goes to the store, its texts bounded; *refusals* follow what it says."""
+def record_of(entry: Entry, refusals: Refusals, at_s: float | None = None) -> Record:
+    """Return the record of *entry* that goes to the store, its texts bounded; *refusals* follow what it says.
+
+    *at_s*: when, if the entry does not know it.
+    """
+    at_s = entry.at_s if at_s is None else at_s
     about, sentences = entry.about, bounded_texts(entry.sentences)
     if about and entry.kind is Kind.REFUSED:
         refusals.add(about, bounded_text(" ".join(sentences)))
@@ -46,8 +53,8 @@ def record_of(entry: Entry, refusals: Refusals) -> Record:
         refusals.remove(about)
     facts = {key: bounded_text(fact) if isinstance(fact, str) else fact for key, fact in entry.facts.items()}
     if about is None:
-        return Record(entry.at_s, "", "", entry.kind, sentences, "", facts)
-    return Record(entry.at_s, about.key, about.title, entry.kind, sentences, about.life, facts)
+        return Record(at_s, "", "", entry.kind, sentences, "", facts)
+    return Record(at_s, about.key, about.title, entry.kind, sentences, about.life, facts)
 
 
 @dataclass(repr=False, eq=False)
@@ -70,15 +77,18 @@ class Outbox:
     listener: EventListener | None = None
     """Called with every event after it was applied or failed, in order."""
     _waiting: deque[Step | Entry | Callable[[], Entry]] = field(default_factory=deque)
+    _is_due: bool = False
+    """Whether what waits will be published soon."""
 
     def __post_init__(self) -> None:
         self._explanations = Explanations(self.put, self._log, self._tasks)
-        self._worker = OnDemand(self._tasks, "tell of decisions", self._run, LINGER_S)
 
     def put(self, item: Step | Entry | Callable[[], Entry]) -> None:
         """Enqueue a step, an entry for the history, or a function that returns an entry; published soon, in order."""
         self._waiting.append(item)
-        self._worker.soon()
+        if not self._is_due:
+            self._is_due = True
+            asyncio.get_running_loop().call_later(LINGER_S, self._publish_some)
         room = _room(item) if isinstance(item, Step) else MAX_WAITING
         while len(self._waiting) > room:  # the oldest are published at once
             self._next()
@@ -97,10 +107,16 @@ class Outbox:
         await self._explanations.settled(closing=closing)
         self.drain()
 
-    async def _run(self) -> None:
-        while self._waiting:
-            self._next()
-            await asyncio.sleep(0)  # calls go first
+    def _publish_some(self) -> None:
+        """Publish until nothing waits, or until it is the turn of calls, and then go on after them."""
+        until_s = monotonic() + TURN_S
+        try:
+            while self._waiting and monotonic() < until_s:
+                self._next()
+        finally:
+            self._is_due = bool(self._waiting)
+            if self._is_due:
+                asyncio.get_running_loop().call_soon(self._publish_some)
 
     def _next(self) -> None:
         item = self._waiting.popleft()
@@ -124,7 +140,7 @@ class Outbox:
                     self._log.info(line[0], **line[1], decision_ms=round(step.took_s * 1000, 2))
             with harmless("a decision"):
                 for entry in entries_of(step.before, step.event, result):
-                    self._write(record_of(replace(entry, at_s=step.at_s), self._refusals))
+                    self._write(record_of(entry, self._refusals, step.at_s))
 
 
 @dataclass(repr=False, eq=False)

@@ -30,7 +30,7 @@ from criproxy.placement.policies.none import Fallback, NonePolicy
 from criproxy.placement.records.history import Entry
 from criproxy.process.failures import Failures
 from criproxy.process.logger import Log
-from criproxy.process.tasks import PART_S, OnDemand, Tasks
+from criproxy.process.tasks import PART_S, Looks, OnDemand, Tasks
 from criproxy.store.history import find, since
 
 FULL_ID = 64
@@ -87,10 +87,13 @@ class NodeState:
     _queue: deque[_Job] = field(default_factory=deque)
     """An event about the whole node that is decided in a thread, and the events submitted after it."""
     _changed: asyncio.Event = field(default_factory=asyncio.Event)
+    _is_awaited: bool = False
 
     def __post_init__(self) -> None:
         self._outbox = Outbox(self._persister.add, self._refusals, self._log, self._failures, self._tasks)
         self._queue_worker = OnDemand(self._tasks, "decide about the whole node", self._apply_queue)
+        self.looks = Looks(self._tasks)
+        """What looks at the node after each change of it, or of what is known about it."""
 
     def submit(self, event: events.Event, policy: Policy | None = None) -> "asyncio.Future[Decision]":
         """Apply *event* to the node: at once, unless it, or one before it, is about a whole node with many containers.
@@ -221,12 +224,16 @@ class NodeState:
 
     async def changed(self) -> None:
         """Wait for the next change of the node, or of what is known about it."""
+        self._is_awaited = True
         await self._changed.wait()
 
     def notify(self) -> None:
-        """Wake all tasks that wait in `changed`."""
-        self._changed.set()
-        self._changed = asyncio.Event()
+        """Wake all tasks that wait in `changed`, and call `looks` soon."""
+        self.looks.soon()
+        if self._is_awaited:
+            self._is_awaited = False
+            self._changed.set()
+            self._changed = asyncio.Event()
 
     def resolve(self, container_id: str) -> str:
         """Return the key of the container with that id or, as runtimes allow, with that prefix of an id."""
