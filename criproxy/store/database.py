@@ -5,6 +5,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import replace
+from functools import partial
 from itertools import count
 from os.path import samestat
 from pathlib import Path
@@ -17,7 +18,7 @@ from criproxy.model.record import Record
 from criproxy.store import rows
 from criproxy.store.history import History
 from criproxy.store.schema import FIRST, VERSION, has_table, migrate, version_of
-from criproxy.store.writing import LeftOut, Writer, failure_of
+from criproxy.store.writing import LeftOut, Parts, Writer
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -53,8 +54,9 @@ class Database:
                 for word, value in release.items():  # nobody else knows that its containers are not to be placed
                     self._connection.execute("INSERT OR REPLACE INTO meta VALUES (?, ?)", (word, value))
             self._file = self.path.stat()
-            self._history = History(self._connection)
-            self._writer = Writer(self._connection)
+            self._parts = Parts(self._connection)
+            self._history = History(self._parts)
+            self._writer = Writer(self._parts)
 
     @property
     def left_out(self) -> Sequence[LeftOut]:
@@ -82,7 +84,11 @@ class Database:
 
     def save(self, before: Node, after: Node, records: Sequence[Record]) -> None:
         """Write in one transaction what differs, and the records; what cannot be written for its value is left out."""
-        with _as_store_error(self.path), self._transaction():
+        with _as_store_error(self.path):
+            self._parts.run(partial(self._save, before, after, records))
+
+    def _save(self, before: Node, after: Node, records: Sequence[Record]) -> None:
+        with self._transaction():
             # In any case something, so that it fails where the disk does.
             self._connection.execute("INSERT OR REPLACE INTO meta VALUES (?, ?)", (_SAVED, repr(time.time())))
             self._writer.begin(after, list(rows.tables()))
@@ -106,12 +112,12 @@ class Database:
 
     def _add(self, records: Sequence[Record]) -> None:
         """Write *records*; whatever is wrong with them, the node is written."""
-        if failure_of(self._connection, lambda: self._history.add(records)):
+        if self._parts.failure_of(lambda: self._history.add(records)):
             self._history.lost += len(records)
 
     def _end(self, lives: set[str]) -> None:
         """Let the records of *lives* make room for others; a life that is no text has none."""
-        failure_of(self._connection, lambda: self._history.end(lives))
+        self._parts.failure_of(lambda: self._history.end(lives))
 
     def _open(self) -> sqlite3.Connection:
         # Made by the thread that starts, used by the thread that writes, never by both at once.

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from criproxy.model.record import LAST, REPEATING, Kind, Record
-from criproxy.store.writing import failure_of
+from criproxy.store.writing import Parts
 
 MAX_ROWS = 20_000
 MAX_BYTES = 8 << 20
@@ -37,8 +37,9 @@ _KINDS = {kind.value: kind for kind in Kind}
 class History:
     """The records in one database. The caller holds the transaction, and calls `rollback` if that fails."""
 
-    def __init__(self, connection: sqlite3.Connection) -> None:
-        self._connection = connection
+    def __init__(self, parts: Parts) -> None:
+        self._parts = parts
+        self._connection = parts.connection
         self._now: tuple[int, int] | None = None
         """Rows and bytes. Counted at the first record, which is not on the way of a start, and after a failure."""
         self.lost = 0
@@ -57,7 +58,7 @@ class History:
     def _added(self, records: Sequence[Record]) -> bool:
         """Whether *records* could be written; if not, none of them is."""
         before = self._now
-        is_done = failure_of(self._connection, lambda: self._add(records)) is None
+        is_done = self._parts.failure_of(lambda: self._add(records)) is None
         if not is_done:
             self._now = before
         return is_done

@@ -50,43 +50,75 @@ def is_of_value(error: Exception) -> bool:
     return not isinstance(error, OSError | MemoryError)
 
 
-@contextmanager
-def savepoint(connection: sqlite3.Connection) -> Iterator[None]:
-    """Begin a part of a transaction, which an exception undoes without the rest."""
-    connection.execute("SAVEPOINT part")
-    try:
-        yield
-    except BaseException:
-        if connection.in_transaction:  # an error of the disk may have ended all of it
-            connection.execute("ROLLBACK TO part")
-            connection.execute("RELEASE part")
-        raise
-    connection.execute("RELEASE part")
+class Parts:
+    """The parts of a transaction that may fail alone.
 
-
-def failure_of(connection: sqlite3.Connection, write: Callable[[], None]) -> Exception | None:
-    """Call *write*; if it fails because of a value, undo it alone and return the error.
-
-    Raises:
-        sqlite3.Error: the disk or the database fails.
+    Their savepoints copy each page before it changes, to a file, which costs more than what is written. So a transaction
+    is tried without any, and begun again with them where one of its values cannot be written.
     """
-    try:
-        with savepoint(connection):
+
+    def __init__(self, connection: sqlite3.Connection) -> None:
+        self.connection = connection
+        self._apart = False
+        """Whether each part has a savepoint."""
+
+    def run(self, transaction: Callable[[], None]) -> None:
+        """Call *transaction*, which undoes everything if it fails; if it does for a value, again, part by part.
+
+        Raises:
+            sqlite3.Error: the disk or the database fails.
+        """
+        try:
+            transaction()
+        except Exception as error:
+            if not is_of_value(error):
+                raise
+            self._apart = True
+            try:
+                transaction()
+            finally:
+                self._apart = False
+
+    def failure_of(self, write: Callable[[], None]) -> Exception | None:
+        """Call *write*; if it fails because of a value, undo it alone and return the error, or begin all again.
+
+        Raises:
+            sqlite3.Error: the disk or the database fails.
+        """
+        if not self._apart:
             write()
-    except Exception as error:
-        if not is_of_value(error):
+            return None
+        try:
+            with self._savepoint():
+                write()
+        except Exception as error:
+            if not is_of_value(error):
+                raise
+            return error
+        return None
+
+    @contextmanager
+    def _savepoint(self) -> Iterator[None]:
+        """Begin a part, which an exception undoes without the rest."""
+        self.connection.execute("SAVEPOINT part")
+        try:
+            yield
+        except BaseException:
+            if self.connection.in_transaction:  # an error of the disk may have ended all of it
+                self.connection.execute("ROLLBACK TO part")
+                self.connection.execute("RELEASE part")
             raise
-        return error
-    return None
+        self.connection.execute("RELEASE part")
 
 
 class Writer:
     """Knows what is left out so far. The caller holds the transaction, and calls `commit` or `rollback` at its end."""
 
-    def __init__(self, connection: sqlite3.Connection) -> None:
+    def __init__(self, parts: Parts) -> None:
         self.left_out: tuple[LeftOut, ...] = ()
         """By the last transaction that was committed."""
-        self._connection = connection
+        self._parts = parts
+        self._connection = parts.connection
         self._committed: dict[RowId, _Failed] = {}
         self._pending = dict(self._committed)
         """What `_committed` becomes with the present transaction."""
@@ -120,7 +152,7 @@ class Writer:
             keys = self._with_stored_containers(table, keys, after)
         if not keys and not gone:
             return [], []
-        if failure_of(self._connection, partial(self._write, table, keys, gone, after)):  # then row by row
+        if self._parts.failure_of(partial(self._write, table, keys, gone, after)):  # then row by row
             keys = [key for key in keys if self._try(table, key, after, partial(self._write, table, [key], [], after))]
             for key in gone:
                 self._try(table, key, after, partial(self._write, table, [], [key], after))
@@ -135,7 +167,7 @@ class Writer:
 
     def _try(self, table: Table, key: str, after: Node, write: Callable[[], None]) -> bool:
         """Call *write*, which writes or deletes the row of *key*; leave the row out and return False if that fails."""
-        error = failure_of(self._connection, write)
+        error = self._parts.failure_of(write)
         if error and (value := table.entries(after).get(key)) is not None:
             row = LeftOut(table.name, key, _title(value, key), _reason(error))
             self._pending = {**self._pending, (table.name, key): _Failed(value, row)}

@@ -46,6 +46,25 @@ def test_only_that_row_is_missing(database: Database, bad: dict[str, object], re
     assert reason in left.reason
 
 
+def test_nothing_is_apart_while_all_can_be_written(database: Database) -> None:
+    """A savepoint copies pages to a file: only the transaction with a value that cannot be written has some."""
+    statements = list[str]()
+    database._connection.set_trace_callback(statements.append)
+    good, bad = node_with(), node_with(memory_limit_bytes=1 << 70)
+
+    database.save(EMPTY, good, [Record(1.0, "r1", "shop/web/main", Kind.GRANTED, ("first",), "r1")])
+    savepoints = [text for text in statements if text.startswith("SAVEPOINT")]
+    database.save(good, bad, [])
+    database.save(bad, good, [])
+
+    assert savepoints == []
+    assert [text for text in statements if text.startswith(("BEGIN", "COMMIT", "ROLLBACK"))] == [
+        *("BEGIN IMMEDIATE", "COMMIT"),
+        *("BEGIN IMMEDIATE", "ROLLBACK", "BEGIN IMMEDIATE", "ROLLBACK TO part", "ROLLBACK TO part", "COMMIT"),
+        *("BEGIN IMMEDIATE", "COMMIT"),
+    ]
+
+
 def test_it_is_not_tried_again_and_gone_with_its_container(database: Database) -> None:
     """The next saves do not name it any more; when its container has gone, nothing is left of it."""
     node = node_with(memory_limit_bytes=1 << 70)
