@@ -53,8 +53,8 @@ def is_of_value(error: Exception) -> bool:
 class Parts:
     """The parts of a transaction that may fail alone.
 
-    Their savepoints copy each page before it changes, to a file, which costs more than what is written. So a transaction
-    is tried without any, and begun again with them where one of its values cannot be written.
+    Their savepoints copy each page before it changes, to a file, which costs more than what is written. So a
+    transaction is tried without any, and begun again with them where one of its values cannot be written.
     """
 
     def __init__(self, connection: sqlite3.Connection) -> None:
