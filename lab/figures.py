@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from rich.console import Console
 from rich.table import Table
 
-_DIGITS = {"bytes": 0, "µs": 0, "ms": 2, "s": 3, "MiB": 1, "%": 3}
+_DIGITS = {"bytes": 0, "µs": 0, "ms": 2, "s": 3, "kB": 1, "MiB": 1, "%": 3, "/s": 1, "": 0}
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,7 +35,7 @@ def table(title: str, figures: Iterable[Figure]) -> Table:
     names: dict[str, None] = {}
     for each in figures:
         digits = _DIGITS[each.unit]
-        text = f"{each.value:.{digits}f} {each.unit}"
+        text = f"{each.value:.{digits}f} {each.unit}".rstrip()
         if each.limit is not None:
             text = f"[{'green' if each.ok else 'bold red'}]{text} ≤ {each.limit:.{digits}f}[/]"
         rows.setdefault((each.what, each.way), {})[each.name] = text

@@ -20,7 +20,7 @@ ADDED_US = {
     ("Version", 100): Bar(70),
     ("Version", 1000): Bar(70),
     ("ListContainers", 100): Bar(110, "ListContainers"),
-    ("CreateContainer", 100): Bar(1200),
+    ("CreateContainer", 100): Bar(600),
     ("CreateContainer", 1000): Bar(1200),
 }
 """Method and known containers → what criproxy may add to the median call, in µs."""
@@ -34,9 +34,19 @@ CPU_US = {
 """Method and known containers → CPU that criproxy may use for a call, in µs."""
 
 ADDED_P99_US = Bar(3000)
-"""What criproxy may add to the p99 of Version during 20 creates a second."""
-START_S = Bar(0.3)
+"""What criproxy may add to the p99 of a create with 100 containers known, and of Version during 20 creates a second."""
+LIFE_CPU_US = Bar(1500)
+"""CPU time of a create and a removal, with all that follows from them, with 100 containers known."""
+LIFE_WRITTEN_KB = Bar(15, None)
+"""What both make the kernel write."""
+WAKEUPS_PER_S, REST_PERCENT, THREADS = Bar(5, None), Bar(0.05), Bar(8, None)
+"""Of a process with 100 containers to which nothing happens; percent of one core."""
+START_S = Bar(0.1)
 """From exec to the first answer, with 100 containers known."""
+FIRST_CREATE_S = Bar(0.4)
+"""From exec to the answer to a create that was waiting."""
+FEW_MIB, FEW_UNSHARED_MIB = Bar(57.2, None), Bar(36, None)
+"""Resident and private, with 100 containers known."""
 MEMORY_MIB = Bar(100, None)
 """Resident, with 1,000 containers known."""
 MEMORY_GROWTH_MIB = Bar(20, None)

@@ -8,7 +8,8 @@ from pathlib import Path
 
 from lab.bench import rows
 from lab.bench.bars import REFERENCE_US, UNSCALED, Speed
-from lab.bench.pods import Pods, Sandbox
+from lab.bench.lives import Lives, Rest, at_rest, lives
+from lab.bench.pods import Pods, Sandbox, container_id, remove_containers
 from lab.bench.processes import EMBEDDED, Runtime, Serve, Start, measured_start
 from lab.bench.rows import Effort
 from lab.bench.ways import DIRECT, Memory, Result, Series, Way, memory_of
@@ -35,7 +36,7 @@ class Settings:
     peers: Mapping[str, Path] = field(default_factory=dict)
     starts: int = 5
     """How often the start is measured in each run."""
-    policy: Path = Path("policies/static.yaml")
+    policy: Path = Path("policies/topology-aware.yaml")
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,6 +58,12 @@ class Findings:
     """Known containers → way → memory."""
     starts: list[list[Start]] = field(default_factory=list)
     """Run → seconds until the first answer, and seconds of CPU, of each start."""
+    creating: list[list[Start]] = field(default_factory=list)
+    """The same of starts with a create that waits for them."""
+    lives: dict[str, list[Lives]] = field(default_factory=dict)
+    """Way → what a container costs that comes and goes, in each run."""
+    rests: dict[str, list[Rest]] = field(default_factory=dict)
+    """Way → what rest costs, in each run."""
     load_per_cpu: float = 0.0
     """The greatest of the machine's load averages over a minute, taken before each run."""
 
@@ -137,6 +144,9 @@ class Bench:
             add(CREATE, known, created, self._speed(listed, version, after))
         if known == LOADED_AT:
             add(UNDER_CREATES, known, rows.version_under_creates(ways, effort, self._pods), speed)
+            for way in ways[1:]:
+                self.findings.lives.setdefault(way.name, []).append(lives(way, effort, self._pods))
+                self.findings.rests.setdefault(way.name, []).append(at_rest(way, effort.rest_s))
 
     def _speed(self, listed: Result, *versions: Result) -> Speed:
         """How slow the machine is; for what takes long, Version is called before and after it, and both count."""
@@ -149,5 +159,13 @@ class Bench:
     def _starts(self) -> None:
         for _ in range(self.settings.runs):
             self.say(f"{self.runtime.name}: starting criproxy {self.settings.starts} times")
-            starts = [measured_start(self._serve, CRIPROXY, rows.VERSION) for _ in range(self.settings.starts)]
+            starts = [measured_start(self._serve, VERSION, rows.VERSION)[0] for _ in range(self.settings.starts)]
             self.findings.starts.append(starts)
+            self.findings.creating.append([self._start_with_create() for _ in range(self.settings.starts)])
+
+    def _start_with_create(self) -> Start:
+        (request,) = self._filled[0].requests(1)
+        start, reply = measured_start(self._serve, CREATE, request)
+        with Way(DIRECT, self.runtime.socket, self.runtime.pid) as direct:
+            remove_containers(direct, [container_id(reply)])
+        return start

@@ -143,21 +143,25 @@ class Start(NamedTuple):
     """How long a start took, in seconds from exec."""
 
     answer_s: float
-    """Until a client that was waiting at the socket had its answer to Version."""
+    """Until a client that was waiting at the socket had its answer."""
     ready_s: float
     """Until systemd was told, and calls that have to be decided were."""
     cpu_s: float
     """CPU time until both."""
 
 
-def measured_start(serve: Serve, name: str, version: bytes) -> Start:
-    """Start criproxy on a socket that it is handed over, as systemd does, call Version, stop it."""
+def measured_start(serve: Serve, method: str, request: bytes) -> tuple[Start, bytes]:
+    """Start criproxy on a socket that it is handed over, as systemd does, with a call that waits there; stop it.
+
+    Returns:
+        What it took, and the reply to the call.
+    """
     with (
         _listening(serve.listen) as listener,
         _notified() as (heard, environ),
-        Way(name, serve.listen, os.getpid()) as way,
+        Way(method, serve.listen, os.getpid()) as way,
     ):
-        call = way.begin("Version", version, wait_for_ready=True)
+        call = way.begin(method, request, wait_for_ready=True)
         begun_ns = time.perf_counter_ns()
         with serve.log.open("ab") as errors:
             process = subprocess.Popen(
@@ -171,7 +175,7 @@ def measured_start(serve: Serve, name: str, version: bytes) -> Start:
             _await_ready(process, heard, serve.log)
             ready_ns = time.perf_counter_ns()
             cpu_s = cpu_ns_of(process.pid) / 1e9
-            return Start((answered_ns() - begun_ns) / 1e9, (ready_ns - begun_ns) / 1e9, cpu_s)
+            return Start((answered_ns() - begun_ns) / 1e9, (ready_ns - begun_ns) / 1e9, cpu_s), call.result()
         finally:
             stop(process)
 

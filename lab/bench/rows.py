@@ -29,11 +29,13 @@ class Effort:
     loaded_rounds: int
     load_s: float
     """How long a way is under load in a round."""
+    rest_s: float
+    """How long a way is watched to which nothing happens."""
 
 
-FULL = Effort(rounds=40, calls=100, creates=200, loaded_rounds=4, load_s=1.2)
+FULL = Effort(rounds=40, calls=100, creates=200, loaded_rounds=4, load_s=1.2, rest_s=10.0)
 """Long enough that a phase of a few seconds, in which the machine is slow, does not decide about a run."""
-QUICK = Effort(rounds=2, calls=30, creates=4, loaded_rounds=2, load_s=0.2)
+QUICK = Effort(rounds=2, calls=30, creates=4, loaded_rounds=2, load_s=0.2, rest_s=0.5)
 
 
 def version(ways: Sequence[Way], effort: Effort) -> Result:

@@ -78,7 +78,8 @@ class CountingLog(RecordingLog):
         self.errors: list[str] = []
 
     def _line(self, level: str, event: str, **keys: object) -> None:
-        text = log._render_journal(None, level, log._cut(None, level, {"event": event, **keys}))  # type: ignore[arg-type]
+        logger = log._Logger("criproxy", lambda _: None)
+        text = log._render_journal(logger, level, log._completed(logger, level, {"event": event, **keys}))
         self.size_bytes += len(text.encode())
         if level == "error":
             self.errors.append(text[:2000])

@@ -60,9 +60,11 @@ def test_calls_are_measured(report: dict[str, Any], call: str) -> None:
 
 
 def test_the_process_is_measured(report: dict[str, Any]) -> None:
-    """Start, and memory by containers, are there."""
-    for what in ("start, 100 known", "memory, 0 known", "memory, 100 known"):
+    """Lives, rest, start, and memory by containers, are there."""
+    for what in ("create and remove, 100 known", "at rest, 100 known", "memory, 0 known", "memory, 100 known"):
         assert ways_of(report["runtimes"]["embedded"], what)["criproxy"]
+    start = ways_of(report["runtimes"]["embedded"], "start, 100 known")["criproxy"]
+    assert 0 < start["exec to first Version"] < start["exec to first create"]
     assert report["versions"]["criproxy"]
 
 
