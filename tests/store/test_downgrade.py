@@ -365,6 +365,15 @@ def test_no_word_is_added(kind: type[Enum]) -> None:
     assert " ".join(str(each.value) for each in kind) == WORDS[kind]
 
 
+def test_what_is_not_needed_is_given_up(tmp_path: Path) -> None:
+    """Indexes of 0.1.0 with a page for each row; the one that its writes need stays, and it finds the same without."""
+    Database(tmp_path).close()
+    execute(tmp_path, "CREATE INDEX decisions_by_key ON decisions (key)")
+    assert loaded(tmp_path) == EMPTY
+    found = rows(tmp_path, "SELECT name FROM sqlite_master WHERE type = 'index' AND tbl_name = 'decisions'")
+    assert found == [("decisions_by_life",), ("decisions_ended",)]
+
+
 def forbidden(statements: Iterable[str]) -> list[str]:
     """Those of `BESIDE` that 0.1.0 would notice."""
     return [each for each in statements if not re.match("CREATE (TABLE|INDEX) IF NOT EXISTS ", each)]

@@ -4,7 +4,7 @@ import os
 from collections import Counter
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
-from time import time
+from time import time, time_ns
 
 from criproxy.cri import api_pb2 as api
 from criproxy.cri import rewrite, sizes, translate
@@ -295,8 +295,11 @@ def _must_be_durable(container: Container, decision: Decision) -> bool:
 
 
 def _new_reservation() -> str:
-    """Return an unused reservation ID: 128 random bits."""
-    return f"r-{os.urandom(16).hex()}"
+    """Return an unused reservation ID: milliseconds since the epoch, and 80 random bits.
+
+    The store sorts by it: so what it writes about new containers is side by side, and not everywhere in the database.
+    """
+    return f"r-{time_ns() // 1_000_000:012x}{os.urandom(10).hex()}"
 
 
 def _created_id(outcome: Outcome) -> str:

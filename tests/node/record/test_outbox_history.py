@@ -51,6 +51,16 @@ def of_kind(records: Sequence[Record], kind: Kind) -> list[Record]:
     return [record for record in records if record.kind is kind]
 
 
+async def test_reservations_are_in_the_order_of_time(tmp_path: Path) -> None:
+    """So what the store writes about new containers is side by side; to a millisecond, and no two are alike."""
+    async with World(tmp_path) as world:
+        ids = [await world.run(sharer(f"web-{number}")) for number in range(3)]
+        lives = [world.controller.node.containers[each].life for each in ids]
+
+    begun = [life[: len("r-") + 12] for life in lives]
+    assert (begun, len(set(lives)), {len(life) for life in lives}) == (sorted(begun), 3, {len("r-") + 32})
+
+
 async def test_the_life_of_an_owner(tmp_path: Path) -> None:
     """From what its message said to what it gave back, under its id and its name."""
     async with World(tmp_path) as world:
