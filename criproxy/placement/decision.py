@@ -7,6 +7,7 @@ from criproxy.model.attributes import granted, in_place
 from criproxy.model.cpuset import CpuSet
 from criproxy.model.grant import NO_CPUS, AboutMemory, Applied, CpuQuota, Grant, Reason
 from criproxy.model.node import Node, changed_keys
+from criproxy.model.workload import Container
 from criproxy.placement.events import Event
 from criproxy.placement.policies.api import Policy
 
@@ -44,6 +45,8 @@ class Decision:
     """A sentence for each answer of a policy that was invalid and not used; see `placement.checked_policy`."""
     in_bypass: bool = False
     """Whether it was made during an automatic bypass, without asking the policy."""
+    asked: tuple[Node, Container] | None = None
+    """Of a create: the node as the policy saw it, and the container; None if the policy did not choose the CPUs."""
 
     @property
     def sentences(self) -> tuple[str, ...]:

@@ -212,7 +212,8 @@ def _creating(node: Node, new: Container, policy: Policy) -> Decision:
     elif container.stays:  # it will run on all CPUs for as long as it exists, also when others are placed again
         after = after.replace(applied=with_changes(known.applied, {key: known.anywhere}))
     reasons = (*placed.reasons, *([Reason(key, why.text)] if moved else []))
-    return Decision(after, updates_between(node, after), reasons, key)
+    asked = None if placed.shown is None else (placed.shown, container)
+    return Decision(after, updates_between(node, after), reasons, key, asked=asked)
 
 
 def _repeated(node: Node, new: Container, twin: Container, policy: Policy) -> Decision:

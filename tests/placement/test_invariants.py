@@ -5,11 +5,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from criproxy.model.cpuset import CpuSet, parse_cpuset
-from criproxy.model.grant import Change, Grant
+from criproxy.model.grant import NO_CPUS, Change, Grant
 from criproxy.model.machine.topology import Topology
 from criproxy.model.node import Node
 from criproxy.model.workload import Container, ContainerState
-from criproxy.placement.engine import step
+from criproxy.placement.engine import placing, step
 from criproxy.placement.events import ContainerCreating, Event
 from criproxy.placement.invariants import violations
 from criproxy.placement.policies import BUILTIN
@@ -34,6 +34,15 @@ def test_hold_in_every_life(name: str, reserved: CpuSet, topology: Topology, lif
     """Whatever comes and goes, no invariant is violated."""
     for _, event, node in live(topology, build(name, reserved), life):
         assert violations(node, reserved) == [], event
+
+
+@given(policies, machines(), lives)
+def test_a_decision_knows_what_was_asked(name: str, topology: Topology, life: list[Event]) -> None:
+    """What its explanation compares is what a second look at the create finds, without the second look."""
+    policy = build(name, NO_CPUS)
+    for before, event, after in live(topology, policy, life):
+        if isinstance(event, ContainerCreating) and after is not before:
+            assert step(before, event, policy).asked == placing(before, event, policy)
 
 
 @given(reserved_sets, machines(), lives)

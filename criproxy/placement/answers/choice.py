@@ -80,8 +80,11 @@ def considered(step: Step, *, search: bool = True) -> Entry | None:
     With *search*, find the containers that would have to leave if the policy refused.
     """
     assert step.policy  # `chosen_for` has checked it
-    refused = isinstance(step.result, NotEnough)
-    found = weighed(step.before, step.event, step.policy, refused=refused, search=search)
+    result, refused = step.result, isinstance(step.result, NotEnough)
+    if isinstance(result, Decision) and isinstance(step.event, ContainerCreating):
+        found = _compared(result.asked, step.event, step.policy, refused=False, search=search)
+    else:
+        found = weighed(step.before, step.event, step.policy, refused=refused, search=search)
     if found is None:
         return None
     about, choice = found
@@ -100,7 +103,13 @@ def weighed(
         refused: whether it refused.
         search: whether to find the containers that would have to leave, if it refused.
     """
-    asked = placing(before, event, policy)
+    return _compared(placing(before, event, policy), event, policy, refused=refused, search=search)
+
+
+def _compared(
+    asked: tuple[Node, Container] | None, event: Event, policy: Policy, *, refused: bool, search: bool
+) -> tuple[Container, Choice] | None:
+    """Return what `weighed` returns; *asked* as from `placing`."""
     if asked is None:
         return None
     candidates = candidates_of(policy, *asked)
