@@ -147,7 +147,8 @@ class Resync:
     def check_removals(self) -> None:
         """Request comparisons because a removal ended without success, and may continue in the runtime unreported.
 
-        Also if a list lacks containers that have not ended: one of the next lists shows what became of them.
+        Also if a list lacks containers that have not ended, or their sandbox: one of the next lists shows what became
+        of them.
 
         They run after ``unknown_pause_s`` and after twice that; more such removals do not increase the frequency.
         """
@@ -241,7 +242,9 @@ class Resync:
         await self._compare_lists(before, sandboxes, containers)
         await self.outcomes.judge_sandboxes(before, sandboxes)
         for key in before.pods.keys() - there:
-            if not self.outcomes.may_be_there(key):
+            if self.outcomes.may_be_there(key):
+                self.check_removals()  # no call may tell when that ends, such as a create that was cut
+            else:
                 await state.apply(PodGone(key))
         if self.context.in_flight.unlisted():
             self.check_removals()

@@ -17,6 +17,7 @@ from criproxy.node.sync.resync import Resync
 from lab.emulator.runtime import RuntimeOptions
 from lab.kubelet.kubelet import MiniKubelet
 from tests.node.calls.test_update import size
+from tests.node.sync.test_resync import compared_as_after_a_start
 from tests.node.world import FAST, NO_EVENTS, Slow, World, cut, owner, refusal, said, sharer
 
 LIMIT_S = 60.0
@@ -151,6 +152,43 @@ async def test_a_removal_that_criproxy_does_not_live_to_see_leaves_nothing(
         removed.set()
 
         await world.poll(lambda: not world.controller.node.pods)
+
+
+@pytest.mark.parametrize("restart", [False, True], ids=["cut", "restart"])
+async def test_a_removed_pod_is_forgotten_after_the_create_in_it_that_was_cut(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, restart: bool
+) -> None:
+    """The lists that its removal brings are answered while its container may still be being created: another comes."""
+    slow, removed, denied, compare = Slow(CreateContainer=60.0), asyncio.Event(), list[asyncio.Event](), Resync._compare
+    world = World(tmp_path, runtime(slow), replace(SLOW_TO_ASK, unknown_pause_s=0.02))
+    world.prepare = lambda _: denied.append(unanswered(world, monkeypatch))
+
+    async def compared(self: Resync, *, thorough: bool) -> None:
+        await removed.wait()
+        await compare(self, thorough=thorough)
+
+    async with world:
+        pod = owner("owner", 1)
+        sandbox_id = await world.kubelet.run_sandbox(pod)
+        await compared_as_after_a_start(world)
+        await cut(world.kubelet.create(pod, sandbox_id, pod.containers[0]), slow)
+        if restart:
+            await world.stop_criproxy()
+            await MiniKubelet(world.direct).remove_pod(sandbox_id)
+            await world.start_criproxy()
+        else:
+            slow.hold("RemovePodSandbox")
+            monkeypatch.setattr(Resync, "_compare", compared)
+            await cut(world.kubelet.remove_pod(sandbox_id), slow)
+            slow.let_go("RemovePodSandbox")
+            await world.poll(lambda: not world.runtime.core.records.sandboxes)
+            removed.set()
+        await world.poll(lambda: world.counters.resyncs >= 3 + 2 * (not restart))
+        assert world.owned()
+
+        denied[-1].set()
+
+        await world.until(lambda: not world.controller.node.pods)
 
 
 async def test_a_cut_sandbox_is_known_with_its_first_container(tmp_path: Path) -> None:
