@@ -10,11 +10,10 @@ from typing import Any
 from criproxy.api.control_socket import Command
 from criproxy.daemon.problems import Problems
 
-QUERIES = ("status", "explain", "devices", "names", "who", "events", "fit", "usage")
-"""How things are: commands that change nothing."""
+LIVE = "criproxy.api.live"
 DEVICE_PLUGIN = "criproxy.api.device_plugin"
 MODULES: Mapping[str, Sequence[str]] = {
-    "criproxy.api.live": ("status", "explain", "devices", "names", "who", "events", "fit"),
+    LIVE: ("status", "explain", "devices", "names", "who", "events", "fit"),
     "criproxy.api.usage": ("usage", "device-usage"),
     DEVICE_PLUGIN: (
         "free-cpus",
@@ -28,6 +27,8 @@ MODULES: Mapping[str, Sequence[str]] = {
     "criproxy.api.rehearsal": ("reload-dry-run",),
 }
 """Modules with a function `commands`, which takes the `LiveNode` and returns their handlers, and what these answer."""
+QUERIES = (*MODULES[LIVE], "usage")
+"""How things are: commands that change nothing."""
 NOTICES = ("device-plugin",)
 """The commands that count although their client no longer waits: the device plugin says that it ends, and ends."""
 
