@@ -55,11 +55,17 @@ async def exchange(path: str, *lines: bytes) -> list[dict[str, Any]]:
 
 
 async def test_a_request_whose_asker_has_gone_is_not_begun(tmp_path: Path) -> None:
-    """Who was told that the daemon does not answer is not surprised when it goes on and does it after all."""
-    asked: list[object] = []
+    """Who was told that the daemon does not answer is not surprised when it goes on and does it after all.
+
+    A notice counts: who tells something that stays true need not wait, and a daemon that was stopped hears it late.
+    """
+    asked, heard = list[object](), asyncio.Event()
 
     async def note(arguments: Mapping[str, Any]) -> None:
         asked.append(arguments["who"])
+
+    async def hear(_: Mapping[str, Any]) -> None:
+        heard.set()
 
     listener = listen(str(tmp_path / "control.sock"), 0o600)
     gone, waits = (socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) for _ in range(2))
@@ -67,35 +73,21 @@ async def test_a_request_whose_asker_has_gone_is_not_begun(tmp_path: Path) -> No
         sock.connect(listener.path)
         sock.sendall(json.dumps({"command": "note", "arguments": {"who": who}}).encode() + b"\n")
     gone.close()
+    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as tells:
+        tells.connect(listener.path)
+        tells.sendall(b'{"command": "hear"}\n')
     waits.shutdown(socket.SHUT_WR)
     waits.setblocking(False)
-    server = ControlServer({"note": note})
+    server = ControlServer({"note": note, "hear": hear}, notices={"hear"})
     await server.start(listener.sock)  # as a daemon that was stopped goes on
+    async with asyncio.timeout(60):
+        await heard.wait()
     await asyncio.wait_for(asyncio.get_running_loop().sock_recv(waits, 100), 60)
     await exchange(listener.path, b'{"command": "note", "arguments": {"who": "last"}}\n')
     await server.stop()
     listener.close()
     waits.close()
     assert asked == ["waits", "last"]
-
-
-async def test_a_notice_counts_although_its_sender_is_gone(tmp_path: Path) -> None:
-    """Who tells something that stays true need not wait for the answer: a daemon that was stopped hears it late."""
-    heard = asyncio.Event()
-
-    async def note(_: Mapping[str, Any]) -> None:
-        heard.set()
-
-    listener = listen(str(tmp_path / "control.sock"), 0o600)
-    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as gone:
-        gone.connect(listener.path)
-        gone.sendall(b'{"command": "note"}\n')
-    server = ControlServer({"note": note}, notices={"note"})
-    await server.start(listener.sock)  # as a daemon that was stopped goes on
-    async with asyncio.timeout(60):
-        await heard.wait()
-    await server.stop()
-    listener.close()
 
 
 async def test_clients_in_a_container_use_up_nothing(tmp_path: Path) -> None:

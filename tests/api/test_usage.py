@@ -145,12 +145,15 @@ async def test_a_report_without_totals(tmp_path: Path) -> None:
 
 
 async def test_a_card_that_is_not_known_to_be_granted(tmp_path: Path) -> None:
-    """A container that uses a card without a known grant stands with the others, without profile and quota."""
+    """Who uses it stands with the others, without profile and quota; a container of another runtime stands apart."""
     async with asked(tmp_path) as node:
         key = await node.world.run(sharer("web"))
         await node.report(key)
         (web,) = (await node("usage"))["containers"]
+        await node.report("f" * 64)
+        values = await node("usage")
 
+    assert values["unknown_containers"] == [{"id": "f" * 64, "class": "nvidia", "card": "GPU-a", "memory_mib": 9000}]
     assert (web["pod"], web["memory_mib"], web["profile"], web["memory_granted_mib"]) == ("web", 9000, "", None)
 
 
@@ -177,15 +180,6 @@ async def test_a_watcher_that_is_silent(tmp_path: Path) -> None:
     assert metrics["vgpu_memory_limit_bytes"][1] == 8192 << 20
 
 
-async def test_containers_that_are_not_known(tmp_path: Path) -> None:
-    """A container of another runtime stands apart, with its id."""
-    async with asked(tmp_path) as node:
-        await node.report("f" * 64)
-        values = await node("usage")
-
-    assert values["unknown_containers"] == [{"id": "f" * 64, "class": "nvidia", "card": "GPU-a", "memory_mib": 9000}]
-
-
 async def test_free_vgpus(tmp_path: Path) -> None:
     """By profile, those that are healthy and that no container has; ids of whole cards are none."""
     async with asked(tmp_path) as node:
@@ -194,13 +188,7 @@ async def test_free_vgpus(tmp_path: Path) -> None:
         values, metrics = await node("usage"), node.metrics()
 
     (profile,) = values["profiles"]
-    assert {key: profile[key] for key in ("profile", "vgpus", "healthy", "given", "free")} == {
-        "profile": "gpu-8g",
-        "vgpus": 4,
-        "healthy": 3,
-        "given": 1,
-        "free": 2,
-    }
+    assert [profile[key] for key in "profile vgpus healthy given free".split()] == ["gpu-8g", 4, 3, 1, 2]
     assert metrics["vgpu_free"] == ({"device_class": "nvidia", "profile": "gpu-8g"}, 2.0)
 
 
@@ -291,14 +279,8 @@ async def test_metrics_of_a_vgpu(tmp_path: Path) -> None:
     assert not [name for name in nothing if name.startswith(("vgpu", "usage"))]
     labels, used = metrics["vgpu_memory_used_bytes"]
     assert used == 9000 << 20
-    assert labels == {
-        "namespace": "default",
-        "pod": "one",
-        "container": "main",
-        "device_class": "nvidia",
-        "profile": "gpu-8g",
-        "card": "GPU-a",
-    }
+    card = {"device_class": "nvidia", "profile": "gpu-8g", "card": "GPU-a"}
+    assert labels == {"namespace": "default", "pod": "one", "container": "main", **card}
     found = {name: metrics[f"vgpu_{name}"][1] for name in ("memory_limit_bytes", "sm_ratio", "sm_limit_ratio")}
     assert found == {"memory_limit_bytes": 8192 << 20, "sm_ratio": 0.2, "sm_limit_ratio": 0.25}
     assert metrics["usage_watcher_up"] == ({}, 1.0)

@@ -116,25 +116,28 @@ def test_a_bomb() -> None:
     assert f"more than {MAX_VALUES} values" in lines(bomb)[0]
 
 
+PART = MIB // 4
+
+
 @pytest.mark.parametrize(
     "text",
     [
-        pytest.param("# comment\n" * (MIB // 10), id="comments"),
-        pytest.param("\n" * MIB, id="empty-lines"),
-        pytest.param("[" * MIB, id="brackets"),
-        pytest.param("a: [" + "1," * (MIB // 2), id="long-list"),
-        pytest.param("a: " + "x " * (MIB // 2), id="words"),
-        pytest.param("a:\n" + " x\n" * (MIB // 3), id="folded-lines"),
-        pytest.param("".join(f"k{i}: 1\n" for i in range(MIB // 11)), id="keys"),
-        pytest.param("%a b\n" * (MIB // 5), id="directives"),
+        pytest.param("# comment\n" * (PART // 10), id="comments"),
+        pytest.param("\n" * PART, id="empty-lines"),
+        pytest.param("[" * PART, id="brackets"),
+        pytest.param("a: [" + "1," * (PART // 2), id="long-list"),
+        pytest.param("a: " + "x " * (PART // 2), id="words"),
+        pytest.param("a:\n" + " x\n" * (PART // 3), id="folded-lines"),
+        pytest.param("".join(f"k{i}: 1\n" for i in range(PART // 11)), id="keys"),
+        pytest.param("%a b\n" * (PART // 5), id="directives"),
     ],
 )
 def test_a_large_file_takes_seconds_at_most(text: str) -> None:
-    """The time for a file of the largest allowed size is bounded whatever it holds."""
+    """The time grows with the size only, whatever a file holds: the largest has four times this, and ten seconds."""
     begin_s = time.process_time()
     parse(text)
 
-    assert time.process_time() - begin_s < 10
+    assert time.process_time() - begin_s < 2.5
 
 
 values = st.recursive(

@@ -17,6 +17,7 @@ from tests.config.packages import install
 from tests.conftest import ROOT
 
 EXAMPLES = sorted((ROOT / "policies").glob("*.yaml"))
+SCHEMA = policy_schema(BUILTIN)
 
 
 def complaints(schema: dict[str, Any], text: str) -> list[str]:
@@ -29,18 +30,14 @@ def test_the_examples(example: Path) -> None:
     """Each is valid, and names the schema beside it in its first line."""
     text = example.read_text()
 
-    assert complaints(policy_schema(BUILTIN), text) == []
+    assert complaints(SCHEMA, text) == []
     assert text.splitlines()[0] == "# yaml-language-server: $schema=policy.schema.json"
 
 
 def test_the_schema_beside_the_examples() -> None:
-    """It is that of the built-in policies; `criproxy schema > policies/policy.schema.json` renews it."""
-    assert json.loads((ROOT / "policies/policy.schema.json").read_text()) == policy_schema(BUILTIN)
-
-
-def test_it_is_a_schema() -> None:
-    """The schema itself is valid."""
-    Draft7Validator.check_schema(policy_schema(BUILTIN))
+    """It is that of the built-in policies, and valid; `criproxy schema > policies/policy.schema.json` renews it."""
+    assert json.loads((ROOT / "policies/policy.schema.json").read_text()) == SCHEMA
+    Draft7Validator.check_schema(SCHEMA)
 
 
 @pytest.mark.parametrize(
@@ -59,23 +56,22 @@ def test_it_is_a_schema() -> None:
 )
 def test_mistakes(tmp_path: Path, text: str) -> None:
     """What the loader refuses, an editor underlines, too."""
-    assert complaints(policy_schema(BUILTIN), text)
+    assert complaints(SCHEMA, text)
     assert told(tmp_path, text)
 
 
 def test_every_option_is_explained() -> None:
     """Each has a description, and what has a default shows it as it would be written."""
-    schema = policy_schema(BUILTIN)
-    branches = [branch["then"]["properties"] for branch in schema["allOf"]]
-    options = schema["properties"] | {
+    branches = [branch["then"]["properties"] for branch in SCHEMA["allOf"]]
+    options = SCHEMA["properties"] | {
         name: option for branch in branches for name, option in branch.items() if option is not True
     }
 
-    assert sorted(schema["properties"]) == ["adopt", "apply", "devices", "onError", "policy", "promote"]
-    assert schema["properties"]["policy"]["enum"] == list(BUILTIN)
-    assert len(schema["properties"]["policy"]["enumDescriptions"]) == len(BUILTIN)
+    assert sorted(SCHEMA["properties"]) == ["adopt", "apply", "devices", "onError", "policy", "promote"]
+    assert SCHEMA["properties"]["policy"]["enum"] == list(BUILTIN)
+    assert len(SCHEMA["properties"]["policy"]["enumDescriptions"]) == len(BUILTIN)
     assert [name for name, option in options.items() if not option.get("description")] == []
-    assert schema["properties"]["onError"]["default"] == Common.model_fields["on_error"].default
+    assert SCHEMA["properties"]["onError"]["default"] == Common.model_fields["on_error"].default
     assert options["reservedCpus"]["default"] == ""
     assert options["reservedCpus"]["examples"]
 

@@ -93,13 +93,15 @@ async def test_updates_drift_and_reloads_by_outcome(world: World) -> None:
 
 
 async def test_the_node_at_this_moment(world: World) -> None:
-    """Containers by state, CPUs by NUMA node; two of four CPUs are exclusive."""
+    """Containers by state, CPUs by NUMA node; two of four CPUs are exclusive; what is unknown has no sample."""
     assert samples(world.controller, "containers")[("state", "running"),] == 2
     assert samples(world.controller, "exclusive_cpus") == {(("numa_node", "0"),): 2}
     assert samples(world.controller, "shared_cpus") == {(("numa_node", "0"),): 2}
     assert samples(world.controller, "store_current") == {(): 1}
     assert samples(world.controller, "unknown_containers") == {(): 0}
     assert samples(world.controller, "config_info") == {(("file", ""), ("hash", ""), ("policy", "")): 1}
+    for unknown in ("kubelet_last_call_timestamp_seconds", "device_plugin_up"):
+        assert samples(world.controller, unknown) == {}
 
 
 async def test_the_times_of_decisions_are_a_histogram(world: World) -> None:
@@ -111,12 +113,6 @@ async def test_the_times_of_decisions_are_a_histogram(world: World) -> None:
 
     assert after[("le", "0.01"),] - before[("le", "0.01"),] == 3
     assert after[("le", "+Inf"),] - before[("le", "+Inf"),] == 4
-
-
-async def test_what_is_unknown_has_no_sample(world: World) -> None:
-    """No client has called yet, and no device plugin is expected."""
-    assert samples(world.controller, "kubelet_last_call_timestamp_seconds") == {}
-    assert samples(world.controller, "device_plugin_up") == {}
 
 
 def test_every_metric_has_a_name_and_a_sentence() -> None:

@@ -75,15 +75,7 @@ def test_json(file: Path) -> None:
     told = json.loads(simulate(file, "fits", "--format", "json", "--verbose").stdout)
 
     assert (plain["ok"], plain["failed"], len(plain["cases"])) == (False, 1, 4)
-    assert plain["cases"][0] == {
-        "id": "fits",
-        "title": "it fits",
-        "rules": "crirm",
-        "status": "ok",
-        "failure": None,
-        "assertions_held": 1,
-        "placement": {"pc0": {"cpus": "2-3", "own": "2-3", "mems": "0", "pool": ""}},
-    }
+    assert plain["cases"][0]["placement"] == {"pc0": {"cpus": "2-3", "own": "2-3", "mems": "0", "pool": ""}}
     assert plain["cases"][2]["failure"] == {"line": 19, "text": "pc0: cpus should be 0-3, are 0-7"}
     assert [case["status"] for case in plain["cases"]] == ["ok", "ok", "failed", "unit"]
     assert told["cases"][0]["reasons"][0]["line"] == 12

@@ -70,20 +70,6 @@ def test_one_policy_alone(spec: Path, policies: list[str]) -> None:
     assert result.stdout.splitlines()[-1].startswith(MEASURES[-1].title)
 
 
-def test_json(spec: Path, policies: list[str]) -> None:
-    """The same for programs, and the same each time."""
-    first, again = (simulate("--load", spec, *policies, "--format", "json") for _ in range(2))
-
-    values = json.loads(first.stdout)
-    assert first.stdout == again.stdout
-    assert values["machine"] == {"cpus": 8, "nodes": 2}
-    assert [each["policy"] for each in values["policies"]] == ["static", "none"]
-    assert values["policies"][0]["containers"] == values["policies"][1]["containers"]
-    assert values["policies"][1]["distance"] == 15
-    assert values["take"] == ["static"]
-    assert {measure.key for measure in MEASURES} <= values["policies"][0].keys()
-
-
 @pytest.fixture
 def gpus(tmp_path: Path) -> Path:
     """A short load with cards."""

@@ -115,32 +115,6 @@ async def test_nobody_or_many(tmp_path: Path, down: bool) -> None:
     assert "give more of the ID" in many.output
 
 
-async def test_json_has_everything(tmp_path: Path) -> None:
-    """The keys that docs/status.md documents."""
-    async with daemon(tmp_path) as world:
-        await world.run(owner("trader", 1))
-        result = await explain(tmp_path, "default/trader/main", "--format", "json")
-
-    values = json.loads(result.output)
-    assert values.keys() == {
-        *("source", "host", "time", "version", "pid", "started", "notices"),
-        *(
-            "container",
-            "asked",
-            "why",
-            "devices",
-            "over_quota",
-            "choices",
-            "should_own",
-            "waits_for",
-            "events",
-            "earlier",
-        ),
-    }
-    assert values["container"]["exclusive_cpus"] == "1"
-    assert values["events"][0].keys() == {"time", "kind", "sentences", "facts"}
-
-
 async def test_a_story_fits_a_narrow_terminal(tmp_path: Path) -> None:
     """At 80 columns nothing is cut off, whatever the length of the sentences."""
     async with daemon(tmp_path) as world:

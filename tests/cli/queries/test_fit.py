@@ -60,23 +60,6 @@ async def test_it_does_not_fit(tmp_path: Path) -> None:
     assert values["choice"]["leavers"]["containers"] == ["default/trader/main"]
 
 
-async def test_json_has_everything(tmp_path: Path) -> None:
-    """The keys that docs/status.md documents."""
-    async with daemon(tmp_path) as world:
-        await world.run(sharer("web"))
-        result = await fit(tmp_path, "--cpu", "1", "--format", "json")
-
-    values: dict[str, Any] = json.loads(result.output)
-    assert values.keys() == {
-        *("source", "host", "time", "version", "pid", "started", "notices", "policy"),
-        *("fits", "refusal", "placed", "cpus", "exclusive_cpus", "mems", "numa_nodes", "pool"),
-        *("assumed", "why", "moved", "choice"),
-    }
-    assert (values["fits"], values["cpus"], values["exclusive_cpus"], values["numa_nodes"]) == (True, "1", "1", "0")
-    (moved,) = values["moved"]
-    assert (moved["pod"], moved["from_cpus"], moved["cpus"]) == ("web", "0-3", "0,2-3")
-
-
 TOO_MANY = "It does not fit: container default/fit/main asks for {} CPUs, and the machine has 4 CPUs for pods"
 SAID = {
     "2 --qos burstable": "It fits: CPUs 0-3 on NUMA node 0, shared",
