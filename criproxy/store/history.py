@@ -1,13 +1,14 @@
 """The table of the history: bounded in rows and bytes, and per container.
 
 Of a container that still lives, what it asked and why it is where it is stays longest: those that ended make room
-first, and of these the namespace that has the most. Nothing here looks at more rows than it writes or drops, except for
-one look at the table for each hundredth of it that is dropped.
+first, and of these the namespace that has the most. A row costs the same however many there are: nothing here looks at
+more rows than it writes or drops, except for two looks at the table after a start.
 """
 
 import json
 import sqlite3
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Container, Iterable, Mapping, Sequence
+from itertools import compress
 from typing import Any
 
 from criproxy.model.record import LAST, REPEATING, Kind, Record
@@ -25,11 +26,18 @@ MAX_FOUND = 1_000
 """Records that one question is answered with: the newest."""
 
 _COLUMNS = "at_s, key, container, kind, reasons, life, facts"
+_INSERT = f"INSERT INTO decisions ({_COLUMNS}, ended) VALUES (?, ?, ?, ?, ?, ?, ?, ?)"  # noqa: S608 (no user's text)
 _SIZE = " + ".join(f"length(CAST({name} AS BLOB))" for name in ("key", "container", "reasons", "life", "facts"))
 """Of a row, in bytes: SQLite counts the characters of a text only to the first NUL."""
 _NAMESPACE = "substr(container, 1, instr(container, '/'))"
 """Of a row; empty if it is about the node."""
-_REPEATING = ", ".join(f"'{kind.value}'" for kind in sorted(REPEATING, key=lambda kind: kind.value))
+_LATE = frozenset({Kind.CONSIDERED})
+"""Kinds of records that may come after the last one of their container."""
+_LIMITS = ((REPEATING, MAX_REPEATS), (_LATE, MAX_CONSIDERED))
+"""Kinds, and how many records of these one container keeps."""
+_json = json.JSONEncoder(separators=(",", ":")).encode
+_Amount = tuple[int, int]
+"""Rows and bytes."""
 _HIGHEST = "\U0010ffff"
 _KINDS = {kind.value: kind for kind in Kind}
 
@@ -40,14 +48,16 @@ class History:
     def __init__(self, parts: Parts) -> None:
         self._parts = parts
         self._connection = parts.connection
-        self._now: tuple[int, int] | None = None
-        """Rows and bytes. Counted at the first record, which is not on the way of a start, and after a failure."""
+        self._now: _Amount | None = None
+        """Of the table. Counted at the first record, which is not on the way of a start, and after a failure."""
+        self._ended: dict[str, _Amount] | None = None
+        """Of those that ended, by namespace. Counted when the table is full for the first time."""
         self.lost = 0
         """Records that could not be written for their values: they are left out, and nothing else is."""
 
     def rollback(self) -> None:
         """What was added in this transaction was not."""
-        self._now = None
+        self._now = self._ended = None
 
     def add(self, records: Iterable[Record]) -> None:
         """Write *records*, in order, and drop what is too old or too much; none of them fails the others."""
@@ -55,19 +65,53 @@ class History:
         if records and not self._added(records):
             self.lost += sum(not self._added([record]) for record in records)
 
+    def end(self, lives: Iterable[str]) -> None:
+        """The containers *lives* are gone: their records may make room for others."""
+        lives = list(lives)
+        if self._ended is not None:
+            query = f"SELECT {_NAMESPACE}, {_SIZE} FROM decisions WHERE life = ? AND NOT ended"  # noqa: S608 (no user's text)
+            for life in lives:
+                self._count_ended(self._connection.execute(query, (life,)))
+        query = "UPDATE decisions SET ended = 1 WHERE life = ? AND NOT ended"
+        self._connection.executemany(query, [(life,) for life in lives])
+
     def _added(self, records: Sequence[Record]) -> bool:
         """Whether *records* could be written; if not, none of them is."""
-        before = self._now
         is_done = self._parts.failure_of(lambda: self._add(records)) is None
         if not is_done:
-            self._now = before
+            self.rollback()
         return is_done
 
-    def _add(self, records: Iterable[Record]) -> None:
-        for record in records:
-            self._now = self._insert(record, *(self._now or self._counted()))
-            if self._is_full():
-                self._make_room()
+    def _add(self, records: Sequence[Record]) -> None:
+        before = self._now or self._counted()
+        last = {record.life for record in records if record.kind in LAST and record.life}
+        rows = [(*_row(each), each.life in last or not each.life) for each in records]
+        sizes = [_size(row) for row in rows]
+        self._connection.executemany(_INSERT, rows)
+        self._now = before[0] + len(rows), before[1] + sum(sizes)
+        if self._ended is not None:
+            is_ended = [row[-1] for row in rows]
+            self._count_ended(compress(zip(map(_namespace, rows), sizes, strict=True), is_ended))
+        self.end(last | self._ended_before(_lives(records, _LATE) - last))
+        for kinds, most in _LIMITS:
+            if lives := _lives(records, kinds):
+                self._limit(lives, ", ".join(f"'{kind.value}'" for kind in kinds), most)
+        if self._is_full():
+            self._make_room()
+
+    def _ended_before(self, lives: set[str]) -> set[str]:
+        """Those of *lives* that have ended, or never were."""
+        query = "SELECT life FROM decisions WHERE life IN (SELECT value FROM json_each(?)) AND +ended"
+        return {life for (life,) in self._connection.execute(query, (json.dumps(list(lives)),))} if lives else set()
+
+    def _limit(self, lives: set[str], kinds: str, most: int) -> None:
+        """Drop what each of *lives* has too much of."""
+        query = f"""
+            SELECT life FROM decisions WHERE life IN (SELECT value FROM json_each(?)) AND kind IN ({kinds})
+            GROUP BY life HAVING count(*) > {most}
+        """  # noqa: S608 (no user's text)
+        for (life,) in self._connection.execute(query, (json.dumps(list(lives)),)).fetchall():
+            self._drop(f"WHERE life = ? AND kind IN ({kinds}) ORDER BY id DESC LIMIT -1 OFFSET {most}", life)
 
     def _is_full(self) -> bool:
         rows, size = self._now or self._counted()
@@ -77,66 +121,51 @@ class History:
         """Drop rows, but not the newest one, until there is room."""
         newest = self._connection.execute("SELECT max(id) FROM decisions").fetchone()[0]
         while self._is_full():
-            dropped, freed = self._drop_ended(newest)
-            if not dropped:
-                dropped, freed = self._drop("WHERE id < ? ORDER BY id LIMIT 1", newest)
-            if not dropped:  # others have deleted rows: without this, a wrong count would keep us here for ever
-                self._now = self._counted()
-                return
-            rows, size = self._now or self._counted()
-            self._now = rows - dropped, size - freed
+            if self._drop_ended(newest) or self._drop("WHERE id < ? ORDER BY id LIMIT 1", newest):
+                continue
+            self.rollback()  # others have deleted rows: without this, a wrong count would keep us here for ever
+            self._now = self._counted()
+            return
 
-    def _drop_ended(self, newest: int) -> tuple[int, int]:
-        """Drop the oldest rows of containers that ended, of the namespace that has the most: a hundredth of the table.
+    def _drop_ended(self, newest: int) -> int:
+        """Drop the oldest rows of containers that ended, of the namespace that has the most; return how many.
 
-        So a namespace with many short-lived containers does not push out what happened in the others.
+        So a namespace with many short-lived containers does not push out what happened in the others. Half of what it
+        has goes at once, and a twentieth of the table at most: to search costs more than to drop.
         """
+        self._ended = ended = self._counted_ended() if self._ended is None else self._ended
         rows, _ = self._now or self._counted()
-        most = "count(*)" if rows > MAX_ROWS else f"total({_SIZE})"
-        query = f"""
-            SELECT {_NAMESPACE} AS namespace FROM decisions WHERE ended AND id < ?
-            GROUP BY namespace ORDER BY {most} DESC, min(id) LIMIT 1
-        """  # noqa: S608 (no user's text)
-        found = self._connection.execute(query, (newest,)).fetchone()
-        if found is None:
-            return 0, 0
-        which = f"WHERE ended AND id < ? AND {_NAMESPACE} = ? ORDER BY id LIMIT ?"
-        return self._drop(which, newest, found[0], max(1, rows // 100))
+        measure = 0 if rows > MAX_ROWS else 1
+        for namespace in sorted(ended, key=lambda name: ended[name][measure], reverse=True):
+            some = max(1, min(rows // 20, ended[namespace][0] // 2))
+            which = f"WHERE ended AND id < ? AND {_NAMESPACE} = ? ORDER BY id LIMIT ?"
+            if dropped := self._drop(which, newest, namespace, some):
+                return dropped
+        return 0
 
-    def end(self, lives: Iterable[str]) -> None:
-        """The containers *lives* are gone: their records may make room for others."""
-        self._connection.executemany("UPDATE decisions SET ended = 1 WHERE life = ?", [(life,) for life in lives])
+    def _drop(self, which: str, *arguments: str | int) -> int:
+        """Delete the rows *which*; return how many there were."""
+        query = f"SELECT id, {_SIZE}, ended, {_NAMESPACE} FROM decisions {which}"  # noqa: S608 (no user's text)
+        found = self._connection.execute(query, arguments).fetchall()
+        self._connection.executemany("DELETE FROM decisions WHERE id = ?", [row[:1] for row in found])
+        rows, size = self._now or self._counted()
+        self._now = rows - len(found), size - sum(row[1] for row in found)
+        if self._ended is not None:
+            self._count_ended(((namespace, size) for _, size, ended, namespace in found if ended), -1)
+        return len(found)
 
-    def _insert(self, record: Record, rows: int, size: int) -> tuple[int, int]:
-        """Write *record*, drop what its container has too much of, and return rows and bytes after that."""
-        row = _row(record)
-        marks = ", ".join("?" * (len(row) + 1))
-        ended = record.kind in LAST or not record.life or self._comes_late(record)
-        self._connection.execute(f"INSERT INTO decisions ({_COLUMNS}, ended) VALUES ({marks})", (*row, ended))  # noqa: S608
-        dropped = freed = 0
-        if record.kind in REPEATING:
-            which = f"WHERE life = ? AND kind IN ({_REPEATING}) ORDER BY id DESC LIMIT -1 OFFSET {MAX_REPEATS}"
-            dropped, freed = self._drop(which, record.life)
-        elif record.kind is Kind.CONSIDERED:
-            which = f"WHERE life = ? AND kind = 'considered' ORDER BY id DESC LIMIT -1 OFFSET {MAX_CONSIDERED}"
-            dropped, freed = self._drop(which, record.life)
-        elif record.kind in LAST:
-            self.end([record.life])
-        return rows + 1 - dropped, size + _size(row) - freed
+    def _count_ended(self, rows: Iterable[tuple[str, int]], sign: int = 1) -> None:
+        """Add namespace and size of *rows*, which ended, to those that did; or subtract them."""
+        ended = self._ended if self._ended is not None else {}
+        for namespace, size in rows:
+            number, total = ended.get(namespace, (0, 0))
+            ended[namespace] = number + sign, total + sign * size
+            if number + sign <= 0:
+                del ended[namespace]
 
-    def _comes_late(self, record: Record) -> bool:
-        """Whether *record* is about a decision whose container has ended since, or never was."""
-        if record.kind is not Kind.CONSIDERED:
-            return False
-        query = "SELECT 1 FROM decisions WHERE life = ? AND ended LIMIT 1"
-        return self._connection.execute(query, (record.life,)).fetchone() is not None
-
-    def _drop(self, which: str, *arguments: str | int) -> tuple[int, int]:
-        """Delete the rows *which*; returns how many there were, and their bytes."""
-        found = self._connection.execute(f"SELECT id, {_SIZE} FROM decisions {which}", arguments).fetchall()  # noqa: S608
-        if found:
-            self._connection.executemany("DELETE FROM decisions WHERE id = ?", [(number,) for number, _ in found])
-        return len(found), sum(size for _, size in found)
+    def _counted_ended(self) -> dict[str, _Amount]:
+        query = f"SELECT {_NAMESPACE}, count(*), total({_SIZE}) FROM decisions WHERE ended GROUP BY 1"  # noqa: S608 (no user's text)
+        return {namespace: (number, int(size)) for namespace, number, size in self._connection.execute(query)}
 
     def _counted(self) -> tuple[int, int]:
         query = f"SELECT count(*), total({_SIZE}) FROM decisions"  # noqa: S608 (no user's text)
@@ -223,8 +252,12 @@ def _select(connection: sqlite3.Connection, where: str, arguments: Mapping[str, 
     return [_record(row) for row in reversed(connection.execute(query, arguments).fetchall())]
 
 
+def _lives(records: Iterable[Record], kinds: Container[Kind]) -> set[str]:
+    return {record.life for record in records if record.kind in kinds}
+
+
 def _row(record: Record) -> tuple[Any, ...]:
-    facts = json.dumps(record.facts, separators=(",", ":"))
+    facts = _json(record.facts) if record.facts else "{}"
     return (
         record.at_s,
         record.key,
@@ -237,8 +270,13 @@ def _row(record: Record) -> tuple[Any, ...]:
 
 
 def _size(row: tuple[Any, ...]) -> int:
-    _, key, container, _, reasons, life, facts = row
-    return sum(len(text.encode()) for text in (key, container, reasons, life, facts))
+    _, key, container, _, reasons, life, facts, _ = row
+    return len(f"{key}{container}{reasons}{life}{facts}".encode())
+
+
+def _namespace(row: tuple[Any, ...]) -> str:
+    name: str = row[2]
+    return name[: name.find("/") + 1]
 
 
 def _record(row: tuple[Any, ...]) -> Record:

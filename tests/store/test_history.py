@@ -39,6 +39,37 @@ def told(database: Database, *lives: str) -> list[str]:
     return [record.sentences[0] for record in database.read(since, 0)[0] if record.life in lives]
 
 
+def lives(database: Database, numbers: range) -> tuple[float, float]:
+    """Let containers come and go, ten with each save: SQLite's steps, and bytes of the log, for each of them."""
+    log, steps = database.path.with_name("criproxy.db-wal"), list[int]()
+    database._connection.execute("PRAGMA wal_autocheckpoint = 0")
+    database._connection.execute("PRAGMA wal_checkpoint(TRUNCATE)")
+    database._connection.set_progress_handler(lambda: steps.append(10), 10)
+    for first in numbers[::10]:
+        records = list[Record]()
+        for number in range(first, first + 10):
+            life, name = f"r-{number:012x}", f"shop/job-{number}/main"
+            records += [entry("x" * 300, kind=kind, life=life, title=name) for kind in (Kind.ASKED, Kind.GRANTED)]
+            records += [entry("x" * 200, kind=kind, life=life, title=name) for kind in (Kind.CONSIDERED, Kind.GONE)]
+        remember(database, *records)
+    database._connection.set_progress_handler(None, 10)
+    return sum(steps) / len(numbers), log.stat().st_size / len(numbers)
+
+
+def test_a_row_costs_the_same_however_many_there_are(database: Database, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Those for which others make room are as cheap as the first, but for the drop of as many."""
+    monkeypatch.setattr(history, "MAX_ROWS", 8_000)
+    remember(database, *(entry(f"{number}", life=f"r-old-{number}") for number in range(400)))
+    lives(database, range(1_000))
+    first_steps, first_bytes = lives(database, range(1_000, 1_400))
+    lives(database, range(1_400, 2_100))
+    last_steps, last_bytes = lives(database, range(2_100, 3_000))
+
+    assert (len(database.read(find, "r-old-0")), len(database.read(find, "shop/job-500/main"))) == (1, 0)
+    assert last_steps < 2.5 * first_steps
+    assert last_bytes < 1.5 * first_bytes
+
+
 def test_the_newest_of_a_kind(database: Database) -> None:
     """One of each container that is asked for, if it has one."""
     for life, text, kind in (
