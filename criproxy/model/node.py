@@ -1,6 +1,6 @@
 """The state of one node: an immutable value that the engine replaces with every event; and where containers were."""
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from itertools import compress
@@ -48,28 +48,24 @@ _origin = Memo[Mapping[str, object], tuple[Mapping[str, object], Collection[str]
 """From which map another was made, and which keys may differ, as `with_changes` knows."""
 
 
-def _keys_since(old: Mapping[str, object], new: Mapping[str, object]) -> Collection[str] | None:
-    """Return the keys that may differ from *old*, if *new* was made from it, directly or in a few steps; else None."""
-    changed: Collection[str] = ()
-    for _ in range(_GENERATIONS):
-        if (found := _origin.get(new)) is None:
-            return None
-        new, keys = found
-        changed = {*changed, *keys} if changed else keys
-        if new is old:
-            return changed
-    return None
-
-
 def changed_keys(old: Mapping[str, V], new: Mapping[str, V]) -> Collection[str]:
     """Return the keys whose values are different objects in the two maps, or that only one of them has."""
-    return () if old is new else _changed_keys(old, new)
+    if old is new:
+        return ()
+    made: Mapping[str, object] = new
+    maybe: Collection[str] = ()
+    for _ in range(_GENERATIONS):
+        if (origin := _origin.get(made)) is None:
+            break
+        made, keys = origin
+        maybe = {*maybe, *keys} if maybe else keys
+        if made is old:
+            return [key for key in maybe if old.get(key) is not new.get(key)]
+    return _differing(old, new)
 
 
 @remembered(8)  # after an event, several parts ask what it changed
-def _changed_keys(old: Mapping[str, object], new: Mapping[str, object]) -> Collection[str]:
-    if (keys := _keys_since(old, new)) is not None:
-        return [key for key in keys if old.get(key) is not new.get(key)]
+def _differing(old: Mapping[str, object], new: Mapping[str, object]) -> Collection[str]:
     # An event changes one or two of a thousand entries: no Python code runs for the others.
     changed = list(compress(new, map(is_not, map(old.get, new), new.values())))
     if len(old) + sum(key not in old for key in changed) != len(new):
@@ -199,7 +195,8 @@ class Node:
         barred: CpuSet | None = None,
     ) -> "Node":
         """Return a copy with other maps, or on another machine."""
-        return Node(
+        node = object.__new__(Node)
+        node.__dict__.update(  # the generated method would set each field of a frozen class in a call of its own
             topology=self.topology if topology is None else topology,
             pods=self.pods if pods is None else pods,
             containers=self.containers if containers is None else containers,
@@ -213,6 +210,7 @@ class Node:
             former=self.former if former is None else former,
             barred=self.barred if barred is None else barred,
         )
+        return node
 
 
 @dataclass(frozen=True, slots=True)
@@ -228,17 +226,13 @@ class _Special:
     """Those whose memory is to return to fewer NUMA nodes, as `Grant.home_mems`."""
 
 
-def _is_special(grant: Grant | None) -> bool:
-    return grant is not None and bool(grant.exclusive or grant.home_mems or grant.pool == PRESERVED)
+def _special_among(places: Iterable[tuple[str, Grant]]) -> list[tuple[str, Grant]]:
+    return [(key, each) for key, each in places if each.exclusive or each.home_mems or each.pool == PRESERVED]
 
 
 @remembered(16)  # several nodes of one event have the same grants
 def _special(grants: Mapping[str, Grant]) -> _Special:
-    special = [
-        (key, grant)
-        for key, grant in grants.items()
-        if grant.exclusive or grant.home_mems or grant.pool == PRESERVED  # as `_is_special`, without 500 calls
-    ]
+    special = _special_among(grants.items())
     owners = {key: grant.exclusive for key, grant in special if grant.exclusive}
     preserved = frozenset([key for key, grant in special if grant.is_preserved and key not in owners])
     displaced = [key for key, grant in special if grant.home_mems]
@@ -250,7 +244,8 @@ def with_grants(
 ) -> dict[str, Grant]:
     """Return the grants *base* with *changes*, as `with_changes` does."""
     grants = with_changes(base, changes, removed)
-    if not any(_is_special(base.get(key)) or _is_special(grants.get(key)) for key in (*changes, *removed)):
+    touched = (*changes.items(), *[(key, base[key]) for key in (*changes, *removed) if key in base])
+    if not _special_among(touched):
         _special.keep(_special(base), grants)
     return grants
 

@@ -4,6 +4,7 @@ The engine and the policies have no state of their own. They keep results from o
 `functools.lru_cache` of a function, and in `placement.alloc.sums`: all are bounded, and keyed by the inputs.
 """
 
+from collections import OrderedDict
 from collections.abc import Callable
 from functools import update_wrapper
 from typing import Generic, TypeVar, TypeVarTuple
@@ -21,7 +22,7 @@ class Memo(Generic[*Ts, V]):
 
     def __init__(self, most: int) -> None:
         self._most = most
-        self._known: dict[tuple[int, ...], tuple[object, V]] = {}
+        self._known = OrderedDict[tuple[int, ...], tuple[object, V]]()
 
     def get(self, *arguments: *Ts) -> V | None:
         """Return the result for *arguments*; None if it is unknown."""
@@ -32,8 +33,7 @@ class Memo(Generic[*Ts, V]):
         """Keep the *result* for *arguments*, and return it."""
         self._known[tuple(map(id, arguments))] = arguments, result
         if len(self._known) > self._most:
-            for old in list(self._known)[: -self._most]:
-                self._known.pop(old, None)  # another thread may have removed it
+            self._known.popitem(last=False)  # in one step of the interpreter, whatever other threads do
         return result
 
 
