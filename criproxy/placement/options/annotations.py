@@ -53,6 +53,12 @@ class Wishes:
     denied: Rules = field(default_factory=dict)
     _yaml: dict[str, tuple[int, int]] = field(default_factory=dict)
     """By annotation that has been read as YAML: its characters and parts."""
+    _annotations: Mapping[str, str] = field(init=False)
+    """All of the pod."""
+
+    def __post_init__(self) -> None:
+        pod = self.node.pods.get(self.container.pod)
+        self._annotations = pod.annotations if pod else {}
 
     @classmethod
     def by(cls, options: Options, node: Node, container: Container) -> Self:
@@ -66,7 +72,7 @@ class Wishes:
 
     def boolean(self, key: str) -> bool | None:
         """The boolean value of *key*; None without one; raises BadAnnotation."""
-        return self.read(key, _boolean)
+        return self.read(key, _boolean) if self._annotations else None
 
     def text(self, key: str) -> str | None:
         """The value of *key*; None without one."""
@@ -82,8 +88,7 @@ class Wishes:
         Raises:
             BadAnnotation: the value cannot be understood.
         """
-        name = self._written(key)
-        if name is None:
+        if not self._annotations or (name := self._written(key)) is None:
             return None
         if not may_use(self.container.namespace, key, self.allowed, self.denied):  # before anything of it is read
             self.ignored.append(f"annotation {name} is ignored: namespace {self.container.namespace} may not use {key}")
@@ -123,17 +128,10 @@ class Wishes:
         self._yaml[name] = chars, document.parts
         return document.data
 
-    @property
-    def _annotations(self) -> Mapping[str, str]:
-        pod = self.node.pods.get(self.container.pod)
-        return pod.annotations if pod else {}
-
     def _written(self, key: str) -> str | None:
         """The name of the first annotation that may be about *key*; its value has not been read."""
-        if not (annotations := self._annotations):
-            return None
-        found = effective(annotations, key, self.container.name)
-        return found[0] if found else next(_old_names(annotations, key), None)
+        found = effective(self._annotations, key, self.container.name)
+        return found[0] if found else next(_old_names(self._annotations, key), None)
 
 
 def _check_yaml(count: int, what: str, most: int) -> None:

@@ -70,7 +70,8 @@ def is_reserved(options: TopologyAwareOptions, wishes: Wishes) -> bool:
     wish = wishes.boolean("prefer-reserved-cpus")
     if wish is not None:
         return wish
-    return matches_one(wishes.container.namespace, (SYSTEM_NAMESPACE, *options.reserved_pool_namespaces))
+    namespace = wishes.container.namespace
+    return namespace == SYSTEM_NAMESPACE or matches_one(namespace, options.reserved_pool_namespaces)
 
 
 def request_of(container: Container, options: TopologyAwareOptions, wishes: Wishes) -> Request:
@@ -115,9 +116,10 @@ def _split(container: Container, options: TopologyAwareOptions, wishes: Wishes) 
 def _isolation(owned: int, options: TopologyAwareOptions, wishes: Wishes) -> tuple[bool, bool]:
     """Whether isolated CPUs are preferred and required: the narrower of both annotations counts."""
     required, preferred = wishes.boolean("require-isolated-cpus"), wishes.boolean("prefer-isolated-cpus")
-    narrower = wishes.scope("require-isolated-cpus") <= wishes.scope("prefer-isolated-cpus")
-    if required is not None and (preferred is None or narrower):
-        return required, required
+    if required is not None:
+        narrower = wishes.scope("require-isolated-cpus") <= wishes.scope("prefer-isolated-cpus")
+        if preferred is None or narrower:
+            return required, required
     if preferred is not None:
         return preferred, False
     # Processes on several isolated CPUs have to spread by themselves: only pods that ask for them get them.
