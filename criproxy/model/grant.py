@@ -1,7 +1,7 @@
 """Grants of containers, their applied state, kept CPUs, and what a policy changes of grants, with its reasons."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from enum import Enum
 from functools import lru_cache
 
@@ -98,7 +98,11 @@ class Grant:
         """Return the grant with the memory of *other*; the same object if it has that already."""
         if (self.mems, self.home_mems) == (other.mems, other.home_mems):
             return self
-        return replace(self, mems=other.mems, home_mems=other.home_mems)
+        return self.with_memory(other.mems, other.home_mems)
+
+    def with_memory(self, mems: CpuSet, home_mems: CpuSet) -> "Grant":
+        """Return the grant with memory from *mems*, which returns to *home_mems* if there are any."""
+        return Grant(self.cpus, mems, self.exclusive, self.pool, self.home, home_mems, self.quota)
 
     @property
     def is_preserved(self) -> bool:
@@ -142,4 +146,4 @@ class Change:
 
     def reasons_about(self, key: str | None) -> tuple[Reason, ...]:
         """Return the reasons, with plain sentences as reasons about the container *key*; None: about no container."""
-        return tuple(Reason(key, each) if isinstance(each, str) else each for each in self.reasons)
+        return tuple([Reason(key, each) if isinstance(each, str) else each for each in self.reasons])

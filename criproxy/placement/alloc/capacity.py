@@ -49,10 +49,6 @@ class Capacity:
     watched: CpuSet = NO_CPUS
     """CPUs that cannot become exclusive as long as unmanaged containers are on them."""
 
-    def free_milli(self, index: int) -> int:
-        """What a further container that shares may be granted in a pool; negative where too much has been."""
-        return self._free_milli[index]
-
     def spare(self, index: int, joining_milli: int = 0) -> int:
         """How many CPUs of a pool can become exclusive so that shared containers, within and around, keep their grants.
 
@@ -92,8 +88,11 @@ class Capacity:
         return spare if len(spare) >= count else self.ownable(index)
 
     @cached_property
-    def _free_milli(self) -> Sequence[int]:
-        """By pool; no pool has more free than the one around it."""
+    def free_milli(self) -> Sequence[int]:
+        """By pool, what a further container that shares may be granted; negative where too much has been.
+
+        No pool has more than the one around it.
+        """
         found: list[int] = []
         for pool in self.tree.pools:
             free = len(self.shared[pool.index]) * 1000 - self.loads[pool.index].granted_milli

@@ -8,6 +8,7 @@ a table: those without room come after all others, each with what it lacks.
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from enum import Enum
+from operator import attrgetter
 from typing import NamedTuple
 
 
@@ -47,12 +48,12 @@ class Candidate:
     @property
     def key(self) -> tuple[int, ...]:
         """What to sort by."""
-        return (*(criterion.value for criterion in self.criteria), self.index)
+        return (*[criterion.value for criterion in self.criteria], self.index)
 
 
 def ranked(candidates: Iterable[Candidate]) -> list[Candidate]:
     """Best first."""
-    return sorted(candidates, key=lambda candidate: candidate.key)
+    return sorted(candidates, key=attrgetter("key"))
 
 
 def decider(better: Candidate, worse: Candidate) -> Criterion | None:

@@ -46,7 +46,7 @@ def index(name: str) -> int:
 )
 def test_free(sharers: list[tuple[str, int]], owned: str, pool: str, free_milli: int) -> None:
     """A request counts in its pool and in all around it, and no pool has more free than what is around it."""
-    assert room(*sharers, owned=owned).free_milli(index(pool)) == free_milli
+    assert room(*sharers, owned=owned).free_milli[index(pool)] == free_milli
 
 
 @pytest.mark.parametrize(

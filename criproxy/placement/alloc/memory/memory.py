@@ -60,6 +60,8 @@ class _Machine(NamedTuple):
     crowds: Crowds
     asked: dict[CpuSet, "_Machine"]
     """The same machine with some of `Topology.other_mems`, as far as it was asked for."""
+    firsts: dict[tuple[CpuSet, "MemoryWish", bool], tuple[CpuSet, str]]
+    """What `_first` says of a container near some nodes, with or without a memory limit, as far as it was asked."""
 
 
 def place_memory(
@@ -94,7 +96,7 @@ def place_memory(
     if had and wish.untouched:  # an earlier policy keeps it to some nodes, in which it may grow
         wanted, reason = had.home_mems or had.mems, f"memory is left alone: {wish.untouched}"
     else:
-        wanted, reason = _first(_with_asked(machine, wish), near, wish, container)
+        wanted, reason = _first(machine, near, wish, container)
     first = _wide_enough(machine.memory, wanted | had.mems if had else wanted, counted_bytes(container))
     after = node.grants if grants.keys() == {key} else with_grants(node.grants, grants)  # its own does not count
     mems, moved = _beside_others(machine, node, after, container, first, had is None)
@@ -144,6 +146,14 @@ def rooms_bytes(node: Node, nears: Iterable[CpuSet], *, pessimistic: bool = Fals
 
 
 def _first(machine: _Machine, near: CpuSet, wish: MemoryWish, container: Container) -> tuple[CpuSet, str]:
+    """The nodes of *container* if it was alone, and why."""
+    like = near, wish, bool(container.memory_limit_bytes)
+    if like not in machine.firsts:
+        machine.firsts[like] = _found_first(_with_asked(machine, wish), near, wish, container)
+    return machine.firsts[like]
+
+
+def _found_first(machine: _Machine, near: CpuSet, wish: MemoryWish, container: Container) -> tuple[CpuSet, str]:
     memory, everywhere = machine.memory, machine.topology.mems
     nodes = (near | _attached(machine, near)) & everywhere
     kinds = _kinds(machine, near, nodes, wish)
@@ -236,14 +246,14 @@ def _moved(grant: Grant, mems: CpuSet) -> Grant:
 
 def _with(grant: Grant, mems: CpuSet, home: CpuSet) -> Grant:
     """The grant with memory from *mems*, which would rather be that of *home*."""
-    return replace(grant, mems=interned(mems), home_mems=interned(home if home < mems else NO_CPUS))
+    return grant.with_memory(interned(mems), interned(home if home < mems else NO_CPUS))
 
 
 def _machine_of(topology: Topology, pessimistic: bool) -> _Machine:
     promised = {node.id: node.memory_bytes * PROMISED_PERCENT // 100 for node in topology.nodes}
     usable = {mem: size for mem, size in promised.items() if mem in topology.mems}
     memory = Memory(topology, usable, pessimistic=pessimistic)
-    return _Machine(topology, memory, attached_nodes(topology), {}, Crowds(memory), {})
+    return _Machine(topology, memory, attached_nodes(topology), {}, Crowds(memory), {}, {})
 
 
 _machine = remembered(_MACHINES)(_machine_of)

@@ -63,7 +63,7 @@ class Memory:
         self.pessimistic = pessimistic
         self.ids = tuple(node.id for node in nodes)
         self._bit = {id_: 1 << place for place, id_ in enumerate(self.ids)}
-        self._sizes = tuple(sizes[id_] for id_ in self.ids)
+        self._sizes = [(1 << place, sizes[id_]) for place, id_ in enumerate(self.ids)]
         self.of_kind = {kind: self.mask(node.id for node in nodes if node.kind is kind) for kind in KINDS}
         self.normal = self.mask(node.id for node in nodes if node.normal_memory)
         self._distances = [[topology.distance(one, other) for other in self.ids] for one in self.ids]
@@ -76,19 +76,19 @@ class Memory:
 
     def mask(self, nodes: Iterable[int]) -> Mask:
         """The set of those of *nodes* that this machine has."""
-        return sum(self._bit.get(node, 0) for node in nodes)
+        return sum([self._bit.get(node, 0) for node in nodes])
 
     def nodes(self, mask: Mask) -> CpuSet:
         """The ids in *mask*."""
-        return frozenset(self.ids[place] for place in _places(mask))
+        return frozenset([node for node, bit in self._bit.items() if bit & mask])
 
     def capacity_bytes(self, mask: Mask) -> int:
         """What the nodes of *mask* have together."""
-        return sum(self._sizes[place] for place in _places(mask))
+        return sum([size for bit, size in self._sizes if bit & mask])
 
     def kinds(self, mask: Mask) -> frozenset[MemoryKind]:
         """The kinds of memory in *mask*."""
-        return frozenset(kind for kind, nodes in self.of_kind.items() if nodes & mask)
+        return frozenset([kind for kind, nodes in self.of_kind.items() if nodes & mask])
 
     def with_kinds(self, kinds: Iterable[MemoryKind]) -> Mask:
         """All nodes of these kinds."""

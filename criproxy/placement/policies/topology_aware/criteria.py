@@ -4,7 +4,7 @@ The order is nri-plugins', or CRI-RM's where the policy file says so. Criproxy's
 shared containers need are taken last, and a container with a place stays there.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import chain
@@ -100,8 +100,9 @@ class Choosing:
         sides = (tree.topology.nodes_of(free) & hint for hint in request.hints)
         return all(sides) and len([cpu for cpu in free if tree.topology.nodes_of((cpu,)) <= near]) >= request.owned
 
-    def _allowed(self) -> Iterator[Pool]:
-        return filter(self.allows, self.room.tree.pools)
+    def _allowed(self) -> Sequence[Pool]:
+        pools = self.room.tree.pools
+        return [pool for pool in pools if self.allows(pool)] if self.home or self.request.strict else pools
 
     def is_around_home(self, pool: Pool) -> bool:
         """Whether its memory is near there, if it runs: on the same NUMA nodes, or in a part of the machine around."""
@@ -113,8 +114,8 @@ class Choosing:
         """The pools with room for a container that shares."""
         room, milli = self.room, self.request.shared_milli
         there = [pool for pool in self._allowed() if room.shared[pool.index]]
-        fitting = [pool for pool in there if room.free_milli(pool.index) >= self.wanted_milli]
-        fitting = fitting or [pool for pool in there if room.free_milli(pool.index) >= milli]
+        fitting = [pool for pool in there if room.free_milli[pool.index] >= self.wanted_milli]
+        fitting = fitting or [pool for pool in there if room.free_milli[pool.index] >= milli]
         return [Candidate(pool.index, pool.name, self._sharing_criteria(pool)) for pool in fitting]
 
     @property
@@ -130,7 +131,7 @@ class Choosing:
             *self._burst(pool),
             Criterion("its size", self.room.tree.heights[pool.index], Unit.FEWER),
             Criterion("it has fewer containers", self.room.loads[pool.index].containers, Unit.FEWER),
-            Criterion("it has more free CPU", -self.room.free_milli(pool.index), Unit.MORE_MILLI),
+            Criterion("it has more free CPU", -self.room.free_milli[pool.index], Unit.MORE_MILLI),
         )
 
     def _burst(self, pool: Pool) -> tuple[Criterion, ...]:
@@ -185,7 +186,7 @@ class Choosing:
             *self._of_kind(pool, quiet=quiet),
             Criterion("its size", self.room.tree.heights[pool.index], Unit.FEWER),
             Criterion("it has more isolated CPUs", -isolated, Unit.MORE),
-            Criterion("it has more free CPU", -self.room.free_milli(pool.index), Unit.MORE_MILLI),
+            Criterion("it has more free CPU", -self.room.free_milli[pool.index], Unit.MORE_MILLI),
             Criterion("it has fewer containers", self.room.loads[pool.index].containers, Unit.FEWER),
         )
 
@@ -200,14 +201,14 @@ class Choosing:
         """How many CPUs the shared containers in *pool* lack then, this container included."""
         request, room = self.request, self.room
         if quiet:  # it takes from shared containers only what it shares itself
-            return -(-max(0, request.shared_milli - room.free_milli(pool.index)) // 1000)
+            return -(-max(0, request.shared_milli - room.free_milli[pool.index]) // 1000)
         return max(0, request.owned - room.spare(pool.index, request.shared_milli))
 
     def _is_emptied(self, pool: Pool, *, quiet: bool) -> bool:
         """Whether nothing would be left to share, where the rules do not allow that."""
         request = self.request
         taken = request.shared_milli + (0 if quiet else 1000 * request.owned)
-        return not self.is_nri and taken > 0 and self.room.free_milli(pool.index) <= taken
+        return not self.is_nri and taken > 0 and self.room.free_milli[pool.index] <= taken
 
 
 def available(room: Capacity, shared_milli: int) -> int:

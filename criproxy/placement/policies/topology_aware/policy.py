@@ -24,7 +24,7 @@ from criproxy.placement.alloc.pools import Pool
 from criproxy.placement.alloc.rank import Candidate, Candidates, Row, compared, decider, ranked
 from criproxy.placement.alloc.sharing import RESERVED, Division, divide
 from criproxy.placement.options.annotations import Wishes
-from criproxy.placement.options.pod_wishes import hiding_of, hints_of, memory_wish, near_words, nodes_of
+from criproxy.placement.options.pod_wishes import hiding_of, memory_wish, near_words, nodes_of
 from criproxy.placement.policies.api import NOTHING_FREE, Free
 from criproxy.placement.policies.parts import by_node, lacks_beside_shared, left_alone, no_shared_cpu, unmoved
 from criproxy.placement.policies.topology_aware.criteria import Choosing, available
@@ -58,7 +58,7 @@ class TopologyAwarePolicy:
             return left_alone(self, node, container, (why, *wishes.notes()))
         choosing = self._choosing(node, wishes)
         grant, reason = _granted(choosing)
-        change = self._with_memory(choosing.division, node, replace(grant, cpus=interned(grant.cpus)), wishes)
+        change = self._with_memory(choosing, node, grant, wishes)
         grants, reasons = change.grants, (reason, *change.reasons, *wishes.notes())
         owners_differ = grant.exclusive != node.own_cpus(container.key)
         return Change(self._with_sharers(choosing.division, node, grants) if owners_differ else grants, reasons)
@@ -118,12 +118,12 @@ class TopologyAwarePolicy:
             isolated -= {max(isolated - own)}
         return Choosing(division, room, others, container, request, had, isolated, self.options.rules == "nri")
 
-    def _with_memory(self, division: Division, node: Node, grant: Grant, wishes: Wishes) -> Change:
+    def _with_memory(self, choosing: Choosing, node: Node, grant: Grant, wishes: Wishes) -> Change:
         """The new *grant* of a container with memory: that of its own CPUs, or of its pool if it shares."""
         container, wish = wishes.container, memory_wish(wishes, pinned=self.options.pin_memory)
+        division, hints = choosing.division, nodes_of(choosing.request.hints)
         pool = division.tree.by_name.get(grant.pool, division.tree.pools[0])
         near = division.tree.nodes[pool.index] if grant.shares else node.topology.nodes_of(grant.cpus)
-        hints = nodes_of(hints_of(wishes)[0])
         if len(hints) > 1 and hints < near:  # of several cards, or of one that is next to several nodes
             near = hints
         return place_memory(node, {container.key: grant}, container, near, wish, pessimistic=self._pessimistic)
@@ -151,7 +151,7 @@ def _reserved(choosing: Choosing) -> tuple[Grant, str]:
     if pool != RESERVED:
         why = f"{RESERVED}, which are for such containers, have {max(free, 0)}m left"
     title = choosing.container.title
-    return Grant(cpus, NO_CPUS, pool=pool), f"{title} shares {numbered('CPU', cpus)} of {pool}: {why}"
+    return Grant(interned(cpus), NO_CPUS, pool=pool), f"{title} shares {numbered('CPU', cpus)} of {pool}: {why}"
 
 
 def _share(choosing: Choosing) -> tuple[Grant, str]:
@@ -168,7 +168,7 @@ def _share(choosing: Choosing) -> tuple[Grant, str]:
     cpus = division.seen(NO_CPUS, shared, hides=request.hides)
     asks = f"asks for {request.shared_milli}m" if request.shared_milli else "asks for nothing"
     reason = f"{choosing.container.title} shares {numbered('CPU', cpus)} of {pool.name}: it {asks}, and {why}"
-    return Grant(cpus, NO_CPUS, pool=pool.name), reason
+    return Grant(interned(cpus), NO_CPUS, pool=pool.name), reason
 
 
 def _own(choosing: Choosing) -> tuple[Grant, str]:
@@ -187,7 +187,7 @@ def _own(choosing: Choosing) -> tuple[Grant, str]:
     asks = f"its pod is Guaranteed and it asks for {container.cpu_milli}m"
     why = why_first(order, only=len(pools) == 1)
     reason = f"{container.title} gets exclusive {numbered('CPU', own)}{also} on {pool.name}{seen}: {asks}, and {why}"
-    return Grant(cpus, NO_CPUS, own, pool.name), reason
+    return Grant(interned(cpus), NO_CPUS, own, pool.name), reason
 
 
 def _taken(choosing: Choosing, pool: Pool) -> CpuSet:
@@ -238,7 +238,7 @@ def _lacks(choosing: Choosing, pool: Pool) -> str:
 def _lacks_shared(choosing: Choosing, pool: Pool) -> str:
     if not choosing.room.shared[pool.index]:
         return "CPUs to share"
-    milli, free = choosing.request.shared_milli, choosing.room.free_milli(pool.index)
+    milli, free = choosing.request.shared_milli, choosing.room.free_milli[pool.index]
     return f"{(milli if free < milli else choosing.wanted_milli) - free}m"
 
 
