@@ -1,6 +1,6 @@
 """The result of an event: the new state, the updates that containers need, and what each of these may have now."""
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 
 from criproxy.model.attributes import granted, in_place
@@ -97,13 +97,6 @@ def updates_between(
         placed: whether to update containers that have a grant only in *after*: they could run on any CPU before.
     """
     losing, others = list[Update](), list[Update]()
-    for loses, update in _changes(before, after, arrived, placed=placed):
-        (losing if loses else others).append(update)
-    return (*losing, *others)
-
-
-def _changes(before: Node, after: Node, arrived: str | None, *, placed: bool) -> Iterator[tuple[bool, Update]]:
-    """Yield each update, sorted by key, and whether its container loses a CPU."""
     # Most containers share one pool, so most comparisons are of the same two objects.
     compared: dict[tuple[CpuSet, CpuSet], tuple[bool, bool]] = {}
     earlier, grants, containers = before.grants, after.grants, after.containers
@@ -116,14 +109,15 @@ def _changes(before: Node, after: Node, arrived: str | None, *, placed: bool) ->
             continue
         if old is None:
             if placed:
-                yield True, Update(key, new)
+                losing.append(Update(key, new))
             continue
         pair = old.cpus, new.cpus
         if pair not in compared:
             compared[pair] = not old.cpus <= new.cpus, old.cpus != new.cpus
         loses, differs = compared[pair]
         if differs or old != new:
-            yield loses, Update(key, new)
+            (losing if loses else others).append(Update(key, new))
+    return (*losing, *others)
 
 
 def _as_sent(node: Node, key: str) -> Grant | None:

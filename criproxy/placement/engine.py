@@ -11,7 +11,7 @@ from typing import TypeVar
 from criproxy.errors import Refused
 from criproxy.model.attributes import granted
 from criproxy.model.grant import Applied, Reason
-from criproxy.model.node import Node, with_changes, without
+from criproxy.model.node import Node, with_changes, with_grants, without
 from criproxy.model.workload import Container, ContainerState, Miss
 from criproxy.placement import events
 from criproxy.placement.adoption import adopt
@@ -85,7 +85,9 @@ def _step(node: Node, event: Event, policy: Policy) -> Decision:  # noqa: PLR091
         case events.Found():
             return adopt(node, event, policy)
         case _:
-            decision = _remembered(_of_workload(node, event, policy), event, asked)
+            decision = _of_workload(node, event, policy)
+            if isinstance(event, events.ContainerResized) and isinstance(asked, Fallback):
+                decision = replace(decision, node=to_be_promoted(decision.node, Miss.BYPASSED, [event.key]))
             arrives = isinstance(event, events.ContainerCreated)  # its message was sent before: compare with that
             return _trimmed(node, decision, policy) if decision.node.kept and not arrives else decision
 
@@ -107,20 +109,9 @@ def _trimmed(before: Node, decision: Decision, policy: Policy) -> Decision:
     return replace(decision, node=after, updates=updates_between(before, after))
 
 
-def _remembered(decision: Decision, event: WorkloadEvent, asked: Policy) -> Decision:
-    """Return the decision about a resize; if the policy was not asked, mark the container for promotion."""
-    if isinstance(event, events.ContainerResized) and isinstance(asked, Fallback):
-        return replace(decision, node=to_be_promoted(decision.node, Miss.BYPASSED, [event.key]))
-    return decision
-
-
 def _of_workload(node: Node, event: WorkloadEvent, policy: Policy) -> Decision:  # noqa: PLR0911 (one for each event)
     """Apply an event about one pod or container."""
     match event:
-        case events.PodStopped() | events.PodGone():
-            return _pod_ended(node, event, policy)
-        case events.PodCreated() | events.PodResized() | events.PodNotReady():
-            return of_pod(node, event, policy)
         case events.ContainerCreating(container):
             return _creating(node, container, policy)
         case events.ContainerCreated():
@@ -135,6 +126,10 @@ def _of_workload(node: Node, event: WorkloadEvent, policy: Policy) -> Decision: 
             return _applied(node, key, applied)
         case events.ContainerResized():
             return _resized(node, event, policy)
+        case events.PodStopped() | events.PodGone():
+            return _pod_ended(node, event, policy)
+        case events.PodCreated() | events.PodResized() | events.PodNotReady():
+            return of_pod(node, event, policy)
 
 
 def _pod_ended(node: Node, event: events.PodStopped | events.PodGone, policy: Policy) -> Decision:
@@ -159,8 +154,8 @@ def placing(node: Node, event: Event, policy: Policy) -> tuple[Node, Container] 
             beside = node.containers_of(new.pod)
             if _twin(beside, new):
                 return None
-            known, container = _with_new(node, beside, new, policy)
-            if placed := elsewhere(known, container, last_blocked(node, _older(beside, new)), policy):
+            known, container = _with_new(node, older := _older(beside, new), new, policy)
+            if placed := elsewhere(known, container, last_blocked(node, older), policy):
                 return None if placed.shown is None else (placed.shown, container)
         case events.ContainerResized(key, sizes, total) if key in node.grants and key in node.containers:
             container = node.containers[key].resized(sizes)
@@ -177,13 +172,13 @@ def placing(node: Node, event: Event, policy: Policy) -> tuple[Node, Container] 
 
 def _twin(beside: Sequence[Container], new: Container) -> Container | None:
     """Return the container whose create *new* repeats, of those *beside* it in its pod."""
-    alive = (c for c in beside if not ignores(c, events.ContainerCreating))
-    return next((c for c in alive if c.identity == new.identity), None)
+    same = [c for c in beside if c.identity == new.identity]
+    return next((c for c in same if not ignores(c, events.ContainerCreating)), None) if same else None
 
 
-def _with_new(node: Node, beside: Sequence[Container], new: Container, policy: Policy) -> tuple[Node, Container]:
-    """Return the node including *new*, and *new* as the node has it."""
-    ended = advanced(node, _older(beside, new), LATER_ATTEMPT)
+def _with_new(node: Node, older: Sequence[Container], new: Container, policy: Policy) -> tuple[Node, Container]:
+    """Return the node including *new*, and *new* as the node has it; *older* are its earlier attempts."""
+    ended = advanced(node, older, LATER_ATTEMPT)
     freed = _release(node, ended, policy).node if ended is not node else node
     container = new
     if new.state is not ContainerState.CREATING or new.reservation != new.key:
@@ -202,8 +197,8 @@ def _creating(node: Node, new: Container, policy: Policy) -> Decision:
     beside = node.containers_of(new.pod)
     if twin := _twin(beside, new):
         return _repeated(node, new, twin, policy)
-    known, container = _with_new(node, beside, new, policy)
-    why = last_blocked(node, _older(beside, new))
+    known, container = _with_new(node, older := _older(beside, new), new, policy)
+    why = last_blocked(node, older)
     moved = elsewhere(known, container, why, policy)
     placed = with_pages(moved or place(known, container, policy), container)
     after, key = placed.node, container.key
@@ -244,14 +239,14 @@ def _created(node: Node, event: events.ContainerCreated, policy: Policy) -> Deci
             return _release(known, advanced(known, [container], LATER_ATTEMPT), policy, key)
         return Decision(known, key=key)
     container = node.containers[reservation]
-    state = state_after(container, TRANSITIONS[events.ContainerCreated])
+    state, grant = state_after(container, TRANSITIONS[events.ContainerCreated]), node.grants.get(reservation)
     after = node.replace(
         containers=_renamed(node.containers, reservation, key, replace(container, key=key, state=state)),
-        grants=_renamed(node.grants, reservation, key),
+        grants=with_grants(node.grants, {key: grant}, (reservation,)) if grant else None,
         applied=_renamed(node.applied, reservation, key),
         former=_renamed(node.former, reservation, key) if node.former else None,
     )
-    if container.stays and (grant := after.grants.get(key)) and not owns_all(grant):
+    if container.stays and grant and not owns_all(grant):
         after = after.replace(grants=without(after.grants, (key,)))  # a shared container would have to move for others
     # While it had no id, it could not be updated when others arrived: the cpuset in its message may be outdated.
     return Decision(after, updates_between(node, after, arrived=key), key=key)

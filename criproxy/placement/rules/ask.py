@@ -6,7 +6,6 @@ from criproxy.model.cpuset import CpuSet
 from criproxy.model.grant import NO_CPUS, Change, Grant, Kept, Reason
 from criproxy.model.node import Node, with_grants
 from criproxy.model.workload import Container
-from criproxy.placement.options.policy_options import options_of
 from criproxy.placement.policies.api import Policy
 from criproxy.placement.rules.preserved import grant_of_preserved, is_left_to_itself, moved_preserved
 from criproxy.placement.rules.quota import quota_reasons, quotas
@@ -41,7 +40,7 @@ def ask(node: Node, container: Container, policy: Policy, view: Node | None = No
     view, key = view or node, container.key
     change = policy.place(view, container)
     news, removed, reasons = dict(change.grants), () if key in change.grants else (key,), change.reasons
-    news |= quotas(view, news, {*news, key}, lifts=_lifts(policy), placed=container)
+    news |= quotas(view, news, {*news, key}, policy, placed=container)
     reasons += quota_reasons(container, view.grants.get(key), news.get(key))
     preserved = view.preserved_keys
     if key not in news and not is_left_to_itself(view, policy):
@@ -68,13 +67,9 @@ def reshared(node: Node, moved: CpuSet, policy: Policy) -> Node:
 
 def _left(node: Node, left: Grant, policy: Policy) -> Placed:
     change = policy.release(node, left)
-    news = {**change.grants, **quotas(node, change.grants, change.grants, lifts=_lifts(policy))}
+    news = {**change.grants, **quotas(node, change.grants, change.grants, policy)} if change.grants else {}
     if keys := node.preserved_keys:
         news |= moved_preserved(node, with_grants(node.grants, news), keys)
     if news:
         node = node.replace(grants=with_grants(node.grants, news))
     return Placed(node, change.reasons_about(None))
-
-
-def _lifts(policy: Policy) -> bool:
-    return options_of(policy).cpu_quota == "lift"

@@ -26,7 +26,8 @@ def place(node: Node, container: Container, policy: Policy) -> Placed:
         if placed is None and pod.uid in node.kept and not isinstance(policy, Fallback):  # which gives no CPUs
             placed = place_with_kept(node, container, pod, policy)
         placed = gathered(placed or ask(node, container, policy, shown(node)), container, policy)
-        return replace(placed, node=without_excess(node, placed.node, pod, policy))
+        after = without_excess(node, placed.node, pod, policy)
+        return placed if after is placed.node else replace(placed, node=after)
     except NotEnough as error:
         if text := kept_text(node, pod.uid if pod else ""):
             raise NotEnough(f"{error}; {text}") from None

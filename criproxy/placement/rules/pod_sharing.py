@@ -29,7 +29,7 @@ def place_in_pod(node: Node, container: Container, policy: Policy) -> Placed | N
         NotEnough: the pod needs more CPUs than it has, and there are none; or it shares some, and must not.
     """
     has_exclusive = container.pod in node.pods_with_exclusive
-    if exclusive_of(policy) is None or not (container.of_pod or has_exclusive):
+    if not (container.of_pod or has_exclusive) or exclusive_of(policy) is None:
         return None
     if not (group := group_of(node, container)):
         return _apart(node, container, policy) if has_exclusive else None

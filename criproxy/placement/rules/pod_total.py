@@ -36,10 +36,12 @@ def counted(node: Node, key: str, *, arrives: bool = False) -> Node:
     total have no size of their own, unless all of them together fit into it.
     """
     pod = node.pods.get(key)
-    alive = [each for each in node.containers_of(key) if each.state is not ContainerState.EXITED] if pod else []
+    if pod is None or (pod.cap_milli is None and pod.qos is not QosClass.GUARANTEED):  # as `_total`
+        return node
+    alive = [each for each in node.containers_of(key) if each.state is not ContainerState.EXITED]
     arrives = arrives or overlap(node, alive)
-    bare = [each for each in alive if each.of_pod or (pod and arrives and _is_bare(pod, each, alive))]
-    total = _total(pod, bare) if pod and bare else None
+    bare = [each for each in alive if each.of_pod or (arrives and _is_bare(pod, each, alive))]
+    total = _total(pod, bare) if bare else None
     if total is None or any(each.desired and each.desired.told for each in bare):
         return node
     names = {each.key for each in bare}

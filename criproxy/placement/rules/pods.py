@@ -74,7 +74,9 @@ def recounted(
         Refused: there is no room, and it *must* have it.
     """
     known, reasons = counted(node, key, arrives=arrives), tuple[Reason, ...]()
-    for each in known.containers_of(key) if known is not node else ():
+    if known is node:
+        return node, ()
+    for each in known.containers_of(key):
         before = node.containers[each.key].cpu_milli
         if each.key not in known.grants or not each.of_pod or each.cpu_milli == before:
             continue

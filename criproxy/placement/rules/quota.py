@@ -12,10 +12,12 @@ from criproxy.model.cpuset import numbered
 from criproxy.model.grant import CpuQuota, Grant
 from criproxy.model.node import Node
 from criproxy.model.workload import Container
+from criproxy.placement.options.policy_options import options_of
+from criproxy.placement.policies.api import Policy
 
 
 def quotas(
-    node: Node, grants: Mapping[str, Grant], keys: Iterable[str], *, lifts: bool, placed: Container | None = None
+    node: Node, grants: Mapping[str, Grant], keys: Iterable[str], policy: Policy, placed: Container | None = None
 ) -> dict[str, Grant]:
     """Return those of the new *grants* for *keys*, made from *node*, whose quota is to be handled in another way.
 
@@ -23,7 +25,7 @@ def quotas(
         node: the node before.
         grants: its new grants.
         keys: of the changed ones.
-        lifts: whether the option is ``lift``.
+        policy: has the option.
         placed: the container that is placed; None if one has left.
     """
     found = dict[str, Grant]()
@@ -33,14 +35,15 @@ def quotas(
         if new is None or (new is old and not is_placed) or _untouched(old, new):
             continue
         container = placed if is_placed else node.containers.get(key)
-        quota = _quota(container, old, new, may_lift=_may_lift(old, lifts=lifts, is_placed=is_placed))
+        quota = _quota(container, old, new, may_lift=_may_lift(old, policy, is_placed=is_placed))
         if quota is not new.quota:
             made = replace(new, quota=quota)
             found[key] = old if old is not None and old == made else made
     return found
 
 
-def _may_lift(old: Grant | None, *, lifts: bool, is_placed: bool) -> bool:
+def _may_lift(old: Grant | None, policy: Policy, *, is_placed: bool) -> bool:
+    lifts = options_of(policy).cpu_quota == "lift"
     if is_placed or old is None:
         return lifts
     return old.quota is CpuQuota.LIFTED or (lifts and old.quota is CpuQuota.RESTORED)

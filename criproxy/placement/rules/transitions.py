@@ -96,9 +96,9 @@ def advanced(node: Node, containers: Iterable[Container], row: Row) -> Node:
             forgotten.append(each.key)
         elif (state := state_after(each, row)) is not each.state:
             changed[each.key] = replace(each, state=state)
-    ended = [*forgotten, *(key for key, each in changed.items() if each.state is EXITED)]
     if not forgotten and not changed:
         return node
+    ended = [*forgotten, *[key for key, each in changed.items() if each.state is EXITED]]
     left = with_changes(node.containers, changed, forgotten)
     former = without(node.former, ended) if ended and node.former else None
     return node.replace(containers=left, applied=without(node.applied, ended) if ended else None, former=former)
