@@ -1,7 +1,8 @@
 """The cgroup attributes that criproxy sets on a container: one row each, from the grant to the kernel and back.
 
-The create and our updates write them, drift and the reconciler read and compare them, the store keeps them, the history
-and `status` show them: all of these iterate over `ATTRIBUTES`. A new attribute is a field of `Applied` and a row here.
+The create and our updates write them, drift and the reconciler read and compare them: all of these iterate over
+`ATTRIBUTES`; the store keeps those of `STORED`, the history and `status` show those of `SHOWN`. A new attribute is a
+field of `Applied` with the default None, and a row in ``ATTRIBUTES = (*STORED, NEW)``.
 """
 
 from collections.abc import Callable, Iterator

@@ -1,5 +1,6 @@
 """The section about devices: what it means, and what is said where it cannot be meant."""
 
+from inspect import getsource
 from pathlib import Path
 
 import pytest
@@ -8,6 +9,7 @@ from criproxy.config import load
 from criproxy.devices.classes.builtin import BUILTIN, NVIDIA
 from criproxy.devices.classes.device_class import DeviceClass
 from criproxy.devices.device_rules import DeviceRules, KubeletFiles
+from criproxy.devices.options.options import ClassOptions
 from tests.config.files import devices_of, told, write
 
 KUBELET = KubeletFiles(
@@ -224,3 +226,8 @@ def test_a_change_of_the_section_is_another_configuration(tmp_path: Path) -> Non
 
     assert len({none, empty, one}) == 3
     assert (same, plugin, shared) == (one, empty, empty)
+
+
+def test_the_help_lists_the_classes() -> None:
+    """All that are built in, in their order."""
+    assert f"({', '.join(BUILTIN)})" in " ".join(getsource(ClassOptions).split())

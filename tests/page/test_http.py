@@ -7,7 +7,7 @@ from typing import Any
 
 import aiohttp
 
-from criproxy.api.page.routes import QUERIES, STATIC, read_files
+from criproxy.api.page.routes import ANSWERED, STATIC, read_files
 from tests.addresses import free_address
 from tests.page.stage import Stage, crowd, stage
 
@@ -57,7 +57,7 @@ def steady(answer: Any) -> Any:  # noqa: ANN401 (JSON)
 async def test_the_json_is_that_of_the_commands(node: Stage) -> None:
     """Each path answers what the control socket answers, with the arguments in the query."""
     arguments = {"who": {"cpus": "0-3"}, "explain": {"container": "shop/web-0/main"}, "status": {"namespace": "shop"}}
-    for command in QUERIES:
+    for command in ANSWERED:
         given = arguments.get(command, {})
         query = "&".join(f"{name}={value}" for name, value in given.items())
         status, body, headers = await get(f"{node.url}api/{command}?{query}")

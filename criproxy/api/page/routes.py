@@ -83,7 +83,7 @@ ANSWERS_PER_S, ANSWERS_BURST = 10.0, 40
 """Answers as JSON for each client: each takes milliseconds of a thread."""
 ALL_ANSWERS_PER_S, ALL_ANSWERS_BURST = 20.0, 80
 """For all clients together."""
-QUERIES = ("status", "devices", "usage", "events", "who", "explain")
+ANSWERED = ("status", "devices", "usage", "events", "who", "explain")
 """Commands that are answered under ``/api``."""
 
 
@@ -133,7 +133,7 @@ class Page:
     def routes(self) -> list[web.RouteDef]:
         """All paths, for `process.http`."""
         shown = {"/": self._index, "/page/{name}": self._file}
-        asked: dict[str, Handler] = {f"/api/{command}": partial(self._query, command) for command in QUERIES}
+        asked: dict[str, Handler] = {f"/api/{command}": partial(self._query, command) for command in ANSWERED}
         asked["/api/stream"] = self._stream
         others = partial(_no_answer, [*asked])
         return [

@@ -11,9 +11,10 @@ policy file, in the names of metrics and in lists of CPUs.
 
 import re
 from collections.abc import Callable, Iterator
-from typing import Any
+from typing import Any, get_args
 
 from criproxy.devices.classes.builtin import BUILTIN as DEVICE_CLASSES
+from criproxy.devices.classes.vgpu_profiles import Enforcement
 from criproxy.placement.options.annotation_keys import KEYS
 from criproxy.placement.policies import BUILTIN as POLICIES
 
@@ -23,9 +24,9 @@ _NUMBER = re.compile(r"[0-9]+(?:-[0-9]+|(?:\.[0-9]+)?(?:m|ms|s|h))")
 _OPTIONS = """
     actions adopt advertise all allocation allow annotate annotations apply as-is auto balance-balloons checkpoint class
     classes command commands components core cores count cpu cpuset crirm deny devices die distributed dram efficient
-    enforce env exclusive exempt fail file from grace hami-core hbm health hide high ids images index indexes instances
+    enforce env exclusive exempt fail file from grace hbm health hide high ids images index indexes instances
     interval keep key kill-process kubelet l2cache l3cache labels level lift loads low memory mig minor models mps name
-    namespaces new next nodes none normal nri numa nvidia-memory-limit nvml observe off operator package packed pass
+    namespaces new next nodes none normal nri numa nvml observe off operator package packed pass
     performance period permissions pin plugin plugins-registry pmem pod podresources policy preserve privileged profiles
     promote quota refuse register rename replicas report resource resources rules runtimes rw rwm samples select share
     shared sharing socket stop strip system thread timeout usage uuid values watch when-free
@@ -74,7 +75,8 @@ _GRAMMAR = """
 """Other frequent words in sentences."""
 
 OWN_WORDS = frozenset(
-    {*_OPTIONS.split(), *_NOTICES.split(), *_TERMS.split(), *_GRAMMAR.split(), *KEYS, *POLICIES, *DEVICE_CLASSES}
+    {*_OPTIONS.split(), *_NOTICES.split(), *_TERMS.split(), *_GRAMMAR.split()}
+    | {*KEYS, *POLICIES, *DEVICE_CLASSES, *get_args(Enforcement)}
 )
 
 

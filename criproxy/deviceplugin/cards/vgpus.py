@@ -3,7 +3,6 @@
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field, replace
-from posixpath import join
 
 from criproxy.deviceplugin.cards.card_offers import Configuration, Pins, Warnings, whole_card
 from criproxy.deviceplugin.cards.instances import Instance, assign
@@ -143,9 +142,8 @@ class VgpuAllocator:
             raise invalid_request(resource, f"unknown device: {ids[0]}")
         response = self.whole(ids)
         try:
-            if "hami-core" in self.profile.enforce:
-                paths = self.makers.hami
-                self.files.prepare(join(paths.containers, vgpu.file_name), paths.lock)
+            for folders in filter(None, (self.makers.folders(way, vgpu) for way in self.profile.enforce)):
+                self.files.prepare(*folders)
             found = enforced_by(self.profile, vgpu, self.makers, self.files.exists)
         except Missing as error:
             raise invalid_request(resource, str(error)) from error

@@ -3,7 +3,6 @@
 import asyncio
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
-from posixpath import join
 
 from criproxy.deviceplugin.configuration.configuration import Loaded
 from criproxy.devices.classes.vgpu_profiles import Enforcement, Profile, Vgpu
@@ -36,7 +35,7 @@ def missing_methods(plan: PluginPlan, profile: Profile, makers: EnforcementBuild
 def _needs(method: Enforcement, profile: Profile, makers: EnforcementBuilder) -> Iterator[str]:
     """The files that the node must have, without those that criproxy makes for each vGPU."""
     vgpu = Vgpu(id=profile.name, card="", profile=profile.name, memory_mib=profile.memory_mib, cores_percent=0)
-    made = {join(makers.hami.containers, vgpu.file_name), makers.hami.lock}
+    made = makers.folders(method, vgpu) or ()
     return (path for path in makers.build(method, vgpu).needs if path not in made)
 
 

@@ -145,6 +145,10 @@ class EnforcementBuilder:
             case "mps":
                 return self._mps(vgpu)
 
+    def folders(self, way: Enforcement, vgpu: Vgpu) -> tuple[str, str] | None:
+        """Return the directory of *vgpu* and that of all vGPUs, which criproxy makes for an enforcement; or None."""
+        return (join(self.hami.containers, vgpu.file_name), self.hami.lock) if way == "hami-core" else None
+
     def _hami(self, vgpu: Vgpu) -> Enforced:
         envs = {"CUDA_DEVICE_MEMORY_LIMIT_0": f"{vgpu.memory_mib}m"} if vgpu.memory_mib else {}
         if vgpu.cores_percent:

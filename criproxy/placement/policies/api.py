@@ -36,7 +36,7 @@ class Policy(Protocol):
 
         Raises:
             NotEnough: it does not fit; the text names the container, its request, what is free and where.
-            BadAnnotation: its pod asks for something in a way that cannot be understood; see `options.annotations`.
+            BadAnnotation: its pod asks for something in a way that cannot be understood; see `annotation_parsing`.
         """
         ...
 

@@ -22,7 +22,7 @@ from criproxy.placement.alloc.cpus import Taste, surroundings, take_cpus
 from criproxy.placement.alloc.memory.memory import MemoryWish, place_memory, return_memory
 from criproxy.placement.alloc.near import resize_cpus, take_beside, whole_cores
 from criproxy.placement.alloc.rank import Candidates
-from criproxy.placement.options.annotations import Wishes
+from criproxy.placement.options.annotation_parsing import Wishes
 from criproxy.placement.options.pod_wishes import hints_of, near_words, nodes_of
 from criproxy.placement.options.policy_options import Exclusive, Misfit, Options
 from criproxy.placement.policies.api import NOTHING_FREE, Entry, Free

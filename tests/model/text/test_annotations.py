@@ -14,7 +14,7 @@ from criproxy.model.text.annotations import (
     policy_annotations,
 )
 from criproxy.model.workload import Container, Pod
-from criproxy.placement.options.annotations import Wishes
+from criproxy.placement.options.annotation_parsing import Wishes
 from criproxy.simulate.hosts import machine
 
 

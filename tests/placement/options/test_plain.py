@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from criproxy.errors import BadAnnotation
 from criproxy.model.node import Node
 from criproxy.model.workload import Container, Pod
-from criproxy.placement.options.annotations import Wishes
+from criproxy.placement.options.annotation_parsing import Wishes
 from criproxy.placement.options.plain import plain_data
 from criproxy.simulate.hosts import machine
 

@@ -7,7 +7,7 @@ from criproxy.model.node import Node
 from criproxy.model.text.annotations import MAX_VALUE_CHARS
 from criproxy.model.workload import Container, Pod
 from criproxy.placement.options import plain
-from criproxy.placement.options.annotations import MAX_YAML_CHARS, Wishes
+from criproxy.placement.options.annotation_parsing import MAX_YAML_CHARS, Wishes
 from criproxy.placement.options.plain import plain_data
 from criproxy.simulate.hosts import machine
 from tests.placement.alloc.steps import steps_of

@@ -18,7 +18,7 @@ from criproxy.model.workload import Container
 from criproxy.placement.alloc.affinity.expressions import Attribute, joint_value, keys_of
 from criproxy.placement.alloc.cpus import circles
 from criproxy.placement.options.annotation_keys import matches_one
-from criproxy.placement.options.annotations import Wishes
+from criproxy.placement.options.annotation_parsing import Wishes
 from criproxy.placement.options.match_keys import attribute_of
 from criproxy.placement.options.pod_wishes import hints_of, near_words, nodes_of
 from criproxy.placement.policies.balloons.fields import ANNOTATION, DEFAULT, RESERVED, SYSTEM_NAMESPACE

@@ -12,7 +12,7 @@ from criproxy.model.workload import Container
 from criproxy.placement.alloc.cpus import one_per_core
 from criproxy.placement.alloc.memory.memory import MemoryWish, place_memory, return_memory
 from criproxy.placement.alloc.rank import Candidate, Candidates, Criterion, Row, Unit, compared, ranked
-from criproxy.placement.options.annotations import Wishes
+from criproxy.placement.options.annotation_parsing import Wishes
 from criproxy.placement.options.match_keys import attribute_of
 from criproxy.placement.options.pod_wishes import HIDE, hiding_of, memory_wish
 from criproxy.placement.policies.balloons.balloon_choice import Filled, Filling, Way, kind_of

@@ -14,7 +14,7 @@ from criproxy.model.workload import Container
 from criproxy.placement.alloc.memory.memory import MemoryWish, place_memory, return_memory
 from criproxy.placement.alloc.rank import Candidate, Candidates, Criterion, Row, Unit, compared, ranked
 from criproxy.placement.options.annotation_keys import matches_one
-from criproxy.placement.options.annotations import Wishes
+from criproxy.placement.options.annotation_parsing import Wishes
 from criproxy.placement.options.pod_wishes import memory_wish
 from criproxy.placement.policies.parts import no_shared_cpu
 from criproxy.placement.policies.pools.options import ANNOTATION, Alone, PoolsOptions

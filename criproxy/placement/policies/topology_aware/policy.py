@@ -23,7 +23,7 @@ from criproxy.placement.alloc.near import resize_cpus, take_beside, take_near
 from criproxy.placement.alloc.pools import Pool
 from criproxy.placement.alloc.rank import Candidate, Candidates, Row, compared, decider, ranked
 from criproxy.placement.alloc.sharing import RESERVED, Division, divide
-from criproxy.placement.options.annotations import Wishes
+from criproxy.placement.options.annotation_parsing import Wishes
 from criproxy.placement.options.pod_wishes import hiding_of, memory_wish, near_words, nodes_of
 from criproxy.placement.policies.api import NOTHING_FREE, Free
 from criproxy.placement.policies.parts import by_node, lacks_beside_shared, left_alone, no_shared_cpu, unmoved

@@ -25,7 +25,7 @@ from criproxy.placement.alloc.pools import PoolTree
 from criproxy.placement.alloc.rank import Criterion, Unit
 from criproxy.placement.alloc.sharing import RESERVED
 from criproxy.placement.options.annotation_keys import matches_one
-from criproxy.placement.options.annotations import Wishes
+from criproxy.placement.options.annotation_parsing import Wishes
 from criproxy.placement.options.match_keys import attribute_of, is_of_pod
 from criproxy.placement.options.pod_wishes import HIDE, hints_of, memory_wish
 from criproxy.placement.policies.topology_aware.options import LEVELS, SYSTEM_NAMESPACE, TopologyAwareOptions

@@ -10,7 +10,7 @@ from criproxy.model.node import Node
 from criproxy.model.text.annotations import DOMAINS
 from criproxy.model.workload import Container, Pod
 from criproxy.placement.alloc.affinity.affinity import parse_affinities
-from criproxy.placement.options.annotations import Wishes
+from criproxy.placement.options.annotation_parsing import Wishes
 from criproxy.placement.options.pod_wishes import memory_wish
 from criproxy.placement.options.policy_options import Options
 from criproxy.simulate.hosts import machine
