@@ -6,7 +6,7 @@ from shutil import rmtree
 
 import pytest
 
-from criproxy.api.views.status import rows
+from criproxy.api.views.status import rows, summary
 from criproxy.api.views.status_check import problems
 from criproxy.cli.render import words
 from criproxy.cri import api_pb2 as api
@@ -83,12 +83,15 @@ async def test_a_crash_loop_beside_a_waiting_pod(world: World) -> None:
 
 
 async def test_what_is_kept_outlasts_a_restart_of_criproxy(world: World) -> None:
-    """It is stored; what the runtime lists says that the pod is still there."""
+    """It is stored; what the runtime lists says that the pod is still there. Status tells for whom they are kept."""
     pod, sandbox = await crashed(world)
     await world.restart()
 
     await world.poll(lambda: world.controller.ready)
     assert kept(world, pod) == "1-2"
+    values = summary(situation(world.controller))
+    assert values["kept"] == [{"pod": "default/loop", "uid": pod.uid, "cpus": "1-2", "containers": ["main"]}]
+    assert values["cpus"]["shared"] == "0,3"
     assert world.cpus(await again(world, pod, sandbox, 1)) == "1-2"
 
 
@@ -191,34 +194,6 @@ async def test_a_lost_store_keeps_nothing_and_leaks_nothing(world: World, tmp_pa
     await world.until(lambda: not world.controller.node.exclusive_cpus)
 
 
-async def test_status_tells_what_is_kept_for_whom(world: World) -> None:
-    """So that nobody wonders who has the CPUs."""
-    from criproxy.api.views import status as report
-
-    pod, _ = await crashed(world)
-    values = report.summary(situation(world.controller))
-
-    assert values["kept"] == [{"pod": "default/loop", "uid": pod.uid, "cpus": "1-2", "containers": ["main"]}]
-    assert values["cpus"]["shared"] == "0,3"
-
-
-async def test_status_tells_whose_size_is_that_of_the_pod(world: World) -> None:
-    """Containers that share the CPUs of their pod are shown with its total, all others without."""
-    specs = [ContainerSpec(name, IMAGE, cpu_limit_milli=2000, memory_limit_bytes=GIB) for name in "ab"]
-    whole = PodSpec("whole", (specs[0],))  # its total is that of each of its containers
-    sandbox = await world.kubelet.run_sandbox(whole)
-    for spec in specs:
-        await world.kubelet.create(whole, sandbox, spec)
-    await world.run(owner("alone", 1))
-
-    found = {(each["pod"], each["container"]): each for each in rows(situation(world.controller))}
-
-    totals = {who: row["pod_cpu_milli"] for who, row in found.items()}
-    assert totals == {("whole", "a"): 2000, ("whole", "b"): 2000, ("alone", "main"): None}
-    assert words.cpu(found["whole", "a"]) == "2 by pod"
-    assert words.cpu(found["alone", "main"]) == "1"
-
-
 class Clock:
     """Seconds that a test sets."""
 
@@ -287,7 +262,10 @@ async def test_cpus_that_went_over_a_restart_are_not_kept(tmp_path: Path, monkey
 
 
 async def test_explain_compares_what_the_policy_would_see(tmp_path: Path) -> None:
-    """What is kept counts as at a create; for who shares the CPUs of its pod nothing is compared."""
+    """What is kept counts as at a create; for who shares the CPUs of its pod nothing is compared.
+
+    Those are shown with the total of their pod, all others without.
+    """
     policy = TopologyAwarePolicy(TopologyAwareOptions.model_validate({"reservedCpus": "0"}))
     eight = machine(nodes=2, cores=4, threads=1)
     async with World(tmp_path, policy=policy, topology=eight) as world:
@@ -304,7 +282,11 @@ async def test_explain_compares_what_the_policy_would_see(tmp_path: Path) -> Non
         await world.controller.outcomes.release_exited()
         node = world.controller.node
         assert node.kept_cpus
+        found = {(each["pod"], each["container"]): each for each in rows(situation(world.controller))}
 
+        totals = [found[who]["pod_cpu_milli"] for who in (("whole", "a"), ("whole", "b"), ("apart", "main"))]
+        assert totals == [2000, 2000, None]
+        assert [words.cpu(found[who]) for who in (("whole", "a"), ("apart", "main"))] == ["2 by pod", "1"]
         assert [choice_now(node, policy, key) for key in ids] == [None, None]
         seen = shown_for(node, node.containers[apart], policy)
         assert seen is not None

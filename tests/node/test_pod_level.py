@@ -187,15 +187,6 @@ async def test_a_create_says_a_newer_total(exclusive: Scene) -> None:
     assert exclusive.world.controller.node.pods[sandbox].cpu_total_milli == 2000
 
 
-async def test_a_pod_that_the_scheduler_placed_beside_it_has_room(scene: Scene) -> None:
-    """Five containers that come with the limit of their pod leave the CPUs that its request leaves."""
-    await scene.run(pod_of(*bare("a", "b", "c", "d", "e"), request=200, limit=2000))
-
-    await scene.world.run(owner("other", 4))
-
-    await scene.is_well()
-
-
 async def test_sized_containers_own_their_cpus_and_the_others_share_the_rest(exclusive: Scene) -> None:
     """As with the kubelet's resource managers for such pods."""
     await exclusive.run(pod_of(*bare("a"), sized("own", 1000), *bare("b"), limit=3000))
@@ -233,7 +224,7 @@ async def test_a_resize_keeps_and_regains_the_exclusive_cpu(exclusive: Scene, na
 
 
 async def test_a_resize_of_a_burstable_pod_counts(scene: Scene) -> None:
-    """Its request grows and shrinks, and that of its containers together with it."""
+    """Its request grows and shrinks, and that of its containers together with it: others have the room beside it."""
     pod = pod_of(*bare("a", "b"), request=1000, limit=2000)
     await scene.run(pod)
     for request_milli in (1500, 300):
@@ -241,6 +232,7 @@ async def test_a_resize_of_a_burstable_pod_counts(scene: Scene) -> None:
         await scene.resize(pod, after)
         await scene.world.until(lambda milli=request_milli: scene.counted_milli() == milli)  # type: ignore[misc]
         pod = after
+    await scene.world.run(owner("other", 4))
     await scene.is_well()
 
 

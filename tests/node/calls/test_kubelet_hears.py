@@ -8,14 +8,11 @@ import pytest
 from criproxy.cri import translate
 from criproxy.cri.runtime import RuntimeCallError
 from criproxy.errors import NotEnough, StatusCode, StoreError, for_kubelet
-from criproxy.model.grant import Change
-from criproxy.model.node import Node
-from criproxy.model.workload import Container
 from criproxy.node.calls.create import Creates
 from criproxy.node.record.policy_failures import PolicyFailed
 from criproxy.node.settings import OnError
-from criproxy.placement.policies.static import StaticOptions, StaticPolicy
 from lab.emulator.runtime import RuntimeOptions
+from tests.node.calls.test_on_error import FailsAt
 from tests.node.failing import plant_failure
 from tests.node.world import FAST, World, owner, said, sharer
 
@@ -50,17 +47,6 @@ def test_what_the_kubelet_hears(error: Exception, heard: str) -> None:
     assert for_kubelet(error) == heard
 
 
-class FailedCalls(StaticPolicy):
-    """A policy with a mistake."""
-
-    def __init__(self) -> None:
-        super().__init__(StaticOptions.model_validate({"reservedCpus": "0"}))
-
-    def place(self, node: Node, container: Container) -> Change:
-        """Fail."""
-        raise TypeError(SECRET)
-
-
 async def refusal(world: World) -> RuntimeCallError:
     """What the kubelet hears at a create."""
     with pytest.raises(RuntimeCallError) as caught:
@@ -70,13 +56,13 @@ async def refusal(world: World) -> RuntimeCallError:
 
 async def test_a_policy_that_fails(tmp_path: Path) -> None:
     """The refusal and the history have our sentence, `status` has the cause."""
-    async with World(tmp_path, settings=REFUSING, policy=FailedCalls()) as world:
+    async with World(tmp_path, settings=REFUSING, policy=FailsAt("place")) as world:
         error = await refusal(world)
         assert (StatusCode(error.code), error.details) == (
             StatusCode.UNAVAILABLE,
             "the policy failed; criproxy's log has the cause",
         )
-        assert said(world, SECRET)
+        assert said(world, "planted")
 
 
 @pytest.mark.parametrize("fallback", ["works", "fails"])

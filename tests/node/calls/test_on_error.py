@@ -254,12 +254,3 @@ def problems_of(node: Node) -> list[str]:
     """What ``--check`` says of a node."""
     found: list[str] = report.problems(Situation(node=node))["problems"]
     return found
-
-
-async def test_a_machine_that_cannot_be_read_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """CPUs may have come or gone of which nobody knows."""
-    async with World(tmp_path, NO_EVENTS, QUIET) as world:
-        await world.run(sharer("shared"))
-        world.controller.hotplug.error = "no CPU is online"
-
-        assert said(world, "no CPU is online")

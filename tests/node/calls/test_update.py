@@ -110,8 +110,8 @@ async def test_a_resize_of_who_has_ended_itself_does_not_hang(world: World) -> N
     assert ended not in world.controller.node.grants
 
 
-async def test_a_resize_that_the_runtime_refuses_is_undone(tmp_path: Path) -> None:
-    """The failure reaches the kubelet, and the container has its old size and CPUs."""
+async def test_a_resize_that_the_runtime_refuses_is_undone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The failure reaches the kubelet, and the container has its old size and CPUs; one of ours leaves no lock."""
     without = RuntimeOptions(missing=frozenset({"UpdateContainerResources"}))
     async with World(tmp_path, without) as world:
         owned = await world.run(owner("owner", 1))
@@ -121,15 +121,8 @@ async def test_a_resize_that_the_runtime_refuses_is_undone(tmp_path: Path) -> No
         assert world.owned() == {1}
         assert world.cpus(owned) == "1"
 
-
-async def test_a_failure_of_ours_after_a_resize_leaves_no_lock(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The next call about the container does not wait for it for ever."""
-    without = RuntimeOptions(missing=frozenset({"UpdateContainerResources"}))
-    async with World(tmp_path, without) as world:
-        owned = await world.run(owner("owner", 1))
         plant_failure(monkeypatch, update, "believe")
         await refusal(world.kubelet.update(owned, size(2000)))
-
         await world.poll(lambda: not world.controller.context.locks.busy(owned))
 
 

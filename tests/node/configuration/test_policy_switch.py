@@ -173,14 +173,8 @@ async def test_a_release_unpins_everybody_and_places_nobody(world: World) -> Non
 
     assert answer["released"] == "somebody asked"
     rows = {row["container"]: row for row in answer["containers"]}
-    assert rows["default/first/main"] == {
-        "container": "default/first/main",
-        "id": first,
-        "cpus_before": "1",
-        "cpus": "0-3",
-        "outcome": "released",
-        "error": "",
-    }
+    row = rows["default/first/main"]
+    assert (row["id"], row["cpus_before"], row["cpus"], row["outcome"]) == (first, "1", "0-3", "released")
     assert rows["default/shared/main"]["outcome"] == "released"
     assert (world.cpus(first), world.cpus(shared)) == ("0-3", "0-3")
     late = await world.run(owner("late"))

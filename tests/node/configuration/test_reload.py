@@ -137,20 +137,6 @@ async def test_a_bad_file_leaves_everything_as_it_is(scene: Scene, text: str | N
     assert scene.world.cpus(await scene.world.run(owner("second"))) == "3"
 
 
-async def test_a_bad_file_that_is_as_it_was_again(scene: Scene) -> None:
-    """The problem is over without a change of anything."""
-    scene.file.write_text("policy: [")
-    await scene.asked()
-    scene.file.write_text(f"# better\n{STATIC}")
-    scene.manager.heard.clear()
-
-    scene.reload.file_changed()
-
-    assert await scene.heard() == "ready: well"
-    assert scene.events("the policy file matches the configuration in effect")
-    assert scene.world.controller.context.counters.reloads_ok == 0
-
-
 async def test_nothing_new_is_no_news(scene: Scene) -> None:
     """A file that only looks different is told of only to who asks."""
     scene.file.write_text('# a comment\nreservedCpus: 0\npolicy: "static"\n')
@@ -164,7 +150,7 @@ async def test_nothing_new_is_no_news(scene: Scene) -> None:
 
 
 async def test_the_same_mistake_is_told_once(scene: Scene) -> None:
-    """A file that is touched again and again fills no log; whoever asks is told."""
+    """A file that is touched again and again fills no log; whoever asks is told; it is over with a good one."""
     scene.file.write_text("policy: [")
     for _ in range(3):
         scene.reload.file_changed()
@@ -175,6 +161,12 @@ async def test_the_same_mistake_is_told_once(scene: Scene) -> None:
     await scene.asked()
 
     assert len(scene.events("the policy file cannot be used")) == 2
+    scene.file.write_text(f"# better\n{STATIC}")
+    scene.manager.heard.clear()
+    scene.reload.file_changed()
+    assert await scene.heard() == "ready: well"
+    assert scene.events("the policy file matches the configuration in effect")
+    assert scene.world.controller.context.counters.reloads_ok == 0
 
 
 async def test_calls_go_on_during_a_slow_reload(scene: Scene, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -11,7 +11,7 @@ from structlog.testing import capture_logs
 
 from criproxy.api.live import LiveNode
 from criproxy.errors import CriproxyError, StoreError, UsageError
-from criproxy.model.text.notices import Values, timestamp
+from criproxy.model.text.notices import timestamp
 from criproxy.node.settings import OnError
 from criproxy.store.configurations import TRIED_NAME, GoodFile, Tried, read_good, read_tried, write_tried
 from tests import failing_reader
@@ -51,6 +51,8 @@ async def test_it_is_kept(node: Node) -> None:
     assert (answer["kept"], answer["until"]) == (True, None)
     await node.at(first, "2")
     await node.has_history("file", "tried", "kept")  # what is not written yet when criproxy stops is forgotten
+    files = [node.state / TRIED_NAME, *(node.state / "configurations").iterdir()]
+    assert {stat.S_IMODE(file.stat().st_mode) for file in files} == {0o600}
     await node.restart()
     await node.at(first, "2")
     assert "config-kept" in node.kinds()
@@ -66,47 +68,37 @@ async def test_it_is_kept(node: Node) -> None:
     await node.has_history("file", "tried", "kept", "file")
 
 
-@pytest.mark.parametrize(
-    ("text", "time_s", "error", "sentence"),
-    [
-        pytest.param("policy: statik\n", LONG_S, CriproxyError, "unknown policy 'statik'", id="bad-file"),
-        pytest.param(f"# a comment\n{STATIC}", LONG_S, CriproxyError, "there is nothing to try", id="the-same"),
-        pytest.param(
-            f"{MOVES}devices: {{plugin: {{}}}}\n", LONG_S, CriproxyError, "it changes devices.plugin", id="plugin"
-        ),
-        pytest.param('policy: static\nreservedCpus: "9"\n', LONG_S, CriproxyError, "CPU 9 is not online", id="unfit"),
-        pytest.param(MOVES, 0.0, UsageError, "between 1s and 168h", id="no-time"),
-        pytest.param(MOVES, 1e9, UsageError, "between 1s and 168h", id="for-ever"),
-        pytest.param(MOVES, float("nan"), UsageError, "between 1s and 168h", id="no-number"),
-        pytest.param(MOVES, True, UsageError, "between 1s and 168h", id="bool"),
-    ],
-)
-async def test_what_cannot_be_tried(
-    node: Node, text: str, time_s: float, error: type[CriproxyError], sentence: str
-) -> None:
+NOT_TRIED: list[tuple[str, float, type[CriproxyError], str]] = [
+    ("policy: statik\n", LONG_S, CriproxyError, "unknown policy 'statik'"),
+    (f"# a comment\n{STATIC}", LONG_S, CriproxyError, "there is nothing to try"),
+    (f"{MOVES}devices: {{plugin: {{}}}}\n", LONG_S, CriproxyError, "it changes devices.plugin"),
+    ('policy: static\nreservedCpus: "9"\n', LONG_S, CriproxyError, "CPU 9 is not online"),
+    *((MOVES, time_s, UsageError, "between 1s and 168h") for time_s in (0.0, 1e9, float("nan"), True)),
+]
+
+
+async def test_what_cannot_be_tried(node: Node) -> None:
     """The reason is told, and nothing has changed."""
     before, hash_before = node.world.controller.node, node.hash
+    for text, time_s, error, sentence in NOT_TRIED:
+        with pytest.raises(error, match=sentence):
+            await node.tries(text, time_s)
 
-    with pytest.raises(error, match=sentence):
-        await node.tries(text, time_s)
-
-    assert (node.world.controller.node, node.hash, node.trial) == (before, hash_before, None)
-    assert not (node.state / TRIED_NAME).exists()
+        assert (node.world.controller.node, node.hash, node.trial) == (before, hash_before, None)
+        assert not (node.state / TRIED_NAME).exists()
 
 
-@pytest.mark.parametrize(
-    "arguments",
-    [
-        pytest.param({"text": 1, "source": "/x"}, id="text"),
-        pytest.param({"text": MOVES, "source": "x"}, id="relative"),
-        pytest.param({"text": MOVES, "source": "/x\0"}, id="nul"),
-        pytest.param({"text": MOVES}, id="no-source"),
-    ],
-)
-async def test_a_client_that_asks_in_a_wrong_way(node: Node, arguments: Values) -> None:
+async def test_a_client_that_asks_in_a_wrong_way(node: Node) -> None:
     """The daemon says what is wrong."""
-    with pytest.raises(UsageError, match="must be the content of a policy file"):
-        await node.try_out.begin({"time_s": LONG_S, **arguments})
+    wrong = (
+        {"text": 1, "source": "/x"},
+        {"text": MOVES, "source": "x"},
+        {"text": MOVES, "source": "/x\0"},
+        {"text": MOVES},
+    )
+    for arguments in wrong:
+        with pytest.raises(UsageError, match="must be the content of a policy file"):
+            await node.try_out.begin({"time_s": LONG_S, **arguments})
 
 
 async def test_one_at_a_time(node: Node) -> None:
@@ -325,15 +317,6 @@ async def test_a_section_of_devices_is_tried(node: Node) -> None:
     await node.is_back()
 
     assert node.world.controller.devices.rules is None
-
-
-async def test_its_file_is_private(node: Node) -> None:
-    """As everything in the state directory."""
-    await node.tries(MOVES)
-    await node.has_history("file", "tried")
-
-    files = [node.state / TRIED_NAME, *(node.state / "configurations").iterdir()]
-    assert {stat.S_IMODE(file.stat().st_mode) for file in files} == {0o600}
 
 
 SECONDS = {"h": 3600.0, "min": 60.0, "s": 1.0}

@@ -85,23 +85,10 @@ async def test_a_pod_with_a_vgpu_has_a_file(tmp_path: Path) -> None:
 
         assert [path.name for path in node.folder.iterdir()] == [f"{pod.uid}.json"]
         (container,) = found["containers"]
-        assert container == {
-            "name": "main",
-            "id": ids["main"],
-            "state": "running",
-            "class": "nvidia",
-            "device": "GPU-a",
-            "resource": RESOURCE,
-            "ids": [VGPU],
-            "profile": "gpu-8g",
-            "memory_limit_mib": 8192,
-            "cores": 25,
-            "over_since": None,
-            "over": [],
-            "actions": [],
-            "used_mib": None,
-            "sm_util": None,
-        }
+        own = {"name": "main", "id": ids["main"], "state": "running", "class": "nvidia", "device": "GPU-a"}
+        vgpu = {"resource": RESOURCE, "ids": [VGPU], "profile": "gpu-8g", "memory_limit_mib": 8192, "cores": 25}
+        use: dict[str, object] = {"over_since": None, "over": [], "actions": [], "used_mib": None, "sm_util": None}
+        assert container == {**own, **vgpu, **use}
         assert (found["namespace"], found["uid"]) == (pod.namespace, pod.uid)
 
         await node.world.kubelet.remove_pod(sandbox)

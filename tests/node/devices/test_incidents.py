@@ -233,23 +233,23 @@ async def test_cards_of_which_nothing_is_known(world: World) -> None:
     assert (await report(world, "stop", card="GPU-z"))["containers"] == []
 
 
-@pytest.mark.parametrize(
-    ("arguments", "said"),
-    [
-        ({}, "device_class is missing"),
-        ({"device_class": "nvidia", "card": ""}, "must name a card"),
-        ({**LOST, "since_s": "now"}, "since_s must be of the kind float"),
-        ({**LOST, "since_s": -1}, "must be seconds since the epoch"),
-        ({**LOST, "since_s": float("nan")}, "must be seconds since the epoch"),
-        ({**LOST, "action": ["stop"]}, "must be one of none, annotate, stop"),
-        ({**LOST, "reason": ["XID"]}, "reason must be of the kind str"),
-    ],
-)
-async def test_reports_that_are_none(world: World, arguments: Mapping[str, Any], said: str) -> None:
+NONE: list[tuple[Mapping[str, Any], str]] = [
+    ({}, "device_class is missing"),
+    ({"device_class": "nvidia", "card": ""}, "must name a card"),
+    ({**LOST, "since_s": "now"}, "since_s must be of the kind float"),
+    ({**LOST, "since_s": -1}, "must be seconds since the epoch"),
+    ({**LOST, "since_s": float("nan")}, "must be seconds since the epoch"),
+    ({**LOST, "action": ["stop"]}, "must be one of none, annotate, stop"),
+    ({**LOST, "reason": ["XID"]}, "reason must be of the kind str"),
+]
+
+
+async def test_reports_that_are_none(world: World) -> None:
     """They are refused with what is wrong, and nothing is remembered."""
-    with pytest.raises(UsageError, match=said):
-        await DevicePluginCommands(world.controller).incident(arguments)
-    assert not world.controller.node.incidents
+    for arguments, sentence in NONE:
+        with pytest.raises(UsageError, match=sentence):
+            await DevicePluginCommands(world.controller).incident(arguments)
+        assert not world.controller.node.incidents
 
 
 async def test_reports_are_bounded(world: World) -> None:

@@ -73,24 +73,21 @@ async def test_shares_of_another_separator(tmp_path: Path) -> None:
         assert place(config) == NODE_1
 
 
-async def test_annotation_of_the_pod_grants_nothing(tmp_path: Path) -> None:
-    """Users write a pod's annotations: one of this name is no evidence."""
+async def test_only_the_annotation_of_the_container_counts(tmp_path: Path) -> None:
+    """Users write a pod's annotations: one of this name is no evidence; nor does the kubelet's checkpoint beside it.
+
+    Two containers with replicas of one card each see that card.
+    """
     node = node_at(tmp_path)
     async with node.world:
-        _, config = await node.create(PodSpec("gpu", (SIZES["Burstable"],), annotations={KEY: "GPU-b"}))
+        _, forged = await node.create(PodSpec("forger", (SIZES["Burstable"],), annotations={KEY: "GPU-b"}))
+        _, first = await node.create(allocated("one", GPU, "GPU-a::1"), "GPU-b::1")
+        _, second = await node.create(allocated("two", GPU, "GPU-a::0"))
 
-        assert visible(config) == b"void"
-        assert not nodes(config)
-
-
-async def test_annotation_outweighs_the_kubelet(tmp_path: Path) -> None:
-    """What the kubelet's checkpoint says of the resource does not count beside it."""
-    node = node_at(tmp_path)
-    async with node.world:
-        _, config = await node.create(allocated("gpu", GPU, "GPU-a::1"), "GPU-b::1")
-
-        assert visible(config) == b"GPU-a"
-        assert place(config) == NODE_0
+        assert (visible(forged), nodes(forged)) == (b"void", [])
+        assert visible(first) == visible(second) == b"GPU-a"
+        assert place(first) == NODE_0
+        assert node.world.controller.devices.cards_given()["nvidia"] == 1
 
 
 async def test_containers_that_restart_keep_their_card(tmp_path: Path) -> None:
@@ -109,17 +106,6 @@ async def test_containers_that_restart_keep_their_card(tmp_path: Path) -> None:
         assert visible(config) == visible(first) == b"GPU-b"
         assert nodes(config) == nodes(first) == ["/dev/nvidia1", "/dev/nvidiactl"]
         assert place(config)[0] <= NODE_1[0]
-
-
-async def test_two_containers_share_a_card(tmp_path: Path) -> None:
-    """Two containers with replicas of one card each see that card."""
-    node = node_at(tmp_path)
-    async with node.world:
-        _, first = await node.create(allocated("one", GPU, "GPU-a::0"))
-        _, second = await node.create(allocated("two", GPU, "GPU-a::1"))
-
-        assert visible(first) == visible(second) == b"GPU-a"
-        assert node.world.controller.devices.cards_given()["nvidia"] == 1
 
 
 async def test_resources_of_several_plugins(tmp_path: Path) -> None:

@@ -261,31 +261,28 @@ async def test_who_does_not_run(world: World, stopped: Stopped) -> None:
     assert not stopped.calls
 
 
-@pytest.mark.parametrize(
-    ("arguments", "said"),
-    [
-        pytest.param({"container_id": ""}, "must name a container and a card", id="no-container"),
-        pytest.param({"card": "GPU-b"}, "has no vGPU of nvidia card GPU-b", id="another-card"),
-        pytest.param({"allowed": 4096}, "has a quota of 8192 of memory, not 4096", id="another-quota"),
-        pytest.param({"used": 8192.0}, "must be more than the 8192 that are allowed", id="within"),
-        pytest.param({"used": float("nan")}, "must be more than the 8192", id="no-number"),
-        pytest.param({"used": "much"}, "used must be of the kind float", id="text"),
-        pytest.param({"quantity": "power"}, "must be one of memory, cores", id="quantity"),
-        pytest.param({"action": ["stop"]}, "must be one of observe, annotate, stop, kill-process", id="action"),
-        pytest.param({"since_s": 0.0}, "must be seconds since the epoch", id="no-time"),
-        pytest.param({"pid": -1}, "must be those of a process", id="no-process"),
-        pytest.param({"stop_timeout_s": -1.0}, "must be at most 3600 seconds", id="stop-timeout"),
-    ],
-)
-async def test_reports_that_are_none(
-    world: World, stopped: Stopped, arguments: Mapping[str, object], said: str
-) -> None:
+NONE: list[tuple[Mapping[str, Any], str]] = [
+    ({"container_id": ""}, "must name a container and a card"),
+    ({"card": "GPU-b"}, "has no vGPU of nvidia card GPU-b"),
+    ({"allowed": 4096}, "has a quota of 8192 of memory, not 4096"),
+    ({"used": 8192.0}, "must be more than the 8192 that are allowed"),
+    ({"used": float("nan")}, "must be more than the 8192"),
+    ({"used": "much"}, "used must be of the kind float"),
+    ({"quantity": "power"}, "must be one of memory, cores"),
+    ({"action": ["stop"]}, "must be one of observe, annotate, stop, kill-process"),
+    ({"since_s": 0.0}, "must be seconds since the epoch"),
+    ({"pid": -1}, "must be those of a process"),
+    ({"stop_timeout_s": -1.0}, "must be at most 3600 seconds"),
+]
+
+
+async def test_reports_that_are_none(world: World, stopped: Stopped) -> None:
     """They are refused with what is wrong, and nobody is touched."""
     key = await world.run(pod("greedy"))
-
-    with pytest.raises(UsageError, match=said):
-        await report(world, key, **arguments)  # type: ignore[arg-type]
-    assert not incidents(world)
+    for arguments, sentence in NONE:
+        with pytest.raises(UsageError, match=sentence):
+            await report(world, key, **arguments)
+        assert not incidents(world)
     assert not stopped.calls
 
 

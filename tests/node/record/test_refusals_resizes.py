@@ -68,10 +68,9 @@ def exclusive(world: World, key: str) -> int:
 
 
 async def test_it_is_said_once_however_often_the_kubelet_repeats_it(world: World) -> None:
-    """One line of the log, a few entries of the history; each one is counted."""
+    """One line of the log, a few entries of the history; each one is counted. Status shows it with the sizes."""
     _, growing, _ = await grown(world)
-    said = await refused(world, growing, times=TIMES)
-    assert "asks for 3 exclusive CPUs" in said
+    assert "asks for 3 exclusive CPUs" in await refused(world, growing, 3, 2 * GIB, times=TIMES)
 
     assert world.log.events().count("resize refused") == 1
     records = await world.controller.context.state.find_history(growing)
@@ -79,29 +78,24 @@ async def test_it_is_said_once_however_often_the_kubelet_repeats_it(world: World
     assert len([record for record in told if record.kind is Kind.RESIZED]) == 2
     assert len([record for record in told if record.kind is Kind.CONSIDERED]) <= 2  # that of its create, and one
     assert world.counters.resizes_refused == TIMES
+    (listed,) = summary(situation(world.controller))["refusals"]
+    assert (listed["container"], listed["times"]) == ("default/growing/main", TIMES)
+    assert "3 CPUs and 2 GiB" in listed["text"]
+    assert "1 CPU and 1 GiB" in listed["text"]
+    (sentence,) = said(world)
+    assert sentence.startswith("default/growing/main should have 3 CPUs and 2 GiB, but has 1 CPU and 1 GiB")
 
 
 async def test_another_refused_size_is_another_thing_to_say(world: World) -> None:
-    """It takes the place of the one before."""
+    """It takes the place of the one before; when the kubelet says the size that the container has, it is forgotten."""
     _, growing, _ = await grown(world)
     await refused(world, growing, 3, times=2)
     await refused(world, growing, 4, times=2)
     assert world.log.events().count("resize refused") == 2
     (sentence,) = said(world)
     assert "4 CPUs" in sentence
-
-
-async def test_status_shows_it_with_the_sizes(world: World) -> None:
-    """Among the refusals, and ``--check`` has a sentence for it."""
-    _, growing, _ = await grown(world)
-    await refused(world, growing, 3, 2 * GIB, times=3)
-
-    (listed,) = summary(situation(world.controller))["refusals"]
-    assert (listed["container"], listed["times"]) == ("default/growing/main", 3)
-    assert "3 CPUs and 2 GiB" in listed["text"]
-    assert "1 CPU and 1 GiB" in listed["text"]
-    (sentence,) = said(world)
-    assert sentence.startswith("default/growing/main should have 3 CPUs and 2 GiB, but has 1 CPU and 1 GiB")
+    await world.kubelet.update(growing, size(1000))
+    assert said(world) == []
 
 
 async def test_the_kubelet_gets_it_when_there_is_room(world: World) -> None:
@@ -113,14 +107,6 @@ async def test_the_kubelet_gets_it_when_there_is_room(world: World) -> None:
     await world.until(lambda: exclusive(world, growing) == 3)
     assert said(world) == []
     assert summary(situation(world.controller))["refusals"] == []
-
-
-async def test_a_resize_that_is_taken_back_is_forgotten(world: World) -> None:
-    """The kubelet says the size that the container has."""
-    _, growing, _ = await grown(world)
-    await refused(world, growing, 3)
-    await world.kubelet.update(growing, size(1000))
-    assert said(world) == []
 
 
 async def test_a_resize_that_the_kubelet_does_not_repeat_was_taken_back(world: World) -> None:

@@ -69,34 +69,23 @@ async def test_a_lost_store_is_rebuilt_from_the_runtime(tmp_path: Path, damage: 
         assert world.cpus(first) == "0"
 
 
-async def test_an_owner_that_was_resized_is_found_with_its_size(tmp_path: Path) -> None:
-    """Its stamp is older than the resize: the sizes in force count."""
+async def test_a_resized_and_a_created_owner_are_found_with_their_places(tmp_path: Path) -> None:
+    """The stamp of one is older than its resize: the sizes in force count; the other will start on what is told."""
     async with World(tmp_path) as world:
-        owned = await world.run(owner("owner", 1))
-        await world.kubelet.update(owned, api.LinuxContainerResources(cpu_shares=2048, cpu_quota=200_000))
-        await world.poll(lambda: world.cpus(owned) == "1-2")
-        await world.stop_criproxy()
-        lose(tmp_path / "state")
-
-        await world.start_criproxy()
-        await world.poll(lambda: world.controller.ready)
-
-        assert world.owned() == {1, 2}
-        assert world.controller.node.containers[owned].cpu_milli == 2000
-
-
-async def test_a_container_that_was_not_started_yet_is_found_with_its_place(tmp_path: Path) -> None:
-    """The runtime tells the cpuset that it will start with."""
-    async with World(tmp_path) as world:
-        _, owned = await world.created(owner("owner", 2))
+        resized = await world.run(owner("resized", 1))
+        await world.kubelet.update(resized, api.LinuxContainerResources(cpu_shares=2048, cpu_quota=200_000))
+        await world.poll(lambda: world.cpus(resized) == "1-2")
+        _, created = await world.created(owner("created", 1))
         await world.stop_criproxy()
         lose(tmp_path / "state")
 
         await world.start_criproxy()
         shared = await world.run(sharer("shared"))
-        await world.kubelet.start(owned)
+        await world.kubelet.start(created)
 
-        assert (world.cpus(owned), world.cpus(shared)) == ("1-2", "0,3")
+        assert world.owned() == {1, 2, 3}
+        assert world.controller.node.containers[resized].cpu_milli == 2000
+        assert [world.cpus(key) for key in (resized, created, shared)] == ["1-2", "3", "0"]
 
 
 async def beside(world: World, *pods: PodSpec) -> list[str]:

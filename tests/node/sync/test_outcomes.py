@@ -127,15 +127,20 @@ async def test_what_happens_while_it_is_asked_for_is_asked_for_again(tmp_path: P
         assert questions.count(owned) >= 2
 
 
-async def test_nobody_asks_for_a_container_that_is_gone(tmp_path: Path) -> None:
-    """A runtime that never answers is not asked for ever about what was removed long ago."""
-    slow = Slow()
+@pytest.mark.parametrize("resized", [False, True])
+async def test_nobody_asks_for_a_container_that_is_gone(tmp_path: Path, *, resized: bool) -> None:
+    """A runtime that never answers is not asked for ever about what was removed long ago, nor about its size."""
+    slow = Slow(UpdateContainerResources=60.0)
     options = replace(NO_EVENTS, latency_s=slow)
     async with World(tmp_path, options, QUIET) as world:
         sandbox_id, ids = await world.kubelet.run_pod(owner("owner", 1))
         await world.rested()
         failed = fails(world)
-        world.controller.outcomes.ask(ids["main"])
+        if resized:
+            await cut(world.kubelet.update(ids["main"], size(2000)), slow)
+            slow.clear()
+        else:
+            world.controller.outcomes.ask(ids["main"])
         await failed.wait()
         assert asking(ids["main"]) == 1
 
@@ -162,24 +167,6 @@ async def test_one_container_that_cannot_be_asked_for_holds_up_no_event(tmp_path
         await world.until(lambda: world.controller.node.containers[second].state is ContainerState.EXITED)
         assert world.controller.node.containers[first].state is ContainerState.RUNNING
         assert asking(first) == 1
-
-
-async def test_nobody_asks_for_the_size_of_a_container_that_is_gone(tmp_path: Path) -> None:
-    """A resize that was cut is asked for while its container is there, and no longer."""
-    slow = Slow(UpdateContainerResources=60.0)
-    options = replace(NO_EVENTS, latency_s=slow)
-    async with World(tmp_path, options, QUIET) as world:
-        sandbox_id, ids = await world.kubelet.run_pod(owner("owner", 1))
-        await world.rested()
-        failed = fails(world)
-        await cut(world.kubelet.update(ids["main"], size(2000)), slow)
-        slow.clear()
-        await failed.wait()
-
-        await world.kubelet.stop(ids["main"])
-        await world.kubelet.remove_pod(sandbox_id)
-
-        await world.poll(lambda: not asking(ids["main"]))
 
 
 @pytest.mark.parametrize("start", [False, True])

@@ -36,7 +36,10 @@ async def test_its_end_and_that_of_others_are_seen(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("ended", [True, False])
 async def test_criproxy_begins_to_place_all_the_same(tmp_path: Path, *, ended: bool) -> None:
-    """It is known from before, and has ended meanwhile or has not: others are created."""
+    """It is known from before, and has ended meanwhile or has not: others are created.
+
+    The check says that nobody sees where it is as long as it is there.
+    """
     async with World(tmp_path, NO_EVENTS, OFTEN) as world:
         broken = await world.run(owner("broken"))
         await world.rested()
@@ -49,6 +52,13 @@ async def test_criproxy_begins_to_place_all_the_same(tmp_path: Path, *, ended: b
         await world.run(sharer("next"))
 
         assert world.owned() == (set() if ended else {1})
+        if not ended:
+            await world.poll(lambda: bool(untold(world)))
+            (sentence,) = untold(world)
+            assert sentence.endswith("default/broken/main: ContainerStatus: UNKNOWN: failed to get container info")
+        await world.kubelet.remove_pod(world.controller.node.containers[broken].pod)
+        await world.poll(lambda: broken not in world.controller.node.containers)
+        assert not untold(world)
 
 
 async def test_one_that_nobody_knows_is_taken_in_by_the_list(tmp_path: Path) -> None:
@@ -64,24 +74,6 @@ async def test_one_that_nobody_knows_is_taken_in_by_the_list(tmp_path: Path) -> 
         assert world.cpus(owned) == "1"
         assert world.cpus(ids["main"]) == "0,2-3"
         assert untold(world)
-
-
-async def test_the_check_says_it_as_long_as_it_is_there(tmp_path: Path) -> None:
-    """Nobody sees where it is."""
-    async with World(tmp_path, NO_EVENTS, OFTEN) as world:
-        broken = await world.run(owner("broken"))
-        await world.rested()
-        await world.stop_criproxy()
-        world.runtime.lose_status(broken)
-        await world.start_criproxy()
-
-        await world.poll(lambda: bool(untold(world)))
-        (sentence,) = untold(world)
-        assert sentence.endswith("default/broken/main: ContainerStatus: UNKNOWN: failed to get container info")
-
-        await world.kubelet.remove_pod(world.controller.node.containers[broken].pod)
-        await world.poll(lambda: not world.controller.node.containers)
-        assert not untold(world)
 
 
 async def test_one_whose_cgroup_can_be_read_is_no_trouble(tmp_path: Path) -> None:
