@@ -43,6 +43,7 @@ def test_every_command_has_help(name: str) -> None:
         (["bypass"], "Missing argument"),
         (["bypass", "maybe"], "'maybe' is not one of"),
         (["serve", "--trace-calls"], "requires an argument"),
+        (["serve", "--log-level", "loud"], "'loud' is not one of"),
     ],
 )
 def test_wrong_use(arguments: list[str], said: str) -> None:

@@ -100,11 +100,14 @@ def test_the_help_of_completion_has_lines() -> None:
             {"image_listen": "/t/i", "image_endpoint": "/t/in"},
             "--listen and --image-endpoint are both /t/in",
         ),
-        ({"runtime_endpoint": "{tmp}/link"}, "--listen and --runtime-endpoint are both {tmp}/in"),
+        ({"runtime_endpoint": "{tmp}/link"}, "are both {tmp}/in, but each needs a socket of its own"),
+        ({"runtime_endpoint": "containerd.sock"}, "--runtime-endpoint: 'containerd.sock' is not a Unix socket"),
+        ({"image_listen": "unix:///t/i.sock"}, "--image-listen and --image-endpoint go together"),
+        ({"image_endpoint": "unix:///t/i.sock"}, "--image-listen and --image-endpoint go together"),
     ],
 )
-def test_sockets_that_are_the_same_are_named(tmp_path: Path, options: dict[str, str], sentence: str) -> None:
-    """Also where a link leads from one to the other."""
+def test_what_cannot_be_the_sockets_is_named(tmp_path: Path, options: dict[str, str], sentence: str) -> None:
+    """Such as two that are the same, also where a link leads from one to the other."""
     (tmp_path / "link").symlink_to("in")
     given = {name: text.format(tmp=tmp_path) for name, text in options.items()}
     listen = f"{tmp_path}/in" if "link" in str(given) else "/t/in"

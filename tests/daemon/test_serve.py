@@ -252,15 +252,8 @@ async def test_too_few_descriptors_are_said_at_the_start(
     ("arguments", "said"),
     [
         (["--listen", "tcp://0.0.0.0:1"], "--listen: 'tcp://0.0.0.0:1' is not a Unix socket"),
-        (["--runtime-endpoint", "containerd.sock"], "--runtime-endpoint: 'containerd.sock' is not a Unix socket"),
-        (["--image-listen", "unix:///tmp/i.sock"], "--image-listen and --image-endpoint go together"),
-        (["--image-endpoint", "unix:///tmp/i.sock"], "--image-listen and --image-endpoint go together"),
-        (["--listen", "/tmp/x.sock", "--runtime-endpoint", "/tmp/x.sock"], "each needs a socket of its own"),
         (["--http", "everywhere"], "--http: 'everywhere' is not an address"),
         (["--trace-calls", "Verzion"], "CRI has no method 'Verzion'; did you mean Version?"),
-        (["--log-level", "loud"], "'loud' is not one of"),
-        (["--nonsense"], "No such option"),
-        (["surplus"], "unexpected extra argument"),
     ],
 )
 async def test_wrong_use_ends_with_a_sentence(tmp_path: Path, arguments: list[str], said: str) -> None:

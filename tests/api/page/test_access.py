@@ -220,9 +220,9 @@ def test_what_has_no_end_is_not_read(tmp_path: Path) -> None:
         assert read_token(path) == ("", f"{path}: is not a regular file")
 
 
-@pytest.mark.parametrize("host", ["127.0.0.1", "127.8.9.1:80", "localhost", "[::1]", "[::1]:9820"])
-@pytest.mark.parametrize("other", ["", "10.0.0.1", "localhost.evil.example", "127.0.0.1.evil.example:80", "[::2]:80"])
-def test_names_of_this_machine(host: str, other: str) -> None:
+def test_names_of_this_machine() -> None:
     """Loopback addresses, and the one name that browsers never look up; everything else is another's."""
-    assert is_loopback(host)
-    assert not is_loopback(other)
+    own = ["127.0.0.1", "127.8.9.1:80", "localhost", "[::1]", "[::1]:9820"]
+    others = ["", "10.0.0.1", "localhost.evil.example", "127.0.0.1.evil.example:80", "[::2]:80"]
+
+    assert [host for host in (*own, *others) if is_loopback(host)] == own

@@ -5,7 +5,7 @@ import json
 import os
 import sqlite3
 import sys
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import AbstractAsyncContextManager, closing
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,7 +14,9 @@ from typing import Any
 
 import pytest
 import structlog
+from click.testing import CliRunner
 
+from criproxy.cli import main
 from criproxy.cli.operate.release import _of_none
 from criproxy.daemon.offline_release import release
 from criproxy.model.record import Kind
@@ -67,9 +69,16 @@ async def call(directory: Path, *arguments: str, before: tuple[str, ...] = ()) -
     return Result(process.returncode, stdout.decode(), stderr.decode())
 
 
-async def called(directory: Path, *arguments: str) -> dict[str, Any]:
+async def ask(directory: Path, *arguments: str) -> Result:
+    """Call the command in a thread of this process, where a daemon answers."""
+    places = ("--control-socket", str(directory / "control.sock"), "--state-dir", str(directory / "state"))
+    told = await asyncio.to_thread(CliRunner().invoke, main, ["release", *places, *arguments], env={"COLUMNS": "200"})
+    return Result(told.exit_code, told.stdout, told.stderr)
+
+
+async def called(directory: Path, *arguments: str, way: Callable[..., Awaitable[Result]] = call) -> dict[str, Any]:
     """The answer as data, of a call that went well."""
-    result = await call(directory, "--format", "json", *arguments)
+    result = await way(directory, "--format", "json", *arguments)
     assert result.exit_code == 0, result.output
     answer: dict[str, Any] = json.loads(result.stdout)
     return answer
@@ -94,7 +103,7 @@ async def test_the_daemon_lets_everybody_go_and_places_them_again(tmp_path: Path
     """A table with what each had, and a sentence that says how it ends."""
     first, shared = await world.run(owner("first")), await world.run(sharer("shared"))
     async with answering(world, tmp_path):
-        result = await call(tmp_path)
+        result = await ask(tmp_path)
 
         assert result.exit_code == 0, result.output
         *table, summary = result.stdout.splitlines()
@@ -107,11 +116,11 @@ async def test_the_daemon_lets_everybody_go_and_places_them_again(tmp_path: Path
         assert summary == f"2 containers released, 0 left. {until}"
         assert (world.cpus(first), world.cpus(shared)) == ("0-3", "0-3")
 
-        answer = await called(tmp_path, "--undo")
+        answer = await called(tmp_path, "--undo", way=ask)
         assert answer["source"] == "daemon"
         assert [row["outcome"] for row in answer["containers"]] == ["placed", "placed"]
         assert (world.cpus(first), world.cpus(shared)) == ("1", "0,2-3")
-        assert (await call(tmp_path, "--undo")).stdout == "Nothing to undo: the node is not released.\n"
+        assert (await ask(tmp_path, "--undo")).stdout == "Nothing to undo: the node is not released.\n"
 
 
 @pytest.mark.parametrize(
@@ -152,7 +161,7 @@ async def test_the_policy_none(tmp_path: Path) -> None:
     """The daemon says that there is nothing to release."""
     write_sysfs(tmp_path, machine(nodes=1, cores=4, threads=1))
     async with World(tmp_path, policy=NonePolicy(Options())) as world, answering(world, tmp_path):
-        result = await call(tmp_path)
+        result = await ask(tmp_path)
 
     until = "There is no policy file, so no container is placed until there is one."
     assert result.stdout == f"0 containers released, 0 left. {until}\n"
@@ -181,7 +190,7 @@ async def test_what_is_left_is_said(tmp_path: Path, world: World) -> None:
     await world.run(owner("first"))
     await world.runtime.stop()
     async with answering(world, tmp_path):
-        result = await call(tmp_path)
+        result = await ask(tmp_path)
 
     assert result.exit_code == 1
     assert "  left: " in result.stdout
@@ -194,9 +203,9 @@ async def test_what_an_undo_leaves_is_to_be_placed(tmp_path: Path, world: World)
     """The daemon goes on with the end of the release, not with the release."""
     await world.run(owner("first"))
     async with answering(world, tmp_path):
-        await called(tmp_path)
+        await called(tmp_path, way=ask)
         await world.runtime.stop()
-        result = await call(tmp_path, "--undo")
+        result = await ask(tmp_path, "--undo")
 
     assert result.exit_code == 1
     assert result.stdout.splitlines()[-2:] == [
@@ -276,9 +285,9 @@ async def test_what_a_full_disk_does_not_take(tmp_path: Path) -> None:
         async with World(tmp_path, settings=QUICK) as world, answering(world, tmp_path):
             await world.run(owner("first"))
             await world.run(sharer("shared"))
-            await called(tmp_path)
+            await called(tmp_path, way=ask)
             fill(disk)
-            undone, released = await call(tmp_path, "--undo"), await call(tmp_path)
+            undone, released = await ask(tmp_path, "--undo"), await ask(tmp_path)
 
     assert (undone.exit_code, released.exit_code) == (1, 1)
     assert [line.split(maxsplit=3)[1:] for line in undone.stdout.splitlines()[1:3]] == [
@@ -374,17 +383,6 @@ async def test_who_may_not_ask_the_daemon_does_not_go_on_without_it(tmp_path: Pa
 
     assert (result.exit_code, result.stdout) == (1, "")
     assert result.stderr == f"Error: {path}: permission denied; this command needs root\n"
-
-
-async def test_the_runtime_may_be_named_as_for_serve(tmp_path: Path, world: World) -> None:
-    """A bare path, and ``unix:`` with one slash, are sockets, too."""
-    first = await world.run(owner("first"))
-    await world.stop_criproxy()
-    for address in (f"{tmp_path}/runtime.sock", f"unix:{tmp_path}/runtime.sock"):
-        answer = await called(tmp_path, "--runtime-endpoint", address)
-
-        assert answer["not_seen"] == ""
-    assert world.cpus(first) == "0-3"
 
 
 async def test_an_address_that_is_none(tmp_path: Path) -> None:

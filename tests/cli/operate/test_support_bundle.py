@@ -182,8 +182,9 @@ def test_a_place_that_cannot_be_written(tmp_path: Path) -> None:
     assert "cannot be written (No such file or directory): name another file with --output" in result.output
 
 
-def test_a_place_without_room(tmp_path: Path) -> None:
+def test_a_place_without_room(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The file can be made, but not written: it is named, what helps is said, and nothing is left."""
+    monkeypatch.setattr(collect, "parts", lambda _: [])
     with small_disk(tmp_path / "small") as disk:
         fill(disk)
         words = [
@@ -197,17 +198,17 @@ def test_a_place_without_room(tmp_path: Path) -> None:
     assert text in result.output.replace("\n", " ")
 
 
-def test_standard_output_has_only_the_archive(tmp_path: Path) -> None:
+def test_standard_output_has_only_the_archive(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """So it can be written on another machine; the list goes to standard error."""
-    words = [word if word != str(tmp_path / "bundle.tar.gz") else "-" for word in arguments(tmp_path)]
-    done = subprocess.run([sys.executable, "-m", "criproxy", *words], capture_output=True, check=True)
+    monkeypatch.setattr(collect, "parts", lambda _: [])
+    done = CliRunner().invoke(main, ["support-bundle", "--output", "-"])
 
-    with tarfile.open(fileobj=io.BytesIO(done.stdout)) as tar:
+    with tarfile.open(fileobj=io.BytesIO(done.stdout_bytes)) as tar:
         assert any(name.endswith("/MANIFEST") for name in tar.getnames())
-    assert b"support bundle of" in done.stderr
+    assert "support bundle of" in done.stderr
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_a_bundle_that_is_interrupted_leaves_no_file(tmp_path: Path, number: int) -> None:
     """Neither does it leave processes: the daemon that hangs has no client any more."""
     with socket.socket(socket.AF_UNIX) as sock:

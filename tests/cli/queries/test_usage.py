@@ -108,6 +108,14 @@ def test_a_wide_terminal_has_whole_ids() -> None:
     assert sum(CARD_ID in line for line in lines(answer(), 120)) == 3
 
 
+OF_FILE = {"class": "x", "source": "file", "problem": "it is empty", "unread_cards": {"c": "lost"}}
+
+
+def watched(state: str, *classes: dict[str, Any]) -> dict[str, Any]:
+    """What an answer says of a watcher that has reported."""
+    return {"state": state, "reported": "2026-11-20T09:00:00.000Z", "stale_after_s": 8.0, "classes": [*classes]}
+
+
 @pytest.mark.parametrize(
     ("values", "said"),
     [
@@ -118,12 +126,7 @@ def test_a_wide_terminal_has_whole_ids() -> None:
         ),
         pytest.param(
             answer(
-                watcher={
-                    "state": "silent",
-                    "reported": "2026-11-20T09:00:00.000Z",
-                    "stale_after_s": 8.0,
-                    "classes": [],
-                },
+                watcher=watched("silent"),
                 cards=[],
                 containers=[container("web", memory_mib=None, cores_percent=None)],
             ),
@@ -131,30 +134,12 @@ def test_a_wide_terminal_has_whole_ids() -> None:
             id="stale",
         ),
         pytest.param(
-            answer(
-                watcher={
-                    "state": "silent",
-                    "reported": "2026-11-20T09:00:00.000Z",
-                    "stale_after_s": 8.0,
-                    "classes": [{"class": "x", "source": "file", "problem": "old", "unread_cards": {"c": "lost"}}],
-                },
-                cards=[],
-                containers=[],
-            ),
+            answer(watcher=watched("silent", OF_FILE), cards=[], containers=[]),
             "is criproxy device-plugin running?  no container has a card gpu-8g: 4 vGPUs",
             id="no-reason-of-a-report-that-is-stale",
         ),
         pytest.param(
-            answer(
-                watcher={
-                    "state": "reporting",
-                    "reported": "2026-11-20T09:00:00.000Z",
-                    "stale_after_s": 8.0,
-                    "classes": [
-                        {"class": "x", "source": "file", "problem": "it is empty", "unread_cards": {"c": "lost"}}
-                    ],
-                }
-            ),
+            answer(watcher=watched("reporting", OF_FILE)),
             "the usage of x is unknown: it is empty the usage of c is unknown: lost",
             id="problems",
         ),
