@@ -1,7 +1,10 @@
 """The program: ``criproxy``, or ``python -m criproxy``."""
 
+import gc
 import signal
 import sys
+
+from criproxy.model.late_methods import compile_late
 
 _SERVICES = ("serve", "device-plugin")
 
@@ -13,6 +16,9 @@ def run() -> None:
     """
     if sys.argv[1:2] and sys.argv[1] in _SERVICES:
         signal.signal(signal.SIGHUP, signal.SIG_IGN)
+    if sys.argv[1:2] == ["serve"]:
+        gc.disable()  # until it serves: nothing that it imports is garbage
+    compile_late()
     try:
         from criproxy.cli import main
     except KeyboardInterrupt:

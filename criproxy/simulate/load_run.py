@@ -2,10 +2,10 @@
 
 from collections import Counter
 from collections.abc import Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 
 from criproxy.config.settings import Settings
-from criproxy.errors import Refused
+from criproxy.errors import CriproxyError, Refused
 from criproxy.model.cpuset import CpuSet
 from criproxy.model.grant import Grant
 from criproxy.model.machine.topology import Topology
@@ -17,13 +17,17 @@ from criproxy.placement.events import ContainerCreating, ContainerResized, Event
 from criproxy.placement.invariants import violations
 from criproxy.placement.policies.api import Policy
 from criproxy.placement.records.trace import Traced
-from criproxy.simulate.faults import PolicyAtFault, about, raised
 from criproxy.simulate.load import Load
+from criproxy.simulate.scenario.world import raised
 from criproxy.simulate.scores import Scorer, Scores, mean_of
 
 SAMPLES = 120
 """How many moments of a load are looked at, at equal distances in time."""
 MOST_SENTENCES = 5
+
+
+class PolicyAtFault(CriproxyError):
+    """A policy that raised something else than a refusal, or broke a rule; the text says which, when and at what."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,7 +130,7 @@ class Run:
             self._scorer = Scorer(event.topology)
 
     def _fault(self, traced: Traced, what: str) -> PolicyAtFault:
-        when = f"{traced.at_s:.1f} s after the beginning, at {about(traced.event, self._node)}"
+        when = f"{traced.at_s:.1f} s after the beginning, at {_about(traced.event, self._node)}"
         return PolicyAtFault(f"the policy {self.name!r} is at fault {when}: {what}")
 
     def _identity(self, event: Event) -> tuple[str, ...]:
@@ -160,3 +164,13 @@ def _moved(topology: Topology, old: Grant, new: Grant) -> bool:
     if (old.mems or everywhere) != (new.mems or everywhere):
         return True
     return old.cpus != new.cpus and topology.nodes_of(old.cpus) != topology.nodes_of(new.cpus)
+
+
+def _about(event: Event, node: Node) -> str:
+    """An event and whom it is about, by the name that people know: ``ContainerCreating of default/web/main``."""
+    kind = type(event).__name__
+    if isinstance(event, ContainerCreating):
+        return f"{kind} of {event.container.title}"
+    key = next((getattr(event, field.name) for field in fields(event) if field.name in ("key", "reservation")), "")
+    known = node.containers.get(key) or node.pods.get(key)
+    return f"{kind} of {known.title if known else key}" if key else kind

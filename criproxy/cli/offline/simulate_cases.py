@@ -17,9 +17,9 @@ from criproxy.config.load import load
 from criproxy.errors import ConfigError, CriproxyError, UsageError
 from criproxy.model.text.bounded import printable
 from criproxy.placement.answers.choice import weighed
-from criproxy.simulate.faults import raised
 from criproxy.simulate.scenario.runner import Instead, Result, as_json, line, reasons, run, runs, summary
 from criproxy.simulate.scenario.vectors import Contents, examine
+from criproxy.simulate.scenario.world import raised
 
 
 def run_cases(file: Path, ids: Sequence[str], instead: Instead, output: str, *, verbose: bool, explain: bool) -> int:

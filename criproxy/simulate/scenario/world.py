@@ -1,5 +1,6 @@
 """A node and its policy while the steps of a scenario are taken: the events that the daemon would have."""
 
+import traceback
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -27,7 +28,6 @@ from criproxy.placement.events import (
 from criproxy.placement.invariants import violations
 from criproxy.placement.options.pod_wishes import cold_start_s
 from criproxy.placement.policies.api import Policy
-from criproxy.simulate.faults import raised
 from criproxy.simulate.scenario.assertions import Assertion
 from criproxy.simulate.scenario.place import ExpectedPools
 from criproxy.simulate.scenario.seen import Moment, Placed, Seen
@@ -279,3 +279,9 @@ class World:
     def _next(self) -> int:
         self._serial += 1
         return self._serial
+
+
+def raised(error: Exception) -> str:
+    """The exception and where it was raised in the code, such as ``KeyError in policy.py:12: 'web'``."""
+    *_, last = traceback.extract_tb(error.__traceback__)
+    return f"{type(error).__name__} in {last.filename}:{last.lineno}: {error}"
