@@ -3,16 +3,19 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from criproxy.config.document import parse
 from criproxy.config.files import Choice, choose, read_text
 from criproxy.config.mistakes import Mistake, did_you_mean, reported
 from criproxy.config.settings import Settings, read_settings
-from criproxy.devices.options.options import DeviceOptions
 from criproxy.errors import ConfigError
 from criproxy.model.machine.topology import Topology
 from criproxy.placement.options.usable import HostReader
 from criproxy.placement.policies.api import Policy
+
+if TYPE_CHECKING:
+    from criproxy.devices.options.options import DeviceOptions
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,7 +106,7 @@ def judge(
 SECTION = "devices"
 
 
-def devices_alone(text: str | None) -> DeviceOptions | None:
+def devices_alone(text: str | None) -> "DeviceOptions | None":
     """What to go by while the file is not in force.
 
     Args:
@@ -113,6 +116,8 @@ def devices_alone(text: str | None) -> DeviceOptions | None:
         The section, if it is valid by itself; None if the file can be read and has none; else the defaults: all
         classes that are built in are hidden outside exempt namespaces.
     """
+    from criproxy.devices.options.options import DeviceOptions
+
     document = parse(text) if text is not None else None
     if document is None or document.mistakes or not isinstance(document.data, dict):
         return DeviceOptions()

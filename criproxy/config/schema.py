@@ -14,7 +14,7 @@ from pydantic import BaseModel
 from pydantic.json_schema import GenerateJsonSchema
 from pydantic_core import core_schema
 
-from criproxy.config.settings import Common, find
+from criproxy.config.settings import find, with_devices
 from criproxy.model.cpuset import format_cpuset
 from criproxy.placement.policies import Entry
 
@@ -32,7 +32,7 @@ def policy_schema(policies: Iterable[str]) -> Schema:
     """
     entries = {name: find(name) for name in policies}
     definitions: Schema = {}
-    common = _properties(Common, definitions)
+    common = _properties(with_devices(), definitions)
     common["policy"] |= {"enum": list(entries), "enumDescriptions": [summary(entry) for entry in entries.values()]}
     branches = [_branch(name, entry, common, definitions) for name, entry in entries.items()]
     schema: Schema = {

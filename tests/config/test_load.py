@@ -1,5 +1,7 @@
 """Policy files are read, and every mistake is named with its place."""
 
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -162,3 +164,18 @@ def test_contradictions_need_no_machine(tmp_path: Path) -> None:
     assert told(tmp_path, text) == [
         "4:8: reservedResources.cpu: CPU 3 is not among the available ones, 4-7",
     ]
+
+
+@pytest.mark.parametrize(("section", "imported"), [("", False), ("devices:\n", False), ("devices: {}\n", True)])
+def test_models_of_devices_are_imported_where_a_file_needs_them(tmp_path: Path, section: str, imported: bool) -> None:
+    """They take a tenth of the time until a daemon places its first container."""
+    path = write(tmp_path / "policy.yaml", f"policy: none\n{section}")
+    program = (
+        "import sys, pathlib, criproxy.daemon.start; from criproxy.config.load import load\n"
+        f"load(pathlib.Path({str(path)!r}), 'any')\n"
+        "print(any(name.startswith('criproxy.devices.options') for name in sys.modules))"
+    )
+
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+
+    assert done.stdout == f"{imported}\n"
