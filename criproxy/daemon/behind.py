@@ -119,8 +119,9 @@ class SocketFiles:
         """Look for the files, for ever."""
         while True:
             await asyncio.sleep(FILES_S)
+            lost = await asyncio.to_thread(self._lost)
             for name, (listener, serve) in self.served.items():
-                if not await asyncio.to_thread(lambda each: each.is_lost, listener):
+                if name not in lost:
                     self._problems.pop(name, None)  # the file may have been put back
                     continue
                 try:
@@ -133,6 +134,10 @@ class SocketFiles:
                     await serve(listener.sock)
                     self._problems.pop(name, None)
                     log.warning("listening again: the socket's file was gone", path=listener.path)
+
+    def _lost(self) -> set[str]:
+        """Return the names of the sockets whose files are gone. May block."""
+        return {name for name, (listener, _) in self.served.items() if listener.is_lost}
 
 
 @dataclass(slots=True, repr=False)

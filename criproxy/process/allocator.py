@@ -47,7 +47,8 @@ async def give_back_after_peaks() -> None:
     memory = _Memory(trim)
     while True:
         await asyncio.sleep(POLL_S)
-        await asyncio.to_thread(memory.poll)
+        if memory.poll():
+            await asyncio.to_thread(memory.give_back)
 
 
 @dataclass(slots=True)
@@ -60,16 +61,20 @@ class _Memory:
     pause_polls: int = 1
     """How many polls there are before a trim without growth; doubles with each such trim."""
 
-    def poll(self) -> None:
-        """Trim if memory has grown, or is large and was not trimmed for long."""
+    def poll(self) -> bool:
+        """Return whether to trim: memory has grown, or is large and was not trimmed for long."""
         now_bytes, self.polls = _resident_bytes(), self.polls + 1
         has_grown = now_bytes >= self.least_bytes + _GROWN_BYTES
         if has_grown or (now_bytes >= _USUAL_BYTES and self.polls >= self.pause_polls):
-            self.trim(0)
             self.pause_polls = 1 if has_grown else min(2 * self.pause_polls, _MAX_PAUSE_POLLS)
-            self.polls, self.least_bytes = 0, _resident_bytes()
-        else:
-            self.least_bytes = min(self.least_bytes, now_bytes)
+            return True
+        self.least_bytes = min(self.least_bytes, now_bytes)
+        return False
+
+    def give_back(self) -> None:
+        """Trim. May block."""
+        self.trim(0)
+        self.polls, self.least_bytes = 0, _resident_bytes()
 
 
 def _resident_bytes() -> int:

@@ -133,15 +133,17 @@ class PodFiles:
         await self.known()
         while True:
             news = [asyncio.ensure_future(each) for each in (self.context.state.changed(), self.usage.changed())]
+            found = set[asyncio.Future[None]]()
             try:
                 await asyncio.sleep(0)  # both wait from here on
                 await self.update()
                 if not self.problem:
-                    await asyncio.wait(news, timeout=UPDATE_S, return_when=asyncio.FIRST_COMPLETED)
+                    found, _ = await asyncio.wait(news, timeout=UPDATE_S, return_when=asyncio.FIRST_COMPLETED)
             finally:
                 for each in news:
                     each.cancel()
-            await asyncio.sleep(UPDATE_S if self.problem else PAUSE_S)
+            if self.problem or found:
+                await asyncio.sleep(UPDATE_S if self.problem else PAUSE_S)
 
     async def update(self) -> None:
         """Write the files that are due. Errors of the disk do not raise."""
