@@ -363,7 +363,7 @@ class _Connection(FrameLoop, asyncio.Protocol):
 
     def _on_headers(self, stream: int, flags: int, raw: bytes) -> None:
         try:
-            fields = dict(self._decoder.decode(frames.header_block(raw), raw=True))
+            fields = dict(frames.decode_block(self._decoder, frames.header_block(raw)))
         except HPACKError as error:
             raise WireError(f"a header block cannot be read: {error}", frames.COMPRESSION_ERROR) from error
         call = self._calls.get(stream)

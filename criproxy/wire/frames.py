@@ -1,9 +1,13 @@
-"""HTTP/2 frames as bytes: building and taking apart. Pure functions, by RFC 9113 and RFC 7541.
+"""HTTP/2 frames as bytes: building and taking apart, by RFC 9113 and RFC 7541.
 
 A frame is a 9-byte header (24-bit payload length, 8-bit kind, 8-bit flags, 31-bit stream id) and its payload.
 """
 
 from collections.abc import Iterator
+
+from hpack import Decoder, HPACKDecodingError, OversizedHeaderListError
+from hpack.hpack import decode_integer
+from hpack.huffman_table import decode_huffman
 
 from criproxy.errors import WireError
 
@@ -95,6 +99,57 @@ def header_block(raw: bytes) -> bytes:
         start, end = end + 9, end + 9 + int.from_bytes(raw[end : end + 3], "big")
         parts.append(raw[start:end])
     return b"".join(parts)
+
+
+def decode_block(decoder: Decoder, block: bytes) -> list[tuple[bytes, bytes]]:
+    """The fields of a header block, and the table of *decoder* afterwards, as if the library had decoded it.
+
+    The library copies the rest of the block for each field, and logs each number.
+
+    Raises:
+        HPACKError: where the library does.
+    """
+    table, fields, at, size = decoder.header_table, list[tuple[bytes, bytes]](), 0, 0
+    try:
+        while at < len(block):
+            kind = block[at]
+            if kind & 0xE0 == 0x20:  # a change of the table's size: the library says whether it is allowed
+                if fields:
+                    raise HPACKDecodingError("Table size update not at the start of the block")
+                return [*decoder.decode(block, raw=True)]
+            mask = 0x7F if kind & 0x80 else 0x3F if kind & 0x40 else 0x0F
+            index, at = (kind & mask, at + 1) if kind & mask < mask else _long_number(block, at, mask)
+            if kind & 0x80:
+                field = table.get_by_index(index)
+            else:
+                name, at = (table.get_by_index(index)[0], at) if index else _read_string(block, at)
+                value, at = _read_string(block, at)
+                field = name, value
+                if kind & 0x40:
+                    table.add(name, value)
+            fields.append(field)
+            size += 32 + len(field[0]) + len(field[1])
+            if size > decoder.max_header_list_size:
+                raise OversizedHeaderListError(f"A header list larger than {decoder.max_header_list_size}")
+    except IndexError:
+        raise HPACKDecodingError("Truncated header block") from None
+    return fields
+
+
+def _read_string(block: bytes, at: int) -> tuple[bytes, int]:
+    """The string literal at *at*, and where it ends (RFC 7541, 5.2)."""
+    length, is_huffman = block[at] & 0x7F, block[at] & 0x80
+    length, at = (length, at + 1) if length < 0x7F else _long_number(block, at, 0x7F)
+    end = at + length
+    if end > len(block):
+        raise HPACKDecodingError("Truncated header block")
+    return decode_huffman(block[at:end]) if is_huffman else block[at:end], end
+
+
+def _long_number(block: bytes, at: int, mask: int) -> tuple[int, int]:
+    """The integer behind a full prefix, which *mask* covers, and where it ends (RFC 7541, 5.1)."""
+    number, length = decode_integer(memoryview(block)[at : at + 8], mask.bit_length())  # no bytes in its errors
+    return number, at + length
 
 
 def parse_settings(payload: bytes) -> dict[int, int]:

@@ -190,23 +190,14 @@ class Requests(FrameLoop):
     def _decode(self, block: bytes) -> Iterator[tuple[bytes, bytes]]:
         """The fields of a header block, and the decoder's table afterwards as if it had decoded all of it.
 
-        Most fields of most blocks are an index of one byte (RFC 7541, 6.1), which changes nothing in the table. They
-        are looked up, and only as far as somebody reads on, without the library's detours: those cost as much as all
-        the rest of a call.
+        Most blocks of most calls are indices of one byte (RFC 7541, 6.1), which change nothing in the table. They are
+        looked up only as far as somebody reads on.
         """
-        entry = self.decoder.header_table.get_by_index
         if block and min(block) > 0x80 and (last := max(block)) < 0xFF:
+            entry = self.decoder.header_table.get_by_index
             entry(last & 0x7F)  # if this one is in the table, they all are
             return map(entry, block.translate(_INDEX))
-        fields: list[tuple[bytes, bytes]] = []
-        for at, byte in enumerate(block):
-            if not 0x80 < byte < 0xFF:
-                if byte & 0xE0 == 0x20:  # a change of the table's size: the library says whether it may stand here
-                    return iter(self.decoder.decode(block, raw=True))
-                fields += self.decoder.decode(block[at:], raw=True)
-                break
-            fields.append(entry(byte & 0x7F))
-        return iter(fields)
+        return iter(frames.decode_block(self.decoder, block))
 
     def _open(self, stream: int, flags: int, fields: Iterator[tuple[bytes, bytes]]) -> Stream:
         """A new call: note its method, and what is to be done to it; returns it."""

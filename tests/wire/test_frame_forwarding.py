@@ -2,6 +2,7 @@
 
 import hpack
 import pytest
+from hpack import HPACKError
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -202,3 +203,29 @@ def test_literals_are_hpack_that_touches_no_table(fields: list[tuple[bytes, byte
 
     assert [tuple(field) for field in decoded] == fields
     assert not decoder.header_table.dynamic_entries
+
+
+_BLOCK = hpack.Encoder().encode([(":path", "/a/B"), ("x" * 200, "v" * 300), ("te", "trailers")])
+_PIECES = st.one_of(
+    st.sampled_from(
+        [b"\x86", b"\xbe", b"\x40\x01a\x03bbb", b"\x10\x01a\x83\x1c\x64\x5f", b"\x20", b"\x3f\xe1\x1f", b"\xff\x00"]
+    ),
+    st.integers(0, len(_BLOCK)).map(lambda at: _BLOCK[:at]),
+    st.just(_BLOCK),
+    st.binary(max_size=3),
+)
+
+
+@given(st.lists(st.lists(_PIECES, max_size=6).map(b"".join), max_size=4), st.sampled_from([100, 1000, 1 << 20]))
+def test_header_blocks_are_decoded_as_the_library_does(blocks: list[bytes], most_bytes: int) -> None:
+    """Block after block: the same fields and table, or an error of both."""
+    library, listener = hpack.Decoder(most_bytes), hpack.Decoder(most_bytes)
+    for block in blocks:
+        try:
+            expected = [tuple(field) for field in library.decode(block, raw=True)]
+        except HPACKError:
+            with pytest.raises(HPACKError):
+                frames.decode_block(listener, block)
+            return
+        assert frames.decode_block(listener, block) == expected
+        assert listener.header_table.dynamic_entries == library.header_table.dynamic_entries
