@@ -71,6 +71,11 @@ def _gunzip(message: bytes) -> bytes:
     return plain
 
 
+def _is_whole(body: bytes) -> bool:
+    """Whether *body* is exactly one message of a size that is looked at."""
+    return 5 <= len(body) <= MAX_MESSAGE_BYTES + 5 and len(body) == 5 + int.from_bytes(body[1:5], "big")
+
+
 @dataclass(slots=True, eq=False)
 class MessageReader:
     """Cuts the DATA payload of one direction of one stream into messages, in bounded memory.
@@ -87,6 +92,8 @@ class MessageReader:
 
     def feed(self, payload: bytes) -> list[bytes]:
         """Every message that *payload* completes, with its prefix."""
+        if not (self._buffer or self._to_skip) and _is_whole(payload):  # nearly always
+            return [payload]
         if self._to_skip:
             skipped = min(self._to_skip, len(payload))
             self._to_skip -= skipped

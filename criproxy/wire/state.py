@@ -207,12 +207,14 @@ class Connection:
         Once `MAX_COPIED_BYTES` wait on the connection, or `MAX_KEPT_BYTES` on all, the message is passed over like one
         that is too large.
         """
-        self._copy_more(-reader.waiting_bytes)
+        before_bytes = reader.waiting_bytes
         messages = reader.feed(payload)
-        is_full = self.copied_bytes + reader.waiting_bytes > MAX_COPIED_BYTES
-        if (is_full or self.stats.kept_bytes + reader.waiting_bytes > MAX_KEPT_BYTES) and reader.announced_bytes:
-            reader.pass_over()
-        self._copy_more(reader.waiting_bytes)
+        more_bytes = reader.waiting_bytes - before_bytes
+        if more_bytes:
+            is_full = self.copied_bytes + more_bytes > MAX_COPIED_BYTES
+            if (is_full or self.stats.kept_bytes + more_bytes > MAX_KEPT_BYTES) and reader.announced_bytes:
+                reader.pass_over()
+            self._copy_more(reader.waiting_bytes - before_bytes)
         return messages
 
     # -- held calls ------------------------------------------------------------------------------------------------
