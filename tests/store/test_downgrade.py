@@ -374,6 +374,16 @@ def test_what_is_not_needed_is_given_up(tmp_path: Path) -> None:
     assert found == [("decisions_by_life",), ("decisions_ended",)]
 
 
+def test_a_database_with_larger_pages_keeps_them(tmp_path: Path) -> None:
+    """0.1.0 has made it so; a new one has smaller pages, which 0.1.0 reads as well."""
+    execute(tmp_path, "PRAGMA page_size = 4096; VACUUM")
+    saved(tmp_path, NODE)
+    assert (rows(tmp_path, "PRAGMA page_size"), loaded(tmp_path)) == ([(4096,)], NODE)
+    (tmp_path / "criproxy.db").unlink()
+    saved(tmp_path, NODE)
+    assert (rows(tmp_path, "PRAGMA page_size"), loaded(tmp_path)) == ([(2048,)], NODE)
+
+
 def forbidden(statements: Iterable[str]) -> list[str]:
     """Those of `BESIDE` that 0.1.0 would notice."""
     return [each for each in statements if not re.match("CREATE (TABLE|INDEX) IF NOT EXISTS ", each)]
