@@ -68,9 +68,9 @@ def exclusive(world: World, key: str) -> int:
 
 
 async def test_it_is_said_once_however_often_the_kubelet_repeats_it(world: World) -> None:
-    """One line of the log, a few entries of the history; each one is counted. Status shows it with the sizes."""
+    """One line of the log, a few entries of the history; each one is counted."""
     _, growing, _ = await grown(world)
-    assert "asks for 3 exclusive CPUs" in await refused(world, growing, 3, 2 * GIB, times=TIMES)
+    assert "asks for 3 exclusive CPUs" in await refused(world, growing, times=TIMES)
 
     assert world.log.events().count("resize refused") == 1
     records = await world.controller.context.state.find_history(growing)
@@ -78,8 +78,15 @@ async def test_it_is_said_once_however_often_the_kubelet_repeats_it(world: World
     assert len([record for record in told if record.kind is Kind.RESIZED]) == 2
     assert len([record for record in told if record.kind is Kind.CONSIDERED]) <= 2  # that of its create, and one
     assert world.counters.resizes_refused == TIMES
+
+
+async def test_status_shows_it_with_the_sizes(world: World) -> None:
+    """Among the refusals, and ``--check`` has a sentence for it."""
+    _, growing, _ = await grown(world)
+    await refused(world, growing, 3, 2 * GIB, times=3)
+
     (listed,) = summary(situation(world.controller))["refusals"]
-    assert (listed["container"], listed["times"]) == ("default/growing/main", TIMES)
+    assert (listed["container"], listed["times"]) == ("default/growing/main", 3)
     assert "3 CPUs and 2 GiB" in listed["text"]
     assert "1 CPU and 1 GiB" in listed["text"]
     (sentence,) = said(world)
