@@ -15,7 +15,6 @@ from criproxy.cri import api_pb2 as api
 from criproxy.cri.runtime import RuntimeCallError
 from criproxy.errors import CriproxyError, UsageError
 from criproxy.model.attributes import in_place
-from criproxy.model.text.notices import Notice
 from criproxy.model.workload import Container, ContainerState
 from criproxy.node.settings import OnError
 from criproxy.placement.engine import step
@@ -37,21 +36,6 @@ def calm(world: World) -> bool:
     return running and all(in_place(grant, node.applied.get(key)) for key, grant in node.grants.items())
 
 
-async def test_filters_and_notices(tmp_path: Path) -> None:
-    """Filters choose rows, totals stay those of the node, and what the daemon knows comes along."""
-    notice = Notice("bypass", "bypass is on")
-    async with asyncio.timeout(LIMIT_S), World(tmp_path) as world, answering(world, tmp_path, [notice]) as say:
-        await world.run(sharer("web"))
-        await world.run(owner("trader", 1))
-
-        values = await say("status", exclusive=True, check=True)
-
-        assert [row["pod"] for row in values["containers"]] == ["trader"]
-        assert values["totals"]["containers"] == 2
-        assert values["notices"] == [{"kind": "bypass", "wrong": True, "text": "bypass is on"}]
-        assert values["problems"][0] == "bypass is on"
-
-
 async def test_a_kubelet_that_sets_cpusets_is_told_of(tmp_path: Path) -> None:
     """Two managers of the same cpusets compete, and status says which setting ends that."""
     async with asyncio.timeout(LIMIT_S), World(tmp_path) as world, answering(world, tmp_path) as say:
@@ -66,24 +50,6 @@ async def test_a_kubelet_that_sets_cpusets_is_told_of(tmp_path: Path) -> None:
         assert "CPUs 0-1 for default/web/main" in notice["text"]
         assert "cpuManagerPolicy: none" in notice["text"]
         assert "or another criproxy on this runtime" in notice["text"]
-
-
-async def test_explain_by_id_and_by_name(tmp_path: Path) -> None:
-    """The story is the same under both, and another container of that name is told of in either."""
-    async with asyncio.timeout(LIMIT_S), World(tmp_path) as world, answering(world, tmp_path) as say:
-        first = await world.run(owner("trader", 1))
-        await world.kubelet.remove_pod(world.controller.node.containers[first].pod)
-        second = await world.run(owner("trader", 2))
-
-        by_id, by_name = (
-            await say("explain", container=second[:10]),
-            await say("explain", container="default/trader/main"),
-        )
-
-        assert by_id["events"] == by_name["events"]
-        assert by_id["container"]["exclusive_cpus"] == "1-2"
-        assert by_id["asked"]["sent"]["cpu_shares"] == 2048
-        assert [other["id"] for other in by_id["earlier"]] == [other["id"] for other in by_name["earlier"]] == [first]
 
 
 async def test_status_tells_who_cannot_be_created(tmp_path: Path) -> None:
@@ -179,22 +145,6 @@ async def test_a_thousand_containers_hold_up_nobody(tmp_path: Path) -> None:
         assert len(json.loads(answer)["containers"]) == MANY == len((await say("status"))["containers"])
         assert 0 < len(calls) < MANY
         assert "encoded" not in calls, "one call, but as long as the answer"
-
-
-async def test_what_keeps_the_controller_from_its_work_is_told(tmp_path: Path) -> None:
-    """A configuration that is not in force and a runtime that is away are notices, each of its kind."""
-    async with asyncio.timeout(LIMIT_S), World(tmp_path) as world, answering(world, tmp_path) as say:
-        await world.run(sharer("web"))  # from then on the node is known
-        world.controller.context.in_force.problem = "policy.yaml:3: no such option"
-        await world.runtime.stop()
-        world.controller.runtime_lost()
-        notices: dict[str, str] = {}
-        while "runtime" not in notices:
-            notices = {notice["kind"]: notice["text"] for notice in (await say("status"))["notices"]}
-        await world.runtime.start()
-
-        assert notices["config"] == "the policy file is not in effect: policy.yaml:3: no such option"
-        assert notices["runtime"].startswith("criproxy cannot ask the runtime which containers are running: ")
 
 
 @pytest.mark.parametrize(("on_error", "kind"), [(OnError.SHARED, "passed"), (OnError.REFUSE, "refused")])

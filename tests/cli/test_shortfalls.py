@@ -9,11 +9,10 @@ import pytest
 from criproxy.cri.runtime import RuntimeCallError
 from criproxy.node.bypass import BypassMode
 from criproxy.node.settings import Promote
-from tests.asking import LIMIT_S, NAMED, answering, daemon
+from tests.asking import LIMIT_S, NAMED, answering
 from tests.cli.queries.test_explain import explain
 from tests.cli.queries.test_status import run
 from tests.node.calls.test_update import size
-from tests.node.reconcile.test_promotion import found_running
 from tests.node.test_bypassed_calls import Placing
 from tests.node.world import World, owner
 
@@ -62,15 +61,3 @@ async def test_who_should_own_cpus_and_shares_is_named(tmp_path: Path) -> None:
     assert "It should have 2 exclusive CPUs, but has had shared CPUs since 20" in told.output
     assert "it was created during a bypass" in joined(told.output)
     assert "chosen by" not in told.output
-
-
-async def test_who_was_found_so_is_a_note(tmp_path: Path) -> None:
-    """And nothing is wrong."""
-    async with daemon(tmp_path) as world:
-        await found_running(world)
-        shown, checked = await run(tmp_path), await run(tmp_path, "--check")
-
-    assert checked.exit_code == 0, checked.output
-    assert "default/found/main should have 2 exclusive CPUs, but has shared CPUs: criproxy found it running" in joined(
-        shown.output
-    )

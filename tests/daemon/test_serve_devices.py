@@ -10,8 +10,6 @@ from pathlib import Path
 import aiohttp
 import pytest
 
-from criproxy import __version__
-from criproxy.errors import CriproxyError
 from lab.emulator.runtime import EmbeddedRuntime
 from tests.daemons import Serve, until
 from tests.node.devices.test_create_checks_vgpu import pod_with
@@ -55,35 +53,6 @@ async def test_a_file_that_hangs_holds_up_neither_creates_nor_the_end(tmp_path: 
         ):
             assert (answer.status, f"{tmp_path}/checkpoint" in await answer.text()) == (503, True)
 
-        assert await serve.stop() == 0
-
-
-async def test_the_device_plugin_is_answered(tmp_path: Path) -> None:
-    """The daemon's control socket knows what the device plugin asks and reports, and remembers an incident."""
-    async with Serve(tmp_path, policy=NVIDIA) as serve:
-
-        async def grants() -> object:
-            try:
-                return await serve.ask("device-grants")
-            except CriproxyError as error:
-                assert "does not know yet" in str(error)  # noqa: PT017 (any other answer is wrong)
-                return None
-
-        assert await serve.ask("device-plugin", running=True) == {}
-        assert "free_milli" in await serve.ask("free-cpus")
-        answer = await serve.ask("device-inventory", interval_s=20.0)
-        assert answer == {"stale_after_s": 60.0, "version": __version__}
-        assert await serve.ask("device-incident", **LOST) == {"stored": True, "containers": []}
-        assert await until(grants) == {"containers": [], "incidents": []}
-        over = {"container_id": "c-1", "device_class": "nvidia", "card": "GPU-a", "quantity": "memory"}
-        more = {"used": 9000.0, "allowed": 8192, "since_s": SINCE_S, "action": "stop"}
-        refused = {"stored": False, "act": False, "why": "the container is not running"}
-        assert await serve.ask("quota-incident", **over, **more) == refused
-        assert (await serve.ask("quota-incident", **over, over=False))["ended"] == 0
-        assert await serve.stop() == 0
-    async with Serve(tmp_path, policy=NVIDIA) as serve:
-        assert [each["card"] for each in (await serve.ask("devices"))["incidents"]] == ["GPU-a"]
-        assert await serve.ask("device-incident", **{**LOST, "healthy": True}) == {"stored": True, "ended": 1}
         assert await serve.stop() == 0
 
 

@@ -10,7 +10,6 @@ from criproxy.cri.runtime import RuntimeCallError
 from criproxy.cri.stamp import read_stamp
 from criproxy.cri.touched_methods import touched_paths
 from criproxy.errors import StatusCode
-from criproxy.model.workload import ContainerState
 from criproxy.node.context import UPDATE_OTHERS
 from criproxy.store.reader import open_reader
 from lab.emulator.runtime import IMAGE
@@ -76,20 +75,6 @@ async def test_the_stamp_says_who_it_is_and_what_it_asked(world: World) -> None:
     assert stamp.reservation == world.controller.node.containers[container_id].reservation
     assert (stamp.qos, stamp.cpu_milli, stamp.memory_limit_bytes) == ("Guaranteed", 2000, GIB)
     assert "io.kubernetes.container.hash" in status.annotations
-
-
-async def test_what_does_not_fit_is_refused_with_a_sentence(world: World) -> None:
-    """The pod shows who asked for what, and what was free; nothing is taken meanwhile."""
-    await world.run(owner("first", 2))
-    pod = owner("second", 2)
-    sandbox_id = await world.kubelet.run_sandbox(pod)
-
-    caught = await refusal(world.kubelet.create(pod, sandbox_id, pod.containers[0]))
-
-    assert caught.code is StatusCode.RESOURCE_EXHAUSTED
-    assert "default/second/main asks for 2 exclusive CPUs" in caught.details
-    assert "3 on NUMA node 0" in caught.details
-    assert world.owned() == {1, 2}
 
 
 async def test_a_create_that_the_runtime_refuses_gives_its_place_back(world: World) -> None:
@@ -169,24 +154,6 @@ async def test_a_foreign_change_is_found_after_the_next_update(world: World) -> 
     await world.kubelet.update(container_id, api.LinuxContainerResources(cpu_shares=512))
 
     assert world.cpus(container_id) == "0,2-3"
-
-
-async def test_containers_without_labels_or_resources_share(world: World) -> None:
-    """What crictl and critest create is placed like everybody else."""
-    await world.run(owner("owner", 2))
-    sandbox = api.PodSandboxConfig(metadata=api.PodSandboxMetadata(name="s", uid="u", namespace="n"))
-    ran = await world.client.call("RunPodSandbox", api.RunPodSandboxRequest(config=sandbox), api.RunPodSandboxResponse)
-    config = api.ContainerConfig(metadata=api.ContainerMetadata(name="c"), image=api.ImageSpec(image=IMAGE))
-
-    created = await world.client.call(
-        "CreateContainer",
-        api.CreateContainerRequest(pod_sandbox_id=ran.pod_sandbox_id, config=config, sandbox_config=sandbox),
-        api.CreateContainerResponse,
-    )
-    await world.kubelet.start(created.container_id[:12])
-
-    await world.until(lambda: world.controller.node.containers[created.container_id].state is ContainerState.RUNNING)
-    assert world.cpus(created.container_id) == "0,3"
 
 
 async def test_clients_of_the_old_package_are_served_alike(world: World) -> None:

@@ -21,6 +21,7 @@ from criproxy.store.configurations import (
     read_all,
     read_good,
     read_tried,
+    write_good,
     write_tried,
 )
 
@@ -86,13 +87,16 @@ def test_a_damaged_one_is_left_out(tmp_path: Path, text: str) -> None:
 def test_a_directory_of_everybody(tmp_path: Path) -> None:
     """Nothing is written there, and nothing is read."""
     add(tmp_path, ONE)
+    write_good(tmp_path, TRIED.good)
     tmp_path.chmod(0o777)
     try:
         with pytest.raises(OSError, match="can be written by every user"):
             add(tmp_path, replace(ONE, hash="b0"))
         with pytest.raises(StoreError, match="can be written by every user"):
             read_all(tmp_path)
-        assert read_tried(tmp_path) is None
+        with pytest.raises(OSError, match="can be written by every user"):
+            write_good(tmp_path, TRIED.good)
+        assert (read_tried(tmp_path), read_good(tmp_path)) == (None, None)
     finally:
         tmp_path.chmod(0o700)
 

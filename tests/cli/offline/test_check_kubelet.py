@@ -46,6 +46,11 @@ def differ(kubelet: str, policy: str, *then: str) -> list[str]:
     return [f"the kubelet reserves {kubelet}, but this policy reserves {policy}: {'; '.join(then)}"]
 
 
+def listed(cpus: str, *then: str) -> list[str]:
+    """The note that the kubelet's list of CPUs is another one than CPUs 0-1."""
+    return differ(f"{cpus} (reservedSystemCPUs)", "CPUs 0-1", *then)
+
+
 UNREADABLE = "the kubelet's {} is {!r}, which is not {}; so nobody knows which CPUs the kubelet reserves"
 
 
@@ -53,27 +58,11 @@ UNREADABLE = "the kubelet's {} is {!r}, which is not {}; so nobody knows which C
     ("kubelet", "expected"),
     [
         ("kind: KubeletConfiguration\n", differ(NOT_SET, "CPUs 0-1", SCHEDULER)),
-        ('reservedSystemCPUs: "0"\n', differ("CPU 0 (reservedSystemCPUs)", "CPUs 0-1", SCHEDULER)),
-        (
-            'reservedSystemCPUs: "0,8"\n',
-            differ(
-                "CPUs 0,8 (reservedSystemCPUs)", "CPUs 0-1", "pods also run on CPU 8, and CPU 1 is reserved instead"
-            ),
-        ),
-        (
-            'reservedSystemCPUs: "8"\n',
-            differ("CPU 8 (reservedSystemCPUs)", "CPUs 0-1", SCHEDULER, "pods also run on CPU 8"),
-        ),
-        (
-            'reservedSystemCPUs: "1-3"\n',
-            differ(
-                "CPUs 1-3 (reservedSystemCPUs)", "CPUs 0-1", "pods also run on CPUs 2-3, and CPU 0 is reserved instead"
-            ),
-        ),
-        (
-            'reservedSystemCPUs: "0-3,8"\n',
-            differ("CPUs 0-3,8 (reservedSystemCPUs)", "CPUs 0-1", "pods also run on CPUs 2-3,8"),
-        ),
+        ('reservedSystemCPUs: "0"\n', listed("CPU 0", SCHEDULER)),
+        ('reservedSystemCPUs: "0,8"\n', listed("CPUs 0,8", "pods also run on CPU 8, and CPU 1 is reserved instead")),
+        ('reservedSystemCPUs: "8"\n', listed("CPU 8", SCHEDULER, "pods also run on CPU 8")),
+        ('reservedSystemCPUs: "1-3"\n', listed("CPUs 1-3", "pods also run on CPUs 2-3, and CPU 0 is reserved instead")),
+        ('reservedSystemCPUs: "0-3,8"\n', listed("CPUs 0-3,8", "pods also run on CPUs 2-3,8")),
         ('reservedSystemCPUs: "0-1"\n', []),
         ('reservedSystemCPUs: "0-1,99"\n', []),
         ("reservedSystemCPUs: x-y\n", [UNREADABLE.format("reservedSystemCPUs", "x-y", "a list of CPUs")]),
@@ -81,9 +70,9 @@ UNREADABLE = "the kubelet's {} is {!r}, which is not {}; so nobody knows which C
         ("kubeReserved: {cpu: 2000m}\n", []),
         ("kubeReserved: {cpu: 1000m}\nsystemReserved: {cpu: 0.5}\n", []),
         ("kubeReserved: {cpu: 70m}\n", differ("70m (kubeReserved, systemReserved)", "CPUs 0-1", SCHEDULER)),
-        ('reservedSystemCPUs: "0"\n---\n', differ("CPU 0 (reservedSystemCPUs)", "CPUs 0-1", SCHEDULER)),
-        ('{\n\t"reservedSystemCPUs": "0"\n}\n', differ("CPU 0 (reservedSystemCPUs)", "CPUs 0-1", SCHEDULER)),
-        ("reservedSystemCPUs: 0\n", differ("CPU 0 (reservedSystemCPUs)", "CPUs 0-1", SCHEDULER)),
+        ('reservedSystemCPUs: "0"\n---\n', listed("CPU 0", SCHEDULER)),
+        ('{\n\t"reservedSystemCPUs": "0"\n}\n', listed("CPU 0", SCHEDULER)),
+        ("reservedSystemCPUs: 0\n", listed("CPU 0", SCHEDULER)),
     ],
 )
 def test_the_kubelet_has_to_reserve_the_same(notes: Check, kubelet: str, expected: list[str]) -> None:

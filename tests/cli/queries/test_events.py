@@ -70,7 +70,6 @@ async def test_events_of_one_namespace(tmp_path: Path) -> None:
     assert [each["kind"] for each in values] == ["granted", "created", "started"]
     assert values == sorted(values, key=lambda each: each["time"])
     assert ({each["container"] for each in values}, values[-1]["id"]) == ({"default/trader/main"}, trader)
-    assert values[0].keys() == {"time", "kind", "container", "id", "sentences", "facts"}
     assert (other.exit_code, other.stdout) == (0, "No events in namespace shop in the last 1 h.\n")
     assert (none.exit_code, none.output) == (0, "")
     assert stored.stdout == mine.stdout

@@ -187,7 +187,7 @@ async def test_another_size_is_another_frame(tmp_path: Path) -> None:
             assert await screen.ended() == 0
 
 
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT, signal.SIGINT])
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGQUIT, signal.SIGINT])
 async def test_a_signal_gives_the_terminal_back(tmp_path: Path, number: signal.Signals) -> None:
     """The exit status is that of other programs."""
     with Screen(small(tmp_path).options) as screen:

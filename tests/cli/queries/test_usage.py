@@ -195,14 +195,6 @@ def test_history() -> None:
     assert any(line.startswith("container ffffffffffff on") for line in shown)
 
 
-def test_hostile_names() -> None:
-    """Names of tenants are printed as text, and cut."""
-    shown = lines(answer(containers=[container("\x1b[2J" + "x" * 5000)], unknown_containers=[]))
-
-    assert all(line.isprintable() for line in shown)
-    assert sum(len(line) for line in shown) < 2000
-
-
 @asynccontextmanager
 async def node(directory: Path) -> AsyncIterator[Asked]:
     """A daemon with a pod with a vGPU of which the watcher reports."""

@@ -306,24 +306,6 @@ def test_a_cgroup_that_is_not_there_yet(tmp_path: Path) -> None:
     assert configuration.good == good, "it is kept again where it is lost meanwhile"
 
 
-async def test_nothing_is_kept_in_a_directory_of_everybody(tmp_path: Path) -> None:
-    """A policy file that another user put into /tmp decides nothing, and none is written there."""
-    log, planted, other = RecordingLog(), GoodFile(text="planted"), GoodFile(text="other")
-    write_good(tmp_path, planted)
-    await asyncio.to_thread(tmp_path.chmod, 0o1777)
-    keeping = ConfigurationKeeper(tmp_path, log)
-    running = asyncio.create_task(keeping.run())
-
-    keeping.keep(other)
-    await keeping.close()
-    await running
-
-    assert read_good(tmp_path) is None
-    assert "cannot be written: its directory is also used by other programs" in keeping.problem
-    await asyncio.to_thread(tmp_path.chmod, 0o700)
-    assert read_good(tmp_path) == planted
-
-
 async def test_a_full_disk_keeps_no_good_file(tmp_path: Path) -> None:
     """It is said once, nothing waits for it, and the old one stays."""
     old, new, log = GoodFile(text="old"), GoodFile(text="new"), RecordingLog()
