@@ -5,7 +5,7 @@ import time
 from bisect import bisect_left
 from collections.abc import Callable
 
-INTERVAL_S = 0.5
+INTERVAL_S = 1.0
 LAG_BUCKETS_S = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 5.0)
 STALE_S = 5.0
 """A lag beyond this makes the daemon unhealthy: held calls of the kubelet would near their deadlines."""

@@ -8,6 +8,7 @@ A few files are read every few seconds; only if one of them has changed, the mac
 
 import asyncio
 from collections import defaultdict
+from collections.abc import Mapping
 from pathlib import Path
 
 from criproxy.cri.translate import pods_cgroup
@@ -17,6 +18,7 @@ from criproxy.host.files import read_text
 from criproxy.host.machine import discover
 from criproxy.model.cpuset import CpuSet, format_cpuset, numbered
 from criproxy.model.machine.topology import Topology
+from criproxy.model.remembered import remembered
 from criproxy.model.text.amounts import are
 from criproxy.model.text.bounded import bounded_texts
 from criproxy.model.workload import Container, Pod
@@ -95,13 +97,9 @@ class Hotplug:
         grants = f"criproxy grants what {_described(self._pods, allowed)} allows, but"
         return f"{grants} {', '.join(found)}: {_ADVICE}" if found else ""
 
-    def _below(self) -> dict[str, list[Pod]]:
+    def _below(self) -> Mapping[str, list[Pod]]:
         """Return the pods that run, by the cgroup above those of all pods."""
-        below = defaultdict[str, list[Pod]](list)
-        for pod in self._context.state.node.pods.values():
-            if not pod.stopped and (found := pods_cgroup(pod.cgroup_parent)):
-                below[found].append(pod)
-        return below
+        return _by_cgroup(self._context.state.node.pods)
 
     def _followed(self) -> str:
         """Return the cgroup that counts: the known one while pods run below it, then that of most pods."""
@@ -178,6 +176,15 @@ class Hotplug:
         if missing:
             cgroup = str(self._allowed(self._pods).path)
             self._context.log.warning(text, cpus=format_cpuset(missing), cgroup=cgroup)
+
+
+@remembered(2)
+def _by_cgroup(pods: Mapping[str, Pod]) -> Mapping[str, list[Pod]]:
+    below = defaultdict[str, list[Pod]](list)
+    for pod in pods.values():
+        if not pod.stopped and (found := pods_cgroup(pod.cgroup_parent)):
+            below[found].append(pod)
+    return dict(below)
 
 
 def _missing(old: Topology, new: Topology) -> CpuSet:
