@@ -5,11 +5,9 @@ without a prefix and ``.scope``.
 """
 
 import os
-from collections.abc import Collection, Iterator
-from contextlib import contextmanager, suppress
+from collections.abc import Collection
 from dataclasses import dataclass, field
 from pathlib import Path
-from types import ModuleType
 
 from criproxy.host.files import number_of, read_text
 from criproxy.model.machine.hardware import ContainerUse, CpuTime, MemoryUse
@@ -28,44 +26,30 @@ def read_cpu_times(host_root: Path) -> dict[int, CpuTime]:
 def _cpu_time(line: str) -> tuple[int, CpuTime] | None:
     """A line such as ``cpu7 10 0 20 970 0 0 0 0 0 0``; None for the sum of all CPUs and for nonsense."""
     name, *words = line.split()
-    cpu, ticks = number_of(name.removeprefix("cpu")), [number_of(word) for word in words[:_GUEST]]
+    cpu, time = number_of(name.removeprefix("cpu")), _time(words)
+    return None if cpu is None or time is None else (cpu, time)
+
+
+def _time(words: list[str]) -> CpuTime | None:
+    ticks = [number_of(word) for word in words[:_GUEST]]
     known = [each for each in ticks if each is not None]
-    if cpu is None or len(known) != len(ticks) or len(known) <= _IDLE:
+    if len(known) != len(ticks) or len(known) <= _IDLE:
         return None
     total = sum(known)
-    return cpu, CpuTime(total - known[_IDLE] - sum(known[_IOWAIT : _IOWAIT + 1]), total)
+    return CpuTime(total - known[_IDLE] - sum(known[_IOWAIT : _IOWAIT + 1]), total)
 
 
 def read_node_time(host_root: Path) -> CpuTime | None:
-    """The time of all CPUs together, in seconds since the boot; None where the kernel does not say."""
-    with suppress(OSError, ValueError, LookupError, TypeError):
-        with _psutil(host_root) as psutil:
-            times = psutil.cpu_times()
-        guests = times.guest + times.guest_nice  # the other columns contain them
-        total = sum(times) - guests
-        return CpuTime(total - times.idle - times.iowait, total)
-    return None
+    """The time of all CPUs together since the boot; None where the kernel does not say."""
+    line = (read_text(host_root / "proc/stat") or "").partition("\n")[0]
+    name, *words = line.split() or [""]
+    return _time(words) if name == "cpu" else None
 
 
 def read_memory_use(host_root: Path) -> MemoryUse | None:
     """The memory of the machine; None where the kernel does not say."""
-    with suppress(OSError, ValueError, LookupError):
-        with _psutil(host_root) as psutil:
-            memory = psutil.virtual_memory()
-        return MemoryUse(memory.total, memory.available)
-    return None
-
-
-@contextmanager
-def _psutil(host_root: Path) -> Iterator[ModuleType]:
-    """Let psutil read below *host_root*; it is imported late, as that takes tens of milliseconds."""
-    import psutil
-
-    usual, psutil.PROCFS_PATH = psutil.PROCFS_PATH, str(host_root / "proc")
-    try:
-        yield psutil
-    finally:
-        psutil.PROCFS_PATH = usual
+    total, available = (_counter(f"{host_root}/proc/meminfo", name) for name in ("MemTotal:", "MemAvailable:"))
+    return None if total is None or available is None else MemoryUse(total * 1024, available * 1024)
 
 
 MAX_DEPTH = 8

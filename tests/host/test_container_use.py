@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from criproxy.host.container_use import SEARCH_EVERY, ContainerCgroups, read_cpu_times, read_memory_use
+from criproxy.host.container_use import SEARCH_EVERY, ContainerCgroups, read_cpu_times, read_memory_use, read_node_time
 from criproxy.model.machine.hardware import ContainerUse, CpuTime, MemoryUse
 from tests.host.tree import plant
 
@@ -82,10 +82,27 @@ def test_the_times_of_cpus(tmp_path: Path, line: str, expected: dict[int, CpuTim
     assert read_cpu_times(tmp_path) == expected
 
 
+@pytest.mark.parametrize(
+    ("stat", "expected"),
+    [
+        pytest.param("cpu  10 1 20 60 9 0 0 0 5 5\ncpu0 1 1 1 1", CpuTime(31, 100), id="guests-count-once"),
+        pytest.param("cpu 10 0 20 70\n", CpuTime(30, 100), id="an-old-kernel"),
+        pytest.param("cpu3 10 0 20 70\n", None, id="one-cpu"),
+        pytest.param("cpu ten 0 20 70\n", None, id="nonsense"),
+        pytest.param("", None, id="nothing"),
+    ],
+)
+def test_the_time_of_all_cpus(tmp_path: Path, stat: str, expected: CpuTime | None) -> None:
+    """The first line has it; None where the kernel does not say."""
+    assert read_node_time(tmp_path) is None
+    write(tmp_path / "proc", stat=stat)
+
+    assert read_node_time(tmp_path) == expected
+
+
 def test_memory_of_the_machine(tmp_path: Path) -> None:
     """What can be had without swapping; nothing where the kernel does not say."""
     assert read_memory_use(tmp_path) is None
-    others = "\n".join(f"{name}: 0 kB" for name in ("Buffers", "Cached", "Shmem", "Active", "Inactive"))
-    write(tmp_path / "proc", meminfo=f"MemTotal: 16 kB\nMemFree: 1 kB\nMemAvailable: 4 kB\n{others}")
+    write(tmp_path / "proc", meminfo="MemTotal:          16 kB\nMemFree:            1 kB\nMemAvailable:       4 kB\n")
 
     assert read_memory_use(tmp_path) == MemoryUse(16384, 4096)

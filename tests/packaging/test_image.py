@@ -28,7 +28,7 @@ for name in sorted(names | set(sys.argv[1:])):
 print(sys.prefix)
 """
 """Loads all modules with machine code: those of Python, and those whose names are given."""
-LIBRARIES = ("aiohttp", "google.protobuf", "grpc", "psutil", "pydantic_core", "pynvml", "uvloop", "yaml")
+LIBRARIES = ("aiohttp", "google.protobuf", "grpc", "pydantic_core", "pynvml", "uvloop", "yaml")
 
 
 @pytest.fixture(scope="module")
