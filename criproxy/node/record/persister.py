@@ -22,7 +22,7 @@ from typing import Concatenate, ParamSpec, TypeVar
 
 from criproxy.errors import CriproxyError, StatusCode, StoreError
 from criproxy.model.node import Node
-from criproxy.model.record import Record
+from criproxy.model.record import Kind, Record
 from criproxy.node.counters import Counters
 from criproxy.node.settings import StoreLimits
 from criproxy.process.failures import Failures
@@ -35,6 +35,9 @@ P = ParamSpec("P")
 T = TypeVar("T")
 FLUSH_S = 0.1
 """How long a change waits for further changes, to be written together with them, if no caller waits for it."""
+LATER_S = 2.0
+"""How long what a decision was chosen from waits for another change, to be written with it: it comes after all others,
+and would be most of the writes of a node where one container comes or goes at a time."""
 MAX_RECORDS = 2_000
 """Records that wait for the disk; if there are more, the oldest are lost, which is counted. Each has a bounded size."""
 MANY_RECORDS = 100
@@ -104,6 +107,7 @@ class Persister:
     _logged: Sequence[LeftOut] = ()
     """The rows left out that were logged."""
     _lost_records: int = 0
+    _later: asyncio.TimerHandle | None = None
 
     def __post_init__(self) -> None:
         self._node = self._stored  # the node that should be on disk
@@ -128,7 +132,10 @@ class Persister:
         self._records.append(record)
         self._version += 1
         self._drop_oldest()
-        self._worker.soon()
+        if record.kind is not Kind.CONSIDERED:
+            self._worker.soon()
+        elif self._later is None:
+            self._later = asyncio.get_running_loop().call_later(LATER_S, self._write_later)
 
     def check_soon(self) -> None:
         """Check in the background whether the disk accepts writes: on an idle node, there are no other writes."""
@@ -179,6 +186,8 @@ class Persister:
     async def close(self) -> None:
         """Write what is not written yet, or try it a last time if the disk fails; then end the tasks."""
         await self.flush()
+        if self._later:
+            self._later.cancel()
         await self._tasks.stop()
         is_stuck = self._write_in_flight is not None and not self._write_in_flight.done()
         if self._written < self._version and not is_stuck:
@@ -195,6 +204,11 @@ class Persister:
         self._waiting.append(_Waiting(self._version, records, first, done))
         self._worker.now()
         await done
+
+    def _write_later(self) -> None:
+        self._later = None
+        if self._written < self._version:
+            self._worker.soon()
 
     async def _run(self) -> None:
         """Write once, and again until a write succeeds and no caller waits any more."""

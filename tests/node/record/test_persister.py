@@ -16,7 +16,8 @@ from criproxy.model.node import Node
 from criproxy.model.record import Kind, Record
 from criproxy.model.workload import Pod
 from criproxy.node.counters import Counters
-from criproxy.node.record.persister import MAX_RECORDS, Persister
+from criproxy.node.record import persister
+from criproxy.node.record.persister import FLUSH_S, MAX_RECORDS, Persister
 from criproxy.node.settings import StoreLimits
 from criproxy.process.failures import Failures
 from criproxy.process.tasks import Tasks
@@ -116,6 +117,37 @@ async def test_what_nobody_waits_for_is_written_soon_and_together() -> None:
     assert disk.written[-1][:2] == (EMPTY, last)
     assert disk.reasons == [f"reason {number}" for number in range(100)]
     await keeper.close()
+
+
+def table_of(number: int) -> Record:
+    """What a decision was chosen from."""
+    return Record(0, "", "", Kind.CONSIDERED, (f"table {number}",))
+
+
+async def test_what_was_compared_waits_for_another_change(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It is written with it, or alone where none comes; who reads or ends does not wait."""
+    disk = Disk()
+    keeper, _ = new(disk)
+    await keeper.check()
+    keeper.add(table_of(1))
+    await asyncio.sleep(3 * FLUSH_S)
+    assert disk.tries == 1
+
+    decided(keeper, 1)
+    await until(lambda: bool(disk.reasons))
+    assert (disk.tries, disk.reasons) == (2, ["table 1", "reason 1"])
+    keeper.add(table_of(2))
+    await keeper.flush()
+    assert disk.reasons[2:] == ["table 2"]
+
+    monkeypatch.setattr(persister, "LATER_S", 0.01)
+    other, _ = new(disk)
+    other.add(table_of(3))
+    await until(lambda: disk.reasons[3:] == ["table 3"])
+    keeper.add(table_of(4))
+    await keeper.close()
+    assert disk.reasons[4:] == ["table 4"]
+    await other.close()
 
 
 async def test_who_waits_is_told_when_its_own_version_is_written() -> None:
