@@ -18,7 +18,6 @@ from criproxy.model.attributes import (
     changes,
     granted,
     in_place,
-    shown,
 )
 from criproxy.model.cpuset import parse_cpuset
 from criproxy.model.grant import Applied, CpuQuota, Grant
@@ -29,8 +28,6 @@ from criproxy.store.schema import migrate
 CONTAINER = Container(key="c", pod="s", name="c", cpu_quota=CfsQuota(200_000))
 LIFTED = Grant(parse_cpuset("1-2"), parse_cpuset("0"), parse_cpuset("1-2"), quota=CpuQuota.LIFTED)
 ELSEWHERE = Applied(parse_cpuset("4"), parse_cpuset("1"), lifted=False)
-BARE = Grant(parse_cpuset("1-2"), frozenset())
-"""It leaves the memory nodes and the quota alone."""
 
 each_row = pytest.mark.parametrize("row", ATTRIBUTES, ids=lambda row: row.name)
 
@@ -56,15 +53,6 @@ def test_another_value_is_out_of_place(row: Attribute[Any]) -> None:
     assert len(list(changes(wanted, other))) == 1
     assert agrees(LIFTED, wanted, replace(other, **unread))
     assert in_place(LIFTED, wanted)
-
-
-def test_what_a_grant_leaves_alone_does_not_count() -> None:
-    """Such a container is in place wherever its memory is, and its quota is not even remembered."""
-    has = Applied(BARE.cpus, parse_cpuset("0-1"), lifted=True)
-
-    assert in_place(BARE, has)
-    assert as_granted(has, BARE) == Applied(BARE.cpus, has.mems)
-    assert as_granted(has, None) == Applied(BARE.cpus, has.mems)
 
 
 @pytest.mark.parametrize(
@@ -93,10 +81,3 @@ def test_the_columns_are_those_of_the_table() -> None:
         columns = [row[1] for row in connection.execute("PRAGMA table_info(applied)")]
 
     assert columns == ["key", *(row.name for row in STORED)]
-
-
-def test_facts_have_what_is_known() -> None:
-    """A grant, an applied state, or nothing."""
-    assert shown("", LIFTED) == {"cpus": "1-2", "mems": "0"}
-    assert shown("had_", ELSEWHERE) == {"had_cpus": "4", "had_mems": "1"}
-    assert shown("had_", None) == {"had_cpus": "", "had_mems": ""}

@@ -5,6 +5,7 @@ An incident is said again only if more is to be done about it.
 
 from collections.abc import Callable
 from dataclasses import replace
+from functools import cache
 
 import pytest
 from hypothesis import Phase, given, settings
@@ -13,18 +14,39 @@ from criproxy.deviceplugin.usage import quota_judgement
 from criproxy.deviceplugin.usage.quota_judgement import Judgement
 from tests.devices.usage.histories import Read, Said, expected, histories, judged
 
-UNTIL_FOUND = 5_000
+MANY = 600
+"""Histories: each plant is found in several of them."""
 
 
-@settings(max_examples=400)
-@given(histories())
-def test_the_judgement_is_that_of_the_oracle(steps: list[Read]) -> None:
+@cache
+def _some() -> list[list[Read]]:
+    """The same histories for all: to make them up takes longer than to judge them."""
+    found: list[list[Read]] = []
+
+    @settings(max_examples=MANY, phases=[Phase.generate])
+    @given(histories())
+    def keep(steps: list[Read]) -> None:
+        found.append(steps)
+
+    keep()
+    return found
+
+
+def test_the_judgement_is_that_of_the_oracle() -> None:
     """It says the same at the same reading, over pauses, restarts, other plans, and containers that go and come."""
-    assert sorted(judged(steps), key=_order) == sorted(expected(steps), key=_order)
+    for steps in _some():
+        assert sorted(judged(steps), key=_order) == sorted(expected(steps), key=_order), steps
 
 
 def _order(said: Said) -> tuple[int, str, str]:
     return said[0], said[1], said[2]
+
+
+def _differs(steps: list[Read]) -> bool:
+    try:
+        return sorted(judged(steps), key=_order) != sorted(expected(steps), key=_order)
+    except (AssertionError, KeyError):
+        return True
 
 
 def _no_grace(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -85,13 +107,6 @@ def _no_hysteresis(monkeypatch: pytest.MonkeyPatch) -> None:
 )
 def test_planted_mistakes_are_found(plant: Callable[[pytest.MonkeyPatch], None]) -> None:
     """The oracle notices a judgement that breaks one rule."""
-
-    @settings(max_examples=UNTIL_FOUND, phases=[Phase.generate])
-    @given(histories())
-    def tried(steps: list[Read]) -> None:
-        assert sorted(judged(steps), key=_order) == sorted(expected(steps), key=_order)
-
     with pytest.MonkeyPatch.context() as patch:
         plant(patch)
-        with pytest.raises((AssertionError, KeyError)):
-            tried()
+        assert any(map(_differs, _some()))

@@ -6,31 +6,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from criproxy.model.cpuset import CpuSet, format_cpuset, parse_cpuset
-from criproxy.model.machine.topology import Box, Die, Level, NumaNode, Package, Topology, home, nearest_cpus, nest
+from criproxy.model.cpuset import CpuSet, parse_cpuset
+from criproxy.model.machine.topology import Box, Level, NumaNode, home, nearest_cpus, nest
 from criproxy.simulate.hosts import GIB, machine
 
 TWO_NODES = machine(nodes=2, cores=2, threads=2, memory_bytes=8 * GIB)
-
-
-def test_cpus_of_nodes() -> None:
-    """Back from nodes to their CPUs; a node that there is not adds none."""
-    one = TWO_NODES.cpus_of({0})
-    assert TWO_NODES.nodes_of(one) == {0}
-    assert TWO_NODES.cpus_of({0, 1, 99}) > one
-    assert TWO_NODES.cpus_of(()) == frozenset()
-
-
-def test_nodes_of_cpus() -> None:
-    """CPUs belong to the nodes that list them; a CPU in no node adds none."""
-    assert TWO_NODES.nodes_of(parse_cpuset("0,4")) == {0}
-    assert TWO_NODES.nodes_of(parse_cpuset("1,2,99")) == {0, 1}
-    assert TWO_NODES.nodes_of(()) == frozenset()
-
-
-def test_memory_of_nodes() -> None:
-    """Memory adds up, and unknown nodes have none."""
-    assert TWO_NODES.memory_bytes({0, 1, 7}) == 16 * GIB
 
 
 def test_node_ids_with_gaps() -> None:
@@ -39,19 +19,6 @@ def test_node_ids_with_gaps() -> None:
 
     assert sparse.nodes_of({0}) == {4}
     assert sparse.memory_bytes({250}) == 2 * GIB
-
-
-def test_distances() -> None:
-    """They are looked up by id; where nothing is known they are what the kernel takes."""
-    sparse = replace(
-        TWO_NODES,
-        nodes=(NumaNode(4, parse_cpuset("0"), GIB), NumaNode(250, parse_cpuset(""), 2 * GIB)),
-        distances=((10, 17), (17, 10)),
-    )
-    unknown = replace(sparse, distances=())
-
-    assert (sparse.distance(4, 250), sparse.distance(4, 4), sparse.distance(4, 5)) == (17, 10, 20)
-    assert (unknown.distance(4, 250), unknown.distance(4, 4)) == (20, 10)
 
 
 def test_kinds_of_cpus() -> None:
@@ -66,63 +33,12 @@ def test_kinds_of_cpus() -> None:
 # ---------------------------------------------------------------- how machines nest
 
 
-def drawn(box: Box) -> str:
-    """Return the levels and CPUs of the boxes in *box*, as text."""
-    texts = []
-    for inner in box.inside:
-        part = "" if inner.whole else "*"
-        more = f"({drawn(inner)})" if inner.inside else ""
-        texts.append(f"{inner.level} {format_cpuset(inner.cpus)}{part}{more}")
-    return " ".join(texts)
-
-
 def sets(*texts: str) -> tuple[CpuSet, ...]:
     """Return sets in kernel notation."""
     return tuple(parse_cpuset(text) for text in texts)
 
 
 FOUR = machine(nodes=2, cores=2, threads=1, packages=1)
-BARE = replace(FOUR, packages=(), nodes=(), l2_groups=(), l3_groups=())
-
-
-@pytest.mark.parametrize(
-    ("topology", "expected"),
-    [
-        pytest.param(
-            replace(FOUR, l3_groups=sets("0-3")), "package 0-3(l3 0-3(node 0-1 node 2-3))", id="one-cache-two-nodes"
-        ),
-        pytest.param(
-            replace(machine(1, 4, 1), l3_groups=sets("0-1", "2-3")),
-            "package 0-3(node 0-3(l3 0-1 l3 2-3))",
-            id="two-caches-one-node",
-        ),
-        pytest.param(
-            replace(machine(1, 4, 1), packages=(Package(0, parse_cpuset("0-1")), Package(1, parse_cpuset("2-3")))),
-            "node 0-3(l3 0-3(package 0-1 package 2-3))",
-            id="a-node-of-two-packages",
-        ),
-        pytest.param(
-            replace(FOUR, dies=(Die(0, 0, parse_cpuset("0-1")), Die(0, 1, parse_cpuset("2-3"))), l3_groups=()),
-            "package 0-3(die 0-1(node 0-1) die 2-3(node 2-3))",
-            id="dies",
-        ),
-        pytest.param(
-            replace(FOUR, l2_groups=sets("0-1", "2", "3"), l3_groups=()),
-            "package 0-3(node 0-1(l2 0-1) node 2-3)",
-            id="only-shared-l2",
-        ),
-        pytest.param(replace(BARE, l3_groups=sets("1-2")), "l3 1-2", id="some-in-none"),
-        pytest.param(BARE, "", id="nothing-known"),
-        pytest.param(
-            replace(BARE, l3_groups=sets("0-2", "3"), nodes=(NumaNode(0, parse_cpuset("2-3"), GIB),)),
-            "l3 0-1* node 2-3(l3 2* l3 3)",
-            id="overlap",
-        ),
-    ],
-)
-def test_nesting(topology: Topology, expected: str) -> None:
-    """Larger groups are outside; what overlaps is cut and marked as a part."""
-    assert drawn(nest(topology)) == expected
 
 
 @given(

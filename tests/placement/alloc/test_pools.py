@@ -7,10 +7,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from criproxy.model.cpuset import format_cpuset, parse_cpuset
-from criproxy.model.machine.topology import Die, Level, NumaNode, Package, Topology
-from criproxy.placement.alloc.pools import MACHINE, build_pools
+from criproxy.model.machine.topology import Die, NumaNode, Package, Topology
+from criproxy.placement.alloc.pools import build_pools
 from criproxy.simulate.hosts import machine
-from tests.placement.policies.shapes import c4pmem4, n4c16, n4c32
+from tests.placement.policies.shapes import n4c16
 
 SERVER = machine(nodes=2, cores=4, threads=2)
 
@@ -25,15 +25,6 @@ def drawn(topology: Topology) -> list[str]:
 @pytest.mark.parametrize(
     ("topology", "expected"),
     [
-        pytest.param(machine(), ["the machine: 0-7"], id="one-node"),
-        pytest.param(
-            SERVER, ["the machine: 0-15", "  NUMA node 0: 0-3,8-11", "  NUMA node 1: 4-7,12-15"], id="node-is-socket"
-        ),
-        pytest.param(
-            machine(nodes=2, packages=1, cores=2, threads=1),
-            ["the machine: 0-3", "  NUMA node 0: 0-1", "  NUMA node 1: 2-3"],
-            id="one-socket-of-two-nodes",
-        ),
         pytest.param(
             n4c16(),
             [
@@ -47,12 +38,6 @@ def drawn(topology: Topology) -> list[str]:
             ],
             id="sockets-of-nodes",
         ),
-        pytest.param(
-            n4c16(allowed="0-3,12"),
-            ["the machine: 0-3,12", "  NUMA node 0: 0-3", "  NUMA node 3: 12"],
-            id="only-what-pods-may-use",
-        ),
-        pytest.param(c4pmem4(), ["the machine: 0-3", *(f"  NUMA node {i}: {i}" for i in range(4))], id="memory-only"),
         pytest.param(
             replace(SERVER, nodes=(NumaNode(0, SERVER.cpus, 0),)),
             ["the machine: 0-15", "  socket 0: 0-3,8-11", "  socket 1: 4-7,12-15"],
@@ -81,49 +66,6 @@ def drawn(topology: Topology) -> list[str]:
 def test_machines(topology: Topology, expected: list[str]) -> None:
     """Levels with a single part collapse, and the name is that of the smallest part."""
     assert drawn(topology) == expected
-
-
-def test_dies() -> None:
-    """Dies lie between sockets and nodes, and are named with their socket."""
-    assert drawn(n4c32())[:8] == [
-        "the machine: 0-31",
-        "  socket 0: 0-15",
-        "    die 0 in socket 0: 0-7",
-        "      NUMA node 0: 0-3",
-        "      NUMA node 1: 4-7",
-        "    die 1 in socket 0: 8-15",
-        "      NUMA node 2: 8-11",
-        "      NUMA node 3: 12-15",
-    ]
-
-
-def test_heights() -> None:
-    """A pool without parts is smallest, however uneven the tree is."""
-    tree = build_pools(n4c16(allowed="0,4,8-9"))
-
-    assert {pool.name: height for pool, height in zip(tree.pools, tree.heights, strict=True)} == {
-        "the machine": 2,
-        "socket 0": 1,
-        "NUMA node 0": 0,
-        "NUMA node 1": 0,
-        "NUMA node 2": 0,
-    }
-
-
-@pytest.mark.parametrize(
-    ("cpus", "name"),
-    [
-        ("1", "NUMA node 0"),
-        ("0-3", "NUMA node 0"),
-        ("3-4", "socket 0"),
-        ("0,15", MACHINE),
-        ("", MACHINE),
-        ("99", MACHINE),
-    ],
-)
-def test_home(cpus: str, name: str) -> None:
-    """It is the smallest pool that has them all; what nothing has is at home in the machine."""
-    assert build_pools(n4c16()).home(parse_cpuset(cpus)).name == name
 
 
 machines = st.builds(
@@ -160,26 +102,3 @@ def test_caches_are_the_smallest_pools() -> None:
     assert drawn(WIDE) == ["the machine: 0-7", "  L3 cache 0: 0-3", "  L3 cache 1: 4-7"]
     assert "L3" not in " ".join(drawn(CACHES))
     assert len(build_pools(WIDE, caches=False).pools) == 1
-
-
-def steps(topology: Topology, level: Level) -> dict[str, int]:
-    """How far pools are from a level."""
-    tree = build_pools(topology)
-    return dict(zip((pool.name for pool in tree.pools), tree.steps_from[level], strict=True))
-
-
-def test_steps_from_a_level() -> None:
-    """Pools of the level first, then those around them, then those within."""
-    assert steps(n4c16(), Level.NODE) == {MACHINE: 2, "socket 0": 1, "socket 1": 1} | dict.fromkeys(
-        [f"NUMA node {i}" for i in range(4)], 0
-    )
-    package = steps(n4c16(), Level.PACKAGE)
-    assert (package[MACHINE], package["socket 0"]) == (1, 0)
-    assert package["NUMA node 0"] > package[MACHINE]
-
-
-def test_a_level_that_the_machine_has_not() -> None:
-    """The next larger one counts; the machine itself is always there."""
-    assert steps(n4c16(), Level.L3) == steps(n4c16(), Level.NODE)
-    assert steps(n4c16(), Level.DIE) == steps(n4c16(), Level.PACKAGE)
-    assert steps(WIDE, Level.DIE)[MACHINE] == 0

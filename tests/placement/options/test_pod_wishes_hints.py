@@ -189,24 +189,27 @@ class TestEveryPolicy:
             life.come("c1", GPUS - 1, milli=2000, strict_topologyhints="true")
         assert life.at(life.come("c2", GPUS - 1, milli=1000, strict_topologyhints="true")) == str(nodes - 1)
 
-    @given(
-        arrivals=st.lists(st.tuples(st.integers(0, GPUS - 1), st.integers(1, CORES), st.booleans()), max_size=12),
-    )
-    def test_as_near_as_there_is_room(self, name: str, nodes: int, arrivals: list[tuple[int, int, bool]]) -> None:
-        """Whoever comes and goes: no CPU is further away than the nearest ones of which enough are free."""
-        life = Life(nodes, name)
-        there: list[str] = []
-        for number, (gpu, count, leaves) in enumerate(arrivals):
-            if leaves and there:
-                life.node = step(life.node, ContainerGone(there.pop(0)), life.by).node
-            free, key = life.free, f"c{number}"
-            if len(free) <= count + 1:  # one may have to stay with those who share
-                continue
-            # Balloons keep a CPU for the one that has to be there, and nobody knows where.
-            reach = life.circle([gpu], count + (name == "balloons"), free)
-            grant = life.come(key, gpu, milli=1000 * count)
-            there.append(key)
-            assert life.node.topology.nodes_of(grant.cpus) <= reach
+
+@pytest.mark.parametrize("name", list(OPTIONS))
+@given(
+    nodes=st.sampled_from(SHAPES),
+    arrivals=st.lists(st.tuples(st.integers(0, GPUS - 1), st.integers(1, CORES), st.booleans()), max_size=12),
+)
+def test_as_near_as_there_is_room(name: str, nodes: int, arrivals: list[tuple[int, int, bool]]) -> None:
+    """Whoever comes and goes: no CPU is further away than the nearest ones of which enough are free."""
+    life = Life(nodes, name)
+    there: list[str] = []
+    for number, (gpu, count, leaves) in enumerate(arrivals):
+        if leaves and there:
+            life.node = step(life.node, ContainerGone(there.pop(0)), life.by).node
+        free, key = life.free, f"c{number}"
+        if len(free) <= count + 1:  # one may have to stay with those who share
+            continue
+        # Balloons keep a CPU for the one that has to be there, and nobody knows where.
+        reach = life.circle([gpu], count + (name == "balloons"), free)
+        grant = life.come(key, gpu, milli=1000 * count)
+        there.append(key)
+        assert life.node.topology.nodes_of(grant.cpus) <= reach
 
 
 @given(

@@ -45,7 +45,7 @@ def happens(world: World, event: tuple[str, int, int], there: set[str]) -> None:
             world.resize(name, milli)
 
 
-@settings(max_examples=150, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=75, deadline=None, suppress_health_check=list(HealthCheck))
 @given(lives())
 def test_balloons_keep_apart(life: tuple[Topology, dict[str, Any], list[tuple[str, int, int]]]) -> None:
     """No CPU is in two balloons, lent ones are idle, sizes suit; another policy object sees the same balloons."""

@@ -15,7 +15,7 @@ from tests.placement.alloc.steps import steps_of
 _PIECES = st.sampled_from([*"ab-]![*?c\n^\\é", "[a-c]", "[!a]", "[b-", "[]a]", "[!]a]", "[--a]", "[c-a]", "[!c-a]"])
 
 
-@settings(max_examples=1000)
+@settings(max_examples=250)
 @given(st.lists(_PIECES, max_size=7).map("".join), st.text(st.sampled_from("abc-]![^\\\né"), max_size=7))
 @example("[a-b-c]", "-")
 @example("[!]", "[!]")
@@ -72,7 +72,7 @@ def test_texts_between_stars_are_looked_for_as_a_whole(pattern: str, pieces: int
     assert steps_of(lambda: ready.matches("a" * MAX_VALUE_CHARS), globs) <= 20 + 10 * pieces
 
 
-@settings(max_examples=300)
+@settings(max_examples=100)
 @given(st.lists(_PIECES, max_size=12), st.data())
 def test_a_text_that_a_pattern_describes_fits(pieces: list[str], data: st.DataObject) -> None:
     """Texts made of the pattern, which fit more often than others, are judged as by fnmatch, too."""

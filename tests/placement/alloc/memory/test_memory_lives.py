@@ -78,7 +78,7 @@ def test_memory_is_promised_once(topology: Topology, life: list[Coming | int], p
     assert not node.grants
 
 
-@settings(max_examples=200)
+@settings(max_examples=100)
 @given(machines(), lives, comings)
 def test_nobody_goes_to_and_fro(topology: Topology, life: list[Coming | int], coming: Coming) -> None:
     """One that comes and goes again and again moves others no more than the first times."""
