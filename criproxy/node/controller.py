@@ -34,7 +34,7 @@ from criproxy.node.sync.drift import Drift, Gone
 from criproxy.node.sync.ends import Inheritance
 from criproxy.node.sync.hotplug import Hotplug
 from criproxy.node.sync.outcomes import Outcomes
-from criproxy.node.sync.resync import Resync
+from criproxy.node.sync.resync import UNKNOWN, Resync
 from criproxy.placement.policies.api import Policy
 from criproxy.process.failures import Failures, SafeLog
 from criproxy.process.logger import Log
@@ -145,6 +145,7 @@ class Controller:
     def _begin(self) -> None:
         """Find out what runs, and from then on detect changes that no call reports."""
         context = self.context
+        self.reconciler.holds.add(UNKNOWN)
         context.state.looks.add("follow lifted quotas", self.replies.update)
         for key in context.in_flight.inherit(context.state.node):
             self.outcomes.start_unknown(key)

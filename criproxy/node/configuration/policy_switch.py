@@ -140,14 +140,15 @@ class PolicySwitch:
     async def release(self, reason: str) -> dict[str, Any]:
         """Release all containers; return the outcome for each, as plain data, after `UPDATES_S` at the latest."""
         async with self._one:
-            self.reconciler.holds = not self.active  # discovered containers move no others: all are released next
             try:
                 if not self.active:
+                    # Discovered containers move no others: all are released next.
+                    self.reconciler.holds.add("a release")
                     await self._discover()
                 before = self._node
                 decision = await self.context.state.apply(Released(reason, self.context.settings.configuration))
             finally:
-                self.reconciler.holds = False
+                self.reconciler.holds.clear()  # also if it is unknown what runs
                 self.reconciler.enqueue([*self._node.grants])
             self.changed()
             await self._stored()

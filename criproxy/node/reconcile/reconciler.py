@@ -54,8 +54,8 @@ class Reconciler:
     """Sends criproxy's updates. Use only in the event loop's thread."""
 
     context: Context
-    holds: bool = False
-    """Whether updates are suspended; the part that sets this enqueues afterwards what was decided meanwhile."""
+    holds: set[str] = field(default_factory=set)
+    """Why updates are suspended, if they are; the part that ends this enqueues what was decided meanwhile."""
     _workers: dict[str, _Worker] = field(default_factory=dict)
     _causes: dict[str, str] = field(default_factory=dict)
     """Why containers have to move, for the history; from the decision to the end of their workers.

@@ -28,6 +28,8 @@ from criproxy.process.tasks import wait_at_most
 _FIRST_PAUSE_S, _LONGEST_PAUSE_S = 0.1, 1.0
 _BETWEEN_S = 0.1
 """The shortest pause between two comparisons."""
+UNKNOWN = "it is unknown what runs"
+"""Why no container moves until then, unless it is released: an unknown one may own CPUs that seem free."""
 _REMOVAL_LISTS = 2
 """How many times, ``unknown_pause_s`` apart, the runtime is listed for removals that may still be in flight."""
 
@@ -58,7 +60,9 @@ class Resync:
     _invalidations: int = 0
     """How often the state became invalid: lists requested before that do not count."""
     _is_first: bool = True
-    """Whether there was no comparison yet since criproxy started."""
+    """Whether no comparison since criproxy started has found all that runs."""
+    _left_out: bool = False
+    """Whether the last one left out unknown containers, since calls about them had ended meanwhile."""
     _wanted: bool = True
     """Whether the next comparison was requested; then it also reads all cgroups."""
     _resized: bool = True
@@ -190,8 +194,14 @@ class Resync:
                 pause_s = min(pause_s * 2, _LONGEST_PAUSE_S)
             else:
                 self._succeeded()
-                if invalidations == self._invalidations:
+                is_due = not self._ready.is_set() and invalidations == self._invalidations
+                if is_due and self._left_out:
+                    self.soon()
+                elif is_due:
+                    self._is_first = False
                     self._ready.set()
+                    self.reconciler.holds.discard(UNKNOWN)
+                    self.reconciler.enqueue([*self.context.state.node.grants], read=True)
                 return
 
     async def of_sandbox(self, sandbox_id: str) -> None:
@@ -240,6 +250,8 @@ class Resync:
         there = {item.id for item in sandboxes}
         await self._confirm_reservations(before, containers)
         await self._compare_lists(before, sandboxes, containers)
+        touched = {item.id for item in containers if not self._touched.isdisjoint((item.id, item.pod_sandbox_id))}
+        self._left_out = bool(touched - before.containers.keys() - state.node.containers.keys())
         await self.outcomes.judge_sandboxes(before, sandboxes)
         for key in before.pods.keys() - there:
             if self.outcomes.may_be_there(key):
@@ -334,4 +346,4 @@ class Resync:
         counters.last_resync_s = monotonic()
         if self.error:
             self.context.log.info("the runtime lists its containers again")
-        self.error, self._is_first = "", False
+        self.error = ""

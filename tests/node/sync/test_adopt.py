@@ -1,5 +1,6 @@
 """What runs already is taken in with what it asked for and where it is; nothing moves because criproxy started."""
 
+import asyncio
 import shutil
 import sqlite3
 from collections.abc import Callable
@@ -16,11 +17,12 @@ from criproxy.model.workload import ContainerState, QosClass
 from criproxy.node import cgroups
 from criproxy.node.devices.guard import DeviceGuard
 from criproxy.node.settings import Adopt
-from criproxy.node.sync.adopt import GRACE_S, BypassTimes
+from criproxy.node.sync.adopt import GRACE_S, Adoption, BypassTimes
+from criproxy.node.sync.resync import Resync
 from criproxy.placement.invariants import violations
 from lab.emulator.runtime import IMAGE, RuntimeOptions
 from lab.kubelet.kubelet import ContainerSpec, PodSpec, container_config, sandbox_config
-from tests.node.world import FAST, GIB, World, owner, refusal, said, sharer
+from tests.node.world import FAST, GIB, NO_EVENTS, NO_LOOKS, Slow, World, cut, owner, refusal, said, sharer
 
 
 def lose(state: Path) -> None:
@@ -67,6 +69,50 @@ async def test_a_lost_store_is_rebuilt_from_the_runtime(tmp_path: Path, damage: 
         assert world.counters.updates_sent == 0
         assert world.cpus(await world.run(owner("next", 1))) == "3"
         assert world.cpus(first) == "0"
+
+
+async def test_a_lost_owner_keeps_its_cpus_though_a_call_about_it_ends_meanwhile(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The first list does not count for it, so the next one does: until then nobody gets CPUs that another leaves."""
+    slow, asked, go_on, listed, compared = Slow(), asyncio.Event(), asyncio.Event(), asyncio.Event(), asyncio.Event()
+    look, compare = Adoption._inspect, Resync._compare
+
+    async def looked(self: Adoption, item: api.Container, until_s: float) -> object:
+        asked.set()
+        await go_on.wait()
+        return await look(self, item, until_s)
+
+    async def compares(self: Resync, *, thorough: bool) -> None:
+        if go_on.is_set():
+            listed.set()
+            await compared.wait()
+        await compare(self, thorough=thorough)
+
+    async with World(tmp_path, replace(NO_EVENTS, latency_s=slow), NO_LOOKS) as world:
+        shared, touched = await world.run(sharer("shared")), await world.run(owner("touched", 1))
+        sandbox_id, _ = await world.kubelet.run_pod(owner("leaves", 1))
+        await world.rested()
+        await world.stop_criproxy()
+        lose(tmp_path / "state")
+        monkeypatch.setattr(Adoption, "_inspect", looked)
+        monkeypatch.setattr(Resync, "_compare", compares)
+        await world.start_criproxy()
+        await asked.wait()
+        slow.hold("StopContainer")
+        await cut(world.kubelet.stop(touched), slow)
+        await world.poll(lambda: bool(world.controller.resync._touched))
+
+        go_on.set()
+        await listed.wait()
+        await world.kubelet.remove_pod(sandbox_id)
+        await world.rested()
+        assert (world.cpus(touched), world.cpus(shared)) == ("1", "0,3")
+
+        compared.set()
+        await world.poll(lambda: world.cpus(shared) == "0,2-3")
+        assert world.controller.node.grants[touched].exclusive == {1}
+        slow.let_go("StopContainer")
 
 
 async def test_a_resized_and_a_created_owner_are_found_with_their_places(tmp_path: Path) -> None:
