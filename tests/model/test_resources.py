@@ -5,9 +5,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from criproxy.model.resources import (
-    BEST_EFFORT_OOM_SCORE_ADJ,
-    GUARANTEED_OOM_SCORE_ADJ,
-    Interval,
     milli_to_quota,
     milli_to_shares,
     oom_score_adj_to_request,
@@ -60,11 +57,6 @@ def test_no_quota_is_no_limit(quota_us: int) -> None:
     assert milli_to_quota(0) == 0
 
 
-def test_missing_period_is_the_default() -> None:
-    """A quota without a period counts for 100 ms."""
-    assert quota_to_milli(200_000, 0) == 2000
-
-
 capacities = st.integers(1 << 20, 1 << 44)
 
 
@@ -90,15 +82,3 @@ def test_interval_is_tight(oom_score_adj: int, capacity_bytes: int) -> None:
         assert request_to_oom_score_adj(interval.low - 1, capacity_bytes) != oom_score_adj
     if oom_score_adj > 3:
         assert request_to_oom_score_adj(interval.high + 1, capacity_bytes) != oom_score_adj
-
-
-@pytest.mark.parametrize("score", [GUARANTEED_OOM_SCORE_ADJ, BEST_EFFORT_OOM_SCORE_ADJ, 0, 2, -1000])
-def test_other_scores_say_nothing(score: int) -> None:
-    """Scores outside the Burstable range tell no request."""
-    assert oom_score_adj_to_request(score, 1 << 30) is None
-
-
-def test_unknown_capacity_says_nothing() -> None:
-    """Without the node's memory nothing can be told."""
-    assert oom_score_adj_to_request(500, 0) is None
-    assert oom_score_adj_to_request(999, 1000) == Interval(0, 1)

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from criproxy.deviceplugin.cards.instances import Assigned, Instance, assign, satisfies
-from criproxy.devices.classes.vgpu_profiles import CardChoice, CardSize, Profile, vgpu_id
+from criproxy.devices.classes.vgpu_profiles import CardChoice, CardSize, Profile
 
 GPU = CardSize(id="GPU-a", index=0, model="NVIDIA H100 80GB HBM3", memory_mib=81559)
 PLAIN = CardSize(id="GPU-b", index=1, model="Tesla T4", memory_mib=16384)
@@ -71,41 +71,6 @@ def test_a_device_serves_the_profile_that_asks_for_most(
 ) -> None:
     """A profile has the MIG devices with what it asks for, unless another one asks for more."""
     assert names(assign([GPU], devices(*instances), profiles, [])) == expected
-
-
-def test_a_vgpu_has_all_of_its_device() -> None:
-    """Its id has that of the MIG device and the profile, and its quota is what the device has."""
-    found = assign([GPU], devices("3g.40gb"), [SMALL], [])
-
-    (vgpu,) = found.vgpus["small"]
-
-    assert (vgpu.id, vgpu.card) == ("MIG-0/small/0", "MIG-0")
-    assert (vgpu.memory_mib, vgpu.cores_percent) == (40320, 42)
-    assert found.taken == {"MIG-0"}
-    assert found.problems == ()
-
-
-def test_an_id_fits_where_a_cards_does() -> None:
-    """With a UUID and the longest name of a profile, it has at most 63 characters."""
-    assert len(vgpu_id("MIG-9a3b6c1e-1c7f-5b0a-8d0e-2f6f0c1d2e3f", "a" * 18, 0)) == 61
-
-
-@pytest.mark.parametrize(
-    ("choice", "expected"),
-    [
-        pytest.param(CardChoice(ids=("GPU-a",)), ["MIG-0"], id="ids"),
-        pytest.param(CardChoice(models=("*H100*",), indexes=(2,)), ["MIG-1"], id="models-and-indexes"),
-        pytest.param(CardChoice(share_percent=50), ["MIG-0"], id="share"),
-    ],
-)
-def test_devices_of_the_chosen_cards(choice: CardChoice, expected: list[str]) -> None:
-    """A choice is one among cards, and their MIG devices follow."""
-    other = CardSize(id="GPU-c", index=2, model=GPU.model, memory_mib=GPU.memory_mib)
-    profile = Profile(name="p", kind="nvidia", memory_mib=1, select=choice, enforce=("mig",))
-
-    found = assign([GPU, other], [device(0, "1g.10gb"), device(1, "1g.10gb", other)], [profile], [PLAIN])
-
-    assert names(found) == {"p": expected}
 
 
 @pytest.mark.parametrize(
@@ -211,14 +176,6 @@ def test_a_device_of_two_profiles_is_nobodys() -> None:
 
     assert names(found) == {"small": [], "same": []}
     assert found.taken == {"MIG-0"}
-
-
-def test_cores_that_are_not_known_serve_no_quota_of_cores() -> None:
-    """Where the driver does not say how many slices a GPU has, only the memory of its MIG devices counts."""
-    unknown = replace(device(0, "3g.40gb"), cores_percent=0)
-
-    assert satisfies(unknown, SMALL)
-    assert not satisfies(unknown, LARGE)
 
 
 _PROFILES = st.lists(

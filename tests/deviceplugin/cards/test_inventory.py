@@ -2,7 +2,6 @@
 
 import asyncio
 import os
-import sys
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from dataclasses import replace
@@ -11,20 +10,17 @@ from pathlib import Path
 import pytest
 from psutil import Process
 
-from criproxy.deviceplugin.cards import inventory, nvml_inventory
+from criproxy.deviceplugin.cards import inventory
 from criproxy.deviceplugin.cards.inventory import Inventory, Limits, Machine
 from criproxy.deviceplugin.cards.nvml_inventory import NvmlProgram
 from criproxy.devices.classes.builtin import AMD, NVIDIA
 from criproxy.devices.classes.device_class import DeviceClass
 from criproxy.host import patience
-from criproxy.host.cards import DriverFiles
 from tests.deviceplugin.hosts import PATIENT, Host, a100, part, t4
 from tests.deviceplugin.news import running
 from tests.nvml import Driver, command
 
 ALI = DeviceClass(name="ali-npu", resources=("aliyun.com/npu",), id_format="index", per_device=("/dev/npu{index}",))
-MISSING = NvmlProgram((sys.executable, "-c", ""))
-"""A program that prints nothing."""
 AT_ONCE = replace(PATIENT, nvml_s=0.0)
 """NVML is not waited for."""
 
@@ -52,19 +48,6 @@ async def watched(found: Machine) -> AsyncIterator[Callable[[], "asyncio.Future[
     async with running(found.watch(changed)):
         yield upcoming
     await found.close()
-
-
-async def test_cards_of_a_class_with_their_numa_nodes(tmp_path: Path) -> None:
-    """One for each node that its pattern matches; NVML is not asked where NVIDIA's class is not advertised."""
-    host = Host(tmp_path, Driver(hangs=True))
-    host.plug("/dev/npu0", "0000:3b:00.0", 0)
-    host.plug("/dev/npu1", "0000:af:00.0", 1)
-    host.plug("/dev/npux")
-
-    found = await machine(host, ALI).scan()
-
-    assert [(card.number, card.numa_node) for card in found.stock(ALI).cards] == [(0, 0), (1, 1)]
-    assert found.problems == ()
 
 
 async def test_both_nodes_of_a_card_of_dri(tmp_path: Path) -> None:
@@ -135,24 +118,6 @@ async def test_platforms(tmp_path: Path, path: str, text: str, fails: int, platf
     host.text(path, text)
 
     assert (await machine(host, NVIDIA).scan()).platform == platform
-
-
-def test_a_platform_whose_name_hangs(tmp_path: Path) -> None:
-    """Is the usual one: the file is given up as other files of drivers are."""
-    (family := tmp_path / "sys/devices/soc0/family").parent.mkdir(parents=True)
-    os.mkfifo(family)
-    files = DriverFiles(timeout_s=0.01)
-
-    assert nvml_inventory.platform_of(tmp_path, files, has_nvml=False) == "nvml"
-    assert str(family) in files.patience.hanging
-    family.write_text("")  # lets the thread go
-
-
-async def test_a_program_that_says_nothing(tmp_path: Path) -> None:
-    """It is a problem, and no failure."""
-    found = await Machine([NVIDIA], tmp_path, MISSING, PATIENT).scan()
-
-    assert found.problems == ("NVML: the program that queries it exited with 0 before it answered",)
 
 
 async def test_nvml_that_hangs(tmp_path: Path) -> None:
@@ -268,18 +233,6 @@ async def test_a_card_that_comes_and_goes(tmp_path: Path) -> None:
         assert [card.number for card in (await change).stock(ALI).cards] == [1]
 
 
-async def test_mig_devices_that_are_made(tmp_path: Path) -> None:
-    """They are noticed by their capabilities in /proc."""
-    host = Host(tmp_path, Driver(gpus=(a100(0),)))
-    host.gpu(a100(0))
-    async with watched(machine(host, NVIDIA)) as upcoming:
-        change = upcoming()
-        host.use(Driver(gpus=(replace(a100(0), mig_enabled=True, mig=(part(0),)),)))
-        host.mig(a100(0), part(0))
-
-        assert [device.uuid for device in (await change).gpus[0].mig] == ["MIG-1"]
-
-
 async def test_nvml_that_works_later(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """It is asked again while there are cards of NVIDIA's: the library may be installed after the driver."""
     monkeypatch.setattr(inventory, "NVML_RETRY_S", 0.0)
@@ -342,17 +295,3 @@ async def test_a_card_whose_place_cannot_be_read(tmp_path: Path, monkeypatch: py
         release(file, "0")
         while places() != [0, 1, 1] or looking.latest.problems:
             await upcoming()
-
-
-async def test_a_node_that_vanishes_while_nvml_hangs(tmp_path: Path) -> None:
-    """What names tell is known without waiting for a driver of other cards."""
-    host = Host(tmp_path, Driver(gpus=(t4(0),)))
-    host.plug("/dev/npu0")
-    host.plug("/dev/npu1")
-    async with watched(looking := machine(host, NVIDIA, ALI, limits=replace(PATIENT, nvml_s=3600.0))) as upcoming:
-        host.use(Driver(hangs=True))
-        looking.wake()
-        change = upcoming()
-        host.unplug("/dev/npu0")
-
-        assert [card.number for card in (await change).stock(ALI).cards] == [1]

@@ -7,19 +7,17 @@ import pytest
 
 from criproxy.deviceplugin.cards.card_offers import Configuration
 from criproxy.deviceplugin.cards.inventory import Inventory
-from criproxy.deviceplugin.configuration.nvidia_file import with_own_sharing
-from criproxy.deviceplugin.nvidia.gpus import Gpu, Platform
+from criproxy.deviceplugin.nvidia.gpus import Gpu
 from criproxy.deviceplugin.nvidia.resources import ResourceError
 from criproxy.deviceplugin.resources.resource_builder import Served, build_resources
 from criproxy.deviceplugin.server.resource import Prefer, Resource
 from criproxy.devices.classes.builtin import BUILTIN, NVIDIA
-from criproxy.devices.classes.cards import Card, NvLinks, Peers, Stock
+from criproxy.devices.classes.cards import Card, Stock
 from criproxy.devices.classes.device_class import DeviceClass
 from criproxy.devices.classes.offers import SharedCards
-from criproxy.devices.evidence.device_request import DeviceNode, DeviceRequest, InvalidRequest
+from criproxy.devices.evidence.device_request import DeviceRequest
 from criproxy.devices.evidence.evidence import Given, weigh
 from criproxy.devices.plugin.plan import NVIDIA_ALONE, Advertised, PluginPlan
-from criproxy.devices.plugin.preference import Spread
 from criproxy.host.cards import find_cards
 from tests.deviceplugin.hosts import Host, a100, t4
 from tests.deviceplugin.nvidia.files import config_of
@@ -27,7 +25,6 @@ from tests.deviceplugin.nvidia.files import config_of
 ALI = DeviceClass(name="ali-npu", resources=("aliyun.com/npu",), id_format="index", per_device=("/dev/npu{index}",))
 NPU = "aliyun.com/npu"
 GPU = "nvidia.com/gpu"
-FIVE = "version: v1\nsharing: {timeSlicing: {resources: [{name: nvidia.com/gpu, replicas: 5}]}}"
 
 
 def npus(*nodes: int) -> Inventory:
@@ -81,34 +78,6 @@ def test_cards_of_a_generic_class() -> None:
     assert (served.classes, served.warnings) == ({NPU: "ali-npu"}, ())
 
 
-def test_some_cards_shared_and_renamed() -> None:
-    """Those that are named have replicas as another resource; the others stay whole. An index and an id name a card."""
-    entry = SharedCards(name=NPU, devices=("0", "npu2"), replicas=2, rename=f"{NPU}.shared", only_one=True)
-
-    served = build_resources(of_ali(entry), npus(0, 0, 1))
-    shared = served.resources[f"{NPU}.shared"]
-
-    assert ids(served) == {NPU: ["npu1"], f"{NPU}.shared": ["npu0::0", "npu0::1", "npu2::0", "npu2::1"]}
-    assert shared.devices["npu2::1"].numa_node == 1
-    assert ask(shared, "npu2::1")[1:] == (["/dev/npu2"], {"devices.criproxy.io/aliyun.com_npu.shared": "npu2::1"})
-    text = "maximum request size for shared resources is 1; found 2"
-    with pytest.raises(
-        InvalidRequest, match=f'^invalid allocation request for "{NPU}.shared": invalid request: {text}$'
-    ):
-        ask(shared, "npu0::0", "npu2::0")
-
-
-@pytest.mark.parametrize("id", ["npu7", ""])
-def test_an_id_that_is_not_offered(id: str) -> None:
-    """It is refused, and so is its pod."""
-    resource = build_resources(of_ali(), npus(0)).resources[NPU]
-
-    with pytest.raises(
-        InvalidRequest, match=rf'invalid allocation request for "aliyun\.com/npu": .*unknown device: {id}$'
-    ):
-        ask(resource, "npu0", id)
-
-
 @pytest.mark.parametrize(
     ("devices", "offered", "warning"),
     [
@@ -130,54 +99,6 @@ def test_a_shared_card_that_is_not_there(devices: tuple[str, ...] | int, offered
         sentence = r"aliyun\.com/npu cannot be shared as devices\.plugin\.sharing requires"
         with pytest.raises(ResourceError, match=sentence):
             build_resources(config, npus(0, 0), strict=True)
-
-
-def test_a_card_that_does_not_work() -> None:
-    """All its replicas are unhealthy, and no others."""
-    config = of_ali(SharedCards(name=NPU, devices=1, replicas=2))
-
-    resource = build_resources(config, npus(0, 0), {ALI.name: ["npu0"], "other": ["npu1"]}).resources[NPU]
-
-    assert [(each.id, each.healthy) for each in resource.devices.values()] == [
-        ("npu0::0", False),
-        ("npu0::1", False),
-        ("npu1", True),
-    ]
-
-
-@pytest.mark.parametrize(
-    ("free", "chosen"),
-    [pytest.param({0: 1000, 1: 9000}, ("npu2", "npu3"), id="room"), pytest.param({}, ("npu0", "npu1"), id="unknown")],
-)
-def test_cards_on_one_numa_node_are_preferred(free: dict[int, int], chosen: tuple[str, ...]) -> None:
-    """Then those on the node with room, then the lowest."""
-    prefer = preference(build_resources(of_ali(), npus(0, 0, 1, 1), free_cpus=lambda: free))
-
-    assert prefer(["npu0", "npu1", "npu2", "npu3"], [], 2) == chosen
-    assert prefer(["npu1", "npu2", "npu3"], [], 2) == ("npu2", "npu3")
-    assert prefer(["npu1", "npu2", "npu3"], ["npu1"], 1) == ("npu1",)
-
-
-@pytest.mark.parametrize(
-    ("spread", "chosen"), [("distributed", ["npu0::0", "npu1::0"]), ("packed", ["npu0::0", "npu0::1"])]
-)
-def test_replicas_are_spread_as_the_class_says(spread: Spread, chosen: list[str]) -> None:
-    """Over cards that are used least, or most."""
-    advertised = Advertised(kind=ALI, resource=NPU, spread=spread)
-    plan = PluginPlan(advertised=(advertised,), sharing=(SharedCards(name=NPU, replicas=2),))
-
-    served = build_resources(Configuration(plan=plan), npus(0, 0))
-
-    assert sorted(preference(served)(list(served.resources[NPU].devices), [], 2)) == chosen
-
-
-def test_ten_thousand_ids() -> None:
-    """Preference does not look at each two of so many."""
-    served = build_resources(of_ali(SharedCards(name=NPU, replicas=1250)), npus(*[0] * 8))
-    ids = list(served.resources[NPU].devices)
-
-    assert len(ids) == 10_000
-    assert len(preference(served)(ids, [], 8)) == 8
 
 
 @pytest.mark.parametrize("name", [name for name in BUILTIN if name != NVIDIA.name])
@@ -207,15 +128,6 @@ def test_every_class_that_is_built_in(tmp_path: Path, name: str) -> None:
     assert envs == ({kind.visible_env: "1"} if name in ("ascend", "habana") else {})
 
 
-def test_a_gpu_that_is_lost() -> None:
-    """It is unhealthy, without anybody saying so."""
-    found = replace(gpus(t4(0), t4(1)), lost={"GPU-1": "GPU is lost"})
-
-    devices = build_resources(of_nvidia(FIVE), found).resources[GPU].devices
-
-    assert [each.id for each in devices.values() if not each.healthy] == [f"GPU-1::{number}" for number in range(5)]
-
-
 def test_more_clients_of_mps_than_a_card_serves() -> None:
     """A start or a new file says it in NVIDIA's words; later, only the cards concerned are not offered."""
     text = "flags: {mpsRoot: /run/nvidia/mps}\nsharing: {mps: {resources: [{name: nvidia.com/gpu, replicas: 17}]}}"
@@ -228,26 +140,6 @@ def test_more_clients_of_mps_than_a_card_serves() -> None:
     assert ids(served) == {GPU: [f"GPU-0::{number}" for number in range(17)]}
     assert served.warnings == (f"GPU-1 is not offered: {words}",)
     assert ids(build_resources(of_nvidia(text), gpus(replace(t4(1), compute_capability=(7, 0))))) == {}
-
-
-def test_our_words_for_nvidias_cards() -> None:
-    """What our section shares has each its own word on containers that ask for several."""
-    entries = (
-        SharedCards(name=GPU, devices=("0",), replicas=2, rename="nvidia.com/gpu.one", only_one=True),
-        SharedCards(name=GPU, devices=("1",), replicas=3),
-    )
-    plan = replace(NVIDIA_ALONE, sharing=entries)
-    config = Configuration(plan=plan, nvidia=with_own_sharing(config_of("version: v1"), plan))
-
-    served = build_resources(config, gpus(t4(0), t4(1), t4(2)))
-
-    assert ids(served) == {
-        GPU: ["GPU-1::0", "GPU-1::1", "GPU-1::2", "GPU-2"],
-        "nvidia.com/gpu.one": ["GPU-0::0", "GPU-0::1"],
-    }
-    assert ask(served.resources[GPU], "GPU-1::0", "GPU-1::1")[0] == {"NVIDIA_VISIBLE_DEVICES": "GPU-1"}
-    with pytest.raises(InvalidRequest, match="maximum request size for shared resources is 1; found 2"):
-        ask(served.resources["nvidia.com/gpu.one"], "GPU-0::0", "GPU-0::1")
 
 
 def test_a_machine_that_contradicts_nvidias_file() -> None:
@@ -302,34 +194,3 @@ def test_imex_channels() -> None:
     assert response.envs["NVIDIA_IMEX_CHANNELS"] == "0"
     with pytest.raises(ResourceError, match="the IMEX channel 0, which imex of NVIDIA's file requires, does not exist"):
         build_resources(of_nvidia(text), found, strict=True)
-
-
-def test_linked_gpus_are_preferred() -> None:
-    """What NVML says of links decides before all else."""
-    found = gpus(*(t4(index) for index in range(4)))
-    addresses = {card.id: card.pci for card in found.stock(NVIDIA).cards}
-    peers = {f"GPU-{one}": Peers(nvlinks=NvLinks({addresses[f"GPU-{other}"]: 2})) for one, other in ((0, 3), (1, 2))}
-
-    prefer = preference(build_resources(of_nvidia(), replace(found, peers=peers)), GPU)
-
-    assert prefer(["GPU-3", "GPU-1", "GPU-0"], [], 2) == ("GPU-0", "GPU-3")
-    with pytest.raises(InvalidRequest, match="unable to retrieve list of available devices"):
-        prefer(["GPU-9"], [], 1)
-
-
-@pytest.mark.parametrize(("strategy", "platform"), [("auto", "tegra"), ("tegra", "nvml")])
-def test_tegra(strategy: str, platform: Platform) -> None:
-    """Its one GPU has no node; the machine or the file says that it is one."""
-    config = of_nvidia(f"flags: {{deviceDiscoveryStrategy: {strategy}}}")
-
-    assert ids(build_resources(config, replace(gpus(), platform=platform))) == {GPU: ["tegra"]}
-
-
-def test_permissions_of_a_class() -> None:
-    """A container may do with nodes what the class says."""
-    kind = replace(ALI, permissions="r")
-    plan = PluginPlan(advertised=(Advertised(kind=kind, resource=NPU),))
-
-    response = build_resources(Configuration(plan=plan), npus(0)).resources[NPU].allocation(["npu0"])
-
-    assert response.devices == (DeviceNode("/dev/npu0", "/dev/npu0", "r"),)

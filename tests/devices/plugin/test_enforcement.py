@@ -25,7 +25,6 @@ from criproxy.devices.plugin.enforcement import (
 
 PROFILE = Profile(name="gpu-8g", kind="nvidia", memory_mib=8192, cores_percent=25)
 VGPU = Vgpu(id="GPU-a/gpu-8g/0", card="GPU-a", profile="gpu-8g", memory_mib=8192, cores_percent=25)
-FOLDER = "/var/lib/criproxy-device-plugin/vgpu/GPU-a_gpu-8g_0"
 
 
 def enforced(
@@ -39,21 +38,6 @@ def enforced(
 @pytest.mark.parametrize(
     ("way", "envs", "mounts"),
     [
-        pytest.param(
-            "hami-core",
-            {
-                "CUDA_DEVICE_MEMORY_LIMIT_0": "8192m",
-                "CUDA_DEVICE_SM_LIMIT": "25",
-                "CUDA_DEVICE_MEMORY_SHARED_CACHE": "/usr/local/vgpu/GPU-a_gpu-8g_0.cache",
-            },
-            (
-                Mount("/usr/local/vgpu", FOLDER),
-                Mount("/usr/local/vgpu/libvgpu.so", "/usr/local/vgpu/libvgpu.so", read_only=True),
-                Mount("/tmp/vgpulock", "/var/lib/criproxy-device-plugin/vgpulock"),
-                Mount("/etc/ld.so.preload", "/usr/local/vgpu/ld.so.preload", read_only=True),
-            ),
-            id="9",
-        ),
         pytest.param(
             "nvidia-memory-limit", {"NVIDIA_GPU_MEMORY_REQUEST": "8192", "NVIDIA_GPU_MEMORY_LIMIT": "8192"}, (), id="10"
         ),

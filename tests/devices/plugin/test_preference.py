@@ -38,21 +38,6 @@ def test_replicas(spread: Spread, free: str, size: int, expected: str) -> None:
     assert slots(shared(2, 2), free.split(), [], size, spread) == tuple(expected.split())
 
 
-def test_required_ids_come_first_and_count_as_in_use() -> None:
-    """The container's earlier replica decides where the next one is."""
-    free = list(shared(3, 3))
-
-    assert slots(shared(3, 3), free, ["0::2"], 2, "distributed") == ("0::2", "1::0")
-    assert slots(shared(3, 3), free, ["1::2"], 2, "packed") == ("1::2", "1::0")
-    assert slots(shared(3, 3), [], ["0::2", "gone"], 1, "packed") == ("0::2", "gone")
-
-
-def test_a_card_that_gave_one_waits_where_cards_are_equal() -> None:
-    """Cards with the same number in use take turns within a question."""
-    assert slots(shared(3, 2, 2), ["0::0", "1::0", "2::0"], ["0::2"], 2, "packed") == ("0::2", "0::0")
-    assert slots(shared(2, 3), ["0::0", "0::1", "1::2"], ["0::1"], 2, "distributed") == ("0::1", "0::0")
-
-
 def test_too_few_are_free() -> None:
     """A question that cannot be answered is an error."""
     with pytest.raises(NotEnoughOffered, match=r"^not enough available devices to satisfy allocation$"):
@@ -90,12 +75,6 @@ FLAT = [[0 if one == other else 10 for other in range(4)] for one in range(4)]
 def test_equally_good_cards(nodes: list[int | None], free: dict[int, int], expected: list[int]) -> None:
     """Among sets that belong together equally well, NUMA nodes decide, then free CPUs, then the index."""
     assert together(FLAT, 2, [], near(nodes, free)) == expected
-
-
-@pytest.mark.parametrize(("size", "required"), [(0, []), (5, []), (1, [0, 1])])
-def test_no_answer(size: int, required: list[int]) -> None:
-    """A question without an answer gets an empty one."""
-    assert together(FLAT, size, required, near([None] * 4)) == []
 
 
 MAX_STEPS = 1_000_000
@@ -178,7 +157,7 @@ def test_the_number_of_best_splits_does_not_matter(question: tuple[list[list[int
     assert Splits(scores, size, many_steps=-1).best(0, rank) == Splits(scores, size, many_steps=1 << 30).best(0, rank)
 
 
-@pytest.mark.parametrize("size", [1, 2, 3, 6, 8, 16])
+@pytest.mark.parametrize("size", [1, 6, 8])
 @pytest.mark.parametrize(
     "scores",
     [

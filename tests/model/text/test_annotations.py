@@ -10,31 +10,11 @@ from criproxy.model.text.annotations import (
     MAX_VALUE_CHARS,
     effective,
     kept_of_pod,
-    parse_cold_start,
     policy_annotations,
 )
 from criproxy.model.workload import Container, Pod
 from criproxy.placement.options.annotation_parsing import Wishes
 from criproxy.simulate.hosts import machine
-
-
-def test_only_annotations_of_the_known_domains_are_kept() -> None:
-    """A domain counts as a whole word at the end of the name; everything else of a pod is none of our business."""
-    kept = {
-        "memory-type.criproxy.io/pod": "dram",
-        "criproxy.io/note": "x",
-        "balloon.balloons.cri-resource-manager.intel.com": "fast",
-        "cpu.preserve.resource-policy.nri.io/container.c0": "true",
-    }
-    others = {
-        "secret.example.com/token": "s3cret",
-        "evilcriproxy.io/pod": "x",
-        "criproxy.io.example.com/pod": "x",
-        "note/memory-type.criproxy.io": "x",
-        "": "x",
-    }
-    assert policy_annotations(kept | others) == kept
-
 
 OURS, CRIRM, NRI = (
     f"k.{domain}" for domain in ("criproxy.io", "cri-resource-manager.intel.com", "resource-policy.nri.io")
@@ -59,28 +39,6 @@ def test_the_nearest_scope_and_our_domain_win(annotations: dict[str, str], wins:
     found = effective(annotations, "k", "main")
     assert (found[1] if found else None) == wins
     assert found is None or annotations[found[0]] == found[1]
-
-
-@pytest.mark.parametrize(
-    ("text", "expected"),
-    [
-        ("duration: 10s", 10.0),
-        ("10s", 10.0),
-        ('{"duration": "1m"}', 60.0),
-        ("duration: 500ms", 0.5),
-        ("duration: 1h\n", 3600.0),
-    ],
-)
-def test_a_cold_start_is_a_duration(text: str, expected: float) -> None:
-    """A duration alone, or as the only entry of a group."""
-    assert expected == parse_cold_start(text)
-
-
-@pytest.mark.parametrize("text", ["", "10", "duration: 0s", "61m", "soon", "duration: 10s, more: 1"])
-def test_a_cold_start_that_is_none(text: str) -> None:
-    """Anything else is an error where it is read, and no cold start where it is waited for."""
-    with pytest.raises(ValueError, match="must be a duration of at most 1 h"):
-        parse_cold_start(text)
 
 
 def test_what_is_kept_of_a_pod_has_a_bound() -> None:

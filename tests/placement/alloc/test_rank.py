@@ -1,7 +1,5 @@
 """A choice is a sort by named criteria, and can be explained: as a table, with what decided and what others lack."""
 
-import pytest
-
 from criproxy.model.text.plain import from_plain, to_plain
 from criproxy.placement.alloc.rank import (
     Candidate,
@@ -11,31 +9,12 @@ from criproxy.placement.alloc.rank import (
     Row,
     Unit,
     compared,
-    decider,
-    ranked,
 )
 
 
 def candidate(index: int, *values: int) -> Candidate:
     """A candidate with a criterion for each value."""
     return Candidate(index, f"pool {index}", tuple(Criterion(f"c{i}", value) for i, value in enumerate(values)))
-
-
-def test_the_first_difference_decides() -> None:
-    """Later criteria count only among those that are alike in the earlier ones."""
-    a, b, c = candidate(0, 1, 0), candidate(1, 0, 7), candidate(2, 0, 3)
-
-    assert ranked([a, b, c]) == [c, b, a]
-    assert decider(c, b) == Criterion("c1", 3)
-    assert decider(b, a) == Criterion("c0", 0)
-
-
-def test_ties_end_in_numbers() -> None:
-    """Candidates that are alike come in the order of their numbers, and no criterion made it so."""
-    a, b = candidate(3, 5), candidate(4, 5)
-
-    assert ranked([b, a]) == [a, b]
-    assert decider(a, b) is None
 
 
 ORDER = [candidate(2, 0, 1), candidate(0, 0, 3), candidate(1, 4, 0)]
@@ -47,20 +26,6 @@ def test_the_first_is_chosen_by_what_differs_first() -> None:
     assert (TABLE.chosen, TABLE.decided_by) == ("pool 2", Measure("c1"))
     assert TABLE.between(TABLE.rows[0], TABLE.rows[2]) == Measure("c0")
     assert TABLE.between(TABLE.rows[0], TABLE.rows[3]) is None
-
-
-@pytest.mark.parametrize(
-    "table",
-    [
-        pytest.param(compared("pools", ORDER[:1]), id="only-one"),
-        pytest.param(compared("pools", [candidate(1, 5), candidate(2, 5)]), id="alike"),
-        pytest.param(compared("pools", [], [Row("pool 3", lacks="1 CPU")], chosen="pool 3"), id="without-room"),
-        pytest.param(compared("pools", []), id="none"),
-    ],
-)
-def test_sometimes_no_criterion_decides(table: Candidates) -> None:
-    """Where there is one only, where all are alike, and where none has room."""
-    assert table.decided_by is None
 
 
 def test_only_the_first_are_kept_and_the_chosen_one() -> None:

@@ -28,15 +28,6 @@ MAIN = Container(key="c", pod="s", name="main", namespace="shop", pod_name="web"
 NODE = Node(machine(nodes=1, cores=2), pods={"s": POD})
 
 
-def test_values_have_types() -> None:
-    """Truth in any case, texts, nothing where nothing is said."""
-    wishes = Wishes(NODE, MAIN)
-    assert wishes.boolean("prefer-shared-cpus") is True
-    assert wishes.text("memory-type") == "dram, hbm"
-    assert wishes.boolean("hide-hyperthreads") is None
-    assert wishes.ignored == []
-
-
 def test_what_cannot_be_understood_refuses_the_container() -> None:
     """With INVALID_ARGUMENT and a sentence that names container, annotation, value and what would be right."""
     with pytest.raises(BadAnnotation) as caught:
@@ -46,11 +37,6 @@ def test_what_cannot_be_understood_refuses_the_container() -> None:
         "container shop/web/main: annotation prefer-isolated-cpus.resource-policy.nri.io/container.main "
         "is invalid: 'maybe' must be true or false"
     )
-
-
-def test_a_container_of_an_unknown_pod_wishes_nothing() -> None:
-    """It is placed like one without annotations."""
-    assert Wishes(Node(NODE.topology), MAIN).boolean("prefer-shared-cpus") is None
 
 
 def wishes_of(annotations: dict[str, str], name: str = "main") -> Wishes:
@@ -72,28 +58,6 @@ def test_the_old_form_is_a_map_of_containers(value: str, name: str, expected: bo
     """CRI-RM's deprecated form names the key after the slash; a plain value is for all."""
     wishes = wishes_of({"cri-resource-manager.intel.com/prefer-shared-cpus": value}, name)
     assert wishes.boolean("prefer-shared-cpus") is expected
-
-
-def test_the_old_form_counts_least() -> None:
-    """Whatever its domain."""
-    new, old = "prefer-shared-cpus.resource-policy.nri.io", "criproxy.io/prefer-shared-cpus"
-    assert wishes_of({new: "false", old: "main: true"}).boolean("prefer-shared-cpus") is False
-
-
-@pytest.mark.parametrize(
-    ("name", "scope"), [("x.criproxy.io/container.main", 0), ("x.criproxy.io/pod", 1), ("x.criproxy.io", 2), ("y", 2)]
-)
-def test_scopes(name: str, scope: int) -> None:
-    """From narrow to wide."""
-    assert wishes_of({name: "true"}).scope("x") == scope
-
-
-@pytest.mark.parametrize(
-    "name", ["affinity.criproxy.io", "affinity.resource-policy.nri.io/pod", "resource-policy.nri.io/affinity"]
-)
-def test_documents(name: str) -> None:
-    """YAML as plain data, wherever the key stands."""
-    assert wishes_of({name: "a: [b, c]\nd: []"}).document("affinity", lambda data: data) == {"a": ["b", "c"], "d": []}
 
 
 @pytest.mark.parametrize(

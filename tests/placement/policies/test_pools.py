@@ -1,14 +1,12 @@
 """Whole pods run in one pool: the one that they name, else the reserved or the default one."""
 
-from collections.abc import Mapping
-
 import pytest
 
 from criproxy.api.views.situation import Situation
 from criproxy.api.views.status import summary
 from criproxy.errors import NotEnough
 from criproxy.model.cpuset import format_cpuset
-from criproxy.model.grant import Applied, Grant
+from criproxy.model.grant import Applied
 from criproxy.model.node import Node
 from criproxy.model.workload import Container, ContainerState, Pod, QosClass, Sizes
 from criproxy.placement.engine import step
@@ -79,16 +77,6 @@ class Cluster:
         self.node, self.reasons = decision.node, decision.sentences
 
 
-def test_pods_without_a_pool() -> None:
-    """They share what is left; those of kube-system the reserved CPUs."""
-    cluster = Cluster(THREE)
-
-    assert cluster.run("web") == "4-15"
-    assert cluster.run("dns", namespace="kube-system") == "0"
-    assert cluster.run("lost", pool="none-such") == "4-15"
-    assert cluster.reasons[0] == "shop/lost/c0 shares CPUs 4-15 of default: there is no pool 'none-such'"
-
-
 def test_balanced() -> None:
     """The pool with the fewest pods, the first of several; all containers of a pod in one."""
     cluster = Cluster(THREE)
@@ -131,25 +119,6 @@ def test_the_reserved_pool_is_not_for_everybody() -> None:
     assert cluster.run("c", namespace="kube-system") == "0"
     allowing = Cluster(annotations={"allow": {"shop": ["pool.podpools"]}})
     assert allowing.run("a", pool="reserved") == "0"
-
-
-def test_memory_follows() -> None:
-    """The memory of the pool's NUMA nodes, unless it is left alone."""
-    cluster = Cluster({"name": "four", "cpu": 4})
-    cluster.run("a", pool="four")
-    assert cluster.node.grants["a/c0"].mems == {1}
-
-    alone = Cluster({"name": "four", "cpu": 4}, pinMemory=False)
-    alone.run("a", pool="four")
-    assert alone.node.grants["a/c0"].mems == frozenset()
-
-
-def test_cpus_are_left_alone() -> None:
-    """With pinCPU false a pool decides about memory only."""
-    cluster = Cluster({"name": "four", "cpu": 4}, pinCPU=False)
-
-    assert cluster.run("a", pool="four") == "0-15"
-    assert cluster.node.grants["a/c0"].mems == {1}
 
 
 def test_a_resize_moves_nobody() -> None:
@@ -217,14 +186,6 @@ def test_everybody_is_placed_anew() -> None:
     cluster._step(PolicyChanged(apply_all=True))
 
     assert [cluster.cpus(f"{pod}/c0") for pod in "abcd"] == ["1", "2", "3", "4-5"]
-
-
-def test_pools_are_shown() -> None:
-    """By kind, with the NUMA nodes of their CPUs."""
-    shown: Mapping[str, tuple[Grant, ...]] = PoolsPolicy(pools_options(THREE, reserved=1)).pools(n4c16())
-
-    assert [(format_cpuset(each.cpus), set(each.mems)) for each in shown["one"]] == [("1", {0}), ("2", {0}), ("3", {0})]
-    assert [format_cpuset(each.mems) for each in shown["default"]] == ["1-3"]
 
 
 @pytest.mark.parametrize(

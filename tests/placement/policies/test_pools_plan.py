@@ -6,15 +6,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from criproxy.errors import NotEnough
 from criproxy.model.cpuset import format_cpuset, parse_cpuset
 from criproxy.model.machine.topology import Topology
 from criproxy.placement.policies.pools import PoolsOptions
-from criproxy.placement.policies.pools.plan import Plan, cut, make_plan
-from criproxy.simulate.hosts import machine
+from criproxy.placement.policies.pools.plan import Plan, make_plan
 from lab.properties.machines import machines
 from tests.placement.policies.pools_files import pools_options
-from tests.placement.policies.shapes import n4c16, n4c32
+from tests.placement.policies.shapes import n4c16
 
 SINGLE, DUAL = {"name": "one", "cpu": 1, "instances": "3 CPUs"}, {"name": "two", "cpu": 2, "instances": "50 %"}
 
@@ -33,8 +31,6 @@ def planned(options: PoolsOptions, topology: Topology | None = None) -> dict[str
 @pytest.mark.parametrize(
     ("options", "expected"),
     [
-        pytest.param(pools_options(), {"reserved": "0-15", "default": "0-15"}, id="nothing-said"),
-        pytest.param(pools_options(reserved="750m"), {"reserved": "0", "default": "1-15"}, id="only-reserved"),
         pytest.param(
             pools_options(SINGLE, DUAL, available="cpuset:2-15", reserved="cpuset:15"),
             {
@@ -48,25 +44,6 @@ def planned(options: PoolsOptions, topology: Topology | None = None) -> dict[str
                 "two[2]": "10-11",
             },
             id="podpools-test01",
-        ),
-        pytest.param(
-            pools_options(DUAL | {"instances": "100 %"}, available="cpuset:2-15", reserved="cpuset:15"),
-            {
-                "reserved": "15",
-                "default": "14",
-                "two[0]": "2-3",
-                "two[1]": "4-5",
-                "two[2]": "6-7",
-                "two[3]": "8-9",
-                "two[4]": "10-11",
-                "two[5]": "12-13",
-            },
-            id="podpools-test05-all",
-        ),
-        pytest.param(
-            pools_options(DUAL | {"instances": 2}, available="cpuset:2-15", reserved="cpuset:15"),
-            {"reserved": "15", "default": "6-14", "two[0]": "2-3", "two[1]": "4-5"},
-            id="podpools-test05-two",
         ),
         pytest.param(
             pools_options({"name": "one", "cpu": 1, "instances": "100 %"}, available="cpuset:12-15", reserved=1),
@@ -132,19 +109,6 @@ def test_isolated_cpus_are_for_lists_only() -> None:
     assert planned(options, topology) == {"reserved": "0-7,10-11,13-15", "default": "0-7,10-11,13-15"} | {
         "rt[0]": "8",
         "all[0]": "0-7,10-11,13-15",
-    }
-
-
-def test_threads_of_a_core_stay_together() -> None:
-    """Where they are numbered half the machine apart."""
-    options = pools_options({"name": "two", "cpu": 2, "instances": 3})
-
-    assert planned(options, machine(nodes=2, cores=2, threads=2)) == {
-        "reserved": "3,7",
-        "default": "3,7",
-        "two[0]": "0,4",
-        "two[1]": "1,5",
-        "two[2]": "2,6",
     }
 
 
@@ -226,25 +190,6 @@ def test_contradictions(pools: list[dict[str, object]], said: str) -> None:
     assert more == []
 
 
-@pytest.mark.parametrize(
-    "pool",
-    [
-        {"name": "x", "cpu": "two"},
-        {"name": "x", "cpu": "2 CPUs"},
-        {"name": "x", "cpu": 1, "instances": "120 %"},
-        {"name": "x", "cpu": 1, "instances": True},
-        {"name": "x", "cpu": 1, "maxPods": -2},
-        {"name": "x", "cpu": 1, "fillOrder": "balanced"},
-        {"name": "a b", "cpu": 1},
-        {"name": "x", "cpus": 1},
-    ],
-)
-def test_what_cannot_be_understood(pool: dict[str, object]) -> None:
-    """It is a mistake in the file, whatever the machine."""
-    with pytest.raises(ValueError, match="PoolsOptions"):
-        pools_options(pool)
-
-
 def test_pools_that_nobody_may_name() -> None:
     """Only the annotation leads into one: it has to be allowed somewhere; reserved and default are for all others."""
     pools = [{"name": "x", "cpu": 2}, {"name": "default", "cpu": 2}]
@@ -279,31 +224,3 @@ def test_no_cpu_is_in_two_pools(topology: Topology, sizes: list[tuple[int, int]]
     assert frozenset().union(*(instance.cpus for instance in plan.instances)) <= topology.cpus
     assert sum(len(instance.cpus) for instance in own) == len(frozenset().union(*(each.cpus for each in own)))
     assert all(len(instance.cpus) == instance.kind.cpu.number for instance in own if instance.kind.cpu)
-
-
-@pytest.mark.parametrize(
-    ("free", "count", "expected"),
-    [
-        pytest.param("2-15", 1, "2", id="first-node"),
-        pytest.param("3-15", 2, "4-5", id="first-whole-core"),
-        pytest.param("3,5,8-11", 2, "8-9", id="a-core-rather-than-two-threads"),
-        pytest.param("1,3,5,7", 2, "1,3", id="threads-where-there-are-no-cores"),
-        pytest.param("0-15", 6, "0-5", id="first-package"),
-        pytest.param("3-15", 6, "8-13", id="the-package-with-whole-cores"),
-        pytest.param("3-15", 10, "4-13", id="the-machine"),
-    ],
-)
-def test_first_place_with_room(free: str, count: int, expected: str) -> None:
-    """A node, else a package, else the machine; of each kind those first that have whole cores."""
-    assert format_cpuset(cut(n4c16(), parse_cpuset(free), count)) == expected
-
-
-def test_dies_come_before_packages() -> None:
-    """Two NUMA nodes of one die rather than of two."""
-    assert format_cpuset(cut(n4c32(), parse_cpuset("2-31"), 8)) == "8-15"
-
-
-def test_too_few() -> None:
-    """More than there are is refused."""
-    with pytest.raises(NotEnough, match="3 CPUs wanted, 2 free"):
-        cut(n4c16(), parse_cpuset("0-1"), 3)

@@ -9,14 +9,13 @@ from criproxy.model.cpuset import format_cpuset, parse_cpuset
 from criproxy.model.grant import NO_CPUS, Applied, Change, Grant
 from criproxy.model.machine.topology import MemoryKind, NumaNode, Topology
 from criproxy.model.node import Node, without
-from criproxy.model.resources import Interval
 from criproxy.model.workload import Container, QosClass
-from criproxy.placement.alloc.memory.memory import MemoryWish, attached_nodes, place_memory, return_memory, rooms_bytes
+from criproxy.placement.alloc.memory.memory import MemoryWish, place_memory, return_memory, rooms_bytes
 from criproxy.simulate.hosts import GIB, machine
 from tests.laws import promised_beyond
 
 DRAM, PMEM, HBM = MemoryKind.DRAM, MemoryKind.PMEM, MemoryKind.HBM
-G, B, E = QosClass.GUARANTEED, QosClass.BURSTABLE, QosClass.BEST_EFFORT
+G, B = QosClass.GUARANTEED, QosClass.BURSTABLE
 FOUR = machine(nodes=4, cores=2, threads=1, packages=2, memory_bytes=10 * GIB)
 FAR = ((10, 12, 20, 20), (12, 10, 20, 20), (20, 20, 10, 12), (20, 20, 12, 10))
 FOUR = replace(FOUR, distances=FAR)
@@ -100,14 +99,6 @@ def test_a_newcomer_gives_way_itself() -> None:
     assert not world.node.grants["b"].home_mems
 
 
-def test_who_does_not_fit_back_stays() -> None:
-    """Coming back takes nothing from anybody."""
-    world = World().come("a", "0", 6).come("b", "0", 5, B).come("c", "0", 3)
-
-    assert world.go("c").mems == {"a": "0", "b": "0-1"}
-    assert world.reason == ""
-
-
 def test_limits_may_add_up_to_more_than_the_machine_has() -> None:
     """Nobody is refused: who does not fit anywhere gets memory from everywhere."""
     world = World()
@@ -119,25 +110,6 @@ def test_limits_may_add_up_to_more_than_the_machine_has() -> None:
     assert world.mems["huge"] == "0-3"
 
 
-@pytest.mark.parametrize("qos", [B, E])
-def test_without_a_limit_memory_is_not_pinned(qos: QosClass) -> None:
-    """It could run out while other nodes have plenty."""
-    world = World().come("a", "0", None, qos)
-
-    assert world.mems == {"a": "0-3"}
-    assert "without a memory limit it cannot be pinned safely" in world.reason
-
-
-def test_one_that_runs_keeps_the_nodes_that_it_has() -> None:
-    """At a resize it gets more if it must, and others stay: memory in use is not moved."""
-    world = World().come("a", "0", 6, B).come("b", "0", 3)
-    assert world.come("b", "0", 5).mems == {"a": "0", "b": "0-1"}
-    assert world.come("a", "2", 6, B).mems == {"a": "0,2", "b": "0-1"}
-
-    everywhere = World().come("a", "0", None)
-    assert everywhere.come("a", "0", 1).mems == {"a": "0-3"}
-
-
 def test_one_that_is_left_alone_now_may_grow_where_it_was_kept_to() -> None:
     """A policy that pins no memory does not let it run out of what an earlier one has pinned it to."""
     world = World().come("a", "0", 2)
@@ -146,23 +118,6 @@ def test_one_that_is_left_alone_now_may_grow_where_it_was_kept_to() -> None:
     assert world.come("a", "3", 3, wish=left_alone).mems == {"a": "0"}
     assert world.come("a", "3", 15, wish=left_alone).mems == {"a": "0-1"}
     assert world.reason.startswith("memory is left alone: pinMemory is false")
-
-
-@pytest.mark.parametrize(("had", "gib", "expected"), [("2", 5, "2"), ("1-2", 9, "1-2"), ("1-2", 15, "0-2")])
-def test_memory_beyond_what_the_policy_uses_now_stays(had: str, gib: float, expected: str) -> None:
-    """Nothing is known of those nodes; one that is partly there grows to others that are."""
-    world = World(replace(FOUR, mems=frozenset({0, 1, 3})))
-    world.node = world.node.replace(grants={"a": Grant(frozenset({0}), parse_cpuset(had))})
-
-    assert world.come("a", "0", gib, wish=MemoryWish(untouched="it is so")).mems["a"] == expected
-
-
-def test_who_grows_beside_others_keeps_its_memory_beyond_what_the_policy_uses_now() -> None:
-    """Memory in use is not moved, wherever it is."""
-    world = World(replace(FOUR, mems=frozenset({0, 1, 3}))).come("b", "1", 9)
-    world.node = world.node.replace(grants={**world.node.grants, "a": Grant(frozenset({0}), parse_cpuset("1-2"))})
-
-    assert world.come("a", "1", 5).mems == {"a": "0-2", "b": "1"}
 
 
 def test_what_nobody_set_stays_and_counts_where_it_was_seen() -> None:
@@ -225,18 +180,6 @@ def test_kinds_of_memory(wish: MemoryWish, expected: str) -> None:
     assert World(tiers()).come("a", "0", 1, wish=wish).mems == {"a": expected}
 
 
-def test_kinds_without_a_limit() -> None:
-    """All nodes of the kind: that it runs out cannot be excluded for fewer."""
-    assert World(tiers()).come("a", "0", None, wish=MemoryWish(frozenset({DRAM}))).mems == {"a": "0-1"}
-
-
-def test_a_warm_container_has_all_its_memory() -> None:
-    """After a cold start the nodes of other kinds are added to those that it uses."""
-    world = World(tiers()).come("a", "0", 1, wish=MemoryWish(cold=True))
-
-    assert world.come("a", "0", 1).mems == {"a": "0,4"}
-
-
 def test_a_warm_container_does_not_come_back_to_its_cold_memory() -> None:
     """One that had to give way while it was cold comes back to all that a warm one gets."""
     cold = MemoryWish(cold=True)
@@ -245,25 +188,6 @@ def test_a_warm_container_does_not_come_back_to_its_cold_memory() -> None:
 
     assert world.come("a", "0", 10, B).mems == {"a": "0,4-5", "b": "4"}
     assert world.go("b").mems == {"a": "0,4"}
-
-
-def test_a_kind_that_is_full_is_found_elsewhere_first() -> None:
-    """Of what the container asked for, before other kinds."""
-    world = World(tiers())
-    for key in ("a", "b", "c"):
-        world.come(key, "0", 12, wish=MemoryWish(frozenset({PMEM})))
-
-    assert world.mems == {"a": "4", "b": "4-5", "c": "4-5"}
-
-
-def test_each_memory_only_node_belongs_to_the_closest() -> None:
-    """Of several that are as close, to the one that has least of that kind."""
-    topology = tiers()
-    assert attached_nodes(topology) == {0: {2, 4}, 1: {3, 5}}
-
-    even = replace(topology, distances=tuple(tuple(10 if a == b else 20 for b in range(6)) for a in range(6)))
-    assert attached_nodes(even) == {0: {2, 4}, 1: {3, 5}}
-    assert attached_nodes(replace(topology, distances=())) == {}
 
 
 @pytest.mark.parametrize(
@@ -282,32 +206,8 @@ def test_the_kernel_needs_normal_memory(first: NumaNode, near: str, expected: st
     assert World(topology).come("a", near, 1).mems == {"a": expected}
 
 
-def test_a_machine_without_numa() -> None:
-    """The set is empty: the field is left alone."""
-    topology = replace(FOUR, mems=frozenset(), nodes=())
-
-    assert World(topology).come("a", "", 1).mems == {"a": ""}
-
-
 def room(node: Node) -> int:
     """What can still be promised next to NUMA node 0."""
     (found,) = rooms_bytes(node, [frozenset({0})])
     assert found is not None
     return found
-
-
-def test_room() -> None:
-    """What can still be promised, memory-only nodes of the same place included; of all nodes, anything can."""
-    assert rooms_bytes(Node(FOUR), [frozenset(range(4)), frozenset({1})]) == [None, 10 * GIB * 97 // 100]
-    world = World().come("a", "0", 4).come("b", "0", None)
-
-    assert room(world.node) == 10 * GIB * 97 // 100 - 4 * GIB
-    assert room(Node(tiers())) == sum(s * GIB * 97 // 100 for s in (10, 2, 20))
-
-
-def test_a_request_stands_in_for_a_limit_where_it_counts() -> None:
-    """A container without a limit asks for some memory at least, which counts in the nodes of its kind."""
-    asking = Container(key="r", pod="s", name="r", qos=B, memory_request_bytes=Interval(8 * GIB, 9 * GIB))
-    node = Node(tiers(), containers={"r": asking}, grants={"r": Grant(frozenset({0}), frozenset({0}))})
-
-    assert room(node) < room(Node(tiers()))
