@@ -65,7 +65,7 @@ class Patience:
                 return await asyncio.wrap_future(future)
         except TimeoutError:
             if future.done():
-                raise  # raised by *work*
+                return future.result()  # it has ended at the last moment, or raised this error itself
             raise self._record_timeout(name, future, timeout_s) from None
 
     def ask(self, name: str, work: Callable[[], T], timeout_s: float) -> T:
@@ -100,7 +100,7 @@ class Patience:
             return future.result(timeout_s)
         except FutureTimeout:
             if future.done():
-                raise
+                return future.result()  # as in `wait`
             raise self._record_timeout(name, future, timeout_s) from None
 
     def silent(self, name: str) -> bool:

@@ -2,6 +2,7 @@
 
 import asyncio
 import threading
+import time
 from concurrent.futures import Future
 
 import pytest
@@ -36,6 +37,26 @@ async def test_what_comes_back_in_time_is_the_answer() -> None:
         await patience.wait("a", lambda: 1 // 0, 60.0)
     with pytest.raises(TimeoutError, match="its own"):
         await patience.wait("a", lambda: _raise(TimeoutError("its own")), 60.0)
+    assert not patience.hanging
+
+
+async def test_what_ends_at_the_last_moment_is_the_answer(gate: threading.Event) -> None:
+    """And no error: the limit and the end of the look come in the same turn of the loop."""
+    patience, begun, limit_s = Patience(), threading.Event(), 0.05
+
+    def look() -> int:
+        begun.set()
+        gate.wait()
+        return 1
+
+    asked = asyncio.create_task(patience.wait("a", look, limit_s))
+    await asyncio.to_thread(begun.wait)
+    future, end_s = patience.begin("a", look), asyncio.get_running_loop().time() + limit_s
+    gate.set()
+    while not future.done() or time.monotonic() < end_s:
+        time.sleep(0.001)  # noqa: ASYNC251 (the loop has no turn until both are over)
+
+    assert await asked == 1
     assert not patience.hanging
 
 
