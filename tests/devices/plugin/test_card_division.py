@@ -6,7 +6,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from criproxy.devices.classes.offers import card_of
 from criproxy.devices.classes.vgpu_profiles import CardChoice, CardSize, Profile
 from criproxy.devices.plugin.card_division import ALL_CORES_PERCENT, choose, cut
 
@@ -36,17 +35,6 @@ def test_as_many_parts_fit_as_both_quotas_allow(profiles: list[Profile], count: 
     found = cut([A], profiles)
     assert {name: len(parts) for name, parts in found.vgpus.items()} == count
     assert (found.problems, found.whole) == ((), ())
-
-
-def test_a_part_has_the_id_of_its_card_and_its_quota() -> None:
-    """Each vGPU has an id of card, profile and number, and the quota of its profile on that card."""
-    parts = cut([A, B], [g(memory_percent=50, select=CardChoice(indexes=(1,)))])
-    assert [(each.id, each.card, each.memory_mib) for each in parts.vgpus["g"]] == [
-        ("GPU-b/g/0", "GPU-b", 8192),
-        ("GPU-b/g/1", "GPU-b", 8192),
-    ]
-    assert parts.whole == ("GPU-a",)
-    assert parts.vgpus["g"][0].file_name == "GPU-b_g_0"
 
 
 @pytest.mark.parametrize(
@@ -129,22 +117,6 @@ def test_no_card_promises_more_than_it_has(profiles: list[Profile], sizes_mib: l
         assert sum(each.cores_percent for each in own) <= ALL_CORES_PERCENT
         assert not card.memory_mib or sum(each.memory_mib for each in own) <= card.memory_mib
         assert own or card.id in found.whole or any(card.id in text for text in found.problems)
-
-
-@pytest.mark.parametrize(
-    ("name", "card"),
-    [
-        pytest.param("GPU-a/gpu-8g/0", "GPU-a", id="vgpu"),
-        pytest.param("npu0/half/12", "npu0", id="another-class"),
-        pytest.param("MIG-GPU-a/7/0", "MIG-GPU-a/7/0", id="former-id-of-a-mig-device"),
-        pytest.param("/dev/vfio/1", "/dev/vfio/1", id="path"),
-        pytest.param("bus/usb/001", "bus/usb/001", id="number-with-zeros"),
-        pytest.param("GPU-a::3", "GPU-a", id="replica"),
-    ],
-)
-def test_the_card_in_an_id(name: str, card: str) -> None:
-    """Only the id of a vGPU or a replica is shortened to that of its card."""
-    assert card_of(name) == card
 
 
 @pytest.mark.parametrize("cards", [pytest.param([], id="at-first"), pytest.param([A], id="since-then")])

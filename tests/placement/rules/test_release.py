@@ -11,15 +11,14 @@ from criproxy.model.grant import Applied, Grant
 from criproxy.model.machine.topology import Topology
 from criproxy.model.node import Node
 from criproxy.model.text.notices import Trouble
-from criproxy.model.workload import Container, ContainerState, Miss, Missed, QosClass, Sizes
+from criproxy.model.workload import Container, ContainerState, Miss, Missed, QosClass
 from criproxy.placement import events as ev
-from criproxy.placement.decision import Decision
 from criproxy.placement.engine import step
 from criproxy.placement.invariants import violations
 from criproxy.placement.options.policy_options import Options, options_of
 from criproxy.placement.policies.api import Policy
 from criproxy.placement.policies.none import Fallback, NonePolicy
-from criproxy.placement.rules.release import outcome_of, successor
+from criproxy.placement.rules.release import outcome_of
 from criproxy.simulate.hosts import GIB, machine
 from tests.laws import memory_stays
 from tests.placement.built import policy_of
@@ -92,15 +91,6 @@ def test_who_has_been_let_go_has_no_place_any_more() -> None:
     assert after(node, applied("b")).grants == {}
 
 
-def test_a_newcomer_is_not_placed() -> None:
-    """It gets no grant, and the reason says why."""
-    decision = step(released(), ev.ContainerCreating(asking("c", 1)), STATIC)
-
-    assert decision.grant is None
-    assert "is left alone: somebody asked for it" in decision.sentences[0]
-    assert decision.key == "r-c"
-
-
 def test_a_create_in_flight_is_let_go_when_it_has_an_id() -> None:
     """Its message carried a place: it is updated like the others."""
     node = after(Node(MACHINE), ev.ContainerCreating(asking("a", 2)), ASKED)
@@ -111,14 +101,6 @@ def test_a_create_in_flight_is_let_go_when_it_has_an_id() -> None:
     assert node.grants == {"a": WHOLE}
     assert "a" not in node.applied
     assert after(node, applied("a")).grants == {}
-
-
-def test_a_resize_and_another_machine_place_nobody() -> None:
-    """Sizes are remembered for later; nobody gets a place."""
-    node = after(released(), ev.ContainerResized("a", Sizes(cpu_milli=3000)), ev.TopologyChanged(machine(1, 4, 1)))
-
-    assert node.grants == {}
-    assert node.containers["a"].cpu_milli == 3000
 
 
 def test_who_has_been_let_go_gets_the_cpus_that_come() -> None:
@@ -183,14 +165,6 @@ def test_a_second_release_remembers_what_was_before_the_first() -> None:
     assert cpus(node) == cpus(MOVED)
 
 
-def test_nobody_goes_back_to_cpus_that_are_no_more() -> None:
-    """It is placed as one that comes now."""
-    node = after(released(MOVED), ev.TopologyChanged(machine(1, 4, 1)), ev.PolicyChanged())
-
-    assert violations(node) == []
-    assert len(node.grants["d"].exclusive) == 1
-
-
 @pytest.mark.parametrize(
     ("seen", "expected"),
     [
@@ -238,14 +212,6 @@ def test_a_container_that_was_found_goes_back_as_well() -> None:
     assert "f" in after(node, ev.TopologyChanged(machine(1, 4, 1)), ev.PolicyChanged()).grants
 
 
-def test_the_policy_none_for_all_lets_everybody_go() -> None:
-    """Applied to all, it is a release with its own reason."""
-    decision: Decision = step(RUNNING, ev.PolicyChanged(apply_all=True), NonePolicy(Options()))
-
-    assert decision.node.grants == {"a": WHOLE, "b": WHOLE}
-    assert decision.node.released == "the policy is none"
-
-
 @pytest.mark.parametrize(
     ("events", "expected"),
     [
@@ -264,18 +230,6 @@ def test_what_became_of_a_container_by_a_release(events: list[ev.Event], expecte
 
     assert (row["id"], row["cpus_before"]) == ("a", "1-2")
     assert (row["outcome"], row["cpus"], row["error"]) == expected
-
-
-def test_an_update_that_has_not_failed_is_under_way() -> None:
-    """At the end of a release, too: a container without its place is left, and stays where it was."""
-    free = released()
-    node = after(free, ev.PolicyChanged(apply_all=True))
-
-    row = outcome_of(node.containers["a"], free, node, "placed", {})
-
-    assert (row["outcome"], row["error"]) == ("left", "its update is in progress")
-    there = outcome_of(node.containers["a"], free, after(node, applied("a", node.grants["a"])), "placed", {})
-    assert (there["outcome"], there["cpus"]) == ("placed", "1-2")
 
 
 @pytest.mark.parametrize(
@@ -298,16 +252,6 @@ def test_who_was_not_placed_is_not_said_to_be_placed(why: Miss | None, expected:
     row = outcome_of(known, released(), node, "placed", {})
 
     assert (row["outcome"], row["error"]) == expected
-
-
-def test_a_container_that_got_its_id_meanwhile_is_the_same() -> None:
-    """It is found by its reservation."""
-    creating = after(Node(MACHINE), ev.ContainerCreating(asking("a", 2)))
-    created = after(creating, ev.ContainerCreated("r-a", "a"))
-
-    found = successor(created, creating.containers["r-a"])
-
-    assert found is created.containers["a"]
 
 
 @given(machines(), lives_with_found)
