@@ -129,6 +129,7 @@ class Database:
             connection.execute("PRAGMA journal_mode = WAL")
             connection.execute("PRAGMA synchronous = NORMAL")
             connection.execute(f"PRAGMA cache_size = {-_CACHE_KIB}")
+            connection.execute("PRAGMA temp_store = MEMORY")  # not /var/tmp, which may be full, or not be there
             version = version_of(connection)
             if version > VERSION or 0 < version < FIRST:
                 newer = f" is newer than {VERSION}, the newest that criproxy can read"

@@ -1,6 +1,9 @@
 """A row that cannot be written for its value is left out: all others are written, and it ends with its container."""
 
+from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import replace
+from pathlib import Path
 from typing import Any, cast
 
 import pytest
@@ -63,6 +66,31 @@ def test_nothing_is_apart_while_all_can_be_written(database: Database) -> None:
         *("BEGIN IMMEDIATE", "ROLLBACK", "BEGIN IMMEDIATE", "ROLLBACK TO part", "ROLLBACK TO part", "COMMIT"),
         *("BEGIN IMMEDIATE", "COMMIT"),
     ]
+
+
+def test_no_file_is_needed_but_the_database(database: Database) -> None:
+    """What a savepoint copies stays in memory: there may be no other directory that can be written to."""
+    files = set[str]()
+    many = {f"c{number}": replace(SHARER, key=f"c{number}", pod="x" * 200) for number in range(1_000)}
+    before = EMPTY.replace(containers=many)
+    after = before.replace(containers={key: replace(each, cpu_milli=7) for key, each in many.items()})
+    bad = after.replace(
+        containers={**after.containers, "c999": replace(SHARER, key="c999", memory_limit_bytes=1 << 70)}
+    )
+    database.save(EMPTY, before, [])
+    database._connection.set_trace_callback(lambda _: files.update(open_files()))
+    database.save(before, bad, [])
+
+    assert [left.key for left in database.left_out] == ["c999"]
+    assert {name for name in files if "criproxy.db" in name}
+    assert {name for name in files if "etilqs" in name} == set()
+
+
+def open_files() -> Iterator[str]:
+    """Of this process."""
+    for link in Path("/proc/self/fd").iterdir():
+        with suppress(FileNotFoundError):
+            yield str(link.readlink())
 
 
 def test_it_is_not_tried_again_and_gone_with_its_container(database: Database) -> None:
