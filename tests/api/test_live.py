@@ -97,6 +97,19 @@ async def test_status_forgets_who_was_refused_in_a_sandbox_that_is_gone(tmp_path
         assert world.counters.refusals == {"RESOURCE_EXHAUSTED": 2}
 
 
+async def test_explain_by_id_and_by_name(tmp_path: Path) -> None:
+    """The story is the same under both, and another container of that name is told of in either."""
+    async with asyncio.timeout(LIMIT_S), World(tmp_path) as world, answering(world, tmp_path) as say:
+        first = await world.run(owner("trader", 1))
+        await world.kubelet.remove_pod(world.controller.node.containers[first].pod)
+        second = await world.run(owner("trader", 2))
+
+        by_id, by_name = [await say("explain", container=each) for each in (second[:10], "default/trader/main")]
+
+        assert by_id["events"] == by_name["events"]
+        assert [other["id"] for other in by_id["earlier"]] == [other["id"] for other in by_name["earlier"]] == [first]
+
+
 async def test_explain_nobody(tmp_path: Path) -> None:
     """Unknown names are an answer with names near by, no name is wrong use."""
     async with asyncio.timeout(LIMIT_S), World(tmp_path) as world, answering(world, tmp_path) as say:

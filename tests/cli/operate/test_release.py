@@ -58,7 +58,7 @@ async def call(directory: Path, *arguments: str, before: tuple[str, ...] = ()) -
     """Call the command as a process of its own: without a daemon it sets up its log for all of its process."""
     places = [
         *("--control-socket", str(directory / "control.sock"), "--state-dir", str(directory / "state")),
-        *("--host-root", str(directory), "--runtime-endpoint", f"unix://{directory}/runtime.sock"),
+        *("--host-root", str(directory), "--runtime-endpoint", f"{directory}/runtime.sock"),
     ]
     command = [*before, sys.executable, "-m", "criproxy", "release", *places, *arguments]
     environ = {**os.environ, "COLUMNS": "200"}

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from criproxy.api.views.status import summary
 from criproxy.cri import api_pb2 as api
 from criproxy.cri.runtime import RuntimeCallError
 from criproxy.model.workload import ContainerState
@@ -15,7 +16,7 @@ from criproxy.node.sync.adopt import Adoption
 from criproxy.node.sync.resync import Resync
 from lab.kubelet.kubelet import MiniKubelet
 from tests.node.sync.test_exit_events import no_pass
-from tests.node.world import FAST, NO_EVENTS, NO_LOOKS, Slow, World, owner, sharer
+from tests.node.world import FAST, NO_EVENTS, NO_LOOKS, Slow, World, owner, sharer, situation
 
 LIMIT_S = 60.0
 DEAF = replace(FAST, exit_list_s=3600.0, drift_period_s=3600.0)
@@ -92,7 +93,11 @@ async def test_a_runtime_that_hangs_is_noticed_between_two_comparisons(tmp_path:
         await world.poll(lambda: bool(world.controller.resync.error))
 
         path = runtime.endpoint.removeprefix("unix://")
-        assert world.controller.resync.error == f"the runtime on {path} did not answer Version within 0.3 s"
+        (told,) = [
+            each["text"] for each in summary(situation(world.controller))["notices"] if each["kind"] == "runtime"
+        ]
+        assert told.startswith("criproxy cannot ask the runtime which containers are running: ")
+        assert told.endswith(f": the runtime on {path} did not answer Version within 0.3 s")
         runtime._timeout_s = LIMIT_S
         slow.let_go("Version")
         await world.poll(lambda: not world.controller.resync.error)
