@@ -24,7 +24,7 @@ from criproxy.model.resources import (
     quota_to_milli,
     shares_to_milli,
 )
-from criproxy.model.workload import Container, Pod, QosClass, Sizes
+from criproxy.model.workload import Container, QosClass, Sizes
 
 
 def pod_total(resources: api.LinuxContainerResources) -> int:
@@ -58,6 +58,10 @@ def huge_pages(resources: api.LinuxContainerResources) -> tuple[HugePageRequest,
     return tuple(HugePageRequest(int(size[1]) << _SHIFTS[size[2]], limit) for size, limit in limits if size)
 
 
+_NEW = {qos: Container(key="", pod="", name="", qos=qos) for qos in QosClass}
+"""A container of each class without a size, as it is before its create."""
+
+
 def sizes_created(
     resources: api.LinuxContainerResources, sandbox: api.LinuxContainerResources, qos: QosClass, capacity_bytes: int = 0
 ) -> Sizes:
@@ -66,10 +70,11 @@ def sizes_created(
     A container of a Burstable pod has no CPU request of its own if it comes with the least shares, or with the pod's
     limit as its request, which is more than the pod requests; and in both cases with the pod's quota.
     """
-    asked = sizes_after(resources, Container(key="", pod="", name="", qos=qos), capacity_bytes)
-    total, limit = Pod(key="", cpu_total_milli=pod_total(sandbox)).cap_milli, asked.cpu_limit_milli or 0
-    if qos is not QosClass.BURSTABLE or total is None:
+    asked = sizes_after(resources, _NEW[qos], capacity_bytes)
+    total = pod_total(sandbox) if qos is QosClass.BURSTABLE else 0
+    if not MIN_REQUEST_MILLI < total < MAX_SHARES_MILLI:  # as `Pod.cap_milli`
         return asked
+    limit = asked.cpu_limit_milli or 0
     is_of_pod = asked.cpu_milli <= MIN_REQUEST_MILLI or asked.cpu_milli == limit > total
     if not is_of_pod or asked.cpu_quota != CfsQuota.sent(sandbox.cpu_quota, sandbox.cpu_period):
         return asked
