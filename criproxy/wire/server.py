@@ -6,7 +6,7 @@ import socket
 from collections.abc import Callable, Collection
 from contextlib import suppress
 from time import monotonic
-from typing import cast
+from typing import TypeVar, cast
 
 import structlog
 
@@ -17,6 +17,7 @@ from criproxy.wire.splice import Splice
 from criproxy.wire.state import Cancelled, Ended, Event, Held, Replied, Unreadable
 from criproxy.wire.stats import Stats
 
+T = TypeVar("T")
 log = structlog.get_logger("criproxy.wire")
 
 WRITE_HIGH_BYTES = 262_144
@@ -326,6 +327,12 @@ class Link:
 
     def _tell(self, event: Event) -> None:
         match event:
+            case Ended(call, outcome):
+                if call.rule and call.rule.done:
+                    self._notify(call, call.rule.done, outcome)
+            case Replied(call, message):
+                if call.rule and call.rule.each:
+                    self._notify(call, call.rule.each, message)
             case Held(call, body):
                 self._tasks[call] = asyncio.get_running_loop().create_task(self._hold(call, body))
             case Cancelled(call):
@@ -333,21 +340,12 @@ class Link:
                     task.cancel()
             case Unreadable(call, error):
                 self._count_failure(call, error)
-            case Replied(call, _) | Ended(call, _):
-                try:
-                    self._notify(event)
-                except Exception as error:  # noqa: BLE001 - a handler's fault must not end the kubelet's connection
-                    self._count_failure(call, error)
 
-    def _notify(self, event: Replied | Ended) -> None:
-        rule = event.call.rule
-        if rule is None:
-            return
-        if isinstance(event, Ended):
-            if rule.done:
-                rule.done(event.call, event.outcome)
-        elif rule.each:
-            rule.each(event.call, event.message)
+    def _notify(self, call: Call, handler: Callable[[Call, T], None], what: T) -> None:
+        try:
+            handler(call, what)
+        except Exception as error:  # noqa: BLE001 - a handler's fault must not end the kubelet's connection
+            self._count_failure(call, error)
 
     def _count_failure(self, call: Call, error: Exception, *, told: bool = False) -> None:
         """Count it, and log it unless somebody else has *told* or will tell of it."""
