@@ -11,8 +11,10 @@ import time
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
 from functools import partial
+from importlib import import_module
 from pathlib import Path
 from typing import Any
+from unittest.mock import Mock
 
 import grpc.aio
 import pytest
@@ -206,6 +208,13 @@ async def test_one_socket_has_one_daemon(tmp_path: Path, runtime: EmbeddedRuntim
 
     async with Serve(tmp_path) as serve:
         assert await version(serve.socket) == "criproxy-sim"
+
+
+def test_every_command_of_a_module_is_known() -> None:
+    """The modules are imported when they are asked; until then only their names are there."""
+    assert {module: set(import_module(module).commands(Mock())) for module in MODULES} == {
+        module: set(names) for module, names in MODULES.items()
+    }
 
 
 async def test_a_second_socket_answers_only_what_changes_nothing(tmp_path: Path, runtime: EmbeddedRuntime) -> None:
