@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING
 import uvloop
 
 from criproxy import __version__
-from criproxy.api.control_socket import ControlServer
 from criproxy.cri.here import TABLE as HERE
 from criproxy.cri.touched_methods import touched_paths
 from criproxy.daemon.options import MAIN, Endpoints, Options, read_only
@@ -35,7 +34,6 @@ if TYPE_CHECKING:
     from criproxy.daemon.problems import Problems
     from criproxy.daemon.start import Started
     from criproxy.node.controller import Controller
-    from criproxy.process.tasks import Tasks
 
 DRAIN_S = 2.0
 """How long calls in flight may take to finish when the daemon is stopped."""
@@ -210,6 +208,7 @@ class Daemon:
         self, stack: AsyncExitStack, listeners: Mapping[str, Listener], commands: "Commands"
     ) -> "dict[str, Serve]":
         """Answer commands on the control socket, and queries on the other one; return what serves which Unix socket."""
+        from criproxy.api.control_socket import ControlServer
         from criproxy.daemon.commands import NOTICES
 
         queries = ControlServer(commands.queries(), clients_max=READERS_MAX)
@@ -222,9 +221,7 @@ class Daemon:
 
     async def _start_watches(self, stack: AsyncExitStack, problems: "Problems") -> None:
         """Start to watch the policy file, the sockets, the kubelet's configuration, and our memory."""
-        await asyncio.to_thread(import_module, "criproxy.config.watch")
-        from criproxy.config.watch import PolicyFileWatch
-        from criproxy.node.configuration.load import DEFAULT_CONFIG
+        from criproxy.daemon.start import begin_late
         from criproxy.process.tasks import Tasks
 
         started = problems.started
@@ -235,9 +232,7 @@ class Daemon:
         tasks.forever("read which CPUs the kubelet reserves", problems.kubelet_cpus.watch)
         if problems.sockets is not None:
             tasks.forever("look for the files of the sockets", problems.sockets.watch)
-        watch = PolicyFileWatch(self._options.config or DEFAULT_CONFIG, started.reload.file_changed)
-        tasks.forever("watch the policy file", watch.run)
-        await _tune_allocator(tasks)
+        tasks.spawn("begin what no call waits for", begin_late(tasks, started, self._options.config))
 
     def _table(self, table: Table) -> Table:
         """Return *table* with the rules that every criproxy has, and with tracing."""
@@ -339,11 +334,3 @@ def _resolved(names: tuple[str, ...]) -> frozenset[str]:
     from criproxy.cri.logged_calls import resolve  # it imports the messages of CRI
 
     return resolve(names)
-
-
-async def _tune_allocator(tasks: "Tasks") -> None:
-    """Tune the C library's allocator. Not earlier: the import costs 10 ms, and the first calls of a start are small."""
-    allocator = await asyncio.to_thread(import_module, "criproxy.process.allocator")
-    tasks.forever("give memory back", allocator.give_back_after_peaks)
-    if not allocator.keep_large_buffers():
-        log.info("the C library has no mallopt: long lists cost more CPU time")

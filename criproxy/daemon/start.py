@@ -8,6 +8,7 @@ from collections.abc import Callable
 from contextlib import AsyncExitStack
 from dataclasses import dataclass, replace
 from functools import partial
+from importlib import import_module
 from pathlib import Path
 from typing import ParamSpec, TypeVar
 
@@ -20,6 +21,7 @@ from criproxy.model.node import LastConfiguration
 from criproxy.node.configuration.in_place import AtStart, InPlaceOfFile, at_start
 from criproxy.node.configuration.keepers import ConfigurationKeeper
 from criproxy.node.configuration.load import (
+    DEFAULT_CONFIG,
     BadFile,
     Configuration,
     configuration_instead,
@@ -34,6 +36,7 @@ from criproxy.node.devices.plugin import read_expected
 from criproxy.node.settings import Settings
 from criproxy.process.log import structlog
 from criproxy.process.systemd import Notifier
+from criproxy.process.tasks import Tasks, wait_at_most
 from criproxy.store.configurations import TRIED_NAME, GoodFile, is_new, read_good, read_tried
 from criproxy.store.store import InUse, Store
 
@@ -43,6 +46,8 @@ T = TypeVar("T")
 log = structlog.get_logger("criproxy.daemon")
 SILENT_S = 2.0
 """After this time without an answer, the log says which files or disk hang."""
+FIRST_S = 2.0
+"""How long parts that no call needs wait for the first comparison with the runtime, which may be away."""
 RETRY_S = 0.1
 """Between two attempts to get a state directory that a `criproxy release` has."""
 
@@ -102,6 +107,28 @@ async def start_controller(
     reload = Reload(options.config, had_file, controller.context, switch, in_place, notifier, status, keeper)
     try_out = await _with_tries(reload, in_place, keeper, begun)
     return Started(controller, reload, try_out, keeper, pod_files)
+
+
+async def begin_late(tasks: Tasks, started: Started, config: Path | None) -> None:
+    """Watch the policy file and tune the C library's allocator. The first create need not wait for their imports.
+
+    Args:
+        tasks: supervise what begins here.
+        started: the controller, which may not know yet what runs.
+        config: the place of the policy file; None: the default one.
+    """
+    if started.controller.policy_switch.active:
+        await wait_at_most(FIRST_S, started.controller.resync.first())
+    for module in ("config.watch", "process.allocator"):
+        await asyncio.to_thread(import_module, f"criproxy.{module}")
+    from criproxy.config.watch import PolicyFileWatch
+    from criproxy.process import allocator
+
+    watch = PolicyFileWatch(config or DEFAULT_CONFIG, started.reload.file_changed)
+    tasks.forever("watch the policy file", watch.run)
+    tasks.forever("give memory back", allocator.give_back_after_peaks)
+    if not allocator.keep_large_buffers():
+        log.info("the C library has no mallopt: long lists cost more CPU time")
 
 
 def _note_in_force(controller: Controller, configuration: Configuration) -> None:

@@ -63,16 +63,24 @@ def test_commands_are_loaded_when_called() -> None:
     assert done.stdout == "[]\n"
 
 
-def test_serve_loads_nothing_that_it_may_not_need() -> None:
-    """The daemon's own modules come without HTTP, metrics, gRPC and what structlog would load for colours."""
-    code = (
-        "import sys, criproxy.process.log, criproxy.daemon.serve;"
-        "print({m.partition('.')[0] for m in sys.modules} & {'aiohttp', 'prometheus_client', 'grpc', 'rich', 'psutil'})"
-    )
+@pytest.mark.parametrize(
+    ("module", "unneeded"),
+    [
+        ("criproxy.daemon.serve", "criproxy.api criproxy.devices criproxy.placement google pydantic sqlite3 yaml"),
+        ("criproxy.daemon.start", "criproxy.api criproxy.deviceplugin criproxy.devices.options criproxy.install"),
+    ],
+)
+def test_serve_loads_nothing_that_it_may_not_need(module: str, unneeded: str) -> None:
+    """No call waits for HTTP, metrics, gRPC, what structlog would load for colours, or what begins after the start."""
+    libraries = "aiohttp asyncinotify ctypes grpc prometheus_client psutil rich"
+    code = f"import sys, criproxy.process.log, {module}; print(*sys.modules)"
 
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
 
-    assert done.stdout == "set()\n"
+    loaded = done.stdout.split()
+    assert module in loaded
+    wrong = tuple(f"{name}." for name in f"{libraries} {unneeded}".split())
+    assert [name for name in loaded if f"{name}.".startswith(wrong)] == []
 
 
 def test_commands_load_rich_only_for_tables() -> None:

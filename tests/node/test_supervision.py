@@ -46,7 +46,7 @@ ENDLESS = {
     "daemon/behind.py:Behind.watch": "supervised",
     "daemon/behind.py:KubeletCpus.watch": "supervised",
     "daemon/behind.py:SocketFiles.watch": "supervised",
-    "process/allocator.py:give_back_after_peaks": "daemon/serve.py supervises it",
+    "process/allocator.py:give_back_after_peaks": "daemon/start.py supervises it",
     "cri/podresources.py:PodresourcesClient._call": "ends with the deadline of the call",
     "daemon/start.py:opened_store": "ends with the disk or the release that it waits for",
     "deviceplugin/usage/quota_methods.py:Methods.run": "supervised",
