@@ -16,7 +16,6 @@ from criproxy.model.workload import Container, ContainerState, Miss, Missed, Pod
 from criproxy.placement.decision import Decision
 from criproxy.placement.engine import step
 from criproxy.placement.events import ContainerCreating, ContainerExited, ContainerGone, Event, Found, Present
-from criproxy.placement.invariants import violations
 from criproxy.placement.policies import BUILTIN
 from criproxy.placement.policies.api import Policy
 from criproxy.simulate.hosts import machine
@@ -74,32 +73,9 @@ def test_what_never_ran_has_given_way_to_the_next_attempt(together: bool) -> Non
     assert "older" in decision.node.containers
 
 
-def test_what_is_in_order_stays_where_it_is() -> None:
-    """Owners own what they are on, sharers share what they are on, and nothing has to be sent."""
-    everybody = (present("a", "0,3-7"), present("b", "1-2", 2), present("c", "0,3-7"))
-
-    decision = step(EMPTY, Found((Pod(key="s"),), everybody), POLICY)
-
-    assert places(decision) == {"a": "0,3-7", "b": "1-2*", "c": "0,3-7"}
-    assert decision.updates == ()
-    assert all(decision.node.applied[key].cpus == grant.cpus for key, grant in decision.node.grants.items())
-    assert list(decision.node.pods) == ["s"]
-    assert violations(decision.node, frozenset({0})) == []
-
-
 def test_a_narrow_place_is_kept_as_well() -> None:
     """A container on a part of the shared CPUs stays there: it is not moved because we started."""
     assert places(step(EMPTY, Found((), (present("a", "5", ours=False),)), POLICY)) == {"a": "5"}
-
-
-def test_those_that_share_leave_the_cpus_of_an_owner() -> None:
-    """Ours, such as one whose update did not go through, and others' alike."""
-    everybody = (present("a", "0-7"), present("b", "1-2", 2), present("c", "2-3", ours=False), present("d", "2"))
-
-    decision = step(EMPTY, Found((), everybody), POLICY)
-
-    assert places(decision) == {"b": "1-2*", "a": "0,3-7", "c": "3", "d": "0,3-7"}
-    assert decision.node.applied["c"].cpus == {2, 3}
 
 
 def test_who_loses_all_of_its_cpus_to_an_owner_gets_available_ones() -> None:
@@ -167,24 +143,6 @@ def test_an_owner_without_room_shares() -> None:
 
     assert places(decision) == {"a": "1-4*", "b": "5-7*", "c": "0"}
     assert any("c asks for 2 exclusive CPUs" in reason for reason in decision.sentences)
-
-
-def test_annotations_count_for_those_that_are_found() -> None:
-    """Who shares because its pod says so does not become an owner."""
-    annotations = {"prefer-shared-cpus.criproxy.io/container.shy": "true"}
-    pods = (Pod(key="s", annotations=annotations),)
-    decision = step(EMPTY, Found(pods, (present("shy", "1-2", 2), present("own", "3-4", 2))), build("topology-aware"))
-
-    assert places(decision) == {"shy": "1-2", "own": "3-4*"}
-
-
-def test_others_own_only_what_they_are_alone_on() -> None:
-    """A kubelet's CPU manager that was switched off leaves owners behind; one that shares does not become one."""
-    pinned = (present("a", "1-2", 2, ours=False), present("b", "0,3-7", ours=False))
-    loose = (present("a", "0-7", 2, ours=False), present("b", "1-2", 2, ours=False), present("c", "2", ours=False))
-
-    assert places(step(EMPTY, Found((), pinned), POLICY)) == {"a": "1-2*", "b": "0,3-7"}
-    assert places(step(EMPTY, Found((), loose), POLICY)) == {"a": "0-7", "b": "1-2", "c": "2"}
 
 
 def test_under_watch_others_stay_and_nobody_owns_their_cpus() -> None:

@@ -88,13 +88,6 @@ def test_an_owner_is_resized_in_place(count: float, expected: dict[str, str]) ->
     assert decision.key == "a"
 
 
-def test_a_sharer_becomes_an_owner() -> None:
-    """A request that becomes whole takes CPUs for itself."""
-    node = running(asking("a", 1.5), asking("b", 0.5, QosClass.BURSTABLE))
-
-    assert cpus(resize(node, "a", 2).node) == {"a": "[1-2]", "b": "0,3-7"}
-
-
 def test_a_resize_that_does_not_fit_changes_nothing() -> None:
     """The sentence counts its own CPUs among those that it could have."""
     node = running(asking("a", 2), asking("b", 3))
@@ -148,18 +141,6 @@ def test_memory_in_use_is_not_moved_by_a_resize() -> None:
     )
 
 
-def test_a_new_policy_for_newcomers_only() -> None:
-    """Who is here stays, and the reason says so."""
-    node = running(asking("a", 2), asking("b", 0.5))
-
-    decision = step(node, ev.PolicyChanged(), static("1"))
-
-    assert decision.node is node
-    assert decision.sentences == (
-        "the policy has changed: it places new containers, and running ones stay where they are",
-    )
-
-
 def test_a_new_policy_for_all() -> None:
     """Owners leave CPUs that are reserved now and keep the rest, and the memory of nobody is touched."""
     node = running(asking("a", 2), asking("b", 2), asking("c", 0.5))
@@ -173,49 +154,6 @@ def test_a_new_policy_for_all() -> None:
     assert [update.key for update in decision.updates] == ["a", "b", "c"]
     assert decision.sentences[0] == "the policy has changed: 3 of 3 containers move"
     assert any(text.startswith("b gets exclusive CPUs 6-7") for text in decision.sentences)
-
-
-@pytest.mark.parametrize(
-    "event",
-    [
-        pytest.param(ev.PolicyChanged(apply_all=True), id="policy"),
-        pytest.param(ev.TopologyChanged(replace(MACHINE, cpus=MACHINE.cpus - {1, 2, 3})), id="machine"),
-    ],
-)
-def test_the_reasons_say_that_memory_stays(event: ev.Event) -> None:
-    """Also of a container whose CPUs are on another NUMA node from now on."""
-    node = running(asking("a", 2))
-    assert format_cpuset(node.grants["a"].mems) == "0"
-
-    decision = step(node, event, static("0-3"))
-
-    assert (cpus(decision.node)["a"], format_cpuset(decision.node.grants["a"].mems)) == ("[4-5]", "0")
-    assert [text for text in decision.sentences if "memory" in text] == ["memory from where it came before"]
-
-
-def test_a_new_policy_places_who_had_none() -> None:
-    """After none, everybody gets a place; their memory stays wherever it is."""
-    none = NonePolicy(Options())
-    node = Node(MACHINE)
-    for name, count in [("a", 2.0), ("b", 0.5)]:
-        node = step(node, ev.ContainerCreating(asking(name, count)), none).node
-        node = step(node, ev.ContainerCreated(f"r-{name}", name), none).node
-
-    decision = step(node, ev.PolicyChanged(apply_all=True), static())
-
-    assert cpus(decision.node) == {"a": "[1-2]", "b": "0,3-7"}
-    assert {grant.mems for grant in decision.node.grants.values()} == {frozenset()}
-
-
-def test_who_does_not_fit_under_the_new_policy_shares() -> None:
-    """Nobody has exclusive use of reserved CPUs after that, and the reason says who lost what it had."""
-    node = running(asking("a", 4), asking("b", 3))
-
-    decision = step(node, ev.PolicyChanged(apply_all=True), static("0-3"))
-
-    assert cpus(decision.node) == {"a": "0-3,7", "b": "[4-6]"} or cpus(decision.node) == {"a": "[4-7]", "b": "0-3"}
-    assert violations(decision.node, frozenset(range(4))) == []
-    assert any("shares CPUs now: container " in text for text in decision.sentences)
 
 
 def without(topology: Topology, gone: str) -> Topology:
@@ -254,17 +192,6 @@ def test_cpus_go_offline(gone: str, expected: dict[str, str]) -> None:
     assert violations(decision.node, frozenset({0})) == []
     lost = f"CPU {gone} is" if gone.isdigit() else f"CPUs {gone} are"
     assert decision.sentences[0].startswith(f"the machine has changed: {lost} no longer available to pods: ")
-
-
-def test_cpus_come_online() -> None:
-    """Those that share get them; owners stay."""
-    node = running(asking("a", 2), asking("c", 0.5), topology=without(MACHINE, "4-7"))
-
-    decision = step(node, ev.TopologyChanged(MACHINE), static())
-
-    assert cpus(decision.node) == {"a": "[1-2]", "c": "0,3-7"}
-    said = "the machine has changed: CPUs 4-7 are now available to pods: 1 of 2 containers move"
-    assert decision.sentences == (said,)
 
 
 def test_the_same_machine_changes_nothing() -> None:
@@ -329,14 +256,3 @@ def test_the_last_cpu_that_the_policy_uses_is_shared() -> None:
 
     assert {key: format_cpuset(grant.cpus) for key, grant in after.grants.items()} == {"owner": "0", "sharer": "0"}
     assert violations(after) == []
-
-
-def test_who_does_not_fit_shares_what_the_new_policy_uses() -> None:
-    """It loses both CPUs and gets no others, which are not for containers."""
-    owner = Container(key="owner", pod="s", name="owner", qos=QosClass.GUARANTEED, cpu_milli=2000)
-    had = parse_cpuset("0-1")
-    node = Node(FOUR, containers={"owner": owner}, grants={"owner": Grant(had, FOUR.mems, had)})
-
-    after = step(node, ev.PolicyChanged(apply_all=True), policy_of("topology-aware", FILE))
-
-    assert after.node.grants["owner"] == Grant(had, FOUR.mems)

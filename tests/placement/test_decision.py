@@ -86,11 +86,3 @@ def test_order(before: dict[str, Grant], after: dict[str, Grant], updates: list[
     old = node_with(before)
 
     assert list(updates_between(old, old.replace(grants=after))) == updates
-
-
-def test_no_update_without_an_id() -> None:
-    """A create in flight has no id yet: nothing can be sent to it."""
-    old = node_with({"a": grant("0-3")})
-    creating = old.replace(containers={"a": Container(key="a", pod="s", name="a", reservation="a")})
-
-    assert updates_between(creating, creating.replace(grants={"a": grant("0-1")})) == ()

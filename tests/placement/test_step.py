@@ -5,10 +5,10 @@ from dataclasses import replace
 import pytest
 
 from criproxy.errors import NotEnough
-from criproxy.model.cpuset import format_cpuset, parse_cpuset
+from criproxy.model.cpuset import format_cpuset
 from criproxy.model.grant import Applied
 from criproxy.model.node import Node
-from criproxy.model.workload import Container, ContainerState, Pod, QosClass, Sizes
+from criproxy.model.workload import Container, ContainerState, QosClass, Sizes
 from criproxy.placement import events as ev
 from criproxy.placement.decision import Decision, Update
 from criproxy.placement.engine import placing, step
@@ -17,7 +17,6 @@ from tests.placement.built import policy_of
 
 POLICY = policy_of("static", {"reservedCpus": "0"})
 EMPTY = Node(machine(cores=8, threads=1))
-MEMS = frozenset({0})
 
 
 def owner(key: str = "r-own", cpus: int = 2, name: str = "own", attempt: int = 0) -> Container:
@@ -66,15 +65,6 @@ def test_a_life() -> None:
     assert decision.node.applied == {}
 
     assert run(decision.node, ev.ContainerGone("id1")).node == EMPTY
-
-
-def test_others_are_updated() -> None:
-    """Those that share give CPUs up when an owner comes and get them back when it goes."""
-    decision = run(EMPTY, *running(sharer(), "id1"), ev.ContainerCreating(owner()))
-    assert [(u.key, format_cpuset(u.grant.cpus)) for u in decision.updates] == [("id1", "0,3-7")]
-
-    decision = run(decision.node, ev.ContainerGone("r-own"))
-    assert [(u.key, format_cpuset(u.grant.cpus)) for u in decision.updates] == [("id1", "0-7")]
 
 
 def test_a_create_in_flight_is_updated_when_it_has_an_id() -> None:
@@ -152,77 +142,6 @@ def test_a_retry_inherits_the_place(earlier: tuple[ev.Event, ...]) -> None:
 
 
 @pytest.mark.parametrize(
-    ("state", "freed"),
-    [
-        pytest.param(ContainerState.CREATED, True, id="created"),
-        pytest.param(ContainerState.EXITED, True, id="exited"),
-        pytest.param(ContainerState.RUNNING, False, id="running"),
-        pytest.param(ContainerState.UNKNOWN, False, id="unknown"),
-    ],
-)
-def test_the_next_attempt(state: ContainerState, freed: bool) -> None:
-    """An older attempt gives its place up if it does not run."""
-    events: dict[ContainerState, tuple[ev.Event, ...]] = {
-        ContainerState.CREATED: (),
-        ContainerState.EXITED: (ev.ContainerExited("id1"),),
-        ContainerState.RUNNING: (ev.ContainerStarted("id1"),),
-        ContainerState.UNKNOWN: (ev.UnknownOutcome("id1"),),
-    }
-    node = run(EMPTY, ev.ContainerCreating(owner(cpus=4)), ev.ContainerCreated("r-own", "id1"), *events[state]).node
-    second = ev.ContainerCreating(owner("r-second", cpus=4, attempt=1))
-    if not freed:
-        with pytest.raises(NotEnough):
-            step(node, second, POLICY)
-        return
-    after = step(node, second, POLICY).node
-
-    assert list(after.grants) == ["r-second"]
-    assert after.containers["id1"].state is ContainerState.EXITED
-
-
-def test_an_earlier_attempt_does_not_displace_a_later_one() -> None:
-    """Only higher attempts take over."""
-    node = run(EMPTY, ev.ContainerCreating(owner(cpus=2, attempt=1)), ev.ContainerCreated("r-own", "id1")).node
-
-    assert set(run(node, ev.ContainerCreating(owner("r-late", cpus=2))).node.grants) == {"id1", "r-late"}
-
-
-def test_pod_stopped() -> None:
-    """All containers of a stopped sandbox give up their places, except a create in flight; other pods stay."""
-    other = replace(owner("r-other", 1, "other"), pod="s2")
-    node = run(
-        EMPTY,
-        ev.PodCreated(Pod(key="s", name="web")),
-        *running(owner(), "id1"),
-        *running(sharer(), "id2"),
-        *running(other, "id3"),
-        ev.ContainerCreating(owner("r-late", 1, "late")),
-    ).node
-
-    stopped = run(node, ev.PodStopped("s"))
-
-    assert set(stopped.node.grants) == {"id3", "r-late"}
-    assert {key: c.state.value for key, c in stopped.node.containers.items()} == {
-        "id1": "exited",
-        "id2": "exited",
-        "id3": "running",
-        "r-late": "creating",
-    }
-    gone = run(stopped.node, ev.PodGone("s")).node
-    assert gone.pods == {}
-    assert set(gone.containers) == set(gone.grants) == {"id3"}
-
-
-def test_update_applied() -> None:
-    """What was read back is kept, for containers that are known."""
-    node = run(EMPTY, *running(sharer(), "id1")).node
-    seen = ev.UpdateApplied("id1", Applied(parse_cpuset("4"), MEMS))
-
-    assert run(node, seen).node.applied["id1"] == Applied(parse_cpuset("4"), MEMS)
-    assert run(node, replace(seen, key="nobody")).node is node
-
-
-@pytest.mark.parametrize(
     "event",
     [
         pytest.param(ev.ContainerCreated("x", "y"), id="created"),
@@ -268,17 +187,3 @@ def test_who_must_not_be_updated_is_only_watched_once_it_runs() -> None:
     with pytest.raises(NotEnough, match="containers that criproxy does not move run on CPUs 0-7"):
         run(decision.node, ev.ContainerCreating(owner()))
     assert not run(decision.node, ev.ContainerExited("share")).node.watched_cpus
-
-
-def test_an_owner_that_must_not_be_updated_keeps_what_it_owns() -> None:
-    """Others come and go around it; another policy and a release leave it where it is."""
-    node = run(EMPTY, *running(replace(owner(), stays=True), "own"), *running(sharer(), "share")).node
-    grant, other = node.grants["own"], policy_of("static", {"exclusiveFor": ["Burstable"]})
-
-    changed = step(node, ev.PolicyChanged(apply_all=True, configuration="new"), other)
-    released = step(node, ev.Released("somebody asked"), POLICY)
-
-    assert grant.exclusive == {1, 2}
-    assert changed.node.grants["own"] == grant
-    assert [update.key for update in released.updates] == ["share"]
-    assert released.node.watched_cpus == grant.cpus

@@ -9,7 +9,6 @@ from criproxy.errors import BadAnnotation, NotEnough
 from criproxy.model.cpuset import parse_cpuset
 from criproxy.model.grant import Grant
 from criproxy.model.machine.topology import CpuKind
-from criproxy.model.workload import QosClass
 from criproxy.placement.options.usable import HostReader
 from criproxy.placement.policies.balloons import BalloonsOptions, BalloonsPolicy
 from criproxy.simulate.hosts import GIB, machine
@@ -141,15 +140,6 @@ def test_default_shares_the_reserved_cpus_by_crirm() -> None:
     node.come("pod0", 5000)
     assert node.pool("pod0") == "default[0]"
     assert node.come("pod1", 5000) == node.cpus("pod0") == "2-3"
-
-
-def test_default_uses_any_number_of_cpus() -> None:
-    """The default balloon grows for everybody in it, and stays one."""
-    node = world()
-    for number in range(5):
-        node.come(f"pod{number}", 2500)
-    assert len({node.pool(f"pod{number}") for number in range(5)}) == 1
-    assert len(node.state().balloons["default[0]"].home) == 13
 
 
 def test_cpus_are_balanced_and_spread() -> None:
@@ -357,16 +347,6 @@ def test_close_to_a_device_of_the_host() -> None:
     others = [node.come(f"pod{number}", 3000, **of_type("other")) for number in range(1, 4)]
     assert not any(parse_cpuset(cpus) & parse_cpuset("4-7") for cpus in others)
     assert [text for _, text in options.misfits(n4c16())] == [f"{gone} is not in this machine, or has no CPUs"]
-
-
-def test_kinds_of_memory() -> None:
-    """The type says which, an annotation overrules it, and without a limit nothing is pinned to less than all."""
-    node = world({"name": "wide", "pinMemory": False}, {"name": "near"})
-    limits = {"memory_limit_bytes": 2**20, "qos": QosClass.GUARANTEED}
-    node.come("pod0", 1000, **limits, **of_type("near"))
-    assert node.node.grants["pod0"].mems == node.topology.nodes_of(node.node.grants["pod0"].cpus)
-    node.come("pod1", 1000, **limits, **of_type("wide"))
-    assert node.node.grants["pod1"].mems == frozenset()
 
 
 def test_a_balloon_shrinks_where_it_is_lent_what_it_gives_up() -> None:

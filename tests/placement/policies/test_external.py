@@ -7,14 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from criproxy.config import load
-from criproxy.config.settings import find, names
-from criproxy.model.cpuset import format_cpuset, parse_cpuset
-from criproxy.model.node import Node
-from criproxy.model.workload import Container, QosClass
-from criproxy.placement.engine import step
-from criproxy.placement.events import ContainerCreating, ContainerGone, TopologyChanged
-from criproxy.placement.invariants import violations
+from criproxy.config.settings import find
 from criproxy.simulate.hosts import machine
 from tests.config.files import write
 from tests.conftest import ROOT
@@ -78,27 +71,3 @@ def test_what_it_asks_of_the_machine_is_checked(tmp_path: Path) -> None:
     assert [misfit.text for misfit in options.misfits(MACHINE)] == [
         "takes every CPU that pods may use (0-3): leave at least one"
     ]
-
-
-@pytest.mark.usefixtures("installed")
-def test_the_engine_places_by_it(tmp_path: Path) -> None:
-    """BestEffort pods have CPUs of their own, and everybody has one even when those go offline."""
-    settings = load(write(tmp_path / "policy.yaml", "policy: quiet\nbatchCpus: 2-3\n"), "node1", topology=MACHINE)
-    policy, node = settings.build_policy(), Node(MACHINE)
-    assert "quiet" in names()
-    assert settings.external
-    for key, qos in [("batch", QosClass.BEST_EFFORT), ("web", QosClass.BURSTABLE), ("db", QosClass.GUARANTEED)]:
-        node = step(node, ContainerCreating(Container(key=key, pod="s", name=key, qos=qos)), policy).node
-    assert {key: format_cpuset(grant.cpus) for key, grant in node.grants.items()} == {
-        "batch": "2-3",
-        "web": "0-1",
-        "db": "0-1",
-    }
-    assert violations(node) == []
-
-    smaller = machine(nodes=1, cores=4, threads=1, allowed=parse_cpuset("0-1"))
-    less = step(node, TopologyChanged(smaller), policy).node
-
-    assert {format_cpuset(grant.cpus) for grant in less.grants.values()} == {"0-1"}
-    assert violations(less) == []
-    assert step(node, ContainerGone("web"), policy).node.grants.keys() == {"batch", "db"}

@@ -116,13 +116,3 @@ def test_who_is_resized_leaves_it(name: str, lost: int) -> None:
 
     assert after.grants["first"].cpus <= available
     assert violations(after) == []
-
-
-def test_it_does_not_fit_any_more() -> None:
-    """An owner for whom too few CPUs are available shares them, and is placed when there is room."""
-    node = came(Node(MACHINE), build("static"), "large", 4)
-
-    after = step(node, ev.PolicyChanged(True, "fewer"), build("static", frozenset({0, 5, 6}))).node
-
-    assert format_cpuset(after.grants["large"].cpus) == "0,5-6"
-    assert after.containers["large"].missed is not None

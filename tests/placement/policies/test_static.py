@@ -63,17 +63,6 @@ def test_who_owns(cpu_milli: int, qos: QosClass, count: int) -> None:
     assert len(node.grants["c"].exclusive) == count
 
 
-def test_own_cpus_and_near_memory() -> None:
-    """An owner gets whole cores of one NUMA node and that node's memory; sharers keep off and keep all memory."""
-    by = policy()
-    node = place(Node(MACHINE), container("shared", 250, QosClass.BURSTABLE), by)
-    node = place(node, container("own", 4000), by)
-
-    own = parse_cpuset("1-2,9-10")
-    assert node.grants["own"] == Grant(own, frozenset({0}), own)
-    assert node.grants["shared"] == Grant(MACHINE.cpus - own, BOTH)
-
-
 def released(by: StaticPolicy, node: Node, key: str) -> Mapping[str, Grant]:
     """The grants of others that change when a container leaves."""
     return by.release(node.replace(grants=without(node.grants, (key,))), node.grants[key]).grants
@@ -104,12 +93,6 @@ def test_reasons_say_what_was_asked_and_given() -> None:
             "only 15 are available; free: CPUs 1-3,8-11 on NUMA node 0, CPUs 4-7,12-15 on NUMA node 1",
             id="all",
         ),
-        pytest.param(
-            "",
-            16,
-            "only 15 are available; free: CPUs 0-3,8-11 on NUMA node 0, CPUs 4-7,12-15 on NUMA node 1 (one",
-            id="last",
-        ),
         pytest.param("0-14", 2, "only 1 is available; free: CPU 15 on NUMA node 1", id="one"),
         pytest.param("0-15", 1, "none is available; free: none on any NUMA node", id="everything-reserved"),
     ],
@@ -123,23 +106,6 @@ def test_refusal_says_what_is_free_and_where(reserved: str, asked: int, expected
         f"container shop/web/c asks for {asked} exclusive CPU{'s' * (asked != 1)}, but {expected}"
     )
     assert caught.value.code is StatusCode.RESOURCE_EXHAUSTED
-
-
-@pytest.mark.parametrize("reserved", ["", "0", "77"])
-def test_the_shared_pool_keeps_one_cpu(reserved: str) -> None:
-    """As many CPUs as can be are owned, and one is always left."""
-    node = place(Node(MACHINE), container("c", 15_000), policy(reserved))
-
-    assert len(node.shared_cpus) == 1
-
-
-def test_reserved_cpus_that_are_owned_already() -> None:
-    """After reserved CPUs changed, the pool still keeps one CPU."""
-    node = place(Node(machine(cores=4, threads=1)), container("old", 1000), policy("3"))
-    assert format_cpuset(node.exclusive_cpus) == "0"
-
-    with pytest.raises(NotEnough, match="2 are available"):
-        place(node, container("new", 3000), policy("0"))
 
 
 def chosen(**values: object) -> StaticPolicy:
@@ -301,7 +267,6 @@ def test_a_core_with_an_offline_sibling_is_whole() -> None:
         pytest.param(
             Grant(parse_cpuset("4,12"), frozenset({1}), parse_cpuset("4,12")), "5,13", id="its-cpus-are-reserved"
         ),
-        pytest.param(Grant(parse_cpuset("4-7"), frozenset({1}), pool="elsewhere"), "5,13", id="of-another-policy"),
         pytest.param(Grant(parse_cpuset("4,12"), BOTH, parse_cpuset("4,12")), "5,13", id="memory-everywhere"),
         pytest.param(Grant(parse_cpuset("4-7"), BOTH, pool="elsewhere"), "3,11", id="nowhere-at-home"),
     ],
@@ -324,20 +289,6 @@ def test_strict_reservation() -> None:
     assert places(by, MACHINE, container("a", 100), container("b", 11_000))[0] in {"3", "11", "15"}
     with pytest.raises(NotEnough, match=r"11 are available; .*one of them must stay shared"):
         places(by, MACHINE, container("b", 12_000))
-
-
-@pytest.mark.parametrize("said", [{}, {"preferAlignCPUsByUncoreCache": True}], ids=["as-ever", "asked-for"])
-def test_level_3_caches_are_kept_together(said: dict[str, object]) -> None:
-    """An owner gets whole caches and, of the others, the tightest with room, whether the file asks for it or not."""
-    caches = tuple(frozenset(range(first, first + 4)) for first in range(0, 16, 4))
-    topology = replace(machine(nodes=1, cores=16, threads=1), l3_groups=caches)
-    by = StaticPolicy(StaticOptions.model_validate({"reservedCpus": "0", **said}))
-
-    assert places(by, topology, container("a", 2000), container("b", 4000), container("c", 5000)) == [
-        "1-2",
-        "4-7",
-        "3,8-11",
-    ]
 
 
 @pytest.mark.parametrize(

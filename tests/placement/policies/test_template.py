@@ -57,20 +57,6 @@ def test_a_full_machine_refuses() -> None:
         placed(policy(fullPercent=150), 5000, 5000, 1001)
 
 
-def test_a_resize_stays_where_it_fits() -> None:
-    """It moves only if its node is too full for it."""
-    by, node = policy(), Node(MACHINE)
-    for key, cpu_milli in [("a", 1000), ("b", 500), ("c", 2000)]:
-        node = step(node, ContainerCreating(asking(key, cpu_milli)), by).node
-    assert [format_cpuset(node.grants[key].cpus) for key in "abc"] == ["0-3", "4-7", "4-7"]
-
-    stays = step(node, ContainerResized("b", Sizes(cpu_milli=2000)), by).node
-    moves = step(node, ContainerResized("b", Sizes(cpu_milli=3000)), by).node
-
-    assert format_cpuset(stays.grants["b"].cpus) == "4-7"
-    assert format_cpuset(moves.grants["b"].cpus) == "0-3"
-
-
 def test_the_readme_works() -> None:
     """Its test, run with the template, passes, and its protocol is ours."""
     text = (ROOT / "criproxy/placement/policies/README.md").read_text()

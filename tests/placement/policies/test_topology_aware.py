@@ -81,10 +81,6 @@ class World:
         """Where their memory may be."""
         return [format_cpuset(self.node.grants[name].mems) for name in names]
 
-    def numa(self, *names: str) -> list[str]:
-        """The NUMA nodes of their CPUs."""
-        return [format_cpuset(self.node.topology.nodes_of(self.node.grants[name].cpus)) for name in names]
-
     def owned(self, name: str) -> int:
         """How many CPUs it owns."""
         return len(self.node.grants[name].exclusive)
@@ -152,14 +148,6 @@ def test_who_gets_what(milli: int, qos: QosClass, owned: int, size: int) -> None
     assert (world.owned("c"), len(world.node.grants["c"].cpus)) == (owned, size)
 
 
-def test_owners_in_a_socket_leave_each_node_what_it_needs() -> None:
-    """CPUs of several nodes are taken so that the sharers of each keep what they were granted."""
-    world = World(n4c16(), policy("")).come(*four("c"), milli=1200, qos=B).come("own", milli=4000)
-
-    assert [len(world.node.grants[name].cpus) for name in four("c")] in ([4, 4, 2, 2], [2, 2, 4, 4])
-    assert world.numa(*four("c")) == ["0", "1", "2", "3"]
-
-
 def test_sharers_move_up_and_find_back() -> None:
     """When all CPUs of a pool are owned, its sharers use those around it, and return as CPUs are free again."""
     world = World(machine(nodes=2, cores=2, threads=1, packages=1), policy("")).come("a", "b", qos=E)
@@ -175,41 +163,6 @@ def test_sharers_move_up_and_find_back() -> None:
     assert world.cpus("a", "b") == ["2-3", "2-3"]
     world.go("own0")
     assert world.cpus("a", "b") == ["0", "2-3"]
-
-
-def test_an_owner_from_before_that_leaves_nothing() -> None:
-    """Whoever owns too much by an earlier rule, those who share a pool without CPUs get some around it."""
-    world = World(machine(nodes=2, cores=2, threads=1, packages=1), policy("")).come("a", "b", milli=1000, qos=B)
-    first, second = parse_cpuset("0-1"), parse_cpuset("2")
-    owner, left = Grant(first, frozenset(), first), Grant(second, frozenset(), second)
-    node = world.node.replace(grants={**world.node.grants, "x": owner})
-    after = {**node.grants, **world.by.release(node, left).grants}
-
-    assert [format_cpuset(after[name].cpus) for name in ("a", "b", "x")] == ["2-3", "2-3", "0-1"]
-
-
-def test_nobody_moves_without_need() -> None:
-    """Arrivals and departures of others leave a sharer in its NUMA node, whatever is emptier now."""
-    world = World(MACHINE, policy()).come("a", "b", "c", "d", milli=500, qos=B)
-    before = world.numa("a", "b", "c", "d")
-    world.go("a", "c").come("own", milli=4000).go("own")
-
-    assert world.numa("b", "d") == [before[1], before[3]]
-
-
-def test_resize_in_place() -> None:
-    """Who grows or shrinks keeps its pool and the CPUs that it has."""
-    world = World(n4c16(), policy()).come("x", milli=2000).come("own", milli=2000).come("share", milli=500)
-    node = step(world.node, ev.ContainerCreated("own", "id"), world.by).node
-    before = node.grants["id"]
-    for milli, count in [(3000, 3), (1000, 1), (4000, 4)]:
-        sizes = replace(node.containers["id"].sizes, cpu_milli=milli)
-        node = step(node, ev.ContainerResized("id", sizes), world.by).node
-        after = node.grants["id"]
-        assert len(after.exclusive) == count
-        assert after.exclusive >= before.exclusive or count < len(before.exclusive)
-        assert (after.pool, after.mems) == (before.pool, before.mems)
-        assert violations(node, frozenset({0})) == []
 
 
 def test_an_owner_that_outgrows_its_node_keeps_its_cpus() -> None:
@@ -263,14 +216,6 @@ def test_a_sharer_that_outgrows_its_cache_moves_within_its_node() -> None:
             "of these, 3 must stay shared for containers that were granted 2500m in total",
             id="promised-to-sharers",
         ),
-        pytest.param(
-            [("s", 999_000_000, B)],
-            1000,
-            "container shop/web/c asks for 1 exclusive CPU, but none is available; free: CPUs 1-3,8-11 on "
-            "NUMA node 0, CPUs 4-7,12-15 on NUMA node 1; of these, all must stay shared for containers that were "
-            "granted 999000000m in total",
-            id="more-promised-than-there-is",
-        ),
     ],
 )
 def test_refusals(arrivals: Sequence[tuple[str, int, QosClass]], asked: int, text: str) -> None:
@@ -283,26 +228,6 @@ def test_refusals(arrivals: Sequence[tuple[str, int, QosClass]], asked: int, tex
 
     assert str(caught.value) == text
     assert caught.value.code is StatusCode.RESOURCE_EXHAUSTED
-
-
-@pytest.mark.parametrize(("reserved", "most"), [("", 15), ("0", 15), ("0-14", 1)])
-def test_the_last_cpu_is_kept_or_reserved(reserved: str, most: int) -> None:
-    """Owners can have all but the reserved CPUs, and all but one if none is reserved; sharers go on there."""
-    world = World(MACHINE, policy(reserved)).come("own", milli=most * 1000).come("share", milli=100, qos=B)
-
-    assert world.node.grants["share"].cpus == MACHINE.cpus - world.node.grants["own"].cpus
-    with pytest.raises(NotEnough):
-        world.come("more", milli=1000)
-
-
-def test_sharers_are_never_refused() -> None:
-    """Those who ask for more than is left share the whole machine."""
-    world = World(MACHINE, policy()).come("a", milli=14_000, qos=B).come("b", milli=9000, qos=B)
-
-    assert world.cpus("a", "b") == ["1-15", "1-15"]
-    assert world.reasons[0] == (
-        "shop/web/b shares CPUs 1-15 of the machine: it asks for 9000m, and no pool has that much left"
-    )
 
 
 def test_reasons() -> None:
@@ -375,26 +300,9 @@ def test_who_comes_from_another_policy_comes_to_its_memory(milli: int) -> None:
         assert pools_used(step(world.node, ev.PolicyChanged(apply_all=True), world.by).node, "a") == {pool}
 
 
-def test_an_owner_whose_memory_is_elsewhere_grows_where_it_is() -> None:
-    """A change of the policy has moved it; its CPUs count, not its memory."""
-    world = World(n4c16(), policy()).come("a", milli=2000)
-    moved = Grant(parse_cpuset("4-5"), frozenset({3}), parse_cpuset("4-5"), pool="the machine")
-    world.node = world.node.replace(grants={"a": moved})
-
-    assert world.resize("a", 3000).cpus("a") == ["4-6"]
-
-
 def pools_used(node: Node, keys: Iterable[str]) -> set[str]:
     """The pools of containers."""
     return {node.grants[key].pool for key in keys}
-
-
-def test_reserved_namespaces_own_nothing() -> None:
-    """Where no CPU is reserved for them, they share like all others."""
-    world = World(n4c16(), policy("")).come("system", milli=1000, namespace="kube-system")
-
-    assert world.owned("system") == 0
-    assert world.cpus("system") == ["0-3"]
 
 
 def test_who_shares_keeps_an_isolated_cpu_where_all_others_are_owned() -> None:

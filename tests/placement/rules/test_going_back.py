@@ -96,24 +96,6 @@ def test_who_has_no_place_any_more_shares() -> None:
     assert decision.node.containers["d"].missed is not None
 
 
-def test_who_has_ended_leaves_its_cpus_to_the_others() -> None:
-    """Sharers get the CPUs of an owner that ended meanwhile."""
-    during = step(tried(BEFORE, static("0-3")), ev.ContainerGone("a"), static("0-3")).node
-
-    assert cpus(back(during, BEFORE, static())) == {"b": cpus(BEFORE)["b"], "c": "0-2,4-7"}
-
-
-def test_a_resized_container_has_its_new_size() -> None:
-    """On its former CPUs as far as that goes."""
-    during = step(tried(BEFORE, static("0-3")), ev.ContainerResized("a", sizes(1)), static("0-3")).node
-
-    after = back(during, BEFORE, static())
-
-    assert len(after.grants["a"].exclusive) == 1
-    assert after.grants["a"].exclusive < BEFORE.grants["a"].exclusive
-    assert violations(after) == []
-
-
 def test_nobody_moved_means_no_update() -> None:
     """With apply: new, the end of a try moves nobody."""
     during = tried(BEFORE, static("0-1"), apply_all=False)
@@ -121,17 +103,6 @@ def test_nobody_moved_means_no_update() -> None:
     decision = step(during, ev.PolicyChanged(configuration="before", back=places_of(BEFORE)), static())
 
     assert decision.updates == ()
-
-
-def test_lost_cpus_do_not_come_back() -> None:
-    """A place of which a CPU has gone offline meanwhile is not returned to."""
-    smaller = machine(nodes=2, cores=4, threads=1, allowed=MACHINE.cpus - BEFORE.grants["a"].exclusive)
-    during = step(tried(BEFORE, static("0-3")), ev.TopologyChanged(smaller), static("0-3")).node
-
-    after = back(during, BEFORE, static())
-
-    assert violations(after) == []
-    assert after.grants["b"].exclusive == BEFORE.grants["b"].exclusive
 
 
 def test_a_release_in_the_middle_outlives_the_try() -> None:
@@ -223,14 +194,6 @@ def test_what_was_missed_before_is_missed_again(policy: Policy, apply_all: bool)
     assert after.containers == before.containers
     alone = step(after, ev.ContainerGone("a"), static()).node
     assert len(step(alone, ev.Promoted("b"), static()).node.grants["b"].exclusive) == 4
-
-
-def test_what_was_missed_within_the_try_is_forgotten() -> None:
-    """The tried policy had no place for somebody who is back on its own."""
-    during = tried(BEFORE, static("0-5"))
-    assert during.containers["b"].missed
-
-    assert back(during, BEFORE, static()).containers == BEFORE.containers
 
 
 def test_a_place_of_an_earlier_version_says_nothing_of_what_was_missed() -> None:

@@ -145,19 +145,6 @@ def test_an_init_container_and_the_app(policy: Policy, init: int, app: int, kept
     assert len(pod_cpus(node, "p")) == app + kept_after
 
 
-def test_two_containers_that_restart_at_once_find_their_own_cpus(policy: Policy) -> None:
-    """In whatever order they come back, and though others come meanwhile."""
-    first, second = container("a", 2), container("b", 1)
-    node = live(policy, pod("p", 3), runs(first), runs(second))
-    had = owns(node, first), owns(node, second)
-    small = container("main", 1, sandbox="w-0")
-    node = live(policy, exits(first), exits(second), pod("w", 1), runs(small), node=node)
-    again = container("b", 1, 1), container("a", 2, 1)
-    node = live(policy, *map(runs, again), node=node)
-
-    assert (owns(node, again[1]), owns(node, again[0])) == had
-
-
 def test_one_that_crashed_before_its_sibling_came_finds_its_cpus(policy: Policy) -> None:
     """The sibling gets others, as long as the total of the pod has them."""
     first, second, again = container("a", 2), container("b", 2), container("a", 2, 1)
@@ -168,25 +155,6 @@ def test_one_that_crashed_before_its_sibling_came_finds_its_cpus(policy: Policy)
     assert owns(node, again) == had
 
 
-def test_a_create_that_failed_leaves_the_kept_cpus(policy: Policy) -> None:
-    """The next attempt finds them."""
-    main, failed, again = (container("main", 2, attempt) for attempt in range(3))
-    node = live(policy, pod("p", 2), runs(main), exits(main))
-    had = kept(node)
-    node = live(policy, ev.ContainerCreating(failed), ev.ContainerGone(failed.key), node=node)
-    assert kept(node) == had
-
-    assert owns(live(policy, runs(again), node=node), again) == had
-
-
-def test_a_start_that_failed_keeps_the_cpus(policy: Policy) -> None:
-    """It leaves the container exited: it is a crash loop all the same."""
-    main = container("main", 2)
-    node = live(policy, pod("p", 2), runs(main)[:2], ev.ContainerExited(key_of(main)))
-
-    assert len(node.kept["p"].cpus) == 2
-
-
 def test_nothing_is_kept_beyond_the_total(policy: Policy) -> None:
     """Who comes back smaller, after the pod was resized, leaves the rest to others."""
     main, again = container("main", 4), container("main", 2, 1)
@@ -195,15 +163,6 @@ def test_nothing_is_kept_beyond_the_total(policy: Policy) -> None:
 
     node = live(policy, runs(again), node=node)
     assert len(pod_cpus(node, "p")) == 2
-
-
-def test_without_a_total_the_last_attempt_of_each_name_counts(policy: Policy) -> None:
-    """A client of CRI that says none, such as a kubelet of old."""
-    main, again = container("main", 3), container("main", 2, 1)
-    node = live(policy, pod("p"), runs(main), exits(main))
-    assert len(node.kept["p"].cpus) == 3
-
-    assert len(pod_cpus(live(policy, runs(again), node=node), "p")) == 2
 
 
 def test_kept_cpus_are_free_for_their_own_pod(policy: Policy) -> None:
@@ -259,21 +218,6 @@ def test_what_ends_it(policy: Policy, end: ev.Event) -> None:
     assert not node.exclusive_cpus
 
 
-@pytest.mark.parametrize(
-    "event",
-    [
-        pytest.param(ev.PolicyChanged(), id="apply-new"),
-        pytest.param(ev.TopologyChanged(machine(nodes=1, cores=9, threads=1)), id="cpus-online"),
-    ],
-)
-def test_what_does_not_end_it(policy: Policy, event: ev.Event) -> None:
-    """Nothing has happened to the pod."""
-    main = container("main", 2)
-    node = live(policy, pod("p", 2), runs(main), exits(main))
-
-    assert live(policy, event, node=node).kept == node.kept
-
-
 def test_who_exits_after_the_stop_keeps_nothing(policy: Policy) -> None:
     """A pod that has ended never comes back with this sandbox."""
     main = container("main", 2)
@@ -305,32 +249,6 @@ def test_what_somebody_has_taken_meanwhile_is_not_inherited(policy: Policy) -> N
     assert len(node.kept["p"].cpus) == 2
     assert node.kept["p"].cpus.isdisjoint(node.grants[key_of(quick)].exclusive)
     assert node.shared_cpus
-
-
-def test_an_old_sandbox_takes_nothing_from_the_new_one(policy: Policy) -> None:
-    """It is removed some time after the pod came back."""
-    main = container("main", 2, sandbox="p-1")
-    node = live(policy, pod("p", 2), ev.PodStopped("p-0"), pod("p", 2, attempt=1), runs(main), exits(main))
-
-    assert live(policy, ev.PodGone("p-0"), node=node).kept == node.kept
-
-
-def test_nothing_is_kept_where_the_policy_file_says_so() -> None:
-    """``exclusive.keep: none``: whoever comes next may have the CPUs."""
-    policy = build("static", exclusive={"keep": "none"})
-    main = container("main", 2)
-    node = live(policy, pod("p", 2), runs(main), exits(main))
-
-    assert not node.kept
-    assert not node.exclusive_cpus
-
-
-def test_a_pod_without_a_uid_keeps_nothing(policy: Policy) -> None:
-    """Nobody could tell that it came back."""
-    main = container("main", 2)
-    node = live(policy, ev.PodCreated(Pod(key="p-0", qos=GUARANTEED)), runs(main), exits(main))
-
-    assert not node.kept
 
 
 CPUS = st.integers(1, 3)
@@ -519,21 +437,3 @@ def test_whatever_is_wrong_with_what_is_kept_is_noticed(policy: Policy) -> None:
         ({"p": "4"}, ["the pod p has exclusive CPUs 1-2,4, and asks for 2000m in total"]),
     ):
         assert violations(with_kept(aside, **kept)) == found
-
-
-def test_a_sharer_has_its_part_of_the_total(policy: Policy) -> None:
-    """What an init container leaves is kept as far as the app, which shares, leaves room in what the pod asks for."""
-    init, app = container("init", 4), replace(container("app", 0), cpu_milli=500)
-    node = live(policy, pod("p", 4), runs(init), exits(init), runs(app))
-    assert len(pod_cpus(node, "p")) == 3
-
-    other = container("main", 3, sandbox="w-0")  # with 4 all that pods may use
-    assert len(live(policy, pod("w", 3), runs(other), node=node).grants[key_of(other)].exclusive) == 3
-
-
-def test_a_sharer_costs_no_cpu_of_a_total_that_counts_it(policy: Policy) -> None:
-    """A container that crashes beside it finds all of its own."""
-    main, side = container("main", 2), replace(container("side", 0), cpu_milli=500)
-    total = ev.PodCreated(replace(pod("p", 2).pod, cpu_total_milli=2500))
-    node = live(policy, total, runs(side), runs(main), exits(main))
-    assert len(pod_cpus(node, "p")) == 2

@@ -66,12 +66,3 @@ def test_it_gets_memory_from_more_nodes_if_it_must(name: str, had: str, gib: int
     assert [update.key for update in decision.updates if update.grant.mems != node.grants[update.key].mems] == (
         ["a"] if expected != had else []
     )
-
-
-def test_who_shrinks_keeps_its_memory() -> None:
-    """What is in use is not moved."""
-    node = kept_to("0-1", 5)
-    decision = step(node, ContainerResized("a", Sizes(memory_limit_bytes=GIB)), POLICIES["none"])
-
-    assert decision.node.grants == node.grants
-    assert decision.updates == ()

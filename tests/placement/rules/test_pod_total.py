@@ -46,25 +46,6 @@ def resized_with_pod(each: Container, cpus: int) -> ev.ContainerResized:
     return ev.ContainerResized(key_of(each), replace(sizes, cpu_quota=CfsQuota.of_limit(cpus * 1000)))
 
 
-def test_containers_without_a_size_of_their_own_share_the_pods_cpus(policy: Policy) -> None:
-    """Each comes with the size of the pod; the pod has as many CPUs, and the other pods what is left."""
-    node = live(policy, pod("p", 2), runs(A), runs(B), runs(C))
-
-    assert len(set(places(node).values())) == 1
-    assert len(pod_cpus(node, "p")) == 2
-    other = container("main", 5, sandbox="w-0")
-    assert len(live(policy, pod("w", 5), runs(other), node=node).grants[key_of(other)].exclusive) == 5
-
-
-@pytest.mark.parametrize("order", [(A, SMALL), (SMALL, A)], ids=["first", "last"])
-def test_one_with_a_size_of_its_own_shares_them_too(policy: Policy, order: tuple[Container, ...]) -> None:
-    """What it asks for is a part of the total."""
-    node = live(policy, pod("p", 2), *map(runs, order))
-
-    assert len(set(places(node).values())) == 1
-    assert len(pod_cpus(node, "p")) == 2
-
-
 @pytest.mark.parametrize("is_first", [True, False], ids=["first", "last"])
 def test_one_with_whole_cpus_of_its_own_leaves_the_rest(policy: Policy, *, is_first: bool) -> None:
     """Together they have the total and not more; those without a size share what it leaves."""
@@ -75,22 +56,6 @@ def test_one_with_whole_cpus_of_its_own_leaves_the_rest(policy: Policy, *, is_fi
     assert places(node)["a"] == places(node)["b"] != places(node)["own"]
     assert [len(node.grants[key_of(each)].exclusive) for each in (own, A, B)] == [1, 2, 2]
     assert len(pod_cpus(node, "p")) == 3
-
-
-def test_containers_with_sizes_that_add_up_are_not_pod_level(policy: Policy) -> None:
-    """The usual pod: each owns its own."""
-    node = live(policy, pod("p", 4), runs(A), runs(B))
-
-    assert len(set(places(node).values())) == 2
-    assert len(pod_cpus(node, "p")) == 4
-
-
-def test_a_sibling_that_asks_for_nothing_is_not_pod_level(policy: Policy) -> None:
-    """The least shares that CRI knows stand for nothing, too."""
-    idle = replace(container("idle", 0), cpu_milli=2)
-    node = live(policy, pod("p", 2), runs(A), runs(idle))
-
-    assert len(set(places(node).values())) == 2
 
 
 def test_an_init_container_of_the_total_and_the_app_are_not_pod_level(policy: Policy) -> None:
@@ -180,15 +145,6 @@ def test_who_is_left_keeps_the_cpus_until_it_ends(policy: Policy) -> None:
     assert node.shared_cpus == MACHINE.cpus
 
 
-def test_cpu_limits_stay_where_cpus_are_shared() -> None:
-    """One that shares them with its siblings could take all of theirs."""
-    policy = build("static", cpuQuota="lift")
-    first, second = (replace(each, cpu_limit_milli=2000) for each in (A, B))
-    node = live(policy, pod("p", 2), runs(first), runs(second))
-
-    assert [grant.quota.value for grant in node.grants.values()] == ["restored", "left"]
-
-
 def test_who_is_left_has_what_it_asks_for(policy: Policy) -> None:
     """It had the CPUs of the whole pod only because of the one that has ended; these are kept for that one."""
     small, whole, other = SMALL, container("whole", 2), replace(SMALL, key="r-w-0-a-0", pod="w-0")
@@ -226,16 +182,6 @@ def test_a_resize_whose_total_was_not_told_makes_no_pod_level_pod(policy: Policy
     again = replace(container("a", count, 1))
     node = live(policy, exits(one), ev.PodResized("p-0", milli + 1000), runs(again), node=node)
     assert len(pod_cpus(node, "p")) == count + 1
-
-
-def test_a_resize_whose_total_was_not_told_draws_nobody_in(policy: Policy) -> None:
-    """One that shares goes on with those who share."""
-    one, small = container("a", 1), replace(SMALL, cpu_milli=1000 - 1)
-    more = replace(SMALL, key="r-p-0-more-0", name="more", cpu_milli=1)
-    bigger = ev.ContainerResized(key_of(one), replace(one.sizes, cpu_milli=2000))
-    node = live(policy, pod("p", 2), runs(one), runs(small), runs(more), bigger)
-
-    assert [grant.exclusive for grant in node.grants.values() if grant.exclusive] == [node.owned_cpus]
 
 
 @pytest.mark.parametrize("total", [3, 0])

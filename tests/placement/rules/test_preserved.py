@@ -10,7 +10,7 @@ from criproxy.model.cpuset import CpuSet, format_cpuset, parse_cpuset
 from criproxy.model.grant import Applied
 from criproxy.model.machine.topology import Topology
 from criproxy.model.node import Node
-from criproxy.model.workload import Container, ContainerState, Pod, QosClass, Sizes
+from criproxy.model.workload import Container, ContainerState, Pod, QosClass
 from criproxy.placement import events as ev
 from criproxy.placement.engine import step
 from criproxy.placement.invariants import violations
@@ -75,14 +75,6 @@ def with_exclusive(node: Node, cpus: str) -> Node:
     made = after(AWARE, exclusive("alone", count), node=node)
     assert format_cpuset(made.grants["alone"].exclusive) == cpus
     return made
-
-
-@pytest.mark.parametrize("name", PRESERVING)
-def test_it_runs_on_all_cpus_of_the_machine(name: str) -> None:
-    """Those outside availableResources and the reserved ones too; its memory is left as the kubelet sent it."""
-    node = after(PRESERVING[name], *kept_one())
-    assert cpus_of(node) == "0-7"
-    assert node.grants[KEPT].mems == frozenset()
 
 
 @pytest.mark.parametrize("name", PRESERVING)
@@ -183,21 +175,6 @@ def test_one_on_all_cpus_keeps_no_other_from_having_its_own() -> None:
 def smaller(topology: Topology, cpus: CpuSet) -> Topology:
     """The machine when only *cpus* are left to pods."""
     return replace(topology, cpus=cpus)
-
-
-def test_it_follows_cpus_that_come_and_go() -> None:
-    """New ones are its, too, and lost ones are not."""
-    node = after(AWARE, *kept_one(), exclusive("alone", 2))
-    node = after(AWARE, ev.TopologyChanged(smaller(MACHINE, parse_cpuset("0-4,6"))), node=node)
-    assert cpus_of(node) == "0,3-4,6"
-    assert cpus_of(after(AWARE, ev.TopologyChanged(MACHINE), node=node)) == "0,3-7"
-
-
-def test_a_resize_leaves_it_where_it_is() -> None:
-    """Its size counts nowhere."""
-    node = after(AWARE, *kept_one(), exclusive("alone", 2))
-    decision = step(node, ev.ContainerResized(KEPT, Sizes(cpu_milli=5000)), AWARE)
-    assert (cpus_of(decision.node), decision.updates) == ("0,3-7", ())
 
 
 def test_one_that_was_exclusive_gives_its_cpus_up() -> None:

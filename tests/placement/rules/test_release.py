@@ -72,17 +72,6 @@ def cpus(node: Node) -> dict[str, str]:
     return {key: format_cpuset(grant.cpus) for key, grant in node.grants.items()}
 
 
-def test_everybody_is_to_get_the_whole_machine() -> None:
-    """CPUs and memory, and each is updated whatever was applied before."""
-    decision = step(RUNNING, ASKED, STATIC)
-
-    assert decision.node.grants == {"a": WHOLE, "b": WHOLE}
-    assert decision.node.applied == {}
-    assert [update.key for update in decision.updates] == ["a", "b"]
-    assert decision.node.released == "somebody asked for it"
-    assert decision.sentences == ("2 containers may run on all CPUs and no container is placed: somebody asked for it",)
-
-
 def test_who_has_been_let_go_has_no_place_any_more() -> None:
     """So nobody repairs it; who has not yet is what is left."""
     node = after(RUNNING, ASKED, applied("b", Grant(MACHINE.cpus, frozenset({0}))), applied("a"))
@@ -115,18 +104,6 @@ def test_who_has_been_let_go_gets_the_cpus_that_come() -> None:
     assert [update.key for update in decision.updates] == ["a"]
 
 
-def test_undone_everybody_is_placed_by_size() -> None:
-    """As under a new policy for all, with the memory of before."""
-    decision = step(released(), ev.PolicyChanged(apply_all=True), STATIC)
-
-    assert cpus(decision.node) == {"a": "1-2", "b": "0,3-7"}
-    assert {key: grant.mems for key, grant in decision.node.grants.items()} == {
-        key: grant.mems for key, grant in RUNNING.grants.items()
-    }
-    assert {update.key for update in decision.updates} == {"a", "b"}
-    assert decision.node.released == ""
-
-
 MOVED = after(RUNNING, *started("c", 2), *started("d", 1), ev.ContainerGone("a"))
 """A node on which the first free CPUs are not those of the containers that came first."""
 
@@ -156,13 +133,6 @@ def test_who_came_during_a_release_takes_no_cpu_from_those_before() -> None:
 
     assert {key: cpus(node)[key] for key in ("c", "d")} == {key: cpus(MOVED)[key] for key in ("c", "d")}
     assert cpus(node)["e"] == "1-2"
-
-
-def test_a_second_release_remembers_what_was_before_the_first() -> None:
-    """The whole machine is no place to go back to."""
-    node = after(released(released(MOVED)), ev.PolicyChanged())
-
-    assert cpus(node) == cpus(MOVED)
 
 
 @pytest.mark.parametrize(

@@ -88,17 +88,6 @@ def test_the_least_important_gives_way_and_comes_back() -> None:
     assert world.reason == "1 container gets memory from fewer NUMA nodes: there is room again"
 
 
-def test_a_newcomer_gives_way_itself() -> None:
-    """It comes back, too."""
-    world = World().come("a", "0", 6).come("b", "0", 5, B)
-    assert world.mems == {"a": "0", "b": "0-1"}
-    assert world.reason == "memory from NUMA nodes 0-1: memory promises leave too little on NUMA node 0"
-    assert world.node.grants["b"].home_mems == {0}
-
-    assert world.go("a").mems == {"b": "0"}
-    assert not world.node.grants["b"].home_mems
-
-
 def test_limits_may_add_up_to_more_than_the_machine_has() -> None:
     """Nobody is refused: who does not fit anywhere gets memory from everywhere."""
     world = World()
@@ -108,16 +97,6 @@ def test_limits_may_add_up_to_more_than_the_machine_has() -> None:
 
     assert sorted(world.mems.values()).count("0-3") >= 4
     assert world.mems["huge"] == "0-3"
-
-
-def test_one_that_is_left_alone_now_may_grow_where_it_was_kept_to() -> None:
-    """A policy that pins no memory does not let it run out of what an earlier one has pinned it to."""
-    world = World().come("a", "0", 2)
-    left_alone = MemoryWish(untouched="pinMemory is false")
-
-    assert world.come("a", "3", 3, wish=left_alone).mems == {"a": "0"}
-    assert world.come("a", "3", 15, wish=left_alone).mems == {"a": "0-1"}
-    assert world.reason.startswith("memory is left alone: pinMemory is false")
 
 
 def test_what_nobody_set_stays_and_counts_where_it_was_seen() -> None:
