@@ -94,6 +94,9 @@ class Grant:
     quota: CpuQuota = CpuQuota.LEFT
     """Set by the engine; policies ignore it."""
 
+    def __hash__(self) -> int:
+        return hash((self.cpus, self.mems, self.exclusive, self.pool))  # the rest rarely differs, and takes as long
+
     def with_memory_of(self, other: "Grant") -> "Grant":
         """Return the grant with the memory of *other*; the same object if it has that already."""
         if (self.mems, self.home_mems) == (other.mems, other.home_mems):

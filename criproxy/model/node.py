@@ -1,17 +1,18 @@
 """The state of one node: an immutable value that the engine replaces with every event; and where containers were."""
 
+from collections import deque
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from itertools import compress
 from operator import is_not
-from typing import Self, TypeVar
+from typing import Any, Self, TypeVar
 
 from criproxy.model.cpuset import CpuSet
 from criproxy.model.grant import NO_CPUS, PRESERVED, Applied, Grant, Kept
 from criproxy.model.incident import Incident
 from criproxy.model.machine.topology import Topology
-from criproxy.model.remembered import Memo, remembered
+from criproxy.model.remembered import remembered
 from criproxy.model.workload import Container, Desired, Missed, Pod
 
 V = TypeVar("V")
@@ -19,6 +20,8 @@ _UNDONE = "undone"
 """Before the digest, in the text."""
 _GENERATIONS = 8
 """So many maps, each made from the one before, the few events make at most between two looks of one part."""
+_ORIGINS = 24
+"""So many of the last maps know their origin; older ones need not keep maps that nobody else has."""
 _UNKNOWN = "unknown"
 """In place of a digest."""
 
@@ -33,19 +36,30 @@ def with_changes(base: Mapping[str, V], changes: Mapping[str, V], removed: Colle
 
     What is changed is known here, so that `changed_keys` does not have to compare the maps of all containers.
     """
-    entries = dict(base)  # a complete copy is much cheaper than a filter
+    entries = _Made(base)  # a complete copy is much cheaper than a filter
     for key in removed:
         if entries and next(reversed(entries)) == key:
             entries.popitem()  # leaves no hole, which would make the next copy five times slower
         else:
             entries.pop(key, None)
     entries.update(changes)
-    _origin.keep((base, {*changes, *removed}), entries)
+    entries.origin = base, {*changes, *removed}
+    _recent.append(entries)
+    if len(_recent) > _ORIGINS:
+        _recent.popleft().origin = None
     return entries
 
 
-_origin = Memo[Mapping[str, object], tuple[Mapping[str, object], Collection[str]]](24)
-"""From which map another was made, and which keys may differ, as `with_changes` knows."""
+class _Made(dict[str, V]):
+    """A map that `with_changes` has made."""
+
+    __slots__ = ("origin",)
+    origin: tuple[Mapping[str, V], Collection[str]] | None
+    """From which map it was made, and which keys may differ; None if that is forgotten."""
+
+
+_recent = deque[_Made[Any]]()
+"""Several threads may use it at the same time: none takes one more often than it adds one."""
 
 
 def changed_keys(old: Mapping[str, V], new: Mapping[str, V]) -> Collection[str]:
@@ -55,7 +69,7 @@ def changed_keys(old: Mapping[str, V], new: Mapping[str, V]) -> Collection[str]:
     made: Mapping[str, object] = new
     maybe: Collection[str] = ()
     for _ in range(_GENERATIONS):
-        if (origin := _origin.get(made)) is None:
+        if not isinstance(made, _Made) or (origin := made.origin) is None:
             break
         made, keys = origin
         maybe = {*maybe, *keys} if maybe else keys

@@ -13,43 +13,31 @@ Ts = TypeVarTuple("Ts")
 V = TypeVar("V")
 
 
-class Memo(Generic[*Ts, V]):
-    """The last *most* results for arguments that never change, by the identity of these.
+class Remembered(Generic[*Ts, V]):
+    """A function that keeps its last *most* results for arguments that never change, by the identity of these.
 
     For arguments that are slow to compare: a machine, the options of a policy, a map of a node. They are positional,
-    and are kept with the result, so that their identities are not reused. Several threads may use it at the same time.
+    and are kept with the result, so that their identities are not reused. Several threads may call it at the same time,
+    and each may run it.
     """
 
-    def __init__(self, most: int) -> None:
-        self._most = most
-        self._known = OrderedDict[tuple[int, ...], tuple[object, V]]()
-
-    def get(self, *arguments: *Ts) -> V | None:
-        """Return the result for *arguments*; None if it is unknown."""
-        found = self._known.get(tuple(map(id, arguments)))
-        return None if found is None else found[1]
-
-    def keep(self, result: V, *arguments: *Ts) -> V:
-        """Keep the *result* for *arguments*, and return it."""
-        self._known[tuple(map(id, arguments))] = arguments, result
-        if len(self._known) > self._most:
-            self._known.popitem(last=False)  # in one step of the interpreter, whatever other threads do
-        return result
-
-
-class Remembered(Memo[*Ts, V]):
-    """A function that keeps its results; several threads that call it at the same time may each run it."""
-
     def __init__(self, function: Callable[[*Ts], V], most: int) -> None:
-        super().__init__(most)
         update_wrapper(self, function)
-        self._function = function
+        self._function, self._most = function, most
+        self._known = OrderedDict[tuple[int, ...], tuple[object, V]]()
 
     def __call__(self, *arguments: *Ts) -> V:
         """Return the result for *arguments*."""
         if (found := self._known.get(tuple(map(id, arguments)))) is not None:
             return found[1]
         return self.keep(self._function(*arguments), *arguments)
+
+    def keep(self, result: V, *arguments: *Ts) -> V:
+        """Keep a *result* for *arguments* that is known without a call, and return it."""
+        self._known[tuple(map(id, arguments))] = arguments, result
+        if len(self._known) > self._most:
+            self._known.popitem(last=False)  # in one step of the interpreter, whatever other threads do
+        return result
 
 
 def remembered(most: int) -> Callable[[Callable[[*Ts], V]], Remembered[*Ts, V]]:
