@@ -11,6 +11,7 @@ from typing import NamedTuple
 from criproxy.model.cpuset import CpuSet
 from criproxy.model.grant import NO_CPUS, Grant
 from criproxy.model.node import Node
+from criproxy.model.remembered import remembered
 from criproxy.model.workload import Container, QosClass
 from criproxy.placement.alloc.cpus import Taste, take_cpus
 from criproxy.placement.alloc.near import resize_cpus
@@ -148,15 +149,11 @@ class Loads:
     def __init__(self, tree: PoolTree, ignored: str) -> None:
         self.tree = tree
         self._ignored = ignored
-        self._direct = Sums(self._part, self._seen, (Load(),) * len(tree.pools), _changed)
-        """By pool, the load of it without those under it."""
+        self._loads = Sums(self._part, self._seen, (Load(),) * len(tree.pools), self._changed)
 
-    def of(self, node: Node) -> list[Load]:
+    def of(self, node: Node) -> Sequence[Load]:
         """By pool, the load of it and of those under it, by the grants and the requests of containers."""
-        loads = list(self._direct.of(node, node.grants))
-        for pool in reversed(self.tree.pools[1:]):
-            loads[pool.path[1]] = loads[pool.path[1]].plus(loads[pool.index])
-        return loads
+        return self._loads.of(node, node.grants)
 
     def _seen(self, grant: Grant) -> object:
         """What a part follows from: in a known pool, a shared container counts the same on any CPUs."""
@@ -171,14 +168,21 @@ class Loads:
         milli = shared_milli(container, len(grant.exclusive)) if container and shares else 0
         return _Part(pool_of(self.tree, grant).index, Load(milli, int(shares), 1))
 
+    def _changed(self, loads: Sequence[Load], changes: Sequence[Change[_Part]]) -> tuple[Load, ...]:
+        found = list(loads)
+        for _, old, new in changes:
+            for part, times in ((old, -1), (new, 1)):
+                if part:
+                    for index in self.tree.pools[part.pool].path:
+                        found[index] = found[index].plus(part.load, times)
+        return tuple(found)
 
-def _changed(loads: Sequence[Load], changes: Sequence[Change[_Part]]) -> tuple[Load, ...]:
-    found = list(loads)
-    for _, old, new in changes:
-        for part, times in ((old, -1), (new, 1)):
-            if part:
-                found[part.pool] = found[part.pool].plus(part.load, times)
-    return tuple(found)
+
+@remembered(4)
+def shared_cpus(tree: PoolTree, sharable: CpuSet, owned: CpuSet) -> Sequence[CpuSet]:
+    """By pool, those of the *sharable* CPUs that are not *owned*: the same sets until an owner comes or goes."""
+    free = sharable - owned
+    return [free & pool.cpus for pool in tree.pools]
 
 
 def capacity(node: Node, loads: Loads, sharable: CpuSet, kept: int, watched: CpuSet = NO_CPUS) -> Capacity:
@@ -191,8 +195,8 @@ def capacity(node: Node, loads: Loads, sharable: CpuSet, kept: int, watched: Cpu
         kept: see `Capacity.kept`.
         watched: see `Capacity.watched`; only needed for exclusive CPUs.
     """
-    free, tree = sharable - node.exclusive_cpus, loads.tree
-    return Capacity(tree, [free & pool.cpus for pool in tree.pools], loads.of(node), kept, watched)
+    shared = shared_cpus(loads.tree, sharable, node.exclusive_cpus)
+    return Capacity(loads.tree, shared, loads.of(node), kept, watched)
 
 
 def pool_of(tree: PoolTree, grant: Grant) -> Pool:

@@ -8,7 +8,7 @@ from criproxy.model.cpuset import CpuSet
 from criproxy.model.grant import NO_CPUS, Grant
 from criproxy.model.machine.topology import Topology
 from criproxy.model.node import Node
-from criproxy.placement.alloc.capacity import Capacity, Loads, capacity, pool_of
+from criproxy.placement.alloc.capacity import Capacity, Loads, capacity, pool_of, shared_cpus
 from criproxy.placement.alloc.cpus import one_per_core
 from criproxy.placement.alloc.memory.memory import ordinary_bytes
 from criproxy.placement.alloc.pools import PoolTree, build_pools
@@ -93,19 +93,18 @@ class Division:
 
     def shared_by(self, pool: str, owned: CpuSet) -> CpuSet:
         """The shared CPUs of *pool*; empty only if all CPUs of the machine are exclusive."""
-        everything = self.tree.topology.cpus - owned
         if not self.apart:
-            return everything
-        if pool == RESERVED and self.reserved - owned:
-            return self.reserved - owned
-        free = self.sharable - owned
-        path = self.tree.by_name.get(pool, self.tree.pools[0]).path
-        parts = (free & self.tree.pools[index].cpus for index in path)
-        return next((part for part in parts if part), self.reserved - owned or everything)
+            return self.tree.topology.cpus - owned
+        reserved = self.reserved - owned
+        if pool == RESERVED and reserved:
+            return reserved
+        shared = shared_cpus(self.tree, self.sharable, owned)
+        parts = [shared[index] for index in self.tree.by_name.get(pool, self.tree.pools[0]).path if shared[index]]
+        return parts[0] if parts else reserved or self.tree.topology.cpus - owned
 
     def seen(self, own: CpuSet, shared: CpuSet, *, hides: bool) -> CpuSet:
         """What a container with *own* CPUs and *shared* ones may run on."""
-        cpus = own | shared
+        cpus = own | shared if own else shared
         return one_per_core(self.tree.topology, cpus, own) if hides else cpus
 
     def _moved(self, grant: Grant, pool: str, shared: CpuSet, *, hides: bool) -> Grant | None:
