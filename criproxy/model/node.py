@@ -246,22 +246,15 @@ def _special_among(places: Iterable[tuple[str, Grant]]) -> list[tuple[str, Grant
 
 @remembered(16)  # several nodes of one event have the same grants
 def _special(grants: Mapping[str, Grant]) -> _Special:
+    if isinstance(grants, _Made) and grants.origin is not None:
+        base, keys = grants.origin
+        if not _special_among([(key, each[key]) for key in keys for each in (base, grants) if key in each]):
+            return _special(base)
     special = _special_among(grants.items())
     owners = {key: grant.exclusive for key, grant in special if grant.exclusive}
     preserved = frozenset([key for key, grant in special if grant.is_preserved and key not in owners])
     displaced = [key for key, grant in special if grant.home_mems]
     return _Special(owners, NO_CPUS.union(*owners.values()), preserved, displaced)
-
-
-def with_grants(
-    base: Mapping[str, Grant], changes: Mapping[str, Grant], removed: Collection[str] = ()
-) -> dict[str, Grant]:
-    """Return the grants *base* with *changes*, as `with_changes` does."""
-    grants = with_changes(base, changes, removed)
-    touched = (*changes.items(), *[(key, base[key]) for key in (*changes, *removed) if key in base])
-    if not _special_among(touched):
-        _special.keep(_special(base), grants)
-    return grants
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,7 +11,7 @@ from typing import TypeVar
 from criproxy.errors import Refused
 from criproxy.model.attributes import granted
 from criproxy.model.grant import Applied, Reason
-from criproxy.model.node import Node, with_changes, with_grants, without
+from criproxy.model.node import Node, with_changes, without
 from criproxy.model.workload import Container, ContainerState, Miss
 from criproxy.placement import events
 from criproxy.placement.adoption import adopt
@@ -242,7 +242,7 @@ def _created(node: Node, event: events.ContainerCreated, policy: Policy) -> Deci
     state, grant = state_after(container, TRANSITIONS[events.ContainerCreated]), node.grants.get(reservation)
     after = node.replace(
         containers=_renamed(node.containers, reservation, key, replace(container, key=key, state=state)),
-        grants=with_grants(node.grants, {key: grant}, (reservation,)) if grant else None,
+        grants=with_changes(node.grants, {key: grant}, (reservation,)) if grant else None,
         applied=_renamed(node.applied, reservation, key),
         former=_renamed(node.former, reservation, key) if node.former else None,
     )

@@ -32,9 +32,9 @@ class _Layout(NamedTuple):
     def differs_in(self, other: "_Layout", seen: Callable[[Grant], object]) -> Collection[str]:
         """The keys of those that may count for something else in *other*."""
         mine, theirs = self.node, other.node
-        found = {self.left_out, other.left_out} if self.left_out != other.left_out else set[str]()
-        found.update(changed_keys(mine.containers, theirs.containers), changed_keys(mine.applied, theirs.applied))
         old, new = self.grants, other.grants
+        maybe = *changed_keys(mine.containers, theirs.containers), *changed_keys(mine.applied, theirs.applied)
+        found = {key for key in (self.left_out, other.left_out, *maybe) if key in old or key in new}
         for key in changed_keys(old, new):
             if key not in old or key not in new or seen(old[key]) != seen(new[key]):
                 found.add(key)

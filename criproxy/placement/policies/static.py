@@ -15,7 +15,7 @@ from criproxy.errors import NotEnough
 from criproxy.model.cpuset import CpuSet, interned, numbered
 from criproxy.model.grant import NO_CPUS, Change, Grant, alike
 from criproxy.model.machine.topology import Topology
-from criproxy.model.node import Node, with_grants
+from criproxy.model.node import Node, with_changes
 from criproxy.model.text.amounts import counted, only_are
 from criproxy.model.workload import Container
 from criproxy.placement.alloc.cpus import Taste, surroundings, take_cpus
@@ -241,7 +241,7 @@ class StaticPolicy:
             pool: None to find it out; whoever knows that *news* do not change it saves this.
         """
         if pool is None:
-            after = node.replace(grants=with_grants(node.grants, news)) if news else node
+            after = node.replace(grants=with_changes(node.grants, news)) if news else node
             pool = interned(self._shared(node.topology, after.exclusive_cpus))
         # Shared containers have very few different sets: comparing and making each once keeps 500 containers cheap.
         moved: dict[tuple[CpuSet, CpuSet, CpuSet], Grant] = {}

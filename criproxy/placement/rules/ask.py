@@ -4,7 +4,7 @@ from dataclasses import dataclass
 
 from criproxy.model.cpuset import CpuSet
 from criproxy.model.grant import NO_CPUS, Change, Grant, Kept, Reason
-from criproxy.model.node import Node, with_grants
+from criproxy.model.node import Node, with_changes
 from criproxy.model.workload import Container
 from criproxy.placement.policies.api import Policy
 from criproxy.placement.rules.preserved import grant_of_preserved, is_left_to_itself, moved_preserved
@@ -44,20 +44,20 @@ def ask(node: Node, container: Container, policy: Policy, view: Node | None = No
     reasons += quota_reasons(container, view.grants.get(key), news.get(key))
     preserved = view.preserved_keys
     if key not in news and not is_left_to_itself(view, policy):
-        news[key], where = grant_of_preserved(view, with_grants(view.grants, news, removed), container)
+        news[key], where = grant_of_preserved(view, with_changes(view.grants, news, removed), container)
         reasons, preserved = (*reasons, where), preserved | {key}
     elif key in preserved:
         preserved -= {key}
     if preserved:
-        news |= moved_preserved(view, with_grants(view.grants, news, removed), preserved)
-    grants = with_grants(view.grants, news, removed)
+        news |= moved_preserved(view, with_changes(view.grants, news, removed), preserved)
+    grants = with_changes(view.grants, news, removed)
     return Placed(node.replace(grants=grants), Change(news, reasons).reasons_about(key), view)
 
 
 def without_grant(node: Node, key: str, policy: Policy) -> Placed:
     """Return *node* without the grant of the container *key*, after others have moved; it must have one."""
     left = node.grants[key]
-    return _left(node.replace(grants=with_grants(node.grants, {}, (key,))), left, policy)
+    return _left(node.replace(grants=with_changes(node.grants, {}, (key,))), left, policy)
 
 
 def reshared(node: Node, moved: CpuSet, policy: Policy) -> Node:
@@ -69,7 +69,7 @@ def _left(node: Node, left: Grant, policy: Policy) -> Placed:
     change = policy.release(node, left)
     news = {**change.grants, **quotas(node, change.grants, change.grants, policy)} if change.grants else {}
     if keys := node.preserved_keys:
-        news |= moved_preserved(node, with_grants(node.grants, news), keys)
+        news |= moved_preserved(node, with_changes(node.grants, news), keys)
     if news:
-        node = node.replace(grants=with_grants(node.grants, news))
+        node = node.replace(grants=with_changes(node.grants, news))
     return Placed(node, change.reasons_about(None))

@@ -12,7 +12,7 @@ from dataclasses import replace
 from criproxy.model.cpuset import CpuSet, interned, numbered
 from criproxy.model.grant import Reason
 from criproxy.model.machine.hardware import HugePageRequest
-from criproxy.model.node import Node, changed_keys, with_grants
+from criproxy.model.node import Node, changed_keys, with_changes
 from criproxy.model.text.amounts import format_bytes
 from criproxy.model.workload import Container
 from criproxy.placement.alloc.memory.memory import MemoryWish, place_memory, return_memory
@@ -39,10 +39,10 @@ def with_room(before: Node, placed: Placed, container: Container, policy: Policy
         more = place_memory(seen, news, container, _NOWHERE, _AS_IT_IS, pessimistic=pessimistic).grants
         if (mems := more[container.key].mems) != new.mems:
             text = f"{container.title} has grown: memory from {numbered('NUMA node', mems)}"
-            grants, reasons = with_grants(grants, more), (*reasons, Reason(container.key, text))
+            grants, reasons = with_changes(grants, more), (*reasons, Reason(container.key, text))
     back = return_memory(seen if grants is seen.grants else seen.replace(grants=grants), {}, pessimistic=pessimistic)
     if back.grants:
-        grants, reasons = with_grants(grants, back.grants), (*reasons, *back.reasons_about(container.key))
+        grants, reasons = with_changes(grants, back.grants), (*reasons, *back.reasons_about(container.key))
     return placed if grants is placed.node.grants else Placed(placed.node.replace(grants=grants), reasons, placed.shown)
 
 

@@ -15,7 +15,7 @@ from criproxy.errors import NotEnough
 from criproxy.model.cpuset import CpuSet, interned, numbered
 from criproxy.model.grant import NO_CPUS, AboutMemory, Change, Grant
 from criproxy.model.machine.topology import MemoryKind, Topology
-from criproxy.model.node import Node, with_grants
+from criproxy.model.node import Node, with_changes
 from criproxy.model.remembered import remembered
 from criproxy.model.workload import Container
 from criproxy.placement.alloc.memory.moving import allocate, come_back
@@ -98,7 +98,7 @@ def place_memory(
     else:
         wanted, reason = _first(machine, near, wish, container)
     first = _wide_enough(machine.memory, wanted | had.mems if had else wanted, counted_bytes(container))
-    after = node.grants if grants.keys() == {key} else with_grants(node.grants, grants)  # its own does not count
+    after = node.grants if grants.keys() == {key} else with_changes(node.grants, grants)  # its own does not count
     mems, moved = _beside_others(machine, node, after, container, first, had is None)
     home = wanted if had and had.home_mems else first  # a warm one comes back to more kinds than it began with
     if had and node.topology.nodes_of(had.cpus) < near:  # with its CPUs; without them it comes back to where it was

@@ -8,7 +8,7 @@ from criproxy.errors import NotEnough
 from criproxy.model.cpuset import CpuSet, interned, numbered
 from criproxy.model.grant import NO_CPUS, Change, Grant
 from criproxy.model.machine.topology import Topology
-from criproxy.model.node import Node, with_grants
+from criproxy.model.node import Node, with_changes
 from criproxy.model.text.amounts import counted
 from criproxy.model.workload import Container
 from criproxy.placement.alloc.memory.memory import MemoryWish, place_memory, return_memory
@@ -142,7 +142,7 @@ class PoolsPolicy:
         Containers of an earlier policy, which are in no pool, share the default one from then on. Where all CPUs are
         exclusive since an earlier policy, shared containers are elsewhere and stay there.
         """
-        after = node.replace(grants=with_grants(node.grants, grants)) if grants else node
+        after = node.replace(grants=with_changes(node.grants, grants)) if grants else node
         owned = after.exclusive_cpus
         moved: dict[tuple[CpuSet, CpuSet, CpuSet, str], Grant | None] = {}
         for key, grant in after.grants.items() if not node.topology.cpus <= owned else ():

@@ -12,7 +12,7 @@ from criproxy.errors import NotEnough
 from criproxy.model.cpuset import CpuSet, format_cpuset, interned, numbered
 from criproxy.model.grant import NO_CPUS, Change, Grant
 from criproxy.model.machine.topology import Topology
-from criproxy.model.node import Node, with_grants, without
+from criproxy.model.node import Node, with_changes, without
 from criproxy.model.remembered import remembered
 from criproxy.model.text.amounts import counted, only_are
 from criproxy.model.workload import Container
@@ -82,7 +82,7 @@ class TopologyAwarePolicy:
 
     def _with_sharers(self, division: Division, node: Node, grants: Mapping[str, Grant]) -> Mapping[str, Grant]:
         """*grants*, which are new, and those of shared containers that then have other CPUs."""
-        after = node.replace(grants=with_grants(node.grants, grants))
+        after = node.replace(grants=with_changes(node.grants, grants))
         return {**grants, **division.moved(after, partial(self._hides, node))}
 
     def _hides(self, node: Node, key: str) -> bool:
@@ -131,7 +131,7 @@ class TopologyAwarePolicy:
 
 def _without(node: Node, key: str) -> Node:
     """The node without the place of *key*, granted and applied: else its CPUs would count as unmanaged ones."""
-    return node.replace(grants=with_grants(node.grants, {}, (key,)), applied=without(node.applied, (key,)))
+    return node.replace(grants=with_changes(node.grants, {}, (key,)), applied=without(node.applied, (key,)))
 
 
 def _granted(choosing: Choosing) -> tuple[Grant, str]:
