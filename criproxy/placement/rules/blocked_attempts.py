@@ -3,7 +3,7 @@
 Their updates may fail for ever, so its next attempt gets other CPUs if there are some.
 """
 
-from collections.abc import Iterable
+from collections.abc import Collection
 from dataclasses import dataclass, replace
 
 from criproxy.errors import Refused
@@ -34,20 +34,22 @@ class Blocked:
         )
 
 
+NOT_BLOCKED = Blocked()
+
+
 def blocked(node: Node, container: Container) -> Blocked:
     """Return what prevents the start of *container*; empty if it has run, or if no other container is on its CPUs."""
     grant = node.grants.get(container.key)
     if container.state is not ContainerState.CREATED or grant is None or not grant.exclusive:
-        return Blocked()
+        return NOT_BLOCKED
     found = ((node.applied[key].cpus, other.cpus) for key, other in node.grants.items() if key in node.applied)
     used = (cpus for cpus, granted in found if not grant.exclusive.isdisjoint(cpus - granted))
     return Blocked(grant.exclusive, NO_CPUS.union(*used))
 
 
-def last_blocked(node: Node, older: Iterable[Container]) -> Blocked:
+def last_blocked(node: Node, older: Collection[Container]) -> Blocked:
     """Return what prevented the start of the last of the *older* attempts of a container."""
-    last = max(older, key=lambda each: each.attempt, default=None)
-    return blocked(node, last) if last else Blocked()
+    return blocked(node, max(older, key=lambda each: each.attempt)) if older else NOT_BLOCKED
 
 
 def elsewhere(node: Node, container: Container, why: Blocked, policy: Policy) -> Placed | None:

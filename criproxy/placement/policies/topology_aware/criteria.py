@@ -19,7 +19,7 @@ from criproxy.placement.alloc.memory.memory import rooms_bytes, with_attached
 from criproxy.placement.alloc.memory.promised import are_missing, promised_bytes
 from criproxy.placement.alloc.near import cpus_of_priority
 from criproxy.placement.alloc.pools import Pool, PoolTree
-from criproxy.placement.alloc.rank import Candidate, Criterion, Unit
+from criproxy.placement.alloc.rank import Candidate, Criterion, Unit, ranked
 from criproxy.placement.alloc.sharing import Division
 from criproxy.placement.options.pod_wishes import nodes_of
 from criproxy.placement.policies.topology_aware.request import Request, affinity_criteria, hint_criteria, is_near_all
@@ -77,11 +77,12 @@ class Choosing:
     def _near(self) -> ByPool:
         """By pool, what draws the container there: others, devices and memory."""
         tree, sizes_bytes = self.room.tree, self.division.memory_bytes
-        parts: list[ByPool] = [page_criteria(tree, self.others, self.container)]
-        parts.append(affinity_criteria(tree, self.others, self.container, self.request))
+        pages = page_criteria(tree, self.others, self.container)
+        affinities = affinity_criteria(tree, self.others, self.container, self.request)
         kinds, hints = kind_criteria(tree, self.request.memory_kinds), hint_criteria(tree, self.request)
-        parts += [hints, kinds, burst_criteria(sizes_bytes, self.container)] if self.is_nri else [kinds, hints]
-        return [tuple(chain.from_iterable(of_pool)) for of_pool in zip(*parts, strict=True)]
+        last = (hints, kinds, burst_criteria(sizes_bytes, self.container)) if self.is_nri else (kinds, hints)
+        parts = [part for part in (pages, affinities, *last) if part]
+        return [tuple(chain.from_iterable(of_pool)) for of_pool in zip(*parts, strict=True)] or [()] * len(tree.pools)
 
     def allows(self, pool: Pool) -> bool:
         """Whether a pool is near enough to what the container must be near, and to where it is already."""
@@ -110,13 +111,16 @@ class Choosing:
         home = tree.by_name.get(self.home)
         return home is None or pool.index in home.path or tree.nodes[pool.index] <= tree.nodes[home.index]
 
-    def sharing(self) -> list[Candidate]:
+    def fitting(self) -> list[Pool]:
         """The pools with room for a container that shares."""
         room, milli = self.room, self.request.shared_milli
         there = [pool for pool in self._allowed() if room.shared[pool.index]]
         fitting = [pool for pool in there if room.free_milli[pool.index] >= self.wanted_milli]
-        fitting = fitting or [pool for pool in there if room.free_milli[pool.index] >= milli]
-        return [Candidate(pool.index, pool.name, self._sharing_criteria(pool)) for pool in fitting]
+        return fitting or [pool for pool in there if room.free_milli[pool.index] >= milli]
+
+    def sharing(self, fitting: Sequence[Pool]) -> list[Candidate]:
+        """The pools *fitting*, best first."""
+        return ranked(Candidate(pool.index, pool.name, self._sharing_criteria(pool)) for pool in fitting)
 
     @property
     def wanted_milli(self) -> int:
@@ -150,7 +154,7 @@ class Choosing:
         )
 
     def owning(self) -> list[Candidate]:
-        """The pools with CPUs that can become exclusive, isolated ones or shared ones."""
+        """The pools with CPUs that can become exclusive, isolated ones or shared ones, best first."""
         can_take = not self.request.isolated_only and self.division.own_sharable()
         can_take = can_take and self.request.owned <= available(self.room, self.request.shared_milli)
         found = list[Candidate]()
@@ -158,7 +162,7 @@ class Choosing:
             quiet = self._is_quiet(pool)
             if quiet or (can_take and self.missing_cpus(pool) <= 0):
                 found.append(Candidate(pool.index, pool.name, self._owning_criteria(pool, quiet)))
-        return found
+        return ranked(found)
 
     def owning_anywhere(self) -> bool:
         """Whether there would be a pool if it had not to be close to its devices."""
@@ -242,7 +246,7 @@ def _asked_bytes(container: Container, *, by_limit: bool) -> int:
 
 
 def burst_criteria(sizes_bytes: Sequence[int], container: Container) -> ByPool:
-    """Whether the memory of a pool is as large as what a Burstable container may use beyond its request.
+    """Whether the memory of a pool is as large as what a Burstable container may use beyond its request, or nothing.
 
     Without a limit that is all there is: the larger, the better.
 
@@ -252,7 +256,7 @@ def burst_criteria(sizes_bytes: Sequence[int], container: Container) -> ByPool:
     """
     request, limit = container.memory_request_bytes, container.memory_limit_bytes
     if container.qos is not QosClass.BURSTABLE or not (limit or (request and request.low)):
-        return [()] * len(sizes_bytes)
+        return ()
     if limit:
         return [(Criterion("its memory limit fits", int(limit > size)),) for size in sizes_bytes]
     return [(Criterion("it has more memory", -size, Unit.MORE_BYTES),) for size in sizes_bytes]
@@ -261,7 +265,7 @@ def burst_criteria(sizes_bytes: Sequence[int], container: Container) -> ByPool:
 def kind_criteria(tree: PoolTree, kinds: frozenset[MemoryKind]) -> ByPool:
     """Whether a pool has the *kinds* of memory that are asked for; nothing if none are."""
     if not kinds:
-        return [()] * len(tree.pools)
+        return ()
     return [
         (Criterion("it has the memory that it asks for", int(not kinds <= _kinds(tree.topology, near))),)
         for near in tree.nodes
@@ -271,7 +275,7 @@ def kind_criteria(tree: PoolTree, kinds: frozenset[MemoryKind]) -> ByPool:
 def page_criteria(tree: PoolTree, others: Node, container: Container) -> ByPool:
     """Whether a pool has the huge pages that are asked for; nothing if none are."""
     if not container.huge_pages:
-        return [()] * len(tree.pools)
+        return ()
     promised = promised_bytes(others, container)
     missing = (are_missing(promised, container, with_attached(tree.topology, near)) for near in tree.nodes)
     return [(Criterion("it has the huge pages that it asks for", int(each)),) for each in missing]

@@ -21,7 +21,7 @@ from criproxy.placement.alloc.cpus import Taste
 from criproxy.placement.alloc.memory.memory import place_memory, return_memory
 from criproxy.placement.alloc.near import resize_cpus, take_beside, take_near
 from criproxy.placement.alloc.pools import Pool
-from criproxy.placement.alloc.rank import Candidate, Candidates, Row, compared, decider, ranked
+from criproxy.placement.alloc.rank import Candidate, Candidates, Row, compared, decider
 from criproxy.placement.alloc.sharing import RESERVED, Division, divide
 from criproxy.placement.options.annotation_parsing import Wishes
 from criproxy.placement.options.pod_wishes import hiding_of, memory_wish, near_words, nodes_of
@@ -156,7 +156,9 @@ def _reserved(choosing: Choosing) -> tuple[Grant, str]:
 
 def _share(choosing: Choosing) -> tuple[Grant, str]:
     division, others, request = choosing.division, choosing.others, choosing.request
-    order = ranked(choosing.sharing())
+    fitting = choosing.fitting()
+    # What only one pool has room for is not compared.
+    order = choosing.sharing(fitting) if len(fitting) > 1 else [Candidate(one.index, one.name, ()) for one in fitting]
     if not order and request.strict:
         asks = f"container {choosing.container.title} asks for {request.shared_milli}m"
         raise NotEnough(f"{asks}, {_strictly(choosing, choosing.room.shared[0])}")
@@ -174,7 +176,7 @@ def _share(choosing: Choosing) -> tuple[Grant, str]:
 def _own(choosing: Choosing) -> tuple[Grant, str]:
     """Exclusive CPUs, isolated ones if there are enough, and as many as possible of those that it had."""
     division, pools, request = choosing.division, choosing.room.tree.pools, choosing.request
-    order = ranked(choosing.owning())
+    order = choosing.owning()
     if not order:
         raise NotEnough(refusal(choosing))
     pool, container = pools[order[0].index], choosing.container
@@ -210,7 +212,7 @@ def _taken(choosing: Choosing, pool: Pool) -> CpuSet:
 def pools_compared(choosing: Choosing) -> Candidates:
     """All pools, those with room by their criteria."""
     owns, pools = bool(choosing.request.owned), choosing.room.tree.pools
-    order = ranked(choosing.owning() if owns else choosing.sharing())
+    order = choosing.owning() if owns else choosing.sharing(choosing.fitting())
     fitting = {candidate.index for candidate in order}
     lacking = [Row(pool.name, lacks=_lacks(choosing, pool)) for pool in pools if pool.index not in fitting]
     shared = choosing.division.shared_by(pools[0].name, choosing.others.exclusive_cpus)

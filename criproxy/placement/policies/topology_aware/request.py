@@ -152,7 +152,7 @@ def _level(text: str) -> Level:
 def _affinities(container: Container, options: TopologyAwareOptions, wishes: Wishes) -> tuple[Affinity, ...]:
     """Those that its pod's annotations say, else those that the options imply."""
     name = container.name
-    near = wishes.document("affinity", lambda data: parse_affinities(data, name, anti=False)) or []
+    near = wishes.document("affinity", lambda data: parse_affinities(data, name, anti=False)) or ()
     apart = wishes.document("anti-affinity", lambda data: parse_affinities(data, name, anti=True, besides=near))
     if said := (*near, *(apart or ())):
         return said
@@ -165,10 +165,12 @@ def _affinities(container: Container, options: TopologyAwareOptions, wishes: Wis
     return tuple(implied)
 
 
-def affinity_criteria(tree: PoolTree, others: Node, container: Container, request: Request) -> list[list[Criterion]]:
+def affinity_criteria(
+    tree: PoolTree, others: Node, container: Container, request: Request
+) -> Sequence[Sequence[Criterion]]:
     """By pool; none for a container without affinities."""
     if not request.affinities:
-        return [[] for _ in tree.pools]
+        return ()
     weights: dict[int, int] = {}
     weight_of_other = _weighing(others, container, request.affinities)
     for key, grant in others.grants.items():
@@ -221,14 +223,14 @@ def _sandboxes(node: Node, container: Container) -> frozenset[str]:
     return frozenset(key for key, other in node.pods.items() if other.uid == pod.uid)
 
 
-def hint_criteria(tree: PoolTree, request: Request) -> list[list[Criterion]]:
+def hint_criteria(tree: PoolTree, request: Request) -> Sequence[Sequence[Criterion]]:
     """By pool: none of it far from the devices, something of it near each, and then the smallest.
 
     None for a container without devices. So one whose pool next to its device is full goes to the next one, and not to
     a part of the machine that has that pool and distant ones.
     """
     if not request.hints:
-        return [[] for _ in tree.pools]
+        return ()
     hints = list(dict.fromkeys(request.hints))
     return [_hint_criteria(tree, index, nodes, hints) for index, nodes in enumerate(tree.nodes)]
 
