@@ -43,7 +43,7 @@ def with_changes(base: Mapping[str, V], changes: Mapping[str, V], removed: Colle
         else:
             entries.pop(key, None)
     entries.update(changes)
-    entries.origin = base, {*changes, *removed}
+    entries.origin, entries.special = (base, {*changes, *removed}), None
     _recent.append(entries)
     if len(_recent) > _ORIGINS:
         _recent.popleft().origin = None
@@ -53,9 +53,11 @@ def with_changes(base: Mapping[str, V], changes: Mapping[str, V], removed: Colle
 class _Made(dict[str, V]):
     """A map that `with_changes` has made."""
 
-    __slots__ = ("origin",)
+    __slots__ = ("origin", "special")
     origin: tuple[Mapping[str, V], Collection[str]] | None
     """From which map it was made, and which keys may differ; None if that is forgotten."""
+    special: "_Special | None"
+    """Of a map of grants, if it was looked at: what `_special` has found."""
 
 
 _recent = deque[_Made[Any]]()
@@ -244,12 +246,25 @@ def _special_among(places: Iterable[tuple[str, Grant]]) -> list[tuple[str, Grant
     return [(key, each) for key, each in places if each.exclusive or each.home_mems or each.pool == PRESERVED]
 
 
-@remembered(16)  # several nodes of one event have the same grants
 def _special(grants: Mapping[str, Grant]) -> _Special:
-    if isinstance(grants, _Made) and grants.origin is not None:
-        base, keys = grants.origin
-        if not _special_among([(key, each[key]) for key in keys for each in (base, grants) if key in each]):
-            return _special(base)
+    if not isinstance(grants, _Made):
+        return _searched(grants)
+    if grants.special is None:
+        grants.special = _as_in_origin(grants) or _searched(grants)
+    return grants.special
+
+
+def _as_in_origin(grants: _Made[Grant]) -> _Special | None:
+    """Return what is special about the map from which *grants* was made; None if that may have changed."""
+    if grants.origin is None:
+        return None
+    base, keys = grants.origin
+    changed = [(key, each[key]) for key in keys for each in (base, grants) if key in each]
+    return None if _special_among(changed) else _special(base)
+
+
+@remembered(16)  # several nodes of one event have the same grants
+def _searched(grants: Mapping[str, Grant]) -> _Special:
     special = _special_among(grants.items())
     owners = {key: grant.exclusive for key, grant in special if grant.exclusive}
     preserved = frozenset([key for key, grant in special if grant.is_preserved and key not in owners])

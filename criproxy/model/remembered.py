@@ -28,13 +28,11 @@ class Remembered(Generic[*Ts, V]):
 
     def __call__(self, *arguments: *Ts) -> V:
         """Return the result for *arguments*."""
-        if (found := self._known.get(tuple(map(id, arguments)))) is not None:
+        key = tuple(map(id, arguments))
+        if (found := self._known.get(key)) is not None:
             return found[1]
-        return self.keep(self._function(*arguments), *arguments)
-
-    def keep(self, result: V, *arguments: *Ts) -> V:
-        """Keep a *result* for *arguments* that is known without a call, and return it."""
-        self._known[tuple(map(id, arguments))] = arguments, result
+        result = self._function(*arguments)
+        self._known[key] = arguments, result
         if len(self._known) > self._most:
             self._known.popitem(last=False)  # in one step of the interpreter, whatever other threads do
         return result

@@ -42,16 +42,3 @@ def test_another_object_never_gets_the_answer_of_one_that_is_gone() -> None:
         return numbers[0]
 
     assert all(first([number]) == number for number in range(1000))
-
-
-def test_a_result_that_is_known_already_is_kept_without_a_call() -> None:
-    """And it is found as one that was computed."""
-
-    @remembered(2)
-    def never(numbers: list[int]) -> int:
-        raise AssertionError(numbers)
-
-    numbers = [1]
-
-    assert never.keep(7, numbers) == 7
-    assert never(numbers) == 7
