@@ -29,7 +29,7 @@ def bounded_text(text: str, limit: int = MAX_CHARS) -> str:
 
 def bounded_texts(texts: Sequence[str], most: int = MAX_TEXTS, limit: int = MAX_CHARS) -> tuple[str, ...]:
     """Return the first of *texts*, each cut, and how many more there are."""
-    found = tuple(bounded_text(text, limit) for text in texts[:most])
+    found = tuple([text if len(text) <= limit else bounded_text(text, limit) for text in texts[:most]])
     return found if len(texts) <= most else (*found, f"and {len(texts) - most} more")
 
 

@@ -1,8 +1,9 @@
 """The annotations that policies read: one table for checks of `annotations.allow`, for refusals and for the docs."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
+from functools import lru_cache
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,7 +121,8 @@ def _says(rules: Rules, namespace: str, key: str) -> bool:
     return any(fnmatchcase(namespace, pattern) and matches_one(key, keys) for pattern, keys in rules.items())
 
 
-def matches_one(text: str, patterns: Iterable[str]) -> bool:
+@lru_cache(maxsize=1024)  # each create asks about its namespace
+def matches_one(text: str, patterns: tuple[str, ...]) -> bool:
     """Whether *text* is what any of *patterns* with * and ? stands for."""
     return any(fnmatchcase(text, pattern) for pattern in patterns)
 
