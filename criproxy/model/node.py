@@ -43,7 +43,8 @@ def with_changes(base: Mapping[str, V], changes: Mapping[str, V], removed: Colle
         else:
             entries.pop(key, None)
     entries.update(changes)
-    entries.origin, entries.special = (base, {*changes, *removed}), None
+    differing = {key for key in (*changes, *removed) if base.get(key) is not entries.get(key)}
+    entries.origin, entries.special = (base, differing), None
     _recent.append(entries)
     if len(_recent) > _ORIGINS:
         _recent.popleft().origin = None
@@ -55,7 +56,7 @@ class _Made(dict[str, V]):
 
     __slots__ = ("origin", "special")
     origin: tuple[Mapping[str, V], Collection[str]] | None
-    """From which map it was made, and which keys may differ; None if that is forgotten."""
+    """From which map it was made, and the keys that differ; None if that is forgotten."""
     special: "_Special | None"
     """Of a map of grants, if it was looked at: what `_special` has found."""
 
@@ -74,7 +75,11 @@ def changed_keys(old: Mapping[str, V], new: Mapping[str, V]) -> Collection[str]:
         if not isinstance(made, _Made) or (origin := made.origin) is None:
             break
         made, keys = origin
-        maybe = {*maybe, *keys} if maybe else keys
+        if made is old and not maybe:
+            return keys
+        maybe = {*maybe, *keys}
+        if 8 * len(maybe) > len(new):
+            break  # to look at all is as fast, and remembered
         if made is old:
             return [key for key in maybe if old.get(key) is not new.get(key)]
     return _differing(old, new)
@@ -259,6 +264,8 @@ def _as_in_origin(grants: _Made[Grant]) -> _Special | None:
     if grants.origin is None:
         return None
     base, keys = grants.origin
+    if 2 * len(keys) > len(grants):  # to look at all is as fast
+        return None
     changed = [(key, each[key]) for key in keys for each in (base, grants) if key in each]
     return None if _special_among(changed) else _special(base)
 
