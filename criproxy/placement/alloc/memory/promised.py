@@ -54,8 +54,6 @@ class Crowds:
 
     def __init__(self, memory: Memory) -> None:
         self._memory = memory
-        self._zones: dict[CpuSet, Mask] = {}
-        """Of the few sets of nodes that containers have had."""
         self._shares = Sums(self._part, attrgetter("mems", "home_mems"), dict[_Place, _Share](), _changed)
 
     def of(self, node: Node, grants: Mapping[str, Grant], without: str = "") -> Crowd:
@@ -67,17 +65,11 @@ class Crowds:
         return Crowd(promises, by_zone, lambda key: _request_of(node, grants[key], key), _ages(grants))
 
     def _part(self, node: Node, key: str, grant: Grant) -> _Part | None:
-        zone, at_home = self._zone(grant.mems or _unknown(node, key)), not grant.home_mems
+        zone, at_home = self._memory.mask(grant.mems or _unknown(node, key)), not grant.home_mems
         if not zone or (zone == self._memory.all and at_home and not self._memory.pessimistic):
             return None
         container = node.containers.get(key)
         return _Part((zone, at_home), counted_bytes(container)) if container else None
-
-    def _zone(self, mems: CpuSet) -> Mask:
-        zone = self._zones.get(mems)
-        if zone is None:
-            self._zones[mems] = zone = self._memory.mask(mems)
-        return zone
 
 
 def _changed(shares: Mapping[_Place, _Share], changes: Sequence[Change[_Part]]) -> dict[_Place, _Share]:
