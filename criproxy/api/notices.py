@@ -146,6 +146,7 @@ class ControllerNotices:
         yield from self.controller.context.failures.notices()
         yield from self._of_unreported()
         yield from self._of_unlisted()
+        yield from self._of_explanations()
         yield from self._of_cgroups()
         yield from self._of_left_running()
 
@@ -201,6 +202,12 @@ class ControllerNotices:
             yield Notice("machine", f"the machine has changed, and criproxy cannot read its topology: {error}")
         if apart := self.controller.hotplug.apart():
             yield Notice("pods-cgroup", apart)
+
+    def _of_explanations(self) -> Iterator[Notice]:
+        """How much `explain` will not say."""
+        if lost := self.controller.context.state.unexplained():
+            text = f"{lost} decisions since the start came too fast to note what they were chosen from"
+            yield Notice("history", f"{text}; the history has their results", wrong=False)
 
     def _of_unlisted(self) -> Iterator[Notice]:
         """The containers that lists lack for longer than the next lists take to show what became of them."""

@@ -83,6 +83,11 @@ class Outbox:
     def __post_init__(self) -> None:
         self._explanations = Explanations(self.put, self._log, self._tasks)
 
+    @property
+    def unexplained(self) -> int:
+        """How many decisions since the start came too fast to be explained."""
+        return self._explanations.lost
+
     def put(self, item: Step | Entry | Callable[[], Entry]) -> None:
         """Enqueue a step, an entry for the history, or a function that returns an entry; published soon, in order."""
         self._waiting.append(item)
@@ -149,7 +154,7 @@ class Explanations:
 
     Args:
         publish: called with each explanation, as a separate entry.
-        log: receives failures of policies, and the number of decisions that were dropped.
+        log: receives failures of policies.
         tasks: run the task that explains.
     """
 
@@ -158,8 +163,8 @@ class Explanations:
     _tasks: Tasks
     _waiting: dict[tuple[str, str], Step] = field(default_factory=dict)
     """By container; of a create that is retried at once, the last attempt counts."""
-    _lost: int = 0
-    """Decisions that were dropped since the last batch, because too many waited."""
+    lost: int = 0
+    """Decisions that were dropped since the start, because too many waited."""
     _last_s: float = 0.0
     """When the last waiting decision was added, on the loop's clock."""
     _hurried: asyncio.Event = field(default_factory=asyncio.Event)
@@ -176,7 +181,7 @@ class Explanations:
         self._waiting[about] = step
         while len(self._waiting) > _room(step):
             del self._waiting[next(iter(self._waiting))]
-            self._lost += 1
+            self.lost += 1
         self._last_s = asyncio.get_running_loop().time()
         self._worker.now()
 
@@ -190,9 +195,6 @@ class Explanations:
     async def _run(self) -> None:
         while self._waiting:
             await self._quiet()
-            if self._lost:
-                self._log.warning("decisions cannot be explained: too many were waiting", decisions=self._lost)
-                self._lost = 0
             some = [self._waiting.pop(key) for key in list(self._waiting)[:BATCH]]
             for answer in await asyncio.to_thread(self._explain, some):
                 if isinstance(answer, Entry):

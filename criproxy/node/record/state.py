@@ -186,6 +186,10 @@ class NodeState:
         at_s = time()
         self._outbox.put(lambda: Entry(about, kind, *put_into_words(), at_s))
 
+    def unexplained(self) -> int:
+        """Return how many decisions since the start have no explanation, because too many came at once."""
+        return self._outbox.unexplained
+
     def refusals(self) -> list[Refusal]:
         """Return the containers that cannot be created at present, the newest first."""
         self._outbox.drain()

@@ -4,6 +4,7 @@ import asyncio
 import json
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from pathlib import Path
 
 import pytest
 
@@ -29,7 +30,7 @@ from criproxy.placement.records.history import Entry
 from criproxy.process.failures import Failures
 from criproxy.process.tasks import Tasks
 from criproxy.simulate.hosts import machine
-from tests.node.world import RecordingLog
+from tests.node.world import RecordingLog, World, sharer, situation
 
 TOPOLOGY_AWARE = TopologyAwarePolicy(TopologyAwareOptions.model_validate({"reservedCpus": "0"}))
 
@@ -121,7 +122,7 @@ async def test_the_last_of_several_tries_counts() -> None:
 
 
 async def test_waiting_decisions_are_bounded() -> None:
-    """Of too many the oldest are forgotten, and the log says how many."""
+    """Of too many the oldest are forgotten, and counted."""
     heard = Heard()
     for number in range(MAX_WAITING + 3):
         heard.happens(owner(f"c{number}", 9000))
@@ -130,7 +131,21 @@ async def test_waiting_decisions_are_bounded() -> None:
     assert len(heard.told) == MAX_WAITING
     assert heard.told[0].about
     assert heard.told[0].about.name == "c3"
-    assert ("decisions cannot be explained: too many were waiting", {"decisions": 3}) in heard.log.lines
+    assert heard.considering.lost == 3
+
+
+async def test_status_counts_what_was_not_explained(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nothing is wrong: `--check` says nothing."""
+    monkeypatch.setattr(considering, "MAX_REMEMBERED", 1)
+    monkeypatch.setattr(considering, "QUIET_S", 3600.0)
+    monkeypatch.setattr(considering, "LATEST_S", 3600.0)
+    async with World(tmp_path, policy=TOPOLOGY_AWARE) as world:
+        for number in range(3):
+            await world.run(sharer(f"web-{number}"))
+        await world.poll(lambda: world.controller.context.state.unexplained() == 2)
+
+        (notice,) = [each for each in situation(world.controller).notices if each.kind == "history"]
+        assert (notice.text[:1], notice.wrong) == ("2", False)
 
 
 async def test_on_a_full_node_fewer_decisions_wait(monkeypatch: pytest.MonkeyPatch) -> None:
