@@ -26,6 +26,7 @@ from pydantic import BaseModel
 
 from criproxy.cli import main
 from criproxy.config.schema import _properties
+from criproxy.config.settings import Common, with_devices
 from criproxy.model.workload import ContainerState
 from criproxy.placement.options import unheeded
 from criproxy.placement.options.annotation_keys import KEYS
@@ -183,7 +184,7 @@ MADE: Mapping[str, Callable[..., str]] = {
 
 def _own(model: type[BaseModel]) -> Iterator[str]:
     definitions: dict[str, Any] = {}
-    properties = _properties(model, definitions)
+    properties = _properties(with_devices() if model is Common else model, definitions)
     for name in model.__annotations__:
         if name in model.model_fields:
             option = model.model_fields[name].alias or name
