@@ -4,8 +4,6 @@ import gc
 import signal
 import sys
 
-from criproxy.model.late_methods import compile_late
-
 _SERVICES = ("serve", "device-plugin")
 
 
@@ -18,8 +16,10 @@ def run() -> None:
         signal.signal(signal.SIGHUP, signal.SIG_IGN)
     if sys.argv[1:2] == ["serve"]:
         gc.disable()  # until it serves: nothing that it imports is garbage
-    compile_late()
     try:
+        from criproxy.model.late_methods import compile_late  # after the signal: it takes a tenth of a second
+
+        compile_late()
         from criproxy.cli import main
     except KeyboardInterrupt:
         sys.exit("\nAborted!")

@@ -1,8 +1,10 @@
 """The table of the history: bounded in rows and bytes, and per container.
 
 Of a container that still lives, what it asked and why it is where it is stays longest: those that ended make room
-first, and of these the namespace that has the most. A row costs the same however many there are: nothing here looks at
-more rows than it writes or drops, except for two looks at the table after a start.
+first, of the namespace that has the most. Namespaces that have less than the average of all lose nothing, so that one
+with many containers, which live or end, does not push out what happened in the others. A row costs the same however
+many there are: nothing here looks at more rows than it writes or drops, except for two looks at the table after a
+start, and where rows of containers that live make room.
 """
 
 import json
@@ -51,7 +53,9 @@ class History:
         self._now: _Amount | None = None
         """Of the table. Counted at the first record, which is not on the way of a start, and after a failure."""
         self._ended: dict[str, _Amount] | None = None
-        """Of those that ended, by namespace. Counted when the table is full for the first time."""
+        """Of those that ended, by namespace. Counted when the table is full for the first time, and so are all."""
+        self._all: dict[str, _Amount] = {}
+        """The same of all rows, while those that ended are counted."""
         self.lost = 0
         """Records that could not be written for their values: they are left out, and nothing else is."""
 
@@ -71,7 +75,7 @@ class History:
         if self._ended is not None:
             query = f"SELECT {_NAMESPACE}, {_SIZE} FROM decisions WHERE life = ? AND NOT ended"  # noqa: S608 (no user's text)
             for life in lives:
-                self._count_ended(self._connection.execute(query, (life,)))
+                _count(self._ended, self._connection.execute(query, (life,)))
         query = "UPDATE decisions SET ended = 1 WHERE life = ? AND NOT ended"
         self._connection.executemany(query, [(life,) for life in lives])
 
@@ -90,8 +94,9 @@ class History:
         self._connection.executemany(_INSERT, rows)
         self._now = before[0] + len(rows), before[1] + sum(sizes)
         if self._ended is not None:
-            is_ended = [row[-1] for row in rows]
-            self._count_ended(compress(zip(map(_namespace, rows), sizes, strict=True), is_ended))
+            of_namespaces = list(zip(map(_namespace, rows), sizes, strict=True))
+            _count(self._all, of_namespaces)
+            _count(self._ended, compress(of_namespaces, [row[-1] for row in rows]))
         self.end(last | self._ended_before(_lives(records, _LATE) - last))
         for kinds, most in _LIMITS:
             if lives := _lives(records, kinds):
@@ -121,27 +126,31 @@ class History:
         """Drop rows, but not the newest one, until there is room."""
         newest = self._connection.execute("SELECT max(id) FROM decisions").fetchone()[0]
         while self._is_full():
-            if self._drop_ended(newest) or self._drop("WHERE id < ? ORDER BY id LIMIT 1", newest):
+            if self._drop_some(newest):
                 continue
             self.rollback()  # others have deleted rows: without this, a wrong count would keep us here for ever
             self._now = self._counted()
             return
 
-    def _drop_ended(self, newest: int) -> int:
-        """Drop the oldest rows of containers that ended, of the namespace that has the most; return how many.
+    def _drop_some(self, newest: int) -> int:
+        """Drop old rows of the namespaces that have the most, of containers that ended if possible; return how many.
 
-        So a namespace with many short-lived containers does not push out what happened in the others. Half of what it
-        has goes at once, and a twentieth of the table at most: to search costs more than to drop.
+        Half of what ended goes at once, and a twentieth of the table at most: to search costs more than to drop.
         """
-        self._ended = ended = self._counted_ended() if self._ended is None else self._ended
+        if self._ended is None:
+            self._ended, self._all = self._counted_by_namespace("WHERE ended"), self._counted_by_namespace("")
         rows, _ = self._now or self._counted()
         measure = 0 if rows > MAX_ROWS else 1
-        for namespace in sorted(ended, key=lambda name: ended[name][measure], reverse=True):
-            some = max(1, min(rows // 20, ended[namespace][0] // 2))
+        most = sorted(self._all, key=lambda name: self._all[name][measure], reverse=True)
+        average = sum(amount[measure] for amount in self._all.values()) / max(1, len(most))
+        for namespace in (name for name in most if self._all[name][measure] >= average and name in self._ended):
+            some = max(1, min(rows // 20, self._ended[namespace][0] // 2))
             which = f"WHERE ended AND id < ? AND {_NAMESPACE} = ? ORDER BY id LIMIT ?"
             if dropped := self._drop(which, newest, namespace, some):
                 return dropped
-        return 0
+        which = f"WHERE id < ? AND {_NAMESPACE} = ? ORDER BY ended DESC, id LIMIT ?"
+        some = max(1, rows // 100)
+        return next(filter(None, (self._drop(which, newest, name, min(some, self._all[name][0])) for name in most)), 0)
 
     def _drop(self, which: str, *arguments: str | int) -> int:
         """Delete the rows *which*; return how many there were."""
@@ -151,26 +160,27 @@ class History:
         rows, size = self._now or self._counted()
         self._now = rows - len(found), size - sum(row[1] for row in found)
         if self._ended is not None:
-            self._count_ended(((namespace, size) for _, size, ended, namespace in found if ended), -1)
+            _count(self._all, ((namespace, size) for _, size, _, namespace in found), -1)
+            _count(self._ended, ((namespace, size) for _, size, ended, namespace in found if ended), -1)
         return len(found)
 
-    def _count_ended(self, rows: Iterable[tuple[str, int]], sign: int = 1) -> None:
-        """Add namespace and size of *rows*, which ended, to those that did; or subtract them."""
-        ended = self._ended if self._ended is not None else {}
-        for namespace, size in rows:
-            number, total = ended.get(namespace, (0, 0))
-            ended[namespace] = number + sign, total + sign * size
-            if number + sign <= 0:
-                del ended[namespace]
-
-    def _counted_ended(self) -> dict[str, _Amount]:
-        query = f"SELECT {_NAMESPACE}, count(*), total({_SIZE}) FROM decisions WHERE ended GROUP BY 1"  # noqa: S608 (no user's text)
+    def _counted_by_namespace(self, which: str) -> dict[str, _Amount]:
+        query = f"SELECT {_NAMESPACE}, count(*), total({_SIZE}) FROM decisions {which} GROUP BY 1"  # noqa: S608 (no user's text)
         return {namespace: (number, int(size)) for namespace, number, size in self._connection.execute(query)}
 
     def _counted(self) -> tuple[int, int]:
         query = f"SELECT count(*), total({_SIZE}) FROM decisions"  # noqa: S608 (no user's text)
         rows, size = self._connection.execute(query).fetchone()
         return int(rows), int(size)
+
+
+def _count(amounts: dict[str, _Amount], rows: Iterable[tuple[str, int]], sign: int = 1) -> None:
+    """Add namespace and size of *rows* to *amounts*; or subtract them."""
+    for namespace, size in rows:
+        number, total = amounts.get(namespace, (0, 0))
+        amounts[namespace] = number + sign, total + sign * size
+        if number + sign <= 0:
+            del amounts[namespace]
 
 
 def find(connection: sqlite3.Connection, text: str) -> list[Record]:

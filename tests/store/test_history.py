@@ -280,6 +280,25 @@ def test_the_namespace_with_the_most_makes_room_first(database: Database, monkey
     assert told(database, *(f"b-{number}" for number in range(4))) == ["0", "1", "2", "3"]
 
 
+@pytest.mark.parametrize("kind", [Kind.GRANTED, Kind.GONE], ids=["they live", "they ended"])
+def test_a_namespace_with_many_that_live_makes_room_itself(
+    database: Database, monkeypatch: pytest.MonkeyPatch, kind: Kind
+) -> None:
+    """It does not push out what happened in others, whose containers live or ended: neither by number nor by size."""
+    monkeypatch.setattr(history, "MAX_ROWS", 12)
+    for number in range(3):
+        remember(database, entry(f"{number}", kind=kind, life=f"b-{number}", title="bank/db/main"))
+    for number in range(200):
+        remember(database, entry(f"{number}", kind=Kind.GRANTED, life=f"s-{number}"))
+
+    assert told(database, *(f"b-{number}" for number in range(3))) == ["0", "1", "2"]
+    assert told(database, *(f"s-{number}" for number in range(200))) == [f"{number}" for number in range(191, 200)]
+
+    monkeypatch.setattr(history, "MAX_BYTES", 2_000)
+    remember(database, *(entry("x" * 900, kind=Kind.GRANTED, life=f"x-{number}") for number in range(3)))
+    assert told(database, *(f"b-{number}" for number in range(3))) == ["0", "1", "2"]
+
+
 def test_records_of_one_namespace(database: Database, monkeypatch: pytest.MonkeyPatch) -> None:
     """They are found behind any number of others; a name that only begins like it is another one."""
     monkeypatch.setattr(history, "MAX_FOUND", 2)

@@ -373,10 +373,11 @@ def _kubelet(kubelet: Values, started: str) -> rich.Text:
         )
     classes = kubelet["classes"].items()
     parts = [f"{word} {_age(each['last_call_s'])} ago" for word, each in classes if each["last_call_s"] is not None]
+    calls = f"({', '.join(parts)})" if parts else "(it has connected, but not called)"
     if age_s > SILENT_S:
         text = f"Kubelet: no call for {_age(age_s)}: it is not running, or is not connected to criproxy"
-        return rich.Text(f"{text} ({', '.join(parts)})", TROUBLE)
-    return rich.Text(f"Kubelet: connected to criproxy, last call {_age(age_s)} ago ({', '.join(parts)})")
+        return rich.Text(f"{text} {calls}", TROUBLE)
+    return rich.Text(f"Kubelet: connected to criproxy, last call {_age(age_s)} ago {calls}")
 
 
 def _age(age_s: float) -> str:

@@ -46,7 +46,8 @@ def record_of(entry: Entry, refusals: Refusals, at_s: float | None = None) -> Re
     *at_s*: when, if the entry does not know it.
     """
     at_s = entry.at_s if at_s is None else at_s
-    about, sentences = entry.about, bounded_texts(entry.sentences)
+    # A line break would end a sentence in the store: parts such as the path of a mount are from tenants.
+    about, sentences = entry.about, tuple(text.replace("\n", "\\n") for text in bounded_texts(entry.sentences))
     if about and entry.kind is Kind.REFUSED:
         refusals.add(about, bounded_text(" ".join(sentences)))
     elif about and entry.kind is Kind.GRANTED:
