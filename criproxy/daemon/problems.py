@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from criproxy.daemon.behind import Behind, KubeletCpus, SocketFiles
 from criproxy.daemon.start import Started
 from criproxy.node.bypass import Bypass
-from criproxy.wire.stats import Stats, last_call_s
+from criproxy.wire.stats import MANY_BROKEN, Stats, last_call_s
 
 if TYPE_CHECKING:
     from criproxy.api.live import LiveNode
@@ -149,9 +149,12 @@ class Problems:
         return None if last_s is None else self.started_s + last_s - self._began_s
 
     def _kubelet(self) -> str:
-        """Whether the kubelet goes past criproxy, or does not run, in a sentence."""
+        """Whether the kubelet goes past criproxy, cannot get through, or does not run, in a sentence."""
         from criproxy.model.text.notices import timestamp
 
+        for stats in self.stats:
+            if len(stats.broken_s) == MANY_BROKEN and self.clock() - stats.broken_s[0] < SILENT_S:
+                return f"criproxy closes the kubelet's connections, the last one because {stats.broken_why}"
         last_s = last_call_s(self.stats)
         silent_s = self.clock() - max(self._blocked_s, last_s or 0.0)
         socket = next(iter(self.behind.endpoints.pairs.values()))[0]

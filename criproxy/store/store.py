@@ -108,6 +108,14 @@ class Store:
         """
         return self._run(lambda: self._save(before, after, records))
 
+    def is_replaced(self) -> "asyncio.Future[bool]":
+        """Whether the open file is not the one in the directory any more, so that the next save fails: without a write.
+
+        Raises:
+            StoreError: the directory cannot be read.
+        """
+        return self._run(self._is_replaced)
+
     async def read(self, question: Callable[Concatenate[Connection, P], T], *of: P.args, **more: P.kwargs) -> T:
         """Return the answer to a *question* about the history, one of the functions of `history`."""
         return await self._run(lambda: self._opened().read(question, *of, **more))
@@ -146,13 +154,17 @@ class Store:
             StoreError: so it is; the next save opens what is there then.
         """
         database = self._database
-        if database is None or (database.in_place and _is_at(self._lock, self.directory / LOCK_NAME)):
+        if database is None or not self._is_replaced():
             return
         self._database = None
         database.close()
         os.close(self._lock)
         self.missing = f"the state database {database.path} or its lock was removed or replaced while criproxy used it"
         raise StoreError(self.missing)
+
+    def _is_replaced(self) -> bool:
+        database = self._database
+        return database is not None and not (database.in_place and _is_at(self._lock, self.directory / LOCK_NAME))
 
     def _save(self, before: Node, after: Node, records: Sequence[Record]) -> None:
         self._let_go_if_replaced()

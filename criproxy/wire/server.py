@@ -398,13 +398,12 @@ class Link:
 
     def broken(self, side: _Side, error: WireError) -> None:
         """One peer broke the protocol: both connections end, and no other."""
-        self.proxy.stats.protocol_errors += 1
-        log.warning(
-            "connection closed: the peer broke the protocol",
-            peer="kubelet" if side.is_client else "runtime",
-            reason=str(error),
-            connection=self.number,
-        )
+        stats, peer, reason = self.proxy.stats, "kubelet" if side.is_client else "runtime", str(error)
+        stats.protocol_errors += 1
+        stats.broken_s.append(monotonic())
+        stats.broken_why = f"the {peer} broke the protocol: {reason}"
+        text = "connection closed: the peer broke the protocol"
+        log.warning(text, peer=peer, reason=reason, connection=self.number)
         self.splice.fail(error.http2_code, str(error), by_client=side.is_client)
         self.flush()
         self.close()

@@ -1,7 +1,7 @@
 """Counters of the data plane: plain numbers, so that counting costs nothing; `api.metrics` turns them into metrics."""
 
 from bisect import bisect_left
-from collections import Counter
+from collections import Counter, deque
 from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 
@@ -14,6 +14,8 @@ MAX_PATHS = 256
 """Distinct method paths that are counted by name; a client that invents more is counted under `OTHER`."""
 
 OTHER = "other"
+MANY_BROKEN = 3
+"""So many connections that end within a minute because a peer broke the protocol are no accident."""
 
 
 @dataclass(slots=True)
@@ -78,6 +80,10 @@ class Stats:
         self.unreadable = 0
         """Messages to be held or edited that could not be read."""
         self.protocol_errors = 0
+        self.broken_s: deque[float] = deque(maxlen=MANY_BROKEN)
+        """When the last connections ended because a peer broke the protocol, on the monotonic clock."""
+        self.broken_why = ""
+        """Which peer it was the last time, and how, as a part of a sentence."""
         self.kept_bytes = 0
         """Of held requests and of unfinished watched messages, on all connections now."""
         self.unknown_outcomes = 0

@@ -258,6 +258,20 @@ async def begin_fight(node: Node) -> None:
     node.doing = asyncio.create_task(fight())
 
 
+async def begin_nonsense(node: Node) -> None:
+    """A client breaks the protocol on each of its connections."""
+
+    async def talk() -> None:
+        while True:
+            reader, writer = await asyncio.open_unix_connection(node.serve.socket)
+            writer.write(b"GET / HTTP/1.1\r\n\r\n" * 2)
+            await reader.read()
+            writer.close()
+            await asyncio.sleep(0.05)
+
+    node.doing = asyncio.create_task(talk())
+
+
 async def end_fight(node: Node) -> None:
     """It has ended, and so has the pod."""
     assert node.doing is not None
@@ -332,6 +346,13 @@ TABLE = {
         begin_calls,
         "kubelet",
         "the kubelet has not called criproxy since 20",
+        "CriproxyKubeletSilent CriproxyNotReady",
+    ),
+    "the kubelet cannot get through": Row(
+        begin_nonsense,
+        end_fight,
+        "kubelet",
+        "criproxy closes the kubelet's connections, the last one because the kubelet broke the protocol: ",
         "CriproxyKubeletSilent CriproxyNotReady",
     ),
     "the runtime has ended": Row(

@@ -141,6 +141,16 @@ class Persister:
         """Check in the background whether the disk accepts writes: on an idle node, there are no other writes."""
         self._worker.now()
 
+    def look_soon(self) -> None:
+        """Check in the background whether the files are still there: a write only if they are not, or it is unknown."""
+        if self.error is None and (self._write_in_flight is None or self._write_in_flight.done()):
+            with suppress(StoreError):  # it is closed
+                self._store.is_replaced().add_done_callback(self._looked)
+
+    def _looked(self, looked: "asyncio.Future[bool]") -> None:
+        if not looked.cancelled() and (looked.exception() or looked.result()):
+            self.check_soon()
+
     async def durable(self, own: str = "") -> None:
         """Wait until the newest node is on disk; its records follow, so that a call does not wait for them.
 

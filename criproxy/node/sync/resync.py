@@ -233,6 +233,7 @@ class Resync:
                 if self._removals_s and self._removals_s[0] <= interval_s:
                     del self._removals_s[0]
                 return
+            self.context.persister.look_soon()
             try:  # in the package of CRI that is known to work: other calls may be in flight
                 await self.context.runtime.call("Version", api.VersionRequest(), api.VersionResponse)
             except RuntimeCallError as error:
