@@ -134,6 +134,21 @@ async def test_a_full_disk_is_no_failure_of_criproxy(tmp_path: Path, disk: Path,
         assert world.cpus(first) == "1"
 
 
+async def test_files_that_are_removed_at_rest_are_missed_before_the_next_change(tmp_path: Path) -> None:
+    """The state is written again; the next container with exclusive CPUs does not pay for it."""
+    settings = replace(FAST, answer_check_s=0.01, resync_interval_s=3600.0, unknown_pause_s=3600.0)
+    async with World(tmp_path, settings=settings) as world:
+        owned = await world.run(owner("owned", 1))
+        await world.rested()
+
+        for path in (tmp_path / "state").glob("criproxy.db*"):
+            path.unlink()
+        await world.poll(lambda: "state is stored again" in world.log.events())
+
+        assert situation(world.controller).is_stored
+    assert set(Store(tmp_path / "state").load(machine()).grants) == {owned}
+
+
 class SlowDisk(Store):
     """A disk that does not answer while `answers` is cleared."""
 
