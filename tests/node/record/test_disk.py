@@ -140,6 +140,7 @@ async def test_files_that_are_removed_at_rest_are_missed_before_the_next_change(
     async with World(tmp_path, settings=settings) as world:
         owned = await world.run(owner("owned", 1))
         await world.rested()
+        await world.controller.context.state.find_history("owned")  # also what is written later
 
         for path in (tmp_path / "state").glob("criproxy.db*"):
             path.unlink()
