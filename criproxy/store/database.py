@@ -122,6 +122,8 @@ class Database:
         self._parts.failure_of(lambda: self._history.end(lives))
 
     def _open(self) -> sqlite3.Connection:
+        if self.path.exists() and not self.path.stat().st_size:  # SQLite would take it for a new one
+            raise _UnusableError("it is empty")
         # Made by the thread that starts, used by the thread that writes, never by both at once.
         connection = sqlite3.connect(self.path, isolation_level=None, check_same_thread=False, timeout=1)
         try:

@@ -10,6 +10,7 @@ import sys
 from collections.abc import Callable, Iterator
 from contextlib import closing
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -289,6 +290,7 @@ NEWER = f"PRAGMA user_version = {VERSION + 1}"
     [
         pytest.param(spoil_text, "file is not a database", id="no-database"),
         pytest.param(spoil_pages, "damaged", id="damaged"),
+        pytest.param(partial(os.truncate, length=0), "it is empty", id="empty"),
         pytest.param(NEWER, f"version {VERSION + 1} is newer than {VERSION}, the newest", id="newer"),
         pytest.param("PRAGMA user_version = 3", f"version 3 is older than {FIRST}, the oldest", id="older"),
         pytest.param("DROP TABLE grants", "no such table: grants", id="other-tables"),
