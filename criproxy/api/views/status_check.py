@@ -108,7 +108,9 @@ def notices_of_node(situation: Situation) -> Iterator[Notice]:
     yield from _withheld(situation)
     if situation.policy == "none":
         unseen = "; criproxy does not see when containers start or end, so its list may be out of date"
-        text = f"policy none: no container is placed{unseen if node.containers and not situation.follows else ''}"
+        front = situation.front["configuration"]
+        file = "" if front is None or front["hash"] else ", because there is no policy file"
+        text = f"policy none{file}: no container is placed{unseen if node.containers and not situation.follows else ''}"
         yield Notice("policy-none", text, wrong=False)
     short = shortfalls(node, situation.placer)
     yield from _unplaced(situation, {each.container.key for each in short})

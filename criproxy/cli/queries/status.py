@@ -72,7 +72,7 @@ def command(  # noqa: PLR0913 (one for each option)
     show_answer(ask, output, partial(render, chosen=chosen, every_refusal=refused), watch=watch, interval_s=interval_s)
 
 
-_NOTED = frozenset({"try", "withheld", "kubelet-reserved"})
+_NOTED = frozenset({"try", "withheld", "kubelet-reserved", "policy-none"})
 """Notices that ``--check`` prints although nothing is wrong: they change what the answer means, or explain refusals."""
 
 
