@@ -216,8 +216,7 @@ class Node:
         barred: CpuSet | None = None,
     ) -> "Node":
         """Return a copy with other maps, or on another machine."""
-        node = object.__new__(Node)
-        node.__dict__.update(  # the generated method would set each field of a frozen class in a call of its own
+        return Node(
             topology=self.topology if topology is None else topology,
             pods=self.pods if pods is None else pods,
             containers=self.containers if containers is None else containers,
@@ -231,7 +230,6 @@ class Node:
             former=self.former if former is None else former,
             barred=self.barred if barred is None else barred,
         )
-        return node
 
 
 @dataclass(frozen=True, slots=True)
