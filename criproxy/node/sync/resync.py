@@ -151,8 +151,7 @@ class Resync:
     def check_removals(self) -> None:
         """Request comparisons because a removal ended without success, and may continue in the runtime unreported.
 
-        Also if a list lacks containers that have not ended, or their sandbox: one of the next lists shows what became
-        of them.
+        Also if a list lacks containers that have not ended, or their sandbox: a later one shows what became of them.
 
         They run after ``unknown_pause_s`` and after twice that; more such removals do not increase the frequency.
         """
@@ -200,8 +199,9 @@ class Resync:
                 elif is_due:
                     self._is_first = False
                     self._ready.set()
-                    self.reconciler.holds.discard(UNKNOWN)
-                    self.reconciler.enqueue([*self.context.state.node.grants], read=True)
+                    if UNKNOWN in self.reconciler.holds:  # else the comparison itself has enqueued them
+                        self.reconciler.holds.discard(UNKNOWN)
+                        self.reconciler.enqueue([*self.context.state.node.grants], read=True)
                 return
 
     async def of_sandbox(self, sandbox_id: str) -> None:
