@@ -24,7 +24,7 @@ from criproxy.model.resources import (
     quota_to_milli,
     shares_to_milli,
 )
-from criproxy.model.workload import Container, QosClass, Sizes
+from criproxy.model.workload import Container, Pod, QosClass, Sizes
 
 
 def pod_total(resources: api.LinuxContainerResources) -> int:
@@ -71,8 +71,8 @@ def sizes_created(
     limit as its request, which is more than the pod requests; and in both cases with the pod's quota.
     """
     asked = sizes_after(resources, _NEW[qos], capacity_bytes)
-    total = pod_total(sandbox) if qos is QosClass.BURSTABLE else 0
-    if not MIN_REQUEST_MILLI < total < MAX_SHARES_MILLI:  # as `Pod.cap_milli`
+    total = Pod(key="", cpu_total_milli=pod_total(sandbox)).cap_milli if qos is QosClass.BURSTABLE else None
+    if total is None:
         return asked
     limit = asked.cpu_limit_milli or 0
     is_of_pod = asked.cpu_milli <= MIN_REQUEST_MILLI or asked.cpu_milli == limit > total

@@ -20,7 +20,7 @@ from criproxy.errors import CriproxyError, StatusCode
 from criproxy.model.attributes import ATTRIBUTES
 from criproxy.model.cpuset import CpuSet, format_cpuset, parse_cpuset
 from criproxy.model.grant import Applied
-from criproxy.model.resources import BEST_EFFORT_OOM_SCORE_ADJ, GUARANTEED_OOM_SCORE_ADJ, MIN_REQUEST_MILLI
+from criproxy.model.resources import BEST_EFFORT_OOM_SCORE_ADJ, GUARANTEED_OOM_SCORE_ADJ
 from criproxy.model.text.annotations import kept_of_pod
 from criproxy.model.workload import Container, ContainerState, Pod, QosClass
 
@@ -155,15 +155,9 @@ def container(request: api.CreateContainerRequest, reservation: str, capacity_by
         pod_name=sandbox.metadata.name,
         namespace=sandbox.metadata.namespace,
         qos=qos,
-        cpu_milli=MIN_REQUEST_MILLI if asked.of_pod else asked.cpu_milli,
-        of_pod=asked.of_pod,
-        cpu_limit_milli=asked.cpu_limit_milli,
-        cpu_quota=asked.cpu_quota,
-        memory_limit_bytes=asked.memory_limit_bytes,
-        memory_request_bytes=asked.memory_request_bytes,
         huge_pages=sizes.huge_pages(resources),
         reservation=reservation,
-    )
+    ).resized(asked)
 
 
 def has_cpuset(message: bytes) -> bool:

@@ -80,11 +80,12 @@ def considered(step: Step, *, search: bool = True) -> Entry | None:
     With *search*, find the containers that would have to leave if the policy refused.
     """
     assert step.policy  # `chosen_for` has checked it
-    result, refused = step.result, isinstance(step.result, NotEnough)
-    if isinstance(result, Decision) and isinstance(step.event, ContainerCreating):
-        found = _compared(result.asked, step.event, step.policy, refused=False, search=search)
+    result, event, policy = step.result, step.event, step.policy
+    if isinstance(result, Decision) and isinstance(event, ContainerCreating):
+        asked = result.asked
     else:
-        found = weighed(step.before, step.event, step.policy, refused=refused, search=search)
+        asked = placing(step.before, event, policy)
+    found = _compared(asked, event, policy, refused=isinstance(result, NotEnough), search=search)
     if found is None:
         return None
     about, choice = found

@@ -28,22 +28,21 @@ def quotas(
         policy: has the option.
         placed: the container that is placed; None if one has left.
     """
-    found = dict[str, Grant]()
+    found, lifts = dict[str, Grant](), options_of(policy).cpu_quota == "lift"
     for key in keys:
         old, new = node.grants.get(key), grants.get(key)
         is_placed = placed is not None and placed.key == key
         if new is None or (new is old and not is_placed) or _untouched(old, new):
             continue
         container = placed if is_placed else node.containers.get(key)
-        quota = _quota(container, old, new, may_lift=_may_lift(old, policy, is_placed=is_placed))
+        quota = _quota(container, old, new, may_lift=_may_lift(old, lifts=lifts, is_placed=is_placed))
         if quota is not new.quota:
             made = replace(new, quota=quota)
             found[key] = old if old is not None and old == made else made
     return found
 
 
-def _may_lift(old: Grant | None, policy: Policy, *, is_placed: bool) -> bool:
-    lifts = options_of(policy).cpu_quota == "lift"
+def _may_lift(old: Grant | None, *, lifts: bool, is_placed: bool) -> bool:
     if is_placed or old is None:
         return lifts
     return old.quota is CpuQuota.LIFTED or (lifts and old.quota is CpuQuota.RESTORED)
