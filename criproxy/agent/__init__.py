@@ -1,0 +1,1 @@
+"""``criproxy agent``: connects a node with the Kubernetes API; the daemon never waits for it."""

@@ -1,0 +1,1 @@
+"""Our Kubernetes objects as values, and what is made of the daemon's answer; pure."""
