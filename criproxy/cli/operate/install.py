@@ -123,7 +123,7 @@ def _address(text: str) -> str:
 
 def _token(file: Path) -> str:
     """Return the line with the token in *file*."""
-    from criproxy.api.page.access import read_token
+    from criproxy.process.token_file import read_token
 
     token, problem = read_token(file)
     if problem:

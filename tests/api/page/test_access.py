@@ -7,9 +7,10 @@ from pathlib import Path, PosixPath
 import pytest
 from aiohttp.test_utils import make_mocked_request
 
-from criproxy.api.page import access as access_module
-from criproxy.api.page.access import Access, cookie_name, cookie_of, read_token
+from criproxy.api.page.access import Access, cookie_name, cookie_of
+from criproxy.process import token_file
 from criproxy.process.address import Address, is_loopback
+from criproxy.process.token_file import read_token
 from tests.gates import Gate
 from tests.node.world import RecordingLog
 
@@ -118,7 +119,7 @@ async def test_a_file_that_others_can_write(tmp_path: Path, mode: int, owner: in
 
 async def test_a_file_that_can_be_used_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Nobody has to ask for the page: it is read again and again, and the problem goes away."""
-    monkeypatch.setattr(access_module, "FRESH_S", 0.001)
+    monkeypatch.setattr(token_file, "FRESH_S", 0.001)
     file = tmp_path / "token"
     door = access(OPEN, file)
     async with asyncio.timeout(60), asyncio.TaskGroup() as tasks:
@@ -164,7 +165,7 @@ async def test_a_new_token_is_read(tmp_path: Path) -> None:
 
 async def test_a_file_that_hangs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """It holds up nobody and takes one thread, whoever asks; as soon as it can be read, its token counts."""
-    monkeypatch.setattr(access_module, "PATIENCE_S", 0.01)
+    monkeypatch.setattr(token_file, "PATIENCE_S", 0.01)
     (tmp_path / "token").write_text(TOKEN)
     file, opened, goes_on = hanging(tmp_path / "token")
     door = access(OPEN, file)
