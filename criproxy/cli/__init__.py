@@ -3,6 +3,7 @@
 import errno
 import os
 import sys
+from collections.abc import Mapping
 from contextlib import suppress
 from importlib import import_module
 from pathlib import Path
@@ -32,23 +33,26 @@ COMMANDS = {
 class LazyGroup(click.Group):
     """Imports the module of a command only when it is called, so that `serve` starts fast."""
 
+    modules: Mapping[str, str] = COMMANDS
+    """Command → its module."""
+
     def list_commands(self, ctx: click.Context) -> list[str]:
         """Return the names of all commands, sorted."""
-        return sorted(COMMANDS)
+        return sorted(self.modules)
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         """Import and return the command *cmd_name*."""
-        module = COMMANDS.get(cmd_name)
+        module = self.modules.get(cmd_name)
         return import_module(module).command if module is not None else None
 
     def resolve_command(
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
         """Find the command; if there is none, name those that were probably meant."""
-        if args[0] not in COMMANDS and not ctx.resilient_parsing:
+        if args[0] not in self.modules and not ctx.resilient_parsing:
             from difflib import get_close_matches
 
-            if near := get_close_matches(args[0], COMMANDS):
+            if near := get_close_matches(args[0], self.modules):
                 ctx.fail(f"No such command {args[0]!r}. Did you mean {' or '.join(map(repr, near))}?")
         return super().resolve_command(ctx, args)
 

@@ -9,7 +9,7 @@ import sys
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, Protocol, TypeVar
 
 import click
 
@@ -52,8 +52,19 @@ class NoDaemon(CriproxyError):
         """Whether a process listens to which no client can connect, because the socket's file was removed."""
 
 
+class RemoteDaemon(Protocol):
+    """The daemon of another machine, which is not reached through a socket of this one."""
+
+    def ask(self, command: str, arguments: Mapping[str, Any]) -> Any:  # noqa: ANN401 - JSON
+        """Return the result of a query, in a time that it limits itself; raises as `client.ask`, but no `NoDaemon`."""
+
+
+Daemon = str | RemoteDaemon
+"""The path of a control socket, or what reaches another machine's daemon."""
+
+
 def ask(
-    path: str,
+    path: Daemon,
     command: str,
     arguments: Mapping[str, Any] | None = None,
     timeout_s: float = TIMEOUT_S,
@@ -63,7 +74,7 @@ def ask(
     """Send *command* to the daemon that listens on *path* and return its result.
 
     Args:
-        path: of the control socket.
+        path: of the control socket; or the daemon of another machine, which has limits of its own.
         command: its name.
         arguments: those of the command.
         timeout_s: how long to wait for an answer.
@@ -74,6 +85,8 @@ def ask(
         NoDaemon: there is no answer within *timeout_s*.
         CriproxyError: the daemon refuses the request.
     """
+    if not isinstance(path, str):
+        return path.ask(command, arguments or {})
     request = json.dumps({"command": command, "arguments": dict(arguments or {})}).encode() + b"\n"
     was_asked = False
     try:
@@ -98,7 +111,7 @@ def ask(
 class NodeClient:
     """Asks the daemon about its node or, if it does not answer, the state that it left on disk."""
 
-    control_socket: str = DEFAULT_CONTROL_SOCKET
+    control_socket: Daemon = DEFAULT_CONTROL_SOCKET
     state_dir: Path = DEFAULT_STATE_DIR
     host_root: Path = Path("/")
     """Contains /sys and the cgroup tree, used if no daemon answers."""

@@ -7,7 +7,7 @@ from typing import Any
 
 import click
 
-from criproxy.cli.client import ask, control_socket_option
+from criproxy.cli.client import Daemon, ask, control_socket_option
 from criproxy.cli.options import CPU, SIZE, WholeNumber
 from criproxy.cli.render import lazy_rich as rich
 from criproxy.cli.render.candidates import render_choices
@@ -102,7 +102,7 @@ def command(  # noqa: PLR0913 (one for each option)
     annotations: dict[str, str],
     labels: dict[str, str],
     output: str,
-    control_socket: str,
+    control_socket: Daemon,
 ) -> None:
     """Ask whether a pod with one container would fit on this node now; exit with status 1 if it would not.
 
@@ -125,7 +125,7 @@ def command(  # noqa: PLR0913 (one for each option)
     raise SystemExit(int(not fits))
 
 
-def _cards(control_socket: str, gpu: int | None, devices: dict[str, int]) -> list[Values]:
+def _cards(control_socket: Daemon, gpu: int | None, devices: dict[str, int]) -> list[Values]:
     """Return for each resource whether the container would get so many."""
     if gpu is None and not devices:
         return []

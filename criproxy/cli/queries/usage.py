@@ -8,7 +8,7 @@ from itertools import islice
 
 import click
 
-from criproxy.cli.client import PATIENCE_S, ask, control_socket_option
+from criproxy.cli.client import PATIENCE_S, Daemon, ask, control_socket_option
 from criproxy.cli.render import lazy_rich as rich
 from criproxy.cli.render import words
 from criproxy.cli.render.console import HEADING, NOTE, QUIET, TROUBLE, table
@@ -24,7 +24,7 @@ from criproxy.model.workload import SHORT_ID
 @click.option("--history", is_flag=True, help="Also show the last hour, minute by minute.")
 @watch_options
 @control_socket_option
-def command(*, history: bool, watch: bool, interval_s: float, output: str, control_socket: str) -> None:
+def command(*, history: bool, watch: bool, interval_s: float, output: str, control_socket: Daemon) -> None:
     """Show how much memory and compute of each card is in use, and how much of its quota each container uses.
 
     The command asks the daemon, to which the device plugin reports the usage. If no daemon answers, it fails, because
