@@ -21,7 +21,7 @@ PATIENCE_S = 5.0
 class WarningLog(Protocol):
     """A log that takes warnings."""
 
-    def warning(self, event: str, **keys: object) -> None:
+    def warning(self, event: str, **keys: object) -> object:
         """Write a line."""
 
 
