@@ -3,12 +3,14 @@
 from dataclasses import dataclass
 
 from criproxy.cri import api_pb2 as api
+from criproxy.cri.pods import EPHEMERAL, INIT, SIDECAR, ContainerSpec
 from criproxy.cri.translate import qos_class
 from criproxy.model.cpuset import cpus_text
 from criproxy.model.resources import DEFAULT_PERIOD_US, MIN_SHARES
 from criproxy.model.text.amounts import format_bytes, format_interval, format_milli
 from criproxy.model.workload import Container, QosClass
 
+_ROLES = {INIT: "an init container", SIDECAR: "a sidecar (it restarts always)", EPHEMERAL: "an ephemeral container"}
 _FACTS = "cpu_shares cpu_quota cpu_period memory_limit_in_bytes oom_score_adj cpuset_cpus cpuset_mems".split()
 
 
@@ -22,7 +24,11 @@ class Asked:
 
 
 def asked(
-    resources: api.LinuxContainerResources, container: Container, cgroup_parent: str = "", capacity_bytes: int = 0
+    resources: api.LinuxContainerResources,
+    container: Container,
+    cgroup_parent: str = "",
+    capacity_bytes: int = 0,
+    spec: ContainerSpec | None = None,
 ) -> Asked:
     """Describe the *resources* of a create.
 
@@ -31,18 +37,23 @@ def asked(
         container: the container with the sizes that were derived from them.
         cgroup_parent: the cgroup parent of its sandbox, as the kubelet sent it.
         capacity_bytes: the memory of the node, which is needed to interpret oom_score_adj.
+        spec: what the pod's specification says, if the kubelet serves it.
     """
     sentences = [
         _cpu_request(resources, container),
         _cpu_limit(resources, container),
-        _memory(resources, container, capacity_bytes),
+        _memory(resources, container, capacity_bytes, spec),
         _class(resources, container, cgroup_parent),
     ]
     pages = ((format_bytes(each.limit_bytes), format_bytes(each.size_bytes)) for each in container.huge_pages)
     sentences += [f"{limit} in huge pages of {size}" for limit, size in pages]
     if resources.cpuset_cpus:
         sentences.append(f"the kubelet sent {cpus_text(resources.cpuset_cpus)}, which criproxy does not use")
-    return Asked(tuple(sentences), _facts(resources, cgroup_parent=cgroup_parent, node_memory_bytes=capacity_bytes))
+    if spec and spec.role in _ROLES:
+        sentences.append(f"{_ROLES[spec.role]}, from the kubelet's Pods API")
+    role = spec.role if spec else ""
+    more = _facts(resources, cgroup_parent=cgroup_parent, node_memory_bytes=capacity_bytes, role=role)
+    return Asked(tuple(sentences), more)
 
 
 def asked_anew(resources: api.LinuxContainerResources, container: Container) -> Asked:
@@ -53,7 +64,7 @@ def asked_anew(resources: api.LinuxContainerResources, container: Container) -> 
     if resources.cpu_quota:
         sentences.append(_cpu_limit(resources, container))
     if resources.memory_limit_in_bytes:
-        sentences.append(_memory(resources, container, 0))
+        sentences.append(_memory(resources, container, 0, None))
     return Asked(tuple(sentences), _facts(resources))
 
 
@@ -79,16 +90,17 @@ def _cpu_limit(resources: api.LinuxContainerResources, container: Container) -> 
     return f"CPU limit {limit}, from cpu_quota {resources.cpu_quota} µs of {period_us} µs"
 
 
-def _memory(resources: api.LinuxContainerResources, container: Container, capacity_bytes: int) -> str:
+def _memory(
+    resources: api.LinuxContainerResources, container: Container, capacity_bytes: int, spec: ContainerSpec | None
+) -> str:
     limit, request = container.memory_limit_bytes, container.memory_request_bytes
     words = f"memory limit {format_bytes(limit)}" if limit else "no memory limit"
     if not resources.oom_score_adj or request is None or container.qos is not QosClass.BURSTABLE:
         return words
-    amount = format_interval(request, format_bytes)
-    return (
-        f"{words}; memory request {amount}, from oom_score_adj {resources.oom_score_adj} "
-        f"on a node with {format_bytes(capacity_bytes)}"
-    )
+    amount = f"{words}; memory request {format_interval(request, format_bytes)}"
+    if spec and spec.memory_request_bytes == request.low == request.high:
+        return f"{amount}, from the kubelet's Pods API"
+    return f"{amount}, from oom_score_adj {resources.oom_score_adj} on a node with {format_bytes(capacity_bytes)}"
 
 
 def _class(resources: api.LinuxContainerResources, container: Container, cgroup_parent: str) -> str:

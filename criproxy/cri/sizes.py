@@ -7,6 +7,7 @@ import re
 from dataclasses import replace
 
 from criproxy.cri import api_pb2 as api
+from criproxy.cri.pods import ContainerSpec
 from criproxy.cri.stamp import Stamp
 from criproxy.model.machine.hardware import HugePageRequest
 from criproxy.model.resources import (
@@ -81,6 +82,19 @@ def sizes_created(
     return replace(asked, cpu_milli=0, of_pod=True)
 
 
+def exactly(container: Container, spec: ContainerSpec | None) -> Container:
+    """Return a new *container* with the memory request of its *spec*, unless the create shows another one.
+
+    A resize may have changed the pod since the kubelet was asked.
+    """
+    request_bytes, shown = spec.memory_request_bytes if spec else None, container.memory_request_bytes
+    if request_bytes is None or container.qos is not QosClass.BURSTABLE:
+        return container
+    if shown is not None and not shown.low <= request_bytes <= shown.high:
+        return container
+    return replace(container, memory_request_bytes=Interval(request_bytes, request_bytes))
+
+
 def sizes_after(
     resources: api.LinuxContainerResources, before: Container, capacity_bytes: int = 0, total_milli: int | None = None
 ) -> Sizes:
@@ -121,7 +135,9 @@ def _quota(resources: api.LinuxContainerResources, before: Container) -> CfsQuot
 def _memory_request(before: Container, score: int, limit_bytes: int | None, capacity_bytes: int) -> Interval | None:
     if before.qos is QosClass.GUARANTEED:
         return Interval(limit_bytes, limit_bytes) if limit_bytes else None
-    found = oom_score_adj_to_request(score, capacity_bytes) or before.memory_request_bytes
+    found, known = oom_score_adj_to_request(score, capacity_bytes), before.memory_request_bytes
+    if found is None or (known is not None and found.low <= known.low and known.high <= found.high):
+        found = known  # perhaps exact, see `exactly`
     if found is None or limit_bytes is None:
         return found
     return Interval(min(found.low, limit_bytes), min(found.high, limit_bytes))

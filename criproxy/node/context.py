@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass
 
+from criproxy.cri.pods import Pods
 from criproxy.cri.runtime import RuntimeClient
 from criproxy.node.cgroups import Cgroups
 from criproxy.node.counters import Counters
@@ -28,6 +29,8 @@ class Context:
     """Writes the node to disk."""
     runtime: RuntimeClient
     """For criproxy's own calls."""
+    pods: Pods
+    """The specifications of pods, where the kubelet serves them."""
     cgroups: Cgroups
     """Read what containers have applied."""
     locks: Locks

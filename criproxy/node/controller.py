@@ -4,6 +4,7 @@ import asyncio
 from functools import cached_property
 from importlib import import_module
 
+from criproxy.cri.pods import SOCKET, Pods
 from criproxy.cri.runtime import RuntimeClient
 from criproxy.model.machine.topology import Topology
 from criproxy.model.node import Node
@@ -81,6 +82,7 @@ class Controller:
             state=state,
             persister=persister,
             runtime=runtime,
+            pods=Pods(settings.host_root / SOCKET),
             in_flight=(in_flight := InFlight(state.notify, settings.lost_after_s)),
             cgroups=Cgroups(runtime, settings.host_root, in_flight),
             locks=Locks(),
@@ -229,5 +231,6 @@ class Controller:
         """End background work after all submitted events are stored; the calls must have ended before."""
         await self.context.tasks.stop()
         await self.devices.close()
+        await self.context.pods.close()
         await self.context.state.close()
         await self.context.runtime.close()

@@ -1,4 +1,4 @@
-"""The message modules against the facts of the four APIs.
+"""The message modules against the facts of the five APIs.
 
 The facts are files of the shared folder; a clone without them skips these comparisons.
 """
@@ -16,6 +16,7 @@ from criproxy.cri import api_pb2 as cri
 from criproxy.cri import deviceplugin_pb2 as deviceplugin
 from criproxy.cri import pluginregistration_pb2 as pluginregistration
 from criproxy.cri import podresources_pb2 as podresources
+from criproxy.cri import pods_pb2 as pods
 
 Facts = dict[str, Any]
 
@@ -24,6 +25,7 @@ APIS = [
     pytest.param(podresources.DESCRIPTOR, "podresources-v1.json", id="podresources"),
     pytest.param(deviceplugin.DESCRIPTOR, "deviceplugin-v1beta1.json", id="deviceplugin"),
     pytest.param(pluginregistration.DESCRIPTOR, "pluginregistration-v1.json", id="pluginregistration"),
+    pytest.param(pods.DESCRIPTOR, "pods-v1alpha1.json", id="pods"),
 ]
 
 

@@ -10,6 +10,7 @@ from criproxy.cri import api_pb2 as api
 from criproxy.cri import rewrite, sizes, translate
 from criproxy.cri.asked import asked
 from criproxy.cri.methods import BY_PATH
+from criproxy.cri.pods import ContainerSpec
 from criproxy.cri.stamp import MISSED, missed_text
 from criproxy.errors import NotEnough, Refused, StatusCode
 from criproxy.host.numa import read_huge_pages
@@ -80,8 +81,10 @@ class Creates:
         call.context = creating = HeldCreate(container.pod, container.key)
         self.context.in_flight.create(creating.place)
         self._creating[creating.sandbox_id] += 1
+        spec = await self.context.pods.container(request.sandbox_config.metadata.uid, container.name)
+        container = sizes.exactly(container, spec)
         with self.context.failures.harmless("what a create asks for"):
-            self._note_asked(request, container, capacity_bytes)
+            self._note_asked(request, container, capacity_bytes, spec)
         try:
             creating.guarding = True
             guarded = await self.devices.guard(request, container)
@@ -214,13 +217,15 @@ class Creates:
         self.context.state.note(container, Kind.REFUSED, text)
         return Refuse(code, text)
 
-    def _note_asked(self, request: api.CreateContainerRequest, container: Container, capacity_bytes: int) -> None:
+    def _note_asked(
+        self, request: api.CreateContainerRequest, container: Container, capacity_bytes: int, spec: ContainerSpec | None
+    ) -> None:
         sent = api.LinuxContainerResources()
         sent.CopyFrom(request.config.linux.resources)  # as the kubelet sent it: the request is changed in place
         parent = request.sandbox_config.linux.cgroup_parent
 
         def words() -> Words:
-            wishes = asked(sent, container, parent, capacity_bytes)
+            wishes = asked(sent, container, parent, capacity_bytes, spec)
             return wishes.sentences, {**wishes.facts}
 
         self.context.state.note_later(container, Kind.ASKED, words)

@@ -59,6 +59,7 @@ class Handlers:
             pod = translate.pod(run.config, sandbox_id)
             self.context.state.submit(events.PodCreated(pod, self.inheritance.of(pod.uid)))
             self.devices.sandbox_run(run, sandbox_id)
+            self.context.pods.prefetch(pod.uid)
 
     def sandbox_stopped(self, stop: api.StopPodSandboxRequest, outcome: Outcome) -> None:
         """Apply that all containers of a sandbox have ended."""
