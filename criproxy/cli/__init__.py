@@ -18,7 +18,7 @@ from criproxy.model.text.bounded import bounded_text
 _MAX_ERROR_CHARS = 8000
 
 _FOLDERS = {
-    "offline": "check completion schema simulate topology",
+    "offline": "check completion convert schema simulate topology",
     "operate": "bypass device-plugin install record release reload serve support-bundle uninstall",
     "queries": "devices events explain fit history recommend status top usage who",
 }

@@ -74,6 +74,17 @@ class Document:
             path = path[:-1]
         return places.get(path) or self.values.get(path, (1, 1))
 
+    def inside(self, *path: str) -> "Document":
+        """What is at *path*, with its places in the whole document; its data is None if there is nothing."""
+        data = self.data
+        for key in path:
+            data = data.get(key) if isinstance(data, dict) else None
+        keys, values = (
+            {place[len(path) :]: at for place, at in places.items() if place[: len(path)] == path}
+            for places in (self.keys, self.values)
+        )
+        return Document(data, keys, values, self.mistakes)
+
 
 def parse(text: str, max_values: int = MAX_VALUES) -> Document:
     """Read one YAML document; what is wrong with it is in `Document.mistakes`, and then the data is incomplete."""

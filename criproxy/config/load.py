@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from criproxy.config.document import parse
+from criproxy.config.document import Document, parse
 from criproxy.config.files import Choice, choose, read_text
 from criproxy.config.mistakes import Mistake, did_you_mean, reported
 from criproxy.config.settings import Settings, read_settings
@@ -80,6 +80,7 @@ def judge(
     topology: Topology | None = None,
     host: HostReader | None = None,
     before: Sequence[Mistake] = (),
+    document: Document | None = None,
 ) -> Report:
     """Check a configuration: `criproxy check`, a start and a reload of the daemon all use this.
 
@@ -89,8 +90,9 @@ def judge(
         topology: as for `load`.
         host: as for `load`.
         before: what is wrong with the file itself.
+        document: the text, read already; None: it is read here.
     """
-    contents = read_settings(parse(text), choice.file, topology, host)
+    contents = read_settings(document or parse(text), choice.file, topology, host)
     wrong, policy = [*before, *contents.wrong], None
     if contents.settings is not None and not wrong:
         try:

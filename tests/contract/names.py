@@ -62,6 +62,7 @@ OPTIONS = {
     "bypass": "--control-socket --format --state-dir",
     "check": "--format --group --host-root --hostname --no-machine",
     "completion": "",
+    "convert": "--node-selector",
     "device-plugin": """
         --cdi-annotation-prefix --cdi-feature-flags --config --config-file --container-driver-root --control-socket
         --dev-root --device-discovery-strategy --device-id-strategy --device-list-strategy --driver-root

@@ -14,8 +14,9 @@ from pydantic import BaseModel
 
 from criproxy.cli.offline.check_invocation import Place, variables
 from criproxy.cli.render.console import print_lines
-from criproxy.config.files import choose
-from criproxy.config.load import Report, examine
+from criproxy.config.convert import KIND, node_policies
+from criproxy.config.files import Choice, choose, read_text
+from criproxy.config.load import Report, examine, judge
 from criproxy.config.settings import Common
 from criproxy.config.validation_errors import dotted
 from criproxy.devices.classes.cards import Stock
@@ -31,6 +32,7 @@ from criproxy.install.kubelet_cpus import cannot_read, differences, managers
 from criproxy.model.cpuset import format_cpuset, numbered
 from criproxy.model.machine.topology import Topology
 from criproxy.placement.options.policy_options import Options
+from criproxy.placement.options.usable import HostReader
 from criproxy.process.address import Address
 
 if TYPE_CHECKING:
@@ -59,7 +61,7 @@ _OFF_WITHOUT_VALUE = {
 def print_report(paths: Sequence[Path], place: Place, output: str) -> int:
     """Check policy files, and print what was found as *output* says, ``table`` or ``json``; return the exit status."""
     topology, reader = (_machine(place.root), host_reader(place.root)) if place.root else (None, None)
-    reports = [examine(choose(path, place.hostname, place.group), topology, reader) for path in paths]
+    reports = [each for path in paths for each in _reports(path, place, topology, reader)]
     files = [_File(report, topology, place.root) for report in reports]
     plugin = [_of_plugin(file, place) for file in files]
     wrong = any(report.mistakes for report in reports) or any(each.wrong for each in plugin if each)
@@ -79,6 +81,17 @@ def _machine(host_root: Path) -> Topology:
         return discover(host_root)
     except CriproxyError as error:
         raise CriproxyError(f"{error}; to check only the files, use --no-machine") from error
+
+
+def _reports(path: Path, place: Place, topology: Topology | None, reader: HostReader | None) -> Iterator[Report]:
+    """Yield a report about a policy file, or about each NodePolicy in a file of such objects."""
+    choice = choose(path, place.hostname, place.group)
+    text, mistakes = read_text(choice.file)
+    objects = node_policies(text) if text and f"kind: {KIND}" in text else []
+    if text is None or not objects:
+        yield examine(choice, topology, reader)
+    for name, document in objects:
+        yield judge(text or "", Choice(choice.file, f"{KIND} {name}"), topology, reader, mistakes, document)
 
 
 def _of_plugin(file: "_File", place: Place) -> "Checked | None":

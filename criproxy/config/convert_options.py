@@ -1,0 +1,163 @@
+"""The options of CRI-RM and of nri-plugins → those of a policy file, and a sentence for each that has no equivalent.
+
+Their names are those of the policy file, but for the case of letters in CRI-RM, which does not matter there. So most of
+the work is done by the names of our own options; only what differs is named here.
+"""
+
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from pydantic import BaseModel
+
+from criproxy.config.settings import find
+from criproxy.config.validation_errors import dotted, model_at, names_of
+from criproxy.errors import ConfigError
+
+NRI_POLICIES = {"BalloonsPolicy": "balloons", "TopologyAwarePolicy": "topology-aware"}
+"""Kind of an object of nri-plugins → the policy."""
+_CLASSES = "criproxy has no classes for cache, block I/O and CPU frequency"
+_LOGS = "not in a policy: see --log-level, --trace-calls and --http of criproxy serve"
+_REASONS = {
+    "agent": "not in a policy: see the options of criproxy agent",
+    "blockio": _CLASSES,
+    "confdirpath": "write the pools of these files into the policy",
+    "conffilepath": "write the pools of this file into the policy",
+    "control": _CLASSES,
+    "cpu": _CLASSES,
+    "dump": _LOGS,
+    "instrumentation": _LOGS,
+    "labelnode": "criproxy does not label nodes with pools",
+    "log": _LOGS,
+    "logger": _LOGS,
+    "memory": "criproxy counts all memory of a NUMA node but for the last 3 %",
+    "rdt": _CLASSES,
+    "relaxedisolation": "isolated CPUs are only a preference here",
+    "resource-manager": "criproxy has no such controllers",
+    "taintnode": "criproxy does not taint nodes for pools",
+}
+"""Name of an option in small letters → why it is not in a policy file."""
+_AMOUNT = re.compile(r"[0-9.]+m?")
+Path = tuple[str | int, ...]
+
+
+@dataclass(slots=True)
+class Translation:
+    """The content of a policy file, as far as there is an equivalent."""
+
+    policy: dict[str, Any]
+    lost: list[str] = field(default_factory=list)
+    """A sentence for each option without an equivalent, and for what works differently."""
+
+    def lose(self, path: Path, why: str = "") -> None:
+        """Note that the option at *path* is not in the result."""
+        reason = why or _REASONS.get(str(path[-1]).lower(), "criproxy has no such option")
+        self.lost.append(f"{dotted(path)} is left out: {reason}")
+
+    def take(self, options: Mapping[str, Any], where: Path) -> None:
+        """Add the options of the policy that is named; *where* they come from leads to them in messages."""
+        model = find(self.policy["policy"]).options
+        self.policy |= _fitted(self, options, model, where, ())
+
+
+def of_nri_plugins(kind: str, spec: Mapping[str, Any]) -> Translation:
+    """Translate the ``spec`` of an object of nri-plugins; *kind* is one of `NRI_POLICIES`."""
+    done = Translation({"policy": NRI_POLICIES[kind]})
+    done.take(spec, ("spec",))
+    return done
+
+
+def of_crirm(modules: Mapping[str, Any]) -> Translation:
+    """Translate a configuration of CRI-RM, which has a module such as ``policy`` or ``logger`` under each name.
+
+    Raises:
+        ConfigError: it names no policy, or one that CRI-RM does not have.
+    """
+    found = _insensitive(modules, "policy")
+    section = found if isinstance(found, Mapping) else {}
+    active = str(_insensitive(section, "active") or "none")
+    if active not in _CRIRM:
+        raise ConfigError(f"policy.Active: {active[:60]!r} is no policy of CRI-RM, which has {', '.join(_CRIRM)}")
+    name, change = _CRIRM[active]
+    done = Translation({"policy": name, "rules": "crirm"})
+    for module in modules:
+        if module.lower() != "policy":
+            done.lose((module,))
+    common = {key: value for key, value in section.items() if key.lower() != "active" and key not in _CRIRM}
+    for key in section:
+        if key in _CRIRM and key != active:
+            done.lose(("policy", key), f"the policy is {active}")
+    own = section.get(active)
+    done.take(common, ("policy",))
+    done.take(change(done, dict(own) if isinstance(own, Mapping) else {}), ("policy", active))
+    return done
+
+
+def _fitted(done: Translation, value: Any, model: type[BaseModel] | None, where: Path, at: Path) -> Any:  # noqa: ANN401 (YAML)
+    """Return *value* with the names that *model* has for its options; what it has no name for is lost."""
+    if isinstance(value, list):
+        return [_fitted(done, each, model, (*where, index), at) for index, each in enumerate(value)]
+    if not isinstance(value, Mapping) or model is None:
+        return value
+    names, fitted = {name.lower(): name for name in names_of(model)}, dict[str, Any]()
+    for key, inner in value.items():
+        name, path = names.get(key.lower()), (*where, key)
+        if name is None:
+            done.lose(path)
+        elif (*at, name) == ("availableResources", "cpu") and _AMOUNT.fullmatch(str(inner)):
+            done.lose(path, f'an amount ({inner}) does not say which CPUs: list them, such as "cpuset:0-3"')
+        else:
+            fitted[name] = _fitted(done, inner, model_at(model, (name,)), path, (*at, name))
+    return {key: inner for key, inner in fitted.items() if inner != {}}
+
+
+def _insensitive(data: Mapping[str, Any], name: str) -> Any:  # noqa: ANN401 (YAML)
+    return next((value for key, value in data.items() if key.lower() == name), None)
+
+
+def _same(done: Translation, options: dict[str, Any]) -> dict[str, Any]:
+    return options
+
+
+def _static(done: Translation, options: dict[str, Any]) -> dict[str, Any]:
+    return options | {"preferIsolatedCPUs": True}
+
+
+def _static_plus(done: Translation, options: dict[str, Any]) -> dict[str, Any]:
+    own = {"exclusiveFor": ["Guaranteed", "Burstable"], "sharedRemainder": True, "preferIsolatedCPUs": True}
+    return options | own
+
+
+def _static_pools(done: Translation, options: dict[str, Any]) -> dict[str, Any]:
+    """Give each pool its name as an option: there, names lead to pools."""
+    pools = _insensitive(options, "pools")
+    if not isinstance(pools, Mapping):
+        return options
+    named = [{"name": name, **(pool if isinstance(pool, Mapping) else {})} for name, pool in pools.items()]
+    return {key: value for key, value in options.items() if key.lower() != "pools"} | {"pools": named}
+
+
+def _dynamic_pools(done: Translation, options: dict[str, Any]) -> dict[str, Any]:
+    """Make a balloon type of each pool: it grows with requests, and lends idle CPUs where the pool measured use."""
+    done.lost.append(
+        "dynamic-pools becomes balloons, which grow with requests and use idle CPUs, not with measured use"
+    )
+    kinds = _insensitive(options, "dynamicpooltypes")
+    types = [{**kind, "shareIdleCPUsInSame": "system"} for kind in kinds or () if isinstance(kind, Mapping)]
+    rest = {key: value for key, value in options.items() if key.lower() != "dynamicpooltypes"}
+    return rest | ({"balloonTypes": types} if types else {})
+
+
+_CRIRM: dict[str, tuple[str, Callable[[Translation, dict[str, Any]], dict[str, Any]]]] = {
+    "none": ("none", _same),
+    "static": ("static", _static),
+    "static-plus": ("static", _static_plus),
+    "static-pools": ("pools", _static_pools),
+    "podpools": ("pools", _same),
+    "topology-aware": ("topology-aware", _same),
+    "memtier": ("topology-aware", _same),
+    "balloons": ("balloons", _same),
+    "dynamic-pools": ("balloons", _dynamic_pools),
+}
+"""Policy of CRI-RM → the one that does its work here, and what becomes of its options."""

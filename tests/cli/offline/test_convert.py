@@ -1,0 +1,327 @@
+"""`criproxy convert`: what CRI-RM and nri-plugins say becomes NodePolicy objects, and nothing is lost in silence."""
+
+import json
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from click.testing import CliRunner, Result
+
+from criproxy.agent.objects.node_policy import Spec
+from criproxy.cli import main
+from tests.conftest import ROOT
+
+LABELS = {"crirm": "cri-resource-manager.intel.com/group", "nri": "config.nri/group"}
+_FENCE = re.compile(r"^```yaml\n(.*?)^```", re.MULTILINE | re.DOTALL)
+
+
+def config_map(name: str, policy: str, **modules: str) -> dict[str, Any]:
+    """Return a ConfigMap as CRI-RM's agent reads it."""
+    metadata = {"name": name, "namespace": "kube-system"}
+    return {"apiVersion": "v1", "kind": "ConfigMap", "metadata": metadata, "data": {"policy": policy, **modules}}
+
+
+def custom_resource(kind: str, name: str, spec: dict[str, Any]) -> dict[str, Any]:
+    """Return an object of nri-plugins."""
+    return {"apiVersion": "config.nri/v1alpha1", "kind": kind, "metadata": {"name": name}, "spec": spec}
+
+
+def convert(
+    tmp_path: Path, *objects: dict[str, Any], name: str = "objects.yaml", options: tuple[str, ...] = ()
+) -> Result:
+    """Convert a file with *objects*."""
+    file = tmp_path / name
+    file.write_text("\n---\n".join(map(json.dumps, objects)))  # JSON is YAML, and quotes all texts
+    return CliRunner().invoke(main, ["convert", str(file), *options])
+
+
+def converted(result: Result) -> list[dict[str, Any]]:
+    """Return the objects of a conversion, each of which has a policy that `criproxy check` takes."""
+    assert result.exit_code == 0, result.output
+    return list(yaml.safe_load_all(result.stdout))
+
+
+def comments(result: Result) -> list[str]:
+    """Return what the conversion says above its objects."""
+    return [line.removeprefix("# ") for line in result.stdout.splitlines() if line.startswith("# ")]
+
+
+def checked(tmp_path: Path, text: str) -> Result:
+    """Give a file with *text* to `criproxy check`."""
+    file = tmp_path / "checked.yaml"
+    file.write_text(text)
+    return CliRunner().invoke(main, ["check", "--no-machine", str(file)])
+
+
+def before_and_after(page: str) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Return the first two examples of a page about migration: what there was, and what a person makes of it."""
+    first, second, *_ = _FENCE.findall((ROOT / "docs" / page).read_text())
+    return yaml.safe_load(first), yaml.safe_load(second)
+
+
+@pytest.mark.parametrize(
+    ("name", "selector", "priority"),
+    [
+        pytest.param("node.worker-1", {"matchLabels": {"kubernetes.io/hostname": "worker-1"}}, 20, id="node"),
+        pytest.param("group.Fast_1", {"matchLabels": {LABELS["crirm"]: "Fast_1"}}, 10, id="group"),
+        pytest.param("default", {}, 0, id="default"),
+    ],
+)
+def test_names_of_config_maps_select_nodes(tmp_path: Path, name: str, selector: dict[str, Any], priority: int) -> None:
+    """The node before the group before the default, as CRI-RM's agent chooses."""
+    (policy,) = converted(convert(tmp_path, config_map(f"cri-resmgr-config.{name}", "Active: none")))
+
+    assert policy["spec"] == {
+        "nodeSelector": selector,
+        "priority": priority,
+        "policy": {"policy": "none", "rules": "crirm"},
+    }
+    assert re.fullmatch(r"[a-z0-9]([a-z0-9.-]*[a-z0-9])?", policy["metadata"]["name"])
+
+
+def test_the_default_of_nri_plugins_is_not_for_nodes_in_a_group(tmp_path: Path) -> None:
+    """A node whose group has no object gets none there, and so none here."""
+    objects = [custom_resource("TopologyAwarePolicy", name, {}) for name in ("default", "group.fast")]
+    default, group = converted(convert(tmp_path, *objects))
+
+    assert default["spec"]["nodeSelector"] == {"matchExpressions": [{"key": LABELS["nri"], "operator": "DoesNotExist"}]}
+    assert group["spec"]["nodeSelector"] == {"matchLabels": {LABELS["nri"]: "fast"}}
+
+
+def test_the_page_about_nri_plugins_says_the_same(tmp_path: Path) -> None:
+    """Its example becomes what the page makes of it; what it removes is named, or kept and said to have no effect."""
+    before, after = before_and_after("migrate-from-nri-plugins.md")
+    result = convert(tmp_path, before)
+    (policy,) = converted(result)
+
+    assert policy["spec"]["policy"] == after | {"idleCPUClass": "normal"}
+    said = "\n".join(comments(result))
+    for lost in ("spec.log is left out", "spec.instrumentation is left out", "idleCPUClass is kept: has no effect"):
+        assert lost in said
+
+
+def test_the_page_about_crirm_says_the_same(tmp_path: Path) -> None:
+    """The same for a configuration of CRI-RM that is no object: the user names the nodes."""
+    before, after = before_and_after("migrate-from-crirm.md")
+    result = convert(tmp_path, before, name="fallback.cfg", options=("--node-selector", "pool=latency"))
+    (policy,) = converted(result)
+    policy["spec"]["policy"]["balloonTypes"][0].pop("cpuClass")
+
+    assert policy["metadata"]["name"] == "fallback"
+    assert policy["spec"]["nodeSelector"] == {"matchLabels": {"pool": "latency"}}
+    assert policy["spec"]["policy"] == after | {"idleCPUClass": "idle"}
+    assert {line.split()[0] for line in comments(result)[1:]} == {
+        "instrumentation",
+        "logger",
+        "idleCPUClass",
+        "balloonTypes[0].cpuClass",
+    }
+
+
+CRIRM = [
+    pytest.param(
+        "Active: static-plus\nReservedResources: {CPU: 750m}",
+        {
+            "policy": "static",
+            "reservedResources": {"cpu": "750m"},
+            "exclusiveFor": ["Guaranteed", "Burstable"],
+            "sharedRemainder": True,
+            "preferIsolatedCPUs": True,
+        },
+        [],
+        id="static-plus",
+    ),
+    pytest.param(
+        "Active: static\nstatic: {RelaxedIsolation: true}",
+        {"policy": "static", "preferIsolatedCPUs": True},
+        ["policy.static.RelaxedIsolation is left out"],
+        id="static",
+    ),
+    pytest.param(
+        "Active: podpools\nReservedResources: {CPU: cpuset:0}\n"
+        "podpools: {Pools: [{Name: dual, Instances: 50 %, CPU: 2, MaxPods: 3, FillOrder: Packed}]}",
+        {
+            "policy": "pools",
+            "reservedResources": {"cpu": "cpuset:0"},
+            "pools": [{"name": "dual", "instances": "50 %", "cpu": 2, "maxPods": 3, "fillOrder": "Packed"}],
+        },
+        [],
+        id="podpools",
+    ),
+    pytest.param(
+        "Active: static-pools\nstatic-pools: {LabelNode: true, Pools: {exclusive: {exclusive: true, cpuLists: "
+        '[{Cpuset: "6,7", Socket: 0}]}}}',
+        {
+            "policy": "pools",
+            "pools": [{"name": "exclusive", "exclusive": True, "cpuLists": [{"cpuset": "6,7", "socket": 0}]}],
+        },
+        ["policy.static-pools.LabelNode is left out"],
+        id="static-pools",
+    ),
+    pytest.param(
+        "Active: dynamic-pools\ndynamic-pools: {PinMemory: true, DynamicPoolTypes: [{Name: a, Namespaces: [b]}]}",
+        {
+            "policy": "balloons",
+            "pinMemory": True,
+            "balloonTypes": [{"name": "a", "namespaces": ["b"], "shareIdleCPUsInSame": "system"}],
+        },
+        ["dynamic-pools becomes balloons"],
+        id="dynamic-pools",
+    ),
+    pytest.param(
+        "Active: memtier\nAvailableResources: {CPU: 4}\ntopology-aware: {PinCPU: false}\nmemtier: {ColocatePods: true}",
+        {"policy": "topology-aware", "colocatePods": True},
+        ["policy.topology-aware is left out", "policy.AvailableResources.CPU is left out: an amount (4)"],
+        id="memtier, an amount, and a policy that is not active",
+    ),
+]
+
+
+@pytest.mark.parametrize(("text", "expected", "lost"), CRIRM)
+def test_policies_of_crirm(tmp_path: Path, text: str, expected: dict[str, Any], lost: list[str]) -> None:
+    """Each becomes the one that does its work, with all options that there are."""
+    result = convert(tmp_path, config_map("cri-resmgr-config.default", text))
+    (policy,) = converted(result)
+
+    assert policy["spec"]["policy"] == {"rules": "crirm"} | expected
+    assert checked(tmp_path, result.stdout).exit_code == 0
+    said = comments(result)[1:]
+    assert len(said) == len(lost)
+    assert all(any(line.startswith(start) for line in said) for start in lost), said
+
+
+def test_lists_and_other_objects(tmp_path: Path) -> None:
+    """What kubectl prints of a whole namespace has objects of others: they are named, and the rest is converted."""
+    objects = [
+        config_map("cri-resmgr-config.default", "Active: none"),
+        {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "coredns"}, "data": {"Corefile": ".:53 {}"}},
+        custom_resource("TemplatePolicy", "default", {}),
+        custom_resource("BalloonsPolicy", "mine", {}),
+    ]
+    result = convert(tmp_path, {"apiVersion": "v1", "kind": "List", "items": objects})
+
+    assert len(converted(result)) == 1
+    said = result.stderr.splitlines()
+    assert [line.partition(" is left out: ")[0].rpartition(": ")[2] for line in said] == [
+        "ConfigMap coredns",
+        "TemplatePolicy default",
+        "BalloonsPolicy mine",
+    ]
+    assert "node.NAME, group.GROUP or default" in said[2]
+
+
+def test_policy_files_by_their_names(tmp_path: Path) -> None:
+    """A directory of policy files for each kind of node becomes objects for the same nodes."""
+    static = {"policy": "static", "reservedCpus": "0"}
+    (group,) = converted(convert(tmp_path, static, name="group-fast.yaml"))
+    (default,) = converted(convert(tmp_path, static, name="default.yaml"))
+
+    assert group["spec"] == {
+        "nodeSelector": {"matchLabels": {"criproxy.io/group": "fast"}},
+        "priority": 10,
+        "policy": static,
+    }
+    assert default["spec"] == {"nodeSelector": {}, "priority": 0, "policy": static}
+
+
+@pytest.mark.parametrize(
+    ("objects", "name", "complaint"),
+    [
+        pytest.param([{"policy": "static"}], "mine.yaml", "--node-selector LABEL=VALUE", id="for no nodes"),
+        pytest.param([{"a": 1}], "default.yaml", "neither an object nor", id="something else"),
+        pytest.param(
+            [config_map("c.default", "Active: statik")], "a.yaml", "'statik' is no policy of CRI-RM", id="no policy"
+        ),
+        pytest.param(
+            [config_map("c.default", "Active: static\n\tx")], "a.yaml", "data.policy:2:1: a tab", id="no YAML inside"
+        ),
+        pytest.param(
+            [custom_resource("BalloonsPolicy", "default", {"balloonTypes": [{"name": "a", "maxCPUs": "many"}]})],
+            "a.yaml",
+            "BalloonsPolicy default: balloonTypes[0].maxCPUs: must be a whole number, not 'many'",
+            id="a wrong value",
+        ),
+        pytest.param(
+            [custom_resource("BalloonsPolicy", "default", {}), custom_resource("TopologyAwarePolicy", "default", {})],
+            "a.yaml",
+            "would both be the NodePolicy default",
+            id="two of one name",
+        ),
+        pytest.param([{"kind": "Pod", "metadata": {"name": "a"}}], "a.yaml", "there is no configuration", id="none"),
+        pytest.param([], "a.yaml", "there is no configuration", id="an empty file"),
+    ],
+)
+def test_what_cannot_be_converted(tmp_path: Path, objects: list[dict[str, Any]], name: str, complaint: str) -> None:
+    """One sentence says what and where; nothing is printed that somebody could apply."""
+    result = convert(tmp_path, *objects, name=name)
+
+    assert (result.exit_code, result.stdout) == (1, "")
+    assert complaint in result.stderr
+
+
+def test_one_mistake_keeps_everything_back(tmp_path: Path) -> None:
+    """A pipe to kubectl must not apply one half."""
+    good, bad = config_map("c.default", "Active: none"), config_map("c.node.a", "Active: nothing")
+    result = convert(tmp_path, good, bad)
+
+    assert (result.exit_code, result.stdout) == (1, "")
+    assert "c.node.a" in result.stderr
+
+
+def test_texts_stay_texts(tmp_path: Path) -> None:
+    """Another reader of YAML takes none of them for a number or a switch, and comments end with their line."""
+    types = [{"name": name} for name in ("on", "1e3", "0x10", "12-30")]
+    spec = {"balloonTypes": types, "bad\nkind: Pod": 1}
+    result = convert(tmp_path, custom_resource("BalloonsPolicy", "default", spec))
+    (policy,) = converted(result)
+
+    assert policy["kind"] == "NodePolicy"
+    for each in types:
+        assert f'name: "{each["name"]}"' in result.stdout
+
+
+def test_standard_input() -> None:
+    """- is what kubectl writes into a pipe."""
+    text = yaml.safe_dump(config_map("c.default", "Active: none"))
+    result = CliRunner().invoke(main, ["convert", "-"], input=text)
+
+    assert len(converted(result)) == 1
+
+
+def test_node_selector_needs_a_value(tmp_path: Path) -> None:
+    """A label alone is a usage error."""
+    result = convert(tmp_path, {"policy": "none"}, options=("--node-selector", "pool"))
+
+    assert (result.exit_code, "LABEL=VALUE" in result.stderr) == (2, True)
+
+
+def test_all_that_is_printed_can_be_checked(tmp_path: Path) -> None:
+    """`criproxy check` takes several objects of one file, and says of each which it is."""
+    printed = convert(tmp_path, *(config_map(f"c.{name}", "Active: none") for name in ("default", "node.a"))).stdout
+    result = checked(tmp_path, printed)
+
+    assert result.exit_code == 0
+    assert re.findall(r"OK \(NodePolicy ([a-z.]+);", result.stdout) == ["default", "node.a"]
+
+
+def test_mistakes_in_a_node_policy_have_their_places(tmp_path: Path) -> None:
+    """Line and column are those of the file, also in the second object."""
+    printed = convert(tmp_path, *(config_map(f"c.{name}", "Active: none") for name in ("default", "node.a"))).stdout
+    first, second = printed.split("---\n")
+    lines = [*first.splitlines(), "---", *second.replace("rules: crirm", "rules: crirn").splitlines()]
+    result = checked(tmp_path, "\n".join(lines))
+
+    assert result.exit_code == 1
+    number = lines.index("    rules: crirn") + 1
+    assert f"checked.yaml:{number}:12: rules: must be 'nri' or 'crirm', not 'crirn'" in result.stdout
+    assert "no NodePolicy" in checked(tmp_path, f"{printed}---\nkind: Pod\n").stdout
+
+
+def test_the_agent_reads_what_is_printed(tmp_path: Path) -> None:
+    """Each object is a NodePolicy as the agent takes it."""
+    objects = [config_map(f"c.{name}", "Active: none") for name in ("default", "group.g", "node.a")]
+    objects.append(custom_resource("BalloonsPolicy", "group.h", {}))
+    for each in converted(convert(tmp_path, *objects)):
+        assert Spec.model_validate(each["spec"]).policy["policy"] in {"none", "balloons"}
