@@ -1,0 +1,1 @@
+"""The API server: bounded requests, credentials, and objects that are followed."""

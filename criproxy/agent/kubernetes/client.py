@@ -1,0 +1,222 @@
+"""The verbs of the Kubernetes API that the agent uses, on plain JSON objects."""
+
+from dataclasses import dataclass, replace
+from typing import Self
+
+from criproxy.agent.kubernetes.credentials import Credentials
+from criproxy.agent.kubernetes.transport import (
+    ApiError,
+    Counters,
+    Limits,
+    Object,
+    Request,
+    Transport,
+    Unreachable,
+)
+
+__all__ = ["ApiClient", "ApiError", "Counters", "Limits", "Object", "Resource", "Unreachable"]
+FIELD_MANAGER = "criproxy-agent"
+_METADATA = "application/json;as=PartialObjectMetadata{};g=meta.k8s.io;v=v1,application/json"
+
+
+@dataclass(frozen=True, slots=True)
+class Resource:
+    """A resource of the API."""
+
+    group: str
+    """Empty: core."""
+    version: str
+    plural: str
+    kind: str
+    namespaced: bool
+
+    @property
+    def api_version(self) -> str:
+        """As in an object."""
+        return f"{self.group}/{self.version}" if self.group else self.version
+
+    def path(self, namespace: str = "", name: str = "", subresource: str = "") -> str:
+        """Return the path of one object, or of all (of a namespace)."""
+        base = f"/apis/{self.group}/{self.version}" if self.group else f"/api/{self.version}"
+        parts = [base, *(["namespaces", namespace] if self.namespaced and namespace else []), self.plural]
+        return "/".join(part for part in (*parts, name, subresource) if part)
+
+
+NODES = Resource("", "v1", "nodes", "Node", namespaced=False)
+PODS = Resource("", "v1", "pods", "Pod", namespaced=True)
+EVENTS = Resource("", "v1", "events", "Event", namespaced=True)
+CONFIG_MAPS = Resource("", "v1", "configmaps", "ConfigMap", namespaced=True)
+LEASES = Resource("coordination.k8s.io", "v1", "leases", "Lease", namespaced=True)
+NODE_POLICIES = Resource("criproxy.io", "v1alpha1", "nodepolicies", "NodePolicy", namespaced=False)
+NODE_PLACEMENTS = Resource("criproxy.io", "v1alpha1", "nodeplacements", "NodePlacement", namespaced=False)
+NODE_RESOURCE_TOPOLOGIES = Resource(
+    "topology.node.k8s.io", "v1alpha2", "noderesourcetopologies", "NodeResourceTopology", namespaced=False
+)
+
+
+class ApiClient:
+    """A client of one API server. Every request ends within `Limits.timeout_s`, whatever the server does.
+
+    Where the server answers 429 or 503 with Retry-After, no request is sent until then; one that cannot be sent in its
+    time raises `Unreachable` at once. All methods raise `ApiError` and `Unreachable`.
+
+    Args:
+        credentials: where the server is, and who asks.
+        node: the node's name: spreads the first contact of agents that start together.
+        first_contact_s: the time over which it is spread.
+        limits: of all requests.
+    """
+
+    def __init__(
+        self, credentials: Credentials, *, node: str = "", first_contact_s: float = 0.0, limits: Limits | None = None
+    ) -> None:
+        self.transport = Transport(credentials, node, first_contact_s, limits or Limits())
+
+    @property
+    def limits(self) -> Limits:
+        """The bounds of this client."""
+        return self.transport.limits
+
+    @property
+    def counters(self) -> Counters:
+        """What this client has done."""
+        return self.transport.counters
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.close()
+
+    async def close(self) -> None:
+        """Close all connections."""
+        await self.transport.close()
+
+    async def get(
+        self, resource: Resource, name: str, namespace: str = "", *, metadata_only: bool = False
+    ) -> Object | None:
+        """Return one object; None if there is none (404)."""
+        request = Request("get", resource.plural, resource.path(namespace, name), accept=_accept("", metadata_only))
+        try:
+            return await self.transport.ask(request)
+        except ApiError as error:
+            if error.status == 404:
+                return None
+            raise
+
+    async def list(
+        self,
+        resource: Resource,
+        namespace: str = "",
+        *,
+        label_selector: str = "",
+        field_selector: str = "",
+        metadata_only: bool = False,
+        limit: int = 500,
+    ) -> tuple[list[Object], str]:
+        """Return all objects, read in pages of *limit*, and the resource version from which a watch goes on.
+
+        Raises:
+            ApiError: among others 404: the server does not have the resource.
+            Unreachable: also if all pages together have more than `Limits.list_bytes`.
+        """
+        query = {"limit": str(limit)}
+        query |= {"labelSelector": label_selector} if label_selector else {}
+        query |= {"fieldSelector": field_selector} if field_selector else {}
+        accept = _accept("List", metadata_only)
+        request = Request("list", resource.plural, resource.path(namespace), query, accept=accept)
+        found: list[Object] = []
+        while True:
+            page = await self.transport.ask(request)
+            found += objects_of(request, page)
+            metadata = page.get("metadata") or {}
+            if not (token := metadata.get("continue")):
+                return found, str(metadata.get("resourceVersion", ""))
+            request = replace(request, query=query | {"continue": str(token)})
+
+    async def apply(self, resource: Resource, obj: Object, *, subresource: str = "", force: bool = True) -> Object:
+        """Apply *obj* on the server, which creates or changes the object; return what it has now.
+
+        Fields that were applied before and are missing now are removed. Without *force*, a field of another manager
+        with another value is a conflict (409).
+        """
+        query = {"fieldManager": FIELD_MANAGER, "force": str(force).lower()}
+        body = {"apiVersion": resource.api_version, "kind": resource.kind, **obj}
+        return await self._patch(resource, body, _name(obj), _namespace(obj), subresource, "apply-patch+yaml", query)
+
+    async def merge_patch(
+        self, resource: Resource, name: str, body: Object, namespace: str = "", *, subresource: str = ""
+    ) -> Object:
+        """Merge *body* into the object (null removes); with its ``metadata.resourceVersion``, 409 if that is old."""
+        return await self._patch(resource, body, name, namespace, subresource, "merge-patch+json")
+
+    async def strategic_patch(
+        self, resource: Resource, name: str, body: Object, namespace: str = "", *, subresource: str = ""
+    ) -> Object:
+        """Merge *body* into an object of Kubernetes itself; lists such as conditions are merged by their key."""
+        return await self._patch(resource, body, name, namespace, subresource, "strategic-merge-patch+json")
+
+    async def create(self, resource: Resource, obj: Object) -> Object:
+        """Create *obj*; 409 if there is one with its name."""
+        body = {"apiVersion": resource.api_version, "kind": resource.kind, **obj}
+        query = {"fieldManager": FIELD_MANAGER}
+        return await self.transport.ask(Request("create", resource.plural, resource.path(_namespace(obj)), query, body))
+
+    async def replace(self, resource: Resource, obj: Object, *, subresource: str = "") -> Object:
+        """Replace the whole object; 409 if its ``metadata.resourceVersion`` is old."""
+        body = {"apiVersion": resource.api_version, "kind": resource.kind, **obj}
+        path = resource.path(_namespace(obj), _name(obj), subresource)
+        return await self.transport.ask(Request("update", resource.plural, path, {"fieldManager": FIELD_MANAGER}, body))
+
+    async def delete(self, resource: Resource, name: str, namespace: str = "", *, uid: str = "") -> None:
+        """Delete an object; one that does not exist is fine. With *uid*, only this one (409 for another)."""
+        body = {"preconditions": {"uid": uid}} if uid else None
+        try:
+            await self.transport.ask(Request("delete", resource.plural, resource.path(namespace, name), body=body))
+        except ApiError as error:
+            if error.status != 404:
+                raise
+
+    async def _patch(
+        self,
+        resource: Resource,
+        body: Object,
+        name: str,
+        namespace: str,
+        subresource: str,
+        kind: str,
+        query: dict[str, str] | None = None,
+    ) -> Object:
+        path = resource.path(namespace, name, subresource)
+        request = Request("patch", resource.plural, path, query or {"fieldManager": FIELD_MANAGER}, body)
+        return await self.transport.ask(replace(request, content_type=f"application/{kind}"))
+
+
+def objects_of(request: Request, page: Object) -> list[Object]:
+    """Return the objects of a list.
+
+    Raises:
+        Unreachable: it is none, or something in it is not an object.
+    """
+    items = page.get("items")
+    if not isinstance(items, list) or not all(is_object(item) for item in items):
+        raise Unreachable(f"{request}: the answer is not a list of objects")
+    return items
+
+
+def is_object(found: object) -> bool:
+    """Whether *found* is an object with a name."""
+    metadata = found.get("metadata") if isinstance(found, dict) else None
+    return isinstance(metadata, dict) and isinstance(metadata.get("name"), str)
+
+
+def _name(obj: Object) -> str:
+    return str(obj["metadata"]["name"])
+
+
+def _namespace(obj: Object) -> str:
+    return str(obj["metadata"].get("namespace", ""))
+
+
+def _accept(suffix: str, metadata_only: bool) -> str:
+    return _METADATA.format(suffix) if metadata_only else "application/json"
