@@ -23,6 +23,7 @@ MODULES: Mapping[str, Sequence[str]] = {
         "device-grants",
         "quota-incident",
     ),
+    "criproxy.api.device_configuration": ("device-configuration",),
     "criproxy.api.recorder": ("record",),
     "criproxy.api.rehearsal": ("reload-dry-run",),
 }

@@ -1,4 +1,7 @@
-"""Keeps the feature file up to date: checks it at an interval, and after each change of cards or configuration."""
+"""Keeps the labels of the node up to date: the feature file, if there is to be one, and what is reported to the daemon.
+
+It checks the file at an interval, and after each change of cards or configuration.
+"""
 
 import asyncio
 import fcntl
@@ -8,14 +11,16 @@ from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import partial
+from itertools import islice
 from pathlib import Path
 from tempfile import NamedTemporaryFile
 
 from criproxy.deviceplugin.cards.card_offers import Configuration
 from criproxy.deviceplugin.cards.inventory import Inventory
 from criproxy.deviceplugin.configuration.configuration import Loaded, below
-from criproxy.deviceplugin.labels import FILE_MODE, feature_file, resource_labels, vgpu_labels
+from criproxy.deviceplugin.labels import FILE_MODE, feature_file, legal_labels, resource_labels, vgpu_labels
 from criproxy.deviceplugin.nvidia.labels import (
+    PREFIX,
     LabelError,
     Machine,
     VgpuGuest,
@@ -28,6 +33,7 @@ from criproxy.deviceplugin.resources.publisher import Publisher
 from criproxy.deviceplugin.resources.resource_builder import Served
 from criproxy.devices.classes.builtin import NVIDIA
 from criproxy.devices.classes.offers import Offered
+from criproxy.devices.plugin.published import MOST_LABELS
 from criproxy.errors import reason_of
 from criproxy.host.patience import Hangs, Patience
 from criproxy.process.logger import Log
@@ -42,10 +48,10 @@ SOON_S = 0.2
 """Changes within this time lead to one write."""
 
 
-def label_text(
+def node_labels(
     configuration: Configuration, inventory: Inventory, served: Served, machine_type: str | None, loaded_s: float
-) -> tuple[str, str]:
-    """Return the text of the file, and why NVIDIA's cards have no labels in it (empty if they have).
+) -> tuple[dict[str, str], str]:
+    """Return the labels of the node, and why NVIDIA's cards have none among them (empty if they have).
 
     Args:
         configuration: The files in effect.
@@ -67,7 +73,15 @@ def label_text(
             found |= vgpu_labels(name, resource.devices.values())
         elif resource.kind != NVIDIA.name:
             others[name] = resource.devices
-    return feature_file(found | resource_labels(others)), problem
+    return legal_labels(found | resource_labels(others)), problem
+
+
+def label_text(
+    configuration: Configuration, inventory: Inventory, served: Served, machine_type: str | None, loaded_s: float
+) -> tuple[str, str]:
+    """Return `node_labels` with the same arguments, as the text of the file."""
+    found, problem = node_labels(configuration, inventory, served, machine_type, loaded_s)
+    return feature_file(found), problem
 
 
 def labels_note(configuration: Configuration, inventory: Inventory) -> str:
@@ -168,19 +182,23 @@ def remove(file: Path, descriptor: int | None) -> None:
 
 @dataclass(slots=True, repr=False)
 class LabelUpdater:
-    """Writes the labels of the node if the configuration asks for them.
+    """Finds out the labels of the node, and writes their file if the configuration asks for one.
 
     Args:
         host_root: Root of the path of the feature file.
         publisher: Has what the labels describe.
         log: Gets one line for each reason why there are no labels.
+        changed: Called when `labels` has changed.
         now: Returns seconds since the epoch.
     """
 
     host_root: Path
     publisher: Publisher
     log: Log
+    changed: Callable[[], None] = lambda: None
     now: Callable[[], float] = time.time
+    labels: Mapping[str, str] | None = None
+    """Those of NVIDIA's feature discovery, which something else may write to the node; None until they are known."""
     problem: str = ""
     _loaded: Loaded | None = None
     _loaded_at_s: float = 0.0
@@ -196,11 +214,11 @@ class LabelUpdater:
     _patience: Patience = field(default_factory=Patience)
 
     def request(self) -> None:
-        """Check the file soon: something that the labels describe may have changed."""
+        """Check the labels soon: something that they describe may have changed."""
         self._wanted.set()
 
     async def run(self) -> None:
-        """Keep the file up to date forever."""
+        """Keep the labels up to date forever."""
         while True:
             plan = self.publisher.loaded.plan.labels
             if await wait_at_most(plan.interval_s if plan and not self._gfd.oneshot else None, self._wanted.wait()):
@@ -224,26 +242,31 @@ class LabelUpdater:
         if file != self._target:
             await self._remove()
             self._target = file
-        if file is None:
-            return
+        before, place = self.labels, str(file or "labels")
         try:
-            is_new, problem = await self._patience.wait(str(file), partial(self._write, file, loaded), WRITE_S)
-            self._log_problem(problem)
-            self._log_note(labels_note(loaded, self.publisher.inventory))
-            if is_new:
-                self.log.info("the labels of the node are written", file=str(file))
-        except Hangs:
-            self._log_problem(
-                f"{file}: its disk does not answer"
-            )  # the text of the error has the time, so it always differs
-        except OSError as error:
-            self._log_problem(f"{file}: {error.strerror or error}")  # the error may name a temporary file
+            is_new, problem = await self._patience.wait(place, partial(self._write, file, loaded), WRITE_S)
+        except Hangs:  # the text of the error has the time, so it always differs
+            problem, is_new = f"{place}: its disk does not answer", False
+        except OSError as error:  # the error may name a temporary file
+            problem, is_new = f"{place}: {error.strerror or error}", False
+        self._log_problem(problem if file else "")
+        self._log_note(labels_note(loaded, self.publisher.inventory) if file else "")
+        if is_new:
+            self.log.info("the labels of the node are written", file=str(file))
+        if self.labels != before:
+            self.changed()
 
-    def _write(self, file: Path, loaded: Loaded) -> tuple[bool, str]:
+    def _write(self, file: Path | None, loaded: Loaded) -> tuple[bool, str]:
         """Write the file if its text changes; return whether it did, and why NVIDIA's labels are missing; may block."""
         model = machine_type(below(self.host_root, self._gfd.machine_type_file))
         inventory, served = self.publisher.inventory, self.publisher.served
-        text, problem = label_text(loaded, inventory, served, model, self._loaded_at_s)
+        found, problem = node_labels(loaded, inventory, served, model, self._loaded_at_s)
+        if not problem and not inventory.pending:  # else it is unknown which labels the node should have
+            own = (label for label in found.items() if label[0].startswith(f"{PREFIX}/"))
+            self.labels = dict(islice(own, MOST_LABELS))
+        if file is None:
+            return False, ""
+        text = feature_file(found)
         is_new = not has_content(file, text)
         if is_new:
             write(file, text)

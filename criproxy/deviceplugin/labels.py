@@ -68,6 +68,11 @@ def is_legal_key(key: str) -> bool:
     )
 
 
+def legal_labels(labels: Mapping[str, str]) -> dict[str, str]:
+    """Return *labels* with valid values, sorted by key; leaves out those with an invalid key."""
+    return {key: legal_value(labels[key]) for key in sorted(filter(is_legal_key, labels))}
+
+
 def feature_file(labels: Mapping[str, str]) -> str:
     """Return a line ``key=value`` for each label, sorted by key; leaves out labels with an invalid key."""
-    return "".join(f"{key}={legal_value(labels[key])}\n" for key in sorted(filter(is_legal_key, labels)))
+    return "".join(f"{key}={value}\n" for key, value in legal_labels(labels).items())

@@ -5,7 +5,7 @@ import os
 import secrets
 import signal
 from collections import Counter
-from contextlib import AsyncExitStack
+from contextlib import AsyncExitStack, suppress
 from dataclasses import replace
 from functools import partial
 from importlib import import_module
@@ -49,6 +49,7 @@ if TYPE_CHECKING:
     from criproxy.deviceplugin.metrics import Sample
 
 log = structlog.get_logger("criproxy.device-plugin")
+NODES_OWN = "the node's own file is in effect"
 
 
 def run(options: Options, log_writer: LineWriter) -> None:
@@ -86,6 +87,8 @@ class DevicePlugin:
         self._methods = Methods(self._vgpu_files.exists, self._reports.request, log)
         self._stop = asyncio.Event()
         self._last_status = ""
+        self._unused = ""
+        """Why the configuration that was chosen in the cluster was not used at the start."""
         self._nvml = nvml_inventory.NvmlProgram(nvml_inventory.COMMAND)
         self._machine: Machine
         self._in_use: KubeletInUse
@@ -119,10 +122,17 @@ class DevicePlugin:
         log.info("stopped")
 
     async def _load(self) -> Loaded:
+        """Read the files; one that was chosen in the cluster does not keep the cards from all pods."""
+        without_named = replace(self._options, ignores_named=True)
         try:
             return await asyncio.to_thread(load, self._options)
         except Exception as error:
             text = str(error) if isinstance(error, CriproxyError) else failed_at(error)
+            if self._options.named_file.exists():
+                with suppress(CriproxyError):
+                    loaded = await asyncio.to_thread(load, without_named)
+                    self._unused = text
+                    return loaded
             await self._say_running(running=True, refused=text.partition("\n")[0])
             raise
 
@@ -159,7 +169,9 @@ class DevicePlugin:
             ),
             register=way,
         )
-        self._label_updater = LabelUpdater(options.host_root, self._publisher, log)
+        if self._unused:
+            self._reload.failed(self._unused, NODES_OWN)
+        self._label_updater = LabelUpdater(options.host_root, self._publisher, log, self._reports.request)
         stack.push_async_callback(self._label_updater.stop)
         log_notes(log, loaded)
         stack.push_async_callback(self._plugins.stop)
@@ -266,6 +278,7 @@ class DevicePlugin:
             nvml=inventory.nvml_problem,
             nvml_since_s=inventory.nvml_since_s,
             nvml_pending=inventory.pending and bool(inventory.nvml_problem),
+            labels=self._label_updater.labels,
         )
         return self._methods.told(wrong)
 

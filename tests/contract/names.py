@@ -68,8 +68,9 @@ OPTIONS = {
         --dev-root --device-discovery-strategy --device-id-strategy --device-list-strategy --driver-root
         --driver-root-ctr-path --fail-on-init-error --gdrcopy-enabled --gds-enabled --group --host-root --hostname
         --http --imex-channel-ids --imex-required --kubelet-dir --kubelet-socket --log-format --log-level
-        --mig-strategy --mofed-enabled --mps-root --name --nvidia-cdi-hook-path --nvidia-config --nvidia-ctk-path
-        --nvidia-dev-root --nvidia-driver-root --pass-device-specs --register --shared-devices-allocation-policy
+        --mig-strategy --mofed-enabled --mps-root --name --named-config --nvidia-cdi-hook-path --nvidia-config
+        --nvidia-ctk-path --nvidia-dev-root --nvidia-driver-root --pass-device-specs --register
+        --shared-devices-allocation-policy
     """,
     "devices": f"{_STORED} --config --format --interval -w --watch",
     "events": f"{_STORED} -f --follow --format -n --namespace --since",

@@ -213,3 +213,39 @@ def test_the_machine_may_have_no_name(tmp_path: Path) -> None:
     assert machine_type(tmp_path / "product_name") is None
     (tmp_path / "product_name").write_text("Big Machine\n")
     assert machine_type(tmp_path / "product_name") == "Big Machine"
+
+
+async def test_labels_are_reported_although_no_file_is_wanted(tmp_path: Path) -> None:
+    """Those of NVIDIA; nothing is written or warned of; the report is requested once for each change."""
+    log, changes, file = RecordingLog(), list[int](), tmp_path / "criproxy"
+    one = labelling(file, log)
+    one.publisher.loaded = Loaded(plan=NVIDIA_ALONE)
+    one.publisher.inventory = CARDS
+    one.changed = lambda: changes.append(1)
+
+    await one._update()
+    await one._update()
+
+    assert one.labels is not None
+    assert one.labels["nvidia.com/gpu.count"] == str(len(CARDS.gpus))
+    assert all(key.startswith("nvidia.com/") for key in one.labels)
+    assert (len(changes), file.exists(), log.lines) == (1, False, [])
+
+
+async def test_labels_that_are_unknown_are_not_reported_as_none(tmp_path: Path) -> None:
+    """While NVML has not answered, and where the driver's version cannot be read, those from before are reported."""
+    one = labelling(tmp_path / "criproxy", RecordingLog())
+    one.publisher.loaded = Loaded(plan=NVIDIA_ALONE)
+    one.publisher.inventory = replace(CARDS, gpus=(), pending=True)
+    known = list[object]()
+    await one._update()
+    known.append(one.labels)
+    one.publisher.inventory = CARDS
+    await one._update()
+    known.append(one.labels)
+    one.publisher.inventory = replace(CARDS, driver_version="unreadable")
+    await one._update()
+
+    assert known[0] is None
+    assert one.labels
+    assert one.labels == known[1]

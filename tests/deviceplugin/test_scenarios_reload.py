@@ -4,6 +4,9 @@ from dataclasses import replace
 from pathlib import Path
 from signal import SIGTERM
 
+from criproxy.deviceplugin.configuration.configuration import NAMED_CONFIG, below
+from criproxy.devices.plugin.named_configuration import NamedConfiguration
+from criproxy.store.files import write_whole
 from tests.deviceplugin.joined import GPU_A, GPU_B, Joined, joined, nodes, plug_gpus, pod, replicas, sharing
 from tests.deviceplugin.kubelet import Pod
 from tests.deviceplugin.node import GPU, QUICK
@@ -172,3 +175,44 @@ def own_socket(node: Joined) -> tuple[int, int]:
     """Which file the plugin's socket is."""
     stat = Path(node.node.status().socket).stat()
     return stat.st_ino, stat.st_ctime_ns
+
+
+# -------------------------------------------------------------------- chosen in the cluster
+
+
+def choose(program: Program, text: str) -> None:
+    """Do what the daemon does when the cluster has chosen a configuration."""
+    file = below(program.host.root, NAMED_CONFIG)
+    file.parent.mkdir(parents=True, exist_ok=True)
+    write_whole(file.parent, file.name, NamedConfiguration(name="shared", text=text).to_json())
+
+
+async def test_a_configuration_of_the_cluster_counts_at_run_time(folder: Path) -> None:
+    """It counts at once in place of the node's file; a bad one changes nothing; without it, the node's file counts."""
+    async with program_on(folder) as program:
+        write(program, "version: v1\n")
+        await program.kubelet.start()
+        await program.ready()
+        await program.kubelet.until_capacity(GPU, 2)
+
+        choose(program, sharing())
+        await program.kubelet.until_capacity(GPU, 10)
+        choose(program, sharing(replicas=1))
+        await program.until_said("the configuration cannot be used")
+        assert program.kubelet.capacity(GPU)[0] == 10
+
+        below(program.host.root, NAMED_CONFIG).unlink()
+        await program.kubelet.until_capacity(GPU, 2)
+
+
+async def test_a_bad_configuration_of_the_cluster_at_the_start(folder: Path) -> None:
+    """The node's own file counts: no text in the cluster keeps the cards from all pods of a node."""
+    async with program_on(folder) as program:
+        write(program, "version: v1\n")
+        choose(program, sharing(replicas=1))
+        await program.kubelet.start()
+        await program.ready()
+
+        await program.kubelet.until_capacity(GPU, 2)
+        await program.until_said("the configuration cannot be used")
+        assert program.said("the node's own file is in effect")

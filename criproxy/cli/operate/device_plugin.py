@@ -69,6 +69,13 @@ def nvidia_flags(options: dict[str, Any]) -> dict[str, str]:
     help="Use the files for this group of nodes.  [default: the content of /etc/criproxy/group]",
 )
 @click.option(
+    "--named-config",
+    type=PathOption(folder=False),
+    metavar="FILE",
+    help="Where the daemon puts the configuration that a node label has chosen in the cluster; if the file exists, it "
+    "counts in place of NVIDIA's file.  [default: /var/lib/criproxy/device-configuration.json]",
+)
+@click.option(
     "--kubelet-dir",
     type=PathOption(folder=True),
     metavar="DIR",

@@ -1,5 +1,7 @@
 """The configuration in effect: section ``devices.plugin`` of our policy file, and the NVIDIA file that belongs to it.
 
+In place of that file, the cluster may have chosen a configuration by name.
+
 The policy file is validated as `criproxy check --no-machine` validates it: which CPUs the machine has does not matter
 for cards, and a node that has lost some of its CPUs keeps its cards.
 """
@@ -9,23 +11,26 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from criproxy.config.files import choose
+from criproxy.config.files import choose, read_bytes
 from criproxy.config.load import examine
 from criproxy.deviceplugin.cards.card_offers import Configuration
-from criproxy.deviceplugin.configuration.nvidia_file import Node, NvidiaFile
+from criproxy.deviceplugin.configuration.nvidia_file import Node, NvidiaFile, examine_text
 from criproxy.deviceplugin.configuration.nvidia_file import examine as examine_nvidia
 from criproxy.deviceplugin.configuration.nvidia_notes import named_resources
 from criproxy.deviceplugin.nvidia.options import PluginConfig
 from criproxy.deviceplugin.nvidia.settings import KUBELET_SOCKET, overrides
 from criproxy.deviceplugin.server.plugin import KUBELET_DIR
 from criproxy.devices.options.options import DeviceOptions
+from criproxy.devices.plugin.named_configuration import FILE_NAME, MAX_FILE_BYTES, NamedConfiguration, from_json
 from criproxy.devices.plugin.plan import NVIDIA_ALONE, PluginPlan, Register
-from criproxy.errors import UsageError
+from criproxy.errors import ConfigError, UsageError
 from criproxy.process.address import Address
 from criproxy.wire.sockets import unix_path
 
 DEFAULT_CONFIG = Path("/etc/criproxy/policy.yaml")
 """The daemon's default, too."""
+NAMED_CONFIG = f"/var/lib/criproxy/{FILE_NAME}"
+"""In the daemon's default state directory."""
 NVIDIA_VARIABLE = "CONFIG_FILE"
 NVIDIA_RESOURCE = "nvidia.com/gpu"
 PODRESOURCES = "pod-resources/kubelet.sock"
@@ -44,6 +49,10 @@ class Options:
     """Name of the file to use if NVIDIA's path is a directory."""
     hostname: str = field(default_factory=lambda: os.uname().nodename)
     group: str | None = None
+    named_config: Path | None = None
+    """The file with the configuration that was chosen in the cluster, if there is one; None for the default path."""
+    ignores_named: bool = False
+    """Whether that file does not count."""
     kubelet_dir: Path | None = None
     """None for the default of Kubernetes; then our own file defines the podresources socket."""
     register: Register | None = None
@@ -62,6 +71,11 @@ class Options:
     def kubelet_folder(self) -> Path:
         """The kubelet's directory."""
         return self.kubelet_dir or below(self.host_root, str(KUBELET_DIR))
+
+    @property
+    def named_file(self) -> Path:
+        """The file with the configuration that was chosen in the cluster; it need not exist."""
+        return self.named_config or below(self.host_root, NAMED_CONFIG)
 
     @property
     def daemon_socket(self) -> str:
@@ -145,8 +159,8 @@ def load(options: Options) -> Loaded:
     """
     source, devices, notes = _policy_file(options)
     plan = devices.plan() if devices is not None else None
-    nvidia_path = options.nvidia_config or options.env.get(NVIDIA_VARIABLE, "")
-    if plan is None and (not source or nvidia_path):
+    nvidia_path, named = options.nvidia_config or options.env.get(NVIDIA_VARIABLE, ""), _named(options)
+    if plan is None and (not source or nvidia_path or named):
         plan = NVIDIA_ALONE
     if plan is None:
         plan = PluginPlan(advertised=())
@@ -155,7 +169,9 @@ def load(options: Options) -> Loaded:
         nvidia_path = str(below(options.host_root, plan.nvidia_config))
     plan = replace(plan, nvidia_config=nvidia_path)
     nvidia = NvidiaFile()
-    if plan.nvidia is not None:
+    if plan.nvidia is not None and named is not None:
+        nvidia = examine_text(plan, named.text, Path(named.title), options.nvidia_flags, options.env)
+    elif plan.nvidia is not None:
         node = Node(explicit=options.name, hostname=options.hostname, group=options.group)
         nvidia = examine_nvidia(plan, node, options.nvidia_flags, options.env)
     if nvidia.mistakes:
@@ -167,9 +183,27 @@ def load(options: Options) -> Loaded:
         nvidia_source=str(nvidia.file or ""),
         nvidia_is_empty=nvidia.is_empty,
         podresources=_podresources(options, devices),
-        watched=(options.policy_file, *([Path(nvidia_path)] if plan.nvidia is not None and nvidia_path else [])),
+        watched=(
+            options.policy_file,
+            *([Path(nvidia_path)] if plan.nvidia is not None and nvidia_path else []),
+            options.named_file,
+        ),
         notes=(*notes, *nvidia.notes),
     )
+
+
+def _named(options: Options) -> NamedConfiguration | None:
+    """Return the configuration that was chosen in the cluster; None if there is none."""
+    file = options.named_file
+    if options.ignores_named or not os.path.lexists(file):
+        return None
+    content, mistakes = read_bytes(file, MAX_FILE_BYTES)
+    if content is None or mistakes:
+        raise ConfigError("\n".join(mistake.located(file) for mistake in mistakes))
+    try:
+        return from_json(content)
+    except ConfigError as error:
+        raise ConfigError(f"{file}: {error}") from None
 
 
 def _policy_file(options: Options) -> tuple[str, DeviceOptions | None, list[str]]:

@@ -82,16 +82,29 @@ def examine(
     text, wrong = read_text(file) if file else ("", [])
     if file and (wrong or text is None):
         return NvidiaFile(file=file, reason=reason, mistakes=_located(wrong, file))
+    found = replace(examine_text(plan, text or "", file, flags, env), reason=reason)
+    prefix = f"{file}: " if file else ""
+    return replace(found, notes=(*found.notes, *(f"{prefix}{note}" for note in _name_note(plan, node, file))))
+
+
+def examine_text(
+    plan: PluginPlan,
+    text: str,
+    file: Path | None,
+    flags: Mapping[str, str] | None = None,
+    env: Mapping[str, str] | None = None,
+) -> NvidiaFile:
+    """Check the *text* of a file; the arguments are those of `examine`, and mistakes and notes name *file*."""
     given = [*overrides(flags or {}, env or {})]
-    found = replace(read(text or "", given, file), reason=reason)
+    found = read(text, given, file)
     if found.config is None:
         return found
     prefix = f"{file}: " if file else ""
     try:
         config = with_own_sharing(found.config, plan)
     except ConfigError as error:
-        return NvidiaFile(file=file, reason=reason, mistakes=(f"{prefix}{error}",))
-    about = (*found.notes, *_bounded(notes(config, plan)), *_name_note(plan, node, file))
+        return NvidiaFile(file=file, mistakes=(f"{prefix}{error}",))
+    about = (*found.notes, *_bounded(notes(config, plan)))
     without_effect = (
         f"{override.source} has no effect: criproxy writes no CDI specification"
         for override in given

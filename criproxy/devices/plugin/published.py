@@ -14,6 +14,7 @@ from criproxy.model.text.plain import from_plain
 T = TypeVar("T")
 MOST_RESOURCES = 256
 MOST_CARDS = 1024
+MOST_LABELS = 256
 MOST_CHARACTERS = 500
 """The maximum length of each text."""
 SHORTEST_STALE_S, LONGEST_STALE_S = 30.0, 600.0
@@ -96,6 +97,8 @@ class Published:
     """Since when, in seconds since the epoch."""
     nvml_pending: bool = False
     """Whether it has never answered, so that it is not known how the cards are divided."""
+    labels: Mapping[str, str] | None = None
+    """The labels that describe the node's cards; None: not known yet, or its version reports none."""
 
     @property
     def stale_after_s(self) -> float:
@@ -133,7 +136,11 @@ def read_report(arguments: Mapping[str, Any]) -> Published:
         UsageError: the arguments are invalid, or have more parts than the daemon keeps.
     """
     report = parse_report(Published, arguments)
-    check_counts(resources=(len(report.resources), MOST_RESOURCES), cards=(len(report.cards), MOST_CARDS))
+    check_counts(
+        resources=(len(report.resources), MOST_RESOURCES),
+        cards=(len(report.cards), MOST_CARDS),
+        labels=(len(report.labels or ()), MOST_LABELS),
+    )
     if not report.interval_s > 0:
         raise UsageError(f"interval_s: must be more than 0, not {report.interval_s!r}")
     return report

@@ -4,10 +4,12 @@ from pathlib import Path
 
 import pytest
 
-from criproxy.deviceplugin.configuration.configuration import DEFAULT_CONFIG, Options, load
+from criproxy.deviceplugin.configuration.configuration import DEFAULT_CONFIG, NAMED_CONFIG, Options, load
+from criproxy.devices.plugin.named_configuration import NamedConfiguration
 from criproxy.errors import ConfigError, UsageError
 from tests.deviceplugin.program import policy
 
+FILE = NAMED_CONFIG.lstrip("/")
 NVIDIA = "version: v1\nflags: {migStrategy: single}\n"
 
 
@@ -38,7 +40,7 @@ def test_without_a_file_nvidia_s_cards_are_offered(tmp_path: Path) -> None:
     loaded = load(options(tmp_path, config=None))
 
     assert [each.kind.name for each in loaded.plan.advertised] == ["nvidia"]
-    assert loaded.watched == (DEFAULT_CONFIG,)
+    assert loaded.watched == (DEFAULT_CONFIG, tmp_path / "var/lib/criproxy/device-configuration.json")
 
 
 def test_a_file_without_the_section_offers_nothing(tmp_path: Path) -> None:
@@ -150,3 +152,60 @@ def test_an_empty_socket_of_the_kubelet(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="use --register plugins-registry"):
         given.kubelet_socket("kubelet")
     assert given.kubelet_socket("plugins-registry") is None
+
+
+def choose(folder: Path, text: str, name: str = "a100") -> None:
+    """Put a configuration that was chosen in the cluster where the daemon puts it."""
+    chosen = NamedConfiguration(name=name, text=text, source="ConfigMap criproxy/gpus")
+    write(folder, NAMED_CONFIG.lstrip("/"), chosen.to_json())
+
+
+def test_what_the_cluster_has_chosen_counts_before_nvidia_s_file(tmp_path: Path) -> None:
+    """Flags and variables still count before it; without it, the node's file does; both places are watched."""
+    write(tmp_path, "policy.yaml", policy("{nvidiaConfig: /etc/own.yaml}"))
+    write(tmp_path, "etc/own.yaml", NVIDIA)
+    own = load(options(tmp_path))
+    choose(tmp_path, "version: v1\nflags: {migStrategy: mixed}\n")
+
+    loaded = load(options(tmp_path))
+
+    assert (own.nvidia.flags.mig_strategy, loaded.nvidia.flags.mig_strategy) == ("single", "mixed")
+    assert loaded.nvidia_source == "configuration a100 of ConfigMap criproxy/gpus"
+    assert own.watched == loaded.watched == (tmp_path / "policy.yaml", tmp_path / "etc/own.yaml", tmp_path / FILE)
+    assert load(options(tmp_path, nvidia_flags={"mig-strategy": "none"})).nvidia.flags.mig_strategy == "none"
+    assert load(options(tmp_path, ignores_named=True)) == own
+
+
+def test_what_the_cluster_has_chosen_stands_for_a_section(tmp_path: Path) -> None:
+    """A policy file without one offers NVIDIA's cards then, as with NVIDIA's own file beside it."""
+    write(tmp_path, "policy.yaml", "policy: none\n")
+    choose(tmp_path, NVIDIA)
+
+    assert [each.kind.name for each in load(options(tmp_path)).plan.advertised] == ["nvidia"]
+
+
+@pytest.mark.parametrize(
+    ("content", "mode", "said"),
+    [
+        pytest.param('{"name": 1}', 0o600, "criproxy has not written this file", id="other-json"),
+        pytest.param("version: v1", 0o600, "criproxy has not written this file", id="no-json"),
+        pytest.param('{"name": "a", "text": "version: v2"}', 0o600, "configuration a:1:10: ", id="mistake"),
+        pytest.param('{"name": "a", "text": "version: v1"}', 0o666, "can be written by every user", id="mode"),
+    ],
+)
+def test_a_choice_that_cannot_be_used(tmp_path: Path, content: str, mode: int, said: str) -> None:
+    """It is said where the mistake is."""
+    write(tmp_path, "policy.yaml", policy("{}"))
+    Path(write(tmp_path, FILE, content)).chmod(mode)
+
+    with pytest.raises(ConfigError, match=said):
+        load(options(tmp_path))
+
+
+def test_mistakes_beside_our_own_sharing(tmp_path: Path) -> None:
+    """What the cluster has chosen and our own section must not both share NVIDIA's cards."""
+    write(tmp_path, "policy.yaml", policy("{sharing: [{resource: nvidia.com/gpu, replicas: 2}]}"))
+    choose(tmp_path, "version: v1\nsharing: {timeSlicing: {resources: [{name: nvidia.com/gpu, replicas: 4}]}}\n")
+
+    with pytest.raises(ConfigError, match=r"configuration a100 of ConfigMap criproxy/gpus: .*keep one of them"):
+        load(options(tmp_path))
