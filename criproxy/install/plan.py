@@ -33,6 +33,8 @@ _RIVAL = re.compile(
     r"cri-resmgr|nri-resource-policy-.*|nri-resmgr-.*|koordlet|koord-runtime-proxy|katalyst-agent|dracpu"
     r"|cpusetter|cpu-pooler"  # the last two are CPU-Pooler's
 )
+SERVE_OPTIONS = ("log-level", "log-format", "trace-calls")
+"""Options of `criproxy serve` that users may set beside those with an option of their own."""
 _RIVAL_PLUGIN = re.compile(r"\d\d-.*(topology-aware|balloons|resource-policy).*")
 _RIVAL_SOCKETS = {
     "CRI Resource Manager": "/run/cri-resmgr/cri-resmgr.sock",
@@ -65,6 +67,9 @@ class Request:
     """Where criproxy serves its page and metrics; empty: nowhere, if an installation has set it; None: as it is."""
     page_token: str = ""
     """What clients of the page need; empty: an installation's former one is removed, unless `http` is None."""
+    serve: Mapping[str, str] | None = None
+    """Values of `SERVE_OPTIONS`; those that are not in it and that an installation has set are removed. None: as they
+    are."""
 
 
 def option(host: Host, name: str) -> str | None:
@@ -281,10 +286,13 @@ class Plan:
         """Yield the options of criproxy's unit that are to have a value, or none; others stay as they are."""
         if self.runtime != configured_runtime(self.host):
             yield "runtime-endpoint", f"unix://{self.runtime}", "the runtime's socket"
-        if self.request.http is None:
-            return
-        token_file = paths.PAGE_TOKEN if self.request.page_token else ""
-        for name, value in (("http", self.request.http), ("http-token-file", token_file)):
+        wanted = dict[str, str]()
+        if self.request.http is not None:
+            token_file = paths.PAGE_TOKEN if self.request.page_token else ""
+            wanted |= {"http": self.request.http, "http-token-file": token_file}
+        if self.request.serve is not None:
+            wanted |= {name: self.request.serve.get(name, "") for name in SERVE_OPTIONS}
+        for name, value in wanted.items():
             if value:
                 yield name, value, f"the option --{name}"
             elif self.has_written(name):

@@ -12,7 +12,7 @@ import signal
 import subprocess
 import sys
 import traceback
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -48,6 +48,7 @@ class Attempt:
     policy: str | None = None
     http: str | None = None
     page_token: str = ""
+    serve: Mapping[str, str] | None = None
     dry_run: bool = False
     force: bool = False
     brings: bool = True
@@ -108,7 +109,8 @@ def _carry_out(attempt: Attempt, tell: Callable[[str], None]) -> None:
     payload = node.payload if attempt.brings else None
     operator = Operator(Host(node.root), tell, timeout_s=attempt.timeout_s, payload=payload)
     if attempt.action == "install":
-        request = Request(attempt.runtime, attempt.policy, attempt.kubeconfig, attempt.http, attempt.page_token)
+        page, serve = (attempt.http, attempt.page_token), attempt.serve
+        request = Request(attempt.runtime, attempt.policy, attempt.kubeconfig, *page, serve)
         operator.install(request, dry_run=attempt.dry_run)
     else:
         operator.uninstall(dry_run=attempt.dry_run, force=attempt.force)

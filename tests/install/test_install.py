@@ -195,6 +195,48 @@ def test_the_page_of_administrators(make_node: MakeNode) -> None:
     assert node.snapshot() == before
 
 
+def test_options_of_the_daemon(make_node: MakeNode) -> None:
+    """They get to the node, are changed and taken back, and stay where nothing is said about them."""
+    node = make_node("k3s")
+    runtime = f"--runtime-endpoint=unix://{paths.K3S_CONTAINERD}"
+    node.install(serve={"log-level": "debug", "trace-calls": "CreateContainer"})
+    assert options(node) == f"{runtime} --log-level=debug --trace-calls=CreateContainer"
+    assert "Nothing to do" in node.installs()
+    count = len(node.log)
+
+    node.install(serve={"log-level": "warning"})
+    assert options(node) == f"{runtime} --log-level=warning"
+    assert node.log[count:] == ["systemctl restart criproxy.service"]
+    node.install(serve={})
+    assert options(node) == runtime
+
+
+def test_options_of_the_daemon_that_administrators_set(make_node: MakeNode) -> None:
+    """They stay when none is set here."""
+    node = make_node("kubeadm")
+    node.write(paths.DEFAULTS, "# Ours.\nCRIPROXY_OPTIONS=--log-level=debug\n")
+    node.install(serve={})
+    assert options(node) == "--log-level=debug"
+
+
+@pytest.mark.parametrize(
+    ("option", "complaint"),
+    [
+        pytest.param("log-level", "is not NAME=VALUE with one of log-level, log-format, trace-calls", id="no value"),
+        pytest.param("config=/a", "is not NAME=VALUE", id="one that is set otherwise"),
+        pytest.param("trace-calls=$(a)", "is not NAME=VALUE", id="a character for the shell"),
+        pytest.param(
+            "log-level=loud", "log-level must be one of debug, info, warning, error, not 'loud'", id="a value"
+        ),
+    ],
+)
+def test_wrong_options_of_the_daemon(tmp_path: Path, option: str, complaint: str) -> None:
+    """They are refused before anything is looked at."""
+    arguments = ["install", "--dry-run", f"--host-root={tmp_path}", f"--serve-option={option}"]
+    result = CliRunner().invoke(main, arguments)
+    assert (result.exit_code, complaint in result.stderr) == (2, True), result.output
+
+
 def test_a_secret_of_the_page_is_not_told(make_node: MakeNode) -> None:
     """Neither by a dry run nor by an installation, nor does the journal show it to others."""
     node = make_node("plain")

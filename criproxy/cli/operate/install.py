@@ -5,12 +5,13 @@ from pathlib import Path
 
 import click
 
-from criproxy.cli.options import PathOption, check_root, duration, host_options
+from criproxy.cli.options import LOG_FORMATS, LOG_LEVELS, PathOption, check_root, duration, host_options
 from criproxy.cli.render.console import print_lines
 from criproxy.cli.repeated_output import leaving_on
 from criproxy.errors import UsageError
 
 KINDS = ("auto", "kubeadm", "k3s", "rke2", "plain")
+_CHOICES = {"log-level": LOG_LEVELS, "log-format": LOG_FORMATS}
 _NOT_IN_UNITS = frozenset(" \t\n\"'\\$`")
 
 
@@ -49,6 +50,14 @@ _NOT_IN_UNITS = frozenset(" \t\n\"'\\$`")
     "/etc/criproxy/page-token on the node.",
 )
 @click.option(
+    "--serve-option",
+    "serve_options",
+    multiple=True,
+    metavar="NAME=VALUE",
+    help="An option of `criproxy serve` to set: log-level, log-format or trace-calls. Repeatable. Those that an "
+    "earlier `criproxy install` has set are removed if they are not named; none removes all.  [default: they stay]",
+)
+@click.option(
     "--kubeconfig",
     type=PathOption(),
     metavar="FILE",
@@ -72,6 +81,7 @@ def command(  # noqa: PLR0913 (one for each option)
     runtime_endpoint: str | None,
     http: str | None,
     http_token_file: Path | None,
+    serve_options: tuple[str, ...],
     kubeconfig: Path | None,
     timeout_s: float,
 ) -> None:
@@ -101,7 +111,8 @@ def command(  # noqa: PLR0913 (one for each option)
     if kubeconfig:
         ApiServer.of(kubeconfig)
     ready_by = str(kubeconfig.absolute()) if kubeconfig else ""
-    request = Request(paths.socket_of(runtime), text, ready_by, None if http is None else _address(http), token)
+    address, serve = None if http is None else _address(http), _serve(serve_options) if serve_options else None
+    request = Request(paths.socket_of(runtime), text, ready_by, address, token, serve)
     if token and not request.http:
         raise UsageError("--http-token-file is for the page, which needs --http")
     kind = None if node_kind == "auto" else NodeKind(node_kind)
@@ -119,6 +130,24 @@ def _address(text: str) -> str:
     if set(text) & _NOT_IN_UNITS:
         raise UsageError(f"--http: {text!r} has a character that a unit's environment file cannot have there")
     return text
+
+
+def _serve(options: tuple[str, ...]) -> dict[str, str]:
+    """Return the values of ``--serve-option`` by name; none if they are to be removed."""
+    from criproxy.install.plan import SERVE_OPTIONS
+
+    if options == ("none",):
+        return {}
+    found = dict[str, str]()
+    for text in options:
+        name, _, value = text.partition("=")
+        if name not in SERVE_OPTIONS or not value or set(value) & _NOT_IN_UNITS:
+            raise UsageError(f"--serve-option: {text[:80]!r} is not NAME=VALUE with one of {', '.join(SERVE_OPTIONS)}")
+        known = _CHOICES.get(name, (value,))
+        if value not in known:
+            raise UsageError(f"--serve-option: {name} must be one of {', '.join(known)}, not {value[:40]!r}")
+        found[name] = value
+    return found
 
 
 def _token(file: Path) -> str:
