@@ -146,7 +146,8 @@ class LiveNode:
         """
         wanted = events.Wanted.read(arguments)
         found = await self.controller.context.state.history_since(wanted.after, events.LEFT_OUT, wanted.namespace)
-        return await self._encoded(lambda: {"notices": [], **events.to_values(*found, wanted.since_s)})
+        node = self.controller.node
+        return await self._encoded(lambda: {"notices": [], **events.to_values(*found, wanted.since_s, node)})
 
     async def names(self, arguments: Mapping[str, Any]) -> list[str]:
         """Answer ``names``: NAMESPACE/POD/CONTAINER of all known containers, for shell completion."""

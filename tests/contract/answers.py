@@ -370,7 +370,7 @@ SHAPES: dict[str, Shape] = {
     "bypass": BYPASS,
     "check": CHECK,
     "devices": DEVICES,
-    "events": [{**EVENT, "container": str, "id": str}],
+    "events": [{**EVENT, "container": str, "pod_uid": str, "id": str}],
     "explain": EXPLAIN,
     "fit": FIT,
     "history": {"configurations": [CONFIGURATION]},

@@ -1,6 +1,7 @@
 """Failures of ours that repeat: nobody lands on CPUs with an owner, before, during and after the bypass."""
 
 import asyncio
+import time
 from dataclasses import replace
 from pathlib import Path
 
@@ -112,6 +113,24 @@ async def test_in_bypass_nothing_but_the_message_is_needed(tmp_path: Path) -> No
 
         assert world.cpus(owned) == "1-2"
         assert "call not handled" not in world.log.events()
+
+
+async def test_the_history_says_how_long_a_container_ran_without_a_place(tmp_path: Path) -> None:
+    """When it gets its place, its entry says since when it had none."""
+    async with Placing(tmp_path) as world:
+        world.bypass.set(BypassMode.AUTOMATIC, "for the test")
+        before_s = time.time()
+        _, key = await world.created(owner("late", 1))
+        await world.kubelet.start(key)
+        after_s = time.time()
+
+        world.bypass.set(BypassMode.OFF, "mended")
+        await world.until(lambda: world.cpus(key) == "1")
+
+        state = world.controller.context.state
+        (fact,) = [each.facts for each in await state.find_history(key) if "unplaced_since_s" in each.facts]
+        assert before_s <= float(str(fact["unplaced_since_s"])) <= after_s
+        assert fact["cpus"] == "1"
 
 
 @pytest.mark.parametrize("on_error", OnError)

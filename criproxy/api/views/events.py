@@ -6,6 +6,7 @@ from typing import Any
 
 from criproxy.api.views.situation import argument
 from criproxy.errors import UsageError
+from criproxy.model.node import Node
 from criproxy.model.record import Kind, Record
 from criproxy.model.text.notices import Values, timestamp
 
@@ -37,25 +38,50 @@ class Wanted:
         return cls(since_s, after, argument(arguments, "namespace", ""))
 
 
-def to_values(records: Sequence[Record], last: int, since_s: float = 0.0) -> Values:
+def to_values(records: Sequence[Record], last: int, since_s: float = 0.0, node: Node | None = None) -> Values:
     """What is to be said of *records*, oldest first.
 
     Args:
         records: the newest of the history, without those of a kind of `LEFT_OUT`.
         last: the number of the last record in the history, to ask for those after it.
         since_s: those from before are left out; in seconds since the epoch.
+        node: has the pods; None: their UIDs are left empty.
     """
     chosen = sorted((record for record in records if record.at_s >= since_s), key=lambda record: record.at_s)
     listed = chosen[-MAX_EVENTS:]
     full = len(records) >= MAX_EVENTS and len(chosen) == len(records)
-    return {"events": [_event(record) for record in listed], "last": last, "has_more": full}
+    uids = _PodUids(node) if node and listed else None
+    return {
+        "events": [_event(record, uids.of(record) if uids else "") for record in listed],
+        "last": last,
+        "has_more": full,
+    }
 
 
-def _event(record: Record) -> Values:
+class _PodUids:
+    """The UIDs of the pods of a node, for records, which have the names of containers."""
+
+    def __init__(self, node: Node) -> None:
+        self._node = node
+        self._by_title: dict[str, set[str]] = {}
+        for pod in node.pods.values():
+            self._by_title.setdefault(pod.title, set()).add(pod.uid)
+
+    def of(self, record: Record) -> str:
+        """Return the UID of the pod that *record* is about; empty if it is gone, or its name is that of several."""
+        if container := self._node.containers.get(record.key):
+            pod = self._node.pods.get(container.pod)
+            return pod.uid if pod else ""
+        uids = self._by_title.get(record.container.rpartition("/")[0], set())
+        return next(iter(uids)) if len(uids) == 1 else ""
+
+
+def _event(record: Record, pod_uid: str) -> Values:
     return {
         "time": timestamp(record.at_s),
         "kind": record.kind.value,
         "container": record.container,
+        "pod_uid": pod_uid,
         "id": record.key if record.key != record.life else "",
         "sentences": [*record.sentences],
         "facts": dict(record.facts),

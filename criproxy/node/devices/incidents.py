@@ -5,7 +5,7 @@ its exit: by then the reason why it ended is known, even if criproxy or the devi
 """
 
 import asyncio
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from time import time
@@ -145,7 +145,8 @@ class Incidents:
             if (known := self._going_on(life, device_class, card, quantity)) is None:
                 return 0
             await self._store_or_undo(self._ended(known), known)
-            self._record(known, [life], f"{device_class}: it is within its quota of {quantity.value} again")
+            text = f"{device_class}: it is within its quota of {quantity.value} again"
+            self._record(known, [life], text, state="ended")
             self.context.log.info("container within its quota again", device_class=device_class, card=card, id=life)
             self.follow()
             return 1
@@ -190,7 +191,7 @@ class Incidents:
         return [each for each in self._open if not each.excess]
 
     async def _end(self, incident: Incident, sentence: str) -> None:
-        self._record(incident, incident.containers, f"{incident.device_class}: {sentence}")
+        self._record(incident, incident.containers, f"{incident.device_class}: {sentence}", state="ended")
         await self._store(self._ended(incident))
 
     def _ended(self, incident: Incident) -> Incident:
@@ -281,7 +282,7 @@ class Incidents:
         else:
             new = {each.life: Use.USES for each in self.users(incident.device_class, incident.card)}
             text = f"{incident.device_class}: card is unhealthy: {incident.sentence}"
-            self._record(incident, new.keys() - uses.keys(), text)
+            self._record(incident, new.keys() - uses.keys(), text, state="begun")
             uses = {**new, **uses}
         if incident.action is Action.STOP and not incident.ended:
             uses = {life: next_use(use, lives[life], Action.STOP) for life, use in uses.items()}
@@ -291,7 +292,7 @@ class Incidents:
         """Record that the runtime has stopped a container for an incident."""
         if (incident := self.context.state.node.incidents.get(key)) and life in incident.containers:
             option = "quota: stop" if incident.excess else "onUnhealthy: stop"
-            self._record(incident, [life], f"criproxy has stopped it: {incident.sentence} ({option})")
+            self._record(incident, [life], f"criproxy has stopped it: {incident.sentence} ({option})", state="stopped")
             if incident.excess:
                 self.context.counters.quota_stops[incident.device_class, incident.excess.quantity.value] += 1
             else:
@@ -305,16 +306,20 @@ class Incidents:
         self.context.counters.quota_incidents[kind, quantity, action] += 1
         text, title, why = "container over its quota", container.title, incident.sentence
         self.context.log.warning(text, container=title, device_class=kind, why=why, action=action)
-        self._record(incident, [container.life], f"{kind}: it is over its quota: {why} (quota: {action})")
+        text = f"{kind}: it is over its quota: {why} (quota: {action})"
+        self._record(incident, [container.life], text, state="begun")
 
     def _containers(self, instances: Iterable[str]) -> list[Container]:
         """Return the containers that are one of the *instances*."""
         lives = set(instances)
         return [each for each in self.context.state.node.containers.values() if each.life in lives] if lives else []
 
-    def _record(self, incident: Incident, lives: Iterable[str], sentence: str) -> None:
-        """Write *sentence* to the history of the container instances *lives*; the log has one line for the card."""
-        about: Mapping[str, str] = {"device_class": incident.device_class, "card": incident.card}
+    def _record(self, incident: Incident, lives: Iterable[str], sentence: str, *, state: str) -> None:
+        """Write *sentence* to the history of the container instances *lives*; the log has one line for the card.
+
+        *state* says for programs what has happened: ``begun``, ``stopped`` (the container) or ``ended``.
+        """
+        about = {"device_class": incident.device_class, "card": incident.card, "state": state}
         facts = {**about, "reason": incident.reason, "action": incident.action_word, **amounts(incident.excess)}
         kind = Kind.QUOTA if incident.excess else Kind.UNHEALTHY
         for container in self._containers(lives):

@@ -123,7 +123,10 @@ def instead_text(has: Applied, wanted: Applied) -> str:
 def _placed_anew(before: Node, event: Event, decision: Decision, container: Container) -> Iterator[Entry]:
     reasons = (*_ANEW.get(type(event), ()), *_own(decision))
     if reasons and (decision.node is not before or not isinstance(event, events.Promoted)):
-        yield Entry(container, Kind.RESIZED, reasons, _facts(decision.grant))
+        former = before.containers.get(container.key)
+        missed = former.missed if former and not container.missed else None
+        since: dict[str, Fact] = {"unplaced_since_s": missed.since_s} if missed and missed.since_s else {}
+        yield Entry(container, Kind.RESIZED, reasons, _facts(decision.grant) | since)
 
 
 def _placed(new: Container, decision: Decision) -> Entry:

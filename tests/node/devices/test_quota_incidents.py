@@ -102,6 +102,8 @@ async def test_observed(world: World, stopped: Stopped) -> None:
         "nvidia: it is over its quota: 9000 MiB used, 8192 MiB allowed on GPU-a (quota: observe)",
         "nvidia: it is within its quota of memory again",
     ]
+    records = await world.controller.context.state.find_history("default/greedy/main")
+    assert [each.facts["state"] for each in records if each.kind is Kind.QUOTA] == ["begun", "ended"]
 
 
 async def test_shown(world: World) -> None:
