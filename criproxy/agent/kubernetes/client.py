@@ -1,5 +1,6 @@
 """The verbs of the Kubernetes API that the agent uses, on plain JSON objects."""
 
+from collections.abc import AsyncIterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Self
 
@@ -120,18 +121,33 @@ class ApiClient:
             ApiError: among others 404: the server does not have the resource.
             Unreachable: also if all pages together have more than `Limits.list_bytes`.
         """
-        query = {"limit": str(limit)}
-        query |= {"labelSelector": label_selector} if label_selector else {}
+        query = {"labelSelector": label_selector} if label_selector else {}
         query |= {"fieldSelector": field_selector} if field_selector else {}
+        found: list[Object] = []
+        version = ""
+        async for objects, read in self._pages(resource, namespace, query, metadata_only, limit):
+            found += objects
+            version = read
+        return found, version
+
+    async def count(self, resource: Resource, *, label_selector: str = "", limit: int = 500) -> int:
+        """Return how many objects a list has, without keeping them."""
+        query = {"labelSelector": label_selector} if label_selector else {}
+        return sum([len(objects) async for objects, _ in self._pages(resource, "", query, True, limit)])
+
+    async def _pages(
+        self, resource: Resource, namespace: str, query: dict[str, str], metadata_only: bool, limit: int
+    ) -> AsyncIterator[tuple[Sequence[Object], str]]:
+        """Yield the objects of a list page by page, each with the resource version from which a watch goes on."""
+        query = {"limit": str(limit), **query}
         accept = _accept("List", metadata_only)
         request = Request("list", resource.plural, resource.path(namespace), query, accept=accept)
-        found: list[Object] = []
         while True:
             page = await self.transport.ask(request)
-            found += objects_of(request, page)
             metadata = page.get("metadata") or {}
+            yield objects_of(request, page), str(metadata.get("resourceVersion", ""))
             if not (token := metadata.get("continue")):
-                return found, str(metadata.get("resourceVersion", ""))
+                return
             request = replace(request, query=query | {"continue": str(token)})
 
     async def apply(self, resource: Resource, obj: Object, *, subresource: str = "", force: bool = True) -> Object:

@@ -1,0 +1,1 @@
+"""How a NodePolicy comes into force on this node: which one, when its turn is, and whether it stays."""

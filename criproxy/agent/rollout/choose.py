@@ -1,0 +1,84 @@
+"""Pure: which NodePolicy is for this node, and what its status says about the rollout."""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+
+from criproxy.agent.objects.node_policy import MAX_FAILURES, Failure, NodePolicy, Object
+from criproxy.errors import ConfigError
+from criproxy.model.text.amounts import counted
+
+
+@dataclass(frozen=True, slots=True)
+class Choice:
+    """What the NodePolicies of the cluster mean for one node."""
+
+    policy: NodePolicy | None = None
+    """The one for this node; None: none selects it."""
+    passed_over: tuple[str, ...] = ()
+    """The names of others that select the node."""
+    names: frozenset[str] = frozenset()
+    """Of all NodePolicies, also of those that do not select this node."""
+    mistakes: tuple[str, ...] = ()
+    """A sentence for each NodePolicy that this version cannot read; those select no node."""
+
+    @property
+    def why(self) -> str:
+        """Why this one of several, as a sentence; empty if there is no other one."""
+        if self.policy is None or not self.passed_over:
+            return ""
+        others = ", ".join(self.passed_over[:3]) + (", …" if len(self.passed_over) > 3 else "")
+        chosen = f"NodePolicy {self.policy.name} (priority {self.policy.spec.priority})"
+        return f"{chosen} counts, of those that select this node; the other: {others}"
+
+
+def choose(objects: Iterable[Object], labels: Mapping[str, str]) -> Choice:
+    """Return the NodePolicy of the highest priority that selects a node with these *labels*; of equal ones, by name."""
+    names: set[str] = set()
+    matching: list[NodePolicy] = []
+    mistakes: list[str] = []
+    for each in objects:
+        names.add(str((each.get("metadata") or {}).get("name", "")))
+        try:
+            policy = NodePolicy.read(each)
+        except ConfigError as error:
+            mistakes.append(str(error))
+            continue
+        if policy.spec.node_selector.matches(labels):
+            matching.append(policy)
+    matching.sort(key=lambda policy: (-policy.spec.priority, policy.name))
+    first = matching[0] if matching else None
+    rest = tuple(policy.name for policy in matching[1:])
+    return Choice(first, rest, frozenset(names), tuple(sorted(mistakes)))
+
+
+def failures_of(policy: NodePolicy) -> tuple[Failure, ...]:
+    """Return the failures of the present spec: those of earlier ones do not count, whatever their hash."""
+    now = (policy.generation, policy.hash)
+    return tuple(each for each in policy.status.failures if (each.generation, each.hash) == now)
+
+
+def has_begun(policy: NodePolicy) -> bool:
+    """Whether the rollout of the present spec has begun, so that its number of turns is known."""
+    begun = policy.status.rollout
+    return begun is not None and (begun.generation, begun.hash) == (policy.generation, policy.hash)
+
+
+def why_stopped(policy: NodePolicy) -> str:
+    """Return which failures have stopped the rollout of the present spec, as a sentence; empty: it goes on."""
+    failures = failures_of(policy)
+    if len(failures) < min(policy.spec.rollout.stop_after_failures, MAX_FAILURES):
+        stopped = policy.status.stopped and has_begun(policy)
+        return (policy.status.message or "the rollout has stopped") if stopped else ""
+    first = failures[0]
+    so_far = f"{counted(len(failures), 'failure')}, stopAfterFailures: {policy.spec.rollout.stop_after_failures}"
+    return f"the rollout has stopped ({so_far}); {first.node}: {first.text}"
+
+
+def failure_on(policy: NodePolicy, node: str) -> str:
+    """Return why the present spec has failed on *node*; empty: it has not."""
+    return next((each.text or "it failed" for each in failures_of(policy) if each.node == node), "")
+
+
+def is_recorded(policy: NodePolicy, node: str) -> bool:
+    """Whether a failure on *node* need not be recorded: it is, or the list is full, so that the rollout has stopped."""
+    return bool(failure_on(policy, node)) or len(failures_of(policy)) >= MAX_FAILURES

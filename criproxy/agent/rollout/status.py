@@ -1,0 +1,112 @@
+"""What the agents write into the status of a NodePolicy: how a rollout begins, and on which nodes it failed."""
+
+import asyncio
+import random
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime
+
+from criproxy.agent.kubernetes.client import NODE_POLICIES, NODES, ApiClient, ApiError
+from criproxy.agent.objects.node_policy import (
+    MAX_FAILURES,
+    Failure,
+    NodePolicy,
+    NodeSelector,
+    Object,
+    RolloutStatus,
+    Status,
+)
+from criproxy.agent.rollout.choose import failures_of, has_begun, is_recorded, why_stopped
+from criproxy.model.text.bounded import bounded_text
+
+ATTEMPTS = 6
+"""To write a failure, while other nodes write theirs."""
+FIRST_PAUSE_S = 0.1
+MOST_CHARACTERS = 300
+"""Of why a policy failed on a node."""
+
+
+@dataclass(frozen=True, slots=True)
+class StatusWriter:
+    """Writes the status of NodePolicies. All methods raise `ApiError` and `Unreachable`."""
+
+    client: ApiClient
+
+    async def begin(self, policy: NodePolicy) -> Object | None:
+        """Write how many nodes may try *policy* at once; return the NodePolicy, None if it was deleted meanwhile.
+
+        If another node has begun the rollout, or the NodePolicy has changed, nothing is written.
+        """
+        nodes = await self.client.count(NODES, label_selector=label_selector(policy.spec.node_selector))
+        rollout = RolloutStatus(
+            generation=policy.generation,
+            hash=policy.hash,
+            nodes=nodes,
+            slots=policy.spec.rollout.slots(nodes),
+            begun=_now(),
+        )
+        status = policy.status.model_copy(update={"rollout": rollout, "stopped": False, "message": ""})
+        try:
+            return await self._write(policy, status)
+        except ApiError as error:
+            if error.status not in (404, 409):
+                raise
+            return await self.client.get(NODE_POLICIES, policy.name)
+
+    async def record(self, policy: NodePolicy, node: str, text: str) -> Object | None:
+        """Write that *policy* has failed on *node*; return the NodePolicy, None if it was deleted meanwhile.
+
+        Nothing is written if its spec has changed, or the failure need not be recorded.
+        """
+        pause_s = FIRST_PAUSE_S
+        for attempt in range(ATTEMPTS):
+            found = await self.client.get(NODE_POLICIES, policy.name)
+            if found is None:
+                return None
+            now = NodePolicy.read(found)
+            if (now.generation, now.hash) != (policy.generation, policy.hash) or is_recorded(now, node):
+                return found
+            try:
+                return await self._write(now, with_failure(now, node, text, _now()))
+            except ApiError as error:
+                if error.status != 409 or attempt == ATTEMPTS - 1:
+                    raise
+            await asyncio.sleep(random.uniform(0, pause_s))  # noqa: S311 (no secret)
+            pause_s *= 2
+        return None
+
+    async def _write(self, policy: NodePolicy, status: Status) -> Object:
+        body = {"metadata": {"resourceVersion": policy.resource_version}, "status": status.as_object()}
+        return await self.client.merge_patch(NODE_POLICIES, policy.name, body, subresource="status")
+
+
+def with_failure(policy: NodePolicy, node: str, text: str, at: str) -> Status:
+    """Return the status of *policy* with one more failure of the present spec; those of earlier ones go first."""
+    text = bounded_text(text, MOST_CHARACTERS)
+    failure = Failure(node=node, generation=policy.generation, hash=policy.hash, at=at, text=text)
+    now = [*failures_of(policy), failure]
+    earlier = [each for each in policy.status.failures if each not in now]
+    failures = [*earlier, *now][-MAX_FAILURES:]
+    status = policy.status.model_copy(update={"failures": failures, "stopped": False, "message": ""})
+    why = why_stopped(replace(policy, status=status))
+    message = why or f"{node}: {text}; the rollout goes on"
+    return status.model_copy(update={"stopped": bool(why) and has_begun(policy), "message": message})
+
+
+def label_selector(selector: NodeSelector) -> str:
+    """Return *selector* as the API server takes it in a query."""
+    terms = [f"{key}={value}" for key, value in selector.match_labels.items()]
+    for each in selector.match_expressions:
+        values = ",".join(each.values)
+        terms.append(
+            {
+                "In": f"{each.key} in ({values})",
+                "NotIn": f"{each.key} notin ({values})",
+                "Exists": each.key,
+                "DoesNotExist": f"!{each.key}",
+            }[each.operator]
+        )
+    return ",".join(terms)
+
+
+def _now() -> str:
+    return datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
