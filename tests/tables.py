@@ -24,6 +24,7 @@ import click
 from click.testing import CliRunner
 from pydantic import BaseModel
 
+from criproxy.agent.objects.crds import as_yaml, custom_resources
 from criproxy.cli import main
 from criproxy.config.schema import _properties
 from criproxy.config.settings import Common, with_devices
@@ -46,6 +47,13 @@ HEAD = "| Option | Value | Default | Meaning |\n|---|---|---|---|\n"
 def pages() -> list[Path]:
     """Those that have such a table."""
     return [page for page in sorted((ROOT / "docs").rglob("*.md")) if PLACE.search(page.read_text())]
+
+
+def definitions() -> Iterator[tuple[Path, str]]:
+    """The files in the chart with the definitions of our Kubernetes objects, and what belongs into them."""
+    for each in custom_resources():
+        name = f"{each['spec']['names']['plural']}.yaml"
+        yield ROOT / "deploy/chart/crds" / name, f"# Printed by `criproxy schema --crds`.\n{as_yaml(each)}"
 
 
 def renewed(text: str) -> str:
@@ -262,5 +270,5 @@ def _code(value: object) -> str:
 if __name__ == "__main__":
     for each in pages():
         each.write_text(renewed(each.read_text()))
-    for target, drawn in pictures():
-        target.write_text(drawn)
+    for target, content in (*pictures(), *definitions()):
+        target.write_text(content)

@@ -60,7 +60,7 @@ def _branch(name: str, entry: Entry, common: Schema, definitions: Schema) -> Sch
 
 def _properties(model: type[BaseModel], definitions: Schema) -> Schema:
     schema = model.model_json_schema(
-        ref_template=f"#/definitions/{model.__name__}.{{model}}", schema_generator=_WithDocstrings
+        ref_template=f"#/definitions/{model.__name__}.{{model}}", schema_generator=WithDocstrings
     )
     nested: Schema = schema.get("$defs", {})
     definitions |= {f"{model.__name__}.{name}": value for name, value in nested.items()}
@@ -68,7 +68,7 @@ def _properties(model: type[BaseModel], definitions: Schema) -> Schema:
     return properties
 
 
-class _WithDocstrings(GenerateJsonSchema):
+class WithDocstrings(GenerateJsonSchema):
     """Takes the docstring under each field for its description."""
 
     def encode_default(self, dft: object) -> object:

@@ -91,7 +91,7 @@ OPTIONS = {
     "record": "--control-socket --for --force --max-size",
     "release": f"{_STORED} --format --runtime-endpoint --undo",
     "reload": "--control-socket --dry-run --format --keep --try",
-    "schema": "--policy",
+    "schema": "--crds --policy",
     "serve": f"""
         {_STORED} --config --http --http-token-file --image-endpoint --image-listen --listen --log-format --log-level
         --runtime-endpoint --trace-calls

@@ -51,7 +51,7 @@ class Requirement(Wish):
     key: str
     """The label."""
     operator: Literal["In", "NotIn", "Exists", "DoesNotExist"]
-    """How the label's value and *values* relate. NotIn and DoesNotExist also hold for nodes without the label."""
+    """How the label's value and the values relate. NotIn and DoesNotExist also hold for nodes without the label."""
     values: list[str] = []
     """The values for In and NotIn."""
 
@@ -115,12 +115,12 @@ class Rollout(Wish):
 
     try_: TryTime = Field(default="10m", alias="try")
     """How long each node tries the policy (1s to 168h). If `criproxy status --check` stays clean for this long, the
-    node keeps it, else the former configuration comes back. By default 10m."""
+    node keeps it, else the former configuration comes back."""
     at_once: NodeCount = 1
     """How many nodes may try the policy at the same time: a number, or a share of the selected nodes, such as 10%,
-    rounded down, but at least one node. By default 1."""
+    rounded down, but at least one node."""
     stop_after_failures: Annotated[int, Field(ge=1)] = 1
-    """After so many nodes on which the policy failed, no further node begins. By default 1."""
+    """After how many nodes on which the policy failed no further node begins."""
 
     @property
     def try_s(self) -> float:
@@ -141,7 +141,7 @@ class Spec(Wish):
     """The nodes that get this policy, by their labels; {} selects every node."""
     priority: int = 0
     """Of several NodePolicies that select a node, the one with the highest priority counts; of equal ones, the first by
-    name. By default 0."""
+    name."""
     policy: dict[str, Any]
     """The content of a policy file."""
     rollout: Rollout = Rollout()
@@ -184,7 +184,7 @@ class Status(Report):
     rollout: RolloutStatus | None = None
     """The rollout in progress, or the last one."""
     failures: list[Failure] = []
-    """Nodes on which the policy failed: the last 20."""
+    """Nodes on which the policy failed, the last 20 of them."""
     stopped: bool = False
     """Whether the rollout has stopped, because the policy failed on too many nodes."""
     message: str = ""
