@@ -66,14 +66,15 @@ class _Connections:
 
 
 class _Connection(asyncio.StreamReaderProtocol):
-    """One connection; *serve* gets its streams."""
+    """One connection; *serve* gets its streams, and an event that is set when the client sends no more requests."""
 
     def __init__(
         self,
         connections: _Connections,
-        serve: Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]],
+        serve: Callable[[asyncio.Event, asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]],
     ) -> None:
-        super().__init__(asyncio.StreamReader(limit=LINE_MAX_BYTES), serve)
+        self._ended = asyncio.Event()
+        super().__init__(asyncio.StreamReader(limit=LINE_MAX_BYTES), partial(serve, self._ended))
         self._connections = connections
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
@@ -81,8 +82,13 @@ class _Connection(asyncio.StreamReaderProtocol):
         self._connections.add(transport)
         self._made = transport
 
+    def eof_received(self) -> bool | None:
+        self._ended.set()
+        return super().eof_received()
+
     def connection_lost(self, exc: Exception | None) -> None:
         super().connection_lost(exc)
+        self._ended.set()
         self._connections.remove(self._made)
 
 
@@ -92,14 +98,21 @@ class ControlServer:
     Args:
         commands: the handlers by command name.
         notices: the commands that count although their client has hung up: they tell something that stays true.
-        clients_max: if given, further clients are turned away, and the requests of all run one after the other.
+        waiting: the commands that wait for something to happen, and end when their client has hung up.
+        clients_max: if given, further clients are turned away, and the requests of all run one after the other, except
+            those that wait.
     """
 
     def __init__(
-        self, commands: Mapping[str, Command], notices: Collection[str] = (), *, clients_max: int | None = None
+        self,
+        commands: Mapping[str, Command],
+        notices: Collection[str] = (),
+        waiting: Collection[str] = (),
+        *,
+        clients_max: int | None = None,
     ) -> None:
         self._commands = commands
-        self._notices = frozenset(notices)
+        self._notices, self._waiting = frozenset(notices), frozenset(waiting)
         self._server: asyncio.Server | None = None
         self._connections = _Connections(clients_max)
         self._sock: socket.socket
@@ -128,14 +141,19 @@ class ControlServer:
                 await self._connections.close()
                 await self._server.wait_closed()
 
-    async def _connection(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    async def _connection(
+        self, ended: asyncio.Event, reader: asyncio.StreamReader, writer: asyncio.StreamWriter
+    ) -> None:
         try:
             while not self._stopped and (line := await _read_line(reader)):
-                async with self._turn:
-                    if _hung_up(writer) and not self._is_notice(line):
-                        log.warning("a control request is dropped: its client did not wait for the answer")
-                        break
-                    answer = await self._answer(line)
+                if _command(line) in self._waiting:
+                    answer = await self._answer_unless_hung_up(line, writer, ended)
+                else:
+                    async with self._turn:
+                        if _hung_up(writer) and _command(line) not in self._notices:
+                            log.warning("a control request is dropped: its client did not wait for the answer")
+                            break
+                        answer = await self._answer(line)
                 if writer.is_closing():  # `stop` has closed it meanwhile; uvloop raises an error for a late write
                     break
                 writer.write(answer)
@@ -148,11 +166,17 @@ class ControlServer:
         finally:
             writer.close()
 
-    def _is_notice(self, line: bytes) -> bool:
+    async def _answer_unless_hung_up(self, line: bytes, writer: asyncio.StreamWriter, ended: asyncio.Event) -> bytes:
+        """Return the answer to a command that waits; empty if its client has hung up or the server stops."""
+        answering, ending = asyncio.ensure_future(self._answer(line)), asyncio.ensure_future(ended.wait())
         try:
-            return json.loads(line).get("command") in self._notices
-        except (ValueError, RecursionError, AttributeError, TypeError):
-            return False
+            await asyncio.wait({answering, ending}, return_when=asyncio.FIRST_COMPLETED)
+            if not answering.done() and not _hung_up(writer):  # it only sends no more requests
+                await asyncio.wait({answering})
+            return answering.result() if answering.done() else b""
+        finally:
+            answering.cancel()
+            ending.cancel()
 
     async def _answer(self, line: bytes) -> bytes:
         try:
@@ -182,6 +206,14 @@ class ControlServer:
             known = ", ".join(sorted(self._commands))
             raise UnknownCommand(f"this daemon knows no command {name!r}; it knows {known}")
         return command, arguments
+
+
+def _command(line: bytes) -> str:
+    """Return the command of a request; empty if it has none."""
+    try:
+        return str(json.loads(line).get("command"))
+    except (ValueError, RecursionError, AttributeError, TypeError):
+        return ""
 
 
 def _line(answer: Mapping[str, Any]) -> bytes:

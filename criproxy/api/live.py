@@ -56,6 +56,8 @@ class LiveNode:
     stats: Sequence[Stats] = ()
     """What the proxies have counted; none where no sockets are served."""
     runtime_socket: str = ""
+    bypass: Callable[[], Values] = lambda: {"bypass": False, "mode": "off", "since": "", "reason": ""}
+    """Returns whether the bypass is on, as `criproxy bypass status`."""
     reload: Reload | None = None
     """Knows the policy file; None where none is followed."""
     _known: tuple[Policy, Topology, tuple[str, ...]] | None = None
@@ -161,7 +163,12 @@ class LiveNode:
 
     async def _encoded(self, values: Callable[[], Values]) -> Encoded:
         """Return the answer with the result of *values*, which is called in a thread."""
-        head = {
+        head = self.head()
+        return await asyncio.to_thread(lambda: encoded({**head, **values()}))
+
+    def head(self) -> Values:
+        """Return what each answer begins with: which daemon answers, and when."""
+        return {
             "source": "daemon",
             "host": os.uname().nodename,
             "time": timestamp(time.time()),
@@ -169,7 +176,6 @@ class LiveNode:
             "pid": os.getpid(),
             "started": timestamp(self.started_s()),
         }
-        return await asyncio.to_thread(lambda: encoded({**head, **values()}))
 
     def _lacking(self, policy: Policy, topology: Topology) -> tuple[str, ...]:
         """What the machine lacks; computed once for each policy and machine, in the thread that asks."""
@@ -190,6 +196,7 @@ class LiveNode:
             "kubelet": kubelet if self.stats else None,
             "runtime": {"name": name, "version": version, "socket": self.runtime_socket},
             "configuration": {"file": loaded.file, "hash": loaded.hash, "loaded": at, **tried(in_force.trial)},
+            "agent": self.controller.agent.to_json(),
         }
 
 

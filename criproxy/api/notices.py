@@ -16,6 +16,7 @@ from criproxy.model.workload import Container, ContainerState
 from criproxy.node.cgroups import LEFT_RUNNING
 from criproxy.node.controller import Controller
 from criproxy.node.sync.ends import LISTS
+from criproxy.store.configurations import node_policy_of
 
 MAX_NAMED = 3
 LOST_S = 10.0
@@ -140,6 +141,7 @@ class ControllerNotices:
         yield from self._of_trial()
         yield from self._of_devices()
         yield from self._of_plugin()
+        yield from self.controller.agent.notices()
         if cpusets := self.controller.updates.kubelet_cpusets:
             yield Notice("competing-manager", cpusets.sentence())
         yield from self._of_rows()
@@ -242,6 +244,8 @@ class ControllerNotices:
             yield Notice("try-problem", in_force.trial_problem)
         if (trial := in_force.trial) is None:
             return
+        if not trial.until_s and node_policy_of(in_force.loaded.file):
+            return  # the cluster wants it, whatever the policy file of this node says
         if not trial.until_s:
             kept = f"{in_force.loaded.file} (hash {in_force.loaded.hash}) was kept and is in effect"
             mismatch, alternative = _KEPT[in_force.policy_file]

@@ -26,12 +26,19 @@ MODULES: Mapping[str, Sequence[str]] = {
     "criproxy.api.device_configuration": ("device-configuration",),
     "criproxy.api.recorder": ("record",),
     "criproxy.api.rehearsal": ("reload-dry-run",),
+    "criproxy.api.agent": ("agent",),
 }
 """Modules with a function `commands`, which takes the `LiveNode` and returns their handlers, and what these answer."""
 QUERIES = (*MODULES[LIVE], "usage")
 """How things are: commands that change nothing."""
 NOTICES = ("device-plugin",)
 """The commands that count although their client no longer waits: the device plugin says that it ends, and ends."""
+WAITING = ("agent",)
+"""The commands that wait for a change."""
+AGENT = (*QUERIES, *WAITING, "reload", "reload-dry-run")
+"""What the agent may ask, beside `NODE_POLICIES`."""
+NODE_POLICIES = ("reload-try", "reload-keep", "reload-back")
+"""What the agent may only do with the content of NodePolicy objects."""
 
 
 @dataclass(slots=True, repr=False)
@@ -51,6 +58,7 @@ class Commands:
             "reload": started.reload.command,
             "reload-try": try_out.begin,
             "reload-keep": try_out.keep,
+            "reload-back": try_out.back,
             "bypass": bypass.command,
             "release": started.controller.policy_switch.command,
         }
@@ -58,6 +66,12 @@ class Commands:
     def queries(self) -> dict[str, Command]:
         """Return those of the handlers that change nothing."""
         return {command: handler for command, handler in self.table().items() if command in QUERIES}
+
+    def agent(self) -> dict[str, Command]:
+        """Return those of the handlers that the agent may use."""
+        table, try_out = self.table(), self.problems.started.try_out
+        only = {command: partial(try_out.for_node_policy, table[command]) for command in NODE_POLICIES}
+        return {command: table[command] for command in AGENT} | only
 
     def _why_not_try(self) -> str:
         bypass = self.problems.bypass

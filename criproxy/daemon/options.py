@@ -58,6 +58,7 @@ class Endpoints:
             pairs[IMAGE] = (unix_path(options.image_listen, "--image-listen"), image)
         control = unix_path(options.control_socket, "--control-socket")
         unix_path(read_only(control), "--control-socket (the socket for queries)")
+        unix_path(agent(control), "--control-socket (the socket for the agent)")
         http = Address.parse(options.http) if options.http is not None else None
         beside, behind = pairs.get(IMAGE, ("", ""))
         named = {"--listen": pairs[MAIN][0], "--image-listen": beside, "--control-socket": control}
@@ -79,6 +80,12 @@ def read_only(control: str) -> str:
     """
     folder, name = os.path.split(control)
     return f"{folder}/read-only/pod/{name}"
+
+
+def agent(control: str) -> str:
+    """Return the path of the agent's socket, which is as that of `read_only`."""
+    folder, name = os.path.split(control)
+    return f"{folder}/agent/pod/{name}"
 
 
 def _check_distinct(ours: Mapping[str, str], theirs: Mapping[str, str]) -> None:

@@ -80,6 +80,7 @@ class Problems:
                 started_s=lambda: self.started_s,
                 stats=self.stats,
                 runtime_socket=self.behind.endpoints.runtime,
+                bypass=self.bypass.to_json,
                 reload=self.started.reload,
             )
         return self._live

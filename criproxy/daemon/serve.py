@@ -16,7 +16,7 @@ import uvloop
 from criproxy import __version__
 from criproxy.cri.here import TABLE as HERE
 from criproxy.cri.touched_methods import touched_paths
-from criproxy.daemon.options import MAIN, Endpoints, Options, read_only
+from criproxy.daemon.options import MAIN, Endpoints, Options, agent, read_only
 from criproxy.errors import UsageError
 from criproxy.node.bypass import Bypass, BypassMode
 from criproxy.process.heartbeat import Heartbeat
@@ -44,10 +44,11 @@ CYCLES_AFTER = 3_000
 creates), and a collection traverses maps of all containers: with 1,000 of them and Python's default of 700 it stopped
 the process for 1 to 2 ms, 20 to 28 times in 300 creates; now once, for 4 ms."""
 
-CONTROL, READ_ONLY, HTTP = "control", "read-only", "http"
-"""The names of the listeners for commands, for those that change nothing, and for metrics and health."""
+CONTROL, READ_ONLY, AGENT, HTTP = "control", "read-only", "agent", "http"
+"""The names of the listeners for commands, for those that change nothing, for the agent, and for metrics and health."""
 READERS_MAX = 16
-"""The clients at once of the socket for queries, which may be in a container: they do not use up our descriptors."""
+"""The clients at once of the sockets for queries and for the agent, which may be in a container: they do not use up our
+descriptors."""
 
 log = structlog.get_logger("criproxy.daemon")
 
@@ -133,8 +134,9 @@ class Daemon:
             sock = passed.get(name)
             listeners[name] = listen(path, mode) if sock is None else Listener(sock, sock.getsockname())
             stack.callback(listeners[name].close)
-        listeners[READ_ONLY] = listen_within(read_only(self._endpoints.control))
-        stack.callback(listeners[READ_ONLY].close)
+        for name, place in ((READ_ONLY, read_only), (AGENT, agent)):
+            listeners[name] = listen_within(place(self._endpoints.control))
+            stack.callback(listeners[name].close)
         if self._endpoints.http is not None:
             listeners[HTTP] = self._endpoints.http.listen()
             stack.callback(listeners[HTTP].close)
@@ -207,12 +209,15 @@ class Daemon:
     async def _answer_commands(
         self, stack: AsyncExitStack, listeners: Mapping[str, Listener], commands: "Commands"
     ) -> "dict[str, Serve]":
-        """Answer commands on the control socket, and queries on the other one; return what serves which Unix socket."""
+        """Answer commands on the control socket, and some of them on others; return what serves which Unix socket."""
         from criproxy.api.control_socket import ControlServer
-        from criproxy.daemon.commands import NOTICES
+        from criproxy.daemon.commands import NOTICES, WAITING
 
-        queries = ControlServer(commands.queries(), clients_max=READERS_MAX)
-        servers = {CONTROL: ControlServer(commands.table(), NOTICES), READ_ONLY: queries}
+        servers = {
+            CONTROL: ControlServer(commands.table(), NOTICES, WAITING),
+            READ_ONLY: ControlServer(commands.queries(), clients_max=READERS_MAX),
+            AGENT: ControlServer(commands.agent(), (), WAITING, clients_max=READERS_MAX),
+        }
         for name, server in servers.items():
             await server.start(listeners[name].sock)
             stack.push_async_callback(server.stop)

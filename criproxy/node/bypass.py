@@ -114,6 +114,10 @@ class Bypass:
                 pass
             case other:
                 raise UsageError(f"bypass is on, off or status, not {other!r}")
+        return self.to_json()
+
+    def to_json(self) -> dict[str, Any]:
+        """As in the answer of ``criproxy bypass``."""
         return {"bypass": self.on, "mode": self.mode.value, "since": self.since, "reason": self.reason}
 
     def watch(self, on_error: ErrorHandler) -> ErrorHandler:

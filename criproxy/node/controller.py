@@ -16,6 +16,7 @@ from criproxy.node.calls.start import Starts
 from criproxy.node.calls.status_replies import Replies
 from criproxy.node.calls.update import Updates
 from criproxy.node.cgroups import Cgroups
+from criproxy.node.configuration.agent_report import AgentReport
 from criproxy.node.configuration.policy_switch import PolicySwitch
 from criproxy.node.context import UPDATE_OTHERS, Context
 from criproxy.node.counters import Counters, NodeUse
@@ -63,6 +64,8 @@ class Controller:
     """What the device plugin reports about itself."""
     card_usage: CardUsage
     """What the watcher reports about the use of cards."""
+    agent: AgentReport
+    """What the node's agent has said."""
 
     def __init__(
         self,
@@ -93,6 +96,7 @@ class Controller:
             log=log,
         )
         self._bypass_times, self.device_plugin, self.card_usage = BypassTimes(), DevicePlugin(), CardUsage()
+        self.agent = AgentReport()
         self.reconciler, self.refused_resizes, inheritance = Reconciler(context), RefusedResizes(), Inheritance()
         self.outcomes = Outcomes(context, self.reconciler, inheritance=inheritance)
         self.hotplug, self.devices = Hotplug(context), DeviceGuard(context)  # no change since the discovery is missed

@@ -86,7 +86,7 @@ class Counters:
     """Configurations that could not be used: the former one stays in force."""
     tries_ended: Counter[str] = field(default_factory=Counter)
     """Ended tries of a configuration, by what ended them: ``kept``, ``time`` (the former one came back), ``file`` (the
-    policy file came into force)."""
+    policy file came into force), ``asked`` (somebody let the former one come back)."""
     devices: Counter[tuple[str, str]] = field(default_factory=Counter)
     """Creates by device class (empty: all classes) and finding: ``hidden``, ``allocated``, …"""
     device_allocations: Counter[tuple[str, str]] = field(default_factory=Counter)

@@ -28,6 +28,17 @@ MAX_BYTES = 8 << 20
 MAX_TRIED_BYTES = 64 << 20
 """Two policy files, escaped, and the places of ten thousand containers."""
 _NUMBERED = re.compile(r"(\d{1,15})\.json")
+_NODE_POLICY = re.compile(r"NodePolicy/([a-z0-9](?:[-a-z0-9.]{0,251}[a-z0-9])?)")
+
+
+def node_policy_of(source: str) -> str:
+    """Return the name of the NodePolicy whose content a configuration has; empty if that is a file.
+
+    Args:
+        source: a path, or ``NodePolicy/NAME``.
+    """
+    found = _NODE_POLICY.fullmatch(source)
+    return found[1] if found else ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -37,7 +48,7 @@ class GoodFile:
     text: str = ""
     """All of it; empty where there was none, and no container was placed."""
     source: str = ""
-    """Where it was."""
+    """Where it was: a path, or ``NodePolicy/NAME``."""
     configuration: str = ""
     """`Settings.configuration`: a digest of what it says."""
     available: str = ""
@@ -172,8 +183,13 @@ class Tried:
 
     @property
     def is_kept(self) -> bool:
-        """Whether it stays until the policy file changes."""
+        """Whether it stays until the policy file changes or, if it is of a NodePolicy, until somebody ends it."""
         return not self.until_s
+
+    @property
+    def outlasts_files(self) -> bool:
+        """Whether a policy file that changes does not take its place."""
+        return self.is_kept and bool(node_policy_of(self.good.source))
 
     def kept(self) -> "Tried":
         """The same configuration, which stays."""

@@ -18,11 +18,12 @@ from criproxy import __version__
 from criproxy.api.device_plugin import CardReport, DevicePluginCommands
 from criproxy.api.quota_commands import QuotaReport
 from criproxy.api.usage import UsageCommands
-from criproxy.deviceplugin.daemon_client.asking import DaemonRefuses, ask
+from criproxy.deviceplugin.daemon_client.asking import ask
 from criproxy.deviceplugin.usage.grants_client import OpenIncident, parse_granted
 from criproxy.devices.classes.vgpu_profiles import Quota
 from criproxy.devices.plugin.published import Advertised, Published, PublishedCard
 from criproxy.devices.usage.values import CardUse, ClassUse, ContainerUse, Grant, UsageReport
+from criproxy.process.control_client import DaemonRefuses
 from tests.asking import answering
 from tests.daemons import LIMIT_S
 from tests.node.devices.test_create_checks_vgpu import RESOURCE, RULES, pod_with

@@ -16,7 +16,6 @@ from criproxy.api.views import status_check as report
 from criproxy.cli.render import lazy_rich
 from criproxy.cri import api_pb2 as api
 from criproxy.cri import sizes, translate
-from criproxy.deviceplugin.daemon_client.asking import DaemonRefuses
 from criproxy.deviceplugin.resources import resource_builder
 from criproxy.devices import boundary
 from criproxy.devices.classes.device_class import DeviceClass
@@ -41,6 +40,7 @@ from criproxy.placement.policies import static
 from criproxy.placement.records import log_line
 from criproxy.placement.rules import going_back
 from criproxy.process import log
+from criproxy.process.control_client import DaemonRefuses
 from criproxy.process.tasks import Tasks
 from criproxy.store import database, reader, writing
 from criproxy.wire.calls import Call, Outcome, Proceed

@@ -76,7 +76,7 @@ def config_reloads(now: Moment) -> Numbers:
 @METRICS.counter("how")
 def config_tries_ended(now: Moment) -> Numbers:
     """Tries of a configuration that have ended, by what ended them."""
-    return with_words(now.counters.tries_ended, ("kept", "time", "file"))
+    return with_words(now.counters.tries_ended, ("kept", "time", "file", "asked"))
 
 
 @METRICS.counter()

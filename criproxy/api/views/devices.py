@@ -220,6 +220,11 @@ def _profile(resource: Advertised, ids: Iterable[str], *, offered: bool) -> Valu
     }
 
 
+def node_annotations(report: Published, allocated: Iterable[Facts]) -> dict[str, str]:
+    """Return the annotations of the node for what the device plugin offers; *allocated* as `Holdings.allocated`."""
+    return _annotations(_offered_profiles(report, allocated))
+
+
 def _annotations(vgpus: Sequence[Values]) -> dict[str, str]:
     """Return the annotation of the node, a JSON text; empty if there are no vGPUs."""
     keys = ("resource", "count", "free", "memory_mib", "cores_percent")

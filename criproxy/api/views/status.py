@@ -111,7 +111,7 @@ def summary(situation: Situation) -> Values:
             }
             for numa in topology.nodes
         ],
-        "totals": _totals(node),
+        "totals": totals(node),
     }
 
 
@@ -138,7 +138,8 @@ def _kept(node: Node, uid: str, kept: Kept) -> Values:
     return {"pod": pod_title(node, uid), "uid": uid, "cpus": cpus, "containers": names}
 
 
-def _totals(node: Node) -> Values:
+def totals(node: Node) -> Values:
+    """Return how many pods and containers there are, and how many of them are not as they should be."""
     alive = [c for c in node.containers.values() if c.state is not ContainerState.EXITED]
     owners = sum(1 for grant in node.grants.values() if grant.exclusive)
     return {

@@ -129,11 +129,11 @@ def command(log_level: str, log_format: str, **options: Any) -> None:  # noqa: A
         run(Options(nvidia_flags=flags, **given), writer)
     except Exception as error:
         raise click.exceptions.Exit(
-            _report_failure(log.structlog.get_logger("criproxy"), log.chosen(log_format), error)
+            report_failure(log.structlog.get_logger("criproxy"), log.chosen(log_format), error)
         ) from error
 
 
-def _report_failure(logger: Any, log_format: str, error: Exception) -> int:  # noqa: ANN401 - structlog's own type
+def report_failure(logger: Any, log_format: str, error: Exception) -> int:  # noqa: ANN401 - structlog's own type
     """Report why the program ends; return the exit status."""
     from criproxy.cli.render.console import print_lines
     from criproxy.errors import CriproxyError

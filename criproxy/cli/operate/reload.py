@@ -119,6 +119,8 @@ def _sentence(values: Values) -> str:
         until = f"until {values['until'][:19]}Z{_effects(values)}. 'criproxy reload --keep' keeps it"
         return f"Being tried: {what}, {until}, and 'criproxy reload' ends the try."
     if values["kept"]:
+        if values["file"].startswith("NodePolicy/"):
+            return f"Kept: {what}."
         but = _KEPT.get(values.get("policy_file", ""), _KEPT["different"])  # an earlier version does not say that
         return f"Kept: {what}. {but}"
     return f"In effect: {what}."

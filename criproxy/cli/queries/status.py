@@ -347,14 +347,28 @@ def front_of(values: Values) -> Iterator[rich.Text]:
         yield rich.Text(f"Runtime: {runtime['name']} {runtime['version']} on {runtime['socket'] or 'its socket'}")
     if (configuration := values.get("configuration")) and configuration["hash"]:
         since = words.ago(configuration["loaded"])
-        text = f"Policy file: {configuration['file']}, hash {configuration['hash']}, loaded {since} ago"
+        text = f"{_source(configuration['file'])}, hash {configuration['hash']}, loaded {since} ago"
         yield rich.Text(text + _instead_of_file(configuration))
+    if agent := values.get("agent"):
+        state = "; see the notices" if agent["problems"] else ""
+        yield rich.Text(f"Agent: version {agent['version']}, connected since {words.ago(agent['since'])}{state}")
     if counts := values.get("cpu_counts"):
         of = "" if counts["capacity"] is None else f" of {counts['capacity']}"
         yield rich.Text(f"Exclusive CPUs: {counts['exclusive']}{of}; free: {_free(values)}")
 
 
+_NODE_POLICY = "NodePolicy/"
+"""Before the name of a NodePolicy, in place of the path of a policy file."""
+
+
+def _source(file: str) -> str:
+    is_policy = file.startswith(_NODE_POLICY)
+    return f"Policy: NodePolicy {file.removeprefix(_NODE_POLICY)}" if is_policy else f"Policy file: {file}"
+
+
 def _instead_of_file(configuration: Values) -> str:
+    if configuration.get("kept") and configuration["file"].startswith(_NODE_POLICY):
+        return ""
     if configuration.get("kept"):
         return "; KEPT after a try, in place of the configured policy file"
     if not (trial := configuration.get("try")):

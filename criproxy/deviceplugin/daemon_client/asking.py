@@ -1,19 +1,23 @@
 """The client of the control socket, for threads; the daemon may be absent, slow or of another version."""
 
 import asyncio
-import json
 import socket
-from collections.abc import Hashable, Iterator, Mapping
-from contextlib import contextmanager, suppress
+from collections.abc import Hashable, Mapping
+from contextlib import suppress
 from functools import partial
 from typing import Any, TypeVar
 
 from criproxy.errors import CriproxyError
+from criproxy.process.control_client import (
+    LONGEST_ANSWER_BYTES,
+    DaemonRefuses,
+    NoDaemon,
+    no_daemon_errors,
+    request_of,
+    result_of,
+)
 from criproxy.process.tasks import in_full
 
-WRONG_USE = 2
-"""The exit status in the answer to an invalid request."""
-LONGEST_ANSWER_BYTES = 1 << 20
 REPORT_TIMEOUT_S = 2.0
 """How long the daemon may take to answer one report."""
 FREE_CPUS_S = 0.05
@@ -21,21 +25,6 @@ FREE_CPUS_S = 0.05
 COMMAND = "device-plugin"
 Key = TypeVar("Key", bound=Hashable)
 Report = TypeVar("Report")
-
-
-class NoDaemon(CriproxyError):
-    """The daemon does not answer; the text has the reason."""
-
-
-class DaemonRefuses(CriproxyError):
-    """The daemon answers with an error."""
-
-    def __init__(self, text: str, *, wrong: bool, unknown: bool = False) -> None:
-        super().__init__(text)
-        self.wrong = wrong and not unknown
-        """Whether the request is invalid, so that it must not be repeated."""
-        self.unknown = unknown
-        """Whether the daemon does not know the command: it is older, and the next one may know it."""
 
 
 async def report(path: str, command: str, arguments: Mapping[str, Any]) -> Any:  # noqa: ANN401 - JSON
@@ -61,41 +50,6 @@ def ask(path: str, command: str, arguments: Mapping[str, Any], timeout_s: float)
         sock.sendall(request_of(command, arguments))
         with sock.makefile("rb") as answers:
             return result_of(path, answers.readline(LONGEST_ANSWER_BYTES))
-
-
-def request_of(command: str, arguments: Mapping[str, Any]) -> bytes:
-    """Return the line that sends a command."""
-    return json.dumps({"command": command, "arguments": dict(arguments)}).encode() + b"\n"
-
-
-def result_of(path: str, line: bytes) -> Any:  # noqa: ANN401 - JSON
-    """Return the result in the *line* with which the daemon on *path* has answered.
-
-    Raises:
-        NoDaemon: the line is none of a daemon.
-        DaemonRefuses: the answer is an error.
-    """
-    try:
-        answer = json.loads(line)
-        if "result" in answer:
-            return answer["result"]
-        unknown = answer.get("unknown_command") is True
-        raise DaemonRefuses(str(answer["error"]), wrong=answer.get("exit_status") == WRONG_USE, unknown=unknown)
-    except (ValueError, LookupError, TypeError, AttributeError, RecursionError) as error:
-        raise NoDaemon(f"the process listening on {path} is not a criproxy daemon: {error!r}") from error
-
-
-@contextmanager
-def no_daemon_errors(path: str, timeout_s: float) -> Iterator[None]:
-    """Raise `NoDaemon` for the errors of a socket on *path*."""
-    try:
-        yield
-    except TimeoutError as error:
-        raise NoDaemon(f"the daemon on {path} did not answer within {timeout_s:g} s") from error
-    except OSError as error:
-        raise NoDaemon(f"no daemon answers on {path}: {error.strerror or error}") from error
-    except ValueError as error:
-        raise NoDaemon(f"the process listening on {path} is not a criproxy daemon: its answer is too long") from error
 
 
 def free_cpus(path: str, timeout_s: float = FREE_CPUS_S) -> Mapping[int, int]:

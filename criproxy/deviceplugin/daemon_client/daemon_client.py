@@ -3,80 +3,17 @@
 Requests with different commands run in parallel, and the answer to one of them does not affect the others.
 """
 
-import asyncio
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
-from criproxy.deviceplugin.daemon_client.asking import (
-    LONGEST_ANSWER_BYTES,
-    REPORT_TIMEOUT_S,
-    DaemonRefuses,
-    NoDaemon,
-    no_daemon_errors,
-    report,
-    request_of,
-    result_of,
-)
+from criproxy.deviceplugin.daemon_client.asking import report
+from criproxy.process.control_client import DaemonRefuses, NoDaemon
 from criproxy.process.logger import Log
 
 MOST_REFUSALS = 256
 """The logged refusals that are remembered; bounded, because their reasons name containers. Then all are forgotten."""
-
-
-@dataclass(slots=True, repr=False)
-class ReportConnection:
-    """Sends one report after the other, on a connection that stays open: a thread for each of them costs more.
-
-    Args:
-        path: the daemon's control socket.
-        timeout_s: how long the daemon may take to answer.
-    """
-
-    path: str
-    timeout_s: float = REPORT_TIMEOUT_S
-    _streams: tuple[asyncio.StreamReader, asyncio.StreamWriter] | None = None
-
-    async def ask(self, command: str, arguments: Mapping[str, Any]) -> Any:  # noqa: ANN401 - JSON
-        """Return the result of a report; after a failure, the next one is sent by another connection.
-
-        Raises:
-            NoDaemon: there is no answer in time.
-            DaemonRefuses: the answer is an error.
-        """
-        try:
-            with no_daemon_errors(self.path, self.timeout_s):
-                async with asyncio.timeout(self.timeout_s):
-                    line = await self._answer(request_of(command, arguments))
-        except BaseException:
-            self.close()
-            raise
-        if not line.endswith(b"\n"):
-            self.close()
-        return result_of(self.path, line)
-
-    def close(self) -> None:
-        """Close the connection."""
-        if self._streams is not None:
-            self._streams[1].close()
-            self._streams = None
-
-    async def _answer(self, request: bytes) -> bytes:
-        """Send a line by the open connection, or by another one: the daemon closes idle ones."""
-        if self._streams is not None:
-            with suppress(ConnectionError):
-                if line := await _exchanged(*self._streams, request):
-                    return line
-        self.close()
-        self._streams = await asyncio.open_unix_connection(self.path, limit=LONGEST_ANSWER_BYTES)
-        return await _exchanged(*self._streams, request)
-
-
-async def _exchanged(reader: asyncio.StreamReader, writer: asyncio.StreamWriter, request: bytes) -> bytes:
-    writer.write(request)
-    await writer.drain()
-    return await reader.readline()
 
 
 @dataclass(slots=True, repr=False)

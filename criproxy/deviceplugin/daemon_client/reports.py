@@ -8,7 +8,7 @@ from typing import Any
 
 from criproxy import __version__
 from criproxy.deviceplugin.cards.detected_cards import CardKey
-from criproxy.deviceplugin.daemon_client.asking import DaemonRefuses, NoDaemon, PendingReports, report
+from criproxy.deviceplugin.daemon_client.asking import PendingReports, report
 from criproxy.deviceplugin.health.cards_health import CardState
 from criproxy.deviceplugin.resources.resource_builder import Served
 from criproxy.deviceplugin.server.resource import Resource
@@ -19,6 +19,7 @@ from criproxy.devices.plugin.published import MOST_CARDS, MOST_RESOURCES, Advert
 from criproxy.model.text.bounded import bounded_text
 from criproxy.model.text.notices import difference
 from criproxy.model.text.plain import to_plain
+from criproxy.process.control_client import DaemonRefuses, NoDaemon
 from criproxy.process.logger import Log, LogOnce
 from criproxy.process.tasks import in_full, wait_at_most
 

@@ -17,12 +17,13 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from criproxy.deviceplugin.daemon_client.asking import DaemonRefuses, NoDaemon, PendingReports
+from criproxy.deviceplugin.daemon_client.asking import PendingReports
 from criproxy.deviceplugin.daemon_client.daemon_client import DaemonClient
 from criproxy.deviceplugin.usage.grants_client import OpenIncident
 from criproxy.deviceplugin.usage.processes import Processes
 from criproxy.deviceplugin.usage.quota_verdicts import Key, Over, Within
 from criproxy.devices.usage.values import Process
+from criproxy.process.control_client import DaemonRefuses, NoDaemon
 from criproxy.process.logger import Log
 
 FIRST_PID = 2

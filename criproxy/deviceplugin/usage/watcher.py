@@ -7,8 +7,8 @@ from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 
-from criproxy.deviceplugin.daemon_client.asking import DaemonRefuses, NoDaemon
-from criproxy.deviceplugin.daemon_client.daemon_client import DaemonClient, ReportConnection
+from criproxy.deviceplugin.daemon_client.asking import REPORT_TIMEOUT_S
+from criproxy.deviceplugin.daemon_client.daemon_client import DaemonClient
 from criproxy.deviceplugin.usage import nvml_usage
 from criproxy.deviceplugin.usage.class_judge import ClassJudge
 from criproxy.deviceplugin.usage.class_watch import ClassWatch, Names
@@ -21,6 +21,7 @@ from criproxy.devices.usage.values import QUANTITIES, ClassUse, UsageReport, pla
 from criproxy.host.nvml import INITIALISED_S
 from criproxy.host.patience import Patience
 from criproxy.process.children import Child
+from criproxy.process.control_client import ControlClient, DaemonRefuses, NoDaemon
 from criproxy.process.logger import Log
 from criproxy.process.tasks import PART_S, Tasks, Work, wait_at_most
 
@@ -241,10 +242,10 @@ class UsageReports:
     _begun_s: float = 0.0
     """When the last report was due."""
     _wanted: asyncio.Event = field(default_factory=asyncio.Event)
-    _connection: ReportConnection = field(init=False)
+    _connection: ControlClient = field(init=False)
 
     def __post_init__(self) -> None:
-        self._connection = ReportConnection(self.daemon.socket)
+        self._connection = ControlClient(self.daemon.socket, REPORT_TIMEOUT_S)
 
     def soon(self) -> None:
         """Report soon: the use may have changed."""

@@ -230,13 +230,14 @@ def at_start(
     """
     if tried is None:
         return AtStart(_usable(found, None, instead))
-    if isinstance(found, Configuration) and found.file_hash != tried.file_hash:
+    if isinstance(found, Configuration) and found.file_hash != tried.file_hash and not tried.outlasts_files:
         log.warning(
             "the policy file has changed: it is in effect, and no longer what was tried", file=str(found.source)
         )
         back = tried.places_under(found.settings.configuration)
         return AtStart(found, back=back, ended="" if tried.is_kept else "file")
-    if tried.is_kept and isinstance(found, Configuration) and found.settings.configuration == tried.good.configuration:
+    same = isinstance(found, Configuration) and found.settings.configuration == tried.good.configuration
+    if tried.is_kept and isinstance(found, Configuration) and same and not tried.outlasts_files:
         return AtStart(found)  # nothing is in place of it
     if tried.is_kept or tried.until_s > time.time():
         try:

@@ -125,6 +125,12 @@ class Reload:
         except CriproxyError:
             return ""
 
+    async def use_kept(self, new: Configuration) -> None:
+        """Take *new*, which says the same as what is in force, for what is in force; the caller holds `one`."""
+        if new.settings.devices != self.context.settings.devices:
+            await self.policy_switch.use_devices(new.settings)
+        self._now_in_force(new, "kept")
+
     async def use_file_if_same(self) -> bool:
         """Take the policy file for what is in force, if it says the same; return whether it does.
 
@@ -150,8 +156,8 @@ class Reload:
         except CriproxyError as error:
             return self._failed(str(error), asked=asked)
         tried = self.in_place.tried
-        if tried and tried.file_hash == new.file_hash and not asked:  # it is as it was when the try began
-            return self._is_well_again()
+        if tried and not asked and (tried.outlasts_files or tried.file_hash == new.file_hash):
+            return self._is_well_again()  # the file is as it was when the try began, or does not count
         problem = self.context.in_force.problem
         same = new.settings.configuration == self.context.settings.configuration
         if same and self.context.settings.policy_name != FALLBACK:

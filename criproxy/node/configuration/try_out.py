@@ -5,7 +5,7 @@ The policy file stays as it is. A restart of criproxy goes on with the try, or e
 
 import asyncio
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any
@@ -20,7 +20,7 @@ from criproxy.node.configuration.load import FALLBACK, Configuration, candidate,
 from criproxy.node.configuration.reload import Reload
 from criproxy.node.context import Context
 from criproxy.process.tasks import wait_at_most
-from criproxy.store.configurations import GoodFile, Tried
+from criproxy.store.configurations import GoodFile, Tried, node_policy_of
 
 LOOK_S = 1.0
 """How often the clock is read: it may be set forward, or the machine may have slept."""
@@ -69,6 +69,8 @@ class TryOut:
     async def begin(self, arguments: Mapping[str, Any]) -> Values:
         """Answer ``criproxy reload --try``: arguments ``text`` and ``source`` of the file, and ``time_s``.
 
+        What a NodePolicy says and is in effect already is kept at once.
+
         Raises:
             UsageError: an argument is wrong.
             CriproxyError: nothing can be tried now, or not this file; everything is unchanged.
@@ -82,27 +84,69 @@ class TryOut:
             topology, base = self.context.state.node.topology, self.context.settings
             new = await asyncio.to_thread(candidate, text, source, topology, base)
             await asyncio.to_thread(self._check_file, new, text)
+            if new.settings.configuration == self.context.settings.configuration:
+                return await self._keep_same(new)
             return await self._begin(new, float(time_s))
 
-    async def keep(self, _: Mapping[str, Any]) -> Values:
-        """Answer ``criproxy reload --keep``.
+    async def keep(self, arguments: Mapping[str, Any]) -> Values:
+        """Answer ``criproxy reload --keep``: argument ``hash``, if only a configuration with that hash is to be kept.
 
         Raises:
             CriproxyError: nothing is tried, or it cannot be stored that it stays: then it goes back in time.
         """
         async with self.reload.one:
-            tried = self.in_place.tried
-            if tried is None or tried.is_kept:
-                raise CriproxyError(self._why_not_kept(tried))
+            tried = self._tried(arguments)
             await self.in_place.put(tried.kept())
             self.in_place.ended = ""
             self.context.counters.tries_ended["kept"] += 1
             self._news.set()
             loaded = self.context.in_force.loaded
             self.context.log.info("the tried configuration is kept", file=loaded.file, hash=loaded.hash)
-            if not await self.reload.use_file_if_same():
+            if node_policy_of(tried.good.source) or not await self.reload.use_file_if_same():
                 self.reload.save_kept(tried.good)
             return self.reload.answer()
+
+    async def back(self, arguments: Mapping[str, Any]) -> Values:
+        """Answer ``reload-back``: let the former configuration come back now; argument ``hash`` as for `keep`.
+
+        Raises:
+            CriproxyError: nothing is tried, or the former configuration cannot come back.
+        """
+        async with self.reload.one:
+            await self._back(self._tried(arguments), "asked")
+            return self.reload.answer()
+
+    async def for_node_policy(
+        self, command: Callable[[Mapping[str, Any]], Awaitable[Any]], arguments: Mapping[str, Any]
+    ) -> Any:  # noqa: ANN401 - JSON
+        """Answer *command* for the agent, which may only bring the content of NodePolicy objects into force.
+
+        Raises:
+            CriproxyError: what the arguments name, or what is tried, is not of a NodePolicy.
+        """
+        tried = self.in_place.tried
+        source = arguments.get("source", tried.good.source if tried else "")
+        if not isinstance(source, str) or not node_policy_of(source):
+            raise CriproxyError(f"the agent may only try, keep and end what a NodePolicy says, not {source!r:.300}")
+        return await command(arguments)
+
+    def _tried(self, arguments: Mapping[str, Any]) -> Tried:
+        """Return what is tried; raise CriproxyError if that is nothing, or not what has the ``hash`` in *arguments*."""
+        tried, expected = self.in_place.tried, arguments.get("hash")
+        if tried is None or tried.is_kept:
+            raise CriproxyError(self._why_not_kept(tried))
+        if expected is not None and expected != (has := self.context.in_force.loaded.hash):
+            raise CriproxyError(f"{tried.good.source} with the hash {has} is being tried, not {expected!r:.60}")
+        return tried
+
+    async def _keep_same(self, new: Configuration) -> Values:
+        """Keep what a NodePolicy says: it is in effect already, and nothing moves."""
+        file_hash = await asyncio.to_thread(self.reload.hash_of_file)
+        await self.in_place.put(Tried(good=new.said, file_hash=file_hash, begun_s=time.time()))
+        await self.reload.use_kept(new)
+        keys = {"source": str(new.source), "hash": new.file_hash}
+        self.context.log.info("a NodePolicy says what is in effect already: it is kept", **keys)
+        return {**self.reload.answer(), "moved": 0, "no_place": 0}
 
     def _why_not_kept(self, kept: Tried | None) -> str:
         """Return why nothing can be kept; *kept*: what is kept already, perhaps since before the last try."""
@@ -143,7 +187,7 @@ class TryOut:
         try:
             async with self.reload.one:
                 if self.in_place.tried is tried:  # otherwise somebody has kept it, or the policy file has changed
-                    await self._back(tried)
+                    await self._back(tried, "time")
         except CriproxyError as error:
             text = f"the time of the try is over, but the former configuration cannot come back: {error}"
             if text != self.context.in_force.trial_problem:
@@ -151,14 +195,17 @@ class TryOut:
             self.context.in_force.trial_problem = text
             await asyncio.sleep(RETRY_S)
 
-    async def _back(self, tried: Tried) -> None:
+    async def _back(self, tried: Tried, why: str) -> None:
+        """Let the former configuration come back; *why*: as in `Counters.tries_ended`."""
         former = await asyncio.to_thread(self._former, tried)
         await self.reload.bring(former, how="back", back=tried.places)
         self.in_place.go_back(tried.former())
-        self.context.counters.tries_ended["time"] += 1
+        self.context.counters.tries_ended[why] += 1
         self.in_place.ended = f"the last one was tried until {timestamp(time.time())}, and was not kept"
         keys = {"file": str(former.source or ""), "hash": former.file_hash}
-        self.context.log.warning("the time of the try is over: the former configuration is back", **keys)
+        event = "the time of the try is over" if why == "time" else "the try was ended"
+        event += ": the former configuration is back"
+        self.context.log.warning(event, **keys)
         self.reload.file_changed()  # it may have changed before the try without having come into force
 
     def _former(self, tried: Tried) -> Configuration:
@@ -190,7 +237,8 @@ class TryOut:
                 "podresources.socket, which criproxy device-plugin reads from the policy file: undo this change, or "
                 "make it in the policy file"
             )
-        if new.settings.configuration == self.context.settings.configuration:
+        same = new.settings.configuration == self.context.settings.configuration
+        if same and not node_policy_of(str(new.source)):
             raise CriproxyError(f"{new.source} is equivalent to the configuration in effect: there is nothing to try")
 
 
@@ -209,6 +257,10 @@ def plugin_of(file: GoodFile) -> object:
 def read_file(arguments: Mapping[str, Any]) -> tuple[str, str]:
     """Return the text of a policy file, and where it is, from the *arguments* of a command; raise UsageError."""
     text, source = arguments.get("text"), arguments.get("source")
-    if not isinstance(text, str) or not isinstance(source, str) or not source.startswith("/") or "\0" in source:
-        raise UsageError("text and source: must be the content of a policy file, and its absolute path")
-    return text, source
+    if isinstance(text, str) and isinstance(source, str) and _is_place(source):
+        return text, source
+    raise UsageError("text and source: must be the content of a policy file, and its absolute path or NodePolicy/NAME")
+
+
+def _is_place(source: str) -> bool:
+    return (source.startswith("/") and "\0" not in source) or bool(node_policy_of(source))

@@ -17,7 +17,10 @@ TABLES = controller_metrics.METRICS, device_metrics.METRICS
 COUNTED = {
     "decisions": (Counter(container_creating=3), {(("event", "container_creating"),): 3}),
     "refusals": (Counter(RESOURCE_EXHAUSTED=2), {(("code", "RESOURCE_EXHAUSTED"),): 2, (("code", "UNAVAILABLE"),): 0}),
-    "tries_ended": (Counter(time=1), {(("how", "time"),): 1, (("how", "kept"),): 0, (("how", "file"),): 0}),
+    "tries_ended": (
+        Counter(time=1),
+        {(("how", "time"),): 1, (("how", "kept"),): 0, (("how", "file"),): 0, (("how", "asked"),): 0},
+    ),
     "exits": (Counter(events=7), {(("seen", "events"),): 7, (("seen", "lists"),): 0, (("seen", "cgroups"),): 0}),
     "device_stops": (Counter(nvidia=4), {(("device_class", "nvidia"),): 4}),
     "device_creates_refused": (Counter(nvidia=7), {(("device_class", "nvidia"),): 7}),

@@ -8,7 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from criproxy.deviceplugin.daemon_client.asking import DaemonRefuses, NoDaemon, PendingReports, ask, free_cpus
+from criproxy.deviceplugin.daemon_client.asking import PendingReports, ask, free_cpus
+from criproxy.process.control_client import DaemonRefuses, NoDaemon
 
 LIMIT_S = 60.0
 

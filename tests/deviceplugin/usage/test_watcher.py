@@ -8,14 +8,11 @@ import subprocess
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager, contextmanager
 from dataclasses import replace
-from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from criproxy.deviceplugin.daemon_client import daemon_client
-from criproxy.deviceplugin.daemon_client.daemon_client import ReportConnection
 from criproxy.deviceplugin.usage import class_watch
 from criproxy.deviceplugin.usage import watcher as watcher_module
 from criproxy.deviceplugin.usage.watcher import Watcher
@@ -196,8 +193,7 @@ async def test_why_nothing_is_known_is_said_once(folder: Path) -> None:
 
 async def test_a_report_of_use_that_hangs_holds_nothing_up(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """There is never more than one of them, and who is over its quota is told meanwhile."""
-    patient = partial(ReportConnection, timeout_s=60.0)  # else another one follows after a while
-    monkeypatch.setattr(daemon_client, "ReportConnection", patient)
+    monkeypatch.setattr(watcher_module, "REPORT_TIMEOUT_S", 60.0)  # else another one follows after a while
     node = Node(folder)
     node.daemon.hangs = {"device-usage"}
     node.say(p10=9000)

@@ -6,8 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from criproxy.deviceplugin.daemon_client.asking import DaemonRefuses, NoDaemon
-from criproxy.deviceplugin.daemon_client.daemon_client import ReportConnection
+from criproxy.process.control_client import ControlClient, DaemonRefuses, NoDaemon
 from tests.deviceplugin.news import PATIENT_S, News
 
 LARGE = "x" * 900_000
@@ -57,23 +56,23 @@ class Peer(News):
 
 
 @pytest.fixture
-async def peer(folder: Path) -> AsyncIterator[Peer]:
+async def peer(tmp_path: Path) -> AsyncIterator[Peer]:
     """Return one that listens."""
-    found = Peer(folder / "control.sock")
+    found = Peer(tmp_path / "control.sock")
     await found.start()
     yield found
     await found.stop()
 
 
 @pytest.fixture
-def connection(peer: Peer) -> Iterator[ReportConnection]:
+def connection(peer: Peer) -> Iterator[ControlClient]:
     """Return one to the peer."""
-    found = ReportConnection(str(peer.path), PATIENT_S)
+    found = ControlClient(str(peer.path), PATIENT_S)
     yield found
     found.close()
 
 
-async def test_reports_share_a_connection(peer: Peer, connection: ReportConnection) -> None:
+async def test_reports_share_a_connection(peer: Peer, connection: ControlClient) -> None:
     """Also a large one; each has an answer."""
     peer.answers = [RESULT] * 3
     for text in ("", LARGE, ""):
@@ -84,7 +83,7 @@ async def test_reports_share_a_connection(peer: Peer, connection: ReportConnecti
 
 
 async def test_a_daemon_that_has_closed_the_connection_gets_the_next_report_by_another(
-    peer: Peer, connection: ReportConnection
+    peer: Peer, connection: ControlClient
 ) -> None:
     """It closes idle ones, and all when it is restarted."""
     peer.answers = [RESULT] * 3
@@ -98,7 +97,7 @@ async def test_a_daemon_that_has_closed_the_connection_gets_the_next_report_by_a
     assert peer.connections == len(peer.lines) == 3
 
 
-async def test_without_an_answer_in_time_the_connection_is_closed(peer: Peer, connection: ReportConnection) -> None:
+async def test_without_an_answer_in_time_the_connection_is_closed(peer: Peer, connection: ControlClient) -> None:
     """A late answer must not be taken for that to the next report."""
     connection.timeout_s = 0.01
     with pytest.raises(NoDaemon, match=r"did not answer within 0\.01 s"):
@@ -109,7 +108,7 @@ async def test_without_an_answer_in_time_the_connection_is_closed(peer: Peer, co
     assert await connection.ask("device-usage", {"number": 2}) == 7
 
 
-async def test_a_daemon_that_ends_before_its_answer_has_not_answered(peer: Peer, connection: ReportConnection) -> None:
+async def test_a_daemon_that_ends_before_its_answer_has_not_answered(peer: Peer, connection: ControlClient) -> None:
     """The report may be lost."""
     asking = asyncio.create_task(connection.ask("device-usage", {}))
     await peer.until(lambda: peer.lines)
@@ -120,7 +119,7 @@ async def test_a_daemon_that_ends_before_its_answer_has_not_answered(peer: Peer,
         await connection.ask("device-usage", {})
 
 
-async def test_a_refusal_leaves_the_connection_open(peer: Peer, connection: ReportConnection) -> None:
+async def test_a_refusal_leaves_the_connection_open(peer: Peer, connection: ControlClient) -> None:
     """It is about one report."""
     peer.answers = [b'{"error": "too many", "exit_status": 2}\n', RESULT]
     with pytest.raises(DaemonRefuses, match="too many"):
@@ -131,7 +130,7 @@ async def test_a_refusal_leaves_the_connection_open(peer: Peer, connection: Repo
 
 
 @pytest.mark.parametrize("answer", [b"HTTP/1.1 400\n", b"[]\n", b'"result"\n', b"{}\n", b"7\n"])
-async def test_another_program_is_no_daemon(peer: Peer, connection: ReportConnection, answer: bytes) -> None:
+async def test_another_program_is_no_daemon(peer: Peer, connection: ControlClient, answer: bytes) -> None:
     """Whatever it says."""
     peer.answers = [answer]
     with pytest.raises(NoDaemon, match="not a criproxy daemon"):

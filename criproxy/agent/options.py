@@ -1,0 +1,65 @@
+"""The options of `criproxy agent`."""
+
+import os
+from dataclasses import dataclass
+from pathlib import Path
+
+from criproxy.errors import UsageError
+
+DEFAULT_CONTROL_SOCKET = "/run/criproxy/agent/pod/control.sock"
+"""The daemon's socket for the agent."""
+DEFAULT_NAMESPACE = "criproxy"
+NAMESPACE_FILE = Path("/var/run/secrets/kubernetes.io/serviceaccount/namespace")
+"""The namespace of the pod, in each pod with a service account."""
+_MOST_CHARACTERS = 253
+"""Of a node's name."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AgentOptions:
+    """The options of `criproxy agent`."""
+
+    control_socket: str = DEFAULT_CONTROL_SOCKET
+    """The daemon's socket for the agent."""
+    node_name: str
+    """The name of this machine's Node object."""
+    kubeconfig: Path | None = None
+    """How to reach the API server; None: as a pod does."""
+    namespace: str = DEFAULT_NAMESPACE
+    """Of the Leases and ConfigMaps."""
+    http: str | None = None
+    """Where to serve queries, metrics and health."""
+    http_token_file: Path | None = None
+    """The token that clients of the queries need."""
+    first_contact_s: float = 30.0
+    """Within this time after the start, nodes contact the API server for the first time, each at its own moment."""
+    taint: bool = True
+    """Whether to remove the startup taint."""
+    topology: bool = True
+    """Whether to write a NodeResourceTopology, where its CRD is installed."""
+    labels: bool = True
+    """Whether to label the node for the cards that it has."""
+    device_configurations: str = ""
+    """The ConfigMap with named configurations of NVIDIA's device plugin; empty: none."""
+
+
+def node_name(given: str | None) -> str:
+    """Return the name of this machine's Node object: what is *given*, ``NODE_NAME``, or the host's name.
+
+    Raises:
+        UsageError: it cannot be the name of a Node.
+    """
+    name = (given or os.environ.get("NODE_NAME") or os.uname().nodename).lower()
+    if len(name) > _MOST_CHARACTERS or not name.replace("-", "").replace(".", "").isalnum() or not name.isascii():
+        raise UsageError(f"--node-name: {name!r:.80} cannot be the name of a Node: letters, digits, '-' and '.' only")
+    return name
+
+
+def namespace(given: str | None) -> str:
+    """Return the namespace for Leases and ConfigMaps: what is *given*, the pod's, or `DEFAULT_NAMESPACE`."""
+    if given:
+        return given
+    try:
+        return NAMESPACE_FILE.read_text().strip() or DEFAULT_NAMESPACE
+    except (OSError, UnicodeDecodeError):
+        return DEFAULT_NAMESPACE

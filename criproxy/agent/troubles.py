@@ -1,0 +1,46 @@
+"""What the agent cannot do now: the daemon shows it in `criproxy status`, so that somebody on the node sees it."""
+
+from criproxy.agent.changes import Changes
+from criproxy.model.text.bounded import bounded_text
+from criproxy.process.logger import Log
+
+MOST = 20
+"""Sentences that are told to the daemon; the agent has fewer parts."""
+MOST_CHARACTERS = 500
+
+
+class Troubles(Changes):
+    """One sentence at most for each part of the agent; the log gets each one once.
+
+    Args:
+        log: a structlog logger.
+    """
+
+    def __init__(self, log: Log) -> None:
+        super().__init__()
+        self._log = log
+        self._sentences: dict[str, tuple[str, bool]] = {}
+
+    def set(self, part: str, sentence: str, *, wrong: bool = False) -> None:
+        """Set what the *part* of the agent cannot do now.
+
+        Args:
+            part: its name, such as ``nodeplacement``.
+            sentence: what cannot be done, where, and why; empty: all is well.
+            wrong: whether ``criproxy status --check`` is to fail because of it: only what concerns the node itself,
+                such as a NodePolicy that it refuses. Everything else, such as an API server that is gone, is a note.
+        """
+        new = (bounded_text(sentence, MOST_CHARACTERS), wrong) if sentence else None
+        if self._sentences.get(part) == new:
+            return
+        if new:
+            self._sentences[part] = new
+            self._log.warning("the agent cannot do a part of its work", part=part, reason=new[0])
+        else:
+            del self._sentences[part]
+            self._log.info("the agent does this part of its work again", part=part)
+        self.notify()
+
+    def sentences(self, *, wrong: bool) -> list[str]:
+        """Return what cannot be done now and is a problem of the node (*wrong*), or what is none."""
+        return [text for text, is_wrong in self._sentences.values() if is_wrong is wrong][:MOST]

@@ -1,0 +1,91 @@
+"""``criproxy agent``: connects the node with the Kubernetes API."""
+
+import click
+
+from criproxy.cli.operate.device_plugin import report_failure
+from criproxy.cli.options import PathOption, duration, log_options
+
+_SOCKET = "/run/criproxy/agent/pod/control.sock"
+
+
+@click.command(short_help="Connect this node with the Kubernetes API.")
+@click.option(
+    "--control-socket", default=_SOCKET, show_default=True, metavar="PATH", help="The daemon's socket for it."
+)
+@click.option(
+    "--node-name",
+    metavar="NAME",
+    help="Name of the Node object.  [default: the variable NODE_NAME, else the name of this host]",
+)
+@click.option(
+    "--kubeconfig", type=PathOption(), metavar="FILE", help="How to reach the API server.  [default: as a pod]"
+)
+@click.option(
+    "--namespace",
+    metavar="NAME",
+    help="Namespace of the Leases of rollouts, and of ConfigMaps.  [default: the pod's, else criproxy]",
+)
+@click.option(
+    "--http",
+    metavar="ADDRESS",
+    help="Serve queries, /metrics, /healthz and /readyz on HOST:PORT, :PORT "
+    "(loopback) or unix:///PATH.  [default: none]",
+)
+@click.option(
+    "--http-token-file",
+    type=PathOption(),
+    metavar="FILE",
+    help="File with the token that clients need for queries; without it, there are no queries.",
+)
+@click.option(
+    "--first-contact",
+    "first_contact_s",
+    type=duration("30s"),
+    default="30s",
+    show_default=True,
+    metavar="DURATION",
+    help="Time over which the nodes of a cluster spread their first requests.",
+)
+@click.option(
+    "--taint/--no-taint", default=True, show_default=True, help="Remove the taint of new nodes when all is well."
+)
+@click.option(
+    "--topology/--no-topology",
+    default=True,
+    show_default=True,
+    help="Write a NodeResourceTopology for the scheduler, if the cluster has its CRD.",
+)
+@click.option(
+    "--labels/--no-labels",
+    default=True,
+    show_default=True,
+    help="Label the node with its GPUs, if no node-feature-discovery does.",
+)
+@click.option(
+    "--device-configurations",
+    default="",
+    metavar="NAME",
+    help="ConfigMap with the configurations among which "
+    "the node's label nvidia.com/device-plugin.config chooses.  [default: none]",
+)
+@log_options
+def command(log_level: str, log_format: str, node_name: str | None, namespace: str | None, **options: object) -> None:
+    """Tell the cluster what the daemon knows about this node, and the daemon what the cluster wants.
+
+    The command needs no privileges: it reaches the daemon over a socket of its own, and the API server. While one of
+    them is away, it waits; the node runs as before.
+
+    SIGTERM and SIGINT stop it.
+    """
+    from criproxy.process import log  # first: prevents structlog from loading what we never use
+
+    writer = log.setup(log_format, log_level)
+    try:
+        from criproxy.agent import options as agent
+        from criproxy.agent.serve import run
+
+        chosen = {"node_name": agent.node_name(node_name), "namespace": agent.namespace(namespace)}
+        run(agent.AgentOptions(**chosen, **options), writer)  # type: ignore[arg-type]  # click has checked them
+    except Exception as error:
+        status = report_failure(log.structlog.get_logger("criproxy"), log.chosen(log_format), error)
+        raise click.exceptions.Exit(status) from error
