@@ -217,13 +217,21 @@ class Rig:
         """What is wrong with a refusal: one of ours has a code and a sentence of ours, else it is the runtime's."""
         if error.code in OURS and error.details.startswith(("container ", "pod ")):
             return [f"{method}: {error.details}" for word in FORBIDDEN if word in error.details]
+        said = [await self._directly(method, request)]
+        if isinstance(request, api.UpdateContainerResourcesRequest):
+            request.linux.cpuset_cpus = ""  # criproxy sends its own: then the memory nodes may be what is wrong
+            said.append(await self._directly(method, request))
+        if (error.code, error.details) in said:
+            return []
+        return [f"{method}: the kubelet hears {error}, and the runtime would say {said}"]
+
+    async def _directly(self, method: str, request: Message) -> tuple[StatusCode, str] | None:
+        """What the runtime says without criproxy; None if it does not refuse."""
         try:
             await self.world.direct.call(method, request, METHODS[method].reply, CALL_S)
-        except RuntimeCallError as own:
-            if (own.code, own.details) == (error.code, error.details):
-                return []
-            return [f"{method}: the kubelet hears {error}, and the runtime would say {own}"]
-        return [f"{method}: the kubelet hears {error}"]
+        except RuntimeCallError as error:
+            return error.code, error.details
+        return None
 
     async def _shown(self, text: str) -> list[str]:
         """What is wrong with that which commands print now."""
