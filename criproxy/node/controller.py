@@ -64,8 +64,6 @@ class Controller:
     """What the device plugin reports about itself."""
     card_usage: CardUsage
     """What the watcher reports about the use of cards."""
-    agent: AgentReport
-    """What the node's agent has said."""
 
     def __init__(
         self,
@@ -96,7 +94,6 @@ class Controller:
             log=log,
         )
         self._bypass_times, self.device_plugin, self.card_usage = BypassTimes(), DevicePlugin(), CardUsage()
-        self.agent = AgentReport()
         self.reconciler, self.refused_resizes, inheritance = Reconciler(context), RefusedResizes(), Inheritance()
         self.outcomes = Outcomes(context, self.reconciler, inheritance=inheritance)
         self.hotplug, self.devices = Hotplug(context), DeviceGuard(context)  # no change since the discovery is missed
@@ -131,6 +128,11 @@ class Controller:
             return "the runtime has not reported yet what is running"
         error = self.context.persister.error
         return None if error is None else str(error)
+
+    @cached_property
+    def agent(self) -> AgentReport:
+        """What the node's agent has said."""
+        return AgentReport()
 
     @cached_property
     def node_use(self) -> NodeUse:

@@ -6,11 +6,11 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from criproxy.deviceplugin.health.nvml_events import Registered
+from criproxy.deviceplugin.line_programs import BadLine, LineProgram, restart_backoff
 from criproxy.deviceplugin.nvidia.xids import Event
 from criproxy.host.nvml import INITIALISED_S
 from criproxy.model.text.plain import from_plain
 from criproxy.process.children import Child
-from criproxy.process.line_programs import BadLine, LineProgram, restart_backoff
 from criproxy.process.logger import Log
 from criproxy.process.tasks import Backoff
 

@@ -8,11 +8,11 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from criproxy.deviceplugin.line_programs import BadLine, LineProgram, restart_backoff
 from criproxy.deviceplugin.usage.readings import InvalidReading, parse_reading
 from criproxy.devices.usage.values import Reading
 from criproxy.host.patience import Hangs, Patience
 from criproxy.process.children import Child
-from criproxy.process.line_programs import BadLine, LineProgram, restart_backoff
 from criproxy.process.tasks import Backoff
 
 SILENT_S = 10.0

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from criproxy.process.line_programs import BadLine, LineProgram
+from criproxy.deviceplugin.line_programs import BadLine, LineProgram
 
 LIMIT_S = 60.0
 
