@@ -134,7 +134,8 @@ class AgentPolls:
         classes = guard.rules.classes if guard.rules else tuple(BUILTIN.values())
         report = plugin.report if plugin.runs else None
         stocks = await guard.stocks_now(classes) if report else {}
-        return OfDevices(report=report, classes=classes, stocks=stocks, holdings=guard.holdings)
+        ended = plugin.has_ended
+        return OfDevices(report=report, ended=ended, classes=classes, stocks=stocks, holdings=guard.holdings)
 
 
 def _read(arguments: Mapping[str, Any]) -> tuple[int, float]:

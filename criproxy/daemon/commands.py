@@ -35,7 +35,7 @@ NOTICES = ("device-plugin",)
 """The commands that count although their client no longer waits: the device plugin says that it ends, and ends."""
 WAITING = ("agent",)
 """The commands that wait for a change."""
-AGENT = (*QUERIES, *WAITING, "reload", "reload-dry-run")
+AGENT = (*QUERIES, *WAITING, "reload", "reload-dry-run", "device-configuration")
 """What the agent may ask, beside `NODE_POLICIES`."""
 NODE_POLICIES = ("reload-try", "reload-keep", "reload-back")
 """What the agent may only do with the content of NodePolicy objects."""

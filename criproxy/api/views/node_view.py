@@ -38,6 +38,8 @@ class OfDevices:
 
     report: Published | None = None
     """None: our device plugin does not run."""
+    ended: bool = False
+    """Whether somebody has ended it, so that it offers nothing; else nothing is known without a report."""
     classes: Sequence[DeviceClass] = ()
     stocks: Stocks
     holdings: Holdings
@@ -67,6 +69,8 @@ def to_values(situation: Situation, devices: OfDevices, pages: Sequence[HugePage
         "pools": _pools(situation),
         "devices": None if devices.report is None else _devices(devices.report, devices, node),
         "vgpus": _vgpus(devices, node),
+        "labels": _labels(devices),
+        "refused": len(situation.refusals) + situation.refusals_omitted,
         "pods": _pods(node),
         "containers": totals(node),
     }
@@ -208,10 +212,17 @@ def _allocated_ids(report: Published, allocated: Iterable[Facts]) -> set[tuple[s
     }
 
 
-def _vgpus(devices: OfDevices, node: Node) -> str:
-    """Return the text of the annotation `ANNOTATION`; empty if no vGPU is offered."""
+def _labels(devices: OfDevices) -> Mapping[str, str] | None:
+    """Return the labels that describe the cards; None if they are unknown."""
     if devices.report is None:
-        return ""
+        return {} if devices.ended else None
+    return devices.report.labels
+
+
+def _vgpus(devices: OfDevices, node: Node) -> str | None:
+    """Return the text of the annotation `ANNOTATION`; empty if no vGPU is offered, None if that is unknown."""
+    if devices.report is None:
+        return "" if devices.ended else None
     return node_annotations(devices.report, devices.holdings.allocated(node)).get(ANNOTATION, "")
 
 

@@ -130,6 +130,11 @@ class DevicePlugin:
         return self.report is not None and not self.runs and self._at_s > self._refused_s
 
     @property
+    def has_ended(self) -> bool:
+        """Whether somebody has ended it, and it has not begun again."""
+        return self._ended
+
+    @property
     def should_run(self) -> bool:
         """Whether it has begun or reported, and nobody has ended or given it up."""
         return self.runs or self.has_stopped or self.is_due or bool(self.refused)
