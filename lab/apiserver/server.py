@@ -60,7 +60,8 @@ class ApiServer:
 
     def __init__(self, *, bookmark_s: float | None = None) -> None:
         self.faults = Faults()
-        self.watches = Watches(self.faults, self._count_sent)
+        self._changed = asyncio.Event()
+        self.watches = Watches(self.faults, self._count_sent, self._notify)
         self.objects = Objects(self._publish)
         self.served = set(SERVED)
         """Resources that exist; take one away as if its CRD were not installed."""
@@ -73,7 +74,6 @@ class ApiServer:
         self._bookmark_s = bookmark_s
         self._continues = itertools.count()
         self._pages: dict[str, list[Object]] = {}
-        self._changed = asyncio.Event()
         self._runner: web.AppRunner | None = None
         self._bookmarks: asyncio.Task[None] | None = None
 
@@ -118,7 +118,7 @@ class ApiServer:
         self.watches.bookmark(self.objects.version)
 
     async def until(self, holds: Callable[[], bool], timeout_s: float = 10.0) -> None:
-        """Return once *holds*, which is asked after each request and each change of an object."""
+        """Return once *holds*, which is asked after each request, and each change of an object or of the open watches."""
         async with asyncio.timeout(timeout_s):
             while not holds():
                 await self._changed.wait()

@@ -61,13 +61,13 @@ class Watches:
     """The open watches.
 
     Args:
-        objects: where events come from.
         faults: hold them up.
         sent: counts bytes that are sent.
+        changed: called when one is opened or has ended.
     """
 
-    def __init__(self, faults: Faults, sent: Callable[[int], None]) -> None:
-        self._faults, self._sent = faults, sent
+    def __init__(self, faults: Faults, sent: Callable[[int], None], changed: Callable[[], None]) -> None:
+        self._faults, self._sent, self._changed = faults, sent, changed
         self._open: defaultdict[tuple[Resource, str], set[Watch]] = defaultdict(set)
 
     def __iter__(self) -> Iterator[Watch]:
@@ -123,6 +123,7 @@ class Watches:
         try:
             await response.prepare(request)
             watch.response, watch.transport = response, request.transport
+            self._changed()
             async with asyncio.timeout(None if self._faults.ignores_timeout else timeout_s):
                 while (line := await watch.lines.get()) is not None:
                     await self._faults.spoken()
@@ -134,6 +135,7 @@ class Watches:
             return response
         finally:
             mine.discard(watch)
+            self._changed()
         await response.write_eof()
         return response
 

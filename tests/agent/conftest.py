@@ -5,7 +5,7 @@ from collections.abc import AsyncIterator
 import pytest
 
 from criproxy.agent.kubernetes.client import ApiClient, Limits
-from criproxy.agent.kubernetes.credentials import TokenFile
+from criproxy.agent.kubernetes.credentials import plain
 from lab.apiserver.server import ApiServer
 
 SHORT = Limits(timeout_s=5.0, first_pause_s=0.01, longest_pause_s=0.05, absent_s=0.05)
@@ -21,5 +21,5 @@ async def apiserver() -> AsyncIterator[ApiServer]:
 @pytest.fixture
 async def api_client(apiserver: ApiServer) -> AsyncIterator[ApiClient]:
     """A client of it, with short pauses between retries."""
-    async with ApiClient(TokenFile(apiserver.url), limits=SHORT) as client:
+    async with ApiClient(plain(apiserver.url), limits=SHORT) as client:
         yield client

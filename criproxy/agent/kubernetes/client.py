@@ -5,15 +5,8 @@ from dataclasses import dataclass, replace
 from typing import Self
 
 from criproxy.agent.kubernetes.credentials import Credentials
-from criproxy.agent.kubernetes.transport import (
-    ApiError,
-    Counters,
-    Limits,
-    Object,
-    Request,
-    Transport,
-    Unreachable,
-)
+from criproxy.agent.kubernetes.request import ApiError, Object, Request, Unreachable, check_list, version_of
+from criproxy.agent.kubernetes.transport import Counters, Limits, Transport
 
 __all__ = ["ApiClient", "ApiError", "Counters", "Limits", "Object", "Resource", "Unreachable"]
 FIELD_MANAGER = "criproxy-agent"
@@ -97,9 +90,9 @@ class ApiClient:
         self, resource: Resource, name: str, namespace: str = "", *, metadata_only: bool = False
     ) -> Object | None:
         """Return one object; None if there is none (404)."""
-        request = Request("get", resource.plural, resource.path(namespace, name), accept=_accept("", metadata_only))
+        request = Request("get", resource.plural, resource.path(namespace, name), accept=accept("", metadata_only))
         try:
-            return await self.transport.ask(request)
+            return await self._ask(request)
         except ApiError as error:
             if error.status == 404:
                 return None
@@ -123,30 +116,32 @@ class ApiClient:
         """
         query = {"labelSelector": label_selector} if label_selector else {}
         query |= {"fieldSelector": field_selector} if field_selector else {}
-        found: list[Object] = []
-        version = ""
-        async for objects, read in self._pages(resource, namespace, query, metadata_only, limit):
-            found += objects
-            version = read
+        found, version, left_bytes = list[Object](), "", self.limits.list_bytes
+        async for page, size_bytes in self._pages(resource, namespace, query, metadata_only, limit):
+            found += page["items"]
+            version, left_bytes = version_of(page), left_bytes - size_bytes
+            if left_bytes < 0:
+                raise Unreachable(f"list {resource.plural}: the list has more than {self.limits.list_bytes} bytes")
         return found, version
 
     async def count(self, resource: Resource, *, label_selector: str = "", limit: int = 500) -> int:
         """Return how many objects a list has, without keeping them."""
         query = {"labelSelector": label_selector} if label_selector else {}
-        return sum([len(objects) async for objects, _ in self._pages(resource, "", query, True, limit)])
+        return sum([len(page["items"]) async for page, _ in self._pages(resource, "", query, True, limit)])
 
     async def _pages(
         self, resource: Resource, namespace: str, query: dict[str, str], metadata_only: bool, limit: int
-    ) -> AsyncIterator[tuple[Sequence[Object], str]]:
-        """Yield the objects of a list page by page, each with the resource version from which a watch goes on."""
+    ) -> AsyncIterator[tuple[Object, int]]:
+        """Yield the pages of a list, in each of which ``items`` are objects, with their sizes in bytes."""
         query = {"limit": str(limit), **query}
-        accept = _accept("List", metadata_only)
-        request = Request("list", resource.plural, resource.path(namespace), query, accept=accept)
+        wanted = accept("List", metadata_only)
+        request = Request("list", resource.plural, resource.path(namespace), query, accept=wanted)
         while True:
-            page = await self.transport.ask(request)
-            metadata = page.get("metadata") or {}
-            yield objects_of(request, page), str(metadata.get("resourceVersion", ""))
-            if not (token := metadata.get("continue")):
+            page, size_bytes = await self.transport.ask(request)
+            check_list(request, page)
+            yield page, size_bytes
+            metadata = page.get("metadata")
+            if not (token := metadata.get("continue") if isinstance(metadata, dict) else None):
                 return
             request = replace(request, query=query | {"continue": str(token)})
 
@@ -176,22 +171,26 @@ class ApiClient:
         """Create *obj*; 409 if there is one with its name."""
         body = {"apiVersion": resource.api_version, "kind": resource.kind, **obj}
         query = {"fieldManager": FIELD_MANAGER}
-        return await self.transport.ask(Request("create", resource.plural, resource.path(_namespace(obj)), query, body))
+        return await self._ask(Request("create", resource.plural, resource.path(_namespace(obj)), query, body))
 
     async def replace(self, resource: Resource, obj: Object, *, subresource: str = "") -> Object:
         """Replace the whole object; 409 if its ``metadata.resourceVersion`` is old."""
         body = {"apiVersion": resource.api_version, "kind": resource.kind, **obj}
         path = resource.path(_namespace(obj), _name(obj), subresource)
-        return await self.transport.ask(Request("update", resource.plural, path, {"fieldManager": FIELD_MANAGER}, body))
+        return await self._ask(Request("update", resource.plural, path, {"fieldManager": FIELD_MANAGER}, body))
 
     async def delete(self, resource: Resource, name: str, namespace: str = "", *, uid: str = "") -> None:
         """Delete an object; one that does not exist is fine. With *uid*, only this one (409 for another)."""
         body = {"preconditions": {"uid": uid}} if uid else None
         try:
-            await self.transport.ask(Request("delete", resource.plural, resource.path(namespace, name), body=body))
+            await self._ask(Request("delete", resource.plural, resource.path(namespace, name), body=body))
         except ApiError as error:
             if error.status != 404:
                 raise
+
+    async def _ask(self, request: Request) -> Object:
+        found, _ = await self.transport.ask(request)
+        return found
 
     async def _patch(
         self,
@@ -205,25 +204,7 @@ class ApiClient:
     ) -> Object:
         path = resource.path(namespace, name, subresource)
         request = Request("patch", resource.plural, path, query or {"fieldManager": FIELD_MANAGER}, body)
-        return await self.transport.ask(replace(request, content_type=f"application/{kind}"))
-
-
-def objects_of(request: Request, page: Object) -> list[Object]:
-    """Return the objects of a list.
-
-    Raises:
-        Unreachable: it is none, or something in it is not an object.
-    """
-    items = page.get("items")
-    if not isinstance(items, list) or not all(is_object(item) for item in items):
-        raise Unreachable(f"{request}: the answer is not a list of objects")
-    return items
-
-
-def is_object(found: object) -> bool:
-    """Whether *found* is an object with a name."""
-    metadata = found.get("metadata") if isinstance(found, dict) else None
-    return isinstance(metadata, dict) and isinstance(metadata.get("name"), str)
+        return await self._ask(replace(request, content_type=f"application/{kind}"))
 
 
 def _name(obj: Object) -> str:
@@ -234,5 +215,6 @@ def _namespace(obj: Object) -> str:
     return str(obj["metadata"].get("namespace", ""))
 
 
-def _accept(suffix: str, metadata_only: bool) -> str:
+def accept(suffix: str, metadata_only: bool) -> str:
+    """Return the Accept header; *suffix* is ``List`` for lists."""
     return _METADATA.format(suffix) if metadata_only else "application/json"

@@ -1,4 +1,4 @@
-"""Objects of the API server that are followed: one, or all of a resource."""
+"""Objects of the API server that are followed: one, or those of a resource that a selector takes."""
 
 import asyncio
 import random
@@ -7,22 +7,27 @@ from dataclasses import dataclass
 from types import MappingProxyType
 
 from criproxy.agent.changes import Changes
-from criproxy.agent.kubernetes.client import ApiClient, Resource, is_object
-from criproxy.agent.kubernetes.transport import ApiError, Object, Request, Unreachable, as_object
+from criproxy.agent.kubernetes.client import ApiClient, Resource, accept
+from criproxy.agent.kubernetes.request import (
+    LONGEST_TEXT,
+    ApiError,
+    Object,
+    Request,
+    Unreachable,
+    as_object,
+    is_object,
+    version_of,
+)
 from criproxy.errors import CriproxyError
 
 
 class _Expired(CriproxyError):
-    """The server no longer has the events since our resource version."""
-
-
-class _Ended(CriproxyError):
-    """The watch has ended, and goes on from the same resource version."""
+    """The server no longer has what happened since our resource version."""
 
 
 @dataclass(slots=True)
 class FullJitter:
-    """Pauses between retries: between 0 and a bound that doubles up to the longest."""
+    """Pauses between retries: random, between 0 and a bound that doubles up to the longest."""
 
     first_s: float
     longest_s: float
@@ -40,13 +45,15 @@ class FullJitter:
 
 
 class Watched(Changes):
-    """Follows one object or all objects of a resource; what was known stays when the server is gone.
+    """Follows objects; what was known stays when the server is gone.
 
     Args:
         client: the client.
         resource: what to follow.
         name: the one object to follow; empty: all.
         namespace: their namespace; empty: all namespaces.
+        field_selector: selects some, such as ``spec.nodeName=n1`` for pods.
+        label_selector: selects some.
         metadata_only: whether only their metadata is wanted, such as of a Node, whose status changes often.
     """
 
@@ -57,13 +64,18 @@ class Watched(Changes):
         *,
         name: str = "",
         namespace: str = "",
+        field_selector: str = "",
+        label_selector: str = "",
         metadata_only: bool = False,
     ) -> None:
         super().__init__()
-        self._client, self.resource = client, resource
-        self._name, self._namespace, self._metadata_only = name, namespace, metadata_only
+        self.resource = resource
+        self._client, self._namespace, self._metadata_only = client, namespace, metadata_only
+        self._field_selector = f"metadata.name={name}" if name else field_selector
+        self._label_selector = label_selector
         self._objects: dict[str, Object] = {}
-        self._resource_version = ""
+        self._version = ""
+        """The resource version from which a watch goes on; empty: all is read first."""
         self.known = False
         """Whether they were read since the start: what is not known is never "none"."""
         self.served = True
@@ -81,117 +93,119 @@ class Watched(Changes):
         limits, loop = self._client.limits, asyncio.get_running_loop()
         pauses = FullJitter(limits.first_pause_s, limits.longest_pause_s)
         while True:
-            begun_s, pause_s = loop.time(), None
+            begun_s = loop.time()
             reason = await self._follow()
+            self._client.counters.watch_restarts[self.resource.plural, reason] += 1
             if loop.time() - begun_s >= limits.healthy_s:
                 pauses.reset()
-            if reason == "absent":
-                pause_s = limits.absent_s * random.uniform(0.75, 1.25)  # noqa: S311 (no secret)
-            self._client.counters.watch_restarts[self.resource.plural, reason] += 1
-            await asyncio.sleep(pauses.pause_s() if pause_s is None else pause_s)
+            absent_s = limits.absent_s * random.uniform(0.75, 1.25)  # noqa: S311 (no secret)
+            await asyncio.sleep(absent_s if reason == "absent" else pauses.pause_s())
 
     async def _follow(self) -> str:
         """Read if needed, and watch until the watch ends; return why it has."""
         try:
-            if not self._resource_version:
+            if not self._version:
                 await self._read()
             await self._watch()
         except _Expired:
-            self._resource_version = ""
+            self._version = ""
             return "expired"
-        except _Ended:
-            return "ended"
         except ApiError as error:
             return self._refused(error)
-        except CriproxyError as error:
+        except Unreachable as error:
             self._set_problem(str(error))
             return "unreachable"
         return "ended"
 
     def _refused(self, error: ApiError) -> str:
-        self._resource_version = ""
-        if error.status == 404:
-            self._update({}, served=False, problem=f"the API server has no {self.resource.plural}: {error}")
-            return "absent"
+        self._version = ""
         if error.status == 410:
             return "expired"
+        if error.status == 404:
+            text = f"the API server has no {self.resource.plural} of {self.resource.api_version}; is the CRD installed?"
+            self._replace({}, served=False, problem=text)
+            return "absent"
         self._set_problem(str(error))
         return "refused"
 
     async def _read(self) -> None:
-        selector = f"metadata.name={self._name}" if self._name else ""
         found, version = await self._client.list(
-            self.resource, self._namespace, field_selector=selector, metadata_only=self._metadata_only
+            self.resource,
+            self._namespace,
+            field_selector=self._field_selector,
+            label_selector=self._label_selector,
+            metadata_only=self._metadata_only,
         )
-        self._resource_version = version
-        self._update({self._key(each): _slim(each) for each in found})
+        self._version = version
+        self._replace({self._key(each): _slim(each) for each in found}, served=True, problem="")
 
     async def _watch(self) -> None:
         limits, loop = self._client.limits, asyncio.get_running_loop()
         watch_s = random.uniform(*limits.watch_s)  # noqa: S311 (no secret)
         deadline_s = loop.time() + watch_s + limits.grace_s
-        request = self._request(watch_s)
+        request, has_bookmarks = self._request(watch_s), False
         try:
             async with self._client.transport.stream(request) as lines:
                 self._set_problem("")
                 async with asyncio.timeout_at(deadline_s) as bound:
                     async for line in lines:
-                        if self._event(request, line):
+                        has_bookmarks |= self._event(request, line)
+                        if has_bookmarks:
                             bound.reschedule(min(deadline_s, loop.time() + limits.silence_s))
         except TimeoutError as error:
-            raise Unreachable(f"{request}: the API server was silent for too long") from error
+            raise Unreachable(f"{request}: the API server has been silent for too long") from error
 
     def _request(self, watch_s: float) -> Request:
         query = {
             "watch": "1",
             "allowWatchBookmarks": "true",
             "timeoutSeconds": str(max(int(watch_s), 1)),
-            "resourceVersion": self._resource_version,
+            "resourceVersion": self._version,
         }
-        query |= {"fieldSelector": f"metadata.name={self._name}"} if self._name else {}
-        accept = "application/json"
-        if self._metadata_only:
-            accept = f"application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1,{accept}"
-        return Request("watch", self.resource.plural, self.resource.path(self._namespace), query, accept=accept)
+        query |= {"fieldSelector": self._field_selector} if self._field_selector else {}
+        query |= {"labelSelector": self._label_selector} if self._label_selector else {}
+        path = self.resource.path(self._namespace)
+        return Request("watch", self.resource.plural, path, query, accept=accept("", self._metadata_only))
 
     def _event(self, request: Request, line: bytes) -> bool:
         """Take in one event; return whether it is a bookmark.
 
         Raises:
-            _Expired: the events since our resource version are gone.
-            Unreachable: it is no event.
+            _Expired: what happened since our resource version is gone.
+            Unreachable: it is no event; all is read again then.
         """
+        version, self._version = self._version, ""  # unless it is understood
         event = as_object(request, line)
         kind, found = event.get("type"), event.get("object")
         if kind == "ERROR":
             if isinstance(found, dict) and found.get("code") == 410:
                 raise _Expired
-            raise Unreachable(f"{request}: {str(found)[:300]}")
-        if kind == "BOOKMARK" and isinstance(found, dict):
-            self._resource_version = str((found.get("metadata") or {}).get("resourceVersion", ""))
+            raise Unreachable(f"{request}: {str(found)[:LONGEST_TEXT]}")
+        if kind == "BOOKMARK":
+            self._version = version_of(found) or version
             return True
-        if not is_object(found):
-            self._resource_version = ""
-            raise Unreachable(f"{request}: an event has no object")
-        assert isinstance(found, dict)
-        self._resource_version = str(found["metadata"].get("resourceVersion", ""))
-        objects = {**self._objects}
-        if kind == "DELETED":
-            objects.pop(self._key(found), None)
-        else:
-            objects[self._key(found)] = _slim(found)
-        self._update(objects)
+        if kind not in {"ADDED", "MODIFIED", "DELETED"} or not isinstance(found, dict) or not is_object(found):
+            raise Unreachable(f"{request}: an event of type {str(kind)[:20]} without an object")
+        self._version = version_of(found)
+        key = self._key(found)
+        before, after = self._objects.get(key), None if kind == "DELETED" else _slim(found)
+        self._objects = {name: each for name, each in self._objects.items() if name != key}
+        if after is not None:
+            self._objects[key] = after
+        if not _is_same(before, after):
+            self.notify()
         return False
 
     def _key(self, obj: Object) -> str:
         metadata = obj["metadata"]
-        whole = self.resource.namespaced and not self._namespace
-        return f"{metadata.get('namespace', '')}/{metadata['name']}" if whole else str(metadata["name"])
+        of_all = self.resource.namespaced and not self._namespace
+        return f"{metadata.get('namespace', '')}/{metadata['name']}" if of_all else str(metadata["name"])
 
-    def _update(self, objects: dict[str, Object], *, served: bool = True, problem: str = "") -> None:
-        before = (self.known, self.served, self.problem, _essence(self._objects))
-        self._objects, self.known, self.served, self.problem = objects, True, served, problem
-        if before != (self.known, self.served, self.problem, _essence(objects)):
+    def _replace(self, objects: dict[str, Object], *, served: bool, problem: str) -> None:
+        before, self._objects = self._objects, objects
+        same = before.keys() == objects.keys() and all(_is_same(before[key], objects[key]) for key in objects)
+        if not same or (self.known, self.served, self.problem) != (True, served, problem):
+            self.known, self.served, self.problem = True, served, problem
             self.notify()
 
     def _set_problem(self, problem: str) -> None:
@@ -205,9 +219,12 @@ def _slim(obj: Object) -> Object:
     return {**obj, "metadata": {key: value for key, value in obj["metadata"].items() if key != "managedFields"}}
 
 
-def _essence(objects: Mapping[str, Object]) -> list[tuple[str, Object]]:
-    """What makes a change of objects one: not the resource version, which changes with a status we do not read."""
-    return [
-        (key, {**each, "metadata": {k: v for k, v in each["metadata"].items() if k != "resourceVersion"}})
-        for key, each in objects.items()
-    ]
+def _is_same(one: Object | None, other: Object | None) -> bool:
+    """Whether nothing has changed but the resource version, which changes with a status that is not asked for."""
+    return _without_version(one) == _without_version(other)
+
+
+def _without_version(obj: Object | None) -> Object | None:
+    if obj is None:
+        return None
+    return {**obj, "metadata": {key: value for key, value in obj["metadata"].items() if key != "resourceVersion"}}

@@ -1,0 +1,92 @@
+"""A request to the API server, and what can come of it: an object, a refusal, or nothing that can be used."""
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from criproxy.errors import CriproxyError
+
+Object = dict[str, Any]
+"""A Kubernetes object as JSON."""
+LONGEST_TEXT = 300
+"""Characters of a text of the server that an error repeats."""
+JSON = "application/json"
+_METHODS = {"create": "POST", "update": "PUT", "patch": "PATCH", "delete": "DELETE"}
+
+
+class ApiError(CriproxyError):
+    """An answer of the API server other than 2xx."""
+
+    def __init__(self, text: str, status: int, reason: str = "", retry_after_s: float | None = None) -> None:
+        super().__init__(text)
+        self.status = status
+        self.reason = reason
+        """As in a Status, such as ``AlreadyExists``; empty if the server gives none."""
+        self.retry_after_s = retry_after_s
+
+
+class Unreachable(CriproxyError):
+    """No usable answer: not in time, connection refused or lost, no credentials, not JSON, or too long."""
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """One request."""
+
+    verb: str
+    """As in RBAC."""
+    plural: str
+    path: str
+    """With the leading slash."""
+    query: Mapping[str, str] = field(default_factory=dict)
+    body: object = None
+    content_type: str = JSON
+    accept: str = JSON
+
+    @property
+    def method(self) -> str:
+        """The method of HTTP."""
+        return _METHODS.get(self.verb, "GET")
+
+    def __str__(self) -> str:
+        return f"{self.verb} {self.path}"
+
+
+def as_object(request: Request, text: bytes) -> Object:
+    """Return the JSON object *text*.
+
+    Raises:
+        Unreachable: it is none.
+    """
+    try:
+        found = json.loads(text)
+    except (ValueError, RecursionError) as error:
+        raise Unreachable(f"{request}: the answer is not JSON: {str(error)[:LONGEST_TEXT]}") from error
+    if not isinstance(found, dict):
+        raise Unreachable(f"{request}: the answer is not an object but a {type(found).__name__}")
+    return found
+
+
+def check_list(request: Request, page: Object) -> None:
+    """Check that *page* is a list of objects.
+
+    Raises:
+        Unreachable: it is none, or something in it is not an object.
+    """
+    items = page.get("items")
+    if not isinstance(items, list) or not all(is_object(item) for item in items):
+        raise Unreachable(f"{request}: the answer is not a list of objects")
+
+
+def is_object(found: object) -> bool:
+    """Whether *found* is an object with a name."""
+    metadata = found.get("metadata") if isinstance(found, dict) else None
+    return isinstance(metadata, dict) and isinstance(metadata.get("name"), str)
+
+
+def version_of(found: object) -> str:
+    """Return the resource version of an object or list; empty if there is none."""
+    metadata = found.get("metadata") if isinstance(found, dict) else None
+    version = metadata.get("resourceVersion") if isinstance(metadata, dict) else None
+    return version if isinstance(version, str) else ""
