@@ -1,6 +1,6 @@
 """The verbs of the Kubernetes API that the agent uses, on plain JSON objects."""
 
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator
 from dataclasses import dataclass, replace
 from typing import Self
 
