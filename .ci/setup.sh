@@ -41,6 +41,7 @@ missing_packages() {
     has_browser || echo chromium-headless-shell # for tests/page
     command -v systemd-analyze >/dev/null || echo systemd
     command -v umoci >/dev/null || echo umoci
+    command -v kubectl >/dev/null || echo kubernetes-client # for tests/cli/kubectl
     command -v dpkg-parsechangelog >/dev/null || echo dpkg-dev
     has_compiler || printf '%s\n' gcc libc6-dev # for the made-up NVML of tests/deviceplugin
     ! is_x86_64 || command -v qemu-system-x86_64 >/dev/null || echo qemu-system-x86

@@ -40,7 +40,9 @@ def test_it_brings_the_command(wheel: zipfile.ZipFile) -> None:
     """`criproxy` is what the units and the documentation call."""
     (entry_points,) = (name for name in wheel.namelist() if name.endswith("entry_points.txt"))
 
-    assert "criproxy = criproxy.__main__:run" in wheel.read(entry_points).decode()
+    scripts = wheel.read(entry_points).decode()
+    assert "\ncriproxy = criproxy.__main__:run\n" in scripts
+    assert "\nkubectl-criproxy = criproxy.cli.kubectl.plugin:run\n" in scripts
 
 
 DATED = re.compile(r"## \[(\d+\.\d+\.\d+)\] - (\d{4}-\d\d-\d\d)")

@@ -1,1 +1,10 @@
 """``criproxy agent``: connects a node with the Kubernetes API; the daemon never waits for it."""
+
+COMPONENT = "app.kubernetes.io/component=agent"
+"""The label of the agents' pods, by which `kubectl criproxy` finds them."""
+PORT_NAME = "agent-http"
+"""The name of the container port with the agent's HTTP."""
+TOKEN_SECRET, TOKEN_KEY = "criproxy-agent", "token"
+"""The Secret, and its key, with the token that queries need."""
+QUERY_PATH, TOKEN_HEADER, VERSION_HEADER = "/v1/query", "X-Criproxy-Token", "X-Criproxy-Version"
+"""Where queries go, the header with the token, and the header by which an agent's answer is known."""

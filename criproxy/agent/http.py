@@ -16,6 +16,7 @@ from typing import Any
 from aiohttp import web
 
 from criproxy import __version__
+from criproxy.agent import QUERY_PATH, TOKEN_HEADER, VERSION_HEADER
 from criproxy.errors import CriproxyError, UsageError, reason_of
 from criproxy.process.address import Address
 from criproxy.process.failures import Failures
@@ -27,8 +28,6 @@ from criproxy.process.token_file import TokenFile, is_same
 
 QUERIES = frozenset({"status", "explain", "devices", "names", "who", "events", "fit", "usage"})
 """Commands of the control socket that change nothing."""
-PATH = "/v1/query"
-TOKEN_HEADER, VERSION_HEADER = "X-Criproxy-Token", "X-Criproxy-Version"
 PATIENCE_S = 20.0
 """How long the daemon may take to begin its answer."""
 ANSWER_S = 60.0
@@ -91,7 +90,7 @@ class AgentHttp:
         """
         listener = self._address.listen()
         tasks = Tasks(self._log, self._failures)
-        server = HttpServer(self._sources, tasks, [web.post(PATH, self._query)])
+        server = HttpServer(self._sources, tasks, [web.post(QUERY_PATH, self._query)])
         try:
             await server.start(listener)
             queries = "answered to those who have the token" if self._tokens.file else "not answered"

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Self
 
-from aiohttp import web
+from aiohttp import ClientConnectionError, ClientPayloadError, ClientSession, web
 
 from criproxy.agent.kubernetes.client import (
     CONFIG_MAPS,
@@ -151,7 +151,7 @@ class ApiServer:
         if (refused := self._fault(asked)) is not None:
             return refused
         try:
-            return await self._verb(request, asked)
+            return await (self._forward if asked.subresource == "proxy" else self._verb)(request, asked)
         except Refusal as error:
             return self._status(error.code, error.reason, error.message)
         finally:
@@ -178,11 +178,38 @@ class ApiServer:
         token = asked.headers.get("Authorization", "").removeprefix("Bearer ")
         if self.faults.tokens is not None and token not in self.faults.tokens:
             return self._status(401, "Unauthorized", "Unauthorized")
-        if (refuses := self.faults.refusal(asked.verb, asked.resource.plural)) is not None:
+        what = f"{asked.resource.plural}/proxy" if asked.subresource == "proxy" else asked.resource.plural
+        if (refuses := self.faults.refusal(asked.verb, what)) is not None:
             return self._status(refuses.status, refuses.reason, refuses.message, refuses.retry_after)
-        if (body := self.faults.body(asked.verb, asked.resource.plural)) is not None:
+        if (body := self.faults.body(asked.verb, what)) is not None:
             return web.Response(body=body, content_type="application/json")
         return None
+
+    async def _forward(self, request: web.Request, asked: Asked) -> web.StreamResponse:
+        """Pass a request on to a port of a pod, without the client's credentials, and its answer back."""
+        scheme, name, port = asked.name.split(":")
+        pod = self.objects.get(asked.resource, name, asked.namespace)
+        url = f"{scheme}://{pod['status']['podIP']}:{port}{request.path.partition('/proxy')[2]}"
+        own = {"authorization", "connection", "content-length", "host"}
+        headers = {key: value for key, value in request.headers.items() if key.lower() not in own}
+        response: web.StreamResponse | None = None
+        try:
+            async with (
+                ClientSession() as session,
+                session.request(request.method, url, headers=headers, data=asked.body) as answer,
+            ):
+                kept = {key: value for key, value in answer.headers.items() if key.lower() != "transfer-encoding"}
+                response = web.StreamResponse(status=answer.status, headers=kept)
+                await response.prepare(request)
+                async for part in answer.content.iter_any():
+                    await response.write(part)
+                return response
+        except (ClientConnectionError, ClientPayloadError) as error:
+            if response is None:
+                raise Refusal(503, "ServiceUnavailable", f"error trying to reach service: {error}") from error
+            if request.transport is not None:  # in the middle: the client must see that the end is missing
+                request.transport.abort()
+            return response
 
     async def _verb(self, request: web.Request, asked: Asked) -> web.StreamResponse:
         match asked.verb:

@@ -13,8 +13,8 @@ import aiohttp
 import pytest
 
 from criproxy import __version__
-from criproxy.agent import http
-from criproxy.agent.http import PATH, QUERIES, TOKEN_HEADER, VERSION_HEADER, AgentHttp
+from criproxy.agent import QUERY_PATH, TOKEN_HEADER, VERSION_HEADER, http
+from criproxy.agent.http import QUERIES, AgentHttp
 from criproxy.api.control_socket import Command
 from criproxy.daemon import commands as daemon_commands
 from criproxy.errors import CriproxyError
@@ -65,7 +65,7 @@ async def ask(
 
 async def post(session: aiohttp.ClientSession, body: bytes, *, token: str = TOKEN) -> tuple[int, Any]:
     """The same for any body."""
-    async with session.post(PATH, data=body, headers={TOKEN_HEADER: token}) as response:
+    async with session.post(QUERY_PATH, data=body, headers={TOKEN_HEADER: token}) as response:
         return response.status, await response.json()
 
 
@@ -74,7 +74,7 @@ async def test_queries_are_answered_as_on_the_node(tmp_path: Path) -> None:
     async with daemon(tmp_path) as world, served(tmp_path) as session:
         await world.run(owner("owner", 2))
         status, answer = await ask(session, "status")
-        async with session.post(PATH, json={"command": "names"}, headers={TOKEN_HEADER: TOKEN}) as response:
+        async with session.post(QUERY_PATH, json={"command": "names"}, headers={TOKEN_HEADER: TOKEN}) as response:
             names, version = await response.json(), response.headers[VERSION_HEADER]
 
     assert status == 200
@@ -138,7 +138,7 @@ async def test_a_body_is_bounded(tmp_path: Path) -> None:
     """One that is too long is refused before it is read."""
     async with (
         served(tmp_path) as session,
-        session.post(PATH, data=b"x" * 100_000, headers={TOKEN_HEADER: TOKEN}) as response,
+        session.post(QUERY_PATH, data=b"x" * 100_000, headers={TOKEN_HEADER: TOKEN}) as response,
     ):
         assert response.status == 413
 

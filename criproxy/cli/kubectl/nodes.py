@@ -1,0 +1,64 @@
+"""``kubectl criproxy nodes``: what the nodes report in their NodePlacement objects; no agent is asked."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from typing import Any
+
+import click
+
+from criproxy.cli.kubectl.cluster import PAGE, Cluster, Right
+from criproxy.cli.render import lazy_rich as rich
+from criproxy.cli.render.console import NOTE, TROUBLE, show, table
+from criproxy.cli.render.words import ago, passed_s
+from criproxy.errors import CriproxyError
+from criproxy.model.text.bounded import bounded
+
+Object = dict[str, Any]
+GROUP, PLURAL = "criproxy.io", "nodeplacements"
+OLD_S = 1200.0
+"""Agents write at least every ten minutes: what is older than two of these may no longer hold."""
+_GOOD = ("Applied", "Trying", "Waiting")
+"""Phases in which nothing is wrong."""
+_MOST_CHARS = 100
+
+
+def print_nodes(cluster: Cluster, output: str) -> None:
+    """Print what all nodes report.
+
+    Raises:
+        CriproxyError: it cannot be read, or no node reports.
+    """
+    right = Right("list", PLURAL, group=GROUP)
+    found = cluster.items(f"/apis/{GROUP}/v1alpha1/{PLURAL}", right)
+    if found is None:
+        raise CriproxyError(f"this cluster does not know {PLURAL}.{GROUP}: criproxy's CRDs are not installed ({PAGE})")
+    placements = sorted(found, key=lambda each: str(each["metadata"]["name"]))
+    if output == "json":
+        click.echo(json.dumps(placements))
+        return
+    if not placements:
+        raise CriproxyError(f"no node reports: no agent of criproxy runs, or none may write {PLURAL}.{GROUP} ({PAGE})")
+    show(render(placements))
+
+
+def render(placements: Sequence[Object]) -> rich.RenderableType:
+    """Render NodePlacement objects as a table, and below it the problems of each node."""
+    found = table("NODE", "PHASE", "READY", "POLICY", "HASH", "EXCLUSIVE", "FREE", "SEEN", right=("EXCLUSIVE", "FREE"))
+    lines = list[rich.Text]()
+    for each in placements:
+        name, status = bounded(each["metadata"]["name"]), bounded(each.get("status") or {})
+        policy, cpus = status.get("policy") or {}, status.get("cpus") or {}
+        seen = status.get("observedAt") or ""
+        is_old = not seen or passed_s(seen) > OLD_S
+        cells = [name, status.get("phase") or "-", status.get("ready") or "-", policy.get("name") or "-"]
+        cells += [policy.get("hash") or "-", str(cpus.get("exclusive", "?")), str(cpus.get("free", "?"))]
+        is_wrong = status.get("phase") not in _GOOD or status.get("ready") != "True" or bool(status.get("problems"))
+        found.add_row(*cells, f"{ago(seen)} ago" if seen else "never", style=TROUBLE if is_wrong else "")
+        lines += [rich.Text(f"WRONG: {name}: {text}", style=TROUBLE) for text in status.get("problems") or ()]
+        if message := status.get("message"):
+            lines.append(rich.Text(f"Note: {name}: {message}", style=NOTE))
+        if is_old:
+            lines.append(rich.Text(f"Note: {name}: its agent is silent: this may no longer hold", style=NOTE))
+    return rich.Group(found, *([rich.Text(), *lines] if lines else []))
