@@ -202,6 +202,10 @@ class NodePolicy:
     resource_version: str
     spec: Spec
     status: Status
+    text: str
+    """The policy file that the daemon gets."""
+    hash: str
+    """The hash of that file, as `criproxy status` shows it."""
 
     @classmethod
     def read(cls, obj: Object) -> "NodePolicy":
@@ -212,24 +216,18 @@ class NodePolicy:
         """
         metadata = obj.get("metadata") or {}
         name = str(metadata.get("name", ""))
+        spec = _part(Spec, obj.get("spec"), name, "spec")
+        text = text_of(spec.policy)
         return cls(
             name,
             str(metadata.get("uid", "")),
             int(metadata.get("generation") or 0),
             str(metadata.get("resourceVersion", "")),
-            _part(Spec, obj.get("spec"), name, "spec"),
+            spec,
             _part(Status, obj.get("status") or {}, name, "status"),
+            text,
+            hash_of(text),
         )
-
-    @property
-    def text(self) -> str:
-        """The policy file that the daemon gets."""
-        return text_of(self.spec.policy)
-
-    @property
-    def hash(self) -> str:
-        """The hash of that file, as `criproxy status` shows it."""
-        return hash_of(self.text)
 
 
 def _part(model: type[Part], value: object, name: str, where: str) -> Part:

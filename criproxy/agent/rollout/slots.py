@@ -5,9 +5,8 @@ let others begin, and its try ends in time in any case. Whether a turn has expir
 monotonic clock, from when it first saw the Lease as it is; times in a Lease are for people.
 """
 
+import asyncio
 import random
-import time
-from collections.abc import Callable
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from hashlib import sha256
@@ -44,14 +43,12 @@ class Turns:
         namespace: of the Leases.
         node: this node's name.
         pace: how long turns last beyond a try, and how often all nodes together may look for one.
-        clock: the monotonic clock.
     """
 
     client: ApiClient
     namespace: str
     node: str
     pace: Pace
-    clock: Callable[[], float] = time.monotonic
     _held: str = ""
     """The Lease that this node has taken; empty: none that it knows of."""
     _seen: dict[str, _Seen] = field(default_factory=dict)
@@ -73,7 +70,7 @@ class Turns:
         name = _lease_name(policy, self.node)
         if self._held not in ("", name):
             await self._give_up(self._held)
-        now_s = self.clock()
+        now_s = asyncio.get_running_loop().time()
         lease = await self.client.get(LEASES, name, self.namespace)
         spec = (lease or {}).get("spec") or {}
         holder = str(spec.get("holderIdentity") or "")

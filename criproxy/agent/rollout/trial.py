@@ -1,7 +1,8 @@
 """Brings the NodePolicy of this node into force: carries out what `decide` says, and tells how far it is."""
 
-import time
-from collections.abc import Awaitable, Callable, Mapping
+import asyncio
+import operator
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Protocol, get_args
 
@@ -10,7 +11,7 @@ from criproxy.agent.kubernetes.client import NODE_POLICIES, NODES, ApiClient
 from criproxy.agent.kubernetes.watch import Watched
 from criproxy.agent.objects.node_policy import MAX_TRY_S, NodePolicy, Object
 from criproxy.agent.objects.placement import Phase, RolloutState
-from criproxy.agent.rollout.choose import choose
+from criproxy.agent.rollout.choose import Choice, choose
 from criproxy.agent.rollout.decide import decide, failed, learned
 from criproxy.agent.rollout.situation import (
     SOURCE,
@@ -114,6 +115,8 @@ class Rollout(Changes):
         self._ends: tuple[object, float] = (None, 0.0)
         """The try that goes on, and when it ends, on the monotonic clock."""
         self._fresh: dict[str, _Fresh] = {}
+        self._chosen: tuple[Sequence[Object], object, Choice | None] = ((), None, None)
+        """NodePolicies, labels, and what follows from them."""
 
     @property
     def state(self) -> RolloutState | None:
@@ -134,17 +137,17 @@ class Rollout(Changes):
             step = decide(now, self._memory, self._pace)
             self._remember(step.memory)
             if step.action is Action.WAIT:
-                wait_s = None if step.wake_s is None else max(0.0, step.wake_s - time.monotonic())
+                wait_s = None if step.wake_s is None else max(0.0, step.wake_s - _now_s())
                 await wait_at_most(wait_s, any_changed(sources, seen))
             else:
                 await self._act(step, now)
 
     def _situation(self) -> Situation:
         policies, node, placement = self._followed.policies, self._followed.node, self._followed.placement
-        now_s, name = time.monotonic(), self._daemon.node_name
+        now_s, name = _now_s(), self._daemon.node_name
         metadata = (node.objects.get(name) or {}).get("metadata") or {}
-        if metadata:
-            self._labels = metadata.get("labels") or {}
+        if metadata and (labels := metadata.get("labels") or {}) != self._labels:
+            self._labels = labels
         if self._said is None and placement.known:
             self._said = _said_by(placement.objects.get(name))
         known = policies.known and self._labels is not None
@@ -152,7 +155,7 @@ class Rollout(Changes):
             now_s=now_s,
             node=name,
             daemon=self._daemon_now(now_s),
-            choice=choose(self._objects(now_s).values(), self._labels or {}) if known else None,
+            choice=self._choice(now_s) if known else None,
             is_current=known and policies.served and node.known and not (policies.problem or node.problem),
             node_uid=str(metadata.get("uid") or ""),
             said=self._said,
@@ -183,10 +186,20 @@ class Rollout(Changes):
                 objects[name] = fresh.obj
         return objects
 
+    def _choice(self, now_s: float) -> Choice:
+        """Return which NodePolicy is for this node; it is worked out only once for the same objects and labels."""
+        objects, labels = [*self._objects(now_s).values()], self._labels or {}
+        before, of_labels, choice = self._chosen
+        same = of_labels is labels and len(before) == len(objects) and all(map(operator.is_, before, objects))
+        if not same or choice is None:
+            choice = choose(objects, labels)
+            self._chosen = (objects, labels, choice)
+        return choice
+
     def _use(self, name: str, obj: Object | None) -> None:
         """Take *obj* for the NodePolicy *name*, until the watch has something newer."""
         watched = self._followed.policies.objects.get(name)
-        self._fresh[name] = _Fresh(obj, watched, time.monotonic() + FRESH_S)
+        self._fresh[name] = _Fresh(obj, watched, _now_s() + FRESH_S)
 
     def _remember(self, memory: Memory) -> None:
         before, self._memory = self._memory, memory
@@ -219,7 +232,7 @@ class Rollout(Changes):
             self._turns.forget()
             text = bounded_text(str(error), MOST_CHARACTERS)
             self._log.warning("rollout: a step has failed", step=step.action.value, reason=text)
-            self._remember(failed(self._memory, step.action, text, time.monotonic(), self._pace))
+            self._remember(failed(self._memory, step.action, text, _now_s(), self._pace))
         else:
             self._remember(learned(self._memory, answer, step.action))
 
@@ -230,7 +243,7 @@ class Rollout(Changes):
         mistakes = [] if found["accepted"] else found["mistakes"] or ["the daemon does not say why"]
         return Verdict(
             about=(policy.hash, daemon.hash, daemon.instance),
-            until_s=time.monotonic() + self._pace.again_s,
+            until_s=_now_s() + self._pace.again_s,
             refusal=bounded_text("; ".join(map(str, mistakes)), MOST_CHARACTERS),
             is_same=bool(found["same"]),
         )
@@ -267,7 +280,7 @@ class Rollout(Changes):
         return self._expected("", is_trying=False)
 
     def _expected(self, hash_: str, *, is_trying: bool) -> Expected:
-        return Expected(hash_, is_trying, time.monotonic() + self._pace.settle_s)
+        return Expected(hash_, is_trying, _now_s() + self._pace.settle_s)
 
     async def _record(self, step: Step, now: Situation) -> Turn | None:
         policy = _policy(now)
@@ -278,6 +291,10 @@ class Rollout(Changes):
 
     async def _leave(self, _: Step, now: Situation) -> Turn:
         return await self._turns.leave(now.choice.policy if now.choice else None)
+
+
+def _now_s() -> float:
+    return asyncio.get_running_loop().time()
 
 
 def _said_by(placement: Object | None) -> RolloutState:
