@@ -3,19 +3,37 @@
 import asyncio
 import os
 import signal
+from collections.abc import Iterator
 from contextlib import AsyncExitStack
+from typing import TYPE_CHECKING, Protocol
 
 from criproxy import __version__
+from criproxy.agent.changes import any_changed
+from criproxy.agent.kubernetes.client import NODE_PLACEMENTS, NODE_POLICIES, NODES, ApiClient
+from criproxy.agent.kubernetes.credentials import from_kubeconfig, in_cluster
+from criproxy.agent.kubernetes.watch import Watched
 from criproxy.agent.node_view import NodeView
 from criproxy.agent.options import AgentOptions
+from criproxy.agent.rollout.trial import Followed, Rollout
 from criproxy.agent.troubles import Troubles
 from criproxy.process.failures import Failures
-from criproxy.process.heartbeat import Heartbeat
+from criproxy.process.heartbeat import STALE_S, Heartbeat
 from criproxy.process.log import LineWriter, structlog
 from criproxy.process.systemd import Notifier
 from criproxy.process.tasks import Tasks, end_process_soon
 
+if TYPE_CHECKING:
+    from criproxy.agent.metrics import Sample
+
 log = structlog.get_logger("criproxy.agent")
+
+
+class Part(Protocol):
+    """A part of the agent."""
+
+    async def run(self) -> None:
+        """Do its work for ever; an exception begins it again after a pause."""
+        ...
 
 
 def run(options: AgentOptions, log_writer: LineWriter) -> None:
@@ -24,12 +42,16 @@ def run(options: AgentOptions, log_writer: LineWriter) -> None:
     Raises:
         CriproxyError: it cannot start: an option, or a file that one names, is wrong.
     """
+
+    async def serve() -> None:
+        await Agent(options, log_writer).serve()  # its parts need the running loop
+
     with asyncio.Runner() as runner:
-        runner.run(Agent(options, log_writer).serve())
+        runner.run(serve())
 
 
 class Agent:
-    """One run of the program; each part runs for ever, and waits for the daemon and the API server by itself."""
+    """One run of the program; each part waits for the daemon and the API server by itself."""
 
     def __init__(self, options: AgentOptions, log_writer: LineWriter) -> None:
         self._options = options
@@ -40,8 +62,16 @@ class Agent:
         self._tasks = Tasks(log, self._failures)
         self._stop = asyncio.Event()
         self._last_status = ""
-        self.troubles = Troubles(log)
-        self.node_view = NodeView(options.control_socket, options.node_name, self.troubles)
+        self._troubles = Troubles(log)
+        self._view = NodeView(options.control_socket, options.node_name, self._troubles)
+        credentials = from_kubeconfig(options.kubeconfig) if options.kubeconfig else in_cluster()
+        self._client = ApiClient(credentials, node=options.node_name, first_contact_s=options.first_contact_s)
+        name = options.node_name
+        self._followed = Followed(
+            policies=Watched(self._client, NODE_POLICIES),
+            node=Watched(self._client, NODES, name=name, metadata_only=True),
+            placement=Watched(self._client, NODE_PLACEMENTS, name=name),
+        )
 
     async def serve(self) -> None:
         """Start all parts, wait for the signal, and stop the parts."""
@@ -49,19 +79,74 @@ class Agent:
         async with AsyncExitStack() as stack:
             self._heartbeat.start()
             stack.callback(self._heartbeat.stop)
+            stack.push_async_callback(self._client.close)
             stack.push_async_callback(self._tasks.stop)
             self._tasks.watch_callbacks()
-            self._tasks.forever("follow the daemon", self.node_view.run)
+            for name, part in self._parts():
+                self._tasks.forever(name, part.run)
+            self._tasks.forever("report what the API server refuses", self._report_watches)
             self._notifier.ready(self._status_text())
             log.info("serving", version=__version__, node=self._options.node_name, pid=os.getpid())
             await self._stop.wait()
             self._notifier.stopping()
         log.info("stopped")
 
+    def _parts(self) -> Iterator[tuple[str, Part]]:
+        """Yield all parts, with what they do."""
+        options, followed, client = self._options, self._followed, self._client
+        yield "follow the daemon", self._view
+        yield "follow the NodePolicies", followed.policies
+        yield "follow the Node", followed.node
+        yield "follow the NodePlacement", followed.placement
+        common = {"troubles": self._troubles, "log": log}
+        rollout = Rollout(client, self._view, followed, namespace=options.namespace, **common)
+        yield "bring NodePolicies into force", rollout
+        if options.http is not None:
+            yield "serve HTTP", self._http(options.http)
+
+    def _http(self, address: str) -> Part:
+        """Return what serves metrics, health and queries; its modules take memory that agents without it save."""
+        from criproxy.agent.http import AgentHttp
+        from criproxy.agent.metrics import AgentMetrics
+        from criproxy.process.address import Address
+        from criproxy.process.http import Sources
+
+        sources = Sources(AgentMetrics(self._sample).render, self._healthy, self._ready)
+        place, token_file = Address.parse(address), self._options.http_token_file
+        return AgentHttp(place, token_file, self._options.control_socket, sources, log, self._failures)
+
+    async def _report_watches(self) -> None:
+        """Say why the API server cannot be followed: one reason is enough."""
+        watches = (self._followed.policies, self._followed.node, self._followed.placement)
+        while True:
+            seen = [each.version for each in watches]
+            problem = next((each.problem for each in watches if each.problem), "")
+            self._troubles.set("watch", f"it does not know what the API server has: {problem}" if problem else "")
+            await any_changed(watches, seen)
+
+    async def _healthy(self) -> str | None:
+        overdue_s = self._heartbeat.overdue_s()
+        return None if overdue_s < STALE_S else f"the event loop is {overdue_s:.1f} s late"
+
+    async def _ready(self) -> str | None:
+        return self._view.problem or None
+
+    def _sample(self) -> "Sample":
+        from criproxy.agent.metrics import Sample
+
+        counters = self._client.counters
+        return Sample(
+            connected=not self._view.problem,
+            requests=counters.requests,
+            watch_restarts=counters.watch_restarts,
+            silent_s=counters.since_contact_s(),
+            troubles=len(self._troubles.sentences()),
+            failures=sum(self._failures.counts.values()),
+        )
+
     def _status_text(self) -> str:
         """Return one line for systemd."""
-        found = [*self.troubles.sentences(wrong=True), *self.troubles.sentences(wrong=False)]
-        return "; ".join(found) or f"connects the node {self._options.node_name}"
+        return "; ".join(self._troubles.sentences()) or f"connects the node {self._options.node_name}"
 
     def _on_heartbeat(self) -> None:
         self._notifier.alive()

@@ -41,6 +41,6 @@ class Troubles(Changes):
             self._log.info("the agent does this part of its work again", part=part)
         self.notify()
 
-    def sentences(self, *, wrong: bool) -> list[str]:
-        """Return what cannot be done now and is a problem of the node (*wrong*), or what is none."""
-        return [text for text, is_wrong in self._sentences.values() if is_wrong is wrong][:MOST]
+    def sentences(self, *, wrong: bool | None = None) -> list[str]:
+        """Return what cannot be done now: all, or only what is (*wrong*), or is not, a problem of the node."""
+        return [text for text, is_wrong in self._sentences.values() if wrong in (None, is_wrong)][:MOST]
