@@ -132,6 +132,9 @@ class Objects:
         stored = self._stored.get(resource, {}).get(key)
         if stored is None and subresource:
             self._find(resource, key)
+        uid = config["metadata"].get("uid")
+        if uid and (stored is None or stored.obj["metadata"]["uid"] != uid):
+            raise Refusal(409, "Conflict", f"uid mismatch: the provided object specified uid {uid}")
         old = stored or Stored({"apiVersion": resource.api_version, "kind": resource.kind, "metadata": {}}, {})
         wanted = leaves(_scoped({"metadata": {}}, config, subresource, whole=resource.group != "criproxy.io"))
         live = leaves(old.obj)

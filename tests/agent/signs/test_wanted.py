@@ -62,7 +62,7 @@ def last_call(at: str | None) -> dict[str, Any]:
         pytest.param(
             last_call("01:00"),
             "",
-            Condition("False", "KubeletGoesPast", f"{PAST}its last call was at 1:0"),
+            Condition("False", "KubeletGoesPast", f"{PAST}its last call was at 01:00"),
             id="past",
         ),
         pytest.param(

@@ -1,0 +1,254 @@
+"""Writes to this machine's Node object: the condition, the labels and the inventory; and removes the startup taint.
+
+What others have written stays: the taint is removed only from the Node that was read, and labels are applied on the
+server without force. A wiped API server makes the Node anew, with another UID: then everything is written again.
+"""
+
+import asyncio
+import random
+import time
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+
+from criproxy.agent.changes import any_changed
+from criproxy.agent.kubernetes.client import FIELD_MANAGER, NODES, ApiClient
+from criproxy.agent.kubernetes.transport import ApiError, Object, Unreachable
+from criproxy.agent.kubernetes.watch import Watched
+from criproxy.agent.node_view import NodeView
+from criproxy.agent.signs.wanted import (
+    TAINT,
+    WELL,
+    Condition,
+    Metadata,
+    condition_of,
+    known_condition,
+    metadata_of,
+    owned_by,
+    rfc3339,
+    without_taint,
+)
+from criproxy.agent.troubles import Troubles
+from criproxy.errors import CriproxyError
+from criproxy.process.logger import Log
+from criproxy.process.tasks import Backoff, wait_at_most
+
+MOST_TRIES = 5
+"""How often the taint is removed from a Node that others change meanwhile, before a pause."""
+FORBIDDEN = 403
+CONFLICT = 409
+AT_ONCE = frozenset({WELL.reason, "Bypassed", "Released"})
+"""Reasons of a condition that are written at once; others may be over after a restart of the daemon."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SignOptions:
+    """What is written, and how often, in seconds; tests have shorter times."""
+
+    taint: bool = True
+    """Whether the startup taint is removed."""
+    labels: bool = True
+    """Whether labels are written."""
+    heartbeat_s: float = 300.0
+    """How often an unchanged condition is written."""
+    grace_s: float = 30.0
+    """How long criproxy may seem unwell before the condition says so."""
+    message_s: float = 60.0
+    """How often a condition is written of which only the message changes."""
+    repair_s: float = 60.0
+    """When what somebody else has removed is written again."""
+    conflict_s: float = 600.0
+    """When labels of another manager are tried again."""
+    gap_s: float = 5.0
+    """The shortest time between two rounds of writes."""
+    retries_s: tuple[float, float] = (1.0, 60.0)
+    """The first and the longest pause after a failure."""
+
+
+class NodeSigns:
+    """Keeps the Node object up to date.
+
+    Args:
+        client: of the API server.
+        view: what the daemon says.
+        node: the Node of this machine, its metadata.
+        troubles: gets what cannot be written.
+        log: a structlog logger.
+        options: what is written, and how often.
+    """
+
+    def __init__(
+        self,
+        client: ApiClient,
+        view: NodeView,
+        node: Watched,
+        troubles: Troubles,
+        log: Log,
+        options: SignOptions | None = None,
+    ) -> None:
+        self._client, self._view, self._node = client, view, node
+        self._troubles, self._log, self._options = troubles, log, options or SignOptions()
+        self.transitioned: Callable[[Condition], None] = lambda _: None
+        """Called with a condition whose status differs from the former one, when it is written."""
+        self._uid = ""
+        """Of the Node that was read; empty: none."""
+        self._taints: list[Object] = []
+        self._resource_version = ""
+        self._condition: tuple[Condition, str] | None = None
+        """The one that the Node has, and since when it has its status."""
+        self._condition_s = float("-inf")
+        """When it was written, on the clock of the event loop, as are the following."""
+        self._unwell_s: float | None = None
+        self._owned: Metadata | None = None
+        """What was applied; None: nothing ever was."""
+        self._owned_s = float("-inf")
+        self._conflict_s = float("-inf")
+        """When labels of another manager were found."""
+        self._due_s: list[float] = []
+        """When there is something to do although nothing changes."""
+
+    async def run(self) -> None:
+        """Write for ever."""
+        pauses, loop = Backoff(*self._options.retries_s), asyncio.get_running_loop()
+        while True:
+            seen, self._due_s = (self._view.version, self._node.version), []
+            if pause_s := await self._write(pauses):
+                await asyncio.sleep(pause_s)
+                continue
+            pauses.reset()
+            due_s = max(0.0, min(self._due_s) - loop.time()) if self._due_s else None
+            await wait_at_most(due_s, any_changed((self._view, self._node), seen))
+            await asyncio.sleep(self._options.gap_s * random.uniform(0.5, 1.0))  # noqa: S311 (no secret)
+
+    async def _write(self, pauses: Backoff) -> float:
+        """Write what differs; return how long to pause because of a failure."""
+        if not self._node.known:
+            return 0.0
+        name = self._view.node_name
+        there = self._node.objects.get(name)
+        self._troubles.set("node", "" if there else f"the API server has no Node {name}: nothing is written to it")
+        if there is None:
+            self._forget()
+            return 0.0
+        parts = {
+            "node-read": lambda: self._read(str(there["metadata"].get("uid", ""))),
+            "node-condition": self._write_condition,
+            "node-taint": self._remove_taint,
+            "node-labels": lambda: self._write_metadata(there),
+        }
+        failed = list[CriproxyError]()
+        for part, work in parts.items():
+            if error := await self._done(part, work):
+                failed.append(error)
+            if not self._uid or isinstance(error, Unreachable):
+                break
+        if any(isinstance(each, ApiError) and each.status == FORBIDDEN for each in failed):
+            return self._options.retries_s[1] * random.uniform(0.5, 1.0)  # noqa: S311 (no secret)
+        return pauses.pause_s() if failed else 0.0
+
+    async def _done(self, part: str, work: Callable[[], Awaitable[None]]) -> CriproxyError | None:
+        """Do a part of the work, and return why it failed."""
+        try:
+            await work()
+        except CriproxyError as error:
+            self._troubles.set(part, f"the Node {self._view.node_name} is not up to date ({part[5:]}): {error}")
+            return error
+        self._troubles.set(part, "")
+        return None
+
+    def _forget(self) -> None:
+        self._uid, self._taints, self._condition, self._owned = "", [], None, None
+        self._condition_s = self._owned_s = self._conflict_s = float("-inf")
+
+    async def _read(self, uid: str) -> None:
+        """Read the whole Node if it is another one than before."""
+        if uid == self._uid:
+            return
+        self._forget()
+        found = await self._client.get(NODES, self._view.node_name)
+        if found is not None:
+            self._take(found)
+            self._condition, self._owned = known_condition(found), owned_by(found, FIELD_MANAGER)
+
+    def _take(self, node: Object) -> None:
+        self._uid = str(node["metadata"].get("uid", ""))
+        self._resource_version = str(node["metadata"].get("resourceVersion", ""))
+        self._taints = list((node.get("spec") or {}).get("taints") or ())
+
+    async def _write_condition(self) -> None:
+        now_s, wanted = asyncio.get_running_loop().time(), condition_of(self._view.last, self._view.problem)
+        known, since = self._condition or (None, "")
+        if wanted.reason in AT_ONCE or (known and known.status == wanted.status):
+            self._unwell_s = None
+        elif self._unwell_s is None:
+            self._unwell_s = now_s
+        if self._unwell_s is not None and now_s < self._unwell_s + self._options.grace_s:
+            self._due_s.append(self._unwell_s + self._options.grace_s)
+            if known is None:
+                return
+            wanted = known
+        pace_s = self._options.heartbeat_s if wanted == known else self._options.message_s
+        is_urgent = known is None or (wanted.status, wanted.reason) != (known.status, known.reason)
+        if not is_urgent and now_s < self._condition_s + pace_s:
+            self._due_s.append(self._condition_s + pace_s)
+            return
+        now = rfc3339(time.time())
+        since = since if known and since and known.status == wanted.status else now
+        body = {"status": {"conditions": [wanted.to_json(since, now)]}}
+        answer = await self._client.strategic_patch(NODES, self._view.node_name, body, subresource="status")
+        if known is None or known.status != wanted.status:
+            self.transitioned(wanted)
+        self._condition, self._condition_s = (wanted, since), now_s
+        self._due_s.append(now_s + self._options.heartbeat_s)
+        self._take(answer)
+
+    async def _remove_taint(self) -> None:
+        """Remove the startup taint if all is well; other taints that somebody sets meanwhile are not lost."""
+        name = self._view.node_name
+        if not self._options.taint or condition_of(self._view.last, self._view.problem) != WELL:
+            return
+        for tried in range(MOST_TRIES):
+            if (others := without_taint(self._taints)) is None:
+                return
+            body = {"metadata": {"resourceVersion": self._resource_version}, "spec": {"taints": others or None}}
+            try:
+                self._take(await self._client.merge_patch(NODES, name, body))
+                self._log.info("the startup taint is removed: pods may come to this node", taint=TAINT)
+                return
+            except ApiError as error:
+                if error.status != CONFLICT or tried == MOST_TRIES - 1:
+                    raise
+            await asyncio.sleep(self._options.retries_s[0] * random.uniform(0, 0.1 * (tried + 1)))  # noqa: S311
+            if (found := await self._client.get(NODES, name)) is None:
+                return
+            self._take(found)
+
+    async def _write_metadata(self, there: Object) -> None:
+        """Apply labels and annotation; where another manager has one of the labels, it has all of them."""
+        now_s, owned = asyncio.get_running_loop().time(), self._owned
+        in_conflict = now_s < self._conflict_s + self._options.conflict_s
+        labels = self._options.labels and not in_conflict
+        wanted = metadata_of(self._view.last, owned or Metadata(), there, labels=labels)
+        if in_conflict:
+            self._due_s.append(self._conflict_s + self._options.conflict_s)
+        if wanted == (owned or Metadata()):
+            if wanted.is_in(there):
+                return
+            if now_s < self._owned_s + self._options.repair_s:
+                self._due_s.append(self._owned_s + self._options.repair_s)
+                return
+        metadata: Object = {"name": self._view.node_name, "uid": self._uid}  # with a UID, the server makes no Node
+        for key, values in (("labels", wanted.labels), ("annotations", wanted.annotations)):
+            metadata |= {key: dict(values)} if values else {}
+        try:
+            await self._client.apply(NODES, {"metadata": metadata}, force=False)
+        except ApiError as error:
+            if error.status != CONFLICT or not wanted.labels:
+                raise
+            text = f"labels of the cards are not written to the Node, since others write them: {error}"
+            self._troubles.set("node-labels-of-others", f"{text}; remove these labels, or use --no-labels")
+            self._conflict_s = now_s
+            self._due_s.append(now_s)
+            return
+        if wanted.labels:
+            self._troubles.set("node-labels-of-others", "")
+        self._owned, self._owned_s = wanted, now_s
