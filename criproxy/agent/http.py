@@ -17,14 +17,18 @@ from aiohttp import web
 
 from criproxy import __version__
 from criproxy.agent import QUERY_PATH, TOKEN_HEADER, VERSION_HEADER
+from criproxy.agent.troubles import Troubles
 from criproxy.errors import CriproxyError, UsageError, reason_of
 from criproxy.process.address import Address
 from criproxy.process.failures import Failures
 from criproxy.process.http import HttpServer, Sources
 from criproxy.process.http_limits import Bucket
-from criproxy.process.logger import Log
-from criproxy.process.tasks import Tasks
-from criproxy.process.token_file import TokenFile, is_same
+from criproxy.process.log import structlog
+from criproxy.process.tasks import Backoff, Tasks
+from criproxy.process.token_file import FRESH_S, TokenFile, is_same
+from criproxy.wire.sockets import Listener
+
+log = structlog.get_logger("criproxy.agent")
 
 QUERIES = frozenset({"status", "explain", "devices", "names", "who", "events", "fit", "usage"})
 """Commands of the control socket that change nothing."""
@@ -33,6 +37,8 @@ PATIENCE_S = 20.0
 ANSWER_S = 60.0
 """How long the whole answer may take, also to a client that reads slowly."""
 CHUNK_BYTES = 1 << 16
+FIRST_PAUSE_S, LONGEST_PAUSE_S = 0.5, 30.0
+"""Pauses before an address that cannot be used is tried again: a predecessor may be ending."""
 ANSWERS_PER_S, ANSWERS_BURST = 20.0, 80
 """All clients together: the API server's proxy hides which of them asks."""
 _HEADERS = {
@@ -59,7 +65,7 @@ class AgentHttp:
         token_file: has the token that queries need; None: no query is answered.
         control_socket: of the daemon.
         sources: metrics and health.
-        log: gets a line when it begins, and what is wrong with the token's file.
+        troubles: hears why it cannot serve, or nobody can ask.
         failures: counts what fails here.
     """
 
@@ -69,34 +75,39 @@ class AgentHttp:
         token_file: Path | None,
         control_socket: str,
         sources: Sources,
-        log: Log,
+        troubles: Troubles,
         failures: Failures,
     ) -> None:
         self._address, self._control_socket = address, control_socket
-        self._sources, self._log, self._failures = sources, log, failures
+        self._sources, self._troubles, self._failures = sources, troubles, failures
         self._tokens = TokenFile(token_file, log, "no query is answered")
         self._bucket = Bucket(ANSWERS_PER_S, ANSWERS_BURST)
 
-    @property
-    def problem(self) -> str:
-        """Why the token's file cannot be used; empty if it can, or there is none."""
-        return self._tokens.problem
-
     async def run(self) -> None:
-        """Serve for ever.
+        """Serve for ever, as soon as the address can be used."""
+        pauses = Backoff(FIRST_PAUSE_S, LONGEST_PAUSE_S)
+        while True:
+            try:
+                listener = self._address.listen()
+            except CriproxyError as error:
+                self._troubles.set("http", str(error))
+                await asyncio.sleep(pauses.pause_s())
+            else:
+                self._troubles.set("http", "")
+                await self._serve(listener)
 
-        Raises:
-            CriproxyError: the address cannot be used.
-        """
-        listener = self._address.listen()
-        tasks = Tasks(self._log, self._failures)
+    async def _serve(self, listener: Listener) -> None:
+        tasks = Tasks(log, self._failures)
         server = HttpServer(self._sources, tasks, [web.post(QUERY_PATH, self._query)])
         try:
             await server.start(listener)
             queries = "answered to those who have the token" if self._tokens.file else "not answered"
-            self._log.info("serving metrics and health", address=str(self._address), queries=queries)
-            tasks.forever("read the token", self._tokens.watch)
-            await asyncio.Event().wait()
+            log.info("serving metrics and health", address=str(self._address), queries=queries)
+            while True:  # so that a problem is known before a request fails
+                await self._tokens.token()
+                problem = self._tokens.problem and f"--http-token-file: no query is answered: {self._tokens.problem}"
+                self._troubles.set("http token", problem)
+                await asyncio.sleep(FRESH_S)
         finally:
             await server.stop()
             listener.close()

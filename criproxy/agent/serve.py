@@ -72,6 +72,9 @@ class Agent:
             node=Watched(self._client, NODES, name=name, metadata_only=True),
             placement=Watched(self._client, NODE_PLACEMENTS, name=name),
         )
+        self._watches = (self._followed.policies, self._followed.node, self._followed.placement)
+        places = {"namespace": options.namespace, "troubles": self._troubles, "log": log}
+        self._rollout = Rollout(self._client, self._view, self._followed, **places)
 
     async def serve(self) -> None:
         """Start all parts, wait for the signal, and stop the parts."""
@@ -93,16 +96,14 @@ class Agent:
 
     def _parts(self) -> Iterator[tuple[str, Part]]:
         """Yield all parts, with what they do."""
-        options, followed, client = self._options, self._followed, self._client
+        followed, address = self._followed, self._options.http
         yield "follow the daemon", self._view
         yield "follow the NodePolicies", followed.policies
         yield "follow the Node", followed.node
         yield "follow the NodePlacement", followed.placement
-        common = {"troubles": self._troubles, "log": log}
-        rollout = Rollout(client, self._view, followed, namespace=options.namespace, **common)
-        yield "bring NodePolicies into force", rollout
-        if options.http is not None:
-            yield "serve HTTP", self._http(options.http)
+        yield "bring NodePolicies into force", self._rollout
+        if address is not None:
+            yield "serve HTTP", self._http(address)
 
     def _http(self, address: str) -> Part:
         """Return what serves metrics, health and queries; its modules take memory that agents without it save."""
@@ -113,11 +114,12 @@ class Agent:
 
         sources = Sources(AgentMetrics(self._sample).render, self._healthy, self._ready)
         place, token_file = Address.parse(address), self._options.http_token_file
-        return AgentHttp(place, token_file, self._options.control_socket, sources, log, self._failures)
+        socket = self._options.control_socket
+        return AgentHttp(place, token_file, socket, sources, self._troubles, self._failures)
 
     async def _report_watches(self) -> None:
         """Say why the API server cannot be followed: one reason is enough."""
-        watches = (self._followed.policies, self._followed.node, self._followed.placement)
+        watches = self._watches
         while True:
             seen = [each.version for each in watches]
             problem = next((each.problem for each in watches if each.problem), "")
@@ -140,6 +142,9 @@ class Agent:
             requests=counters.requests,
             watch_restarts=counters.watch_restarts,
             silent_s=counters.since_contact_s(),
+            view_age_s=self._view.silent_s,
+            watches={each.resource.plural: each.known and not each.problem for each in self._watches},
+            phase=state.phase if (state := self._rollout.state) else "",
             troubles=len(self._troubles.sentences()),
             failures=sum(self._failures.counts.values()),
         )

@@ -15,9 +15,9 @@ import pytest
 from criproxy import __version__
 from criproxy.agent import QUERY_PATH, TOKEN_HEADER, VERSION_HEADER, http
 from criproxy.agent.http import QUERIES, AgentHttp
+from criproxy.agent.troubles import Troubles
 from criproxy.api.control_socket import Command
 from criproxy.daemon import commands as daemon_commands
-from criproxy.errors import CriproxyError
 from criproxy.process import token_file
 from criproxy.process.address import Address
 from criproxy.process.failures import Failures
@@ -43,7 +43,12 @@ async def served(directory: Path, *, token: str = TOKEN) -> AsyncIterator[aiohtt
     sources = Sources(lambda _: (b"metrics\n", "text/plain"), _well, _well)
     socket_of_daemon = str(directory / "control.sock")
     agent = AgentHttp(
-        Address(path=str(path)), file if token else None, socket_of_daemon, sources, RecordingLog(), Failures()
+        Address(path=str(path)),
+        file if token else None,
+        socket_of_daemon,
+        sources,
+        Troubles(RecordingLog()),
+        Failures(),
     )
     async with asyncio.timeout(LIMIT_S):
         running = asyncio.ensure_future(agent.run())
@@ -270,10 +275,21 @@ async def test_too_many_requests_are_refused(tmp_path: Path, monkeypatch: pytest
     assert statuses == [200, 200, 429]
 
 
-async def test_an_address_in_use_is_said(tmp_path: Path) -> None:
-    """The part ends with a sentence; its supervisor tries again."""
-    with socket.create_server(("127.0.0.1", 0)) as taken:
-        address = Address("127.0.0.1", taken.getsockname()[1])
-        sources = Sources(lambda _: (b"", ""), _well, _well)
-        with pytest.raises(CriproxyError, match="cannot listen on"):
-            await AgentHttp(address, None, os.devnull, sources, RecordingLog(), Failures()).run()
+async def test_an_address_in_use_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The node hears why nobody can ask; it is tried again, and goes on as soon as the address is free."""
+    monkeypatch.setattr(http, "FIRST_PAUSE_S", 0.01)
+    sources, troubles = Sources(lambda _: (b"", ""), _well, _well), Troubles(RecordingLog())
+    taken = socket.create_server(("127.0.0.1", 0))
+    address = Address("127.0.0.1", taken.getsockname()[1])
+    agent = AgentHttp(address, None, os.devnull, sources, troubles, Failures())
+    async with asyncio.timeout(LIMIT_S):
+        running = asyncio.ensure_future(agent.run())
+        await troubles.changed()
+        said = troubles.sentences(wrong=False)
+        taken.close()
+        await troubles.changed()
+        running.cancel()
+        await asyncio.wait({running})
+
+    assert [text.startswith("--http: cannot listen on") for text in said] == [True]
+    assert troubles.sentences(wrong=False) == []

@@ -10,6 +10,7 @@ import sys
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -19,12 +20,14 @@ from click.testing import CliRunner, Result
 from criproxy.agent import PORT_NAME, TOKEN_SECRET
 from criproxy.agent.http import AgentHttp
 from criproxy.agent.kubernetes.client import NODE_PLACEMENTS, NODES, PODS
+from criproxy.agent.troubles import Troubles
 from criproxy.cli.kubectl.plugin import main
 from criproxy.process.address import Address
 from criproxy.process.failures import Failures
 from criproxy.process.http import Sources
 from lab.apiserver.server import SECRETS, ApiServer
 from tests.addresses import free_address
+from tests.daemons import until
 from tests.node.world import RecordingLog
 
 LIMIT_S = 60.0
@@ -115,16 +118,24 @@ async def well() -> str | None:
     return None
 
 
+async def _connected(address: Address) -> Any:  # noqa: ANN401 (the streams)
+    try:
+        return await asyncio.open_connection(address.host, address.port)
+    except OSError:
+        return None
+
+
 @asynccontextmanager
 async def agent_at(address: Address, directory: Path) -> AsyncIterator[None]:
     """An agent's HTTP at *address*, whose daemon has its control socket in *directory*."""
     file = directory / "token"
     file.write_text(TOKEN)
     sources = Sources(lambda _: (b"", "text/plain"), well, well)
-    server = AgentHttp(address, file, str(directory / "control.sock"), sources, log := RecordingLog(), Failures())
+    control_socket, troubles = str(directory / "control.sock"), Troubles(RecordingLog())
+    server = AgentHttp(address, file, control_socket, sources, troubles, Failures())
     running = asyncio.ensure_future(server.run())
-    while not log.lines and not running.done():  # noqa: ASYNC110 (it says that it serves)
-        await asyncio.sleep(0)
+    _, writer = await until(partial(_connected, address))
+    writer.close()
     yield
     running.cancel()
     with suppress(asyncio.CancelledError):
