@@ -80,7 +80,7 @@ class AgentHttp:
     ) -> None:
         self._address, self._control_socket = address, control_socket
         self._sources, self._troubles, self._failures = sources, troubles, failures
-        self._tokens = TokenFile(token_file, log, "no query is answered")
+        self._tokens = TokenFile(token_file)
         self._bucket = Bucket(ANSWERS_PER_S, ANSWERS_BURST)
 
     async def run(self) -> None:

@@ -30,11 +30,11 @@ class TokenFile:
 
     Args:
         file: has the token; None: nobody has one.
-        log: gets a warning when the file cannot be used, once for each reason.
+        log: gets a warning when the file cannot be used, once for each reason; None: who reads `problem` tells it.
         effect: what follows then, for that warning.
     """
 
-    def __init__(self, file: Path | None, log: WarningLog, effect: str) -> None:
+    def __init__(self, file: Path | None, log: WarningLog | None = None, effect: str = "") -> None:
         self.file, self.log = file, log
         self._event = f"--http-token-file: {effect}"
         self._token = ""
@@ -73,7 +73,7 @@ class TokenFile:
 
     def _set_problem(self, problem: str) -> None:
         """Keep *problem*, and log it unless it was logged before."""
-        if problem and problem != self._problem:
+        if self.log and problem and problem != self._problem:
             self.log.warning(self._event, reason=problem)
         self._problem = problem
 
