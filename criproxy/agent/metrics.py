@@ -56,8 +56,8 @@ class _AgentCollector(Collector):
         yield _counter("requests", text, sample.requests, "verb", "resource", "status")
         text = "Watches of the API server that had to begin again, by resource and reason."
         yield _counter("watch_restarts", text, sample.watch_restarts, "resource", "reason")
-        if sample.silent_s is not None:
-            yield _gauge("api_silent_seconds", "Time since the API server has last sent something.", sample.silent_s)
+        silent = {} if sample.silent_s is None else {(): sample.silent_s}
+        yield _gauges("api_silent_seconds", "Seconds since the API server has last sent something.", silent)
         text = "1 while the objects of a resource that the agent follows are current, else 0."
         current = {(resource,): float(is_current) for resource, is_current in sample.watches.items()}
         yield _gauges("watch_current", text, current, "resource")

@@ -38,11 +38,18 @@ PLUGIN_METRICS = {
         device_plugin_registered device_plugin_usage_problem
     """,
 }
+AGENT_METRICS = {
+    "counter": "agent_failures_total agent_requests_total agent_watch_restarts_total",
+    "gauge": """
+        agent_api_silent_seconds agent_daemon_connected agent_rollout_phase agent_troubles agent_view_age_seconds
+        agent_watch_current build_info
+    """,
+}
 PROCESS_METRICS = {
     "counter": "cpu_seconds_total",
     "gauge": "max_fds open_fds resident_memory_bytes start_time_seconds virtual_memory_bytes",
 }
-"""Kind → names behind ``process_``, of both programs."""
+"""Kind → names behind ``process_``, of all programs."""
 
 ANNOTATIONS = """
     affinity anti-affinity balloon.balloons cold-start cpu.preserve hide-hyperthreads memory-type memory.preserve

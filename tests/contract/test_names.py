@@ -3,13 +3,14 @@
 import json
 import re
 from collections.abc import Collection, Iterator, Mapping
+from pathlib import Path
 
 import pytest
 
 from tests.contract import names
 from tests.contract.conftest import RichNode
 from tests.contract.cri import Cri
-from tests.contract.programs import command, commands, fetch, options_of
+from tests.contract.programs import CRIPROXY, command, commands, fetch, options_of, service, wait_until
 
 
 def assert_names(found: Collection[str], table: Collection[str]) -> None:
@@ -38,6 +39,25 @@ def test_metrics_have_their_names_and_kinds(node: RichNode, program: str, table:
 
     found = re.findall(r"^# TYPE (.+)$", text, re.MULTILINE)
     assert_names(found, {*metrics(table, "criproxy"), *metrics(names.PROCESS_METRICS, "process")})
+
+
+def test_metrics_of_the_agent_have_their_names_and_kinds(tmp_path: Path) -> None:
+    """The same for the agent, also before it has reached a daemon or an API server."""
+    config = {
+        "clusters": [{"name": "none", "cluster": {"server": "http://127.0.0.1:1"}}],
+        "contexts": [{"name": "none", "context": {"cluster": "none", "user": ""}}],
+        "current-context": "none",
+    }
+    (tmp_path / "kubeconfig").write_text(json.dumps(config))
+    http, log = tmp_path / "http.sock", tmp_path / "agent.log"
+    options = ("--node-name", "worker-1", "--kubeconfig", tmp_path / "kubeconfig", "--http", f"unix://{http}")
+
+    with service(log, *CRIPROXY, "agent", *options, "--control-socket", tmp_path / "none.sock"):
+        wait_until(http.exists, log.read_text)
+        text = fetch(http, "/metrics")
+
+    found = re.findall(r"^# TYPE (.+)$", text, re.MULTILINE)
+    assert_names(found, {*metrics(names.AGENT_METRICS, "criproxy"), *metrics(names.PROCESS_METRICS, "process")})
 
 
 def test_policy_files_know_the_keys_of_annotations() -> None:

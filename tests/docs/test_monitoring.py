@@ -12,6 +12,8 @@ import pytest
 import yaml
 from prometheus_client.parser import text_string_to_metric_families
 
+from criproxy.agent import metrics as agent_metrics
+from criproxy.agent.metrics import AgentMetrics
 from criproxy.api.metrics.moment import Moment
 from criproxy.api.metrics.proxy_metrics import Gauges, Metrics
 from criproxy.cri.methods import KNOWN_METHODS
@@ -70,6 +72,18 @@ PLUGIN = Sample(
     watched=Watched(problems={"nvidia": False}),
 )
 """A device plugin before anything has happened."""
+AGENT = agent_metrics.Sample(
+    connected=False,
+    view_age_s=0.0,
+    requests={},
+    watch_restarts={},
+    silent_s=None,
+    watches={},
+    phase="",
+    troubles=0,
+    failures=0,
+)
+"""An agent before anything has happened."""
 SCRAPE_LIMIT_S = 0.010
 SUFFIXES = {"counter": ("_total",), "gauge": ("",), "histogram": ("_bucket", "_count", "_sum")}
 
@@ -103,7 +117,8 @@ async def series(tmp_path: Path) -> set[str]:
         await world.run(sharer("sharer"))
         body, _ = registry(world.controller).render("")
     plugin, _ = PluginMetrics(Sample).render("")
-    return set(_series(body.decode())) | set(_series(plugin.decode()))
+    agent, _ = AgentMetrics(lambda: AGENT).render("")
+    return {name for text in (body, plugin, agent) for name in _series(text.decode())}
 
 
 def _series(text: str) -> Iterator[str]:
@@ -138,7 +153,8 @@ async def test_all_that_is_asked_for_is_there_before_it_happens(tmp_path: Path) 
     async with World(tmp_path) as world:
         body, _ = registry(world.controller).render("")
     plugin, _ = PluginMetrics(lambda: PLUGIN).render("")
-    families = (family for text in (body, plugin) for family in text_string_to_metric_families(text.decode()))
+    agent, _ = AgentMetrics(lambda: AGENT).render("")
+    families = (family for text in (body, plugin, agent) for family in text_string_to_metric_families(text.decode()))
     samples = [(sample.name, sample.labels) for family in families for sample in family.samples]
     for expression in EXPRESSIONS:
         for name, selector in re.findall(r"(criproxy_[a-z_]+)(?:\{([^}]*)\})?", expression):
