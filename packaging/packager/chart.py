@@ -57,6 +57,8 @@ def _schema() -> str:
     schema = json.loads((_SOURCE / "values.schema.json").read_text())
     policy = json.loads((ROOT / "policies/policy.schema.json").read_text())
     del policy["$schema"]
-    schema["definitions"] = policy.pop("definitions")  # to which its references lead, from the top
-    schema["properties"]["policy"] = {"anyOf": [{"type": "null"}, policy]}
+    definitions = policy.pop("definitions")  # to which its references lead, from the top
+    schema["definitions"] = definitions | {"policy": policy}
+    schema["properties"]["policy"] = {"anyOf": [{"type": "null"}, {"$ref": "#/definitions/policy"}]}
+    schema["properties"]["nodePolicies"]["items"]["properties"]["policy"] = {"$ref": "#/definitions/policy"}
     return json.dumps(schema, indent=1) + "\n"

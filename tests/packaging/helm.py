@@ -72,7 +72,15 @@ def lint(chart: Path, values: dict[str, Any]) -> list[str]:
 def render(
     chart: Path, values: dict[str, Any], name: str = "criproxy", before: dict[str, Any] | None = None
 ) -> tuple[dict[str, dict[str, Any]], str]:
-    """Kind → each resource that Helm would make, and what it would print.
+    """Kind → the first resource of each that Helm would make, and what it would print; arguments as for `objects`."""
+    found, notes = objects(chart, values, name, before)
+    return {each["kind"]: each for each in reversed(found)}, notes
+
+
+def objects(
+    chart: Path, values: dict[str, Any], name: str = "criproxy", before: dict[str, Any] | None = None
+) -> tuple[list[dict[str, Any]], str]:
+    """All resources that Helm would make, and what it would print.
 
     Args:
         chart: the archive.
@@ -85,8 +93,8 @@ def render(
     """
     found = _ask({"do": "render", "chart": str(chart), "values": values, "name": name, "before": before})
     notes = "".join(text for path, text in found.items() if path.endswith("NOTES.txt"))
-    texts = [text for path, text in found.items() if path.endswith(".yaml")]
-    return {each["kind"]: each for text in texts for each in yaml.safe_load_all(text) if each}, notes
+    texts = [text for path, text in sorted(found.items()) if path.endswith(".yaml")]
+    return [each for text in texts for each in yaml.safe_load_all(text) if each], notes
 
 
 def validate(chart: Path, many: list[dict[str, Any]]) -> int:

@@ -1,16 +1,22 @@
 """The Helm chart: Helm takes it, and Kubernetes takes what it makes; its values decide what runs on the nodes."""
 
+import base64
+import json
 import tarfile
 from itertools import product
 from pathlib import Path
 from typing import Any
 
+import jsonschema
 import kubernetes_validate
 import pytest
 import yaml
 from click.testing import CliRunner
 
 from criproxy import __version__
+from criproxy.agent.objects.crds import custom_resources as crds
+from criproxy.agent.objects.node_policy import Spec
+from criproxy.agent.options import DEFAULT_CONTROL_SOCKET as DEFAULT_AGENT_SOCKET
 from criproxy.cli import main
 from criproxy.cli.client import DEFAULT_CONTROL_SOCKET
 from criproxy.daemon.options import read_only
@@ -18,21 +24,34 @@ from packager import chart
 from packager.source import ROOT
 from tests.packaging import helm
 
+OF_OTHERS = ("criproxy.io", "monitoring.coreos.com")
+"""Groups of resources that are not in the schemas of Kubernetes."""
 VERSIONS = ("1.25", "1.30", "1.37")
 """Of Kubernetes: the oldest and the newest whose schemas there are, and one between."""
+GPU_FILE = {"version": "v1", "sharing": {"timeSlicing": {"resources": [{"name": "nvidia.com/gpu", "replicas": 4}]}}}
 GPU: dict[str, Any] = {
     "devicePlugin": {
         "enabled": True,
         "options": ["--http=127.0.0.1:9821", "--pass-device-specs"],
         "env": {"MIG_STRATEGY": "mixed", "PASS_DEVICE_SPECS": True},
-        "nvidiaConfig": {
-            "version": "v1",
-            "sharing": {"timeSlicing": {"resources": [{"name": "nvidia.com/gpu", "replicas": 4}]}},
-        },
+        "nvidiaConfig": GPU_FILE,
     }
 }
+NODE_POLICY: dict[str, Any] = {
+    "name": "latency",
+    "nodeSelector": {"matchLabels": {"pool": "latency"}},
+    "priority": 10,
+    "policy": {"policy": "topology-aware", "reservedCpus": "0"},
+    "rollout": {"try": "10m", "atOnce": "10%", "stopAfterFailures": 2},
+}
+MONITORED = {"podMonitor": True, "prometheusRule": True, "dashboard": True, "labels": {"release": "prometheus"}}
 EVERYTHING: dict[str, Any] = {
     **GPU,
+    "nodePolicies": [NODE_POLICY, {"name": "rest", "nodeSelector": {}, "policy": {"policy": "none"}}],
+    "daemon": {"logLevel": "debug", "traceCalls": ["CreateContainer", "StartContainer"]},
+    "agent": {"logLevel": "warning", "taint": False, "labels": True, "admissionPolicy": "always"},
+    "monitoring": MONITORED,
+    "firstInstallsAtOnce": 4,
     "image": {"repository": "registry.example.com/criproxy", "tag": "1.2.3", "pullPolicy": "Always"},
     "pullSecrets": [{"name": "registry"}],
     "nodeKind": "k3s",
@@ -55,6 +74,7 @@ VALUES = [
     pytest.param({}, id="defaults"),
     pytest.param(GPU, id="device plugin"),
     pytest.param(EVERYTHING, id="everything"),
+    pytest.param({"agent": {"enabled": False}}, id="without agent"),
     pytest.param({"action": "uninstall"}, id="uninstall"),
     pytest.param({**EVERYTHING, "action": "uninstall", "updateStrategy": "OnDelete"}, id="uninstall everything"),
 ]
@@ -91,36 +111,70 @@ def test_helm_finds_nothing_wrong(archive: Path) -> None:
 
 @pytest.mark.parametrize("values", VALUES)
 def test_kubernetes_takes_what_the_chart_makes(archive: Path, values: dict[str, Any]) -> None:
-    """A ConfigMap, a ServiceAccount and a DaemonSet of the API's own schema, in which nothing else may stand."""
-    resources, _ = render(archive, values)
-    assert set(resources) == {"ConfigMap", "DaemonSet", "ServiceAccount"}
-    for resource, version in product(resources.values(), VERSIONS):
-        kubernetes_validate.validate(resource, version, strict=True)
+    """All that is no resource of others is of the API's own schema, in which nothing else may stand."""
+    objects, _ = helm.objects(archive, {"allNodes": True, **values})
+    known = [each for each in objects if each["apiVersion"].partition("/")[0] not in OF_OTHERS]
+    assert {"ConfigMap", "DaemonSet", "ServiceAccount"} <= {each["kind"] for each in known}
+    for resource, version in product(known, VERSIONS):
+        if not (resource["kind"].startswith("ValidatingAdmission") and version == "1.25"):
+            kubernetes_validate.validate(resource, version, strict=True)
+
+
+def test_the_agent_takes_the_node_policies(archive: Path) -> None:
+    """Each of the values becomes an object that the agent reads, and the schema of its definition accepts."""
+    objects, _ = helm.objects(archive, EVERYTHING)
+    policies = [each for each in objects if each["kind"] == "NodePolicy"]
+    (definition,) = (each for each in crds() if each["spec"]["names"]["kind"] == "NodePolicy")
+    (version,) = definition["spec"]["versions"]
+    assert [each["metadata"]["name"] for each in policies] == ["latency", "rest"]
+    for each, given in zip(policies, EVERYTHING["nodePolicies"], strict=True):
+        assert each["spec"] == {key: value for key, value in given.items() if key != "name"}
+        assert each["apiVersion"] == f"{definition['spec']['group']}/{version['name']}"
+        Spec.model_validate(each["spec"])
+        jsonschema.validate(each, version["schema"]["openAPIV3Schema"])
 
 
 def test_the_chart_installs_criproxy_on_the_node(archive: Path) -> None:
-    """By the command that people use; the pod's own container only shows the state, and has no rights."""
+    """By the command that people use; the pod's own container has no rights on the node."""
     found = containers(render(archive, {})[0])
-    assert list(found) == ["install", "device-plugin", "status"]
-    assert found["install"]["args"] == "install --host-root=/host --node-kind=auto --timeout=2m --http=off".split()
+    assert list(found) == ["wait", "install", "device-plugin", "agent"]
+    install = "install --host-root=/host --node-kind=auto --timeout=2m --http=off --serve-option=none"
+    assert found["install"]["args"] == install.split()
     assert found["device-plugin"]["command"] == ["criproxy-device-plugin-unit", "off", "/host", "/files"]
-    assert found["status"]["args"] == ["status", "--watch", "--interval=60"]
-    assert found["status"]["securityContext"]["capabilities"] == {"drop": ["ALL"]}
+    control = "--control-socket=/run/criproxy/control.sock --log-level=info"
+    assert found["wait"]["args"] == f"agent --wait-to-install=1 {control}".split()
+    serving = "--no-labels --taint --topology --http=0.0.0.0:9822 --http-token-file=/token/token"
+    assert found["agent"]["args"] == f"agent {control} {serving}".split()
+    assert found["agent"]["readinessProbe"]["exec"]["command"] == ["criproxy", "status", "--check"]
     assert {each["image"] for each in found.values()} == {f"localhost/criproxy:{__version__}"}
 
 
 @pytest.mark.parametrize("values", VALUES)
+def test_only_containers_without_privileges_have_the_token(archive: Path, values: dict[str, Any]) -> None:
+    """Those that have the node's root directory need no API server; those that speak with it are no root."""
+    pod = pod_of(archive, values)
+    assert pod["automountServiceAccountToken"] is False
+    for each in pod["initContainers"] + pod["containers"]:
+        mounted, rights = {mount["name"] for mount in each.get("volumeMounts", ())}, each["securityContext"]
+        assert not {"api", "agent-token"} & mounted or (rights["runAsUser"], "host" in mounted) == (62820, False)
+        assert rights.get("privileged", False) == ("host" in mounted)
+
+
+@pytest.mark.parametrize("values", VALUES)
 def test_between_rollouts_the_pod_can_only_ask(archive: Path, values: dict[str, Any]) -> None:
-    """Its container sees the socket for queries where commands look for it, and may do nothing to the node's processes.
+    """Its container sees the socket made for it where commands look for it, and may do nothing to the node's processes.
 
     Those are in sight, because systemctl needs that in the init containers.
     """
     pod = pod_of(archive, values)
     assert [name for name in ("hostNetwork", "hostIPC") if pod.get(name)] == []
     (status,) = pod["containers"]
+    is_agent = status["name"] == "agent"
     places = {each["name"]: each["hostPath"]["path"] for each in pod["volumes"] if "hostPath" in each}
-    seen = {places[each["name"]]: each["mountPath"] for each in status.get("volumeMounts", ())}
-    folder = str(Path(read_only(DEFAULT_CONTROL_SOCKET)).parent)
+    seen = {
+        places[each["name"]]: each["mountPath"] for each in status.get("volumeMounts", ()) if each["name"] in places
+    }
+    folder = str(Path(DEFAULT_AGENT_SOCKET if is_agent else read_only(DEFAULT_CONTROL_SOCKET)).parent)
     asks = values.get("action") != "uninstall"
     assert seen == ({folder: str(Path(DEFAULT_CONTROL_SOCKET).parent)} if asks else {})
     rights = status["securityContext"]
@@ -137,6 +191,8 @@ def test_the_values_reach_the_node(archive: Path) -> None:
         "--timeout=10m",
         "--http=0.0.0.0:9820",
         "--http-token-file=/token/word",
+        "--serve-option=log-level=debug",
+        "--serve-option=trace-calls=CreateContainer,StartContainer",
         "--policy=/policy/policy.yaml",
         "--runtime-endpoint=unix:///run/k3s/containerd/containerd.sock",
     ]
@@ -164,7 +220,7 @@ def test_the_token_of_the_page_is_a_secret(archive: Path) -> None:
         name: [mount["mountPath"] for mount in each["volumeMounts"] if mount["name"] == "token"]
         for name, each in containers(resources).items()
     }
-    assert having == {"install": ["/token/word"], "device-plugin": [], "status": []}
+    assert having == {"wait": [], "install": ["/token/word"], "device-plugin": [], "agent": []}
     assert "0.0.0.0:9820" in notes
     for values in ({}, {**EVERYTHING, "action": "uninstall"}):
         assert "token" not in {each["name"] for each in pod_of(archive, values)["volumes"]}
@@ -172,22 +228,116 @@ def test_the_token_of_the_page_is_a_secret(archive: Path) -> None:
 
 def test_what_the_chart_gives_to_criproxy_is_understood(archive: Path, tmp_path: Path) -> None:
     """Each option exists: the command goes on to look for a kubelet."""
-    for values in ({}, {**EVERYTHING, "http": {"address": "[::1]:9820"}}, {"http": {"address": "unix:///run/a.sock"}}):
+    local = {**EVERYTHING, "http": {"address": "[::1]:9820"}, "monitoring": {}}
+    for values in ({}, EVERYTHING, local, {"http": {"address": "unix:///run/a.sock"}}):
         arguments = containers(render(archive, values)[0])["install"]["args"]
-        taken = [each for each in arguments if not each.startswith(("--host-root", "--policy"))]
+        files = ("--host-root", "--policy", "--http-token-file")
+        taken = [each for each in arguments if not each.startswith(files)]
         result = CliRunner().invoke(main, [*taken, "--dry-run", f"--host-root={tmp_path}"])
         assert (result.exit_code, "there is no kubelet on this node" in result.stderr) == (1, True), result.output
 
 
-def test_the_pods_have_an_account_without_rights(archive: Path) -> None:
-    """Of their own, by whose name an administrator can allow privileged pods; or one that exists."""
+def test_the_pods_have_an_account_of_their_own(archive: Path) -> None:
+    """By its name an administrator can allow privileged pods; without the agent, it has no rights."""
     account = render(archive, {})[0]["ServiceAccount"]
     assert (account["metadata"]["name"], account["automountServiceAccountToken"]) == ("criproxy-node", False)
-    others: list[dict[str, Any]] = [{"create": False}, {"create": False, "name": "mine"}]
-    values = ({}, EVERYTHING, *({"serviceAccount": other} for other in others))
-    of_pods = [pod_of(archive, each)["serviceAccountName"] for each in values]
+    alone: dict[str, Any] = {"agent": {"enabled": False}, "serviceAccount": {"create": False}}
+    others: list[dict[str, Any]] = [alone, {"serviceAccount": {"create": False, "name": "mine"}}]
+    of_pods = [pod_of(archive, each)["serviceAccountName"] for each in ({}, EVERYTHING, *others)]
     assert of_pods == ["criproxy-node", "installer", "default", "mine"]
-    assert "ServiceAccount" not in render(archive, {"serviceAccount": {"create": False}})[0]
+    assert {"ServiceAccount", "ClusterRole", "Role", "Secret"} & render(archive, alone)[0].keys() == set()
+    with pytest.raises(helm.HelmError, match="all pods of the namespace could use the rights of the account `default`"):
+        render(archive, {"serviceAccount": {"create": False}})
+
+
+def test_the_account_has_the_rights_of_the_agent_and_no_others(archive: Path) -> None:
+    """That of its pods, in its own namespace where that is enough; no secret, and no pod but by name."""
+    objects, _ = helm.objects(archive, {"allNodes": True})
+    bindings = [each for each in objects if each["kind"].endswith("RoleBinding")]
+    assert {tuple(each["subjects"][0].values()) for each in bindings} == {
+        ("ServiceAccount", "criproxy-node", "kube-system")
+    }
+    bound = {each["roleRef"]["name"] for each in bindings}
+    granted = {
+        (each["kind"], resource): set(rule["verbs"])
+        for each in objects
+        if each["kind"].endswith("Role") and each["metadata"]["name"] in bound
+        for rule in each["rules"]
+        for resource in rule["resources"]
+    }
+    assert granted["ClusterRole", "nodes"] == {"get", "list", "watch", "patch"}
+    assert granted["Role", "pods"] == {"get"}
+    assert not {"secrets", "pods/proxy", "pods/exec", "customresourcedefinitions"} & {name for _, name in granted}
+    assert not [key for key, verbs in granted.items() if key[0] == "ClusterRole" and verbs & {"delete", "*", "update"}
+                and key[1] != "nodepolicies/status"]  # fmt: skip
+
+
+def test_the_admission_policy_is_for_the_account_of_the_agent(archive: Path) -> None:
+    """Nobody else's requests are looked at, so that a fault in it holds up no other component."""
+    (policy,) = (each for each in helm.objects(archive, EVERYTHING)[0] if each["kind"] == "ValidatingAdmissionPolicy")
+    conditions = [each["expression"] for each in policy["spec"]["matchConditions"]]
+    assert conditions == ['request.userInfo.username == "system:serviceaccount:kube-system:installer"']
+    never = helm.objects(archive, {**EVERYTHING, "agent": {"admissionPolicy": "never"}})[0]
+    assert not [each for each in never if each["kind"].startswith("ValidatingAdmission")]
+
+
+def test_new_nodes_with_the_startup_taint_get_their_pod(archive: Path) -> None:
+    """Otherwise they would wait for criproxy, and criproxy for them."""
+    for values in ({}, {"tolerations": []}):
+        assert {"key": "criproxy.io/not-ready", "operator": "Exists"} in pod_of(archive, values)["tolerations"]
+
+
+def test_what_monitors_the_nodes(archive: Path) -> None:
+    """Prometheus' operator finds daemons by the pods' nodes, and agents by their port; rules and dashboard are ours."""
+    objects, _ = helm.objects(archive, EVERYTHING)
+    monitor, rule = ({each["kind"]: each for each in objects}[kind] for kind in ("PodMonitor", "PrometheusRule"))
+    daemon, agent = monitor["spec"]["podMetricsEndpoints"]
+    changes = {each.get("targetLabel"): each for each in daemon["relabelings"]}
+    assert changes["__address__"]["replacement"] == "$1:9820"
+    assert (changes["job"]["replacement"], daemon["honorLabels"]) == ("criproxy", True)
+    ports = {each["name"] for each in containers(render(archive, EVERYTHING)[0])["agent"]["ports"]}
+    assert {agent["port"]} == ports
+    assert rule["spec"] == yaml.safe_load((ROOT / "docs/monitoring/alerts.yaml").read_text())
+    (dashboard,) = (each for each in objects if each["metadata"]["name"] == "criproxy-node-dashboard")
+    assert json.loads(dashboard["data"]["criproxy.json"]) == json.loads(
+        (ROOT / "docs/monitoring/dashboard.json").read_text()
+    )
+    assert {each["metadata"]["labels"].get("release") for each in (monitor, rule)} == {"prometheus"}
+    for address in ("", "127.0.0.1:9820", ":9820", "[::1]:9820", "localhost:9820", "unix:///run/a.sock"):
+        with pytest.raises(helm.HelmError, match=r"monitoring\.podMonitor needs http\.address"):
+            render(archive, {"monitoring": MONITORED, "http": {"address": address}})
+
+
+def test_configurations_of_the_device_plugin_by_name(archive: Path) -> None:
+    """They are in a ConfigMap of which the agent is told, and so can change while it runs."""
+    values = {"devicePlugin": {"enabled": True, "configurations": {"default": {"version": "v1"}, "a": GPU_FILE}}}
+    objects, _ = helm.objects(archive, {"allNodes": True, **values})
+    (named,) = (each for each in objects if each["metadata"]["name"] == "criproxy-node-devices")
+    assert {name: yaml.safe_load(text) for name, text in named["data"].items()} == values["devicePlugin"][
+        "configurations"
+    ]
+    assert "--device-configurations=criproxy-node-devices" in containers(render(archive, values)[0])["agent"]["args"]
+
+
+def test_the_token_of_queries(archive: Path) -> None:
+    """The agent gets a token by chance, in a Secret that a role may read; or yours; or it answers no queries."""
+    objects, _ = helm.objects(archive, {"allNodes": True})
+    (secret,) = (each for each in objects if each["kind"] == "Secret")
+    assert len(base64.b64decode(secret["data"]["token"])) == 40
+    (viewer,) = (each for each in objects if each["kind"] == "Role" and each["metadata"]["name"].endswith("-viewer"))
+    assert {
+        "apiGroups": [""],
+        "resources": ["secrets"],
+        "resourceNames": ["criproxy-agent"],
+        "verbs": ["get"],
+    } in viewer["rules"]
+    own, _ = render(archive, {"agent": {"tokenSecret": {"create": False, "name": "mine"}}})
+    assert "Secret" not in own
+    volumes = {each["name"]: each for each in own["DaemonSet"]["spec"]["template"]["spec"]["volumes"]}
+    assert volumes["agent-token"]["secret"]["secretName"] == "mine"
+    closed, _ = render(archive, {"agent": {"http": ""}})
+    assert "Secret" not in closed
+    assert "ports" not in containers(closed)["agent"]
 
 
 def test_how_nodes_change(archive: Path) -> None:
@@ -201,6 +351,7 @@ def test_how_nodes_change(archive: Path) -> None:
     assert "on the nodes whose pods you delete." in notes
 
 
+ALL_AT_ONCE: dict[str, Any] = {"firstInstallsAtOnce": 0}
 LINUX: dict[str, Any] = {"nodeSelector": {"kubernetes.io/os": "linux"}}
 TERMS = [{"matchExpressions": [{"key": "node-group", "operator": "Exists"}]}]
 REQUIRED = {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": TERMS}}
@@ -218,16 +369,19 @@ ON_ALL = [
 
 @pytest.mark.parametrize("values", ON_ALL)
 def test_nobody_restarts_every_kubelet_by_accident(archive: Path, values: dict[str, Any]) -> None:
-    """A first installation that is limited to no nodes is refused, with what to set; `allNodes` insists."""
-    with pytest.raises(helm.HelmError, match=r"every kubelet of the cluster at once.*nodeSelector.*allNodes=true"):
-        helm.render(archive, values)
-    assert "DaemonSet" in helm.render(archive, {**values, "allNodes": True})[0]
+    """Nodes wait for each other. Without that, a first installation on all is refused; `allNodes` insists."""
+    _, notes = helm.render(archive, values)
+    assert "is being installed on its nodes, 1 at a time." in notes
+    for without in ({"firstInstallsAtOnce": 0}, {"agent": {"enabled": False}}):
+        with pytest.raises(helm.HelmError, match=r"every kubelet of the cluster at once.*nodeSelector.*allNodes=true"):
+            helm.render(archive, values | without)
+        assert "DaemonSet" in helm.render(archive, {**values, **without, "allNodes": True})[0]
 
 
 @pytest.mark.parametrize("values", ON_SOME)
 def test_a_first_installation_on_some_nodes_is_made(archive: Path, values: dict[str, Any]) -> None:
     """Whether a selector or a required affinity names them; its notes say that these nodes do not wait."""
-    _, notes = helm.render(archive, values)
+    _, notes = helm.render(archive, {**values, **ALL_AT_ONCE})
     assert "on all its nodes at the same time" in notes
     assert "at a time." not in notes
 
@@ -235,24 +389,26 @@ def test_a_first_installation_on_some_nodes_is_made(archive: Path, values: dict[
 @pytest.mark.parametrize("values", ON_ALL)
 def test_a_release_on_all_nodes_stays_there(archive: Path, values: dict[str, Any]) -> None:
     """An upgrade of a release that was on all nodes goes on, as does the removal from any node."""
-    before, _ = render(archive, {})
-    assert "DaemonSet" in helm.render(archive, values, before=before["DaemonSet"])[0]
+    before, _ = render(archive, ALL_AT_ONCE)
+    assert "DaemonSet" in helm.render(archive, {**values, **ALL_AT_ONCE}, before=before["DaemonSet"])[0]
     assert "DaemonSet" in helm.render(archive, {**values, "action": "uninstall"})[0]
 
 
 @pytest.mark.parametrize("former", ON_SOME)
 def test_an_upgrade_does_not_spread_to_all_nodes_by_accident(archive: Path, former: dict[str, Any]) -> None:
     """A release on some nodes whose selector is gone would reach all others at the same time."""
-    before, _ = helm.render(archive, former)
+    before, _ = helm.render(archive, {**former, **ALL_AT_ONCE})
     with pytest.raises(helm.HelmError, match="every kubelet of the cluster at once"):
-        helm.render(archive, {}, before=before["DaemonSet"])
+        helm.render(archive, ALL_AT_ONCE, before=before["DaemonSet"])
+    assert "DaemonSet" in helm.render(archive, {}, before=before["DaemonSet"])[0]
     assert "DaemonSet" in helm.render(archive, {"allNodes": True}, before=before["DaemonSet"])[0]
     assert "DaemonSet" in helm.render(archive, {"nodeSelector": {"a": "b"}}, before=before["DaemonSet"])[0]
 
 
 def test_control_planes_are_left_out(archive: Path) -> None:
     """The pods tolerate no taint but those of nodes with GPUs; the notes say so, unless all taints are tolerated."""
-    assert [each["key"] for each in pod_of(archive, {})["tolerations"]] == ["nvidia.com/gpu"]
+    tolerated = [each["key"] for each in pod_of(archive, {})["tolerations"]]
+    assert tolerated == ["criproxy.io/not-ready", "nvidia.com/gpu"]
     _, notes = render(archive, {})
     assert "such as control planes, are left out" in notes
     _, notes = render(archive, {"tolerations": [{"operator": "Exists"}]})
@@ -293,6 +449,8 @@ def test_the_chart_removes_criproxy_on_request(archive: Path) -> None:
     assert found["uninstall"]["args"] == ["uninstall", "--host-root=/host"]
     assert "readinessProbe" not in found["status"]
     assert "helm uninstall criproxy" in notes
+    for each in crds():
+        assert each["metadata"]["name"] in notes, "what stays in the cluster is named"
 
 
 @pytest.mark.parametrize(
@@ -312,6 +470,22 @@ def test_the_chart_removes_criproxy_on_request(archive: Path) -> None:
         pytest.param({"image": {"repository": "example.com/Criproxy"}}, "/image", id="a repository in capitals"),
         pytest.param({"image": {"repository": "example.com/criproxy:1"}}, "/image", id="a tag in the repository"),
         pytest.param({"http": {"tokenSecret": {"name": "a"}}}, "/http", id="a token without a page"),
+        pytest.param({"agent": {"http": "9822"}}, "/agent/http", id="an agent without an address"),
+        pytest.param({"agent": {"admissionPolicy": True}}, "/agent/admissionPolicy", id="a switch that is a word"),
+        pytest.param({"daemon": {"logLevel": "loud"}}, "/daemon/logLevel", id="a level that does not exist"),
+        pytest.param({"daemon": {"traceCalls": ["a b"]}}, "/daemon/traceCalls", id="two calls in one"),
+        pytest.param({"firstInstallsAtOnce": -1}, "/firstInstallsAtOnce", id="fewer than no nodes"),
+        pytest.param(
+            {"nodePolicies": [{"name": "a", "policy": {"policy": "none"}}]}, "/nodePolicies", id="for no nodes"
+        ),
+        pytest.param(
+            {"nodePolicies": [{**NODE_POLICY, "policy": {"policy": "statik"}}]},
+            "/nodePolicies/0/policy",
+            id="no policy",
+        ),
+        pytest.param(
+            {"nodePolicies": [{**NODE_POLICY, "rollout": {"atOnce": "0%"}}]}, "/nodePolicies/0/rollout", id="no node"
+        ),
         pytest.param({"updateStrategy": "Recreate"}, "/updateStrategy", id="a strategy that does not exist"),
         pytest.param({"checkTimeout": "2"}, "/checkTimeout", id="a time without a unit"),
         pytest.param({"maxUnavailable": 0}, "/maxUnavailable", id="a rollout that never moves"),

@@ -1,0 +1,161 @@
+"""The gate before a first installation: not more nodes than allowed install criproxy at the same time.
+
+A DaemonSet makes the pods of all new nodes at once, and each installation restarts a kubelet. So the first container of
+the pod waits for one of a few Leases, and the agent, the pod's last one, gives it up once all is well on its node. A
+node on which something is wrong thus keeps the others waiting, as in a rollout of the DaemonSet.
+
+A Lease has no end in time: its holder is a pod, and it is free when this pod no longer exists.
+"""
+
+import asyncio
+import random
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+
+from criproxy.agent.kubernetes.client import LEASES, PODS, ApiClient, ApiError, Object, Unreachable
+from criproxy.agent.node_view import NodeView
+from criproxy.agent.troubles import Troubles
+from criproxy.process.logger import Log
+
+PREFIX = "criproxy-install-"
+LABEL, NODE = "criproxy.io/lease", "criproxy.io/node"
+SELECTOR = f"{LABEL}=install"
+FIRST_PAUSE_S, LONGEST_PAUSE_S = 2.0, 30.0
+"""Between two looks at the Leases, by chance half as much more or less."""
+
+
+@dataclass(frozen=True, slots=True)
+class InstallSlots:
+    """The Leases, as one pod uses them.
+
+    Args:
+        client: of the API server.
+        namespace: of the Leases and of the pods.
+        pod: this pod's name.
+        node: that of its node, for people.
+        log: gets a line whenever the pod waits for another one.
+        first_pause_s: between the first two looks.
+    """
+
+    client: ApiClient
+    namespace: str
+    pod: str
+    node: str
+    log: Log
+    first_pause_s: float = FIRST_PAUSE_S
+
+    async def take(self, count: int) -> None:
+        """Return once this pod has one of *count* Leases; faults of the API server only prolong the wait."""
+        pause_s, told = self.first_pause_s, ""
+        while True:
+            try:
+                waits_for = await self._tried(count)
+            except (ApiError, Unreachable) as error:
+                waits_for = f"the API server: {error}"
+            if not waits_for:
+                self.log.info("this node may install criproxy", node=self.node)
+                return
+            if waits_for != told:
+                self.log.info("this node waits before it installs criproxy", node=self.node, waits_for=waits_for)
+                told = waits_for
+            await asyncio.sleep(pause_s * random.uniform(0.5, 1.5))  # noqa: S311 (no secret)
+            pause_s = min(pause_s * 1.5, max(LONGEST_PAUSE_S, self.first_pause_s))
+
+    async def give_up(self) -> None:
+        """Delete what this pod holds.
+
+        Raises:
+            ApiError, Unreachable: it may still hold it.
+        """
+        leases, _ = await self.client.list(LEASES, self.namespace, label_selector=SELECTOR)
+        for lease in leases:
+            if _holder(lease) == self.pod:
+                metadata = lease["metadata"]
+                await self.client.delete(LEASES, metadata["name"], self.namespace, uid=str(metadata.get("uid", "")))
+                self.log.info("the next node may install criproxy", lease=metadata["name"])
+
+    async def _tried(self, count: int) -> str:
+        """Take a Lease that is free; return for what this pod waits, empty if it has one."""
+        holders = []
+        for name in [f"{PREFIX}{number}" for number in range(count)]:
+            lease = await self.client.get(LEASES, name, self.namespace)
+            holder = _holder(lease) if lease else ""
+            if holder == self.pod:
+                return ""
+            if not await self._is_free(holder):
+                holders.append(f"{_node(lease)} (Lease {name}, pod {holder})")
+                continue
+            try:
+                await self._write(name, lease)
+            except ApiError as error:
+                if error.status != 409:  # another pod was faster
+                    raise
+                holders.append(f"another pod that has just taken Lease {name}")
+            else:
+                return ""
+        return f"criproxy on {' and '.join(sorted(holders))}; deleting a Lease lets one more node begin"
+
+    async def _is_free(self, holder: str) -> bool:
+        return not holder or await self.client.get(PODS, holder, self.namespace, metadata_only=True) is None
+
+    async def _write(self, name: str, former: Object | None) -> None:
+        metadata = (former or {}).get("metadata") or {"name": name, "namespace": self.namespace}
+        labels, annotations = {LABEL: "install"}, {NODE: self.node}
+        lease = {"metadata": metadata | {"labels": labels, "annotations": annotations}}
+        lease["spec"] = {"holderIdentity": self.pod}
+        await (self.client.replace if former else self.client.create)(LEASES, lease)
+
+
+def _holder(lease: Object) -> str:
+    return str((lease.get("spec") or {}).get("holderIdentity") or "")
+
+
+def _node(lease: Object | None) -> str:
+    return str(((lease or {}).get("metadata", {}).get("annotations") or {}).get(NODE, "an unknown node"))
+
+
+class SlotKeeper:
+    """Gives the Lease of this pod up as soon as all is well on the node, once; a part of the agent.
+
+    Args:
+        slots: the Leases.
+        view: the daemon's.
+        troubles: told while the Lease cannot be given up.
+        pause_s: before it is tried again.
+    """
+
+    def __init__(
+        self, slots: InstallSlots, view: NodeView, troubles: Troubles, pause_s: float = LONGEST_PAUSE_S
+    ) -> None:
+        self._slots, self._view, self._troubles, self._pause_s = slots, view, troubles, pause_s
+
+    async def run(self) -> None:
+        """Give it up, and wait for ever."""
+        seen = self._view.version
+        while not self._is_well():
+            seen = await self._view.changed(seen)
+        while not await self._given_up():  # noqa: ASYNC110 (nothing tells)
+            await asyncio.sleep(self._pause_s * random.uniform(0.5, 1.5))  # noqa: S311 (no secret)
+        await asyncio.Event().wait()
+
+    def _is_well(self) -> bool:
+        last = self._view.last
+        return last is not None and not self._view.problem and not last.get("ready") and not last.get("problems")
+
+    async def _given_up(self) -> bool:
+        try:
+            await self._slots.give_up()
+        except (ApiError, Unreachable) as error:
+            text = f"other nodes may wait before they install criproxy, until this one gives up its Lease: {error}"
+            self._troubles.set("install-slot", text)
+            return False
+        self._troubles.set("install-slot", "")
+        return True
+
+
+async def wait_to_install(slots: InstallSlots, count: int, answers: Callable[[], Awaitable[bool]]) -> None:
+    """Return once this node may install criproxy: at once if its daemon *answers*, since then it has it already."""
+    if await answers():
+        slots.log.info("criproxy is installed on this node, so it need not wait", node=slots.node)
+        return
+    await slots.take(count)

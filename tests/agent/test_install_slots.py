@@ -1,0 +1,167 @@
+"""First installations wait for each other: never more at a time than allowed, whatever happens to the API server."""
+
+import asyncio
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import pytest
+import structlog
+
+from criproxy.agent.install_slots import InstallSlots, SlotKeeper, wait_to_install
+from criproxy.agent.kubernetes.client import LEASES, PODS, ApiClient
+from criproxy.agent.node_view import NodeView
+from criproxy.agent.troubles import Troubles
+from lab.apiserver.faults import Refuses
+from lab.apiserver.server import ApiServer
+
+NAMESPACE = "criproxy"
+PAUSE_S = 0.01
+
+
+def log() -> structlog.stdlib.BoundLogger:
+    """Return a log."""
+    logger: structlog.stdlib.BoundLogger = structlog.get_logger("test")
+    return logger
+
+
+def slots(apiserver: ApiServer, client: ApiClient, name: str, *, exists: bool = True) -> InstallSlots:
+    """Return what the pod *name* has, on a node of the same name."""
+    if exists:
+        apiserver.objects.create(PODS, {"metadata": {"name": name, "namespace": NAMESPACE}}, "test")
+    return InstallSlots(client, NAMESPACE, name, f"node-of-{name}", log(), PAUSE_S)
+
+
+def holders(apiserver: ApiServer) -> list[str]:
+    """Return who has the Leases."""
+    return sorted(each["spec"]["holderIdentity"] for each in apiserver.objects.all(LEASES))
+
+
+@contextmanager
+def logged() -> Iterator[list[dict[str, object]]]:
+    """Collect the lines of the log."""
+    with structlog.testing.capture_logs() as lines:
+        yield lines  # type: ignore[misc]
+
+
+async def test_one_after_the_other(apiserver: ApiServer, api_client: ApiClient) -> None:
+    """The second pod waits until the first one gives its Lease up, and its log says for which node, once."""
+    first, second = (slots(apiserver, api_client, name) for name in ("one", "two"))
+    with logged() as lines:
+        await first.take(1)
+        waiting = asyncio.create_task(second.take(1))
+        looks = apiserver.requests["get", "leases"] + 5
+        await apiserver.until(lambda: apiserver.requests["get", "leases"] > looks)
+        assert (waiting.done(), holders(apiserver)) == (False, ["one"])
+        await first.give_up()
+        await waiting
+
+    assert holders(apiserver) == ["two"]
+    told = [line["waits_for"] for line in lines if "waits_for" in line]
+    assert told == [
+        "criproxy on node-of-one (Lease criproxy-install-0, pod one); deleting a Lease lets one more node begin"
+    ]
+
+
+@pytest.mark.parametrize("count", [1, 3])
+async def test_never_more_than_allowed(apiserver: ApiServer, api_client: ApiClient, count: int) -> None:
+    """Of many that start together, each gets its turn, as many as allowed at the same time, and never more."""
+    installing, most, full = 0, 0, asyncio.Event()
+
+    async def installs(each: InstallSlots) -> None:
+        nonlocal installing, most
+        await each.take(count)
+        installing += 1
+        most = max(most, installing)
+        if installing == count:
+            full.set()
+        await full.wait()
+        installing -= 1
+        await each.give_up()
+
+    await asyncio.gather(*(installs(slots(apiserver, api_client, f"pod-{number}")) for number in range(12)))
+
+    assert (most, holders(apiserver)) == (count, [])
+
+
+async def test_a_pod_that_starts_again_goes_on(apiserver: ApiServer, api_client: ApiClient) -> None:
+    """Its container was killed between the Lease and the installation: it has the Lease still."""
+    await slots(apiserver, api_client, "one").take(1)
+    await slots(apiserver, api_client, "one", exists=False).take(1)
+
+    assert holders(apiserver) == ["one"]
+
+
+async def test_a_pod_that_is_gone_holds_nothing(apiserver: ApiServer, api_client: ApiClient) -> None:
+    """Its node was removed in the middle: the Lease is free without anybody's help, and without a clock."""
+    await slots(apiserver, api_client, "gone", exists=False).take(1)
+    await slots(apiserver, api_client, "two").take(1)
+
+    assert holders(apiserver) == ["two"]
+
+
+async def test_faults_of_the_api_server_only_prolong_the_wait(apiserver: ApiServer, api_client: ApiClient) -> None:
+    """Rights that are missing, and pods that cannot be read, which therefore count as running."""
+    first, second = (slots(apiserver, api_client, name) for name in ("one", "two"))
+    await first.take(1)
+    for which in (("get", "leases"), ("get", "pods")):
+        apiserver.faults.refuses[which] = Refuses(403)
+        waiting = asyncio.create_task(second.take(1))
+        tries = apiserver.requests[which] + 3
+        await apiserver.until(lambda which=which, tries=tries: apiserver.requests[which] > tries)  # type: ignore[misc]
+        assert (waiting.done(), holders(apiserver)) == (False, ["one"])
+        waiting.cancel()
+        apiserver.faults.refuses.clear()
+    await first.give_up()
+    await second.take(1)
+
+    assert holders(apiserver) == ["two"]
+
+
+@pytest.mark.parametrize("is_installed", [True, False])
+async def test_nodes_with_criproxy_do_not_wait(apiserver: ApiServer, api_client: ApiClient, is_installed: bool) -> None:
+    """After a reboot of the whole cluster, all daemons answer, and all pods go on at once."""
+
+    async def answers() -> bool:
+        return is_installed
+
+    await wait_to_install(slots(apiserver, api_client, "one"), 1, answers)
+
+    assert holders(apiserver) == ([] if is_installed else ["one"])
+
+
+async def test_the_agent_gives_the_lease_up_when_all_is_well(apiserver: ApiServer, api_client: ApiClient) -> None:
+    """Not before: a node with a problem keeps the others waiting; a server that refuses is asked again, and told of."""
+    own = slots(apiserver, api_client, "one")
+    await own.take(1)
+    troubles = Troubles(log())
+    view = NodeView("/nowhere", "node-of-one", troubles)
+    keeper = asyncio.create_task(SlotKeeper(own, view, troubles, PAUSE_S).run())
+    for last in ({"ready": "no kubelet", "problems": []}, {"ready": "", "problems": ["a fight over a cpuset"]}):
+        view.last, view.problem = last, ""
+        view.notify()
+        await asyncio.sleep(0)
+    assert apiserver.requests["list", "leases"] == 0
+
+    apiserver.faults.refuses["delete", "leases"] = Refuses(403)
+    view.last = {"ready": "", "problems": []}
+    view.notify()
+    await apiserver.until(lambda: apiserver.requests["delete", "leases"] > 1)
+    assert "other nodes may wait" in troubles.sentences(wrong=False)[0]
+    apiserver.faults.refuses.clear()
+    await apiserver.until(lambda: not holders(apiserver))
+    while troubles.sentences(wrong=False):
+        await troubles.changed()
+
+    assert not keeper.done()
+    keeper.cancel()
+
+
+async def test_only_its_own_lease_is_given_up(apiserver: ApiServer, api_client: ApiClient) -> None:
+    """Neither those of other pods, nor those of rollouts."""
+    await slots(apiserver, api_client, "one").take(2)
+    await slots(apiserver, api_client, "two").take(2)
+    rollout = {"metadata": {"name": "criproxy-rollout-a-0", "namespace": NAMESPACE}, "spec": {"holderIdentity": "one"}}
+    await api_client.create(LEASES, rollout)
+    await slots(apiserver, api_client, "one", exists=False).give_up()
+
+    assert holders(apiserver) == ["one", "two"]
