@@ -9,12 +9,15 @@ A Lease has no end in time: its holder is a pod, and it is free when this pod no
 
 import asyncio
 import random
-from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
+from typing import Self
 
 from criproxy.agent.kubernetes.client import LEASES, PODS, ApiClient, ApiError, Object, Unreachable
+from criproxy.agent.kubernetes.credentials import credentials_of
 from criproxy.agent.node_view import NodeView
+from criproxy.agent.options import AgentOptions
 from criproxy.agent.troubles import Troubles
+from criproxy.process.control_client import ControlClient, DaemonRefuses, NoDaemon
 from criproxy.process.logger import Log
 
 PREFIX = "criproxy-install-"
@@ -22,6 +25,8 @@ LABEL, NODE = "criproxy.io/lease", "criproxy.io/node"
 SELECTOR = f"{LABEL}=install"
 FIRST_PAUSE_S, LONGEST_PAUSE_S = 2.0, 30.0
 """Between two looks at the Leases, by chance half as much more or less."""
+_PATIENCE_S = 10.0
+"""With a daemon on this node."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,6 +48,11 @@ class InstallSlots:
     node: str
     log: Log
     first_pause_s: float = FIRST_PAUSE_S
+
+    @classmethod
+    def of(cls, client: ApiClient, options: AgentOptions, log: Log) -> Self:
+        """Return what the pod of *options* uses."""
+        return cls(client, options.namespace, options.pod_name or options.node_name, options.node_name, log)
 
     async def take(self, count: int) -> None:
         """Return once this pod has one of *count* Leases; faults of the API server only prolong the wait."""
@@ -153,9 +163,30 @@ class SlotKeeper:
         return True
 
 
-async def wait_to_install(slots: InstallSlots, count: int, answers: Callable[[], Awaitable[bool]]) -> None:
-    """Return once this node may install criproxy: at once if its daemon *answers*, since then it has it already."""
-    if await answers():
-        slots.log.info("criproxy is installed on this node, so it need not wait", node=slots.node)
+async def wait_to_install(options: AgentOptions, log: Log) -> None:
+    """Return once this node may install criproxy: at once if its daemon answers, since then it has it already.
+
+    Raises:
+        CriproxyError: there is no way to reach the API server.
+    """
+    if await _answers(options.control_socket):
+        log.info("criproxy is installed on this node, so it need not wait", node=options.node_name)
         return
-    await slots.take(count)
+    spread_s = options.first_contact_s
+    async with ApiClient(
+        credentials_of(options.kubeconfig), node=options.node_name, first_contact_s=spread_s
+    ) as client:
+        await InstallSlots.of(client, options, log).take(options.wait_to_install)
+
+
+async def _answers(control_socket: str) -> bool:
+    client = ControlClient(control_socket, _PATIENCE_S)
+    try:
+        await client.ask("status", {})
+    except NoDaemon:
+        return False
+    except DaemonRefuses:
+        return True
+    finally:
+        client.close()
+    return True

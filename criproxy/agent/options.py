@@ -39,6 +39,10 @@ class AgentOptions:
     """Whether to write a NodeResourceTopology, where its CRD is installed."""
     labels: bool = True
     """Whether to label the node for the cards that it has."""
+    wait_to_install: int = 0
+    """Only wait until fewer than so many other pods install criproxy, and end; 0: run."""
+    pod_name: str = ""
+    """This pod; empty: none."""
     device_configurations: str = ""
     """The ConfigMap with named configurations of NVIDIA's device plugin; empty: none."""
 

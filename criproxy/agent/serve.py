@@ -9,8 +9,9 @@ from typing import TYPE_CHECKING, Protocol
 
 from criproxy import __version__
 from criproxy.agent.changes import any_changed
+from criproxy.agent.install_slots import InstallSlots, SlotKeeper, wait_to_install
 from criproxy.agent.kubernetes.client import NODE_PLACEMENTS, NODE_POLICIES, NODES, ApiClient
-from criproxy.agent.kubernetes.credentials import from_kubeconfig, in_cluster
+from criproxy.agent.kubernetes.credentials import credentials_of
 from criproxy.agent.kubernetes.watch import Watched
 from criproxy.agent.node_view import NodeView
 from criproxy.agent.options import AgentOptions
@@ -44,6 +45,9 @@ def run(options: AgentOptions, log_writer: LineWriter) -> None:
     """
 
     async def serve() -> None:
+        if options.wait_to_install:
+            await wait_to_install(options, log)
+            return
         await Agent(options, log_writer).serve()  # its parts need the running loop
 
     with asyncio.Runner() as runner:
@@ -64,7 +68,7 @@ class Agent:
         self._last_status = ""
         self._troubles = Troubles(log)
         self._view = NodeView(options.control_socket, options.node_name, self._troubles)
-        credentials = from_kubeconfig(options.kubeconfig) if options.kubeconfig else in_cluster()
+        credentials = credentials_of(options.kubeconfig)
         self._client = ApiClient(credentials, node=options.node_name, first_contact_s=options.first_contact_s)
         name = options.node_name
         self._followed = Followed(
@@ -102,6 +106,9 @@ class Agent:
         yield "follow the Node", followed.node
         yield "follow the NodePlacement", followed.placement
         yield "bring NodePolicies into force", self._rollout
+        if self._options.pod_name:
+            slots = InstallSlots.of(self._client, self._options, log)
+            yield "let the next node install criproxy", SlotKeeper(slots, self._view, self._troubles)
         if address is not None:
             yield "serve HTTP", self._http(address)
 

@@ -1,18 +1,24 @@
 """First installations wait for each other: never more at a time than allowed, whatever happens to the API server."""
 
 import asyncio
+import json
+import os
+import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
 
 import pytest
 import structlog
 
-from criproxy.agent.install_slots import InstallSlots, SlotKeeper, wait_to_install
+from criproxy.agent.install_slots import InstallSlots, SlotKeeper
 from criproxy.agent.kubernetes.client import LEASES, PODS, ApiClient
 from criproxy.agent.node_view import NodeView
 from criproxy.agent.troubles import Troubles
 from lab.apiserver.faults import Refuses
 from lab.apiserver.server import ApiServer
+from lab.emulator.runtime import EmbeddedRuntime
+from tests.daemons import Serve
 
 NAMESPACE = "criproxy"
 PAUSE_S = 0.01
@@ -117,16 +123,39 @@ async def test_faults_of_the_api_server_only_prolong_the_wait(apiserver: ApiServ
     assert holders(apiserver) == ["two"]
 
 
-@pytest.mark.parametrize("is_installed", [True, False])
-async def test_nodes_with_criproxy_do_not_wait(apiserver: ApiServer, api_client: ApiClient, is_installed: bool) -> None:
-    """After a reboot of the whole cluster, all daemons answer, and all pods go on at once."""
+async def command(apiserver: ApiServer, directory: Path) -> int:
+    """Run the command of the pod's first container; return its exit status."""
+    cluster = {"name": "c", "cluster": {"server": apiserver.url}}
+    context = {"name": "c", "context": {"cluster": "c", "user": "u"}}
+    config = {
+        "clusters": [cluster],
+        "users": [{"name": "u", "user": {}}],
+        "contexts": [context],
+        "current-context": "c",
+    }
+    kubeconfig = directory / "kubeconfig"
+    kubeconfig.write_text(json.dumps(config))
+    process = await asyncio.create_subprocess_exec(
+        *(sys.executable, "-P", "-m", "criproxy", "agent", "--wait-to-install=1", "--first-contact=0s"),
+        *("--node-name=worker-1", f"--kubeconfig={kubeconfig}", f"--namespace={NAMESPACE}"),
+        f"--control-socket={directory}/run/agent/pod/control.sock",
+        env={**os.environ, "POD_NAME": "one"},
+        stderr=asyncio.subprocess.DEVNULL,
+    )
+    return await asyncio.wait_for(process.wait(), 60)
 
-    async def answers() -> bool:
-        return is_installed
 
-    await wait_to_install(slots(apiserver, api_client, "one"), 1, answers)
+async def test_the_command_ends_with_the_lease(apiserver: ApiServer, tmp_path: Path) -> None:
+    """Without a daemon on the node, the pod has a Lease when the command ends."""
+    assert (await command(apiserver, tmp_path), holders(apiserver)) == (0, ["one"])
 
-    assert holders(apiserver) == ([] if is_installed else ["one"])
+
+async def test_nodes_with_criproxy_do_not_wait(apiserver: ApiServer, tmp_path: Path) -> None:
+    """After a reboot of the whole cluster, all daemons answer, and all pods go on at once, without any request."""
+    async with EmbeddedRuntime(tmp_path / "runtime.sock"), Serve(tmp_path, policy="policy: none\n"):
+        assert await command(apiserver, tmp_path) == 0
+
+    assert (holders(apiserver), apiserver.requests.total()) == ([], 0)
 
 
 async def test_the_agent_gives_the_lease_up_when_all_is_well(apiserver: ApiServer, api_client: ApiClient) -> None:
@@ -146,10 +175,10 @@ async def test_the_agent_gives_the_lease_up_when_all_is_well(apiserver: ApiServe
     view.last = {"ready": "", "problems": []}
     view.notify()
     await apiserver.until(lambda: apiserver.requests["delete", "leases"] > 1)
-    assert "other nodes may wait" in troubles.sentences(wrong=False)[0]
+    assert "other nodes may wait" in troubles.sentences()[0]
     apiserver.faults.refuses.clear()
     await apiserver.until(lambda: not holders(apiserver))
-    while troubles.sentences(wrong=False):
+    while troubles.sentences():
         await troubles.changed()
 
     assert not keeper.done()

@@ -155,6 +155,11 @@ def from_kubeconfig(file: Path) -> Credentials:
     return Credentials(partial(read_kubeconfig, file))
 
 
+def credentials_of(kubeconfig: Path | None) -> Credentials:
+    """Return those of a kubeconfig, or of the pod if there is none."""
+    return from_kubeconfig(kubeconfig) if kubeconfig else in_cluster()
+
+
 def plain(server: str, token: str = "") -> Credentials:
     """Return the way to a server without TLS, such as that of a test.
 

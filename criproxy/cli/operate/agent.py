@@ -1,9 +1,11 @@
 """``criproxy agent``: connects the node with the Kubernetes API."""
 
+import os
+
 import click
 
 from criproxy.cli.operate.device_plugin import report_failure
-from criproxy.cli.options import PathOption, duration, log_options
+from criproxy.cli.options import PathOption, WholeNumber, duration, log_options
 
 _SOCKET = "/run/criproxy/agent/pod/control.sock"
 
@@ -68,8 +70,22 @@ _SOCKET = "/run/criproxy/agent/pod/control.sock"
     help="ConfigMap with the configurations among which "
     "the node's label nvidia.com/device-plugin.config chooses.  [default: none]",
 )
+@click.option(
+    "--wait-to-install",
+    type=WholeNumber(1),
+    default=None,
+    metavar="NODES",
+    help="Only wait until fewer than so many other nodes install criproxy, and end. For the Helm chart.",
+)
 @log_options
-def command(log_level: str, log_format: str, node_name: str | None, namespace: str | None, **options: object) -> None:
+def command(
+    log_level: str,
+    log_format: str,
+    node_name: str | None,
+    namespace: str | None,
+    wait_to_install: int | None,
+    **options: object,
+) -> None:
     """Tell the cluster what the daemon knows about this node, and the daemon what the cluster wants.
 
     The command needs no privileges: it reaches the daemon over a socket of its own, and the API server. While one of
@@ -84,7 +100,8 @@ def command(log_level: str, log_format: str, node_name: str | None, namespace: s
         from criproxy.agent import options as agent
         from criproxy.agent.serve import run
 
-        chosen = {"node_name": agent.node_name(node_name), "namespace": agent.namespace(namespace)}
+        chosen: dict[str, object] = {"node_name": agent.node_name(node_name), "namespace": agent.namespace(namespace)}
+        chosen |= {"wait_to_install": wait_to_install or 0, "pod_name": os.environ.get("POD_NAME", "")}
         run(agent.AgentOptions(**chosen, **options), writer)  # type: ignore[arg-type]  # click has checked them
     except Exception as error:
         status = report_failure(log.structlog.get_logger("criproxy"), log.chosen(log_format), error)
