@@ -55,9 +55,10 @@ def _mirrors() -> list[str]:
 class Suite:
     """One suite of Debian, with all that apt needs to know of it below *directory*."""
 
-    def __init__(self, name: str, directory: Path) -> None:
+    def __init__(self, name: str, directory: Path, *, sources: bool = False) -> None:
         self.name = name
         self._directory = directory
+        self._types = ("deb", "deb-src") if sources else ("deb",)
         folders = {"Dir::State": "state", "Dir::State::lists": "lists", "Dir::Cache": "cache"}
         files = {"Dir::State::status": "status", "Dir::Etc::sourcelist": "sources.list"}
         nothing = ("Dir::Etc::sourceparts", "Dir::Etc::preferences", "Dir::Etc::preferencesparts")
@@ -72,7 +73,8 @@ class Suite:
     def update(self) -> None:
         """Fetch the index of the suite; FetchError if that fails."""
         keys = f"[signed-by={_KEYS}] " if _KEYS.exists() else ""
-        (self._directory / "sources.list").write_text(f"deb {keys}{mirror()} {self.name} main\n")
+        where = f"{keys}{mirror()} {self.name} main"
+        (self._directory / "sources.list").write_text("".join(f"{kind} {where}\n" for kind in self._types))
         (self._directory / "status").touch()
         run("apt-get", *self._options, "update", "-qq")
 
@@ -89,3 +91,13 @@ class Suite:
         folder.mkdir(parents=True)
         run("apt-get", *self._options, "download", "-qq", f"{package}={version}", directory=folder)
         return next(folder.glob("*.deb"))
+
+    def source(self, package: str, upstream: str, folder: Path) -> list[Path]:
+        """Save the source package into *folder*, as what its upstream version is; FetchError if that is another now."""
+        told = run("apt-cache", *self._options, "showsrc", "--only-source", package)
+        versions = re.findall(r"^Version: (\S+)$", told, re.MULTILINE)
+        wanted = [each for each in versions if each.rpartition("-")[0] == upstream]
+        if not wanted:
+            raise FetchError(f"Debian's suite {self.name} has source versions {versions} of {package}, not {upstream}")
+        run("apt-get", *self._options, "source", "-qq", "--download-only", f"{package}={wanted[-1]}", directory=folder)
+        return sorted(folder.iterdir())

@@ -1,0 +1,78 @@
+"""The objects that the checks put into the cluster (pure)."""
+
+from collections.abc import Mapping, Sequence
+from types import MappingProxyType
+from typing import Any
+
+from lab.containerd.containerd import IMAGE
+
+Object = dict[str, Any]
+NOTHING: Mapping[str, str] = MappingProxyType({})
+NAMESPACE = "criproxy"
+"""Of the agents."""
+
+
+def pod(
+    name: str,
+    requests: Mapping[str, str] = NOTHING,
+    limits: Mapping[str, str] = NOTHING,
+    *,
+    node: str = "",
+    labels: Mapping[str, str] = NOTHING,
+    annotations: Mapping[str, str] = NOTHING,
+    command: Sequence[str] = (),
+) -> Object:
+    """A pod with one container ``main`` that sleeps or runs *command*; bound to *node* if given, past the scheduler."""
+    resources = {"requests": dict(requests), "limits": dict(limits)}
+    container: Object = {"name": "main", "image": IMAGE, "imagePullPolicy": "Never", "resources": resources}
+    if command:
+        container["command"] = list(command)
+    spec: Object = {"containers": [container], "terminationGracePeriodSeconds": 0, "restartPolicy": "Always"}
+    spec["automountServiceAccountToken"] = False
+    spec["enableServiceLinks"] = False
+    if node:
+        spec["nodeName"] = node
+    metadata = {"name": name, "namespace": "default", "labels": dict(labels), "annotations": dict(annotations)}
+    return {"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": spec}
+
+
+def guaranteed(name: str, cpu: str, memory: str = "64Mi", **more: Any) -> Object:  # noqa: ANN401 (of `pod`)
+    """A pod whose limits are its requests."""
+    return pod(name, {"cpu": cpu, "memory": memory}, {"cpu": cpu, "memory": memory}, **more)
+
+
+def node(name: str, labels: Mapping[str, str] = NOTHING) -> Object:
+    """A Node whose kubelet is not Kubernetes'."""
+    return {"apiVersion": "v1", "kind": "Node", "metadata": {"name": name, "labels": dict(labels)}}
+
+
+def ready(cpus: int, memory_bytes: int) -> Object:
+    """The status of a Node that can take pods."""
+    amounts = {"cpu": str(cpus), "memory": str(memory_bytes), "pods": "110"}
+    condition = {"type": "Ready", "status": "True", "reason": "KubeletReady", "message": "by the rig"}
+    return {"status": {"capacity": amounts, "allocatable": amounts, "conditions": [condition]}}
+
+
+def node_policy(
+    name: str,
+    policy: Mapping[str, Any],
+    *,
+    labels: Mapping[str, str],
+    priority: int = 0,
+    try_for: str = "5s",
+    at_once: int | str = 1,
+) -> Object:
+    """A NodePolicy for the nodes with *labels*."""
+    rollout = {"try": try_for, "atOnce": at_once, "stopAfterFailures": 1}
+    spec = {
+        "nodeSelector": {"matchLabels": dict(labels)},
+        "priority": priority,
+        "policy": dict(policy),
+        "rollout": rollout,
+    }
+    return {
+        "apiVersion": "criproxy.io/v1alpha1",
+        "kind": "NodePolicy",
+        "metadata": {"name": name},
+        "spec": spec,
+    }

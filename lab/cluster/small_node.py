@@ -1,0 +1,74 @@
+"""A node without Kubernetes' kubelet: the embedded runtime on a made-up machine, criproxy, and the small kubelet.
+
+Its Node object is the rig's. The control plane does not see the difference, nor does criproxy or its agent.
+"""
+
+import asyncio
+import re
+import sys
+from contextlib import AsyncExitStack
+from pathlib import Path
+
+from criproxy.host.machine import discover
+from criproxy.model.cpuset import CpuSet, format_cpuset
+from criproxy.simulate.hosts import unpack
+from lab.cluster import manifests
+from lab.cluster.control_plane import ControlPlane
+from lab.cluster.process import Program
+from lab.containerd.containerd import IMAGE
+from lab.kubelet.kubelet import ContainerSpec, PodSpec
+from lab.provenance import ROOT, SHARED
+from tests.daemons import Serve
+
+SNAPSHOT = SHARED / "topologies/snapshots/xeon-2s2n-smt-pci.tar.xz"
+_FILES = re.compile(r"/cpu/|cpu\d+/online|/topology/|/cache/|/node/|mounts|cgroup|cpuset|meminfo")
+"""What of a snapshot matters for placement."""
+_MIB = 1 << 20
+LABELS = {"criproxy.example.com/group": "small"}
+
+
+class SmallNode:
+    """One; its files are below *folder*."""
+
+    def __init__(self, name: str, control_plane: ControlPlane, folder: Path, logs: Path) -> None:
+        self.name = name
+        self.folder = folder
+        self.serve: Serve
+        self.cpus: CpuSet = frozenset()
+        self._control_plane = control_plane
+        self._host = folder / "host"
+        self._logs = logs
+        (folder / "run").mkdir(parents=True)
+        self._host.mkdir()
+
+    async def start(self, stack: AsyncExitStack) -> None:
+        """Start everything, with a pod; the Node object is there then."""
+        await asyncio.to_thread(unpack, SNAPSHOT, self._host, _FILES.search)
+        self.cpus = discover(self._host).cpus
+        command = [sys.executable, "-P", "-m", "lab.emulator", "--socket", str(self.folder / "runtime.sock")]
+        command += ["--cpus", format_cpuset(self.cpus), "--mems", "0-1", "--host-root", str(self._host)]
+        runtime = Program(command, self._logs / f"{self.name}.runtime.log", {"PYTHONPATH": str(ROOT)})
+        await runtime.start()
+        stack.push_async_callback(runtime.stop)
+        await runtime.until(self._has_socket, "it listened")
+        policy = f'policy: topology-aware\nreservedCpus: "{format_cpuset(frozenset(sorted(self.cpus)[:2]))}"\n'
+        self.serve = Serve(self.folder, "--host-root", str(self._host), policy=policy)
+        await stack.enter_async_context(self.serve)
+        await self._register()
+        async with self.serve.kubelet() as kubelet:
+            await kubelet.run_pod(self.pod("first", 2))
+
+    def pod(self, name: str, cpus: int) -> PodSpec:
+        """A Guaranteed pod."""
+        sizes = ContainerSpec("main", IMAGE, cpu_limit_milli=1000 * cpus, memory_limit_bytes=64 * _MIB)
+        return PodSpec(f"{self.name}-{name}", (sizes,))
+
+    async def _has_socket(self) -> bool:
+        return (self.folder / "runtime.sock").exists()
+
+    async def _register(self) -> None:
+        await self._control_plane.asked("POST", "/api/v1/nodes", manifests.node(self.name, LABELS))
+        path = f"/api/v1/nodes/{self.name}"
+        await self._control_plane.patch(f"{path}/status", manifests.ready(len(self.cpus), 8 << 30))
+        taint = [{"key": "lab", "value": "small", "effect": "NoSchedule"}]
+        await self._control_plane.patch(path, {"spec": {"taints": taint}})
