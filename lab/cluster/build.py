@@ -188,7 +188,7 @@ def program(name: str) -> Step:
 
     def do(places: Places) -> None:
         places.programs.mkdir(exist_ok=True)
-        package = "k8s.io/component-base/version"
+        package = "k8s.io/kubernetes/vendor/k8s.io/component-base/version"
         flags = f"-s -w -X {package}.gitVersion={_VERSION} -X {package}.gitMajor=1 -X {package}.gitMinor=20"
         part = places.work / f"{name}.part"
         _go(places, "build", "-ldflags", flags, "-o", str(part), f"./cmd/{name}")
