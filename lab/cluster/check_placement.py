@@ -21,13 +21,18 @@ def container_id(pod: dict[str, Any]) -> str:
     return ""
 
 
-def cpus_of(cluster: "Cluster", container: str) -> CpuSet:
-    """What its cgroup says; AssertionError if it has none."""
+def cgroup_of(cluster: "Cluster", container: str) -> Path:
+    """Its cpuset cgroup; AssertionError if it has none."""
     mount = Path("/sys/fs/cgroup")
     tree = mount if (mount / "cgroup.controllers").exists() else mount / "cpuset"
-    found = list((tree / cluster.worker.cgroups.root.lstrip("/")).glob(f"**/*{container}*/cpuset.cpus"))
-    assert found, f"no cgroup of container {container}"
-    return parse_cpuset(found[0].read_text().strip())
+    found = list((tree / cluster.worker.cgroups.root.lstrip("/")).glob(f"**/{container or '-'}"))
+    assert found, f"no cgroup of container {container!r}"
+    return found[0]
+
+
+def cpus_of(cluster: "Cluster", container: str) -> CpuSet:
+    """What its cgroup says."""
+    return parse_cpuset((cgroup_of(cluster, container) / "cpuset.cpus").read_text().strip())
 
 
 async def every_class(cluster: "Cluster") -> str:

@@ -1,18 +1,22 @@
 """The whole cluster, and its checks in order."""
 
 import time
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from contextlib import AsyncExitStack
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
-from lab.cluster import check_placement, manifests
+from lab.cluster import check_devices, check_placement, manifests
 from lab.cluster.control_plane import ControlPlane
+from lab.cluster.process import ClusterError
 from lab.cluster.report import Check, Report
-from lab.cluster.worker import Worker
+from lab.cluster.worker import NAME, TAINT, Worker
 
-GROUPS: dict[str, Sequence[Check]] = {"placement": check_placement.CHECKS}
+GROUPS: dict[str, Sequence[Check]] = {"placement": check_placement.CHECKS, "devices": check_devices.CHECKS}
 """The checks by the word that chooses them, in their order."""
+
+
+Value = TypeVar("Value")
 
 
 class Cluster:
@@ -26,12 +30,35 @@ class Cluster:
         """Start all parts."""
         await self.control_plane.start()
         await self.worker.start(stack)
+        await self.control_plane.kubectl("taint", "node", NAME, f"{TAINT}-")
 
-    async def run_pods(self, *pods: manifests.Object, timeout_s: int = 120) -> None:
-        """Create pods; returns when all of them are ready. ClusterError if that takes too long."""
+    async def until(self, condition: Callable[[], Awaitable[Value]], what: str, timeout_s: float = 60.0) -> Value:
+        """What *condition* returns as soon as that is true; ClusterError if it takes too long."""
+        return await self.worker.kubelet.until(condition, what, timeout_s)
+
+    async def run_pods(self, *pods: manifests.Object, timeout_s: float = 120.0) -> None:
+        """Create pods; returns when all of them are ready.
+
+        Raises:
+            ClusterError: that takes too long; with what the cluster says of the first that is not ready.
+        """
         await self.control_plane.apply(*pods)
-        names = [f"pod/{each['metadata']['name']}" for each in pods]
-        await self.control_plane.kubectl("wait", "--for=condition=Ready", f"--timeout={timeout_s}s", *names)
+        for each in pods:
+            await self.until_ready(each["metadata"]["name"], timeout_s)
+
+    async def until_ready(self, name: str, timeout_s: float = 120.0) -> None:
+        """Return when a pod is ready; ClusterError, with what is said of it, if that takes too long."""
+
+        async def is_ready() -> bool:
+            pod = await self.pod(name)
+            conditions = pod["status"].get("conditions", []) if pod else []
+            return any(each["type"] == "Ready" and each["status"] == "True" for each in conditions)
+
+        try:
+            await self.until(is_ready, f"pod {name} was ready", timeout_s)
+        except ClusterError:
+            _, said, _ = await self.control_plane.try_kubectl("describe", "pod", name)
+            raise ClusterError(f"pod {name} is not ready after {timeout_s:.0f} s; {said[-1500:]}") from None
 
     async def pod(self, name: str) -> Any:  # noqa: ANN401 (JSON)
         """A pod; None if there is none."""

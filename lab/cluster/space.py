@@ -106,9 +106,23 @@ def enter(folder: Path) -> None:
     (upper / "kubelet").mkdir()
     _do("mount", "-t", "overlay", "none", "-o", f"lowerdir=/var/lib,upperdir={upper},workdir={work}", "/var/lib")
     _do("mount", "--bind", str(kubelet), _KUBELET)
+    _make_dev(folder)
     (folder / "tmp").mkdir()
     tempfile.tempdir = str(folder / "tmp")
     os.environ["TMPDIR"] = tempfile.tempdir
+
+
+def _make_dev(folder: Path) -> None:
+    """Let nodes that are made in ``/dev`` be there only for us; they are in memory, where device nodes are allowed."""
+    own = folder / "mounts/dev"
+    own.mkdir()
+    _do("mount", "-t", "tmpfs", "none", str(own))
+    for each in ("upper", "work"):
+        (own / each).mkdir()
+    _do("mount", "-t", "overlay", "none", "-o", f"lowerdir=/dev,upperdir={own}/upper,workdir={own}/work", "/dev")
+    for kind, path in (("devpts", "/dev/pts"), ("tmpfs", "/dev/shm")):
+        Path(path).mkdir(exist_ok=True)
+        _do("mount", "-t", kind, "none", path)
 
 
 def _do(*command: str) -> None:

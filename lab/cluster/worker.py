@@ -11,6 +11,7 @@ import yaml
 
 from criproxy.host.machine import discover
 from criproxy.model.cpuset import CpuSet, format_cpuset
+from lab.cluster import cards
 from lab.cluster.control_plane import ControlPlane
 from lab.cluster.process import Program
 from lab.cluster.space import ADDRESS, POD_NETWORK
@@ -26,7 +27,7 @@ _READY_S = 180.0
 _POLICY = """\
 policy: static
 reservedCpus: "{reserved}"
-"""
+{more}"""
 
 
 def network(folder: Path) -> dict[str, Any]:
@@ -96,6 +97,7 @@ class Worker:
         self.containerd = PrivateContainerd()
         self.serve: Serve
         self._logs = logs
+        self.cards = cards.Cards(folder / "cards", logs, folder / "policy.yaml", folder / "run/control.sock")
         self.cpus = discover().cpus
         root = f"/{Path(os.environ['TMPDIR']).parent.name}"
         self.cgroups = PodCgroups(root)
@@ -118,15 +120,17 @@ class Worker:
         """The reserved CPU."""
         return frozenset([min(self.cpus)])
 
-    async def start(self, stack: AsyncExitStack, policy: str = "") -> None:
+    async def start(self, stack: AsyncExitStack) -> None:
         """Start containerd, criproxy and the kubelet, which register the node."""
         self._prepare()
+        await asyncio.to_thread(self.cards.plug)
         await asyncio.to_thread(self.containerd.start)
         (self.folder / "runtime.sock").symlink_to(self.containerd.socket)
-        self.serve = Serve(self.folder, policy=_POLICY.format(reserved=format_cpuset(self.reserved)) + policy)
+        self.serve = Serve(self.folder, policy=_POLICY.format(reserved=format_cpuset(self.reserved), more=cards.POLICY))
         await stack.enter_async_context(self.serve)
         await self.kubelet.start()
         await self.kubelet.until(self._is_ready, "the node was ready", _READY_S)
+        await self.cards.start()
 
     def _prepare(self) -> None:
         """The pods' network, and their cgroup in each hierarchy."""

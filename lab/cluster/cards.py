@@ -1,0 +1,73 @@
+"""Made-up GPUs of the worker: what the driver shows of them, NVML's answers, and criproxy's device plugin."""
+
+import os
+import shutil
+import stat
+import subprocess
+import sys
+from pathlib import Path
+
+from lab.cluster.process import ClusterError, Program
+from lab.provenance import SHARED
+from tests.deviceplugin.fake_nvml import FakeNvml, compile_library
+from tests.deviceplugin.hosts import Host
+
+DIVIDED, WHOLE = "GPU-491287c9-bc95-b926-a488-9503064e72a1", "GPU-2f1c7ad0-53a1-4c6e-9d2b-1f0e9c3b5a77"
+_CARDS = f"""\
+driver 550.54.15 12040
+gpu {DIVIDED} Tesla_T4 15360 0 0000:17:00.0 7 5 0 0
+gpu {WHOLE} Tesla_T4 15360 1 0000:65:00.0 7 5 0 0
+"""
+PROFILE, RESOURCE = "t4-4g", "criproxy.io/t4-4g"
+VGPUS = 3
+ALLOWED_MIB = 4096
+POLICY = f"""\
+devices:
+  classes: [nvidia]
+  plugin:
+    advertise: [nvidia]
+    profiles: [{{name: {PROFILE}, class: nvidia, memory: {ALLOWED_MIB}Mi, count: {VGPUS}, select: {{indexes: [0]}}}}]
+    quota: {{period: 500ms, grace: 1s, samples: 3, marginMib: 512, stopTimeout: 1s}}
+"""
+_MAJOR = 195
+_NODES = {"nvidia0": (_MAJOR, 0), "nvidia1": (_MAJOR, 1), "nvidiactl": (_MAJOR, 255), "nvidia-uvm": (240, 0)}
+_PLACES = ("proc/driver", "sys/bus/pci/devices")
+
+
+class Cards:
+    """The GPUs, and who offers them; everything is written below *folder*."""
+
+    def __init__(self, folder: Path, logs: Path, policy: Path, control_socket: Path) -> None:
+        self._folder = folder
+        self._logs = logs
+        self._arguments = ("--config", str(policy), "--control-socket", str(control_socket))
+        self.nvml: FakeNvml
+        self.plugin: Program
+
+    def plug(self) -> None:
+        """Make device nodes, and what the driver shows, in this process's mount namespace.
+
+        Raises:
+            ClusterError: there is no compiler, or no source of the made-up library.
+        """
+        tools = SHARED / "tools/fake-nvml"
+        if shutil.which("gcc") is None or not tools.is_dir():
+            raise ClusterError(f"the made-up NVML needs gcc and {tools}")
+        self._folder.mkdir()
+        self.nvml = FakeNvml(compile_library(tools, self._folder), self._folder / "cards.txt", _CARDS)
+        host = Host(self._folder)
+        self.nvml.plug(host)
+        for place in _PLACES:
+            subprocess.run(["mount", "--bind", str(host.root / place), f"/{place}"], check=True)
+        for name, numbers in _NODES.items():
+            os.mknod(f"/dev/{name}", stat.S_IFCHR | 0o666, os.makedev(*numbers))
+
+    async def start(self) -> None:
+        """Start the device plugin."""
+        command = [sys.executable, "-P", "-m", "criproxy", "device-plugin", *self._arguments]
+        self.plugin = Program(command, self._logs / "device-plugin.log", self.nvml.environ)
+        await self.plugin.start()
+
+    def use(self, card: str, pid: int, memory_mib: int) -> None:
+        """Let NVML say that a process uses so much of a card; nothing else uses any."""
+        self.nvml.say(f"proc {card} {pid} {memory_mib} 40")
