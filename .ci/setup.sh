@@ -44,6 +44,7 @@ missing_packages() {
     command -v kubectl >/dev/null || echo kubernetes-client # for tests/cli/kubectl
     command -v dpkg-parsechangelog >/dev/null || echo dpkg-dev
     has_compiler || printf '%s\n' gcc libc6-dev # for the made-up NVML of tests/deviceplugin
+    command -v openssl >/dev/null || echo openssl # certificates for tests/agent
     ! is_x86_64 || command -v qemu-system-x86_64 >/dev/null || echo qemu-system-x86
     ! lacks_venv_module || echo python3-venv
 }

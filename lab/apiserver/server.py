@@ -3,6 +3,7 @@
 import asyncio
 import itertools
 import json
+import ssl
 from collections import Counter, deque
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -58,7 +59,7 @@ class ApiServer:
     `objects` may be changed directly; `faults` and the methods below make it misbehave.
     """
 
-    def __init__(self, *, bookmark_s: float | None = None) -> None:
+    def __init__(self, *, bookmark_s: float | None = None, tls: ssl.SSLContext | None = None) -> None:
         self.faults = Faults()
         self._changed = asyncio.Event()
         self.watches = Watches(self.faults, self._count_sent, self._notify)
@@ -71,7 +72,7 @@ class ApiServer:
         """The last requests."""
         self.sent_bytes = 0
         self.port = 0
-        self._bookmark_s = bookmark_s
+        self._bookmark_s, self._tls = bookmark_s, tls
         self._continues = itertools.count()
         self._pages: dict[str, list[Object]] = {}
         self._runner: web.AppRunner | None = None
@@ -80,7 +81,7 @@ class ApiServer:
     @property
     def url(self) -> str:
         """Its URL."""
-        return f"http://127.0.0.1:{self.port}"
+        return f"{'https' if self._tls else 'http'}://127.0.0.1:{self.port}"
 
     async def __aenter__(self) -> Self:
         await self.start()
@@ -95,7 +96,7 @@ class ApiServer:
         app.router.add_route("*", "/{path:.*}", self._answer)
         self._runner = web.AppRunner(app, access_log=None, handler_cancellation=True, shutdown_timeout=0.1)
         await self._runner.setup()
-        site = web.TCPSite(self._runner, "127.0.0.1", self.port, reuse_address=True)
+        site = web.TCPSite(self._runner, "127.0.0.1", self.port, reuse_address=True, ssl_context=self._tls)
         await site.start()
         assert site._server is not None
         self.port = site._server.sockets[0].getsockname()[1]  # type: ignore[attr-defined]
@@ -118,7 +119,7 @@ class ApiServer:
         self.watches.bookmark(self.objects.version)
 
     async def until(self, holds: Callable[[], bool], timeout_s: float = 10.0) -> None:
-        """Return once *holds*, which is asked after each request, and each change of an object or of the open watches."""
+        """Return once *holds*, asked after each request and change of an object or of the open watches."""
         async with asyncio.timeout(timeout_s):
             while not holds():
                 await self._changed.wait()

@@ -1,28 +1,17 @@
 """What a request needs: server, token and TLS context; read again every minute, and when the server refuses them."""
 
 import asyncio
-import json
 import math
 import os
-import signal
 import ssl
 from collections.abc import Callable
-from contextlib import suppress
 from dataclasses import dataclass, replace
-from datetime import datetime
 from functools import partial
 from pathlib import Path
-from time import time
-from typing import Any
+from time import monotonic
 
-from criproxy.agent.kubernetes.kubeconfig import (
-    MOST_BYTES,
-    Cluster,
-    Plugin,
-    checked_server,
-    read_kubeconfig,
-    read_service_account,
-)
+from criproxy.agent.kubernetes.kubeconfig import Cluster, checked_server, read_kubeconfig, read_service_account
+from criproxy.agent.kubernetes.plugin import Given, Plugin, run_plugin
 from criproxy.errors import ConfigError, CriproxyError, reason_of
 from criproxy.host.patience import Patience
 
@@ -32,10 +21,6 @@ READ_S = 5.0
 """Timeout for reading the files."""
 PLUGIN_S = 30.0
 """Timeout for a plugin; it runs on when the request that wanted it has ended, for the next one."""
-EARLY_S = 30.0
-"""How long before its end what a plugin gave is replaced."""
-LEAST_S = 60.0
-"""How long it is used in any case, such as where the clock of the node is wrong."""
 REFUSED_S = 10.0
 """Pause between two refreshes because the server refuses what was read."""
 
@@ -54,17 +39,6 @@ class Access:
     """That of the pod or of the kubeconfig's context; empty: none is given."""
 
 
-@dataclass(frozen=True, slots=True)
-class _Given:
-    """What a plugin has given."""
-
-    token: str
-    certificate: bytes
-    key: bytes
-    until_s: float
-    """On the clock of the event loop; infinity: until the server refuses it."""
-
-
 class Credentials:
     """The way to an API server.
 
@@ -79,7 +53,7 @@ class Credentials:
         self._patience = Patience()
         self._read_s = self._refused_s = -math.inf
         self._made: tuple[Cluster, Access] | None = None
-        self._given: tuple[Plugin, _Given] | None = None
+        self._given: tuple[Plugin, Given] | None = None
         self._refreshing: asyncio.Task[Access] | None = None
 
     async def access(self, refused: Access | None = None) -> Access:
@@ -115,7 +89,7 @@ class Credentials:
             task.exception()  # whoever still waits gets it
 
     def _is_over(self) -> bool:
-        return self._given is not None and self._given[1].until_s <= asyncio.get_running_loop().time()
+        return self._given is not None and self._given[1].until_s <= monotonic()
 
     async def _refresh(self, *, anew: bool) -> Access:
         try:
@@ -139,7 +113,8 @@ class Credentials:
 
     async def _with_plugin(self, cluster: Cluster, plugin: Plugin, *, anew: bool) -> Cluster:
         if anew or self._given is None or self._given[0] != plugin or self._is_over():
-            self._given = (plugin, await run_plugin(plugin, self._plugin_s))
+            run = partial(run_plugin, plugin, self._plugin_s)
+            self._given = (plugin, await self._patience.wait(str(plugin), run, self._plugin_s + READ_S))
         given = self._given[1]
         found = replace(cluster, token=given.token or cluster.token)
         return replace(found, certificate=given.certificate, key=given.key) if given.certificate else found
@@ -179,7 +154,7 @@ def tls_context(cluster: Cluster) -> ssl.SSLContext | None:
     if not cluster.server.startswith("https:"):
         return None
     try:
-        authority = cluster.authority.decode("ascii") if cluster.authority is not None else None
+        authority = cluster.authority.decode("ascii", "ignore") if cluster.authority is not None else None
         context = ssl.create_default_context(cadata=authority)
     except (ssl.SSLError, ValueError) as error:
         raise ConfigError(f"{cluster.server}: the certificate authority cannot be used: {reason_of(error)}") from error
@@ -204,72 +179,3 @@ def _load_certificate(context: ssl.SSLContext, cluster: Cluster) -> None:
         raise ConfigError(f"{cluster.server}: the client certificate cannot be used: {reason_of(error)}") from error
     finally:
         os.close(descriptor)
-
-
-async def run_plugin(plugin: Plugin, timeout_s: float) -> _Given:
-    """Return what a plugin prints.
-
-    Raises:
-        ConfigError: it cannot be run, fails, takes too long, or prints something else.
-    """
-    what = f"the credential plugin {plugin.command[0]}"
-    spec: dict[str, object] = {"interactive": False}
-    spec |= {"cluster": plugin.cluster} if plugin.cluster is not None else {}
-    told = json.dumps({"apiVersion": plugin.api_version, "kind": "ExecCredential", "spec": spec})
-    try:
-        process = await asyncio.create_subprocess_exec(
-            *plugin.command,
-            env={**os.environ, **plugin.environment, "KUBERNETES_EXEC_INFO": told},
-            stdin=asyncio.subprocess.DEVNULL,
-            stdout=asyncio.subprocess.PIPE,
-            stderr=asyncio.subprocess.DEVNULL,
-            start_new_session=True,
-        )
-    except (OSError, ValueError) as error:
-        raise ConfigError(f"{what} cannot be run: {reason_of(error)}") from error
-    try:
-        async with asyncio.timeout(timeout_s):
-            assert process.stdout is not None
-            output = await _read_at_most(process.stdout, MOST_BYTES)
-            status = await process.wait()
-    except TimeoutError:
-        raise ConfigError(f"{what} has not ended within {timeout_s:g} s") from None
-    finally:
-        if process.returncode is None:
-            with suppress(ProcessLookupError):
-                os.killpg(process.pid, signal.SIGKILL)
-    if status:
-        raise ConfigError(f"{what} has ended with status {status}; run it by hand to see why")
-    return _given(what, plugin, output)
-
-
-async def _read_at_most(stream: asyncio.StreamReader, most_bytes: int) -> bytes:
-    found = bytearray()
-    while chunk := await stream.read(1 << 16):
-        if len(found) + len(chunk) > most_bytes:
-            break
-        found += chunk
-    return bytes(found)
-
-
-def _given(what: str, plugin: Plugin, output: bytes) -> _Given:
-    try:
-        found = json.loads(output)
-        status: dict[str, Any] = found["status"]
-        version, expires = found["apiVersion"], status.get("expirationTimestamp")
-        left_s = datetime.fromisoformat(expires).timestamp() - time() if expires else math.inf
-        given = _Given(
-            token=str(status.get("token") or ""),
-            certificate=str(status.get("clientCertificateData") or "").encode(),
-            key=str(status.get("clientKeyData") or "").encode(),
-            until_s=asyncio.get_running_loop().time() + max(left_s - EARLY_S, LEAST_S),
-        )
-    except (ValueError, TypeError, KeyError, AttributeError):  # without the text, which may be a secret
-        raise ConfigError(f"{what} does not print an ExecCredential with a status") from None
-    if version != plugin.api_version:
-        raise ConfigError(
-            f"{what} prints an ExecCredential of {version}, and the kubeconfig wants {plugin.api_version}"
-        )
-    if not given.token and not (given.certificate and given.key):
-        raise ConfigError(f"{what} gives neither a token nor a certificate with its key")
-    return given

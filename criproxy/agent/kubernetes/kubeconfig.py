@@ -11,23 +11,12 @@ from urllib.parse import urlsplit
 import yaml
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
+from criproxy.agent.kubernetes.plugin import Plugin
 from criproxy.errors import ConfigError, reason_of
 
 SERVICE_ACCOUNT = Path("/var/run/secrets/kubernetes.io/serviceaccount")
 MOST_BYTES = 1 << 20
 """Of each file."""
-
-
-@dataclass(frozen=True, slots=True)
-class Plugin:
-    """A program that prints credentials (``exec`` of a kubeconfig)."""
-
-    command: tuple[str, ...]
-    environment: Mapping[str, str]
-    """In addition to that of this process."""
-    api_version: str
-    cluster: Mapping[str, object] | None = None
-    """What it is told about the cluster; None unless the kubeconfig wants it."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -197,10 +197,14 @@ class Transport:
             await asyncio.sleep(left_s)
 
     async def _access(self, request: Request, refused: Access | None) -> Access:
+        limit_s = 0.9 * self.limits.timeout_s  # shorter than that of the request: the sentence says what it waited for
         try:
-            return await self.credentials.access(refused)
+            async with asyncio.timeout(limit_s):
+                return await self.credentials.access(refused)
         except CriproxyError as error:
             raise Unreachable(f"{request}: not sent: {error}") from error
+        except TimeoutError as error:
+            raise Unreachable(f"{request}: not sent: the credentials are not there after {limit_s:g} s") from error
 
     async def _once(self, request: Request, access: Access) -> ClientResponse:
         headers = {hdrs.ACCEPT: request.accept}

@@ -176,7 +176,7 @@ class Watched(Changes):
         """
         version, self._version = self._version, ""  # unless it is understood
         event = as_object(request, line)
-        kind, found = event.get("type"), event.get("object")
+        kind, found = str(event.get("type")), event.get("object")
         if kind == "ERROR":
             if isinstance(found, dict) and found.get("code") == 410:
                 raise _Expired
@@ -185,7 +185,7 @@ class Watched(Changes):
             self._version = version_of(found) or version
             return True
         if kind not in {"ADDED", "MODIFIED", "DELETED"} or not isinstance(found, dict) or not is_object(found):
-            raise Unreachable(f"{request}: an event of type {str(kind)[:20]} without an object")
+            raise Unreachable(f"{request}: an event of type {kind[:20]} without an object")
         self._version = version_of(found)
         key = self._key(found)
         before, after = self._objects.get(key), None if kind == "DELETED" else _slim(found)

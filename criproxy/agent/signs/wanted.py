@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Any, Final
 
-from criproxy.agent.kubernetes.transport import Object
+from criproxy.agent.kubernetes.request import Object
 from criproxy.model.text.bounded import bounded_text
 
 View = Mapping[str, Any]
