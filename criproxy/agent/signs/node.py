@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 from criproxy.agent.changes import any_changed
 from criproxy.agent.kubernetes.client import FIELD_MANAGER, NODES, ApiClient
-from criproxy.agent.kubernetes.transport import ApiError, Object, Unreachable
+from criproxy.agent.kubernetes.request import ApiError, Object, Unreachable
 from criproxy.agent.kubernetes.watch import Watched
 from criproxy.agent.node_view import NodeView
 from criproxy.agent.signs.wanted import (

@@ -6,7 +6,7 @@ from contextlib import asynccontextmanager
 from typing import Any
 
 from criproxy.agent.kubernetes.client import NODES, ApiClient
-from criproxy.agent.kubernetes.credentials import TokenFile
+from criproxy.agent.kubernetes.credentials import plain
 from criproxy.agent.kubernetes.watch import Watched
 from criproxy.agent.node_view import NodeView
 from criproxy.agent.signs.node import NodeSigns, SignOptions
@@ -85,7 +85,7 @@ class NodeWorld:
     @asynccontextmanager
     async def agent(self, options: SignOptions = QUICK) -> AsyncIterator[NodeSigns]:
         """Run the part of an agent that writes to the Node."""
-        async with ApiClient(TokenFile(self.server.url), limits=SHORT) as client:
+        async with ApiClient(plain(self.server.url), limits=SHORT) as client:
             node = Watched(client, NODES, name=NAME, metadata_only=True)
             signs = self.signs(client, node, options)
             async with running(node.run(), signs.run()):
