@@ -110,9 +110,8 @@ def command(  # noqa: PLR0913 (one for each option)
     token = _token(http_token_file) if http_token_file else ""
     if kubeconfig:
         ApiServer.of(kubeconfig)
-    ready_by = str(kubeconfig.absolute()) if kubeconfig else ""
-    address, serve = None if http is None else _address(http), _serve(serve_options) if serve_options else None
-    request = Request(paths.socket_of(runtime), text, ready_by, address, token, serve)
+    page, ready_by = (None if http is None else _address(http), token), str(kubeconfig.absolute()) if kubeconfig else ""
+    request = Request(paths.socket_of(runtime), text, ready_by, *page, _serve(serve_options))
     if token and not request.http:
         raise UsageError("--http-token-file is for the page, which needs --http")
     kind = None if node_kind == "auto" else NodeKind(node_kind)
@@ -132,12 +131,12 @@ def _address(text: str) -> str:
     return text
 
 
-def _serve(options: tuple[str, ...]) -> dict[str, str]:
-    """Return the values of ``--serve-option`` by name; none if they are to be removed."""
+def _serve(options: tuple[str, ...]) -> dict[str, str] | None:
+    """Return the values of ``--serve-option`` by name; none if they are to be removed, None if they are to stay."""
     from criproxy.install.plan import SERVE_OPTIONS
 
-    if options == ("none",):
-        return {}
+    if options in {(), ("none",)}:
+        return {} if options else None
     found = dict[str, str]()
     for text in options:
         name, _, value = text.partition("=")
