@@ -58,7 +58,8 @@ def step_is_deterministic(node: Node, event: Event, policy: Policy, decision: De
 def release_gives_back(node: Node, key: str, policy: Policy) -> Iterator[str]:
     """When the container *key* goes, no other one loses exclusive CPUs, and those of *key* are there for all.
 
-    Those who shared the CPUs of its pod with it may have CPUs of their own afterwards.
+    Those who shared the CPUs of its pod with it may have CPUs of their own afterwards, and those of a pod with a total
+    may get back what they gave up for it.
     """
     after = step(node, ContainerGone(key), policy).node
     together = _shared_with(node, key)
@@ -72,13 +73,14 @@ def release_gives_back(node: Node, key: str, policy: Policy) -> Iterator[str]:
 
 
 def _shared_with(node: Node, key: str) -> frozenset[str]:
-    """The other containers of the pod of *key*, if some of that pod have exclusive CPUs together."""
+    """The other containers of the pod of *key*, if some of that have exclusive CPUs together, or if it has a total."""
     container = node.containers.get(key)
     if container is None:
         return frozenset()
     beside = [each.key for each in node.containers_of(container.pod) if each.key in node.grants]
     owned = [node.grants[each].exclusive for each in beside if node.grants[each].exclusive]
-    is_group = sum(map(len, owned)) > len(NO_CPUS.union(*owned))
+    pod = node.pods.get(container.pod)
+    is_group = sum(map(len, owned)) > len(NO_CPUS.union(*owned)) or (pod and pod.cap_milli is not None)
     return frozenset(beside) - {key} if is_group else frozenset()
 
 
