@@ -117,3 +117,18 @@ OPTIONS = {
     "who": f"{_STORED} --format",
 }
 """Command → its options, beside ``-h`` and ``--help``."""
+_CLUSTER = "--context --criproxy-namespace --kubeconfig -o --output --request-timeout"
+KUBECTL_OPTIONS = {
+    "events": f"{_CLUSTER} -f --follow -n --namespace --node --since",
+    "explain": f"{_CLUSTER} -n --namespace --node",
+    "fit": f"""
+        {_CLUSTER} --annotation --container --cpu --device --gpu --label --memory -n --namespace --node --pod --qos
+    """,
+    "nodes": _CLUSTER,
+    "status": f"""
+        {_CLUSTER} --check --exclusive --interval -n --namespace --node --pod --refused -w --watch
+    """,
+    "usage": f"{_CLUSTER} --history --interval --node -w --watch",
+    "who": f"{_CLUSTER} --node",
+}
+"""The same of ``kubectl criproxy``."""

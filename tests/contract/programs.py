@@ -16,6 +16,7 @@ from typing import Any
 
 ROOT = Path(__file__).resolve().parents[2]
 CRIPROXY = ("-m", "criproxy")
+PLUGIN = ("-m", "criproxy.cli.kubectl.plugin")
 EMULATOR = ("-m", "lab.emulator")
 VECTORS = ("-m", "tests.vectors")
 """Python's arguments for each program."""
@@ -192,20 +193,21 @@ class Node:
         return {each["pod"]: each for each in self.query("status")["containers"]}
 
 
-_HELP: dict[str, str] = {}
+_HELP: dict[tuple[str, ...], str] = {}
 _OPTION = re.compile(r"^ {2}(-.*?)(?: {2,}|$)", re.MULTILINE)
 
 
-def help_of(name: str) -> str:
+def help_of(name: str, program: tuple[str, ...] = CRIPROXY) -> str:
     """Return what ``--help`` of a command prints, wide enough for one option a line."""
-    if name not in _HELP:
-        _HELP[name] = command(*filter(None, [name]), "--help", COLUMNS="110").out
-    return _HELP[name]
+    if (*program, name) not in _HELP:
+        _HELP[*program, name] = command(*filter(None, [name]), "--help", program=program, COLUMNS="110").out
+    return _HELP[*program, name]
 
 
-def options_of(name: str) -> set[str]:
+def options_of(name: str, program: tuple[str, ...] = CRIPROXY) -> set[str]:
     """Return the names of the options of a command."""
-    return {word for line in _OPTION.findall(help_of(name)) for word in re.findall(r"(?<!\S)--?[a-z][a-z-]*", line)}
+    lines = _OPTION.findall(help_of(name, program))
+    return {word for line in lines for word in re.findall(r"(?<!\S)--?[a-z][a-z-]*", line)}
 
 
 def commands() -> list[str]:

@@ -10,7 +10,7 @@ import pytest
 from tests.contract import names
 from tests.contract.conftest import RichNode
 from tests.contract.cri import Cri
-from tests.contract.programs import CRIPROXY, command, commands, fetch, options_of, service, wait_until
+from tests.contract.programs import CRIPROXY, PLUGIN, command, commands, fetch, options_of, service, wait_until
 
 
 def assert_names(found: Collection[str], table: Collection[str]) -> None:
@@ -107,6 +107,12 @@ def test_there_are_these_commands() -> None:
 def test_a_command_has_these_options(name: str) -> None:
     """Units and scripts may use each option."""
     assert_names(options_of(name) - {"-h", "--help"}, names.OPTIONS[name].split())
+
+
+@pytest.mark.parametrize("name", names.KUBECTL_OPTIONS)
+def test_a_command_of_the_plugin_has_these_options(name: str) -> None:
+    """Scripts on workstations may use each option."""
+    assert_names(options_of(name, PLUGIN) - {"-h", "--help"}, names.KUBECTL_OPTIONS[name].split())
 
 
 @pytest.mark.parametrize(

@@ -11,6 +11,7 @@ import yaml
 from click.testing import CliRunner
 
 from criproxy.cli import main
+from criproxy.cli.kubectl.plugin import main as plugin
 from criproxy.placement.options.annotation_keys import KEYS, RESTRICTED
 from criproxy.placement.policies import BUILTIN
 from tests.conftest import ROOT
@@ -27,7 +28,9 @@ PAGES = [
 DECISIONS = sorted((ROOT / "docs/decisions").glob("[0-9]*.md"))
 _STATUS = re.compile(r"Status: (?:accepted|superseded by \[(\d{4})\]\(\1-[a-z0-9-]+\.md\))")
 _FENCE = re.compile(r"^```(\w*)\n(.*?)^```", re.MULTILINE | re.DOTALL)
-_CALL = re.compile(r"(?:^\s*|[/=;&|] ?)criproxy (?P<command>[a-z][a-z-]*)(?P<rest>[^\n#|;&\x22\x27]*)")
+_CALL = re.compile(
+    r"(?:^\s*|[/=;&|] ?)(?P<plugin>kubectl )?criproxy (?P<command>[a-z][a-z-]*)(?P<rest>[^\n#|;&\x22\x27]*)"
+)
 _LINK = re.compile(r"\]\((?!https?:)([^)#]*)(?:#([^)]*))?\)")
 
 _FILES_OF_DEVICES = re.compile(r"checkpoint|device-plugins|kubelet\.sock")
@@ -59,12 +62,12 @@ def anchors(page: Path) -> set[str]:
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
 def test_every_command_and_option_exists(page: Path) -> None:
     """A command of criproxy in a page is one of its commands, with options that it has, or README calls it planned."""
-    context = click.Context(main)
     for line in code(page.read_text()):
         for call in _CALL.finditer(line):
             if call["command"] in planned():
                 continue
-            command = main.get_command(context, call["command"])
+            group = plugin if call["plugin"] else main
+            command = group.get_command(click.Context(group), call["command"])
             assert command is not None, f"{page.name}: no such command: {line}"
             known = {option for parameter in command.params for option in (*parameter.opts, *parameter.secondary_opts)}
             used = {word.partition("=")[0] for word in call["rest"].split() if word.startswith("--")}

@@ -184,3 +184,7 @@ def _kubectl_options(*, context: str, kubeconfig: Path | None, **_: object) -> l
     """Return the global options of kubectl for these."""
     file = ["--kubeconfig", str(kubeconfig)] if kubeconfig else []
     return [*file, *(["--context", context] if context else [])]
+
+
+if __name__ == "__main__":
+    run()

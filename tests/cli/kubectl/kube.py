@@ -156,8 +156,7 @@ async def cluster(directory: Path) -> AsyncIterator[Kube]:
 @asynccontextmanager
 async def process(kube: Kube, *arguments: str) -> AsyncIterator[asyncio.subprocess.Process]:
     """`kubectl criproxy` as a process of its own, in a process group of its own."""
-    program = "from criproxy.cli.kubectl.plugin import run; run()"
-    command = [sys.executable, "-P", "-c", program, *arguments, "--kubeconfig", kube.kubeconfig]
+    command = [sys.executable, "-P", "-m", "criproxy.cli.kubectl.plugin", *arguments, "--kubeconfig", kube.kubeconfig]
     environ = {**os.environ, "TMPDIR": str(kube.directory)}
     pipe = asyncio.subprocess.PIPE
     started = await asyncio.create_subprocess_exec(*command, stdout=pipe, stderr=pipe, env=environ, process_group=0)
