@@ -1,0 +1,89 @@
+"""Where Events come from: what changes in the daemon's view, and the records of its history.
+
+The history is asked only when the view has changed. What was before the start of the agent is not told: it may have
+been told by the run before.
+"""
+
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+from criproxy.agent.node_view import NodeView
+from criproxy.agent.signs.event_texts import MOST_CHARS, Happening, of_condition, of_node, of_pod, would_help
+from criproxy.agent.signs.events import EventWriter
+from criproxy.agent.signs.wanted import Condition, View
+from criproxy.errors import CriproxyError
+from criproxy.model.text.bounded import bounded_text
+
+MOST_EXPLAINED = 5
+"""Refused containers about which the daemon is asked in one round: each answer searches for what would make room."""
+ASK_S = 20.0
+
+
+@dataclass(slots=True, repr=False)
+class EventSource:
+    """Tells the writer what happens.
+
+    Args:
+        view: what the daemon says.
+        writer: gets what happens.
+        clock: seconds since the epoch.
+    """
+
+    view: NodeView
+    writer: EventWriter
+    clock: Callable[[], float] = time.time
+    _before: View | None = None
+    _last: int | None = None
+    """The number of the last record that is known; None: none was asked for."""
+    _explained: int = 0
+
+    async def run(self) -> None:
+        """Follow for ever."""
+        while True:
+            seen = self.view.version
+            if self.view.last is not None and not self.view.problem:
+                await self._look(self.view.last)
+            await self.view.changed(seen)
+
+    def tell(self, condition: Condition) -> None:
+        """Tell that the Node's condition has another status."""
+        if happening := of_condition(condition, self.view.node_name, self.clock()):
+            self.writer.add(happening)
+
+    async def _look(self, now: View) -> None:
+        for happening in of_node(self._before, now, self.view.node_name, self.clock()):
+            self.writer.add(happening)
+        self._before = now
+        try:
+            for event in await self._records():
+                await self._tell_of_pod(event)
+        except CriproxyError:
+            return  # the next change asks again, from the same record; the view says that the daemon does not answer
+
+    async def _records(self) -> list[Mapping[str, Any]]:
+        """Return the new records; none the first time."""
+        after: Mapping[str, Any] = {"since_s": self.clock()} if self._last is None else {"after": self._last}
+        answer = await self.view.ask("events", after, ASK_S)
+        is_first, self._last = self._last is None, int(answer["last"])
+        self._explained = 0
+        return [] if is_first else list(answer["events"])
+
+    async def _tell_of_pod(self, event: Mapping[str, Any]) -> None:
+        happening = of_pod(event)
+        if happening is None or happening.at_s < self.clock() - self.writer.limits.stale_s:
+            return
+        if event["kind"] == "refused" and self.writer.is_due(happening) and self._explained < MOST_EXPLAINED:
+            self._explained += 1
+            happening = await self._with_help(happening, str(event["container"]))
+        self.writer.add(happening)
+
+    async def _with_help(self, happening: Happening, container: str) -> Happening:
+        try:
+            explained = await self.view.ask("explain", {"container": container}, ASK_S)
+        except CriproxyError:  # it may be gone already
+            return happening
+        if text := would_help(explained, happening.namespace):
+            return replace(happening, message=bounded_text(f"{happening.message}; {text}", MOST_CHARS))
+        return happening

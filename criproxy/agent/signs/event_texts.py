@@ -1,0 +1,205 @@
+"""What happened, as Events of Kubernetes tell it: pure functions of the daemon's views and records.
+
+Events about pods can be read by everybody who may read the namespace: they name no container of other namespaces.
+"""
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any, Final
+
+from criproxy.agent.signs.wanted import Condition, View
+from criproxy.model.text.amounts import format_seconds
+from criproxy.model.text.bounded import bounded_text, printable
+
+MOST_CHARS = 900
+"""Of a message; the API server accepts 1,024 bytes."""
+MOST_NAMED = 5
+_PARTS = 3
+"""Of a container's name: namespace, pod, container."""
+
+
+@dataclass(frozen=True, slots=True)
+class Happening:
+    """Something that one Event tells."""
+
+    reason: str
+    """One word in CamelCase."""
+    message: str
+    kind: str
+    """Node or Pod."""
+    name: str
+    namespace: str = ""
+    uid: str = ""
+    """Of the pod; for a Node, its name is used, as the kubelet does."""
+    is_warning: bool = True
+    at_s: float = 0.0
+    """In seconds since the epoch."""
+
+    @property
+    def key(self) -> tuple[str, str]:
+        """Happenings with the same key are told by one Event."""
+        return self.uid or self.name, self.reason
+
+
+@dataclass(frozen=True, slots=True)
+class _State:
+    """Something that may be wrong on the node, with the Events about its begin and its end."""
+
+    text: Callable[[View], str]
+    """Returns what is wrong; empty if nothing is."""
+    begun: str
+    ended: str
+    ended_text: str
+
+
+def _bypass(view: View) -> str:
+    bypass = view.get("bypass") or {}
+    if bypass.get("mode", "off") == "off":
+        return ""
+    return f"the bypass is on ({bypass['mode']}), so containers are not placed: {bypass.get('reason', '')}"
+
+
+def _released(view: View) -> str:
+    return f"the node is released, so no container is placed: {text}" if (text := view.get("released")) else ""
+
+
+def _found(kind: str) -> Callable[[View], str]:
+    def text(view: View) -> str:
+        return next((str(each["text"]) for each in view.get("found") or () if each.get("kind") == kind), "")
+
+    return text
+
+
+_STATES: Final = (
+    _State(_bypass, "BypassOn", "BypassOff", "the bypass is off: containers are placed"),
+    _State(_released, "Released", "ReleaseEnded", "the release has ended: containers are placed"),
+    _State(_found("config"), "ConfigurationRefused", "ConfigurationAccepted", "the policy file is in effect again"),
+    _State(
+        _found("device-plugin-config"),
+        "DeviceConfigurationRefused",
+        "DeviceConfigurationAccepted",
+        "the device plugin uses its present configuration",
+    ),
+)
+
+
+def of_node(before: View | None, now: View, node_name: str, at_s: float) -> Iterator[Happening]:
+    """Yield what has happened to the node between two views; *before* is None for the first one, at the start."""
+    for state in _STATES:
+        was, text = state.text(before) if before else "", state.text(now)
+        if text and not was:
+            yield _about_node(state.begun, text, node_name, at_s)
+        elif was and not text:
+            yield _about_node(state.ended, state.ended_text, node_name, at_s, is_warning=False)
+    if before and (text := _rolled_back(before.get("configuration") or {}, now.get("configuration") or {})):
+        yield _about_node("RolledBack", text, node_name, at_s)
+
+
+def _rolled_back(before: Mapping[str, Any], now: Mapping[str, Any]) -> str:
+    """Return that a configuration that was tried is no longer in effect; empty if that is not so."""
+    tried = before.get("try")
+    if not tried or now.get("try") or now.get("hash") == before.get("hash"):
+        return ""
+    what, back = f"{before.get('file')} (hash {before.get('hash')})", f"{now.get('file')} (hash {now.get('hash')})"
+    return f"{what} was tried, and is no longer in effect: {back} is"
+
+
+def of_condition(condition: Condition, node_name: str, at_s: float) -> Happening | None:
+    """Return what is told of a condition that has just changed its status; None if that was told already."""
+    if condition.reason in ("Bypassed", "Released"):
+        return None
+    is_well = condition.status == "True"
+    reason = "CriproxyReady" if is_well else "CriproxyNotReady"
+    return _about_node(reason, condition.message, node_name, at_s, is_warning=not is_well)
+
+
+def about_devices(reason: str, message: str, node_name: str, at_s: float, *, is_warning: bool) -> Happening:
+    """Return what is told of the configuration of the device plugin that a label of the node chooses."""
+    return _about_node(reason, message, node_name, at_s, is_warning=is_warning)
+
+
+def _about_node(reason: str, message: str, node_name: str, at_s: float, *, is_warning: bool = True) -> Happening:
+    return Happening(reason, _message(message), "Node", node_name, is_warning=is_warning, at_s=at_s)
+
+
+def of_pod(event: Mapping[str, Any]) -> Happening | None:
+    """Return what is told of a record of the daemon's history; None if nothing is, or it is not known of which pod."""
+    parts, uid = str(event.get("container", "")).split("/"), event.get("pod_uid")
+    tell = _TOLD.get(str(event.get("kind")))
+    told = tell(event) if tell else None
+    if told is None or not uid or len(parts) != _PARTS or not all(parts):
+        return None
+    reason, is_warning, text = told
+    namespace, pod, container = parts
+    at_s = datetime.fromisoformat(str(event["time"])).timestamp()
+    message = _message(f"container {container}: {text}")
+    return Happening(reason, message, "Pod", pod, namespace, str(uid), is_warning=is_warning, at_s=at_s)
+
+
+_Told = tuple[str, bool, str]
+"""Reason, whether it is a warning, text."""
+
+
+def _refused(event: Mapping[str, Any]) -> _Told:
+    return "PlacementRefused", True, _sentences(event)
+
+
+def _unpinned(event: Mapping[str, Any]) -> _Told | None:
+    since_s = (event.get("facts") or {}).get("unplaced_since_s")
+    if not isinstance(since_s, int | float):
+        return None
+    now_s = datetime.fromisoformat(str(event["time"])).timestamp()
+    since = datetime.fromtimestamp(since_s, datetime.fromisoformat(str(event["time"])).tzinfo)
+    lasted = format_seconds(max(0, round(now_s - since_s)))
+    text = f"it ran without a place of its own, on shared CPUs, from {since:%Y-%m-%dT%H:%M:%SZ} to {_second(event)}"
+    return "RanUnpinned", True, f"{text} ({lasted}); now it has its place"
+
+
+def _quota(event: Mapping[str, Any]) -> _Told | None:
+    words = {"begun": ("QuotaExceeded", True), "stopped": ("QuotaStopped", True), "ended": ("QuotaKept", False)}
+    found = words.get(str((event.get("facts") or {}).get("state")))
+    return (*found, _sentences(event)) if found else None
+
+
+_TOLD: Final[Mapping[str, Callable[[Mapping[str, Any]], _Told | None]]] = {
+    "refused": _refused,
+    "resized": _unpinned,
+    "quota": _quota,
+}
+
+
+def would_help(explained: Mapping[str, Any], namespace: str) -> str:
+    """Return what would make room for a refused container, from the answer of `explain`; empty if that is unknown.
+
+    Only containers of *namespace* are named.
+    """
+    choices = explained.get("choices") or ()
+    leavers = choices[-1].get("leavers") if choices else None
+    if not leavers:
+        return ""
+    titles = [str(each) for each in leavers.get("containers") or ()]
+    count = len(titles) + int(leavers.get("omitted") or 0)
+    if not count:
+        return str(leavers.get("text", ""))
+    own = [each.partition("/")[2] for each in titles if each.startswith(f"{namespace}/")]
+    named = ", ".join(own[:MOST_NAMED])
+    others = count - min(len(own), MOST_NAMED)
+    rest = f"{others} other{'s' if others > 1 else ''}" if named and others else ""
+    whom = (
+        " and ".join(filter(None, (named, rest))) or f"{count} container{'s' if count > 1 else ''} of other namespaces"
+    )
+    return f"it would fit without {whom}"
+
+
+def _sentences(event: Mapping[str, Any]) -> str:
+    text = "; ".join(map(str, event.get("sentences") or ()))
+    return text.removeprefix(f"{event.get('container')} ")
+
+
+def _second(event: Mapping[str, Any]) -> str:
+    return f"{str(event['time']).partition('.')[0].rstrip('Z')}Z"
+
+
+def _message(text: str) -> str:
+    return printable(bounded_text(text, MOST_CHARS))
