@@ -104,15 +104,14 @@ def _definition(
 ) -> Object:
     names |= {"singular": names["kind"].lower(), "listKind": f"{names['kind']}List", "categories": ["criproxy"]}
     schema: dict[str, Any] = {"description": description, "type": "object", "properties": properties}
-    version: Object = {
+    version = {
         "name": VERSION,
         "served": True,
         "storage": True,
+        "subresources": {"status": {}},
         "additionalPrinterColumns": columns,
         "schema": {"openAPIV3Schema": schema | ({"required": required} if required else {})},
     }
-    if "spec" in properties:
-        version["subresources"] = {"status": {}}
     return {
         "apiVersion": "apiextensions.k8s.io/v1",
         "kind": "CustomResourceDefinition",

@@ -17,8 +17,21 @@ class PolicyInForce(Report):
     """Where its options are from: a file of the node, or NodePolicy/NAME."""
     hash: str = ""
     """The first 12 digits of the SHA-256 of these options."""
-    node_policy: str = ""
-    """The NodePolicy that selects this node; it may be another one than the one in effect."""
+
+
+class RolloutOnNode(Report):
+    """How far the NodePolicy that selects the node has come on it."""
+
+    policy: str
+    """The NodePolicy."""
+    generation: int
+    """Of its spec."""
+    hash: str
+    """Of its policy."""
+    phase: str
+    """Trying, Applied, RolledBack, Refused or Waiting."""
+    message: str = ""
+    """Why, in a sentence."""
 
 
 class Cpus(Report):
@@ -28,8 +41,8 @@ class Cpus(Report):
     """All."""
     exclusive: int = 0
     """Those that a container has for itself."""
-    free: int = 0
-    """Those that could become exclusive."""
+    free: int | None = None
+    """Those that could become exclusive, if it is known."""
 
 
 class NumaCpus(Cpus):
@@ -37,8 +50,8 @@ class NumaCpus(Cpus):
 
     list: str = ""
     """Their numbers."""
-    available_milli: int = 0
-    """What containers can still request, in thousandths of a CPU."""
+    available_milli: int | None = None
+    """What containers can still request, in thousandths of a CPU, if it is known."""
 
 
 class Memory(Report):
@@ -48,8 +61,8 @@ class Memory(Report):
     """All."""
     allocatable_bytes: int = 0
     """What containers may use."""
-    available_bytes: int = 0
-    """What no container has requested."""
+    available_bytes: int | None = None
+    """What no container has requested, if it is known."""
 
 
 class NumaNode(Report):
@@ -107,6 +120,8 @@ class PlacementStatus(Report):
     """What `criproxy status --check` says: at most 20 problems, and the beginning of each."""
     policy: PolicyInForce = PolicyInForce()
     """The policy in effect."""
+    rollout: RolloutOnNode | None = None
+    """How far the NodePolicy that selects the node has come on it."""
     cpus: Cpus = Cpus()
     """CPUs of the node."""
     numa_nodes: tuple[NumaNode, ...] = ()
@@ -116,6 +131,6 @@ class PlacementStatus(Report):
     versions: Versions = Versions()
     """Versions of the programs on the node."""
     last_call: str = ""
-    """When the kubelet called last (RFC 3339), as far as known at the time of observedAt."""
+    """When the kubelet had called last (RFC 3339) when this was written."""
     observed_at: str = ""
     """When this was written (RFC 3339): at each change, and every ten minutes."""

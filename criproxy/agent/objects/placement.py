@@ -1,10 +1,39 @@
-"""The status of a NodePlacement: what the daemon and the rollout say, as one small object."""
+"""The status of a NodePlacement, from what the daemon and the rollout say."""
 
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Literal
+from typing import Any, Literal
 
-Phase = Literal["Applied", "Trying", "RolledBack", "Refused", "LastGood", "Released", "Bypassed", "Waiting", "Unknown"]
-"""Of a node: what is in force. Waiting: for its turn in a rollout; Unknown: the daemon does not answer."""
+from criproxy import __version__
+from criproxy.agent.objects.node_placement import (
+    Cpus,
+    Devices,
+    Memory,
+    NumaCpus,
+    NumaNode,
+    Phase,
+    PlacementStatus,
+    PolicyInForce,
+    RolloutOnNode,
+    Versions,
+)
+from criproxy.agent.objects.node_policy import Object
+from criproxy.model.cpuset import parse_cpuset
+from criproxy.model.text.amounts import counted
+from criproxy.model.text.bounded import printable
+
+__all__ = ["Phase", "RolloutState", "brief", "status_of", "status_without_daemon"]
+MOST_PROBLEMS = 20
+MOST_CHARACTERS = 300
+"""Of one sentence."""
+MOST_BYTES = 3000
+"""Of all problems together, as JSON: with 8 NUMA nodes and 16 cards, the object stays below 10 kB."""
+MOST_ROWS = 64
+"""NUMA nodes, and rows of devices."""
+_LONGEST_LIST = 200
+"""Characters of a list of CPUs."""
+View = Mapping[str, Any]
+"""The daemon's answer to the command ``agent``."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,3 +50,119 @@ class RolloutState:
     """Applied, Trying, RolledBack, Refused or Waiting; "" if no NodePolicy selects the node."""
     message: str = ""
     """Why, in a sentence."""
+
+
+def status_of(view: View, rollout: RolloutState, problem: str = "") -> Object:
+    """The status without *observedAt*, which whoever writes it adds.
+
+    Args:
+        view: the last answer of the daemon.
+        rollout: what the rollout does.
+        problem: why the daemon does not answer now; then numbers are those of its last answer.
+    """
+    phase, message = _phase(view, rollout, problem)
+    configuration, runtime = view.get("configuration") or {}, view.get("runtime") or {}
+    numa_nodes = [*map(_numa_node, view.get("numa_nodes", ())[:MOST_ROWS])]
+    status = PlacementStatus(
+        phase=phase,
+        message=brief(message),
+        ready="Unknown" if problem else "False" if view.get("ready") else "True",
+        problems=_problems([problem] if problem else view.get("problems", ())),
+        policy=PolicyInForce(
+            name=view.get("policy") or "",
+            source=brief(configuration.get("file") or ""),
+            hash=configuration.get("hash") or "",
+        ),
+        rollout=_rollout(rollout),
+        cpus=_sum(numa_nodes),
+        numa_nodes=tuple(numa_nodes),
+        devices=tuple(_devices(view.get("devices") or ())),
+        versions=Versions(
+            criproxy=view.get("version") or "",
+            agent=__version__,
+            runtime=brief(f"{runtime.get('name') or ''} {runtime.get('version') or ''}".strip()),
+        ),
+        last_call=(view.get("kubelet") or {}).get("last_call") or "",
+    )
+    return status.as_object()
+
+
+def status_without_daemon(before: Mapping[str, Any], problem: str) -> Object:
+    """The status while the daemon has not answered since the agent started: *before* is what was written last."""
+    unknown = PlacementStatus(phase="Unknown", ready="Unknown", message=brief(problem), problems=(brief(problem),))
+    told = unknown.model_dump(include={"phase", "ready", "message", "problems"}, mode="json")
+    return {key: value for key, value in before.items() if key != "observedAt"} | told
+
+
+def _phase(view: View, rollout: RolloutState, problem: str) -> tuple[Phase, str]:
+    bypass, trial = view.get("bypass") or {}, (view.get("configuration") or {}).get("try") or {}
+    message = rollout.message
+    cases: tuple[tuple[bool, Phase, str], ...] = (
+        (bool(problem), "Unknown", problem),
+        (bypass.get("mode", "off") != "off", "Bypassed", bypass.get("reason") or ""),
+        (bool(view.get("released")), "Released", view.get("released") or ""),
+        (rollout.phase not in ("", "Applied"), rollout.phase or "Applied", message),
+        (bool(view.get("last_good")), "LastGood", message or "the policy file cannot be used: see the problems"),
+        (bool(trial), "Trying", message or f"until {trial.get('until')}"),
+    )
+    return next(((phase, text) for holds, phase, text in cases if holds), ("Applied", message))
+
+
+def _rollout(rollout: RolloutState) -> RolloutOnNode | None:
+    if rollout == RolloutState():
+        return None
+    return RolloutOnNode(
+        policy=rollout.policy_name,
+        generation=rollout.generation,
+        hash=rollout.hash,
+        phase=rollout.phase,
+        message=brief(rollout.message),
+    )
+
+
+def _problems(problems: Sequence[str]) -> tuple[str, ...]:
+    """The first problems, as many as there is room for, each cut, and how many more there are."""
+    shown, left_bytes = list[str](), MOST_BYTES
+    for each in map(brief, problems[:MOST_PROBLEMS]):
+        left_bytes -= len(each.encode())
+        if left_bytes < 0 or (len(shown) == MOST_PROBLEMS - 1 and len(problems) > MOST_PROBLEMS):
+            break
+        shown.append(each)
+    more = len(problems) - len(shown)
+    return (*shown, f"and {counted(more, 'more problem')}") if more else tuple(shown)
+
+
+def _numa_node(numa: View) -> NumaNode:
+    cpus, memory = numa["cpus"], numa["memory"]
+    known = cpus.get("available_milli") is not None
+    return NumaNode(
+        id=numa["id"],
+        cpus=NumaCpus(
+            capacity=cpus["count"],
+            exclusive=len(parse_cpuset(cpus["exclusive"])),
+            free=len(parse_cpuset(cpus["exclusive_free"])) if known else None,
+            list=brief(cpus["list"], _LONGEST_LIST),
+            available_milli=cpus["available_milli"],
+        ),
+        memory=Memory.model_validate({key: memory.get(key) for key in Memory.model_fields}),
+    )
+
+
+def _sum(numa_nodes: Sequence[NumaNode]) -> Cpus:
+    free = [each.cpus.free for each in numa_nodes if each.cpus.free is not None]
+    return Cpus(
+        capacity=sum(each.cpus.capacity for each in numa_nodes),
+        exclusive=sum(each.cpus.exclusive for each in numa_nodes),
+        free=sum(free) if len(free) == len(numa_nodes) else None,
+    )
+
+
+def _devices(devices: Sequence[View]) -> Iterator[Devices]:
+    for each in devices[:MOST_ROWS]:
+        yield Devices.model_validate({name: each.get(name) for name in Devices.model_fields})
+
+
+def brief(text: str, limit: int = MOST_CHARACTERS) -> str:
+    """The beginning of *text*, on one line, and '…' if it is longer; texts of tenants may be in it."""
+    line = printable(" ".join(text[: 4 * limit].split()))
+    return line if len(line) <= limit and len(text) <= 4 * limit else f"{line[: limit - 1]}…"

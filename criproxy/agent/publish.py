@@ -1,0 +1,267 @@
+"""Objects that the agent writes when the node changes: its NodePlacement and its NodeResourceTopology."""
+
+import asyncio
+import random
+from collections import deque
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Protocol
+
+from criproxy.agent.changes import Changing, any_changed
+from criproxy.agent.kubernetes.client import ApiClient, ApiError, Object
+from criproxy.agent.kubernetes.watch import FullJitter, Watched
+from criproxy.agent.node_view import NodeView
+from criproxy.agent.objects.placement import RolloutState, status_of, status_without_daemon
+from criproxy.agent.objects.topology import topology_of
+from criproxy.agent.troubles import Troubles
+from criproxy.errors import CriproxyError
+from criproxy.process.tasks import wait_at_most
+
+VOLATILE = frozenset({"lastCall", "observedAt"})
+"""Fields of a status that are written with others, but are no reason to write."""
+_MOST_VERSIONS = 16
+"""Resource versions of our own writes that a watch may still show."""
+_OWN = {"nodeplacements": "criproxy schema --crds | kubectl apply -f -"}
+"""Plural of a resource that the agent needs → how to install it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Pace:
+    """When an object is written."""
+
+    settle_s: tuple[float, float] = (0.5, 2.5)
+    """How long after a change: more changes follow soon, and not all nodes write at the same time."""
+    least_s: float = 5.0
+    """Between two writes."""
+    refresh_s: float = 600.0
+    """After this time, it is written without a change: somebody may want to know whether the node still reports."""
+    first_pause_s: float = 1.0
+    longest_pause_s: float = 50.0
+    """Between attempts that fail: an API server that is back has the object within a minute."""
+
+
+class Publisher:
+    """Writes one object whenever it differs from what was written last, and when the API server has lost or changed it.
+
+    Args:
+        client: of the API server.
+        make: returns the object as it should be, with its name and owner; None while that is not known, which leaves
+            it as it is. It raises CriproxyError if there is a reason that people should know.
+        own: follows the object.
+        sources: what else the object depends on.
+        troubles: told why the object cannot be written.
+        subresource: where most of the object is; the rest of it is written only if it changes.
+        force: whether to take over fields that others have written.
+        needed: whether it is a trouble that the API server does not have the resource.
+    """
+
+    def __init__(  # noqa: PLR0913 (each is one fact about the object)
+        self,
+        client: ApiClient,
+        make: Callable[[], Object | None],
+        own: Watched,
+        sources: Iterable[Changing],
+        troubles: Troubles,
+        *,
+        subresource: str = "",
+        force: bool = True,
+        needed: bool = True,
+        pace: Pace | None = None,
+    ) -> None:
+        self._client, self._make, self._own = client, make, own
+        self._sources: tuple[Changing, ...] = (own, *sources)
+        self._troubles = troubles
+        self._subresource, self._force, self._needed = subresource, force, needed
+        self._pace = pace or Pace()
+        self._pauses = FullJitter(self._pace.first_pause_s, self._pace.longest_pause_s)
+        self._written: Object | None = None
+        """What the API server has, as far as we know, without `VOLATILE`; None: that is not known."""
+        self._frame: Object | None = None
+        """The same without the subresource."""
+        self._versions: deque[str | None] = deque(maxlen=_MOST_VERSIONS)
+        """Of the object after our writes."""
+        self._shown: str | None = None
+        """The version that the watch had last."""
+        self._refresh_at_s = self._earliest_s = 0.0
+        self._failures = 0
+
+    async def run(self) -> None:
+        """Write for ever."""
+        while True:
+            seen = [each.version for each in self._sources]
+            try:
+                again_s = await self._attempt()
+            except CriproxyError as error:
+                self._failed(error)
+                await asyncio.sleep(self._pauses.pause_s())
+                continue
+            self._failures = 0
+            self._pauses.reset()
+            await wait_at_most(again_s, any_changed(self._sources, seen))
+            settle_s = random.uniform(*self._pace.settle_s)  # noqa: S311 (no secret)
+            await asyncio.sleep(max(settle_s, self._earliest_s - _now_s()))
+
+    async def _attempt(self) -> float | None:
+        """Write the object if necessary; return after which time to look again without a change.
+
+        Raises:
+            CriproxyError: it could not be written.
+        """
+        self._compare()
+        if not self._own.served:
+            install = _OWN.get(self._own.resource.plural)
+            hint = f"; install it with: {install}" if install else ""
+            self._say(f"the API server has no {self._own.resource.plural}{hint}" if self._needed else "")
+            return None
+        try:
+            obj = self._make()
+        except CriproxyError as error:
+            self._say(str(error))
+            return None
+        if obj is None:
+            return None
+        if _essence(obj) != self._written or _now_s() >= self._refresh_at_s:
+            await self._write(obj)
+            self._written, now_s = _essence(obj), _now_s()
+            self._refresh_at_s = now_s + self._pace.refresh_s * random.uniform(0.9, 1.1)  # noqa: S311 (no secret)
+            self._earliest_s = now_s + self._pace.least_s
+        self._say("")
+        return self._refresh_at_s - _now_s()
+
+    def _compare(self) -> None:
+        """Find out whether somebody else has changed or deleted the object."""
+        shown = next((each["metadata"].get("resourceVersion") for each in self._own.objects.values()), None)
+        if shown != self._shown:
+            self._shown = shown
+            if shown is None or shown not in self._versions:
+                self._written = self._frame = None
+
+    async def _write(self, obj: Object) -> None:
+        resource = self._own.resource
+        if not self._subresource:
+            self._note(await self._client.apply(resource, obj, force=self._force))
+            return
+        frame = {"metadata": obj["metadata"]}
+        if self._frame != frame:
+            self._note(await self._client.apply(resource, frame, force=self._force))
+            self._frame = frame
+        try:
+            self._note(await self._client.apply(resource, obj, subresource=self._subresource, force=self._force))
+        except ApiError as error:
+            if error.status == 404:
+                self._frame = None
+            raise
+
+    def _note(self, answer: Object) -> None:
+        self._versions.append((answer.get("metadata") or {}).get("resourceVersion"))
+
+    def _failed(self, error: CriproxyError) -> None:
+        """Tell why the object cannot be written, unless the API server may only be away for a moment."""
+        self._failures += 1
+        kind = self._own.resource.kind
+        if isinstance(error, ApiError) and error.status == 409 and not self._force:
+            self._say(f"another program writes this node's {kind}, and the agent does not overwrite it: {error}")
+        elif self._failures > 1:
+            self._say(f"this node's {kind} cannot be written: {error}")
+
+    def _say(self, sentence: str) -> None:
+        self._troubles.set(self._own.resource.plural, sentence)
+
+
+def placement_publisher(
+    client: ApiClient,
+    view: NodeView,
+    node: Watched,
+    own: Watched,
+    rollout: "HasState",
+    troubles: Troubles,
+    pace: Pace | None = None,
+) -> Publisher:
+    """What writes the NodePlacement.
+
+    Args:
+        client: of the API server.
+        view: the daemon's answers.
+        node: follows the Node of this machine.
+        own: follows the NodePlacement.
+        rollout: has the state of the NodePolicy on this node; the object is not written while that is None.
+        troubles: told why it cannot be written.
+        pace: when it is written.
+    """
+
+    def make() -> Object | None:
+        metadata, state = owned(view.node_name, node), rollout.state
+        if own.problem and not own.known:
+            raise CriproxyError(f"the NodePlacement {view.node_name} cannot be read: {own.problem}")
+        if state is None:
+            return None
+        if view.last is None:
+            before = own.objects.get(view.node_name) or {}
+            status = status_without_daemon(before.get("status") or {}, view.problem)
+        else:
+            status = status_of(view.last, state, view.problem)
+        return {
+            "metadata": metadata,
+            "status": status | {"observedAt": datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")},
+        }
+
+    return Publisher(client, make, own, (view, node, rollout), troubles, subresource="status", pace=pace)
+
+
+def topology_publisher(  # noqa: PLR0913 (each is another part of the agent)
+    client: ApiClient,
+    view: NodeView,
+    node: Watched,
+    own: Watched,
+    troubles: Troubles,
+    *,
+    policy: str = "single-numa-node",
+    scope: str = "container",
+    pace: Pace | None = None,
+) -> Publisher:
+    """What writes the NodeResourceTopology, where its definition is installed; arguments as above and of `topology_of`.
+
+    While the daemon does not answer, the object stays as it is.
+    """
+
+    def make() -> Object | None:
+        if view.last is None or view.problem:
+            return None
+        made = topology_of(view.last, policy, scope)
+        return None if made is None else {"metadata": owned(view.node_name, node), **made}
+
+    return Publisher(client, make, own, (view, node), troubles, force=False, needed=False, pace=pace)
+
+
+class HasState(Changing, Protocol):
+    """What knows how far a NodePolicy has come on this node."""
+
+    @property
+    def state(self) -> RolloutState | None:
+        """None: not known yet."""
+
+
+def owned(name: str, node: Watched) -> Object:
+    """The metadata of an object that goes with the Node.
+
+    Raises:
+        CriproxyError: the Node is not known.
+    """
+    if (found := node.objects.get(name)) is not None:
+        owner = {"apiVersion": "v1", "kind": "Node", "name": name, "uid": found["metadata"]["uid"]}
+        return {"name": name, "ownerReferences": [owner]}
+    if node.known:
+        raise CriproxyError(f"the cluster has no Node {name}; is the option --node-name right?")
+    raise CriproxyError(f"the Node {name} cannot be read: {node.problem or 'the API server has not answered yet'}")
+
+
+def _essence(obj: Object) -> Object:
+    status = obj.get("status")
+    if not isinstance(status, dict):
+        return obj
+    return {**obj, "status": {key: value for key, value in status.items() if key not in VOLATILE}}
+
+
+def _now_s() -> float:
+    return asyncio.get_running_loop().time()
