@@ -37,6 +37,10 @@ class AgentOptions:
     """Whether to remove the startup taint."""
     topology: bool = True
     """Whether to write a NodeResourceTopology, where its CRD is installed."""
+    topology_policy: str = "single-numa-node"
+    """Whether the scheduler keeps pods away that do not fit into one NUMA node, in the words of the kubelet."""
+    topology_scope: str = "container"
+    """What has to fit: each container, or the whole pod."""
     labels: bool = True
     """Whether to label the node for the cards that it has."""
     wait_to_install: int = 0

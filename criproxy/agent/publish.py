@@ -79,10 +79,10 @@ class Publisher:
         """What the API server has, as far as we know, without `VOLATILE`; None: that is not known."""
         self._frame: Object | None = None
         """The same without the subresource."""
-        self._versions: deque[str | None] = deque(maxlen=_MOST_VERSIONS)
+        self._versions: deque[str] = deque(maxlen=_MOST_VERSIONS)
         """Of the object after our writes."""
-        self._shown: str | None = None
-        """The version that the watch had last."""
+        self._compared = -1
+        """The state of the watch that we know."""
         self._refresh_at_s = self._earliest_s = 0.0
         self._failures = 0
 
@@ -130,12 +130,13 @@ class Publisher:
         return self._refresh_at_s - _now_s()
 
     def _compare(self) -> None:
-        """Find out whether somebody else has changed or deleted the object."""
+        """Find out whether somebody else has changed or deleted the object since we looked last."""
+        if self._own.version == self._compared or self._own.problem:
+            return
+        self._compared = self._own.version
         shown = next((each["metadata"].get("resourceVersion") for each in self._own.objects.values()), None)
-        if shown != self._shown:
-            self._shown = shown
-            if shown is None or shown not in self._versions:
-                self._written = self._frame = None
+        if shown not in self._versions:
+            self._written = self._frame = None
 
     async def _write(self, obj: Object) -> None:
         resource = self._own.resource
@@ -154,7 +155,7 @@ class Publisher:
             raise
 
     def _note(self, answer: Object) -> None:
-        self._versions.append((answer.get("metadata") or {}).get("resourceVersion"))
+        self._versions.append(str((answer.get("metadata") or {}).get("resourceVersion")))
 
     def _failed(self, error: CriproxyError) -> None:
         """Tell why the object cannot be written, unless the API server may only be away for a moment."""
@@ -194,7 +195,7 @@ def placement_publisher(
         metadata, state = owned(view.node_name, node), rollout.state
         if own.problem and not own.known:
             raise CriproxyError(f"the NodePlacement {view.node_name} cannot be read: {own.problem}")
-        if state is None:
+        if metadata is None or state is None or not own.known:
             return None
         if view.last is None:
             before = own.objects.get(view.node_name) or {}
@@ -228,8 +229,8 @@ def topology_publisher(  # noqa: PLR0913 (each is another part of the agent)
     def make() -> Object | None:
         if view.last is None or view.problem:
             return None
-        made = topology_of(view.last, policy, scope)
-        return None if made is None else {"metadata": owned(view.node_name, node), **made}
+        metadata, made = owned(view.node_name, node), topology_of(view.last, policy, scope)
+        return None if metadata is None or made is None else {"metadata": metadata, **made}
 
     return Publisher(client, make, own, (view, node), troubles, force=False, needed=False, pace=pace)
 
@@ -242,8 +243,8 @@ class HasState(Changing, Protocol):
         """None: not known yet."""
 
 
-def owned(name: str, node: Watched) -> Object:
-    """The metadata of an object that goes with the Node.
+def owned(name: str, node: Watched) -> Object | None:
+    """The metadata of an object that goes with the Node; None before the API server was asked.
 
     Raises:
         CriproxyError: the Node is not known.
@@ -253,7 +254,9 @@ def owned(name: str, node: Watched) -> Object:
         return {"name": name, "ownerReferences": [owner]}
     if node.known:
         raise CriproxyError(f"the cluster has no Node {name}; is the option --node-name right?")
-    raise CriproxyError(f"the Node {name} cannot be read: {node.problem or 'the API server has not answered yet'}")
+    if node.problem:
+        raise CriproxyError(f"the Node {name} cannot be read: {node.problem}")
+    return None
 
 
 def _essence(obj: Object) -> Object:

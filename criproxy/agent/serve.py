@@ -10,11 +10,18 @@ from typing import TYPE_CHECKING, Protocol
 from criproxy import __version__
 from criproxy.agent.changes import any_changed
 from criproxy.agent.install_slots import InstallSlots, SlotKeeper, wait_to_install
-from criproxy.agent.kubernetes.client import NODE_PLACEMENTS, NODE_POLICIES, NODES, ApiClient
+from criproxy.agent.kubernetes.client import (
+    NODE_PLACEMENTS,
+    NODE_POLICIES,
+    NODE_RESOURCE_TOPOLOGIES,
+    NODES,
+    ApiClient,
+)
 from criproxy.agent.kubernetes.credentials import credentials_of
 from criproxy.agent.kubernetes.watch import Watched
 from criproxy.agent.node_view import NodeView
 from criproxy.agent.options import AgentOptions
+from criproxy.agent.publish import placement_publisher, topology_publisher
 from criproxy.agent.rollout.trial import Followed, Rollout
 from criproxy.agent.troubles import Troubles
 from criproxy.process.failures import Failures
@@ -106,11 +113,23 @@ class Agent:
         yield "follow the Node", followed.node
         yield "follow the NodePlacement", followed.placement
         yield "bring NodePolicies into force", self._rollout
+        placement = (self._client, self._view, followed.node, followed.placement, self._rollout, self._troubles)
+        yield "write the NodePlacement", placement_publisher(*placement)
+        if self._options.topology:
+            yield from self._topology()
         if self._options.pod_name:
             slots = InstallSlots.of(self._client, self._options, log)
             yield "let the next node install criproxy", SlotKeeper(slots, self._view, self._troubles)
         if address is not None:
             yield "serve HTTP", self._http(address)
+
+    def _topology(self) -> Iterator[tuple[str, Part]]:
+        options, client = self._options, self._client
+        own = Watched(client, NODE_RESOURCE_TOPOLOGIES, name=options.node_name, metadata_only=True)
+        yield "follow the NodeResourceTopology", own
+        parts, chosen = (client, self._view, self._followed.node, own, self._troubles), options.topology_policy
+        writer = topology_publisher(*parts, policy=chosen, scope=options.topology_scope)
+        yield "write the NodeResourceTopology", writer
 
     def _http(self, address: str) -> Part:
         """Return what serves metrics, health and queries; its modules take memory that agents without it save."""

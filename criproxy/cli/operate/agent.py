@@ -58,6 +58,21 @@ _SOCKET = "/run/criproxy/agent/pod/control.sock"
     help="Write a NodeResourceTopology for the scheduler, if the cluster has its CRD.",
 )
 @click.option(
+    "--topology-policy",
+    type=click.Choice(["single-numa-node", "restricted", "best-effort", "none"]),
+    default="single-numa-node",
+    show_default=True,
+    help="What the NodeResourceTopology tells the scheduler: with single-numa-node, it keeps Guaranteed pods away that "
+    "do not fit into one NUMA node; with others, it only prefers nodes.",
+)
+@click.option(
+    "--topology-scope",
+    type=click.Choice(["container", "pod"]),
+    default="container",
+    show_default=True,
+    help="What has to fit into one NUMA node: each container, or the whole pod.",
+)
+@click.option(
     "--labels/--no-labels",
     default=True,
     show_default=True,
