@@ -36,7 +36,8 @@ class Limits:
     """For a request, with all its tries and pauses; for a watch, until its answer begins."""
     first_pause_s: float = 1.0
     """A watch that fails is repeated after a random time of at most this, then the double, …"""
-    longest_pause_s: float = 60.0
+    longest_pause_s: float = 50.0
+    """… up to this, so that all is known within a minute after the server is back, …"""
     healthy_s: float = 30.0
     """… until one has lasted this long."""
     watch_s: tuple[float, float] = (1800.0, 3600.0)

@@ -1,6 +1,7 @@
 """Objects of the API server that are followed: one, or those of a resource that a selector takes."""
 
 import asyncio
+import math
 import random
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -76,6 +77,8 @@ class Watched(Changes):
         self._objects: dict[str, Object] = {}
         self._version = ""
         """The resource version from which a watch goes on; empty: all is read first."""
+        self._opened_s = math.inf
+        """When the watch was opened, on the clock of the event loop; infinity: it was not."""
         self.known = False
         """Whether they were read since the start: what is not known is never "none"."""
         self.served = True
@@ -90,19 +93,19 @@ class Watched(Changes):
 
     async def run(self) -> None:
         """Follow for ever."""
-        limits, loop = self._client.limits, asyncio.get_running_loop()
+        limits = self._client.limits
         pauses = FullJitter(limits.first_pause_s, limits.longest_pause_s)
         while True:
-            begun_s = loop.time()
             reason = await self._follow()
             self._client.counters.watch_restarts[self.resource.plural, reason] += 1
-            if loop.time() - begun_s >= limits.healthy_s:
+            if self._has_lasted():
                 pauses.reset()
             absent_s = limits.absent_s * random.uniform(0.75, 1.25)  # noqa: S311 (no secret)
             await asyncio.sleep(absent_s if reason == "absent" else pauses.pause_s())
 
     async def _follow(self) -> str:
         """Read if needed, and watch until the watch ends; return why it has."""
+        self._opened_s = math.inf
         try:
             if not self._version:
                 await self._read()
@@ -113,9 +116,14 @@ class Watched(Changes):
         except ApiError as error:
             return self._refused(error)
         except Unreachable as error:
-            self._set_problem(str(error))
+            if not self._has_lasted():  # else it goes on at once, or fails again
+                self._set_problem(str(error))
             return "unreachable"
         return "ended"
+
+    def _has_lasted(self) -> bool:
+        """Whether the watch was open for a while."""
+        return asyncio.get_running_loop().time() - self._opened_s >= self._client.limits.healthy_s
 
     def _refused(self, error: ApiError) -> str:
         self._version = ""
@@ -146,6 +154,7 @@ class Watched(Changes):
         request, has_bookmarks = self._request(watch_s), False
         try:
             async with self._client.transport.stream(request) as lines:
+                self._opened_s = loop.time()
                 self._set_problem("")
                 async with asyncio.timeout_at(deadline_s) as bound:
                     async for line in lines:

@@ -117,6 +117,19 @@ async def test_a_watch_goes_on_after_a_reset(apiserver: ApiServer, api_client: A
     assert apiserver.requests["list", "nodes"] == 1
 
 
+async def test_a_watch_that_breaks_once_is_no_problem(apiserver: ApiServer) -> None:
+    """If it has lasted: a restart of an API server is nothing to report, unless it does not come back."""
+    async with client_of(apiserver, replace(SHORT, healthy_s=0.0)) as client:
+        async with following(Watched(client, NODE_POLICIES)) as watched:
+            await apiserver.until(lambda: len(apiserver.watches) == 1)
+            seen = watched.version
+            apiserver.watches.reset()
+            await apiserver.until(lambda: apiserver.requests["watch", "nodepolicies"] == 2)
+            assert watched.version == seen
+            await apiserver.stop()
+            await until(watched, lambda: bool(watched.problem))
+
+
 async def test_a_watch_that_ends_goes_on(apiserver: ApiServer, api_client: ApiClient) -> None:
     """As each does after a while; that is no problem for anybody."""
     async with following(Watched(api_client, NODE_POLICIES)) as watched:
