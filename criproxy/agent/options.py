@@ -49,6 +49,8 @@ class AgentOptions:
     """This pod; empty: none."""
     device_configurations: str = ""
     """The ConfigMap with named configurations of NVIDIA's device plugin; empty: none."""
+    default_device_configuration: str = ""
+    """The one for a node without the label; empty: as NVIDIA's config manager falls back."""
 
 
 def node_name(given: str | None) -> str:

@@ -11,6 +11,7 @@ from criproxy import __version__
 from criproxy.agent.changes import any_changed
 from criproxy.agent.install_slots import InstallSlots, SlotKeeper, wait_to_install
 from criproxy.agent.kubernetes.client import (
+    CONFIG_MAPS,
     NODE_PLACEMENTS,
     NODE_POLICIES,
     NODE_RESOURCE_TOPOLOGIES,
@@ -23,6 +24,10 @@ from criproxy.agent.node_view import NodeView
 from criproxy.agent.options import AgentOptions
 from criproxy.agent.publish import placement_publisher, topology_publisher
 from criproxy.agent.rollout.trial import Followed, Rollout
+from criproxy.agent.signs.device_configuration import DeviceConfiguration
+from criproxy.agent.signs.event_source import EventSource
+from criproxy.agent.signs.events import EventWriter
+from criproxy.agent.signs.node import NodeSigns, SignOptions
 from criproxy.agent.troubles import Troubles
 from criproxy.process.failures import Failures
 from criproxy.process.heartbeat import STALE_S, Heartbeat
@@ -117,6 +122,7 @@ class Agent:
         yield "write the NodePlacement", placement_publisher(*placement)
         if self._options.topology:
             yield from self._topology()
+        yield from self._signs()
         if self._options.pod_name:
             slots = InstallSlots.of(self._client, self._options, log)
             yield "let the next node install criproxy", SlotKeeper(slots, self._view, self._troubles)
@@ -130,6 +136,26 @@ class Agent:
         parts, chosen = (client, self._view, self._followed.node, own, self._troubles), options.topology_policy
         writer = topology_publisher(*parts, policy=chosen, scope=options.topology_scope)
         yield "write the NodeResourceTopology", writer
+
+    def _signs(self) -> Iterator[tuple[str, Part]]:
+        """Yield what writes to the Node, what writes Events, and what reads the label of the node."""
+        options, client, view, troubles = self._options, self._client, self._view, self._troubles
+        writer = EventWriter(client, options.node_name, troubles)
+        source = EventSource(view, writer)
+        what = SignOptions(taint=options.taint, labels=options.labels)
+        node = NodeSigns(client, view, self._followed.node, troubles, log, what)
+        node.transitioned = source.tell
+        yield "write to the Node", node
+        yield "follow what happens", source
+        yield "write Events", writer
+        if options.device_configurations:
+            name, namespace = options.device_configurations, options.namespace
+            config_map = Watched(client, CONFIG_MAPS, name=name, namespace=namespace)
+            yield "follow the configurations of cards", config_map
+            followed = view, self._followed.node, config_map
+            chooser = DeviceConfiguration(*followed, f"{namespace}/{name}", troubles, source.tell_of_cards)
+            chooser.default = options.default_device_configuration
+            yield "choose the configuration of cards", chooser
 
     def _http(self, address: str) -> Part:
         """Return what serves metrics, health and queries; its modules take memory that agents without it save."""

@@ -38,7 +38,7 @@ def choose(label: str, names: Mapping[str, object], default: str = "") -> tuple[
         default: the name that an option gives for nodes without the label; empty: none.
     """
     there = ", ".join(bounded_texts(sorted(names), MOST_NAMED)) or "none"
-    for wanted, what in ((label, f"the node label {LABEL}"), (default, "the option --device-configuration-default")):
+    for wanted, what in ((label, f"the node label {LABEL}"), (default, "the option --default-device-configuration")):
         if wanted in names:
             return wanted, ""
         if wanted:
@@ -116,6 +116,8 @@ class DeviceConfiguration:
             await asyncio.sleep(self.gap_s)
 
     async def _look(self) -> None:
+        if not self.config_map.known and (problem := self.config_map.problem):
+            self.troubles.set("device-configuration", f"configurations of cards are unknown: {problem}")
         if not (self.view.last and not self.view.problem and self.node.known and self.config_map.known):
             return
         if self._instance != self.view.last["instance"]:

@@ -10,7 +10,15 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from criproxy.agent.node_view import NodeView
-from criproxy.agent.signs.event_texts import MOST_CHARS, Happening, of_condition, of_node, of_pod, would_help
+from criproxy.agent.signs.event_texts import (
+    MOST_CHARS,
+    Happening,
+    about_node,
+    of_condition,
+    of_node,
+    of_pod,
+    would_help,
+)
 from criproxy.agent.signs.events import EventWriter
 from criproxy.agent.signs.wanted import Condition, View
 from criproxy.errors import CriproxyError
@@ -51,6 +59,11 @@ class EventSource:
         """Tell that the Node's condition has another status."""
         if happening := of_condition(condition, self.view.node_name, self.clock()):
             self.writer.add(happening)
+
+    def tell_of_cards(self, reason: str, message: str, is_warning: bool) -> None:
+        """Tell of the configuration of cards that the label of the node chooses."""
+        name, at_s = self.view.node_name, self.clock()
+        self.writer.add(about_node(reason, message, name, at_s, is_warning=is_warning))
 
     async def _look(self, now: View) -> None:
         for happening in of_node(self._before, now, self.view.node_name, self.clock()):

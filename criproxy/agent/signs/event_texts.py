@@ -89,11 +89,11 @@ def of_node(before: View | None, now: View, node_name: str, at_s: float) -> Iter
     for state in _STATES:
         was, text = state.text(before) if before else "", state.text(now)
         if text and not was:
-            yield _about_node(state.begun, text, node_name, at_s)
+            yield about_node(state.begun, text, node_name, at_s)
         elif was and not text:
-            yield _about_node(state.ended, state.ended_text, node_name, at_s, is_warning=False)
+            yield about_node(state.ended, state.ended_text, node_name, at_s, is_warning=False)
     if before and (text := _rolled_back(before.get("configuration") or {}, now.get("configuration") or {})):
-        yield _about_node("RolledBack", text, node_name, at_s)
+        yield about_node("RolledBack", text, node_name, at_s)
 
 
 def _rolled_back(before: Mapping[str, Any], now: Mapping[str, Any]) -> str:
@@ -111,15 +111,11 @@ def of_condition(condition: Condition, node_name: str, at_s: float) -> Happening
         return None
     is_well = condition.status == "True"
     reason = "CriproxyReady" if is_well else "CriproxyNotReady"
-    return _about_node(reason, condition.message, node_name, at_s, is_warning=not is_well)
+    return about_node(reason, condition.message, node_name, at_s, is_warning=not is_well)
 
 
-def about_devices(reason: str, message: str, node_name: str, at_s: float, *, is_warning: bool) -> Happening:
-    """Return what is told of the configuration of the device plugin that a label of the node chooses."""
-    return _about_node(reason, message, node_name, at_s, is_warning=is_warning)
-
-
-def _about_node(reason: str, message: str, node_name: str, at_s: float, *, is_warning: bool = True) -> Happening:
+def about_node(reason: str, message: str, node_name: str, at_s: float, *, is_warning: bool = True) -> Happening:
+    """Return what is told of the Node."""
     return Happening(reason, _message(message), "Node", node_name, is_warning=is_warning, at_s=at_s)
 
 

@@ -86,6 +86,13 @@ _SOCKET = "/run/criproxy/agent/pod/control.sock"
     "the node's label nvidia.com/device-plugin.config chooses.  [default: none]",
 )
 @click.option(
+    "--default-device-configuration",
+    default="",
+    metavar="KEY",
+    help="The configuration in that ConfigMap for a node without the label.  [default: the key default, else the only "
+    "one, else the node's own file]",
+)
+@click.option(
     "--wait-to-install",
     type=WholeNumber(1),
     default=None,
