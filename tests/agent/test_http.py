@@ -34,17 +34,22 @@ async def _well() -> str | None:
 
 
 @asynccontextmanager
-async def served(directory: Path, *, token: str = TOKEN) -> AsyncIterator[aiohttp.ClientSession]:
-    """A client of an agent whose daemon has its control socket in *directory*; without *token*, it has no file."""
-    file = directory / "token"
-    if token:
+async def served(
+    directory: Path, *, token: str = TOKEN, file: Path | None = None
+) -> AsyncIterator[aiohttp.ClientSession]:
+    """A client of an agent whose daemon has its control socket in *directory*.
+
+    Without *token*, it has no file; with *file*, that is its file, and the test writes it.
+    """
+    if token and not file:
+        file = directory / "token"
         file.write_text(token)
     path = directory / "agent.sock"
     sources = Sources(lambda _: (b"metrics\n", "text/plain"), _well, _well)
     socket_of_daemon = str(directory / "control.sock")
     agent = AgentHttp(
         Address(path=str(path)),
-        file if token else None,
+        file,
         socket_of_daemon,
         sources,
         Troubles(RecordingLog()),
@@ -293,3 +298,22 @@ async def test_an_address_in_use_is_said(monkeypatch: pytest.MonkeyPatch) -> Non
 
     assert [text.startswith("--http: cannot listen on") for text in said] == [True]
     assert troubles.sentences(wrong=False) == []
+
+
+async def test_the_token_of_a_mounted_secret_is_read_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The kubelet puts it into a directory of its own, and leads a link to the next one when the Secret changes."""
+    monkeypatch.setattr(token_file, "FRESH_S", 0.0)
+    volume = tmp_path / "volume"
+    volume.mkdir()
+    volume.chmod(0o1777)  # as the kernel makes the root of a tmpfs
+    (volume / "token").symlink_to("..data/token")
+    answers = []
+    async with daemon(tmp_path), served(tmp_path, file=volume / "token") as session:
+        for number, token in enumerate((TOKEN, "f" * 16)):
+            (volume / f"..{number}").mkdir()
+            (volume / f"..{number}/token").write_text(token)
+            (volume / "..new").symlink_to(f"..{number}")
+            (volume / "..new").rename(volume / "..data")
+            answers.append([(await ask(session, "names", token=each))[0] for each in (TOKEN, "f" * 16)])
+
+    assert answers == [[200, 401], [401, 200]]

@@ -335,6 +335,8 @@ def test_the_token_of_queries(archive: Path) -> None:
     assert "Secret" not in own
     volumes = {each["name"]: each for each in own["DaemonSet"]["spec"]["template"]["spec"]["volumes"]}
     assert volumes["agent-token"]["secret"]["secretName"] == "mine"
+    (mount,) = (each for each in containers(own)["agent"]["volumeMounts"] if each["name"] == "agent-token")
+    assert mount == {"name": "agent-token", "mountPath": "/token", "readOnly": True}  # whole: the kubelet renews it
     closed, _ = render(archive, {"agent": {"http": ""}})
     assert "Secret" not in closed
     assert "ports" not in containers(closed)["agent"]

@@ -1,6 +1,10 @@
 """``kubectl criproxy``: what it prints for a node of a cluster, through the real kubectl."""
 
+import asyncio
 import json
+import os
+import signal
+import sys
 import time
 from collections.abc import AsyncIterator
 from pathlib import Path
@@ -11,7 +15,8 @@ from click.testing import CliRunner
 from criproxy.cli import main as criproxy
 from criproxy.cli.kubectl.plugin import QUERIES, main
 from tests.asking import daemon, invoke, places, serving
-from tests.cli.kubectl.kube import AGENT, NEEDS_KUBECTL, NODE, TOKEN, Kube, cluster
+from tests.cli.kubectl.kube import AGENT, NEEDS_KUBECTL, NODE, TOKEN, Kube, cluster, process
+from tests.conftest import ROOT
 from tests.node.world import World, owner, sharer
 
 pytestmark = NEEDS_KUBECTL
@@ -240,3 +245,37 @@ async def test_a_repeated_question_looks_nothing_up_again(kube: Kube, world: Wor
     await kube.ask("status", "--check")
 
     assert kube.api.requests["get", "secrets"] == 1
+
+
+async def test_events_are_followed_until_ctrl_c(kube: Kube, world: World) -> None:
+    """One kubectl serves all questions; what happens later is shown, and Ctrl-C is no failure."""
+    async with process(kube, "events", "--follow", "--node", NODE) as command:
+        assert command.stdout is not None
+        first = await command.stdout.readline()
+        await world.run(owner("late", 1))
+        while b"default/late/main" not in (line := await command.stdout.readline()):
+            assert line
+        command.send_signal(signal.SIGINT)
+        _, err = await command.communicate()
+
+    assert b"default/web/main" in first
+    assert (command.returncode, err) == (0, b"")
+    assert kube.api.requests["get", "secrets"] == 1
+
+
+async def test_kubectl_runs_the_plugin(kube: Kube, world: World, tmp_path: Path) -> None:
+    """As `kubectl criproxy`: kubectl finds the program that the package installs in PATH."""
+    program = tmp_path / "bin" / "kubectl-criproxy"
+    program.parent.mkdir()
+    program.write_text(f"#!{sys.executable}\nfrom criproxy.cli.kubectl.plugin import run\nrun()\n")
+    program.chmod(0o755)
+    environ = {**os.environ, "PATH": f"{program.parent}:{os.environ['PATH']}", "PYTHONPATH": str(ROOT)}
+    options = ("--node", NODE, "--kubeconfig", kube.kubeconfig)
+
+    command = await asyncio.create_subprocess_exec(
+        *("kubectl", "criproxy", "who", "1-2", *options), stdout=asyncio.subprocess.PIPE, env=environ
+    )
+    out, _ = await command.communicate()
+
+    assert command.returncode == 0
+    assert out.decode().startswith("CPUs 1-2, NUMA node 0: exclusive\n")
