@@ -90,6 +90,19 @@ async def report(serve: Serve, ids: dict[str, str]) -> None:
     await serve.ask("device-usage", **arguments)
 
 
+def scraping(address: str) -> dict[str, Any]:
+    """Return the configuration of a Prometheus that finds the daemon at *address* as if Kubernetes told of its pod."""
+    config = loaded("prometheus.yaml")
+    (job,) = config["scrape_configs"]
+    job |= {"scrape_interval": "1s", "scrape_timeout": "1s"}
+    del job["kubernetes_sd_configs"]
+    host, port = address.split(":")
+    found = {"__meta_kubernetes_pod_host_ip": host, "__meta_kubernetes_pod_node_name": "node-1"}
+    job["static_configs"] = [{"targets": ["192.0.2.1"], "labels": found}]  # the pod's address, which is not asked
+    job["relabel_configs"][0]["replacement"] = job["relabel_configs"][0]["replacement"].replace("9820", port)
+    return config
+
+
 @asynccontextmanager
 async def scraped(directory: Path, quotas: Mapping[str, str]) -> AsyncIterator[Node]:
     """Two pods, one of which uses a quarter and one three quarters of its memory, as `pods` makes them."""
@@ -101,15 +114,7 @@ async def scraped(directory: Path, quotas: Mapping[str, str]) -> AsyncIterator[N
             _, made = await kubelet.run_pod(pod)
             ids |= {pod.name if name == "main" else name: key for name, key in made.items()}
         await report(serve, ids)
-        config = loaded("prometheus.yaml")
-        (job,) = config["scrape_configs"]
-        job |= {"scrape_interval": "1s", "scrape_timeout": "1s"}
-        del job["kubernetes_sd_configs"]
-        host, port = address.split(":")
-        found = {"__meta_kubernetes_pod_host_ip": host, "__meta_kubernetes_pod_node_name": "node-1"}
-        job["static_configs"] = [{"targets": ["192.0.2.1"], "labels": found}]  # a pod, as Kubernetes tells of it
-        job["relabel_configs"][0]["replacement"] = job["relabel_configs"][0]["replacement"].replace("9820", port)
-        async with prometheus(server_program, directory, config) as server:
+        async with prometheus(server_program, directory, scraping(address)) as server:
             yield Node(server)
 
 

@@ -2,6 +2,7 @@
 
 import base64
 import json
+import re
 import tarfile
 from itertools import product
 from pathlib import Path
@@ -14,6 +15,7 @@ import yaml
 from click.testing import CliRunner
 
 from criproxy import __version__
+from criproxy.agent import COMPONENT, PORT_NAME, TOKEN_KEY, TOKEN_SECRET
 from criproxy.agent.objects.crds import custom_resources as crds
 from criproxy.agent.objects.node_policy import Spec
 from criproxy.agent.options import DEFAULT_CONTROL_SOCKET as DEFAULT_AGENT_SOCKET
@@ -102,6 +104,11 @@ def containers(resources: dict[str, dict[str, Any]]) -> dict[str, dict[str, Any]
     """Return all containers of the DaemonSet by their names, in the order in which they run."""
     pod = resources["DaemonSet"]["spec"]["template"]["spec"]
     return {each["name"]: each for each in pod["initContainers"] + pod["containers"]}
+
+
+def objects_of_kind(objects: list[dict[str, Any]], kind: str) -> list[dict[str, Any]]:
+    """Return the objects of one kind."""
+    return [each for each in objects if each["kind"] == kind]
 
 
 def test_helm_finds_nothing_wrong(archive: Path) -> None:
@@ -287,16 +294,23 @@ def test_new_nodes_with_the_startup_taint_get_their_pod(archive: Path) -> None:
         assert {"key": "criproxy.io/not-ready", "operator": "Exists"} in pod_of(archive, values)["tolerations"]
 
 
+def _snake_case(name: str) -> str:
+    """Return the name of an option of Prometheus for one of its operator."""
+    return re.sub("([A-Z])", r"_\1", name).lower()
+
+
 def test_what_monitors_the_nodes(archive: Path) -> None:
     """Prometheus' operator finds daemons by the pods' nodes, and agents by their port; rules and dashboard are ours."""
     objects, _ = helm.objects(archive, EVERYTHING)
     monitor, rule = ({each["kind"]: each for each in objects}[kind] for kind in ("PodMonitor", "PrometheusRule"))
     daemon, agent = monitor["spec"]["podMetricsEndpoints"]
-    changes = {each.get("targetLabel"): each for each in daemon["relabelings"]}
-    assert changes["__address__"]["replacement"] == "$1:9820"
-    assert (changes["job"]["replacement"], daemon["honorLabels"]) == ("criproxy", True)
+    (job,) = yaml.safe_load((ROOT / "deploy/scaling/prometheus.yaml").read_text())["scrape_configs"]
+    changes = [each for each in daemon["relabelings"] if "action" not in each]
+    renamed = [{_snake_case(key): value for key, value in each.items()} for each in changes]
+    assert renamed == [*job["relabel_configs"], {"target_label": "job", "replacement": job["job_name"]}]
+    assert daemon["honorLabels"] is job["honor_labels"] is True
     ports = {each["name"] for each in containers(render(archive, EVERYTHING)[0])["agent"]["ports"]}
-    assert {agent["port"]} == ports
+    assert {agent["port"]} == ports == {PORT_NAME}
     assert rule["spec"] == yaml.safe_load((ROOT / "docs/monitoring/alerts.yaml").read_text())
     (dashboard,) = (each for each in objects if each["metadata"]["name"] == "criproxy-node-dashboard")
     assert json.loads(dashboard["data"]["criproxy.json"]) == json.loads(
@@ -323,7 +337,10 @@ def test_the_token_of_queries(archive: Path) -> None:
     """The agent gets a token by chance, in a Secret that a role may read; or yours; or it answers no queries."""
     objects, _ = helm.objects(archive, {"allNodes": True})
     (secret,) = (each for each in objects if each["kind"] == "Secret")
+    assert (secret["metadata"]["name"], list(secret["data"])) == (TOKEN_SECRET, [TOKEN_KEY])
     assert len(base64.b64decode(secret["data"]["token"])) == 40
+    key, _, value = COMPONENT.partition("=")
+    assert objects_of_kind(objects, "DaemonSet")[0]["spec"]["template"]["metadata"]["labels"][key] == value
     (viewer,) = (each for each in objects if each["kind"] == "Role" and each["metadata"]["name"].endswith("-viewer"))
     assert {
         "apiGroups": [""],
