@@ -53,7 +53,7 @@ def _inside(options: argparse.Namespace) -> int:
 
     programs = build.find()
     assert programs is not None, "it was built before"
-    space.enter(options.inside)
+    space.enter(options.inside, options.logs)
     return asyncio.run(run(programs, options.inside, options.logs, options.groups))
 
 

@@ -28,7 +28,7 @@ async def whole_card(cluster: "Cluster") -> str:
         amounts = node["status"]["allocatable"]
         return (amounts.get(GPU), amounts.get(cards.RESOURCE)) == ("1", str(cards.VGPUS))
 
-    await cluster.worker.cards.plugin.until(offered, "the node offered a GPU and the vGPUs")
+    await cluster.until(offered, "the node offered a GPU and the vGPUs")
     await cluster.run_pods(_with("whole", GPU))
     nodes = [each for each in (await _inside(cluster, "whole", "ls", "/dev")).split() if each.startswith("nvidia")]
     assert "nvidia1" in nodes, f"its nodes are {nodes}"

@@ -67,7 +67,7 @@ async def exclusive_cpus_come_back(cluster: "Cluster") -> str:
     async def widened() -> bool:
         return cpus_of(cluster, container_id(pod)) >= more
 
-    await cluster.worker.kubelet.until(widened, "burstable had the CPU")
+    await cluster.until(widened, "burstable had the CPU")
     cpus = cpus_of(cluster, container_id(pod))
     await cluster.delete_pods("burstable", "besteffort")
     return f"burstable on CPUs {format_cpuset(cpus)}"

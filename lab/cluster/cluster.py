@@ -1,21 +1,35 @@
 """The whole cluster, and its checks in order."""
 
+import asyncio
 import time
 from collections.abc import Awaitable, Callable, Sequence
 from contextlib import AsyncExitStack
 from pathlib import Path
 from typing import Any, TypeVar
 
-from lab.cluster import check_devices, check_placement, manifests
+from lab.cluster import chart, check_agent, check_devices, check_placement, manifests
+from lab.cluster.agents import Agent
 from lab.cluster.control_plane import ControlPlane
-from lab.cluster.process import ClusterError
+from lab.cluster.process import ClusterError, until
 from lab.cluster.report import Check, Report
-from lab.cluster.worker import NAME, TAINT, Worker
+from lab.cluster.small_node import SmallNode
+from lab.cluster.worker import NAME, Worker
 
-GROUPS: dict[str, Sequence[Check]] = {"placement": check_placement.CHECKS, "devices": check_devices.CHECKS}
+GROUPS: dict[str, Sequence[Check]] = {
+    "agent": check_agent.CHECKS,
+    "placement": check_placement.CHECKS,
+    "devices": check_devices.CHECKS,
+}
 """The checks by the word that chooses them, in their order."""
 
 
+SMALL = ("worker-2", "worker-3")
+VALUES = {
+    "nodeSelector": {"kubernetes.io/hostname": NAME},
+    "agent": {"labels": True, "logLevel": "debug"},
+    "devicePlugin": {"enabled": True},
+}
+"""Those of the chart that a user would set."""
 Value = TypeVar("Value")
 
 
@@ -25,16 +39,55 @@ class Cluster:
     def __init__(self, programs: Path, folder: Path, logs: Path) -> None:
         self.control_plane = ControlPlane(programs, folder / "control-plane", logs)
         self.worker = Worker(self.control_plane, folder / "worker-1", logs)
+        self.small = [SmallNode(name, self.control_plane, folder / name, logs) for name in SMALL]
+        self.agents = [
+            Agent(self.control_plane, node.name, node.agent_socket, node.folder, logs, "--first-contact=1s")
+            for node in self.small
+        ]
+        self.programs = folder / "programs"
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """Of all nodes."""
+        return (NAME, *SMALL)
 
     async def start(self, stack: AsyncExitStack) -> None:
         """Start all parts."""
         await self.control_plane.start()
         await self.worker.start(stack)
-        await self.control_plane.kubectl("taint", "node", NAME, f"{TAINT}-")
+        for node in self.small:
+            await node.start(stack)
+
+    async def start_agents(self) -> None:
+        """Bring what the chart brings, and an agent to each node: to the worker as the chart's DaemonSet."""
+        self.programs.mkdir(exist_ok=True)
+        program = self.programs / "criproxy"
+        program.write_text(chart.wrapper())
+        program.chmod(0o755)
+        await self.install()
+        for agent in self.agents:
+            await agent.start()
+
+    async def install(self) -> None:
+        """Create the objects of the chart, and the definition of NodeResourceTopology."""
+        definitions = [*chart.definitions(), manifests.topology_definition()]
+        await self.control_plane.apply(*definitions)
+        names = [f"crd/{each['metadata']['name']}" for each in definitions]
+        await self.control_plane.kubectl("wait", "--for=condition=Established", "--timeout=60s", *names)
+        objects = await asyncio.to_thread(chart.objects, VALUES)
+        control = self.worker.folder / "run/agent/pod"
+        await self.control_plane.apply(
+            *(
+                chart.on_this_machine(each, control, self.programs, ["--first-contact=1s"])
+                if each["kind"] == "DaemonSet"
+                else each
+                for each in objects
+            )
+        )
 
     async def until(self, condition: Callable[[], Awaitable[Value]], what: str, timeout_s: float = 60.0) -> Value:
         """What *condition* returns as soon as that is true; ClusterError if it takes too long."""
-        return await self.worker.kubelet.until(condition, what, timeout_s)
+        return await until(condition, what, timeout_s)
 
     async def run_pods(self, *pods: manifests.Object, timeout_s: float = 120.0) -> None:
         """Create pods; returns when all of them are ready.
@@ -76,6 +129,7 @@ async def run(programs: Path, folder: Path, logs: Path, groups: Sequence[str]) -
         cluster = Cluster(programs, folder, logs)
         begun = time.monotonic()
         await cluster.start(stack)
+        await cluster.start_agents()
         report.line(True, "control plane, criproxy and kubelet run", f"{time.monotonic() - begun:.0f} s")
         for name in groups or GROUPS:
             for each in GROUPS[name]:

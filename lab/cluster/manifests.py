@@ -7,9 +7,8 @@ from typing import Any
 from lab.containerd.containerd import IMAGE
 
 Object = dict[str, Any]
+TEXT, INTEGER = {"type": "string"}, {"type": "integer"}
 NOTHING: Mapping[str, str] = MappingProxyType({})
-NAMESPACE = "criproxy"
-"""Of the agents."""
 
 
 def pod(
@@ -76,3 +75,41 @@ def node_policy(
         "metadata": {"name": name},
         "spec": spec,
     }
+
+
+def topology_definition() -> Object:
+    """The CRD of NodeResourceTopology, as schedulers that read it bring it."""
+    group, quantity = "topology.node.k8s.io", {"x-kubernetes-int-or-string": True, "anyOf": [INTEGER, TEXT]}
+    attribute = _object({"name": TEXT, "value": TEXT}, "name", "value")
+    cost = _object({"name": TEXT, "value": INTEGER}, "name", "value")
+    amounts = ("capacity", "allocatable", "available")
+    resource = _object({"name": TEXT, **dict.fromkeys(amounts, quantity)}, "name", *amounts)
+    lists = {"costs": cost, "attributes": attribute, "resources": resource}
+    zone = _object({"name": TEXT, "type": TEXT, "parent": TEXT, **_lists(lists)}, "name", "type")
+    schema = _object(
+        {"apiVersion": TEXT, "kind": TEXT, "metadata": {"type": "object"}}
+        | _lists({"topologyPolicies": TEXT, "attributes": attribute, "zones": zone}),
+        "zones",
+    )
+    names = {"kind": "NodeResourceTopology", "plural": "noderesourcetopologies", "singular": "noderesourcetopology"}
+    version = {"name": "v1alpha2", "served": True, "storage": True, "schema": {"openAPIV3Schema": schema}}
+    approved = {"api-approved.kubernetes.io": "https://github.com/kubernetes/enhancements/pull/1870"}
+    return {
+        "apiVersion": "apiextensions.k8s.io/v1",
+        "kind": "CustomResourceDefinition",
+        "metadata": {"name": f"noderesourcetopologies.{group}", "annotations": approved},
+        "spec": {
+            "group": group,
+            "scope": "Cluster",
+            "names": {**names, "listKind": "NodeResourceTopologyList", "shortNames": ["node-res-topo"]},
+            "versions": [version],
+        },
+    }
+
+
+def _object(properties: Object, *required: str) -> Object:
+    return {"type": "object", "properties": properties, "required": list(required)}
+
+
+def _lists(items: Object) -> Object:
+    return {name: {"type": "array", "items": each} for name, each in items.items()}

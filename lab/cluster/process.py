@@ -70,19 +70,28 @@ class Program:
         Raises:
             ClusterError: the program ends before, or it takes too long; with the end of its log.
         """
-        try:
-            async with asyncio.timeout(timeout_s):
-                while not (value := await condition()):
-                    if not self.pid:
-                        raise self._error(f"ended before {what}")
-                    await asyncio.sleep(0.2)  # nothing tells
-                return value
-        except TimeoutError:
-            raise self._error(f"{what}: not within {timeout_s:.0f} s") from None
 
-    def _error(self, text: str) -> ClusterError:
-        end = self.log.read_text(errors="replace")[-_LOG_END:] if self.log.exists() else ""
-        return ClusterError(f"{self.log.stem} {text}; its log ends so:\n{end}")
+        async def goes_on() -> Value:
+            if not self.pid:
+                raise ClusterError("it has ended")
+            return await condition()
+
+        try:
+            return await until(goes_on, what, timeout_s)
+        except ClusterError as error:
+            end = self.log.read_text(errors="replace")[-_LOG_END:] if self.log.exists() else ""
+            raise ClusterError(f"{self.log.stem}: {error}; its log ends so:\n{end}") from None
+
+
+async def until(condition: Callable[[], Awaitable[Value]], what: str, timeout_s: float = 60.0) -> Value:
+    """What *condition* returns as soon as that is true; ClusterError, which names *what*, if it takes too long."""
+    try:
+        async with asyncio.timeout(timeout_s):
+            while not (value := await condition()):
+                await asyncio.sleep(0.2)  # nothing tells
+            return value
+    except TimeoutError:
+        raise ClusterError(f"{what}: not within {timeout_s:.0f} s") from None
 
 
 async def output(*command: str, stdin: str = "", timeout_s: float = 60.0) -> tuple[int, str, str]:

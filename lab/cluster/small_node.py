@@ -12,7 +12,7 @@ from pathlib import Path
 from criproxy.host.machine import discover
 from criproxy.model.cpuset import CpuSet, format_cpuset
 from criproxy.simulate.hosts import unpack
-from lab.cluster import manifests
+from lab.cluster import manifests, space
 from lab.cluster.control_plane import ControlPlane
 from lab.cluster.process import Program
 from lab.containerd.containerd import IMAGE
@@ -54,9 +54,15 @@ class SmallNode:
         policy = f'policy: topology-aware\nreservedCpus: "{format_cpuset(frozenset(sorted(self.cpus)[:2]))}"\n'
         self.serve = Serve(self.folder, "--host-root", str(self._host), policy=policy)
         await stack.enter_async_context(self.serve)
+        await asyncio.to_thread(space.show, self.folder / "run/agent/pod", self.agent_socket.parent)
         await self._register()
         async with self.serve.kubelet() as kubelet:
             await kubelet.run_pod(self.pod("first", 2))
+
+    @property
+    def agent_socket(self) -> Path:
+        """The daemon's socket for the agent, as in the mount of a pod."""
+        return self.folder / "agent/control.sock"
 
     def pod(self, name: str, cpus: int) -> PodSpec:
         """A Guaranteed pod."""

@@ -92,14 +92,19 @@ def remove(folder: Path) -> None:
     shutil.rmtree(folder)
 
 
-def enter(folder: Path) -> None:
+def enter(folder: Path, logs: Path) -> None:
     """Prepare the namespaces, in which this process is: its network, and places that programs have fixed names for.
 
-    ``/run`` is empty, ``/var/lib/kubelet`` is a folder below *folder*, and what is written below ``/var/lib`` is, too.
+    ``/run`` and ``/var/log`` are empty, ``/var/lib/kubelet`` is a folder below *folder*, and what is written below
+    ``/var/lib`` and ``/dev`` is there only for us. The logs of pods are in ``pods`` below *logs*.
     """
     for line in _NETWORK:
         _do(*line.split())
-    _do("mount", "-t", "tmpfs", "none", "/run")
+    for path in ("/run", "/var/log"):
+        _do("mount", "-t", "tmpfs", "none", path)
+    (logs / "pods").mkdir()
+    Path("/var/log/pods").mkdir()
+    _do("mount", "--bind", str(logs / "pods"), "/var/log/pods")
     upper, work, kubelet = (folder / f"mounts/{name}" for name in ("upper", "work", "kubelet"))
     for each in (upper, work, kubelet):
         each.mkdir(parents=True)
@@ -123,6 +128,12 @@ def _make_dev(folder: Path) -> None:
     for kind, path in (("devpts", "/dev/pts"), ("tmpfs", "/dev/shm")):
         Path(path).mkdir(exist_ok=True)
         _do("mount", "-t", kind, "none", path)
+
+
+def show(folder: Path, at: Path) -> None:
+    """Let *folder* be seen at another path, too, by those who cannot pass a folder above it: as a pod's mount does."""
+    at.mkdir()
+    _do("mount", "--bind", str(folder), str(at))
 
 
 def _do(*command: str) -> None:
