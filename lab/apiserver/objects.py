@@ -128,6 +128,8 @@ class Objects:
         Raises:
             Refusal: another manager has another value in one of its fields (409), unless *force*.
         """
+        if _has_blank(config):
+            raise Refusal(422, "Invalid", 'Invalid value: "null": an empty text is null, as in Kubernetes 1.20')
         key, owner = _key(config["metadata"]), (manager, "Apply", subresource)
         stored = self._stored.get(resource, {}).get(key)
         if stored is None and subresource:
@@ -238,6 +240,11 @@ def _generation(before: Object | None, obj: Object) -> int:
     ignored = {"metadata", "status"}
     same = {k: v for k, v in before.items() if k not in ignored} == {k: v for k, v in obj.items() if k not in ignored}
     return int(before["metadata"].get("generation", 1)) + (not same)
+
+
+def _has_blank(value: object) -> bool:
+    parts = value.values() if isinstance(value, dict) else value if isinstance(value, list) else ()
+    return value == "" or any(map(_has_blank, parts))
 
 
 def _key(metadata: Object) -> Key:

@@ -22,13 +22,13 @@ class PolicyInForce(Report):
 class RolloutOnNode(Report):
     """How far the NodePolicy that selects the node has come on it."""
 
-    policy: str
+    policy: str = ""
     """The NodePolicy."""
-    generation: int
+    generation: int = 0
     """Of its spec."""
-    hash: str
+    hash: str = ""
     """Of its policy."""
-    phase: str
+    phase: str = ""
     """Trying, Applied, RolledBack, Refused or Waiting."""
     message: str = ""
     """Why, in a sentence."""

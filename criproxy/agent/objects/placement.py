@@ -84,7 +84,8 @@ def status_of(view: View, rollout: RolloutState, problem: str = "") -> Object:
         ),
         last_call=(view.get("kubelet") or {}).get("last_call") or "",
     )
-    return status.as_object()
+    made: Object = _without_blanks(status.as_object())
+    return made
 
 
 def status_without_daemon(before: Mapping[str, Any], problem: str) -> Object:
@@ -160,6 +161,15 @@ def _sum(numa_nodes: Sequence[NumaNode]) -> Cpus:
 def _devices(devices: Sequence[View]) -> Iterator[Devices]:
     for each in devices[:MOST_ROWS]:
         yield Devices.model_validate({name: each.get(name) for name in Devices.model_fields})
+
+
+def _without_blanks(value: Any) -> Any:  # noqa: ANN401 (JSON)
+    """Leave empty texts out: server-side apply of Kubernetes 1.20 takes them for null, and refuses the object."""
+    if isinstance(value, list):
+        return [_without_blanks(each) for each in value]
+    if not isinstance(value, dict):
+        return value
+    return {key: _without_blanks(each) for key, each in value.items() if each != ""}
 
 
 def brief(text: str, limit: int = MOST_CHARACTERS) -> str:

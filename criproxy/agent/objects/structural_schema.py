@@ -119,7 +119,9 @@ def merged(variants: Mapping[str, Schema]) -> Schema:
         variants: policy → its structural schema of the option.
     """
     shapes = [{key: value for key, value in each.items() if key != "description"} for each in variants.values()]
-    texts = {policy: each.get("description", "") for policy, each in variants.items()}
-    same_text = len(set(texts.values())) == 1
-    text = next(iter(texts.values())) if same_text else " ".join(f"With {each}: {texts[each]}" for each in texts)
+    policies: dict[str, list[str]] = {}
+    for policy, each in variants.items():
+        policies.setdefault(each.get("description", ""), []).append(policy)
+    text = " ".join(f"With {', '.join(names)}: {words}" for words, names in policies.items())
+    text = text if len(policies) > 1 else next(iter(policies))
     return {"description": text} | (shapes[0] if all(shape == shapes[0] for shape in shapes) else {PRESERVE: True})
