@@ -221,7 +221,7 @@ class Controller:
             for key in unseen_starts(self.node) if self.context.state.passes_all else ():
                 self.outcomes.start_unknown(key)  # it comes up with the CPUs that it had before
             self.context.state.passes_all = False
-            self.context.state.notify()  # whoever waited for its end, such as a stop for a quota
+        self.context.state.notify()  # the agent, and whoever waited for its end, such as a stop for a quota
 
     async def idle(self) -> None:
         """Wait until no start or update is in flight, and everything is published and on disk, or the disk fails.
