@@ -1,4 +1,4 @@
-"""Scaling on use, end to end: from vGPUs that are used, by Prometheus and the adapter's rules, to more pods or fewer."""
+"""Scaling on use, end to end: from used vGPUs, by Prometheus and the adapter's rules, to more pods or fewer."""
 
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
