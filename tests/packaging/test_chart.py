@@ -21,6 +21,7 @@ from criproxy.agent.objects.node_policy import Spec
 from criproxy.agent.options import DEFAULT_CONTROL_SOCKET as DEFAULT_AGENT_SOCKET
 from criproxy.cli import main
 from criproxy.cli.client import DEFAULT_CONTROL_SOCKET
+from criproxy.cli.operate.agent import command as agent
 from criproxy.daemon.options import read_only
 from packager import chart
 from packager.source import ROOT
@@ -150,8 +151,9 @@ def test_the_chart_installs_criproxy_on_the_node(archive: Path) -> None:
     assert found["device-plugin"]["command"] == ["criproxy-device-plugin-unit", "off", "/host", "/files"]
     control = "--control-socket=/run/criproxy/control.sock --log-level=info"
     assert found["wait"]["args"] == f"agent --wait-to-install=1 {control}".split()
-    serving = "--no-labels --taint --topology --http=0.0.0.0:9822 --http-token-file=/token/token"
-    assert found["agent"]["args"] == f"agent {control} {serving}".split()
+    shown = "--labels --taint --topology --topology-policy=single-numa-node --topology-scope=container"
+    serving = "--http=0.0.0.0:9822 --http-token-file=/token/token"
+    assert found["agent"]["args"] == f"agent {control} {shown} {serving}".split()
     assert found["agent"]["readinessProbe"]["exec"]["command"] == ["criproxy", "status", "--check"]
     assert {each["image"] for each in found.values()} == {f"localhost/criproxy:{__version__}"}
 
@@ -242,6 +244,11 @@ def test_what_the_chart_gives_to_criproxy_is_understood(archive: Path, tmp_path:
         taken = [each for each in arguments if not each.startswith(files)]
         result = CliRunner().invoke(main, [*taken, "--dry-run", f"--host-root={tmp_path}"])
         assert (result.exit_code, "there is no kubelet on this node" in result.stderr) == (1, True), result.output
+    for values in ({}, EVERYTHING, {"devicePlugin": {**GPU["devicePlugin"], "defaultConfiguration": "a"}}):
+        found = containers(render(archive, values)[0])
+        for name in ("wait", "agent"):
+            program, *options = found[name]["args"]
+            agent.make_context(program, options)  # raises what is wrong with them
 
 
 def test_the_pods_have_an_account_of_their_own(archive: Path) -> None:
