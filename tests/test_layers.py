@@ -22,6 +22,7 @@ LAYERS = "imports go down only"
 ROOMS = "the rooms of node import down only"
 PLACEMENT = "the rooms of placement import down only"
 VIEWS = "views know values only"
+OBJECTS = "the agent's objects know values only"
 LAB = "what is installed imports neither laboratory nor tests"
 CIRCLES = "nothing in a package imports in a circle"
 WIRE = "wire imports nothing of ours but errors"
@@ -38,6 +39,7 @@ PLANTS = {
     "stranger/__init__.py": ("", LAYERS),
     "wire/knows_model.py": ("import criproxy.model", WIRE),
     "api/views/knows_node.py": ("import criproxy.node", VIEWS),
+    "agent/objects/with_client.py": ("import criproxy.agent.kubernetes", OBJECTS),
     "daemon/with_lab.py": ("import lab", LAB),
     "api/with_simulator.py": ("import criproxy.simulate", SIMULATOR),
     "cri/with_grpc.py": ("import grpc", GRPC),
