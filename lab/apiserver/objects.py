@@ -66,6 +66,10 @@ class Objects:
         found = self._stored.get(resource, {})
         return [found[key].obj for key in sorted(found) if not namespace or key[0] == namespace]
 
+    def count(self, resource: Resource) -> int:
+        """Return how many objects there are."""
+        return len(self._stored.get(resource, {}))
+
     def get(self, resource: Resource, name: str, namespace: str = "") -> Object:
         """Return one object.
 

@@ -70,7 +70,8 @@ class ApiServer:
         """Requests by verb and plural."""
         self.asked: deque[Asked] = deque(maxlen=10_000)
         """The last requests."""
-        self.sent_bytes = 0
+        self.sent_bytes = self.received_bytes = 0
+        """Of bodies."""
         self.port = 0
         self._bookmark_s, self._tls = bookmark_s, tls
         self._continues = itertools.count()
@@ -142,6 +143,7 @@ class ApiServer:
 
     async def _answer(self, request: web.Request) -> web.StreamResponse:
         body = await request.read()
+        self.received_bytes += len(body)
         asked = self._parse(request, body)
         if isinstance(asked, web.Response):
             return asked

@@ -119,15 +119,15 @@ async def test_a_watch_goes_on_after_a_reset(apiserver: ApiServer, api_client: A
 
 async def test_a_watch_that_breaks_once_is_no_problem(apiserver: ApiServer) -> None:
     """If it has lasted: a restart of an API server is nothing to report, unless it does not come back."""
-    async with client_of(apiserver, replace(SHORT, healthy_s=0.0)) as client:
-        async with following(Watched(client, NODE_POLICIES)) as watched:
-            await apiserver.until(lambda: len(apiserver.watches) == 1)
-            seen = watched.version
-            apiserver.watches.reset()
-            await apiserver.until(lambda: apiserver.requests["watch", "nodepolicies"] == 2)
-            assert watched.version == seen
-            await apiserver.stop()
-            await until(watched, lambda: bool(watched.problem))
+    limits = replace(SHORT, healthy_s=0.0)
+    async with client_of(apiserver, limits) as client, following(Watched(client, NODE_POLICIES)) as watched:
+        await apiserver.until(lambda: len(apiserver.watches) == 1)
+        seen = watched.version
+        apiserver.watches.reset()
+        await apiserver.until(lambda: apiserver.requests["watch", "nodepolicies"] == 2)
+        assert watched.version == seen
+        await apiserver.stop()
+        await until(watched, lambda: bool(watched.problem))
 
 
 async def test_a_watch_that_ends_goes_on(apiserver: ApiServer, api_client: ApiClient) -> None:

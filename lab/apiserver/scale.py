@@ -1,0 +1,177 @@
+"""What 1,000 agents ask of an API server: ``python -m lab.apiserver.scale [AGENTS]``; prints a table in Markdown.
+
+This process is the server, another one has all agents (`agents`). The pauses are those of production, except that a try
+lasts ten seconds.
+"""
+
+import asyncio
+import random
+import sys
+import time
+from collections import Counter
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager, suppress
+from dataclasses import dataclass, field
+from functools import partial
+
+import psutil
+
+from criproxy.agent.kubernetes.client import NODE_PLACEMENTS, NODE_POLICIES, NODE_RESOURCE_TOPOLOGIES, NODES
+from lab.apiserver.fields import merged
+from lab.apiserver.server import ApiServer
+
+WATCHES = 4
+"""Of each agent: NodePolicies, its Node, its NodePlacement, its NodeResourceTopology."""
+HEARTBEAT_S = 300.0
+"""How often a kubelet writes the status of its Node at rest; no agent follows the Leases of kubelets."""
+REST_S = 65.0
+"""Long enough for a bookmark."""
+GONE_S = 30.0
+LIMIT_S = 1200.0
+HEADER = (
+    "| Phase | Time | Requests | Per second | Most in a second | From agents | To agents | CPU of an agent |\n"
+    "|---|---|---|---|---|---|---|---|"
+)
+
+
+@dataclass
+class Phase:
+    """What the server has counted in one phase, for all agents."""
+
+    name: str
+    time_s: float = 0.0
+    requests: Counter[str] = field(default_factory=Counter)
+    """By verb and resource."""
+    per_second: Counter[int] = field(default_factory=Counter)
+    received_bytes: int = 0
+    sent_bytes: int = 0
+    agents_cpu_s: float = 0.0
+
+    def row(self, agents: int) -> str:
+        """Return a row of the table."""
+        total, most = sum(self.requests.values()), max(self.per_second.values(), default=0)
+        amounts = f"{self.received_bytes / 1e6:.2f} MB | {self.sent_bytes / 1e6:.2f} MB"
+        cpu_milli_s = self.agents_cpu_s / agents * 1000
+        return (
+            f"| {self.name} | {self.time_s:.0f} s | {total} | {total / self.time_s:.1f} | {most} | {amounts} "
+            f"| {cpu_milli_s:.0f} ms |"
+        )
+
+
+class Run:
+    """One run.
+
+    Args:
+        server: with a Node for each agent.
+        agents: their process.
+        count: how many they are.
+    """
+
+    def __init__(self, server: ApiServer, agents: asyncio.subprocess.Process, count: int) -> None:
+        self.server, self.agents, self.count = server, agents, count
+        self.process = psutil.Process(agents.pid)
+
+    async def until(self, holds: Callable[[], bool]) -> None:
+        """Look once a second, since what is asked takes long."""
+        async with asyncio.timeout(LIMIT_S):
+            while not holds():  # noqa: ASYNC110 (an event for each request would be more work than the requests)
+                await asyncio.sleep(1.0)
+
+    @asynccontextmanager
+    async def phase(self, name: str) -> AsyncIterator[None]:
+        """Count what happens meanwhile, and print it."""
+        server, found, begun_s = self.server, Phase(name), time.monotonic()
+        before, cpu = server.requests.copy(), sum(self.process.cpu_times()[:2])
+        amounts = server.received_bytes, server.sent_bytes
+        seconds = asyncio.create_task(self._seconds(found))
+        try:
+            yield
+        finally:
+            seconds.cancel()
+        found.time_s = time.monotonic() - begun_s
+        found.requests = Counter({" ".join(key): many for key, many in (server.requests - before).items()})
+        found.received_bytes, found.sent_bytes = server.received_bytes - amounts[0], server.sent_bytes - amounts[1]
+        found.agents_cpu_s = sum(self.process.cpu_times()[:2]) - cpu
+        print(found.row(self.count), flush=True)
+        print("  ", ", ".join(f"{many} {what}" for what, many in found.requests.most_common(8)), file=sys.stderr)
+
+    async def _seconds(self, found: Phase) -> None:
+        last = self.server.requests.total()
+        for second in range(int(LIMIT_S)):
+            await asyncio.sleep(1.0)
+            now = self.server.requests.total()
+            found.per_second[second], last = now - last, now
+
+    def in_force(self) -> int:
+        """How many nodes have kept the NodePolicy."""
+        found = self.server.objects.all(NODE_PLACEMENTS)
+        return sum((each.get("status") or {}).get("policy", {}).get("source", "") == "NodePolicy/all" and
+                   each["status"].get("phase") == "Applied" for each in found)  # fmt: skip
+
+    def are_there(self) -> bool:
+        """Whether each agent has written its objects, and follows its own."""
+        objects = self.server.objects
+        counts = {objects.count(NODE_PLACEMENTS), objects.count(NODE_RESOURCE_TOPOLOGIES)}
+        return counts == {self.count} and len(self.server.watches) == WATCHES * self.count
+
+    async def all(self) -> None:
+        """Run all phases."""
+        server = self.server
+        print(HEADER, flush=True)
+        async with self.phase("start, first contact spread over 30 s"):
+            await self.until(self.are_there)
+        async with self.phase("at rest"):
+            await asyncio.sleep(REST_S)
+        async with self.phase("a pod comes or goes on each node in a minute"):
+            assert self.agents.stdin is not None
+            self.agents.stdin.write(b"60\n")
+            await asyncio.sleep(REST_S)
+        async with self.phase("rollout of a NodePolicy, 10 % at once, tries of 10 s"):
+            rollout = {"try": "10s", "atOnce": "10%", "stopAfterFailures": 1}
+            spec = {"nodeSelector": {}, "policy": {"policy": "balloons"}, "rollout": rollout}
+            server.objects.create(NODE_POLICIES, {"metadata": {"name": "all"}, "spec": spec})
+            await self.until(lambda: self.in_force() == self.count)
+        async with self.phase("server gone for 30 s, until all are back"):
+            await server.stop()
+            await asyncio.sleep(GONE_S)
+            await server.start()
+            await self.until(self.are_there)
+        async with self.phase("all NodePlacements and topologies deleted, until all are back"):
+            for resource in (NODE_PLACEMENTS, NODE_RESOURCE_TOPOLOGIES):
+                for each in list(server.objects.all(resource)):
+                    server.objects.delete(resource, each["metadata"]["name"])
+            await self.until(self.are_there)
+        print(f"\n{self.process.memory_info().rss / 2**20:.0f} MiB for {self.count} agents in one process")
+
+
+async def heartbeats(server: ApiServer, names: list[str]) -> None:
+    """Change the status of each Node as kubelets do, for ever."""
+    while True:
+        for name in random.sample(names, len(names)):
+            await asyncio.sleep(HEARTBEAT_S / len(names))
+            condition = {"type": "Ready", "status": "True", "lastHeartbeatTime": f"{time.time()}"}
+            change = partial(merged, patch={"status": {"conditions": [condition]}})
+            server.objects.update(NODES, name, "", change, subresource="status")
+
+
+async def main(count: int) -> None:
+    """Run with so many agents."""
+    names = [f"node-{number}" for number in range(count)]
+    async with ApiServer(bookmark_s=60.0) as server:
+        for name in names:
+            labels = {f"example.com/label-{number}": "value" for number in range(20)}
+            server.objects.create(NODES, {"metadata": {"name": name, "labels": labels}})
+        command = (sys.executable, "-m", "lab.apiserver.agents", server.url, str(count))
+        agents = await asyncio.create_subprocess_exec(*command, stdin=asyncio.subprocess.PIPE)
+        beats = asyncio.create_task(heartbeats(server, names))
+        try:
+            await Run(server, agents, count).all()
+        finally:
+            beats.cancel()
+            with suppress(ProcessLookupError):
+                agents.kill()
+            await agents.wait()
+
+
+if __name__ == "__main__":
+    asyncio.run(main(int(sys.argv[1]) if len(sys.argv) > 1 else 1000))
