@@ -111,6 +111,13 @@ def remove(obj: Object, path: Path) -> None:
             return
         above.append((here, key))
         here = here[key]
+    if (
+        len(path) > 1
+        and path[-2].startswith("k:")
+        and path[-1][2:] in json.loads(path[-2][2:])
+        and not _only_key(above[-1][0], path[-2])
+    ):
+        return  # the key of an item goes with the last of its other fields
     for depth, (parent, key) in enumerate(reversed(above)):
         if depth and parent[key] and not _only_key(parent[key], path[len(above) - depth - 1]):
             return
