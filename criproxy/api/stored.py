@@ -71,7 +71,8 @@ class StoredNode:
     def _events(self, reader: Reader, arguments: Mapping[str, Any]) -> Values:
         wanted = events.Wanted.read(arguments)
         found = since(reader.connection, wanted.after, events.LEFT_OUT, wanted.namespace)
-        return {"notices": [self._notice(reader).to_json()], **events.to_values(*found, wanted.since_s)}
+        node = self._situation(reader).node
+        return {"notices": [self._notice(reader).to_json()], **events.to_values(*found, wanted.since_s, node)}
 
     def _devices(self) -> Values:
         """Return the cards of this machine, without what is unknown."""
