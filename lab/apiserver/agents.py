@@ -24,7 +24,6 @@ from criproxy.agent.troubles import Troubles
 from tests.agent.rollout.daemon_model import DaemonModel
 from tests.agent.views import WEB, planned, view_of
 
-FIRST_CONTACT_S = 30.0
 DAEMON_S = 0.01
 """How long a daemon takes to answer."""
 
@@ -60,10 +59,10 @@ class DaemonView(Changes):
         return self._daemon.answer(command, arguments or {})
 
 
-async def agent(url: str, view: DaemonView) -> None:
+async def agent(url: str, view: DaemonView, first_contact_s: float) -> None:
     """Run one agent, for ever, as `criproxy.agent.serve` does."""
     log, name = structlog.get_logger(), view.node_name
-    async with ApiClient(plain(url), node=name, first_contact_s=FIRST_CONTACT_S) as client:
+    async with ApiClient(plain(url), node=name, first_contact_s=first_contact_s) as client:
         node = Watched(client, NODES, name=name, metadata_only=True)
         placement = Watched(client, NODE_PLACEMENTS, name=name)
         topology = Watched(client, NODE_RESOURCE_TOPOLOGIES, name=name, metadata_only=True)
@@ -82,12 +81,12 @@ async def agent(url: str, view: DaemonView) -> None:
         await asyncio.gather(*(part.run() for part in parts))
 
 
-async def main(url: str, names: list[str]) -> None:
+async def main(url: str, names: list[str], first_contact_s: float) -> None:
     """Run agents until standard input ends; for each line of it, a pod comes or goes on each node within so many s."""
     structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(50))
     places = (view_of(planned()), view_of(planned(containers=(WEB,))))
     views = [DaemonView(name, places) for name in names]
-    tasks = [asyncio.create_task(agent(url, view)) for view in views]
+    tasks = [asyncio.create_task(agent(url, view, first_contact_s)) for view in views]
     lines = asyncio.StreamReader()
     loop = asyncio.get_running_loop()
     await loop.connect_read_pipe(lambda: asyncio.StreamReaderProtocol(lines), sys.stdin)
@@ -100,4 +99,4 @@ async def main(url: str, names: list[str]) -> None:
 
 
 if __name__ == "__main__":
-    asyncio.run(main(sys.argv[1], [f"node-{number}" for number in range(int(sys.argv[2]))]))
+    asyncio.run(main(sys.argv[1], [f"node-{number}" for number in range(int(sys.argv[2]))], float(sys.argv[3])))

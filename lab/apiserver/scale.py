@@ -24,14 +24,25 @@ WATCHES = 4
 """Of each agent: NodePolicies, its Node, its NodePlacement, its NodeResourceTopology."""
 HEARTBEAT_S = 300.0
 """How often a kubelet writes the status of its Node at rest; no agent follows the Leases of kubelets."""
-REST_S = 65.0
-"""Long enough for a bookmark."""
-GONE_S = 30.0
-LIMIT_S = 1200.0
+SETTLE_S = 5.0
+"""After the last change, until it is written."""
+LIMIT_S = 1800.0
 HEADER = (
     "| Phase | Time | Requests | Per second | Most in a second | From agents | To agents | CPU of an agent |\n"
     "|---|---|---|---|---|---|---|---|"
 )
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """How long the phases last."""
+
+    first_contact_s: float = 30.0
+    rest_s: float = 65.0
+    """Long enough for a bookmark."""
+    pods_s: float = 60.0
+    """In which a pod comes or goes on each node."""
+    gone_s: float = 30.0
 
 
 @dataclass
@@ -65,11 +76,13 @@ class Run:
         server: with a Node for each agent.
         agents: their process.
         count: how many they are.
+        plan: how long the phases last.
     """
 
-    def __init__(self, server: ApiServer, agents: asyncio.subprocess.Process, count: int) -> None:
-        self.server, self.agents, self.count = server, agents, count
+    def __init__(self, server: ApiServer, agents: asyncio.subprocess.Process, count: int, plan: Plan) -> None:
+        self.server, self.agents, self.count, self.plan = server, agents, count, plan
         self.process = psutil.Process(agents.pid)
+        self.phases: list[Phase] = []
 
     async def until(self, holds: Callable[[], bool]) -> None:
         """Look once a second, since what is asked takes long."""
@@ -92,6 +105,7 @@ class Run:
         found.requests = Counter({" ".join(key): many for key, many in (server.requests - before).items()})
         found.received_bytes, found.sent_bytes = server.received_bytes - amounts[0], server.sent_bytes - amounts[1]
         found.agents_cpu_s = sum(self.process.cpu_times()[:2]) - cpu
+        self.phases.append(found)
         print(found.row(self.count), flush=True)
         print("  ", ", ".join(f"{many} {what}" for what, many in found.requests.most_common(8)), file=sys.stderr)
 
@@ -111,37 +125,50 @@ class Run:
     def are_there(self) -> bool:
         """Whether each agent has written its objects, and follows its own."""
         objects = self.server.objects
-        counts = {objects.count(NODE_PLACEMENTS), objects.count(NODE_RESOURCE_TOPOLOGIES)}
+        told = sum("status" in each for each in objects.all(NODE_PLACEMENTS))
+        counts = {told, objects.count(NODE_RESOURCE_TOPOLOGIES)}
         return counts == {self.count} and len(self.server.watches) == WATCHES * self.count
 
-    async def all(self) -> None:
-        """Run all phases."""
-        server = self.server
-        print(HEADER, flush=True)
-        async with self.phase("start, first contact spread over 30 s"):
+    async def start(self) -> None:
+        """All agents start."""
+        async with self.phase(f"start, first contact spread over {self.plan.first_contact_s:g} s"):
             await self.until(self.are_there)
+
+    async def rest(self) -> None:
+        """Nothing happens but what kubelets write."""
         async with self.phase("at rest"):
-            await asyncio.sleep(REST_S)
+            await asyncio.sleep(self.plan.rest_s)
+
+    async def pods(self) -> None:
+        """The nodes change."""
         async with self.phase("a pod comes or goes on each node in a minute"):
             assert self.agents.stdin is not None
-            self.agents.stdin.write(b"60\n")
-            await asyncio.sleep(REST_S)
+            self.agents.stdin.write(f"{self.plan.pods_s}\n".encode())
+            await asyncio.sleep(self.plan.pods_s + SETTLE_S)
+
+    async def rollout(self) -> None:
+        """A NodePolicy for all nodes comes."""
         async with self.phase("rollout of a NodePolicy, 10 % at once, tries of 10 s"):
             rollout = {"try": "10s", "atOnce": "10%", "stopAfterFailures": 1}
             spec = {"nodeSelector": {}, "policy": {"policy": "balloons"}, "rollout": rollout}
-            server.objects.create(NODE_POLICIES, {"metadata": {"name": "all"}, "spec": spec})
+            self.server.objects.create(NODE_POLICIES, {"metadata": {"name": "all"}, "spec": spec})
             await self.until(lambda: self.in_force() == self.count)
-        async with self.phase("server gone for 30 s, until all are back"):
-            await server.stop()
-            await asyncio.sleep(GONE_S)
-            await server.start()
+
+    async def gone(self) -> None:
+        """The server goes, and comes back with all that it had."""
+        async with self.phase(f"server gone for {self.plan.gone_s:g} s, until all are back"):
+            await self.server.stop()
+            await asyncio.sleep(self.plan.gone_s)
+            await self.server.start()
             await self.until(self.are_there)
+
+    async def wiped(self) -> None:
+        """What agents have written is deleted."""
         async with self.phase("all NodePlacements and topologies deleted, until all are back"):
-            for resource in (NODE_PLACEMENTS, NODE_RESOURCE_TOPOLOGIES):
-                for each in list(server.objects.all(resource)):
-                    server.objects.delete(resource, each["metadata"]["name"])
+            for kind in (NODE_PLACEMENTS, NODE_RESOURCE_TOPOLOGIES):
+                for each in self.server.objects.all(kind):
+                    self.server.objects.delete(kind, each["metadata"]["name"])
             await self.until(self.are_there)
-        print(f"\n{self.process.memory_info().rss / 2**20:.0f} MiB for {self.count} agents in one process")
 
 
 async def heartbeats(server: ApiServer, names: list[str]) -> None:
@@ -154,23 +181,33 @@ async def heartbeats(server: ApiServer, names: list[str]) -> None:
             server.objects.update(NODES, name, "", change, subresource="status")
 
 
-async def main(count: int) -> None:
-    """Run with so many agents."""
+@asynccontextmanager
+async def running(count: int, plan: Plan) -> AsyncIterator[Run]:
+    """Yield a run of so many agents, which have just started."""
     names = [f"node-{number}" for number in range(count)]
     async with ApiServer(bookmark_s=60.0) as server:
         for name in names:
             labels = {f"example.com/label-{number}": "value" for number in range(20)}
             server.objects.create(NODES, {"metadata": {"name": name, "labels": labels}})
-        command = (sys.executable, "-m", "lab.apiserver.agents", server.url, str(count))
+        command = (sys.executable, "-m", "lab.apiserver.agents", server.url, str(count), str(plan.first_contact_s))
         agents = await asyncio.create_subprocess_exec(*command, stdin=asyncio.subprocess.PIPE)
         beats = asyncio.create_task(heartbeats(server, names))
         try:
-            await Run(server, agents, count).all()
+            yield Run(server, agents, count, plan)
         finally:
             beats.cancel()
             with suppress(ProcessLookupError):
                 agents.kill()
             await agents.wait()
+
+
+async def main(count: int) -> None:
+    """Run all phases with so many agents."""
+    print(HEADER, flush=True)
+    async with running(count, Plan()) as run:
+        for phase in (run.start, run.rest, run.pods, run.rollout, run.gone, run.wiped):
+            await phase()
+        print(f"\n{run.process.memory_info().rss / 2**20:.0f} MiB for {count} agents in one process")
 
 
 if __name__ == "__main__":
