@@ -12,7 +12,7 @@ from typing import Any
 
 import yaml
 
-from criproxy.config.convert_options import NRI_POLICIES, Translation, of_crirm, of_nri_plugins
+from criproxy.config.convert_options import NRI_POLICIES, Translation, list_of_pools, of_crirm, of_nri_plugins
 from criproxy.config.document import MAX_VALUES as DOCUMENT_VALUES
 from criproxy.config.document import Document, parse
 from criproxy.config.mistakes import MAX_WORD, Mistake
@@ -190,7 +190,7 @@ def _alone(data: Mapping[str, Any], origin: str, file: Path, labels: Mapping[str
     if isinstance(policy, Mapping):
         done = of_crirm(data)
     elif isinstance(policy, str):
-        done = Translation(dict(data))
+        done = Translation(list_of_pools(dict(data)))
     else:
         raise ConfigError("it is neither an object nor a configuration of CRI-RM nor a policy file of criproxy")
     return _judged(origin, _name(file.stem), {"matchLabels": own} if own else {}, PRIORITIES[scope], done)

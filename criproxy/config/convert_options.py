@@ -130,7 +130,11 @@ def _static_plus(done: Translation, options: dict[str, Any]) -> dict[str, Any]:
 
 
 def _static_pools(done: Translation, options: dict[str, Any]) -> dict[str, Any]:
-    """Give each pool its name as an option: there, names lead to pools."""
+    return list_of_pools(options)
+
+
+def list_of_pools(options: dict[str, Any]) -> dict[str, Any]:
+    """Give each pool its name as an option, as objects have it, where names lead to pools."""
     pools = _insensitive(options, "pools")
     if not isinstance(pools, Mapping):
         return options

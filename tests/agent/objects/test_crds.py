@@ -1,5 +1,6 @@
 """The definitions of our objects are ones that Kubernetes takes, and check what users write."""
 
+import re
 from pathlib import Path
 from typing import Any
 
@@ -11,10 +12,14 @@ from click.testing import CliRunner
 from criproxy.agent.objects.crds import custom_resources
 from criproxy.agent.objects.structural_schema import structural
 from criproxy.cli import main
+from criproxy.config.convert_options import list_of_pools
+from criproxy.config.document import parse
+from criproxy.config.settings import read_settings
 from tests.agent.objects.structural import broken_rules, complaints
 from tests.conftest import ROOT
 from tests.tables import definitions
 
+FENCE = re.compile(r"^```yaml\n(.*?)^```", re.MULTILINE | re.DOTALL)
 EXAMPLES = sorted((ROOT / "policies").glob("*.yaml"))
 VERSIONS = ("1.25", "1.30", "1.37")
 CRDS = {each["spec"]["names"]["kind"]: each for each in custom_resources()}
@@ -77,6 +82,17 @@ def test_kubectl_apply_can_store_what_it_applied() -> None:
 def test_every_example_is_a_policy(example: Path) -> None:
     """None of its options is unknown, of another type, or outside its limits."""
     assert said(policy=yaml.safe_load(example.read_text())) == []
+
+
+def test_every_policy_file_in_the_documentation_is_a_policy() -> None:
+    """With its pools as a list, as `criproxy convert` writes them."""
+    blocks = [block for page in (ROOT / "docs").rglob("*.md") for block in FENCE.findall(page.read_text())]
+    documents = [document for document in map(parse, blocks) if isinstance(document.data, dict)]
+    files = [each.data for each in documents if read_settings(each, Path("page.yaml")).settings is not None]
+
+    assert len(files) > 20
+    for each in files:
+        assert said(policy=list_of_pools(each)) == [], each
 
 
 @pytest.mark.parametrize(

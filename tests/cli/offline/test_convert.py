@@ -11,6 +11,8 @@ from click.testing import CliRunner, Result
 
 from criproxy.agent.objects.node_policy import Spec
 from criproxy.cli import main
+from tests.agent.objects.structural import complaints
+from tests.agent.objects.test_crds import schema_of
 from tests.conftest import ROOT
 
 LABELS = {"crirm": "cri-resource-manager.intel.com/group", "nri": "config.nri/group"}
@@ -38,9 +40,12 @@ def convert(
 
 
 def converted(result: Result) -> list[dict[str, Any]]:
-    """Return the objects of a conversion, each of which has a policy that `criproxy check` takes."""
+    """Return the objects of a conversion, each of which has a policy that `criproxy check` and the API server take."""
     assert result.exit_code == 0, result.output
-    return list(yaml.safe_load_all(result.stdout))
+    objects = list(yaml.safe_load_all(result.stdout))
+    for each in objects:
+        assert complaints(schema_of("NodePolicy"), {"spec": each["spec"]}) == []
+    return objects
 
 
 def comments(result: Result) -> list[str]:
@@ -210,6 +215,14 @@ def test_lists_and_other_objects(tmp_path: Path) -> None:
         "BalloonsPolicy mine",
     ]
     assert "node.NAME, group.GROUP or default" in said[2]
+
+
+def test_pools_by_name_become_a_list(tmp_path: Path) -> None:
+    """As the API server wants them: a policy file may have both."""
+    file = {"policy": "pools", "pools": {"fast": {"cpu": 2}, "slow": {"cpu": 1}}}
+    (policy,) = converted(convert(tmp_path, file, name="group-web.yaml"))
+
+    assert policy["spec"]["policy"]["pools"] == [{"name": "fast", "cpu": 2}, {"name": "slow", "cpu": 1}]
 
 
 def test_policy_files_by_their_names(tmp_path: Path) -> None:
