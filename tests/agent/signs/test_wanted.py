@@ -111,7 +111,14 @@ def test_the_taint() -> None:
 
 def test_the_inventory_and_the_labels() -> None:
     """What the device plugin reports, without labels of others."""
-    reported = {**LABELS, "nvidia.com/device-plugin.config": "x", "nvidia.com/gpu.deploy.driver": "y", "a.io/b": "z"}
+    empty = {"nvidia.com/cuda.driver-version.revision": ""}
+    reported = {
+        **LABELS,
+        **empty,
+        "nvidia.com/device-plugin.config": "x",
+        "nvidia.com/gpu.deploy.driver": "y",
+        "a.io/b": "z",
+    }
     found = metadata_of(view_of(devices=with_labels(reported)), Metadata(), node(), labels=True)
 
     assert found.labels == LABELS
