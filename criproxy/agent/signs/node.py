@@ -8,7 +8,7 @@ import asyncio
 import random
 import time
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from criproxy.agent.changes import any_changed
 from criproxy.agent.kubernetes.client import FIELD_MANAGER, NODES, ApiClient
@@ -157,6 +157,7 @@ class NodeSigns:
 
     def _forget(self) -> None:
         self._uid, self._taints, self._condition, self._owned = "", [], None, None
+        self._troubles.set("node-labels-of-others", "")
         self._condition_s = self._owned_s = self._conflict_s = float("-inf")
 
     async def _read(self, uid: str) -> None:
@@ -225,11 +226,12 @@ class NodeSigns:
     async def _write_metadata(self, there: Object) -> None:
         """Apply labels and annotation; where another manager has one of the labels, it has all of them."""
         now_s, owned = asyncio.get_running_loop().time(), self._owned
-        in_conflict = now_s < self._conflict_s + self._options.conflict_s
-        labels = self._options.labels and not in_conflict
-        wanted = metadata_of(self._view.last, owned or Metadata(), there, labels=labels)
-        if in_conflict:
-            self._due_s.append(self._conflict_s + self._options.conflict_s)
+        wanted = metadata_of(self._view.last, owned or Metadata(), there, labels=self._options.labels)
+        if not wanted.labels:
+            self._troubles.set("node-labels-of-others", "")
+        elif now_s < (again_s := self._conflict_s + self._options.conflict_s):
+            self._due_s.append(again_s)
+            wanted = replace(wanted, labels={})
         if wanted == (owned or Metadata()):
             if wanted.is_in(there):
                 return

@@ -196,6 +196,10 @@ async def test_labels_of_others_are_not_fought(world: NodeWorld) -> None:
         (said,) = world.troubles.sentences(wrong=False)
         assert 'conflict with "gpu-feature-discovery": .metadata.labels.nvidia.com/gpu.count' in said
 
+        says(world.view, devices=with_labels({}))
+        await until_well(world)
+        says(world.view, devices=with_labels(LABELS))
+        await until_said(world, "gpu-feature-discovery")
         nothing = {"metadata": {"name": NAME}}
         world.server.objects.apply(NODES, nothing, manager="gpu-feature-discovery")
         await world.server.until(lambda: LABELS.items() <= world.node["metadata"]["labels"].items())
