@@ -36,6 +36,7 @@ STATUS = {
         {**FILE, "loaded": TEXT, "kept": bool, "try": ({"until": str, "left_s": float, "back": FILE}, None)},
         None,
     ),
+    "agent": ({"version": str, "since": str, "problems": TEXTS}, None),
     "policy": str,
     "refusals": [{"container": str, "time": str, "times": int, "text": str}],
     "refusals_omitted": int,

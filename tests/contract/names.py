@@ -66,6 +66,11 @@ STAMP = """
 
 _STORED = "--control-socket --state-dir --host-root"
 OPTIONS = {
+    "agent": """
+        --control-socket --default-device-configuration --device-configurations --first-contact --http
+        --http-token-file --kubeconfig --labels --log-format --log-level --namespace --no-labels --no-taint
+        --no-topology --node-name --taint --topology --topology-policy --topology-scope --wait-to-install
+    """,
     "bypass": "--control-socket --format --state-dir",
     "check": "--format --group --host-root --hostname --no-machine",
     "completion": "",

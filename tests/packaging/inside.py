@@ -34,7 +34,13 @@ from tests.systemd.inside import (
 )
 
 FIRST, NEXT = "/run/shared/first.deb", "/run/shared/next.deb"
-UNITS = ("criproxy.socket", SERVICE, "criproxy-image.socket", "criproxy-device-plugin.service")
+UNITS = (
+    "criproxy.socket",
+    SERVICE,
+    "criproxy-image.socket",
+    "criproxy-device-plugin.service",
+    "criproxy-agent.service",
+)
 POLICY, OPTIONS = Path("/etc/criproxy/policy.yaml"), Path("/etc/default/criproxy")
 KUBELET = Path("/etc/default/kubelet")
 JOURNAL = Path("/var/lib/criproxy-install.json")

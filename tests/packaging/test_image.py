@@ -119,6 +119,7 @@ def test_the_image_has_what_an_installation_needs(bundle: Path) -> None:
     assert {path.name for path in (root / "usr/lib/systemd/system").iterdir()} >= {
         "criproxy.service",
         "criproxy.socket",
+        "criproxy-agent.service",
         "criproxy-device-plugin.service",
     }
     assert "nsenter" in inside(root, "busybox", "--list")

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from criproxy.agent.options import DEFAULT_CONTROL_SOCKET
 from criproxy.cli.operate.serve import command as serve
 from criproxy.deviceplugin.server.plugin import KUBELET_DIR
 from criproxy.devices.options.plugin_options import LabelOptions
@@ -17,7 +18,8 @@ from criproxy.process.systemd import SOCKET_NAMES
 ROOT = Path(__file__).resolve().parents[2]
 SYSTEMD = ROOT / "systemd"
 PLUGIN = "criproxy-device-plugin.service"
-UNITS = ("criproxy.service", PLUGIN, "criproxy.socket", "criproxy-image.socket", "criproxy.slice")
+AGENT = "criproxy-agent.service"
+UNITS = ("criproxy.service", PLUGIN, AGENT, "criproxy.socket", "criproxy-image.socket", "criproxy.slice")
 SOCKETS = ("criproxy.socket", "criproxy-image.socket")
 DROP_IN = "kubelet.service.d/20-criproxy.conf"
 KUBELETS = {"kubelet.service", "k3s.service", "k3s-agent.service", "rke2-server.service", "rke2-agent.service"}
@@ -67,7 +69,7 @@ def test_systemd_finds_no_mistake(installed: Path) -> None:
     assert (found.returncode, found.stderr) == (0, "")
 
 
-@pytest.mark.parametrize("unit", ["criproxy.service", PLUGIN])
+@pytest.mark.parametrize("unit", ["criproxy.service", PLUGIN, AGENT])
 def test_the_service_is_hardened(installed: Path, unit: str) -> None:
     """What a break-in could reach, by the count of systemd, stays little."""
     limit = f"--threshold={MOST_EXPOSURE * 10:.0f}"
@@ -156,6 +158,18 @@ def test_the_device_plugin_starts_before_the_kubelet_and_comes_back() -> None:
     assert (directives["Restart"], directives["StartLimitIntervalSec"]) == (["always"], ["0"])
     assert (directives["Type"], directives["WatchdogSec"]) == (["notify"], ["15s"])
     assert not {"Requires", "BindsTo", "PartOf"} & directives.keys()
+
+
+def test_the_agent_is_nobody_and_reaches_the_daemon_by_its_own_socket() -> None:
+    """A user of its own without capabilities, to whom systemd gives the socket and the credentials."""
+    directives, option = read(AGENT), "/run/criproxy-agent/control.sock"
+    mounted, _, place = directives["BindReadOnlyPaths"][0].partition(":")
+
+    assert (directives["DynamicUser"], directives["CapabilityBoundingSet"]) == (["yes"], [""])
+    assert (Path(DEFAULT_CONTROL_SOCKET).parent, Path(option).parent) == (Path(mounted), Path(place))
+    assert f"agent --control-socket {option} " in (SYSTEMD / AGENT).read_text()
+    assert directives["LoadCredential"] == [f"kubeconfig:{directives['ConditionPathExists'][0]}"]
+    assert not {"Requires", "BindsTo", "PartOf"} & directives.keys(), "neither needs the other"
 
 
 def test_folders_that_the_device_plugin_writes_are_made_first() -> None:

@@ -49,8 +49,8 @@ from criproxy.errors import CriproxyError
     default=DEFAULT_CONTROL_SOCKET,
     show_default=True,
     metavar="PATH",
-    help="Socket through which the other commands reach this daemon. A second one, read-only/pod/NAME in its "
-    "directory, answers only queries.",
+    help="Socket through which the other commands reach this daemon. In its directory, read-only/pod/NAME answers only "
+    "queries, and agent/pod/NAME is for criproxy agent.",
 )
 @log_options
 @click.option(
