@@ -184,9 +184,13 @@ def _in_the_turn(now: Situation, policy: NodePolicy, memory: Memory, pace: Pace)
 
 
 def _resting(memory: Memory, policy: NodePolicy | None, wake_s: float | None = None) -> Step:
-    """Nothing is to be done, but to give up the turn."""
-    maybe = not memory.turn.is_known and policy is not None and has_begun(policy)
-    if memory.turn.until_s or maybe:
+    """Nothing is to be done, but to give up the turn.
+
+    A turn from before the agent started is given up only if it is known how the try in it ended: otherwise it expires,
+    and counts as a failure.
+    """
+    maybe = not memory.turn.is_known and memory.state.phase in ("Applied", "RolledBack")
+    if memory.turn.until_s or (maybe and policy is not None and has_begun(policy)):
         return Step(Action.LEAVE, memory)
     return Step(Action.WAIT, memory, wake_s)
 

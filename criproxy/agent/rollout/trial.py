@@ -267,12 +267,14 @@ class Rollout(Changes):
         await self._daemon.ask("reload-try", {**_file(policy), "time_s": time_s})
         return self._expected(policy.hash, is_trying=True)
 
-    async def _keep(self, step: Step, _: Situation) -> Expected:
-        await self._daemon.ask("reload-keep")
-        return self._expected(step.memory.state.hash, is_trying=False)
+    async def _keep(self, _: Step, now: Situation) -> Expected:
+        assert now.daemon is not None
+        await self._daemon.ask("reload-keep", {"hash": now.daemon.hash})
+        return self._expected(now.daemon.hash, is_trying=False)
 
-    async def _back(self, _: Step, __: Situation) -> Expected:
-        await self._daemon.ask("reload-back")
+    async def _back(self, _: Step, now: Situation) -> Expected:
+        assert now.daemon is not None
+        await self._daemon.ask("reload-back", {"hash": now.daemon.hash})
         return self._expected("", is_trying=False)
 
     async def _to_file(self, _: Step, __: Situation) -> Expected:

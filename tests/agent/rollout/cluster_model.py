@@ -10,8 +10,6 @@ from copy import deepcopy
 from dataclasses import dataclass, field
 from typing import Any
 
-import structlog
-
 from criproxy.agent.changes import Changes
 from criproxy.agent.kubernetes.client import (
     LEASES,
@@ -31,6 +29,7 @@ from lab.apiserver.fields import merged
 from lab.apiserver.objects import Event, Objects, Refusal
 from lab.apiserver.selectors import matcher
 from tests.agent.rollout.daemon_model import DaemonModel
+from tests.node.world import RecordingLog
 
 LATENCY_S = 0.01
 WRITE_S = 1.0
@@ -229,7 +228,7 @@ class Agent:
             Followed(*watches),  # type: ignore[arg-type]
             namespace=NAMESPACE,
             troubles=self.said,
-            log=structlog.get_logger("test"),
+            log=RecordingLog(),
             pace=cluster.pace,
         )
         parts = (view.run, *(each.run for each in watches), self.rollout.run, self._publish)
@@ -316,6 +315,17 @@ class Cluster(Changes):
             self.objects.update(NODE_POLICIES, name, "", lambda before: {**before, "spec": deepcopy(obj["spec"])})
         else:
             self.objects.create(NODE_POLICIES, obj)
+
+    @property
+    def has_policy(self) -> bool:
+        """Whether there is a NodePolicy."""
+        return bool(self.objects.all(NODE_POLICIES))
+
+    def register_nodes(self) -> None:
+        """Register the nodes that are not."""
+        there = {each["metadata"]["name"] for each in self.objects.all(NODES)}
+        for name in self.daemons.keys() - there:
+            self.add_node(name)
 
     def delete_policy(self, name: str = "p") -> None:
         """Delete a NodePolicy, and what it owns."""

@@ -149,9 +149,12 @@ class DaemonModel(Changes):
         self._use(new)
         return {"hash": new.hash}
 
-    def _keep(self, _: Mapping[str, Any]) -> dict[str, Any]:
-        if self.trial is None:
-            raise CriproxyError("no configuration is being tried")
+    def _check(self, arguments: Mapping[str, Any]) -> None:
+        if self.trial is None or arguments["hash"] != self.now.hash:
+            raise CriproxyError("no configuration with this hash is being tried")
+
+    def _keep(self, arguments: Mapping[str, Any]) -> dict[str, Any]:
+        self._check(arguments)
         if self.disk_is_full:
             raise CriproxyError("tried.json cannot be written: No space left on device")
         self.trial, self.kept = None, True
@@ -162,9 +165,8 @@ class DaemonModel(Changes):
         if self.trial is trial:
             self._back()
 
-    def _back_now(self, _: Mapping[str, Any]) -> dict[str, Any]:
-        if self.trial is None:
-            raise CriproxyError("no configuration is being tried")
+    def _back_now(self, arguments: Mapping[str, Any]) -> dict[str, Any]:
+        self._check(arguments)
         self._back()
         return {}
 
