@@ -39,7 +39,10 @@ def decide(now: Situation, memory: Memory, pace: Pace) -> Step:
         return Step(Action.WAIT, memory, memory.expected.until_s)
     memory = replace(memory, expected=None)
     step = _in_a_try(now, daemon, memory, pace) if daemon.is_trying else _at_rest(now, daemon, memory, pace)
-    if step.action is not Action.WAIT and step.action is memory.failed and now.now_s < memory.pause_until_s:
+    if step.action is not memory.failed:  # what has failed is not wanted any more
+        is_reason = memory.failed is Action.KEEP and step.memory.state.phase == "Trying"
+        return step if is_reason else replace(step, memory=_without_error(step.memory))
+    if now.now_s < memory.pause_until_s:
         return Step(Action.WAIT, step.memory, memory.pause_until_s)
     return step
 
@@ -47,7 +50,7 @@ def decide(now: Situation, memory: Memory, pace: Pace) -> Step:
 def learned(memory: Memory, answer: Verdict | Turn | Expected | None, action: Action) -> Memory:
     """Return what to remember after *action* has succeeded with that *answer*."""
     if action is memory.failed:
-        memory = replace(memory, failed=None, error="", failures=0, pause_until_s=0.0)
+        memory = _without_error(memory)
     match answer:
         case Verdict():
             return replace(memory, verdict=answer)
@@ -60,13 +63,27 @@ def learned(memory: Memory, answer: Verdict | Turn | Expected | None, action: Ac
     return memory
 
 
-def failed(memory: Memory, action: Action, error: str, now_s: float, pace: Pace) -> Memory:
-    """Return what to remember after *action* has failed with the sentence *error*."""
+def _without_error(memory: Memory) -> Memory:
+    return replace(memory, failed=None, error="", failures=0, pause_until_s=0.0)
+
+
+def failed(memory: Memory, action: Action, error: str, now_s: float, pace: Pace, luck: float) -> Memory:
+    """Return what to remember after *action* has failed with the sentence *error*.
+
+    Args:
+        memory: from before.
+        action: what has failed.
+        error: why.
+        now_s: the time.
+        pace: how long pauses are.
+        luck: a random number from 0 to 1, so that nodes do not repeat it together.
+    """
     count = memory.failures + 1 if action is memory.failed else 1
-    pause_s = min(pace.longest_pause_s, pace.first_pause_s * 2.0 ** min(count - 1, 30))
+    bound_s = min(pace.longest_pause_s, pace.first_pause_s * 2.0 ** min(count - 1, 30))
+    pause_s = bound_s * (1 + luck) / 2
     memory = replace(memory, failed=action, error=error, failures=count, pause_until_s=now_s + pause_s)
     if action is Action.TRY and memory.verdict:  # others take their turn until it is checked again
-        again_s = min(pace.again_s, pause_s * pace.longest_pause_s)
+        again_s = min(pace.again_s, bound_s * pace.longest_pause_s)
         verdict = replace(memory.verdict, refusal=error, until_s=now_s + again_s)
         begun = Expected(memory.state.hash, is_trying=True, until_s=now_s + pace.settle_s)  # it may have begun
         return replace(memory, verdict=verdict, expected=begun)

@@ -2,6 +2,7 @@
 
 import asyncio
 import operator
+import random
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Protocol, get_args
@@ -34,6 +35,8 @@ from criproxy.process.tasks import wait_at_most
 
 FRESH_S = 30.0
 """How long an object that this node has read or written itself may be newer than the watch."""
+SHORTEST_WAIT_S = 0.01
+"""More than the clock's resolution, so that a moment that is almost there is not waited for again and again."""
 MOST_CHARACTERS = 500
 
 
@@ -137,7 +140,7 @@ class Rollout(Changes):
             step = decide(now, self._memory, self._pace)
             self._remember(step.memory)
             if step.action is Action.WAIT:
-                wait_s = None if step.wake_s is None else max(0.0, step.wake_s - _now_s())
+                wait_s = None if step.wake_s is None else max(SHORTEST_WAIT_S, step.wake_s - _now_s())
                 await wait_at_most(wait_s, any_changed(sources, seen))
             else:
                 await self._act(step, now)
@@ -232,7 +235,8 @@ class Rollout(Changes):
             self._turns.forget()
             text = bounded_text(str(error), MOST_CHARACTERS)
             self._log.warning("rollout: a step has failed", step=step.action.value, reason=text)
-            self._remember(failed(self._memory, step.action, text, _now_s(), self._pace))
+            luck = random.random()  # noqa: S311 (no secret)
+            self._remember(failed(self._memory, step.action, text, _now_s(), self._pace, luck))
         else:
             self._remember(learned(self._memory, answer, step.action))
 

@@ -73,10 +73,11 @@ class Network:
 class StoreClient:
     """An `ApiClient` on the objects themselves."""
 
-    def __init__(self, objects: Objects, network: Network) -> None:
-        self.objects, self.network = objects, network
+    def __init__(self, cluster: "Cluster", network: Network) -> None:
+        self._cluster, self.objects, self.network = cluster, cluster.objects, network
 
     async def _request(self, verb: str, resource: Resource, effect: Callable[[], Any]) -> Any:  # noqa: ANN401 (JSON)
+        self._cluster.requests += 1
         await self.network.point(before=True)
         if self.network.api_down:
             raise Unreachable("the API server does not answer")
@@ -215,7 +216,7 @@ class Agent:
 
     def __init__(self, cluster: "Cluster", daemon: DaemonModel) -> None:
         self.network, self.said, self.name = Network(), Said(), daemon.name
-        self._cluster, self._client = cluster, StoreClient(cluster.objects, self.network)
+        self._cluster, self._client = cluster, StoreClient(cluster, self.network)
         view = StoreView(daemon, self.network)
         watches = [
             StoreWatch(cluster, self.network, NODE_POLICIES),
@@ -278,6 +279,8 @@ class Cluster(Changes):
     def __init__(self, nodes: int, pace: Pace = PACE) -> None:
         super().__init__()
         self.pace = pace
+        self.requests = 0
+        """Requests of all agents, without watches."""
         self.objects = Objects(self._happened)
         self.daemons = {f"n{number}": DaemonModel(f"n{number}") for number in range(nodes)}
         for name in self.daemons:

@@ -129,7 +129,7 @@ class Life(RuleBasedStateMachine):
     async def _register(self) -> None:
         self.cluster.register_nodes()
 
-    @rule(name=NAMES, requests=st.integers(0, 4), before=st.booleans())
+    @rule(name=NAMES, requests=st.integers(0, 9), before=st.booleans())
     def kill_at_a_request(self, name: str, requests: int, before: bool) -> None:
         """Kill an agent soon."""
         for each in self.cluster.agents[name]:
@@ -189,6 +189,12 @@ class Life(RuleBasedStateMachine):
         daemon.disk_is_full = full
         self.run(self._restart(name))
 
+    @rule()
+    def heal(self) -> None:
+        """All is well again, for a while."""
+        self.run(self._heal())
+        self.pass_time(60.0)
+
     def teardown(self) -> None:
         """All is well again: the nodes become as the objects say."""
         try:
@@ -238,6 +244,6 @@ class Life(RuleBasedStateMachine):
 
 
 Life.TestCase.settings = settings(
-    max_examples=60, stateful_step_count=40, deadline=None, suppress_health_check=[HealthCheck.too_slow]
+    max_examples=10, stateful_step_count=30, deadline=None, suppress_health_check=[HealthCheck.too_slow]
 )
 TestLife = Life.TestCase
