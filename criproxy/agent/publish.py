@@ -36,6 +36,10 @@ class Pace:
     """Between two writes."""
     refresh_s: float = 600.0
     """After this time, it is written without a change: somebody may want to know whether the node still reports."""
+    silent_s: float = 10.0
+    """How long the daemon may not answer before that is written: a restart is nothing to report."""
+    look_s: float = 15.0
+    """After this time, what was not known is looked at again."""
     first_pause_s: float = 1.0
     longest_pause_s: float = 50.0
     """Between attempts that fail: an API server that is back has the object within a minute."""
@@ -120,7 +124,7 @@ class Publisher:
             self._say(str(error))
             return None
         if obj is None:
-            return None
+            return self._pace.look_s
         if _essence(obj) != self._written or _now_s() >= self._refresh_at_s:
             await self._write(obj)
             self._written, now_s = _essence(obj), _now_s()
@@ -190,18 +194,21 @@ def placement_publisher(
         troubles: told why it cannot be written.
         pace: when it is written.
     """
+    silent_s = (pace or Pace()).silent_s
 
     def make() -> Object | None:
-        metadata, state = owned(view.node_name, node), rollout.state
+        metadata = owned(view.node_name, node)
         if own.problem and not own.known:
             raise CriproxyError(f"the NodePlacement {view.node_name} cannot be read: {own.problem}")
-        if metadata is None or state is None or not own.known:
+        if metadata is None or not own.known or (view.problem and view.silent_s < silent_s):
             return None
         if view.last is None:
             before = own.objects.get(view.node_name) or {}
             status = status_without_daemon(before.get("status") or {}, view.problem)
+        elif rollout.state is None:
+            return None
         else:
-            status = status_of(view.last, state, view.problem)
+            status = status_of(view.last, rollout.state, view.problem)
         return {
             "metadata": metadata,
             "status": status | {"observedAt": datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")},

@@ -3,6 +3,7 @@
 import asyncio
 from collections.abc import AsyncIterator
 from contextlib import suppress
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -21,7 +22,15 @@ from lab.apiserver.server import ApiServer
 from tests.agent.views import WEB, gpus, planned, view_of
 
 NAME = "worker-1"
-FAST = Pace(settle_s=(0.0, 0.01), least_s=0.02, refresh_s=1000.0, first_pause_s=0.01, longest_pause_s=0.05)
+FAST = Pace(
+    settle_s=(0.0, 0.01),
+    least_s=0.02,
+    refresh_s=1000.0,
+    silent_s=0.0,
+    look_s=0.02,
+    first_pause_s=0.01,
+    longest_pause_s=0.05,
+)
 LEAST_S = 0.1
 
 
@@ -315,12 +324,27 @@ async def test_a_daemon_that_does_not_answer(rig: Rig) -> None:
     assert rig.has(NODE_RESOURCE_TOPOLOGIES) == before
 
 
+async def test_a_restart_of_the_daemon_is_not_written(rig: Rig) -> None:
+    """Only if it lasts, it is worth two writes of each node that is upgraded."""
+    rig.start(rig.places(replace(FAST, silent_s=1000.0)))
+    await rig.written(rig.placement)
+    before = writes(rig)
+
+    rig.says(problem="nothing answers")
+    await asyncio.sleep(0.1)  # it has looked several times
+    assert (writes(rig), rig.status()["phase"]) == (before, "Applied")
+
+    rig.view._answered_s -= 2000.0
+    await rig.server.until(lambda: rig.status()["phase"] == "Unknown")
+
+
 async def test_an_agent_that_starts_while_the_daemon_is_away(rig: Rig) -> None:
     """The numbers of its former life stay."""
     rig.start(rig.places())
     await rig.server.until(lambda: bool(rig.status()))
     await rig.stop()
     rig.placement = Watched(rig.client, NODE_PLACEMENTS, name=NAME)
+    rig.rollout.become(None)  # it knows nothing without the daemon
     rig.view.last = None
     rig.says(problem="nothing answers")
 
