@@ -2,7 +2,7 @@
 
 COMPONENT = "app.kubernetes.io/component=agent"
 """The label of the agents' pods, by which `kubectl criproxy` finds them."""
-PORT_NAME = "http"
+PORT_NAME = "agent-http"
 """The name of the container port with the agent's HTTP."""
 TOKEN_SECRET, TOKEN_KEY = "criproxy-agent", "token"
 """The Secret, and its key, with the token that queries need."""

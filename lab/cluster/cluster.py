@@ -7,7 +7,7 @@ from contextlib import AsyncExitStack
 from pathlib import Path
 from typing import Any, TypeVar
 
-from lab.cluster import chart, check_agent, check_devices, check_placement, manifests
+from lab.cluster import chart, check_agent, check_devices, check_kubectl, check_placement, manifests
 from lab.cluster.agents import Agent
 from lab.cluster.control_plane import ControlPlane
 from lab.cluster.process import ClusterError, until
@@ -17,6 +17,7 @@ from lab.cluster.worker import NAME, Worker
 
 GROUPS: dict[str, Sequence[Check]] = {
     "agent": check_agent.CHECKS,
+    "kubectl": check_kubectl.CHECKS,
     "placement": check_placement.CHECKS,
     "devices": check_devices.CHECKS,
 }

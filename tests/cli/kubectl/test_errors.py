@@ -116,7 +116,7 @@ async def test_agents_are_taken_from_their_namespace_only(kube: Kube) -> None:
         pytest.param({"status": {}}, "its pod criproxy/criproxy-node-x7k2p is Unknown", id="unknown"),
         pytest.param(
             {"spec": {"nodeName": NODE, "containers": [{"name": "agent"}]}},
-            "has no container port named http: it does not answer queries",
+            "has no container port named agent-http: it does not answer queries",
             id="no-port",
         ),
     ],
