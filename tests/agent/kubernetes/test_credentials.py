@@ -6,7 +6,6 @@ import json
 import os
 import shutil
 import ssl
-import subprocess
 import sys
 from collections.abc import AsyncIterator, Callable
 from datetime import UTC, datetime, timedelta
@@ -22,6 +21,7 @@ from criproxy.agent.kubernetes.kubeconfig import MOST_BYTES, Cluster, read_kubec
 from criproxy.errors import ConfigError, CriproxyError
 from lab.apiserver.server import ApiServer
 from tests.agent.conftest import SHORT
+from tests.agent.pki import make_pki
 
 API = "client.authentication.k8s.io/v1"
 
@@ -29,22 +29,7 @@ API = "client.authentication.k8s.io/v1"
 @pytest.fixture(scope="module")
 def pki(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """An authority, a server for ``api.example`` and a client, whose key ``locked.key`` has a password, too."""
-    if shutil.which("openssl") is None:
-        pytest.skip("no openssl (Debian: apt-get install openssl)")
-    folder = tmp_path_factory.mktemp("pki")
-
-    def openssl(*arguments: str) -> None:
-        subprocess.run(("openssl", *arguments), cwd=folder, check=True, capture_output=True)
-
-    key = ("-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes")
-    openssl("req", "-x509", *key, "-keyout", "ca.key", "-out", "ca.crt", "-subj", "/CN=authority", "-days", "2")
-    for name in ("server", "client"):
-        openssl("req", *key, "-keyout", f"{name}.key", "-out", f"{name}.csr", "-subj", f"/CN={name}")
-        (folder / "extensions").write_text("subjectAltName=DNS:api.example\n")
-        signed = ("-in", f"{name}.csr", "-out", f"{name}.crt", "-CA", "ca.crt", "-CAkey", "ca.key", "-CAcreateserial")
-        openssl("x509", "-req", *signed, "-days", "2", "-extfile", "extensions")
-    openssl("ec", "-in", "client.key", "-out", "locked.key", "-aes256", "-passout", "pass:secret")
-    return folder
+    return make_pki(tmp_path_factory.mktemp("pki"))
 
 
 @pytest.fixture
