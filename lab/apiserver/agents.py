@@ -20,6 +20,7 @@ from criproxy.agent.kubernetes.credentials import plain
 from criproxy.agent.kubernetes.watch import Watched
 from criproxy.agent.publish import placement_publisher, topology_publisher
 from criproxy.agent.rollout.trial import Followed, Rollout
+from criproxy.agent.signs.node import NodeSigns
 from criproxy.agent.troubles import Troubles
 from tests.agent.rollout.daemon_model import DaemonModel
 from tests.agent.views import WEB, planned, view_of
@@ -77,6 +78,7 @@ async def agent(url: str, view: DaemonView, first_contact_s: float) -> None:
             rollout,
             placement_publisher(client, view, node, placement, rollout, troubles),  # type: ignore[arg-type]
             topology_publisher(client, view, node, topology, troubles),  # type: ignore[arg-type]
+            NodeSigns(client, view, node, troubles, log),  # type: ignore[arg-type]
         )
         await asyncio.gather(*(part.run() for part in parts))
 

@@ -35,7 +35,7 @@ from criproxy.model.text.notices import Values, timestamp
 from criproxy.model.workload import Container
 
 ANNOTATION = "devices.criproxy.io/vgpus"
-"""The node annotation for schedulers that need more than a count; criproxy prints its text and does not write it."""
+"""The node annotation for schedulers that need more than a count; `criproxy agent` writes it."""
 
 _SEES_MORE = frozenset(word.value for word in (Word.OVERRIDE, Word.WOULD_HIDE, Word.NO_EVIDENCE, Word.CDI_UNRESOLVED))
 """Findings after which a container may see cards that are not allocated to it."""

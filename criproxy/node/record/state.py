@@ -180,6 +180,8 @@ class NodeState:
         container = self.node.containers.get(about) if isinstance(about, str) else about
         if container is not None or about is None:
             self._outbox.put(Entry(container, kind, sentences, facts, time()))
+        if kind is Kind.REFUSED:
+            self.notify()  # no change of the node, but of what is known about it
 
     def note_later(self, about: Container, kind: Kind, put_into_words: Callable[[], Words]) -> None:
         """Add an entry whose text a call must not wait for: *put_into_words* returns sentences and facts later."""
