@@ -129,7 +129,7 @@ class ControlServer:
 
     async def stop(self) -> None:
         """Accept no more requests, and close all connections; answers of running commands are lost."""
-        if self._server is None:
+        if self._server is None or self._stopped:
             return
         self._stopped = True
         asyncio.get_running_loop().remove_reader(self._sock)  # no connection is accepted from here on

@@ -116,6 +116,86 @@ async def test_clients_in_a_container_use_up_nothing(tmp_path: Path) -> None:
     assert (most, len([each for each in answers if each == [{"result": None}]])) == (1, 2)
 
 
+class Waiting:
+    """A command that waits for `go`, and one that does not, on a socket for few clients."""
+
+    def __init__(self, folder: Path) -> None:
+        self.go, self.begun, self.ended = asyncio.Event(), asyncio.Queue[None](), asyncio.Queue[str]()
+        self.path = str(folder / "control.sock")
+        table = {"poll": self.poll, "double": double}
+        self.server = ControlServer(table, (), ("poll",), clients_max=4)
+
+    async def poll(self, _: Mapping[str, Any]) -> str:
+        """Answer when the test wants it."""
+        self.begun.put_nowait(None)
+        try:
+            await self.go.wait()
+        except asyncio.CancelledError:
+            self.ended.put_nowait("cancelled")
+            raise
+        self.ended.put_nowait("answered")
+        return "news"
+
+    async def polls(self) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
+        """Return the connection of a client whose poll has begun."""
+        reader, writer = await asyncio.open_unix_connection(self.path)
+        writer.write(b'{"command": "poll"}\n')
+        await asyncio.wait_for(self.begun.get(), 60)
+        return reader, writer
+
+
+@pytest.fixture
+async def waiting(tmp_path: Path) -> AsyncIterator[Waiting]:
+    """Return one that serves."""
+    found = Waiting(tmp_path)
+    listener = listen(found.path, 0o600)
+    await found.server.start(listener.sock)
+    yield found
+    await found.server.stop()
+    listener.close()
+
+
+async def test_who_waits_holds_nobody_up(waiting: Waiting) -> None:
+    """Where requests run one after the other, others run while some wait; these get their answers later."""
+    clients = [await waiting.polls() for _ in range(3)]
+
+    answers = await exchange(waiting.path, b'{"command": "double", "arguments": {"number": 2}}\n')
+    assert answers == [{"result": {"doubled": 4}}]
+    waiting.go.set()
+    for reader, writer in clients:
+        assert await asyncio.wait_for(reader.readline(), 60) == b'{"result": "news"}\n'
+        writer.close()
+
+
+async def test_a_poll_ends_with_its_client(waiting: Waiting) -> None:
+    """Clients that come and go, such as one that crashes again and again, leave nothing that waits."""
+    for _ in range(10):
+        _, writer = await waiting.polls()
+        writer.close()
+        assert await asyncio.wait_for(waiting.ended.get(), 60) == "cancelled"
+
+
+async def test_who_only_sends_no_more_gets_its_answer(waiting: Waiting) -> None:
+    """As with ``nc``, which sends the end of the file after the request."""
+    reader, writer = await waiting.polls()
+    writer.write_eof()
+    waiting.go.set()
+
+    assert await asyncio.wait_for(reader.readline(), 60) == b'{"result": "news"}\n'
+    writer.close()
+
+
+async def test_a_stop_ends_polls(waiting: Waiting) -> None:
+    """A daemon that ends does not wait for its agent."""
+    reader, writer = await waiting.polls()
+
+    await asyncio.wait_for(waiting.server.stop(), 60)
+
+    assert await asyncio.wait_for(reader.read(), 60) == b""
+    assert await asyncio.wait_for(waiting.ended.get(), 60) == "cancelled"
+    writer.close()
+
+
 def test_only_the_owner_may_ask(path: str) -> None:
     """The socket has mode 0600."""
     assert Path(path).stat().st_mode & 0o777 == 0o600

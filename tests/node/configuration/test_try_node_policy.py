@@ -1,0 +1,133 @@
+"""What a NodePolicy says is tried, kept and ended like a file, but the policy file does not take its place."""
+
+import pytest
+
+from criproxy.errors import CriproxyError, StoreError, UsageError
+from criproxy.model.text.notices import Values
+from criproxy.store.configurations import TRIED_NAME, node_policy_of
+from tests.node.configuration.tried_node import LONG_S, MOVES, STATIC, Node, two
+
+SOURCE = "NodePolicy/all"
+SAME = f"# said by a NodePolicy\n{STATIC}"
+
+
+async def tries(node: Node, text: str = MOVES, source: str = SOURCE) -> Values:
+    """Try what a NodePolicy says."""
+    return await node.try_out.begin({"text": text, "source": source, "time_s": LONG_S})
+
+
+def source_of(node: Node) -> str:
+    """Return where the configuration in force is from."""
+    return node.world.controller.context.in_force.loaded.file
+
+
+@pytest.mark.parametrize("file", [f"{STATIC}onError: refuse\n", MOVES, f"{STATIC}# other words\n"])
+async def test_the_policy_file_does_not_take_the_place_of_what_was_kept(node: Node, file: str) -> None:
+    """Neither while criproxy runs nor at a restart; it does as soon as somebody asks for it."""
+    first, _ = await two(node)
+    await tries(node)
+    await node.try_out.keep({})
+    await node.at(first, "2")
+    node.file.write_text(file)
+    async with node.reload.one:
+        assert not await node.reload._once(asked=False)
+    await node.at(first, "2")
+
+    await node.restart(file)
+
+    await node.at(first, "2")
+    assert source_of(node) == SOURCE
+    assert "config-kept" not in node.kinds()
+    await node.reload.command({})
+    assert source_of(node) == str(node.file)
+    assert node.trial is None
+
+
+async def test_a_policy_file_that_changes_ends_a_try(node: Node) -> None:
+    """Somebody on the node wants something else now; the agent sees it, and decides what comes next."""
+    await tries(node)
+    node.file.write_text(f"{STATIC}onError: refuse\n")
+    node.reload.file_changed()
+
+    await node.is_back()
+
+    assert source_of(node) == str(node.file)
+
+
+async def test_what_is_in_effect_already_is_kept_at_once(node: Node) -> None:
+    """Nobody moves, and the restart still knows that it is from a NodePolicy."""
+    first, _ = await two(node)
+
+    answer = await tries(node, SAME)
+
+    assert (answer["file"], answer["kept"], answer["until"], answer["moved"]) == (SOURCE, True, None, 0)
+    assert source_of(node) == SOURCE
+    await node.restart()
+    assert source_of(node) == SOURCE
+    await node.at(first, "1")
+
+
+async def test_what_is_kept_although_the_file_says_the_same_is_from_the_node_policy(node: Node) -> None:
+    """Else the agent would take the node for one that has left the NodePolicy."""
+    await tries(node)
+    node.file.write_text(MOVES)
+
+    await node.try_out.keep({})
+
+    assert source_of(node) == SOURCE
+
+
+async def test_a_try_is_ended_when_somebody_wants_that(node: Node) -> None:
+    """All return to their places at once, and it is counted; a second end finds nothing to end."""
+    first, _ = await two(node)
+    await tries(node)
+    await node.at(first, "2")
+
+    with pytest.raises(CriproxyError, match="is being tried, not 'something else'"):
+        await node.try_out.back({"hash": "something else"})
+    answer = await node.try_out.back({"hash": node.hash})
+
+    assert (answer["file"], answer["until"], answer["kept"]) == (str(node.file), None, False)
+    await node.is_back()
+    await node.at(first, "1")
+    assert node.world.counters.tries_ended == {"asked": 1}
+    with pytest.raises(CriproxyError, match="no configuration is being tried: the last one was tried until"):
+        await node.try_out.back({})
+
+
+async def test_a_disk_that_fails(node: Node) -> None:
+    """Nothing comes into force that a restart would not know, also where nobody would move."""
+    first, _ = await two(node)
+    (node.state / f"{TRIED_NAME}.new").mkdir()
+
+    for text in (MOVES, SAME):
+        with pytest.raises(StoreError, match=r"tried\.json cannot be written"):
+            await tries(node, text)
+
+    assert (source_of(node), node.trial) == (str(node.file), None)
+    assert node.world.cpus(first) == "1"
+
+
+async def test_the_agent_has_no_part_in_what_people_try(node: Node) -> None:
+    """It neither keeps nor ends it, and brings no file into force."""
+    agent = node.try_out.for_node_policy
+    with pytest.raises(CriproxyError, match="not '/etc/shadow'"):
+        await agent(node.try_out.begin, {"text": MOVES, "source": "/etc/shadow", "time_s": LONG_S})
+    await node.tries(MOVES)
+    for command in (node.try_out.keep, node.try_out.back):
+        with pytest.raises(
+            CriproxyError, match=r"only try, keep and end what a NodePolicy says, not '/root/new\.yaml'"
+        ):
+            await agent(command, {})
+    assert node.trial is not None
+
+
+@pytest.mark.parametrize(
+    "source",
+    ["NodePolicy/", "NodePolicy/../x", "NodePolicy/A", "nodepolicy/a", "NodePolicy/a\n", f"NodePolicy/{'a' * 254}", ""],
+)
+async def test_a_source_is_a_path_or_a_node_policy(node: Node, source: str) -> None:
+    """Names are those that Kubernetes allows."""
+    assert not node_policy_of(source)
+    with pytest.raises(UsageError, match="its absolute path or NodePolicy/NAME"):
+        await tries(node, source=source)
