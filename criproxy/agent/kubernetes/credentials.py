@@ -5,7 +5,7 @@ import math
 import os
 import ssl
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 from time import monotonic
@@ -31,7 +31,7 @@ class Access:
 
     server: str
     """URL without a slash at its end."""
-    token: str = ""
+    token: str = field(default="", repr=False)
     tls: ssl.SSLContext | None = None
     """None: without TLS."""
     tls_server_name: str = ""

@@ -3,7 +3,7 @@
 import binascii
 import os
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, TypeVar
 from urllib.parse import urlsplit
@@ -32,8 +32,8 @@ class Cluster:
     tls_server_name: str = ""
     """The name in the server's certificate, if it is not that of the URL."""
     certificate: bytes = b""
-    key: bytes = b""
-    token: str = ""
+    key: bytes = field(default=b"", repr=False)
+    token: str = field(default="", repr=False)
     plugin: Plugin | None = None
     namespace: str = ""
 

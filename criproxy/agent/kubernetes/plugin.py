@@ -8,7 +8,7 @@ import signal
 import subprocess
 from collections.abc import Mapping
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime
 from time import monotonic, time
 from typing import IO, Any
@@ -41,10 +41,10 @@ class Plugin:
 class Given:
     """What a plugin has given."""
 
-    token: str
+    token: str = field(repr=False)
     certificate: bytes
     """PEM."""
-    key: bytes
+    key: bytes = field(repr=False)
     until_s: float
     """On the monotonic clock; infinity: until the server refuses it."""
 

@@ -238,7 +238,7 @@ class Transport:
         if response.status not in {429, 503} or not text:
             return None
         asked_s = float(text) if text.isascii() and text.isdigit() else self.limits.first_pause_s
-        return min(asked_s, self.limits.longest_retry_after_s)
+        return min(max(asked_s, self.limits.first_pause_s), self.limits.longest_retry_after_s)
 
     async def _read(self, request: Request, response: ClientResponse, most_bytes: int) -> bytes:
         found = bytearray()

@@ -126,7 +126,8 @@ class Watched(Changes):
         return asyncio.get_running_loop().time() - self._opened_s >= self._client.limits.healthy_s
 
     def _refused(self, error: ApiError) -> str:
-        self._version = ""
+        if error.status < 500 and error.status not in {401, 403, 429}:  # else the version is not what is wrong
+            self._version = ""
         if error.status == 410:
             return "expired"
         if error.status == 404:
@@ -192,6 +193,8 @@ class Watched(Changes):
             raise Unreachable(f"{request}: {str(found)[:LONGEST_TEXT]}")
         if kind == "BOOKMARK":
             self._version = version_of(found) or version
+            if _is_before(self._version, version):  # the server's disk was restored from an older copy
+                raise _Expired
             return True
         if kind not in {"ADDED", "MODIFIED", "DELETED"} or not isinstance(found, dict) or not is_object(found):
             raise Unreachable(f"{request}: an event of type {kind[:20]} without an object")
@@ -221,6 +224,11 @@ class Watched(Changes):
         if problem != self.problem:
             self.problem = problem
             self.notify()
+
+
+def _is_before(version: str, other: str) -> bool:
+    """Whether a resource version is older than another one; False where they cannot be compared."""
+    return version.isdecimal() and other.isdecimal() and int(version) < int(other)
 
 
 def _slim(obj: Object) -> Object:

@@ -179,6 +179,15 @@ async def test_a_pause_until_a_date_is_the_shortest(apiserver: ApiServer, api_cl
     assert apiserver.requests["list", "nodes"] == 2
 
 
+async def test_a_pause_of_nothing_is_one_all_the_same(apiserver: ApiServer) -> None:
+    """Else the request would be repeated as fast as the network is."""
+    apiserver.faults.refuses["list", "nodes"] = Refuses(429, retry_after="0")
+    async with client_of(apiserver.url, replace(SHORT, timeout_s=0.5, first_pause_s=0.1)) as client:
+        with pytest.raises((ApiError, Unreachable)):
+            await client.list(NODES)
+    assert apiserver.requests["list", "nodes"] <= 6
+
+
 async def test_503_without_a_time_is_an_answer(apiserver: ApiServer, api_client: ApiClient) -> None:
     """Callers pause as they do after each failure."""
     apiserver.faults.refuses["list", "nodes"] = Refuses(503)

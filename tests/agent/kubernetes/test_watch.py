@@ -158,6 +158,35 @@ async def test_what_is_forgotten_is_read_again(apiserver: ApiServer, api_client:
     assert api_client.counters.watch_restarts["nodepolicies", "expired"] == 1
 
 
+@pytest.mark.parametrize("status", [429, 500, 503])
+async def test_a_busy_server_is_not_asked_for_everything(
+    apiserver: ApiServer, api_client: ApiClient, status: int
+) -> None:
+    """The watch goes on from where it was."""
+    async with following(Watched(api_client, NODE_POLICIES)) as watched:
+        await apiserver.until(lambda: len(apiserver.watches) == 1)
+        apiserver.faults.refuses["watch", "nodepolicies"] = Refuses(status, times=2)
+        apiserver.watches.end()
+        await apiserver.until(lambda: apiserver.requests["watch", "nodepolicies"] == 4)
+        apiserver.objects.create(NODE_POLICIES, policy("a"))
+        await until(watched, lambda: "a" in watched.objects and not watched.problem)
+    assert apiserver.requests["list", "nodepolicies"] == 1
+
+
+async def test_a_server_of_which_the_disk_was_restored_is_read_again(
+    apiserver: ApiServer, api_client: ApiClient
+) -> None:
+    """Its versions are older than those that were seen, which its next bookmark shows."""
+    for name in "ab":
+        apiserver.objects.create(NODE_POLICIES, policy(name))
+    async with following(Watched(api_client, NODE_POLICIES)) as watched:
+        await apiserver.until(lambda: len(apiserver.watches) == 1)
+        apiserver.watches.bookmark(1001)
+        await apiserver.until(lambda: apiserver.requests["list", "nodepolicies"] == 2)
+        await apiserver.until(lambda: apiserver.requests["watch", "nodepolicies"] == 2)
+        assert [*watched.objects] == ["a", "b"]
+
+
 async def test_bookmarks_keep_a_quiet_watch_from_expiring(apiserver: ApiServer, api_client: ApiClient) -> None:
     """Other objects change, the old versions are forgotten, and the watch goes on from the bookmark."""
     async with following(Watched(api_client, NODE_POLICIES)):
