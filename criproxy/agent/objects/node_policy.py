@@ -7,7 +7,16 @@ from dataclasses import dataclass
 from hashlib import sha256
 from typing import Annotated, Any, Literal, TypeVar
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, PlainValidator, ValidationError, WithJsonSchema
+from pydantic import (
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    PlainValidator,
+    ValidationError,
+    WithJsonSchema,
+    model_validator,
+)
 from pydantic.alias_generators import to_camel
 
 from criproxy import __version__
@@ -45,15 +54,33 @@ class Report(BaseModel):
         return self.model_dump(mode="json", by_alias=True, exclude_none=True)
 
 
+LabelKey = Annotated[
+    str,
+    Text(
+        "([a-z0-9]([a-z0-9.-]{0,251}[a-z0-9])?/)?[A-Za-z0-9]([A-Za-z0-9._-]{0,61}[A-Za-z0-9])?",
+        "the key of a label such as pool or example.com/pool",
+    ),
+]
+LabelValue = Annotated[
+    str, Text("([A-Za-z0-9]([A-Za-z0-9._-]{0,61}[A-Za-z0-9])?)?", "the value of a label: at most 63 of A-Za-z0-9._-")
+]
+
+
 class Requirement(Wish):
     """One requirement on a label."""
 
-    key: str
+    key: LabelKey
     """The label."""
     operator: Literal["In", "NotIn", "Exists", "DoesNotExist"]
     """How the label's value and the values relate. NotIn and DoesNotExist also hold for nodes without the label."""
-    values: list[str] = []
+    values: list[LabelValue] = []
     """The values for In and NotIn."""
+
+    @model_validator(mode="after")
+    def _has_values(self) -> "Requirement":
+        if (self.operator in ("In", "NotIn")) != bool(self.values):
+            raise ValueError(f"{self.operator} must have {'no ' if self.values else ''}values")
+        return self
 
     def met_by(self, labels: Mapping[str, str]) -> bool:
         """Whether a node with these labels meets it."""
@@ -71,7 +98,7 @@ class Requirement(Wish):
 class NodeSelector(Wish):
     """A selector of nodes by their labels: all of it must hold, and {} selects every node."""
 
-    match_labels: dict[str, str] = {}
+    match_labels: dict[LabelKey, LabelValue] = {}
     """Labels with their values."""
     match_expressions: list[Requirement] = []
     """Requirements on labels."""

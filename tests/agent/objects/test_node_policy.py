@@ -85,6 +85,16 @@ def test_slots(at_once: int | str, nodes: int, slots: int) -> None:
 @pytest.mark.parametrize(
     ("spec", "said"),
     [
+        ({"nodeSelector": {"matchLabels": {"a b": "1"}}}, "must be the key of a label such as pool"),
+        ({"nodeSelector": {"matchLabels": {"a": "ä"}}}, "spec.nodeSelector.matchLabels.a must be the value of a label"),
+        (
+            {"nodeSelector": {"matchExpressions": [{"key": "a", "operator": "In"}]}},
+            "spec.nodeSelector.matchExpressions[0] In must have values",
+        ),
+        (
+            {"nodeSelector": {"matchExpressions": [{"key": "a", "operator": "Exists", "values": ["1"]}]}},
+            "spec.nodeSelector.matchExpressions[0] Exists must have no values",
+        ),
         ({"nodeSelector": None}, "spec.nodeSelector has no value"),
         ({"nodeSelektor": {}}, "spec.nodeSelektor is unknown to criproxy"),
         ({"priority": "high"}, "spec.priority must be a whole number, not 'high'"),
