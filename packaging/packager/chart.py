@@ -12,6 +12,8 @@ from packager.source import ROOT, date_s, version
 
 _SOURCE = ROOT / "deploy/chart"
 _NAME = "criproxy"
+_MONITORING = ("alerts.yaml", "dashboard.json")
+"""What a PrometheusRule and a ConfigMap of the chart have in them."""
 
 
 def build(target: Path) -> Path:
@@ -35,6 +37,8 @@ def files() -> Iterator[tuple[str, str]]:
     yield "Chart.yaml", _versioned((_SOURCE / "Chart.yaml").read_text())
     yield "values.schema.json", _schema()
     yield "LICENSE", (ROOT / "LICENSE").read_text()
+    for name in _MONITORING:
+        yield f"files/{name}", (ROOT / "docs/monitoring" / name).read_text()
     for path in sorted(_SOURCE.rglob("*")):
         name = str(path.relative_to(_SOURCE))
         if path.is_file() and name not in ("Chart.yaml", "values.schema.json"):
