@@ -6,14 +6,20 @@ The content of a policy says how it behaves: ``{"refused": "why"}``, ``{"fails_o
 
 import asyncio
 import json
-from collections.abc import Mapping
+import socket
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager
 from dataclasses import dataclass, replace
+from functools import partial
 from itertools import count
+from pathlib import Path
 from typing import Any
 
 from criproxy.agent.changes import Changes
-from criproxy.agent.objects.node_policy import hash_of
+from criproxy.agent.objects.node_policy import hash_of, text_of
+from criproxy.api.control_socket import ControlServer
 from criproxy.errors import CriproxyError
+from criproxy.process.tasks import wait_at_most
 
 FILE = "/etc/criproxy/policy.yaml"
 PROBLEM = "container shop/web/main should have 2 CPUs, but has 1"
@@ -90,7 +96,7 @@ class DaemonModel(Changes):
         trial = {"until": f"{self.trial.until_s}", "left_s": left_s, "back": ""} if self.trial else None
         return {
             "instance": self.instance,
-            "revision": self.version,
+            "revision": self.version + 1,
             "configuration": {"file": self.now.source, "hash": self.now.hash, "kept": self.kept, "try": trial},
             "problems": self.problems,
             "ready": "",
@@ -101,6 +107,29 @@ class DaemonModel(Changes):
     def answer(self, command: str, arguments: Mapping[str, Any]) -> Any:  # noqa: ANN401 (JSON)
         """Carry out a command; raise CriproxyError."""
         return self.answers[command](arguments)
+
+    @asynccontextmanager
+    async def listening(self, path: Path) -> AsyncIterator[None]:
+        """Answer at a control socket, as the daemon does."""
+        commands = {command: partial(self._command, command) for command in self.answers}
+        server = ControlServer({"agent": self._poll, **commands})
+        with socket.socket(socket.AF_UNIX) as listener:
+            listener.bind(str(path))
+            listener.listen()
+            await server.start(listener)
+            try:
+                yield
+            finally:
+                await server.stop()
+                self.stop()
+
+    async def _poll(self, arguments: Mapping[str, Any]) -> dict[str, Any]:
+        if arguments["after"] == self.version + 1:
+            await wait_at_most(arguments["wait_s"], self.changed(self.version))
+        return self.view()
+
+    async def _command(self, command: str, arguments: Mapping[str, Any]) -> Any:  # noqa: ANN401 (JSON)
+        return self.answer(command, arguments)
 
     def restart(self) -> None:
         """Stop and start: a try goes on, or ends."""
@@ -195,6 +224,4 @@ def policy_object(name: str = "p", priority: int = 0, selector: object = None, *
 
 def configuration_of(obj: Mapping[str, Any]) -> Configuration:
     """What a node has in force that has a NodePolicy in force."""
-    from criproxy.agent.objects.node_policy import text_of
-
     return replace(Configuration(), source=f"NodePolicy/{obj['metadata']['name']}", text=text_of(obj["spec"]["policy"]))
