@@ -17,7 +17,8 @@ from functools import partial
 import psutil
 
 from criproxy.agent.kubernetes.client import NODE_PLACEMENTS, NODE_POLICIES, NODE_RESOURCE_TOPOLOGIES, NODES
-from lab.apiserver.fields import merged
+from criproxy.agent.signs.wanted import CONDITION
+from lab.apiserver.fields import strategic
 from lab.apiserver.server import ApiServer
 
 WATCHES = 4
@@ -126,7 +127,9 @@ class Run:
         """Whether each agent has written its objects, and follows its own."""
         objects = self.server.objects
         told = sum("status" in each for each in objects.all(NODE_PLACEMENTS))
-        counts = {told, objects.count(NODE_RESOURCE_TOPOLOGIES)}
+        nodes = objects.all(NODES)
+        signs = sum(any(each["type"] == CONDITION for each in node["status"]["conditions"]) for node in nodes)
+        counts = {told, signs, objects.count(NODE_RESOURCE_TOPOLOGIES)}
         return counts == {self.count} and len(self.server.watches) == WATCHES * self.count
 
     async def start(self) -> None:
@@ -177,7 +180,7 @@ async def heartbeats(server: ApiServer, names: list[str]) -> None:
         for name in random.sample(names, len(names)):
             await asyncio.sleep(HEARTBEAT_S / len(names))
             condition = {"type": "Ready", "status": "True", "lastHeartbeatTime": f"{time.time()}"}
-            change = partial(merged, patch={"status": {"conditions": [condition]}})
+            change = partial(strategic, patch={"status": {"conditions": [condition]}})
             server.objects.update(NODES, name, "", change, subresource="status")
 
 
@@ -188,7 +191,8 @@ async def running(count: int, plan: Plan) -> AsyncIterator[Run]:
     async with ApiServer(bookmark_s=60.0) as server:
         for name in names:
             labels = {f"example.com/label-{number}": "value" for number in range(20)}
-            server.objects.create(NODES, {"metadata": {"name": name, "labels": labels}})
+            status = {"conditions": [{"type": "Ready", "status": "True"}]}
+            server.objects.create(NODES, {"metadata": {"name": name, "labels": labels}, "status": status})
         command = (sys.executable, "-m", "lab.apiserver.agents", server.url, str(count), str(plan.first_contact_s))
         agents = await asyncio.create_subprocess_exec(*command, stdin=asyncio.subprocess.PIPE)
         beats = asyncio.create_task(heartbeats(server, names))

@@ -103,6 +103,8 @@ class NodeSigns:
         self._owned_s = float("-inf")
         self._conflict_s = float("-inf")
         """When labels of another manager were found."""
+        self._written_s = float("-inf")
+        """When anything was written."""
         self._due_s: list[float] = []
         """When there is something to do although nothing changes."""
 
@@ -117,7 +119,8 @@ class NodeSigns:
             pauses.reset()
             due_s = max(0.0, min(self._due_s) - loop.time()) if self._due_s else None
             await wait_at_most(due_s, any_changed((self._view, self._node), seen))
-            await asyncio.sleep(self._options.gap_s * random.uniform(0.5, 1.0))  # noqa: S311 (no secret)
+            gap_s = self._options.gap_s * random.uniform(0.5, 1.0)  # noqa: S311 (no secret)
+            await asyncio.sleep(self._written_s + gap_s - loop.time())
 
     async def _write(self, pauses: Backoff) -> float:
         """Write what differs; return how long to pause because of a failure."""
@@ -199,6 +202,7 @@ class NodeSigns:
         if known is None or known.status != wanted.status:
             self.transitioned(wanted)
         self._condition, self._condition_s = (wanted, since), now_s
+        self._written_s = now_s
         self._due_s.append(now_s + self._options.heartbeat_s)
         self._take(answer)
 
@@ -213,6 +217,7 @@ class NodeSigns:
             body = {"metadata": {"resourceVersion": self._resource_version}, "spec": {"taints": others or None}}
             try:
                 self._take(await self._client.merge_patch(NODES, name, body))
+                self._written_s = asyncio.get_running_loop().time()
                 self._log.info("the startup taint is removed: pods may come to this node", taint=TAINT)
                 return
             except ApiError as error:
@@ -253,4 +258,4 @@ class NodeSigns:
             return
         if wanted.labels:
             self._troubles.set("node-labels-of-others", "")
-        self._owned, self._owned_s = wanted, now_s
+        self._owned, self._owned_s, self._written_s = wanted, now_s, now_s

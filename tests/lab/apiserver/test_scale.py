@@ -24,9 +24,10 @@ def each(verb: str) -> Iterator[tuple[str, int]]:
 async def test_an_agent_asks_no_more_than_needed() -> None:
     """At the start, at rest, when pods come and go, when the server was gone, and when its objects were deleted."""
     writes = {"patch nodeplacements": 2 * AGENTS, "patch noderesourcetopologies": AGENTS}
+    signs = {"get nodes": AGENTS, "patch nodes": AGENTS}
     async with running(AGENTS, Plan(first_contact_s=0.1, rest_s=0.5, pods_s=0.1, gone_s=0.1)) as run:
         await run.start()
-        assert requests_of(run) == dict(each("list")) | dict(each("watch")) | writes
+        assert requests_of(run) == dict(each("list")) | dict(each("watch")) | writes | signs
         await run.rest()
         assert requests_of(run) == {}
         await run.pods()
