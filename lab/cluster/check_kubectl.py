@@ -56,7 +56,7 @@ def binding(kind: str, role: str, namespace: str = "") -> manifests.Object:
 
 async def viewer(cluster: "Cluster") -> Path:
     """The kubeconfig of who has the chart's Role, and what `view` has."""
-    role = binding("Role", "criproxy-node-viewer", chart.NAMESPACE)
+    role = binding("Role", "criproxy-viewer", chart.NAMESPACE)
     return await account(cluster, VIEWER, role, binding("ClusterRole", "view"))
 
 
