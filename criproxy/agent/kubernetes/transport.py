@@ -4,7 +4,9 @@ Libraries bound neither silence nor answers, and ignore Retry-After (docs/decisi
 """
 
 import asyncio
+import errno
 import json
+import os
 import random
 import socket
 import zlib
@@ -13,7 +15,17 @@ from collections.abc import AsyncGenerator, AsyncIterator, Iterator
 from contextlib import aclosing, asynccontextmanager, contextmanager, suppress
 from dataclasses import dataclass, field
 
-from aiohttp import ClientError, ClientResponse, ClientSession, ClientTimeout, DummyCookieJar, TCPConnector, hdrs
+from aiohttp import (
+    ClientConnectorError,
+    ClientError,
+    ClientResponse,
+    ClientSession,
+    ClientSSLError,
+    ClientTimeout,
+    DummyCookieJar,
+    TCPConnector,
+    hdrs,
+)
 from yarl import URL
 
 from criproxy import __version__
@@ -150,7 +162,7 @@ class Transport:
             raise Unreachable(f"{request}: no answer within {self.limits.timeout_s:g} s") from error
         except (ClientError, OSError, ValueError) as error:  # ValueError: such as a URL that cannot be
             self.counters.requests[request.verb, request.plural, "unreachable"] += 1
-            raise Unreachable(f"{request}: {reason_of(error)[:LONGEST_TEXT]}") from error
+            raise Unreachable(f"{request}: {_sentence(error)[:LONGEST_TEXT]}") from error
 
     async def _first_contact(self) -> None:
         if (left_s := self._begin_s - self._loop.time()) > 0:
@@ -261,6 +273,15 @@ class Transport:
                 rest += last
                 if len(rest) > self.limits.line_bytes:
                     raise Unreachable(f"{request}: an event has more than {self.limits.line_bytes} bytes")
+
+
+def _sentence(error: Exception) -> str:
+    """Return what went wrong; aiohttp's own text of a refused connection does not say that it was refused."""
+    if not isinstance(error, ClientConnectorError) or isinstance(error, ClientSSLError):
+        return reason_of(error)
+    number = error.os_error.errno or 0
+    text = os.strerror(number) if number in errno.errorcode else reason_of(error.os_error)
+    return f"{error.host}:{error.port}: {text}"
 
 
 def _keep_alive(response: ClientResponse) -> None:
