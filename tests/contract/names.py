@@ -93,8 +93,8 @@ OPTIONS = {
     """,
     "history": "--format --state-dir",
     "install": """
-        --dry-run --host-root --http --http-token-file --kubeconfig --node-kind --policy --runtime-endpoint --serve-option
-        --timeout
+        --dry-run --host-root --http --http-token-file --kubeconfig --node-kind --policy --runtime-endpoint
+        --serve-option --timeout
     """,
     "recommend": """
         --control-socket --current --format --max --metrics --min -n --namespace --pods -t --target --tolerance-down
