@@ -367,6 +367,50 @@ LOAD = {
 }
 BYPASS = {"bypass": bool, "mode": str, "since": TEXT, "reason": TEXT}
 
+_BOOKED = {**dict.fromkeys(("capacity_bytes", "allocatable_bytes", "requested_bytes"), int), "available_bytes": WHOLE}
+AGENT = {
+    **SOURCE,
+    **dict.fromkeys(("host", "started", "instance", "policy", "released", "ready"), str),
+    **dict.fromkeys(("revision", "refused"), int),
+    **dict.fromkeys(("last_good", "known"), bool),
+    **dict.fromkeys(("problems", "under_way", "notes"), TEXTS),
+    "found": [NOTICE],
+    "kubelet": {**LAST_CALL, "through": bool},
+    **{key: STATUS[key] for key in ("runtime", "configuration")},
+    "bypass": {"bypass": bool, **dict.fromkeys(("mode", "since", "reason"), str)},
+    "numa_nodes": [
+        {
+            "id": int,
+            "socket": WHOLE,
+            "kind": str,
+            "distances": {EACH: int},
+            "cpus": {
+                **dict.fromkeys(("list", "reserved", "exclusive", "exclusive_free"), str),
+                **dict.fromkeys(("count", "shared_request_milli", "allocatable_milli"), int),
+                "available_milli": WHOLE,
+            },
+            "memory": _BOOKED,
+            "hugepages": {EACH: _BOOKED},
+        }
+    ],
+    "pools": [{**dict.fromkeys(("name", "kind", "cpus", "mems", "exclusive"), str), "containers": int}],
+    "devices": (
+        [
+            {
+                **dict.fromkeys(("resource", "class", "profile"), str),
+                "numa_node": WHOLE,
+                **dict.fromkeys(("total", "healthy", "allocated", "free"), int),
+            }
+        ],
+        None,
+    ),
+    "vgpus": TEXT,
+    "labels": ({EACH: str}, None),
+    "pods": [{**dict.fromkeys(("namespace", "name", "uid"), str), "stopped": bool}],
+    "containers": STATUS["totals"],
+}
+"""What the daemon answers to the command ``agent`` of its socket for the agent, which may be of another version."""
+
 SHAPES: dict[str, Shape] = {
     "bypass": BYPASS,
     "check": CHECK,

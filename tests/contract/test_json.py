@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.contract.answers import SHAPES
+from tests.contract.answers import AGENT, SHAPES
 from tests.contract.conftest import RichNode
 from tests.contract.cri import Cri, pod_of
 from tests.contract.programs import ROOT, Answer, command, commands, help_of
@@ -101,6 +101,11 @@ def test_the_answer_of_a_daemon(node: RichNode, name: str, arguments: tuple[str,
     paths = [str(node.root / each) if each.endswith(".yaml") else each for each in arguments]
 
     assert_shape(name, node.ask(name.partition(" ")[0], *paths, "--format", "json"), status)
+
+
+def test_the_answer_to_an_agent(node: RichNode) -> None:
+    """The same: agents of other versions read it."""
+    assert not differences(node.query("agent"), AGENT)
 
 
 @pytest.mark.parametrize(
