@@ -8,11 +8,10 @@ from http import HTTPStatus
 from typing import Any
 from urllib.parse import quote, urlencode
 
-import click
-
 from criproxy import __version__
 from criproxy.agent import COMPONENT, PORT_NAME, QUERY_PATH, TOKEN_HEADER, TOKEN_KEY, TOKEN_SECRET, VERSION_HEADER
 from criproxy.cli.kubectl.proxy import Answer, ApiServer
+from criproxy.cli.render.console import print_lines
 from criproxy.errors import CriproxyError, UsageError
 
 Object = dict[str, Any]
@@ -218,7 +217,7 @@ class RemoteNode:
         version = answer.headers.get(VERSION_HEADER.lower(), "")
         if version not in {"", __version__, self.version}:
             text = f"Note: criproxy on node {self.node} is of version {version}, this command of {__version__}"
-            click.echo(text, err=True)
+            print_lines(text, err=True)
         self.version = version
 
     def _no_answer(self, answer: Answer, agent: Agent) -> CriproxyError:

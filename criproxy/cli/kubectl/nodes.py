@@ -11,9 +11,10 @@ import click
 from criproxy.cli.kubectl.cluster import PAGE, Cluster, Right
 from criproxy.cli.render import lazy_rich as rich
 from criproxy.cli.render.console import NOTE, TROUBLE, show, table
-from criproxy.cli.render.words import ago, passed_s
+from criproxy.cli.render.words import passed_s
 from criproxy.errors import CriproxyError
-from criproxy.model.text.bounded import bounded
+from criproxy.model.text.amounts import format_seconds
+from criproxy.model.text.bounded import bounded, bounded_texts
 
 Object = dict[str, Any]
 GROUP, PLURAL = "criproxy.io", "nodeplacements"
@@ -21,7 +22,8 @@ OLD_S = 1200.0
 """Agents write at least every ten minutes: what is older than two of these may no longer hold."""
 _GOOD = ("Applied", "Trying", "Waiting")
 """Phases in which nothing is wrong."""
-_MOST_CHARS = 100
+MOST_PROBLEMS = 3
+"""Of each node, of which a cluster may have thousands; ``criproxy status --check`` has all."""
 
 
 def print_nodes(cluster: Cluster, output: str) -> None:
@@ -50,15 +52,24 @@ def render(placements: Sequence[Object]) -> rich.RenderableType:
     for each in placements:
         name, status = bounded(each["metadata"]["name"]), bounded(each.get("status") or {})
         policy, cpus = status.get("policy") or {}, status.get("cpus") or {}
-        seen = status.get("observedAt") or ""
-        is_old = not seen or passed_s(seen) > OLD_S
+        seen_s = _seen_s(status.get("observedAt") or "")
         cells = [name, status.get("phase") or "-", status.get("ready") or "-", policy.get("name") or "-"]
         cells += [policy.get("hash") or "-", str(cpus.get("exclusive", "?")), str(cpus.get("free", "?"))]
         is_wrong = status.get("phase") not in _GOOD or status.get("ready") != "True" or bool(status.get("problems"))
-        found.add_row(*cells, f"{ago(seen)} ago" if seen else "never", style=TROUBLE if is_wrong else "")
+        found.add_row(
+            *cells, "never" if seen_s is None else f"{format_seconds(seen_s)} ago", style=TROUBLE if is_wrong else ""
+        )
         lines += [rich.Text(f"WRONG: {name}: {text}", style=TROUBLE) for text in status.get("problems") or ()]
         if message := status.get("message"):
             lines.append(rich.Text(f"Note: {name}: {message}", style=NOTE))
-        if is_old:
+        if seen_s is None or seen_s > OLD_S:
             lines.append(rich.Text(f"Note: {name}: its agent is silent: this may no longer hold", style=NOTE))
     return rich.Group(found, *([rich.Text(), *lines] if lines else []))
+
+
+def _seen_s(stamp: str) -> float | None:
+    """Return how long ago a time was, in seconds; None for what is no time."""
+    try:
+        return passed_s(stamp)
+    except ValueError:
+        return None

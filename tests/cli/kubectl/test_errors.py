@@ -14,6 +14,7 @@ import pytest
 from criproxy.agent import TOKEN_SECRET, http
 from criproxy.agent.kubernetes.client import NODE_PLACEMENTS, PODS
 from criproxy.cli.kubectl import cluster as cluster_module
+from criproxy.errors import CriproxyError
 from criproxy.process import token_file
 from lab.apiserver.faults import Refuses
 from lab.apiserver.server import SECRETS
@@ -290,6 +291,23 @@ async def test_another_version_is_said(kube: Kube, world: World, monkeypatch: py
     assert answer.exit_code == 0
     assert answer.stderr.startswith("Note: criproxy on node worker-1 is of version ")
     assert answer.stderr.endswith(", this command of 99.0\n")
+
+
+async def test_what_a_node_says_moves_no_cursor(kube: Kube, tmp_path: Path) -> None:
+    """Whoever controls a node writes its NodePlacement and its answers: control characters of both are made visible."""
+    odd = "\x1b[2J\x07evil"
+    kube.placement("a", phase=odd, ready=odd, policy={"name": odd}, problems=[odd], message=odd, observedAt=odd)
+
+    async def refuse(_: object) -> object:
+        raise CriproxyError(odd)
+
+    async with serving(tmp_path, {"status": refuse}):
+        shown = [await kube.run("nodes"), await kube.ask("status")]
+
+    assert [answer.exit_code for answer in shown] == [0, 1], [answer.output for answer in shown]
+    for answer in shown:
+        assert "evil" in answer.output
+        assert not {"\x1b", "\x07"} & {*answer.output}
 
 
 async def test_an_answer_of_another_version_that_cannot_be_shown(

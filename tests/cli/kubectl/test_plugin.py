@@ -178,7 +178,9 @@ async def test_nodes_are_those_that_report(kube: Kube) -> None:
     policy, cpus = {"name": "static", "hash": "0123456789ab"}, {"capacity": 8, "exclusive": 2, "free": 4}
     whole = {"ready": "True", "policy": policy, "cpus": cpus, "observedAt": now}
     kube.placement("b", phase="Applied", **whole)
-    kube.placement("a", **whole | {"phase": "Refused", "problems": ["a bad policy"], "message": "it is refused"})
+    kube.placement(
+        "a", **whole | {"phase": "Refused", "problems": ["a bad policy", *"bcde"], "message": "it is refused"}
+    )
     kube.placement("c", **whole | {"phase": "Applied", "observedAt": "2020-01-01T00:00:00Z"})
     kube.placement("d")
 
@@ -193,6 +195,9 @@ async def test_nodes_are_those_that_report(kube: Kube) -> None:
     assert lines[4].split() == ["d", "-", "-", "-", "-", "?", "?", "never"]
     assert lines[6:] == [
         "WRONG: a: a bad policy",
+        "WRONG: a: b",
+        "WRONG: a: c",
+        "WRONG: a: and 2 more",
         "Note: a: it is refused",
         "Note: c: its agent is silent: this may no longer hold",
         "Note: d: its agent is silent: this may no longer hold",
