@@ -244,3 +244,17 @@ async def test_the_agent_may_do_no_more_than_it_needs(
     async with node.serve():
         with pytest.raises(CriproxyError, match=sentence):
             await node.view.ask(command, arguments)
+
+
+async def test_a_bad_policy_file_is_seen_at_once(node: Node, monkeypatch: pytest.MonkeyPatch) -> None:
+    """And a good one again: no poll has to end before."""
+    monkeypatch.setattr(module, "WAIT_S", 30.0)
+    async with asyncio.timeout(20), node.serve() as serve, node.followed():
+        await node.until(lambda view: view["known"])
+        serve.policy.write_text("policy: [")
+        bad = await node.until(lambda view: view["last_good"])
+        assert [each["kind"] for each in bad["found"]] == ["config"]
+        serve.policy.write_text(TWO_RESERVED)
+        good = await node.until(lambda view: not view["last_good"])
+        assert good["numa_nodes"][0]["cpus"]["reserved"] == "0-1"
+        assert good["found"] == []

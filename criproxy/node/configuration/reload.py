@@ -205,6 +205,7 @@ class Reload:
             self._is_well_again()
             self.keeper.keep(new.good)
             self.in_place.give_way()
+        self.context.state.notify()  # the change of the policy has, but before it was known what is in force
 
     def save_kept(self, good: GoodFile) -> None:
         """Save *good*, which was tried and is kept."""
@@ -226,6 +227,7 @@ class Reload:
         in_force.problem, in_force.instead = problem, self._instead()
         self.context.counters.reloads_failed += 1
         log_mistakes(self.context.log, error, in_force.instead)
+        self.context.state.notify()
         return True
 
     def _instead(self) -> str:
