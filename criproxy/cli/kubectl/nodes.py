@@ -56,10 +56,10 @@ def render(placements: Sequence[Object]) -> rich.RenderableType:
         cells = [name, status.get("phase") or "-", status.get("ready") or "-", policy.get("name") or "-"]
         cells += [policy.get("hash") or "-", str(cpus.get("exclusive", "?")), str(cpus.get("free", "?"))]
         is_wrong = status.get("phase") not in _GOOD or status.get("ready") != "True" or bool(status.get("problems"))
-        found.add_row(
-            *cells, "never" if seen_s is None else f"{format_seconds(seen_s)} ago", style=TROUBLE if is_wrong else ""
-        )
-        lines += [rich.Text(f"WRONG: {name}: {text}", style=TROUBLE) for text in status.get("problems") or ()]
+        seen = "never" if seen_s is None else f"{format_seconds(seen_s)} ago"
+        found.add_row(*cells, seen, style=TROUBLE if is_wrong else "")
+        problems = bounded_texts(status.get("problems") or (), MOST_PROBLEMS)
+        lines += [rich.Text(f"WRONG: {name}: {text}", style=TROUBLE) for text in problems]
         if message := status.get("message"):
             lines.append(rich.Text(f"Note: {name}: {message}", style=NOTE))
         if seen_s is None or seen_s > OLD_S:
