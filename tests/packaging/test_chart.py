@@ -297,7 +297,8 @@ def test_the_admission_policy_is_for_the_account_of_the_agent(archive: Path) -> 
 
 def test_new_nodes_with_the_startup_taint_get_their_pod(archive: Path) -> None:
     """Otherwise they would wait for criproxy, and criproxy for them."""
-    for values in ({}, {"tolerations": []}):
+    many: tuple[dict[str, Any], ...] = ({}, {"tolerations": []})
+    for values in many:
         assert {"key": "criproxy.io/not-ready", "operator": "Exists"} in pod_of(archive, values)["tolerations"]
 
 
