@@ -22,6 +22,9 @@ VOLATILE = frozenset({"lastCall", "observedAt"})
 """Fields of a status that are written with others, but are no reason to write."""
 _MOST_VERSIONS = 16
 """Resource versions of our own writes that a watch may still show."""
+_CONTEST = 3
+"""So many changes by others, each soon after ours, are a contest."""
+_TWO = "do two agents have the same --node-name?"
 _OWN = {"nodeplacements": "criproxy schema --crds | kubectl apply -f -"}
 """Plural of a resource that the agent needs → how to install it."""
 
@@ -40,6 +43,8 @@ class Pace:
     """How long the daemon may not answer before that is written: a restart is nothing to report."""
     look_s: float = 15.0
     """After this time, what was not known is looked at again."""
+    contested_s: float = 60.0
+    """Between two writes while somebody else changes the object again and again, such as an agent of the same name."""
     first_pause_s: float = 1.0
     longest_pause_s: float = 50.0
     """Between attempts that fail: an API server that is back has the object within a minute."""
@@ -87,6 +92,8 @@ class Publisher:
         """Of the object after our writes."""
         self._compared = -1
         """The state of the watch that we know."""
+        self._contests: deque[float] = deque(maxlen=_CONTEST)
+        """When others have changed what we had written."""
         self._refresh_at_s = self._earliest_s = 0.0
         self._failures = 0
 
@@ -125,13 +132,16 @@ class Publisher:
             return None
         if obj is None:
             return self._pace.look_s
-        if _essence(obj) != self._written or _now_s() >= self._refresh_at_s:
+        now_s = _now_s()
+        if now_s >= self._refresh_at_s or (_essence(obj) != self._written and not self._is_shown(obj)):
             await self._write(obj)
-            self._written, now_s = _essence(obj), _now_s()
+            now_s = _now_s()
             self._refresh_at_s = now_s + self._pace.refresh_s * random.uniform(0.9, 1.1)  # noqa: S311 (no secret)
-            self._earliest_s = now_s + self._pace.least_s
-        self._say("")
-        return self._refresh_at_s - _now_s()
+            self._earliest_s = now_s + (self._pace.contested_s if self._is_contested() else self._pace.least_s)
+        self._written = _essence(obj)
+        kind = self._own.resource.kind
+        self._say(f"another program writes this node's {kind}, too: {_TWO}" if self._is_contested() else "")
+        return self._refresh_at_s - now_s
 
     def _compare(self) -> None:
         """Find out whether somebody else has changed or deleted the object since we looked last."""
@@ -140,7 +150,21 @@ class Publisher:
         self._compared = self._own.version
         shown = next((each["metadata"].get("resourceVersion") for each in self._own.objects.values()), None)
         if shown not in self._versions:
+            if shown is not None and self._written is not None:
+                self._contests.append(_now_s())
             self._written = self._frame = None
+
+    def _is_shown(self, obj: Object) -> bool:
+        """Whether the API server already has all of *obj*, whoever has written it."""
+        shown = next(iter(self._own.objects.values()), {})
+        has = {
+            key: {name: shown[key].get(name) for name in obj[key]} for key in obj if isinstance(shown.get(key), dict)
+        }
+        return self._own.known and not self._own.problem and _essence(has) == _essence(obj)
+
+    def _is_contested(self) -> bool:
+        whole = len(self._contests) == _CONTEST
+        return whole and _now_s() - self._contests[0] < 2 * _CONTEST * self._pace.contested_s
 
     async def _write(self, obj: Object) -> None:
         resource = self._own.resource

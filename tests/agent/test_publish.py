@@ -98,6 +98,11 @@ class Rig:
         """Return the status of the NodePlacement; empty if there is none."""
         return (self.has() or {}).get("status") or {}
 
+    def edit(self, **changes: str) -> None:
+        """Change the status as another program does."""
+        status = {"status": self.status() | changes}
+        self.server.objects.update(NODE_PLACEMENTS, NAME, "", lambda old: old | status, subresource="status")
+
     def owner(self, resource: Resource = NODE_PLACEMENTS) -> str:
         """Return the uid of the owner of an object."""
         (owner,) = (self.has(resource) or {"metadata": {"ownerReferences": [{"uid": ""}]}})["metadata"][
@@ -216,11 +221,9 @@ async def test_what_was_lost_comes_back(rig: Rig) -> None:
     await rig.server.until(lambda: bool(rig.status()) and rig.has(NODE_RESOURCE_TOPOLOGIES) is not None)
     await rig.written(rig.placement, rig.topology)
 
-    changed = {"status": {"phase": "Released"}}
-    rig.server.objects.update(NODE_PLACEMENTS, NAME, "", lambda old: old | changed, subresource="status")
-    assert rig.status() == changed["status"]
+    rig.edit(phase="Released")
+    assert rig.status()["phase"] == "Released"
     await rig.server.until(lambda: rig.status().get("phase") == "Applied")
-    assert rig.status()["cpus"]["capacity"] == 32
 
 
 async def test_a_wiped_api_server(rig: Rig) -> None:
@@ -369,6 +372,39 @@ async def test_a_topology_has_what_the_scheduler_reads(rig: Rig) -> None:
 
 
 FOREIGN = {"metadata": {"name": NAME}, "zones": [{"name": "node-0", "type": "Node"}], "attributes": []}
+
+
+async def test_another_agent_that_writes_the_same_is_no_contest(rig: Rig) -> None:
+    """Such as the one of the pod before, while the DaemonSet is updated."""
+    rig.start(rig.places())
+    await rig.written(rig.placement)
+    before = writes(rig)
+
+    for second in range(5):
+        version = rig.placement.version
+        rig.edit(observedAt=f"2026-11-30T01:02:0{second}Z")
+        await rig.placement.changed(version)
+    await asyncio.sleep(0.1)  # it has looked several times
+
+    assert writes(rig) == before
+    assert rig.troubles.sentences() == []
+
+
+async def test_two_agents_with_the_same_name_do_not_fight(rig: Rig) -> None:
+    """Each of them writes once a minute, and says what is wrong."""
+    rig.start(rig.places(replace(FAST, contested_s=1000.0)))
+    await rig.written(rig.placement)
+
+    for _ in range(3):
+        rig.edit(phase="Released")
+        await rig.server.until(lambda: rig.status()["phase"] == "Applied")
+
+    said = await rig.trouble("another program writes this node's NodePlacement, too")
+    assert "do two agents have the same --node-name?" in said
+    before = writes(rig)
+    rig.edit(phase="Released")
+    await asyncio.sleep(0.1)
+    assert (writes(rig), rig.status()["phase"]) == (before, "Released")
 
 
 async def test_zones_of_another_program_are_not_overwritten(rig: Rig) -> None:
