@@ -87,6 +87,8 @@ class Objects:
         key = _key(metadata)
         if not key[1]:
             raise Refusal(422, "Invalid", "metadata.name: Required value")
+        if metadata.pop("resourceVersion", ""):
+            raise Refusal(400, "BadRequest", "resourceVersion should not be set on objects to be created")
         if key in self._stored.get(resource, {}):
             raise Refusal(409, "AlreadyExists", f'{_qualified(resource)} "{key[1]}" already exists')
         if resource.group == "criproxy.io":
@@ -109,12 +111,7 @@ class Objects:
         stored = self._find(resource, key)
         before = stored.obj
         new = change(deepcopy(before))
-        wanted = new.get("metadata", {}).get("resourceVersion")
-        if wanted is not None and wanted != before["metadata"]["resourceVersion"]:
-            message = "the object has been modified; please apply your changes to the latest version and try again"
-            raise Refusal(
-                409, "Conflict", f'Operation cannot be fulfilled on {_qualified(resource)} "{name}": {message}'
-            )
+        _check_version(resource, before, new)
         new = _scoped(before, new, subresource)
         owners = {owner: set(paths) for owner, paths in stored.owners.items()}
         was, now = leaves(before), leaves(new)
@@ -132,39 +129,28 @@ class Objects:
         Raises:
             Refusal: another manager has another value in one of its fields (409), unless *force*.
         """
-        if _has_blank(config):
-            raise Refusal(422, "Invalid", 'Invalid value: "null": an empty text is null, as in Kubernetes 1.20')
         key, owner = _key(config["metadata"]), (manager, "Apply", subresource)
         stored = self._stored.get(resource, {}).get(key)
         if stored is None and subresource:
             self._find(resource, key)
-        uid = config["metadata"].get("uid")
-        if uid and (stored is None or stored.obj["metadata"]["uid"] != uid):
-            raise Refusal(409, "Conflict", f"uid mismatch: the provided object specified uid {uid}")
+        _check_applied(resource, config, stored)
         old = stored or Stored({"apiVersion": resource.api_version, "kind": resource.kind, "metadata": {}}, {})
         wanted = leaves(_scoped({"metadata": {}}, config, subresource, whole=resource.group != "criproxy.io"))
+        others = {each: set(paths) for each, paths in old.owners.items() if each != owner}
         live = leaves(old.obj)
-        owners = {each: set(paths) for each, paths in old.owners.items()}
         taken = {path for path, value in wanted.items() if path not in live or live[path] != value}
-        conflicts = [
-            (each[0], path) for each, paths in owners.items() if each != owner for path in sorted(paths & taken)
-        ]
+        conflicts = [(each[0], path) for each, paths in others.items() for path in sorted(paths & taken)]
         if conflicts and not force:
             texts = ", ".join(f'conflict with "{who}": .{".".join(s[2:] for s in path)}' for who, path in conflicts)
             raise Refusal(409, "Conflict", f"Apply failed with {len(conflicts)} conflicts: {texts}")
-        for each, paths in owners.items():
-            if each != owner:
-                paths.difference_update(taken)
+        owners = {owner: set(wanted)} | {each: paths - taken for each, paths in others.items()}
         new = deepcopy(old.obj)
-        for path in owners.get(owner, set()) - wanted.keys():
-            if not any(path in paths for each, paths in owners.items() if each != owner):
-                remove(new, path)
+        for path in old.owners.get(owner, set()).difference(wanted, *others.values()):
+            remove(new, path)
         for path, value in wanted.items():
             put(new, path, value)
-        owners[owner] = set(wanted)
-        for name in ("name", "namespace"):
-            if name in config["metadata"]:
-                new["metadata"][name] = config["metadata"][name]
+        names = {name: config["metadata"][name] for name in ("name", "namespace") if name in config["metadata"]}
+        new["metadata"] |= names
         return self._save(resource, key, Stored(new, {each: paths for each, paths in owners.items() if paths}), stored)
 
     def delete(self, resource: Resource, name: str, namespace: str = "", *, uid: str = "") -> Object:
@@ -222,6 +208,28 @@ class Objects:
         if len(self.events) > MOST_EVENTS:
             self.oldest = self.events.popleft().version
         self._notify(event)
+
+
+def _check_version(resource: Resource, before: Object, new: Object) -> None:
+    """Refuse a write that names another version than that of the object."""
+    wanted = new.get("metadata", {}).get("resourceVersion")
+    if wanted is not None and wanted != before["metadata"]["resourceVersion"]:
+        name, text = before["metadata"]["name"], "the object has been modified; please apply your changes to the latest"
+        message = f'Operation cannot be fulfilled on {_qualified(resource)} "{name}": {text} version and try again'
+        raise Refusal(409, "Conflict", message)
+
+
+def _check_applied(resource: Resource, config: Object, stored: Stored | None) -> None:
+    """Refuse what cannot be applied, or is not meant for this object."""
+    if _has_blank(config):
+        raise Refusal(422, "Invalid", 'Invalid value: "null": an empty text is null, as in Kubernetes 1.20')
+    if config["metadata"].get("managedFields"):
+        raise Refusal(400, "BadRequest", "metadata.managedFields must be nil")
+    if stored is not None:
+        _check_version(resource, stored.obj, config)
+    uid = config["metadata"].get("uid")
+    if uid and (stored is None or stored.obj["metadata"]["uid"] != uid):
+        raise Refusal(409, "Conflict", f"uid mismatch: the provided object specified uid {uid}")
 
 
 def _scoped(before: Object, new: Object, subresource: str, *, whole: bool = False) -> Object:

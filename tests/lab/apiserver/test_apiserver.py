@@ -91,7 +91,11 @@ def test_an_old_version_is_refused(objects: Objects) -> None:
     stale = {"metadata": {"name": "l", "namespace": "n", "resourceVersion": "1"}}
     attempts: list[tuple[Callable[[], object], int]] = [
         (lambda: objects.update(LEASES, "l", "n", lambda _: stale), 409),
-        (lambda: objects.create(LEASES, stale), 409),
+        (lambda: objects.create(LEASES, stale), 400),
+        (lambda: objects.create(LEASES, {"metadata": {"name": "l", "namespace": "n"}}), 409),
+        (lambda: objects.apply(LEASES, stale, manager="m"), 409),
+        (lambda: objects.apply(LEASES, {"metadata": {"name": "x", "managedFields": [1]}}, manager="m"), 400),
+        (lambda: objects.apply(LEASES, {"metadata": {"name": "x"}}, manager="m", subresource="status"), 404),
         (lambda: objects.get(LEASES, "l", "other"), 404),
         (lambda: objects.delete(LEASES, "x", "n"), 404),
         (lambda: objects.delete(LEASES, "l", "n", uid="x"), 409),
