@@ -128,9 +128,10 @@ def return_memory(node: Node, grants: Mapping[str, Grant], *, pessimistic: bool 
 
 
 def _is_home(machine: _Machine, grant: Grant) -> bool:
-    """Whether the nodes to which a grant's memory returns are next to all of its CPUs, as far as these have memory."""
-    near = machine.topology.nodes_of(grant.cpus)
-    beside = (({node} | machine.attached.get(node, frozenset())) & machine.topology.mems for node in near)
+    """Whether the nodes to which a grant's memory returns are next to all of its CPUs, as far as these have such."""
+    near, memory = machine.topology.nodes_of(grant.cpus), machine.memory
+    alike = memory.nodes(memory.with_kinds(memory.kinds(memory.mask(grant.home_mems))))
+    beside = (({node} | machine.attached.get(node, frozenset())) & alike for node in near)
     return all(grant.home_mems & each for each in beside if each)
 
 

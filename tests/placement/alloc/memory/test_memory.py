@@ -40,13 +40,13 @@ class World:
         self.reason = ""
 
     def come(
-        self, key: str, near: str, gib: float | None, qos: QosClass = G, wish: MemoryWish | None = None
+        self, key: str, near: str, gib: float | None, qos: QosClass = G, wish: MemoryWish | None = None, cpus: str = "0"
     ) -> "World":
         """One more container, or another size of one that is there."""
         size = None if gib is None else int(gib * GIB)
         container = Container(key=key, pod="s", name=key, qos=qos, memory_limit_bytes=size)
         self.node = self.node.replace(containers={**self.node.containers, key: container})
-        had = self.node.grants.get(key, Grant(frozenset({0}), NO_CPUS))
+        had = self.node.grants.get(key, Grant(parse_cpuset(cpus), NO_CPUS))
         change = place_memory(
             self.node,
             {key: had},
@@ -167,6 +167,19 @@ def test_a_warm_container_does_not_come_back_to_its_cold_memory() -> None:
 
     assert world.come("a", "0", 10, B).mems == {"a": "0,4-5", "b": "4"}
     assert world.go("b").mems == {"a": "0,4"}
+
+
+def test_it_comes_back_although_some_of_its_cpus_have_only_hbm_beside_them() -> None:
+    """Its home is the memory that it began with, of the kinds that count for it."""
+    two = machine(nodes=2, cores=2, threads=1, memory_bytes=10 * GIB)
+    bare, fast = NumaNode(1, two.nodes[1].cpus, 0, normal_memory=False), NumaNode(2, NO_CPUS, 20 * GIB, kind=HBM)
+    distances = ((10, 20, 30), (20, 10, 14), (30, 14, 10))
+    topology = replace(two, nodes=(two.nodes[0], bare, fast), mems=frozenset({0, 2}), distances=distances)
+    world = World(topology).come("a", "0-1", 6, B, cpus="0-3")
+    assert world.mems == {"a": "0"}
+
+    assert world.come("b", "0", 5, cpus="0-1").mems == {"a": "0,2", "b": "0"}
+    assert world.go("b").mems == {"a": "0"}
 
 
 @pytest.mark.parametrize(
