@@ -94,6 +94,8 @@ def _noticed(now: Situation, daemon: Daemon, memory: Memory) -> Memory:
     """Remember what the NodePlacement said, and that this API server has, or had, what is in force."""
     if now.said is not None and not memory.has_read:
         memory = replace(memory, has_read=True, state=memory.state if memory.state.phase else now.said)
+        if now.said.phase in ("Applied", "RolledBack", "Refused"):  # then no try was going on
+            memory = replace(memory, turn=Turn())
     if not (now.choice and now.is_current and now.node_uid and daemon.policy_name):
         return memory
     was_there = now.said is not None and now.said.generation and now.said.policy_name == daemon.policy_name

@@ -7,6 +7,7 @@ monotonic clock, from when it first saw the Lease as it is; times in a Lease are
 
 import asyncio
 import random
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from hashlib import sha256
@@ -21,6 +22,8 @@ GENERATION, HASH = "criproxy.io/generation", "criproxy.io/hash"
 """Annotations of a Lease: what is tried in the turn."""
 _LONGEST_S = MAX_TRY_S + 3600
 """Of a turn, whatever a Lease says."""
+CANDIDATES = 4
+"""Turns that one node looks at, one at each look, so that every free turn is soon seen by a node that waits."""
 _LONGEST_NAME = 220
 """Of a NodePolicy in the name of a Lease, which may have 253 characters."""
 
@@ -51,7 +54,10 @@ class Turns:
     pace: Pace
     _held: str = ""
     """The Lease that this node has taken; empty: none that it knows of."""
+    _knows: bool = False
+    """Whether there is none but that one: at the start of the agent, there may be one from before."""
     _seen: dict[str, _Seen] = field(default_factory=dict)
+    """By Lease."""
 
     def forget(self) -> None:
         """Forget since when turns have lasted: while the API server did not answer, they may have been prolonged."""
@@ -67,9 +73,12 @@ class Turns:
         Raises:
             ApiError, Unreachable: it is unknown whether this node has it.
         """
-        name = _lease_name(policy, self.node)
-        if self._held not in ("", name):
+        names = lease_names(policy, self.node)
+        if self._held and self._held not in names:
             await self._give_up(self._held)
+        await self._find(names)
+        name = self._held or random.choice(names)  # noqa: S311 (no secret)
+        self._seen = {each: seen for each, seen in self._seen.items() if each in names}
         now_s = asyncio.get_running_loop().time()
         lease = await self.client.get(LEASES, name, self.namespace)
         spec = (lease or {}).get("spec") or {}
@@ -96,12 +105,20 @@ class Turns:
         Raises:
             ApiError, Unreachable: this node may still have it.
         """
-        name = self._held
-        if not name and policy is not None and has_begun(policy):
-            name = _lease_name(policy, self.node)
-        if name:
-            await self._give_up(name)
+        if policy is not None and has_begun(policy):
+            await self._find(lease_names(policy, self.node))
+        if self._held:
+            await self._give_up(self._held)
         return Turn()
+
+    async def _find(self, names: Sequence[str]) -> None:
+        """Find the turn that this node has from before the agent started."""
+        for name in names if not (self._held or self._knows) else ():
+            lease = await self.client.get(LEASES, name, self.namespace)
+            if lease and (lease.get("spec") or {}).get("holderIdentity") == self.node:
+                self._held = name
+                break
+        self._knows = True
 
     async def _give_up(self, name: str) -> None:
         lease = await self.client.get(LEASES, name, self.namespace)
@@ -117,7 +134,7 @@ class Turns:
         version = (str(metadata.get("uid")), str(metadata.get("resourceVersion")))
         seen = self._seen.get(name)
         if seen is None or seen.version != version:
-            self._seen = {name: (seen := _Seen(version, now_s))}
+            self._seen[name] = seen = _Seen(version, now_s)
         lasts_s = lease["spec"].get("leaseDurationSeconds")
         return seen.at_s + min(max(lasts_s if isinstance(lasts_s, int) else _LONGEST_S, 1), _LONGEST_S) - now_s
 
@@ -160,14 +177,18 @@ def _is_for(lease: Object, policy: NodePolicy) -> bool:
     return (said.get(GENERATION), said.get(HASH)) == (str(policy.generation), policy.hash)
 
 
-def _lease_name(policy: NodePolicy, node: str) -> str:
-    """Return the one Lease at which *node* looks: nodes are spread over the turns by their names."""
-    slots = policy.status.rollout.slots if policy.status.rollout else 1
-    number = int.from_bytes(sha256(node.encode()).digest()[:6], "big") % max(1, slots)
+def lease_names(policy: NodePolicy, node: str) -> tuple[str, ...]:
+    """Return the Leases at which *node* looks: all, or of many some that its name chooses."""
+    slots = max(1, policy.status.rollout.slots if policy.status.rollout else 1)
+    numbers: Iterable[int] = range(slots)
+    if slots > CANDIDATES:
+        digest = sha256(node.encode()).digest()
+        drawn = (int.from_bytes(digest[at : at + 4], "big") % slots for at in range(0, 4 * CANDIDATES, 4))
+        numbers = sorted({*drawn})
     name = policy.name
     if len(name) > _LONGEST_NAME:
         name = f"{name[:_LONGEST_NAME]}-{sha256(name.encode()).hexdigest()[:8]}"
-    return f"criproxy-rollout-{name}-{number}"
+    return tuple(f"criproxy-rollout-{name}-{number}" for number in numbers)
 
 
 def _now() -> str:

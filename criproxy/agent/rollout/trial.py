@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from typing import Any, Protocol, get_args
 
 from criproxy.agent.changes import Changes, Changing, any_changed
-from criproxy.agent.kubernetes.client import NODE_POLICIES, NODES, ApiClient
+from criproxy.agent.kubernetes.client import NODE_PLACEMENTS, NODE_POLICIES, NODES, ApiClient
 from criproxy.agent.kubernetes.watch import Watched
 from criproxy.agent.objects.node_policy import MAX_TRY_S, NodePolicy, Object
 from criproxy.agent.objects.placement import Phase, RolloutState
@@ -290,10 +290,17 @@ class Rollout(Changes):
 
     async def _record(self, step: Step, now: Situation) -> Turn | None:
         policy = _policy(now)
-        if step.about != now.node and await self._client.get(NODES, step.about, metadata_only=True) is None:
+        if step.about != now.node and await self._is_excused(policy, step.about):
             return replace(step.memory.turn, excused=step.about)
         self._use(policy.name, await self._status.record(policy, step.about, step.text))
         return None
+
+    async def _is_excused(self, policy: NodePolicy, node: str) -> bool:
+        """Whether a node need not give up its turn: it does not exist any more, or has kept the policy."""
+        said = _said_by(await self._client.get(NODE_PLACEMENTS, node))
+        if (said.phase, said.generation, said.hash) == ("Applied", policy.generation, policy.hash):
+            return True
+        return await self._client.get(NODES, node, metadata_only=True) is None
 
     async def _leave(self, _: Step, now: Situation) -> Turn:
         return await self._turns.leave(now.choice.policy if now.choice else None)

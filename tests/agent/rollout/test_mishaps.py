@@ -7,7 +7,7 @@ import pytest
 
 from criproxy.agent.kubernetes.client import LEASES, NODE_PLACEMENTS, NODE_POLICIES, NODES
 from criproxy.agent.objects.node_policy import Failure, NodePolicy
-from criproxy.agent.rollout.slots import GENERATION, HASH
+from criproxy.agent.rollout.slots import GENERATION, HASH, lease_names
 from tests.agent.rollout.cluster_model import NAMESPACE, Cluster, Fuse
 from tests.agent.rollout.daemon_model import FILE, PROBLEM, configuration_of, policy_object
 from tests.agent.rollout.test_waves import play, settled
@@ -113,6 +113,46 @@ def test_a_node_that_was_removed_is_no_failure() -> None:
         cluster.objects.delete(NODES, first)
         await all_kept(cluster)
         assert status(cluster) == (False, ())
+
+    play(3, scene)
+
+
+def test_an_agent_that_dies_after_keeping_is_no_failure() -> None:
+    """The NodePlacement says that the node has the policy: its turn expires, and the others go on."""
+
+    async def scene(cluster: Cluster) -> None:
+        cluster.put_policy(good())
+        first = await in_a_try(cluster)
+        agent = cluster.agents[first][0]
+        agent.network.forbidden = {("update", "leases")}
+        await settled(cluster, lambda: cluster.daemons[first].kept)
+        await asyncio.sleep(5)
+        agent.kill()
+        cluster.agents.pop(first)
+        others = [each for name, each in cluster.daemons.items() if name != first]
+        await settled(cluster, lambda: all(each.kept for each in others))
+        assert status(cluster) == (False, ())
+
+    play(3, scene)
+
+
+def test_an_agent_that_remembers_nothing_of_its_try_does_not_give_up_the_turn() -> None:
+    """It could write neither its NodePlacement nor the failure, and is ill after its restart: others must not begin."""
+
+    async def scene(cluster: Cluster) -> None:
+        for (each,) in cluster.agents.values():
+            each.network.forbidden = {("patch", "nodeplacements"), ("create", "nodeplacements")}
+        cluster.put_policy(bad())
+        first = await in_a_try(cluster)
+        agent, daemon = cluster.agents[first][0], cluster.daemons[first]
+        agent.network.forbidden |= {("patch", "nodepolicies")}
+        await settled(cluster, lambda: not daemon.trial)
+        agent.kill()
+        cluster.agents[first] = []
+        daemon.other_problems = ["the disk is broken"]
+        cluster.start_agent(first)
+        await settled(cluster, lambda: status(cluster)[0])
+        assert [name for name, each in cluster.daemons.items() if each.tried] == [first]
 
     play(3, scene)
 
@@ -475,7 +515,7 @@ def test_clocks_of_nodes_do_not_matter() -> None:
         await settled(cluster, lambda: NodePolicy.read(cluster.policy()).status.rollout is not None)
         said = {"renewTime": "1970-01-01T00:00:00.000000Z", "acquireTime": "2999-01-01T00:00:00.000000Z"}
         spec = {"holderIdentity": "elsewhere", "leaseDurationSeconds": 500, **said}
-        name = "criproxy-rollout-p-0"
+        (name,) = lease_names(NodePolicy.read(cluster.policy()), "n0")
         for lease in cluster.objects.all(LEASES):
             cluster.objects.delete(LEASES, lease["metadata"]["name"], NAMESPACE)
         metadata = {"name": name, "namespace": NAMESPACE, "annotations": {GENERATION: "0", HASH: "another"}}
