@@ -17,7 +17,7 @@ import pytest
 
 from criproxy import __version__
 from criproxy.cri.runtime import RuntimeCallError, RuntimeClient
-from criproxy.daemon.options import read_only
+from criproxy.daemon.options import agent, read_only
 from criproxy.daemon.problems import Problems
 from criproxy.deviceplugin.daemon_client.asking import report
 from criproxy.model.text.notices import NOT_READY
@@ -458,10 +458,11 @@ async def node(tmp_path: Path) -> AsyncIterator[Node]:
         yield node
 
 
-@pytest.mark.parametrize("which", ["socket", "control", "read_only"])
+@pytest.mark.parametrize("which", ["socket", "control", "read_only", "agent"])
 async def test_a_socket_whose_file_is_removed_comes_again(node: Node, which: str) -> None:
     """The kubelet and commands reach criproxy again within seconds; connections that are open go on."""
-    path = Path(read_only(str(node.serve.control))) if which == "read_only" else getattr(node.serve, which)
+    places = {place.__name__: Path(place(str(node.serve.control))) for place in (read_only, agent)}
+    path = places.get(which) or getattr(node.serve, which)
     async with node.serve.client() as open_client, node.serve.client() as new_client:
         await open_client.version()
         begun = file_of(path)

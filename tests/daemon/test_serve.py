@@ -9,7 +9,7 @@ import socket
 import stat
 import time
 from collections.abc import AsyncIterator, Iterator
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from functools import partial
 from importlib import import_module
 from pathlib import Path
@@ -24,6 +24,7 @@ from criproxy.cri import api_pb2
 from criproxy.cri.here import criproxy_behind
 from criproxy.cri.runtime import RuntimeCallError
 from criproxy.daemon.commands import DEVICE_PLUGIN, MODULES
+from criproxy.daemon.serve import READERS_MAX
 from criproxy.errors import CriproxyError, StatusCode, UsageError
 from lab.emulator.runtime import IMAGE, EmbeddedRuntime, RuntimeOptions
 from lab.kubelet.kubelet import ContainerSpec, PodSpec
@@ -234,6 +235,60 @@ async def test_a_second_socket_answers_only_what_changes_nothing(tmp_path: Path,
 
     assert [answer["source"] for answer in answers] == ["daemon", "daemon"]
     assert (modes, beside) == ([0o700, 0o755, 0o666], {".sock", ".lock"})
+
+
+async def test_the_agents_socket_answers_what_the_agent_needs(tmp_path: Path, runtime: EmbeddedRuntime) -> None:
+    """Queries, polls, and what a NodePolicy brings; who has it can neither stop criproxy nor speak for another part."""
+    async with Serve(tmp_path) as serve:
+        place = serve.control.parent / "agent/pod" / serve.control.name
+        modes = [path.stat().st_mode & 0o777 for path in (place.parent.parent, place.parent, place)]
+        answers = [await asyncio.to_thread(ask, str(place), command) for command in ("status", "usage", "agent")]
+        for command in ("bypass", "release", "record", *MODULES[DEVICE_PLUGIN]):
+            with pytest.raises(UsageError, match=r"^this daemon knows no command"):
+                await asyncio.to_thread(ask, str(place), command, {"state": "on"})
+        for command in ("reload-keep", "reload-back"):
+            with pytest.raises(CriproxyError, match="only try, keep and end what a NodePolicy says"):
+                await asyncio.to_thread(ask, str(place), command)
+
+    assert [answer["source"] for answer in answers] == ["daemon"] * 3
+    assert modes == [0o700, 0o755, 0o666]
+
+
+def is_answered(place: str) -> bool:
+    """Whether there is room for one more client on a socket."""
+    with suppress(CriproxyError):
+        return bool(ask(place, "status"))
+    return False
+
+
+async def test_many_clients_of_the_agents_socket_hold_nobody_up(tmp_path: Path, runtime: EmbeddedRuntime) -> None:
+    """Those beyond the limit are turned away, garbage is answered or ends, and the control socket answers meanwhile."""
+    async with Serve(tmp_path) as serve:
+        place = str(serve.control.parent / "agent/pod" / serve.control.name)
+        poll = b'{"command": "agent", "arguments": {"after": %d, "wait_s": 30}}\n'
+        revision = (await asyncio.to_thread(ask, place, "agent"))["revision"]
+        clients = [await asyncio.open_unix_connection(place, limit=1 << 20) for _ in range(40)]
+        for _, writer in clients:
+            writer.write(poll % revision)
+        ended = [asyncio.ensure_future(reader.read(1)) for reader, _ in clients]
+        turned_away = 0
+        async with asyncio.timeout(LIMIT_S):
+            while turned_away < 40 - READERS_MAX:
+                done, _ = await asyncio.wait(ended, return_when=asyncio.FIRST_COMPLETED)
+                ended = [each for each in ended if each not in done]
+                turned_away += len([each for each in done if each.exception() or not each.result()])
+        assert (await asyncio.to_thread(ask, str(serve.control), "status"))["source"] == "daemon"
+        for each in ended:
+            each.cancel()
+        for _, writer in clients:
+            writer.close()
+        await until(partial(asyncio.to_thread, is_answered, place))  # as soon as the daemon has seen that they are gone
+        for line in (b"\x00\xff\n", b"[]\n", b'{"command": ["agent"]}\n', b'{"command": "agent", "arguments": 1}\n'):
+            reader, writer = await asyncio.open_unix_connection(place)
+            writer.write(line)
+            assert b'"error"' in await asyncio.wait_for(reader.readline(), LIMIT_S)
+            writer.close()
+        assert "failed" not in serve.log.read_text()
 
 
 RUN = "runpy.run_module('criproxy', run_name='__main__', alter_sys=True)"
