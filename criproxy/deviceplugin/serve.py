@@ -278,6 +278,7 @@ class DevicePlugin:
             nvml=inventory.nvml_problem,
             nvml_since_s=inventory.nvml_since_s,
             nvml_pending=inventory.pending and bool(inventory.nvml_problem),
+            configuration=self._publisher.loaded.nvidia_source,
             labels=self._label_updater.labels,
         )
         return self._methods.told(wrong)

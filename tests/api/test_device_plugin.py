@@ -1,5 +1,6 @@
 """What the device plugin asks the daemon, over its control socket."""
 
+import json
 from collections.abc import AsyncIterator
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from dataclasses import replace
@@ -9,7 +10,9 @@ from typing import Any
 import pytest
 
 from criproxy import __version__
+from criproxy.api.agent import AgentPolls
 from criproxy.api.device_plugin import DevicePluginCommands
+from criproxy.api.live import LiveNode
 from criproxy.cli.queries.devices import vgpus
 from criproxy.cli.queries.explain import render
 from criproxy.cri.runtime import RuntimeCallError
@@ -507,3 +510,31 @@ async def test_profiles_that_are_and_are_not_offered(tmp_path: Path) -> None:
     assert (later["profile"], later["used_by_card"], later["offered"]) == ("gpu-8g", {"GPU-a": 1}, False)
     assert [text.plain for text in vgpus(values)] == ["profile gpu-8g: 1 allocated, no longer offered"]
     assert values["node_annotations"] == {}
+
+
+async def test_the_agent_learns_of_labels_and_inventory(tmp_path: Path) -> None:
+    """What is unknown is null; a device plugin that somebody has ended has neither; too many labels are refused."""
+    vgpu = {**REPORT["resources"][0], "name": "criproxy.io/small", "profile": "small"}
+    labels = {"nvidia.com/gpu.count": "2"}
+    async with node(tmp_path) as (world, say):
+        polls = AgentPolls(LiveNode(world.controller))
+
+        async def told() -> dict[str, Any]:
+            return dict(json.loads(await polls.command({"after": polls.revision, "wait_s": 20})))
+
+        before = json.loads(await polls.command({}))
+        await say("device-inventory", **REPORT)
+        older = await told()
+        await say("device-inventory", **{**REPORT, "resources": [vgpu], "labels": labels, "configuration": "a100"})
+        now = await told()
+        configuration = (await say("devices"))["device_plugin"]["configuration"]
+        with pytest.raises(CriproxyError, match="labels: 257 are more than 256"):
+            await say("device-inventory", **{**REPORT, "labels": {f"nvidia.com/{n}": "" for n in range(257)}})
+        await say("device-plugin", running=False)
+        ended = await told()
+
+    assert (before["labels"], before["vgpus"]) == (None, None)
+    assert (older["labels"], older["vgpus"]) == (None, "")
+    assert (now["labels"], json.loads(now["vgpus"])[0]["resource"]) == (labels, "criproxy.io/small")
+    assert configuration == "a100"
+    assert (ended["labels"], ended["vgpus"]) == ({}, "")

@@ -122,7 +122,7 @@ EXPLAINED = {
     "earlier": [{"time": "2026-01-01T00:00:00.000Z", "id": "@e", "state": "refused", "text": "@earlier"}],
 }
 DEVICES = {
-    "device_plugin": {"state": "running", "reported": "@reported", "version": "1"},
+    "device_plugin": {"state": "running", "reported": "@reported", "version": "1", "configuration": "@file"},
     "incidents": [{"class": "@class", "card": "@card", "since": "@since", "reason": "@reason", "action": "stop",
         "containers": [{"namespace": "@n", "pod": "@p", "container": "@c", "id": "@i", "use": "stopped"}]}],
     "source": "store", "version": "1", "notices": [{"wrong": True, "text": "@wrong"}], "holders_known": True,

@@ -145,7 +145,7 @@ DEVICES = {
     **HEAD,
     "guarded": FLAG,
     "holders_known": bool,
-    "device_plugin": ({"state": str, "reported": str, "version": str}, None),
+    "device_plugin": ({"state": str, "reported": str, "version": str, "configuration": str}, None),
     "vgpus": [VGPU],
     "node_annotations": {EACH: str},
     "classes": [

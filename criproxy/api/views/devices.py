@@ -145,11 +145,12 @@ def to_values(
 
 
 def _plugin_state(plugin: Reported | None) -> Values | None:
-    """Return the state of the device plugin, and when it last reported."""
+    """Return the state of the device plugin, when it last reported, and by which file it goes."""
     if plugin is None:
         return None
-    state = "running" if plugin.runs else "not running"
-    return {"state": state, "reported": timestamp(plugin.at_s), "version": plugin.report.version}
+    state, report = "running" if plugin.runs else "not running", plugin.report
+    reported = {"reported": timestamp(plugin.at_s), "version": report.version, "configuration": report.configuration}
+    return {"state": state, **reported}
 
 
 def _offered_profiles(report: Published, allocated: Iterable[Facts]) -> list[Values]:

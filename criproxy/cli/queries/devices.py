@@ -113,7 +113,8 @@ def plugin_state(values: Values) -> Iterator[rich.Text]:
     if plugin is None:
         return
     if plugin["state"] == "running":
-        yield rich.Text(f"device plugin: running (reported at {plugin['reported']})", style=QUIET)
+        by = f"; NVIDIA's file: {plugin['configuration']}" if plugin.get("configuration") else ""
+        yield rich.Text(f"device plugin: running (reported at {plugin['reported']}{by})", style=QUIET)
     else:
         text = f"device plugin: not running (last report at {plugin['reported']}); its report may be outdated"
         yield rich.Text(text, style=NOTE)

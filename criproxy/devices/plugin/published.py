@@ -97,6 +97,8 @@ class Published:
     """Since when, in seconds since the epoch."""
     nvml_pending: bool = False
     """Whether it has never answered, so that it is not known how the cards are divided."""
+    configuration: str = ""
+    """The file of NVIDIA's device plugin in effect, or the configuration that the cluster chose; empty: none."""
     labels: Mapping[str, str] | None = None
     """The labels that describe the node's cards; None: not known yet, or its version reports none."""
 
