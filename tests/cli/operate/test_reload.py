@@ -333,3 +333,10 @@ def test_what_to_do_about_the_policy_file_is_said_when_a_try_is_kept(policy_file
     known = {"file": "/n.yaml", "hash": "a0", "policy": "static", "until": None, "kept": True}
 
     assert _sentence({**known, **policy_file}).startswith(f"Kept: /n.yaml, hash a0, policy static. {said}")
+
+
+def test_a_node_policy_that_is_kept_needs_no_file() -> None:
+    """The cluster has it: nobody is told to write it to the policy file."""
+    known = {"file": "NodePolicy/all", "hash": "a0", "policy": "static", "until": None, "kept": True}
+
+    assert _sentence({**known, "policy_file": "different"}) == "Kept: NodePolicy/all, hash a0, policy static."

@@ -86,3 +86,26 @@ def test_what_is_not_known_is_left_out() -> None:
 
     assert list(front_of(values)) == []
     assert list(front_of({"started": None})) == []
+
+
+@pytest.mark.parametrize("kept", [True, False])
+def test_a_policy_of_the_cluster(kept: bool) -> None:
+    """It is named as in the cluster; that the policy file does not count then is nothing special."""
+    values = answer(1.0)
+    values["configuration"] |= {"file": "NodePolicy/gpu-nodes", "kept": kept, "try": None}
+    values["configuration"] |= {} if kept else {"try": {"left_s": 61.0}}
+    line = list(front_of(values))[2].plain
+
+    assert line.startswith("Policy: NodePolicy gpu-nodes, hash 0123456789ab, loaded 2 h 1 min ago")
+    assert ("BEING TRIED: the former configuration comes back in 1 min 1 s" in line) is not kept
+    assert "KEPT" not in line
+
+
+@pytest.mark.parametrize(("problems", "end"), [([], ""), (["no API server"], "; see the notices")])
+def test_the_agent(problems: list[str], end: str) -> None:
+    """Whether one is there; what it cannot do is among the notices."""
+    agent = {"version": "0.2.0", "since": timestamp(time.time() - 61), "problems": problems}
+    lines = [line.plain for line in front_of({**answer(1.0), "agent": agent})]
+
+    assert lines[3] == f"Agent: version 0.2.0, connected for 1 min 1 s{end}"
+    assert not any("Agent" in line.plain for line in front_of({**answer(1.0), "agent": None}))
