@@ -88,6 +88,7 @@ class ApiServer:
 
         Raises:
             CriproxyError: there is no answer in time, it is too long, or kubectl cannot reach the API server.
+            click.ClickException: kubectl has ended.
         """
         connection = _Connection(self._path, self._timeout_s)
         ends_s = time.monotonic() + self._timeout_s
@@ -104,8 +105,10 @@ class ApiServer:
             raise CriproxyError(f"the API server did not answer within {self._timeout_s:g} s") from error
         except http.client.IncompleteRead as error:
             raise CriproxyError("the answer was cut off: the agent, or the API server, has ended it") from error
+        except (ConnectionRefusedError, FileNotFoundError) as error:  # no `CriproxyError`: nothing is tried again
+            raise click.ClickException("kubectl proxy has ended, and with it this command") from error
         except (OSError, http.client.HTTPException) as error:
-            raise CriproxyError(f"kubectl proxy does not answer any more: {reason_of(error)}") from error
+            raise CriproxyError(f"kubectl proxy does not answer: {reason_of(error)}") from error
         finally:
             connection.close()
         if answer.status == http.client.INTERNAL_SERVER_ERROR and not answer.json():  # of kubectl itself

@@ -20,7 +20,7 @@ from lab.apiserver.faults import Refuses
 from lab.apiserver.server import SECRETS
 from tests.asking import daemon, serving
 from tests.cli.kubectl.kube import AGENT, NAMESPACE, NEEDS_KUBECTL, NODE, Kube, children_of, cluster, process
-from tests.node.world import World
+from tests.node.world import World, owner
 
 pytestmark = NEEDS_KUBECTL
 
@@ -354,6 +354,20 @@ async def test_kubectl_ends_with_the_command(kube: Kube, number: signal.Signals)
     assert (out, b"Traceback" in err) == (b"", False)
     assert bool([*kube.directory.glob("criproxy-*")]) == (number == signal.SIGKILL)
     kube.api.faults.speak()
+
+
+async def test_a_command_ends_with_kubectl(kube: Kube, world: World) -> None:
+    """One that goes on for ever does not try again for ever what cannot be any more."""
+    await world.run(owner("web", 1))
+    async with process(kube, "events", "--follow", "--node", NODE) as command:
+        assert command.stdout is not None
+        await command.stdout.readline()
+        (child,) = children_of(command.pid)
+        os.kill(child, signal.SIGKILL)
+        _, err = await command.communicate()
+
+    assert command.returncode == 1
+    assert err.endswith(b"Error: kubectl proxy has ended, and with it this command\n")
 
 
 async def _readable(descriptor: int) -> None:
