@@ -4,6 +4,7 @@ The history is asked only when the view has changed. What was before the start o
 been told by the run before.
 """
 
+import asyncio
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
@@ -23,10 +24,13 @@ from criproxy.agent.signs.events import EventWriter
 from criproxy.agent.signs.wanted import Condition, View
 from criproxy.errors import CriproxyError
 from criproxy.model.text.bounded import bounded_text
+from criproxy.process.tasks import wait_at_most
 
 MOST_EXPLAINED = 5
 """Refused containers about which the daemon is asked in one round: each answer searches for what would make room."""
 ASK_S = 20.0
+GAP_S = 5.0
+"""The shortest time between two questions about the history: on a busy node, the view changes each second."""
 
 
 @dataclass(slots=True, repr=False)
@@ -37,23 +41,29 @@ class EventSource:
         view: what the daemon says.
         writer: gets what happens.
         clock: seconds since the epoch.
+        gap_s: the shortest time between two questions about the history.
     """
 
     view: NodeView
     writer: EventWriter
     clock: Callable[[], float] = time.time
+    gap_s: float = GAP_S
     _before: View | None = None
     _last: int | None = None
     """The number of the last record that is known; None: none was asked for."""
     _explained: int = 0
 
     async def run(self) -> None:
-        """Follow for ever."""
+        """Follow for ever: the view at each change, the history less often."""
+        loop, asked_s, unread = asyncio.get_running_loop(), float("-inf"), False
         while True:
-            seen = self.view.version
+            seen, pause_s = self.view.version, None
             if self.view.last is not None and not self.view.problem:
-                await self._look(self.view.last)
-            await self.view.changed(seen)
+                unread |= self._compare(self.view.last)
+                if unread and (pause_s := asked_s + self.gap_s - loop.time()) <= 0:
+                    unread, asked_s, pause_s = False, loop.time(), None
+                    await self._read()
+            await wait_at_most(pause_s, self.view.changed(seen))
 
     def tell(self, condition: Condition) -> None:
         """Tell that the Node's condition has another status."""
@@ -65,10 +75,15 @@ class EventSource:
         name, at_s = self.view.node_name, self.clock()
         self.writer.add(about_node(reason, message, name, at_s, is_warning=is_warning))
 
-    async def _look(self, now: View) -> None:
+    def _compare(self, now: View) -> bool:
+        """Tell what has happened to the node; return whether the view is another one than before."""
         for happening in of_node(self._before, now, self.view.node_name, self.clock()):
             self.writer.add(happening)
-        self._before = now
+        before, self._before = self._before, now
+        return before is not now
+
+    async def _read(self) -> None:
+        """Tell what the history has about pods."""
         try:
             for event in await self._records():
                 await self._tell_of_pod(event)

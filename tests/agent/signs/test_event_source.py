@@ -63,7 +63,9 @@ class Told:
 
 
 @asynccontextmanager
-async def agent(world: Placing, directory: Path, server: ApiServer, client: ApiClient) -> AsyncIterator[Told]:
+async def agent(
+    world: Placing, directory: Path, server: ApiServer, client: ApiClient, gap_s: float = 0.0
+) -> AsyncIterator[Told]:
     """The parts of an agent that tell Events, from the start on."""
     live, asked = LiveNode(world.controller, bypass=world.bypass.to_json), Asked()
     handlers = {**commands(live), "agent": AgentPolls(live).command}
@@ -79,7 +81,7 @@ async def agent(world: Placing, directory: Path, server: ApiServer, client: ApiC
 
     view = NodeView(str(directory / "control.sock"), NAME, Troubles(RecordingLog()))
     writer = EventWriter(client, NAME, Troubles(RecordingLog()), QUICK)
-    source = EventSource(view, writer)
+    source = EventSource(view, writer, gap_s=gap_s)
     parts = running(view.run(), source.run(), writer.run())
     async with serving(directory, {name: counted(name) for name in handlers}), parts:
         await asked.until("events", 1)
@@ -162,3 +164,22 @@ async def test_what_is_old_is_not_told(told: tuple[Placing, Told]) -> None:
     found.source.tell(WELL)
     await found.until("CriproxyReady")
     assert [each["reason"] for each in found.events] == ["CriproxyReady"]
+
+
+async def test_the_history_of_a_busy_node_is_read_rarely(
+    tmp_path: Path, apiserver: ApiServer, api_client: ApiClient
+) -> None:
+    """What changes between two questions is told by the second one; the state of the node is told at once."""
+    async with Placing(tmp_path) as world:
+        await world.poll(lambda: world.controller.ready)
+        async with agent(world, tmp_path, apiserver, api_client, gap_s=3600.0) as found:
+            with pytest.raises(RuntimeCallError):
+                await world.run(owner("big", 9))
+            await found.asked.until("agent", 2)
+            world.bypass.set(BypassMode.AUTOMATIC, "for the test")
+            await found.until("BypassOn")
+            assert found.asked.names.count("events") == 1
+            found.source.gap_s = 0.0
+            found.source.view.notify()
+            await found.until("BypassOn", "PlacementRefused")
+            assert found.asked.names.count("events") == 2
