@@ -23,12 +23,13 @@ class Choice:
 
     @property
     def why(self) -> str:
-        """Why this one of several, as a sentence; empty if there is no other one."""
-        if self.policy is None or not self.passed_over:
-            return ""
-        others = ", ".join(self.passed_over[:3]) + (", …" if len(self.passed_over) > 3 else "")
-        chosen = f"NodePolicy {self.policy.name} (priority {self.policy.spec.priority})"
-        return f"{chosen} counts, of those that select this node; the other: {others}"
+        """Why this one of several, and which cannot be read, as a sentence; empty if there is no other one."""
+        parts = [*self.mistakes]
+        if self.policy is not None and self.passed_over:
+            others = ", ".join(self.passed_over[:3]) + (", …" if len(self.passed_over) > 3 else "")
+            chosen = f"NodePolicy {self.policy.name} (priority {self.policy.spec.priority})"
+            parts.insert(0, f"{chosen} counts, of those that select this node; the other: {others}")
+        return "; ".join(parts)
 
 
 def choose(objects: Iterable[Object], labels: Mapping[str, str]) -> Choice:

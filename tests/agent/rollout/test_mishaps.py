@@ -283,6 +283,35 @@ def test_a_policy_is_deleted_during_a_try() -> None:
     play(3, scene)
 
 
+def test_the_policy_file_changes_on_a_node() -> None:
+    """It takes effect, as on every node; then the NodePolicy is tried and kept again."""
+
+    async def scene(cluster: Cluster) -> None:
+        cluster.put_policy(good())
+        await all_kept(cluster)
+        daemon = cluster.daemons["n1"]
+        daemon.change_file('{"policy": "static", "changed": true}')
+        assert daemon.now.source == FILE
+        await settled(cluster, lambda: daemon.trial is not None)
+        await all_kept(cluster)
+
+    play(3, scene)
+
+
+def test_somebody_ends_a_try_on_the_node() -> None:
+    """He had a reason: it counts as a failure."""
+
+    async def scene(cluster: Cluster) -> None:
+        cluster.put_policy(good())
+        first = await in_a_try(cluster)
+        cluster.daemons[first].answer("reload", {})
+        await settled(cluster, lambda: status(cluster)[0])
+        assert phases(cluster)[first] == "RolledBack"
+        assert "somebody ended the try" in status(cluster)[1][0].text
+
+    play(3, scene)
+
+
 def test_a_policy_is_changed_during_a_try() -> None:
     """The try ends, which is no failure; the new one is rolled out, still by one node at a time."""
 
