@@ -77,10 +77,11 @@ class Resync:
     async def ready(self) -> None:
         """Wait until the node is known.
 
-        Each held call waits here once, for the first comparison: before that, it is unknown which CPUs are exclusive to
-        running containers, and a container placed on such a CPU would share it until an update moved it. Later
-        comparisons find changes that no call reported; for those, a recent node is as good as one that waited for a
-        list, so that a runtime that hangs does not delay creates.
+        Each held call waits here once, for the first comparison. Not earlier: the listeners already serve, since
+        pass-through calls need no node. Not later: before that comparison, it is unknown which CPUs are exclusive to
+        running containers, and a container placed on such a CPU would share it until an update moved it. And only once:
+        later comparisons find changes that no call reported; for those, a recent node is as good as one that waited for
+        a list, so that a runtime that hangs does not delay creates.
 
         Raises:
             NotReady: after ``resync_timeout_s``.
@@ -116,8 +117,10 @@ class Resync:
     async def adopt_before_start(self, container_id: str) -> None:
         """Adopt an unknown container that is about to start: it was created while criproxy did not see calls.
 
-        Not later: it could run on exclusive CPUs of others until the next comparison. Not earlier: a list for each
-        create that passed would burden a runtime that was just failing; one costs the start milliseconds.
+        Not later: until its start it does not run, and afterwards it could run on exclusive CPUs of others until the
+        next comparison. Not earlier: only a list shows a container that was created unseen, and a list for each create
+        that passed would burden a runtime that was just failing. The start is held in any case, and one list costs it
+        milliseconds.
 
         Raises:
             RuntimeCallError: the runtime does not answer.
@@ -127,7 +130,10 @@ class Resync:
                 await self._compare(thorough=False)
 
     async def run(self) -> None:
-        """Compare now, after `soon` or `check_removals`, and every ``resync_interval_s``; also check the disk."""
+        """Compare now, after `soon` or `check_removals`, and every ``resync_interval_s``, for ever.
+
+        Each time, also check the disk.
+        """
         self._wanted = True  # also after a failure
         self.check_removals()  # removals that were cut when criproxy stopped may still be in flight, too
         while True:
@@ -146,6 +152,7 @@ class Resync:
         """Request comparisons because a removal ended without success, and may continue in the runtime unreported.
 
         Also if a list lacks containers that have not ended, or their sandbox: a later one shows what became of them.
+
         They run after ``unknown_pause_s`` and after twice that; more such removals do not increase the frequency.
         """
         now_s, pause_s = asyncio.get_running_loop().time(), self.context.settings.unknown_pause_s
@@ -158,10 +165,12 @@ class Resync:
     def touch(self, key: str) -> None:
         """Record that a call about the container or sandbox *key* has ended: earlier lists do not count for it.
 
-        Lists race with calls: one may be from before the call took effect, and arrive after its end was applied. It
-        could then release the place of a container that has just started, or adopt one that has just been removed.
-        This is recorded at the end of the call: if recorded at its beginning, a list requested while the call runs
-        could miss its effect. It is dropped when the next comparison is about to request its lists, which are newer.
+        Lists race with calls: the runtime may have produced a list before the call took effect, and the list may arrive
+        after the call's end was applied. It could then release the place of a container that has just started, or
+        adopt one that has just been removed. Calls do not wait for lists, nor lists for calls, so this is recorded at
+        the end of the call, when its event is submitted: if recorded at its beginning, a list requested while the call
+        runs could miss its effect. It is recorded only while a comparison runs, and dropped when the next one is about
+        to request its lists, which are newer.
         """
         if self._one.locked():
             self._touched.add(key)
@@ -174,31 +183,26 @@ class Resync:
         """
         pause_s = _FIRST_PAUSE_S
         while True:
-            invalidations, is_first = self._invalidations, self._is_first
+            invalidations = self._invalidations
             try:
                 async with self._one:
-                    containers = await self._compare(thorough=thorough)
-                    self._settle(invalidations)
-                    if is_first and self._resized:  # creates after a start need not wait for the sizes of a thousand
-                        await self._follow_sizes(containers)
-                return
+                    await self._compare(thorough=thorough)
             except RuntimeCallError as error:
                 self._failed(error)
                 await asyncio.sleep(pause_s)
                 pause_s = min(pause_s * 2, _LONGEST_PAUSE_S)
-
-    def _settle(self, invalidations: int) -> None:
-        """Let held calls go on after a comparison that began after as many *invalidations*."""
-        self._succeeded()
-        is_due = not self._ready.is_set() and invalidations == self._invalidations
-        if is_due and self._left_out:
-            self.soon()
-        elif is_due:
-            self._is_first = False
-            self._ready.set()
-            if UNKNOWN in self.reconciler.holds:  # else the comparison itself has enqueued them
-                self.reconciler.holds.discard(UNKNOWN)
-                self.reconciler.enqueue([*self.context.state.node.grants], read=True)
+            else:
+                self._succeeded()
+                is_due = not self._ready.is_set() and invalidations == self._invalidations
+                if is_due and self._left_out:
+                    self.soon()
+                elif is_due:
+                    self._is_first = False
+                    self._ready.set()
+                    if UNKNOWN in self.reconciler.holds:  # else the comparison itself has enqueued them
+                        self.reconciler.holds.discard(UNKNOWN)
+                        self.reconciler.enqueue([*self.context.state.node.grants], read=True)
+                return
 
     async def of_sandbox(self, sandbox_id: str) -> None:
         """Compare one sandbox; if the runtime does not answer, compare all as soon as it does."""
@@ -237,8 +241,8 @@ class Resync:
             if self.error:
                 return
 
-    async def _compare(self, *, thorough: bool) -> Containers:
-        """Compare once: release the places of containers that have ended, and adopt unknown ones. Return all."""
+    async def _compare(self, *, thorough: bool) -> None:
+        """Compare once: release the places of containers that have ended, and adopt unknown ones."""
         state, runtime = self.context.state, self.context.runtime
         await runtime.version()
         self._touched.clear()
@@ -263,19 +267,15 @@ class Resync:
         # In the background: the kubelet may be slow, and no place depends on it.
         self.context.tasks.spawn("find the cards of containers", self.adoption.find_cards(containers))
         await self.adoption.read_watched()
-        if self._resized and not self._is_first:  # after a bypass: held calls may have to wait for the new sizes
-            await self._follow_sizes(containers)
+        if self._resized:
+            self._resized, is_done = False, False  # first: sizes may become invalid again meanwhile
+            try:
+                is_done = await follow_sizes(self.context, containers, self._is_touched)
+            finally:
+                self._resized |= not is_done
         self.reconciler.enqueue(list(self.context.cgroups.unreported), read=True)
         if thorough:
             self.reconciler.enqueue(list(state.node.grants), read=True)
-        return containers
-
-    async def _follow_sizes(self, containers: Containers) -> None:
-        self._resized, is_done = False, False  # before: sizes may become invalid again meanwhile
-        try:
-            is_done = await follow_sizes(self.context, containers, self._is_touched)
-        finally:
-            self._resized |= not is_done
 
     async def _compare_lists(
         self, before: Node, sandboxes: Sandboxes, containers: Containers, sandbox_id: str = ""

@@ -308,8 +308,8 @@ async def test_after_a_restart_only_some_are_asked_for_at_once(tmp_path: Path) -
         await world.poll(lambda: slow.looked_up["ListContainers"] > 0)
         await world.direct.version()  # after whatever was sent before
 
-        # Workers that read what containers have, and the comparison of sizes, may ask, too.
-        assert slow.looked_up["ContainerStatus"] <= 2 * (2 * AT_ONCE + SLOW_TO_ASK.concurrent_updates)
+        # Workers that read what containers have may ask, too.
+        assert slow.looked_up["ContainerStatus"] <= 2 * (AT_ONCE + SLOW_TO_ASK.concurrent_updates)
 
 
 def unanswered(world: World, monkeypatch: pytest.MonkeyPatch) -> asyncio.Event:
