@@ -86,6 +86,7 @@ done
 mount -t tmpfs -o mode=755 tmpfs /etc/systemd/system
 cp /run/shared/bin/* "$home/bin"
 mount -o remount,bind,ro /
+mount --make-rshared / # as systemd does on a machine; in a container it leaves that, and units get no credentials
 
 unset NOTIFY_SOCKET LISTEN_FDS LISTEN_PID
 export container=criproxy-test SYSTEMD_UNIT_PATH=/etc/systemd/system:/run/shared/units

@@ -34,7 +34,15 @@ SOCKET = "unix:///run/criproxy/criproxy.sock"
 IMAGES = "unix:///run/criproxy/image.sock"
 HTTP = "/run/criproxy/http.sock"
 SERVICE = "criproxy.service"
-PLUGIN = "criproxy-device-plugin.service"
+PLUGIN, AGENT = "criproxy-device-plugin.service", "criproxy-agent.service"
+STATUS = "criproxy status --format json"
+KUBECONFIG = """
+current-context: here
+contexts: [{name: here, context: {cluster: here, user: agent}}]
+clusters: [{name: here, cluster: {server: "http://127.0.0.1:1"}}]
+users: [{name: agent, user: {token: secret}}]
+"""
+"""Nobody listens there."""
 PLUGIN_FOLDERS = (
     "/var/lib/kubelet /var/lib/kubelet/device-plugins /var/lib/kubelet/plugins_registry "
     "/etc/kubernetes/node-feature-discovery/features.d"
@@ -131,6 +139,27 @@ def offers_cards() -> dict[str, Any]:
     systemctl("stop", PLUGIN)
     found["left"], found["result"] = names(PLUGIN_FOLDERS[1]), shown("Result", PLUGIN)
     return found
+
+
+def runs_the_agent() -> dict[str, Any]:
+    """The facts of the agent, whose API server does not answer: what `status` says of it, and its rights."""
+    systemctl("start", AGENT)  # has no effect without a kubeconfig
+    found: dict[str, Any] = {"without a kubeconfig": shown("ActiveState", AGENT)}
+    Path("/etc/criproxy").mkdir(exist_ok=True)
+    kubeconfig = Path("/etc/criproxy/agent.kubeconfig")
+    kubeconfig.write_text(KUBECONFIG)
+    kubeconfig.chmod(0o600)
+    Path("/etc/default/criproxy-agent").write_text('CRIPROXY_AGENT_OPTIONS="--node-name w1 --first-contact 0s"\n')
+    systemctl("start", AGENT)
+    pid, end_s = shown("MainPID", AGENT), time.monotonic() + LIMIT_S
+    found |= {"state": shown("ActiveState", AGENT), "process": rights(pid)}
+    found["is root"] = Path(f"/proc/{pid}").stat().st_uid == 0
+    while time.monotonic() < end_s and len((status := json.loads(typed(STATUS)["said"]))["agent"]["problems"]) < 1:
+        time.sleep(PACE_S)
+    found |= {"status": status["agent"]["problems"], "check": typed("criproxy status --check")["status"]}
+    found |= {"group": shown("ControlGroup", AGENT), "text": shown("StatusText", AGENT)}
+    systemctl("stop", AGENT)
+    return found | {"result": shown("Result", AGENT)}
 
 
 def reaches_processes() -> dict[str, Any]:
@@ -240,6 +269,7 @@ class Node:
         await self.restarts("killed", lambda: os.kill(int(shown("MainPID")), signal.SIGKILL))
         await self.restarts("hung", lambda: os.kill(int(shown("MainPID")), signal.SIGABRT))
         await self.reloads()
+        self.facts["agent"] = await asyncio.to_thread(runs_the_agent)
         self.facts["device plugin"] = await asyncio.to_thread(offers_cards)
         self.facts["processes"] = await asyncio.to_thread(reaches_processes)
         await self.stops()

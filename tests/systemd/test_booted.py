@@ -81,6 +81,17 @@ def test_a_reload_keeps_the_process(node: dict[str, Any]) -> None:
     assert node["reloaded"] == {"same": True, "state": "active"}
 
 
+def test_the_agent_runs_as_nobody_and_says_on_the_node_what_it_cannot_do(node: dict[str, Any]) -> None:
+    """It reaches the daemon, and nothing is wrong on the node because the API server does not answer."""
+    agent = node["agent"]
+
+    assert (agent["without a kubeconfig"], agent["state"], agent["result"]) == ("inactive", "active", "success")
+    assert (agent["is root"], agent["process"]) == (False, {"CapEff": "0" * 16, "CapBnd": "0" * 16, "Seccomp": "2"})
+    assert "127.0.0.1:1" in str(agent["status"])
+    assert "127.0.0.1:1" in agent["text"]
+    assert (agent["check"], agent["group"]) == (0, "/criproxy.slice/criproxy-agent.service")
+
+
 def test_the_device_plugin_serves_without_rights_before_there_is_a_kubelet(node: dict[str, Any]) -> None:
     """Its unit makes the kubelet's folders, in which it serves a card; its end leaves nothing there."""
     plugin = node["device plugin"]
