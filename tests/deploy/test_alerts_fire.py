@@ -7,7 +7,7 @@ import asyncio
 import os
 import signal
 import time
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager, suppress
 from dataclasses import replace
 from pathlib import Path
@@ -18,6 +18,7 @@ import pytest
 import yaml
 
 from criproxy import __version__
+from criproxy.agent.metrics import AgentMetrics, Sample
 from criproxy.api.metrics.moment import Moment
 from criproxy.api.metrics.proxy_metrics import Gauges, Metrics
 from criproxy.api.views.status_check import find
@@ -340,6 +341,36 @@ async def of_a_device_plugin(folder: Path, nvml: FakeNvml) -> AsyncIterator[Case
         await rival.stop_plugins()
 
 
+def of_agents() -> Iterator[Case]:
+    """Yield the cases of agents that are gone, cannot do their work, and whose NodePolicy is not in force."""
+    well = Sample(
+        connected=True,
+        view_age_s=0.0,
+        requests={},
+        watch_restarts={},
+        silent_s=1.0,
+        watches={},
+        phase="Applied",
+        troubles=0,
+        failures=0,
+    )
+
+    def rendered(**changes: object) -> str:
+        text, _ = AgentMetrics(lambda: replace(well, **changes)).render("text/plain")  # type: ignore[arg-type]
+        return text.decode()
+
+    up = 'up{job="criproxy-agent"}'
+    yield Case("agent gone", ("CriproxyAgentDown",), f"{up} 1\n", f"{up} 0\n")
+    yield Case("agent in trouble", ("CriproxyAgentTroubled",), rendered(), rendered(troubles=1))
+    for phase in ("RolledBack", "Refused"):
+        yield Case(phase, ("CriproxyNodePolicyNotInForce",), rendered(), rendered(phase=phase))
+
+
+async def test_alerts_of_agents(tmp_path: Path) -> None:
+    """They fire by the metrics that the agent exports."""
+    assert_fire(tmp_path, [*of_agents()])
+
+
 def events_of(program: Program) -> int:
     """The process that waits for NVML's events."""
     for path in Path("/proc").glob("[0-9]*/cmdline"):
@@ -359,6 +390,7 @@ async def test_each_alert_fires_in_its_situation(tmp_path: Path, nvml_library: P
         cases = [case async for case in of_a_device_plugin(Path(name), nvml)]
     cases += [case async for case in of_a_daemon(tmp_path / "daemon")]
     cases += [case async for case in of_controllers(tmp_path)]
+    cases += of_agents()
     for alert, (series, well, seen) in OF_VGPUS.items():
         cases.append(Case(alert, (alert,), f"{series} {well}\n", f"{series} {seen}\n", repeats=True))
 
