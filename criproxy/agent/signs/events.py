@@ -25,7 +25,9 @@ COMPONENT = "criproxy-agent"
 NODES_NAMESPACE = "default"
 """Of Events about Nodes, which have none."""
 MOST_NAME_CHARS = 200
-GONE, CONFLICT, SERVER_FAILED = 404, 409, 500
+FORBIDDEN, GONE, CONFLICT, SERVER_FAILED = 403, 404, 409, 500
+TERMINATING = "is being terminated"
+"""In the refusal (403) of an object in a namespace that somebody deletes."""
 LATER = frozenset({401, 408, 429})
 """Answers after which the same request may be accepted, beside those of a server that has failed."""
 
@@ -86,6 +88,8 @@ class EventWriter:
     _tokens: float = field(init=False)
     _filled_s: float = field(default_factory=lambda: asyncio.get_running_loop().time())
     _added: Changes = field(default_factory=Changes)
+    _is_forbidden: bool = False
+    """Whether the last Event was refused for want of rights."""
 
     def __post_init__(self) -> None:
         self._tokens = float(self.limits.most_at_once)
@@ -111,6 +115,8 @@ class EventWriter:
             seen = self._added.version
             self._drop_stale()
             due_s = self._due_s()
+            if due_s is None and not self._is_forbidden:
+                self.troubles.set("events", "")
             if due_s is None or due_s > 0:
                 await wait_at_most(due_s, self._added.changed(seen))
                 continue
@@ -165,16 +171,20 @@ class EventWriter:
         except CriproxyError as error:
             return self._failed(series, error)
         series.pending, series.written = series.pending - told, series.written + told
-        series.written_s = self._now_s()
+        series.written_s, self._is_forbidden = self._now_s(), False
         self.troubles.set("events", "")
         return True
 
     def _failed(self, series: _Series, error: CriproxyError) -> bool:
-        """Say why an Event was not written, and drop it if the API server does not want it, now or later."""
+        """Drop an Event that the API server does not want, now or later; say so, unless only its namespace is gone."""
         about = f"{series.last.kind} {'/'.join(filter(None, (series.last.namespace, series.last.name)))}"
-        self.troubles.set("events", f"Events cannot be written, such as {series.last.reason} about {about}: {error}")
+        text = f"Events cannot be written, such as {series.last.reason} about {about}: {error}"
         if not isinstance(error, ApiError) or error.status in LATER or error.status >= SERVER_FAILED:
+            self.troubles.set("events", text)
             return False
+        if error.status == FORBIDDEN and TERMINATING not in str(error):
+            self._is_forbidden = True
+            self.troubles.set("events", text)
         self.dropped += series.pending
         series.pending, series.written_s = 0, self._now_s()
         return True

@@ -165,6 +165,50 @@ async def test_a_refusal(apiserver: ApiServer, api_client: ApiClient, status: in
     assert events.dropped == is_dropped
 
 
+@pytest.mark.parametrize(
+    ("status", "text", "is_said"),
+    [
+        pytest.param(403, "events is forbidden", True, id="no-right"),
+        pytest.param(403, "namespace shop, because it is being terminated", False, id="ends"),
+        pytest.param(404, 'namespaces "shop" not found', False, id="gone"),
+    ],
+)
+async def test_what_is_said_of_a_refusal(
+    apiserver: ApiServer, api_client: ApiClient, status: int, text: str, is_said: bool
+) -> None:
+    """That the agent lacks a right is said until an Event is written; that a namespace is gone is usual."""
+    apiserver.faults.refuses["create", "events"] = Refuses(status, text, times=1)
+    async with writing(api_client) as events:
+        seen = events.troubles.version
+        events.add(ONE)
+        if is_said:
+            async with asyncio.timeout(10):
+                await events.troubles.changed(seen)
+            assert text in events.troubles.sentences(wrong=False)[0]
+        events.add(NODE)
+        await apiserver.until(lambda: ("worker-1", "BypassOn") in written(apiserver))
+        if is_said:
+            async with asyncio.timeout(10):
+                await events.troubles.changed(seen + 1)
+    assert events.troubles.sentences(wrong=False) == []
+    assert events.troubles.version == seen + 2 * is_said
+
+
+async def test_what_was_not_written_and_is_stale_is_no_trouble(apiserver: ApiServer, api_client: ApiClient) -> None:
+    """When nothing waits any more, there is nothing to say."""
+    async with writing(api_client) as events:
+        assert isinstance(events.clock, Clock)
+        await apiserver.stop()
+        seen = events.troubles.version
+        events.add(ONE)
+        async with asyncio.timeout(10):
+            seen = await events.troubles.changed(seen)
+            events.clock.now_s += 7200.0
+            await events.troubles.changed(seen)
+        assert events.troubles.sentences(wrong=False) == []
+    assert events.dropped == 1
+
+
 async def test_after_a_restart_and_beside_a_second_agent(apiserver: ApiServer, api_client: ApiClient) -> None:
     """The Event that is there is counted on."""
     for count in (1, 2):
