@@ -16,7 +16,13 @@ from functools import partial
 
 import psutil
 
-from criproxy.agent.kubernetes.client import NODE_PLACEMENTS, NODE_POLICIES, NODE_RESOURCE_TOPOLOGIES, NODES
+from criproxy.agent.kubernetes.client import (
+    NODE_PLACEMENTS,
+    NODE_POLICIES,
+    NODE_RESOURCE_TOPOLOGIES,
+    NODES,
+    Resource,
+)
 from criproxy.agent.signs.wanted import CONDITION
 from lab.apiserver.fields import strategic
 from lab.apiserver.server import ApiServer
@@ -25,8 +31,8 @@ WATCHES = 4
 """Of each agent: NodePolicies, its Node, its NodePlacement, its NodeResourceTopology."""
 HEARTBEAT_S = 300.0
 """How often a kubelet writes the status of its Node at rest; no agent follows the Leases of kubelets."""
-SETTLE_S = 5.0
-"""After the last change, until it is written."""
+WRITTEN = (NODE_PLACEMENTS, NODE_RESOURCE_TOPOLOGIES)
+"""By agents."""
 LIMIT_S = 1800.0
 HEADER = (
     "| Phase | Time | Requests | Per second | Most in a second | From agents | To agents | CPU of an agent |\n"
@@ -132,6 +138,10 @@ class Run:
         counts = {told, signs, objects.count(NODE_RESOURCE_TOPOLOGIES)}
         return counts == {self.count} and len(self.server.watches) == WATCHES * self.count
 
+    def writes(self, kind: Resource) -> int:
+        """How often objects were written."""
+        return self.server.requests["patch", kind.plural]
+
     async def start(self) -> None:
         """All agents start."""
         async with self.phase(f"start, first contact spread over {self.plan.first_contact_s:g} s"):
@@ -144,10 +154,11 @@ class Run:
 
     async def pods(self) -> None:
         """The nodes change."""
+        before = {kind: self.writes(kind) for kind in WRITTEN}
         async with self.phase("a pod comes or goes on each node in a minute"):
             assert self.agents.stdin is not None
             self.agents.stdin.write(f"{self.plan.pods_s}\n".encode())
-            await asyncio.sleep(self.plan.pods_s + SETTLE_S)
+            await self.until(lambda: all(self.writes(kind) >= before[kind] + self.count for kind in WRITTEN))
 
     async def rollout(self) -> None:
         """A NodePolicy for all nodes comes."""
@@ -168,7 +179,7 @@ class Run:
     async def wiped(self) -> None:
         """What agents have written is deleted."""
         async with self.phase("all NodePlacements and topologies deleted, until all are back"):
-            for kind in (NODE_PLACEMENTS, NODE_RESOURCE_TOPOLOGIES):
+            for kind in WRITTEN:
                 for each in self.server.objects.all(kind):
                     self.server.objects.delete(kind, each["metadata"]["name"])
             await self.until(self.are_there)
