@@ -1,0 +1,169 @@
+"""The steps of a rollout on this node: what `decide` chooses is asked of the daemon and of the API server."""
+
+import asyncio
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass, replace
+from typing import Any, Protocol, get_args
+
+from criproxy.agent.changes import Changing
+from criproxy.agent.kubernetes.client import NODE_PLACEMENTS, NODE_POLICIES, NODES, ApiClient
+from criproxy.agent.objects.node_policy import MAX_TRY_S, NodePolicy, Object
+from criproxy.agent.objects.placement import Phase, RolloutState
+from criproxy.agent.rollout.situation import SOURCE, Action, Expected, Pace, Situation, Step, Turn, Verdict
+from criproxy.agent.rollout.slots import Turns
+from criproxy.agent.rollout.status import StatusWriter
+from criproxy.errors import CriproxyError
+from criproxy.model.text.bounded import bounded_text
+from criproxy.process.logger import Log
+
+MOST_CHARACTERS = 500
+Answer = Verdict | Turn | Expected | None
+
+
+class DaemonClient(Changing, Protocol):
+    """`NodeView`, as far as a rollout needs it."""
+
+    last: Mapping[str, Any] | None
+    problem: str
+    node_name: str
+
+    async def ask(self, command: str, arguments: Mapping[str, Any] | None = None, timeout_s: float = 60.0) -> Any:  # noqa: ANN401 - JSON
+        """Return the answer to a command; raise `CriproxyError`."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Steps:
+    """Takes steps for one node.
+
+    Args:
+        client: of the API server.
+        daemon: carries out what a step asks of it.
+        turns: of this node.
+        use: gets each NodePolicy that was read or written, or None if it was deleted, by its name.
+        pace: times.
+        log: a structlog logger.
+    """
+
+    client: ApiClient
+    daemon: DaemonClient
+    turns: Turns
+    use: Callable[[str, Object | None], None]
+    pace: Pace
+    log: Log
+
+    async def take(self, step: Step, now: Situation) -> Answer:
+        """Take *step*, chosen in the situation *now*; return what is known then.
+
+        Raises:
+            CriproxyError: it has failed, or it is unknown whether it has.
+        """
+        steps: Mapping[Action, Callable[[Step, Situation], Awaitable[Answer]]] = {
+            Action.CHECK: self._check,
+            Action.BEGIN: self._begin,
+            Action.TAKE: self._take,
+            Action.CONFIRM: self._confirm,
+            Action.TRY: self._try,
+            Action.KEEP: self._keep,
+            Action.BACK: self._back,
+            Action.TO_FILE: self._to_file,
+            Action.RECORD: self._record,
+            Action.LEAVE: self._leave,
+        }
+        try:
+            return await steps[step.action](step, now)
+        except CriproxyError:
+            self.turns.forget()
+            raise
+
+    async def _check(self, _: Step, now: Situation) -> Verdict:
+        policy, daemon = _policy(now), now.daemon
+        assert daemon is not None
+        found = await self.daemon.ask("reload-dry-run", _file(policy))
+        mistakes = [] if found["accepted"] else found["mistakes"] or ["the daemon does not say why"]
+        return Verdict(
+            about=(policy.hash, daemon.hash, daemon.instance),
+            until_s=now_s() + self.pace.again_s,
+            refusal=bounded_text("; ".join(map(str, mistakes)), MOST_CHARACTERS),
+            is_same=bool(found["same"]),
+        )
+
+    async def _begin(self, _: Step, now: Situation) -> None:
+        policy = _policy(now)
+        self.use(policy.name, await StatusWriter(self.client).begin(policy))
+
+    async def _take(self, step: Step, now: Situation) -> Turn:
+        return await self.turns.take(_policy(now), step.memory.turn.excused)
+
+    async def _confirm(self, step: Step, now: Situation) -> Turn:
+        policy = _policy(now)
+        self.use(policy.name, await self.client.get(NODE_POLICIES, policy.name))
+        return replace(step.memory.turn, confirmed=(policy.generation, policy.hash))
+
+    async def _try(self, _: Step, now: Situation) -> Expected:
+        policy = _policy(now)
+        time_s = min(policy.spec.rollout.try_s + self.pace.keep_before_s, MAX_TRY_S)
+        self.log.info("rollout: a NodePolicy is tried", policy=policy.name, hash=policy.hash, for_s=time_s)
+        await self.daemon.ask("reload-try", {**_file(policy), "time_s": time_s})
+        return self._expected(policy.hash, is_trying=True)
+
+    async def _keep(self, _: Step, now: Situation) -> Expected:
+        assert now.daemon is not None
+        await self.daemon.ask("reload-keep", {"hash": now.daemon.hash})
+        return self._expected(now.daemon.hash, is_trying=False)
+
+    async def _back(self, _: Step, now: Situation) -> Expected:
+        assert now.daemon is not None
+        await self.daemon.ask("reload-back", {"hash": now.daemon.hash})
+        return self._expected("", is_trying=False)
+
+    async def _to_file(self, _: Step, __: Situation) -> Expected:
+        await self.daemon.ask("reload")
+        return self._expected("", is_trying=False)
+
+    def _expected(self, hash_: str, *, is_trying: bool) -> Expected:
+        return Expected(hash_, is_trying, now_s() + self.pace.settle_s)
+
+    async def _record(self, step: Step, now: Situation) -> Turn | None:
+        policy = _policy(now)
+        if step.about != now.node and await self._is_excused(policy, step.about):
+            return replace(step.memory.turn, excused=step.about)
+        self.use(policy.name, await StatusWriter(self.client).record(policy, step.about, step.text))
+        return None
+
+    async def _is_excused(self, policy: NodePolicy, node: str) -> bool:
+        """Whether a node need not give up its turn: it does not exist any more, or has kept the policy."""
+        said = said_by(await self.client.get(NODE_PLACEMENTS, node))
+        if (said.phase, said.generation, said.hash) == ("Applied", policy.generation, policy.hash):
+            return True
+        return await self.client.get(NODES, node, metadata_only=True) is None
+
+    async def _leave(self, _: Step, now: Situation) -> Turn:
+        return await self.turns.leave(now.choice.policy if now.choice else None)
+
+
+def now_s() -> float:
+    """Return the time on the monotonic clock of the event loop."""
+    return asyncio.get_running_loop().time()
+
+
+def said_by(placement: Object | None) -> RolloutState:
+    """Return what this node had written before the agent started; nothing is said by what cannot be read."""
+    said = ((placement or {}).get("status") or {}).get("rollout") or {}
+    generation = said.get("generation")
+    phase: Phase | None = next((each for each in get_args(Phase) if each == said.get("phase")), None)
+    if not isinstance(generation, int) or phase is None:
+        return RolloutState()
+    texts = {key: str(said.get(key) or "") for key in ("policy", "hash", "message")}
+    return RolloutState(texts["policy"], generation, texts["hash"], phase, texts["message"])
+
+
+def _policy(now: Situation) -> NodePolicy:
+    assert now.choice is not None
+    assert now.choice.policy is not None
+    return now.choice.policy
+
+
+def _file(policy: NodePolicy) -> dict[str, str]:
+    """Return a policy as the daemon takes it."""
+    return {"text": policy.text, "source": SOURCE + policy.name}
