@@ -52,6 +52,8 @@ class Limits:
     """… up to this, so that all is known within a minute after the server is back, …"""
     healthy_s: float = 30.0
     """… until one has lasted this long."""
+    reopen_s: float = 10.0
+    """Within this time, such a one is opened again: a server that restarts has ended those of all agents together."""
     watch_s: tuple[float, float] = (1800.0, 3600.0)
     """How long the server keeps a watch open: chosen between them at random, so that agents do not return together."""
     grace_s: float = 30.0

@@ -100,8 +100,12 @@ class Watched(Changes):
             self._client.counters.watch_restarts[self.resource.plural, reason] += 1
             if self._has_lasted():
                 pauses.reset()
-            absent_s = limits.absent_s * random.uniform(0.75, 1.25)  # noqa: S311 (no secret)
-            await asyncio.sleep(absent_s if reason == "absent" else pauses.pause_s())
+                pause_s = random.uniform(0, limits.reopen_s)  # noqa: S311 (no secret)
+            elif reason == "absent":
+                pause_s = limits.absent_s * random.uniform(0.75, 1.25)  # noqa: S311 (no secret)
+            else:
+                pause_s = pauses.pause_s()
+            await asyncio.sleep(pause_s)
 
     async def _follow(self) -> str:
         """Read if needed, and watch until the watch ends; return why it has."""

@@ -2,8 +2,9 @@
 
 import asyncio
 import json
+import time
 from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import replace
 
 import psutil
@@ -324,6 +325,21 @@ async def test_a_failing_server_is_not_stormed(apiserver: ApiServer) -> None:
     async with client_of(apiserver, limits) as client, following(Watched(client, NODE_POLICIES)):
         await asyncio.sleep(1.0)
     assert 2 <= apiserver.requests["watch", "nodepolicies"] <= 40
+
+
+async def test_the_watches_of_all_agents_do_not_return_together(apiserver: ApiServer) -> None:
+    """When a server that restarts has ended them together."""
+    limits, agents = replace(SHORT, healthy_s=0.0, reopen_s=1.0), 30
+    async with AsyncExitStack() as stack:
+        for _ in range(agents):
+            client = await stack.enter_async_context(client_of(apiserver, limits))
+            await stack.enter_async_context(following(Watched(client, NODE_POLICIES)))
+        await apiserver.until(lambda: len(apiserver.watches) == agents)
+        apiserver.watches.end()
+        await apiserver.until(lambda: apiserver.requests["watch", "nodepolicies"] > agents)
+        first_s = time.monotonic()
+        await apiserver.until(lambda: apiserver.requests["watch", "nodepolicies"] == 2 * agents)
+        assert time.monotonic() - first_s > 0.3
 
 
 async def test_pauses_are_random_and_grow_up_to_the_longest() -> None:
