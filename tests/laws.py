@@ -10,7 +10,7 @@ from criproxy.model.cpuset import CpuSet, format_cpuset
 from criproxy.model.grant import NO_CPUS
 from criproxy.model.node import Node
 from criproxy.model.workload import Container
-from criproxy.placement.alloc.memory.memory import _machine
+from criproxy.placement.alloc.memory.place_memory import _machine
 from criproxy.placement.decision import Decision
 from criproxy.placement.engine import step
 from criproxy.placement.events import ContainerCreating, ContainerGone, Event

@@ -10,7 +10,7 @@ from functools import partial
 from criproxy.model.grant import Grant
 from criproxy.model.node import Node, without
 from criproxy.model.workload import Container, Pod, QosClass
-from criproxy.placement.alloc.memory.memory import place_memory, return_memory
+from criproxy.placement.alloc.memory.place_memory import place_memory, return_memory
 from criproxy.placement.events import ContainerCreating
 from criproxy.placement.policies import BUILTIN
 from criproxy.simulate.hosts import GIB

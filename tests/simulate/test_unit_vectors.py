@@ -12,7 +12,7 @@ from criproxy.model.machine.topology import Topology
 from criproxy.model.node import Node
 from criproxy.model.resources import MAX_SHARES_MILLI, milli_to_shares, shares_to_milli
 from criproxy.model.workload import Container, Pod, QosClass
-from criproxy.placement.alloc.memory.memory import with_attached
+from criproxy.placement.alloc.memory.place_memory import with_attached
 from criproxy.placement.alloc.pools import build_pools
 from criproxy.placement.engine import step
 from criproxy.placement.events import ContainerCreating, PodCreated

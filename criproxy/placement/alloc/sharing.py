@@ -10,7 +10,7 @@ from criproxy.model.machine.topology import Topology
 from criproxy.model.node import Node
 from criproxy.placement.alloc.capacity import Capacity, Loads, capacity, pool_of, shared_cpus
 from criproxy.placement.alloc.cpus import one_per_core
-from criproxy.placement.alloc.memory.memory import ordinary_bytes
+from criproxy.placement.alloc.memory.place_memory import ordinary_bytes
 from criproxy.placement.alloc.pools import PoolTree, build_pools
 
 RESERVED = "the reserved CPUs"

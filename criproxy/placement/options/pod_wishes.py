@@ -10,7 +10,7 @@ from criproxy.model.node import Node, changed_keys
 from criproxy.model.remembered import remembered
 from criproxy.model.text.annotations import COLD_START, parse_cold_start
 from criproxy.model.workload import Container, ContainerState, Pod
-from criproxy.placement.alloc.memory.memory import ANY, MemoryWish
+from criproxy.placement.alloc.memory.place_memory import ANY, MemoryWish
 from criproxy.placement.options.annotation_parsing import Wishes, written
 from criproxy.placement.options.policy_options import Options
 from criproxy.placement.options.usable import COUNTED

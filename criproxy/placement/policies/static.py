@@ -19,7 +19,7 @@ from criproxy.model.node import Node, with_changes
 from criproxy.model.text.amounts import counted, only_are
 from criproxy.model.workload import Container
 from criproxy.placement.alloc.cpus import Taste, surroundings, take_cpus
-from criproxy.placement.alloc.memory.memory import MemoryWish, place_memory, return_memory
+from criproxy.placement.alloc.memory.place_memory import MemoryWish, place_memory, return_memory
 from criproxy.placement.alloc.near import resize_cpus, take_beside, whole_cores
 from criproxy.placement.alloc.rank import Candidates
 from criproxy.placement.options.annotation_parsing import Wishes

@@ -15,7 +15,7 @@ from criproxy.model.machine.hardware import HugePageRequest
 from criproxy.model.node import Node, changed_keys, with_changes
 from criproxy.model.text.amounts import format_bytes
 from criproxy.model.workload import Container
-from criproxy.placement.alloc.memory.memory import MemoryWish, place_memory, return_memory
+from criproxy.placement.alloc.memory.place_memory import MemoryWish, place_memory, return_memory
 from criproxy.placement.alloc.memory.promised import are_missing, promised_bytes, with_huge_pages
 from criproxy.placement.options.policy_options import options_of
 from criproxy.placement.policies.api import Policy

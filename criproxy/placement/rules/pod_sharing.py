@@ -13,7 +13,7 @@ from criproxy.model.node import Node, without
 from criproxy.model.resources import MIN_REQUEST_MILLI
 from criproxy.model.text.amounts import format_milli
 from criproxy.model.workload import Container, ContainerState, QosClass
-from criproxy.placement.alloc.memory.memory import place_memory
+from criproxy.placement.alloc.memory.place_memory import place_memory
 from criproxy.placement.options.policy_options import exclusive_of, options_of
 from criproxy.placement.policies.api import Policy
 from criproxy.placement.rules.ask import Placed, ask, shown

@@ -206,5 +206,4 @@ def _growth(memory: Memory, request: MemoryRequest, limit: Mask) -> Iterator[Mas
         return
     while zone != limit and not zone & ~limit:
         yield zone
-        more = memory.expand(zone, memory.kinds(zone)) or memory.expand(zone, frozenset(KINDS))
-        zone |= more
+        zone = memory.grown(zone)

@@ -107,6 +107,10 @@ class Memory:
             self._expanded[zone, kinds] = found
         return found
 
+    def grown(self, zone: Mask) -> Mask:
+        """*zone* with the nodes that it grows by: of its own kinds or, if there are no more of them, of all."""
+        return zone | (self.expand(zone, self.kinds(zone)) or self.expand(zone, frozenset(self.of_kind)))
+
     def _nearest(self, zone: Mask, wanted: Mask) -> Mask:
         rows = [self._distances[place] for place in _places(zone)]
         near = {place: min(row[place] for row in rows) for place in _places(wanted)} if rows else {}

@@ -10,7 +10,7 @@ from criproxy.model.node import Node, without
 from criproxy.model.text.amounts import counted
 from criproxy.model.workload import Container
 from criproxy.placement.alloc.cpus import one_per_core
-from criproxy.placement.alloc.memory.memory import MemoryWish, place_memory, return_memory
+from criproxy.placement.alloc.memory.place_memory import MemoryWish, place_memory, return_memory
 from criproxy.placement.alloc.rank import Candidate, Candidates, Criterion, Row, Unit, compared, ranked
 from criproxy.placement.options.annotation_parsing import Wishes
 from criproxy.placement.options.match_keys import attribute_of

@@ -11,7 +11,7 @@ from criproxy.model.machine.topology import Topology
 from criproxy.model.node import Node, with_changes
 from criproxy.model.text.amounts import counted
 from criproxy.model.workload import Container
-from criproxy.placement.alloc.memory.memory import MemoryWish, place_memory, return_memory
+from criproxy.placement.alloc.memory.place_memory import MemoryWish, place_memory, return_memory
 from criproxy.placement.alloc.rank import Candidate, Candidates, Criterion, Row, Unit, compared, ranked
 from criproxy.placement.options.annotation_keys import matches_one
 from criproxy.placement.options.annotation_parsing import Wishes

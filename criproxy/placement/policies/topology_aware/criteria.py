@@ -15,7 +15,7 @@ from criproxy.model.machine.topology import MemoryKind, Topology
 from criproxy.model.node import Node
 from criproxy.model.workload import Container, QosClass
 from criproxy.placement.alloc.capacity import Capacity
-from criproxy.placement.alloc.memory.memory import rooms_bytes, with_attached
+from criproxy.placement.alloc.memory.place_memory import rooms_bytes, with_attached
 from criproxy.placement.alloc.memory.promised import are_missing, promised_bytes
 from criproxy.placement.alloc.near import cpus_of_priority
 from criproxy.placement.alloc.pools import Pool, PoolTree

@@ -18,7 +18,7 @@ from criproxy.model.text.amounts import counted, only_are
 from criproxy.model.workload import Container
 from criproxy.placement.alloc.capacity import shared_milli
 from criproxy.placement.alloc.cpus import Taste
-from criproxy.placement.alloc.memory.memory import place_memory, return_memory
+from criproxy.placement.alloc.memory.place_memory import place_memory, return_memory
 from criproxy.placement.alloc.near import resize_cpus, take_beside, take_near
 from criproxy.placement.alloc.pools import Pool
 from criproxy.placement.alloc.rank import Candidate, Candidates, Row, compared, decider

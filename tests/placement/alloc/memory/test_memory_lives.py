@@ -11,7 +11,7 @@ from criproxy.model.grant import NO_CPUS, Grant
 from criproxy.model.machine.topology import MemoryKind, Topology
 from criproxy.model.node import Node, without
 from criproxy.model.workload import Container, QosClass
-from criproxy.placement.alloc.memory.memory import MemoryWish, place_memory, return_memory
+from criproxy.placement.alloc.memory.place_memory import MemoryWish, place_memory, return_memory
 from criproxy.simulate.hosts import GIB
 from lab.properties.machines import machines
 from tests.laws import promised_beyond

@@ -225,18 +225,14 @@ def _wide_enough(memory: Memory, nodes: CpuSet, size: int) -> CpuSet:
     """
     zone = memory.mask(nodes)
     while zone not in (0, memory.all) and memory.capacity_bytes(zone) < size:
-        zone = _grown(memory, zone)
+        zone = memory.grown(zone)
     return nodes | memory.nodes(zone)
-
-
-def _grown(memory: Memory, zone: Mask) -> Mask:
-    return zone | (memory.expand(zone, memory.kinds(zone)) or memory.expand(zone, memory.kinds(memory.all)))
 
 
 def _widened(promises: Promises, zone: Mask, size: int) -> Mask:
     """*zone*, grown until it has room for *size* bytes beside what others are promised."""
     while zone != promises.memory.all and not promises.fits(zone, size):
-        zone = _grown(promises.memory, zone)
+        zone = promises.memory.grown(zone)
     return zone
 
 

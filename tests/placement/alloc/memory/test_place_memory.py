@@ -10,7 +10,7 @@ from criproxy.model.grant import NO_CPUS, Applied, Change, Grant
 from criproxy.model.machine.topology import MemoryKind, NumaNode, Topology
 from criproxy.model.node import Node, without
 from criproxy.model.workload import Container, QosClass
-from criproxy.placement.alloc.memory.memory import MemoryWish, place_memory, return_memory, rooms_bytes
+from criproxy.placement.alloc.memory.place_memory import MemoryWish, place_memory, return_memory, rooms_bytes
 from criproxy.simulate.hosts import GIB, machine
 from tests.laws import promised_beyond
 
