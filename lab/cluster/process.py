@@ -87,8 +87,8 @@ async def until(condition: Callable[[], Awaitable[Value]], what: str, timeout_s:
     """What *condition* returns as soon as that is true; ClusterError, which names *what*, if it takes too long."""
     try:
         async with asyncio.timeout(timeout_s):
-            while not (value := await condition()):
-                await asyncio.sleep(0.2)  # nothing tells
+            while not (value := await condition()):  # noqa: ASYNC110 (nothing tells)
+                await asyncio.sleep(0.2)
             return value
     except TimeoutError:
         raise ClusterError(f"{what}: not within {timeout_s:.0f} s") from None
