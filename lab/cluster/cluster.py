@@ -7,19 +7,29 @@ from contextlib import AsyncExitStack
 from pathlib import Path
 from typing import Any, TypeVar
 
-from lab.cluster import chart, check_agent, check_devices, check_kubectl, check_placement, manifests
+from lab.cluster import (
+    chart,
+    check_agent,
+    check_devices,
+    check_kubectl,
+    check_placement,
+    check_policies,
+    manifests,
+)
 from lab.cluster.agents import Agent
 from lab.cluster.control_plane import ControlPlane
 from lab.cluster.process import ClusterError, until
 from lab.cluster.report import Check, Report
 from lab.cluster.small_node import SmallNode
 from lab.cluster.worker import NAME, Worker
+from tests.daemons import Serve
 
 GROUPS: dict[str, Sequence[Check]] = {
     "agent": check_agent.CHECKS,
     "kubectl": check_kubectl.CHECKS,
     "placement": check_placement.CHECKS,
     "devices": check_devices.CHECKS,
+    "policies": check_policies.CHECKS,
 }
 """The checks by the word that chooses them, in their order."""
 
@@ -52,10 +62,15 @@ class Cluster:
         """Of all nodes."""
         return (NAME, *SMALL)
 
+    def serve_of(self, name: str) -> Serve:
+        """The daemon of a node."""
+        return {NAME: self.worker, **{each.name: each for each in self.small}}[name].serve
+
     async def start(self, stack: AsyncExitStack) -> None:
         """Start all parts."""
         await self.control_plane.start()
         await self.worker.start(stack)
+        await self.control_plane.patch(f"/api/v1/nodes/{NAME}", {"metadata": {"labels": manifests.GROUP}})
         for node in self.small:
             await node.start(stack)
 

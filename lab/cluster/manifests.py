@@ -7,6 +7,10 @@ from typing import Any
 from lab.containerd.containerd import IMAGE
 
 Object = dict[str, Any]
+GROUP = {"criproxy.example.com/group": "lab"}
+"""The label of all nodes."""
+SMALL = {"criproxy.example.com/kubelet": "small"}
+"""The label of those without Kubernetes' kubelet."""
 TEXT, INTEGER = {"type": "string"}, {"type": "integer"}
 NOTHING: Mapping[str, str] = MappingProxyType({})
 

@@ -24,7 +24,6 @@ SNAPSHOT = SHARED / "topologies/snapshots/xeon-2s2n-smt-pci.tar.xz"
 _FILES = re.compile(r"/cpu/|cpu\d+/online|/topology/|/cache/|/node/|mounts|cgroup|cpuset|meminfo")
 """What of a snapshot matters for placement."""
 _MIB = 1 << 20
-LABELS = {"criproxy.example.com/group": "small"}
 
 
 class SmallNode:
@@ -73,7 +72,9 @@ class SmallNode:
         return (self.folder / "runtime.sock").exists()
 
     async def _register(self) -> None:
-        await self._control_plane.asked("POST", "/api/v1/nodes", manifests.node(self.name, LABELS))
+        await self._control_plane.asked(
+            "POST", "/api/v1/nodes", manifests.node(self.name, manifests.GROUP | manifests.SMALL)
+        )
         path = f"/api/v1/nodes/{self.name}"
         await self._control_plane.patch(f"{path}/status", manifests.ready(len(self.cpus), 8 << 30))
         taint = [{"key": "lab", "value": "small", "effect": "NoSchedule"}]
