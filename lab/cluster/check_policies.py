@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from lab.cluster.cluster import Cluster
 
 _WITHIN_S = 240.0
-GOOD = {"policy": "static", "reservedCpus": "0", **yaml.safe_load(cards.POLICY)}
+GOOD = {"policy": "topology-aware", "reservedCpus": "0", **yaml.safe_load(cards.POLICY)}
 REFUSED = {"policy": "static", "reservedCpus": "4000"}
 BAD = {"policy": "static", "reservedCpus": "0-30", "apply": "all"}
 """It has no place for a container that runs on each of the small nodes."""
@@ -122,7 +122,7 @@ async def back_to_file(cluster: "Cluster") -> str:
         async def back(name: str = name) -> bool:
             found, status = await configuration_of(cluster, name), await placement_of(cluster, name)
             own = str(cluster.serve_of(name).policy)
-            return found["file"] == own and status.get("policy", {}).get("source") == own
+            return bool(found["file"] == own) and status.get("policy", {}).get("source") == own
 
         await cluster.until(back, f"{name} had its file back", _WITHIN_S)
     return f"{len(cluster.names)} nodes"

@@ -64,7 +64,7 @@ class Cluster:
 
     def serve_of(self, name: str) -> Serve:
         """The daemon of a node."""
-        return {NAME: self.worker, **{each.name: each for each in self.small}}[name].serve
+        return self.worker.serve if name == NAME else self.small[SMALL.index(name)].serve
 
     async def start(self, stack: AsyncExitStack) -> None:
         """Start all parts."""

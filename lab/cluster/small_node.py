@@ -6,9 +6,10 @@ Its Node object is the rig's. The control plane does not see the difference, nor
 import asyncio
 import re
 import sys
-from contextlib import AsyncExitStack
+from contextlib import AsyncExitStack, suppress
 from pathlib import Path
 
+from criproxy.cri.runtime import RuntimeCallError
 from criproxy.host.machine import discover
 from criproxy.model.cpuset import CpuSet, format_cpuset
 from criproxy.simulate.hosts import unpack
@@ -16,14 +17,23 @@ from lab.cluster import manifests, space
 from lab.cluster.control_plane import ControlPlane
 from lab.cluster.process import Program
 from lab.containerd.containerd import IMAGE
-from lab.kubelet.kubelet import ContainerSpec, PodSpec
+from lab.kubelet.kubelet import ContainerSpec, MiniKubelet, PodSpec
 from lab.provenance import ROOT, SHARED
 from tests.daemons import Serve
 
 SNAPSHOT = SHARED / "topologies/snapshots/xeon-2s2n-smt-pci.tar.xz"
 _FILES = re.compile(r"/cpu/|cpu\d+/online|/topology/|/cache/|/node/|mounts|cgroup|cpuset|meminfo")
 """What of a snapshot matters for placement."""
+_PERIOD_S = 2.0
 _MIB = 1 << 20
+
+
+async def _ask(kubelet: MiniKubelet) -> None:
+    """Ask which pods there are, again and again, as a kubelet does."""
+    while True:
+        with suppress(RuntimeCallError):
+            await kubelet.call("ListPodSandbox")
+        await asyncio.sleep(_PERIOD_S)
 
 
 class SmallNode:
@@ -55,8 +65,10 @@ class SmallNode:
         await stack.enter_async_context(self.serve)
         await asyncio.to_thread(space.show, self.folder / "run/agent/pod", self.agent_socket.parent)
         await self._register()
-        async with self.serve.kubelet() as kubelet:
-            await kubelet.run_pod(self.pod("first", 2))
+        kubelet = await stack.enter_async_context(self.serve.kubelet())
+        await kubelet.run_pod(self.pod("first", 2))
+        asking = asyncio.create_task(_ask(kubelet))
+        stack.callback(asking.cancel)
 
     @property
     def agent_socket(self) -> Path:
