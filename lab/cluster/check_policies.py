@@ -15,6 +15,7 @@ if TYPE_CHECKING:
 _WITHIN_S = 240.0
 GOOD = {"policy": "topology-aware", "reservedCpus": "0", **yaml.safe_load(cards.POLICY)}
 REFUSED = {"policy": "static", "reservedCpus": "4000"}
+BALLOONS = {"policy": "balloons", "reservedCpus": "0-1"}
 BAD = {"policy": "static", "reservedCpus": "0-30", "apply": "all"}
 """It has no place for a container that runs on each of the small nodes."""
 

@@ -12,8 +12,10 @@ from lab.cluster import (
     check_agent,
     check_devices,
     check_kubectl,
+    check_outage,
     check_placement,
     check_policies,
+    check_signs,
     manifests,
 )
 from lab.cluster.agents import Agent
@@ -29,7 +31,9 @@ GROUPS: dict[str, Sequence[Check]] = {
     "kubectl": check_kubectl.CHECKS,
     "placement": check_placement.CHECKS,
     "devices": check_devices.CHECKS,
+    "signs": check_signs.CHECKS,
     "policies": check_policies.CHECKS,
+    "outage": check_outage.CHECKS,
 }
 """The checks by the word that chooses them, in their order."""
 
@@ -38,7 +42,10 @@ SMALL = ("worker-2", "worker-3")
 VALUES = {
     "nodeSelector": {"kubernetes.io/hostname": NAME},
     "agent": {"labels": True, "logLevel": "debug"},
-    "devicePlugin": {"enabled": True},
+    "devicePlugin": {"enabled": True, "configurations": {"default": {"version": "v1"}}},
+    # Two pods that ask for one CPU each fit in the scheduler's eyes on a machine with two.
+    "resources": {"requests": {"cpu": "0", "memory": "64Mi"}, "limits": {"memory": "256Mi"}},
+    "initResources": {"requests": {"cpu": "0", "memory": "64Mi"}},
 }
 """Those of the chart that a user would set."""
 Value = TypeVar("Value")

@@ -46,7 +46,11 @@ def guaranteed(name: str, cpu: str, memory: str = "64Mi", **more: Any) -> Object
 
 def node(name: str, labels: Mapping[str, str] = NOTHING) -> Object:
     """A Node whose kubelet is not Kubernetes'."""
-    return {"apiVersion": "v1", "kind": "Node", "metadata": {"name": name, "labels": dict(labels)}}
+    return {
+        "apiVersion": "v1",
+        "kind": "Node",
+        "metadata": {"name": name, "labels": {"kubernetes.io/hostname": name, **labels}},
+    }
 
 
 def ready(cpus: int, memory_bytes: int) -> Object:

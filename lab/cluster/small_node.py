@@ -64,7 +64,7 @@ class SmallNode:
         self.serve = Serve(self.folder, "--host-root", str(self._host), policy=policy)
         await stack.enter_async_context(self.serve)
         await asyncio.to_thread(space.show, self.folder / "run/agent/pod", self.agent_socket.parent)
-        await self._register()
+        await self.register()
         kubelet = await stack.enter_async_context(self.serve.kubelet())
         await kubelet.run_pod(self.pod("first", 2))
         asking = asyncio.create_task(_ask(kubelet))
@@ -83,7 +83,8 @@ class SmallNode:
     async def _has_socket(self) -> bool:
         return (self.folder / "runtime.sock").exists()
 
-    async def _register(self) -> None:
+    async def register(self) -> None:
+        """Create its Node object."""
         await self._control_plane.asked(
             "POST", "/api/v1/nodes", manifests.node(self.name, manifests.GROUP | manifests.SMALL)
         )

@@ -58,7 +58,6 @@ def configuration(cgroup_root: str, static_pods: Path) -> dict[str, Any]:
         "cgroupRoot": cgroup_root,
         "cgroupsPerQOS": True,
         "enforceNodeAllocatable": ["pods"],
-        "systemReserved": {"cpu": "100m"},
         "failSwapOn": False,
         "makeIPTablesUtilChains": False,
         "resolvConf": "",
