@@ -28,7 +28,7 @@ def _parser() -> argparse.ArgumentParser:
         prog="python -m lab.cluster", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     add = parser.add_argument
-    add("groups", nargs="*", metavar="CHECKS", help=f"of {', '.join(GROUPS)}; all if none is named")
+    add("groups", nargs="*", metavar="CHECKS", help=f"of {', '.join(GROUPS)}, or names of their functions")
     add("--build", action="store_true", help="build Kubernetes' programs, and run nothing")
     add("--logs", type=Path, default=LOGS, metavar="DIR", help="for the logs of all programs (default: %(default)s)")
     add("--inside", type=Path, help=argparse.SUPPRESS)
@@ -61,10 +61,12 @@ def main() -> int:
     """Do what the command line says."""
     parser = _parser()
     options = parser.parse_args()
-    from lab.cluster.cluster import GROUPS
+    from lab.cluster.cluster import chosen
 
-    if unknown := set(options.groups) - set(GROUPS):
-        parser.error(f"no checks {', '.join(sorted(unknown))}: there are {', '.join(GROUPS)}")
+    try:
+        chosen(options.groups)
+    except ValueError as error:
+        parser.error(str(error))
     try:
         return _run(options)
     except (ClusterError, build.BuildError, build.FetchError, containerd.ContainerdError) as error:

@@ -7,6 +7,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+from criproxy.devices.plugin.named_configuration import FILE_NAME
 from lab.cluster.process import ClusterError, Program
 from lab.provenance import SHARED
 from tests.deviceplugin.fake_nvml import FakeNvml, compile_library
@@ -35,12 +36,13 @@ _PLACES = ("proc/driver", "sys/bus/pci/devices")
 
 
 class Cards:
-    """The GPUs, and who offers them; everything is written below *folder*."""
+    """The GPUs, and who offers them; everything is written below *folder*, and *node* has the daemon's files."""
 
-    def __init__(self, folder: Path, logs: Path, policy: Path, control_socket: Path) -> None:
+    def __init__(self, folder: Path, logs: Path, node: Path) -> None:
         self._folder = folder
         self._logs = logs
-        self._arguments = ("--config", str(policy), "--control-socket", str(control_socket))
+        self._arguments = [f"--config={node}/policy.yaml", f"--control-socket={node}/run/control.sock"]
+        self._arguments.append(f"--named-config={node}/state/{FILE_NAME}")
         self.nvml: FakeNvml
         self.plugin: Program
 

@@ -6,8 +6,9 @@ from typing import TYPE_CHECKING, Any
 
 from criproxy.model.cpuset import parse_cpuset
 from lab.cluster import chart, manifests
-from lab.cluster.check_agent import API, placement_of
+from lab.cluster.check_agent import API, TOPOLOGIES, placement_of
 from lab.cluster.check_policies import BALLOONS, configuration_of
+from lab.cluster.process import ClusterError
 
 if TYPE_CHECKING:
     from lab.cluster.cluster import Cluster
@@ -98,12 +99,17 @@ async def objects_deleted(cluster: "Cluster") -> str:
     before = {name: await _placed(cluster, name) for name in cluster.names[1:]}
     await cluster.control_plane.kubectl("delete", "nodeplacements,noderesourcetopologies", "--all")
 
-    async def back() -> bool:
-        kinds = (f"{API}/nodeplacements", "/apis/topology.node.k8s.io/v1alpha2/noderesourcetopologies")
-        found = [await cluster.control_plane.get(f"{kind}/{name}") for kind in kinds for name in cluster.names]
-        return all(found)
+    paths = [f"{kind}/{name}" for kind in (f"{API}/nodeplacements", TOPOLOGIES) for name in cluster.names]
+    missing = list(paths)
 
-    await cluster.until(back, "all were back", _WITHIN_S)
+    async def back() -> bool:
+        missing[:] = [path for path in paths if not await cluster.control_plane.get(path)]
+        return not missing
+
+    try:
+        await cluster.until(back, "all were back", _WITHIN_S)
+    except ClusterError as error:
+        raise ClusterError(f"{error}: {missing}") from None
     assert before == {name: await _placed(cluster, name) for name in cluster.names[1:]}
     return f"{2 * len(cluster.names)} objects"
 

@@ -90,6 +90,16 @@ class Cluster:
         await self.install()
         for agent in self.agents:
             await agent.start()
+        for name in self.names:
+            await self._until_reported(name)
+
+    async def _until_reported(self, name: str) -> None:
+        """Return when the agent of a node has written what it reports."""
+
+        async def reported() -> bool:
+            return bool(await check_agent.placement_of(self, name))
+
+        await self.until(reported, f"the agent of {name} had written its NodePlacement", 120.0)
 
     async def install(self) -> None:
         """Create the objects of the chart, and the definition of NodeResourceTopology."""
@@ -153,8 +163,19 @@ async def run(programs: Path, folder: Path, logs: Path, groups: Sequence[str]) -
         begun = time.monotonic()
         await cluster.start(stack)
         await cluster.start_agents()
-        report.line(True, "control plane, criproxy and kubelet run", f"{time.monotonic() - begun:.0f} s")
-        for name in groups or GROUPS:
-            for each in GROUPS[name]:
-                await report.check(each, cluster)
+        report.line(True, "the control plane, three nodes and their agents run", f"{time.monotonic() - begun:.0f} s")
+        for each in chosen(groups):
+            await report.check(each, cluster)
         return report.end()
+
+
+def chosen(names: Sequence[str]) -> list[Check]:
+    """The checks of groups, or single ones by the names of their functions, in their order; all if none is named.
+
+    Raises:
+        ValueError: there is no such group or check.
+    """
+    everything = [(group, each) for group, checks in GROUPS.items() for each in checks]
+    if unknown := set(names) - {word for group, each in everything for word in (group, each.__name__)}:
+        raise ValueError(f"no checks {', '.join(sorted(unknown))}: there are {', '.join(GROUPS)}")
+    return [each for group, each in everything if not names or {group, each.__name__} & set(names)]

@@ -96,7 +96,7 @@ class Worker:
         self.containerd = PrivateContainerd()
         self.serve: Serve
         self._logs = logs
-        self.cards = cards.Cards(folder / "cards", logs, folder / "policy.yaml", folder / "run/control.sock")
+        self.cards = cards.Cards(folder / "cards", logs, folder)
         self.cpus = discover().cpus
         root = f"/{Path(os.environ['TMPDIR']).parent.name}"
         self.cgroups = PodCgroups(root)
