@@ -23,7 +23,7 @@ define beside_lint
 endef
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo quick check test lint format bench benefit fuzz properties tenant lives chaos runtimes vm thorough package deb image protos lock clean
+.PHONY: help setup demo quick check test lint format bench benefit fuzz properties tenant lives chaos runtimes vm cluster thorough package deb image protos lock clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "make %-10s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -84,6 +84,9 @@ thorough: setup ## run what make test leaves out because it takes minutes; ARGS=
 
 vm: setup ## tests in guests with many NUMA nodes; TOPOLOGY=4s-8n for a shell in one, CMD='lscpu' for a command
 	@$(PYTHON_VENV) -m $(if $(TOPOLOGY)$(CMD),lab.vm $(if $(TOPOLOGY),--topology $(TOPOLOGY)) $(if $(CMD),--cmd "$$CMD"),pytest --thorough tests/lab/vm) $(ARGS)
+
+cluster: setup ## check criproxy and its agents with Kubernetes' own control plane and kubelet; ARGS="policies" for some
+	@$(PYTHON_VENV) -m lab.cluster $(ARGS)
 
 tenant: setup ## put EXAMPLES (500) hostile pods among others under every policy, from SEED, on all CPUs
 	@$(PYTHON_VENV) -W ignore -m lab.tenant --examples $(EXAMPLES) $(if $(SEED),--seed $(SEED)) --json build/tenant.json $(ARGS)

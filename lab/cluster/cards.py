@@ -62,6 +62,7 @@ class Cards:
         for place in _PLACES:
             subprocess.run(["mount", "--bind", str(host.root / place), f"/{place}"], check=True)
         for name, numbers in _NODES.items():
+            Path(f"/dev/{name}").unlink(missing_ok=True)  # another program's, in the /dev below ours
             os.mknod(f"/dev/{name}", stat.S_IFCHR | 0o666, os.makedev(*numbers))
 
     async def start(self) -> None:

@@ -24,7 +24,7 @@ SERVICE_ADDRESS = "10.96.0.1"
 """Where pods look for the API server, whose port is there 443."""
 POD_NETWORK = "10.88.0.0/16"
 _PREFIX = "criproxy-cluster-"
-_END_S = 20.0
+END_S = 20.0
 _NETWORK = (
     "ip link set lo up",
     f"ip address add {ADDRESS}/32 dev lo",
@@ -39,7 +39,7 @@ def run(arguments: Sequence[str]) -> int:
 
     SIGINT and SIGTERM end everything in them at once.
     """
-    with _folder() as folder:
+    with own_folder() as folder:
         command = ["unshare", "--net", "--mount", "--pid", "--ipc", "--uts", "--fork", "--kill-child", "--mount-proc"]
         inside = python("lab.cluster", "--inside", str(folder), *arguments)
         # No process group of the terminal's: an interrupt there is for us alone.
@@ -61,7 +61,7 @@ def _leave(number: int, _: object) -> None:
 
 
 @contextmanager
-def _folder() -> Iterator[Path]:
+def own_folder() -> Iterator[Path]:
     """A new folder and the cgroups of its name, which are gone afterwards."""
     folder = Path(tempfile.mkdtemp(prefix=_PREFIX))
     folder.chmod(0o755)  # pods that are not root use it
@@ -79,7 +79,7 @@ def remove(folder: Path) -> None:
     Raises:
         OSError: it cannot be removed, such as a cgroup that still has processes.
     """
-    deadline = time.monotonic() + _END_S
+    deadline = time.monotonic() + END_S
     cgroups = PodCgroups(f"/{folder.name}")
     while True:
         try:
