@@ -25,7 +25,7 @@ UPSTREAM = "1.20.5+really1.20.2"
 """The version of Debian's source package, which is Kubernetes 1.20.2."""
 ORIG = f"kubernetes_{UPSTREAM}.orig.tar.gz"
 ORIG_SHA256 = "b83c0780efb182d928dc63d46488a847f161f04e40a94b96bf5247dd671ecdfc"
-RECIPE = "2"
+RECIPE = "3"
 """Another one, whenever the steps make other programs."""
 BUILT = ("kube-apiserver", "kubelet", "kube-controller-manager", "kube-scheduler")
 CNI = ("bridge", "host-local", "loopback")
@@ -41,6 +41,10 @@ TOOLS = ("golang-1.19-go", "golang-1.19-src", "golang-github-modern-go-reflect2-
 """Packages that the build needs."""
 _VERSION = "v1.20.2"
 _REFLECT2 = "github.com/modern-go/reflect2"
+_VALIDATION = (
+    "vendor/github.com/go-openapi/validate/type.go",
+    "vendor/k8s.io/kube-openapi/pkg/validation/validate/type.go",
+)
 _SAME_ADDRESS = " || reflect.DeepEqual(reflect.Zero(reflect.TypeOf(data)), reflect.ValueOf(data))"
 _OPENAPI_TAG = "+k8s:openapi-gen="
 _NOT_OPENAPI = ("/testdata/", "/code-generator/", "/sample-apiserver/", "/kube-openapi/")
@@ -177,11 +181,12 @@ def modernise(source: Path, reflect2: Path) -> None:
     vendored = source / "vendor" / _REFLECT2
     shutil.rmtree(vendored)
     shutil.copytree(reflect2, vendored)
-    validation = source / "vendor/github.com/go-openapi/validate/type.go"
-    text = validation.read_text()
-    if text.count(_SAME_ADDRESS) != 1:
-        raise BuildError(f"{validation} does not have {_SAME_ADDRESS!r} once")
-    validation.write_text(text.replace(_SAME_ADDRESS, ""))
+    for path in _VALIDATION:
+        validation = source / path
+        text = validation.read_text()
+        if text.count(_SAME_ADDRESS) != 1:
+            raise BuildError(f"{validation} does not have {_SAME_ADDRESS!r} once")
+        validation.write_text(text.replace(_SAME_ADDRESS, ""))
 
 
 def generate(places: Places) -> None:

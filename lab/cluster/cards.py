@@ -5,6 +5,7 @@ import shutil
 import stat
 import subprocess
 import sys
+from collections.abc import Mapping
 from pathlib import Path
 
 from criproxy.devices.plugin.named_configuration import FILE_NAME
@@ -71,6 +72,6 @@ class Cards:
         self.plugin = Program(command, self._logs / "device-plugin.log", self.nvml.environ)
         await self.plugin.start()
 
-    def use(self, card: str, pid: int, memory_mib: int) -> None:
-        """Let NVML say that a process uses so much of a card; nothing else uses any."""
-        self.nvml.say(f"proc {card} {pid} {memory_mib} 40")
+    def use(self, card: str, used_mib: Mapping[int, int]) -> None:
+        """Let NVML say how much of a card each process uses; nothing else uses any."""
+        self.nvml.say(*(f"proc {card} {pid} {mib} 40" for pid, mib in used_mib.items()))

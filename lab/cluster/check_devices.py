@@ -12,7 +12,8 @@ GPU = "nvidia.com/gpu"
 REASON = "GPUMemoryQuotaExceeded"
 
 
-def _with(name: str, resource: str) -> manifests.Object:
+def with_resource(name: str, resource: str) -> manifests.Object:
+    """A pod that asks for one card."""
     return manifests.pod(name, limits={resource: "1", "cpu": "50m", "memory": "32Mi"})
 
 
@@ -29,7 +30,7 @@ async def whole_card(cluster: "Cluster") -> str:
         return (amounts.get(GPU), amounts.get(cards.RESOURCE)) == ("1", str(cards.VGPUS))
 
     await cluster.until(offered, "the node offered a GPU and the vGPUs")
-    await cluster.run_pods(_with("whole", GPU))
+    await cluster.run_pods(with_resource("whole", GPU))
     nodes = [each for each in (await _inside(cluster, "whole", "ls", "/dev")).split() if each.startswith("nvidia")]
     assert "nvidia1" in nodes, f"its nodes are {nodes}"
     assert "nvidia0" not in nodes, f"it has the other GPU's node: {nodes}"
@@ -42,8 +43,8 @@ async def whole_card(cluster: "Cluster") -> str:
 async def vgpus(cluster: "Cluster") -> str:
     """As many pods get a vGPU as there are, and the next one waits."""
     names = [f"vgpu-{number}" for number in range(cards.VGPUS)]
-    await cluster.run_pods(*(_with(name, cards.RESOURCE) for name in names))
-    await cluster.control_plane.apply(_with("vgpu-waits", cards.RESOURCE))
+    await cluster.run_pods(*(with_resource(name, cards.RESOURCE) for name in names))
+    await cluster.control_plane.apply(with_resource("vgpu-waits", cards.RESOURCE))
 
     async def unschedulable() -> str:
         pod = await cluster.pod("vgpu-waits")
@@ -61,7 +62,7 @@ async def over_quota(cluster: "Cluster") -> str:
     """A container over its quota is ended, and the pod says why."""
     pod = await cluster.pod("vgpu-1")
     pids = (cgroup_of(cluster, container_id(pod)) / "cgroup.procs").read_text().split()
-    cluster.worker.cards.use(cards.DIVIDED, int(pids[0]), 2 * cards.ALLOWED_MIB)
+    cluster.worker.cards.use(cards.DIVIDED, {int(pids[0]): 2 * cards.ALLOWED_MIB})
 
     async def ended() -> dict[str, Any]:
         (status,) = (await cluster.pod("vgpu-1"))["status"]["containerStatuses"]

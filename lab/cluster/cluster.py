@@ -15,6 +15,7 @@ from lab.cluster import (
     check_outage,
     check_placement,
     check_policies,
+    check_scaling,
     check_signs,
     manifests,
 )
@@ -31,6 +32,7 @@ GROUPS: dict[str, Sequence[Check]] = {
     "kubectl": check_kubectl.CHECKS,
     "placement": check_placement.CHECKS,
     "devices": check_devices.CHECKS,
+    "scaling": check_scaling.CHECKS,
     "signs": check_signs.CHECKS,
     "policies": check_policies.CHECKS,
     "outage": check_outage.CHECKS,

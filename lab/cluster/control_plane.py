@@ -65,6 +65,8 @@ def commands(programs: Path, folder: Path) -> dict[str, list[str]]:
         "allow-privileged": "true",
         "feature-gates": _GATES,
         "profiling": "false",
+        # Services lead to nobody's pods here: there is no kube-proxy.
+        "enable-aggregator-routing": "true",
     }
     controllers = {
         "kubeconfig": folder / "controllers.kubeconfig",

@@ -22,6 +22,8 @@ from tests.daemons import Serve
 NAME = "worker-1"
 KUBELET = Path("/var/lib/kubelet")
 PAUSE = "criproxy.test/pause:1"
+HTTP = "127.0.0.1:9820"
+"""Where the daemon serves its metrics."""
 TAINT = "criproxy.io/not-ready"
 _READY_S = 180.0
 _POLICY = """\
@@ -125,7 +127,9 @@ class Worker:
         await asyncio.to_thread(self.cards.plug)
         await asyncio.to_thread(self.containerd.start)
         (self.folder / "runtime.sock").symlink_to(self.containerd.socket)
-        self.serve = Serve(self.folder, policy=_POLICY.format(reserved=format_cpuset(self.reserved), more=cards.POLICY))
+        self.serve = Serve(
+            self.folder, "--http", HTTP, policy=_POLICY.format(reserved=format_cpuset(self.reserved), more=cards.POLICY)
+        )
         await stack.enter_async_context(self.serve)
         await self.kubelet.start()
         await self.kubelet.until(self._is_ready, "the node was ready", _READY_S)

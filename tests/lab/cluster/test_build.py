@@ -100,15 +100,17 @@ def test_a_command_that_fails_is_said_with_the_end_of_its_log(places: Places) ->
 
 def test_a_source_that_is_another_one_is_not_changed(tmp_path: Path) -> None:
     """The place that has to be changed for a newer Go must be there once."""
-    for name in ("vendor/github.com/modern-go/reflect2", "vendor/github.com/go-openapi/validate"):
-        (tmp_path / name).mkdir(parents=True)
+    places = [tmp_path / "vendor" / name for name in ("github.com/go-openapi", "k8s.io/kube-openapi/pkg/validation")]
+    files = [place / "validate/type.go" for place in places]
+    for folder in (*[file.parent for file in files], tmp_path / "vendor/github.com/modern-go/reflect2"):
+        folder.mkdir(parents=True)
     (library := tmp_path / "reflect2").mkdir()
     (library / "new.go").touch()
-    file = tmp_path / "vendor/github.com/go-openapi/validate/type.go"
     same = " || reflect.DeepEqual(reflect.Zero(reflect.TypeOf(data)), reflect.ValueOf(data))"
-    file.write_text(f"if data == nil{same} {{\n")
+    for file in files:
+        file.write_text(f"if data == nil{same} {{\n")
     build.modernise(tmp_path, library)
-    assert file.read_text() == "if data == nil {\n"
+    assert [file.read_text() for file in files] == ["if data == nil {\n"] * 2
     assert os.listdir(tmp_path / "vendor/github.com/modern-go/reflect2") == ["new.go"]  # noqa: PTH208 (names)
     with pytest.raises(BuildError, match=r"type\.go does not have"):
         build.modernise(tmp_path, library)
