@@ -30,6 +30,8 @@ MOST_BYTES = 3000
 """Of all problems together, as JSON: with 8 NUMA nodes and 16 cards, the object stays below 10 kB."""
 MOST_ROWS = 64
 """NUMA nodes, and rows of devices."""
+_OUT_OF_USE = ("Bypassed", "Released")
+"""Phases in which no container is placed."""
 _LONGEST_LIST = 200
 """Characters of a list of CPUs."""
 View = Mapping[str, Any]
@@ -66,7 +68,7 @@ def status_of(view: View, rollout: RolloutState, problem: str = "") -> Object:
     status = PlacementStatus(
         phase=phase,
         message=brief(message),
-        ready="Unknown" if problem else "False" if view.get("ready") else "True",
+        ready="Unknown" if problem else "False" if view.get("ready") or phase in _OUT_OF_USE else "True",
         problems=_problems([problem] if problem else view.get("problems", ())),
         policy=PolicyInForce(
             name=view.get("policy") or "",

@@ -68,6 +68,7 @@ def test_the_phase(others: dict[str, Any], rollout: RolloutState, phase: str, me
     status = valid(status_of(view_of(**others), rollout))
 
     assert (status["phase"], status.get("message", "")) == (phase, message)
+    assert status["ready"] == ("False" if phase in {"Released", "Bypassed"} else "True")
 
 
 def test_the_rollout_is_read_back_as_it_was() -> None:
