@@ -290,7 +290,8 @@ class ApiServer:
         if wants_metadata := _wants_metadata(asked):
             found, kind = [metadata_of(each) for each in found], "PartialObjectMetadataList"
         api_version = "meta.k8s.io/v1" if wants_metadata else asked.resource.api_version
-        return self._json({"kind": kind, "apiVersion": api_version, "metadata": metadata, "items": found})
+        items = None if wants_metadata and not found else found  # Kubernetes says null there
+        return self._json({"kind": kind, "apiVersion": api_version, "metadata": metadata, "items": items})
 
     async def _watch(self, request: web.Request, asked: Asked) -> web.StreamResponse:
         fields = asked.query.get("fieldSelector", "")

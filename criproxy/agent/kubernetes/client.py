@@ -5,7 +5,7 @@ from dataclasses import dataclass, replace
 from typing import Self
 
 from criproxy.agent.kubernetes.credentials import Credentials
-from criproxy.agent.kubernetes.request import ApiError, Object, Request, Unreachable, check_list, version_of
+from criproxy.agent.kubernetes.request import ApiError, Object, Request, Unreachable, items_of, version_of
 from criproxy.agent.kubernetes.transport import Counters, Limits, Transport
 
 __all__ = ["ApiClient", "ApiError", "Counters", "Limits", "Object", "Resource", "Unreachable"]
@@ -138,8 +138,7 @@ class ApiClient:
         request = Request("list", resource.plural, resource.path(namespace), query, accept=wanted)
         while True:
             page, size_bytes = await self.transport.ask(request)
-            check_list(request, page)
-            yield page, size_bytes
+            yield page | {"items": items_of(request, page)}, size_bytes
             metadata = page.get("metadata")
             if not (token := metadata.get("continue") if isinstance(metadata, dict) else None):
                 return

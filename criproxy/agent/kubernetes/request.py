@@ -12,6 +12,7 @@ Object = dict[str, Any]
 LONGEST_TEXT = 300
 """Characters of a text of the server that an error repeats."""
 JSON = "application/json"
+_METADATA_LIST = "PartialObjectMetadataList"
 _METHODS = {"create": "POST", "update": "PUT", "patch": "PATCH", "delete": "DELETE"}
 
 
@@ -68,15 +69,18 @@ def as_object(request: Request, text: bytes) -> Object:
     return found
 
 
-def check_list(request: Request, page: Object) -> None:
-    """Check that *page* is a list of objects.
+def items_of(request: Request, page: Object) -> list[Object]:
+    """Return the objects of the list *page*.
 
     Raises:
         Unreachable: it is none, or something in it is not an object.
     """
     items = page.get("items")
+    if page.get("kind") == _METADATA_LIST and page.get("items", ...) is None:
+        return []  # so Kubernetes writes an empty list, where only metadata are asked for
     if not isinstance(items, list) or not all(is_object(item) for item in items):
         raise Unreachable(f"{request}: the answer is not a list of objects")
+    return items
 
 
 def is_object(found: object) -> bool:

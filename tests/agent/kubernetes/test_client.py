@@ -179,13 +179,27 @@ async def test_a_refusal_says_which_right_is_missing(apiserver: ApiServer, api_c
 
 
 @pytest.mark.parametrize(
-    "page", [[], {}, {"items": None}, {"items": [{}]}, {"items": ["x"]}, {"items": [{"metadata": 1}]}]
-)
+    "page",
+    [
+        [], {}, {"items": None}, {"items": [{}]}, {"items": ["x"]}, {"items": [{"metadata": 1}]},
+        {"kind": "PartialObjectMetadataList"}, {"kind": "NodeList", "items": None},
+    ],
+)  # fmt: skip
 async def test_what_is_no_list_is_no_answer(apiserver: ApiServer, api_client: ApiClient, page: object) -> None:
     """And never an empty list."""
     apiserver.faults.bodies["list", "nodes"] = json.dumps(page).encode()
     with pytest.raises(Unreachable, match="list /api/v1/nodes: the answer is not"):
         await api_client.list(NODES)
+
+
+async def test_an_empty_list_of_metadata_is_null(apiserver: ApiServer, api_client: ApiClient) -> None:
+    """As Kubernetes writes it, of the small API server as well: there are no objects, which is no error."""
+    found, version = await api_client.list(NODES, field_selector="metadata.name=n1", metadata_only=True)
+    assert (found, version) == ([], str(apiserver.objects.version))
+    assert await api_client.count(NODES, label_selector="pool=latency") == 0
+    body: Object = {"kind": "PartialObjectMetadataList", "metadata": {}, "items": None}
+    apiserver.faults.bodies["list", "nodes"] = json.dumps(body).encode()
+    assert await api_client.list(NODES, metadata_only=True) == ([], "")
 
 
 async def test_what_was_asked_is_counted(apiserver: ApiServer, api_client: ApiClient) -> None:
