@@ -1,7 +1,6 @@
 """What the small API server does wrong, as a test wants it."""
 
 import asyncio
-from collections.abc import Callable
 from dataclasses import dataclass, field
 
 Which = tuple[str, str]
@@ -76,6 +75,3 @@ class Faults:
     def body(self, verb: str, plural: str) -> bytes | None:
         """Return the wrong body of an answer."""
         return self.bodies.get((verb, plural))
-
-
-Predicate = Callable[[], bool]

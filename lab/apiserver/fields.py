@@ -9,7 +9,7 @@ Object = dict[str, Any]
 Path = tuple[str, ...]
 Owner = tuple[str, str, str]
 """Manager, operation (Apply or Update), subresource."""
-_KEYS = {"conditions": "type", "addresses": "type", "taints": "key"}
+_KEYS = {"conditions": "type", "taints": "key"}
 """Lists of Kubernetes' own objects that a strategic merge takes as maps, with their keys."""
 _OF_SYSTEM = {"name", "namespace", "uid", "resourceVersion", "generation", "creationTimestamp", "managedFields"}
 
@@ -28,104 +28,59 @@ def merged(base: Any, patch: Any) -> Any:  # noqa: ANN401 (JSON)
 
 
 def strategic(base: Any, patch: Any, key: str = "") -> Any:  # noqa: ANN401 (JSON)
-    """Return *base* with a strategic merge patch, of what node conditions, addresses and taints need."""
+    """Return *base* with a strategic merge patch, of what node conditions and taints need."""
     if isinstance(patch, list) and key in _KEYS and isinstance(base, list):
-        return _merged_list(base, patch, _KEYS[key])
+        found = {each[_KEYS[key]]: each for each in base}
+        found |= {each[_KEYS[key]]: strategic(found.get(each[_KEYS[key]]), each) for each in patch}
+        return list(found.values())
     if not isinstance(patch, dict):
         return deepcopy(patch)
-    found = dict(base) if isinstance(base, dict) else {}
-    for name, value in patch.items():
-        if name.startswith("$"):
-            continue
-        if value is None:
-            found.pop(name, None)
-        else:
-            found[name] = strategic(found.get(name), value, name)
-    return found
-
-
-def _merged_list(base: list[Any], patch: list[Any], key: str) -> list[Any]:
-    if any(each.get("$patch") == "replace" for each in patch):
-        return [deepcopy(each) for each in patch if "$patch" not in each]
-    found = {each.get(key): each for each in base}
-    for each in patch:
-        if each.get("$patch") == "delete":
-            found.pop(each.get(key), None)
-        else:
-            found[each.get(key)] = strategic(found.get(each.get(key)), each)
-    return list(found.values())
+    known = base if isinstance(base, dict) else {}
+    values = {name: strategic(known.get(name), value, name) for name, value in patch.items()}
+    return {name: value for name, value in (known | values).items() if value is not None}
 
 
 def leaves(obj: Object) -> dict[Path, Any]:
-    """Return the fields of an object that have managers, with their values; a list is one field, except conditions."""
+    """Return the fields of an object that have managers, with their values; a list is one field."""
     found: dict[Path, Any] = {}
     for key, value in obj.items():
         if key == "metadata":
             own = {name: each for name, each in value.items() if name not in _OF_SYSTEM}
-            found |= dict(_leaves(("f:metadata",), own, "")) if own else {}
+            found |= dict(_leaves(("f:metadata",), own)) if own else {}
         elif key not in {"apiVersion", "kind"}:
-            found |= dict(_leaves((f"f:{key}",), value, key))
+            found |= dict(_leaves((f"f:{key}",), value))
     return found
 
 
-def _leaves(path: Path, value: Any, name: str) -> Iterator[tuple[Path, Any]]:  # noqa: ANN401 (JSON)
+def _leaves(path: Path, value: Any) -> Iterator[tuple[Path, Any]]:  # noqa: ANN401 (JSON)
     if isinstance(value, dict) and value:
         for key, each in value.items():
-            yield from _leaves((*path, f"f:{key}"), each, key)
-    elif name == "conditions" and isinstance(value, list):
-        for each in value:
-            item = "k:" + json.dumps({"type": each.get("type")}, separators=(",", ":"))
-            yield from _leaves((*path, item), each, "")
+            yield from _leaves((*path, f"f:{key}"), each)
     else:
         yield path, value
 
 
 def put(obj: Object, path: Path, value: Any) -> None:  # noqa: ANN401 (JSON)
     """Set the field at *path*; what is above it is made."""
-    here: Any = obj
-    for step, after in zip(path, (*path[1:], ""), strict=True):
-        last = not after
-        if step.startswith("k:"):
-            wanted = json.loads(step[2:])
-            item = next((each for each in here if wanted.items() <= each.items()), None)
-            if item is None:
-                here.append(item := dict(wanted))
-            here = item
-        elif last:
-            here[step[2:]] = deepcopy(value)
-        else:
-            here = here.setdefault(step[2:], [] if after.startswith("k:") else {})
+    here = obj
+    for step in path[:-1]:
+        here = here.setdefault(step[2:], {})
+    here[path[-1][2:]] = deepcopy(value)
 
 
 def remove(obj: Object, path: Path) -> None:
     """Remove the field at *path*, and what is empty above it."""
-    above: list[tuple[Any, Any]] = []
+    above: list[tuple[Object, str]] = []
     here: Any = obj
     for step in path:
-        if step.startswith("k:"):
-            wanted = json.loads(step[2:])
-            key: Any = next((n for n, each in enumerate(here) if wanted.items() <= each.items()), None)
-        else:
-            key = step[2:] if isinstance(here, dict) and step[2:] in here else None
-        if key is None:
+        if not isinstance(here, dict) or step[2:] not in here:
             return
-        above.append((here, key))
-        here = here[key]
-    if (
-        len(path) > 1
-        and path[-2].startswith("k:")
-        and path[-1][2:] in json.loads(path[-2][2:])
-        and not _only_key(above[-1][0], path[-2])
-    ):
-        return  # the key of an item goes with the last of its other fields
-    for depth, (parent, key) in enumerate(reversed(above)):
-        if depth and parent[key] and not _only_key(parent[key], path[len(above) - depth - 1]):
-            return
+        above.append((here, step[2:]))
+        here = here[step[2:]]
+    for parent, key in reversed(above):
         del parent[key]
-
-
-def _only_key(item: object, step: str) -> bool:
-    return step.startswith("k:") and item == json.loads(step[2:])
+        if parent:
+            return
 
 
 def managed_fields(owners: Mapping[Owner, set[Path]], api_version: str) -> list[Object]:

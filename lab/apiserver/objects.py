@@ -82,8 +82,6 @@ class Objects:
         """Create an object."""
         obj = deepcopy(obj)
         metadata = obj.setdefault("metadata", {})
-        if not metadata.get("name") and metadata.get("generateName"):
-            metadata["name"] = f"{metadata.pop('generateName')}{uuid.uuid4().hex[:5]}"
         key = _key(metadata)
         if not key[1]:
             raise Refusal(422, "Invalid", "metadata.name: Required value")

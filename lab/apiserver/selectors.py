@@ -1,4 +1,4 @@
-"""Selectors of labels and fields, as lists and watches take them."""
+"""Selectors of labels and fields, as far as the agent and kubectl criproxy use them in lists and watches."""
 
 import re
 from collections.abc import Callable
@@ -29,16 +29,9 @@ def only_name(fields: str) -> str:
 def _label_test(term: str) -> Callable[[dict[str, str]], bool]:
     if found := _SET.match(term):
         key, values = found["key"], {each.strip() for each in found["values"].split(",")}
-        return (
-            (lambda labels: labels.get(key) in values)
-            if found["op"] == "in"
-            else lambda labels: labels.get(key) not in values
-        )
-    if "!=" in term:
-        key, value = (each.strip() for each in term.split("!=", 1))
-        return lambda labels: labels.get(key) != value
+        return lambda labels: (labels.get(key) in values) is (found["op"] == "in")
     if "=" in term:
-        key, value = (each.strip() for each in re.split("==?", term, maxsplit=1))
+        key, _, value = term.partition("=")
         return lambda labels: labels.get(key) == value
     if term.startswith("!"):
         return lambda labels: term[1:] not in labels
@@ -46,13 +39,12 @@ def _label_test(term: str) -> Callable[[dict[str, str]], bool]:
 
 
 def _field_test(term: str) -> Callable[[Object], bool]:
-    differs = "!=" in term
-    path, value = (each.strip() for each in re.split("!=|==?", term, maxsplit=1))
+    path, _, value = term.partition("=")
 
     def test(obj: Object) -> bool:
         found: Any = obj
         for step in path.split("."):
             found = found.get(step, "") if isinstance(found, dict) else ""
-        return (str(found) == value) != differs
+        return str(found) == value
 
     return test

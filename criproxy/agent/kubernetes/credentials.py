@@ -35,8 +35,6 @@ class Access:
     tls: ssl.SSLContext | None = None
     """None: without TLS."""
     tls_server_name: str = ""
-    namespace: str = ""
-    """That of the pod or of the kubeconfig's context; empty: none is given."""
 
 
 class Credentials:
@@ -107,7 +105,7 @@ class Credentials:
             cluster = await self._with_plugin(cluster, cluster.plugin, anew=anew)
         if self._made is None or self._made[0] != cluster:
             tls = await self._patience.wait("the certificates", partial(tls_context, cluster), READ_S)
-            access = Access(cluster.server, cluster.token, tls, cluster.tls_server_name, cluster.namespace)
+            access = Access(cluster.server, cluster.token, tls, cluster.tls_server_name)
             self._made = (cluster, access)
         return self._made[1]
 
@@ -120,19 +118,9 @@ class Credentials:
         return replace(found, certificate=given.certificate, key=given.key) if given.certificate else found
 
 
-def in_cluster() -> Credentials:
-    """Return those of the pod's service account."""
-    return Credentials(read_service_account)
-
-
-def from_kubeconfig(file: Path) -> Credentials:
-    """Return those of the current context of *file*."""
-    return Credentials(partial(read_kubeconfig, file))
-
-
 def credentials_of(kubeconfig: Path | None) -> Credentials:
     """Return those of a kubeconfig, or of the pod if there is none."""
-    return from_kubeconfig(kubeconfig) if kubeconfig else in_cluster()
+    return Credentials(partial(read_kubeconfig, kubeconfig) if kubeconfig else read_service_account)
 
 
 def plain(server: str, token: str = "") -> Credentials:

@@ -35,7 +35,6 @@ class Cluster:
     key: bytes = field(default=b"", repr=False)
     token: str = field(default="", repr=False)
     plugin: Plugin | None = None
-    namespace: str = ""
 
 
 class _Model(BaseModel):
@@ -76,7 +75,6 @@ class _User(_Model):
 class _Context(_Model):
     cluster: str
     user: str = ""
-    namespace: str = ""
 
 
 class _NamedServer(_Model):
@@ -124,7 +122,6 @@ def read_kubeconfig(file: Path) -> Cluster:
         key=_pem(user.key_data, user.key, beside, "client-key", file),
         token=_token(beside / user.token_file) if user.token_file else user.token,
         plugin=_plugin(user.exec, server, beside),
-        namespace=context.namespace,
     )
     if bool(found.certificate) != bool(found.key):
         raise ConfigError(
@@ -145,14 +142,10 @@ def read_service_account(environment: Mapping[str, str] = os.environ, folder: Pa
             "KUBERNETES_SERVICE_HOST and KUBERNETES_SERVICE_PORT are not set, so this is no pod; outside of one, "
             "--kubeconfig FILE says where the API server is"
         )
-    namespace = ""
-    if (file := folder / "namespace").exists():
-        namespace = _read(file).decode(errors="replace").strip()
     return Cluster(
         server=f"https://[{host}]:{port}" if ":" in host else f"https://{host}:{port}",
         authority=_read(folder / "ca.crt"),
         token=_token(folder / "token"),
-        namespace=namespace,
     )
 
 

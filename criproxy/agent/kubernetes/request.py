@@ -19,11 +19,9 @@ _METHODS = {"create": "POST", "update": "PUT", "patch": "PATCH", "delete": "DELE
 class ApiError(CriproxyError):
     """An answer of the API server other than 2xx."""
 
-    def __init__(self, text: str, status: int, reason: str = "", retry_after_s: float | None = None) -> None:
+    def __init__(self, text: str, status: int, retry_after_s: float | None = None) -> None:
         super().__init__(text)
         self.status = status
-        self.reason = reason
-        """As in a Status, such as ``AlreadyExists``; empty if the server gives none."""
         self.retry_after_s = retry_after_s
 
 

@@ -156,15 +156,13 @@ class Transport:
         """Raise `Unreachable` for each failure of the network, and count it."""
         try:
             yield
-        except Unreachable:
+        except (Unreachable, ClientError, OSError, ValueError) as error:  # ValueError: such as a URL that cannot be
             self.counters.requests[request.verb, request.plural, "unreachable"] += 1
-            raise
-        except TimeoutError as error:
-            self.counters.requests[request.verb, request.plural, "unreachable"] += 1
-            raise Unreachable(f"{request}: no answer within {self.limits.timeout_s:g} s") from error
-        except (ClientError, OSError, ValueError) as error:  # ValueError: such as a URL that cannot be
-            self.counters.requests[request.verb, request.plural, "unreachable"] += 1
-            raise Unreachable(f"{request}: {_sentence(error)[:LONGEST_TEXT]}") from error
+            if isinstance(error, Unreachable):
+                raise
+            late = f"no answer within {self.limits.timeout_s:g} s"
+            text = late if isinstance(error, TimeoutError) else _sentence(error)[:LONGEST_TEXT]
+            raise Unreachable(f"{request}: {text}") from error
 
     async def _first_contact(self) -> None:
         if (left_s := self._begin_s - self._loop.time()) > 0:
@@ -239,13 +237,13 @@ class Transport:
 
     async def _refusal(self, request: Request, response: ClientResponse) -> ApiError:
         """Return what the server says about its refusal: a Status, or only a number."""
-        text, reason = response.reason or "", ""
+        text = response.reason or ""
         async with response:
             with suppress(Unreachable):
                 status = as_object(request, await self._read(request, response, REFUSAL_BYTES))
-                text, reason = str(status.get("message") or text), str(status.get("reason") or "")
+                text = str(status.get("message") or text)
         sentence = f"{request}: {response.status} {text[:LONGEST_TEXT]}"
-        return ApiError(sentence, response.status, reason, self._retry_after_s(response))
+        return ApiError(sentence, response.status, self._retry_after_s(response))
 
     def _retry_after_s(self, response: ClientResponse) -> float | None:
         text = response.headers.get(hdrs.RETRY_AFTER, "").strip()

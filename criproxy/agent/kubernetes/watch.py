@@ -1,4 +1,4 @@
-"""Objects of the API server that are followed: one, or those of a resource that a selector takes."""
+"""Objects of the API server that are followed: one, or all of a resource."""
 
 import asyncio
 import math
@@ -52,9 +52,7 @@ class Watched(Changes):
         client: the client.
         resource: what to follow.
         name: the one object to follow; empty: all.
-        namespace: their namespace; empty: all namespaces.
-        field_selector: selects some, such as ``spec.nodeName=n1`` for pods.
-        label_selector: selects some.
+        namespace: their namespace, if they have one.
         metadata_only: whether only their metadata is wanted, such as of a Node, whose status changes often.
     """
 
@@ -65,15 +63,12 @@ class Watched(Changes):
         *,
         name: str = "",
         namespace: str = "",
-        field_selector: str = "",
-        label_selector: str = "",
         metadata_only: bool = False,
     ) -> None:
         super().__init__()
         self.resource = resource
         self._client, self._namespace, self._metadata_only = client, namespace, metadata_only
-        self._field_selector = f"metadata.name={name}" if name else field_selector
-        self._label_selector = label_selector
+        self._field_selector = f"metadata.name={name}" if name else ""
         self._objects: dict[str, Object] = {}
         self._version = ""
         """The resource version from which a watch goes on; empty: all is read first."""
@@ -88,7 +83,7 @@ class Watched(Changes):
 
     @property
     def objects(self) -> Mapping[str, Object]:
-        """The objects by name, or by ``namespace/name`` if they are of all namespaces; without managedFields."""
+        """The objects by name, without managedFields."""
         return MappingProxyType(self._objects)
 
     async def run(self) -> None:
@@ -142,15 +137,10 @@ class Watched(Changes):
         return "refused"
 
     async def _read(self) -> None:
-        found, version = await self._client.list(
-            self.resource,
-            self._namespace,
-            field_selector=self._field_selector,
-            label_selector=self._label_selector,
-            metadata_only=self._metadata_only,
+        found, self._version = await self._client.list(
+            self.resource, self._namespace, field_selector=self._field_selector, metadata_only=self._metadata_only
         )
-        self._version = version
-        self._replace({self._key(each): _slim(each) for each in found}, served=True, problem="")
+        self._replace({str(each["metadata"]["name"]): _slim(each) for each in found}, served=True, problem="")
 
     async def _watch(self) -> None:
         limits, loop = self._client.limits, asyncio.get_running_loop()
@@ -177,7 +167,6 @@ class Watched(Changes):
             "resourceVersion": self._version,
         }
         query |= {"fieldSelector": self._field_selector} if self._field_selector else {}
-        query |= {"labelSelector": self._label_selector} if self._label_selector else {}
         path = self.resource.path(self._namespace)
         return Request("watch", self.resource.plural, path, query, accept=accept("", self._metadata_only))
 
@@ -203,7 +192,7 @@ class Watched(Changes):
         if kind not in {"ADDED", "MODIFIED", "DELETED"} or not isinstance(found, dict) or not is_object(found):
             raise Unreachable(f"{request}: an event of type {kind[:20]} without an object")
         self._version = version_of(found)
-        key = self._key(found)
+        key = str(found["metadata"]["name"])
         before, after = self._objects.get(key), None if kind == "DELETED" else _slim(found)
         self._objects = {name: each for name, each in self._objects.items() if name != key}
         if after is not None:
@@ -211,11 +200,6 @@ class Watched(Changes):
         if not _is_same(before, after):
             self.notify()
         return False
-
-    def _key(self, obj: Object) -> str:
-        metadata = obj["metadata"]
-        of_all = self.resource.namespaced and not self._namespace
-        return f"{metadata.get('namespace', '')}/{metadata['name']}" if of_all else str(metadata["name"])
 
     def _replace(self, objects: dict[str, Object], *, served: bool, problem: str) -> None:
         before, self._objects = self._objects, objects

@@ -69,10 +69,7 @@ class Daemon:
     def read(cls, view: Mapping[str, Any]) -> "Daemon":
         """Return what an answer to the command ``agent`` says."""
         configuration, bypass = view["configuration"], view.get("bypass") or {}
-        trial, problems = configuration.get("try"), list(view.get("problems") or ())
-        if ready := view.get("ready"):
-            problems += [ready] if isinstance(ready, str) else list(ready)
-        released = view.get("released")
+        trial, released = configuration.get("try"), view.get("released")
         on = bypass.get("mode", "off") != "off"
         out_of_use = f"the node is released: {released}" if released else ""
         return cls(
@@ -81,7 +78,7 @@ class Daemon:
             hash=str(configuration.get("hash") or ""),
             try_left_s=float(trial["left_s"]) if trial else None,
             try_until=str(trial["until"]) if trial else "",
-            problems=tuple(dict.fromkeys(map(str, problems))),
+            problems=tuple(map(str, view.get("problems") or ())),
             out_of_use=f"a bypass is on: {bypass.get('reason') or bypass['mode']}" if on else out_of_use,
         )
 

@@ -54,13 +54,13 @@ async def test_an_object_is_created_read_and_deleted(api_client: ApiClient) -> N
 
 
 async def test_a_second_object_of_a_name_is_refused(api_client: ApiClient) -> None:
-    """With what a caller tells apart: status and reason."""
+    """With the status, which a caller tells apart."""
     await api_client.create(CONFIG_MAPS, config_map("a"))
     with pytest.raises(
         ApiError, match=r'create /api/v1/namespaces/shop/configmaps: 409 .*"a" already exists'
     ) as raised:
         await api_client.create(CONFIG_MAPS, config_map("a"))
-    assert (raised.value.status, raised.value.reason) == (409, "AlreadyExists")
+    assert raised.value.status == 409
 
 
 async def test_only_the_object_of_a_uid_is_deleted(api_client: ApiClient) -> None:
@@ -151,7 +151,7 @@ async def test_a_write_from_an_old_version_is_a_conflict(api_client: ApiClient) 
     ):
         with pytest.raises(ApiError) as raised:
             await attempt
-        assert (raised.value.status, raised.value.reason) == (409, "Conflict")
+        assert raised.value.status == 409
     found = await api_client.get(LEASES, "l", "shop")
     assert found is not None
     assert found["spec"]["holderIdentity"] == "n2"

@@ -16,7 +16,7 @@ import pytest
 import yaml
 
 from criproxy.agent.kubernetes.client import NODES, ApiClient, ApiError, Unreachable
-from criproxy.agent.kubernetes.credentials import Credentials, from_kubeconfig
+from criproxy.agent.kubernetes.credentials import Credentials, credentials_of
 from criproxy.agent.kubernetes.kubeconfig import MOST_BYTES, Cluster, read_kubeconfig, read_service_account
 from criproxy.errors import ConfigError, CriproxyError
 from lab.apiserver.server import ApiServer
@@ -50,7 +50,7 @@ def kubeconfig(folder: Path, server: str, *, user: dict[str, Any] | None = None,
         "current-context": "here",
         "clusters": [{"name": "c", "cluster": {"server": server, **cluster}}],
         "users": [{"name": "u", "user": user or {}}],
-        "contexts": [{"name": "here", "context": {"cluster": "c", "user": "u", "namespace": "infra"}}],
+        "contexts": [{"name": "here", "context": {"cluster": "c", "user": "u"}}],
     }
     file = folder / "kubeconfig"
     file.write_text(yaml.safe_dump(text))
@@ -108,7 +108,7 @@ async def test_client_certificates(
 ) -> None:
     """In files or in the kubeconfig, with the server's name or without any check of it."""
     cluster, user = way(pki)
-    assert await asked(from_kubeconfig(kubeconfig(tmp_path, tls_server.url, user=user, **cluster))) is None
+    assert await asked(credentials_of(kubeconfig(tmp_path, tls_server.url, user=user, **cluster))) is None
 
 
 async def test_files_are_beside_the_kubeconfig(tls_server: ApiServer, pki: Path) -> None:
@@ -117,7 +117,7 @@ async def test_files_are_beside_the_kubeconfig(tls_server: ApiServer, pki: Path)
     file = kubeconfig(
         pki, tls_server.url, user=user, **{"certificate-authority": "ca.crt", "tls-server-name": "api.example"}
     )
-    assert await asked(from_kubeconfig(file)) is None
+    assert await asked(credentials_of(file)) is None
 
 
 @pytest.mark.parametrize(
@@ -147,7 +147,7 @@ async def test_without_trust_there_is_no_answer(
     tls_server: ApiServer, pki: Path, cluster: dict[str, Any], user: dict[str, Any], text: str
 ) -> None:
     """And the sentence says why."""
-    error = await asked(from_kubeconfig(kubeconfig(pki, tls_server.url, user=user, **cluster)))
+    error = await asked(credentials_of(kubeconfig(pki, tls_server.url, user=user, **cluster)))
     assert isinstance(error, Unreachable)
     assert text in str(error)
     assert not tls_server.requests
@@ -215,19 +215,17 @@ async def test_a_file_that_is_missing_for_a_moment_changes_nothing(tmp_path: Pat
     (tmp_path / "token").unlink()
     assert await credentials.access() is first
     with pytest.raises(CriproxyError, match="token: cannot be read: No such file or directory"):
-        await from_kubeconfig(file).access()
+        await credentials_of(file).access()
 
 
 async def test_a_service_account(tmp_path: Path, pki: Path) -> None:
-    """Its server, token, authority and namespace."""
+    """Its server, token and authority."""
     shutil.copy(pki / "ca.crt", tmp_path)
     (tmp_path / "token").write_text("t")
-    (tmp_path / "namespace").write_text("infra\n")
     environment = {"KUBERNETES_SERVICE_HOST": "fd00::1", "KUBERNETES_SERVICE_PORT": "443"}
     found = read_service_account(environment, tmp_path)
-    assert (found.server, found.token, found.namespace) == ("https://[fd00::1]:443", "t", "infra")
+    assert (found.server, found.token) == ("https://[fd00::1]:443", "t")
     access = await Credentials(lambda: found).access()
-    assert access.namespace == "infra"
     assert access.tls is not None
     with pytest.raises(ConfigError, match="--kubeconfig FILE"):
         read_service_account({}, tmp_path)
@@ -283,7 +281,7 @@ async def test_a_plugin_gives_a_token(apiserver: ApiServer, tmp_path: Path) -> N
     body = prints("{'token': os.environ['SECRET'] + sys.argv[1]}")
     user = plugin(tmp_path, body, args=["2"], env=[{"name": "SECRET", "value": "1"}])
     apiserver.faults.tokens = {"12"}
-    async with ApiClient(from_kubeconfig(kubeconfig(tmp_path, apiserver.url, user=user)), limits=SHORT) as client:
+    async with ApiClient(credentials_of(kubeconfig(tmp_path, apiserver.url, user=user)), limits=SHORT) as client:
         assert await asyncio.gather(*(client.get(NODES, "n1") for _ in range(5))) == [None] * 5
         assert await client.get(NODES, "n1") is None
     assert (tmp_path / "runs").read_text() == "x"
@@ -294,7 +292,7 @@ async def test_a_plugin_is_told_about_the_cluster(tmp_path: Path) -> None:
     body = prints("{'token': json.dumps(json.loads(os.environ['KUBERNETES_EXEC_INFO'])['spec'])}")
     user = plugin(tmp_path, body, provideClusterInfo=True)
     file = kubeconfig(tmp_path, "https://x", user=user, **{"insecure-skip-tls-verify": True})
-    told = json.loads((await from_kubeconfig(file).access()).token)
+    told = json.loads((await credentials_of(file).access()).token)
     assert told == {"interactive": False, "cluster": {"server": "https://x", "insecure-skip-tls-verify": True}}
 
 
@@ -303,7 +301,7 @@ async def test_a_plugin_gives_a_certificate(tls_server: ApiServer, pki: Path, tm
     certificate, key = (pki / "client.crt").read_text(), (pki / "client.key").read_text()
     user = plugin(tmp_path, prints(repr({"clientCertificateData": certificate, "clientKeyData": key})))
     file = kubeconfig(tmp_path, tls_server.url, user=user, **{"insecure-skip-tls-verify": True})
-    assert await asked(from_kubeconfig(file)) is None
+    assert await asked(credentials_of(file)) is None
 
 
 @pytest.mark.parametrize(("lasts_s", "runs"), [(3600, 1), (-3600, 1)], ids=["an hour", "a wrong clock"])
@@ -323,7 +321,7 @@ async def test_a_plugin_runs_again_when_its_time_is_over(tmp_path: Path, monkeyp
     monkeypatch.setattr("criproxy.agent.kubernetes.plugin.LEAST_S", 0.0)
     until = datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
     user = plugin(tmp_path, prints(f"{{'token': str(time.time()), 'expirationTimestamp': '{until}'}}"))
-    credentials = from_kubeconfig(kubeconfig(tmp_path, "http://x", user=user))
+    credentials = credentials_of(kubeconfig(tmp_path, "http://x", user=user))
     first = await credentials.access()
     assert await credentials.access() is not first
 
@@ -332,7 +330,7 @@ async def test_a_refused_token_of_a_plugin_is_replaced_once(apiserver: ApiServer
     """A server that refuses everything does not make it run for each request."""
     user = plugin(tmp_path, prints("{'token': str(time.time())}"))
     apiserver.faults.tokens = set()
-    async with ApiClient(from_kubeconfig(kubeconfig(tmp_path, apiserver.url, user=user)), limits=SHORT) as client:
+    async with ApiClient(credentials_of(kubeconfig(tmp_path, apiserver.url, user=user)), limits=SHORT) as client:
         for _ in range(5):
             with pytest.raises(ApiError, match="401"):
                 await client.get(NODES, "n1")
@@ -368,14 +366,14 @@ async def test_a_plugin_that_does_not_exist_is_said(tmp_path: Path) -> None:
     """With the program."""
     user = {"exec": {"apiVersion": API, "command": "criproxy-no-such-plugin"}}
     with pytest.raises(CriproxyError, match="criproxy-no-such-plugin cannot be run: No such file or directory"):
-        await from_kubeconfig(kubeconfig(tmp_path, "http://x", user=user)).access()
+        await credentials_of(kubeconfig(tmp_path, "http://x", user=user)).access()
 
 
 async def test_a_slow_plugin_does_not_hold_up_a_request_for_ever(apiserver: ApiServer, tmp_path: Path) -> None:
     """The request ends in its time; the plugin goes on, for the next one."""
     os.mkfifo(tmp_path / "gate")
     body = "open(sys.path[0] + '/gate').read()\n" + prints("{'token': 't'}")
-    credentials = from_kubeconfig(kubeconfig(tmp_path, apiserver.url, user=plugin(tmp_path, body)))
+    credentials = credentials_of(kubeconfig(tmp_path, apiserver.url, user=plugin(tmp_path, body)))
     async with ApiClient(credentials, limits=SHORT.__class__(timeout_s=0.2)) as client:
         with pytest.raises(Unreachable, match="the credentials are not there"):
             await client.get(NODES, "n1")

@@ -11,7 +11,7 @@ import psutil
 import pytest
 
 from criproxy.agent.changes import any_changed
-from criproxy.agent.kubernetes.client import NODE_POLICIES, NODES, PODS, ApiClient, Limits, Object
+from criproxy.agent.kubernetes.client import CONFIG_MAPS, NODE_POLICIES, NODES, ApiClient, Limits, Object
 from criproxy.agent.kubernetes.credentials import plain
 from criproxy.agent.kubernetes.watch import FullJitter, Watched
 from lab.apiserver.faults import Refuses
@@ -69,15 +69,14 @@ async def test_objects_are_read_and_followed(apiserver: ApiServer, api_client: A
     assert 1800 <= int(query["timeoutSeconds"]) <= 3600
 
 
-async def test_only_what_is_selected_is_followed(apiserver: ApiServer, api_client: ApiClient) -> None:
-    """The pods of a node, by namespace and name; a pod without a node gets there when it has one."""
-    pod = {"metadata": {"name": "p", "namespace": "shop"}, "spec": {}}
-    async with following(Watched(api_client, PODS, field_selector="spec.nodeName=n1")) as watched:
-        apiserver.objects.create(PODS, pod)
-        apiserver.objects.update(PODS, "p", "shop", lambda old: old | {"spec": {"nodeName": "n1"}})
-        await until(watched, lambda: "shop/p" in watched.objects)
-        apiserver.objects.update(PODS, "p", "shop", lambda old: old | {"spec": {"nodeName": "n2"}})
-        await until(watched, lambda: not watched.objects)
+async def test_only_one_object_is_followed(apiserver: ApiServer, api_client: ApiClient) -> None:
+    """That with the name, in the namespace."""
+    async with following(Watched(api_client, CONFIG_MAPS, name="a", namespace="shop")) as watched:
+        for name, namespace in (("b", "shop"), ("a", "other"), ("a", "shop")):
+            apiserver.objects.create(CONFIG_MAPS, {"metadata": {"name": name, "namespace": namespace}})
+        await until(watched, lambda: bool(watched.objects))
+        assert watched.objects["a"]["metadata"]["namespace"] == "shop"
+        assert watched.version == 2
 
 
 async def test_what_changes_during_an_act_is_not_missed(apiserver: ApiServer, api_client: ApiClient) -> None:
