@@ -1,6 +1,5 @@
 """Patches of objects, and who manages which of their fields (server-side apply)."""
 
-import json
 from collections.abc import Iterator, Mapping
 from copy import deepcopy
 from typing import Any
