@@ -19,12 +19,13 @@ from criproxy.agent.options import AgentOptions
 from criproxy.agent.troubles import Troubles
 from criproxy.process.control_client import ControlClient, DaemonRefuses, NoDaemon
 from criproxy.process.logger import Log
+from criproxy.process.tasks import Backoff
 
 PREFIX = "criproxy-install-"
 LABEL, NODE = "criproxy.io/lease", "criproxy.io/node"
 SELECTOR = f"{LABEL}=install"
 FIRST_PAUSE_S, LONGEST_PAUSE_S = 2.0, 30.0
-"""Between two looks at the Leases, by chance half as much more or less."""
+"""Between two looks at the Leases."""
 _PATIENCE_S = 10.0
 """With a daemon on this node."""
 
@@ -56,7 +57,7 @@ class InstallSlots:
 
     async def take(self, count: int) -> None:
         """Return once this pod has one of *count* Leases; faults of the API server only prolong the wait."""
-        pause_s, told = self.first_pause_s, ""
+        pauses, told = Backoff(self.first_pause_s, LONGEST_PAUSE_S, least=0.5), ""
         while True:
             try:
                 waits_for = await self._tried(count)
@@ -68,8 +69,7 @@ class InstallSlots:
             if waits_for != told:
                 self.log.info("this node waits before it installs criproxy", node=self.node, waits_for=waits_for)
                 told = waits_for
-            await asyncio.sleep(pause_s * random.uniform(0.5, 1.5))  # noqa: S311 (no secret)
-            pause_s = min(pause_s * 1.5, max(LONGEST_PAUSE_S, self.first_pause_s))
+            await asyncio.sleep(pauses.pause_s())
 
     async def give_up(self) -> None:
         """Delete what this pod holds.
@@ -145,7 +145,7 @@ class SlotKeeper:
         while not self._is_well():
             seen = await self._view.changed(seen)
         while not await self._given_up():  # noqa: ASYNC110 (nothing tells)
-            await asyncio.sleep(self._pause_s * random.uniform(0.5, 1.5))  # noqa: S311 (no secret)
+            await asyncio.sleep(self._pause_s * random.uniform(0.5, 1.5))
         await asyncio.Event().wait()
 
     def _is_well(self) -> bool:

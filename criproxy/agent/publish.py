@@ -2,21 +2,22 @@
 
 import asyncio
 import random
+import time
 from collections import deque
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
-from datetime import UTC, datetime
 from typing import Protocol
 
 from criproxy.agent.changes import Changing, any_changed
 from criproxy.agent.kubernetes.client import ApiClient, ApiError, Object
-from criproxy.agent.kubernetes.watch import FullJitter, Watched
+from criproxy.agent.kubernetes.watch import Watched
 from criproxy.agent.node_view import NodeView
 from criproxy.agent.objects.placement import RolloutState, status_of, status_without_daemon
 from criproxy.agent.objects.topology import topology_of
 from criproxy.agent.troubles import Troubles
 from criproxy.errors import CriproxyError
-from criproxy.process.tasks import wait_at_most
+from criproxy.model.text.notices import rfc3339
+from criproxy.process.tasks import Backoff, wait_at_most
 
 VOLATILE = frozenset({"lastCall", "observedAt"})
 """Fields of a status that are written with others, but are no reason to write."""
@@ -83,7 +84,7 @@ class Publisher:
         self._troubles = troubles
         self._subresource, self._force, self._needed = subresource, force, needed
         self._pace = pace or Pace()
-        self._pauses = FullJitter(self._pace.first_pause_s, self._pace.longest_pause_s)
+        self._pauses = Backoff(self._pace.first_pause_s, self._pace.longest_pause_s, least=0.0)
         self._written: Object | None = None
         """What the API server has, as far as we know, without `VOLATILE`; None: that is not known."""
         self._frame: Object | None = None
@@ -110,7 +111,7 @@ class Publisher:
             self._failures = 0
             self._pauses.reset()
             await wait_at_most(again_s, any_changed(self._sources, seen))
-            settle_s = random.uniform(*self._pace.settle_s)  # noqa: S311 (no secret)
+            settle_s = random.uniform(*self._pace.settle_s)
             await asyncio.sleep(max(settle_s, self._earliest_s - _now_s()))
 
     async def _attempt(self) -> float | None:
@@ -136,7 +137,7 @@ class Publisher:
         if now_s >= self._refresh_at_s or (_essence(obj) != self._written and not self._is_shown(obj)):
             await self._write(obj)
             now_s = _now_s()
-            self._refresh_at_s = now_s + self._pace.refresh_s * random.uniform(0.9, 1.1)  # noqa: S311 (no secret)
+            self._refresh_at_s = now_s + self._pace.refresh_s * random.uniform(0.9, 1.1)
             self._earliest_s = now_s + (self._pace.contested_s if self._is_contested() else self._pace.least_s)
         self._written = _essence(obj)
         kind = self._own.resource.kind
@@ -235,7 +236,7 @@ def placement_publisher(
             status = status_of(view.last, rollout.state, view.problem)
         return {
             "metadata": metadata,
-            "status": status | {"observedAt": datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")},
+            "status": status | {"observedAt": rfc3339(time.time())},
         }
 
     return Publisher(client, make, own, (view, node, rollout), troubles, subresource="status", pace=pace)

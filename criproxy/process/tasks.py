@@ -200,13 +200,15 @@ class Backoff:
 
     first_s: float
     longest_s: float
+    least: float = 1 - _JITTER
+    """The shortest part of a pause that is chosen by chance; 0 where thousands of nodes must not return together."""
     _next_s: float = 0.0
 
     def pause_s(self) -> float:
         """Return the next pause, and double the one after it, up to the longest."""
         pause_s = self._next_s or self.first_s
         self._next_s = min(2 * pause_s, self.longest_s)
-        return pause_s * random.uniform(1 - _JITTER, 1)  # noqa: S311 (no secret)
+        return pause_s * random.uniform(self.least, 1)  # noqa: S311 (no secret)
 
     def reset(self) -> None:
         """Begin again with the first pause, after a success."""

@@ -195,7 +195,7 @@ class Transport:
 
     def _pause(self, asked_s: float) -> None:
         """Send nothing for *asked_s*, and up to half of it more: who was refused together does not return together."""
-        pause_s = asked_s * random.uniform(1, 1.5)  # noqa: S311 (no secret)
+        pause_s = asked_s * random.uniform(1, 1.5)
         self._not_before_s = max(self._not_before_s, self._loop.time() + pause_s)
 
     async def _turn(self, request: Request, deadline_s: float) -> None:

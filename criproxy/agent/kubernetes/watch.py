@@ -4,7 +4,6 @@ import asyncio
 import math
 import random
 from collections.abc import Mapping
-from dataclasses import dataclass
 from types import MappingProxyType
 
 from criproxy.agent.changes import Changes
@@ -20,29 +19,11 @@ from criproxy.agent.kubernetes.request import (
     version_of,
 )
 from criproxy.errors import CriproxyError
+from criproxy.process.tasks import Backoff
 
 
 class _Expired(CriproxyError):
     """The server no longer has what happened since our resource version."""
-
-
-@dataclass(slots=True)
-class FullJitter:
-    """Pauses between retries: random, between 0 and a bound that doubles up to the longest."""
-
-    first_s: float
-    longest_s: float
-    _bound_s: float = 0.0
-
-    def pause_s(self) -> float:
-        """Return the next pause."""
-        bound_s = self._bound_s or self.first_s
-        self._bound_s = min(2 * bound_s, self.longest_s)
-        return random.uniform(0, bound_s)  # noqa: S311 (no secret)
-
-    def reset(self) -> None:
-        """Begin again with the first bound."""
-        self._bound_s = 0.0
 
 
 class Watched(Changes):
@@ -89,15 +70,15 @@ class Watched(Changes):
     async def run(self) -> None:
         """Follow for ever."""
         limits = self._client.limits
-        pauses = FullJitter(limits.first_pause_s, limits.longest_pause_s)
+        pauses = Backoff(limits.first_pause_s, limits.longest_pause_s, least=0.0)
         while True:
             reason = await self._follow()
             self._client.counters.watch_restarts[self.resource.plural, reason] += 1
             if self._has_lasted():
                 pauses.reset()
-                pause_s = random.uniform(0, limits.reopen_s)  # noqa: S311 (no secret)
+                pause_s = random.uniform(0, limits.reopen_s)
             elif reason == "absent":
-                pause_s = limits.absent_s * random.uniform(0.75, 1.25)  # noqa: S311 (no secret)
+                pause_s = limits.absent_s * random.uniform(0.75, 1.25)
             else:
                 pause_s = pauses.pause_s()
             await asyncio.sleep(pause_s)
@@ -144,7 +125,7 @@ class Watched(Changes):
 
     async def _watch(self) -> None:
         limits, loop = self._client.limits, asyncio.get_running_loop()
-        watch_s = random.uniform(*limits.watch_s)  # noqa: S311 (no secret)
+        watch_s = random.uniform(*limits.watch_s)
         deadline_s = loop.time() + watch_s + limits.grace_s
         request, has_bookmarks = self._request(watch_s), False
         try:

@@ -77,7 +77,7 @@ class Turns:
         if self._held and self._held not in names:
             await self._give_up(self._held)
         await self._find(names)
-        name = self._held or random.choice(names)  # noqa: S311 (no secret)
+        name = self._held or random.choice(names)
         self._seen = {each: seen for each, seen in self._seen.items() if each in names}
         now_s = asyncio.get_running_loop().time()
         lease = await self.client.get(LEASES, name, self.namespace)
@@ -141,7 +141,7 @@ class Turns:
     def _pause_s(self, policy: NodePolicy) -> float:
         """Return a time until the next look, of which all nodes together make not more than `Pace` says."""
         nodes = policy.status.rollout.nodes if policy.status.rollout else 1
-        return random.uniform(0.5, 1.5) * max(self.pace.look_s, nodes / self.pace.requests_per_s)  # noqa: S311 (no secret)
+        return random.uniform(0.5, 1.5) * max(self.pace.look_s, nodes / self.pace.requests_per_s)
 
     async def _write(self, lease: Object) -> None:
         if "resourceVersion" in lease["metadata"]:

@@ -1,9 +1,8 @@
 """What the agents write into the status of a NodePolicy: how a rollout begins, and on which nodes it failed."""
 
 import asyncio
-import random
+import time
 from dataclasses import dataclass, replace
-from datetime import UTC, datetime
 
 from criproxy.agent.kubernetes.client import NODE_POLICIES, NODES, ApiClient, ApiError
 from criproxy.agent.objects.node_policy import (
@@ -17,10 +16,12 @@ from criproxy.agent.objects.node_policy import (
 )
 from criproxy.agent.rollout.choose import failures_of, has_begun, is_recorded, why_stopped
 from criproxy.model.text.bounded import bounded_text
+from criproxy.model.text.notices import rfc3339
+from criproxy.process.tasks import Backoff
 
 ATTEMPTS = 6
 """To write a failure, while other nodes write theirs."""
-FIRST_PAUSE_S = 0.1
+FIRST_PAUSE_S, LONGEST_PAUSE_S = 0.1, 2.0
 MOST_CHARACTERS = 300
 """Of why a policy failed on a node."""
 
@@ -42,7 +43,7 @@ class StatusWriter:
             hash=policy.hash,
             nodes=nodes,
             slots=policy.spec.rollout.slots(nodes),
-            begun=_now(),
+            begun=rfc3339(time.time()),
         )
         status = policy.status.model_copy(update={"rollout": rollout, "stopped": False, "message": ""})
         try:
@@ -57,7 +58,7 @@ class StatusWriter:
 
         Nothing is written if its spec has changed, or the failure need not be recorded.
         """
-        pause_s = FIRST_PAUSE_S
+        pauses = Backoff(FIRST_PAUSE_S, LONGEST_PAUSE_S, least=0.0)
         for attempt in range(ATTEMPTS):
             found = await self.client.get(NODE_POLICIES, policy.name)
             if found is None:
@@ -66,12 +67,11 @@ class StatusWriter:
             if (now.generation, now.hash) != (policy.generation, policy.hash) or is_recorded(now, node):
                 return found
             try:
-                return await self._write(now, with_failure(now, node, text, _now()))
+                return await self._write(now, with_failure(now, node, text, rfc3339(time.time())))
             except ApiError as error:
                 if error.status != 409 or attempt == ATTEMPTS - 1:
                     raise
-            await asyncio.sleep(random.uniform(0, pause_s))  # noqa: S311 (no secret)
-            pause_s *= 2
+            await asyncio.sleep(pauses.pause_s())
         return None
 
     async def _write(self, policy: NodePolicy, status: Status) -> Object:
@@ -106,7 +106,3 @@ def label_selector(selector: NodeSelector) -> str:
             }[each.operator]
         )
     return ",".join(terms)
-
-
-def _now() -> str:
-    return datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")

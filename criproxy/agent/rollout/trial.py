@@ -204,7 +204,7 @@ class Rollout(Changes):
         except CriproxyError as error:
             text = bounded_text(str(error), MOST_CHARACTERS)
             self._log.warning("rollout: a step has failed", step=step.action.value, reason=text)
-            luck = random.random()  # noqa: S311 (no secret)
+            luck = random.random()
             self._remember(failed(self._memory, step.action, text, now_s(), self._pace, luck))
         else:
             self._remember(learned(self._memory, answer, step.action))

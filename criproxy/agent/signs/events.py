@@ -16,9 +16,9 @@ from criproxy.agent.changes import Changes
 from criproxy.agent.kubernetes.client import EVENTS, ApiClient
 from criproxy.agent.kubernetes.request import ApiError, Object
 from criproxy.agent.signs.event_texts import Happening
-from criproxy.agent.signs.wanted import rfc3339
 from criproxy.agent.troubles import Troubles
 from criproxy.errors import CriproxyError
+from criproxy.model.text.notices import rfc3339
 from criproxy.process.tasks import Backoff, wait_at_most
 
 COMPONENT = "criproxy-agent"

@@ -24,11 +24,11 @@ from criproxy.agent.signs.wanted import (
     known_condition,
     metadata_of,
     owned_by,
-    rfc3339,
     without_taint,
 )
 from criproxy.agent.troubles import Troubles
 from criproxy.errors import CriproxyError
+from criproxy.model.text.notices import rfc3339
 from criproxy.process.logger import Log
 from criproxy.process.tasks import Backoff, wait_at_most
 
@@ -119,7 +119,7 @@ class NodeSigns:
             pauses.reset()
             due_s = max(0.0, min(self._due_s) - loop.time()) if self._due_s else None
             await wait_at_most(due_s, any_changed((self._view, self._node), seen))
-            gap_s = self._options.gap_s * random.uniform(0.5, 1.0)  # noqa: S311 (no secret)
+            gap_s = self._options.gap_s * random.uniform(0.5, 1.0)
             await asyncio.sleep(self._written_s + gap_s - loop.time())
 
     async def _write(self, pauses: Backoff) -> float:
@@ -145,7 +145,7 @@ class NodeSigns:
             if not self._uid or isinstance(error, Unreachable):
                 break
         if any(isinstance(each, ApiError) and each.status == FORBIDDEN for each in failed):
-            return self._options.retries_s[1] * random.uniform(0.5, 1.0)  # noqa: S311 (no secret)
+            return self._options.retries_s[1] * random.uniform(0.5, 1.0)
         return pauses.pause_s() if failed else 0.0
 
     async def _done(self, part: str, work: Callable[[], Awaitable[None]]) -> CriproxyError | None:
@@ -223,7 +223,7 @@ class NodeSigns:
             except ApiError as error:
                 if error.status != CONFLICT or tried == MOST_TRIES - 1:
                     raise
-            await asyncio.sleep(self._options.retries_s[0] * random.uniform(0, 0.1 * (tried + 1)))  # noqa: S311
+            await asyncio.sleep(self._options.retries_s[0] * random.uniform(0, 0.1 * (tried + 1)))
             if (found := await self._client.get(NODES, name)) is None:
                 return
             self._take(found)

@@ -2,7 +2,6 @@
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from datetime import UTC, datetime
 from typing import Any, Final
 
 from criproxy.agent.kubernetes.request import Object
@@ -169,8 +168,3 @@ def owned_by(node: Object, manager: str) -> Metadata | None:
 def _values(fields: Iterable[str], values: Mapping[str, str]) -> dict[str, str]:
     names = (name.removeprefix("f:") for name in fields)
     return {name: values[name] for name in names if name in values}
-
-
-def rfc3339(at_s: float) -> str:
-    """Format a time in seconds since the epoch as Kubernetes does."""
-    return datetime.fromtimestamp(int(at_s), UTC).strftime("%Y-%m-%dT%H:%M:%SZ")

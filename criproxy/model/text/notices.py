@@ -87,6 +87,11 @@ class Refusal:
         return {"container": self.container, "time": at, "times": self.times, "text": self.text}
 
 
+def rfc3339(at_s: float) -> str:
+    """Format a time as UTC without fractions of a second, as Kubernetes does."""
+    return f"{datetime.fromtimestamp(int(at_s), UTC):%Y-%m-%dT%H:%M:%SZ}"
+
+
 def timestamp(at_s: float) -> str:
     """Format a time as UTC with milliseconds, as in the log."""
     at = datetime.fromtimestamp(int(at_s), UTC)

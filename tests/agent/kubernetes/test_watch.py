@@ -13,7 +13,8 @@ import pytest
 from criproxy.agent.changes import any_changed
 from criproxy.agent.kubernetes.client import CONFIG_MAPS, NODE_POLICIES, NODES, ApiClient, Limits, Object
 from criproxy.agent.kubernetes.credentials import plain
-from criproxy.agent.kubernetes.watch import FullJitter, Watched
+from criproxy.agent.kubernetes.watch import Watched
+from criproxy.process.tasks import Backoff
 from lab.apiserver.faults import Refuses
 from lab.apiserver.server import ApiServer
 from tests.agent.conftest import SHORT
@@ -343,7 +344,7 @@ async def test_the_watches_of_all_agents_do_not_return_together(apiserver: ApiSe
 
 async def test_pauses_are_random_and_grow_up_to_the_longest() -> None:
     """Full jitter: each is between nothing and its bound."""
-    pauses, found = FullJitter(1.0, 60.0), [list[float]() for _ in range(9)]
+    pauses, found = Backoff(1.0, 60.0, least=0.0), [list[float]() for _ in range(9)]
     for _ in range(300):
         for each in found:
             each.append(pauses.pause_s())
