@@ -1,4 +1,4 @@
-"""Kubernetes' API for metrics of pods: a Prometheus, asked by the rules of `deploy/scaling`, as prometheus-adapter does.
+"""Kubernetes' API for metrics of pods: Prometheus, asked by the rules of `deploy/scaling`, as prometheus-adapter does.
 
 Debian has no prometheus-adapter. This one answers only what a HorizontalPodAutoscaler asks.
 """
