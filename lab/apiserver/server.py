@@ -119,6 +119,10 @@ class ApiServer:
         """Send a bookmark in all watches."""
         self.watches.bookmark(self.objects.version)
 
+    def lose_disk(self) -> None:
+        """Begin anew without objects, with the first version."""
+        self.objects = Objects(self._publish)
+
     async def until(self, holds: Callable[[], bool], timeout_s: float = 10.0) -> None:
         """Return once *holds*, asked after each request and change of an object or of the open watches."""
         async with asyncio.timeout(timeout_s):

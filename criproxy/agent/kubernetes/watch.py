@@ -1,6 +1,7 @@
 """Objects of the API server that are followed: one, or all of a resource."""
 
 import asyncio
+import errno
 import math
 import random
 from collections.abc import Mapping
@@ -98,6 +99,8 @@ class Watched(Changes):
         except Unreachable as error:
             if not self._has_lasted():  # else it goes on at once, or fails again
                 self._set_problem(str(error))
+            if _is_refused_connection(error):
+                self._version = ""  # it may come back with an older or an empty disk, and a watch would not show that
             return "unreachable"
         return "ended"
 
@@ -193,6 +196,11 @@ class Watched(Changes):
         if problem != self.problem:
             self.problem = problem
             self.notify()
+
+
+def _is_refused_connection(error: Unreachable) -> bool:
+    """Whether there was no server at all, which a server that is only busy is not."""
+    return isinstance(error.__cause__, OSError) and error.__cause__.errno == errno.ECONNREFUSED
 
 
 def _is_before(version: str, other: str) -> bool:

@@ -150,11 +150,13 @@ async def test_what_is_forgotten_is_read_again(apiserver: ApiServer, api_client:
     apiserver.objects.create(NODE_POLICIES, policy("a"))
     async with following(Watched(api_client, NODE_POLICIES)) as watched:
         await apiserver.until(lambda: len(apiserver.watches) == 1)
-        await apiserver.stop()
+        apiserver.faults.refuses["watch", "nodepolicies"] = Refuses(503, times=1_000_000)
+        apiserver.watches.end()
+        await apiserver.until(lambda: apiserver.requests["watch", "nodepolicies"] == 2)
         apiserver.objects.delete(NODE_POLICIES, "a")
         apiserver.objects.create(NODE_POLICIES, policy("b"))
         apiserver.objects.compact()
-        await apiserver.start()
+        del apiserver.faults.refuses["watch", "nodepolicies"]
         await until(watched, lambda: [*watched.objects] == ["b"])
     assert api_client.counters.watch_restarts["nodepolicies", "expired"] == 1
 
@@ -186,6 +188,21 @@ async def test_a_server_of_which_the_disk_was_restored_is_read_again(
         await apiserver.until(lambda: apiserver.requests["list", "nodepolicies"] == 2)
         await apiserver.until(lambda: apiserver.requests["watch", "nodepolicies"] == 2)
         assert [*watched.objects] == ["a", "b"]
+
+
+async def test_a_server_that_comes_back_with_an_empty_disk_is_read_again(
+    apiserver: ApiServer, api_client: ApiClient
+) -> None:
+    """Its versions begin anew, so that a watch from where it was would show nothing, not even a bookmark."""
+    apiserver.objects.create(NODE_POLICIES, policy("a"))
+    async with following(Watched(api_client, NODE_POLICIES)) as watched:
+        await apiserver.until(lambda: len(apiserver.watches) == 1)
+        await apiserver.stop()
+        await until(watched, lambda: "refused" in watched.problem)
+        apiserver.lose_disk()
+        apiserver.objects.create(NODE_POLICIES, policy("b"))
+        await apiserver.start()
+        await until(watched, lambda: [*watched.objects] == ["b"] and not watched.problem)
 
 
 async def test_bookmarks_keep_a_quiet_watch_from_expiring(apiserver: ApiServer, api_client: ApiClient) -> None:
