@@ -95,8 +95,10 @@ def _noticed(now: Situation, daemon: Daemon, memory: Memory) -> Memory:
             memory = replace(memory, turn=Turn())
     if not (now.choice and now.is_current and now.node_uid and daemon.policy_name):
         return memory
-    was_there = now.said is not None and now.said.generation and now.said.policy_name == daemon.policy_name
-    if daemon.policy_name in now.choice.names or (was_there and not memory.seen_under):
+    chosen, said = now.choice.policy, now.said  # one of another name may say the same
+    is_there = daemon.policy_name in now.choice.names or (chosen is not None and chosen.hash == daemon.hash)
+    was_there = said and said.generation and (said.policy_name == daemon.policy_name or said.hash == daemon.hash)
+    if is_there or (was_there and not memory.seen_under):
         return replace(memory, seen_under=now.node_uid)
     return memory
 

@@ -46,6 +46,8 @@ def before_a_try(now: Situation, daemon: Daemon, policy: NodePolicy, memory: Mem
     verdict = memory.verdict
     about = (policy.hash, daemon.hash, daemon.instance)
     if verdict is None or verdict.about != about or now.now_s >= verdict.until_s:
+        if memory.failed is Action.CHECK:
+            memory = says(memory, policy, "Waiting", f"the node could not check the policy: {memory.error}")
         return Step(Action.CHECK, memory)
     if verdict.refusal:
         return resting(says(memory, policy, "Refused", verdict.refusal), policy, verdict.until_s)

@@ -8,6 +8,7 @@ import pytest
 from criproxy.agent.kubernetes.client import LEASES, NODE_PLACEMENTS, NODE_POLICIES, NODES
 from criproxy.agent.objects.node_policy import Failure, NodePolicy
 from criproxy.agent.rollout.slots import GENERATION, HASH, lease_names
+from criproxy.errors import CriproxyError
 from tests.agent.rollout.cluster_model import NAMESPACE, Cluster, Fuse
 from tests.agent.rollout.daemon_model import FILE, PROBLEM, configuration_of, policy_object
 from tests.agent.rollout.test_waves import play, settled
@@ -269,6 +270,26 @@ def test_a_deleted_policy_gives_way_to_the_file(restarts: bool) -> None:
     play(3, scene)
 
 
+def test_a_renamed_policy_that_is_deleted_gives_way_to_the_file() -> None:
+    """A NodePolicy of another name said the same, so that nothing was tried; the agent has restarted since then."""
+
+    async def scene(cluster: Cluster) -> None:
+        cluster.put_policy(good())
+        await all_kept(cluster)
+        cluster.put_policy(good(name="q"))
+        cluster.delete_policy()
+        await asyncio.sleep(10)
+        assert sources(cluster) == {THIS}
+        for name in cluster.daemons:
+            cluster.agents[name].pop().kill()
+            cluster.start_agent(name)
+        await asyncio.sleep(10)
+        cluster.delete_policy("q")
+        await settled(cluster, lambda: sources(cluster) == {FILE})
+
+    play(3, scene)
+
+
 def test_a_policy_is_deleted_during_a_try() -> None:
     """The node returns to its file at once."""
 
@@ -405,6 +426,26 @@ def test_a_policy_that_the_nodes_refuse() -> None:
     play(3, scene)
 
 
+def test_a_policy_that_cannot_be_checked_is_not_applied() -> None:
+    """The daemon gives no answer about it: the node says so, instead of what it said about the one before."""
+
+    def fails(_: Any) -> None:  # noqa: ANN401
+        raise CriproxyError("the daemon did not answer within 60 s")
+
+    async def scene(cluster: Cluster) -> None:
+        cluster.put_policy(good())
+        await all_kept(cluster)
+        for each in cluster.daemons.values():
+            each.answers = {**each.answers, "reload-dry-run": fails}
+        cluster.put_policy(good(number=2))
+        await settled(cluster, lambda: set(phases(cluster).values()) == {"Waiting"})
+        state = cluster.agents["n0"][0].rollout.state
+        assert state is not None
+        assert "did not answer within 60 s" in state.message
+
+    play(3, scene)
+
+
 def test_what_is_in_force_already_needs_no_try() -> None:
     """The same text, or an equivalent one."""
 
@@ -472,6 +513,7 @@ def test_a_problem_before_the_try_makes_a_node_wait() -> None:
         ill = cluster.daemons["n0"]
         ill.other_problems = ["the disk is broken"]
         ill.notify()
+        await asyncio.sleep(2)  # until its agent knows
         cluster.put_policy(good())
         await settled(cluster, lambda: all(each.kept for name, each in cluster.daemons.items() if name != "n0"))
         assert (phases(cluster)["n0"], ill.tried) == ("Waiting", [])
