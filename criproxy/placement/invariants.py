@@ -166,7 +166,9 @@ def within_totals(node: Node) -> Iterator[str]:
         own = [node.grants[each.key].exclusive & node.grants[each.key].cpus for each in group]
         cpus, low = NO_CPUS.union(*own), sum(each.cpu_request_milli.low for each in group)
         is_shared = len(cpus) < sum(map(len, own))  # other containers have their own requests, even beyond the total
-        if is_shared and pod.cap_milli is not None and len(cpus) * 1000 > max(pod.cap_milli, low):
+        # A kubelet admits no container that requests more than its pod: then a resize of the pod is on its way.
+        is_current = all(each.cpu_request_milli.low <= (pod.cap_milli or 0) for each in group)
+        if is_shared and is_current and pod.cap_milli is not None and len(cpus) * 1000 > max(pod.cap_milli, low):
             yield f"the pod {pod.title} shares {numbered('CPU', cpus)}, and asks for {pod.cap_milli}m in total"
 
 

@@ -208,6 +208,10 @@ def test_more_cpus_together_than_the_total_are_noticed(policy: Policy) -> None:
 
     assert violations(node.replace(grants=larger)) == ["the pod p shares CPUs 1-7, and asks for 2000m in total"]
 
+    key = next(iter(larger))  # it has grown, and the pod is about to
+    grown = {**node.containers, key: replace(node.containers[key], cpu_milli=3000)}
+    assert not violations(node.replace(grants=larger, containers=grown))
+
 
 def test_siblings_give_up_what_the_largest_leaves_under_a_policy_without_exclusive_cpus() -> None:
     """Such a policy is not asked about them: they have no more than what they or their pod ask for.
