@@ -13,10 +13,12 @@ if TYPE_CHECKING:
     from lab.cluster.cluster import Cluster
 
 _WITHIN_S = 240.0
-GOOD = {"policy": "topology-aware", "reservedCpus": "0", **yaml.safe_load(cards.POLICY)}
-REFUSED = {"policy": "static", "reservedCpus": "4000"}
-BALLOONS = {"policy": "balloons", "reservedCpus": "0-1"}
-BAD = {"policy": "static", "reservedCpus": "0-30", "apply": "all"}
+_CARDS = yaml.safe_load(cards.POLICY)
+"""The section of cards, which no try may change: the device plugin reads the node's own file."""
+GOOD = {"policy": "topology-aware", "reservedCpus": "0", **_CARDS}
+REFUSED = {"policy": "static", "reservedCpus": "4000", **_CARDS}
+BALLOONS = {"policy": "balloons", "reservedCpus": "0-1", **_CARDS}
+BAD = {"policy": "static", "reservedCpus": "0-30", "apply": "all", **_CARDS}
 """It has no place for a container that runs on each of the small nodes."""
 
 

@@ -14,11 +14,14 @@ from criproxy.host.machine import discover
 from criproxy.model.cpuset import CpuSet, format_cpuset
 from criproxy.simulate.hosts import unpack
 from lab.cluster import manifests, space
+from lab.cluster.cards import POLICY
 from lab.cluster.control_plane import ControlPlane
 from lab.cluster.process import Program
 from lab.containerd.containerd import IMAGE
+from lab.kubelet.device_endpoint import write_checkpoint
 from lab.kubelet.kubelet import ContainerSpec, MiniKubelet, PodSpec
 from lab.provenance import ROOT, SHARED
+from tests.allocations import Allocations
 from tests.daemons import Serve
 
 SNAPSHOT = SHARED / "topologies/snapshots/xeon-2s2n-smt-pci.tar.xz"
@@ -60,7 +63,9 @@ class SmallNode:
         await runtime.start()
         stack.push_async_callback(runtime.stop)
         await runtime.until(self._has_socket, "it listened")
-        policy = f'policy: topology-aware\nreservedCpus: "{format_cpuset(frozenset(sorted(self.cpus)[:2]))}"\n'
+        await self._serve_devices(stack)
+        # A NodePolicy for all nodes has the section of the worker's cards, which the device plugin alone changes.
+        policy = f'policy: topology-aware\nreservedCpus: "{format_cpuset(frozenset(sorted(self.cpus)[:2]))}"\n{POLICY}'
         self.serve = Serve(self.folder, "--host-root", str(self._host), policy=policy)
         await stack.enter_async_context(self.serve)
         await asyncio.to_thread(space.show, self.folder / "run/agent/pod", self.agent_socket.parent)
@@ -79,6 +84,15 @@ class SmallNode:
         """A Guaranteed pod."""
         sizes = ContainerSpec("main", IMAGE, cpu_limit_milli=1000 * cpus, memory_limit_bytes=64 * _MIB)
         return PodSpec(f"{self.name}-{name}", (sizes,))
+
+    async def _serve_devices(self, stack: AsyncExitStack) -> None:
+        """Tell which devices containers have, as a kubelet does: none."""
+        kubelet = self._host / "var/lib/kubelet"
+        allocations = Allocations(kubelet / "pod-resources/kubelet.sock", kubelet / "unused")
+        await allocations.start()
+        stack.push_async_callback(allocations.stop)
+        (plugins := kubelet / "device-plugins").mkdir(parents=True)
+        write_checkpoint(plugins / "kubelet_internal_checkpoint", {}, {})
 
     async def _has_socket(self) -> bool:
         return (self.folder / "runtime.sock").exists()
