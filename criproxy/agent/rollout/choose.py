@@ -20,6 +20,8 @@ class Choice:
     """Of all NodePolicies, also of those that do not select this node."""
     mistakes: tuple[str, ...] = ()
     """A sentence for each NodePolicy that this version cannot read; those select no node."""
+    unreadable: frozenset[str] = frozenset()
+    """Their names. What a node has of them it keeps: what they say now is unknown."""
 
     @property
     def why(self) -> str:
@@ -36,20 +38,21 @@ def choose(objects: Iterable[Object], labels: Mapping[str, str]) -> Choice:
     """Return the NodePolicy of the highest priority that selects a node with these *labels*; of equal ones, by name."""
     names: set[str] = set()
     matching: list[NodePolicy] = []
-    mistakes: list[str] = []
+    mistakes: dict[str, str] = {}
     for each in objects:
-        names.add(str((each.get("metadata") or {}).get("name", "")))
+        name = str((each.get("metadata") or {}).get("name", ""))
+        names.add(name)
         try:
             policy = NodePolicy.read(each)
         except ConfigError as error:
-            mistakes.append(str(error))
+            mistakes[name] = str(error)
             continue
         if policy.spec.node_selector.matches(labels):
             matching.append(policy)
     matching.sort(key=lambda policy: (-policy.spec.priority, policy.name))
     first = matching[0] if matching else None
     rest = tuple(policy.name for policy in matching[1:])
-    return Choice(first, rest, frozenset(names), tuple(sorted(mistakes)))
+    return Choice(first, rest, frozenset(names), tuple(sorted(mistakes.values())), frozenset(mistakes))
 
 
 def failures_of(policy: NodePolicy) -> tuple[Failure, ...]:

@@ -35,6 +35,7 @@ def decide(now: Situation, memory: Memory, pace: Pace) -> Step:
     if memory.expected and not memory.expected.shown_by(daemon) and now.now_s < memory.expected.until_s:
         return Step(Action.WAIT, memory, memory.expected.until_s)
     memory = replace(memory, expected=None)
+    now = _without_those_behind(now, daemon, memory)
     step = _in_a_try(now, daemon, memory, pace) if daemon.is_trying else _at_rest(now, daemon, memory, pace)
     if step.action is not memory.failed:  # what has failed is not wanted any more
         is_reason = memory.failed is Action.KEEP and step.memory.state.phase == "Trying"
@@ -101,6 +102,13 @@ def _noticed(now: Situation, daemon: Daemon, memory: Memory) -> Memory:
     if is_there or (was_there and not memory.seen_under):
         return replace(memory, seen_under=now.node_uid)
     return memory
+
+
+def _without_those_behind(now: Situation, daemon: Daemon, memory: Memory) -> Situation:
+    """Choose no other NodePolicy while the one of this node cannot be read: nobody has said that it does not count."""
+    if now.choice is None or not now.choice.unreadable & {daemon.policy_name, memory.state.policy_name}:
+        return now
+    return replace(now, choice=replace(now.choice, policy=None))
 
 
 def _may_return(now: Situation, memory: Memory) -> bool:
@@ -192,6 +200,10 @@ def _without_policy(now: Situation, daemon: Daemon, memory: Memory) -> Step:
     """No NodePolicy selects the node: the policy file on it counts."""
     assert now.choice is not None
     mistakes = "; ".join(now.choice.mistakes)
+    if memory.state.policy_name in now.choice.unreadable:
+        outcome = memory.state.phase in ("Trying", "RolledBack")  # that other nodes may still have to know
+        message = memory.state.message if outcome else mistakes
+        return resting(replace(memory, state=replace(memory.state, message=message)), None)
     if not daemon.policy_name:
         return resting(replace(memory, state=RolloutState(message=mistakes)), None)
     if _may_return(now, memory):

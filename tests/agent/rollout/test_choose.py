@@ -46,6 +46,7 @@ def test_an_object_of_a_newer_version_selects_nothing_and_is_named() -> None:
     assert choice.policy is not None
     assert choice.policy.name == "a"
     assert "canary" in choice.mistakes[0]
+    assert choice.unreadable == {"new"}
     assert "canary" in choice.why
     assert choose([unknown], {}).policy is None
 

@@ -612,6 +612,30 @@ def test_a_policy_of_higher_priority_replaces_another_one() -> None:
     play(3, scene)
 
 
+@pytest.mark.parametrize("when", ["waiting", "trying", "kept"])
+def test_a_policy_with_a_mistake_gives_way_to_no_other_one(when: str) -> None:
+    """What the API server does not refuse may still be wrong: nodes stay as they are, and go on when it is mended."""
+
+    async def scene(cluster: Cluster) -> None:
+        cluster.put_policy(good(name="q", number=7))
+        await settled(cluster, lambda: sources(cluster) == {OTHER} and all(e.kept for e in cluster.daemons.values()))
+        first = good(priority=5)
+        cluster.put_policy(first)
+        await (all_kept(cluster) if when == "kept" else in_a_try(cluster))
+        if when == "waiting":
+            await settled(cluster, lambda: not cluster.trying())
+        before = sources(cluster)
+        cluster.put_policy(good(priority=5, rollout_try="200h"))
+        await asyncio.sleep(1000)
+        assert sources(cluster) == before
+        states = [agents[-1].rollout.state for agents in cluster.agents.values()]
+        assert all("200h" in (state.message if state else "") for state in states)
+        cluster.put_policy(first)
+        await all_kept(cluster)
+
+    play(3, scene)
+
+
 def test_a_node_that_is_not_selected_any_more_returns_to_its_file() -> None:
     """A change of its labels is enough."""
 
