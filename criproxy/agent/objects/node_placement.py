@@ -29,7 +29,7 @@ class RolloutOnNode(Report):
     hash: str = ""
     """Of its policy."""
     phase: str = ""
-    """Trying, Applied, RolledBack, Refused or Waiting."""
+    """Trying, Applied, RolledBack, Refused, Waiting, or LastGood: the policy file cannot take its place."""
     message: str = ""
     """Why, in a sentence."""
 

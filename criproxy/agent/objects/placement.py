@@ -49,7 +49,8 @@ class RolloutState:
     hash: str = ""
     """Of its policy."""
     phase: Phase | Literal[""] = ""
-    """Applied, Trying, RolledBack, Refused or Waiting; "" if no NodePolicy selects the node."""
+    """Applied, Trying, RolledBack, Refused or Waiting; LastGood: the policy file cannot take its place; "" if no
+    NodePolicy selects the node."""
     message: str = ""
     """Why, in a sentence."""
 

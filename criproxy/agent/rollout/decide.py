@@ -127,7 +127,7 @@ def _in_a_try(now: Situation, daemon: Daemon, memory: Memory, pace: Pace) -> Ste
     """A NodePolicy is being tried: judge it. For that the API server is not needed, not even to keep the policy."""
     policy = now.choice.policy if now.choice else None
     if now.choice and policy is None and _may_return(now, memory):
-        return Step(Action.TO_FILE, replace(memory, state=RolloutState()))
+        return _to_file(memory)
     if policy and policy.hash != daemon.hash:
         return Step(Action.BACK, says(memory, policy, "Waiting", "the policy changed during its try, which ends"))
     if policy and (why := failure_on(policy, now.node)):
@@ -207,9 +207,16 @@ def _without_policy(now: Situation, daemon: Daemon, memory: Memory) -> Step:
     if not daemon.policy_name:
         return resting(replace(memory, state=RolloutState(message=mistakes)), None)
     if _may_return(now, memory):
-        return Step(Action.TO_FILE, replace(memory, state=RolloutState()))
+        return _to_file(memory)
     text = (
         f"NodePolicy {daemon.policy_name} is in force, but this API server does not have it, and it is not known that "
         "it was deleted: create it again, or run 'criproxy reload' on the node to go back to its policy file"
     )
     return resting(replace(memory, state=RolloutState(message=mistakes or text)), None)
+
+
+def _to_file(memory: Memory) -> Step:
+    """Return to the policy file; until it is in force, a restarted agent must know that the NodePolicy was there."""
+    if memory.failed is Action.TO_FILE:
+        memory = replace(memory, state=replace(memory.state, phase="LastGood", message=memory.error))
+    return Step(Action.TO_FILE, memory)

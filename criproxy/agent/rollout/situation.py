@@ -151,9 +151,13 @@ class Expected:
     is_trying: bool
     until_s: float
     """After that, the report counts, whatever it says."""
+    is_file: bool = False
+    """Whether nothing of a NodePolicy is in force."""
 
     def shown_by(self, daemon: Daemon) -> bool:
         """Whether the report is from afterwards."""
+        if self.is_file and daemon.policy_name:
+            return False
         return daemon.is_trying == self.is_trying and self.hash in ("", daemon.hash)
 
 

@@ -119,7 +119,7 @@ class Steps:
 
     async def _to_file(self, _: Step, __: Situation) -> Expected:
         await self.daemon.ask("reload")
-        return self._expected("", is_trying=False)
+        return replace(self._expected("", is_trying=False), is_file=True)
 
     def _expected(self, hash_: str, *, is_trying: bool) -> Expected:
         return Expected(hash_, is_trying, now_s() + self.pace.settle_s)

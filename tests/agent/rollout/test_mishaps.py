@@ -266,6 +266,37 @@ def test_a_deleted_policy_gives_way_to_the_file(restarts: bool) -> None:
             cluster.start_agent(name)
         await settled(cluster, lambda: sources(cluster) == {FILE})
         await settled(cluster, lambda: set(phases(cluster).values()) == {""})
+        file = next(iter(cluster.daemons.values())).file.hash
+        assert all(each.in_force.count(file) == 1 for each in cluster.daemons.values())  # it is asked for once
+
+    play(3, scene)
+
+
+@pytest.mark.parametrize("in_its_try", [False, True])
+def test_a_deleted_policy_stays_while_the_file_cannot_be_used(in_its_try: bool) -> None:
+    """The node says so, also after a restart of the agent, and returns to it once it can be."""
+    why = "/etc/criproxy/policy.yaml:1:10: a bracket is not closed"
+
+    def fails(_: Any) -> None:  # noqa: ANN401
+        raise CriproxyError(why)
+
+    async def scene(cluster: Cluster) -> None:
+        cluster.put_policy(good())
+        daemon = cluster.daemons[await in_a_try(cluster)]
+        if not in_its_try:
+            await all_kept(cluster)
+        answers, daemon.answers = daemon.answers, {**daemon.answers, "reload": fails}
+        cluster.delete_policy()
+        await asyncio.sleep(5)
+        state = cluster.state(daemon.name)
+        assert state is not None
+        assert (daemon.now.source, state.phase, state.message) == (THIS, "LastGood", why)
+        cluster.agents[daemon.name].pop().kill()
+        cluster.start_agent(daemon.name)
+        await asyncio.sleep(5)
+        daemon.answers = answers
+        await settled(cluster, lambda: sources(cluster) == {FILE})
+        await settled(cluster, lambda: set(phases(cluster).values()) == {""})
 
     play(3, scene)
 
