@@ -22,9 +22,8 @@ from criproxy.errors import CriproxyError, UsageError, reason_of
 from criproxy.process.address import Address
 from criproxy.process.failures import Failures
 from criproxy.process.http import HttpServer, Sources
-from criproxy.process.http_limits import Bucket
 from criproxy.process.log import structlog
-from criproxy.process.tasks import Backoff, Tasks
+from criproxy.process.tasks import Backoff, Bucket, Tasks
 from criproxy.process.token_file import FRESH_S, TokenFile, is_same
 from criproxy.wire.sockets import Listener
 

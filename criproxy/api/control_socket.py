@@ -16,9 +16,12 @@ from typing import Any
 
 from criproxy.errors import CriproxyError, UsageError
 from criproxy.process.log import structlog
-from criproxy.process.tasks import PART_S
+from criproxy.process.tasks import PART_S, Bucket
 
 LINE_MAX_BYTES = 1 << 20
+BYTES_PER_S = 1 << 18
+"""Of requests, from all clients together where there may be only so many; beyond a burst of the longest line. To read
+them takes time in which no call of the kubelet is forwarded: 0.2 s for a line with as many values as fit into it."""
 IDLE_S = 30.0
 """When the connection of a silent client is closed."""
 
@@ -99,8 +102,8 @@ class ControlServer:
         commands: the handlers by command name.
         notices: the commands that count although their client has hung up: they tell something that stays true.
         waiting: the commands that wait for something to happen, and end when their client has hung up.
-        clients_max: if given, further clients are turned away, and the requests of all run one after the other, except
-            those that wait.
+        clients_max: if given, further clients are turned away, the requests of all run one after the other, except
+            those that wait, and are read at a limited rate.
     """
 
     def __init__(
@@ -118,6 +121,7 @@ class ControlServer:
         self._sock: socket.socket
         self._stopped = False
         self._turn = nullcontext() if clients_max is None else asyncio.Lock()
+        self._bytes = None if clients_max is None else Bucket(BYTES_PER_S, LINE_MAX_BYTES)
 
     async def start(self, sock: socket.socket) -> None:
         """Serve on *sock*, a listening Unix socket, in place of a former one; its mode decides who may connect."""
@@ -146,14 +150,17 @@ class ControlServer:
     ) -> None:
         try:
             while not self._stopped and (line := await _read_line(reader)):
-                if _command(line) in self._waiting:
-                    answer = await self._answer_unless_hung_up(line, writer, ended)
+                if self._bytes is not None and not await _has_waited(self._bytes, len(line), writer, ended):
+                    break
+                request = _parsed(line)
+                if _command(request) in self._waiting:
+                    answer = await self._answer_unless_hung_up(request, writer, ended)
                 else:
                     async with self._turn:
-                        if _hung_up(writer) and _command(line) not in self._notices:
+                        if _hung_up(writer) and _command(request) not in self._notices:
                             log.warning("a control request is dropped: its client did not wait for the answer")
                             break
-                        answer = await self._answer(line)
+                        answer = await self._answer(request)
                 if writer.is_closing():  # `stop` has closed it meanwhile; uvloop raises an error for a late write
                     break
                 writer.write(answer)
@@ -166,9 +173,11 @@ class ControlServer:
         finally:
             writer.close()
 
-    async def _answer_unless_hung_up(self, line: bytes, writer: asyncio.StreamWriter, ended: asyncio.Event) -> bytes:
+    async def _answer_unless_hung_up(
+        self, request: object, writer: asyncio.StreamWriter, ended: asyncio.Event
+    ) -> bytes:
         """Return the answer to a command that waits; empty if its client has hung up or the server stops."""
-        answering, ending = asyncio.ensure_future(self._answer(line)), asyncio.ensure_future(ended.wait())
+        answering, ending = asyncio.ensure_future(self._answer(request)), asyncio.ensure_future(ended.wait())
         try:
             await asyncio.wait({answering, ending}, return_when=asyncio.FIRST_COMPLETED)
             if not answering.done() and not _hung_up(writer):  # it only sends no more requests
@@ -178,9 +187,9 @@ class ControlServer:
             answering.cancel()
             ending.cancel()
 
-    async def _answer(self, line: bytes) -> bytes:
+    async def _answer(self, request: object) -> bytes:
         try:
-            command, arguments = self._parse(line)
+            command, arguments = self._understood(request)
             result = await command(arguments)
         except CriproxyError as error:
             unknown = {"unknown_command": True} if isinstance(error, UnknownCommand) else {}
@@ -190,14 +199,9 @@ class ControlServer:
             return _line({"error": "the daemon failed at this command; its log has the reason", "exit_status": 1})
         return b'{"result": %b}\n' % result if isinstance(result, Encoded) else _line({"result": result})
 
-    def _parse(self, line: bytes) -> tuple[Command, Mapping[str, Any]]:
-        try:
-            request = json.loads(line)
-            json.dumps(request, ensure_ascii=False).encode()
-        except UnicodeEncodeError as error:  # of half a surrogate pair, which no log, file or database takes
-            raise UsageError(f"the request has text that is not Unicode: {error}") from error
-        except (ValueError, RecursionError) as error:
-            raise UsageError(f"the request is not JSON: {error}") from error
+    def _understood(self, request: object) -> tuple[Command, Mapping[str, Any]]:
+        if isinstance(request, UsageError):
+            raise request
         if not isinstance(request, dict) or not isinstance(arguments := request.get("arguments", {}), dict):
             raise UsageError('the request must be an object: {"command": NAME, "arguments": {…}}')
         name = request.get("command")
@@ -208,12 +212,21 @@ class ControlServer:
         return command, arguments
 
 
-def _command(line: bytes) -> str:
-    """Return the command of a request; empty if it has none."""
+def _parsed(line: bytes) -> object:
+    """Return the request in a line, or the error that it has none."""
     try:
-        return str(json.loads(line).get("command"))
-    except (ValueError, RecursionError, AttributeError, TypeError):
-        return ""
+        request = json.loads(line)
+        json.dumps(request, ensure_ascii=False).encode()
+    except UnicodeEncodeError as error:  # of half a surrogate pair, which no log, file or database takes
+        return UsageError(f"the request has text that is not Unicode: {error}")
+    except (ValueError, RecursionError) as error:
+        return UsageError(f"the request is not JSON: {error}")
+    return request
+
+
+def _command(request: object) -> str:
+    """Return the command of a request; empty if it has none."""
+    return str(request.get("command")) if isinstance(request, dict) else ""
 
 
 def _line(answer: Mapping[str, Any]) -> bytes:
@@ -228,6 +241,19 @@ def _hung_up(writer: asyncio.StreamWriter) -> bool:
     # Without any event, poll reports only a hang-up: a client that only stopped sending still waits for the answer.
     watched.register(writer.get_extra_info("socket"), 0)
     return bool(watched.poll(0))
+
+
+async def _has_waited(bucket: Bucket, count: int, writer: asyncio.StreamWriter, ended: asyncio.Event) -> bool:
+    """Wait until a line of *count* bytes may be parsed; return False if its client hangs up first."""
+    pause_s = bucket.reserve(count)
+    with suppress(TimeoutError):
+        async with asyncio.timeout(pause_s):
+            await ended.wait()
+            if _hung_up(writer):
+                bucket.reserve(-count)
+                return False
+            await asyncio.Event().wait()  # it only sends no more requests
+    return True
 
 
 async def _read_line(reader: asyncio.StreamReader) -> bytes:

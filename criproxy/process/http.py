@@ -18,12 +18,11 @@ from criproxy.process.http_limits import (
     RENDER_BURST,
     RENDERS_PER_S,
     Acceptor,
-    Bucket,
     Handler,
     Rendered,
     bounded,
 )
-from criproxy.process.tasks import PART_S, Tasks, in_full
+from criproxy.process.tasks import PART_S, Bucket, Tasks, in_full
 from criproxy.wire.sockets import Listener
 
 LAST_S = 1.0

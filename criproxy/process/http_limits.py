@@ -20,6 +20,8 @@ from aiohttp import web
 from aiohttp.http_exceptions import HttpProcessingError
 from aiohttp.web_protocol import RequestHandler
 
+from criproxy.process.tasks import Bucket
+
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 MOST_CONNECTIONS = 32
 """The largest number of open connections."""
@@ -35,39 +37,6 @@ REFUSED_S = 1.0
 sending, the answer would be lost."""
 FULL_PAUSE_S = 1.0
 """Pause before accepting again when the process has no file descriptor left."""
-
-
-class Bucket:
-    """A token bucket.
-
-    Args:
-        per_s: tokens that are added per second.
-        burst: its capacity.
-        now: a clock, in seconds.
-    """
-
-    def __init__(self, per_s: float, burst: float, now: Callable[[], float] = monotonic) -> None:
-        self._per_s, self._burst, self._now = per_s, burst, now
-        self._tokens, self._filled_s = float(burst), now()
-
-    def take(self) -> bool:
-        """Take a token; False if there is none."""
-        if self._filled() < 1:
-            return False
-        self._tokens -= 1
-        return True
-
-    def reserve(self) -> float:
-        """Take a token, even a future one, and return the seconds until it is available."""
-        left = self._filled() - 1
-        self._tokens = left
-        return max(-left, 0.0) / self._per_s
-
-    def _filled(self) -> float:
-        now_s = self._now()
-        self._tokens = min(self._burst, self._tokens + (now_s - self._filled_s) * self._per_s)
-        self._filled_s = now_s
-        return self._tokens
 
 
 class Shares:

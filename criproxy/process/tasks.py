@@ -1,4 +1,4 @@
-"""Background tasks: supervised, stopped together, and their failures reported; pauses between retries; bounded ends."""
+"""Background tasks: supervised, stopped together, failures reported; pauses between retries; rates; bounded ends."""
 
 import asyncio
 import faulthandler
@@ -6,6 +6,7 @@ import random
 from collections.abc import Awaitable, Callable, Coroutine, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
+from time import monotonic
 from traceback import walk_tb
 from typing import Any, TypeVar
 
@@ -213,6 +214,39 @@ class Backoff:
     def reset(self) -> None:
         """Begin again with the first pause, after a success."""
         self._next_s = 0.0
+
+
+class Bucket:
+    """A token bucket.
+
+    Args:
+        per_s: tokens that are added per second.
+        burst: its capacity.
+        now: a clock, in seconds.
+    """
+
+    def __init__(self, per_s: float, burst: float, now: Callable[[], float] = monotonic) -> None:
+        self._per_s, self._burst, self._now = per_s, burst, now
+        self._tokens, self._filled_s = float(burst), now()
+
+    def take(self) -> bool:
+        """Take a token; False if there is none."""
+        if self._filled() < 1:
+            return False
+        self._tokens -= 1
+        return True
+
+    def reserve(self, count: float = 1) -> float:
+        """Take *count* tokens, even future ones, and return the seconds until they are available."""
+        left = self._filled() - count
+        self._tokens = left
+        return max(-left, 0.0) / self._per_s
+
+    def _filled(self) -> float:
+        now_s = self._now()
+        self._tokens = min(self._burst, self._tokens + (now_s - self._filled_s) * self._per_s)
+        self._filled_s = now_s
+        return self._tokens
 
 
 @dataclass(slots=True, repr=False)

@@ -13,7 +13,7 @@ import pytest
 import uvloop
 
 from criproxy.api import control_socket
-from criproxy.api.control_socket import ControlServer
+from criproxy.api.control_socket import LINE_MAX_BYTES, ControlServer
 from criproxy.cli.client import ask
 from criproxy.errors import CriproxyError, UsageError
 from criproxy.wire.sockets import listen
@@ -88,6 +88,48 @@ async def test_a_request_whose_asker_has_gone_is_not_begun(tmp_path: Path) -> No
     listener.close()
     waits.close()
     assert asked == ["waits", "last"]
+
+
+@pytest.fixture
+async def contained(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[str]:
+    """A control socket for containers, with the command `double`, that reads 4 MiB in a second."""
+    monkeypatch.setattr(control_socket, "BYTES_PER_S", 1 << 22)
+    listener = listen(str(tmp_path / "contained.sock"), 0o600)
+    server = ControlServer({"double": double}, clients_max=16)
+    await server.start(listener.sock)
+    yield listener.path
+    await server.stop()
+    listener.close()
+
+
+def long_line(number: int) -> bytes:
+    """Half of the longest request; one full of values takes the event loop a tenth of a second."""
+    more = "x" * (LINE_MAX_BYTES // 2)
+    return json.dumps({"command": "double", "arguments": {"number": number, "more": more}}).encode() + b"\n"
+
+
+async def test_long_requests_from_containers_do_not_hold_up_calls(contained: str) -> None:
+    """They are read at a limited rate, however many clients send them; all are answered."""
+    loop = asyncio.get_running_loop()
+    begun_s, line = loop.time(), long_line(2)
+    answers = await asyncio.gather(*(exchange(contained, line, line) for _ in range(3)))
+    assert answers == [[{"result": {"doubled": 4}}] * 2] * 3
+    assert loop.time() - begun_s > 0.9 * (6 * len(line) - LINE_MAX_BYTES) / (1 << 22)
+
+
+async def test_long_requests_of_those_who_hang_up_hold_up_nobody(contained: str) -> None:
+    """They are dropped, and neither kept in memory nor counted: others would wait for minutes."""
+    line = long_line(2)
+    for _ in range(500):
+        _, writer = await asyncio.open_unix_connection(contained)
+        writer.write(line)
+        with suppress(ConnectionError):
+            await writer.drain()
+            writer.close()
+            await writer.wait_closed()
+    assert await asyncio.wait_for(exchange(contained, b'{"command": "double", "arguments": {"number": 1}}\n'), 30) == [
+        {"result": {"doubled": 2}}
+    ]
 
 
 async def test_clients_in_a_container_use_up_nothing(tmp_path: Path) -> None:

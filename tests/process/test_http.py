@@ -14,8 +14,8 @@ from criproxy.process import http
 from criproxy.process.address import Address
 from criproxy.process.failures import Failures
 from criproxy.process.http import HttpServer, Sources
-from criproxy.process.http_limits import MOST_PEERS, Bucket, Rendered, Shares, peer_at
-from criproxy.process.tasks import Tasks
+from criproxy.process.http_limits import MOST_PEERS, Rendered, Shares, peer_at
+from criproxy.process.tasks import Bucket, Tasks
 from tests.node.world import RecordingLog
 
 Metrics = Callable[[str], tuple[bytes, str]]
