@@ -62,12 +62,14 @@ def read_allowed(host_root: Path, pods: str = "") -> Allowed:
 def read_cgroup(host_root: Path, name: str) -> CpuSet | None:
     """Return the CPUs of the cgroup *name*: a path below the mount of the cpuset cgroups, or a whole one; None if none.
 
+    The name may come from the cluster, and a path elsewhere lead to a volume of a pod, with a pipe or an endless file.
+
     Raises:
         CriproxyError: Its file has invalid content.
     """
     for hierarchy in _hierarchies(host_root):
         for path in (hierarchy.root / name.lstrip("/"), host_root / name.lstrip("/")):
-            if found := hierarchy.allowed(path):
+            if path.resolve().is_relative_to(hierarchy.root.resolve()) and (found := hierarchy.allowed(path)):
                 return found.cpus
     return None
 

@@ -151,6 +151,16 @@ def test_one_cgroup_by_name(tmp_path: Path, name: str) -> None:
     assert read_cgroup(root, "none") is None
 
 
+@pytest.mark.parametrize("name", ["/pods/volume", "/cg/two/../../pods/volume", "../../pods/volume", "mine/link"])
+def test_only_a_cgroup_is_read(tmp_path: Path, name: str) -> None:
+    """Who may write policies, and has a pod with a volume, makes criproxy read no pipe and no endless file."""
+    root = plant(tmp_path, {"proc/mounts": "none /cg/two cgroup2 rw 0 0\n", "pods/volume/cpuset.cpus.effective": "1"})
+    (root / "cg/two/mine").mkdir(parents=True)
+    (root / "cg/two/mine/link").symlink_to(root / "pods/volume")
+
+    assert read_cgroup(root, name) is None
+
+
 # ---------------------------------------------------------------- devices by their paths in sysfs
 
 
