@@ -120,7 +120,7 @@ class PlacementStatus(Report):
     """What `criproxy status --check` says: at most 20 problems, and the beginning of each."""
     policy: PolicyInForce = PolicyInForce()
     """The policy in effect."""
-    rollout: RolloutOnNode | None = None
+    rollout: RolloutOnNode = RolloutOnNode()
     """How far the NodePolicy that selects the node has come on it."""
     cpus: Cpus = Cpus()
     """CPUs of the node."""

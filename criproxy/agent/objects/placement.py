@@ -112,9 +112,8 @@ def _phase(view: View, rollout: RolloutState, problem: str) -> tuple[Phase, str]
     return next(((phase, text) for holds, phase, text in cases if holds), ("Applied", message))
 
 
-def _rollout(rollout: RolloutState) -> RolloutOnNode | None:
-    if rollout == RolloutState():
-        return None
+def _rollout(rollout: RolloutState) -> RolloutOnNode:
+    """It is never left out: Kubernetes 1.20 makes null of an object of which the last field goes, and refuses that."""
     return RolloutOnNode(
         policy=rollout.policy_name,
         generation=rollout.generation,

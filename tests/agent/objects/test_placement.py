@@ -39,7 +39,7 @@ def test_a_node_without_a_node_policy() -> None:
         "source": "/etc/criproxy/policy.yaml",
         "hash": "0123456789ab",
     }
-    assert "rollout" not in status
+    assert status["rollout"] == {"generation": 0}
     assert status["cpus"]["capacity"] == 32
     assert status["cpus"]["exclusive"] == 2
     assert status["lastCall"] == "2026-11-29T23:59:58.000Z"
