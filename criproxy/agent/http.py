@@ -8,7 +8,7 @@ Authorization header of a request, so the token has a header of its own.
 
 import asyncio
 import json
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
@@ -20,11 +20,12 @@ from criproxy.agent import QUERY_PATH, TOKEN_HEADER, VERSION_HEADER
 from criproxy.agent.troubles import Troubles
 from criproxy.errors import CriproxyError, UsageError, reason_of
 from criproxy.process.address import Address
+from criproxy.process.control_client import request_of
 from criproxy.process.failures import Failures
 from criproxy.process.http import HttpServer, Sources
 from criproxy.process.log import structlog
 from criproxy.process.tasks import Backoff, Bucket, Tasks
-from criproxy.process.token_file import FRESH_S, TokenFile, is_same
+from criproxy.process.token_file import TokenFile, is_same
 from criproxy.wire.sockets import Listener
 
 log = structlog.get_logger("criproxy.agent")
@@ -79,7 +80,7 @@ class AgentHttp:
     ) -> None:
         self._address, self._control_socket = address, control_socket
         self._sources, self._troubles, self._failures = sources, troubles, failures
-        self._tokens = TokenFile(token_file)
+        self._tokens = TokenFile(token_file, self._on_token_problem)
         self._bucket = Bucket(ANSWERS_PER_S, ANSWERS_BURST)
 
     async def run(self) -> None:
@@ -102,14 +103,13 @@ class AgentHttp:
             await server.start(listener)
             queries = "answered to those who have the token" if self._tokens.file else "not answered"
             log.info("serving metrics and health", address=str(self._address), queries=queries)
-            while True:  # so that a problem is known before a request fails
-                await self._tokens.token()
-                problem = self._tokens.problem and f"--http-token-file: no query is answered: {self._tokens.problem}"
-                self._troubles.set("http token", problem)
-                await asyncio.sleep(FRESH_S)
+            await self._tokens.watch()
         finally:
             await server.stop()
             listener.close()
+
+    def _on_token_problem(self, problem: str) -> None:
+        self._troubles.set("http token", problem and f"--http-token-file: no query is answered: {problem}")
 
     async def _query(self, request: web.Request) -> web.StreamResponse:
         try:
@@ -177,7 +177,7 @@ def _line(body: bytes) -> bytes:
     command = query.get("command")
     if not isinstance(command, str) or command not in QUERIES:
         raise UsageError(f"{str(command)[:80]!r} is not answered here; these are: {', '.join(sorted(QUERIES))}")
-    return json.dumps({"command": command, "arguments": arguments}).encode() + b"\n"
+    return request_of(command, arguments)
 
 
 async def _pass_on(request: web.Request, first: bytes, rest: asyncio.StreamReader) -> web.StreamResponse:
@@ -203,10 +203,6 @@ def _cut_off(request: web.Request) -> web.Response:
 
 
 def _refused(status: int, text: str) -> web.Response:
-    response = web.json_response({"error": text}, status=status, headers=_without_type(_HEADERS))
+    response = web.Response(body=json.dumps({"error": text}), status=status, headers=_HEADERS)
     response.force_close()
     return response
-
-
-def _without_type(headers: Mapping[str, str]) -> dict[str, str]:
-    return {name: value for name, value in headers.items() if name != "Content-Type"}

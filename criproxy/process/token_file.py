@@ -2,9 +2,9 @@
 
 import asyncio
 import hmac
+from collections.abc import Callable
 from pathlib import Path
 from time import monotonic
-from typing import Protocol
 
 from criproxy.config.files import read_bytes
 
@@ -18,41 +18,29 @@ PATIENCE_S = 5.0
 """How long a request waits for the file; then the token that was read last counts."""
 
 
-class WarningLog(Protocol):
-    """A log that takes warnings."""
-
-    def warning(self, event: str, **keys: object) -> object:
-        """Write a line."""
-
-
 class TokenFile:
     """The token in a file.
 
     Args:
         file: has the token; None: nobody has one.
-        log: gets a warning when the file cannot be used, once for each reason; None: who reads `problem` tells it.
-        effect: what follows then, for that warning.
+        notify: gets why the file cannot be used whenever that changes; an empty text: it can.
     """
 
-    def __init__(self, file: Path | None, log: WarningLog | None = None, effect: str = "") -> None:
-        self.file, self.log = file, log
-        self._event = f"--http-token-file: {effect}"
+    def __init__(self, file: Path | None, notify: Callable[[str], object]) -> None:
+        self.file, self._notify = file, notify
         self._token = ""
         self._read_s = float("-inf")
-        self._problem = ""
+        self.problem = ""
+        """Why the token cannot be used, as of the last reading; empty if it can, or there is no file."""
         self._reading: asyncio.Future[tuple[str, str]] | None = None
         """One at a time: each takes a thread of the pool of the whole process, and the file may hang."""
-
-    @property
-    def problem(self) -> str:
-        """Why the token cannot be used, as of the last reading; empty if it can, or there is no file."""
-        return self._problem
 
     async def watch(self) -> None:
         """Read the file every few seconds, for ever, so that a problem is known before a request fails."""
         while self.file is not None:
             await self.token()
             await asyncio.sleep(FRESH_S)
+        await asyncio.Event().wait()
 
     async def token(self) -> str:
         """Return the token; empty, which no request matches, if there is none."""
@@ -72,10 +60,9 @@ class TokenFile:
         self._set_problem(problem)
 
     def _set_problem(self, problem: str) -> None:
-        """Keep *problem*, and log it unless it was logged before."""
-        if self.log and problem and problem != self._problem:
-            self.log.warning(self._event, reason=problem)
-        self._problem = problem
+        if problem != self.problem:
+            self.problem = problem
+            self._notify(problem)
 
 
 def read_token(file: Path) -> tuple[str, str]:

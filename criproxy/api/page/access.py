@@ -13,7 +13,8 @@ from pathlib import Path
 from aiohttp import web
 
 from criproxy.process.address import Address, is_loopback
-from criproxy.process.token_file import TokenFile, WarningLog, is_same
+from criproxy.process.logger import Log
+from criproxy.process.token_file import TokenFile, is_same
 
 COOKIE = "criproxy-page"
 OTHER_SITES = ("cross-site", "same-site")
@@ -29,9 +30,13 @@ class Access(TokenFile):
         log: gets a warning when the file cannot be used, once for each reason.
     """
 
-    def __init__(self, address: Address | None, file: Path | None, log: WarningLog) -> None:
-        super().__init__(file, log, "nobody can open the page")
-        self.address = address
+    def __init__(self, address: Address | None, file: Path | None, log: Log) -> None:
+        super().__init__(file, self._on_problem)
+        self.address, self._log = address, log
+
+    def _on_problem(self, problem: str) -> None:
+        if problem:
+            self._log.warning("--http-token-file: nobody can open the page", reason=problem)
 
     async def allows(self, request: web.Request) -> bool:
         """Whether *request* may see the page."""
