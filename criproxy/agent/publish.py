@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from criproxy.agent.changes import Changing, any_changed
-from criproxy.agent.kubernetes.client import ApiClient, ApiError, Object
+from criproxy.agent.kubernetes.client import NODES, ApiClient, ApiError, Object
 from criproxy.agent.kubernetes.watch import Watched
 from criproxy.agent.node_view import NodeView
 from criproxy.agent.objects.placement import RolloutState, status_of, status_without_daemon
@@ -282,8 +282,7 @@ def owned(name: str, node: Watched) -> Object | None:
         CriproxyError: the Node is not known.
     """
     if (found := node.objects.get(name)) is not None:
-        owner = {"apiVersion": "v1", "kind": "Node", "name": name, "uid": found["metadata"]["uid"]}
-        return {"name": name, "ownerReferences": [owner]}
+        return {"name": name, "ownerReferences": [NODES.owner(name, found["metadata"]["uid"])]}
     if node.known:
         raise CriproxyError(f"the cluster has no Node {name}; is the option --node-name right?")
     if node.problem:

@@ -10,6 +10,7 @@ from criproxy.agent.kubernetes.transport import Counters, Limits, Transport
 
 __all__ = ["ApiClient", "ApiError", "Counters", "Limits", "Object", "Resource", "Unreachable"]
 FIELD_MANAGER = "criproxy-agent"
+_MANAGER = {"fieldManager": FIELD_MANAGER}
 _METADATA = "application/json;as=PartialObjectMetadata{};g=meta.k8s.io;v=v1,application/json"
 
 
@@ -28,6 +29,10 @@ class Resource:
     def api_version(self) -> str:
         """As in an object."""
         return f"{self.group}/{self.version}" if self.group else self.version
+
+    def owner(self, name: str, uid: object) -> Object:
+        """Return the reference to an object of it that owns another one."""
+        return {"apiVersion": self.api_version, "kind": self.kind, "name": name, "uid": uid}
 
     def path(self, namespace: str = "", name: str = "", subresource: str = "") -> str:
         """Return the path of one object, or of all (of a namespace)."""
@@ -65,16 +70,7 @@ class ApiClient:
         self, credentials: Credentials, *, node: str = "", first_contact_s: float = 0.0, limits: Limits | None = None
     ) -> None:
         self.transport = Transport(credentials, node, first_contact_s, limits or Limits())
-
-    @property
-    def limits(self) -> Limits:
-        """The bounds of this client."""
-        return self.transport.limits
-
-    @property
-    def counters(self) -> Counters:
-        """What this client has done."""
-        return self.transport.counters
+        self.limits, self.counters = self.transport.limits, self.transport.counters
 
     async def __aenter__(self) -> Self:
         return self
@@ -152,31 +148,31 @@ class ApiClient:
         """
         query = {"fieldManager": FIELD_MANAGER, "force": str(force).lower()}
         body = {"apiVersion": resource.api_version, "kind": resource.kind, **obj}
-        return await self._patch(resource, body, _name(obj), _namespace(obj), subresource, "apply-patch+yaml", query)
+        path = resource.path(_namespace(obj), _name(obj), subresource)
+        return await self._ask(Request("patch", resource.plural, path, query, body, "application/apply-patch+yaml"))
 
     async def merge_patch(
         self, resource: Resource, name: str, body: Object, namespace: str = "", *, subresource: str = ""
     ) -> Object:
         """Merge *body* into the object (null removes); with its ``metadata.resourceVersion``, 409 if that is old."""
-        return await self._patch(resource, body, name, namespace, subresource, "merge-patch+json")
+        path = resource.path(namespace, name, subresource)
+        return await self._ask(Request("patch", resource.plural, path, _MANAGER, body, "application/merge-patch+json"))
 
-    async def strategic_patch(
-        self, resource: Resource, name: str, body: Object, namespace: str = "", *, subresource: str = ""
-    ) -> Object:
+    async def strategic_patch(self, resource: Resource, name: str, body: Object, *, subresource: str = "") -> Object:
         """Merge *body* into an object of Kubernetes itself; lists such as conditions are merged by their key."""
-        return await self._patch(resource, body, name, namespace, subresource, "strategic-merge-patch+json")
+        path, kind = resource.path("", name, subresource), "application/strategic-merge-patch+json"
+        return await self._ask(Request("patch", resource.plural, path, _MANAGER, body, kind))
 
     async def create(self, resource: Resource, obj: Object) -> Object:
         """Create *obj*; 409 if there is one with its name."""
         body = {"apiVersion": resource.api_version, "kind": resource.kind, **obj}
-        query = {"fieldManager": FIELD_MANAGER}
-        return await self._ask(Request("create", resource.plural, resource.path(_namespace(obj)), query, body))
+        return await self._ask(Request("create", resource.plural, resource.path(_namespace(obj)), _MANAGER, body))
 
     async def replace(self, resource: Resource, obj: Object, *, subresource: str = "") -> Object:
         """Replace the whole object; 409 if its ``metadata.resourceVersion`` is old."""
         body = {"apiVersion": resource.api_version, "kind": resource.kind, **obj}
         path = resource.path(_namespace(obj), _name(obj), subresource)
-        return await self._ask(Request("update", resource.plural, path, {"fieldManager": FIELD_MANAGER}, body))
+        return await self._ask(Request("update", resource.plural, path, _MANAGER, body))
 
     async def delete(self, resource: Resource, name: str, namespace: str = "", *, uid: str = "") -> None:
         """Delete an object; one that does not exist is fine. With *uid*, only this one (409 for another)."""
@@ -190,20 +186,6 @@ class ApiClient:
     async def _ask(self, request: Request) -> Object:
         found, _ = await self.transport.ask(request)
         return found
-
-    async def _patch(
-        self,
-        resource: Resource,
-        body: Object,
-        name: str,
-        namespace: str,
-        subresource: str,
-        kind: str,
-        query: dict[str, str] | None = None,
-    ) -> Object:
-        path = resource.path(namespace, name, subresource)
-        request = Request("patch", resource.plural, path, query or {"fieldManager": FIELD_MANAGER}, body)
-        return await self._ask(replace(request, content_type=f"application/{kind}"))
 
 
 def _name(obj: Object) -> str:

@@ -10,17 +10,7 @@ from dataclasses import replace
 from criproxy.agent.objects.node_policy import NodePolicy
 from criproxy.agent.objects.placement import Phase, RolloutState
 from criproxy.agent.rollout.choose import failure_on, has_begun, is_recorded, why_stopped
-from criproxy.agent.rollout.situation import (
-    Action,
-    Daemon,
-    Expected,
-    Memory,
-    Pace,
-    Situation,
-    Step,
-    Turn,
-    Verdict,
-)
+from criproxy.agent.rollout.situation import Action, Daemon, Expected, Memory, Pace, Situation, Step, Turn, Verdict
 from criproxy.agent.rollout.waiting import before_a_try, first, recording, resting, says
 
 LOST = "the try ended and nobody kept the policy: the agent was away, or somebody ended the try on the node"

@@ -154,13 +154,8 @@ class Turns:
         changes = int(before.get("leaseTransitions") or 0) + (before.get("holderIdentity") != self.node)
         kept = {"metadata": {"name": name, "namespace": self.namespace}, **(lease or {})}
         annotations = {GENERATION: str(policy.generation), HASH: policy.hash}
-        owner = {
-            "apiVersion": NODE_POLICIES.api_version,
-            "kind": NODE_POLICIES.kind,
-            "name": policy.name,
-            "uid": policy.uid,
-        }
-        metadata = {**kept["metadata"], "annotations": annotations, "ownerReferences": [owner]}
+        owners = [NODE_POLICIES.owner(policy.name, policy.uid)]
+        metadata = {**kept["metadata"], "annotations": annotations, "ownerReferences": owners}
         spec = {
             "holderIdentity": self.node,
             "leaseDurationSeconds": max(1, round(lasts_s)),

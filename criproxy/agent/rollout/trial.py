@@ -4,7 +4,6 @@ import operator
 import random
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Protocol
 
 from criproxy.agent.changes import Changes, Changing, any_changed
 from criproxy.agent.kubernetes.client import ApiClient
@@ -13,16 +12,10 @@ from criproxy.agent.objects.node_policy import Object
 from criproxy.agent.objects.placement import RolloutState
 from criproxy.agent.rollout.choose import Choice, choose
 from criproxy.agent.rollout.decide import decide, failed, learned
-from criproxy.agent.rollout.situation import (
-    Action,
-    Daemon,
-    Memory,
-    Pace,
-    Situation,
-    Step,
-)
+from criproxy.agent.rollout.situation import Action, Daemon, Memory, Pace, Situation, Step
 from criproxy.agent.rollout.slots import Turns
 from criproxy.agent.rollout.steps import MOST_CHARACTERS, DaemonClient, Steps, now_s, said_by
+from criproxy.agent.troubles import Troubles
 from criproxy.errors import CriproxyError
 from criproxy.model.text.bounded import bounded_text
 from criproxy.process.logger import Log
@@ -32,14 +25,6 @@ FRESH_S = 30.0
 """How long an object that this node has read or written itself may be newer than the watch."""
 SHORTEST_WAIT_S = 0.01
 """More than the clock's resolution, so that a moment that is almost there is not waited for again and again."""
-
-
-class Sayings(Protocol):
-    """`Troubles`, as far as a rollout needs it."""
-
-    def set(self, part: str, sentence: str, *, wrong: bool = False) -> None:
-        """Set what a part of the agent cannot do now."""
-        ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,7 +70,7 @@ class Rollout(Changes):
         followed: Followed,
         *,
         namespace: str,
-        troubles: Sayings,
+        troubles: Troubles,
         log: Log,
         pace: Pace | None = None,
     ) -> None:

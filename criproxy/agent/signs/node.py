@@ -133,10 +133,10 @@ class NodeSigns:
             self._forget()
             return 0.0
         parts = {
-            "node-read": lambda: self._read(str(there["metadata"].get("uid", ""))),
-            "node-condition": self._write_condition,
-            "node-taint": self._remove_taint,
-            "node-labels": lambda: self._write_metadata(there),
+            "read": lambda: self._read(str(there["metadata"].get("uid", ""))),
+            "condition": self._write_condition,
+            "taint": self._remove_taint,
+            "labels": lambda: self._write_metadata(there),
         }
         failed = list[CriproxyError]()
         for part, work in parts.items():
@@ -153,9 +153,9 @@ class NodeSigns:
         try:
             await work()
         except CriproxyError as error:
-            self._troubles.set(part, f"the Node {self._view.node_name} is not up to date ({part[5:]}): {error}")
+            self._troubles.set(f"node-{part}", f"the Node {self._view.node_name} is not up to date ({part}): {error}")
             return error
-        self._troubles.set(part, "")
+        self._troubles.set(f"node-{part}", "")
         return None
 
     def _forget(self) -> None:

@@ -24,6 +24,7 @@ from criproxy.agent.kubernetes.client import (
 from criproxy.agent.objects.placement import RolloutState
 from criproxy.agent.rollout.situation import Pace
 from criproxy.agent.rollout.trial import Followed, Rollout
+from criproxy.agent.troubles import Troubles
 from criproxy.errors import CriproxyError
 from lab.apiserver.fields import merged
 from lab.apiserver.objects import Event, Objects, Refusal
@@ -199,23 +200,11 @@ class StoreView(Changes):
         return answer
 
 
-class Said:
-    """In place of `Troubles`."""
-
-    def __init__(self) -> None:
-        self.sentence, self.wrong = "", False
-
-    def set(self, part: str, sentence: str, *, wrong: bool = False) -> None:
-        """Say it."""
-        assert part == "rollout"
-        self.sentence, self.wrong = sentence, wrong
-
-
 class Agent:
     """The rollout of one agent, and what writes its state into the NodePlacement."""
 
     def __init__(self, cluster: "Cluster", daemon: DaemonModel) -> None:
-        self.network, self.said, self.name = Network(), Said(), daemon.name
+        self.network, self.troubles, self.name = Network(), Troubles(RecordingLog()), daemon.name
         self._cluster, self._client = cluster, StoreClient(cluster, self.network)
         view = StoreView(daemon, self.network)
         watches = [
@@ -228,12 +217,17 @@ class Agent:
             view,
             Followed(*watches),  # type: ignore[arg-type]
             namespace=NAMESPACE,
-            troubles=self.said,
+            troubles=self.troubles,
             log=RecordingLog(),
             pace=cluster.pace,
         )
         parts = (view.run, *(each.run for each in watches), self.rollout.run, self._publish)
         self._tasks = [asyncio.ensure_future(part()) for part in parts]
+
+    @property
+    def said(self) -> str:
+        """What it cannot do."""
+        return "; ".join(self.troubles.sentences())
 
     @property
     def alive(self) -> bool:
