@@ -6,6 +6,7 @@ import time
 from collections.abc import Mapping, MutableMapping
 
 from criproxy.errors import UsageError
+from criproxy.model.text.bounded import printable
 
 FIRST_FD = 3
 SOCKET_NAMES = ("criproxy", "criproxy-image", "control")
@@ -27,11 +28,11 @@ class Notifier:
 
     def ready(self, status: str) -> None:
         """Notify that the daemon serves."""
-        self._send(f"READY=1\nSTATUS={status}\nMAINPID={os.getpid()}")
+        self._send(f"READY=1\nSTATUS={printable(status)}\nMAINPID={os.getpid()}")
 
     def status(self, text: str) -> None:
-        """Set the status line that ``systemctl status`` shows."""
-        self._send(f"STATUS={text}")
+        """Set the status line that ``systemctl status`` shows: one line, whatever is in the text."""
+        self._send(f"STATUS={printable(text)}")
 
     def reloading(self) -> None:
         """Notify that the configuration is being reloaded; `ready` ends that."""

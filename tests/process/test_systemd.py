@@ -40,6 +40,18 @@ def test_messages_reach_the_manager(manager: tuple[str, socket.socket]) -> None:
     assert sock.recv(4096).startswith(b"STOPPING=1")
 
 
+def test_a_status_is_one_line(manager: tuple[str, socket.socket]) -> None:
+    """A text from outside, such as a failure in the status of a NodePolicy, kills nobody by another message."""
+    address, sock = manager
+    notifier = Notifier({"NOTIFY_SOCKET": address})
+
+    notifier.status("failed:\nWATCHDOG=trigger \udc80")
+    notifier.ready("failed:\nMAINPID=1")
+
+    assert sock.recv(4096) == rb"STATUS=failed:\nWATCHDOG=trigger \udc80"
+    assert sock.recv(4096).decode().splitlines() == ["READY=1", r"STATUS=failed:\nMAINPID=1", f"MAINPID={ME}"]
+
+
 def test_without_a_watchdog_nobody_hears_of_life(manager: tuple[str, socket.socket]) -> None:
     """A manager that did not ask is left alone."""
     address, sock = manager
