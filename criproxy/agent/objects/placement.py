@@ -1,5 +1,6 @@
 """The status of a NodePlacement, from what the daemon and the rollout say."""
 
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
@@ -70,7 +71,7 @@ def status_of(view: View, rollout: RolloutState, problem: str = "") -> Object:
         phase=phase,
         message=brief(message),
         ready="Unknown" if problem else "False" if view.get("ready") or phase in _OUT_OF_USE else "True",
-        problems=_problems([problem] if problem else view.get("problems", ())),
+        problems=_problems([problem] if problem else _by_turns(view)),
         policy=PolicyInForce(
             name=view.get("policy") or "",
             source=brief(configuration.get("file") or ""),
@@ -121,6 +122,18 @@ def _rollout(rollout: RolloutState) -> RolloutOnNode:
         phase=rollout.phase,
         message=brief(rollout.message),
     )
+
+
+def _by_turns(view: View) -> list[str]:
+    """The problems, the first of each kind first: many of one kind, which a tenant can bring about, hide no other."""
+    kinds = {str(each["text"]): str(each["kind"]) for each in view.get("found") or ()}
+    seen = Counter[str]()
+    ranked = list[tuple[int, str]]()
+    for text in map(str, view.get("problems") or ()):
+        kind = kinds.get(text, "")
+        ranked.append((seen[kind], text))
+        seen[kind] += 1
+    return [text for _, text in sorted(ranked, key=lambda each: each[0])]
 
 
 def _problems(problems: Sequence[str]) -> tuple[str, ...]:

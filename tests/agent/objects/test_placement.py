@@ -195,3 +195,14 @@ def test_a_brief_text(text: str, limit: int) -> None:
     line = brief(text, limit)
     assert len(line) <= limit
     assert line.isprintable()
+
+
+def test_many_problems_of_one_kind_hide_no_other() -> None:
+    """A tenant with many resizes that are refused: the first problem of each kind is listed first."""
+    found = [{"kind": "undersized", "text": f"evil/{number} {'x' * 200}"} for number in range(20)]
+    found += [{"kind": "undersized", "text": "more"}, {"kind": "misplaced", "text": "shop/db is elsewhere"}]
+
+    shown = status_of(view_of(problems=[each["text"] for each in found]) | {"found": found}, HERE)["problems"]
+
+    assert shown[:2] == [found[0]["text"], "shop/db is elsewhere"]
+    assert shown[2] == found[1]["text"]
