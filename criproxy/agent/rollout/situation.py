@@ -10,6 +10,9 @@ from criproxy.agent.rollout.choose import Choice
 
 SOURCE = "NodePolicy/"
 """What a configuration from the cluster has before its name, where others have their path."""
+OF_WORKLOADS = frozenset({"over-quota", "undersized"})
+"""Kinds of problems that a pod brings about under any policy, by its use of a card or a resize for which there is no
+room: else every tenant could stop the rollouts of a cluster."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,7 +54,7 @@ class Daemon:
     try_until: str = ""
     """When that is, as text."""
     problems: tuple[str, ...] = ()
-    """Those of ``status --check``."""
+    """Those of ``status --check``, without `OF_WORKLOADS`."""
     out_of_use: str = ""
     """Why no container is placed, as a sentence: a release or a bypass; empty: they are."""
 
@@ -70,6 +73,8 @@ class Daemon:
         """Return what an answer to the command ``agent`` says."""
         configuration, bypass = view["configuration"], view.get("bypass") or {}
         trial, released = configuration.get("try"), view.get("released")
+        of_workloads = {str(each["text"]) for each in view.get("found") or () if each["kind"] in OF_WORKLOADS}
+        problems = map(str, view.get("problems") or ())
         on = bypass.get("mode", "off") != "off"
         out_of_use = f"the node is released: {released}" if released else ""
         return cls(
@@ -78,7 +83,7 @@ class Daemon:
             hash=str(configuration.get("hash") or ""),
             try_left_s=float(trial["left_s"]) if trial else None,
             try_until=str(trial["until"]) if trial else "",
-            problems=tuple(map(str, view.get("problems") or ())),
+            problems=tuple(each for each in problems if each not in of_workloads),
             out_of_use=f"a bypass is on: {bypass.get('reason') or bypass['mode']}" if on else out_of_use,
         )
 

@@ -65,6 +65,8 @@ class DaemonModel(Changes):
         self.trial: Try | None = None
         self.since_s = 0.0
         self.other_problems: list[str] = []
+        self.kinds: dict[str, str] = {}
+        """Of problems, by their texts."""
         self.released = ""
         self.bypass = "off"
         self.disk_is_full = False
@@ -99,6 +101,7 @@ class DaemonModel(Changes):
             "revision": self.version + 1,
             "configuration": {"file": self.now.source, "hash": self.now.hash, "kept": self.kept, "try": trial},
             "problems": self.problems,
+            "found": [{"kind": self.kinds.get(text, ""), "text": text} for text in self.problems],
             "ready": "",
             "released": self.released,
             "bypass": {"mode": self.bypass, "reason": "a test wants it"},

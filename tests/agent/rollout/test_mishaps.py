@@ -572,6 +572,22 @@ def test_a_short_problem_during_a_try_is_none() -> None:
     play(3, scene)
 
 
+@pytest.mark.parametrize("kind", ["over-quota", "undersized"])
+def test_a_tenant_stops_no_rollout(kind: str) -> None:
+    """What a pod brings about under any policy ends no try, and keeps no node from one."""
+
+    async def scene(cluster: Cluster) -> None:
+        for daemon in cluster.daemons.values():
+            daemon.other_problems, daemon.kinds = ["evil/pod/main wants more"], {"evil/pod/main wants more": kind}
+            daemon.notify()
+        await asyncio.sleep(2)  # until the agents know
+        cluster.put_policy(good())
+        await all_kept(cluster)
+        assert status(cluster) == (False, ())
+
+    play(3, scene)
+
+
 @pytest.mark.parametrize("heals", [True, False])
 def test_a_disk_is_full_when_a_policy_is_to_be_kept(heals: bool) -> None:
     """Keeping is repeated until the try ends; then it is a failure with that reason."""
