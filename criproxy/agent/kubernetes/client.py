@@ -1,5 +1,6 @@
 """The verbs of the Kubernetes API that the agent uses, on plain JSON objects."""
 
+import re
 from collections.abc import AsyncIterator
 from dataclasses import dataclass, replace
 from typing import Self
@@ -11,6 +12,8 @@ from criproxy.agent.kubernetes.transport import Counters, Limits, Transport
 __all__ = ["ApiClient", "ApiError", "Counters", "Limits", "Object", "Resource", "Unreachable"]
 FIELD_MANAGER = "criproxy-agent"
 _MANAGER = {"fieldManager": FIELD_MANAGER}
+_NAME = re.compile(r"[A-Za-z0-9]([-.:_A-Za-z0-9]{0,252})")
+"""What a name of an object is part of."""
 _METADATA = "application/json;as=PartialObjectMetadata{};g=meta.k8s.io;v=v1,application/json"
 
 
@@ -85,7 +88,12 @@ class ApiClient:
     async def get(
         self, resource: Resource, name: str, namespace: str = "", *, metadata_only: bool = False
     ) -> Object | None:
-        """Return one object; None if there is none (404)."""
+        """Return one object; None if there is none (404), which holds for all that is no name of an object.
+
+        Names come from what others write, such as the holder of a Lease: they lead to no other path.
+        """
+        if not _NAME.fullmatch(name):
+            return None
         request = Request("get", resource.plural, resource.path(namespace, name), accept=accept("", metadata_only))
         try:
             return await self._ask(request)

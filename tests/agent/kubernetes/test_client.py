@@ -53,6 +53,16 @@ async def test_an_object_is_created_read_and_deleted(api_client: ApiClient) -> N
     assert await api_client.get(CONFIG_MAPS, "a", "shop") is None
 
 
+@pytest.mark.parametrize(
+    "name", ["#", "../nodes", "../../../api/v1/nodes", "..", "n1?watch=1", "n1/status", "", "x" * 9000]
+)
+async def test_what_is_no_name_leads_nowhere(apiserver: ApiServer, api_client: ApiClient, name: str) -> None:
+    """A name may come from others, such as the holder of a Lease: it makes no agent read all Nodes."""
+    apiserver.objects.create(NODES, {"metadata": {"name": "n1"}})
+    assert await api_client.get(NODES, name) is None
+    assert await api_client.get(NODES, "n1") is not None
+
+
 async def test_a_second_object_of_a_name_is_refused(api_client: ApiClient) -> None:
     """With the status, which a caller tells apart."""
     await api_client.create(CONFIG_MAPS, config_map("a"))
