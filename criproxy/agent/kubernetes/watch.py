@@ -1,7 +1,6 @@
 """Objects of the API server that are followed: one, or all of a resource."""
 
 import asyncio
-import errno
 import math
 import random
 from collections.abc import Mapping
@@ -99,7 +98,7 @@ class Watched(Changes):
         except Unreachable as error:
             if not self._has_lasted():  # else it goes on at once, or fails again
                 self._set_problem(str(error))
-            if _is_refused_connection(error):
+            if self._opened_s == math.inf:
                 self._version = ""  # it may come back with an older or an empty disk, and a watch would not show that
             return "unreachable"
         return "ended"
@@ -109,7 +108,7 @@ class Watched(Changes):
         return asyncio.get_running_loop().time() - self._opened_s >= self._client.limits.healthy_s
 
     def _refused(self, error: ApiError) -> str:
-        if error.status < 500 and error.status not in {401, 403, 429}:  # else the version is not what is wrong
+        if error.status < 500 and error.status not in {403, 429}:  # else the version is not what is wrong
             self._version = ""
         if error.status == 410:
             return "expired"
@@ -196,11 +195,6 @@ class Watched(Changes):
         if problem != self.problem:
             self.problem = problem
             self.notify()
-
-
-def _is_refused_connection(error: Unreachable) -> bool:
-    """Whether there was no server at all, which a server that is only busy is not."""
-    return isinstance(error.__cause__, OSError) and error.__cause__.errno == errno.ECONNREFUSED
 
 
 def _is_before(version: str, other: str) -> bool:

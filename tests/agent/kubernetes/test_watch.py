@@ -205,6 +205,18 @@ async def test_a_server_that_comes_back_with_an_empty_disk_is_read_again(
         await until(watched, lambda: [*watched.objects] == ["b"] and not watched.problem)
 
 
+async def test_a_server_that_knows_the_account_no_longer_is_read_again(
+    apiserver: ApiServer, api_client: ApiClient
+) -> None:
+    """It may have lost its disk, and the accounts with it, before the watch was opened again."""
+    async with following(Watched(api_client, NODE_POLICIES)) as watched:
+        await apiserver.until(lambda: len(apiserver.watches) == 1)
+        apiserver.faults.refuses["watch", "nodepolicies"] = Refuses(401, times=2)
+        apiserver.watches.reset()
+        await apiserver.until(lambda: apiserver.requests["list", "nodepolicies"] == 2)
+        await until(watched, lambda: not watched.problem)
+
+
 async def test_bookmarks_keep_a_quiet_watch_from_expiring(apiserver: ApiServer, api_client: ApiClient) -> None:
     """Other objects change, the old versions are forgotten, and the watch goes on from the bookmark."""
     async with following(Watched(api_client, NODE_POLICIES)):
