@@ -13,7 +13,10 @@ from criproxy.agent.rollout.choose import failure_on, has_begun, is_recorded, wh
 from criproxy.agent.rollout.situation import Action, Daemon, Expected, Memory, Pace, Situation, Step, Turn, Verdict
 from criproxy.agent.rollout.waiting import before_a_try, first, recording, resting, says
 
-LOST = "the try ended and nobody kept the policy: the agent was away, or somebody ended the try on the node"
+LOST = (
+    "the try ended and nobody kept the policy: the agent was away, somebody ended the try on the node, or its clock was "
+    "set forward"
+)
 
 
 def decide(now: Situation, memory: Memory, pace: Pace) -> Step:
