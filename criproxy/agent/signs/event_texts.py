@@ -10,7 +10,7 @@ from typing import Any, Final
 
 from criproxy.agent.signs.wanted import Condition, View
 from criproxy.model.text.amounts import format_seconds
-from criproxy.model.text.bounded import bounded_text, printable
+from criproxy.model.text.bounded import bounded
 
 MOST_CHARS = 900
 """Of a message; the API server accepts 1,024 bytes."""
@@ -198,4 +198,5 @@ def _second(event: Mapping[str, Any]) -> str:
 
 
 def _message(text: str) -> str:
-    return printable(bounded_text(text, MOST_CHARS))
+    shown: str = bounded(text, MOST_CHARS)
+    return shown

@@ -177,3 +177,12 @@ def test_what_would_help(leavers: object, expected: str) -> None:
     """Containers of other namespaces are counted, and not named."""
     assert would_help({"choices": [{"leavers": leavers}]}, "shop") == expected
     assert would_help({"choices": []}, "shop") == ""
+
+
+def test_escapes_make_no_message_long() -> None:
+    """A tenant's control characters count as they are shown."""
+    happening = of_pod(record("refused", "shop/web/main: " + "\U000e0001\x1b" * 600))
+
+    assert happening is not None
+    assert happening.message.isprintable()
+    assert len(happening.message) < 1000
