@@ -11,6 +11,7 @@ from typing import Any, Self
 
 from aiohttp import ClientConnectionError, ClientPayloadError, ClientSession, web
 
+from criproxy.agent.changes import Changes
 from criproxy.agent.kubernetes.client import (
     CONFIG_MAPS,
     EVENTS,
@@ -53,16 +54,16 @@ class Asked:
     body: bytes = b""
 
 
-class ApiServer:
+class ApiServer(Changes):
     """A small API server on a port of the loopback interface; its event loop is that of the caller.
 
     `objects` may be changed directly; `faults` and the methods below make it misbehave.
     """
 
     def __init__(self, *, bookmark_s: float | None = None, tls: ssl.SSLContext | None = None) -> None:
+        super().__init__()
         self.faults = Faults()
-        self._changed = asyncio.Event()
-        self.watches = Watches(self.faults, self._count_sent, self._notify)
+        self.watches = Watches(self.faults, self._count_sent, self.notify)
         self.objects = Objects(self._publish)
         self.served = set(SERVED)
         """Resources that exist; take one away as if its CRD were not installed."""
@@ -123,11 +124,11 @@ class ApiServer:
         """Begin anew without objects, with the first version."""
         self.objects = Objects(self._publish)
 
-    async def until(self, holds: Callable[[], bool], timeout_s: float = 10.0) -> None:
+    async def until(self, holds: Callable[[], bool], timeout_s: float = 60.0) -> None:
         """Return once *holds*, asked after each request and change of an object or of the open watches."""
         async with asyncio.timeout(timeout_s):
             while not holds():
-                await self._changed.wait()
+                await self.changed()
 
     async def _send_bookmarks(self, every_s: float) -> None:
         while True:
@@ -139,11 +140,7 @@ class ApiServer:
 
     def _publish(self, event: Event) -> None:
         self.watches.publish(event)
-        self._notify()
-
-    def _notify(self) -> None:
-        self._changed.set()
-        self._changed = asyncio.Event()
+        self.notify()
 
     async def _answer(self, request: web.Request) -> web.StreamResponse:
         body = await request.read()
@@ -153,7 +150,7 @@ class ApiServer:
             return asked
         self.requests[asked.verb, asked.resource.plural] += 1
         self.asked.append(asked)
-        self._notify()
+        self.notify()
         await self.faults.delay()
         if (refused := self._fault(asked)) is not None:
             return refused
@@ -162,7 +159,7 @@ class ApiServer:
         except Refusal as error:
             return self._status(error.code, error.reason, error.message)
         finally:
-            self._notify()
+            self.notify()
 
     def _parse(self, request: web.Request, body: bytes) -> Asked | web.Response:
         """Return what is asked, or 404 for a path that is not served."""

@@ -5,7 +5,7 @@ import json
 import os
 import socket
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager, suppress
+from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +22,7 @@ from criproxy.process import token_file
 from criproxy.process.address import Address
 from criproxy.process.failures import Failures
 from criproxy.process.http import Sources
+from tests.agent.parts import running, until_said
 from tests.asking import daemon, serving
 from tests.node.world import RecordingLog, owner
 
@@ -46,24 +47,13 @@ async def served(
         file.write_text(token)
     path = directory / "agent.sock"
     sources = Sources(lambda _: (b"metrics\n", "text/plain"), _well, _well)
-    socket_of_daemon = str(directory / "control.sock")
-    agent = AgentHttp(
-        Address(path=str(path)),
-        file,
-        socket_of_daemon,
-        sources,
-        Troubles(RecordingLog()),
-        Failures(),
-    )
-    async with asyncio.timeout(LIMIT_S):
-        running = asyncio.ensure_future(agent.run())
+    control_socket, troubles = str(directory / "control.sock"), Troubles(RecordingLog())
+    agent = AgentHttp(Address(path=str(path)), file, control_socket, sources, troubles, Failures())
+    async with asyncio.timeout(LIMIT_S), running(agent.run()):
         while not path.exists():  # noqa: ASYNC110 (nothing tells of it)
             await asyncio.sleep(0)
         async with aiohttp.ClientSession("http://node", connector=aiohttp.UnixConnector(str(path))) as session:
             yield session
-        running.cancel()
-        with suppress(asyncio.CancelledError):
-            await running
 
 
 async def ask(
@@ -287,17 +277,10 @@ async def test_an_address_in_use_is_said(monkeypatch: pytest.MonkeyPatch) -> Non
     taken = socket.create_server(("127.0.0.1", 0))
     address = Address("127.0.0.1", taken.getsockname()[1])
     agent = AgentHttp(address, None, os.devnull, sources, troubles, Failures())
-    async with asyncio.timeout(LIMIT_S):
-        running = asyncio.ensure_future(agent.run())
-        await troubles.changed()
-        said = troubles.sentences(wrong=False)
+    async with running(agent.run()):
+        await until_said(troubles, "--http: cannot listen on")
         taken.close()
-        await troubles.changed()
-        running.cancel()
-        await asyncio.wait({running})
-
-    assert [text.startswith("--http: cannot listen on") for text in said] == [True]
-    assert troubles.sentences(wrong=False) == []
+        await until_said(troubles)
 
 
 async def test_the_token_of_a_mounted_secret_is_read_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,9 +1,6 @@
 """First installations wait for each other: never more at a time than allowed, whatever happens to the API server."""
 
 import asyncio
-import json
-import os
-import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -18,6 +15,7 @@ from criproxy.agent.troubles import Troubles
 from lab.apiserver.faults import Refuses
 from lab.apiserver.server import ApiServer
 from lab.emulator.runtime import EmbeddedRuntime
+from tests.agent.parts import kubeconfig, program, until_said
 from tests.daemons import Serve
 
 NAMESPACE = "criproxy"
@@ -125,24 +123,10 @@ async def test_faults_of_the_api_server_only_prolong_the_wait(apiserver: ApiServ
 
 async def command(apiserver: ApiServer, directory: Path) -> int:
     """Run the command of the pod's first container; return its exit status."""
-    cluster = {"name": "c", "cluster": {"server": apiserver.url}}
-    context = {"name": "c", "context": {"cluster": "c", "user": "u"}}
-    config = {
-        "clusters": [cluster],
-        "users": [{"name": "u", "user": {}}],
-        "contexts": [context],
-        "current-context": "c",
-    }
-    kubeconfig = directory / "kubeconfig"
-    kubeconfig.write_text(json.dumps(config))
-    process = await asyncio.create_subprocess_exec(
-        *(sys.executable, "-P", "-m", "criproxy", "agent", "--wait-to-install=1", "--first-contact=0s"),
-        *("--node-name=worker-1", f"--kubeconfig={kubeconfig}", f"--namespace={NAMESPACE}"),
-        f"--control-socket={directory}/run/agent/pod/control.sock",
-        env={**os.environ, "POD_NAME": "one"},
-        stderr=asyncio.subprocess.DEVNULL,
-    )
-    return await asyncio.wait_for(process.wait(), 60)
+    kubeconfig(directory, apiserver.url)
+    async with program(directory, "--wait-to-install=1", f"--namespace={NAMESPACE}", POD_NAME="one") as process:
+        async with asyncio.timeout(60):
+            return await process.wait()
 
 
 async def test_the_command_ends_with_the_lease(apiserver: ApiServer, tmp_path: Path) -> None:
@@ -178,8 +162,7 @@ async def test_the_agent_gives_the_lease_up_when_all_is_well(apiserver: ApiServe
     assert "other nodes may wait" in troubles.sentences()[0]
     apiserver.faults.refuses.clear()
     await apiserver.until(lambda: not holders(apiserver))
-    while troubles.sentences():
-        await troubles.changed()
+    await until_said(troubles)
 
     assert not keeper.done()
     keeper.cancel()

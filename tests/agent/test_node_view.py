@@ -3,7 +3,7 @@
 import asyncio
 import signal
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import AbstractAsyncContextManager
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +16,9 @@ from criproxy.errors import CriproxyError
 from criproxy.process.control_client import ControlClient, DaemonRefuses, NoDaemon
 from lab.emulator.runtime import IMAGE, EmbeddedRuntime, RuntimeOptions
 from lab.kubelet.kubelet import ContainerSpec, PodSpec
-from tests.daemons import LIMIT_S, Serve, until
+from tests.agent.parts import running, until
+from tests.daemons import LIMIT_S, Serve
+from tests.daemons import until as polled
 from tests.node.world import RecordingLog
 
 POLICY = 'policy: topology-aware\nreservedResources: {cpu: "cpuset:0"}\n'
@@ -41,31 +43,16 @@ class Node:
 
     async def until(self, condition: Any) -> dict[str, Any]:  # noqa: ANN401 (a function of the last answer)
         """Wait until the view's last answer satisfies *condition*; return it."""
-        async with asyncio.timeout(LIMIT_S):
-            while True:
-                seen = self.view.version
-                if self.view.last is not None and condition(self.view.last):
-                    return dict(self.view.last)
-                await self.view.changed(seen)
+        await until(self.view, lambda: self.view.last is not None and condition(self.view.last))
+        return dict(self.view.last or {})
 
     async def until_problem(self, text: str) -> None:
         """Wait until the view has a problem with *text*; empty: none."""
-        async with asyncio.timeout(LIMIT_S):
-            while True:
-                seen = self.view.version
-                if (text in self.view.problem) if text else not self.view.problem:
-                    return
-                await self.view.changed(seen)
+        await until(self.view, lambda: (text in self.view.problem) if text else not self.view.problem)
 
-    @asynccontextmanager
-    async def followed(self) -> AsyncIterator[None]:
+    def followed(self) -> AbstractAsyncContextManager[None]:
         """Follow the daemon in the block."""
-        running = asyncio.create_task(self.view.run())
-        try:
-            yield
-        finally:
-            running.cancel()
-            await asyncio.wait({running})
+        return running(self.view.run())
 
 
 @pytest.fixture
@@ -171,7 +158,7 @@ async def told(serve: Serve, condition: Any) -> dict[str, Any]:  # noqa: ANN401 
         return status if condition(status) else None
 
     try:
-        return dict(await until(asked))
+        return dict(await polled(asked))
     finally:
         client.close()
 

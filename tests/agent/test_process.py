@@ -1,21 +1,19 @@
 """The agent as a process, between a real daemon and an API server with TLS: it comes back from whatever goes."""
 
-import asyncio
 import signal
 import ssl
-import sys
 from asyncio.subprocess import Process
 from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager
+from contextlib import AbstractAsyncContextManager
 from pathlib import Path
 
 import psutil
 import pytest
-import yaml
 
 from criproxy.agent.kubernetes.client import NODE_PLACEMENTS, NODE_RESOURCE_TOPOLOGIES, NODES, Object
 from lab.apiserver.server import ApiServer
 from lab.emulator.runtime import EmbeddedRuntime, RuntimeOptions
+from tests.agent.parts import kubeconfig, program
 from tests.agent.pki import make_pki
 from tests.daemons import Serve
 
@@ -47,32 +45,17 @@ async def server(pki: Path) -> AsyncIterator[ApiServer]:
 @pytest.fixture
 async def node(tmp_path: Path, server: ApiServer, pki: Path) -> AsyncIterator[Path]:
     """A machine with a daemon, and the kubeconfig and token of an agent."""
-    cluster = {"server": server.url, "certificate-authority": str(pki / "ca.crt"), "tls-server-name": "api.example"}
-    text = {
-        "current-context": "here",
-        "clusters": [{"name": "c", "cluster": cluster}],
-        "users": [{"name": "u", "user": {"tokenFile": "token"}}],
-        "contexts": [{"name": "here", "context": {"cluster": "c", "user": "u"}}],
-    }
-    (tmp_path / "kubeconfig").write_text(yaml.safe_dump(text))
+    trust = {"certificate-authority": str(pki / "ca.crt"), "tls-server-name": "api.example"}
+    kubeconfig(tmp_path, server.url, user={"tokenFile": "token"}, **trust)
     (tmp_path / "token").write_text("first")
     runtime = EmbeddedRuntime(tmp_path / "runtime.sock", RuntimeOptions(host_root=tmp_path))
     async with runtime, Serve(tmp_path, policy=POLICY, cpus="0-3"):
         yield tmp_path
 
 
-@asynccontextmanager
-async def agent(node: Path) -> AsyncIterator[Process]:
+def agent(node: Path) -> AbstractAsyncContextManager[Process]:
     """Run an agent with all its parts."""
-    options = ("--node-name", NODE, "--kubeconfig", str(node / "kubeconfig"), "--first-contact", "0s")
-    sockets = ("--control-socket", str(node / "run/agent/pod/control.sock"), "--http", f"unix://{node}/http.sock")
-    process = await asyncio.create_subprocess_exec(sys.executable, "-m", "criproxy", "agent", *options, *sockets)
-    try:
-        yield process
-    finally:
-        if process.returncode is None:
-            process.terminate()
-        await process.wait()
+    return program(node, f"--http=unix://{node}/http.sock")
 
 
 def placement(server: ApiServer) -> Object:

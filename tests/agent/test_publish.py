@@ -19,6 +19,7 @@ from criproxy.process.log import structlog
 from lab.apiserver.faults import Refuses
 from lab.apiserver.objects import Refusal
 from lab.apiserver.server import ApiServer
+from tests.agent.parts import until, until_said
 from tests.agent.views import WEB, gpus, planned, view_of
 
 NAME = "worker-1"
@@ -118,26 +119,8 @@ class Rig:
 
     async def written(self, *watches: Watched) -> None:
         """Return once the agent has seen what it has written."""
-        async with asyncio.timeout(10):
-            for each in watches:
-                while not (seen := each.objects.get(NAME)) or (each is self.placement and "status" not in seen):
-                    await each.changed()
-
-    async def trouble(self, *words: str) -> str:
-        """Return the trouble that has all *words*, once there is one."""
-        async with asyncio.timeout(10):
-            while True:
-                seen = self.troubles.version
-                found = [each for each in self.troubles.sentences() if all(word in each for word in words)]
-                if found:
-                    return found[0]
-                await self.troubles.changed(seen)
-
-    async def no_trouble(self) -> None:
-        """Return once the agent can do all its work."""
-        async with asyncio.timeout(10):
-            while self.troubles.sentences():
-                await self.troubles.changed(self.troubles.version)
+        for each in watches:
+            await until(each, lambda: (seen := each.objects.get(NAME)) and (each is self.topology or "status" in seen))  # noqa: B023
 
 
 @pytest.fixture
@@ -232,12 +215,12 @@ async def test_a_wiped_api_server(rig: Rig) -> None:
     await rig.written(rig.placement, rig.topology)
 
     rig.server.objects.wipe()
-    await rig.trouble("no Node worker-1", "--node-name")
+    await until_said(rig.troubles, "no Node worker-1", "--node-name")
     uid = rig.renew_node()
 
     await rig.server.until(lambda: bool(rig.status()) and rig.has(NODE_RESOURCE_TOPOLOGIES) is not None)
     assert rig.owner() == rig.owner(NODE_RESOURCE_TOPOLOGIES) == uid
-    await rig.no_trouble()
+    await until_said(rig.troubles)
 
 
 async def test_a_node_that_is_created_anew_is_the_new_owner(rig: Rig) -> None:
@@ -255,12 +238,12 @@ async def test_an_agent_that_may_not_write_says_so(rig: Rig) -> None:
     rig.server.faults.refuses["patch", "nodeplacements"] = Refuses(403, "no right to patch", "Forbidden")
     rig.start(rig.places())
 
-    said = await rig.trouble("NodePlacement", "cannot be written")
+    said = await until_said(rig.troubles, "NodePlacement", "cannot be written")
     assert "403" in said
     assert "no right to patch" in said
     del rig.server.faults.refuses["patch", "nodeplacements"]
     await rig.server.until(lambda: bool(rig.status()))
-    await rig.no_trouble()
+    await until_said(rig.troubles)
 
 
 async def test_an_agent_that_may_not_read_says_so(rig: Rig) -> None:
@@ -269,7 +252,7 @@ async def test_an_agent_that_may_not_read_says_so(rig: Rig) -> None:
     rig.server.faults.refuses["list", "nodeplacements"] = Refuses(403, "no right to list", "Forbidden")
     rig.start(rig.places())
 
-    await rig.trouble("NodePlacement worker-1 cannot be read", "no right to list")
+    await until_said(rig.troubles, "NodePlacement worker-1 cannot be read", "no right to list")
     assert writes(rig) == 0
 
 
@@ -291,11 +274,11 @@ async def test_an_api_server_that_was_away(rig: Rig) -> None:
 
     await rig.server.stop()
     rig.says(view_of(released="meanwhile"))
-    await rig.trouble("NodePlacement", "cannot be written")
+    await until_said(rig.troubles, "NodePlacement", "cannot be written")
     await rig.server.start()
 
     await rig.server.until(lambda: rig.status().get("phase") == "Released")
-    await rig.no_trouble()
+    await until_said(rig.troubles)
 
 
 async def test_a_definition_that_is_missing_and_then_installed(rig: Rig) -> None:
@@ -303,13 +286,13 @@ async def test_a_definition_that_is_missing_and_then_installed(rig: Rig) -> None
     rig.server.served -= {NODE_PLACEMENTS, NODE_RESOURCE_TOPOLOGIES}
     rig.start(rig.places(), rig.maps())
 
-    assert "criproxy schema --crds | kubectl apply" in await rig.trouble("no nodeplacements")
+    assert "criproxy schema --crds | kubectl apply" in await until_said(rig.troubles, "no nodeplacements")
     await rig.server.until(lambda: rig.server.requests["patch", "noderesourcetopologies"] == 0)
     assert len(rig.troubles.sentences()) == 1
 
     rig.server.served |= {NODE_PLACEMENTS, NODE_RESOURCE_TOPOLOGIES}
     await rig.written(rig.placement, rig.topology)
-    await rig.no_trouble()
+    await until_said(rig.troubles)
 
 
 async def test_a_daemon_that_does_not_answer(rig: Rig) -> None:
@@ -399,7 +382,7 @@ async def test_two_agents_with_the_same_name_do_not_fight(rig: Rig) -> None:
         rig.edit(phase="Released")
         await rig.server.until(lambda: rig.status()["phase"] == "Applied")
 
-    said = await rig.trouble("another program writes this node's NodePlacement, too")
+    said = await until_said(rig.troubles, "another program writes this node's NodePlacement, too")
     assert "do two agents have the same --node-name?" in said
     before = writes(rig)
     rig.edit(phase="Released")
@@ -412,14 +395,14 @@ async def test_zones_of_another_program_are_not_overwritten(rig: Rig) -> None:
     rig.server.objects.apply(NODE_RESOURCE_TOPOLOGIES, FOREIGN, manager="nfd-topology-updater")
     rig.start(rig.maps())
 
-    await rig.trouble("another program writes this node's NodeResourceTopology", "nfd-topology-updater")
+    await until_said(rig.troubles, "another program writes this node's NodeResourceTopology", "nfd-topology-updater")
     rig.says(view_of(planned(containers=[WEB])))
     await rig.server.until(lambda: writes(rig, NODE_RESOURCE_TOPOLOGIES) >= 3)
     assert (rig.has(NODE_RESOURCE_TOPOLOGIES) or {})["zones"] == FOREIGN["zones"]
 
     rig.server.objects.delete(NODE_RESOURCE_TOPOLOGIES, NAME)
     await rig.server.until(lambda: len((rig.has(NODE_RESOURCE_TOPOLOGIES) or FOREIGN)["zones"]) > 1)
-    await rig.no_trouble()
+    await until_said(rig.troubles)
 
 
 async def test_a_program_that_takes_the_zones_over_has_them(rig: Rig) -> None:
@@ -432,5 +415,5 @@ async def test_a_program_that_takes_the_zones_over_has_them(rig: Rig) -> None:
         NODE_RESOURCE_TOPOLOGIES, NAME, "", lambda old: old | zones, manager="nri-resource-policy"
     )
 
-    await rig.trouble("another program", "nri-resource-policy")
+    await until_said(rig.troubles, "another program", "nri-resource-policy")
     assert (rig.has(NODE_RESOURCE_TOPOLOGIES) or {})["zones"] == FOREIGN["zones"]

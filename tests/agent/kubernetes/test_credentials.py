@@ -13,7 +13,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import yaml
 
 from criproxy.agent.kubernetes.client import NODES, ApiClient, ApiError, Unreachable
 from criproxy.agent.kubernetes.credentials import Credentials, credentials_of
@@ -21,6 +20,7 @@ from criproxy.agent.kubernetes.kubeconfig import MOST_BYTES, Cluster, read_kubec
 from criproxy.errors import ConfigError, CriproxyError
 from lab.apiserver.server import ApiServer
 from tests.agent.conftest import SHORT
+from tests.agent.parts import kubeconfig
 from tests.agent.pki import make_pki
 
 API = "client.authentication.k8s.io/v1"
@@ -40,21 +40,6 @@ async def tls_server(pki: Path) -> AsyncIterator[ApiServer]:
     context.verify_mode = ssl.CERT_REQUIRED
     async with ApiServer(tls=context) as server:
         yield server
-
-
-def kubeconfig(folder: Path, server: str, *, user: dict[str, Any] | None = None, **cluster: object) -> Path:
-    """Write one with a context, cluster and user."""
-    text = {
-        "apiVersion": "v1",
-        "kind": "Config",
-        "current-context": "here",
-        "clusters": [{"name": "c", "cluster": {"server": server, **cluster}}],
-        "users": [{"name": "u", "user": user or {}}],
-        "contexts": [{"name": "here", "context": {"cluster": "c", "user": "u"}}],
-    }
-    file = folder / "kubeconfig"
-    file.write_text(yaml.safe_dump(text))
-    return file
 
 
 def data(file: Path) -> str:

@@ -3,7 +3,7 @@
 import asyncio
 import json
 import time
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import replace
 
@@ -18,6 +18,7 @@ from criproxy.process.tasks import Backoff
 from lab.apiserver.faults import Refuses
 from lab.apiserver.server import ApiServer
 from tests.agent.conftest import SHORT
+from tests.agent.parts import running, until
 
 HEALED = pytest.mark.parametrize("by_event", [True, False], ids=["410 as event", "410 of HTTP"])
 
@@ -25,21 +26,10 @@ HEALED = pytest.mark.parametrize("by_event", [True, False], ids=["410 as event",
 @asynccontextmanager
 async def following(watched: Watched, *, known: bool = True) -> AsyncIterator[Watched]:
     """Run it, and end it; with *known*, from when its objects are known."""
-    task = asyncio.create_task(watched.run())
-    try:
+    async with running(watched.run()):
         if known:
             await until(watched, lambda: watched.known)
         yield watched
-    finally:
-        task.cancel()
-        await asyncio.gather(task, return_exceptions=True)
-
-
-async def until(watched: Watched, holds: Callable[[], bool]) -> None:
-    """Return once *holds*."""
-    async with asyncio.timeout(10):
-        while not holds():
-            await watched.changed()
 
 
 def policy(name: str, priority: int = 0) -> Object:

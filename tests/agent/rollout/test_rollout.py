@@ -6,7 +6,6 @@ Twenty of the daemons are models; two are criproxy itself, on the embedded runti
 import asyncio
 from collections.abc import AsyncIterator, Callable
 from contextlib import AsyncExitStack, asynccontextmanager
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -26,24 +25,16 @@ from lab.apiserver.server import ApiServer
 from lab.emulator.runtime import IMAGE, EmbeddedRuntime, RuntimeOptions
 from lab.kubelet.kubelet import ContainerSpec, PodSpec
 from tests.agent.conftest import SHORT
+from tests.agent.parts import running
 from tests.agent.rollout.daemon_model import FILE, PROBLEM, DaemonModel, policy_object
 from tests.daemons import Serve
 from tests.node.world import RecordingLog
 
 QUICK = Pace(keep_before_s=2.0, spare_s=5.0, patience_s=0.3, begin_within_s=0.3, requests_per_s=100.0, look_s=0.1)
-LIMIT_S = 60.0
-
-
-@dataclass
-class Agent:
-    """The parts of an agent that a rollout needs."""
-
-    rollout: Rollout
-    troubles: Troubles
 
 
 @asynccontextmanager
-async def agent(server: ApiServer, name: str, control_socket: Path) -> AsyncIterator[Agent]:
+async def agent(server: ApiServer, name: str, control_socket: Path) -> AsyncIterator[None]:
     """Run them on the node *name*."""
     log = RecordingLog()
     troubles = Troubles(log)
@@ -55,15 +46,9 @@ async def agent(server: ApiServer, name: str, control_socket: Path) -> AsyncIter
         rollout = Rollout(client, view, followed, namespace="criproxy", troubles=troubles, log=log, pace=QUICK)
         pace = publish.Pace(settle_s=(0.01, 0.05), least_s=0.1, first_pause_s=0.1, longest_pause_s=0.5)
         writer = placement_publisher(client, view, node, placement, rollout, troubles, pace)
-        parts = (view.run, policies.run, node.run, placement.run, rollout.run, writer.run)
-        running = [asyncio.create_task(part()) for part in parts]
-        try:
-            yield Agent(rollout, troubles)
-            assert not any(each.done() for each in running)
-        finally:
-            for each in running:
-                each.cancel()
-            await asyncio.wait(running)
+        parts = (view.run(), policies.run(), node.run(), placement.run(), rollout.run(), writer.run())
+        async with running(*parts):
+            yield
 
 
 @asynccontextmanager
@@ -120,9 +105,9 @@ async def test_a_bad_policy_on_twenty_nodes(apiserver: ApiServer, tmp_path: Path
     async with twenty(apiserver, tmp_path) as daemons:
         options: dict[str, Any] = {"rollout_try": "10s", "rollout_atOnce": 2, "rollout_stopAfterFailures": 1}
         apiserver.objects.create(NODE_POLICIES, policy_object(policy="x", fails_on=[*daemons], after_s=0.2, **options))
-        await apiserver.until(lambda: policy(apiserver).status.stopped, LIMIT_S)
+        await apiserver.until(lambda: policy(apiserver).status.stopped)
         await apiserver.until(
-            lambda: not holders(apiserver) and set(placements(apiserver).values()) == {"RolledBack", "Waiting"}, LIMIT_S
+            lambda: not holders(apiserver) and set(placements(apiserver).values()) == {"RolledBack", "Waiting"}
         )
         touched = {name for name, each in daemons.items() if each.tried}
         assert 1 <= len(touched) <= 2
@@ -140,8 +125,8 @@ async def test_a_good_policy_on_twenty_nodes(apiserver: ApiServer, tmp_path: Pat
     async with twenty(apiserver, tmp_path) as daemons:
         options: dict[str, Any] = {"rollout_try": "1s", "rollout_atOnce": "10%"}
         apiserver.objects.create(NODE_POLICIES, policy_object(policy="x", **options))
-        await apiserver.until(lambda: [*placements(apiserver).values()] == 20 * ["Applied"], LIMIT_S)
-        await apiserver.until(lambda: not holders(apiserver), LIMIT_S)
+        await apiserver.until(lambda: [*placements(apiserver).values()] == 20 * ["Applied"])
+        await apiserver.until(lambda: not holders(apiserver))
         assert all(each.kept and each.now.source == "NodePolicy/p" for each in daemons.values())
         assert policy(apiserver).status.failures == []
 
@@ -188,22 +173,22 @@ async def _refused_rolled_back_kept(server: ApiServer, serves: dict[str, Serve],
 
     spec = {"nodeSelector": {}, "policy": {"policy": "topology-awake"}, "rollout": rollout}
     server.objects.create(NODE_POLICIES, {"metadata": {"name": "p"}, "spec": spec})
-    await server.until(lambda: [*placements(server).values()] == ["Refused", "Refused"], LIMIT_S)
+    await server.until(lambda: [*placements(server).values()] == ["Refused", "Refused"])
 
     server.objects.update(NODE_POLICIES, "p", "", put(TOO_LITTLE))
-    await server.until(lambda: policy(server).status.stopped, LIMIT_S)
-    await server.until(lambda: sorted(placements(server).values()) == ["RolledBack", "Waiting"], LIMIT_S)
+    await server.until(lambda: policy(server).status.stopped)
+    await server.until(lambda: sorted(placements(server).values()) == ["RolledBack", "Waiting"])
     (failure,) = policy(server).status.failures
     assert "db-" in failure.text
     for each in serves.values():
         assert (await each.ask("status"))["configuration"]["file"] == str(each.policy)
 
     server.objects.update(NODE_POLICIES, "p", "", put(SLOWER))
-    await server.until(lambda: [*placements(server).values()] == ["Applied", "Applied"], LIMIT_S)
+    await server.until(lambda: [*placements(server).values()] == ["Applied", "Applied"])
     for each in serves.values():
         configuration = (await each.ask("status"))["configuration"]
         assert (configuration["file"], configuration["kept"]) == ("NodePolicy/p", True)
         assert (await each.command("status", "--check"))[0] == 0
 
     server.objects.delete(NODE_POLICIES, "p")
-    await server.until(lambda: [*sources(server).values()] == [str(each.policy) for each in serves.values()], LIMIT_S)
+    await server.until(lambda: [*sources(server).values()] == [str(each.policy) for each in serves.values()])

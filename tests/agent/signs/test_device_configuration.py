@@ -1,6 +1,5 @@
 """The label of NVIDIA's config manager, and what is chosen by it, beside a daemon's side that keeps it on the node."""
 
-import asyncio
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -8,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from criproxy.agent.changes import Changes
 from criproxy.agent.kubernetes.client import CONFIG_MAPS, NODES, ApiClient
 from criproxy.agent.kubernetes.watch import Watched
 from criproxy.agent.node_view import NodeView
@@ -17,7 +17,8 @@ from criproxy.api.device_configuration import DeviceConfigurations
 from criproxy.devices.plugin.named_configuration import FILE_NAME, from_json
 from lab.apiserver.faults import Refuses
 from lab.apiserver.server import ApiServer
-from tests.agent.signs.world import NAME, running
+from tests.agent.parts import running, until, until_said
+from tests.agent.signs.world import NAME
 from tests.agent.views import view_of
 from tests.asking import serving
 from tests.node.world import RecordingLog
@@ -56,15 +57,15 @@ def test_an_unknown_name_is_explained() -> None:
     )
 
 
-class Cluster:
+class Cluster(Changes):
     """A Node and a ConfigMap in a small API server, and the daemon's side of the command in *directory*."""
 
     def __init__(self, server: ApiServer, client: ApiClient, directory: Path) -> None:
+        super().__init__()
         self.server, self.client, self.directory = server, client, directory
         self.troubles = Troubles(RecordingLog())
         self.view = NodeView(str(directory / "control.sock"), NAME, self.troubles)
         self.told: list[tuple[str, str, bool]] = []
-        self._changed = asyncio.Event()
 
     def node(self, label: str = "") -> None:
         """Make the Node."""
@@ -89,7 +90,7 @@ class Cluster:
     def tell(self, reason: str, message: str, is_warning: bool) -> None:
         """Take an Event."""
         self.told.append((reason, message, is_warning))
-        self._changed.set()
+        self.notify()
 
     @property
     def chosen(self) -> str:
@@ -99,16 +100,7 @@ class Cluster:
 
     async def until(self, text: str) -> None:
         """Return when the device plugin gets this text."""
-        async with asyncio.timeout(10):
-            while self.chosen != text:
-                self._changed.clear()
-                await self._changed.wait()
-
-    async def until_said(self, text: str) -> None:
-        """Return when the agent says this on the node; empty: nothing."""
-        async with asyncio.timeout(10):
-            while not any(text in each for each in self.troubles.sentences(wrong=False)) if text else self.said:
-                await self.troubles.changed()
+        await until(self, lambda: self.chosen == text)
 
     @property
     def said(self) -> list[str]:
@@ -170,11 +162,11 @@ async def test_an_unknown_name_keeps_the_old_one_and_says_so(cluster: Cluster) -
     async with cluster.agent():
         await cluster.until(A100)
         cluster.relabel("h100")
-        await cluster.until_said("names the configuration 'h100', but there are only a100")
+        await until_said(cluster.troubles, "names the configuration 'h100', but there are only a100")
         assert "the configuration a100 stays" in cluster.said[0]
         cluster.texts(a100=A100, h100=T4)
         await cluster.until(T4)
-        await cluster.until_said("")
+        await until_said(cluster.troubles)
     assert [reason for reason, _, _ in cluster.told].count("DeviceConfigurationRefused") == 1
 
 
@@ -185,17 +177,17 @@ async def test_a_bad_text_keeps_the_old_one_and_is_sent_once(cluster: Cluster) -
     async with cluster.agent():
         await cluster.until(A100)
         cluster.texts(a100=BAD)
-        await cluster.until_said("unknown version: v2")
+        await until_said(cluster.troubles, "unknown version: v2")
         before = len(cluster.commands)
         cluster.view.notify()
         cluster.texts(a100=BAD, more="")
         cluster.texts(a100=BAD, more="", again="")
-        await cluster.until_said("unknown version: v2")
+        await until_said(cluster.troubles, "unknown version: v2")
         assert cluster.chosen == A100
         cluster.texts(a100=T4)
         await cluster.until(T4)
         assert len(cluster.commands) == before + 1
-        await cluster.until_said("")
+        await until_said(cluster.troubles)
 
 
 async def test_what_is_gone_changes_nothing(cluster: Cluster) -> None:
@@ -205,16 +197,16 @@ async def test_what_is_gone_changes_nothing(cluster: Cluster) -> None:
     async with cluster.agent():
         await cluster.until(A100)
         cluster.server.objects.delete(CONFIG_MAPS, "gpus", "criproxy")
-        await cluster.until_said("there is no ConfigMap criproxy/gpus")
+        await until_said(cluster.troubles, "there is no ConfigMap criproxy/gpus")
         cluster.server.objects.wipe()
         cluster.node()
         cluster.texts(a100=A100, default=T4)
-        await cluster.until_said("the Node was made anew, without the label")
+        await until_said(cluster.troubles, "the Node was made anew, without the label")
         assert cluster.chosen == A100
         cluster.relabel("default")
         await cluster.until(T4)
         cluster.relabel("")  # this Node has had a label: now it has none, as NVIDIA's takes it
-        await cluster.until_said("")
+        await until_said(cluster.troubles)
     assert cluster.chosen == T4
 
 
@@ -247,8 +239,8 @@ async def test_what_is_forbidden_is_said(cluster: Cluster) -> None:
     cluster.server.faults.refuses["list", "configmaps"] = Refuses(403, "configmaps is forbidden", "Forbidden")
     cluster.node("a100")
     async with cluster.agent():
-        await cluster.until_said("configmaps is forbidden")
+        await until_said(cluster.troubles, "configmaps is forbidden")
         cluster.server.faults.refuses.clear()
         cluster.texts(a100=A100)
         await cluster.until(A100)
-        await cluster.until_said("")
+        await until_said(cluster.troubles)

@@ -22,8 +22,9 @@ from criproxy.api.live import LiveNode, commands
 from criproxy.cri.runtime import RuntimeCallError
 from criproxy.node.bypass import BypassMode
 from lab.apiserver.server import ApiServer
+from tests.agent.parts import running, until
 from tests.agent.signs.test_events import QUICK
-from tests.agent.signs.world import NAME, running
+from tests.agent.signs.world import NAME
 from tests.asking import serving
 from tests.node.test_bypassed_calls import Placing
 from tests.node.world import RecordingLog, owner
@@ -40,9 +41,7 @@ class Asked(Changes):
 
     async def until(self, name: str, times: int) -> None:
         """Return when a command was answered so often."""
-        async with asyncio.timeout(20):
-            while self.names.count(name) < times:
-                await self.changed()
+        await until(self, lambda: self.names.count(name) >= times)
 
 
 class Told:

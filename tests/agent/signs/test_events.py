@@ -13,7 +13,7 @@ from criproxy.agent.signs.events import EventLimits, EventWriter
 from criproxy.agent.troubles import Troubles
 from lab.apiserver.faults import Refuses
 from lab.apiserver.server import ApiServer
-from tests.agent.signs.world import running
+from tests.agent.parts import running, until_said
 from tests.node.world import RecordingLog
 
 QUICK = EventLimits(again_s=0.0, most_at_once=1000, refill_s=0.001, retries_s=(0.005, 0.02))
@@ -182,15 +182,10 @@ async def test_what_is_said_of_a_refusal(
         seen = events.troubles.version
         events.add(ONE)
         if is_said:
-            async with asyncio.timeout(10):
-                await events.troubles.changed(seen)
-            assert text in events.troubles.sentences(wrong=False)[0]
+            await until_said(events.troubles, text)
         events.add(NODE)
         await apiserver.until(lambda: ("worker-1", "BypassOn") in written(apiserver))
-        if is_said:
-            async with asyncio.timeout(10):
-                await events.troubles.changed(seen + 1)
-    assert events.troubles.sentences(wrong=False) == []
+        await until_said(events.troubles)
     assert events.troubles.version == seen + 2 * is_said
 
 
@@ -199,13 +194,10 @@ async def test_what_was_not_written_and_is_stale_is_no_trouble(apiserver: ApiSer
     async with writing(api_client) as events:
         assert isinstance(events.clock, Clock)
         await apiserver.stop()
-        seen = events.troubles.version
         events.add(ONE)
-        async with asyncio.timeout(10):
-            seen = await events.troubles.changed(seen)
-            events.clock.now_s += 7200.0
-            await events.troubles.changed(seen)
-        assert events.troubles.sentences(wrong=False) == []
+        await until_said(events.troubles, "Events cannot be written")
+        events.clock.now_s += 7200.0
+        await until_said(events.troubles)
     assert events.dropped == 1
 
 

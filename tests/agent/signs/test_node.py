@@ -12,6 +12,7 @@ from criproxy.api.views.node_view import OfDevices
 from criproxy.devices.holdings import Holdings
 from lab.apiserver.faults import Refuses
 from lab.apiserver.server import ApiServer
+from tests.agent.parts import until_said
 from tests.agent.signs.test_wanted import LABELS, with_labels
 from tests.agent.signs.world import NAME, QUICK, TAINT, NodeWorld, says, view
 from tests.agent.views import view_of
@@ -197,27 +198,13 @@ async def test_labels_of_others_are_not_fought(world: NodeWorld) -> None:
         assert 'conflict with "gpu-feature-discovery": .metadata.labels.nvidia.com/gpu.count' in said
 
         says(world.view, devices=with_labels({}))
-        await until_well(world)
+        await until_said(world.troubles)
         says(world.view, devices=with_labels(LABELS))
-        await until_said(world, "gpu-feature-discovery")
+        await until_said(world.troubles, "gpu-feature-discovery")
         nothing = {"metadata": {"name": NAME}}
         world.server.objects.apply(NODES, nothing, manager="gpu-feature-discovery")
         await world.server.until(lambda: LABELS.items() <= world.node["metadata"]["labels"].items())
-        await until_well(world)
-
-
-async def until_well(world: NodeWorld) -> None:
-    """Return when the agent says that all its work is done."""
-    async with asyncio.timeout(10):
-        while world.troubles.sentences(wrong=False):
-            await world.troubles.changed()
-
-
-async def until_said(world: NodeWorld, text: str) -> None:
-    """Return when the agent says on the node that it cannot do something."""
-    async with asyncio.timeout(10):
-        while not any(text in each for each in world.troubles.sentences(wrong=False)):
-            await world.troubles.changed()
+        await until_said(world.troubles)
 
 
 async def test_what_somebody_removes_is_written_again(world: NodeWorld) -> None:
@@ -238,11 +225,11 @@ async def test_what_is_forbidden_is_said_and_tried_rarely(world: NodeWorld, what
     world.server.faults.refuses[what, "nodes"] = Refuses(403, "nodes is forbidden", "Forbidden")
     async with world.agent():
         await world.server.until(lambda: world.server.requests[what, "nodes"] >= 3)
-        await until_said(world, "nodes is forbidden")
+        await until_said(world.troubles, "nodes is forbidden")
         assert world.status() == ""
         world.server.faults.refuses.clear()
         await world.server.until(lambda: world.status() == "True" and world.taints == [])
-        await until_well(world)
+        await until_said(world.troubles)
 
 
 async def test_a_server_that_is_gone(world: NodeWorld) -> None:
@@ -258,7 +245,7 @@ async def test_a_server_that_is_gone(world: NodeWorld) -> None:
         says(world.view)
         await world.server.start()
         await world.server.until(lambda: world.status() == "True" and world.taints == [])
-        await until_well(world)
+        await until_said(world.troubles)
     assert world.server.requests["patch", "nodes"] <= 6
 
 
@@ -269,14 +256,14 @@ async def test_a_wiped_server(world: NodeWorld) -> None:
     async with world.agent():
         await world.server.until(lambda: LABELS.items() <= world.node["metadata"]["labels"].items())
         world.server.objects.wipe()
-        await until_said(world, "has no Node worker-1")
+        await until_said(world.troubles, "has no Node worker-1")
         await settled(world)
         assert world.server.objects.all(NODES) == []
 
         world.create(taints=[TAINT])
         await world.server.until(lambda: world.taints == [] and world.status() == "True")
         await world.server.until(lambda: LABELS.items() <= world.node["metadata"]["labels"].items())
-        await until_well(world)
+        await until_said(world.troubles)
 
 
 async def test_a_message_that_changes_often_is_written_rarely(world: NodeWorld) -> None:

@@ -1,10 +1,5 @@
 """`criproxy agent` as a process, beside a daemon and an API server: what others see of a node, and choose for it."""
 
-import asyncio
-import json
-import sys
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
 from pathlib import Path
 
 import pytest
@@ -16,38 +11,12 @@ from criproxy.devices.plugin.named_configuration import FILE_NAME, from_json
 from lab.apiserver.server import ApiServer
 from lab.emulator.runtime import IMAGE, EmbeddedRuntime, RuntimeOptions
 from lab.kubelet.kubelet import ContainerSpec, PodSpec
+from tests.agent.parts import kubeconfig, program
 from tests.agent.signs.test_device_configuration import A100, T4
 from tests.agent.signs.world import NAME, TAINT, NodeWorld
 from tests.daemons import Serve
 
 BIG = PodSpec("big", (ContainerSpec("main", IMAGE, cpu_limit_milli=9000, memory_limit_bytes=1 << 30),))
-LIMIT_S = 60.0
-
-
-@asynccontextmanager
-async def agent(server: ApiServer, directory: Path) -> AsyncIterator[None]:
-    """Run the program."""
-    kubeconfig = directory / "kubeconfig"
-    kubeconfig.write_text(
-        json.dumps(
-            {
-                "clusters": [{"name": "c", "cluster": {"server": server.url}}],
-                "users": [{"name": "u", "user": {}}],
-                "contexts": [{"name": "c", "context": {"cluster": "c", "user": "u"}}],
-                "current-context": "c",
-            }
-        )
-    )
-    process = await asyncio.create_subprocess_exec(
-        *(sys.executable, "-P", "-m", "criproxy", "agent", "--first-contact=0s", f"--kubeconfig={kubeconfig}"),
-        *(f"--node-name={NAME}", f"--control-socket={directory}/run/agent/pod/control.sock"),
-        *("--namespace=criproxy", "--device-configurations=gpus"),
-    )
-    try:
-        yield
-    finally:
-        process.terminate()
-        await process.wait()
 
 
 def reasons(server: ApiServer) -> set[str]:
@@ -65,6 +34,7 @@ async def test_what_others_see_of_a_node(tmp_path: Path, apiserver: ApiServer) -
     )
     texts = {"metadata": {"name": "gpus", "namespace": "criproxy"}, "data": {"a100": A100, "t4": T4}}
     apiserver.objects.create(CONFIG_MAPS, texts)
+    kubeconfig(tmp_path, apiserver.url)
     chosen = tmp_path / "state" / FILE_NAME
     async with (
         EmbeddedRuntime(tmp_path / "runtime.sock", RuntimeOptions(host_root=tmp_path)),
@@ -72,16 +42,16 @@ async def test_what_others_see_of_a_node(tmp_path: Path, apiserver: ApiServer) -
         serve.kubelet() as kubelet,
     ):
         await kubelet.run_pod(PodSpec("one", (ContainerSpec("main", IMAGE),)))
-        async with agent(apiserver, tmp_path):
-            await apiserver.until(lambda: world.taints == [] and world.status() == "True", LIMIT_S)
-            await apiserver.until(lambda: {"CriproxyReady", "DeviceConfigurationChosen"} <= reasons(apiserver), LIMIT_S)
+        async with program(tmp_path, "--namespace=criproxy", "--device-configurations=gpus"):
+            await apiserver.until(lambda: world.taints == [] and world.status() == "True")
+            await apiserver.until(lambda: {"CriproxyReady", "DeviceConfigurationChosen"} <= reasons(apiserver))
             assert from_json(chosen.read_bytes()).text == A100
             with pytest.raises(RuntimeCallError):
                 await kubelet.run_pod(BIG)
-            await apiserver.until(lambda: "PlacementRefused" in reasons(apiserver), LIMIT_S)
+            await apiserver.until(lambda: "PlacementRefused" in reasons(apiserver))
             texts["data"] = {"a100": "version: v2\n"}
             apiserver.objects.update(CONFIG_MAPS, "gpus", "criproxy", lambda old: {**old, "data": texts["data"]})
-            await apiserver.until(lambda: "DeviceConfigurationRefused" in reasons(apiserver), LIMIT_S)
+            await apiserver.until(lambda: "DeviceConfigurationRefused" in reasons(apiserver))
             assert from_json(chosen.read_bytes()).text == A100
     event = next(each for each in apiserver.objects.all(EVENTS) if each["reason"] == "PlacementRefused")
     assert event["involvedObject"]["name"] == "big"

@@ -1,7 +1,6 @@
 """A Node in a small API server, and what the agent knows of its daemon, without one."""
 
-import asyncio
-from collections.abc import AsyncIterator, Coroutine, Mapping
+from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from typing import Any
 
@@ -14,6 +13,7 @@ from criproxy.agent.signs.wanted import CONDITION
 from criproxy.agent.troubles import Troubles
 from lab.apiserver.server import ApiServer
 from tests.agent.conftest import SHORT
+from tests.agent.parts import running
 from tests.agent.views import view_of
 from tests.node.world import RecordingLog
 
@@ -90,18 +90,3 @@ class NodeWorld:
             signs = self.signs(client, node, options)
             async with running(node.run(), signs.run()):
                 yield signs
-
-
-@asynccontextmanager
-async def running(*parts: Coroutine[Any, Any, None]) -> AsyncIterator[None]:
-    """Run parts of an agent, and end them; one that fails fails the test."""
-    tasks = [asyncio.create_task(part) for part in parts]
-    try:
-        yield
-        for each in tasks:
-            if each.done():
-                each.result()
-    finally:
-        for each in tasks:
-            each.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)

@@ -27,6 +27,7 @@ from criproxy.process.failures import Failures
 from criproxy.process.http import Sources
 from lab.apiserver.server import SECRETS, ApiServer
 from tests.addresses import free_address
+from tests.agent.parts import running
 from tests.daemons import until
 from tests.node.world import RecordingLog
 
@@ -133,13 +134,10 @@ async def agent_at(address: Address, directory: Path) -> AsyncIterator[None]:
     sources = Sources(lambda _: (b"", "text/plain"), well, well)
     control_socket, troubles = str(directory / "control.sock"), Troubles(RecordingLog())
     server = AgentHttp(address, file, control_socket, sources, troubles, Failures())
-    running = asyncio.ensure_future(server.run())
-    _, writer = await until(partial(_connected, address))
-    writer.close()
-    yield
-    running.cancel()
-    with suppress(asyncio.CancelledError):
-        await running
+    async with running(server.run()):
+        _, writer = await until(partial(_connected, address))
+        writer.close()
+        yield
 
 
 @asynccontextmanager
