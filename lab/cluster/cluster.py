@@ -7,35 +7,24 @@ from contextlib import AsyncExitStack
 from pathlib import Path
 from typing import Any, TypeVar
 
-from lab.cluster import (
-    chart,
-    check_agent,
-    check_devices,
-    check_kubectl,
-    check_outage,
-    check_placement,
-    check_policies,
-    check_scaling,
-    check_signs,
-    manifests,
-)
-from lab.cluster.agents import Agent
+from lab.cluster import chart, manifests
+from lab.cluster.checks import agent, devices, kubectl, outage, placement, policies, scaling, signs
+from lab.cluster.checks.report import Check, Report
 from lab.cluster.control_plane import ControlPlane
 from lab.cluster.process import ClusterError, until
-from lab.cluster.report import Check, Report
-from lab.cluster.small_node import SmallNode
+from lab.cluster.small_node import Agent, SmallNode
 from lab.cluster.worker import NAME, Worker
 from tests.daemons import Serve
 
 GROUPS: dict[str, Sequence[Check]] = {
-    "agent": check_agent.CHECKS,
-    "kubectl": check_kubectl.CHECKS,
-    "placement": check_placement.CHECKS,
-    "devices": check_devices.CHECKS,
-    "scaling": check_scaling.CHECKS,
-    "signs": check_signs.CHECKS,
-    "policies": check_policies.CHECKS,
-    "outage": check_outage.CHECKS,
+    "agent": agent.CHECKS,
+    "kubectl": kubectl.CHECKS,
+    "placement": placement.CHECKS,
+    "devices": devices.CHECKS,
+    "scaling": scaling.CHECKS,
+    "signs": signs.CHECKS,
+    "policies": policies.CHECKS,
+    "outage": outage.CHECKS,
 }
 """The checks by the word that chooses them, in their order."""
 
@@ -90,8 +79,8 @@ class Cluster:
         program.write_text(chart.wrapper())
         program.chmod(0o755)
         await self.install()
-        for agent in self.agents:
-            await agent.start()
+        for each in self.agents:
+            await each.start()
         for name in self.names:
             await self._until_reported(name)
 
@@ -99,7 +88,7 @@ class Cluster:
         """Return when the agent of a node has written what it reports."""
 
         async def reported() -> bool:
-            return bool(await check_agent.placement_of(self, name))
+            return bool(await agent.placement_of(self, name))
 
         await self.until(reported, f"the agent of {name} had written its NodePlacement", 120.0)
 

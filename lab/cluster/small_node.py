@@ -1,6 +1,7 @@
 """A node without Kubernetes' kubelet: the embedded runtime on a made-up machine, criproxy, and the small kubelet.
 
-Its Node object is the rig's. The control plane does not see the difference, nor does criproxy or its agent.
+Its Node object is the rig's. The control plane does not see the difference, nor does criproxy. Its agent is an
+unprivileged process with a token of the chart's ServiceAccount in a kubeconfig.
 """
 
 import asyncio
@@ -12,10 +13,11 @@ from pathlib import Path
 from criproxy.cri.runtime import RuntimeCallError
 from criproxy.host.machine import discover
 from criproxy.model.cpuset import CpuSet, format_cpuset
+from criproxy.process.tether import python
 from criproxy.simulate.hosts import unpack
-from lab.cluster import manifests, space
+from lab.cluster import chart, manifests, space
 from lab.cluster.cards import POLICY
-from lab.cluster.control_plane import ControlPlane
+from lab.cluster.control_plane import ControlPlane, kubeconfig
 from lab.cluster.process import Program
 from lab.containerd.containerd import IMAGE
 from lab.kubelet.device_endpoint import write_checkpoint
@@ -27,6 +29,8 @@ from tests.daemons import Serve
 SNAPSHOT = SHARED / "topologies/snapshots/xeon-2s2n-smt-pci.tar.xz"
 _FILES = re.compile(r"/cpu/|cpu\d+/online|/topology/|/cache/|/node/|mounts|cgroup|cpuset|meminfo")
 """What of a snapshot matters for placement."""
+USER = 62820
+"""The user id of the chart's agent."""
 _PERIOD_S = 2.0
 _MIB = 1 << 20
 
@@ -106,3 +110,39 @@ class SmallNode:
         await self._control_plane.patch(f"{path}/status", manifests.ready(len(self.cpus), 8 << 30))
         taint = [{"key": "lab", "value": "small", "effect": "NoSchedule"}]
         await self._control_plane.patch(path, {"spec": {"taints": taint}})
+
+
+class Agent:
+    """The agent of one node.
+
+    Args:
+        node: its name.
+        control_socket: of the node's daemon, for agents.
+        folder: for its kubeconfig and token.
+        logs: for its log.
+        options: further ones.
+    """
+
+    def __init__(
+        self, control_plane: ControlPlane, node: str, control_socket: Path, folder: Path, logs: Path, *options: str
+    ) -> None:
+        self.node = node
+        self._control_plane = control_plane
+        self._config = folder / "agent.kubeconfig"
+        command = ["setpriv", f"--reuid={USER}", f"--regid={USER}", "--clear-groups", "--no-new-privs"]
+        command += python("criproxy", "agent", "--node-name", node, "--control-socket", str(control_socket))
+        command += ["--kubeconfig", str(self._config), "--namespace", chart.NAMESPACE, *options]
+        self.program = Program(command, logs / f"{node}.agent.log", {"PYTHONPATH": str(ROOT)})
+
+    async def renew(self) -> None:
+        """Give it a new token, and its kubeconfig."""
+        token = await self._control_plane.token(chart.NAMESPACE, chart.ACCOUNT)
+        text = kubeconfig(token, self._control_plane.authority)
+        new = self._config.with_suffix(".new")
+        new.write_text(text)
+        new.replace(self._config)
+
+    async def start(self) -> None:
+        """Start it."""
+        await self.renew()
+        await self.program.start()

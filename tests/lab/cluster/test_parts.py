@@ -7,7 +7,8 @@ import pytest
 import yaml
 
 from criproxy.config.load import load
-from lab.cluster import cards, chart, check_policies, control_plane, manifests, worker
+from lab.cluster import cards, chart, control_plane, manifests, worker
+from lab.cluster.checks import policies
 from lab.cluster.cluster import GROUPS, chosen
 from lab.cluster.space import ADDRESS, SERVICE_ADDRESS
 from tests.packaging import helm
@@ -55,7 +56,7 @@ def test_pods_ask_for_what_their_class_needs() -> None:
     assert "nodeName" not in manifests.pod("any")["spec"]
 
 
-@pytest.mark.parametrize("policy", [check_policies.GOOD, check_policies.BAD, check_policies.BALLOONS])
+@pytest.mark.parametrize("policy", [policies.GOOD, policies.BAD, policies.BALLOONS])
 def test_policies_that_nodes_should_take_are_right(tmp_path: Path, policy: dict[str, Any]) -> None:
     """A mistake here would be taken for one of the agents."""
     (file := tmp_path / "policy.yaml").write_text(yaml.safe_dump(policy))

@@ -4,8 +4,8 @@ from typing import TYPE_CHECKING, cast
 
 import pytest
 
+from lab.cluster.checks.report import Report
 from lab.cluster.process import ClusterError, until
-from lab.cluster.report import Report
 
 if TYPE_CHECKING:
     from lab.cluster.cluster import Cluster

@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING, Any
 
 from criproxy.model.cpuset import parse_cpuset
 from lab.cluster import chart, manifests
-from lab.cluster.check_agent import API, TOPOLOGIES, placement_of
-from lab.cluster.check_policies import BALLOONS, configuration_of
+from lab.cluster.checks.agent import API, TOPOLOGIES, placement_of
+from lab.cluster.checks.policies import BALLOONS, configuration_of
 from lab.cluster.process import ClusterError
 
 if TYPE_CHECKING:

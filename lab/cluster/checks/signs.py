@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 import yaml
 
 from lab.cluster import chart, manifests
-from lab.cluster.check_agent import placement_of
+from lab.cluster.checks.agent import placement_of
 from lab.cluster.worker import NAME
 
 if TYPE_CHECKING:

@@ -5,8 +5,8 @@ from typing import TYPE_CHECKING
 import yaml
 
 from lab.cluster import adapter, cards, manifests
-from lab.cluster.check_devices import with_resource
-from lab.cluster.check_placement import cgroup_of, container_id
+from lab.cluster.checks.devices import with_resource
+from lab.cluster.checks.placement import cgroup_of, container_id
 from lab.cluster.process import ClusterError
 from lab.cluster.worker import HTTP
 from lab.provenance import ROOT

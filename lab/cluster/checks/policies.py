@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import yaml
 
 from lab.cluster import cards, manifests
-from lab.cluster.check_agent import API, placement_of
+from lab.cluster.checks.agent import API, placement_of
 
 if TYPE_CHECKING:
     from lab.cluster.cluster import Cluster

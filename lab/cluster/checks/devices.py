@@ -3,7 +3,7 @@
 from typing import TYPE_CHECKING, Any
 
 from lab.cluster import cards, manifests
-from lab.cluster.check_placement import cgroup_of, container_id
+from lab.cluster.checks.placement import cgroup_of, container_id
 
 if TYPE_CHECKING:
     from lab.cluster.cluster import Cluster
