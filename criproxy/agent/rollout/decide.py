@@ -14,8 +14,8 @@ from criproxy.agent.rollout.situation import Action, Daemon, Expected, Memory, P
 from criproxy.agent.rollout.waiting import before_a_try, first, recording, resting, says
 
 LOST = (
-    "the try ended and nobody kept the policy: the agent was away, somebody ended the try on the node, or its clock was "
-    "set forward"
+    "the try ended and nobody kept the policy: the agent was away, somebody ended the try on the node, or its clock "
+    "was set forward"
 )
 
 
