@@ -5,6 +5,7 @@ import sys
 
 import pytest
 
+from lab.cache import directory
 from lab.cluster import build, space
 from lab.provenance import ROOT
 
@@ -17,6 +18,6 @@ def test_all_checks_are_ok() -> None:
     if reason := space.missing():
         pytest.skip(reason)
     if build.find() is None:
-        pytest.skip(f"no programs of Kubernetes in {build.directory('cluster')} ({build.HOW}, builds them)")
+        pytest.skip(f"no programs of Kubernetes in {directory('cluster')} ({build.HOW}, builds them)")
     done = subprocess.run([sys.executable, "-m", "lab.cluster"], cwd=ROOT, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stdout + done.stderr
