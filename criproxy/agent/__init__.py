@@ -1,5 +1,10 @@
 """``criproxy agent``: connects a node with the Kubernetes API; the daemon never waits for it."""
 
+from collections.abc import Mapping
+from typing import Any
+
+View = Mapping[str, Any]
+"""The daemon's answer to the command ``agent``; docs/agent.md has its keys."""
 COMPONENT = "app.kubernetes.io/component=agent"
 """The label of the agents' pods, by which `kubectl criproxy` finds them."""
 PORT_NAME = "agent-http"

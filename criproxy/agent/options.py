@@ -19,37 +19,37 @@ _MOST_CHARACTERS = 253
 class AgentOptions:
     """The options of `criproxy agent`."""
 
-    control_socket: str = DEFAULT_CONTROL_SOCKET
+    control_socket: str
     """The daemon's socket for the agent."""
     node_name: str
     """The name of this machine's Node object."""
-    kubeconfig: Path | None = None
+    kubeconfig: Path | None
     """How to reach the API server; None: as a pod does."""
-    namespace: str = DEFAULT_NAMESPACE
+    namespace: str
     """Of the Leases and ConfigMaps."""
-    http: str | None = None
+    http: str | None
     """Where to serve queries, metrics and health."""
-    http_token_file: Path | None = None
+    http_token_file: Path | None
     """The token that clients of the queries need."""
-    first_contact_s: float = 30.0
+    first_contact_s: float
     """Within this time after the start, nodes contact the API server for the first time, each at its own moment."""
-    taint: bool = True
+    taint: bool
     """Whether to remove the startup taint."""
-    topology: bool = True
+    topology: bool
     """Whether to write a NodeResourceTopology, where its CRD is installed."""
-    topology_policy: str = "single-numa-node"
+    topology_policy: str
     """Whether the scheduler keeps pods away that do not fit into one NUMA node, in the words of the kubelet."""
-    topology_scope: str = "container"
+    topology_scope: str
     """What has to fit: each container, or the whole pod."""
-    labels: bool = True
+    labels: bool
     """Whether to label the node for the cards that it has."""
-    wait_to_install: int = 0
+    wait_to_install: int
     """Only wait until fewer than so many other pods install criproxy, and end; 0: run."""
-    pod_name: str = ""
+    pod_name: str
     """This pod; empty: none."""
-    device_configurations: str = ""
+    device_configurations: str
     """The ConfigMap with named configurations of NVIDIA's device plugin; empty: none."""
-    default_device_configuration: str = ""
+    default_device_configuration: str
     """The one for a node without the label; empty: as NVIDIA's config manager falls back."""
 
 

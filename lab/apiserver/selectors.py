@@ -4,7 +4,8 @@ import re
 from collections.abc import Callable
 from typing import Any
 
-Object = dict[str, Any]
+from lab.apiserver.fields import Object
+
 _SET = re.compile(r"^(?P<key>\S+)\s+(?P<op>in|notin)\s+\((?P<values>[^)]*)\)$")
 _COMMA = re.compile(r",(?![^(]*\))")
 

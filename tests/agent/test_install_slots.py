@@ -1,12 +1,9 @@
 """First installations wait for each other: never more at a time than allowed, whatever happens to the API server."""
 
 import asyncio
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
-import structlog
 
 from criproxy.agent.install_slots import InstallSlots, SlotKeeper
 from criproxy.agent.kubernetes.client import LEASES, PODS, ApiClient
@@ -17,22 +14,19 @@ from lab.apiserver.server import ApiServer
 from lab.emulator.runtime import EmbeddedRuntime
 from tests.agent.parts import kubeconfig, program, until_said
 from tests.daemons import Serve
+from tests.node.world import RecordingLog
 
 NAMESPACE = "criproxy"
 PAUSE_S = 0.01
 
 
-def log() -> structlog.stdlib.BoundLogger:
-    """Return a log."""
-    logger: structlog.stdlib.BoundLogger = structlog.get_logger("test")
-    return logger
-
-
-def slots(apiserver: ApiServer, client: ApiClient, name: str, *, exists: bool = True) -> InstallSlots:
+def slots(
+    apiserver: ApiServer, client: ApiClient, name: str, *, exists: bool = True, log: RecordingLog | None = None
+) -> InstallSlots:
     """Return what the pod *name* has, on a node of the same name."""
     if exists:
         apiserver.objects.create(PODS, {"metadata": {"name": name, "namespace": NAMESPACE}}, "test")
-    return InstallSlots(client, NAMESPACE, name, f"node-of-{name}", log(), PAUSE_S)
+    return InstallSlots(client, NAMESPACE, name, f"node-of-{name}", log or RecordingLog(), PAUSE_S)
 
 
 def holders(apiserver: ApiServer) -> list[str]:
@@ -40,27 +34,20 @@ def holders(apiserver: ApiServer) -> list[str]:
     return sorted(each["spec"]["holderIdentity"] for each in apiserver.objects.all(LEASES))
 
 
-@contextmanager
-def logged() -> Iterator[list[dict[str, object]]]:
-    """Collect the lines of the log."""
-    with structlog.testing.capture_logs() as lines:
-        yield lines  # type: ignore[misc]
-
-
 async def test_one_after_the_other(apiserver: ApiServer, api_client: ApiClient) -> None:
     """The second pod waits until the first one gives its Lease up, and its log says for which node, once."""
-    first, second = (slots(apiserver, api_client, name) for name in ("one", "two"))
-    with logged() as lines:
-        await first.take(1)
-        waiting = asyncio.create_task(second.take(1))
-        looks = apiserver.requests["get", "leases"] + 5
-        await apiserver.until(lambda: apiserver.requests["get", "leases"] > looks)
-        assert (waiting.done(), holders(apiserver)) == (False, ["one"])
-        await first.give_up()
-        await waiting
+    log = RecordingLog()
+    first, second = slots(apiserver, api_client, "one"), slots(apiserver, api_client, "two", log=log)
+    await first.take(1)
+    waiting = asyncio.create_task(second.take(1))
+    looks = apiserver.requests["get", "leases"] + 5
+    await apiserver.until(lambda: apiserver.requests["get", "leases"] > looks)
+    assert (waiting.done(), holders(apiserver)) == (False, ["one"])
+    await first.give_up()
+    await waiting
 
     assert holders(apiserver) == ["two"]
-    told = [line["waits_for"] for line in lines if "waits_for" in line]
+    told = [keys["waits_for"] for _, keys in log.lines if "waits_for" in keys]
     assert told == [
         "criproxy on node-of-one (Lease criproxy-install-0, pod one); deleting a Lease lets one more node begin"
     ]
@@ -146,7 +133,7 @@ async def test_the_agent_gives_the_lease_up_when_all_is_well(apiserver: ApiServe
     """Not before: a node with a problem keeps the others waiting; a server that refuses is asked again, and told of."""
     own = slots(apiserver, api_client, "one")
     await own.take(1)
-    troubles = Troubles(log())
+    troubles = Troubles(RecordingLog())
     view = NodeView("/nowhere", "node-of-one", troubles)
     keeper = asyncio.create_task(SlotKeeper(own, view, troubles, PAUSE_S).run())
     for last in ({"ready": "no kubelet", "problems": []}, {"ready": "", "problems": ["a fight over a cpuset"]}):

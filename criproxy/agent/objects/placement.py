@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from criproxy import __version__
+from criproxy.agent import View
 from criproxy.agent.objects.node_placement import (
     Cpus,
     Devices,
@@ -35,8 +36,6 @@ _OUT_OF_USE = ("Bypassed", "Released")
 """Phases in which no container is placed."""
 _LONGEST_LIST = 200
 """Characters of a list of CPUs."""
-View = Mapping[str, Any]
-"""The daemon's answer to the command ``agent``."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,9 +8,10 @@ from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
+from criproxy.agent import View
 from criproxy.agent.objects.fingerprint import METHOD, fingerprint
 from criproxy.agent.objects.node_policy import Object
-from criproxy.agent.objects.placement import View, brief
+from criproxy.agent.objects.placement import brief
 
 MOST_NODES = 64
 """The plugin ignores NUMA nodes with higher numbers."""

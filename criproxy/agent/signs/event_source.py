@@ -10,6 +10,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
+from criproxy.agent import View
 from criproxy.agent.node_view import NodeView
 from criproxy.agent.signs.event_texts import (
     MOST_CHARS,
@@ -21,7 +22,7 @@ from criproxy.agent.signs.event_texts import (
     would_help,
 )
 from criproxy.agent.signs.events import EventWriter
-from criproxy.agent.signs.wanted import Condition, View
+from criproxy.agent.signs.wanted import Condition
 from criproxy.errors import CriproxyError
 from criproxy.model.text.bounded import bounded_text
 from criproxy.process.tasks import wait_at_most

@@ -8,7 +8,8 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, Final
 
-from criproxy.agent.signs.wanted import Condition, View
+from criproxy.agent import View
+from criproxy.agent.signs.wanted import Condition
 from criproxy.model.text.amounts import format_seconds
 from criproxy.model.text.bounded import bounded
 

@@ -2,13 +2,12 @@
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Final
+from typing import Final
 
+from criproxy.agent import View
 from criproxy.agent.kubernetes.request import Object
 from criproxy.model.text.bounded import bounded_text
 
-View = Mapping[str, Any]
-"""An answer of the daemon to the command `agent`."""
 TAINT: Final = "criproxy.io/not-ready"
 CONDITION: Final = "CriproxyReady"
 ANNOTATION: Final = "devices.criproxy.io/vgpus"

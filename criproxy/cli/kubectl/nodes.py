@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
-from typing import Any
 
 import click
 
-from criproxy.cli.kubectl.cluster import PAGE, Cluster, Right
+from criproxy.cli.kubectl.cluster import PAGE, Cluster, Object, Right
 from criproxy.cli.render import lazy_rich as rich
 from criproxy.cli.render.console import NOTE, TROUBLE, show, table
 from criproxy.cli.render.words import passed_s
@@ -16,7 +15,6 @@ from criproxy.errors import CriproxyError
 from criproxy.model.text.amounts import format_seconds
 from criproxy.model.text.bounded import bounded, bounded_texts
 
-Object = dict[str, Any]
 GROUP, PLURAL = "criproxy.io", "nodeplacements"
 OLD_S = 1200.0
 """Agents write at least every ten minutes: what is older than two of these may no longer hold."""

@@ -4,15 +4,18 @@ import os
 
 import click
 
+from criproxy.agent.options import DEFAULT_CONTROL_SOCKET
 from criproxy.cli.operate.device_plugin import report_failure
 from criproxy.cli.options import PathOption, WholeNumber, duration, log_options
-
-_SOCKET = "/run/criproxy/agent/pod/control.sock"
 
 
 @click.command(short_help="Connect this node with the Kubernetes API.")
 @click.option(
-    "--control-socket", default=_SOCKET, show_default=True, metavar="PATH", help="The daemon's socket for it."
+    "--control-socket",
+    default=DEFAULT_CONTROL_SOCKET,
+    show_default=True,
+    metavar="PATH",
+    help="The daemon's socket for it.",
 )
 @click.option(
     "--node-name",

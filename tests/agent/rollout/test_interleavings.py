@@ -5,6 +5,7 @@ released, and everything at once; then all is well again, and must become as the
 """
 
 import asyncio
+from collections.abc import Callable
 from itertools import count
 from typing import Any
 
@@ -43,15 +44,20 @@ class Life(RuleBasedStateMachine):
         self.loose = False
         """Whether turns were deleted while nodes tried something."""
         self.kept_at_wipe: dict[str, str] = {}
-        self.cluster: Cluster = self.run(self._make())
+        self.cluster: Cluster = self.do(Cluster, NODE_COUNT)
         self.pass_time(5.0)
-
-    async def _make(self) -> Cluster:
-        return Cluster(NODE_COUNT)
 
     def run(self, work: Any) -> Any:  # noqa: ANN401
         """Run in virtual time."""
         return self.runner.run(work)
+
+    def do(self, act: Callable[..., Any], *arguments: object) -> Any:  # noqa: ANN401
+        """Call *act* in the loop."""
+
+        async def work() -> Any:  # noqa: ANN401
+            return act(*arguments)
+
+        return self.run(work())
 
     @rule(seconds=st.sampled_from([0.02, 0.5, 3.0, 12.0, 40.0, 120.0]))
     def pass_time(self, seconds: float) -> None:
@@ -95,20 +101,14 @@ class Life(RuleBasedStateMachine):
         obj = policy_object(rollout_try="30s", rollout_atOnce=AT_ONCE, rollout_stopAfterFailures=allowed, **content)
         self.kinds[hash_of(text_of(content))] = (kind, allowed)
         self.kept_at_wipe = {}
-        self.run(self._put(obj))
-
-    async def _put(self, obj: dict[str, Any]) -> None:
-        self.cluster.put_policy(obj)
+        self.do(self.cluster.put_policy, obj)
 
     @precondition(lambda self: self.cluster.has_policy)
     @rule()
     def delete_policy(self) -> None:
         """Delete it, and with it the turns."""
         self.loose = bool(self.cluster.trying())
-        self.run(self._delete())
-
-    async def _delete(self) -> None:
-        self.cluster.delete_policy()
+        self.do(self.cluster.delete_policy)
 
     @precondition(lambda self: self.cluster.has_policy)
     @rule()
@@ -116,18 +116,12 @@ class Life(RuleBasedStateMachine):
         """The API server loses all objects."""
         self.loose = bool(self.cluster.trying())
         self.kept_at_wipe = {name: each.now.hash for name, each in self.cluster.daemons.items() if each.kept}
-        self.run(self._wipe())
-
-    async def _wipe(self) -> None:
-        self.cluster.objects.wipe()
+        self.do(self.cluster.objects.wipe)
 
     @rule()
     def register_nodes(self) -> None:
         """What makes Node objects makes those that are missing."""
-        self.run(self._register())
-
-    async def _register(self) -> None:
-        self.cluster.register_nodes()
+        self.do(self.cluster.register_nodes)
 
     @rule(name=NAMES, requests=st.integers(0, 9), before=st.booleans())
     def kill_at_a_request(self, name: str, requests: int, before: bool) -> None:
@@ -138,23 +132,17 @@ class Life(RuleBasedStateMachine):
     @rule(name=NAMES)
     def kill_now(self, name: str) -> None:
         """Kill the agents of a node."""
-        self.run(self._kill(name))
-
-    async def _kill(self, name: str) -> None:
         for each in self.cluster.agents[name]:
-            each.kill()
-        await asyncio.sleep(0)
+            self.do(each.kill)
+        self.run(asyncio.sleep(0))
 
     @rule(name=NAMES)
     def start_agent(self, name: str) -> None:
         """Start one, perhaps a second one."""
-        self.run(self._start(name))
-
-    async def _start(self, name: str) -> None:
         alive = [each for each in self.cluster.agents[name] if each.alive]
         self.cluster.agents[name] = alive
         if len(alive) < 2:
-            self.cluster.start_agent(name)
+            self.do(self.cluster.start_agent, name)
 
     @rule(names=st.sets(NAMES, min_size=1), down=st.booleans(), lost=st.booleans())
     def reach_api(self, names: set[str], down: bool, lost: bool) -> None:
@@ -174,10 +162,7 @@ class Life(RuleBasedStateMachine):
     def restart_daemon(self, name: str, up: bool) -> None:
         """Restart a daemon, or stop it."""
         self.cluster.daemons[name].up = up
-        self.run(self._restart(name))
-
-    async def _restart(self, name: str) -> None:
-        self.cluster.daemons[name].restart()
+        self.do(self.cluster.daemons[name].restart)
 
     @rule(name=NAMES, released=st.booleans(), bypass=st.booleans(), ill=st.booleans(), full=st.booleans())
     def disturb_node(self, name: str, released: bool, bypass: bool, ill: bool, full: bool) -> None:
@@ -187,26 +172,26 @@ class Life(RuleBasedStateMachine):
         daemon.bypass = "automatic" if bypass else "off"
         daemon.other_problems = ["the disk is broken"] if ill else []
         daemon.disk_is_full = full
-        self.run(self._restart(name))
+        self.do(daemon.restart)
 
     @rule()
     def heal(self) -> None:
         """All is well again, for a while."""
-        self.run(self._heal())
+        self.do(self._heal)
         self.pass_time(60.0)
 
     def teardown(self) -> None:
         """All is well again: the nodes become as the objects say."""
         try:
-            self.run(self._heal())
+            self.do(self._heal)
             self.pass_time(1500.0)
             self.check_rest()
         finally:
             self.run(self.cluster.close())
             self.runner.close()
 
-    async def _heal(self) -> None:
-        await self._register()
+    def _heal(self) -> None:
+        self.cluster.register_nodes()
         for name, daemon in self.cluster.daemons.items():
             daemon.up, daemon.released, daemon.bypass = True, "", "off"
             daemon.other_problems, daemon.disk_is_full = [], False

@@ -6,12 +6,9 @@ from typing import Any
 import pytest
 
 from criproxy.agent.kubernetes.client import LEASES, NODE_POLICIES, NODES
-from lab.apiserver.fields import leaves, merged, put, remove, strategic
+from lab.apiserver.fields import merged
 from lab.apiserver.objects import Event, Objects, Refusal
 from lab.apiserver.selectors import matcher, only_name
-
-READY = {"type": "Ready", "status": "True"}
-MINE = {"type": "CriproxyReady", "status": "True", "reason": "AllWell"}
 
 
 @pytest.fixture
@@ -31,26 +28,6 @@ PATCHES = [
 def test_merge_patches(base: dict[str, Any], patch: dict[str, Any], found: dict[str, Any]) -> None:
     """As RFC 7386 has them."""
     assert merged(base, patch) == found
-
-
-def test_strategic_patches() -> None:
-    """Conditions are merged by their type."""
-    node = {"status": {"conditions": [READY]}}
-    found = strategic(node, {"status": {"conditions": [MINE, {"type": "Ready", "status": "False"}]}})
-    assert found["status"]["conditions"] == [{"type": "Ready", "status": "False"}, MINE]
-
-
-def test_fields_are_set_and_removed() -> None:
-    """What is empty above a removed field goes with it."""
-    node: dict[str, Any] = {"metadata": {"name": "n"}, "status": {"phase": "x"}}
-    found = leaves({"metadata": {"name": "n", "labels": {"a": "b"}}, "status": {"conditions": [MINE]}})
-    for path, value in found.items():
-        put(node, path, value)
-    assert node["status"]["conditions"] == [MINE]
-    for path in found:
-        remove(node, path)
-        remove(node, path)
-    assert node == {"metadata": {"name": "n"}, "status": {"phase": "x"}}
 
 
 def test_who_manages_a_field(objects: Objects) -> None:
