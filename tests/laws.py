@@ -95,8 +95,8 @@ def departure_undoes_arrival(node: Node, new: Container, policy: Policy) -> Iter
         return
     after = step(during, ContainerGone(new.key), policy).node
     pod = node.pods.get(new.pod)
-    if pod and (pod.uid in node.kept or (new.pod in node.pods_with_exclusive and pod.cap_milli is not None)):
-        return  # its pod gives up what it keeps beyond its total, and its siblings may have made room for it
+    if pod and (pod.uid in node.kept or (new.pod in during.pods_with_exclusive and pod.cap_milli is not None)):
+        return  # its pod gives up what it keeps beyond its total; its siblings may have made room, or got CPUs with it
     if (after.exclusive_cpus, after.shared_cpus) != (node.exclusive_cpus, node.shared_cpus):
         wrong = format_cpuset(after.exclusive_cpus ^ node.exclusive_cpus)
         yield f"after {new.title} came and went, other CPUs are owned: {wrong}"
