@@ -86,7 +86,7 @@ class Cluster:
         Raises:
             CriproxyError: there is none that can be asked; the text says why.
         """
-        path = f"/api/v1/namespaces/{quote(self.namespace, safe='')}/pods"
+        path = _path(self.namespace, "pods")
         query = {"labelSelector": COMPONENT, "fieldSelector": f"spec.nodeName={node}"}
         pods = [*(self.items(path, Right("list", "pods", self.namespace), **query) or ())]
         ready = [pod for pod in pods if _phase(pod) == "Running"]
@@ -118,9 +118,8 @@ class Cluster:
         Raises:
             CriproxyError: it cannot be read.
         """
-        secret, where = TOKEN_SECRET, f"Secret {self.namespace}/{TOKEN_SECRET}"
-        path = f"/api/v1/namespaces/{quote(self.namespace, safe='')}/secrets/{secret}"
-        found = self.get(path, Right("get", "secrets", self.namespace, name=secret))
+        where, path = f"Secret {self.namespace}/{TOKEN_SECRET}", _path(self.namespace, "secrets", TOKEN_SECRET)
+        found = self.get(path, Right("get", "secrets", self.namespace, name=TOKEN_SECRET))
         if found is None:
             raise CriproxyError(f"there is no {where}: agents answer only those who have the token in it ({PAGE})")
         try:
@@ -135,8 +134,7 @@ class Cluster:
             CriproxyError: there is no such pod or container, the pod has no node, or several containers.
         """
         name = f"{namespace}/{pod}"
-        path = f"/api/v1/namespaces/{quote(namespace, safe='')}/pods/{quote(pod, safe='')}"
-        found = self.get(path, Right("get", "pods", namespace))
+        found = self.get(_path(namespace, "pods", pod), Right("get", "pods", namespace))
         if found is None:
             hint = f"for one that is gone, ask its node: --node NODE {name}/CONTAINER"
             raise CriproxyError(f"the API server knows no pod {name}; {hint}")
@@ -153,6 +151,11 @@ class Cluster:
             wrong = f"has no container {container}" if container else f"has {len(names)} containers"
             raise CriproxyError(f"pod {name} {wrong}; name one of: {listed}")
         return str(node), f"{name}/{container}"
+
+
+def _path(namespace: str, *parts: str) -> str:
+    """Return the path of something in a namespace; users give some of the *parts*."""
+    return "/".join(("/api/v1/namespaces", *(quote(each, safe=":") for each in (namespace, *parts))))
 
 
 def _phase(pod: Object) -> str:
@@ -197,8 +200,7 @@ class RemoteNode:
         if self._found is None:
             self._found = self.cluster.agent_of(self.node), self.cluster.token()
         agent, token = self._found
-        namespace = self.cluster.namespace
-        path = f"/api/v1/namespaces/{quote(namespace, safe='')}/pods/http:{agent.pod}:{agent.port}/proxy{QUERY_PATH}"
+        path = _path(self.cluster.namespace, "pods", f"http:{agent.pod}:{agent.port}") + f"/proxy{QUERY_PATH}"
         body = {"command": command, "arguments": dict(arguments)}
         self._found, found = None, self._found
         answer = self.cluster.api.ask(path, body, {TOKEN_HEADER: token})

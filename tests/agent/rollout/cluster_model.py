@@ -5,7 +5,7 @@ effect: there requests are refused or lost, and agents are killed.
 """
 
 import asyncio
-from collections.abc import Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from copy import deepcopy
 from dataclasses import dataclass, field
 from typing import Any
@@ -29,6 +29,7 @@ from criproxy.errors import CriproxyError
 from lab.apiserver.fields import merged
 from lab.apiserver.objects import Event, Objects, Refusal
 from lab.apiserver.selectors import matcher
+from lab.lives.virtual import VirtualLoop
 from tests.agent.rollout.daemon_model import DaemonModel
 from tests.node.world import RecordingLog
 
@@ -347,3 +348,29 @@ class Cluster(Changes):
         for daemon in self.daemons.values():
             daemon.stop()
         await asyncio.sleep(0)
+
+
+def play(nodes: int, scene: Callable[[Cluster], Awaitable[None]]) -> None:
+    """Play a scene on a cluster; at no moment more nodes than two try a policy."""
+
+    async def whole() -> None:
+        cluster = Cluster(nodes)
+        await asyncio.sleep(5)
+        try:
+            await scene(cluster)
+            assert all(each.alive for agents in cluster.agents.values() for each in agents)
+        finally:
+            await cluster.close()
+
+    with asyncio.Runner(loop_factory=VirtualLoop) as runner:
+        runner.run(whole())
+
+
+async def settled(cluster: Cluster, holds: Callable[[], bool], limit_s: float = 20_000) -> None:
+    """Wait until it holds; meanwhile never more than two nodes try."""
+    waited_s = 0.0
+    while not holds():
+        assert len(cluster.trying()) <= 2
+        await asyncio.sleep(0.5)
+        waited_s += 0.5
+        assert waited_s < limit_s, {name: cluster.state(name) for name in cluster.daemons}

@@ -9,9 +9,8 @@ from criproxy.agent.kubernetes.client import LEASES, NODE_PLACEMENTS, NODE_POLIC
 from criproxy.agent.objects.node_policy import Failure, NodePolicy
 from criproxy.agent.rollout.slots import GENERATION, HASH, lease_names
 from criproxy.errors import CriproxyError
-from tests.agent.rollout.cluster_model import NAMESPACE, Cluster, Fuse
+from tests.agent.rollout.cluster_model import NAMESPACE, Cluster, Fuse, play, settled
 from tests.agent.rollout.daemon_model import FILE, PROBLEM, configuration_of, policy_object
-from tests.agent.rollout.test_waves import play, settled
 
 THIS, OTHER = "NodePolicy/p", "NodePolicy/q"
 

@@ -113,7 +113,8 @@ async def test_a_bad_policy_on_twenty_nodes(apiserver: ApiServer, tmp_path: Path
         assert 1 <= len(touched) <= 2
         assert {each.now.source for each in daemons.values()} == {FILE}
         status = policy(apiserver).status
-        assert status.failures[0].node in touched
+        assert {name for name, phase in placements(apiserver).items() if phase == "RolledBack"} <= touched
+        assert (status.failures[0].node in touched, status.failures[0].text) == (True, PROBLEM)
         assert f"{status.failures[0].node}: {PROBLEM}" in status.message
         assert status.rollout is not None
         assert (status.rollout.nodes, status.rollout.slots) == (20, 2)
@@ -128,7 +129,11 @@ async def test_a_good_policy_on_twenty_nodes(apiserver: ApiServer, tmp_path: Pat
         await apiserver.until(lambda: [*placements(apiserver).values()] == 20 * ["Applied"])
         await apiserver.until(lambda: not holders(apiserver))
         assert all(each.kept and each.now.source == "NodePolicy/p" for each in daemons.values())
-        assert policy(apiserver).status.failures == []
+        assert all(len(each.tried) == 1 for each in daemons.values())
+        status = policy(apiserver).status
+        assert status.rollout is not None
+        assert (status.rollout.nodes, status.rollout.slots) == (20, 2)
+        assert (status.failures, status.stopped) == ([], False)
 
 
 RESERVED = {"policy": "topology-aware", "apply": "all", "reservedResources": {"cpu": "cpuset:0"}}
