@@ -1,6 +1,8 @@
 """The options of `criproxy agent`."""
 
 import os
+import re
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -13,6 +15,7 @@ NAMESPACE_FILE = Path("/var/run/secrets/kubernetes.io/serviceaccount/namespace")
 """The namespace of the pod, in each pod with a service account."""
 _MOST_CHARACTERS = 253
 """Of a node's name."""
+_NAMESPACE = re.compile(r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -53,6 +56,17 @@ class AgentOptions:
     """The one for a node without the label; empty: as NVIDIA's config manager falls back."""
 
 
+def without_effect(given: Mapping[str, object]) -> str:
+    """Return which options do nothing without another one, as a sentence; empty: none."""
+    needs = {"http_token_file": "http", "default_device_configuration": "device_configurations"}
+    found = [(each, other) for each, other in needs.items() if given.get(each) and not given.get(other)]
+    return "; ".join(f"{_flag(each)} has no effect without {_flag(other)}" for each, other in found)
+
+
+def _flag(option: str) -> str:
+    return "--" + option.replace("_", "-")
+
+
 def node_name(given: str | None) -> str:
     """Return the name of this machine's Node object: what is *given*, ``NODE_NAME``, or the host's name.
 
@@ -66,8 +80,15 @@ def node_name(given: str | None) -> str:
 
 
 def namespace(given: str | None) -> str:
-    """Return the namespace for Leases and ConfigMaps: what is *given*, the pod's, or `DEFAULT_NAMESPACE`."""
+    """Return the namespace for Leases and ConfigMaps: what is *given*, the pod's, or `DEFAULT_NAMESPACE`.
+
+    Raises:
+        UsageError: it cannot be the name of a namespace.
+    """
     if given:
+        if not _NAMESPACE.fullmatch(given):
+            right = "at most 63 lower-case letters, digits and '-', such as criproxy"
+            raise UsageError(f"--namespace: {given!r:.80} cannot be the name of a namespace: {right}")
         return given
     try:
         return NAMESPACE_FILE.read_text().strip() or DEFAULT_NAMESPACE

@@ -42,5 +42,6 @@ class Troubles(Changes):
         self.notify()
 
     def sentences(self, *, wrong: bool | None = None) -> list[str]:
-        """Return what cannot be done now: all, or only what is (*wrong*), or is not, a problem of the node."""
-        return [text for text, is_wrong in self._sentences.values() if wrong in (None, is_wrong)][:MOST]
+        """Return what cannot be done now, each sentence once: all, or only what is (*wrong*), or is not, the node's."""
+        chosen = (text for text, is_wrong in self._sentences.values() if wrong in (None, is_wrong))
+        return [*dict.fromkeys(chosen)][:MOST]

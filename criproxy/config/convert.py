@@ -104,9 +104,12 @@ def node_policies(text: str) -> list[tuple[str, Document]]:
         return []
     found = []
     for each in documents:
+        policy = each.inside("spec", "policy")
         if each.inside("kind").data != KIND:
             each.mistakes.append(Mistake(*each.place((), of_key=False), f"this is no {KIND}, as the first object is"))
-        found.append((str(each.inside("metadata", "name").data), each.inside("spec", "policy")))
+        elif policy.data is None:
+            each.mistakes.append(Mistake(*each.place(("spec",), of_key=True), "spec.policy is missing or empty"))
+        found.append((str(each.inside("metadata", "name").data), policy))
     return found
 
 

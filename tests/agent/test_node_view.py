@@ -245,3 +245,11 @@ async def test_a_bad_policy_file_is_seen_at_once(node: Node, monkeypatch: pytest
         good = await node.until(lambda view: not view["last_good"])
         assert good["numa_nodes"][0]["cpus"]["reserved"] == "0-1"
         assert good["found"] == []
+
+
+def test_a_reason_that_several_parts_have_is_said_once() -> None:
+    """Such as a right that is missing."""
+    troubles = Troubles(RecordingLog())
+    for part in ("nodeplacements", "noderesourcetopologies"):
+        troubles.set(part, "the Node cannot be read")
+    assert troubles.sentences() == ["the Node cannot be read"]

@@ -405,6 +405,17 @@ def test_nobody_restarts_every_kubelet_by_accident(archive: Path, values: dict[s
         assert "DaemonSet" in helm.render(archive, {**values, **without, "allNodes": True})[0]
 
 
+@pytest.mark.parametrize(
+    "values", [{"nodePolicies": [NODE_POLICY]}, {"devicePlugin": {"configurations": {"default": GPU_FILE}}}]
+)
+def test_what_only_the_agent_does_is_refused_without_it(archive: Path, values: dict[str, Any]) -> None:
+    """Objects that nobody follows would look as if they were in force; a removal needs no agent."""
+    without = {**values, "agent": {"enabled": False}}
+    with pytest.raises(helm.HelmError, match=r"needs agent\.enabled"):
+        render(archive, without)
+    assert "DaemonSet" in render(archive, {**without, "action": "uninstall"})[0]
+
+
 @pytest.mark.parametrize("values", ON_SOME)
 def test_a_first_installation_on_some_nodes_is_made(archive: Path, values: dict[str, Any]) -> None:
     """Whether a selector or a required affinity names them; its notes say that these nodes do not wait."""

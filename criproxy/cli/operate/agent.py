@@ -7,6 +7,7 @@ import click
 from criproxy.agent.options import DEFAULT_CONTROL_SOCKET
 from criproxy.cli.operate.device_plugin import report_failure
 from criproxy.cli.options import PathOption, WholeNumber, duration, log_options
+from criproxy.errors import UsageError
 
 
 @click.command(short_help="Connect this node with the Kubernetes API.")
@@ -127,6 +128,8 @@ def command(
 
         chosen: dict[str, object] = {"node_name": agent.node_name(node_name), "namespace": agent.namespace(namespace)}
         chosen |= {"wait_to_install": wait_to_install or 0, "pod_name": os.environ.get("POD_NAME", "")}
+        if why := agent.without_effect(options):
+            raise UsageError(why)
         run(agent.AgentOptions(**chosen, **options), writer)  # type: ignore[arg-type]  # click has checked them
     except Exception as error:
         status = report_failure(log.structlog.get_logger("criproxy"), log.chosen(log_format), error)

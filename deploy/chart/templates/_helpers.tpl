@@ -20,6 +20,18 @@ app.kubernetes.io/instance: {{ .Release.Name | quote }}
 {{- if and .Values.agent.enabled (eq .Values.action "install") }}yes{{ end }}
 {{- end }}
 
+{{- /* Fails if something is asked for that the agent would do, and there is none. */}}
+{{- define "criproxy.refuseWithoutAgent" -}}
+{{- if and (eq .Values.action "install") (not .Values.agent.enabled) }}
+{{- if .Values.nodePolicies }}
+{{- fail "nodePolicies needs agent.enabled: without the agent, no node takes a NodePolicy" }}
+{{- end }}
+{{- if .Values.devicePlugin.configurations }}
+{{- fail "devicePlugin.configurations needs agent.enabled: without the agent, nobody reads the label nvidia.com/device-plugin.config" }}
+{{- end }}
+{{- end }}
+{{- end }}
+
 {{- define "criproxy.gate" -}}
 {{- if and (include "criproxy.agent" .) (gt (int .Values.firstInstallsAtOnce) 0) }}yes{{ end }}
 {{- end }}

@@ -330,6 +330,9 @@ def test_mistakes_in_a_node_policy_have_their_places(tmp_path: Path) -> None:
     number = lines.index("    rules: crirn") + 1
     assert f"checked.yaml:{number}:12: rules: must be 'nri' or 'crirm', not 'crirn'" in result.stdout
     assert "no NodePolicy" in checked(tmp_path, f"{printed}---\nkind: Pod\n").stdout
+    for spec in ("{nodeSelector: {}}", "{nodeSelector: {}, policy: }"):
+        said = checked(tmp_path, f"kind: NodePolicy\nmetadata: {{name: a}}\nspec: {spec}\n").stdout
+        assert said.endswith(":3:1: spec.policy is missing or empty\n")
 
 
 def test_the_agent_reads_what_is_printed(tmp_path: Path) -> None:
