@@ -12,11 +12,11 @@ from criproxy.devices.usage.values import Grant
 from criproxy.model.text.amounts import format_seconds
 from criproxy.model.text.bounded import bounded_texts
 from criproxy.model.text.notices import Notice, difference, timestamp
+from criproxy.model.text.sources import node_policy_of
 from criproxy.model.workload import Container, ContainerState
 from criproxy.node.cgroups import LEFT_RUNNING
 from criproxy.node.controller import Controller
 from criproxy.node.sync.ends import LISTS
-from criproxy.store.configurations import node_policy_of
 
 MAX_NAMED = 3
 LOST_S = 10.0

@@ -13,7 +13,8 @@ from criproxy.errors import CriproxyError
 from criproxy.model.cpuset import format_cpuset
 from criproxy.model.node import Node
 from criproxy.model.text.notices import Values
-from criproxy.node.configuration.load import BadFile, Configuration, candidate, hash_of
+from criproxy.model.text.sources import hash_of
+from criproxy.node.configuration.load import BadFile, Configuration, candidate
 from criproxy.node.configuration.reload import Reload
 from criproxy.node.configuration.try_out import plugin_of, read_file
 from criproxy.node.controller import Controller

@@ -130,7 +130,7 @@ class Loaded:
     file: str = ""
     """Empty where none is in effect."""
     hash: str = ""
-    """The first `HASH_DIGITS` digits of the file's SHA-256 digest."""
+    """The hash of its text, see `sources.hash_of`."""
     at_s: float = 0.0
     """When it came into effect, in seconds since the epoch."""
 
@@ -160,8 +160,6 @@ class Trial:
         return self.until_s - set_back_s if set_back_s > CLOCK_SET_S else self.until_s
 
 
-HASH_DIGITS = 12
-"""Enough to tell the files of a cluster apart; ``sha256sum`` prints the same digits first."""
 CLOCK_SET_S = 1.0
 """A machine's clock that differs by more from the running time was set."""
 

@@ -17,6 +17,7 @@ from criproxy.errors import StoreError
 from criproxy.model.cpuset import parse_cpuset
 from criproxy.model.node import Places
 from criproxy.model.text.plain import from_plain, to_plain
+from criproxy.model.text.sources import node_policy_of
 from criproxy.store.database import NAME as DATABASE
 from criproxy.store.files import check_own, read_json, remove, why_refused, write_whole
 
@@ -28,17 +29,6 @@ MAX_BYTES = 8 << 20
 MAX_TRIED_BYTES = 64 << 20
 """Two policy files, escaped, and the places of ten thousand containers."""
 _NUMBERED = re.compile(r"(\d{1,15})\.json")
-_NODE_POLICY = re.compile(r"NodePolicy/([a-z0-9](?:[-a-z0-9.]{0,251}[a-z0-9])?)")
-
-
-def node_policy_of(source: str) -> str:
-    """Return the name of the NodePolicy whose content a configuration has; empty if that is a file.
-
-    Args:
-        source: a path, or ``NodePolicy/NAME``.
-    """
-    found = _NODE_POLICY.fullmatch(source)
-    return found[1] if found else ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -4,7 +4,6 @@ import json
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
-from hashlib import sha256
 from typing import Annotated, Any, Literal, TypeVar
 
 from pydantic import (
@@ -25,6 +24,7 @@ from criproxy.config.validation_errors import complaint, dotted
 from criproxy.devices.options.option_types import Text
 from criproxy.errors import ConfigError
 from criproxy.model.text.amounts import parse_seconds
+from criproxy.model.text.sources import hash_of
 
 Part = TypeVar("Part", bound=BaseModel)
 Object = dict[str, Any]
@@ -273,8 +273,3 @@ def text_of(policy: Mapping[str, Any]) -> str:
     """The policy file with this content: JSON with sorted keys, which is YAML, too; equal for equal contents."""
     text = json.dumps(policy, ensure_ascii=False, indent=2, sort_keys=True)
     return _UNSAFE.sub(lambda found: f"\\u{ord(found[0]):04x}", text) + "\n"
-
-
-def hash_of(text: str) -> str:
-    """Twelve hexadecimal digits that stand for this policy file."""
-    return sha256(text.encode()).hexdigest()[:12]

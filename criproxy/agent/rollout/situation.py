@@ -7,9 +7,8 @@ from typing import Any
 
 from criproxy.agent.objects.placement import RolloutState
 from criproxy.agent.rollout.choose import Choice
+from criproxy.model.text.sources import node_policy_of
 
-SOURCE = "NodePolicy/"
-"""What a configuration from the cluster has before its name, where others have their path."""
 OF_WORKLOADS = frozenset({"over-quota", "undersized"})
 """Kinds of problems that a pod brings about under any policy, by its use of a card or a resize for which there is no
 room: else every tenant could stop the rollouts of a cluster."""
@@ -61,7 +60,7 @@ class Daemon:
     @property
     def policy_name(self) -> str:
         """The NodePolicy that is in force or tried; empty: it is a file."""
-        return self.source.removeprefix(SOURCE) if self.source.startswith(SOURCE) else ""
+        return node_policy_of(self.source)
 
     @property
     def is_trying(self) -> bool:

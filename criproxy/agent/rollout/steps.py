@@ -9,11 +9,12 @@ from criproxy.agent.changes import Changing
 from criproxy.agent.kubernetes.client import NODE_PLACEMENTS, NODE_POLICIES, NODES, ApiClient
 from criproxy.agent.objects.node_policy import MAX_TRY_S, NodePolicy, Object
 from criproxy.agent.objects.placement import Phase, RolloutState
-from criproxy.agent.rollout.situation import SOURCE, Action, Expected, Pace, Situation, Step, Turn, Verdict
+from criproxy.agent.rollout.situation import Action, Expected, Pace, Situation, Step, Turn, Verdict
 from criproxy.agent.rollout.slots import Turns
 from criproxy.agent.rollout.status import StatusWriter
 from criproxy.errors import CriproxyError
 from criproxy.model.text.bounded import bounded_text
+from criproxy.model.text.sources import NODE_POLICY
 from criproxy.process.logger import Log
 
 MOST_CHARACTERS = 500
@@ -166,4 +167,4 @@ def _policy(now: Situation) -> NodePolicy:
 
 def _file(policy: NodePolicy) -> dict[str, str]:
     """Return a policy as the daemon takes it."""
-    return {"text": policy.text, "source": SOURCE + policy.name}
+    return {"text": policy.text, "source": NODE_POLICY + policy.name}

@@ -15,9 +15,10 @@ from criproxy.agent.kubernetes.request import Object
 from criproxy.agent.kubernetes.watch import Watched
 from criproxy.agent.node_view import NodeView
 from criproxy.agent.troubles import Troubles
-from criproxy.devices.plugin.named_configuration import MAX_TEXT_CHARS, hash_of
+from criproxy.devices.plugin.named_configuration import MAX_TEXT_CHARS
 from criproxy.errors import CriproxyError
 from criproxy.model.text.bounded import bounded_texts
+from criproxy.model.text.sources import hash_of
 from criproxy.process.control_client import DaemonRefuses
 from criproxy.process.tasks import Backoff
 

@@ -20,6 +20,7 @@ from criproxy.cli.render.words import moved_lines
 from criproxy.errors import CriproxyError
 from criproxy.model.text.amounts import counted
 from criproxy.model.text.bounded import bounded
+from criproxy.model.text.sources import NODE_POLICY
 
 TIMEOUT_S = 60.0
 """The daemon may need 5 s to find out what runs, and seconds to place a thousand containers."""
@@ -119,7 +120,7 @@ def _sentence(values: Values) -> str:
         until = f"until {values['until'][:19]}Z{_effects(values)}. 'criproxy reload --keep' keeps it"
         return f"Being tried: {what}, {until}, and 'criproxy reload' ends the try."
     if values["kept"]:
-        if values["file"].startswith("NodePolicy/"):
+        if values["file"].startswith(NODE_POLICY):
             return f"Kept: {what}."
         but = _KEPT.get(values.get("policy_file", ""), _KEPT["different"])  # an earlier version does not say that
         return f"Kept: {what}. {but}"

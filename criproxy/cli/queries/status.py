@@ -24,6 +24,7 @@ from criproxy.model.cpuset import cpus_text
 from criproxy.model.grant import PRESERVED
 from criproxy.model.text.amounts import format_bytes, format_seconds
 from criproxy.model.text.bounded import bounded
+from criproxy.model.text.sources import NODE_POLICY
 from criproxy.model.workload import SHORT_ID
 
 SETTLE_S, PAUSE_S = 5.0, 0.25
@@ -357,17 +358,13 @@ def front_of(values: Values) -> Iterator[rich.Text]:
         yield rich.Text(f"Exclusive CPUs: {counts['exclusive']}{of}; free: {_free(values)}")
 
 
-_NODE_POLICY = "NodePolicy/"
-"""Before the name of a NodePolicy, in place of the path of a policy file."""
-
-
 def _source(file: str) -> str:
-    is_policy = file.startswith(_NODE_POLICY)
-    return f"Policy: NodePolicy {file.removeprefix(_NODE_POLICY)}" if is_policy else f"Policy file: {file}"
+    is_policy = file.startswith(NODE_POLICY)
+    return f"Policy: NodePolicy {file.removeprefix(NODE_POLICY)}" if is_policy else f"Policy file: {file}"
 
 
 def _instead_of_file(configuration: Values) -> str:
-    if configuration.get("kept") and configuration["file"].startswith(_NODE_POLICY):
+    if configuration.get("kept") and configuration["file"].startswith(NODE_POLICY):
         return ""
     if configuration.get("kept"):
         return "; KEPT after a try, in place of the configured policy file"

@@ -6,10 +6,10 @@ cluster, or one of them, is away. docs/device-plugin.md says how it is chosen.
 
 import json
 from dataclasses import dataclass
-from hashlib import sha256
 
 from criproxy.errors import ConfigError
 from criproxy.model.text.plain import from_plain, to_plain
+from criproxy.model.text.sources import hash_of
 
 FILE_NAME = "device-configuration.json"
 MAX_TEXT_CHARS = 1 << 18
@@ -41,11 +41,6 @@ class NamedConfiguration:
     def to_json(self) -> str:
         """Return the content of the file."""
         return json.dumps(to_plain(self))
-
-
-def hash_of(text: str) -> str:
-    """Return the first 12 digits of the SHA-256 of *text*."""
-    return sha256(text.encode(errors="replace")).hexdigest()[:12]
 
 
 def from_json(content: bytes) -> NamedConfiguration:

@@ -17,7 +17,8 @@ from criproxy.errors import StoreError
 from criproxy.model.machine.topology import Topology
 from criproxy.model.node import LastConfiguration, Places
 from criproxy.model.text.notices import timestamp
-from criproxy.node.configuration.load import BadFile, Configuration, hash_of, last_good, rebuilt
+from criproxy.model.text.sources import hash_of
+from criproxy.node.configuration.load import BadFile, Configuration, last_good, rebuilt
 from criproxy.node.context import Context
 from criproxy.node.record.persister import ends_in_time
 from criproxy.node.settings import Settings, Trial

@@ -9,7 +9,6 @@ import time
 from collections.abc import Callable, Collection
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
-from hashlib import sha256
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -17,7 +16,8 @@ from criproxy.errors import ConfigError
 from criproxy.host.cgroup import host_reader
 from criproxy.model.cpuset import CpuSet, format_cpuset, parse_cpuset
 from criproxy.model.machine.topology import Topology
-from criproxy.node.settings import HASH_DIGITS, Adopt, Loaded, OnError, Promote, Settings
+from criproxy.model.text.sources import hash_of
+from criproxy.node.settings import Adopt, Loaded, OnError, Promote, Settings
 from criproxy.placement.checked_policy import CheckedPolicy
 from criproxy.placement.options.policy_options import Options
 from criproxy.placement.options.usable import HostReader
@@ -251,11 +251,6 @@ def _made(report: "Report", topology: Topology, base: Settings, good: Collection
     said = _said(file, report.text or "")
     kept = GoodFile() if misfits else said  # save only what fits the whole machine
     return Configuration(policy, settings, file.source, misfits, kept, said, file_hash=hash_of(report.text or ""))
-
-
-def hash_of(text: str) -> str:
-    """The hash of a policy file with that *text*, see `Loaded.hash`."""
-    return sha256(text.encode()).hexdigest()[:HASH_DIGITS]
 
 
 def _said(file: "File", text: str) -> GoodFile:

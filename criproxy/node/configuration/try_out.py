@@ -14,13 +14,14 @@ from criproxy.config.load import devices_alone
 from criproxy.errors import CriproxyError, UsageError
 from criproxy.model.node import Node, places_of
 from criproxy.model.text.notices import Values, timestamp
+from criproxy.model.text.sources import node_policy_of
 from criproxy.model.workload import Miss
 from criproxy.node.configuration.in_place import InPlaceOfFile
 from criproxy.node.configuration.load import FALLBACK, Configuration, candidate, rebuilt, without_file
 from criproxy.node.configuration.reload import Reload
 from criproxy.node.context import Context
 from criproxy.process.tasks import wait_at_most
-from criproxy.store.configurations import GoodFile, Tried, node_policy_of
+from criproxy.store.configurations import GoodFile, Tried
 
 LOOK_S = 1.0
 """How often the clock is read: it may be set forward, or the machine may have slept."""

@@ -8,9 +8,10 @@ import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 
-from criproxy.agent.objects.node_policy import NodePolicy, Rollout, Spec, hash_of, text_of
+from criproxy.agent.objects.node_policy import NodePolicy, Rollout, Spec, text_of
 from criproxy.config.document import parse
 from criproxy.errors import ConfigError
+from criproxy.model.text.sources import hash_of
 
 POLICIES = sorted(Path("policies").glob("*.yaml"))
 

@@ -13,8 +13,9 @@ from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, precondition, rule
 
-from criproxy.agent.objects.node_policy import NodePolicy, hash_of, text_of
+from criproxy.agent.objects.node_policy import NodePolicy, text_of
 from criproxy.agent.rollout.choose import why_stopped
+from criproxy.model.text.sources import hash_of
 from lab.lives.virtual import VirtualLoop
 from tests.agent.rollout.cluster_model import Cluster, Fuse
 from tests.agent.rollout.daemon_model import policy_object

@@ -4,7 +4,8 @@ import pytest
 
 from criproxy.errors import CriproxyError, StoreError, UsageError
 from criproxy.model.text.notices import Values
-from criproxy.store.configurations import TRIED_NAME, node_policy_of
+from criproxy.model.text.sources import node_policy_of
+from criproxy.store.configurations import TRIED_NAME
 from tests.node.configuration.tried_node import LONG_S, MOVES, STATIC, Node, two
 
 SOURCE = "NodePolicy/all"
