@@ -16,11 +16,11 @@ from criproxy.model.text.notices import Values
 from criproxy.model.text.sources import hash_of
 from criproxy.node.configuration.load import BadFile, Configuration, candidate
 from criproxy.node.configuration.reload import Reload
-from criproxy.node.configuration.try_out import plugin_of, read_file
+from criproxy.node.configuration.try_out import CHANGES_PLUGIN, plugin_of, read_file
 from criproxy.node.controller import Controller
 from criproxy.node.settings import Settings
 from criproxy.placement.answers.rehearsal import Rehearsal, rehearse
-from criproxy.store.configurations import GoodFile
+from criproxy.store.configurations import GoodFile, node_policy_of
 
 NOTHING: Values = {"ends_release": False, "exclusive_cpus": "", "moved": [], "refused": [], "changes": []}
 """The effects of a file that is refused, or changes nothing about containers."""
@@ -68,6 +68,8 @@ class Rehearsals:
             new = candidate(text, source, node.topology, settings)
         except BadFile as error:
             return encoded({**head, "accepted": False, **NOTHING, "mistakes": str(error).splitlines()})
+        if node_policy_of(source) and plugin_of(GoodFile(text=text)) != plugin_of(self.reload.current):
+            return encoded({**head, "accepted": False, **NOTHING, "mistakes": [f"{source} {CHANGES_PLUGIN}"]})
         apply = "all" if new.settings.apply_all else "new"
         head |= {"accepted": True, "policy": new.settings.policy_name, "apply": apply}
         if new.settings.configuration == settings.configuration:

@@ -208,6 +208,17 @@ async def test_a_node_policy_that_says_what_is_in_effect_is_kept_at_once(node: N
         await node.until(lambda view: view["configuration"]["file"] == SOURCE)
 
 
+async def test_a_preview_refuses_what_a_try_would(node: Node) -> None:
+    """A NodePolicy cannot change what the device plugin offers; else each agent would take a turn to find that out."""
+    async with node.serve():
+        asked = {"text": f"{POLICY}devices: {{plugin: {{}}}}\n", "source": SOURCE}
+        preview = await node.view.ask("reload-dry-run", asked)
+        file = await node.view.ask("reload-dry-run", {**asked, "source": "/etc/criproxy/policy.yaml"})
+
+    assert (preview["accepted"], file["accepted"]) == (False, True)
+    assert preview["mistakes"][0].startswith(f"{SOURCE} cannot be tried because it changes devices.plugin")
+
+
 @pytest.mark.parametrize(
     ("command", "arguments", "sentence"),
     [

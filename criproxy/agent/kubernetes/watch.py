@@ -61,6 +61,8 @@ class Watched(Changes):
         """Whether the server has the resource: without its CRD it has not, and there are no objects."""
         self.problem = ""
         """Why they are not current now; empty if they are."""
+        self._was_served = False
+        """Whether the server has had the resource: a CRD that is lost with everything else is soon made anew."""
 
     @property
     def objects(self) -> Mapping[str, Object]:
@@ -77,7 +79,7 @@ class Watched(Changes):
             if self._has_lasted():
                 pauses.reset()
                 pause_s = random.uniform(0, limits.reopen_s)
-            elif reason == "absent":
+            elif reason == "absent" and not self._was_served:
                 pause_s = limits.absent_s * random.uniform(0.75, 1.25)
             else:
                 pause_s = pauses.pause_s()
@@ -123,6 +125,7 @@ class Watched(Changes):
         found, self._version = await self._client.list(
             self.resource, self._namespace, field_selector=self._field_selector, metadata_only=self._metadata_only
         )
+        self._was_served = True
         self._replace({str(each["metadata"]["name"]): _slim(each) for each in found}, served=True, problem="")
 
     async def _watch(self) -> None:

@@ -29,6 +29,10 @@ RETRY_S = 10.0
 """Pause after the former configuration could not come back."""
 SHORTEST_S, LONGEST_S = 1.0, 7 * 24 * 3600.0
 NOTHING = "no configuration is being tried"
+CHANGES_PLUGIN = (
+    "cannot be tried because it changes devices.plugin, a class that it offers or podresources.socket, which criproxy "
+    "device-plugin reads from the policy file: undo this change, or make it in the policy file"
+)
 
 
 @dataclass(slots=True, repr=False)
@@ -233,11 +237,7 @@ class TryOut:
     def _check_file(self, new: Configuration, text: str) -> None:
         """Raise CriproxyError if it makes no sense to try *new*. May block."""
         if plugin_of(GoodFile(text=text)) != plugin_of(self.reload.current):
-            raise CriproxyError(
-                f"{new.source} cannot be tried because it changes devices.plugin, a class that it offers or "
-                "podresources.socket, which criproxy device-plugin reads from the policy file: undo this change, or "
-                "make it in the policy file"
-            )
+            raise CriproxyError(f"{new.source} {CHANGES_PLUGIN}")
         same = new.settings.configuration == self.context.settings.configuration
         if same and not node_policy_of(str(new.source)):
             raise CriproxyError(f"{new.source} is equivalent to the configuration in effect: there is nothing to try")

@@ -288,6 +288,17 @@ async def test_a_crd_may_be_installed_later(apiserver: ApiServer, api_client: Ap
         await until(watched, lambda: watched.served and "a" in watched.objects and not watched.problem)
 
 
+async def test_a_crd_that_was_there_is_soon_looked_for_again(apiserver: ApiServer) -> None:
+    """It was lost with all that the API server had, and comes back before all that."""
+    rare = replace(SHORT, absent_s=3600.0)
+    async with client_of(apiserver, rare) as client, following(Watched(client, NODE_POLICIES)) as it:
+        apiserver.served.discard(NODE_POLICIES)
+        apiserver.watches.end()
+        await until(it, lambda: not it.served)
+        apiserver.served.add(NODE_POLICIES)
+        await until(it, lambda: it.served and not it.problem)
+
+
 async def test_a_wiped_server_is_seen_as_it_is(apiserver: ApiServer, api_client: ApiClient) -> None:
     """What follows from it is for those who follow."""
     apiserver.objects.create(NODE_POLICIES, policy("a"))
