@@ -98,18 +98,15 @@ def convert(text: str, file: Path, labels: Mapping[str, str]) -> Iterator[Conver
 
 
 def node_policies(text: str) -> list[tuple[str, Document]]:
-    """Return the NodePolicies in the *text* of a file: name and policy; none if the first object is none."""
+    """Return the NodePolicies in the *text* of a file, by their names; none if the first object is none."""
     documents = [each for each in _documents(text) if each.mistakes or each.data is not None]
     if not documents or documents[0].inside("kind").data != KIND:
         return []
     found = []
     for each in documents:
-        policy = each.inside("spec", "policy")
         if each.inside("kind").data != KIND:
             each.mistakes.append(Mistake(*each.place((), of_key=False), f"this is no {KIND}, as the first object is"))
-        elif policy.data is None:
-            each.mistakes.append(Mistake(*each.place(("spec",), of_key=True), "spec.policy is missing or empty"))
-        found.append((str(each.inside("metadata", "name").data), policy))
+        found.append((str(each.inside("metadata", "name").data), each))
     return found
 
 

@@ -19,8 +19,9 @@ from pydantic import (
 from pydantic.alias_generators import to_camel
 
 from criproxy import __version__
+from criproxy.config.document import Document
 from criproxy.config.mistakes import Mistake, shown
-from criproxy.config.validation_errors import complaint, dotted
+from criproxy.config.validation_errors import complaint, dotted, explain
 from criproxy.devices.options.option_types import Text
 from criproxy.errors import ConfigError
 from criproxy.model.text.amounts import parse_seconds
@@ -173,6 +174,42 @@ class Spec(Wish):
     """The content of a policy file."""
     rollout: Rollout = Rollout()
     """How a new policy reaches the nodes."""
+
+
+class _Metadata(Report):
+    """What is read of an object's metadata."""
+
+    name: Annotated[
+        str,
+        Text(
+            r"(?=.{1,253}$)[a-z0-9]([a-z0-9-]*[a-z0-9])?(\.[a-z0-9]([a-z0-9-]*[a-z0-9])?)*",
+            "the name of an object: a-z, 0-9, - and .",
+        ),
+    ]
+
+
+class _Manifest(Wish):
+    """A NodePolicy in a file."""
+
+    api_version: Literal["criproxy.io/v1alpha1"]
+    kind: Literal["NodePolicy"]
+    metadata: _Metadata
+    spec: Spec
+    status: dict[str, Any] = {}
+
+
+def mistakes_in(document: Document) -> list[Mistake]:
+    """What is wrong with the NodePolicy in a file, apart from the options of its policy; with the places.
+
+    Numbers and texts must be such, as for the API server. If the file itself has mistakes, nothing is added to them.
+    """
+    if document.mistakes:
+        return []
+    try:
+        _Manifest.model_validate(document.data, strict=True)
+    except ValidationError as error:
+        return [explain(detail, _Manifest, document) for detail in error.errors(include_url=False)]
+    return []
 
 
 class RolloutStatus(Report):

@@ -53,7 +53,7 @@ def command(
 ) -> None:
     """Report errors in policy files as FILE:LINE:COLUMN, or print the resulting options.
 
-    A file can also have NodePolicy objects: then, their policies are checked.
+    A file can also have NodePolicy objects, which are checked as a whole.
 
     In a directory, the command checks the file that this node would use: HOSTNAME.yaml, else group-GROUP.yaml, else
     default.yaml.

@@ -91,7 +91,11 @@ def _reports(path: Path, place: Place, topology: Topology | None, reader: HostRe
     if text is None or not objects:
         yield examine(choice, topology, reader)
     for name, document in objects:
-        yield judge(text or "", Choice(choice.file, f"{KIND} {name}"), topology, reader, mistakes, document)
+        from criproxy.agent.objects.node_policy import mistakes_in
+
+        document.mistakes += mistakes_in(document)
+        policy = document.inside("spec", "policy")
+        yield judge(text or "", Choice(choice.file, f"{KIND} {name}"), topology, reader, mistakes, policy)
 
 
 def _of_plugin(file: "_File", place: Place) -> "Checked | None":

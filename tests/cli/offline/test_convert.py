@@ -330,9 +330,46 @@ def test_mistakes_in_a_node_policy_have_their_places(tmp_path: Path) -> None:
     number = lines.index("    rules: crirn") + 1
     assert f"checked.yaml:{number}:12: rules: must be 'nri' or 'crirm', not 'crirn'" in result.stdout
     assert "no NodePolicy" in checked(tmp_path, f"{printed}---\nkind: Pod\n").stdout
-    for spec in ("{nodeSelector: {}}", "{nodeSelector: {}, policy: }"):
-        said = checked(tmp_path, f"kind: NodePolicy\nmetadata: {{name: a}}\nspec: {spec}\n").stdout
-        assert said.endswith(":3:1: spec.policy is missing or empty\n")
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        ("rollout: {tyr: 10m}", ":7:13: unknown option 'spec.rollout.tyr'; did you mean 'try'?"),
+        ("rollout: {try: 10}", ":7:18: spec.rollout.try: must be a time such as 30s, 10m or 168h, not 10"),
+        ("rollout: {try: 200h}", ":7:18: spec.rollout.try: must be a time from 1s to 168h, not 200h"),
+        ("rollout: {atOnce: half}", ":7:21: spec.rollout.atOnce: must be a number of nodes from 1, or a share of them"),
+        ('priority: "10"', ":7:13: spec.priority: must be a whole number, not '10'"),
+        ("nodeSelector: {matchLabels: {a b: c}}", "spec.nodeSelector.matchLabels.a b: must be the key of a label"),
+        (
+            "nodeSelector: {matchExpressions: [{key: a, operator: In}]}",
+            ":6:37: spec.nodeSelector.matchExpressions[0]: In must have values",
+        ),
+        ("policy:", ":5:10: spec.policy: has no value: give one"),
+        ("rolout: {try: 10m}", ":7:3: unknown option 'spec.rolout'; did you mean 'rollout'?"),
+    ],
+)
+def test_check_reads_the_whole_node_policy(tmp_path: Path, change: str, said: str) -> None:
+    """Selector, priority and rollout are checked, too, by what the agent and the API server take."""
+    spec = {"policy": "policy: {policy: none}", "nodeSelector": "nodeSelector: {}", change.partition(":")[0]: change}
+    head = "apiVersion: criproxy.io/v1alpha1\nkind: NodePolicy\nmetadata: {name: a}\nspec:\n"
+    result = checked(tmp_path, head + "".join(f"  {line}\n" for line in spec.values()))
+
+    assert (result.exit_code, len(result.stdout.splitlines())) == (1, 1)
+    assert said in result.stdout
+
+
+def test_check_takes_only_this_version_of_node_policy(tmp_path: Path) -> None:
+    """What is missing around the spec is said as well."""
+    said = checked(tmp_path, "apiVersion: criproxy.io/v1\nkind: NodePolicy\nmetadata: {name: A}\nspec: {}\n").stdout
+
+    for mistake in (
+        ":1:13: apiVersion: must be 'criproxy.io/v1alpha1', not 'criproxy.io/v1'",
+        ":3:18: metadata.name: must be the name of an object",
+        ":4:7: the option 'spec.nodeSelector' is missing",
+        ":4:7: the option 'spec.policy' is missing",
+    ):
+        assert mistake in said
 
 
 def test_the_agent_reads_what_is_printed(tmp_path: Path) -> None:
