@@ -1,11 +1,13 @@
 """What is wrong with a policy file, as people read it; the nearest valid word to a mistyped one."""
 
+import re
 from collections.abc import Iterable
 from dataclasses import dataclass
 from difflib import get_close_matches
 from pathlib import Path
 
 from criproxy.model.text.amounts import counted
+from criproxy.model.text.sources import node_policy_of
 
 MAX_TEXT = 400
 """Characters of one sentence: it may quote what the file says, and that may be a megabyte."""
@@ -13,6 +15,8 @@ MAX_MISTAKES = 50
 """Reported at once; a longer list begins with these."""
 MAX_WORD = 60
 """Nothing longer is a misspelling of anything, or worth quoting in full."""
+_OPTION = re.compile(r"[A-Za-z][A-Za-z0-9]*([.\[][^\s:]*)?: ")
+"""How sentences about an option begin: with its path."""
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -30,7 +34,12 @@ class Mistake:
         return text if len(text) <= MAX_TEXT else f"{text[: MAX_TEXT - 1]}…"
 
     def located(self, file: Path) -> str:
-        """``file:line:column: sentence``, the form that editors jump to."""
+        """``file:line:column: sentence``, the form that editors jump to; of a NodePolicy, the path of the option.
+
+        Only the agent sees the text that it makes of a NodePolicy, and so its lines.
+        """
+        if node_policy_of(str(file)):
+            return f"{file}: spec.policy{'.' if _OPTION.match(self.sentence) else ': '}{self.sentence}"
         place = f":{self.line}:{self.column}" if self.line else ""
         return f"{file}{place}: {self.sentence}"
 

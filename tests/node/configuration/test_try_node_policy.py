@@ -44,6 +44,28 @@ async def test_the_policy_file_does_not_take_the_place_of_what_was_kept(node: No
     assert node.trial is None
 
 
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        pytest.param(
+            '{"policy": "static",\n "reservedCpus": "99"}', "spec.policy.reservedCpus: CPU 99 is not online", id="value"
+        ),
+        pytest.param(
+            '{"policy": "pools", "pools": [\n{"name": "a"}]}',
+            "spec.policy.pools[0]: pool 'a' has no size",
+            id="in-a-list",
+        ),
+        pytest.param('{"policy": "static",\n "reserved": 1}', "spec.policy: unknown option 'reserved'", id="unknown"),
+    ],
+)
+async def test_a_refusal_names_the_option_and_no_line(node: Node, text: str, said: str) -> None:
+    """Nobody but the agent sees the lines of the text that it makes of an object."""
+    with pytest.raises(CriproxyError) as caught:
+        await tries(node, text)
+
+    assert str(caught.value).startswith(f"{SOURCE}: {said}")
+
+
 async def test_a_policy_file_that_changes_ends_a_try(node: Node) -> None:
     """Somebody on the node wants something else now; the agent sees it, and decides what comes next."""
     await tries(node)
