@@ -85,8 +85,11 @@ def _noticed(now: Situation, daemon: Daemon, memory: Memory) -> Memory:
     """Remember what the NodePlacement said, and that this API server has, or had, what is in force."""
     if now.said is not None and not memory.has_read:
         memory = replace(memory, has_read=True, state=memory.state if memory.state.phase else now.said)
-        if now.said.phase in ("Applied", "RolledBack", "Refused"):  # then no try was going on
+        ended = now.said.phase in ("Applied", "RolledBack", "Refused")  # it may not know yet that a try has begun
+        if ended and not (daemon.is_trying or memory.turn.is_likely):
             memory = replace(memory, turn=Turn())
+    if not memory.turn.is_known and (daemon.is_trying or memory.state.phase == "Trying"):
+        memory = replace(memory, turn=replace(memory.turn, is_likely=True))
     if not (now.choice and now.is_current and now.node_uid and daemon.policy_name):
         return memory
     chosen, said = now.choice.policy, now.said  # one of another name may say the same

@@ -130,6 +130,8 @@ class Turn:
 
     is_known: bool = True
     """False after the start of the agent: it may have one from before."""
+    is_likely: bool = False
+    """Whether it has one then: a NodePolicy was being tried."""
     until_s: float = 0.0
     """When others may take it over, if they have seen it at once; 0: this node has none."""
     taken_for: tuple[int, str] = (0, "")

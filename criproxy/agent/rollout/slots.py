@@ -15,7 +15,7 @@ from typing import Any
 
 from criproxy.agent.kubernetes.client import LEASES, NODE_POLICIES, ApiClient, ApiError
 from criproxy.agent.objects.node_policy import MAX_TRY_S, NodePolicy, Object
-from criproxy.agent.rollout.choose import has_begun, is_recorded
+from criproxy.agent.rollout.choose import is_recorded
 from criproxy.agent.rollout.situation import Pace, Turn
 
 GENERATION, HASH = "criproxy.io/generation", "criproxy.io/hash"
@@ -99,16 +99,21 @@ class Turns:
         self._held = name
         return Turn(until_s=now_s + lasts_s, taken_for=(policy.generation, policy.hash))
 
-    async def leave(self, policy: NodePolicy | None) -> Turn:
-        """Give up the turn; *policy*: whose turn this node may have from before the agent started.
+    async def leave(self, policy: NodePolicy | None, *, is_over: bool) -> Turn:
+        """Give up the turn.
+
+        Args:
+            policy: whose turn this node may have from before the agent started.
+            is_over: whether all know how the try in it ended, if there was one. If not, a turn for the present spec
+                of *policy* is kept.
 
         Raises:
             ApiError, Unreachable: this node may still have it.
         """
-        if policy is not None and has_begun(policy):
+        if policy is not None:
             await self._find(lease_names(policy, self.node))
         if self._held:
-            await self._give_up(self._held)
+            await self._give_up(self._held, None if is_over else policy)
         return Turn()
 
     async def _find(self, names: Sequence[str]) -> None:
@@ -120,8 +125,10 @@ class Turns:
                 break
         self._knows = True
 
-    async def _give_up(self, name: str) -> None:
+    async def _give_up(self, name: str, unless_for: NodePolicy | None = None) -> None:
         lease = await self.client.get(LEASES, name, self.namespace)
+        if lease is not None and unless_for is not None and _is_for(lease, unless_for):
+            return
         spec = (lease or {}).get("spec") or {}
         if lease is not None and spec.get("holderIdentity") == self.node:
             without = {key: value for key, value in spec.items() if key != "holderIdentity"}

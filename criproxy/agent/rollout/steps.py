@@ -12,6 +12,7 @@ from criproxy.agent.objects.placement import Phase, RolloutState
 from criproxy.agent.rollout.situation import Action, Expected, Pace, Situation, Step, Turn, Verdict
 from criproxy.agent.rollout.slots import Turns
 from criproxy.agent.rollout.status import StatusWriter
+from criproxy.agent.rollout.waiting import ENDED
 from criproxy.errors import CriproxyError
 from criproxy.model.text.bounded import bounded_text
 from criproxy.model.text.sources import NODE_POLICY
@@ -139,8 +140,9 @@ class Steps:
             return True
         return await self.client.get(NODES, node, metadata_only=True) is None
 
-    async def _leave(self, _: Step, now: Situation) -> Turn:
-        return await self.turns.leave(now.choice.policy if now.choice else None)
+    async def _leave(self, step: Step, now: Situation) -> Turn:
+        is_over = step.memory.turn.until_s > 0 or step.memory.state.phase in ENDED
+        return await self.turns.leave(now.choice.policy if now.choice else None, is_over=is_over)
 
 
 def now_s() -> float:

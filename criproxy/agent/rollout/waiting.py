@@ -9,6 +9,8 @@ from criproxy.agent.objects.placement import Phase, RolloutState
 from criproxy.agent.rollout.choose import has_begun, is_recorded, why_stopped
 from criproxy.agent.rollout.situation import Action, Daemon, Memory, Pace, Situation, Step
 
+ENDED: frozenset[Phase] = frozenset({"Applied", "RolledBack"})
+"""How a try has ended."""
 MANY_NODES = 10_000
 """The number of nodes for which it is made that few of them begin a rollout for all."""
 
@@ -21,11 +23,12 @@ def says(memory: Memory, policy: NodePolicy, phase: Phase, message: str = "") ->
 def resting(memory: Memory, policy: NodePolicy | None, wake_s: float | None = None) -> Step:
     """Nothing is to be done, but to give up the turn.
 
-    A turn from before the agent started is given up only if it is known how the try in it ended: otherwise it expires,
-    and counts as a failure.
+    A turn from before the agent started is given up only if it is known how the try in it ended, maybe since the spec
+    changed: otherwise it expires, and counts as a failure.
     """
-    maybe = not memory.turn.is_known and memory.state.phase in ("Applied", "RolledBack")
-    if memory.turn.until_s or (maybe and policy is not None and has_begun(policy)):
+    turn, ended = memory.turn, memory.state.phase in ENDED
+    maybe = policy is not None and not turn.is_known and (turn.is_likely or (ended and has_begun(policy)))
+    if turn.until_s or maybe:
         return Step(Action.LEAVE, memory)
     return Step(Action.WAIT, memory, wake_s)
 

@@ -157,6 +157,61 @@ def test_an_agent_that_remembers_nothing_of_its_try_does_not_give_up_the_turn() 
     play(3, scene)
 
 
+@pytest.mark.parametrize("ends", [False, True], ids=["in its try", "after its try"])
+@pytest.mark.parametrize("changed", ["refused", "ill"])
+def test_an_agent_that_restarted_gives_up_the_turn_of_a_former_spec(changed: str, *, ends: bool) -> None:
+    """Its node refuses the new spec, or cannot try it now: the others need not wait until the old turn expires."""
+
+    async def scene(cluster: Cluster) -> None:
+        cluster.put_policy(good(rollout_try="24h"))
+        first = await in_a_try(cluster)
+        daemon = cluster.daemons[first]
+        cluster.agents[first].pop().kill()
+        if changed == "ill":
+            daemon.other_problems = ["the disk is broken"]
+        else:
+            refusal = {"accepted": False, "mistakes": ["no such card here"], "same": False}
+            daemon.answers = {**daemon.answers, "reload-dry-run": lambda _: refusal}
+        if ends:
+            daemon.answer("reload", {})
+            cluster.put_policy(good(number=2))
+        cluster.start_agent(first)
+        await asyncio.sleep(5)
+        cluster.put_policy(good(number=2))
+        others = [each for name, each in cluster.daemons.items() if name != first]
+        hash_ = configuration_of(good(number=2)).hash
+        await settled(cluster, lambda: all(each.kept and each.now.hash == hash_ for each in others), limit_s=600)
+        assert phases(cluster)[first] == ("Refused" if changed == "refused" else "Waiting")
+        await settled(cluster, lambda: not cluster.holders())
+        asked = cluster.requests
+        await asyncio.sleep(300)
+        assert cluster.requests == asked
+
+    play(3, scene)
+
+
+def test_an_agent_that_remembers_only_a_former_try_does_not_give_up_the_turn() -> None:
+    """Its NodePlacement is of the spec before: how the try of the present one ended is unknown, while it is ill too."""
+
+    async def scene(cluster: Cluster) -> None:
+        cluster.put_policy(good(rollout_try="1h"))
+        first = await in_a_try(cluster)
+        agent, daemon = cluster.agents[first].pop(), cluster.daemons[first]
+        agent.network.forbidden = {("patch", "nodeplacements"), ("patch", "nodepolicies")}
+        new = bad(number=2)
+        cluster.put_policy(new)
+        await settled(cluster, lambda: len(daemon.tried) == 2)
+        await settled(cluster, lambda: not daemon.trial)
+        agent.kill()
+        daemon.other_problems = ["the disk is broken"]
+        cluster.start_agent(first)
+        await settled(cluster, lambda: status(cluster)[0])
+        hash_ = configuration_of(new).hash
+        assert [name for name, each in cluster.daemons.items() if hash_ in each.tried] == [first]
+
+    play(3, scene)
+
+
 def test_the_api_server_is_gone_during_a_try() -> None:
     """The node keeps what was well all the time; nobody else begins; when the server is back, all go on."""
 
