@@ -216,7 +216,7 @@ def placement_publisher(
         node: follows the Node of this machine.
         own: follows the NodePlacement.
         rollout: has the state of the NodePolicy on this node; the object is not written while that is None.
-        troubles: told why it cannot be written.
+        troubles: told why it cannot be written; what is wrong of it is a problem of the node.
         pace: when it is written.
     """
     silent_s = (pace or Pace()).silent_s
@@ -233,13 +233,13 @@ def placement_publisher(
         elif rollout.state is None:
             return None
         else:
-            status = status_of(view.last, rollout.state, view.problem)
+            status = status_of(view.last, rollout.state, view.problem, troubles.sentences(wrong=True))
         return {
             "metadata": metadata,
             "status": status | {"observedAt": rfc3339(time.time())},
         }
 
-    return Publisher(client, make, own, (view, node, rollout), troubles, subresource="status", pace=pace)
+    return Publisher(client, make, own, (view, node, rollout, troubles), troubles, subresource="status", pace=pace)
 
 
 def topology_publisher(  # noqa: PLR0913 (each is another part of the agent)

@@ -166,6 +166,22 @@ async def test_a_change_is_written(rig: Rig) -> None:
     assert [each.subresource for each in rig.server.asked if each.verb == "patch"] == ["", "status", "status", "status"]
 
 
+async def test_what_the_agent_finds_wrong_is_a_problem_of_the_node(rig: Rig) -> None:
+    """As in `status --check`: what the agent has told the daemon of is not in the daemon's answer to it."""
+    text = "NodePolicy gpu cannot be used on this node: line 1: no"
+    rig.start(rig.places())
+    await rig.server.until(lambda: rig.status().get("ready") == "True")
+
+    rig.troubles.set("rollout", text, wrong=True)
+    rig.troubles.set("node", "the Node cannot be read")
+    await rig.server.until(lambda: rig.status()["ready"] == "False")
+    assert rig.status()["problems"] == [text]
+
+    rig.troubles.set("rollout", "")
+    await rig.server.until(lambda: rig.status()["ready"] == "True")
+    assert rig.status()["problems"] == []
+
+
 async def test_many_changes_are_few_writes(rig: Rig) -> None:
     """However often the node changes, there is a pause between two writes; the last state is written."""
     rig.start(rig.places(Pace(settle_s=(0.0, 0.01), least_s=LEAST_S)))

@@ -115,7 +115,7 @@ class PlacementStatus(Report):
     message: str = ""
     """Why, in a sentence."""
     ready: Answer
-    """Whether the kubelet goes through criproxy and containers are placed."""
+    """Whether the kubelet goes through criproxy, containers are placed, and no NodePolicy is refused or unreadable."""
     problems: tuple[str, ...] = ()
     """What `criproxy status --check` says: at most 20 problems, and the beginning of each."""
     policy: PolicyInForce = PolicyInForce()

@@ -55,13 +55,14 @@ class RolloutState:
     """Why, in a sentence."""
 
 
-def status_of(view: View, rollout: RolloutState, problem: str = "") -> Object:
+def status_of(view: View, rollout: RolloutState, problem: str = "", wrong: Sequence[str] = ()) -> Object:
     """The status without *observedAt*, which whoever writes it adds.
 
     Args:
         view: the last answer of the daemon.
         rollout: what the rollout does.
         problem: why the daemon does not answer now; then numbers are those of its last answer.
+        wrong: what the agent has told the daemon that is wrong, such as a refused NodePolicy; *view* is without that.
     """
     phase, message = _phase(view, rollout, problem)
     configuration, runtime = view.get("configuration") or {}, view.get("runtime") or {}
@@ -69,8 +70,8 @@ def status_of(view: View, rollout: RolloutState, problem: str = "") -> Object:
     status = PlacementStatus(
         phase=phase,
         message=brief(message),
-        ready="Unknown" if problem else "False" if view.get("ready") or phase in _OUT_OF_USE else "True",
-        problems=_problems([problem] if problem else _by_turns(view)),
+        ready="Unknown" if problem else "False" if view.get("ready") or wrong or phase in _OUT_OF_USE else "True",
+        problems=_problems([problem] if problem else _by_turns(view, wrong)),
         policy=PolicyInForce(
             name=view.get("policy") or "",
             source=brief(configuration.get("file") or ""),
@@ -123,12 +124,13 @@ def _rollout(rollout: RolloutState) -> RolloutOnNode:
     )
 
 
-def _by_turns(view: View) -> list[str]:
+def _by_turns(view: View, wrong: Sequence[str]) -> list[str]:
     """The problems, the first of each kind first: many of one kind, which a tenant can bring about, hide no other."""
     kinds = {str(each["text"]): str(each["kind"]) for each in view.get("found") or ()}
+    kinds |= dict.fromkeys(wrong, "node-policy")
     seen = Counter[str]()
     ranked = list[tuple[int, str]]()
-    for text in map(str, view.get("problems") or ()):
+    for text in (*map(str, view.get("problems") or ()), *wrong):
         kind = kinds.get(text, "")
         ranked.append((seen[kind], text))
         seen[kind] += 1

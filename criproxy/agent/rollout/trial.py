@@ -174,8 +174,10 @@ class Rollout(Changes):
     def _remember(self, memory: Memory) -> None:
         before, self._memory = self._memory, memory
         state = memory.state
+        mistakes = "; ".join(choice.mistakes) if (choice := self._chosen[2]) else ""
         sentence, wrong = _trouble(memory)
-        self._troubles.set("rollout", sentence, wrong=wrong)
+        self._troubles.set("rollout", "" if sentence == mistakes else sentence, wrong=wrong)
+        self._troubles.set("nodepolicies", mistakes, wrong=True)
         if (state, memory.has_read) != (before.state, before.has_read):
             if state.phase != before.state.phase:
                 names = {"policy": state.policy_name, "generation": state.generation, "hash": state.hash}

@@ -71,6 +71,18 @@ def test_the_phase(others: dict[str, Any], rollout: RolloutState, phase: str, me
     assert status["ready"] == ("False" if phase in {"Released", "Bypassed"} else "True")
 
 
+def test_a_refused_node_policy_is_a_problem_beside_those_of_the_daemon() -> None:
+    """It stays visible however many problems of one kind there are; the numbers stay."""
+    problems = [f"container {number} is over its quota" for number in range(40)]
+    found = [{"kind": "over-quota", "text": text} for text in problems]
+    view = view_of(problems=problems) | {"found": found}
+
+    status = valid(status_of(view, rolled("Refused", "no"), wrong=["NodePolicy gpu cannot be used: no"]))
+
+    assert (status["phase"], status["ready"]) == ("Refused", "False")
+    assert status["problems"][:2] == [problems[0], "NodePolicy gpu cannot be used: no"]
+
+
 def test_the_rollout_is_read_back_as_it_was() -> None:
     """After a restart of the agent, this is how it knows how far its node was."""
     said = status_of(view_of(), rolled("RolledBack", "no"))["rollout"]

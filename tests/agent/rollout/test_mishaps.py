@@ -732,8 +732,13 @@ def test_a_policy_with_a_mistake_gives_way_to_no_other_one(when: str) -> None:
         assert sources(cluster) == before
         states = [agents[-1].rollout.state for agents in cluster.agents.values()]
         assert all("200h" in (state.message if state else "") for state in states)
+        for each in (agents[-1] for agents in cluster.agents.values()):
+            (wrong,) = each.troubles.sentences(wrong=True)
+            assert "200h" in wrong
+            assert "200h" not in "".join(each.troubles.sentences(wrong=False))
         cluster.put_policy(first)
         await all_kept(cluster)
+        assert {agents[-1].said for agents in cluster.agents.values()} == {""}
 
     play(3, scene)
 
