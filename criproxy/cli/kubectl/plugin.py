@@ -86,14 +86,19 @@ class Plugin(LazyGroup):
         return original and _remote(cmd_name, original)
 
 
-@click.group(cls=Plugin, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110})
+@click.group(
+    cls=Plugin, params=[*_CLUSTER], context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110}
+)
 @click.version_option(__version__, prog_name="kubectl criproxy")
-def main() -> None:
+@click.pass_context
+def main(ctx: click.Context, /, timeout_s: float, **given: object) -> None:
     """Show what criproxy knows about any node of a cluster, as criproxy itself does on the node.
 
     kubectl must be in PATH: its kubeconfig file and its logins lead to the cluster. docs/reach.md says which rights and
-    which Secret are needed.
+    which Secret are needed. These options can also follow the command, where they win.
     """
+    given["timeout_s"] = f"{timeout_s:g}s"
+    ctx.default_map = dict.fromkeys(Plugin.modules, given)
 
 
 def run() -> None:

@@ -352,7 +352,8 @@ def front_of(values: Values) -> Iterator[rich.Text]:
         yield rich.Text(text + _instead_of_file(configuration))
     if agent := values.get("agent"):
         state = "; see the notices" if agent["problems"] else ""
-        yield rich.Text(f"Agent: version {agent['version']}, connected for {words.ago(agent['since'])}{state}")
+        talks = f"has talked to this daemon for {words.ago(agent['since'])}{state}"
+        yield rich.Text(f"Agent: version {agent['version']}, {talks}")
     if counts := values.get("cpu_counts"):
         of = "" if counts["capacity"] is None else f" of {counts['capacity']}"
         yield rich.Text(f"Exclusive CPUs: {counts['exclusive']}{of}; free: {_free(values)}")

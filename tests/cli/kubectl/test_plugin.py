@@ -82,6 +82,22 @@ async def test_check_says_whether_all_is_well(kube: Kube, world: World) -> None:
     assert answer.stdout.startswith("All is well: 2 containers")
 
 
+async def test_options_about_the_cluster_also_come_before_the_command(kube: Kube, world: World) -> None:
+    """As for kubectl; of two, the later one counts."""
+    before = ["--kubeconfig", kube.kubeconfig, "--context", "nowhere", "--request-timeout", "20s"]
+    last = ["status", "--check", "--node", NODE]
+
+    lost = await asyncio.to_thread(CliRunner().invoke, main, [*before, *last])
+    found = await asyncio.to_thread(CliRunner().invoke, main, [*before, *last, "--context", "here"])
+    space = await asyncio.to_thread(
+        CliRunner().invoke, main, ["--criproxy-namespace", "other", *last, "--kubeconfig", kube.kubeconfig]
+    )
+
+    assert "kubectl cannot reach the API server" in lost.stderr
+    assert (found.exit_code, found.stderr) == (0, "")
+    assert "in namespace other" in space.stderr
+
+
 async def test_usage_is_asked_of_the_daemon(kube: Kube, tmp_path: Path) -> None:
     """Also what the disk of a node would not know."""
     asked = []

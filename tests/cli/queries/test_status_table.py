@@ -107,5 +107,5 @@ def test_the_agent(problems: list[str], end: str) -> None:
     agent = {"version": "0.2.0", "since": timestamp(time.time() - 61), "problems": problems}
     lines = [line.plain for line in front_of({**answer(1.0), "agent": agent})]
 
-    assert lines[3] == f"Agent: version 0.2.0, connected for 1 min 1 s{end}"
+    assert lines[3] == f"Agent: version 0.2.0, has talked to this daemon for 1 min 1 s{end}"
     assert not any("Agent" in line.plain for line in front_of({**answer(1.0), "agent": None}))
