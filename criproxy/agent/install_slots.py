@@ -16,6 +16,7 @@ from criproxy.agent.kubernetes.client import LEASES, PODS, ApiClient, ApiError, 
 from criproxy.agent.kubernetes.credentials import credentials_of
 from criproxy.agent.node_view import NodeView
 from criproxy.agent.options import AgentOptions
+from criproxy.agent.rollout.situation import problems_of
 from criproxy.agent.troubles import Troubles
 from criproxy.process.control_client import ControlClient, DaemonRefuses, NoDaemon
 from criproxy.process.logger import Log
@@ -150,7 +151,7 @@ class SlotKeeper:
 
     def _is_well(self) -> bool:
         last = self._view.last
-        return last is not None and not self._view.problem and not last.get("ready") and not last.get("problems")
+        return last is not None and not self._view.problem and not last.get("ready") and not problems_of(last)
 
     async def _given_up(self) -> bool:
         try:

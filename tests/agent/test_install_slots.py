@@ -130,7 +130,10 @@ async def test_nodes_with_criproxy_do_not_wait(apiserver: ApiServer, tmp_path: P
 
 
 async def test_the_agent_gives_the_lease_up_when_all_is_well(apiserver: ApiServer, api_client: ApiClient) -> None:
-    """Not before: a node with a problem keeps the others waiting; a server that refuses is asked again, and told of."""
+    """Not before: a node with a problem keeps the others waiting; a server that refuses is asked again, and told of.
+
+    What a tenant's pod brings about is no such problem.
+    """
     own = slots(apiserver, api_client, "one")
     await own.take(1)
     troubles = Troubles(RecordingLog())
@@ -143,7 +146,8 @@ async def test_the_agent_gives_the_lease_up_when_all_is_well(apiserver: ApiServe
     assert apiserver.requests["list", "leases"] == 0
 
     apiserver.faults.refuses["delete", "leases"] = Refuses(403)
-    view.last = {"ready": "", "problems": []}
+    found = [{"kind": kind, "text": f"a pod: {kind}"} for kind in ("undersized", "over-quota")]
+    view.last = {"ready": "", "problems": [each["text"] for each in found], "found": found}
     view.notify()
     await apiserver.until(lambda: apiserver.requests["delete", "leases"] > 1)
     assert "other nodes may wait" in troubles.sentences()[0]

@@ -11,7 +11,13 @@ from criproxy.model.text.sources import node_policy_of
 
 OF_WORKLOADS = frozenset({"over-quota", "undersized"})
 """Kinds of problems that a pod brings about under any policy, by its use of a card or a resize for which there is no
-room: else every tenant could stop the rollouts of a cluster."""
+room: else every tenant could stop the rollouts of a cluster, and first installations."""
+
+
+def problems_of(view: Mapping[str, Any]) -> tuple[str, ...]:
+    """Return the problems in an answer to the command ``agent``, without those that pods bring about."""
+    of_workloads = {str(each["text"]) for each in view.get("found") or () if each["kind"] in OF_WORKLOADS}
+    return tuple(each for each in map(str, view.get("problems") or ()) if each not in of_workloads)
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,8 +78,6 @@ class Daemon:
         """Return what an answer to the command ``agent`` says."""
         configuration, bypass = view["configuration"], view.get("bypass") or {}
         trial, released = configuration.get("try"), view.get("released")
-        of_workloads = {str(each["text"]) for each in view.get("found") or () if each["kind"] in OF_WORKLOADS}
-        problems = map(str, view.get("problems") or ())
         on = bypass.get("mode", "off") != "off"
         out_of_use = f"the node is released: {released}" if released else ""
         return cls(
@@ -82,7 +86,7 @@ class Daemon:
             hash=str(configuration.get("hash") or ""),
             try_left_s=float(trial["left_s"]) if trial else None,
             try_until=str(trial["until"]) if trial else "",
-            problems=tuple(each for each in problems if each not in of_workloads),
+            problems=problems_of(view),
             out_of_use=f"a bypass is on: {bypass.get('reason') or bypass['mode']}" if on else out_of_use,
         )
 
