@@ -1,6 +1,7 @@
 """What the agent cannot do now: the daemon shows it in `criproxy status`, so that somebody on the node sees it."""
 
 from criproxy.agent.changes import Changes
+from criproxy.agent.kubernetes.request import NOT_SENT
 from criproxy.model.text.bounded import bounded_text
 from criproxy.process.logger import Log
 
@@ -30,12 +31,15 @@ class Troubles(Changes):
             wrong: whether ``criproxy status --check`` is to fail because of it: only what concerns the node itself,
                 such as a NodePolicy that it refuses. Everything else, such as an API server that is gone, is a note.
         """
+        if NOT_SENT in sentence:  # not even asked, for a reason that all parts have: it is said once
+            sentence = f"nothing can be sent to the API server: {sentence.partition(NOT_SENT)[2]}"
         new = (bounded_text(sentence, MOST_CHARACTERS), wrong) if sentence else None
         if self._sentences.get(part) == new:
             return
         if new:
+            if new not in self._sentences.values():
+                self._log.warning("the agent cannot do a part of its work", part=part, reason=new[0])
             self._sentences[part] = new
-            self._log.warning("the agent cannot do a part of its work", part=part, reason=new[0])
         else:
             del self._sentences[part]
             self._log.info("the agent does this part of its work again", part=part)

@@ -264,3 +264,14 @@ def test_a_reason_that_several_parts_have_is_said_once() -> None:
     for part in ("nodeplacements", "noderesourcetopologies"):
         troubles.set(part, "the Node cannot be read")
     assert troubles.sentences() == ["the Node cannot be read"]
+
+
+def test_what_keeps_every_request_from_being_sent_is_said_and_logged_once() -> None:
+    """Such as a kubeconfig file that is missing, which each part meets with another request."""
+    log = RecordingLog()
+    troubles = Troubles(log)
+    for request in ("list nodes", "list nodepolicies", "get events"):
+        troubles.set(request, f"it cannot be done: {request}: not sent: /etc/a: cannot be read")
+
+    assert troubles.sentences() == ["nothing can be sent to the API server: /etc/a: cannot be read"]
+    assert len(log.lines) == 1

@@ -163,12 +163,16 @@ def checked_server(url: str, where: str) -> str:
 
 def _parsed(file: Path) -> _Kubeconfig:
     try:
-        return _Kubeconfig.model_validate(yaml.safe_load(_read(file)))
+        data = yaml.safe_load(_read(file))
+        if not isinstance(data, Mapping):
+            wrong = "is empty" if data is None else "is no kubeconfig"
+            raise ConfigError(f"{file}: {wrong}: it must have clusters, contexts, users and current-context")
+        return _Kubeconfig.model_validate(data)
     except yaml.YAMLError as error:
         raise ConfigError(f"{file}: is not YAML: {error}") from error
     except ValidationError as error:
         first = error.errors(include_url=False, include_input=False)[0]  # the input may be a secret
-        place = ".".join(map(str, first["loc"])) or "the whole"
+        place = ".".join(map(str, first["loc"]))
         raise ConfigError(f"{file}: is no kubeconfig: {place}: {first['msg']}") from None
 
 

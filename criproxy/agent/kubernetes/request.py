@@ -12,6 +12,8 @@ Object = dict[str, Any]
 LONGEST_TEXT = 300
 """Characters of a text of the server that an error repeats."""
 JSON = "application/json"
+NOT_SENT = ": not sent: "
+"""Between a request and why none can be sent now, which is the same for all of them."""
 _METADATA_LIST = "PartialObjectMetadataList"
 _METHODS = {"create": "POST", "update": "PUT", "patch": "PATCH", "delete": "DELETE"}
 

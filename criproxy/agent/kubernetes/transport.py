@@ -14,6 +14,7 @@ from collections import Counter
 from collections.abc import AsyncGenerator, AsyncIterator, Iterator
 from contextlib import aclosing, asynccontextmanager, contextmanager, suppress
 from dataclasses import dataclass, field
+from http import HTTPStatus
 
 from aiohttp import (
     ClientConnectorError,
@@ -30,7 +31,7 @@ from yarl import URL
 
 from criproxy import __version__
 from criproxy.agent.kubernetes.credentials import Access, Credentials
-from criproxy.agent.kubernetes.request import LONGEST_TEXT, ApiError, Object, Request, Unreachable, as_object
+from criproxy.agent.kubernetes.request import LONGEST_TEXT, NOT_SENT, ApiError, Object, Request, Unreachable, as_object
 from criproxy.errors import CriproxyError, reason_of
 
 TIMEOUT_S = 10.0
@@ -182,7 +183,7 @@ class Transport:
             if response.status < 300:
                 self.counters.requests[request.verb, request.plural, str(response.status)] += 1
                 return response
-            error = await self._refusal(request, response)
+            error = await self._refusal(request, response, access)
             self.counters.requests[request.verb, request.plural, str(response.status)] += 1
             if error.retry_after_s is not None:
                 self._pause(error.retry_after_s)
@@ -215,9 +216,9 @@ class Transport:
             async with asyncio.timeout(limit_s):
                 return await self.credentials.access(refused)
         except CriproxyError as error:
-            raise Unreachable(f"{request}: not sent: {error}") from error
+            raise Unreachable(f"{request}{NOT_SENT}{error}") from error
         except TimeoutError as error:
-            raise Unreachable(f"{request}: not sent: the credentials are not there after {limit_s:g} s") from error
+            raise Unreachable(f"{request}{NOT_SENT}the credentials are not there after {limit_s:g} s") from error
 
     async def _once(self, request: Request, access: Access) -> ClientResponse:
         headers = {hdrs.ACCEPT: request.accept}
@@ -235,9 +236,11 @@ class Transport:
             allow_redirects=False,
         )
 
-    async def _refusal(self, request: Request, response: ClientResponse) -> ApiError:
+    async def _refusal(self, request: Request, response: ClientResponse, access: Access) -> ApiError:
         """Return what the server says about its refusal: a Status, or only a number."""
         text = response.reason or ""
+        if response.status == HTTPStatus.BAD_REQUEST and access.tls is None:  # the answer of TLS servers to HTTP
+            text += f"; does {access.server} speak https?"
         async with response:
             with suppress(Unreachable):
                 status = as_object(request, await self._read(request, response, REFUSAL_BYTES))

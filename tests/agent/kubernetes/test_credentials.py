@@ -218,7 +218,8 @@ async def test_a_service_account(tmp_path: Path, pki: Path) -> None:
 
 MISTAKES = [
     pytest.param("[", "is not YAML", id="no YAML"),
-    pytest.param("a", "is no kubeconfig", id="a text"),
+    pytest.param("a", "is no kubeconfig: it must have clusters, contexts, users and current-context", id="a text"),
+    pytest.param("", "is empty: it must have clusters, contexts, users and current-context", id="an empty file"),
     pytest.param("{}", "current-context is '', which is not in contexts \\(none\\)", id="nothing"),
     pytest.param("current-context: 3", "current-context: Input should be a valid string", id="a number"),
     pytest.param(

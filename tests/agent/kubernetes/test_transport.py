@@ -133,6 +133,18 @@ async def test_a_redirect_is_not_followed() -> None:
             await client.get(NODES, "n1")
 
 
+async def test_a_tls_server_that_is_asked_without_tls_is_guessed() -> None:
+    """Those of Go answer in this way, in words that say no more than 400."""
+
+    async def talk(writer: asyncio.StreamWriter) -> None:
+        writer.write(b"HTTP/1.0 400 Bad Request\r\n\r\nClient sent an HTTP request to an HTTPS server.\n")
+        await writer.drain()
+
+    async with raw_server(talk) as url, client_of(url, SHORT) as client:
+        with pytest.raises(ApiError, match=f"400 Bad Request; does {url} speak https"):
+            await client.get(NODES, "n1")
+
+
 async def test_proxies_are_ignored(apiserver: ApiServer, monkeypatch: pytest.MonkeyPatch) -> None:
     """The API server is that of the agent's own cluster."""
     for name in ("http_proxy", "HTTP_PROXY", "https_proxy", "ALL_PROXY"):
