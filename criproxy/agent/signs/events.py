@@ -25,6 +25,8 @@ COMPONENT = "criproxy-agent"
 NODES_NAMESPACE = "default"
 """Of Events about Nodes, which have none."""
 MOST_NAME_CHARS = 200
+MOST_COUNT = 2**31 - 1
+"""The API server refuses larger ones; others may have written this one."""
 FORBIDDEN, GONE, CONFLICT, SERVER_FAILED = 403, 404, 409, 500
 TERMINATING = "is being terminated"
 """In the refusal (403) of an object in a namespace that somebody deletes."""
@@ -217,7 +219,11 @@ class EventWriter:
         return True
 
     def _change(self, series: _Series, count: int) -> Object:
-        return {"count": count, "lastTimestamp": rfc3339(series.last.at_s), "message": series.last.message}
+        return {
+            "count": min(count, MOST_COUNT),
+            "lastTimestamp": rfc3339(series.last.at_s),
+            "message": series.last.message,
+        }
 
     def _event(self, series: _Series, count: int) -> Object:
         happening, is_node = series.last, series.last.kind == "Node"

@@ -215,6 +215,20 @@ async def test_after_a_restart_and_beside_a_second_agent(apiserver: ApiServer, a
     assert len(apiserver.objects.all(EVENTS)) == 1
 
 
+async def test_a_count_that_cannot_grow(apiserver: ApiServer, api_client: ApiClient) -> None:
+    """Somebody has set the largest number that the API server takes: the Event still says what is new."""
+    async with writing(api_client) as events:
+        events.add(ONE)
+        await apiserver.until(lambda: bool(written(apiserver)))
+    (event,) = apiserver.objects.all(EVENTS)
+    await api_client.replace(EVENTS, {**event, "count": 2**31 - 1})
+    async with writing(api_client) as events:
+        events.add(replace(ONE, message="news"))
+        await apiserver.until(lambda: apiserver.objects.all(EVENTS)[0]["message"] == "news")
+
+    assert (apiserver.objects.all(EVENTS)[0]["count"], events.dropped) == (2**31 - 1, 0)
+
+
 async def test_an_event_that_has_expired_or_was_wiped(apiserver: ApiServer, api_client: ApiClient) -> None:
     """It is made anew, and counts from one."""
     async with writing(api_client) as events:
