@@ -4,14 +4,14 @@ No running container is moved without need: each is placed again with its presen
 can keep as much of it as possible, and memory stays on its NUMA nodes.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 
 from criproxy.errors import Refused
 from criproxy.model.cpuset import CpuSet, numbered
 from criproxy.model.grant import NO_CPUS, PRESERVED, CpuQuota, Grant, Kept, Reason
 from criproxy.model.machine.topology import Topology
-from criproxy.model.node import Node
+from criproxy.model.node import Node, Places
 from criproxy.model.text.amounts import are
 from criproxy.model.workload import Container, ContainerState, Desired, Miss
 from criproxy.placement.decision import Decision, reasons_with_memory_as_before, updates_between, with_memory_as_before
@@ -93,7 +93,23 @@ def _gone_back(node: Node, known: Node, policy: Policy, event: PolicyChanged) ->
         reasons += why
     after = _share_rest(after, policy)
     text = "the configuration from before the try is in effect again: containers are where they were"
-    return Decision(after, updates_between(node, after, placed=True), (Reason(None, text), *reasons))
+    told = {each.key for each in reasons}
+    returns = (each for each in _returns(node, after, event.back or {}) if each.key not in told)
+    return Decision(after, updates_between(node, after, placed=True), (Reason(None, text), *reasons, *returns))
+
+
+def _returns(before: Node, after: Node, places: Places) -> Iterator[Reason]:
+    """Yield why containers are where they are *after* a try, for those whose exclusive CPUs or quota change."""
+    for key, grant in after.grants.items():
+        if _owns(grant) == _owns(before.grants.get(key)):
+            continue
+        container, rest = after.containers[key], grant.cpus - grant.exclusive
+        place = places.get(container.life)
+        is_back = place is not None and place.grant.exclusive == grant.exclusive
+        why = "back where it was before the try" if is_back else "moved, because the try is over"
+        parts = (("exclusive", grant.exclusive), ("shared", rest))
+        cpus = " and ".join(f"{word} {numbered('CPU', each)}" for word, each in parts if each)
+        yield Reason(key, f"{container.title} is {why}: {cpus}")
 
 
 def _share_rest(node: Node, policy: Policy) -> Node:

@@ -10,7 +10,10 @@ import pytest
 from structlog.testing import capture_logs
 
 from criproxy.api.live import LiveNode
+from criproxy.api.views.explain import choose, to_values
+from criproxy.api.views.situation import Situation
 from criproxy.errors import CriproxyError, StoreError, UsageError
+from criproxy.model.record import Kind
 from criproxy.model.text.notices import timestamp
 from criproxy.node.settings import OnError
 from criproxy.store.configurations import TRIED_NAME, GoodFile, Tried, read_good, read_tried, write_tried
@@ -40,6 +43,32 @@ async def test_it_goes_back_in_time(node: Node) -> None:
     assert good is not None
     assert good.text == STATIC
     assert "the time of the try is over: the former configuration is back" in node.world.log.events()
+
+
+async def why(node: Node, container: str) -> list[str]:
+    """Return what `criproxy explain` says about why a container runs where it does."""
+    state = node.world.controller.context.state
+    records = await state.find_history(container)
+    said: list[str] = to_values(Situation(node=state.node), choose(state.node, records, container), records)["why"]
+    return said
+
+
+async def test_why_who_was_moved_by_a_try_is_where_it_was(node: Node) -> None:
+    """Not because of the decision of the try, which no longer holds."""
+    first, _ = await two(node)
+    await node.tries(MOVES)
+    await node.at(first, "2")
+    assert any("gets exclusive CPU 2" in each for each in await why(node, first))
+
+    node.time_is_over()
+    await node.is_back()
+    await node.at(first, "1")
+
+    said = await why(node, first)
+    assert said[0].endswith("first/main is back where it was before the try: exclusive CPU 1")
+    assert not any("gets exclusive" in each for each in said)
+    records = await node.world.controller.context.state.find_history(first)
+    assert [each.facts["exclusive_cpus"] for each in records if each.kind is Kind.GRANTED] == ["1", "2", "1"]
 
 
 async def test_it_is_kept(node: Node) -> None:

@@ -82,6 +82,19 @@ def test_who_came_meanwhile_makes_room() -> None:
     assert cpus(after) == {"a": "[1-2]", "b": "[3]", "c": "6-7", "d": "[0]", "e": "[4-5]"}
 
 
+def test_who_is_moved_is_told_why() -> None:
+    """Who returns, and who makes room; nobody else, since the others are where they are because of what they know."""
+    during = came(came(tried(BEFORE, static("0-3")), static("1-3"), "d", 1), static("4-7"), "e", 2)
+
+    decision = step(during, ev.PolicyChanged(configuration="before", back=places_of(BEFORE)), static())
+
+    assert {each.key: str(each.text) for each in decision.reasons if each.key} == {
+        "a": "a is back where it was before the try: exclusive CPUs 1-2",
+        "b": "b is back where it was before the try: exclusive CPU 3",
+        "e": "e is moved, because the try is over: exclusive CPUs 4-5",
+    }
+
+
 def test_who_has_no_place_any_more_shares() -> None:
     """The tried configuration had room for a container, the former one has not: it shares, and is placed later."""
     before = running(asking("a", 2), policy=static("0-4"))
