@@ -6,10 +6,11 @@ counted here, and the reported operation continues.
 
 import time
 from collections import Counter
-from collections.abc import Callable, Hashable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass, field
 
+from criproxy.model.text.bounded import in_turn
 from criproxy.model.text.notices import Notice, timestamp
 from criproxy.process.logger import Log
 
@@ -95,7 +96,7 @@ class Failures:
         Within a kind, the newest of each namespace are first, so that none hides those of others.
         """
         recent, since_s = self.recent(), self.clock() - KEPT_S
-        of_kind = _in_turn(_in_turn(recent, lambda one: (one.kind, one.namespace)), lambda one: one.kind)
+        of_kind = in_turn(in_turn(recent, lambda one: (one.kind, one.namespace)), lambda one: one.kind)
         yield from (failure.notice() for failure in of_kind[:MAX_NOTICES])
         counted = sum(at_s > since_s for _, at_s in list(self._counted.values()))
         if (more := len(recent) + counted - MAX_NOTICES) > 0:
@@ -145,15 +146,6 @@ class _Harmless:
             return False
         self.failures.not_reported(self.what, error)
         return True
-
-
-def _in_turn(failures: Iterable[Failure], group: Callable[[Failure], Hashable]) -> list[Failure]:
-    """Return *failures* with the first of each group first, then the second of each, and so on."""
-    before, places = Counter[Hashable](), list[tuple[int, Failure]]()
-    for failure in failures:
-        places.append((before[group(failure)], failure))
-        before[group(failure)] += 1
-    return [failure for _, failure in sorted(places, key=lambda place: place[0])]
 
 
 @dataclass(frozen=True, slots=True, repr=False)

@@ -8,6 +8,7 @@ from dataclasses import replace
 
 from criproxy.model.node import Node
 from criproxy.model.text.amounts import counted, format_bytes, format_milli
+from criproxy.model.text.bounded import in_turn
 from criproxy.model.text.notices import Refusal, Values, timestamp
 from criproxy.model.workload import Container, ContainerState, Desired, Miss, Missed, Pod, QosClass, Sizes
 from criproxy.placement.answers.shortfalls import Shortfall, refusal
@@ -73,8 +74,12 @@ def _verb(desired: Desired) -> str:
 
 
 def undersized(node: Node, known: Mapping[str, Refusal] = NO_REFUSALS) -> Iterator[str]:
-    """Yield a sentence about each container, or pod with pod-level resources, that does not have its desired size."""
-    yield from (refusal.text for refusal in refusals(node, known))
+    """Yield a sentence about each container, or pod with pod-level resources, that does not have its desired size.
+
+    The newest of each namespace come first: only the first are shown, and no tenant hides those of others.
+    """
+    pending = in_turn(refusals(node, known), lambda refusal: refusal.container.partition("/")[0])
+    yield from (refusal.text for refusal in pending)
 
 
 def _since(at_s: float) -> str:

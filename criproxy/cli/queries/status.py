@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import time
-from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -23,7 +22,7 @@ from criproxy.cli.repeated_output import Ask, Values, show_answer, watch_options
 from criproxy.model.cpuset import cpus_text
 from criproxy.model.grant import PRESERVED
 from criproxy.model.text.amounts import format_bytes, format_seconds
-from criproxy.model.text.bounded import bounded
+from criproxy.model.text.bounded import bounded, in_turn
 from criproxy.model.text.sources import NODE_POLICY
 from criproxy.model.workload import SHORT_ID
 
@@ -182,13 +181,8 @@ def _refusals(values: Values, *, every: bool) -> Iterator[rich.Text]:
 
 
 def _of_each_namespace(refusals: Sequence[Values]) -> list[Values]:
-    """Return the newest of each namespace first, then the second of each, and so on: none hides those of others."""
-    seen, ranked = Counter[str](), list[tuple[int, Values]]()
-    for refusal in refusals:
-        namespace = refusal["container"].partition("/")[0]
-        ranked.append((seen[namespace], refusal))
-        seen[namespace] += 1
-    return [refusal for _, refusal in sorted(ranked, key=lambda each: each[0])]
+    """Return the newest of each namespace first, then the second of each, and so on."""
+    return in_turn(refusals, lambda refusal: refusal["container"].partition("/")[0])
 
 
 def _numa(values: Values) -> rich.Table:

@@ -4,9 +4,11 @@ Characters that affect a terminal (escapes, line breaks, bidirectional controls,
 in Python source, and long texts are cut, with a note about their length.
 """
 
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections import Counter
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
+from typing import Any, TypeVar
 
+T = TypeVar("T")
 MAX_CHARS = 2000
 """The longest text in a line, a table or the history: enough for every other CPU of a large machine."""
 MAX_TEXTS = 16
@@ -31,6 +33,15 @@ def bounded_texts(texts: Sequence[str], most: int = MAX_TEXTS, limit: int = MAX_
     """Return the first of *texts*, each cut, and how many more there are."""
     found = tuple([text if len(text) <= limit else bounded_text(text, limit) for text in texts[:most]])
     return found if len(texts) <= most else (*found, f"and {len(texts) - most} more")
+
+
+def in_turn(found: Iterable[T], group: Callable[[T], Hashable]) -> list[T]:
+    """Return *found* with the first of each group first, then the second of each, and so on: none hides others."""
+    before, places = Counter[Hashable](), list[tuple[int, T]]()
+    for each in found:
+        places.append((before[group(each)], each))
+        before[group(each)] += 1
+    return [each for _, each in sorted(places, key=lambda place: place[0])]
 
 
 def bounded(value: Any, limit: int = MAX_CHARS) -> Any:  # noqa: ANN401 (plain data, as JSON has it)

@@ -45,6 +45,19 @@ def test_a_refused_resize_of_a_pod_is_one_sentence() -> None:
     assert [*undersized(node)] == ["the pod p should have 40 CPUs, but has 2 CPUs: its resize has been refused"]
 
 
+def test_a_namespace_does_not_hide_the_refused_resizes_of_others() -> None:
+    """Only the first sentences are shown: the newest of each namespace come first."""
+    policy, names = build("static"), {"old": "shop", "a": "evil", "b": "evil", "c": "evil"}
+    each = [replace(container(name, 1), namespace=namespace) for name, namespace in names.items()]
+    refused = [
+        ResizeRefused(key_of(one), replace(one.sizes, cpu_milli=40_000), float(at_s)) for at_s, one in enumerate(each)
+    ]
+    node = live(policy, pod("p"), *map(runs, each), *refused)
+
+    said = [text.partition(" ")[0] for text in undersized(node)]
+    assert said == ["evil/p/c", "shop/p/old", "evil/p/b", "evil/p/a"]
+
+
 @pytest.mark.parametrize("name", ["static", "topology-aware"])
 @pytest.mark.parametrize(
     ("left", "words"),
