@@ -13,14 +13,14 @@ from criproxy.errors import CriproxyError
 from criproxy.model.cpuset import format_cpuset
 from criproxy.model.node import Node
 from criproxy.model.text.notices import Values
-from criproxy.model.text.sources import hash_of
+from criproxy.model.text.sources import hash_of, node_policy_of
 from criproxy.node.configuration.load import BadFile, Configuration, candidate
 from criproxy.node.configuration.reload import Reload
 from criproxy.node.configuration.try_out import CHANGES_PLUGIN, plugin_of, read_file
 from criproxy.node.controller import Controller
 from criproxy.node.settings import Settings
 from criproxy.placement.answers.rehearsal import Rehearsal, rehearse
-from criproxy.store.configurations import GoodFile, node_policy_of
+from criproxy.store.configurations import GoodFile
 
 NOTHING: Values = {"ends_release": False, "exclusive_cpus": "", "moved": [], "refused": [], "changes": []}
 """The effects of a file that is refused, or changes nothing about containers."""
