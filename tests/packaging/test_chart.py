@@ -244,7 +244,11 @@ def test_what_the_chart_gives_to_criproxy_is_understood(archive: Path, tmp_path:
         taken = [each for each in arguments if not each.startswith(files)]
         result = CliRunner().invoke(main, [*taken, "--dry-run", f"--host-root={tmp_path}"])
         assert (result.exit_code, "there is no kubelet on this node" in result.stderr) == (1, True), result.output
-    for values in ({}, EVERYTHING, {"devicePlugin": {**GPU["devicePlugin"], "defaultConfiguration": "a"}}):
+    for values in (
+        {},
+        EVERYTHING,
+        {"devicePlugin": {**GPU["devicePlugin"], "configurations": {"a": GPU_FILE}, "defaultConfiguration": "a"}},
+    ):
         found = containers(render(archive, values)[0])
         for name in ("wait", "agent"):
             program, *options = found[name]["args"]
@@ -414,6 +418,34 @@ def test_what_only_the_agent_does_is_refused_without_it(archive: Path, values: d
     with pytest.raises(helm.HelmError, match=r"needs agent\.enabled"):
         render(archive, without)
     assert "DaemonSet" in render(archive, {**without, "action": "uninstall"})[0]
+
+
+@pytest.mark.parametrize(
+    ("values", "said"),
+    [
+        pytest.param(
+            {"devicePlugin": {"configurations": {"a": GPU_FILE}}},
+            r"devicePlugin\.configurations needs devicePlugin\.enabled",
+            id="nobody-uses-them",
+        ),
+        pytest.param(
+            {"devicePlugin": {"enabled": True, "configurations": {"a": GPU_FILE}, "defaultConfiguration": "b"}},
+            r"""is "b", which is not in devicePlugin\.configurations \(a\)""",
+            id="unknown-default",
+        ),
+        pytest.param(
+            {"devicePlugin": {"enabled": True, "defaultConfiguration": "b"}},
+            r"configurations \(empty\)",
+            id="no-default",
+        ),
+        pytest.param({"nodePolicies": [NODE_POLICY, NODE_POLICY]}, "nodePolicies has two of the name", id="two"),
+    ],
+)
+def test_values_that_contradict_each_other_are_refused(archive: Path, values: dict[str, Any], said: str) -> None:
+    """What would be ignored in silence, or overwritten, is said; a removal does not care."""
+    with pytest.raises(helm.HelmError, match=said):
+        render(archive, values)
+    assert "DaemonSet" in render(archive, {**values, "action": "uninstall"})[0]
 
 
 @pytest.mark.parametrize("values", ON_SOME)

@@ -32,6 +32,27 @@ app.kubernetes.io/instance: {{ .Release.Name | quote }}
 {{- end }}
 {{- end }}
 
+{{- /* Fails if values contradict each other. */}}
+{{- define "criproxy.refuseContradictions" -}}
+{{- if eq .Values.action "install" }}
+{{- with .Values.devicePlugin }}
+{{- if and .configurations (not .enabled) }}
+{{- fail "devicePlugin.configurations needs devicePlugin.enabled: without the device plugin, nobody uses them" }}
+{{- end }}
+{{- if and .defaultConfiguration (not (hasKey (.configurations | default dict) .defaultConfiguration)) }}
+{{- fail (printf "devicePlugin.defaultConfiguration is %q, which is not in devicePlugin.configurations (%s)" .defaultConfiguration (keys (.configurations | default dict) | sortAlpha | join ", " | default "empty")) }}
+{{- end }}
+{{- end }}
+{{- $names := dict }}
+{{- range .Values.nodePolicies }}
+{{- if hasKey $names .name }}
+{{- fail (printf "nodePolicies has two of the name %q: give each a name of its own" .name) }}
+{{- end }}
+{{- $_ := set $names .name true }}
+{{- end }}
+{{- end }}
+{{- end }}
+
 {{- define "criproxy.gate" -}}
 {{- if and (include "criproxy.agent" .) (gt (int .Values.firstInstallsAtOnce) 0) }}yes{{ end }}
 {{- end }}
