@@ -84,15 +84,18 @@ def convert(text: str, file: Path, labels: Mapping[str, str]) -> Iterator[Conver
         origin, kind = _origin(data, file), data.get("kind")
         try:
             if kind == "ConfigMap":
-                yield _of_config_map(data, origin)
+                found = _of_config_map(data, origin)
             elif str(data.get("apiVersion")).startswith("config.nri/") and kind in NRI_POLICIES:
                 spec = data.get("spec")
                 done = of_nri_plugins(str(kind), spec if isinstance(spec, Mapping) else {})
-                yield _scoped(data, origin, "nri-plugins", done)
+                found = _scoped(data, origin, "nri-plugins", done)
             elif isinstance(kind, str):
-                yield Skipped(origin, "it is no configuration of CRI-RM or nri-plugins that has an equivalent")
+                found = Skipped(origin, "it is no configuration of CRI-RM or nri-plugins that has an equivalent")
             else:
-                yield _alone(data, origin, file, labels)
+                found = _alone(data, origin, file, labels)
+            if labels and isinstance(kind, str) and isinstance(found, Converted):
+                raise ConfigError("its name says for which nodes it is: convert it without --node-selector")
+            yield found
         except ConfigError as error:
             raise ConfigError("\n".join(f"{origin}: {line}" for line in str(error).splitlines())) from error
 

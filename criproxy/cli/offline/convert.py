@@ -39,7 +39,7 @@ def command(files: tuple[Path, ...], labels: tuple[str, ...]) -> None:
     """
     from criproxy.config.convert import Converted, convert
 
-    selected = dict(_label(each) for each in labels)
+    selected = _labels(labels)
     wrong, converted, skipped = list[str](), list[Converted](), list["Skipped"]()
     for file in files:
         try:
@@ -54,11 +54,30 @@ def command(files: tuple[Path, ...], labels: tuple[str, ...]) -> None:
     click.echo("---\n".join(map(_as_text, converted)), nl=False)
 
 
-def _label(text: str) -> tuple[str, str]:
-    key, equals, value = text.partition("=")
-    if not key or not equals:
-        raise UsageError(f"--node-selector: {text[:80]!r} is not LABEL=VALUE")
-    return key, value
+def _labels(texts: tuple[str, ...]) -> dict[str, str]:
+    """Return labels of nodes with their values.
+
+    Raises:
+        UsageError: one of the *texts* is none, or two are about the same label.
+    """
+    from pydantic import ValidationError
+
+    from criproxy.agent.objects.node_policy import NodeSelector
+    from criproxy.config.validation_errors import complaint
+
+    found = dict[str, str]()
+    for text in texts:
+        key, equals, value = text.partition("=")
+        if not key or not equals:
+            raise UsageError(f"--node-selector: {text[:80]!r} is not LABEL=VALUE")
+        if key in found:
+            raise UsageError(f"--node-selector: the label {key[:80]!r} is given twice")
+        found[key] = value
+    try:
+        NodeSelector.model_validate({"matchLabels": found})
+    except ValidationError as error:
+        raise UsageError(f"--node-selector: {complaint(error.errors(include_url=False)[0])}") from error
+    return found
 
 
 def _text(file: Path) -> str:

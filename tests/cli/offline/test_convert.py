@@ -303,11 +303,35 @@ def test_standard_input() -> None:
     assert len(converted(result)) == 1
 
 
-def test_node_selector_needs_a_value(tmp_path: Path) -> None:
-    """A label alone is a usage error."""
-    result = convert(tmp_path, {"policy": "none"}, options=("--node-selector", "pool"))
+@pytest.mark.parametrize(
+    ("labels", "said"),
+    [
+        pytest.param(["pool"], "'pool' is not LABEL=VALUE", id="no-value"),
+        pytest.param(
+            ["a b=c"], "must be the key of a label such as pool or example.com/pool, not 'a b'", id="no-label"
+        ),
+        pytest.param(["a=b=c"], "must be the value of a label", id="two-values"),
+        pytest.param(["a=b", "a=c"], "the label 'a' is given twice", id="twice"),
+    ],
+)
+def test_node_selector_takes_labels(tmp_path: Path, labels: list[str], said: str) -> None:
+    """What the API server would refuse is a usage error."""
+    options = [word for label in labels for word in ("--node-selector", label)]
+    result = convert(tmp_path, {"policy": "none"}, options=(*options,))
 
-    assert (result.exit_code, "LABEL=VALUE" in result.stderr) == (2, True)
+    assert (result.exit_code, result.stdout) == (2, "")
+    assert f"--node-selector: {said}" in result.stderr
+
+
+@pytest.mark.parametrize(
+    "obj", [config_map("c.default", "Active: none"), custom_resource("BalloonsPolicy", "group.g", {})]
+)
+def test_an_object_that_says_for_which_nodes_it_is_needs_no_node_selector(tmp_path: Path, obj: dict[str, Any]) -> None:
+    """It would be ignored."""
+    result = convert(tmp_path, obj, options=("--node-selector", "pool=a"))
+
+    assert (result.exit_code, result.stdout) == (1, "")
+    assert "its name says for which nodes it is: convert it without --node-selector" in result.stderr
 
 
 def test_all_that_is_printed_can_be_checked(tmp_path: Path) -> None:
