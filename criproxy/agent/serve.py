@@ -141,7 +141,7 @@ class Agent:
         """Yield what writes to the Node, what writes Events, and what reads the label of the node."""
         options, client, view, troubles = self._options, self._client, self._view, self._troubles
         writer = EventWriter(client, options.node_name, troubles)
-        source = EventSource(view, writer)
+        source = EventSource(view, writer, why_back=self._rollout.why_back)
         what = SignOptions(taint=options.taint, labels=options.labels)
         node = NodeSigns(client, view, self._followed.node, troubles, log, what)
         node.transitioned = source.tell

@@ -93,6 +93,11 @@ class Rollout(Changes):
         """How far this node is; None before its NodePlacement was read, which must not be overwritten until then."""
         return self._memory.state if self._memory.has_read else None
 
+    def why_back(self, policy_hash: str) -> str:
+        """Return why the policy with this hash was rolled back on this node; empty if it was not."""
+        state = self._memory.state
+        return state.message if (state.phase, state.hash) == ("RolledBack", policy_hash) else ""
+
     async def run(self) -> None:
         """Follow the NodePolicies, for ever."""
         sources: tuple[Changing, ...] = (

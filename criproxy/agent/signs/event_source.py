@@ -43,12 +43,14 @@ class EventSource:
         writer: gets what happens.
         clock: seconds since the epoch.
         gap_s: the shortest time between two questions about the history.
+        why_back: returns why the rollout has ended the try of the policy with this hash; empty: it has not.
     """
 
     view: NodeView
     writer: EventWriter
     clock: Callable[[], float] = time.time
     gap_s: float = GAP_S
+    why_back: Callable[[str], str] = lambda _: ""
     _before: View | None = None
     _last: int | None = None
     """The number of the last record that is known; None: none was asked for."""
@@ -78,7 +80,7 @@ class EventSource:
 
     def _compare(self, now: View) -> bool:
         """Tell what has happened to the node; return whether the view is another one than before."""
-        for happening in of_node(self._before, now, self.view.node_name, self.clock()):
+        for happening in of_node(self._before, now, self.view.node_name, self.clock(), self.why_back):
             self.writer.add(happening)
         before, self._before = self._before, now
         return before is not now

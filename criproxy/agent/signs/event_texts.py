@@ -85,25 +85,36 @@ _STATES: Final = (
 )
 
 
-def of_node(before: View | None, now: View, node_name: str, at_s: float) -> Iterator[Happening]:
-    """Yield what has happened to the node between two views; *before* is None for the first one, at the start."""
+def of_node(
+    before: View | None, now: View, node_name: str, at_s: float, why_back: Callable[[str], str] = lambda _: ""
+) -> Iterator[Happening]:
+    """Yield what has happened to the node between two views.
+
+    Args:
+        before: the former one; None at the start.
+        now: the present one.
+        node_name: of the Node.
+        at_s: when, in seconds since the epoch.
+        why_back: returns why the rollout has ended the try of the policy with this hash; empty: it has not.
+    """
     for state in _STATES:
         was, text = state.text(before) if before else "", state.text(now)
         if text and not was:
             yield about_node(state.begun, text, node_name, at_s)
         elif was and not text:
             yield about_node(state.ended, state.ended_text, node_name, at_s, is_warning=False)
-    if before and (text := _rolled_back(before.get("configuration") or {}, now.get("configuration") or {})):
-        yield about_node("RolledBack", text, node_name, at_s)
+    tried, has = ((each or {}).get("configuration") or {} for each in (before, now))
+    if tried.get("try") and not has.get("try") and has.get("hash") != tried.get("hash"):
+        yield about_node("RolledBack", _rolled_back(tried, has, at_s, why_back), node_name, at_s)
 
 
-def _rolled_back(before: Mapping[str, Any], now: Mapping[str, Any]) -> str:
-    """Return that a configuration that was tried is no longer in effect; empty if that is not so."""
-    tried = before.get("try")
-    if not tried or now.get("try") or now.get("hash") == before.get("hash"):
-        return ""
-    what, back = f"{before.get('file')} (hash {before.get('hash')})", f"{now.get('file')} (hash {now.get('hash')})"
-    return f"{what} was tried, and is no longer in effect: {back} is"
+def _rolled_back(was: Mapping[str, Any], has: Mapping[str, Any], at_s: float, why_back: Callable[[str], str]) -> str:
+    """Return why a configuration that was tried is no longer in effect, and which one is."""
+    what, back = (f"{each.get('file')} (hash {each.get('hash')})" for each in (was, has))
+    is_over = at_s >= datetime.fromisoformat(str(was["try"]["until"])).timestamp()
+    ended = "its time is over, and nobody has kept it" if is_over else "the try was ended before its time"
+    why = why_back(str(was.get("hash"))) or ended
+    return f"{what} was tried, and is no longer in effect: {why}; now {back} is in effect"
 
 
 def of_condition(condition: Condition, node_name: str, at_s: float) -> Happening | None:

@@ -404,6 +404,20 @@ def test_the_policy_file_changes_on_a_node() -> None:
     play(3, scene)
 
 
+def test_a_node_knows_why_its_try_was_ended() -> None:
+    """For the Event about it; nothing is said of other policies, and on other nodes."""
+
+    async def scene(cluster: Cluster) -> None:
+        cluster.put_policy(bad())
+        await settled(cluster, lambda: status(cluster)[0])
+        (failure,) = status(cluster)[1]
+        for name, (each,) in cluster.agents.items():
+            assert each.rollout.why_back(failure.hash) == (failure.text if name == failure.node else "")
+            assert not each.rollout.why_back("0123456789ab")
+
+    play(3, scene)
+
+
 def test_somebody_ends_a_try_on_the_node() -> None:
     """He had a reason: it counts as a failure."""
 

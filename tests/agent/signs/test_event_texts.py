@@ -1,5 +1,6 @@
 """What Events say, by views and records of the daemon."""
 
+from datetime import datetime
 from typing import Any
 
 import pytest
@@ -49,11 +50,23 @@ def test_events_of_the_node(before: dict[str, Any] | None, now: dict[str, Any], 
     assert all((each.kind, each.name, each.at_s) == ("Node", "worker-1", 7.0) for each in found)
 
 
-def test_a_try_that_ended_says_what_is_in_effect() -> None:
-    """By file and hash."""
+OVER_S = datetime.fromisoformat(str(TRY["until"])).timestamp()
+
+
+@pytest.mark.parametrize(
+    ("at_s", "said", "why"),
+    [
+        pytest.param(OVER_S, "", "its time is over, and nobody has kept it", id="in-time"),
+        pytest.param(OVER_S - 1, "", "the try was ended before its time", id="by-somebody"),
+        pytest.param(OVER_S - 1, "shop/db has no place", "shop/db has no place", id="by-the-rollout"),
+    ],
+)
+def test_a_try_that_ended_says_why_and_what_is_in_effect(at_s: float, said: str, why: str) -> None:
+    """By file and hash; the rollout knows why it has ended the try of that hash."""
     before, now = view_of(**configuration("new", TRY)), view_of(**configuration("old"))
-    (found,) = of_node(before, now, "worker-1", 7.0)
-    assert found.message == "new.yaml (hash new) was tried, and is no longer in effect: old.yaml (hash old) is"
+    (found,) = of_node(before, now, "worker-1", at_s, {"new": said, "old": "no"}.__getitem__)
+    was = f"new.yaml (hash new) was tried, and is no longer in effect: {why}"
+    assert found.message == f"{was}; now old.yaml (hash old) is in effect"
 
 
 def test_the_events_of_a_condition() -> None:
