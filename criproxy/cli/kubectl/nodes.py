@@ -20,6 +20,8 @@ OLD_S = 1200.0
 """Agents write at least every ten minutes: what is older than two of these may no longer hold."""
 _GOOD = ("Applied", "Trying", "Waiting")
 """Phases in which nothing is wrong."""
+_SAME_CHARACTERS = 100
+"""A message that begins like this in a problem is told there; agents cut both."""
 MOST_PROBLEMS = 3
 """Of each node, of which a cluster may have thousands; ``criproxy status --check`` has all."""
 
@@ -58,7 +60,8 @@ def render(placements: Sequence[Object]) -> rich.RenderableType:
         found.add_row(*cells, seen, style=TROUBLE if is_wrong else "")
         problems = bounded_texts(status.get("problems") or (), MOST_PROBLEMS)
         lines += [rich.Text(f"WRONG: {name}: {text}", style=TROUBLE) for text in problems]
-        if message := status.get("message"):
+        message = status.get("message") or ""
+        if message and not any(message[:_SAME_CHARACTERS] in each for each in problems):
             lines.append(rich.Text(f"Note: {name}: {message}", style=NOTE))
         if seen_s is None or seen_s > OLD_S:
             lines.append(rich.Text(f"Note: {name}: its agent is silent: this may no longer hold", style=NOTE))

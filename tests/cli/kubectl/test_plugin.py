@@ -222,6 +222,22 @@ async def test_nodes_are_those_that_report(kube: Kube) -> None:
     assert kube.api.requests["create", "pods"] == 0
 
 
+async def test_what_a_problem_says_is_not_said_twice(kube: Kube) -> None:
+    """Why the daemon does not answer, and why a NodePolicy is refused, which the agent cuts at another place."""
+    now = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
+    gone, refusal = "no daemon answers on /run/criproxy", "x" * 300
+    refused = f"NodePolicy gpu cannot be used on this node: {refusal}"[:299] + "…"
+    kube.placement("a", phase="Unknown", ready="Unknown", observedAt=now, problems=[gone], message=gone)
+    kube.placement("b", phase="Refused", ready="False", observedAt=now, problems=[refused], message=refusal)
+
+    table = await kube.run("nodes")
+
+    assert [line for line in table.stdout.splitlines() if line.startswith(("WRONG", "Note"))] == [
+        f"WRONG: a: {gone}",
+        f"WRONG: b: {refused}",
+    ]
+
+
 async def test_a_large_cluster_is_read_page_by_page(kube: Kube) -> None:
     """Nothing is left out."""
     for number in range(1200):
