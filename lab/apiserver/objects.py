@@ -219,8 +219,6 @@ def _check_version(resource: Resource, before: Object, new: Object) -> None:
 
 def _check_applied(resource: Resource, config: Object, stored: Stored | None) -> None:
     """Refuse what cannot be applied, or is not meant for this object."""
-    if _has_blank(config):
-        raise Refusal(422, "Invalid", 'Invalid value: "null": an empty text is null, as in Kubernetes 1.20')
     if config["metadata"].get("managedFields"):
         raise Refusal(400, "BadRequest", "metadata.managedFields must be nil")
     if stored is not None:
@@ -250,11 +248,6 @@ def _generation(before: Object | None, obj: Object) -> int:
     ignored = {"metadata", "status"}
     same = {k: v for k, v in before.items() if k not in ignored} == {k: v for k, v in obj.items() if k not in ignored}
     return int(before["metadata"].get("generation", 1)) + (not same)
-
-
-def _has_blank(value: object) -> bool:
-    parts = value.values() if isinstance(value, dict) else value if isinstance(value, list) else ()
-    return value == "" or any(map(_has_blank, parts))
 
 
 def _key(metadata: Object) -> Key:

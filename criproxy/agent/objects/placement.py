@@ -180,7 +180,7 @@ def _devices(devices: Sequence[View]) -> Iterator[Devices]:
 
 
 def _without_blanks(value: Any) -> Any:  # noqa: ANN401 (JSON)
-    """Leave empty texts out: server-side apply of Kubernetes 1.20 takes them for null, and refuses the object."""
+    """Leave empty texts out: they say no more than a field that is not there, and objects are to be small."""
     if isinstance(value, list):
         return [_without_blanks(each) for each in value]
     if not isinstance(value, dict):

@@ -127,7 +127,7 @@ def metadata_of(view: View | None, owned: Metadata, node: Object, *, labels: boo
         labels: whether labels are wanted.
     """
     reported, vgpus = (view or {}).get("labels"), (view or {}).get("vgpus")
-    # An empty value, such as that of a missing third part of a version, is null for Kubernetes 1.20.
+    # An empty value, such as that of a missing third part of a version, says nothing.
     wanted = owned.labels if reported is None else {k: str(v) for k, v in reported.items() if v and is_ours(k)}
     inventory = {ANNOTATION: str(vgpus)} if vgpus and len(vgpus) <= MOST_ANNOTATION_CHARS else {}
     return Metadata(

@@ -43,6 +43,13 @@ def test_who_manages_a_field(objects: Objects) -> None:
     assert found["metadata"]["managedFields"][0]["fieldsV1"] == {"f:spec": {"f:priority": {}}}
 
 
+def test_an_empty_text_is_a_value(objects: Objects) -> None:
+    """As in Kubernetes, where only null removes a field."""
+    config = {"metadata": {"name": "p"}, "spec": {"note": ""}}
+
+    assert objects.apply(NODE_POLICIES, config, manager="one")["spec"] == {"note": ""}
+
+
 def test_versions_and_generations(objects: Objects) -> None:
     """Each change has a version; only one of the spec is a new generation, and one without effect is none."""
     made = objects.create(NODE_POLICIES, {"metadata": {"name": "p"}, "spec": {"priority": 1}, "status": {"lost": 1}})
