@@ -47,12 +47,13 @@ NODE_POLICY: dict[str, Any] = {
     "policy": {"policy": "topology-aware", "reservedCpus": "0"},
     "rollout": {"try": "10m", "atOnce": "10%", "stopAfterFailures": 2},
 }
+PEERS = [{"ipBlock": {"cidr": "10.0.0.0/28"}}, {"namespaceSelector": {"matchLabels": {"name": "monitoring"}}}]
 MONITORED = {"podMonitor": True, "prometheusRule": True, "dashboard": True, "labels": {"release": "prometheus"}}
 EVERYTHING: dict[str, Any] = {
     **GPU,
     "nodePolicies": [NODE_POLICY, {"name": "rest", "nodeSelector": {}, "policy": {"policy": "none"}}],
     "daemon": {"logLevel": "debug", "traceCalls": ["CreateContainer", "StartContainer"]},
-    "agent": {"logLevel": "warning", "taint": False, "labels": True, "admissionPolicy": "always"},
+    "agent": {"logLevel": "warning", "taint": False, "labels": True, "admissionPolicy": "always", "allowFrom": PEERS},
     "monitoring": MONITORED,
     "firstInstallsAtOnce": 4,
     "image": {"repository": "registry.example.com/criproxy", "tag": "1.2.3", "pullPolicy": "Always"},
@@ -369,6 +370,17 @@ def test_the_token_of_queries(archive: Path) -> None:
     closed, _ = render(archive, {"agent": {"http": ""}})
     assert "Secret" not in closed
     assert "ports" not in containers(closed)["agent"]
+
+
+def test_who_reaches_the_agent(archive: Path) -> None:
+    """Everybody, or those of the values, at its port, and nobody at others of its pod."""
+    assert "NetworkPolicy" not in render(archive, {})[0]
+    assert "NetworkPolicy" not in render(archive, {"agent": {"http": "", "allowFrom": PEERS}})[0]
+    made, _ = render(archive, {"agent": {"allowFrom": PEERS}})
+    spec = made["NetworkPolicy"]["spec"]
+    assert spec["podSelector"] == made["DaemonSet"]["spec"]["selector"]
+    assert spec["policyTypes"] == ["Ingress"]
+    assert spec["ingress"] == [{"from": PEERS, "ports": [{"port": "agent-http", "protocol": "TCP"}]}]
 
 
 def test_how_nodes_change(archive: Path) -> None:
