@@ -65,7 +65,6 @@ ENDLESS = {
     "api/agent.py:AgentPolls.command": "ends with the time that its client waits",
     "agent/node_view.py:NodeView.run": "supervised",
     "agent/http.py:AgentHttp.run": "supervised",
-    "agent/http.py:AgentHttp._serve": "ends run with it, which is supervised",
     "agent/kubernetes/watch.py:Watched.run": "supervised",
     "agent/kubernetes/client.py:ApiClient._pages": "ends with the last page, or with the limit for all of them",
     "agent/kubernetes/transport.py:Transport._send": "ends with the answer, or the deadline of the request",
