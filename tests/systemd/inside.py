@@ -157,7 +157,10 @@ def runs_the_agent() -> dict[str, Any]:
     while time.monotonic() < end_s and len((status := json.loads(typed(STATUS)["said"]))["agent"]["problems"]) < 1:
         time.sleep(PACE_S)
     found |= {"status": status["agent"]["problems"], "check": typed("criproxy status --check")["status"]}
-    found |= {"group": shown("ControlGroup", AGENT), "text": shown("StatusText", AGENT)}
+    found["group"] = shown("ControlGroup", AGENT)
+    while time.monotonic() < end_s and "connects" in (text := shown("StatusText", AGENT)):  # by a heartbeat
+        time.sleep(PACE_S)
+    found["text"] = text
     systemctl("stop", AGENT)
     return found | {"result": shown("Result", AGENT)}
 
