@@ -25,7 +25,7 @@ from criproxy.config.validation_errors import complaint, dotted, explain
 from criproxy.devices.options.option_types import Text
 from criproxy.errors import ConfigError
 from criproxy.model.text.amounts import parse_seconds
-from criproxy.model.text.sources import hash_of
+from criproxy.model.text.sources import LONGEST_TRY_S, SHORTEST_TRY_S, hash_of
 
 Part = TypeVar("Part", bound=BaseModel)
 Object = dict[str, Any]
@@ -33,8 +33,6 @@ Object = dict[str, Any]
 
 MAX_FAILURES = 20
 """Failures that the status of a NodePolicy lists."""
-MAX_TRY_S = 168 * 3600
-"""The longest try that the daemon accepts."""
 _UNSAFE = re.compile("[\x7f-\x9f\u2028\u2029\ud800-\udfff\ufeff\ufffe\uffff]")
 """What json.dumps writes as it is, and YAML forbids or takes for a line break."""
 
@@ -112,7 +110,7 @@ class NodeSelector(Wish):
 
 
 def _try_time(value: object) -> object:
-    if isinstance(value, str) and not 1 <= parse_seconds(value, "30s, 10m or 168h") <= MAX_TRY_S:
+    if isinstance(value, str) and not SHORTEST_TRY_S <= parse_seconds(value, "30s, 10m or 168h") <= LONGEST_TRY_S:
         raise ValueError(f"must be a time from 1s to 168h, not {value}")
     return value
 

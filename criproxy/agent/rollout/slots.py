@@ -14,13 +14,14 @@ from hashlib import sha256
 from typing import Any
 
 from criproxy.agent.kubernetes.client import LEASES, NODE_POLICIES, ApiClient, ApiError
-from criproxy.agent.objects.node_policy import MAX_TRY_S, NodePolicy, Object
+from criproxy.agent.objects.node_policy import NodePolicy, Object
 from criproxy.agent.rollout.choose import is_recorded
 from criproxy.agent.rollout.situation import Pace, Turn
+from criproxy.model.text.sources import LONGEST_TRY_S
 
 GENERATION, HASH = "criproxy.io/generation", "criproxy.io/hash"
 """Annotations of a Lease: what is tried in the turn."""
-_LONGEST_S = MAX_TRY_S + 3600
+_LONGEST_S = LONGEST_TRY_S + 3600
 """Of a turn, whatever a Lease says."""
 CANDIDATES = 4
 """Turns that one node looks at, one at each look, so that every free turn is soon seen by a node that waits."""

@@ -7,7 +7,7 @@ from typing import Any, Protocol, get_args
 
 from criproxy.agent.changes import Changing
 from criproxy.agent.kubernetes.client import NODE_PLACEMENTS, NODE_POLICIES, NODES, ApiClient
-from criproxy.agent.objects.node_policy import MAX_TRY_S, NodePolicy, Object
+from criproxy.agent.objects.node_policy import NodePolicy, Object
 from criproxy.agent.objects.placement import Phase, RolloutState
 from criproxy.agent.rollout.situation import Action, Expected, Pace, Situation, Step, Turn, Verdict
 from criproxy.agent.rollout.slots import Turns
@@ -15,7 +15,7 @@ from criproxy.agent.rollout.status import StatusWriter
 from criproxy.agent.rollout.waiting import ENDED
 from criproxy.errors import CriproxyError
 from criproxy.model.text.bounded import bounded_text
-from criproxy.model.text.sources import NODE_POLICY
+from criproxy.model.text.sources import LONGEST_TRY_S, NODE_POLICY
 from criproxy.process.logger import Log
 
 MOST_CHARACTERS = 500
@@ -104,7 +104,7 @@ class Steps:
 
     async def _try(self, _: Step, now: Situation) -> Expected:
         policy = _policy(now)
-        time_s = min(policy.spec.rollout.try_s + self.pace.keep_before_s, MAX_TRY_S)
+        time_s = min(policy.spec.rollout.try_s + self.pace.keep_before_s, LONGEST_TRY_S)
         self.log.info("rollout: a NodePolicy is tried", policy=policy.name, hash=policy.hash, for_s=time_s)
         await self.daemon.ask("reload-try", {**_file(policy), "time_s": time_s})
         return self._expected(policy.hash, is_trying=True)

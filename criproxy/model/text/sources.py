@@ -1,10 +1,11 @@
-"""Where the text of a configuration is from, and the hash by which people and agents compare texts."""
+"""Configurations that come from files and NodePolicies: their source, their hash, and how long one may be tried."""
 
 import re
 from hashlib import sha256
 
 HASH_DIGITS = 12
 """Enough to tell the files of a cluster apart; ``sha256sum`` prints the same digits first."""
+SHORTEST_TRY_S, LONGEST_TRY_S = 1, 168 * 3600
 NODE_POLICY = "NodePolicy/"
 """Before the name of a NodePolicy, in place of the path of a policy file."""
 _NODE_POLICY = re.compile(rf"{NODE_POLICY}([a-z0-9](?:[-a-z0-9.]{{0,251}}[a-z0-9])?)")

@@ -14,7 +14,7 @@ from criproxy.config.load import devices_alone
 from criproxy.errors import CriproxyError, UsageError
 from criproxy.model.node import Node, places_of
 from criproxy.model.text.notices import Values, timestamp
-from criproxy.model.text.sources import node_policy_of
+from criproxy.model.text.sources import LONGEST_TRY_S, SHORTEST_TRY_S, node_policy_of
 from criproxy.model.workload import Miss
 from criproxy.node.configuration.in_place import InPlaceOfFile
 from criproxy.node.configuration.load import FALLBACK, Configuration, candidate, rebuilt, without_file
@@ -27,7 +27,6 @@ LOOK_S = 1.0
 """How often the clock is read: it may be set forward, or the machine may have slept."""
 RETRY_S = 10.0
 """Pause after the former configuration could not come back."""
-SHORTEST_S, LONGEST_S = 1.0, 7 * 24 * 3600.0
 NOTHING = "no configuration is being tried"
 CHANGES_PLUGIN = (
     "cannot be tried because it changes devices.plugin, a class that it offers or podresources.socket, which criproxy "
@@ -82,7 +81,9 @@ class TryOut:
         """
         text, source = read_file(arguments)
         time_s = arguments.get("time_s")
-        if isinstance(time_s, bool) or not isinstance(time_s, int | float) or not SHORTEST_S <= time_s <= LONGEST_S:
+        if isinstance(time_s, bool) or not isinstance(time_s, int | float):
+            time_s = 0.0
+        if not SHORTEST_TRY_S <= time_s <= LONGEST_TRY_S:
             raise UsageError("the duration of a try must be between 1s and 168h")
         async with self.reload.one:
             self._check_now()

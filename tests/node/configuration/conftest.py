@@ -12,7 +12,7 @@ from tests.node.configuration.tried_node import Node, static_node
 @pytest.fixture
 async def node(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Node]:
     """One with the static policy."""
-    monkeypatch.setattr(try_out, "SHORTEST_S", 0.01)
+    monkeypatch.setattr(try_out, "SHORTEST_TRY_S", 0.01)
     made = static_node(tmp_path)
     async with made.world:
         await made.begun()

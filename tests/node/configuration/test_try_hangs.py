@@ -77,7 +77,7 @@ def disk(monkeypatch: pytest.MonkeyPatch) -> Iterator[Disk]:
 @pytest.fixture
 async def node(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, disk: Disk) -> AsyncIterator[Node]:
     """One with the static policy, and less patience with the file of a try than with the database."""
-    monkeypatch.setattr(try_out, "SHORTEST_S", 0.01)
+    monkeypatch.setattr(try_out, "SHORTEST_TRY_S", 0.01)
     monkeypatch.setattr(in_place, "RETRY_S", 0.02)
     (tmp_path / "policy.yaml").write_text(STATIC)
     world = World(tmp_path, settings=PATIENT)
