@@ -38,7 +38,7 @@ _FIRST = (
     + frames.window_update(0, frames.MAX_WINDOW - frames.DEFAULT_WINDOW)
 )
 _STATUS_OF_RESET = {
-    7: StatusCode.UNAVAILABLE,  # REFUSED_STREAM: it was not looked at
+    frames.REFUSED_STREAM: StatusCode.UNAVAILABLE,
     frames.CANCEL: StatusCode.CANCELLED,
     frames.ENHANCE_YOUR_CALM: StatusCode.RESOURCE_EXHAUSTED,
 }
@@ -53,7 +53,10 @@ class CallError(CriproxyError):
         details: the text of the peer, or the client's own.
         cause: why there is no connection; None if there was one.
         is_own: whether the client's own deadline has passed, not one of the peer.
+        is_unseen: whether the peer says that it did not look at the call (RFC 9113, 6.8 and 8.7).
     """
+
+    is_unseen = False
 
     def __init__(self, code: StatusCode, details: str, *, cause: OSError | None = None, is_own: bool = False) -> None:
         super().__init__(f"{code.name}: {details}")
@@ -87,22 +90,33 @@ class Channel:
     async def unary(self, method: str, message: bytes, timeout_s: float) -> bytes:
         """Return the reply to *message*; *method* is a path such as ``/runtime.v1.RuntimeService/Version``.
 
+        A call that the peer did not look at is sent once more, as gRPC's own clients do: a peer that restarts ends its
+        connections so.
+
         Raises:
             CallError: the status is not OK, or there is not exactly one reply.
         """
-        call: _Call | None = None
+        end_s = asyncio.get_running_loop().time() + timeout_s
         try:
-            async with asyncio.timeout(timeout_s):
-                call = (await self._connected()).start(method, message, timeout_s)
-                reply = await call.next()
-                if reply is None or await call.next() is not None:
-                    raise CallError(StatusCode.INTERNAL, "the reply is not exactly one message")
-                return reply
+            async with asyncio.timeout_at(end_s):
+                try:
+                    return await self._unary(method, message, timeout_s)
+                except CallError as error:
+                    if not error.is_unseen:
+                        raise
+                return await self._unary(method, message, end_s - asyncio.get_running_loop().time())
         except TimeoutError:
             raise CallError(StatusCode.DEADLINE_EXCEEDED, "no answer in time", is_own=True) from None
+
+    async def _unary(self, method: str, message: bytes, timeout_s: float) -> bytes:
+        call = (await self._connected()).start(method, message, timeout_s)
+        try:
+            reply = await call.next()
+            if reply is None or await call.next() is not None:
+                raise CallError(StatusCode.INTERNAL, "the reply is not exactly one message")
+            return reply
         finally:
-            if call is not None:
-                call.cancel()
+            call.cancel()
 
     async def stream(self, method: str, message: bytes) -> AsyncGenerator[bytes, None]:
         """Yield the replies to *message*, without a deadline, until the peer ends the call.
@@ -383,12 +397,15 @@ class _Connection(FrameLoop, asyncio.Protocol):
     def _on_reset(self, stream: int, code: int) -> None:
         if call := self._calls.get(stream):
             status = _STATUS_OF_RESET.get(code, StatusCode.INTERNAL)
-            self._over(call, CallError(status, f"the peer reset the call (HTTP/2 error {code})"))
+            error = CallError(status, f"the peer reset the call (HTTP/2 error {code})")
+            error.is_unseen = code == frames.REFUSED_STREAM
+            self._over(call, error)
 
     def _on_goaway(self, last_stream: int) -> None:
         self.is_usable = False
         for stream in [stream for stream in self._calls if stream > last_stream]:
             error = CallError(StatusCode.UNAVAILABLE, "the peer ends the connection and did not look at the call")
+            error.is_unseen = True
             self._over(self._calls[stream], error)
 
     def _on_window(self, stream: int, increment: int) -> None:

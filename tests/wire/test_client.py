@@ -24,6 +24,7 @@ from criproxy.wire.frames import (
     PADDED,
     PING,
     PUSH_PROMISE,
+    REFUSED_STREAM,
     RST_STREAM,
     SETTINGS,
 )
@@ -193,11 +194,11 @@ async def scripted(path: Path, *parts: bytes) -> AsyncIterator[None]:
         server.close()
 
 
-def reply(*payloads: bytes, trailers: bytes = TRAILERS) -> bytes:
-    """A whole reply on the first stream, with one DATA frame for each of *payloads*."""
-    data = b"".join(build(DATA, 0, 1, payload) for payload in payloads)
-    end = build(HEADERS, END_HEADERS | END_STREAM, 1, trailers)
-    return build(SETTINGS, 0, 0) + build(HEADERS, END_HEADERS, 1, OK) + data + end
+def reply(*payloads: bytes, trailers: bytes = TRAILERS, stream: int = 1) -> bytes:
+    """A whole reply on *stream*, with one DATA frame for each of *payloads*."""
+    data = b"".join(build(DATA, 0, stream, payload) for payload in payloads)
+    end = build(HEADERS, END_HEADERS | END_STREAM, stream, trailers)
+    return build(SETTINGS, 0, 0) + build(HEADERS, END_HEADERS, stream, OK) + data + end
 
 
 def status(number: bytes) -> bytes:
@@ -215,7 +216,6 @@ def status(number: bytes) -> bytes:
         (build(PUSH_PROMISE, END_HEADERS, 1, bytes(4)), "UNAVAILABLE", "PUSH_PROMISE"),
         (build(CONTINUATION, END_HEADERS, 1, b""), "UNAVAILABLE", "CONTINUATION"),
         (build(GOAWAY, 0, 0, bytes(8)), "UNAVAILABLE", "did not look at the call"),
-        (build(RST_STREAM, 0, 1, struct.pack(">I", 7)), "UNAVAILABLE", "reset the call (HTTP/2 error 7)"),
         (build(RST_STREAM, 0, 1, struct.pack(">I", CANCEL)), "CANCELLED", "reset the call (HTTP/2 error 8)"),
         (build(RST_STREAM, 0, 1, struct.pack(">I", 2)), "INTERNAL", "reset the call (HTTP/2 error 2)"),
         (status(b"503"), "UNKNOWN", "HTTP status 503"),
@@ -239,6 +239,37 @@ async def test_an_answer_that_is_none_fails_its_call(tmp_path: Path, answer: byt
     assert caught.value.code.name == code
     assert text in caught.value.details
     channel.close()
+
+
+@pytest.mark.parametrize(
+    ("refusal", "said"), [("GOAWAY", "did not look at"), ("REFUSED_STREAM", "reset the call (HTTP/2 error 7)")]
+)
+async def test_a_call_that_the_peer_did_not_look_at_is_sent_once_more(
+    tmp_path: Path, channel: Channel, refusal: str, said: str
+) -> None:
+    """To whoever listens on the path by then: a peer that restarts refuses so. A second refusal is the answer."""
+    refuses = [True, False, True, True]
+
+    async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        stream = 1
+        with suppress(asyncio.IncompleteReadError):
+            while await reader.readuntil(PATH.encode()):
+                if not refuses.pop(0):
+                    writer.write(reply(message(b"answer"), stream=stream))
+                elif refusal == "GOAWAY":
+                    writer.write(build(GOAWAY, 0, 0, struct.pack(">II", stream - 1, 0)))
+                else:
+                    writer.write(build(RST_STREAM, 0, stream, struct.pack(">I", REFUSED_STREAM)))
+                stream += 2
+        writer.close()
+
+    async with await asyncio.start_unix_server(answer, tmp_path / "r.sock"):
+        assert await channel.unary(PATH, b"", LIMIT_S) == b"answer"
+        with pytest.raises(CallError) as caught:
+            await channel.unary(PATH, b"", LIMIT_S)
+        assert (caught.value.code, refuses) == (StatusCode.UNAVAILABLE, [])
+        assert said in caught.value.details
+        channel.close()
 
 
 async def test_a_reply_in_any_pieces_is_read(tmp_path: Path, channel: Channel) -> None:
