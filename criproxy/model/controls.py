@@ -1,0 +1,204 @@
+"""What a class sets beside CPUs, memory nodes and devices: values of cgroup files, and what another process applies.
+
+`Controls` is part of a grant: what CRI itself can say, in the field ``unified`` of a container's resources, and which
+classes the container has. `Desired` is everything else as one map, which the daemon computes from its node and sends to
+`criproxy controls`; only that process may write it.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+KINDS = ("cpu", "memory", "blockIO", "rdt", "scheduling", "irq")
+"""The parts of a class in a policy file; a container may have each of another class."""
+DEFAULTS: Mapping[str, str] = {
+    "memory.high": "max",
+    "memory.low": "0",
+    "memory.min": "0",
+    "memory.swap.max": "max",
+    "memory.oom.group": "0",
+    "cpu.weight": "",
+    "cpu.idle": "0",
+    "cpu.uclamp.min": "0.00",
+    "cpu.uclamp.max": "max",
+    "cpu.max.burst": "0",
+    "io.weight": "default 100",
+    "io.bfq.weight": "default 100",
+}
+"""The files of cgroup v2 that classes set → their content when nobody has written them; empty: it follows from the
+container's CPU request (its shares)."""
+
+
+@dataclass(frozen=True, slots=True)
+class Controls:
+    """The classes of one container, and what they set through the runtime."""
+
+    values: tuple[tuple[str, str], ...] = ()
+    """The file with cgroup v2, one of `DEFAULTS` → its content as the kernel shows it; sorted. A value from `DEFAULTS`
+    is there if a class has set another one before."""
+    classes: tuple[tuple[str, str], ...] = ()
+    """Kind → name of the class; sorted."""
+
+    def value(self, file: str) -> str | None:
+        """Return the content that *file* should have; None: it is left alone."""
+        return next((value for name, value in self.values if name == file), None)
+
+    def class_of(self, kind: str) -> str:
+        """Return the name of the class of that *kind*; empty if it has none."""
+        return next((name for each, name in self.classes if each == kind), "")
+
+
+NO_CONTROLS = Controls()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Scheduling:
+    """How the threads of a container are scheduled, see sched(7) and ioprio_set(2)."""
+
+    policy: str = ""
+    """other, batch, idle, fifo, rr or deadline; empty: unchanged."""
+    priority: int = 0
+    """1–99 for fifo and rr."""
+    nice: int | None = None
+    runtime_us: int = 0
+    deadline_us: int = 0
+    period_us: int = 0
+    """The last three for deadline only."""
+    flags: tuple[str, ...] = ()
+    """reset-on-fork, reclaim, dl-overrun."""
+    io_class: str = ""
+    """none, rt, be or idle; empty: unchanged."""
+    io_priority: int | None = None
+    """0–7 for rt and be."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Throttle:
+    """Limits for some block devices; None: no limit."""
+
+    devices: tuple[str, ...] = ()
+    """Paths with * and ?, such as ``/dev/sd*``."""
+    read_bps: int | None = None
+    write_bps: int | None = None
+    read_iops: int | None = None
+    write_iops: int | None = None
+    weight: int | None = None
+    """1–1000, with the scheduler bfq."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BlockIo:
+    """Block I/O of a container."""
+
+    weight: int | None = None
+    """1–1000, of all devices with the scheduler bfq."""
+    throttles: tuple[Throttle, ...] = ()
+    """Of several for one device, the last one counts."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CpuTuning:
+    """Frequencies and idle states of CPUs; empty or None: unchanged."""
+
+    min_frequency: str = ""
+    max_frequency: str = ""
+    """kHz as decimal digits, or min, base or turbo, which are the machine's."""
+    governor: str = ""
+    energy_preference: str = ""
+    """A name, or 0–255."""
+    uncore_min_khz: int | None = None
+    uncore_max_khz: int | None = None
+    disabled_c_states: tuple[str, ...] = ()
+    """Names as in ``cpuidle/stateN/name``."""
+    max_latency_us: int | None = None
+    """Idle states with a longer exit latency are disabled."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RdtAllocation:
+    """One line of a schemata file, before the machine is known."""
+
+    resource: str
+    """L2 or L3, their parts L2CODE, L2DATA, L3CODE and L3DATA, or MB."""
+    ids: str = "all"
+    """Cache ids in kernel notation, or all."""
+    share: str
+    """For caches ``60%``, ``50-60%``, bits ``0-3`` or a mask ``0xf0``; for MB ``50%`` or ``1000MBps``."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RdtClass:
+    """A control group of resctrl."""
+
+    name: str
+    allocations: tuple[RdtAllocation, ...] = ()
+    """Shares are of the class's partition."""
+    partition: str = ""
+    """Empty: the whole machine."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RdtPartition:
+    """A part of the caches that classes of other partitions do not have."""
+
+    name: str
+    allocations: tuple[RdtAllocation, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Rdt:
+    """All control groups of criproxy."""
+
+    classes: tuple[RdtClass, ...] = ()
+    partitions: tuple[RdtPartition, ...] = ()
+    optional: tuple[str, ...] = ()
+    """Resources (L2, L3, MB) that a machine may lack."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class IrqClaim:
+    """Interrupts that belong to some CPUs."""
+
+    names: tuple[str, ...]
+    """Globs of the names in /proc/interrupts, or numbers."""
+    cpus: str
+    """In kernel notation."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Irqs:
+    """Where interrupts go."""
+
+    cpus: str
+    """All that are not claimed, and new ones: in kernel notation, never empty."""
+    claims: tuple[IrqClaim, ...] = ()
+    """The first one that matches counts."""
+    controllable: tuple[str, ...] = ("*",)
+    """Globs of the names of those that may be moved."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ContainerControls:
+    """What the controls service applies to one container."""
+
+    cgroup: str
+    """Its cgroup below the mount (cgroup v2) or below the folder of a controller (cgroup v1)."""
+    scheduling: Scheduling | None = None
+    block_io: BlockIo | None = None
+    rdt_class: str = ""
+    """Empty: none, it stays in the root group."""
+    burst_us: int | None = None
+    """``cpu.cfs_burst_us`` with cgroup v1; with v2 the runtime writes it."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Desired:
+    """Everything that the controls service is to apply; what it has applied and is not here any more, it puts back."""
+
+    containers: Mapping[str, ContainerControls] = field(default_factory=dict)
+    """By id."""
+    tunings: Mapping[str, CpuTuning] = field(default_factory=dict)
+    """Class → what it sets."""
+    cpus: Mapping[str, str] = field(default_factory=dict)
+    """Class → its CPUs in kernel notation; no CPU is in two of them."""
+    rdt: Rdt | None = None
+    irqs: Irqs | None = None
