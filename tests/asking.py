@@ -11,13 +11,13 @@ from typing import Any
 from click.testing import CliRunner, Result
 from rich.console import RenderableType
 
-from criproxy.api.control_socket import Command, ControlServer
 from criproxy.api.live import LiveNode, commands
 from criproxy.cli import main
 from criproxy.cli.client import ask
 from criproxy.cli.render.console import console
 from criproxy.model.text.notices import Notice
 from criproxy.placement.policies.api import Policy
+from criproxy.process.control_socket import Command, ControlServer
 from criproxy.simulate.hosts import machine
 from criproxy.wire.sockets import listen
 from tests.node.world import FAST, STATIC, World

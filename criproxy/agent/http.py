@@ -19,13 +19,13 @@ from criproxy import __version__
 from criproxy.agent import QUERY_PATH, TOKEN_HEADER, VERSION_HEADER
 from criproxy.agent.troubles import Troubles
 from criproxy.errors import CriproxyError, UsageError, reason_of
-from criproxy.process.address import Address
 from criproxy.process.control_client import request_of
 from criproxy.process.failures import Failures
-from criproxy.process.http import HttpServer, Sources
+from criproxy.process.http.address import Address
+from criproxy.process.http.server import HttpServer, Sources
+from criproxy.process.http.token_file import TokenFile, is_same
 from criproxy.process.log import structlog
 from criproxy.process.tasks import Backoff, Bucket, Tasks
-from criproxy.process.token_file import TokenFile, is_same
 from criproxy.wire.sockets import Listener
 
 log = structlog.get_logger("criproxy.agent")

@@ -1,13 +1,10 @@
 """One run of `criproxy agent`: builds the parts, runs them beside each other, and stops them."""
 
 import asyncio
-import os
-import signal
 from collections.abc import Iterator
 from contextlib import AsyncExitStack
 from typing import TYPE_CHECKING, Protocol
 
-from criproxy import __version__
 from criproxy.agent.changes import any_changed
 from criproxy.agent.install_slots import InstallSlots, SlotKeeper, wait_to_install
 from criproxy.agent.kubernetes.client import (
@@ -29,11 +26,9 @@ from criproxy.agent.signs.event_source import EventSource
 from criproxy.agent.signs.events import EventWriter
 from criproxy.agent.signs.node import NodeSigns, SignOptions
 from criproxy.agent.troubles import Troubles
-from criproxy.process.failures import Failures
-from criproxy.process.heartbeat import STALE_S, Heartbeat
+from criproxy.process.heartbeat import STALE_S
 from criproxy.process.log import LineWriter, structlog
-from criproxy.process.systemd import Notifier
-from criproxy.process.tasks import Tasks, end_process_soon
+from criproxy.process.program import Program
 
 if TYPE_CHECKING:
     from criproxy.agent.metrics import Sample
@@ -71,13 +66,7 @@ class Agent:
 
     def __init__(self, options: AgentOptions, log_writer: LineWriter) -> None:
         self._options = options
-        self._log_writer = log_writer
-        self._notifier = Notifier(os.environ)
-        self._heartbeat = Heartbeat(self._on_heartbeat, self._notifier.watchdog_interval_s, self._heartbeat_failed)
-        self._failures = Failures(log=log)
-        self._tasks = Tasks(log, self._failures)
-        self._stop = asyncio.Event()
-        self._last_status = ""
+        self._program = Program(log, log_writer, self._status_text)
         self._troubles = Troubles(log)
         self._view = NodeView(options.control_socket, options.node_name, self._troubles)
         credentials = credentials_of(options.kubeconfig)
@@ -94,20 +83,18 @@ class Agent:
 
     async def serve(self) -> None:
         """Start all parts, wait for the signal, and stop the parts."""
-        self._handle_signals()
+        program, tasks = self._program, self._program.tasks
         async with AsyncExitStack() as stack:
-            self._heartbeat.start()
-            stack.callback(self._heartbeat.stop)
+            program.start(stack)
             stack.push_async_callback(self._client.close)
-            stack.push_async_callback(self._tasks.stop)
-            self._tasks.watch_callbacks()
+            stack.push_async_callback(tasks.stop)
+            tasks.watch_callbacks()
             for name, part in self._parts():
-                self._tasks.forever(name, part.run)
-            self._tasks.forever("report what the API server refuses", self._report_watches)
-            self._notifier.ready(self._status_text())
-            log.info("serving", version=__version__, node=self._options.node_name, pid=os.getpid())
-            await self._stop.wait()
-            self._notifier.stopping()
+                tasks.forever(name, part.run)
+            tasks.forever("report what the API server refuses", self._report_watches)
+            program.ready(node=self._options.node_name)
+            await program.stop.wait()
+            program.notifier.stopping()
         log.info("stopped")
 
     def _parts(self) -> Iterator[tuple[str, Part]]:
@@ -161,13 +148,13 @@ class Agent:
         """Return what serves metrics, health and queries; its modules take memory that agents without it save."""
         from criproxy.agent.http import AgentHttp
         from criproxy.agent.metrics import AgentMetrics
-        from criproxy.process.address import Address
-        from criproxy.process.http import Sources
+        from criproxy.process.http.address import Address
+        from criproxy.process.http.server import Sources
 
         sources = Sources(AgentMetrics(self._sample).render, self._healthy, self._ready)
         place, token_file = Address.parse(address), self._options.http_token_file
         socket = self._options.control_socket
-        return AgentHttp(place, token_file, socket, sources, self._troubles, self._failures)
+        return AgentHttp(place, token_file, socket, sources, self._troubles, self._program.failures)
 
     async def _report_watches(self) -> None:
         """Say why the API server cannot be followed: one reason is enough."""
@@ -179,7 +166,7 @@ class Agent:
             await any_changed(watches, seen)
 
     async def _healthy(self) -> str | None:
-        overdue_s = self._heartbeat.overdue_s()
+        overdue_s = self._program.heartbeat.overdue_s()
         return None if overdue_s < STALE_S else f"the event loop is {overdue_s:.1f} s late"
 
     async def _ready(self) -> str | None:
@@ -198,30 +185,9 @@ class Agent:
             watches={each.resource.plural: each.known and not each.problem for each in self._watches},
             phase=state.phase if (state := self._rollout.state) else "",
             troubles=len(self._troubles.sentences()),
-            failures=sum(self._failures.counts.values()),
+            failures=sum(self._program.failures.counts.values()),
         )
 
     def _status_text(self) -> str:
         """Return one line for systemd."""
         return "; ".join(self._troubles.sentences()) or f"connects the node {self._options.node_name}"
-
-    def _on_heartbeat(self) -> None:
-        self._notifier.alive()
-        if (status := self._status_text()) != self._last_status:
-            self._last_status = status
-            self._notifier.status(status)
-        self._log_writer.flush()
-
-    def _heartbeat_failed(self, error: Exception) -> None:
-        if self._failures.add("watcher", f"a heartbeat failed: {error!r}"):
-            log.error("a heartbeat failed", exc_info=error)
-
-    def _handle_signals(self) -> None:
-        loop = asyncio.get_running_loop()
-        for number in (signal.SIGTERM, signal.SIGINT):
-            loop.add_signal_handler(number, self._on_stop_signal, number)
-
-    def _on_stop_signal(self, number: signal.Signals) -> None:
-        log.info("stopping", signal=number.name)
-        self._stop.set()
-        end_process_soon()

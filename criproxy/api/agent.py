@@ -12,13 +12,13 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from criproxy.api.control_socket import Command, Encoded
 from criproxy.api.live import LiveNode, encoded
 from criproxy.api.views.node_view import OfDevices, to_values
 from criproxy.devices.classes.builtin import BUILTIN
 from criproxy.errors import UsageError
 from criproxy.host.numa import read_huge_pages
 from criproxy.model.text.notices import Values
+from criproxy.process.control_socket import Command, Encoded
 
 LONGEST_WAIT_S = 30.0
 SHORTEST_PAUSE_S, LONGEST_PAUSE_S = 1.0, 5.0

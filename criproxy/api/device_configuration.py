@@ -13,7 +13,6 @@ from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
 
-from criproxy.api.control_socket import Command
 from criproxy.api.live import LiveNode
 from criproxy.api.views.situation import argument
 from criproxy.devices.plugin.named_configuration import (
@@ -26,6 +25,7 @@ from criproxy.devices.plugin.named_configuration import (
 from criproxy.errors import ConfigError, CriproxyError, UsageError
 from criproxy.host.patience import Hangs, Patience
 from criproxy.model.text.bounded import bounded_text
+from criproxy.process.control_socket import Command
 from criproxy.process.logger import Log
 from criproxy.store.files import remove, write_whole
 

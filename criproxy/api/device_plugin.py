@@ -10,7 +10,6 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from criproxy import __version__
-from criproxy.api.control_socket import Command
 from criproxy.api.live import LiveNode
 from criproxy.api.quota_commands import QuotaCommands, with_known_action
 from criproxy.api.views.incidents import users
@@ -24,6 +23,7 @@ from criproxy.model.text.plain import from_plain
 from criproxy.node.controller import Controller
 from criproxy.placement.answers.booked import free_milli
 from criproxy.placement.options.policy_options import options_of
+from criproxy.process.control_socket import Command
 from criproxy.process.logger import Log
 
 MOST_CHARACTERS = 500

@@ -15,7 +15,6 @@ from functools import partial
 from typing import Any
 
 from criproxy import __version__
-from criproxy.api.control_socket import Command, Encoded
 from criproxy.api.notices import ControllerNotices
 from criproxy.api.views import devices, events, explain, fit, status, who
 from criproxy.api.views.situation import Situation, argument
@@ -29,6 +28,7 @@ from criproxy.node.settings import Trial
 from criproxy.placement.answers.choice import Choice, choice_now
 from criproxy.placement.options.policy_options import options_of
 from criproxy.placement.policies.api import Policy
+from criproxy.process.control_socket import Command, Encoded
 from criproxy.wire.stats import Entry, Stats, last_call_s
 
 UNGUARDED = Notice(

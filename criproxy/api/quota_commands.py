@@ -11,7 +11,6 @@ from enum import Enum
 from math import isfinite
 from typing import Any
 
-from criproxy.api.control_socket import Command
 from criproxy.api.views.incidents import quotas_exceeded
 from criproxy.devices.device_rules import DeviceRules
 from criproxy.devices.holdings import NOTHING, Holdings
@@ -25,6 +24,7 @@ from criproxy.model.text.plain import from_plain, to_plain
 from criproxy.model.workload import Container
 from criproxy.node.controller import Controller
 from criproxy.placement.answers.vgpu_excesses import MAY_BE_STOPPED
+from criproxy.process.control_socket import Command
 from criproxy.process.logger import Log
 
 MOST_CHARACTERS = 500

@@ -14,7 +14,6 @@ from secrets import token_hex
 from typing import Any
 
 from criproxy import __version__
-from criproxy.api.control_socket import Command
 from criproxy.api.live import LiveNode
 from criproxy.cri.logged_calls import HIDDEN, looks_secret
 from criproxy.errors import CriproxyError, Refused, UsageError
@@ -24,6 +23,7 @@ from criproxy.node.controller import Controller
 from criproxy.placement.decision import Decision
 from criproxy.placement.events import Event, PodCreated, TopologyChanged
 from criproxy.placement.records.trace import Header, Traced, asked, header_line, line, population
+from criproxy.process.control_socket import Command
 
 BUFFER_BYTES = 8 << 20
 """The size of lines that were not fetched yet at which a recording ends."""

@@ -5,7 +5,6 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from criproxy.api.control_socket import Command, Encoded
 from criproxy.api.live import LiveNode, encoded
 from criproxy.api.views.candidates import moved
 from criproxy.api.views.situation import identity, in_order
@@ -20,6 +19,7 @@ from criproxy.node.configuration.try_out import CHANGES_PLUGIN, plugin_of, read_
 from criproxy.node.controller import Controller
 from criproxy.node.settings import Settings
 from criproxy.placement.answers.rehearsal import Rehearsal, rehearse
+from criproxy.process.control_socket import Command, Encoded
 from criproxy.store.configurations import GoodFile
 
 NOTHING: Values = {"ends_release": False, "exclusive_cpus": "", "moved": [], "refused": [], "changes": []}

@@ -8,7 +8,6 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from criproxy import __version__
-from criproxy.api.control_socket import Command, Encoded
 from criproxy.api.live import LiveNode, encoded
 from criproxy.api.views.devices import withdrawn
 from criproxy.api.views.situation import argument, identity
@@ -20,6 +19,7 @@ from criproxy.model.node import Node
 from criproxy.model.text.notices import Values, timestamp
 from criproxy.model.workload import ContainerState
 from criproxy.node.controller import Controller
+from criproxy.process.control_socket import Command, Encoded
 
 Series = Sequence[tuple[SeriesKey, Sequence[Point]]]
 

@@ -7,8 +7,8 @@ from functools import partial
 from importlib import import_module
 from typing import Any
 
-from criproxy.api.control_socket import Command
 from criproxy.daemon.problems import Problems
+from criproxy.process.control_socket import Command
 
 LIVE = "criproxy.api.live"
 DEVICE_PLUGIN = "criproxy.api.device_plugin"

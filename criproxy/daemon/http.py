@@ -6,7 +6,6 @@ from collections.abc import Mapping, Sequence
 from contextlib import AsyncExitStack
 from pathlib import Path
 
-from criproxy.api.control_socket import Command
 from criproxy.api.metrics.moment import Moment
 from criproxy.api.metrics.proxy_metrics import Gauges, Metrics
 from criproxy.api.page.access import Access
@@ -16,9 +15,10 @@ from criproxy.api.page.stream import Streams
 from criproxy.cri.methods import KNOWN_METHODS
 from criproxy.daemon.commands import Commands
 from criproxy.node.controller import Controller
-from criproxy.process.address import Address
+from criproxy.process.control_socket import Command
 from criproxy.process.heartbeat import STALE_S, Heartbeat
-from criproxy.process.http import HttpServer, Sources
+from criproxy.process.http.address import Address
+from criproxy.process.http.server import HttpServer, Sources
 from criproxy.process.log import LineWriter, structlog
 from criproxy.process.tasks import Tasks
 from criproxy.wire.server import Proxy

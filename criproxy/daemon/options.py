@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from criproxy.errors import UsageError
-from criproxy.process.address import Address
+from criproxy.process.http.address import Address
 from criproxy.wire.sockets import unix_path
 
 MAIN, IMAGE = "criproxy", "criproxy-image"

@@ -210,8 +210,8 @@ class Daemon:
         self, stack: AsyncExitStack, listeners: Mapping[str, Listener], commands: "Commands"
     ) -> "dict[str, Serve]":
         """Answer commands on the control socket, and some of them on others; return what serves which Unix socket."""
-        from criproxy.api.control_socket import ControlServer
         from criproxy.daemon.commands import NOTICES, WAITING
+        from criproxy.process.control_socket import ControlServer
 
         servers = {
             CONTROL: ControlServer(commands.table(), NOTICES, WAITING),

@@ -16,10 +16,10 @@ from prometheus_client.registry import Collector
 from criproxy import __version__
 from criproxy.deviceplugin.server.state import State, Status
 from criproxy.deviceplugin.usage.watcher import Watched
-from criproxy.process.address import Address
 from criproxy.process.failures import Failures
 from criproxy.process.heartbeat import STALE_S, Heartbeat
-from criproxy.process.http import HttpServer, Sources
+from criproxy.process.http.address import Address
+from criproxy.process.http.server import HttpServer, Sources
 from criproxy.process.logger import Log
 from criproxy.process.tasks import Tasks
 

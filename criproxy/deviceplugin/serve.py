@@ -1,7 +1,6 @@
 """One run of `criproxy device-plugin`: builds the parts, connects them, and stops them in reverse order."""
 
 import asyncio
-import os
 import secrets
 import signal
 from collections import Counter
@@ -11,7 +10,6 @@ from functools import partial
 from importlib import import_module
 from typing import TYPE_CHECKING
 
-from criproxy import __version__
 from criproxy.deviceplugin.cards import nvml_inventory
 from criproxy.deviceplugin.cards.detected_cards import names_of, nvml_problem
 from criproxy.deviceplugin.cards.inventory import Inventory, Machine
@@ -39,11 +37,9 @@ from criproxy.devices.plugin.enforcement import HAMI
 from criproxy.devices.plugin.published import Published
 from criproxy.errors import CriproxyError
 from criproxy.process.children import adopt
-from criproxy.process.failures import Failures
-from criproxy.process.heartbeat import Heartbeat
 from criproxy.process.log import LineWriter, structlog
-from criproxy.process.systemd import Notifier
-from criproxy.process.tasks import PART_S, Tasks, end_process_soon
+from criproxy.process.program import Program
+from criproxy.process.tasks import PART_S
 
 if TYPE_CHECKING:
     from criproxy.deviceplugin.metrics import Sample
@@ -69,11 +65,8 @@ class DevicePlugin:
     def __init__(self, options: Options, log_writer: LineWriter) -> None:
         self._options = options
         self._address = options.address()
-        self._log_writer = log_writer
-        self._notifier = Notifier(os.environ)
-        self._heartbeat = Heartbeat(self._on_heartbeat, self._notifier.watchdog_interval_s, self._heartbeat_failed)
-        self._failures = Failures(log=log)
-        self._tasks = Tasks(log, self._failures)
+        self._program = Program(log, log_writer, self._status_text)
+        self._tasks = self._program.tasks
         instance = secrets.token_hex(8)
         self._say_running = partial(say_running, options.daemon_socket, instance)
         self._reports = Reports(options.daemon_socket, self._published, log, instance)
@@ -85,8 +78,6 @@ class DevicePlugin:
         self._sweeper = Sweeper(log, self._reports.request)
         self._vgpu_files = VgpuFiles(options.host_root, self._sweeper.wake)
         self._methods = Methods(self._vgpu_files.exists, self._reports.request, log)
-        self._stop = asyncio.Event()
-        self._last_status = ""
         self._unused = ""
         """Why the configuration that was chosen in the cluster was not used at the start."""
         self._nvml = nvml_inventory.NvmlProgram(nvml_inventory.COMMAND)
@@ -99,10 +90,9 @@ class DevicePlugin:
 
     async def serve(self) -> None:
         """Start all parts, wait for the signal, and stop the parts in reverse order."""
-        self._handle_signals()
+        asyncio.get_running_loop().add_signal_handler(signal.SIGHUP, self._on_sighup)
         async with AsyncExitStack() as stack:
-            self._heartbeat.start()
-            stack.callback(self._heartbeat.stop)
+            self._program.start(stack)
             stack.push_async_callback(self._say_goodbye)  # after the last report
             stack.push_async_callback(self._tasks.stop)
             self._tasks.spawn("tell the daemon", self._say_running(running=True))
@@ -111,14 +101,14 @@ class DevicePlugin:
             self._build(stack, loaded)
             await self._serve_http(stack)
             starting = asyncio.create_task(self._start(loaded), name="start")
-            stopping = asyncio.create_task(self._stop.wait())
+            stopping = asyncio.create_task(self._program.stop.wait())
             await asyncio.wait({starting, stopping}, return_when=asyncio.FIRST_COMPLETED)
             if starting.done():
                 starting.result()
                 await stopping
             starting.cancel()
             await asyncio.wait({starting}, timeout=PART_S)
-            self._notifier.stopping()
+            self._program.notifier.stopping()
         log.info("stopped")
 
     async def _load(self) -> Loaded:
@@ -138,7 +128,7 @@ class DevicePlugin:
 
     async def _say_goodbye(self) -> None:
         """Tell the daemon of an end that somebody wants; after any other end, it should miss the reports."""
-        if self._stop.is_set():
+        if self._program.stop.is_set():
             await self._say_running(running=False)
 
     def _build(self, stack: AsyncExitStack, loaded: Loaded) -> None:
@@ -159,7 +149,7 @@ class DevicePlugin:
             *(
                 options,
                 self._publisher,
-                self._notifier,
+                self._program.notifier,
                 self._status_text,
                 self._reloaded,
                 self._scan_classes,
@@ -182,12 +172,12 @@ class DevicePlugin:
         await asyncio.to_thread(import_module, "criproxy.deviceplugin.metrics")
         from criproxy.deviceplugin.metrics import serve_http
 
-        await serve_http(stack, self._address, self._sample, self._heartbeat, log, self._failures)
+        await serve_http(stack, self._address, self._sample, self._program.heartbeat, log, self._program.failures)
 
     async def _start(self, loaded: Loaded) -> None:
         """Offer the cards that exist, and start the background tasks."""
         self._use(loaded)
-        self._notifier.status("looking for cards")
+        self._program.notifier.status("looking for cards")
         inventory = await self._machine.scan()
         self._reload.begin(inventory)
         await self._plugins.remove_former_sockets()
@@ -196,8 +186,7 @@ class DevicePlugin:
         self._plugins.start()  # only now: before, it would be wrong about all IDs that containers have
         self._cards_changed(inventory)
         self._start_tasks()
-        self._notifier.ready(self._status_text())
-        log.info("serving", version=__version__, file=loaded.source, nvidia=loaded.nvidia_source, pid=os.getpid())
+        self._program.ready(file=loaded.source, nvidia=loaded.nvidia_source)
 
     def _start_tasks(self) -> None:
         """Start the background tasks."""
@@ -294,7 +283,9 @@ class DevicePlugin:
         return self._publisher.loaded.names(resource)
 
     def _status_text(self) -> str:
-        """Return one line for systemd."""
+        """Return one line for systemd; empty before the files are read."""
+        if not hasattr(self, "_reload"):
+            return ""
         statuses = self._plugins.status
         known = sum(each.state is State.REGISTERED for each in statuses)
         text = f"{known} of {len(statuses)} resources registered"
@@ -317,7 +308,7 @@ class DevicePlugin:
             cards=cards,
             reloads=self._reload.reloads,
             reloads_failed=self._reload.failures,
-            failures=self._failures.counts,
+            failures=self._program.failures.counts,
             config_problem=bool(self._reload.problem),
             inventory_problem=bool(inventory.problems),
             nvml_problem=inventory.nvml_text,
@@ -328,31 +319,9 @@ class DevicePlugin:
             watched=self._watcher.sample,
         )
 
-    def _on_heartbeat(self) -> None:
-        self._notifier.alive()
-        if hasattr(self, "_reload") and (status := self._status_text()) != self._last_status:
-            self._last_status = status
-            self._notifier.status(status)
-        self._log_writer.flush()
-
-    def _heartbeat_failed(self, error: Exception) -> None:
-        if self._failures.add("watcher", f"a heartbeat failed: {error!r}"):
-            log.error("a heartbeat failed", exc_info=error)
-
-    def _handle_signals(self) -> None:
-        loop = asyncio.get_running_loop()
-        for number in (signal.SIGTERM, signal.SIGINT):
-            loop.add_signal_handler(number, self._on_stop_signal, number)
-        loop.add_signal_handler(signal.SIGHUP, self._on_sighup)
-
     def _on_sighup(self) -> None:
         log.info("asked to read the files again", signal="SIGHUP")
         if hasattr(self, "_reload"):
             self._reload.request()
             self._machine.wake()
             self._plugins.retry()
-
-    def _on_stop_signal(self, number: signal.Signals) -> None:
-        log.info("stopping", signal=number.name)
-        self._stop.set()
-        end_process_soon()

@@ -357,7 +357,7 @@ def _policy_notes(plan: Plan) -> list[str]:
 
 def _page_notes(plan: Plan) -> Iterator[str]:
     """Yield a sentence if nobody could open the page, although it is to be served."""
-    from criproxy.process.address import Address
+    from criproxy.process.http.address import Address
 
     http, kept = plan.request.http, option(plan.host, "http-token-file") and not plan.has_written("http-token-file")
     if http and not Address.parse(http).is_local and not (plan.request.page_token or kept):

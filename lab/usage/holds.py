@@ -15,11 +15,11 @@ from tempfile import TemporaryDirectory
 from typing import Any
 from unittest.mock import patch
 
-from criproxy.api.control_socket import ControlServer
 from criproxy.api.device_plugin import DevicePluginCommands
 from criproxy.api.usage import UsageCommands
 from criproxy.deviceplugin.daemon_client.asking import ask
 from criproxy.node.devices.card_usage import PodFiles
+from criproxy.process.control_socket import ControlServer
 from criproxy.wire.sockets import listen
 from lab.bench.ways import no_garbage_collection
 from lab.usage.nvml import CARDS

@@ -16,12 +16,12 @@ from criproxy import __version__
 from criproxy.agent import QUERY_PATH, TOKEN_HEADER, VERSION_HEADER, http
 from criproxy.agent.http import QUERIES, AgentHttp
 from criproxy.agent.troubles import Troubles
-from criproxy.api.control_socket import Command
 from criproxy.daemon import commands as daemon_commands
-from criproxy.process import token_file
-from criproxy.process.address import Address
+from criproxy.process.control_socket import Command
 from criproxy.process.failures import Failures
-from criproxy.process.http import Sources
+from criproxy.process.http import token_file
+from criproxy.process.http.address import Address
+from criproxy.process.http.server import Sources
 from tests.agent.parts import running, until_said
 from tests.asking import daemon, serving
 from tests.node.world import RecordingLog, owner

@@ -5,10 +5,10 @@ from collections.abc import Callable, Collection, Mapping
 from pathlib import Path
 from typing import Any
 
-from criproxy.api.control_socket import ControlServer
 from criproxy.devices.usage.values import Grant
 from criproxy.errors import CriproxyError
 from criproxy.model.text.plain import to_plain
+from criproxy.process.control_socket import ControlServer
 from criproxy.wire.sockets import listen
 from tests.deviceplugin.news import News
 

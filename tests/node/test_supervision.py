@@ -87,7 +87,7 @@ ENDLESS = {
     "deviceplugin/resources/kubelet_state.py:FolderWatch.run": "supervised",
     "deviceplugin/server/plugin.py:Plugin.run": "supervised",
     "deviceplugin/resources/plugin_manager.py:PluginManager._poll_in_use": "supervised",
-    "process/http_limits.py:Acceptor.run": "supervised",
+    "process/http/limits.py:Acceptor.run": "supervised",
     "deviceplugin/line_programs.py:LineProgram._lines": "ends with its program, or when that is silent",
     "process/tasks.py:Tasks.keep_going": "it supervises",
     "node/record/persister.py:Persister._run": "ends when the disk takes what there is; `OnDemand` supervises it",

@@ -8,7 +8,7 @@ import aiohttp
 import pytest
 
 from criproxy.api.page.stream import MOST_STREAMS
-from criproxy.process.http_limits import MOST_CONNECTIONS
+from criproxy.process.http.limits import MOST_CONNECTIONS
 from tests.page.stage import Stage, crowd
 from tests.page.test_http import get
 

@@ -10,11 +10,11 @@ import aiohttp
 import pytest
 
 from criproxy.errors import UsageError
-from criproxy.process import http
-from criproxy.process.address import Address
 from criproxy.process.failures import Failures
-from criproxy.process.http import HttpServer, Sources
-from criproxy.process.http_limits import MOST_PEERS, Rendered, Shares, peer_at
+from criproxy.process.http import server as http
+from criproxy.process.http.address import Address
+from criproxy.process.http.limits import MOST_PEERS, Rendered, Shares, peer_at
+from criproxy.process.http.server import HttpServer, Sources
 from criproxy.process.tasks import Bucket, Tasks
 from tests.node.world import RecordingLog
 

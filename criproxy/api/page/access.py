@@ -12,9 +12,9 @@ from pathlib import Path
 
 from aiohttp import web
 
-from criproxy.process.address import Address, is_loopback
+from criproxy.process.http.address import Address, is_loopback
+from criproxy.process.http.token_file import TokenFile, is_same
 from criproxy.process.logger import Log
-from criproxy.process.token_file import TokenFile, is_same
 
 COOKIE = "criproxy-page"
 OTHER_SITES = ("cross-site", "same-site")

@@ -17,11 +17,11 @@ from urllib.parse import parse_qs
 
 from aiohttp import web
 
-from criproxy.api.control_socket import Command
 from criproxy.api.page.access import Access
 from criproxy.api.page.stream import Streams
 from criproxy.errors import CriproxyError, UsageError
-from criproxy.process.http_limits import Shares, keep, peer_of
+from criproxy.process.control_socket import Command
+from criproxy.process.http.limits import Shares, keep, peer_of
 
 STATIC = Path(__file__).parent / "static"
 TYPES = {
@@ -131,7 +131,7 @@ class Page:
     )
 
     def routes(self) -> list[web.RouteDef]:
-        """All paths, for `process.http`."""
+        """All paths, for `process.http.server`."""
         shown = {"/": self._index, "/page/{name}": self._file}
         asked: dict[str, Handler] = {f"/api/{command}": partial(self._query, command) for command in ANSWERED}
         asked["/api/stream"] = self._stream
@@ -231,6 +231,6 @@ def _refused(status: int, text: str) -> web.Response:
 
 
 def _last(response: web.Response) -> web.Response:
-    """Close the connection after *response*, as `process.http` does."""
+    """Close the connection after *response*, as `process.http.server` does."""
     response.force_close()
     return response

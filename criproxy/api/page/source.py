@@ -10,7 +10,6 @@ from dataclasses import dataclass, field
 from itertools import chain, groupby
 from typing import Any
 
-from criproxy.api.control_socket import Command
 from criproxy.api.page.stream import Picture, picture
 from criproxy.api.views import events
 from criproxy.api.views.cpu_blocks import blocks_of
@@ -22,6 +21,7 @@ from criproxy.model.record import Kind, Record
 from criproxy.model.text.notices import Values, timestamp
 from criproxy.model.workload import ContainerState
 from criproxy.node.controller import Controller
+from criproxy.process.control_socket import Command
 from criproxy.store.history import newest
 
 PLACING = (Kind.GRANTED, Kind.ADOPTED, Kind.PASSED)

@@ -176,7 +176,7 @@ def metrics(settings: Settings) -> Iterator[str]:
 
 
 def _get(text: str, path: str) -> str:
-    from criproxy.process.address import Address
+    from criproxy.process.http.address import Address
 
     address = Address.parse(text)
     connection = HTTPConnection(address.host or "localhost", address.port or 80, timeout=ANSWER_S)

@@ -33,7 +33,7 @@ from criproxy.model.cpuset import format_cpuset, numbered
 from criproxy.model.machine.topology import Topology
 from criproxy.placement.options.policy_options import Options
 from criproxy.placement.options.usable import HostReader
-from criproxy.process.address import Address
+from criproxy.process.http.address import Address
 
 if TYPE_CHECKING:
     from criproxy.cli.offline.check_plugin import Checked

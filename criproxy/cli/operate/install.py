@@ -121,7 +121,7 @@ def command(  # noqa: PLR0913 (one for each option)
 
 def _address(text: str) -> str:
     """Return the value of ``--http``; empty if it is off."""
-    from criproxy.process.address import Address
+    from criproxy.process.http.address import Address
 
     if text == "off":
         return ""
@@ -151,7 +151,7 @@ def _serve(options: tuple[str, ...]) -> dict[str, str] | None:
 
 def _token(file: Path) -> str:
     """Return the line with the token in *file*."""
-    from criproxy.process.token_file import read_token
+    from criproxy.process.http.token_file import read_token
 
     token, problem = read_token(file)
     if problem:

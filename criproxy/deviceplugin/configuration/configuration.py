@@ -24,7 +24,7 @@ from criproxy.devices.options.options import DeviceOptions
 from criproxy.devices.plugin.named_configuration import FILE_NAME, MAX_FILE_BYTES, NamedConfiguration, from_json
 from criproxy.devices.plugin.plan import NVIDIA_ALONE, PluginPlan, Register
 from criproxy.errors import ConfigError, UsageError
-from criproxy.process.address import Address
+from criproxy.process.http.address import Address
 from criproxy.wire.sockets import unix_path
 
 DEFAULT_CONFIG = Path("/etc/criproxy/policy.yaml")

@@ -17,9 +17,9 @@ from typing import Any
 
 from criproxy.agent.changes import Changes
 from criproxy.agent.objects.node_policy import text_of
-from criproxy.api.control_socket import ControlServer
 from criproxy.errors import CriproxyError
 from criproxy.model.text.sources import hash_of
+from criproxy.process.control_socket import ControlServer
 from criproxy.process.tasks import wait_at_most
 
 FILE = "/etc/criproxy/policy.yaml"

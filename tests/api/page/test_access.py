@@ -8,9 +8,9 @@ import pytest
 from aiohttp.test_utils import make_mocked_request
 
 from criproxy.api.page.access import Access, cookie_name, cookie_of
-from criproxy.process import token_file
-from criproxy.process.address import Address, is_loopback
-from criproxy.process.token_file import read_token
+from criproxy.process.http import token_file
+from criproxy.process.http.address import Address, is_loopback
+from criproxy.process.http.token_file import read_token
 from tests.gates import Gate
 from tests.node.world import RecordingLog
 

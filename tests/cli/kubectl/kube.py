@@ -22,9 +22,9 @@ from criproxy.agent.http import AgentHttp
 from criproxy.agent.kubernetes.client import NODE_PLACEMENTS, NODES, PODS
 from criproxy.agent.troubles import Troubles
 from criproxy.cli.kubectl.plugin import main
-from criproxy.process.address import Address
 from criproxy.process.failures import Failures
-from criproxy.process.http import Sources
+from criproxy.process.http.address import Address
+from criproxy.process.http.server import Sources
 from lab.apiserver.server import SECRETS, ApiServer
 from tests.addresses import free_address
 from tests.agent.parts import running

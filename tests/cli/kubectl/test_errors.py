@@ -15,7 +15,7 @@ from criproxy.agent import TOKEN_SECRET, http
 from criproxy.agent.kubernetes.client import NODE_PLACEMENTS, PODS
 from criproxy.cli.kubectl import cluster as cluster_module
 from criproxy.errors import CriproxyError
-from criproxy.process import token_file
+from criproxy.process.http import token_file
 from lab.apiserver.faults import Refuses
 from lab.apiserver.server import SECRETS
 from tests.asking import daemon, serving

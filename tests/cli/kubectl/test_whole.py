@@ -6,7 +6,7 @@ from pathlib import Path
 
 import aiohttp
 
-from criproxy.process.address import Address
+from criproxy.process.http.address import Address
 from lab.apiserver.server import ApiServer
 from lab.emulator.runtime import EmbeddedRuntime, RuntimeOptions
 from tests.addresses import free_address

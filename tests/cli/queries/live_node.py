@@ -9,7 +9,6 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from criproxy.api.control_socket import Command
 from criproxy.api.live import encoded
 from criproxy.api.views.situation import Situation
 from criproxy.api.views.status import collect
@@ -28,6 +27,7 @@ from criproxy.placement.events import (
 )
 from criproxy.placement.policies.api import Policy
 from criproxy.placement.policies.static import StaticOptions, StaticPolicy
+from criproxy.process.control_socket import Command
 from criproxy.simulate.hosts import GIB, machine
 from tests.asking import serving
 from tests.sysfs import write_sysfs

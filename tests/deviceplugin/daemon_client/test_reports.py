@@ -10,13 +10,13 @@ from typing import Any
 import pytest
 
 from criproxy import __version__
-from criproxy.api.control_socket import ControlServer
 from criproxy.deviceplugin.cards.detected_cards import DetectedCard
 from criproxy.deviceplugin.daemon_client.reports import Reports
 from criproxy.deviceplugin.health.cards_health import CardState
 from criproxy.deviceplugin.health.health import new, step, xid_event
 from criproxy.devices.plugin.published import Published
 from criproxy.errors import CriproxyError
+from criproxy.process.control_socket import ControlServer
 from criproxy.wire.sockets import listen
 from tests.deviceplugin.daemon import Daemon
 from tests.deviceplugin.news import PATIENT_S, running

@@ -11,7 +11,6 @@ from typing import Any, Self
 
 import pytest
 
-from criproxy.api.control_socket import ControlServer, UnknownCommand
 from criproxy.deviceplugin.daemon_client.daemon_client import DaemonClient
 from criproxy.deviceplugin.usage.grants_client import OpenIncident
 from criproxy.deviceplugin.usage.processes import Processes
@@ -19,6 +18,7 @@ from criproxy.deviceplugin.usage.quota_incidents import QuotaIncidents
 from criproxy.deviceplugin.usage.quota_verdicts import Key, Over, Within
 from criproxy.devices.usage.values import Process
 from criproxy.errors import CriproxyError, UsageError
+from criproxy.process.control_socket import ControlServer, UnknownCommand
 from criproxy.wire.sockets import listen
 from tests.deviceplugin.news import poll, running
 from tests.deviceplugin.node import Log

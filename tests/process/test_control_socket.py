@@ -12,10 +12,10 @@ from typing import Any
 import pytest
 import uvloop
 
-from criproxy.api import control_socket
-from criproxy.api.control_socket import LINE_MAX_BYTES, ControlServer
 from criproxy.cli.client import ask
 from criproxy.errors import CriproxyError, UsageError
+from criproxy.process import control_socket
+from criproxy.process.control_socket import LINE_MAX_BYTES, ControlServer
 from criproxy.wire.sockets import listen
 
 

@@ -1,8 +1,8 @@
-"""The control socket of the daemon: one JSON object per line, one answer per request.
+"""A control socket: one JSON object per line, one answer per request.
 
 A request is ``{"command": NAME, "arguments": {…}}``. The answer is ``{"result": …}``, or
-``{"error": SENTENCE, "exit_status": 1 | 2}``; a daemon that does not know the command adds ``"unknown_command": true``.
-A connection may carry any number of requests, one after the other.
+``{"error": SENTENCE, "exit_status": 1 | 2}``; for an unknown command, it also has ``"unknown_command": true``. A
+connection may carry any number of requests, one after the other.
 """
 
 import asyncio

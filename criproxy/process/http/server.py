@@ -10,8 +10,8 @@ from functools import partial
 
 from aiohttp import web
 
-from criproxy.process.address import is_loopback
-from criproxy.process.http_limits import (
+from criproxy.process.http.address import is_loopback
+from criproxy.process.http.limits import (
     BURST,
     CONNECTIONS_PER_S,
     MOST_REQUEST_BYTES,

@@ -1,0 +1,1 @@
+"""HTTP: addresses, the server, its limits, and tokens."""
