@@ -202,3 +202,32 @@ class Desired:
     """Class → its CPUs in kernel notation; no CPU is in two of them."""
     rdt: Rdt | None = None
     irqs: Irqs | None = None
+
+
+NOTHING_DESIRED = Desired()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Trouble:
+    """Something that the controls service could not apply; the rest is applied."""
+
+    what: str
+    """A container's id, else irqs, cpus, rdt, journal or irqbalance."""
+    text: str
+    """A sentence, with the file and the reason."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ControlsAnswer:
+    """How the controls service answers to ``apply``; its ``status`` has the same, and more."""
+
+    generation: int = 0
+    """Of the last `Desired` that it has got; 0: none since its start."""
+    needs_whole: bool = False
+    """Whether it did not take the changes, because it does not have the generation on which they are based."""
+    pending: bool = False
+    """Whether some of it is not applied yet; it goes on with that."""
+    troubles: tuple[Trouble, ...] = ()
+    troubles_left_out: int = 0
+    drift: int = 0
+    """How many files and threads others have changed since its start."""
