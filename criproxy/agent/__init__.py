@@ -13,3 +13,5 @@ TOKEN_SECRET, TOKEN_KEY = "criproxy-agent", "token"
 """The Secret, and its key, with the token that queries need."""
 QUERY_PATH, TOKEN_HEADER, VERSION_HEADER = "/v1/query", "X-Criproxy-Token", "X-Criproxy-Version"
 """Where queries go, the header with the token, and the header by which an agent's answer is known."""
+QUERIES = ("status", "explain", "devices", "names", "who", "events", "fit", "usage")
+"""The commands of the control socket that change nothing: those that the agent passes on to the daemon."""

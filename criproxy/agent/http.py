@@ -16,7 +16,7 @@ from typing import Any
 from aiohttp import web
 
 from criproxy import __version__
-from criproxy.agent import QUERY_PATH, TOKEN_HEADER, VERSION_HEADER
+from criproxy.agent import QUERIES, QUERY_PATH, TOKEN_HEADER, VERSION_HEADER
 from criproxy.agent.troubles import Troubles
 from criproxy.errors import CriproxyError, UsageError, reason_of
 from criproxy.process.control_client import request_of
@@ -30,8 +30,6 @@ from criproxy.wire.sockets import Listener
 
 log = structlog.get_logger("criproxy.agent")
 
-QUERIES = frozenset({"status", "explain", "devices", "names", "who", "events", "fit", "usage"})
-"""Commands of the control socket that change nothing."""
 PATIENCE_S = 20.0
 """How long the daemon may take to begin its answer."""
 ANSWER_S = 60.0

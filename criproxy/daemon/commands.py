@@ -7,14 +7,16 @@ from functools import partial
 from importlib import import_module
 from typing import Any
 
+from criproxy.agent import QUERIES
 from criproxy.daemon.problems import Problems
 from criproxy.process.control_socket import Command
 
 LIVE = "criproxy.api.live"
 DEVICE_PLUGIN = "criproxy.api.device_plugin"
+_OF_USAGE = ("usage", "device-usage")
 MODULES: Mapping[str, Sequence[str]] = {
-    LIVE: ("status", "explain", "devices", "names", "who", "events", "fit"),
-    "criproxy.api.usage": ("usage", "device-usage"),
+    LIVE: [name for name in QUERIES if name not in _OF_USAGE],
+    "criproxy.api.usage": _OF_USAGE,
     DEVICE_PLUGIN: (
         "free-cpus",
         "device-plugin",
@@ -29,8 +31,6 @@ MODULES: Mapping[str, Sequence[str]] = {
     "criproxy.api.agent": ("agent",),
 }
 """Modules with a function `commands`, which takes the `LiveNode` and returns their handlers, and what these answer."""
-QUERIES = (*MODULES[LIVE], "usage")
-"""How things are: commands that change nothing."""
 NOTICES = ("device-plugin",)
 """The commands that count although their client no longer waits: the device plugin says that it ends, and ends."""
 WAITING = ("agent",)

@@ -13,10 +13,9 @@ import aiohttp
 import pytest
 
 from criproxy import __version__
-from criproxy.agent import QUERY_PATH, TOKEN_HEADER, VERSION_HEADER, http
-from criproxy.agent.http import QUERIES, AgentHttp
+from criproxy.agent import QUERIES, QUERY_PATH, TOKEN_HEADER, VERSION_HEADER, http
+from criproxy.agent.http import AgentHttp
 from criproxy.agent.troubles import Troubles
-from criproxy.daemon import commands as daemon_commands
 from criproxy.process.control_socket import Command
 from criproxy.process.failures import Failures
 from criproxy.process.http import token_file
@@ -93,11 +92,6 @@ async def test_errors_of_the_daemon_keep_their_sentence_and_kind(tmp_path: Path)
     assert unknown[0] == wrong[0] == 422
     assert "shop/web/main" in unknown[1]["error"]
     assert (unknown[1]["exit_status"], wrong[1]["exit_status"]) == (1, 2)
-
-
-def test_the_queries_are_those_of_the_daemon() -> None:
-    """All that changes nothing, and nothing else."""
-    assert set(daemon_commands.QUERIES) == QUERIES
 
 
 @pytest.mark.parametrize(
