@@ -149,6 +149,16 @@ def test_every_file_to_copy_is_there() -> None:
         assert list(ROOT.glob(pattern.rstrip("/."))), pattern
 
 
+def test_every_module_that_is_named_to_contributors_is_there() -> None:
+    """The recipes lead to files that exist, by the end of their paths."""
+    named = set(re.findall(r"`([\w./]+\.py)`", (ROOT / "CONTRIBUTING.md").read_text()))
+    parts = ("criproxy", "lab", "packaging", "tests")
+    known = [f"/{path.relative_to(ROOT)}" for part in parts for path in (ROOT / part).rglob("*.py")]
+
+    assert len(named) > 50
+    assert [name for name in sorted(named) if not any(path.endswith(f"/{name}") for path in known)] == []
+
+
 def deleting_advice(text: str) -> list[str]:
     """Sentences of a page that speak of deleting files of the kubelet's device manager."""
     sentences = _SENTENCE_END.split(text)
