@@ -15,12 +15,11 @@ from criproxy.model.text.notices import Values
 from criproxy.model.text.sources import hash_of, node_policy_of
 from criproxy.node.configuration.load import BadFile, Configuration, candidate
 from criproxy.node.configuration.reload import Reload
-from criproxy.node.configuration.try_out import CHANGES_PLUGIN, plugin_of, read_file
+from criproxy.node.configuration.try_out import CHANGES_PLUGIN, changes_plugin, read_file
 from criproxy.node.controller import Controller
 from criproxy.node.settings import Settings
 from criproxy.placement.answers.rehearsal import Rehearsal, rehearse
 from criproxy.process.control_socket import Command, Encoded
-from criproxy.store.configurations import GoodFile
 
 NOTHING: Values = {"ends_release": False, "exclusive_cpus": "", "moved": [], "refused": [], "changes": []}
 """The effects of a file that is refused, or changes nothing about containers."""
@@ -68,7 +67,7 @@ class Rehearsals:
             new = candidate(text, source, node.topology, settings)
         except BadFile as error:
             return encoded({**head, "accepted": False, **NOTHING, "mistakes": str(error).splitlines()})
-        if node_policy_of(source) and plugin_of(GoodFile(text=text)) != plugin_of(self.reload.current):
+        if node_policy_of(source) and changes_plugin(text, self.reload.current):
             return encoded({**head, "accepted": False, **NOTHING, "mistakes": [f"{source} {CHANGES_PLUGIN}"]})
         apply = "all" if new.settings.apply_all else "new"
         head |= {"accepted": True, "policy": new.settings.policy_name, "apply": apply}
@@ -93,6 +92,6 @@ class Rehearsals:
                 yield f"{word}: {old} → {value}"
         if new.settings.devices != settings.devices:
             yield "devices: other rules for containers that are created from then on"
-        if plugin_of(GoodFile(text=text)) != plugin_of(self.reload.current):
+        if changes_plugin(text, self.reload.current):
             options = "devices.plugin, the classes that it offers or podresources.socket"
             yield f"{options}: criproxy device-plugin reads them only from the policy file, so they cannot be tried"

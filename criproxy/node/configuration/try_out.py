@@ -237,7 +237,7 @@ class TryOut:
 
     def _check_file(self, new: Configuration, text: str) -> None:
         """Raise CriproxyError if it makes no sense to try *new*. May block."""
-        if plugin_of(GoodFile(text=text)) != plugin_of(self.reload.current):
+        if changes_plugin(text, self.reload.current):
             raise CriproxyError(f"{new.source} {CHANGES_PLUGIN}")
         same = new.settings.configuration == self.context.settings.configuration
         if same and not node_policy_of(str(new.source)):
@@ -250,9 +250,14 @@ def _without_place(before: Node, after: Node) -> int:
     return sum(1 for each in known if each.missed and each.missed.why is Miss.UNFIT)
 
 
-def plugin_of(file: GoodFile) -> object:
+def changes_plugin(text: str, current: GoodFile) -> bool:
+    """Whether a valid file says something else to criproxy device-plugin than the *current* one. May block."""
+    return _plugin_of(text) != _plugin_of(current.text)
+
+
+def _plugin_of(text: str) -> object:
     """Return what criproxy device-plugin reads from a valid file; None without ``devices.plugin``."""
-    options = devices_alone(file.text) if file.text else None
+    options = devices_alone(text) if text else None
     return (options.plan(), options.podresources.socket) if options and options.plugin else None
 
 
