@@ -26,7 +26,6 @@ from criproxy.agent.signs.event_source import EventSource
 from criproxy.agent.signs.events import EventWriter
 from criproxy.agent.signs.node import NodeSigns, SignOptions
 from criproxy.agent.troubles import Troubles
-from criproxy.process.heartbeat import STALE_S
 from criproxy.process.log import LineWriter, structlog
 from criproxy.process.program import Program
 
@@ -147,11 +146,11 @@ class Agent:
     def _http(self, address: str) -> Part:
         """Return what serves metrics, health and queries; its modules take memory that agents without it save."""
         from criproxy.agent.http import AgentHttp
-        from criproxy.agent.metrics import AgentMetrics
+        from criproxy.agent.metrics import registry
         from criproxy.process.http.address import Address
         from criproxy.process.http.server import Sources
 
-        sources = Sources(AgentMetrics(self._sample).render, self._healthy, self._ready)
+        sources = Sources(registry(self._sample).render, self._program.heartbeat.healthy, self._ready)
         place, token_file = Address.parse(address), self._options.http_token_file
         socket = self._options.control_socket
         return AgentHttp(place, token_file, socket, sources, self._troubles, self._program.failures)
@@ -164,10 +163,6 @@ class Agent:
             problem = next((each.problem for each in watches if each.problem), "")
             self._troubles.set("watch", f"it does not know what the API server has: {problem}" if problem else "")
             await any_changed(watches, seen)
-
-    async def _healthy(self) -> str | None:
-        overdue_s = self._program.heartbeat.overdue_s()
-        return None if overdue_s < STALE_S else f"the event loop is {overdue_s:.1f} s late"
 
     async def _ready(self) -> str | None:
         return self._view.problem or None

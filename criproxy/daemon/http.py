@@ -7,7 +7,7 @@ from contextlib import AsyncExitStack
 from pathlib import Path
 
 from criproxy.api.metrics.moment import Moment
-from criproxy.api.metrics.proxy_metrics import Gauges, Metrics
+from criproxy.api.metrics.proxy_metrics import Gauges, registry
 from criproxy.api.page.access import Access
 from criproxy.api.page.routes import Page, read_files
 from criproxy.api.page.source import Looks
@@ -16,7 +16,7 @@ from criproxy.cri.methods import KNOWN_METHODS
 from criproxy.daemon.commands import Commands
 from criproxy.node.controller import Controller
 from criproxy.process.control_socket import Command
-from criproxy.process.heartbeat import STALE_S, Heartbeat
+from criproxy.process.heartbeat import Heartbeat
 from criproxy.process.http.address import Address
 from criproxy.process.http.server import HttpServer, Sources
 from criproxy.process.log import LineWriter, structlog
@@ -43,10 +43,6 @@ async def serve_http(
     problems, behind = commands.problems, commands.problems.behind
     controller, address = behind.controller, behind.endpoints.http
 
-    async def healthy() -> str | None:
-        overdue_s = heartbeat.overdue_s()
-        return None if overdue_s < STALE_S else f"the event loop is {overdue_s:.1f} s late"
-
     async def ready() -> str | None:
         return (await problems.now()).not_ready
 
@@ -60,11 +56,11 @@ async def serve_http(
     def moment() -> Moment:
         return Moment(controller, problems.last, problems.last_call_s)
 
-    metrics = Metrics(problems.stats, heartbeat, gauges, KNOWN_METHODS, moment)
+    metrics = registry(problems.stats, heartbeat, gauges, KNOWN_METHODS, moment)
     tasks = Tasks(log, controller.context.failures)
     page = await page_of(controller, commands.table(), address, token_file, tasks)
     problems.page_access = page.access
-    server = HttpServer(Sources(metrics.render, healthy, ready, problems.now), tasks, page.routes())
+    server = HttpServer(Sources(metrics.render, heartbeat.healthy, ready, problems.now), tasks, page.routes())
     stack.push_async_callback(server.stop)
     stack.callback(page.streams.close)
     await server.start(listener)

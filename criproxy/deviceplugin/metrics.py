@@ -3,22 +3,18 @@
 Labels are bounded: the classes and resources of the files, and the resources of MIG profiles.
 """
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import AsyncExitStack
 from dataclasses import dataclass, field
-from typing import Any
 
-from prometheus_client import CollectorRegistry, ProcessCollector
-from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
-from prometheus_client.exposition import choose_encoder
-from prometheus_client.registry import Collector
+from prometheus_client import Metric
 
-from criproxy import __version__
 from criproxy.deviceplugin.server.state import State, Status
 from criproxy.deviceplugin.usage.watcher import Watched
 from criproxy.process.failures import Failures
-from criproxy.process.heartbeat import STALE_S, Heartbeat
+from criproxy.process.heartbeat import Heartbeat
 from criproxy.process.http.address import Address
+from criproxy.process.http.metrics import Registry, build_info, counter, gauge
 from criproxy.process.http.server import HttpServer, Sources
 from criproxy.process.logger import Log
 from criproxy.process.tasks import Tasks
@@ -81,87 +77,47 @@ class Sample:
     watched: Watched = field(default_factory=Watched)
 
 
-class _PluginCollector(Collector):
-    def __init__(self, sample: Callable[[], Sample]) -> None:
-        self._sample = sample
-
-    def describe(self) -> Iterable[Metric]:
-        """Return nothing: no other names clash with these, and registration need not collect."""
-        return ()
-
-    def collect(self) -> Iterator[Metric]:
-        """Yield every metric with its current value."""
-        sample = self._sample()
-        yield from _resource_metrics(sample)
-        words = ((True, "healthy"), (False, "unhealthy"))
-        cards = {(kind, word): of.get(is_healthy, 0) for kind, of in sample.cards.items() for is_healthy, word in words}
-        yield _gauge("cards", "Cards that the device plugin has found.", cards, "class", "health")
-        for attribute, (name, text) in _NOW.items():
-            yield _gauge(name, text, {(): float(getattr(sample, attribute))})
-        watched = sample.watched
-        text = "1 while the usage of a class of cards is unknown and its quotas are not checked, else 0."
-        yield _gauge("usage_problem", text, {(kind,): is_one for kind, is_one in watched.problems.items()}, "class")
-        text = "Quota incidents that the daemon has not received yet."
-        yield _gauge("pending_quota_incidents", text, {(): watched.pending})
-        text = "Attempts to kill a process because its container is over its quota, by result."
-        yield _counter("kills", text, {("killed",): watched.kills, ("failed",): watched.kills_failed}, "result")
-        results = {("ok",): sample.reloads, ("failed",): sample.reloads_failed}
-        yield _counter("reloads", "Reloads of changed files, by result.", results, "result")
-        text = "Failures of the device plugin itself; its log has the cause."
-        yield _counter("failures", text, {(): sum(sample.failures.values())})
-        build = GaugeMetricFamily("criproxy_build_info", "Always 1; the version is a label.", labels=["version"])
-        build.add_metric([__version__], 1)
-        yield build
+def registry(sample: Callable[[], Sample]) -> Registry:
+    """Return the metrics of one device plugin; *sample* is called at each scrape."""
+    return Registry(lambda: _families(sample()))
 
 
-_Values = Mapping[Any, float]
-"""By the values of the labels, a tuple."""
-
-
-def _gauge(name: str, text: str, values: _Values, *labels: str) -> Metric:
-    family = GaugeMetricFamily(f"{_PREFIX}_{name}", text, labels=labels)
-    for each, value in values.items():
-        family.add_metric(each, value)
-    return family
-
-
-def _counter(name: str, text: str, values: _Values, *labels: str) -> Metric:
-    family = CounterMetricFamily(f"{_PREFIX}_{name}", text, labels=labels)
-    for each, value in values.items():
-        family.add_metric(each, value)
-    return family
+def _families(sample: Sample) -> Iterator[Metric]:
+    yield from _resource_metrics(sample)
+    words = ((True, "healthy"), (False, "unhealthy"))
+    cards = {(kind, word): of.get(is_healthy, 0) for kind, of in sample.cards.items() for is_healthy, word in words}
+    yield gauge(f"{_PREFIX}_cards", "Cards that the device plugin has found.", cards, "class", "health")
+    for attribute, (name, text) in _NOW.items():
+        yield gauge(f"{_PREFIX}_{name}", text, {(): float(getattr(sample, attribute))})
+    watched = sample.watched
+    text = "1 while the usage of a class of cards is unknown and its quotas are not checked, else 0."
+    problems = {(kind,): is_one for kind, is_one in watched.problems.items()}
+    yield gauge(f"{_PREFIX}_usage_problem", text, problems, "class")
+    text = "Quota incidents that the daemon has not received yet."
+    yield gauge(f"{_PREFIX}_pending_quota_incidents", text, {(): watched.pending})
+    text = "Attempts to kill a process because its container is over its quota, by result."
+    kills = {("killed",): watched.kills, ("failed",): watched.kills_failed}
+    yield counter(f"{_PREFIX}_kills", text, kills, "result")
+    results = {("ok",): sample.reloads, ("failed",): sample.reloads_failed}
+    yield counter(f"{_PREFIX}_reloads", "Reloads of changed files, by result.", results, "result")
+    text = "Failures of the device plugin itself; its log has the cause."
+    yield counter(f"{_PREFIX}_failures", text, {(): sum(sample.failures.values())})
+    yield build_info()
 
 
 def _resource_metrics(sample: Sample) -> Iterator[Metric]:
     labels = "class", "resource"
     found = {(sample.classes.get(each.resource, ""), each.resource): each for each in sample.status}
     text = "IDs of a resource that the kubelet has received; each replica of a card counts."
-    yield _gauge("advertised", text, {key: each.devices for key, each in found.items()}, *labels)
+    yield gauge(f"{_PREFIX}_advertised", text, {key: each.devices for key, each in found.items()}, *labels)
     text = "IDs of a resource that are healthy."
-    yield _gauge("healthy", text, {key: each.healthy for key, each in found.items()}, *labels)
+    yield gauge(f"{_PREFIX}_healthy", text, {key: each.healthy for key, each in found.items()}, *labels)
     text = "1 while the kubelet is watching the list of devices, else 0."
     registered = {key: float(each.state is State.REGISTERED) for key, each in found.items()}
-    yield _gauge("registered", text, registered, *labels)
+    yield gauge(f"{_PREFIX}_registered", text, registered, *labels)
     for attribute, (name, text) in _COUNTS.items():
-        yield _counter(name, text, {key: getattr(each.counts, attribute) for key, each in found.items()}, *labels)
-
-
-class PluginMetrics:
-    """The registry of one device plugin.
-
-    Args:
-        sample: Called at each scrape.
-    """
-
-    def __init__(self, sample: Callable[[], Sample]) -> None:
-        self._registry = CollectorRegistry()
-        self._registry.register(_PluginCollector(sample))
-        ProcessCollector(registry=self._registry)
-
-    def render(self, accept: str) -> tuple[bytes, str]:
-        """Return the metrics in the format for the Accept header *accept*, and its content type."""
-        encode, content_type = choose_encoder(accept)
-        return encode(self._registry), content_type
+        counts = {key: getattr(each.counts, attribute) for key, each in found.items()}
+        yield counter(f"{_PREFIX}_{name}", text, counts, *labels)
 
 
 async def serve_http(
@@ -180,14 +136,10 @@ async def serve_http(
     listener = address.listen()
     stack.callback(listener.close)
 
-    async def healthy() -> str | None:
-        overdue_s = heartbeat.overdue_s()
-        return None if overdue_s < STALE_S else f"the event loop is {overdue_s:.1f} s late"
-
     async def ready() -> str | None:
         return not_ready(sample())
 
-    server = HttpServer(Sources(PluginMetrics(sample).render, healthy, ready), Tasks(log, failures))
+    server = HttpServer(Sources(registry(sample).render, heartbeat.healthy, ready), Tasks(log, failures))
     stack.push_async_callback(server.stop)
     await server.start(listener)
     if not address.is_local:

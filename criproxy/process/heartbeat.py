@@ -45,6 +45,11 @@ class Heartbeat:
         """Return the lag of the loop: at the last beat, or of the beat that is overdue."""
         return max(self.lag_s, time.monotonic() - self._due_s) if self._handle is not None else 0.0
 
+    async def healthy(self) -> str | None:
+        """Return why the loop makes the program unhealthy; None if it does not."""
+        overdue_s = self.overdue_s()
+        return None if overdue_s < STALE_S else f"the event loop is {overdue_s:.1f} s late"
+
     def _schedule(self, loop: asyncio.AbstractEventLoop) -> None:
         # Not the loop's own clock: that of uvloop does not advance while a callback runs.
         self._due_s = time.monotonic() + self._interval_s

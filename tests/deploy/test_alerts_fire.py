@@ -18,9 +18,10 @@ import pytest
 import yaml
 
 from criproxy import __version__
-from criproxy.agent.metrics import AgentMetrics, Sample
+from criproxy.agent.metrics import Sample
+from criproxy.agent.metrics import registry as agent_registry
 from criproxy.api.metrics.moment import Moment
-from criproxy.api.metrics.proxy_metrics import Gauges, Metrics
+from criproxy.api.metrics.proxy_metrics import Gauges, registry
 from criproxy.api.views.status_check import find
 from criproxy.cri.methods import KNOWN_METHODS
 from criproxy.cri.runtime import RuntimeCallError
@@ -66,7 +67,7 @@ def scrape(world: World) -> str:
         bypass=lambda: world.bypass.mode if isinstance(world, Placing) else BypassMode.OFF,
         dropped_log_lines=lambda: 0,
     )
-    metrics = Metrics(
+    metrics = registry(
         [proxy.stats],
         Heartbeat(lambda: None),
         gauges,
@@ -356,7 +357,7 @@ def of_agents() -> Iterator[Case]:
     )
 
     def rendered(**changes: object) -> str:
-        text, _ = AgentMetrics(lambda: replace(well, **changes)).render("text/plain")  # type: ignore[arg-type]
+        text, _ = agent_registry(lambda: replace(well, **changes)).render("text/plain")  # type: ignore[arg-type]
         return text.decode()
 
     up = 'up{job="criproxy-agent"}'

@@ -8,7 +8,7 @@ import aiohttp
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
-from criproxy.deviceplugin.metrics import PluginMetrics, Sample
+from criproxy.deviceplugin.metrics import Sample, registry
 from tests.conftest import ROOT
 from tests.deviceplugin.hosts import t4
 from tests.deviceplugin.kubelet import Pod
@@ -64,7 +64,7 @@ async def test_what_is_counted(folder: Path) -> None:
 
 def test_every_metric_is_explained() -> None:
     """Each has its row on the page about monitoring, and each row there has its metric."""
-    text = PluginMetrics(Sample).render("")[0].decode()
+    text = registry(Sample).render("")[0].decode()
     served = {
         family.name + ("_total" if family.type == "counter" else "") for family in text_string_to_metric_families(text)
     }

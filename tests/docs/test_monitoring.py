@@ -13,12 +13,12 @@ import yaml
 from prometheus_client.parser import text_string_to_metric_families
 
 from criproxy.agent import metrics as agent_metrics
-from criproxy.agent.metrics import AgentMetrics
+from criproxy.api.metrics import proxy_metrics
 from criproxy.api.metrics.moment import Moment
-from criproxy.api.metrics.proxy_metrics import Gauges, Metrics
 from criproxy.cri.methods import KNOWN_METHODS
 from criproxy.cri.runtime import RuntimeClient
-from criproxy.deviceplugin.metrics import PluginMetrics, Sample
+from criproxy.deviceplugin import metrics as plugin_metrics
+from criproxy.deviceplugin.metrics import Sample
 from criproxy.deviceplugin.server.state import State, Status
 from criproxy.deviceplugin.usage.watcher import Watched
 from criproxy.model.machine.topology import Topology
@@ -31,6 +31,7 @@ from criproxy.placement.engine import step
 from criproxy.placement.events import ContainerCreating, PodCreated
 from criproxy.placement.policies.static import StaticOptions, StaticPolicy
 from criproxy.process.heartbeat import Heartbeat
+from criproxy.process.http.metrics import Registry
 from criproxy.simulate.hosts import machine
 from criproxy.store.store import Store
 from criproxy.wire.stats import Stats
@@ -88,9 +89,9 @@ SCRAPE_LIMIT_S = 0.010
 SUFFIXES = {"counter": ("_total",), "gauge": ("",), "histogram": ("_bucket", "_count", "_sum")}
 
 
-def registry(controller: Controller) -> Metrics:
+def registry(controller: Controller) -> Registry:
     """The metrics of a daemon with *controller*."""
-    gauges = Gauges(
+    gauges = proxy_metrics.Gauges(
         window_debt_bytes=lambda: 0,
         oldest_held_s=lambda: 0.0,
         bypass=lambda: BypassMode.OFF,
@@ -100,7 +101,7 @@ def registry(controller: Controller) -> Metrics:
     for entry in stats.entries.values():
         entry.calls = 1
         entry.held.add(0.001)
-    return Metrics(
+    return proxy_metrics.registry(
         [stats],
         Heartbeat(lambda: None),
         gauges,
@@ -116,8 +117,8 @@ async def series(tmp_path: Path) -> set[str]:
         await world.run(owner("owner", 2))
         await world.run(sharer("sharer"))
         body, _ = registry(world.controller).render("")
-    plugin, _ = PluginMetrics(Sample).render("")
-    agent, _ = AgentMetrics(lambda: AGENT).render("")
+    plugin, _ = plugin_metrics.registry(Sample).render("")
+    agent, _ = agent_metrics.registry(lambda: AGENT).render("")
     return {name for text in (body, plugin, agent) for name in _series(text.decode())}
 
 
@@ -152,8 +153,8 @@ async def test_all_that_is_asked_for_is_there_before_it_happens(tmp_path: Path) 
     """A label that is mistyped never matches, and a counter that appears with its first event shows no increase."""
     async with World(tmp_path) as world:
         body, _ = registry(world.controller).render("")
-    plugin, _ = PluginMetrics(lambda: PLUGIN).render("")
-    agent, _ = AgentMetrics(lambda: AGENT).render("")
+    plugin, _ = plugin_metrics.registry(lambda: PLUGIN).render("")
+    agent, _ = agent_metrics.registry(lambda: AGENT).render("")
     families = (family for text in (body, plugin, agent) for family in text_string_to_metric_families(text.decode()))
     samples = [(sample.name, sample.labels) for family in families for sample in family.samples]
     for expression in EXPRESSIONS:

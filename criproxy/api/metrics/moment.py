@@ -7,7 +7,6 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property, partial
-from itertools import accumulate
 from time import monotonic
 from typing import Any, TypeVar
 
@@ -25,6 +24,7 @@ from criproxy.model.text.bounded import bounded_text
 from criproxy.model.workload import ContainerState
 from criproxy.node.controller import Controller
 from criproxy.node.counters import DECISION_BUCKETS_S, Counters, Times
+from criproxy.process.http.metrics import buckets
 
 MOST_LABEL = 253
 """The longest label, in characters: Kubernetes accepts no longer name."""
@@ -128,10 +128,6 @@ class MomentCollector(Collector):
     def __init__(self, moment: Callable[[], Moment], *tables: MetricTable) -> None:
         self._moment, self._tables = moment, tables
 
-    def describe(self) -> Iterable[Family]:
-        """Return nothing, which prevents the registration from collecting."""
-        return ()
-
     def collect(self) -> Iterator[Family]:
         """Yield all metrics; those without a known value have no sample."""
         now = self._moment()
@@ -152,11 +148,9 @@ def samples(metric: Metric, now: Moment) -> list[tuple[tuple[str, ...], float]]:
 
 
 def _decision_times(times: Times) -> Family:
-    names = [*map(str, DECISION_BUCKETS_S), "+Inf"]
-    buckets: list[tuple[str, float]] = list(zip(names, accumulate(times.counts), strict=True))
     text = "How long a decision about a CreateContainer request or a resize took, excluding disk and runtime."
     family = HistogramMetricFamily("criproxy_decision_seconds", text)
-    family.add_metric([], buckets, times.total_s)
+    family.add_metric([], buckets(DECISION_BUCKETS_S, times.counts), times.total_s)
     return family
 
 

@@ -4,20 +4,16 @@ Imported only with ``--http``. Labels are bounded: a method that is not in CRI i
 """
 
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from itertools import accumulate
 
-from prometheus_client import CollectorRegistry, ProcessCollector
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily, Metric
-from prometheus_client.exposition import choose_encoder
-from prometheus_client.registry import Collector
 
-from criproxy import __version__
 from criproxy.api.metrics import controller_metrics, device_metrics
 from criproxy.api.metrics.moment import Moment, MomentCollector
 from criproxy.node.bypass import BypassMode
 from criproxy.process.heartbeat import LAG_BUCKETS_S, Heartbeat
+from criproxy.process.http.metrics import Registry, buckets, build_info
 from criproxy.wire.stats import HELD_BUCKETS_S, OTHER, Entry, Histogram, Stats
 
 _COUNTERS = {
@@ -43,16 +39,12 @@ class Gauges:
     dropped_log_lines: Callable[[], int]
 
 
-class _ProxyCollector(Collector):
+class _ProxyCollector:
     def __init__(self, stats: Sequence[Stats], heartbeat: Heartbeat, gauges: Gauges, known: frozenset[str]) -> None:
         self._stats = stats
         self._heartbeat = heartbeat
         self._gauges = gauges
         self._known = known
-
-    def describe(self) -> Iterable[Metric]:
-        """Return nothing, which prevents the registration from collecting; no other names clash with these."""
-        return ()
 
     def collect(self) -> Iterator[Metric]:
         """Yield all metrics from the present counters."""
@@ -64,7 +56,7 @@ class _ProxyCollector(Collector):
             yield CounterMetricFamily(f"criproxy_{name}", text, value=total)
         yield from self._now()
         lag = HistogramMetricFamily("criproxy_loop_lag_seconds", "How late the event loop woke up, at each heartbeat.")
-        lag.add_metric([], _buckets(LAG_BUCKETS_S, self._heartbeat.lag_counts), self._heartbeat.lag_total_s)
+        lag.add_metric([], buckets(LAG_BUCKETS_S, self._heartbeat.lag_counts), self._heartbeat.lag_total_s)
         yield lag
 
     def _calls(self) -> Metric:
@@ -95,7 +87,7 @@ class _ProxyCollector(Collector):
                 merged[self._label(entry)].append(entry.held)
         for method, histograms in sorted(merged.items()):
             counts = [sum(column) for column in zip(*(h.counts for h in histograms), strict=True)]
-            family.add_metric([method], _buckets(HELD_BUCKETS_S, counts), sum(h.sum for h in histograms))
+            family.add_metric([method], buckets(HELD_BUCKETS_S, counts), sum(h.sum for h in histograms))
         return family
 
     def _bytes(self) -> Metric:
@@ -120,9 +112,7 @@ class _ProxyCollector(Collector):
         yield CounterMetricFamily(
             "criproxy_dropped_log_lines", "Log lines dropped because they were not read in time.", value=dropped
         )
-        build = GaugeMetricFamily("criproxy_build_info", "Always 1; the version is a label.", labels=["version"])
-        build.add_metric([__version__], 1)
-        yield build
+        yield build_info()
 
     def _bypass(self) -> Metric:
         text = "1 while the policy is bypassed: by an operator, or automatically after failures."
@@ -140,31 +130,13 @@ class _ProxyCollector(Collector):
         return entry.method if entry.method in self._known else OTHER
 
 
-def _buckets(bounds_s: Sequence[float], counts: Sequence[int]) -> list[tuple[str, float]]:
-    """Return cumulative counts by upper bound, in the format of Prometheus."""
-    names = [*(str(bound) for bound in bounds_s), "+Inf"]
-    return list(zip(names, accumulate(counts), strict=True))
-
-
-class Metrics:
-    """The registry of one daemon."""
-
-    def __init__(
-        self,
-        stats: Sequence[Stats],
-        heartbeat: Heartbeat,
-        gauges: Gauges,
-        known: frozenset[str],
-        moment: Callable[[], Moment],
-    ) -> None:
-        """Register the collectors; *known* are the method paths that may be labels."""
-        self._registry = CollectorRegistry()
-        tables = controller_metrics.METRICS, device_metrics.METRICS
-        self._registry.register(MomentCollector(moment, *tables))
-        self._registry.register(_ProxyCollector(stats, heartbeat, gauges, known))
-        ProcessCollector(registry=self._registry)
-
-    def render(self, accept: str) -> tuple[bytes, str]:
-        """Return the metrics in the format of the Accept header *accept*, and its content type."""
-        encode, content_type = choose_encoder(accept)
-        return encode(self._registry), content_type
+def registry(
+    stats: Sequence[Stats],
+    heartbeat: Heartbeat,
+    gauges: Gauges,
+    known: frozenset[str],
+    moment: Callable[[], Moment],
+) -> Registry:
+    """Return the metrics of one daemon; *known* are the method paths that may be labels."""
+    of_moment = MomentCollector(moment, controller_metrics.METRICS, device_metrics.METRICS)
+    return Registry(of_moment.collect, _ProxyCollector(stats, heartbeat, gauges, known).collect)

@@ -8,9 +8,10 @@ from prometheus_client.openmetrics import parser as openmetrics
 from prometheus_client.parser import text_string_to_metric_families
 
 from criproxy.api.metrics.moment import Moment
-from criproxy.api.metrics.proxy_metrics import Gauges, Metrics
+from criproxy.api.metrics.proxy_metrics import Gauges, registry
 from criproxy.node.bypass import BypassMode
 from criproxy.process.heartbeat import Heartbeat
+from criproxy.process.http.metrics import Registry
 from criproxy.wire.calls import Call, Outcome, Rule
 from criproxy.wire.stats import Stats
 from tests.node.world import World
@@ -49,13 +50,13 @@ Samples = dict[tuple[str, tuple[tuple[str, str], ...]], float]
 
 
 @pytest.fixture
-async def metrics(tmp_path: Path) -> AsyncIterator[Callable[..., Metrics]]:
+async def metrics(tmp_path: Path) -> AsyncIterator[Callable[..., Registry]]:
     """Return what makes the metrics of proxies beside an idle controller."""
     async with World(tmp_path) as world:
-        yield lambda *stats: Metrics(stats, Heartbeat(lambda: None), GAUGES, KNOWN, lambda: Moment(world.controller))
+        yield lambda *stats: registry(stats, Heartbeat(lambda: None), GAUGES, KNOWN, lambda: Moment(world.controller))
 
 
-def samples(metrics: Metrics, accept: str = "") -> Samples:
+def samples(metrics: Registry, accept: str = "") -> Samples:
     """Everything that is shown, by name and labels."""
     body, _ = metrics.render(accept)
     parse = openmetrics.text_string_to_metric_families if accept else text_string_to_metric_families
@@ -66,7 +67,7 @@ def samples(metrics: Metrics, accept: str = "") -> Samples:
     }
 
 
-async def test_calls_are_counted_by_method_and_way(metrics: Callable[..., Metrics]) -> None:
+async def test_calls_are_counted_by_method_and_way(metrics: Callable[..., Registry]) -> None:
     """Methods of CRI have their own label; all that a client made up is one series, however much it made up."""
     found = {key[1]: value for key, value in samples(metrics(counted())).items() if key[0] == "criproxy_calls_total"}
 
@@ -80,7 +81,7 @@ async def test_calls_are_counted_by_method_and_way(metrics: Callable[..., Metric
     assert found[(("method", "other"), ("way", "pass"))] >= 254
 
 
-async def test_calls_from_before_another_table_still_count(metrics: Callable[..., Metrics]) -> None:
+async def test_calls_from_before_another_table_still_count(metrics: Callable[..., Registry]) -> None:
     """A counter never goes back, whatever is done to a method's calls by now."""
     stats = counted()
     stats.use({})
@@ -94,7 +95,7 @@ async def test_calls_from_before_another_table_still_count(metrics: Callable[...
     assert found["criproxy_held_seconds_count", (("method", CREATE),)] == 2
 
 
-async def test_held_times_are_a_histogram(metrics: Callable[..., Metrics]) -> None:
+async def test_held_times_are_a_histogram(metrics: Callable[..., Registry]) -> None:
     """Buckets are cumulative, and what exceeds all of them counts as well."""
     found = samples(metrics(counted()))
     method = ("method", CREATE)
@@ -107,7 +108,7 @@ async def test_held_times_are_a_histogram(metrics: Callable[..., Metrics]) -> No
     assert found["criproxy_held_seconds_sum", (method,)] == pytest.approx(99.003)
 
 
-async def test_everything_else_has_its_name(metrics: Callable[..., Metrics]) -> None:
+async def test_everything_else_has_its_name(metrics: Callable[..., Registry]) -> None:
     """Names are those that dashboards use."""
     found = samples(metrics(counted()))
 
@@ -125,7 +126,7 @@ async def test_everything_else_has_its_name(metrics: Callable[..., Metrics]) -> 
     assert found["criproxy_handler_errors_total", ()] == 0
 
 
-async def test_two_proxies_are_added_up(metrics: Callable[..., Metrics]) -> None:
+async def test_two_proxies_are_added_up(metrics: Callable[..., Registry]) -> None:
     """The image socket's calls count with the others."""
     found = samples(metrics(counted(), counted()))
 
@@ -134,13 +135,13 @@ async def test_two_proxies_are_added_up(metrics: Callable[..., Metrics]) -> None
 
 
 @pytest.mark.parametrize("accept", ["application/openmetrics-text; version=1.0.0", "application/openmetrics-text"])
-async def test_openmetrics_is_spoken(metrics: Callable[..., Metrics], accept: str) -> None:
+async def test_openmetrics_is_spoken(metrics: Callable[..., Registry], accept: str) -> None:
     """The strict format is valid, too."""
     assert samples(metrics(counted()), accept)["criproxy_bypass", (("mode", "ordered"),)] == 1
 
 
 @pytest.mark.parametrize("accept", ["", "*/*", "nonsense;;;,", "text/plain; version=9; escaping=nonsense"])
-async def test_a_strange_accept_header_gets_text(metrics: Callable[..., Metrics], accept: str) -> None:
+async def test_a_strange_accept_header_gets_text(metrics: Callable[..., Registry], accept: str) -> None:
     """Whoever asks is answered."""
     body, content_type = metrics(counted()).render(accept)
 
