@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Protocol
 
+from criproxy.controls.threads import ThreadScheduling
 from criproxy.model.controls import ContainerControls, Desired
 
 
@@ -58,4 +59,4 @@ class Part(Protocol):
 
 def all_parts(host_root: Path) -> tuple[Part, ...]:
     """Return all parts, for a machine with its files below *host_root*."""
-    return ()
+    return (ThreadScheduling(host_root),)
