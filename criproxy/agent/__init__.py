@@ -15,3 +15,9 @@ QUERY_PATH, TOKEN_HEADER, VERSION_HEADER = "/v1/query", "X-Criproxy-Token", "X-C
 """Where queries go, the header with the token, and the header by which an agent's answer is known."""
 QUERIES = ("status", "explain", "devices", "names", "who", "events", "fit", "usage")
 """The commands of the control socket that change nothing: those that the agent passes on to the daemon."""
+
+
+def bypass_of(view: View) -> View:
+    """Return the bypass that is on, by ``mode``, ``since`` and ``reason``; empty if none is."""
+    bypass = view.get("bypass") or {}
+    return bypass if bypass.get("mode", "off") != "off" else {}

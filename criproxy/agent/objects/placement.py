@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from criproxy import __version__
-from criproxy.agent import View
+from criproxy.agent import View, bypass_of
 from criproxy.agent.objects.node_placement import (
     Cpus,
     Devices,
@@ -100,11 +100,11 @@ def status_without_daemon(before: Mapping[str, Any], problem: str) -> Object:
 
 
 def _phase(view: View, rollout: RolloutState, problem: str) -> tuple[Phase, str]:
-    bypass, trial = view.get("bypass") or {}, (view.get("configuration") or {}).get("try") or {}
+    bypass, trial = bypass_of(view), (view.get("configuration") or {}).get("try") or {}
     message = rollout.message
     cases: tuple[tuple[bool, Phase, str], ...] = (
         (bool(problem), "Unknown", problem),
-        (bypass.get("mode", "off") != "off", "Bypassed", bypass.get("reason") or ""),
+        (bool(bypass), "Bypassed", bypass.get("reason") or ""),
         (bool(view.get("released")), "Released", view.get("released") or ""),
         (rollout.phase not in ("", "Applied"), rollout.phase or "Applied", message),
         (bool(view.get("last_good")), "LastGood", message or "the policy file cannot be used: see the problems"),

@@ -5,6 +5,7 @@ from dataclasses import dataclass, field
 from enum import Enum
 from typing import Any
 
+from criproxy.agent import bypass_of
 from criproxy.agent.objects.placement import RolloutState
 from criproxy.agent.rollout.choose import Choice
 from criproxy.model.text.sources import node_policy_of
@@ -76,9 +77,8 @@ class Daemon:
     @classmethod
     def read(cls, view: Mapping[str, Any]) -> "Daemon":
         """Return what an answer to the command ``agent`` says."""
-        configuration, bypass = view["configuration"], view.get("bypass") or {}
+        configuration, bypass = view["configuration"], bypass_of(view)
         trial, released = configuration.get("try"), view.get("released")
-        on = bypass.get("mode", "off") != "off"
         out_of_use = f"the node is released: {released}" if released else ""
         return cls(
             instance=str(view.get("instance", "")),
@@ -87,7 +87,7 @@ class Daemon:
             try_left_s=float(trial["left_s"]) if trial else None,
             try_until=str(trial["until"]) if trial else "",
             problems=problems_of(view),
-            out_of_use=f"a bypass is on: {bypass.get('reason') or bypass['mode']}" if on else out_of_use,
+            out_of_use=f"a bypass is on: {bypass.get('reason') or bypass['mode']}" if bypass else out_of_use,
         )
 
 

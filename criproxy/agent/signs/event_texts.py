@@ -8,10 +8,11 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, Final
 
-from criproxy.agent import View
+from criproxy.agent import View, bypass_of
 from criproxy.agent.signs.wanted import Condition
-from criproxy.model.text.amounts import format_seconds
+from criproxy.model.text.amounts import counted, format_seconds
 from criproxy.model.text.bounded import bounded
+from criproxy.model.text.notices import rfc3339
 
 MOST_CHARS = 900
 """Of a message; the API server accepts 1,024 bytes."""
@@ -55,8 +56,7 @@ class _State:
 
 
 def _bypass(view: View) -> str:
-    bypass = view.get("bypass") or {}
-    if bypass.get("mode", "off") == "off":
+    if not (bypass := bypass_of(view)):
         return ""
     return f"the bypass is on ({bypass['mode']}), so containers are not placed: {bypass.get('reason', '')}"
 
@@ -157,10 +157,9 @@ def _unpinned(event: Mapping[str, Any]) -> _Told | None:
     since_s = (event.get("facts") or {}).get("unplaced_since_s")
     if not isinstance(since_s, int | float):
         return None
-    now_s = datetime.fromisoformat(str(event["time"])).timestamp()
-    since = datetime.fromtimestamp(since_s, datetime.fromisoformat(str(event["time"])).tzinfo)
-    lasted = format_seconds(max(0, round(now_s - since_s)))
-    text = f"it ran without a place of its own, on shared CPUs, from {since:%Y-%m-%dT%H:%M:%SZ} to {_second(event)}"
+    until_s = datetime.fromisoformat(str(event["time"])).timestamp()
+    lasted = format_seconds(max(0, round(until_s - since_s)))
+    text = f"it ran without a place of its own, on shared CPUs, from {rfc3339(since_s)} to {rfc3339(until_s)}"
     return "RanUnpinned", True, f"{text} ({lasted}); now it has its place"
 
 
@@ -191,22 +190,15 @@ def would_help(explained: Mapping[str, Any], namespace: str) -> str:
     if not count:
         return str(leavers.get("text", ""))
     own = [each.partition("/")[2] for each in titles if each.startswith(f"{namespace}/")]
-    named = ", ".join(own[:MOST_NAMED])
-    others = count - min(len(own), MOST_NAMED)
-    rest = f"{others} other{'s' if others > 1 else ''}" if named and others else ""
-    whom = (
-        " and ".join(filter(None, (named, rest))) or f"{count} container{'s' if count > 1 else ''} of other namespaces"
-    )
-    return f"it would fit without {whom}"
+    if not own:
+        return f"it would fit without {counted(count, 'container')} of other namespaces"
+    named, others = ", ".join(own[:MOST_NAMED]), count - min(len(own), MOST_NAMED)
+    return f"it would fit without {named}" + (f" and {counted(others, 'other')}" if others else "")
 
 
 def _sentences(event: Mapping[str, Any]) -> str:
     text = "; ".join(map(str, event.get("sentences") or ()))
     return text.removeprefix(f"{event.get('container')} ")
-
-
-def _second(event: Mapping[str, Any]) -> str:
-    return f"{str(event['time']).partition('.')[0].rstrip('Z')}Z"
 
 
 def _message(text: str) -> str:

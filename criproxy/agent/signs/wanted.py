@@ -4,7 +4,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
-from criproxy.agent import View
+from criproxy.agent import View, bypass_of
 from criproxy.agent.kubernetes.request import Object
 from criproxy.model.text.bounded import bounded_text
 
@@ -56,10 +56,9 @@ def condition_of(view: View | None, problem: str) -> Condition:
     """
     if view is None or problem:
         return _condition("Unknown", "DaemonDoesNotAnswer", problem or "the daemon has not answered yet")
-    bypass = view.get("bypass") or {}
-    if (mode := bypass.get("mode", "off")) != "off":
-        since, reason = bypass.get("since", ""), bypass.get("reason", "")
-        return _condition("False", "Bypassed", f"the bypass is on ({mode}) since {since}: {reason}")
+    if bypass := bypass_of(view):
+        text = f"the bypass is on ({bypass['mode']}) since {bypass.get('since', '')}: {bypass.get('reason', '')}"
+        return _condition("False", "Bypassed", text)
     if released := view.get("released"):
         return _condition("False", "Released", f"the node is released, so no container is placed: {released}")
     if not goes_through(view):
