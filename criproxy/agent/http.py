@@ -22,7 +22,7 @@ from criproxy.errors import CriproxyError, UsageError, reason_of
 from criproxy.process.control_client import request_of
 from criproxy.process.failures import Failures
 from criproxy.process.http.address import Address
-from criproxy.process.http.server import HttpServer, Sources
+from criproxy.process.http.server import HttpServer, Sources, closing
 from criproxy.process.http.token_file import TokenFile, is_same
 from criproxy.process.log import structlog
 from criproxy.process.tasks import Backoff, Bucket, Tasks
@@ -201,6 +201,4 @@ def _cut_off(request: web.Request) -> web.Response:
 
 
 def _refused(status: int, text: str) -> web.Response:
-    response = web.Response(body=json.dumps({"error": text}), status=status, headers=_HEADERS)
-    response.force_close()
-    return response
+    return closing(web.Response(body=json.dumps({"error": text}), status=status, headers=_HEADERS))

@@ -43,13 +43,10 @@ class Access(TokenFile):
         if request.path != "/" and request.headers.get("Sec-Fetch-Site") in OTHER_SITES:  # they may link to the page
             return False
         if self.file is None:
-            return self.address is not None and self.address.is_local and self._is_for_us(request)
+            if self.address is None or not self.address.is_local:
+                return False
+            return self.address.path is not None or is_loopback(request.headers.get("Host", ""))
         return self._has_token(request, await self.token())
-
-    def _is_for_us(self, request: web.Request) -> bool:
-        return (self.address is not None and self.address.path is not None) or is_loopback(
-            request.headers.get("Host", "")
-        )
 
     def _has_token(self, request: web.Request, token: str) -> bool:
         scheme, _, given = request.headers.get("Authorization", "").partition(" ")

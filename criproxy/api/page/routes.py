@@ -6,12 +6,12 @@ The JSON is what the commands print with ``--format json``: the same handlers an
 import hashlib
 import json
 import math
+import re
 from base64 import b64encode
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
-from re import search
 from typing import Any
 from urllib.parse import parse_qs
 
@@ -22,6 +22,7 @@ from criproxy.api.page.stream import Streams
 from criproxy.errors import CriproxyError, UsageError
 from criproxy.process.control_socket import Command
 from criproxy.process.http.limits import Shares, keep, peer_of
+from criproxy.process.http.server import closing
 
 STATIC = Path(__file__).parent / "static"
 TYPES = {
@@ -46,6 +47,36 @@ HEADERS = {
     "Referrer-Policy": "no-referrer",
     "Cross-Origin-Resource-Policy": "same-origin",
 }
+FORM = "application/x-www-form-urlencoded"
+NOT_OPEN = (
+    "this needs a token: send that of --http-token-file as 'Authorization: Bearer TOKEN'; "
+    "without that file, only a Unix socket and a loopback address that is named as such are answered"
+)
+_JSON = {**HEADERS, "Content-Type": "application/json", "Cache-Control": "no-store"}
+ANSWERS_PER_S, ANSWERS_BURST = 10.0, 40
+"""Answers as JSON for each client: each takes milliseconds of a thread."""
+ALL_ANSWERS_PER_S, ALL_ANSWERS_BURST = 20.0, 80
+"""For all clients together."""
+ANSWERED = ("status", "devices", "usage", "events", "who", "explain")
+"""Commands that are answered under ``/api``."""
+Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
+
+
+def _finite(text: str) -> float:
+    """The number in *text*; raise ValueError for what is none, infinity included."""
+    number = float(text)
+    if not math.isfinite(number):
+        raise ValueError
+    return number
+
+
+ARGUMENTS: Mapping[str, Mapping[str, Callable[[str], Any]]] = {
+    "status": {"namespace": str, "pod": str},
+    "events": {"since_s": _finite, "after": int, "namespace": str},
+    "who": {"cpus": str},
+    "explain": {"container": str},
+}
+"""By command, how each argument is read."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,42 +104,9 @@ def _read(path: Path) -> File:
 
 def closed_policy(body: bytes) -> str:
     """The policy of the page that has its own styles: their hash, and no scripts."""
-    found = search(rb"<style>(.*?)</style>", body.replace(b"\n", b"\x00"))
-    styles = found[1].replace(b"\x00", b"\n") if found else b""
-    allowed = f"'sha256-{b64encode(hashlib.sha256(styles).digest()).decode()}'"
+    found = re.search(rb"<style>(.*?)</style>", body, re.DOTALL)
+    allowed = f"'sha256-{b64encode(hashlib.sha256(found[1] if found else b'').digest()).decode()}'"
     return f"default-src 'none'; style-src {allowed}; base-uri 'none'; form-action 'self'; frame-ancestors 'none'"
-
-
-ANSWERS_PER_S, ANSWERS_BURST = 10.0, 40
-"""Answers as JSON for each client: each takes milliseconds of a thread."""
-ALL_ANSWERS_PER_S, ALL_ANSWERS_BURST = 20.0, 80
-"""For all clients together."""
-ANSWERED = ("status", "devices", "usage", "events", "who", "explain")
-"""Commands that are answered under ``/api``."""
-
-
-def _finite(text: str) -> float:
-    """The number in *text*; raise ValueError for what is none, infinity included."""
-    number = float(text)
-    if not math.isfinite(number):
-        raise ValueError
-    return number
-
-
-ARGUMENTS: Mapping[str, Mapping[str, Callable[[str], Any]]] = {
-    "status": {"namespace": str, "pod": str},
-    "events": {"since_s": _finite, "after": int, "namespace": str},
-    "who": {"cpus": str},
-    "explain": {"container": str},
-}
-"""By command, how each argument is read."""
-FORM = "application/x-www-form-urlencoded"
-NOT_OPEN = (
-    "this needs a token: send that of --http-token-file as 'Authorization: Bearer TOKEN'; "
-    "without that file, only a Unix socket and a loopback address that is named as such are answered"
-)
-_JSON = {**HEADERS, "Content-Type": "application/json", "Cache-Control": "no-store"}
-Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
 
 @dataclass(slots=True, repr=False)
@@ -152,14 +150,14 @@ class Page:
     def _closed(self, *, is_wrong: bool = False) -> web.Response:
         file = self.files[CLOSED]
         body = file.body.replace(WRONG, SAID) if is_wrong else file.body
-        return _last(web.Response(status=403, body=body, headers=file.headers))
+        return closing(web.Response(status=403, body=body, headers=file.headers))
 
     async def _index(self, request: web.Request) -> web.StreamResponse:
         return _sent(request, self.files["index.html"])
 
     async def _file(self, request: web.Request) -> web.StreamResponse:
         file = self.files.get(request.match_info["name"])
-        return _sent(request, file) if file else _last(web.Response(status=404, text="no such file\n"))
+        return _sent(request, file) if file else closing(web.Response(status=404, text="no such file\n"))
 
     async def _stream(self, request: web.Request) -> web.StreamResponse:
         keep(request)
@@ -175,7 +173,7 @@ class Page:
             return _refused(400, str(error))
         except CriproxyError as error:
             return _refused(404 if command == "explain" else 503, str(error))
-        return _last(web.Response(body=answer, headers=_JSON))
+        return closing(web.Response(body=answer, headers=_JSON))
 
     async def _token(self, request: web.Request) -> web.StreamResponse:
         """Let a browser in that sends the token."""
@@ -183,7 +181,7 @@ class Page:
         headers = await self.access.cookie_for(given)
         if headers is None:
             return self._closed(is_wrong=bool(given))
-        return _last(web.Response(status=303, headers={**headers, "Location": "./", "Cache-Control": "no-store"}))
+        return closing(web.Response(status=303, headers={**headers, "Location": "./", "Cache-Control": "no-store"}))
 
 
 async def _given(request: web.Request) -> str:
@@ -222,15 +220,9 @@ def _arguments(command: str, query: Mapping[str, str]) -> dict[str, Any]:
 
 def _sent(request: web.Request, file: File) -> web.Response:
     if request.headers.get("If-None-Match") == file.etag:
-        return _last(web.Response(status=304, headers=file.headers))
-    return _last(web.Response(body=file.body, headers=file.headers))
+        return closing(web.Response(status=304, headers=file.headers))
+    return closing(web.Response(body=file.body, headers=file.headers))
 
 
 def _refused(status: int, text: str) -> web.Response:
-    return _last(web.Response(status=status, body=json.dumps({"error": text}).encode(), headers=_JSON))
-
-
-def _last(response: web.Response) -> web.Response:
-    """Close the connection after *response*, as `process.http.server` does."""
-    response.force_close()
-    return response
+    return closing(web.Response(status=status, body=json.dumps({"error": text}).encode(), headers=_JSON))

@@ -86,22 +86,22 @@ class HttpServer:
     async def _for_us(self, handler: Handler, request: web.Request) -> web.StreamResponse:
         """Answer, unless a web site has led its name to our loopback address (DNS rebinding)."""
         if self._names_must_be_ours and not is_loopback(request.headers.get("Host", "localhost")):
-            return _last(web.Response(status=403, text="this address is only for clients on this machine\n"))
+            return closing(web.Response(status=403, text="this address is only for clients on this machine\n"))
         return await handler(request)
 
     async def _metrics(self, request: web.Request) -> web.Response:
         if self._sources.refresh is not None:
             await self._sources.refresh()
         body, content_type = self._rendered(request.headers.get("Accept", ""))
-        return _last(web.Response(body=body, headers={"Content-Type": content_type}))
+        return closing(web.Response(body=body, headers={"Content-Type": content_type}))
 
 
 async def _probe(health: Health, _request: web.Request) -> web.Response:
     problem = await health()
-    return _last(web.Response(text="ok\n") if problem is None else web.Response(status=503, text=f"{problem}\n"))
+    return closing(web.Response(text="ok\n") if problem is None else web.Response(status=503, text=f"{problem}\n"))
 
 
-def _last(response: web.Response) -> web.Response:
+def closing(response: web.Response) -> web.Response:
     """Close the connection after *response*: it has one request, see `http_limits`."""
     response.force_close()
     return response
