@@ -117,8 +117,11 @@ def _compared(
     leaving = leavers(*asked, policy) if refused and search else None
     if candidates is None and leaving is None:
         return None
-    decided = (Decided.PLACED, Decided.REFUSED, Decided.RESIZED, Decided.NOT_RESIZED)
-    return asked[1], Choice(decided[2 * isinstance(event, ContainerResized) + refused], candidates, leaving)
+    if isinstance(event, ContainerResized):
+        decided = Decided.NOT_RESIZED if refused else Decided.RESIZED
+    else:
+        decided = Decided.REFUSED if refused else Decided.PLACED
+    return asked[1], Choice(decided, candidates, leaving)
 
 
 def choice_now(node: Node, policy: Policy, key: str) -> Choice | None:
