@@ -75,12 +75,12 @@ def run_plugin(plugin: Plugin, timeout_s: float) -> Given:
         try:
             output = _output(plugin, process.stdout, deadline_s)
             status = process.wait(max(deadline_s - monotonic(), 0.0))
-        except (ConfigError, subprocess.TimeoutExpired) as error:
-            with suppress(ProcessLookupError):
-                os.killpg(process.pid, signal.SIGKILL)  # with what it has started
-            if isinstance(error, ConfigError):
-                raise
+        except subprocess.TimeoutExpired:
             raise ConfigError(f"{plugin} has not ended within {timeout_s:g} s") from None
+        finally:
+            if process.returncode is None:
+                with suppress(ProcessLookupError):
+                    os.killpg(process.pid, signal.SIGKILL)  # with what it has started
     if status:
         raise ConfigError(f"{plugin} has ended with status {status}; run it by hand to see why")
     return _given(plugin, output)
