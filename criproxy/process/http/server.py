@@ -102,6 +102,6 @@ async def _probe(health: Health, _request: web.Request) -> web.Response:
 
 
 def closing(response: web.Response) -> web.Response:
-    """Close the connection after *response*: it has one request, see `http_limits`."""
+    """Close the connection after *response*: it has one request, see `limits`."""
     response.force_close()
     return response
