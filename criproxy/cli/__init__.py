@@ -19,7 +19,7 @@ _MAX_ERROR_CHARS = 8000
 
 _FOLDERS = {
     "offline": "check completion convert schema simulate topology",
-    "operate": "agent bypass device-plugin install record release reload serve support-bundle uninstall",
+    "operate": "agent bypass controls device-plugin install record release reload serve support-bundle uninstall",
     "queries": "devices events explain fit history recommend status top usage who",
 }
 COMMANDS = {

@@ -75,9 +75,10 @@ class _Connection(asyncio.StreamReaderProtocol):
         self,
         connections: _Connections,
         serve: Callable[[asyncio.Event, asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]],
+        line_max_bytes: int,
     ) -> None:
         self._ended = asyncio.Event()
-        super().__init__(asyncio.StreamReader(limit=LINE_MAX_BYTES), partial(serve, self._ended))
+        super().__init__(asyncio.StreamReader(limit=line_max_bytes), partial(serve, self._ended))
         self._connections = connections
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
@@ -104,6 +105,7 @@ class ControlServer:
         waiting: the commands that wait for something to happen, and end when their client has hung up.
         clients_max: if given, further clients are turned away, the requests of all run one after the other, except
             those that wait, and are read at a limited rate.
+        line_max_bytes: the longest request.
     """
 
     def __init__(
@@ -113,8 +115,10 @@ class ControlServer:
         waiting: Collection[str] = (),
         *,
         clients_max: int | None = None,
+        line_max_bytes: int = LINE_MAX_BYTES,
     ) -> None:
         self._commands = commands
+        self._line_max_bytes = line_max_bytes
         self._notices, self._waiting = frozenset(notices), frozenset(waiting)
         self._server: asyncio.Server | None = None
         self._connections = _Connections(clients_max)
@@ -128,7 +132,7 @@ class ControlServer:
         if self._server is not None:
             self._server.close()
         self._sock = sock
-        connect = partial(_Connection, self._connections, self._connection)
+        connect = partial(_Connection, self._connections, self._connection, line_max_bytes=self._line_max_bytes)
         self._server = await asyncio.get_running_loop().create_unix_server(connect, sock=sock)
 
     async def stop(self) -> None:
@@ -169,7 +173,7 @@ class ControlServer:
         except (ConnectionError, TimeoutError):
             log.debug("control connection lost")
         except ValueError:  # the stream raises it for a line that exceeds the limit
-            log.warning("control request is too long", limit_bytes=LINE_MAX_BYTES)
+            log.warning("control request is too long", limit_bytes=self._line_max_bytes)
         finally:
             writer.close()
 

@@ -138,7 +138,7 @@ class Node:
     async def _stop_plugin(self) -> None:
         assert self.plugin
         assert self._serving
-        self.plugin._stop.set()
+        self.plugin._program.stop.set()
         serving, self._serving = self._serving, None
         await serving
         self.plugin = None

@@ -1,0 +1,153 @@
+"""Brings containers to the controls that they shall have: which parts are called for which of them, and the journal."""
+
+import asyncio
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import partial
+
+from criproxy.controls.journal import CONTAINERS, Journal
+from criproxy.controls.lane import Lane
+from criproxy.controls.parts import Part
+from criproxy.errors import reason_of
+from criproxy.model.controls import BlockIo, ContainerControls, Desired, Trouble
+
+CLASSES = "classes"
+"""The item of a lane that prepares classes."""
+
+
+@dataclass(slots=True)
+class _Caller:
+    """A part, and the outcome of its last call for each container."""
+
+    part: Part
+    lane: Lane
+    troubles: dict[str, list[str]] = field(default_factory=dict)
+    """By container, or `CLASSES`."""
+    missing: set[str] = field(default_factory=set)
+    """Those for which its last call has failed, or hangs."""
+
+    async def run(self, items: Mapping[str, "partial[list[str]]"]) -> None:
+        """Call it for each item, and keep what it says."""
+        results = await self.lane.run(items.items())
+        for name in items:
+            result = results.get(name)
+            if isinstance(result, list):
+                self.missing.discard(name)
+                self.troubles[name] = result
+            else:
+                self.missing.add(name)
+                failed = f"{self.part.name} failed: {reason_of(result)}" if isinstance(result, Exception) else ""
+                self.troubles[name] = [failed] if failed else []  # the lane says what hangs
+            if not self.troubles[name]:
+                del self.troubles[name]
+
+    def forget(self, ids: Collection[str]) -> None:
+        """Containers have no controls any more."""
+        for key in ids:
+            self.troubles.pop(key, None)
+            self.missing.discard(key)
+
+
+class Containers:
+    """The controls of all containers."""
+
+    def __init__(self, parts: Sequence[Part], journal: Journal, came_back: Callable[[], None]) -> None:
+        self._callers = [_Caller(part, Lane(part.name, came_back)) for part in parts]
+        self._journal, self._disk = journal, Lane("journal", came_back)
+        self._problem = ""
+        self._layout: Desired | None = None
+
+    @property
+    def drift(self) -> int:
+        """How often a part has repaired something."""
+        return sum(caller.part.drift for caller in self._callers)
+
+    def troubles(self) -> Iterator[Trouble]:
+        """Yield what could not be applied."""
+        if self._problem:
+            yield Trouble(what="journal", text=self._problem)
+        for caller in self._callers:
+            for key, texts in caller.troubles.items():
+                yield from (Trouble(what="rdt" if key == CLASSES else key, text=text) for text in texts)
+            for key, since_s in caller.lane.hanging.items():
+                yield Trouble(what=key, text=f"{caller.part.name}: the kernel has not answered for {since_s:.0f} s")
+
+    async def apply(self, desired: Desired, *, look: bool) -> None:
+        """Bring all containers to what is desired; without *look*, only those that have changed or failed."""
+        stored = dict(self._journal.containers)
+        wanted = desired.containers
+        changed = {key: each for key, each in wanted.items() if stored.get(key) != each}
+        gone = [key for key in stored if key not in wanted]
+        if changed and not await self._store({key: merged(each, stored.get(key)) for key, each in changed.items()}):
+            changed = {}
+        without = replace(desired, containers={})
+        classes = look or without != self._layout
+        self._layout = without
+        done = await asyncio.gather(
+            *(self._call(each, desired, changed, stored, classes=classes, look=look) for each in self._callers)
+        )
+        finished = [key for key in gone if all(key in each for each in done)]
+        ended = {key: each for key, each in changed.items() if merged(each, stored.get(key)) != each}
+        await self._store(
+            {key: each for key, each in ended.items() if all(key in each_done for each_done in done)}, finished
+        )
+        for caller in self._callers:
+            caller.forget(finished)
+
+    async def _call(
+        self,
+        caller: _Caller,
+        desired: Desired,
+        changed: Mapping[str, ContainerControls],
+        stored: Mapping[str, ContainerControls],
+        *,
+        classes: bool,
+        look: bool,
+    ) -> set[str]:
+        """Call one part for all containers that need it; return those for which it was called and has not failed."""
+        part, wanted = caller.part, desired.containers
+        if classes:
+            await caller.run({CLASSES: partial(part.configure, desired)})
+        items: dict[str, partial[list[str]]] = {}
+        for key, before in stored.items():
+            if key not in wanted:
+                items[key] = partial(part.forget, key, before)
+            elif key in caller.missing:
+                items[key] = partial(part.apply, key, wanted[key], before)
+            elif look and key not in changed:
+                items[key] = partial(part.look, key, wanted[key])
+        items |= {key: partial(part.apply, key, each, stored.get(key)) for key, each in changed.items()}
+        await caller.run(items)
+        return items.keys() - caller.missing
+
+    async def put_back(self) -> None:
+        """Remove what belongs to no container; all are forgotten already."""
+        for caller in self._callers:
+            await caller.run({CLASSES: partial(caller.part.put_back)})
+
+    async def _store(self, containers: Mapping[str, ContainerControls], gone: Iterable[str] = ()) -> bool:
+        name = str(self._journal.directory / CONTAINERS)
+        results = await self._disk.run([(name, partial(self._journal.keep_containers, containers, [*gone]))])
+        error = results.get(name, TimeoutError("it has not answered in time"))
+        self._problem = ""
+        if isinstance(error, Exception):
+            self._problem = f"what is applied to containers cannot be stored in {name}: {reason_of(error)}"
+        return not self._problem
+
+
+def merged(new: ContainerControls, old: ContainerControls | None) -> ContainerControls:
+    """Return all that may be set while *new* replaces *old*: after a crash, all of it is put back."""
+    if old is None:
+        return new
+    block_io = new.block_io or old.block_io
+    if new.block_io and old.block_io and new.block_io != old.block_io:
+        more = tuple(each for each in old.block_io.throttles if each not in new.block_io.throttles)
+        weight = new.block_io.weight or old.block_io.weight
+        block_io = BlockIo(weight=weight, throttles=(*new.block_io.throttles, *more))
+    return replace(
+        new,
+        scheduling=new.scheduling or old.scheduling,
+        block_io=block_io,
+        rdt_class=new.rdt_class or old.rdt_class,
+        burst_us=old.burst_us if new.burst_us is None else new.burst_us,
+    )

@@ -1,0 +1,129 @@
+"""What was there before, on disk: stored before the first write, so that it is put back even after a crash.
+
+The kernel forgets all of it when the machine boots, and numbers of interrupts then belong to other devices: what is
+stored counts only for the boot in which it was stored.
+"""
+
+import json
+import os
+from collections.abc import Collection, Iterable, Mapping
+from contextlib import suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+from threading import Lock
+from typing import Any
+
+from criproxy.errors import CriproxyError
+from criproxy.host.files import read_text
+from criproxy.model.controls import ContainerControls
+from criproxy.model.text.plain import from_plain, to_plain
+from criproxy.store.files import MODE, check_own, write_whole
+
+BEFORE, CONTAINERS = "before.json", "containers.json"
+
+
+@dataclass(slots=True)
+class Journal:
+    """The stored values. Blocks; may be changed by several threads."""
+
+    directory: Path
+    boot: str
+    """The kernel's name for this boot."""
+    originals: dict[str, str] = field(default_factory=dict)
+    """Path → what the file had before the first write."""
+    containers: dict[str, ContainerControls] = field(default_factory=dict)
+    """Id → the controls that were applied last."""
+    _lines: dict[str, str] = field(default_factory=dict)
+    """The same as JSON: of thousands, one or two change."""
+    _lock: Lock = field(default_factory=Lock)
+
+    @classmethod
+    def open(cls, directory: Path, host_root: Path) -> "Journal":
+        """Read the journal in *directory*, which is made if it is missing.
+
+        Raises:
+            CriproxyError: it cannot be read or is damaged: without it, nothing could be put back.
+        """
+        journal = cls(directory, read_text(host_root / "proc/sys/kernel/random/boot_id") or "")
+        path = directory / BEFORE
+        try:
+            directory.mkdir(mode=0o700, parents=True, exist_ok=True)
+            check_own(directory)
+            originals, containers = _read(path, journal.boot), _read(directory / CONTAINERS, journal.boot)
+            journal.originals = {str(name): str(content) for name, content in originals.items()}
+            journal.containers = {key: from_plain(ContainerControls, each) for key, each in containers.items()}
+        except OSError as error:
+            raise CriproxyError(f"cannot read {error.filename or directory}: {error.strerror}") from error
+        except ValueError as error:
+            moved = f"what was there before is not put back if you move {directory}/*.json away"
+            raise CriproxyError(f"a file in {directory} is damaged ({error}): {moved}") from error
+        journal._lines = {key: json.dumps(to_plain(each)) for key, each in journal.containers.items()}
+        return journal
+
+    def keep(self, originals: Mapping[str, str]) -> None:
+        """Store what files had before; it is on the disk when this returns.
+
+        Raises:
+            OSError: the disk fails; nothing is changed.
+        """
+        with self._lock:
+            self._write_originals({**originals, **self.originals})
+
+    def drop(self, paths: Collection[str]) -> None:
+        """Remove files that have again what they had before; raises as `keep` does."""
+        with self._lock:
+            if paths:
+                self._write_originals({path: text for path, text in self.originals.items() if path not in paths})
+
+    def keep_containers(self, containers: Mapping[str, ContainerControls], gone: Iterable[str] = ()) -> None:
+        """Store and remove what is applied to containers, for the next run of this program in the same boot.
+
+        It need not survive a power failure, and is not synced: starts of containers wait for it.
+
+        Raises:
+            OSError: the disk fails; nothing is changed.
+        """
+        with self._lock:
+            removed = {*gone}
+            lines = {key: line for key, line in self._lines.items() if key not in removed}
+            lines |= {key: json.dumps(to_plain(each)) for key, each in containers.items()}
+            if lines == self._lines:
+                return
+            values = ",\n".join(f"{json.dumps(key)}: {line}" for key, line in lines.items())
+            _replace(self.directory, CONTAINERS, f'{{"boot": {json.dumps(self.boot)}, "values": {{\n{values}}}}}\n')
+            kept = {key: each for key, each in self.containers.items() if key not in removed}
+            self._lines, self.containers = lines, {**kept, **containers}
+
+    def _write_originals(self, originals: dict[str, str]) -> None:
+        if originals != self.originals:
+            values = {"boot": self.boot, "values": originals}
+            write_whole(self.directory, BEFORE, json.dumps(values, indent=0, sort_keys=True) + "\n")
+            self.originals = originals
+
+
+def _replace(directory: Path, name: str, text: str) -> None:
+    """Write the file whole or not at all, unsynced."""
+    new = directory / f"{name}.new"
+    try:
+        with os.fdopen(os.open(new, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, MODE), "w") as stream:
+            stream.write(text)
+        new.replace(directory / name)
+    except OSError:
+        with suppress(OSError):
+            new.unlink(missing_ok=True)
+        raise
+
+
+def _read(path: Path, boot: str) -> Mapping[str, Any]:
+    """Return the values in a file; none if it is missing or of another boot.
+
+    Raises:
+        ValueError: it is damaged.
+    """
+    if not path.exists():
+        return {}
+    try:
+        data = json.loads(path.read_text())
+        return dict(data["values"]) if data["boot"] == boot else {}
+    except (LookupError, TypeError, AttributeError, RecursionError) as error:
+        raise ValueError(f"{path.name}: {error!r}") from error

@@ -1,0 +1,151 @@
+"""The kernel's small files: how one is read and written, and which values it takes."""
+
+import errno
+import os
+from dataclasses import dataclass
+from typing import Protocol
+
+from criproxy.model.cpuset import CpuSet, format_cpuset, parse_cpuset
+
+_MOST_BYTES = 1 << 16
+_FLAGS = os.O_CLOEXEC | os.O_NOCTTY
+
+
+def read(path: str) -> str:
+    """Return the content without the white space around it; raises OSError."""
+    fd = os.open(path, os.O_RDONLY | _FLAGS)
+    try:
+        return os.read(fd, _MOST_BYTES).decode(errors="replace").strip()
+    finally:
+        os.close(fd)
+
+
+def write(path: str, text: str) -> None:
+    """Write *text* at once; raises OSError with what the kernel has against it."""
+    fd = os.open(path, os.O_WRONLY | os.O_TRUNC | _FLAGS)
+    try:
+        os.write(fd, f"{text}\n".encode())
+    finally:
+        os.close(fd)
+
+
+class Files(Protocol):
+    """Reads and writes: the kernel's files, or a model of them."""
+
+    def read(self, path: str) -> str:
+        """Return the content without the white space around it; raises OSError."""
+        ...
+
+    def write(self, path: str, text: str) -> None:
+        """Write *text* at once; raises OSError."""
+        ...
+
+
+class KernelFiles:
+    """The kernel's own."""
+
+    def read(self, path: str) -> str:
+        """Return the content."""
+        return read(path)
+
+    def write(self, path: str, text: str) -> None:
+        """Write *text*."""
+        write(path, text)
+
+
+class Value(Protocol):
+    """What a file shall have."""
+
+    @property
+    def immovable_errnos(self) -> tuple[int, ...]:
+        """The errors by which the kernel says that nobody can change this file, which is no trouble."""
+        ...
+
+    def content(self, original: str) -> str:
+        """Return what to write, where the file had *original* before."""
+        ...
+
+    def holds(self, found: str) -> bool:
+        """Whether a file that others have changed to *found* needs no repair."""
+        ...
+
+    def accepts(self, shown: str) -> bool:
+        """Whether the kernel may show *shown* after the write."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Text:
+    """One word or number."""
+
+    text: str
+    loose: bool = False
+    """Whether the kernel may show something else than was written: a word for a number."""
+    immovable_errnos: tuple[int, ...] = ()
+
+    def content(self, original: str) -> str:
+        """Return the text."""
+        return self.text
+
+    def holds(self, found: str) -> bool:
+        """Whether it is there."""
+        return found == self.text
+
+    def accepts(self, shown: str) -> bool:
+        """Whether it is there, or *loose*."""
+        return self.loose or self.holds(shown)
+
+
+@dataclass(frozen=True, slots=True)
+class Affinity:
+    """CPUs to which interrupts may go: of those that the file had, the ones in *cpus*; if there are none, all these.
+
+    Drivers and administrators give each queue of a device a CPU of its own: that stays wherever it can. irqbalance
+    may choose among the CPUs as well.
+    """
+
+    cpus: CpuSet
+    mask: bool = False
+    """Whether the file has a hexadecimal mask instead of a list."""
+    immovable_errnos: tuple[int, ...] = (errno.EIO, errno.EPERM)
+    """What older and newer kernels answer for managed interrupts, such as those of the queues of disks."""
+
+    def content(self, original: str) -> str:
+        """Return the CPUs as the file has them."""
+        before = self._parsed(original)
+        cpus = (before & self.cpus) or self.cpus
+        return original if cpus == before else self._formatted(cpus)
+
+    def holds(self, found: str) -> bool:
+        """Whether no other CPU is in it."""
+        cpus = self._parsed(found)
+        return bool(cpus) and cpus <= self.cpus
+
+    def accepts(self, shown: str) -> bool:
+        """Whether no other CPU is in it."""
+        return self.holds(shown)
+
+    def _parsed(self, text: str) -> CpuSet:
+        try:
+            return mask_cpus(text) if self.mask else parse_cpuset(text)
+        except ValueError:
+            return frozenset()
+
+    def _formatted(self, cpus: CpuSet) -> str:
+        return cpus_mask(cpus) if self.mask else format_cpuset(cpus)
+
+
+def mask_cpus(text: str) -> CpuSet:
+    """Return the CPUs of a mask such as ``ff,00000001``; raises ValueError."""
+    mask = int(text.replace(",", ""), 16)
+    return frozenset(bit for bit in range(mask.bit_length()) if mask >> bit & 1)
+
+
+def cpus_mask(cpus: CpuSet) -> str:
+    """Return the mask of *cpus*, with a comma between groups of 32 bits, as the kernel wants it."""
+    digits = f"{sum(1 << cpu for cpu in cpus):x}"
+    head, groups = len(digits) % 8, []
+    if head:
+        groups.append(digits[:head])
+    groups += [digits[at : at + 8] for at in range(head, len(digits), 8)]
+    return ",".join(groups)
