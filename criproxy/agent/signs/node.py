@@ -98,8 +98,8 @@ class NodeSigns:
         self._condition_s = float("-inf")
         """When it was written, on the clock of the event loop, as are the following."""
         self._unwell_s: float | None = None
-        self._owned: Metadata | None = None
-        """What was applied; None: nothing ever was."""
+        self._owned = Metadata()
+        """What was applied."""
         self._owned_s = float("-inf")
         self._conflict_s = float("-inf")
         """When labels of another manager were found."""
@@ -159,7 +159,7 @@ class NodeSigns:
         return None
 
     def _forget(self) -> None:
-        self._uid, self._taints, self._condition, self._owned = "", [], None, None
+        self._uid, self._taints, self._condition, self._owned = "", [], None, Metadata()
         self._troubles.set("node-labels-of-others", "")
         self._condition_s = self._owned_s = self._conflict_s = float("-inf")
 
@@ -171,7 +171,7 @@ class NodeSigns:
         found = await self._client.get(NODES, self._view.node_name)
         if found is not None:
             self._take(found)
-            self._condition, self._owned = known_condition(found), owned_by(found, FIELD_MANAGER)
+            self._condition, self._owned = known_condition(found), owned_by(found, FIELD_MANAGER) or Metadata()
 
     def _take(self, node: Object) -> None:
         self._uid = str(node["metadata"].get("uid", ""))
@@ -181,30 +181,39 @@ class NodeSigns:
     async def _write_condition(self) -> None:
         now_s, wanted = asyncio.get_running_loop().time(), condition_of(self._view.last, self._view.problem)
         known, since = self._condition or (None, "")
-        if wanted.reason in AT_ONCE or (known and known.status == wanted.status):
-            self._unwell_s = None
-        elif self._unwell_s is None:
-            self._unwell_s = now_s
-        if self._unwell_s is not None and now_s < self._unwell_s + self._options.grace_s:
-            self._due_s.append(self._unwell_s + self._options.grace_s)
+        if self._may_recover(wanted, known, now_s):
             if known is None:
                 return
             wanted = known
-        pace_s = self._options.heartbeat_s if wanted == known else self._options.message_s
-        is_urgent = known is None or (wanted.status, wanted.reason) != (known.status, known.reason)
-        if not is_urgent and now_s < self._condition_s + pace_s:
-            self._due_s.append(self._condition_s + pace_s)
-            return
-        now = rfc3339(time.time())
-        since = since if known and since and known.status == wanted.status else now
+        if known and (wanted.status, wanted.reason) == (known.status, known.reason):
+            pace_s = self._options.heartbeat_s if wanted == known else self._options.message_s
+            if not self._is_due(self._condition_s + pace_s, now_s):
+                return
+        now, is_transition = rfc3339(time.time()), known is None or known.status != wanted.status
+        if is_transition or not since:
+            since = now
         body = {"status": {"conditions": [wanted.to_json(since, now)]}}
         answer = await self._client.strategic_patch(NODES, self._view.node_name, body, subresource="status")
-        if known is None or known.status != wanted.status:
+        if is_transition:
             self.transitioned(wanted)
-        self._condition, self._condition_s = (wanted, since), now_s
-        self._written_s = now_s
+        self._condition, self._condition_s, self._written_s = (wanted, since), now_s, now_s
         self._due_s.append(now_s + self._options.heartbeat_s)
         self._take(answer)
+
+    def _may_recover(self, wanted: Condition, known: Condition | None, now_s: float) -> bool:
+        """Whether criproxy has seemed unwell for so short a time that the condition does not say so yet."""
+        if wanted.reason in AT_ONCE or (known and known.status == wanted.status):
+            self._unwell_s = None
+            return False
+        if self._unwell_s is None:
+            self._unwell_s = now_s
+        return not self._is_due(self._unwell_s + self._options.grace_s, now_s)
+
+    def _is_due(self, at_s: float, now_s: float) -> bool:
+        """Whether *at_s* has come; if not, everything is looked at again then."""
+        if now_s < at_s:
+            self._due_s.append(at_s)
+        return now_s >= at_s
 
     async def _remove_taint(self) -> None:
         """Remove the startup taint if all is well; other taints that somebody sets meanwhile are not lost."""
@@ -230,19 +239,15 @@ class NodeSigns:
 
     async def _write_metadata(self, there: Object) -> None:
         """Apply labels and annotation; where another manager has one of the labels, it has all of them."""
-        now_s, owned = asyncio.get_running_loop().time(), self._owned
-        wanted = metadata_of(self._view.last, owned or Metadata(), there, labels=self._options.labels)
+        now_s = asyncio.get_running_loop().time()
+        wanted = metadata_of(self._view.last, self._owned, there, labels=self._options.labels)
         if not wanted.labels:
             self._troubles.set("node-labels-of-others", "")
-        elif now_s < (again_s := self._conflict_s + self._options.conflict_s):
-            self._due_s.append(again_s)
+        elif not self._is_due(self._conflict_s + self._options.conflict_s, now_s):
             wanted = replace(wanted, labels={})
-        if wanted == (owned or Metadata()):
-            if wanted.is_in(there):
-                return
-            if now_s < self._owned_s + self._options.repair_s:
-                self._due_s.append(self._owned_s + self._options.repair_s)
-                return
+        repair_at_s = self._owned_s + self._options.repair_s
+        if wanted == self._owned and (wanted.is_in(there) or not self._is_due(repair_at_s, now_s)):
+            return
         metadata: Object = {"name": self._view.node_name, "uid": self._uid}  # with a UID, the server makes no Node
         for key, values in (("labels", wanted.labels), ("annotations", wanted.annotations)):
             metadata |= {key: dict(values)} if values else {}
