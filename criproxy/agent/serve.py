@@ -77,8 +77,9 @@ class Agent:
             placement=Watched(self._client, NODE_PLACEMENTS, name=name),
         )
         self._watches = (self._followed.policies, self._followed.node, self._followed.placement)
-        places = {"namespace": options.namespace, "troubles": self._troubles, "log": log}
-        self._rollout = Rollout(self._client, self._view, self._followed, **places)
+        self._rollout = Rollout(
+            self._client, self._view, self._followed, namespace=options.namespace, troubles=self._troubles, log=log
+        )
 
     async def serve(self) -> None:
         """Start all parts, wait for the signal, and stop the parts."""
@@ -104,8 +105,10 @@ class Agent:
         yield "follow the Node", followed.node
         yield "follow the NodePlacement", followed.placement
         yield "bring NodePolicies into force", self._rollout
-        placement = (self._client, self._view, followed.node, followed.placement, self._rollout, self._troubles)
-        yield "write the NodePlacement", placement_publisher(*placement)
+        writer = placement_publisher(
+            self._client, self._view, followed.node, followed.placement, self._rollout, self._troubles
+        )
+        yield "write the NodePlacement", writer
         if self._options.topology:
             yield from self._topology()
         yield from self._signs()
@@ -119,8 +122,15 @@ class Agent:
         options, client = self._options, self._client
         own = Watched(client, NODE_RESOURCE_TOPOLOGIES, name=options.node_name, metadata_only=True)
         yield "follow the NodeResourceTopology", own
-        parts, chosen = (client, self._view, self._followed.node, own, self._troubles), options.topology_policy
-        writer = topology_publisher(*parts, policy=chosen, scope=options.topology_scope)
+        writer = topology_publisher(
+            client,
+            self._view,
+            self._followed.node,
+            own,
+            self._troubles,
+            policy=options.topology_policy,
+            scope=options.topology_scope,
+        )
         yield "write the NodeResourceTopology", writer
 
     def _signs(self) -> Iterator[tuple[str, Part]]:
@@ -138,9 +148,15 @@ class Agent:
             name, namespace = options.device_configurations, options.namespace
             config_map = Watched(client, CONFIG_MAPS, name=name, namespace=namespace)
             yield "follow the configurations of cards", config_map
-            followed = view, self._followed.node, config_map
-            chooser = DeviceConfiguration(*followed, f"{namespace}/{name}", troubles, source.tell_of_cards)
-            chooser.default = options.default_device_configuration
+            chooser = DeviceConfiguration(
+                view,
+                self._followed.node,
+                config_map,
+                f"{namespace}/{name}",
+                troubles,
+                source.tell_of_cards,
+                default=options.default_device_configuration,
+            )
             yield "choose the configuration of cards", chooser
 
     def _http(self, address: str) -> Part:
@@ -151,9 +167,14 @@ class Agent:
         from criproxy.process.http.server import Sources
 
         sources = Sources(registry(self._sample).render, self._program.heartbeat.healthy, self._ready)
-        place, token_file = Address.parse(address), self._options.http_token_file
-        socket = self._options.control_socket
-        return AgentHttp(place, token_file, socket, sources, self._troubles, self._program.failures)
+        return AgentHttp(
+            Address.parse(address),
+            self._options.http_token_file,
+            self._options.control_socket,
+            sources,
+            self._troubles,
+            self._program.failures,
+        )
 
     async def _report_watches(self) -> None:
         """Say why the API server cannot be followed: one reason is enough."""
