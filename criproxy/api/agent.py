@@ -99,31 +99,38 @@ class AgentPolls:
             self._next_s = loop.time() + min(max(SHORTEST_PAUSE_S, PAUSE_RATIO * took_s), LONGEST_PAUSE_S)
 
     async def _look(self) -> tuple[bytes, Values, float]:
-        """Return what makes a change, the answer, and the CPU time in seconds that they took."""
+        """Return what makes a change, the answer, and the CPU time in seconds that they took.
+
+        When the kubelet called last and how long a try still lasts move all the time: that is no change.
+        """
         live, controller = self.live, self.live.controller
         situation = replace(live.now(await live.beside()), front=live.front())
         in_force, devices = controller.context.in_force, await self._devices()
         kubelet, configuration = situation.front["kubelet"] or {}, situation.front["configuration"]
         through = kubelet.get("last_call") is not None and all(each.kind != "kubelet" for each in situation.notices)
-        steady: Values = {
+        values: Values = {
             "runtime": situation.front["runtime"],
             "bypass": live.bypass(),
             "last_good": in_force.problem is not None and in_force.trial is None,
         }
         moving: Values = {
-            "kubelet": {**{key: kubelet.get(key) for key in ("last_call", "last_call_s")}, "through": through},
+            "kubelet": {
+                "last_call": kubelet.get("last_call"),
+                "last_call_s": kubelet.get("last_call_s"),
+                "through": through,
+            },
             "configuration": configuration,
         }
-        told = {"through": through, "configuration": {**configuration, "try": in_force.said()["until"]}}
+        steady_of_moving = {"through": through, "configuration": {**configuration, "try": in_force.said()["until"]}}
         head, numa_nodes = live.head(), [each.id for each in situation.node.topology.nodes]
         known, host_root = controller.policy_switch.active and controller.ready, controller.context.settings.host_root
 
         def collect() -> tuple[bytes, Values, float]:
             begun_s = time.thread_time()
             pages = read_huge_pages(host_root, numa_nodes)
-            values = {**steady, **to_values(situation, devices, pages, known=known)}
-            made = encoded({**values, **told})
-            return made, {**head, "instance": self.instance, **moving, **values}, time.thread_time() - begun_s
+            values.update(to_values(situation, devices, pages, known=known))
+            steady = encoded({**values, **steady_of_moving})
+            return steady, {**head, "instance": self.instance, **moving, **values}, time.thread_time() - begun_s
 
         return await asyncio.to_thread(collect)
 
