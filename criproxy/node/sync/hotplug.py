@@ -41,27 +41,29 @@ class Hotplug:
 
     def __init__(self, context: Context) -> None:
         self._context, self._root = context, context.settings.host_root
-        self._pods = ""
-        """`Node.pods_cgroup`."""
+        self._cgroup = ""
+        """`Node.pods_cgroup`: that of all pods."""
         self._files: dict[str, list[Path]] = {}
-        """On which it depends what pods below a cgroup may use."""
-        self._known = self._read("")
+        """By such a cgroup, the files on which it depends what pods below it may use; of the last one only."""
+        self._contents = self._read("")
+        """Of the files, when the machine was discovered; empty: it has to be discovered again."""
         self.error = ""
         """Why the machine could not be read after it had changed; empty if it could."""
-        self._one = asyncio.Lock()
+        self._lock = asyncio.Lock()
+        """One discovery at a time."""
 
     def at_start(self) -> TopologyChanged:
         """Return the machine as the pods of the last run may use it."""
         node = self._context.state.node
-        topology, self._pods = node.topology, node.pods_cgroup or self._followed()
-        if self._pods:
-            self._known = self._read(self._pods)
+        topology, self._cgroup = node.topology, node.pods_cgroup or self._followed()
+        if self._cgroup:
+            self._contents = self._read(self._cgroup)
             try:
-                if self._allowed(self._pods) != self._allowed(""):
-                    topology = discover(self._root, self._pods)
+                if self._allowed(self._cgroup) != self._allowed(""):
+                    topology = discover(self._root, self._cgroup)
             except CriproxyError:
-                self._known = []  # the next check says why
-        return TopologyChanged(topology, self._pods)
+                self._contents = []  # the next check says why
+        return TopologyChanged(topology, self._cgroup)
 
     async def follow(self, container: Container, cgroup_parent: str) -> None:
         """Return when what a new *container* may use is bounded by the cgroup above its pod, which the node has.
@@ -69,80 +71,80 @@ class Hotplug:
         Raises:
             Refused: pods run below another cgroup, which allows what this one does not.
         """
-        pods, state = pods_cgroup(cgroup_parent), self._context.state
-        if pods is None or pods == self._pods:
+        cgroup, state = pods_cgroup(cgroup_parent), self._context.state
+        if cgroup is None or cgroup == self._cgroup:
             return
-        async with self._one:
-            known = self._followed()
-            await self._look(known)
-        if pods != known and not state.bypassed and not state.node.released:
-            this, that = self._allowed(pods), self._allowed(known)
+        async with self._lock:
+            followed = self._followed()
+            await self._look(followed)
+        if cgroup != followed and not state.bypassed and not state.node.released:
+            this, that = self._allowed(cgroup), self._allowed(followed)
             if _lacks(this, that):
                 raise _BelowAnother(
-                    f"container {container.title} is refused: its pod is below {_described(pods, this)}, which lacks "
-                    f"CPUs or NUMA nodes of the pods that run below {_described(known, that)}: {_ADVICE}"
+                    f"container {container.title} is refused: its pod is below {_described(cgroup, this)}, which lacks "
+                    f"CPUs or NUMA nodes of the pods that run below {_described(followed, that)}: {_ADVICE}"
                 )
 
     def apart(self) -> str:
         """Return a sentence about pods below cgroups that allow other CPUs or NUMA nodes; empty if there are none."""
-        below = {each: pods for each, pods in self._below().items() if each != self._pods}
-        if not below or not self._pods:
+        others = {cgroup: pods for cgroup, pods in self._pods().items() if cgroup != self._cgroup}
+        if not others or not self._cgroup:
             return ""
-        found, allowed = list[str](), self._allowed(self._pods)
-        for each, pods in below.items():
-            other = self._allowed(each)
+        found, allowed = list[str](), self._allowed(self._cgroup)
+        for cgroup, pods in others.items():
+            other = self._allowed(cgroup)
             if _lacks(other, allowed) or _lacks(allowed, other):
                 names = ", ".join(bounded_texts([pod.title for pod in pods], 3))
-                found.append(f"{names} {are(len(pods))} below {_described(each, other)}")
-        grants = f"criproxy grants what {_described(self._pods, allowed)} allows, but"
+                found.append(f"{names} {are(len(pods))} below {_described(cgroup, other)}")
+        grants = f"criproxy grants what {_described(self._cgroup, allowed)} allows, but"
         return f"{grants} {', '.join(found)}: {_ADVICE}" if found else ""
 
-    def _below(self) -> Mapping[str, list[Pod]]:
-        """Return the pods that run, by the cgroup above those of all pods."""
+    def _pods(self) -> Mapping[str, list[Pod]]:
+        """Return the pods that run, by the cgroup that the kubelet has for all pods."""
         return _by_cgroup(self._context.state.node.pods)
 
     def _followed(self) -> str:
         """Return the cgroup that counts: the known one while pods run below it, then that of most pods."""
-        below = self._below()
-        if self._pods in below or not below:
-            return self._pods
-        return max(below, key=lambda each: len(below[each]))
+        pods = self._pods()
+        if self._cgroup in pods or not pods:
+            return self._cgroup
+        return max(pods, key=lambda cgroup: len(pods[cgroup]))
 
     def start(self) -> None:
         """Log online CPUs that pods may not use: no other message explains why a node is smaller than its machine."""
         topology = self._context.state.node.topology
-        parent = self._allowed(self._pods).path
-        if parent and (self._pods or parent.name in POD_PARENTS):
+        parent = self._allowed(self._cgroup).path
+        if parent and (self._cgroup or parent.name in POD_PARENTS):
             self._warn(topology.online_cpus - topology.cpus)
 
     async def check(self) -> None:
         """Check once, and return when the node has the current topology."""
-        async with self._one:
-            known, found = self._pods, self._followed()
-            if found != known and known and _lacks(self._allowed(found), self._allowed(known)):
-                found = known  # only a pod that comes makes the machine smaller
-            await self._look(found)
+        async with self._lock:
+            now, followed = self._cgroup, self._followed()
+            if now and followed != now and _lacks(self._allowed(followed), self._allowed(now)):
+                followed = now  # only a pod that comes makes the machine smaller
+            await self._look(followed)
 
-    async def _look(self, pods: str) -> None:
-        """Discover the machine again if a file has changed, or if *pods* is another cgroup than before."""
-        is_known = self._read(self._pods) == self._known and not self.error
-        if is_known and pods == self._pods:
+    async def _look(self, cgroup: str) -> None:
+        """Discover the machine again if a file has changed, or if *cgroup* is another one than before."""
+        has_changed = self._read(self._cgroup) != self._contents or bool(self.error)
+        if not has_changed and cgroup == self._cgroup:
             return
-        is_known = is_known and self._allowed(pods) == self._allowed(self._pods)
-        now = self._read(pods)
-        self._pods, self._known = pods, []  # retried until the machine can be read
-        if await self._discover(is_known=is_known):
-            self._known = now
+        is_other = has_changed or self._allowed(cgroup) != self._allowed(self._cgroup)
+        contents = self._read(cgroup)
+        self._cgroup, self._contents = cgroup, []  # retried until the machine can be read
+        if await self._apply(is_other=is_other):
+            self._contents = contents
 
-    def _allowed(self, pods: str) -> Allowed:
-        return read_allowed(self._root, pods)
+    def _allowed(self, cgroup: str) -> Allowed:
+        return read_allowed(self._root, cgroup)
 
-    async def _discover(self, *, is_known: bool) -> bool:
-        """Discover the machine again, unless it *is_known*; False if that has to be retried."""
-        pods, topology = self._pods, self._context.state.node.topology
+    async def _apply(self, *, is_other: bool) -> bool:
+        """Let the node have its cgroup, and the machine if it *is_other* than before; False if that must be retried."""
+        topology = self._context.state.node.topology
         try:
-            if not is_known:
-                topology = await asyncio.to_thread(discover, self._root, pods)
+            if is_other:
+                topology = await asyncio.to_thread(discover, self._root, self._cgroup)
         except CriproxyError as error:
             before, self.error = self.error, str(error)
             if self.error != before:  # once: it is retried every few seconds
@@ -151,40 +153,42 @@ class Hotplug:
             return False
         self.error = ""
         node, log, cpus = self._context.state.node, self._context.log, format_cpuset(topology.cpus)
-        if pods != node.pods_cgroup:
-            log.info("the cgroup of all pods", cgroup=pods, cpus=cpus)
+        if self._cgroup != node.pods_cgroup:
+            log.info("the cgroup of all pods", cgroup=self._cgroup, cpus=cpus)
         elif topology == node.topology:
             return True
         else:
             log.info("the machine has changed", online=format_cpuset(topology.online_cpus), pods=cpus)
             self._warn(_missing(node.topology, topology))
-        await self._context.state.apply(TopologyChanged(topology, pods))
+        await self._context.state.apply(TopologyChanged(topology, self._cgroup))
         return True
 
-    def _read(self, pods: str) -> list[str | None]:
-        if pods not in self._files:
-            self._files = {pods: deciding_files(self._root, pods)}
+    def _read(self, cgroup: str) -> list[str | None]:
+        """Return the contents of the files on which it depends what pods below *cgroup* may use."""
+        if cgroup not in self._files:
+            self._files = {cgroup: deciding_files(self._root, cgroup)}
         system = self._root / "sys/devices/system"
-        return [read_text(path) for path in (*(system / name for name in _MACHINE_FILES), *self._files[pods])]
+        return [read_text(path) for path in (*(system / name for name in _MACHINE_FILES), *self._files[cgroup])]
 
     def _warn(self, missing: CpuSet) -> None:
         """Log CPUs that are online but not available to pods, which the engine does not log."""
+        if not missing:
+            return
         text = (
             "pods cannot use some of the online CPUs: with cgroup v1, a CPU that was offline is missing from all "
             "cpusets when it comes back; add it to them manually"
         )
-        if missing:
-            cgroup = str(self._allowed(self._pods).path)
-            self._context.log.warning(text, cpus=format_cpuset(missing), cgroup=cgroup)
+        cgroup = str(self._allowed(self._cgroup).path)
+        self._context.log.warning(text, cpus=format_cpuset(missing), cgroup=cgroup)
 
 
 @remembered(2)
 def _by_cgroup(pods: Mapping[str, Pod]) -> Mapping[str, list[Pod]]:
-    below = defaultdict[str, list[Pod]](list)
+    found = defaultdict[str, list[Pod]](list)
     for pod in pods.values():
-        if not pod.stopped and (found := pods_cgroup(pod.cgroup_parent)):
-            below[found].append(pod)
-    return dict(below)
+        if not pod.stopped and (cgroup := pods_cgroup(pod.cgroup_parent)):
+            found[cgroup].append(pod)
+    return dict(found)
 
 
 def _missing(old: Topology, new: Topology) -> CpuSet:
@@ -198,6 +202,6 @@ def _lacks(this: Allowed, that: Allowed) -> bool:
     return any(mine is not None and theirs is not None and theirs - mine for mine, theirs in pairs)
 
 
-def _described(pods: str, allowed: Allowed) -> str:
+def _described(cgroup: str, allowed: Allowed) -> str:
     sets = ("CPU", allowed.cpus), ("NUMA node", allowed.mems)
-    return f"{pods} ({', '.join(numbered(noun, ids) for noun, ids in sets if ids)})"
+    return f"{cgroup} ({', '.join(numbered(noun, ids) for noun, ids in sets if ids)})"
