@@ -30,7 +30,7 @@ from criproxy.config.schema import _properties
 from criproxy.config.settings import Common, with_devices
 from criproxy.model.workload import ContainerState
 from criproxy.placement.options import unheeded
-from criproxy.placement.options.annotation_keys import KEYS
+from criproxy.placement.options.annotation_keys import CLASS_KEYS, KEYS
 from criproxy.placement.rules.transitions import LATER_ATTEMPT, TRANSITIONS, Effect
 from criproxy.simulate.scenario.vectors import load
 from lab.pictures.placement_svg import draw_case
@@ -77,7 +77,12 @@ def annotations(*named: str) -> str:
         rows = (f"| `{key}` | {reason} |\n" for key, reason in unheeded.ANNOTATIONS.items())
         return "| Annotation | Why it has no effect |\n|---|---|\n" + "".join(rows)
     chosen = (key for key, known in KEYS.items() if {key, *known.policies} & set(named))
-    return ", ".join(f"[`{key}`](../annotations.md#{anchor(key)})" for key in chosen) + "\n"
+    return ", ".join(f"[`{key}`](../{_page_of(key)})" for key in chosen) + "\n"
+
+
+def _page_of(key: str) -> str:
+    """Where an annotation is explained, from docs/."""
+    return "classes.md#annotations" if key in CLASS_KEYS else f"annotations.md#{anchor(key)}"
 
 
 def anchor(title: str) -> str:
@@ -89,7 +94,8 @@ def _key_row(key: str) -> str:
     known = KEYS[key]
     policies = ", ".join(f"[{policy}](policies/{policy}.md)" for policy in known.policies)
     allowed = "no" if known.restricted else "yes"
-    return f"| [`{key}`](#{anchor(key)}) | {known.value} | {known.meaning} | {policies} | {allowed} |\n"
+    page = _page_of(key).removeprefix("annotations.md")
+    return f"| [`{key}`]({page}) | {known.value} | {known.meaning} | {policies} | {allowed} |\n"
 
 
 def table(*models: str) -> str:

@@ -14,6 +14,7 @@ from pydantic import BaseModel
 from criproxy.config.settings import find
 from criproxy.config.validation_errors import dotted, model_at, names_of
 from criproxy.errors import ConfigError
+from criproxy.placement.classes.section import with_classes
 
 NRI_POLICIES = {"BalloonsPolicy": "balloons", "TopologyAwarePolicy": "topology-aware"}
 """Kind of an object of nri-plugins → the policy."""
@@ -57,7 +58,7 @@ class Translation:
 
     def take(self, options: Mapping[str, Any], where: Path) -> None:
         """Add the options of the policy that is named; *where* they come from leads to them in messages."""
-        model = find(self.policy["policy"]).options
+        model = with_classes(find(self.policy["policy"]).options)
         self.policy |= _fitted(self, options, model, where, ())
 
 

@@ -16,6 +16,7 @@ from pydantic_core import core_schema
 
 from criproxy.config.settings import find, with_devices
 from criproxy.model.cpuset import format_cpuset
+from criproxy.placement.classes.section import with_classes
 from criproxy.placement.policies import Entry
 
 DIALECT = "http://json-schema.org/draft-07/schema#"
@@ -50,7 +51,7 @@ def policy_schema(policies: Iterable[str]) -> Schema:
 def _branch(name: str, entry: Entry, common: Schema, definitions: Schema) -> Schema:
     """The options that a file has if it names this policy."""
     then: Schema = {
-        "properties": _properties(entry.options, definitions) | dict.fromkeys(common, True),
+        "properties": _properties(with_classes(entry.options), definitions) | dict.fromkeys(common, True),
         "additionalProperties": False,
     }
     if required := [field.alias or name for name, field in entry.options.model_fields.items() if field.is_required()]:

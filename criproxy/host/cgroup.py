@@ -6,17 +6,13 @@ It is never the daemon's own cgroup, which may be confined to the reserved CPUs.
 import os
 from collections.abc import Iterator
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from criproxy.host.files import read_ids, read_number, read_text
 from criproxy.model.attributes import ATTRIBUTES, Attribute
 from criproxy.model.cpuset import CpuSet
 from criproxy.model.grant import NO_CPUS, Applied
-
-if TYPE_CHECKING:
-    from criproxy.placement.options.usable import HostReader
 
 POD_PARENTS = ("kubepods.slice", "kubepods", ".")
 """The parent cgroup of pods: the kubelet's with the systemd and the cgroupfs driver, else the root."""
@@ -122,13 +118,6 @@ def _recorded_name(host_root: Path) -> str:
         if "cpuset" in controllers.split(",") or (number == "0" and not controllers and name != "/"):
             return name
     return read_text(host_root / "proc/self/cpuset") or ""
-
-
-def host_reader(host_root: Path) -> "HostReader":
-    """Return a reader for paths below *host_root*."""
-    from criproxy.placement.options.usable import HostReader  # late: `criproxy topology` needs no options of policies
-
-    return HostReader(partial(read_cgroup, host_root), partial(read_device, host_root))
 
 
 def read_device(host_root: Path, path: str) -> CpuSet | None:

@@ -7,11 +7,13 @@ there are machines that have both, although all their cores are alike.
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
+from functools import partial
 from itertools import groupby
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from criproxy.errors import CriproxyError
-from criproxy.host.cgroup import read_allowed
+from criproxy.host.cgroup import read_allowed, read_cgroup, read_device
 from criproxy.host.cpus import (
     CPUS,
     grouped,
@@ -28,6 +30,10 @@ from criproxy.host.numa import NODES, read_distances, read_huge_pages, read_node
 from criproxy.model.cpuset import CpuSet, numbered
 from criproxy.model.machine.hardware import Frequency, Hardware, PciDevice
 from criproxy.model.machine.topology import Core, CpuKind, Topology
+
+if TYPE_CHECKING:
+    from criproxy.model.machine.controllable import Controllable
+    from criproxy.placement.options.usable import HostReader
 
 BOOST_TOLERANCE = 0.10
 """Highest frequencies of one kind may differ by less than this: vendors let the best cores boost further."""
@@ -67,6 +73,18 @@ def discover(host_root: Path = Path("/"), pods: str = "") -> Topology:
         isolated_cpus=read_isolated(host_root) & online,
         offline_cpus=read_present(host_root) - online,
     )
+
+
+def host_reader(host_root: Path) -> "HostReader":
+    """Return a reader for paths below *host_root*."""
+    from criproxy.placement.options.usable import HostReader  # late: `criproxy topology` needs no options of policies
+
+    def controllable() -> "Controllable":
+        from criproxy.host.controllable import read_controllable  # late: few files have classes
+
+        return read_controllable(host_root)
+
+    return HostReader(partial(read_cgroup, host_root), partial(read_device, host_root), controllable)
 
 
 @dataclass(frozen=True, slots=True, order=True)

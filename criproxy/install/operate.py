@@ -304,8 +304,7 @@ def policy_text(file: Path, host_root: Path) -> str:
         CriproxyError: the machine cannot be read, and the file has no mistakes by itself.
     """
     from criproxy.config.load import load
-    from criproxy.host.cgroup import host_reader
-    from criproxy.host.machine import discover
+    from criproxy.host.machine import discover, host_reader
 
     if file.is_dir():
         raise UsageError(f"--policy: {file} is a directory; name the policy file of this node")
@@ -338,8 +337,7 @@ def _policy_notes(plan: Plan) -> list[str]:
     """Return how the policy with which criproxy is to run differs from the kubelet; nothing if that is unknown."""
     from criproxy.config.files import Choice
     from criproxy.config.load import judge
-    from criproxy.host.cgroup import host_reader
-    from criproxy.host.machine import discover
+    from criproxy.host.machine import discover, host_reader
     from criproxy.install.kubelet_cpus import differences
 
     if plan.policy is None or option(plan.host, "config") not in (None, paths.POLICY):

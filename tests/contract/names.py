@@ -52,9 +52,10 @@ PROCESS_METRICS = {
 """Kind → names behind ``process_``, of all programs."""
 
 ANNOTATIONS = """
-    affinity anti-affinity balloon.balloons cold-start cpu.preserve hide-hyperthreads memory-type memory.preserve
-    pick-resources-by-hints pool.podpools prefer-cpu-priority prefer-isolated-cpus prefer-reserved-cpus
-    prefer-shared-cpus require-isolated-cpus strict.topologyhints topologyhints unlimited-burstable
+    affinity anti-affinity balloon.balloons blockio-class class cold-start cpu-class cpu.preserve hide-hyperthreads
+    irq-class memory-class memory-type memory.preserve pick-resources-by-hints pool.podpools prefer-cpu-priority
+    prefer-isolated-cpus prefer-reserved-cpus prefer-shared-cpus rdt-class require-isolated-cpus scheduling-class
+    strict.topologyhints topologyhints unlimited-burstable
 """
 """The keys of pods' annotations, without their domain."""
 DOMAINS = ("criproxy.io", "cri-resource-manager.intel.com", "resource-policy.nri.io")

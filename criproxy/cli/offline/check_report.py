@@ -25,7 +25,7 @@ from criproxy.devices.options.profiles import mig_notes
 from criproxy.errors import CriproxyError, UsageError, reason_of
 from criproxy.host import discover
 from criproxy.host.cards import find_cards_within
-from criproxy.host.cgroup import host_reader
+from criproxy.host.machine import host_reader
 from criproxy.install.host import Host
 from criproxy.install.kubelet import read_kubelet
 from criproxy.install.kubelet_cpus import cannot_read, differences, managers

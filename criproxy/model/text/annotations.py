@@ -12,6 +12,14 @@ from criproxy.model.text.amounts import parse_seconds
 DOMAINS = ("criproxy.io", "cri-resource-manager.intel.com", "resource-policy.nri.io")
 """In the order of their precedence: ours comes first."""
 
+OF_PEERS = frozenset(
+    (
+        *("rdt.resources.beta.kubernetes.io", "blockio.resources.beta.kubernetes.io", "class.memory-qos.nri.io"),
+        *("cpu-quota.crio.io", "irq-load-balancing.crio.io", "cpu-c-states.crio.io", "cpu-freq-governor.crio.io"),
+        "cpu-load-balancing.crio.io",
+    )
+)
+"""Annotations about classes outside these domains, without the scope behind the slash."""
 MAX_VALUE_CHARS = 16_384
 """The longest value that is read: no other container is placed meanwhile."""
 MAX_LABEL_CHARS = 1024
@@ -31,7 +39,7 @@ def policy_annotations(annotations: Mapping[str, str]) -> dict[str, str]:
 
     A value that is too long is cut to one character more than the limit, so that it is refused.
     """
-    return {key: value[: MAX_VALUE_CHARS + 1] for key, value in annotations.items() if _domain(key) in DOMAINS}
+    return {key: value[: MAX_VALUE_CHARS + 1] for key, value in annotations.items() if _is_read(key)}
 
 
 def kept_of_pod(labels: Mapping[str, str], annotations: Mapping[str, str]) -> tuple[dict[str, str], dict[str, str]]:
@@ -64,10 +72,10 @@ def _size(item: tuple[str, str]) -> int:
     return len(text) if text.isascii() else len(text.encode(errors="replace"))
 
 
-def _domain(key: str) -> str:
-    """Return the domain of `DOMAINS` at the end of *key*, before its slash."""
+def _is_read(key: str) -> bool:
+    """Whether a domain of `DOMAINS` is at the end of *key*, before its slash, or it is a key of a peer."""
     name = key.partition("/")[0]
-    return next((domain for domain in DOMAINS if name == domain or name.endswith(f".{domain}")), "")
+    return name in OF_PEERS or any(name == domain or name.endswith(f".{domain}") for domain in DOMAINS)
 
 
 def effective(annotations: Mapping[str, str], key: str, container: str) -> tuple[str, str] | None:

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from criproxy.errors import ConfigError
-from criproxy.host.cgroup import host_reader
+from criproxy.host.machine import host_reader
 from criproxy.model.cpuset import CpuSet, format_cpuset, parse_cpuset
 from criproxy.model.machine.topology import Topology
 from criproxy.model.text.sources import hash_of

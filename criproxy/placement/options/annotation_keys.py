@@ -21,6 +21,7 @@ class Key:
 
 
 _BOOL = "`true` or `false`"
+_PLACING = ("topology-aware", "balloons", "pools", "static")
 
 KEYS: Mapping[str, Key] = {
     "prefer-isolated-cpus": Key(
@@ -90,6 +91,24 @@ KEYS: Mapping[str, Key] = {
         "whether criproxy leaves the memory nodes of the container unchanged",
         ("topology-aware", "balloons", "pools"),
     ),
+    "class": Key(
+        "the name of a class",
+        "the class of the container, in all respects in which the class sets something; works only in namespaces that "
+        "`annotations.allow` lists, as do the annotations about one respect",
+        _PLACING,
+        restricted=True,
+    ),
+    **{
+        key: Key("the name of a class", f"the class of the container that decides about {what}", _PLACING, True)
+        for key, what in {
+            "cpu-class": "CPU time, and frequencies of its CPUs",
+            "memory-class": "memory",
+            "blockio-class": "block devices",
+            "rdt-class": "caches and memory bandwidth",
+            "scheduling-class": "scheduling",
+            "irq-class": "interrupts of its CPUs",
+        }.items()
+    },
     "affinity": Key(
         "YAML", "which containers this one should be near: names, or expressions with weights from -1000 to 1000"
     ),
@@ -100,6 +119,14 @@ KEYS: Mapping[str, Key] = {
     ),
 }
 """Every key that some policy reads."""
+
+CLASS_KEYS = frozenset(
+    (
+        *("class", "cpu-class", "memory-class", "blockio-class", "rdt-class", "scheduling-class", "irq-class"),
+        *("rdtclass", "blockioclass"),
+    )
+)
+"""Keys that name a class; the last two are CRI-RM's for ``rdt-class`` and ``blockio-class``, and allowed with these."""
 
 RESTRICTED = frozenset(key for key, known in KEYS.items() if known.restricted)
 """Keys that pods may use only where the policy file permits them: they reach CPUs that keep the node alive, or that the

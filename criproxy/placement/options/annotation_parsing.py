@@ -43,6 +43,7 @@ class Wishes:
         container: whose.
         allowed: namespace pattern → keys (both with * and ?) that may be used there; empty: all but `RESTRICTED`.
         denied: the same for keys that may not be used there, whatever is allowed.
+        classes: whether the policy file has classes.
     """
 
     node: Node
@@ -51,6 +52,7 @@ class Wishes:
     ignored: list[str] = field(default_factory=list)
     """A sentence for each annotation that was there and may not be used."""
     denied: Rules = field(default_factory=dict)
+    classes: bool = False
     _yaml: dict[str, tuple[int, int]] = field(default_factory=dict)
     """By annotation that has been read as YAML: its characters and parts."""
     _annotations: Mapping[str, str] = field(init=False)
@@ -63,11 +65,14 @@ class Wishes:
     @classmethod
     def by(cls, options: Options, node: Node, container: Container) -> Self:
         """Those that the *options* of a policy permit."""
-        return cls(node, container, options.annotations.allow, denied=options.annotations.deny)
+        classes = getattr(options, "classes", None) is not None
+        return cls(node, container, options.annotations.allow, denied=options.annotations.deny, classes=classes)
 
     def notes(self) -> tuple[str, ...]:
         """A sentence for each annotation that was there and had no effect, as far as has been read."""
-        unread = annotation_notes(self._annotations, self.container.name) if self._annotations else ()
+        if not self._annotations:
+            return tuple(dict.fromkeys(self.ignored))
+        unread = annotation_notes(self._annotations, self.container.name, classes=self.classes)
         return (*dict.fromkeys(self.ignored), *unread)
 
     def boolean(self, key: str) -> bool | None:

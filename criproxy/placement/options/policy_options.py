@@ -98,7 +98,7 @@ class AnnotationOptions(Section):
     allow: dict[NamespacePattern, tuple[KeyPattern, ...]] = Field(default_factory=dict)
     """For each namespace (* and ? are wildcards), the keys of the annotations that its pods may use, written without
     domain and scope; * allows all of them. criproxy ignores all other annotations. By default, pods of every namespace
-    may use all annotations except prefer-reserved-cpus and cpu.preserve."""
+    may use all annotations except prefer-reserved-cpus, cpu.preserve and those that name classes."""
     deny: dict[NamespacePattern, tuple[KeyPattern, ...]] = Field(default_factory=dict)
     """For each namespace, in the same form, the annotations that its pods may not use, even if `allow` lists them."""
 

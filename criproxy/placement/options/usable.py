@@ -7,7 +7,7 @@ such as ``750m``.
 from collections.abc import Callable, Container
 from dataclasses import dataclass, replace
 from re import fullmatch
-from typing import Annotated, NamedTuple
+from typing import TYPE_CHECKING, Annotated, NamedTuple
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, PlainSerializer, WithJsonSchema
 from pydantic.alias_generators import to_camel
@@ -15,17 +15,22 @@ from pydantic.alias_generators import to_camel
 from criproxy.model.cpuset import CpuSet, parse_cpuset
 from criproxy.model.machine.topology import MemoryKind, Topology
 
+if TYPE_CHECKING:
+    from criproxy.model.machine.controllable import Controllable
+
 _CPUSET, _EXCLUDED = "cpuset:", "exclude-cpuset:"
 _QUANTITY = r"[0-9]+(\.[0-9]{1,3})?|[0-9]+m"
 
 
 class HostReader(NamedTuple):
-    """Reads the CPUs of what a policy file names by a path; None where there is no such thing."""
+    """Reads what a policy file needs to know of the host."""
 
     cgroup: Callable[[str], CpuSet | None]
-    """Of a cgroup."""
+    """The CPUs of a cgroup; None if there is no such one."""
     device: Callable[[str], CpuSet | None] = lambda _: None
-    """Next to a device, by its path in sysfs."""
+    """The CPUs next to a device, by its path in sysfs; None if there is no such one."""
+    controllable: "Callable[[], Controllable | None]" = lambda: None
+    """What classes can set; None if that is unknown."""
 
 
 class Section(BaseModel):

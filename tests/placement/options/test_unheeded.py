@@ -1,7 +1,5 @@
 """What criproxy cannot do for a container is told, not passed over."""
 
-from typing import Any
-
 import pytest
 
 from criproxy.model.node import Node
@@ -10,21 +8,21 @@ from criproxy.placement.engine import step
 from criproxy.placement.events import ContainerCreating, PodCreated
 from criproxy.placement.options.unheeded import annotation_notes
 from criproxy.placement.policies import BUILTIN
-from criproxy.placement.policies.topology_aware import TopologyAwareOptions
 from criproxy.simulate.hosts import machine
 
 IS_NOT = "has no effect"
-CLASSES = "criproxy does not set classes for caches, memory bandwidth or disks"
-SCHEDULING = "criproxy does not set scheduling classes, because CRI has no field for them"
+CLASSES = "the policy file has no classes"
 
 
 @pytest.mark.parametrize(
     ("name", "said"),
     [
-        pytest.param("scheduling-class.resource-policy.nri.io/pod", SCHEDULING, id="of-the-pod"),
-        pytest.param("cpu-class.criproxy.io", "criproxy does not set CPU frequencies", id="without-scope"),
+        pytest.param("scheduling-class.resource-policy.nri.io/pod", CLASSES, id="of-the-pod"),
+        pytest.param("cpu-class.criproxy.io", CLASSES, id="without-scope"),
         pytest.param(
-            "irq-affinity.criproxy.io/container.main", "criproxy does not move interrupts", id="of-the-container"
+            "irq-affinity.criproxy.io/container.main",
+            "interrupts are claimed by classes, see irq-class",
+            id="of-the-container",
         ),
         pytest.param("cri-resource-manager.intel.com/rdtclass", CLASSES, id="the-old-form"),
         pytest.param(
@@ -47,6 +45,8 @@ def test_annotations_without_effect(name: str, said: str) -> None:
         "prefer-isolated-cpus.criproxy.io/pod",
         "criproxy.io/affinity",
         "strict.topologyhints.resource-policy.nri.io",
+        "rdt.resources.beta.kubernetes.io/pod",
+        "cpu-quota.crio.io",
     ],
 )
 def test_other_annotations(name: str) -> None:
@@ -71,19 +71,7 @@ def test_decisions_tell_it(policy: str, milli: int) -> None:
     )
 
 
-def test_options_without_effect() -> None:
-    """They are understood, and `criproxy check` says why nothing comes of them."""
-    said: dict[str, Any] = {
-        "cpuClasses": {"fast": {"minFreq": "base"}},
-        "schedulingClasses": [{"name": "realtime", "policy": "fifo", "priority": 42}],
-        "podQoSSchedulingClasses": {"Guaranteed": "realtime"},
-        "controllableInterrupts": ["*"],
-    }
-    notes = list(TopologyAwareOptions.model_validate(said).notes())
-
-    assert [note.path for note in notes] == [(name,) for name in said]
-    assert {note.text for note in notes} == {
-        f"{IS_NOT}: criproxy does not set CPU frequencies",
-        f"{IS_NOT}: {SCHEDULING}",
-        f"{IS_NOT}: criproxy does not move interrupts",
-    }
+@pytest.mark.parametrize("name", ["class.criproxy.io", "cpu-class.resource-policy.nri.io/pod", "criproxy.io/rdtclass"])
+def test_annotations_that_name_classes(name: str) -> None:
+    """They need no word if there are classes: the choice of the class has one."""
+    assert list(annotation_notes([name], "main", classes=True)) == []

@@ -191,15 +191,22 @@ def test_everything_at_once_is_fine() -> None:
         {"name": "mixed", "components": ["two", {"balloonType": "quiet"}], "componentCreation": "all"},
         {"name": "default", "namespaces": ["*"], "memoryTypes": ["dram", "hbm"]},
         reservedResources={"cpu": "750m"},
-        idleCPUClass="low",
     ) == []  # fmt: skip
 
 
 def test_what_has_no_effect_is_noted() -> None:
-    """Options that need hardware control are accepted, and `criproxy check` says that nothing comes of them."""
-    options = BalloonsOptions.model_validate({"idleCPUClass": "low", "balloonTypes": [{"name": "a", "cpuClass": "x"}]})
+    """Options that criproxy cannot act on are accepted, and `criproxy check` says that nothing comes of them."""
+    options = BalloonsOptions.model_validate(
+        {"turboDomain": "package", "balloonTypes": [{"name": "a", "showContainersInNrt": True}]}
+    )
 
     assert [(note.path, note.text) for note in options.notes()] == [
-        (("idleCPUClass",), "has no effect: criproxy does not set CPU frequencies"),
-        (("balloonTypes", 0, "cpuClass"), "has no effect: criproxy does not set CPU frequencies"),
+        (
+            ("turboDomain",),
+            "has no effect: criproxy does not divide turbo frequencies; maxFreq of CPU classes limits them",
+        ),
+        (
+            ("balloonTypes", 0, "showContainersInNrt"),
+            "has no effect: criproxy does not export NodeResourceTopology objects",
+        ),
     ]

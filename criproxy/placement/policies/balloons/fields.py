@@ -207,13 +207,15 @@ class BalloonType(_Group):
     """The kind of core that balloons of this type take on a machine with two kinds; all other balloons avoid these
     cores."""
     cpu_class: str = ""
-    """No effect: criproxy does not set CPU frequencies."""
+    """The class whose `cpu` the type's containers have."""
     scheduling_class: str = ""
-    """No effect: criproxy does not set scheduling classes."""
+    """The class whose `scheduling` the type's containers have."""
     irq_mode: str = ""
-    """No effect: criproxy does not move interrupts."""
+    """isolate: the CPUs of the type's containers get only interrupts that irqClaim names. sink: they get all interrupts
+    that nobody claims."""
     irq_claim: tuple[Any, ...] = ()
-    """No effect: criproxy does not move interrupts."""
+    """Interrupts that go to the CPUs of the type's containers: names as in /proc/interrupts (* and ? are wildcards), or
+    numbers."""
     show_containers_in_nrt: bool | None = None
     """No effect: criproxy does not export NodeResourceTopology objects."""
 
@@ -240,16 +242,14 @@ class BalloonsFields(Options):
     """The kinds of load to which balloon types refer."""
     preserve: Preserve = Preserve()
     """Containers that criproxy does not place."""
-    idle_cpu_class: str = Field("", alias="idleCPUClass")
-    """No effect: criproxy does not set CPU frequencies."""
     cpu_classes: dict[str, Any] | tuple[dict[str, Any], ...] = Field(default=(), alias="cpuClasses")
-    """No effect: criproxy does not set CPU frequencies."""
+    """Classes that only have `cpu`, as in nri-plugins."""
     turbo_domain: str = ""
-    """No effect: criproxy does not set CPU frequencies."""
+    """No effect: criproxy does not divide turbo frequencies."""
     controllable_interrupts: tuple[str, ...] = ()
-    """No effect: criproxy does not move interrupts."""
+    """The interrupts that criproxy may move: names as in /proc/interrupts; * and ? are wildcards. By default, all."""
     scheduling_classes: tuple[dict[str, Any], ...] = ()
-    """No effect: criproxy does not set scheduling classes."""
+    """Classes that only have `scheduling`, as in nri-plugins."""
     show_containers_in_nrt: bool = False
     """No effect: criproxy does not export NodeResourceTopology objects."""
 

@@ -1,13 +1,12 @@
 """Options of the policy ``topology-aware``, with the names that they have in nri-plugins."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from typing import Any, Literal
 
 from pydantic import Field
 
 from criproxy.model.machine.topology import Level
-from criproxy.placement.options.policy_options import CpuSetOption, Exclusive, Misfit, NamespacePattern, Options
-from criproxy.placement.options.unheeded import option_notes
+from criproxy.placement.options.policy_options import CpuSetOption, Exclusive, NamespacePattern, Options
 
 SYSTEM_NAMESPACE = "kube-system"
 BurstLevel = Literal["system", "package", "socket", "die", "numa", "l3cache"]
@@ -52,22 +51,12 @@ class TopologyAwareOptions(Options):
     exclusive: Exclusive = Exclusive()
     """What happens to exclusive CPUs when their container ends."""
     cpu_classes: dict[str, Any] | tuple[dict[str, Any], ...] = Field(default=(), alias="cpuClasses")
-    """No effect: criproxy does not set CPU frequencies."""
-    shared_pool_cpu_class: str = Field(default="", alias="sharedPoolCPUClass")
-    """No effect: criproxy does not set CPU frequencies."""
-    reserved_pool_cpu_class: str = Field(default="", alias="reservedPoolCPUClass")
-    """No effect: criproxy does not set CPU frequencies."""
-    default_exclusive_cpu_class: str = Field(default="", alias="defaultExclusiveCPUClass")
-    """No effect: criproxy does not set CPU frequencies."""
+    """Classes that only have `cpu`, as in nri-plugins."""
     scheduling_classes: tuple[dict[str, Any], ...] = ()
-    """No effect: criproxy does not set scheduling classes."""
+    """Classes that only have `scheduling`, as in nri-plugins."""
     namespace_scheduling_classes: dict[str, str] = Field(default_factory=dict)
-    """No effect: criproxy does not set scheduling classes."""
+    """The class whose `scheduling` the containers of a namespace have; * and ? are wildcards."""
     pod_qos_scheduling_classes: dict[str, str] = Field(default_factory=dict, alias="podQoSSchedulingClasses")
-    """No effect: criproxy does not set scheduling classes."""
+    """The class whose `scheduling` the containers of a QoS class have."""
     controllable_interrupts: tuple[str, ...] = ()
-    """No effect: criproxy does not move interrupts."""
-
-    def notes(self) -> Iterator[Misfit]:
-        """The options that are understood, and have no effect."""
-        yield from option_notes([((), self)])
+    """The interrupts that criproxy may move: names as in /proc/interrupts; * and ? are wildcards. By default, all."""

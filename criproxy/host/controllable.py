@@ -1,0 +1,75 @@
+"""Reads what classes can set on this machine: files of cgroups, frequencies, idle states, resctrl, the scheduler."""
+
+import os
+from collections.abc import Iterator
+from pathlib import Path
+
+from criproxy.errors import CriproxyError
+from criproxy.host.cgroup import POD_PARENTS
+from criproxy.host.cpus import CPUS
+from criproxy.host.files import entries, read_number, read_text
+from criproxy.host.resctrl import read_resctrl
+from criproxy.host.scheduler import read_scheduler
+from criproxy.model.controls import DEFAULTS
+from criproxy.model.machine.controllable import Controllable
+from criproxy.model.machine.resctrl import Resctrl
+
+_CGROUPS = "sys/fs/cgroup"
+_V1_BURST = "cpu.cfs_burst_us"
+_WEIGHTS = ("io.bfq.weight", "io.weight")
+UNCORE = "sys/devices/system/cpu/intel_uncore_frequency"
+
+
+def read_controllable(host_root: Path) -> Controllable:
+    """Read what the machine below *host_root* has; what is missing or cannot be read is not there."""
+    mount = host_root / _CGROUPS
+    unified = not (mount / "cpuset").is_dir()
+    resctrl, no_resctrl = _resctrl(host_root)
+    files = _files(mount if unified else mount / "cpu")
+    blkio = _files(mount / "blkio")
+    cpus = [host_root / CPUS / name for name in entries(host_root / CPUS) if name[:3] == "cpu" and name[3:].isdigit()]
+    lowest = [khz for cpu in cpus if (khz := read_number(cpu / "cpufreq/cpuinfo_min_freq"))]
+    highest = [khz for cpu in cpus if (khz := read_number(cpu / "cpufreq/cpuinfo_max_freq"))]
+    return Controllable(
+        unified=unified,
+        files=frozenset(files & DEFAULTS.keys()) if unified else frozenset(["cpu.max.burst"] * (_V1_BURST in files)),
+        page_bytes=os.sysconf("SC_PAGE_SIZE"),
+        throttles="io.max" in files if unified else "blkio.throttle.read_bps_device" in blkio,
+        weights=any(file in files for file in _WEIGHTS) if unified else "blkio.bfq.weight" in blkio,
+        governors=_words(cpus, "cpufreq/scaling_available_governors"),
+        energy_preferences=_words(cpus, "cpufreq/energy_performance_available_preferences"),
+        min_khz=min(lowest, default=0),
+        max_khz=max(highest, default=0),
+        c_states=tuple(dict.fromkeys(_c_states(cpus))),
+        uncore=bool(entries(host_root / UNCORE)),
+        resctrl=resctrl,
+        no_resctrl=no_resctrl,
+        scheduler=read_scheduler(host_root),
+    )
+
+
+def _resctrl(host_root: Path) -> tuple[Resctrl | None, str]:
+    try:
+        return read_resctrl(host_root), ""
+    except CriproxyError as error:
+        return None, str(error)
+
+
+def _files(mount: Path) -> set[str]:
+    """Return the names of the files in the cgroup of all pods, or in any other one below *mount* but the root."""
+    for parent in (*(each for each in POD_PARENTS if each != "."), *entries(mount)):
+        if (mount / parent).is_dir():
+            return set(entries(mount / parent))
+    return set()
+
+
+def _words(cpus: list[Path], name: str) -> tuple[str, ...]:
+    """Return the words that the files *name* of all *cpus* have."""
+    return tuple(dict.fromkeys(word for cpu in cpus for word in (read_text(cpu / name) or "").split()))
+
+
+def _c_states(cpus: list[Path]) -> Iterator[str]:
+    for cpu in cpus:
+        for state in sorted(entries(cpu / "cpuidle")):
+            if name := read_text(cpu / "cpuidle" / state / "name"):
+                yield name

@@ -1,0 +1,152 @@
+"""The options of a policy → its table of classes: from ``classes``, and from the options of nri-plugins' policies.
+
+These are ``cpuClasses`` and ``schedulingClasses``, which define classes with one part, and options that give a class of
+one kind to some containers, such as ``cpuClass`` of a balloon type.
+"""
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from pydantic import ValidationError
+
+from criproxy.model.controls import KINDS
+from criproxy.model.machine.controllable import ANY, Controllable
+from criproxy.placement.classes.options import ClassOptions, CpuOptions, IrqOptions, RdtSection, SchedulingOptions
+from criproxy.placement.classes.peers import CPU, SCHEDULING, Translated, cpu_classes, scheduling_classes
+from criproxy.placement.classes.table import EXCLUSIVE, IDLE, NAMESPACE, POOL, QOS, RESERVED, SHARED, Parts, Rule, Table
+from criproxy.placement.options.policy_options import Misfit, Options, Path
+from criproxy.placement.options.usable import Section
+
+_ROLES = {
+    IDLE: ("idle_cpu_class", "idleCPUClass"),
+    SHARED: ("shared_pool_cpu_class", "sharedPoolCPUClass"),
+    RESERVED: ("reserved_pool_cpu_class", "reservedPoolCPUClass"),
+    EXCLUSIVE: ("default_exclusive_cpu_class", "defaultExclusiveCPUClass"),
+}
+BALLOON = "balloon/"
+"""Before the name of a balloon type with an option about interrupts: its class, which no annotation can name."""
+_WILD = {"*": "[*]", "?": "[?]", "[": "[[]"}
+_MODES = {"isolate": "away", "sink": "sink", "": None}
+
+
+@dataclass(slots=True)
+class Built:
+    """The table, and what was wrong or without effect in the options."""
+
+    classes: dict[str, Parts] = field(default_factory=dict)
+    mistakes: list[Misfit] = field(default_factory=list)
+    notes: list[Misfit] = field(default_factory=list)
+    table: Table = field(default_factory=Table)
+
+    def add(self, name: str, kind: str, part: Any, path: Path) -> None:  # noqa: ANN401 (of any kind)
+        """Add the *part* of a *kind* to a class, a model of that kind; *path* leads to it."""
+        has = self.classes.get(name, Parts())
+        if getattr(has, kind) is not None:
+            self.mistakes.append(Misfit(path, f"the class {name!r} has {kind} already: give each a name of its own"))
+            return
+        self.classes[name] = replace(has, **{kind: part}, paths={**has.paths, kind: path})
+
+    def add_peers(
+        self, kind: str, option: str, found: Iterable[Translated], model: type[Section], names: Mapping[str, str]
+    ) -> None:
+        """Add the classes that a peer's *option* defines; *names* are its options, each with ours."""
+        theirs = {ours: name for name, ours in names.items()}
+        for name, place, data, lost in found:
+            path: Path = (option, *place)
+            self.notes += [Misfit((option, *each), f"has no effect: {why}") for each, why in lost]
+            if not name:
+                self.mistakes.append(Misfit(path, "needs a name"))
+                continue
+            try:
+                self.add(name, kind, model.model_validate(data), path)
+            except ValidationError as error:
+                for each in error.errors(include_url=False):
+                    at = (theirs.get(str(part), part) for part in each["loc"][:1])
+                    self.mistakes.append(Misfit((*path, *at), each["msg"].removeprefix("Value error, ")))
+
+
+def build(options: Options, machine: Controllable | None) -> Built:
+    """Return the table of the classes in the *options* of a policy, for a *machine* if it is known."""
+    given: Mapping[str, ClassOptions] = getattr(options, "class_options", {})
+    built = Built({name: _of_options(name, each) for name, each in given.items()})
+    of_cpus = cpu_classes(getattr(options, "cpu_classes", ()))
+    built.add_peers("cpu", "cpuClasses", of_cpus, CpuOptions, CPU)
+    of_scheduling = scheduling_classes(getattr(options, "scheduling_classes", ()))
+    built.add_peers("scheduling", "schedulingClasses", of_scheduling, SchedulingOptions, SCHEDULING)
+    rules = (*_own_rules(given), *_peer_rules(options), *_interrupts(options, built))
+    names = {role: (getattr(options, option, ""), (alias,)) for role, (option, alias) in _ROLES.items()}
+    built.table = Table(
+        built.classes,
+        rules,
+        {role: named for role, named in names.items() if named[0]},
+        getattr(options, "rdt", RdtSection()),
+        tuple(getattr(options, "controllable_interrupts", ())) or ("*",),
+        machine or ANY,
+    )
+    return built
+
+
+def _of_options(name: str, options: ClassOptions) -> Parts:
+    parts = {kind: part for kind in KINDS if (part := options.part(kind)) is not None}
+    return Parts(**parts, paths={kind: ("classes", name, kind) for kind in parts})  # type: ignore[arg-type]
+
+
+def _own_rules(given: Mapping[str, ClassOptions]) -> Iterator[Rule]:
+    for name, options in given.items():
+        ways = options.for_
+        for kind in KINDS if ways else ():
+            if options.part(kind) is None or ways is None:
+                continue
+            path: Path = ("classes", name, "for")
+            yield from (Rule(kind, NAMESPACE, each, name, path) for each in ways.namespaces)
+            yield from (Rule(kind, POOL, each, name, path) for each in ways.pools)
+            yield from (Rule(kind, QOS, each, name, path) for each in ways.qos)
+
+
+def _peer_rules(options: Options) -> Iterator[Rule]:
+    for by, option, alias in (
+        (NAMESPACE, "namespace_scheduling_classes", "namespaceSchedulingClasses"),
+        (QOS, "pod_qos_scheduling_classes", "podQoSSchedulingClasses"),
+    ):
+        for text, name in getattr(options, option, {}).items():
+            yield Rule("scheduling", by, _exactly(text) if by == QOS else text, name, (alias, text))
+    for index, kind in enumerate(getattr(options, "balloon_types", ())):
+        path: Path = ("balloonTypes", index)
+        if kind.cpu_class:
+            yield Rule("cpu", POOL, _exactly(kind.name), kind.cpu_class, (*path, "cpuClass"))
+        if kind.scheduling_class:
+            yield Rule("scheduling", POOL, _exactly(kind.name), kind.scheduling_class, (*path, "schedulingClass"))
+
+
+def _interrupts(options: Options, built: Built) -> Iterator[Rule]:
+    """Yield a rule for each balloon type with interrupts, and add its class."""
+    for index, kind in enumerate(getattr(options, "balloon_types", ())):
+        path: Path = ("balloonTypes", index)
+        if not kind.irq_mode and not kind.irq_claim:
+            continue
+        if kind.irq_mode not in _MODES:
+            built.mistakes.append(Misfit((*path, "irqMode"), f"must be isolate or sink, not {kind.irq_mode[:40]!r}"))
+            continue
+        try:
+            part = IrqOptions.model_validate({"mode": _MODES[kind.irq_mode], "claim": kind.irq_claim})
+        except ValidationError as error:
+            text = error.errors(include_url=False)[0]["msg"].removeprefix("Value error, ")
+            built.mistakes.append(Misfit((*path, "irqClaim"), text))
+            continue
+        name = f"{BALLOON}{kind.name}"
+        built.add(name, "irq", part, path)
+        yield Rule("irq", POOL, _exactly(kind.name), name, path)
+
+
+def _exactly(text: str) -> str:
+    """Return a pattern that only *text* matches."""
+    return "".join(_WILD.get(each, each) for each in text)
+
+
+def pools_of(options: Options) -> set[str] | None:
+    """Return the names of the pools or balloon types of a policy; None if it has none with names."""
+    kinds = getattr(options, "balloon_types", None) or getattr(options, "pools", None)
+    if kinds is None:
+        return None
+    return {"reserved", "default", *(each.name for each in kinds)}

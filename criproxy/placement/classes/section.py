@@ -1,0 +1,134 @@
+"""The options of a policy whose file has classes: its own ones, and those here."""
+
+from collections.abc import Iterator, Mapping
+from functools import cache, cached_property
+from typing import Self
+
+from pydantic import Field, create_model
+
+from criproxy.model.controls import Controls
+from criproxy.model.machine.controllable import Controllable
+from criproxy.model.machine.topology import Topology
+from criproxy.model.workload import Container, Pod
+from criproxy.placement.classes.amounts import ClassName
+from criproxy.placement.classes.build import Built, build, pools_of
+from criproxy.placement.classes.choose import Chosen, choice_of
+from criproxy.placement.classes.contradictions import (
+    class_contradictions,
+    pool_contradictions,
+    table_contradictions,
+    table_notes,
+)
+from criproxy.placement.classes.fit import unfit
+from criproxy.placement.classes.options import ClassOptions, RdtSection
+from criproxy.placement.classes.parts import parts_of
+from criproxy.placement.classes.table import Parts, Table
+from criproxy.placement.classes.values import values_of
+from criproxy.placement.options.annotation_parsing import Wishes
+from criproxy.placement.options.class_rules import ClassParts, named_part
+from criproxy.placement.options.policy_options import Misfit, Options
+from criproxy.placement.options.usable import HostReader
+
+
+class Classes:
+    """What the engine and the daemon ask, see `class_rules.ClassRules`."""
+
+    def __init__(self, table: Table) -> None:
+        self.table = table
+        self._parts = parts_of(table)
+
+    def controls_of(
+        self, container: Container, pod: Pod | None, pool: str, wishes: Wishes
+    ) -> tuple[Controls, tuple[str, ...]]:
+        """Return the controls of *container*, and why; see `class_rules.ClassRules`."""
+        choice = choice_of(self.table, container, pod, pool, wishes)
+        chosen = choice.made()
+        parts = {kind: getattr(self.table.classes[name], kind) for kind, name in _of_file(chosen)}
+        values = values_of(Parts(**parts), container, self.table.machine)
+        kinds_of: dict[tuple[str, str], list[str]] = {}
+        for kind, each in chosen.items():
+            kinds_of.setdefault(each, []).append(kind)
+        reasons = (
+            f"{container.title} has the class {name} for {', '.join(kinds)}: {why}"
+            for (name, why), kinds in kinds_of.items()
+        )
+        classes = tuple(sorted((kind, each.name) for kind, each in chosen.items()))
+        return Controls(tuple(sorted(values.items())), classes), (*reasons, *dict.fromkeys(choice.notes))
+
+    def desired_parts(self) -> ClassParts:
+        """Return what the classes mean for the machine."""
+        return self._parts
+
+
+def _of_file(chosen: Mapping[str, Chosen]) -> Iterator[tuple[str, str]]:
+    """Yield kind and name of the classes of the policy file."""
+    return ((kind, name) for kind, each in chosen.items() if (name := named_part(each.name)))
+
+
+class WithClasses(Options):
+    """The options of a policy whose file defines or names classes."""
+
+    class_options: dict[ClassName, ClassOptions] = Field(default_factory=dict, alias="classes")
+    """What containers have beside CPUs and memory nodes, by the names of classes: see "Classes"."""
+    rdt: RdtSection = RdtSection()
+    """What several classes share of caches and memory bandwidth."""
+    idle_cpu_class: str = Field(default="", alias="idleCPUClass")
+    """The class of CPUs on which no container runs; only its frequencies and idle states count."""
+    shared_pool_cpu_class: str = Field(default="", alias="sharedPoolCPUClass")
+    """The class of the CPUs that containers share."""
+    reserved_pool_cpu_class: str = Field(default="", alias="reservedPoolCPUClass")
+    """The class of the reserved CPUs."""
+    default_exclusive_cpu_class: str = Field(default="", alias="defaultExclusiveCPUClass")
+    """The class of exclusive CPUs whose container has no class with frequencies or idle states."""
+
+    @cached_property
+    def controllable_machine(self) -> Controllable | None:
+        """What the machine has; None until `resolved` has read it."""
+        return None
+
+    @cached_property
+    def classes(self) -> Classes:
+        """The classes, ready for containers."""
+        return Classes(self._built.table)
+
+    @cached_property
+    def _built(self) -> Built:
+        return build(self, self.controllable_machine)
+
+    def resolved(self, host: HostReader) -> Self:
+        """These options with what the host can control."""
+        copy = super().resolved(host).model_copy()
+        for name in ("classes", "_built"):
+            copy.__dict__.pop(name, None)
+        copy.__dict__["controllable_machine"] = host.controllable()
+        return copy
+
+    def contradictions(self) -> Iterator[Misfit]:
+        """Yield what these options ask that no machine can give, or that contradicts other options."""
+        yield from super().contradictions()
+        yield from self._built.mistakes
+        pools = pools_of(self)
+        for name, options in self.class_options.items():
+            yield from class_contradictions(name, options, ("classes", name))
+            if options.for_:
+                yield from pool_contradictions(options.for_.pools, pools, ("classes", name, "for", "pools"))
+        yield from table_contradictions(self._built.table)
+
+    def misfits(self, topology: Topology) -> Iterator[Misfit]:
+        """Yield what these options ask that the machine lacks."""
+        yield from super().misfits(topology)
+        if self.controllable_machine is not None:
+            yield from unfit(self._built.table, every_cpu=getattr(self, "pin_cpu", True) is False)
+
+    def notes(self) -> Iterator[Misfit]:
+        """Yield the options that are understood, and have no effect."""
+        yield from super().notes()
+        yield from self._built.notes
+        yield from table_notes(self._built.table)
+
+
+@cache
+def with_classes(model: type[Options]) -> type[Options]:
+    """Return the *model* of a policy's options, with those about classes."""
+    own = {name: (each.annotation, each) for name, each in model.model_fields.items() if name in Options.model_fields}
+    return create_model(model.__name__, __base__=(WithClasses, model), **own)  # type: ignore[call-overload, no-any-return]

@@ -1,0 +1,67 @@
+"""The classes of one policy file in one table: what each sets, where the file says it, and which containers have it."""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+from criproxy.model.machine.controllable import ANY, Controllable
+from criproxy.placement.classes.options import (
+    BlockIoOptions,
+    CpuOptions,
+    IrqOptions,
+    MemoryOptions,
+    RdtOptions,
+    RdtSection,
+    SchedulingOptions,
+)
+from criproxy.placement.options.policy_options import Path
+
+NAMESPACE, POOL, QOS = "namespace", "pool", "QoS class"
+"""What chooses a class without an annotation, in the order of their precedence."""
+IDLE, SHARED, RESERVED, EXCLUSIVE = "idle", "shared", "reserved", "exclusive"
+"""Roles of CPUs: see `class_rules.ClassParts.roles`."""
+
+
+@dataclass(frozen=True, slots=True)
+class Parts:
+    """What one class sets, and where the file says it."""
+
+    cpu: CpuOptions | None = None
+    memory: MemoryOptions | None = None
+    blockIO: BlockIoOptions | None = None  # noqa: N815 (the name of its kind)
+    rdt: RdtOptions | None = None
+    scheduling: SchedulingOptions | None = None
+    irq: IrqOptions | None = None
+    paths: Mapping[str, Path] = field(default_factory=dict)
+    """By kind."""
+
+
+class Rule(NamedTuple):
+    """One way in which containers get a part of a class without an annotation."""
+
+    kind: str
+    by: str
+    """NAMESPACE, POOL or QOS."""
+    pattern: str
+    """With * and ?."""
+    name: str
+    """The class."""
+    path: Path
+
+
+@dataclass(frozen=True, slots=True)
+class Table:
+    """All classes of a policy file."""
+
+    classes: Mapping[str, Parts] = field(default_factory=dict)
+    rules: tuple[Rule, ...] = ()
+    """Of those that apply to a container and a kind, the first one of the first way counts."""
+    roles: Mapping[str, tuple[str, Path]] = field(default_factory=dict)
+    """Role → the class of CPUs with it, and where the file says so."""
+    rdt: RdtSection = field(default_factory=RdtSection)
+    controllable: tuple[str, ...] = ("*",)
+    machine: Controllable = ANY
+
+    def having(self, kind: str) -> Iterator[str]:
+        """Yield the names of the classes that set anything of a *kind*."""
+        return (name for name, parts in self.classes.items() if getattr(parts, kind) is not None)
