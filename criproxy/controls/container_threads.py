@@ -20,6 +20,7 @@ from criproxy.host.cgroup import ContainerGroup, group_at
 
 MOST_CGROUPS = 1000
 """Cgroups of one container that are looked at; one that may make cgroups could make any number."""
+V1_CONTROLLER = "cpu"
 _LONGEST = 1 << 16
 _LONGEST_LIST = 1 << 20
 
@@ -40,13 +41,21 @@ class ContainerThreads:
         self._root = host_root
         self._proc = host_root / "proc"
 
-    def numbers(self, cgroup: str) -> list[int]:
-        """Return the numbers of all threads of *cgroup* and those below it; empty if it no longer exists."""
+    def folder(self, cgroup: str) -> Path:
+        """Return the folder in which a container's threads are listed; it may not exist.
+
+        With cgroup v1, it is that of the controller cpu: a runtime puts the first process into that of cpuset before,
+        and cannot put it into this one any more once it has a real-time policy.
+        """
         group = group_at(self._root, cgroup)
-        if not group:
-            return []
-        name, found = "cgroup.threads" if group.unified else "tasks", list[int]()
-        for folder in _folders(group.path):
+        mount = self._root / "sys/fs/cgroup"
+        return mount / cgroup.lstrip("/") if group and group.unified else mount / V1_CONTROLLER / cgroup.lstrip("/")
+
+    def numbers(self, cgroup: str) -> list[int]:
+        """Return the numbers of all threads of *cgroup* and those below it; empty if it does not exist."""
+        group = group_at(self._root, cgroup)
+        name, found = "cgroup.threads" if group and group.unified else "tasks", list[int]()
+        for folder in _folders(str(self.folder(cgroup))) if group else ():
             found += _numbers(f"{folder}/{name}")
         return found
 
@@ -154,7 +163,7 @@ def _is_within(cgroups: str, group: ContainerGroup | None) -> bool:
     """Whether the file /proc/PID/cgroup with the content *cgroups* names *group* or one below it."""
     for line in cgroups.splitlines():
         _, controllers, path = line.split(":", 2)
-        if group and ("cpuset" in controllers.split(",") if not group.unified else not controllers):
+        if group and (V1_CONTROLLER in controllers.split(",") if not group.unified else not controllers):
             return f"{path.strip('/')}/".startswith(f"{group.below.strip('/')}/")
     return False
 

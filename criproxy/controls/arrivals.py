@@ -1,0 +1,96 @@
+"""Notices at once when a created container has its first process.
+
+With CRI-O, that is so when its create is answered: the process waits for the start. containerd makes cgroup and process
+within the call that starts the container, and starts the user's program some ten milliseconds later. The kernel reports
+both steps for the cgroup of the container, whose path is known before: that it is made, and that a process is put into
+it. What has to be set before the user's program begins is set between.
+"""
+
+import asyncio
+from collections.abc import Callable
+from contextlib import suppress
+from importlib import import_module
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from criproxy.controls.container_threads import ContainerThreads
+from criproxy.host.cgroup import group_at
+
+if TYPE_CHECKING:
+    from asyncinotify import Event, Inotify, Watch
+
+
+class Arrivals:
+    """Waits for the first processes of containers; its methods are called on the event loop.
+
+    Args:
+        host_root: where the machine's files are.
+        arrived: called with the id of a container as soon as it has a process; once for each `expect`.
+    """
+
+    def __init__(self, host_root: Path, arrived: Callable[[str], None]) -> None:
+        self._root, self._arrived = host_root, arrived
+        self._threads = ContainerThreads(host_root)
+        self._expected: dict[str, str] = {}
+        """Id → cgroup."""
+        self._watches: dict[str, Watch] = {}
+        """Folder → watch."""
+        self._inotify: Inotify | None = None
+
+    def expect(self, id: str, cgroup: str) -> None:
+        """Wait for a process in *cgroup*; where the kernel cannot report it, a look on a timer has to find it."""
+        if group_at(self._root, cgroup):
+            self._expected[id] = cgroup
+            self._look(id)
+
+    def forget(self, id: str) -> None:
+        """Wait no longer for that container."""
+        if cgroup := self._expected.pop(id, None):
+            folder = self._threads.folder(cgroup)
+            self._unwatch(folder)
+            if not any(self._threads.folder(other).parent == folder.parent for other in self._expected.values()):
+                self._unwatch(folder.parent)
+
+    async def run(self) -> None:
+        """Wait for ever."""
+        library = await asyncio.to_thread(import_module, "asyncinotify")
+        with library.Inotify() as inotify:
+            self._inotify, self._watches = inotify, {}
+            try:
+                for id_ in [*self._expected]:
+                    self._look(id_)
+                while True:
+                    self._on(await inotify.get())
+            finally:
+                self._inotify = None
+
+    def _on(self, event: "Event") -> None:
+        place = event.path
+        for id_, cgroup in [*self._expected.items()]:
+            if place and self._threads.folder(cgroup) in (place, place.parent):
+                self._look(id_)
+
+    def _look(self, id_: str) -> None:
+        """Watch what has to happen next; what happened before the watch is seen by looking after it."""
+        cgroup = self._expected[id_]
+        folder = self._threads.folder(cgroup)
+        self._watch(folder.parent)
+        self._watch(folder)
+        if self._threads.numbers(cgroup):
+            self.forget(id_)
+            self._arrived(id_)
+
+    def _watch(self, folder: Path) -> None:
+        from asyncinotify import Mask
+
+        if self._inotify and str(folder) not in self._watches:
+            with suppress(OSError):  # it does not exist yet, or the kernel has no more watches for us
+                # A folder that is made, and a process number that is written to a file of it.
+                mask = Mask.CREATE | Mask.MODIFY | Mask.ONLYDIR
+                self._watches[str(folder)] = self._inotify.add_watch(folder, mask)
+
+    def _unwatch(self, folder: Path) -> None:
+        watch = self._watches.pop(str(folder), None)
+        if watch and self._inotify:
+            with suppress(OSError, ValueError, KeyError):  # the kernel has removed it, together with the folder
+                self._inotify.rm_watch(watch)
