@@ -7,7 +7,7 @@ it. What has to be set before the user's program begins is set between.
 """
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Coroutine
 from contextlib import suppress
 from importlib import import_module
 from pathlib import Path
@@ -20,15 +20,14 @@ if TYPE_CHECKING:
     from asyncinotify import Event, Inotify, Watch
 
 
+Arrived = Callable[[str], Coroutine[object, object, None]]
+"""Gets the id of a container as soon as that has a process, once for each `Arrivals.expect` before."""
+
+
 class Arrivals:
-    """Waits for the first processes of containers; its methods are called on the event loop.
+    """Waits for the first processes of containers; its methods are called on the event loop."""
 
-    Args:
-        host_root: where the machine's files are.
-        arrived: called with the id of a container as soon as it has a process; once for each `expect`.
-    """
-
-    def __init__(self, host_root: Path, arrived: Callable[[str], None]) -> None:
+    def __init__(self, host_root: Path, arrived: Arrived) -> None:
         self._root, self._arrived = host_root, arrived
         self._threads = ContainerThreads(host_root)
         self._expected: dict[str, str] = {}
@@ -36,10 +35,14 @@ class Arrivals:
         self._watches: dict[str, Watch] = {}
         """Folder → watch."""
         self._inotify: Inotify | None = None
+        self._come = asyncio.Queue[str]()
 
     def expect(self, id: str, cgroup: str) -> None:
-        """Wait for a process in *cgroup*; where the kernel cannot report it, a look on a timer has to find it."""
-        if group_at(self._root, cgroup):
+        """Wait for a process in *cgroup*, if it has none yet.
+
+        Where the kernel cannot report it, since it has no more watches, a look on a timer has to find it.
+        """
+        if group_at(self._root, cgroup) and not self._threads.numbers(cgroup):
             self._expected[id] = cgroup
             self._look(id)
 
@@ -52,17 +55,23 @@ class Arrivals:
                 self._unwatch(folder.parent)
 
     async def run(self) -> None:
-        """Wait for ever."""
+        """Wait for ever, or until *arrived* raises."""
         library = await asyncio.to_thread(import_module, "asyncinotify")
         with library.Inotify() as inotify:
             self._inotify, self._watches = inotify, {}
             try:
                 for id_ in [*self._expected]:
                     self._look(id_)
-                while True:
-                    self._on(await inotify.get())
+                async with asyncio.TaskGroup() as group:
+                    group.create_task(self._tell(group))
+                    while True:
+                        self._on(await inotify.get())
             finally:
                 self._inotify = None
+
+    async def _tell(self, group: asyncio.TaskGroup) -> None:
+        while True:
+            group.create_task(self._arrived(await self._come.get()))
 
     def _on(self, event: "Event") -> None:
         place = event.path
@@ -78,7 +87,7 @@ class Arrivals:
         self._watch(folder)
         if self._threads.numbers(cgroup):
             self.forget(id_)
-            self._arrived(id_)
+            self._come.put_nowait(id_)
 
     def _watch(self, folder: Path) -> None:
         from asyncinotify import Mask

@@ -94,6 +94,12 @@ class Containers:
         for caller in self._callers:
             caller.forget(finished)
 
+    async def apply_to(self, id: str, controls: ContainerControls) -> None:
+        """Apply to one container at once, beside passes: it has its first process now."""
+        await asyncio.gather(
+            *(each.run({id: partial(each.part.apply, id, controls, controls)}) for each in self._callers)
+        )
+
     async def _call(
         self,
         caller: _Caller,

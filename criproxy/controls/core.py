@@ -10,6 +10,7 @@ from time import time
 from typing import Any
 
 from criproxy import __version__
+from criproxy.controls.arrivals import Arrivals
 from criproxy.controls.containers import Containers
 from criproxy.controls.journal import Journal
 from criproxy.controls.lane import Lane, Passes
@@ -56,6 +57,7 @@ class Controls:
         self._facts = Facts(host_root, self._files_lane, self._irqbalance)
         self._files = ControlledFiles(self._files_lane, journal, self._irqbalance)
         self._containers = Containers(parts, journal, self.container_passes.ask)
+        self.arrivals = Arrivals(host_root, self._arrived)
         self._parts, self._journal = parts, journal
         self._troubles: list[Trouble] = []
         """Of the layout."""
@@ -101,8 +103,20 @@ class Controls:
         before, self._desired = self._desired, desired
         self._generation, self._since_s = generation, time()
         self.container_passes.ask(look=before is None)
+        self._expect(before or NOTHING_DESIRED, desired)
         if before is None or replace(before, containers={}) != replace(desired, containers={}):
             self.layout_passes.ask(look=before is None)
+
+    def _expect(self, before: Desired, desired: Desired) -> None:
+        """Apply to new containers once more when they have their first process."""
+        for key in before.containers.keys() - desired.containers.keys():
+            self.arrivals.forget(key)
+        for key in desired.containers.keys() - before.containers.keys():
+            self.arrivals.expect(key, desired.containers[key].cgroup)
+
+    async def _arrived(self, id: str) -> None:
+        if self._desired and (controls := self._desired.containers.get(id)):
+            await self._containers.apply_to(id, controls)
 
     def answer(self) -> ControlsAnswer:
         """Return how things are."""

@@ -125,6 +125,7 @@ class Service:
             stack.push_async_callback(server.stop)
             tasks.forever("apply to files", controls.layout_passes.run)
             tasks.forever("apply to containers", controls.container_passes.run)
+            tasks.forever("wait for first processes", controls.arrivals.run)
             tasks.forever("look at what is applied", controls.look)
             self._program.ready()
             await self._program.stop.wait()

@@ -27,7 +27,7 @@ SAMPLE = 2
 """Threads known to be as they should be that a look reads; if one of them has been changed, it reads the others."""
 REFUSALS = 3
 """When the kernel has refused so many threads, it is not asked for the others."""
-_ROUNDS = 3
+_ROUNDS = 20
 """How often the threads are listed when a class is applied: new ones may have started meanwhile."""
 _NOTHING = Scheduling()
 

@@ -81,7 +81,7 @@ async def test_a_program_begins_with_its_class(created: Created, scheduling: Sch
     part, controls, troubles = ThreadScheduling(ROOT), created.controls(scheduling), list[str]()
     assert part.apply(created.id, controls, None) == []
 
-    def arrived(container_id: str) -> None:
+    async def arrived(container_id: str) -> None:
         troubles.extend(part.apply(container_id, controls, controls))
 
     arrivals = Arrivals(ROOT, arrived)

@@ -63,6 +63,8 @@ ENDLESS = {
     "node/devices/card_usage.py:PodFiles.run": "supervised",
     "api/page/stream.py:Streams.run": "supervised",
     "api/agent.py:AgentPolls.command": "ends with the time that its client waits",
+    "controls/arrivals.py:Arrivals.run": "supervised",
+    "controls/arrivals.py:Arrivals._tell": "ends run with it, which is supervised",
     "controls/core.py:Controls.look": "supervised",
     "controls/lane.py:Passes.run": "supervised",
     "agent/node_view.py:NodeView.run": "supervised",
