@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Protocol
 
-from criproxy.controls.threads import ThreadScheduling
+from criproxy.controls.scheduling.threads import ThreadScheduling
 from criproxy.model.controls import ContainerControls, Desired
 
 

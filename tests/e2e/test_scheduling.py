@@ -8,8 +8,8 @@ import pytest
 
 from criproxy.controls.arrivals import Arrivals
 from criproxy.controls.container_threads import ContainerThreads
-from criproxy.controls.scheduling_calls import Attributes, Policy, read
-from criproxy.controls.threads import ThreadScheduling
+from criproxy.controls.scheduling.calls import Attributes, Policy, read
+from criproxy.controls.scheduling.threads import ThreadScheduling
 from criproxy.cri.runtime import RuntimeClient
 from criproxy.cri.translate import cgroup_in, pid_in
 from criproxy.model.controls import ContainerControls, Scheduling

@@ -14,8 +14,8 @@ from pathlib import Path
 from typing import Any
 
 from criproxy.controls.container_threads import ContainerThreads, Family, Pinned
-from criproxy.controls.scheduling_calls import POLICY, Attributes, read, steps
-from criproxy.controls.scheduling_goal import goal, only_roots, text_of
+from criproxy.controls.scheduling.calls import POLICY, Attributes, read, steps
+from criproxy.controls.scheduling.goal import goal, only_roots, text_of
 from criproxy.errors import reason_of
 from criproxy.host.files import read_number
 from criproxy.host.scheduler import read_scheduler

@@ -9,10 +9,10 @@ from pathlib import Path
 
 import pytest
 
-from criproxy.controls import threads
 from criproxy.controls.container_threads import ContainerThreads
-from criproxy.controls.scheduling_calls import Attributes, Policy, read
-from criproxy.controls.threads import ThreadScheduling
+from criproxy.controls.scheduling import threads
+from criproxy.controls.scheduling.calls import Attributes, Policy, read
+from criproxy.controls.scheduling.threads import ThreadScheduling
 from criproxy.model.controls import ContainerControls, Scheduling
 from tests.controls.cgroups import UNIFIED, Cgroup
 

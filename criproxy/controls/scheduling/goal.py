@@ -1,6 +1,6 @@
 """What a thread is to have: its attributes, changed by a class and by the end of one. Pure."""
 
-from criproxy.controls.scheduling_calls import FLAGS, IO_CLASSES, POLICIES, Attributes, Policy
+from criproxy.controls.scheduling.calls import FLAGS, IO_CLASSES, POLICIES, Attributes, Policy
 from criproxy.model.controls import Scheduling
 
 _IO_NORMAL = 4
