@@ -75,6 +75,7 @@ OPTIONS = {
     "bypass": "--control-socket --format --state-dir",
     "check": "--format --group --host-root --hostname --no-machine",
     "completion": "",
+    "controls": "--host-root --log-format --log-level --put-back --socket --state-dir",
     "convert": "--node-selector",
     "device-plugin": """
         --cdi-annotation-prefix --cdi-feature-flags --config --config-file --container-driver-root --control-socket

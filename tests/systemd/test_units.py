@@ -10,6 +10,8 @@ import pytest
 
 from criproxy.agent.options import DEFAULT_CONTROL_SOCKET
 from criproxy.cli.operate.serve import command as serve
+from criproxy.controls import DEFAULT_SOCKET, DEFAULT_STATE_DIR
+from criproxy.controls.machine.facts import CPUS, IRQS
 from criproxy.deviceplugin.server.plugin import KUBELET_DIR
 from criproxy.devices.options.plugin_options import LabelOptions
 from criproxy.devices.plugin.enforcement import HAMI
@@ -19,7 +21,8 @@ ROOT = Path(__file__).resolve().parents[2]
 SYSTEMD = ROOT / "systemd"
 PLUGIN = "criproxy-device-plugin.service"
 AGENT = "criproxy-agent.service"
-UNITS = ("criproxy.service", PLUGIN, AGENT, "criproxy.socket", "criproxy-image.socket", "criproxy.slice")
+CONTROLS = "criproxy-controls.service"
+UNITS = ("criproxy.service", PLUGIN, AGENT, CONTROLS, "criproxy.socket", "criproxy-image.socket", "criproxy.slice")
 SOCKETS = ("criproxy.socket", "criproxy-image.socket")
 DROP_IN = "kubelet.service.d/20-criproxy.conf"
 KUBELETS = {"kubelet.service", "k3s.service", "k3s-agent.service", "rke2-server.service", "rke2-agent.service"}
@@ -69,7 +72,7 @@ def test_systemd_finds_no_mistake(installed: Path) -> None:
     assert (found.returncode, found.stderr) == (0, "")
 
 
-@pytest.mark.parametrize("unit", ["criproxy.service", PLUGIN, AGENT])
+@pytest.mark.parametrize("unit", ["criproxy.service", PLUGIN, AGENT, CONTROLS])
 def test_the_service_is_hardened(installed: Path, unit: str) -> None:
     """What a break-in could reach, by the count of systemd, stays little."""
     limit = f"--threshold={MOST_EXPOSURE * 10:.0f}"
@@ -170,6 +173,44 @@ def test_the_agent_is_nobody_and_reaches_the_daemon_by_its_own_socket() -> None:
     assert f"agent --control-socket {option} " in (SYSTEMD / AGENT).read_text()
     assert directives["LoadCredential"] == [f"kubeconfig:{directives['ConditionPathExists'][0]}"]
     assert not {"Requires", "BindsTo", "PartOf"} & directives.keys(), "neither needs the other"
+
+
+def rights_of_controls() -> list[str]:
+    """Return the first column of the table in docs/threat-model.md, and check that no other text is in the way."""
+    _, _, after = (ROOT / "docs/threat-model.md").read_text().partition("### Rights of criproxy controls\n")
+    table = after.partition("\n|---|---|---|\n")[2].partition("\n\n")[0]
+    return [line.split("|")[1].strip() for line in table.splitlines()]
+
+
+def test_criproxy_controls_has_the_rights_in_the_threat_model_and_no_other() -> None:
+    """What is not in its table is closed: other capabilities, files, devices, networks."""
+    directives, rights = read(CONTROLS), rights_of_controls()
+    (written,) = directives["ReadWritePaths"]
+    made = {f"/run/{directives['RuntimeDirectory'][0]}", f"/var/lib/{directives['StateDirectory'][0]}"}
+
+    paths = {right.removeprefix("write ").strip("`") for right in rights if right.startswith("write ")}
+    assert paths == {path.removeprefix("-") for path in written.split()} | made
+    assert [right for right in rights if not right.startswith("write ")] == [
+        f"`{directives['CapabilityBoundingSet'][0]}`"
+    ]
+    assert directives["ReadOnlyPaths"] == ["/proc /sys", "-/sys/devices/system/cpu/smt"]
+    assert (directives["ProtectSystem"], directives["DevicePolicy"]) == (["strict"], ["closed"])
+    assert (directives["PrivateNetwork"], directives["RestrictAddressFamilies"]) == (["yes"], ["AF_UNIX"])
+    assert directives["NoNewPrivileges"] == ["yes"]
+    assert not {"AmbientCapabilities", "BindPaths", "DeviceAllow"} & directives.keys()
+
+
+def test_criproxy_controls_writes_where_the_unit_lets_it() -> None:
+    """The files that it changes, its socket and its state; and nothing needs it or is needed by it."""
+    directives = read(CONTROLS)
+    written = [path.removeprefix("-") for path in directives["ReadWritePaths"][0].split()]
+
+    assert {f"/{IRQS}", f"/{CPUS}"} < set(written)
+    assert str(Path(DEFAULT_SOCKET).parent) == f"/run/{directives['RuntimeDirectory'][0]}"
+    assert f"/var/lib/{directives['StateDirectory'][0]}" == DEFAULT_STATE_DIR
+    assert (directives["RuntimeDirectoryMode"], directives["StateDirectoryMode"]) == (["0700"], ["0700"])
+    assert (directives["Restart"], directives["StartLimitIntervalSec"]) == (["always"], ["0"])
+    assert not {"Requires", "BindsTo", "PartOf", "RestrictRealtime", "ExecStopPost"} & directives.keys()
 
 
 def test_folders_that_the_device_plugin_writes_are_made_first() -> None:

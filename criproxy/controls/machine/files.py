@@ -165,7 +165,7 @@ class ControlledFiles:
             content = value.content(originals[path])
             written, shown = self._contents.get(path, ("", ""))
             if written != content:
-                if text != content:
+                if text != content and not value.is_passive:
                     yield path, content
                 else:
                     self._contents[path] = content, text

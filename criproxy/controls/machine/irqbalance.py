@@ -34,6 +34,7 @@ class Banned:
     cpus: CpuSet
     irqs: frozenset[int]
     immovable_errnos: tuple[int, ...] = ()
+    is_passive: bool = False
 
     def content(self, original: str) -> str:
         """Return both."""

@@ -61,6 +61,11 @@ class Value(Protocol):
         """The errors by which the kernel says that nobody can change this file, which is no trouble."""
         ...
 
+    @property
+    def is_passive(self) -> bool:
+        """Whether the file is not written, and only has what it had put back afterwards: the kernel changes it."""
+        ...
+
     def content(self, original: str) -> str:
         """Return what to write, where the file had *original* before."""
         ...
@@ -82,6 +87,7 @@ class Text:
     loose: bool = False
     """Whether the kernel may show something else than was written: a word for a number."""
     immovable_errnos: tuple[int, ...] = ()
+    is_passive: bool = False
 
     def content(self, original: str) -> str:
         """Return the text."""
@@ -97,6 +103,26 @@ class Text:
 
 
 @dataclass(frozen=True, slots=True)
+class Companion:
+    """What the kernel changes with another file: the preference, with the governor."""
+
+    immovable_errnos: tuple[int, ...] = ()
+    is_passive: bool = True
+
+    def content(self, original: str) -> str:
+        """Return what it had."""
+        return original
+
+    def holds(self, found: str) -> bool:
+        """Whatever it is."""
+        return True
+
+    def accepts(self, shown: str) -> bool:
+        """Whatever it is."""
+        return True
+
+
+@dataclass(frozen=True, slots=True)
 class Affinity:
     """CPUs to which interrupts may go: of those that the file had, the ones in *cpus*; if there are none, all these.
 
@@ -109,6 +135,7 @@ class Affinity:
     """Whether the file has a hexadecimal mask instead of a list."""
     immovable_errnos: tuple[int, ...] = (errno.EIO, errno.EPERM)
     """What older and newer kernels answer for managed interrupts, such as those of the queues of disks."""
+    is_passive: bool = False
 
     def content(self, original: str) -> str:
         """Return the CPUs as the file has them."""

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from fnmatch import translate
 
 from criproxy.controls.machine.facts import IRQS, CpuFacts, Machine, Uncore, cpus_of
-from criproxy.controls.machine.kernel import Affinity, Text, Value
+from criproxy.controls.machine.kernel import Affinity, Companion, Text, Value
 from criproxy.model.controls import CpuTuning, Desired, Irqs, Trouble
 from criproxy.model.cpuset import CpuSet, format_cpuset, numbered
 
@@ -148,6 +148,8 @@ def _frequencies(one: _Class, cpus: CpuSet, facts: CpuFacts, found: Layout) -> N
     preference = tuning.energy_preference
     choice = (*facts.preferences, preference) if facts.preferences and _is_byte(preference) else facts.preferences
     path = f"{facts.policy}/energy_performance_preference"
+    if tuning.governor and facts.preferences:
+        found.files[path] = Companion()
     _one_of(preference, choice, f"{where}: energyPerformancePreference", path, found)
 
 
