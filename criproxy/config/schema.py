@@ -60,13 +60,18 @@ def _branch(name: str, entry: Entry, common: Schema, definitions: Schema) -> Sch
 
 
 def _properties(model: type[BaseModel], definitions: Schema) -> Schema:
-    schema = model.model_json_schema(
-        ref_template=f"#/definitions/{model.__name__}.{{model}}", schema_generator=WithDocstrings
-    )
-    nested: Schema = schema.get("$defs", {})
-    definitions |= {f"{model.__name__}.{name}": value for name, value in nested.items()}
+    """The options of *model*; what they are made of is added to *definitions*, once for all policies that have it."""
+    schema, nested = _schema(model, "")
+    if any(definitions.get(name, value) != value for name, value in nested.items()):  # another one has that name
+        schema, nested = _schema(model, f"{model.__name__}.")
+    definitions |= nested
     properties: Schema = schema.get("properties", {})
     return properties
+
+
+def _schema(model: type[BaseModel], prefix: str) -> tuple[Schema, Schema]:
+    schema = model.model_json_schema(ref_template=f"#/definitions/{prefix}{{model}}", schema_generator=WithDocstrings)
+    return schema, {f"{prefix}{name}": value for name, value in schema.get("$defs", {}).items()}
 
 
 class WithDocstrings(GenerateJsonSchema):

@@ -12,7 +12,13 @@ from pydantic import ValidationError
 
 from criproxy.model.controls import KINDS
 from criproxy.model.machine.controllable import ANY, Controllable
-from criproxy.placement.classes.options import ClassOptions, CpuOptions, IrqOptions, RdtSection, SchedulingOptions
+from criproxy.placement.classes.options import (
+    ContainerClassOptions,
+    CpuOptions,
+    IrqOptions,
+    RdtSection,
+    SchedulingOptions,
+)
 from criproxy.placement.classes.peers import CPU, SCHEDULING, Translated, cpu_classes, scheduling_classes
 from criproxy.placement.classes.table import EXCLUSIVE, IDLE, NAMESPACE, POOL, QOS, RESERVED, SHARED, Parts, Rule, Table
 from criproxy.placement.options.policy_options import Misfit, Options, Path
@@ -68,7 +74,7 @@ class Built:
 
 def build(options: Options, machine: Controllable | None) -> Built:
     """Return the table of the classes in the *options* of a policy, for a *machine* if it is known."""
-    given: Mapping[str, ClassOptions] = getattr(options, "class_options", {})
+    given: Mapping[str, ContainerClassOptions] = getattr(options, "class_options", {})
     built = Built({name: _of_options(name, each) for name, each in given.items()})
     of_cpus = cpu_classes(getattr(options, "cpu_classes", ()))
     built.add_peers("cpu", "cpuClasses", of_cpus, CpuOptions, CPU)
@@ -87,12 +93,12 @@ def build(options: Options, machine: Controllable | None) -> Built:
     return built
 
 
-def _of_options(name: str, options: ClassOptions) -> Parts:
+def _of_options(name: str, options: ContainerClassOptions) -> Parts:
     parts = {kind: part for kind in KINDS if (part := options.part(kind)) is not None}
     return Parts(**parts, paths={kind: ("classes", name, kind) for kind in parts})  # type: ignore[arg-type]
 
 
-def _own_rules(given: Mapping[str, ClassOptions]) -> Iterator[Rule]:
+def _own_rules(given: Mapping[str, ContainerClassOptions]) -> Iterator[Rule]:
     for name, options in given.items():
         ways = options.for_
         for kind in KINDS if ways else ():

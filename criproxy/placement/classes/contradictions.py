@@ -6,7 +6,7 @@ from fnmatch import fnmatchcase
 from criproxy.placement.classes.amounts import LEVELS, Amount
 from criproxy.placement.classes.options import (
     BlockIoOptions,
-    ClassOptions,
+    ContainerClassOptions,
     CpuOptions,
     IrqOptions,
     MemoryOptions,
@@ -26,7 +26,7 @@ _WHOLE = 10_000
 _REAL_TIME = ("fifo", "rr")
 
 
-def class_contradictions(name: str, options: ClassOptions, path: Path) -> Iterator[Misfit]:
+def class_contradictions(name: str, options: ContainerClassOptions, path: Path) -> Iterator[Misfit]:
     """Yield what is wrong with a class of the option ``classes``, which is at *path*."""
     parts = [each for each in ("cpu", "memory", "block_io", "rdt", "scheduling", "irq") if getattr(options, each)]
     if not parts:

@@ -169,7 +169,7 @@ class IrqOptions(_Given):
     """Interrupts that go to the container's CPUs: names as in /proc/interrupts (* and ? are wildcards), or numbers."""
 
 
-class ClassOptions(_Given):
+class ContainerClassOptions(_Given):
     """A class. Each of its parts may also be chosen alone."""
 
     for_: ForOptions | None = Field(default=None, alias="for")

@@ -20,7 +20,7 @@ from criproxy.placement.classes.contradictions import (
     table_notes,
 )
 from criproxy.placement.classes.fit import unfit
-from criproxy.placement.classes.options import ClassOptions, RdtSection
+from criproxy.placement.classes.options import ContainerClassOptions, RdtSection
 from criproxy.placement.classes.parts import parts_of
 from criproxy.placement.classes.table import Parts, Table
 from criproxy.placement.classes.values import values_of
@@ -68,7 +68,7 @@ def _of_file(chosen: Mapping[str, Chosen]) -> Iterator[tuple[str, str]]:
 class WithClasses(Options):
     """The options of a policy whose file defines or names classes."""
 
-    class_options: dict[ClassName, ClassOptions] = Field(default_factory=dict, alias="classes")
+    class_options: dict[ClassName, ContainerClassOptions] = Field(default_factory=dict, alias="classes")
     """What containers have beside CPUs and memory nodes, by the names of classes: see "Classes"."""
     rdt: RdtSection = RdtSection()
     """What several classes share of caches and memory bandwidth."""
