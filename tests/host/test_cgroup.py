@@ -9,11 +9,11 @@ from criproxy.host.cgroup import (
     ContainerGroup,
     find_group,
     has_processes,
-    host_reader,
     read_allowed,
     read_cgroup,
     read_device,
 )
+from criproxy.host.machine import host_reader
 from criproxy.model.cpuset import format_cpuset
 from criproxy.model.grant import Applied
 from tests.host.tree import plant

@@ -102,6 +102,8 @@ def _are_sizes(*amounts: Amount) -> bool:
 
 def _block_io(block_io: BlockIoOptions, path: Path) -> Iterator[Misfit]:
     for index, each in enumerate(block_io.devices):
+        if not each.paths:
+            yield Misfit((*path, "devices", index, "paths"), "names no device: give paths such as /dev/nvme*n1")
         if each.model_fields_set <= {"paths"}:
             text = "limits nothing: give readBps, writeBps, readIOPS, writeIOPS or weight"
             yield Misfit((*path, "devices", index), text)

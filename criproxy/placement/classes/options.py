@@ -93,7 +93,7 @@ class MemoryOptions(_Given):
 class DeviceLimits(_Given):
     """Limits of some block devices."""
 
-    paths: Annotated[tuple[DevicePattern, ...], Field(min_length=1)]
+    paths: tuple[DevicePattern, ...]
     """The devices; * and ? are wildcards."""
     read_bps: RateOption | None = None
     """Bytes per second that are read, such as 50M."""

@@ -1,0 +1,300 @@
+"""What is wrong with classes, whatever the machine: each mistake says what, where, and what would be right."""
+
+import pytest
+
+from tests.placement.classes.policy import ALLOW, said
+
+
+def one(parts: str) -> list[str]:
+    """What is said of a class with these parts."""
+    return said(f"policy: static\n{ALLOW}classes: {{a: {{{parts}}}}}\n")
+
+
+@pytest.mark.parametrize(
+    ("parts", "expected"),
+    [
+        pytest.param("", "classes.a: the class 'a' sets nothing: give cpu, memory, blockIO, rdt, schedul", id="empty"),
+        pytest.param("cpu: {}", "classes.a.cpu: sets nothing: give an option, or leave it out", id="empty-part"),
+        pytest.param("irq: {}", "classes.a.irq: sets nothing", id="no-interrupts"),
+        pytest.param(
+            "cpu: {weight: 0}", "classes.a.cpu.weight: must be greater than or equal to 1, not 0", id="weight-0"
+        ),
+        pytest.param("cpu: {weight: 10001}", "classes.a.cpu.weight: must be less than or equal to 10000", id="weight"),
+        pytest.param(
+            "cpu: {wieght: 1}", "unknown option 'classes.a.cpu.wieght'; did you mean 'weight'?", id="misspelt"
+        ),
+        pytest.param("cpu: {idle: true, weight: 7}", "classes.a.cpu.weight: has no effect with idle", id="idle-weight"),
+        pytest.param(
+            "cpu: {uclampMin: 101}", "classes.a.cpu.uclampMin: must be a percentage from 0 to 100", id="clamp"
+        ),
+        pytest.param("cpu: {uclampMin: -1}", "classes.a.cpu.uclampMin: must be a percentage from", id="negative-clamp"),
+        pytest.param(
+            "cpu: {uclampMin: 80, uclampMax: 20%}",
+            "classes.a.cpu.uclampMin: is 80, more than uclampMax (20%)",
+            id="clamps",
+        ),
+        pytest.param("cpu: {burst: 101%}", "classes.a.cpu.burst: must be a percentage from 0 to 100", id="burst"),
+        pytest.param("cpu: {burst: idle}", "classes.a.cpu.burst: must be a percentage from 0 to 100", id="burst-word"),
+        pytest.param("cpu: {minFreq: 0}", "classes.a.cpu.minFreq: must be a frequency such as 2GHz", id="no-frequency"),
+        pytest.param("cpu: {minFreq: 2THz}", "classes.a.cpu.minFreq: must be a frequency such as 2GHz", id="unit"),
+        pytest.param("cpu: {minFreq: 900GHz}", "classes.a.cpu.minFreq: must be a frequency", id="huge-frequency"),
+        pytest.param(
+            "cpu: {uncoreMinFreq: turbo}", "classes.a.cpu.uncoreMinFreq: must be a freq", id="uncore-has-no-turbo"
+        ),
+        pytest.param(
+            "cpu: {minFreq: 2GHz, maxFreq: 1800MHz}",
+            "classes.a.cpu.minFreq: is 2000000 kHz, more than maxFreq (1800000 kHz)",
+            id="frequencies",
+        ),
+        pytest.param(
+            "cpu: {minFreq: turbo, maxFreq: base}",
+            "classes.a.cpu.minFreq: is turbo, more than maxFreq (base)",
+            id="frequency-words",
+        ),
+        pytest.param(
+            "cpu: {uncoreMinFreq: 2GHz, uncoreMaxFreq: 1GHz}",
+            "classes.a.cpu.uncoreMinFreq: is 2000000 kHz",
+            id="uncore",
+        ),
+        pytest.param(
+            "cpu: {governor: performance, energyPerformancePreference: power}",
+            "classes.a.cpu.energyPerformancePreference: power does not fit the governor performance",
+            id="preference",
+        ),
+        pytest.param(
+            "cpu: {energyPerformancePreference: 256}",
+            "classes.a.cpu.energyPerformancePreference: must be a name such as balance_power, or a number",
+            id="preference-number",
+        ),
+        pytest.param("cpu: {governor: a/b}", "classes.a.cpu.governor: must be a word", id="governor-path"),
+        pytest.param(
+            'cpu: {disabledCStates: ["../C6"]}', "classes.a.cpu.disabledCStates[0]: must be the name", id="state"
+        ),
+        pytest.param("memory: {high: 0}", "classes.a.memory.high: must be above 0", id="no-memory"),
+        pytest.param("memory: {high: 0%}", "classes.a.memory.high: must be above 0", id="no-part-of-memory"),
+        pytest.param(
+            "memory: {high: 101%}",
+            "classes.a.memory.high: 101% is more than the memory limit: give at most 100%",
+            id="high",
+        ),
+        pytest.param("memory: {min: 101%}", "classes.a.memory.min: 101% is more than the request", id="min"),
+        pytest.param("memory: {high: -1}", "classes.a.memory.high: must be a size such as 100Mi, or", id="negative"),
+        pytest.param("memory: {high: 9999999P}", "classes.a.memory.high: must be a size", id="huge"),
+        pytest.param("memory: {high: 1X}", "classes.a.memory.high: must be a size such as 100Mi", id="memory-unit"),
+        pytest.param(
+            "memory: {high: 1Gi, low: 2Gi}", "classes.a.memory.low: is 2Gi, more than high (1Gi)", id="low-above-high"
+        ),
+        pytest.param("memory: {swapMax: true}", "classes.a.memory.swapMax: must be a size", id="swap-is-no-switch"),
+        pytest.param(
+            "blockIO: {weight: 1001}", "classes.a.blockIO.weight: must be less than or equal to 1000", id="io"
+        ),
+        pytest.param(
+            "blockIO: {devices: [{paths: [], readBps: 1}]}",
+            "classes.a.blockIO.devices[0].paths: names no device",
+            id="no-device",
+        ),
+        pytest.param(
+            "blockIO: {devices: [{paths: [/dev/sda]}]}", "classes.a.blockIO.devices[0]: limits nothing", id="no-limit"
+        ),
+        pytest.param(
+            "blockIO: {devices: [{paths: [/etc/passwd], readBps: 1}]}",
+            "classes.a.blockIO.devices[0].paths[0]: must be a block device such as /dev/sda",
+            id="no-block-device",
+        ),
+        pytest.param(
+            "blockIO: {devices: [{paths: [/dev/../etc/x], readBps: 1}]}",
+            "classes.a.blockIO.devices[0].paths[0]: must be a block device",
+            id="up",
+        ),
+        pytest.param(
+            "blockIO: {devices: [{paths: [/dev/sda], readBps: 0}]}",
+            "classes.a.blockIO.devices[0].readBps: must be a number above 0",
+            id="rate-0",
+        ),
+        pytest.param("rdt: {l3: 0%}", "classes.a.rdt.l3: 0% must be a percentage from 1 to 100", id="no-cache"),
+        pytest.param("rdt: {l3: 101%}", "classes.a.rdt.l3: 101% must be a percentage from 1 to 100", id="cache"),
+        pytest.param("rdt: {l3: 60-50%}", "classes.a.rdt.l3: 60-50% must be", id="range"),
+        pytest.param('rdt: {l3: "0xf0f"}', "classes.a.rdt.l3: 0xf0f has a gap", id="gap"),
+        pytest.param('rdt: {l3: "0x0"}', "classes.a.rdt.l3: 0x0 names no bit", id="no-bit"),
+        pytest.param("rdt: {l3: {0-x: 50%}}", "classes.a.rdt.l3: must have all, or ids of caches", id="ids"),
+        pytest.param("rdt: {l3: {all: {code: 50%}}}", "classes.a.rdt.l3: needs both code and data", id="code-alone"),
+        pytest.param("rdt: {mb: 50%x}", "classes.a.rdt.mb: must be a share of memory bandwidth", id="bandwidth"),
+        pytest.param("rdt: {mb: [50%, 60%]}", "classes.a.rdt.mb: has two shares of the same unit", id="two-of-a-unit"),
+        pytest.param("rdt: {mb: []}", "classes.a.rdt.mb: must be a share of memory bandwidth", id="no-share"),
+        pytest.param(
+            "rdt: {partition: x}",
+            "classes.a.rdt.partition: there is no partition 'x'; those in rdt.partitions are: none",
+            id="partition",
+        ),
+        pytest.param(
+            "scheduling: {policy: fifo}", "classes.a.scheduling.policy: fifo needs a priority from 1", id="prio"
+        ),
+        pytest.param(
+            "scheduling: {policy: fifo, priority: 100}",
+            "classes.a.scheduling.priority: must be less than",
+            id="prio-100",
+        ),
+        pytest.param(
+            "scheduling: {policy: batch, priority: 1}",
+            "classes.a.scheduling.priority: has an effect only with the policies fifo and rr",
+            id="priority-without-fifo",
+        ),
+        pytest.param(
+            "scheduling: {policy: rr, priority: 1, nice: 1}",
+            "classes.a.scheduling.nice: has no effect with the policy rr, only with other and batch",
+            id="nice",
+        ),
+        pytest.param("scheduling: {nice: -21}", "classes.a.scheduling.nice: must be greater than", id="nice-21"),
+        pytest.param("scheduling: {policy: iso}", "classes.a.scheduling.policy: must be 'other', 'batch'", id="policy"),
+        pytest.param("scheduling: {policy: deadline}", "classes.a.scheduling.policy: deadline needs runtime", id="dl"),
+        pytest.param(
+            "scheduling: {policy: deadline, runtime: 2ms, deadline: 1ms}",
+            "classes.a.scheduling.runtime: 2000us, deadline 1000us and period 1000us: must be 2us ≤ runtime",
+            id="deadline-first",
+        ),
+        pytest.param(
+            "scheduling: {policy: deadline, runtime: 1ms, deadline: 3ms, period: 2ms}",
+            "classes.a.scheduling.runtime: 1000us, deadline 3000us and period 2000us: must be 2us ≤ runtime",
+            id="deadline-after-the-period",
+        ),
+        pytest.param("scheduling: {runtime: 1000}", "classes.a.scheduling.runtime: must be a time of at", id="no-unit"),
+        pytest.param(
+            "scheduling: {policy: other, runtime: 1ms}",
+            "classes.a.scheduling.runtime: has an effect only with the policy deadline",
+            id="runtime-alone",
+        ),
+        pytest.param(
+            "scheduling: {policy: batch, flags: [reclaim]}",
+            "classes.a.scheduling.flags: reclaim has an effect only with the policy deadline",
+            id="flag",
+        ),
+        pytest.param(
+            "scheduling: {ioPriority: 3}",
+            "classes.a.scheduling.ioPriority: needs the ioClass rt or be",
+            id="io-priority",
+        ),
+        pytest.param(
+            "scheduling: {ioClass: be, ioPriority: 8}", "classes.a.scheduling.ioPriority: must be less than", id="io-8"
+        ),
+        pytest.param("irq: home", "classes.a.irq: must be 'away' or 'sink', not 'home'", id="irq"),
+        pytest.param(
+            "for: {qos: [Gold]}, irq: away", "classes.a.for.qos[0]: must be 'Guaranteed', 'Burstable'", id="qos"
+        ),
+        pytest.param(
+            "for: {namespaces: [A_b]}, irq: away", "classes.a.for.namespaces[0]: must be a namespace", id="namespace"
+        ),
+        pytest.param(
+            "for: {pools: [x]}, irq: away",
+            "classes.a.for.pools[0]: has no effect: this policy has no pools with names",
+            id="pool",
+        ),
+    ],
+)
+def test_a_class_with_a_mistake(parts: str, expected: str) -> None:
+    """Each has one sentence with its place."""
+    found = one(parts)
+
+    assert len(found) == 1, found
+    assert found[0].startswith(expected), found
+
+
+@pytest.mark.parametrize("name", ["a b", "a+b", "../x", "x" * 64, "a=b", ".x"])
+def test_names_of_classes(name: str) -> None:
+    """They are names of folders of resctrl, and parts of the names of anonymous classes."""
+    (found,) = said(f"policy: static\nclasses: {{{name!r}: {{irq: away}}}}\n")
+
+    assert "must be a name of at most 63 letters, digits and . _ -" in found
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        pytest.param(
+            "rdt: {partitions: {a: {l3: 60%}, b: {l3: 50%}}}\n",
+            "rdt.partitions.b.l3: together with the partitions before it, it takes 110 % of l3",
+            id="more-than-all",
+        ),
+        pytest.param(
+            'rdt: {partitions: {a: {l3: {all: 20%, "1": 60%}}, b: {l3: {"1": 50%}}}}\n',
+            "rdt.partitions.b.l3: together with the partitions before it, it takes 110 % of l3 of cache 1",
+            id="of-one-cache",
+        ),
+        pytest.param("rdt: {partitions: {a: {}}}\n", "rdt.partitions.a: sets nothing: give l2, l3 or mb", id="empty"),
+        pytest.param("rdt: {optional: [l4]}\n", "rdt.optional[0]: must be 'l2', 'l3' or 'mb', not 'l4'", id="optional"),
+        pytest.param(
+            "idleCPUClass: slow\nclasses: {fast: {cpu: {minFreq: base}}}\n",
+            "idleCPUClass: there is no class 'slow' with cpu; classes with cpu are: fast",
+            id="role",
+        ),
+        pytest.param(
+            "classes: {info: {rdt: {l3: 50%}}}\n",
+            "classes.info.rdt: a class with rdt cannot be called info: resctrl has a file of this name",
+            id="name-in-resctrl",
+        ),
+    ],
+)
+def test_mistakes_beside_the_classes(text: str, expected: str) -> None:
+    """In what several classes share, and in the options that name classes."""
+    assert [each.startswith(expected) for each in said(f"policy: static\n{text}")] == [True], said(
+        f"policy: static\n{text}"
+    )
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        pytest.param(
+            "cpuClasses: {a: {minFreq: fast}}\n", "cpuClasses.a.minFreq: must be a frequency such as 2GHz", id="value"
+        ),
+        pytest.param(
+            "cpuClasses: [{name: a, minFreq: 2000000}, {name: a, maxFreq: 1}]\n",
+            "cpuClasses[1]: the class 'a' has cpu already: give each a name of its own",
+            id="twice",
+        ),
+        pytest.param("cpuClasses: [{minFreq: 2000000}]\n", "cpuClasses[0]: needs a name", id="no-name"),
+        pytest.param(
+            "classes: {a: {cpu: {weight: 1}}}\ncpuClasses: {a: {minFreq: base}}\n",
+            "cpuClasses.a: the class 'a' has cpu already",
+            id="in-classes-too",
+        ),
+        pytest.param(
+            "schedulingClasses: [{name: a, policy: fifo}]\n",
+            "schedulingClasses[0].policy: fifo needs a priority",
+            id="contradiction",
+        ),
+        pytest.param(
+            "schedulingClasses: [{name: a, policy: rr, priority: 5, colour: red}]\n"
+            'balloonTypes: [{name: b, namespaces: ["*"], schedulingClass: c}]\n',
+            "balloonTypes[0].schedulingClass: there is no class 'c' with scheduling; classes with scheduling are: a",
+            id="unknown-class",
+        ),
+        pytest.param(
+            'balloonTypes: [{name: b, namespaces: ["*"], irqMode: home}]\n',
+            "balloonTypes[0].irqMode: must be isolate or sink, not 'home'",
+            id="irq-mode",
+        ),
+        pytest.param(
+            'balloonTypes: [{name: b, namespaces: ["*"], irqClaim: [{a: b}]}]\n',
+            "balloonTypes[0].irqClaim: ",
+            id="irq-claim",
+        ),
+        pytest.param(
+            "classes: {a: {for: {pools: [bogus]}, irq: away}}\nballoonTypes: [{name: b, namespaces: [b]}]\n",
+            "classes.a.for.pools[0]: there is no 'bogus'; there are: b, default, reserved",
+            id="unknown-balloon-type",
+        ),
+    ],
+)
+def test_options_of_nri_plugins(text: str, expected: str) -> None:
+    """Their mistakes are at their place in the file."""
+    found = said(f"policy: balloons\n{text}")
+
+    assert len(found) == 1, found
+    assert found[0].startswith(expected)
+
+
+def test_mistakes_under_an_unknown_policy() -> None:
+    """Those of the classes are found, too."""
+    found = said("policy: statik\nclasses: {a: {cpu: {weight: 0}}}\n")
+
+    assert [each.partition(":")[0] for each in found] == ["policy", "classes.a.cpu.weight"]

@@ -1,0 +1,183 @@
+"""Classes that a machine cannot have: `check` and a start say what is missing."""
+
+import pytest
+
+from criproxy.model.controls import DEFAULTS
+from criproxy.model.machine.controllable import Controllable
+from criproxy.model.machine.resctrl import Bandwidth, Cache, Resctrl
+from criproxy.model.machine.scheduler import Scheduler
+from tests.placement.classes.policy import said
+
+FULL = Controllable(
+    governors=("performance", "powersave"),
+    energy_preferences=("performance", "power"),
+    min_khz=800_000,
+    max_khz=3_000_000,
+    c_states=("POLL", "C1", "C6"),
+    uncore=True,
+    resctrl=Resctrl(
+        caches={"L3": Cache(ids=(0, 1), mask=0xFFF, least_bits=2)}, bandwidth=Bandwidth(ids=(0, 1)), groups=3
+    ),
+)
+V1 = Controllable(unified=False, files=frozenset({"cpu.max.burst"}), weights=False)
+BARE = Controllable(files=frozenset(DEFAULTS) - {"memory.swap.max", "cpu.idle", "cpu.max.burst"}, weights=False)
+OLD_V1 = Controllable(unified=False, files=frozenset(), throttles=False, weights=False)
+NO_RESCTRL = Controllable(no_resctrl="resctrl is not mounted: mount -t resctrl resctrl /sys/fs/resctrl")
+ALL = """cpu: {weight: 5, uclampMin: 5, burst: 10%, minFreq: 1GHz, maxFreq: turbo, governor: powersave,
+      energyPerformancePreference: power, uncoreMaxFreq: 2GHz, disabledCStates: [C6]}
+    memory: {high: 90%, swapMax: 0}
+    blockIO: {weight: 10, devices: [{paths: [/dev/sda], readBps: 1M, weight: 5}]}
+    rdt: {l3: 50%, mb: 50%}
+    scheduling: {policy: fifo, priority: 3}
+    irq: away"""
+
+
+def unfit(parts: str, machine: Controllable, before: str = "") -> list[str]:
+    """What is said of a class with these parts on a machine."""
+    return said(f"policy: static\n{before}classes:\n  a:\n    {parts}\n", machine)
+
+
+def test_a_machine_that_has_everything() -> None:
+    """Nothing is said."""
+    assert unfit(ALL, FULL) == []
+
+
+def test_cgroup_v1() -> None:
+    """It has a burst and limits of block devices; everything else of cgroups says what it needs."""
+    assert unfit("cpu: {burst: 10%}\n    blockIO: {devices: [{paths: [/dev/sda], readBps: 1M}]}", V1) == []
+    assert unfit("cpu: {idle: true}\n    memory: {high: 90%, oomGroup: true}", V1) == [
+        "classes.a.cpu.idle: needs cgroup v2, and this machine has v1",
+        "classes.a.memory.high: needs cgroup v2, and this machine has v1",
+        "classes.a.memory.oomGroup: needs cgroup v2, and this machine has v1",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("parts", "machine", "expected"),
+    [
+        pytest.param(
+            "cpu: {idle: true}",
+            BARE,
+            "classes.a.cpu.idle: the kernel of this machine has no cpu.idle for containers",
+            id="old-kernel",
+        ),
+        pytest.param(
+            "cpu: {burst: 10%}",
+            OLD_V1,
+            "classes.a.cpu.burst: the kernel of this machine has no cpu.cfs_burst_us for containers",
+            id="burst-with-v1",
+        ),
+        pytest.param(
+            "memory: {swapMax: 0}",
+            BARE,
+            "classes.a.memory.swapMax: the kernel of this machine does not count swap space (no memory.swap.max)",
+            id="swap",
+        ),
+        pytest.param(
+            "cpu: {minFreq: 1GHz}",
+            BARE,
+            "classes.a.cpu.minFreq: Linux does not control the frequencies of this machine's CPUs "
+            "(there is no cpufreq)",
+            id="cpufreq",
+        ),
+        pytest.param(
+            "cpu: {governor: ondemand}",
+            FULL,
+            "classes.a.cpu.governor: there is no governor 'ondemand'; this machine has: performance, powersave",
+            id="governor",
+        ),
+        pytest.param(
+            "cpu: {energyPerformancePreference: balance_power}",
+            FULL,
+            "classes.a.cpu.energyPerformancePreference: there is no preference 'balance_power'; this machine has: "
+            "performance, power, and 0 to 255",
+            id="preference",
+        ),
+        pytest.param(
+            "cpu: {energyPerformancePreference: 3}",
+            Controllable(governors=("performance",)),
+            "classes.a.cpu.energyPerformancePreference: the CPUs of this machine have no energy performance preference",
+            id="no-preference",
+        ),
+        pytest.param(
+            "cpu: {maxFreq: 5GHz}",
+            FULL,
+            "classes.a.cpu.maxFreq: 5000000 kHz is not possible: the CPUs have 800000 to 3000000 kHz",
+            id="frequency",
+        ),
+        pytest.param(
+            "cpu: {uncoreMinFreq: 1GHz}",
+            BARE,
+            "classes.a.cpu.uncoreMinFreq: this machine has no uncore frequencies (no driver intel_uncore_frequency)",
+            id="uncore",
+        ),
+        pytest.param(
+            "cpu: {disabledCStates: [C1, C8]}",
+            FULL,
+            "classes.a.cpu.disabledCStates[1]: the CPUs have no idle state 'C8'; those of this machine are: "
+            "POLL, C1, C6",
+            id="idle-state",
+        ),
+        pytest.param(
+            "blockIO: {weight: 10}",
+            BARE,
+            "classes.a.blockIO.weight: needs the scheduler bfq for block devices, which this kernel does not have "
+            "(modprobe bfq)",
+            id="bfq",
+        ),
+        pytest.param(
+            "blockIO: {devices: [{paths: [/dev/sda], readBps: 1}]}",
+            OLD_V1,
+            "classes.a.blockIO.devices[0]: the kernel of this machine cannot limit block devices for containers",
+            id="throttle",
+        ),
+        pytest.param(
+            "rdt: {l3: 50%}",
+            NO_RESCTRL,
+            "classes.a.rdt: resctrl is not mounted: mount -t resctrl resctrl /sys/fs/resctrl",
+            id="resctrl",
+        ),
+        pytest.param(
+            "rdt: {l2: 50%}",
+            FULL,
+            "classes.a.rdt: RDT class a: resctrl of this machine cannot divide L2; `optional` takes that",
+            id="l2",
+        ),
+        pytest.param(
+            "scheduling: {policy: fifo, priority: 1}",
+            Controllable(scheduler=Scheduler(pods_runtime_us=0)),
+            "classes.a.scheduling: policy fifo: with cgroup v1, this kernel lets only those containers have real-time "
+            "threads whose cgroup has cpu.rt_runtime_us, and the parent cgroup of the pods has none",
+            id="real-time",
+        ),
+        pytest.param(
+            "scheduling: {policy: deadline, runtime: 1ms, deadline: 2ms}",
+            FULL,
+            "classes.a.scheduling: policy deadline: the kernel takes it only from threads that may run on all CPUs, "
+            "and containers of this class have fewer",
+            id="deadline",
+        ),
+    ],
+)
+def test_what_is_missing(parts: str, machine: Controllable, expected: str) -> None:
+    """Each has one sentence, with what is there or how to have it."""
+    assert unfit(parts, machine) == [expected]
+
+
+def test_optional_resources() -> None:
+    """What may be absent is no mistake, with another resource or without resctrl."""
+    assert unfit("rdt: {l2: 50%}", FULL, "rdt: {optional: [l2]}\n") == []
+    assert unfit("rdt: {l3: 50%, mb: 50%}", NO_RESCTRL, "rdt: {optional: [l3, mb]}\n") == []
+
+
+def test_too_many_classes() -> None:
+    """A machine has only as many control groups."""
+    more = "\n".join(f"  {name}: {{rdt: {{l3: 50%}}}}" for name in "bcd")
+    (found,) = said(f"policy: static\nclasses:\n  a: {{rdt: {{l3: 50%}}}}\n{more}\n", FULL)
+
+    assert found.startswith("rdt: 4 RDT classes need as many control groups of resctrl; this machine has 2")
+
+
+def test_the_machine_is_not_asked_without_one() -> None:
+    """A file that is only checked by itself may be for any machine."""
+    assert said(f"policy: static\nclasses:\n  a:\n    {ALL}\n") == []
