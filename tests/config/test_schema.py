@@ -85,7 +85,7 @@ def test_the_options_of_another_package(tmp_path: Path, monkeypatch: pytest.Monk
     assert schema["properties"]["policy"]["enumDescriptions"][1] == "Fixed pools."
     assert schema["allOf"][1]["then"]["required"] == ["color"]
     assert pools["description"] == "The pools, in order of preference."
-    assert schema["definitions"]["PoolOptions.Pool"]["properties"]["size"]["description"] == "How many containers fit."
+    assert schema["definitions"]["Pool"]["properties"]["size"]["description"] == "How many containers fit."
     assert complaints(schema, "policy: fixed\ncolor: red\npools: [{cpus: 0-1, size: 3}]\n") == []
     assert complaints(schema, "policy: fixed\ncolor: red\npools: [{cpus: 0-1, size: 9}]\n")
     assert complaints(schema, "policy: none\npools: [{cpus: 0-1}]\n")
