@@ -8,6 +8,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Protocol
 
+from criproxy.controls.block_io import BlockIoLimits
+from criproxy.controls.cpu_burst import CpuBurst
 from criproxy.controls.scheduling.threads import ThreadScheduling
 from criproxy.model.controls import ContainerControls, Desired
 
@@ -59,4 +61,4 @@ class Part(Protocol):
 
 def all_parts(host_root: Path) -> tuple[Part, ...]:
     """Return all parts, for a machine with its files below *host_root*."""
-    return (ThreadScheduling(host_root),)
+    return (ThreadScheduling(host_root), BlockIoLimits(host_root), CpuBurst(host_root))

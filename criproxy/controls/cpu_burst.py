@@ -1,0 +1,88 @@
+"""CPU burst with cgroup v1: how much unused quota of earlier periods a container may use up in one.
+
+The kernel takes no burst above the quota, and, once there is a burst, no quota below it: a runtime that is to lower the
+quota fails then. So whoever lowers a quota lets this service lower the burst before; a burst for a quota that is still
+higher is taken at once, one for a quota that is still lower as far as that allows, and the rest with the next call.
+
+With cgroup v2, the runtime writes ``cpu.max.burst``.
+"""
+
+import errno
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from criproxy.controls.machine.kernel import read, write
+from criproxy.errors import reason_of
+from criproxy.host.cgroup import group_at
+from criproxy.host.files import number_of
+from criproxy.model.controls import ContainerControls, Desired
+
+BURST, QUOTA = "cpu.cfs_burst_us", "cpu.cfs_quota_us"
+
+
+class CpuBurst:
+    """Sets the CPU burst of containers; a `criproxy.controls.parts.Part`."""
+
+    name = "CPU burst"
+
+    def __init__(self, host_root: Path) -> None:
+        self.drift = 0
+        self._root = host_root
+        self._original: dict[str, int] = {}
+        """Id → what a container had before its class."""
+        self._set: dict[str, int] = {}
+        """Id → what was set last."""
+
+    def configure(self, desired: Desired) -> list[str]:
+        """Nothing: everything is about containers."""
+        return []
+
+    def apply(self, id: str, controls: ContainerControls, before: ContainerControls | None) -> list[str]:
+        """Set the burst, or what was there before it."""
+        if controls.burst_us is None:
+            return self.forget(id, before) if before else []
+        return self._write(id, controls.cgroup, controls.burst_us)
+
+    def forget(self, id: str, before: ContainerControls) -> list[str]:
+        """Put back what was there before."""
+        if before.burst_us is None:
+            return []
+        said = self._write(id, before.cgroup, self._original.get(id, 0))
+        self._original.pop(id, None)
+        self._set.pop(id, None)
+        return said
+
+    def look(self, id: str, controls: ContainerControls) -> list[str]:
+        """Repair what others have changed, and follow the quota."""
+        if controls.burst_us is None:
+            return []
+        return self._write(id, controls.cgroup, controls.burst_us)
+
+    def put_back(self) -> list[str]:
+        """Nothing: everything is about containers."""
+        return []
+
+    def machine(self) -> Mapping[str, Any]:
+        """Return whether this service can set it."""
+        return {"cpuBurst": (self._root / "sys/fs/cgroup/cpu" / BURST).exists()}
+
+    def _write(self, id: str, cgroup: str, burst_us: int) -> list[str]:
+        group = group_at(self._root, cgroup)
+        if not group or group.unified:
+            return []
+        folder = self._root / "sys/fs/cgroup/cpu" / cgroup.lstrip("/")
+        path = f"{folder}/{BURST}"
+        try:
+            now, quota_us = number_of(read(path)), number_of(read(f"{folder}/{QUOTA}"))
+            wanted = min(burst_us, quota_us) if quota_us and quota_us > 0 else 0
+            self._original.setdefault(id, now or 0)
+            if now != wanted:
+                self.drift += now != self._set.get(id, now)
+                write(path, str(wanted))
+            self._set[id] = wanted
+        except OSError as error:
+            if error.errno == errno.ENODEV or not folder.exists():
+                return []  # the container has ended, or has not begun
+            return [f"{path}: {reason_of(error)}"]
+        return []
