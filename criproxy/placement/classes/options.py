@@ -169,6 +169,15 @@ class IrqOptions(_Given):
     """Interrupts that go to the container's CPUs: names as in /proc/interrupts (* and ? are wildcards), or numbers."""
 
 
+IrqOption = Annotated[
+    IrqOptions,
+    BeforeValidator(
+        lambda value: {"mode": value} if isinstance(value, str) else value,
+        json_schema_input_type=IrqOptions | Literal["away", "sink"],
+    ),
+]
+
+
 class ContainerClassOptions(_Given):
     """A class. Each of its parts may also be chosen alone."""
 
@@ -184,13 +193,7 @@ class ContainerClassOptions(_Given):
     """The caches and the memory bandwidth of a container."""
     scheduling: SchedulingOptions | None = None
     """How the kernel schedules the threads of a container and their I/O."""
-    irq: (
-        Annotated[
-            IrqOptions,
-            BeforeValidator(lambda value: {"mode": value} if isinstance(value, str) else value),
-        ]
-        | None
-    ) = None
+    irq: IrqOption | None = None
     """The interrupts of a container's CPUs: a mapping, or only its mode."""
 
     def part(self, kind: str) -> Section | None:
