@@ -4,34 +4,31 @@ An uninstallation takes the steps of all installations back, and others with whi
 are in the journal, too, as steps that do it when they are taken back; so a kill in the middle leaves nothing undone.
 """
 
-import sys
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
-from pathlib import Path
 
-from criproxy.errors import ConfigError, CriproxyError, UsageError, reason_of
+from criproxy.errors import CriproxyError, reason_of
 from criproxy.install import kubelet_files, paths
 from criproxy.install.host import CommandFailed, Host, former
 from criproxy.install.journal import Journal, load, save
 from criproxy.install.kubelet import Kubelet, NodeKind, find_kubelet
+from criproxy.install.payload import Payload, payload_for
 from criproxy.install.plan import (
-    Payload,
     Plan,
     Request,
     active_units,
     configured_runtime,
-    option,
     release,
     runtime_of,
     unit_texts,
 )
+from criproxy.install.policy import policy_notes, wrong_policy
 from criproxy.install.steps import KUBELET, PROGRAM, RELOAD, START, STOP, Check, Command, File, Folder, Run, Step
 from criproxy.install.texts import CannotEdit
 from criproxy.install.verification import Checks
 
-_CHECKOUT = Path(__file__).resolve().parents[2]
 _RECOVERED = "An installation or uninstallation was interrupted: what it had begun was taken back."
 _NOTHING = "Nothing to do: the kubelet does not call criproxy, and criproxy does not run."
 _AS_BEFORE = "criproxy is uninstalled: the node is as it was."
@@ -40,31 +37,6 @@ _LEFT = (
     "The kubelet calls the runtime, and criproxy is stopped. It was not installed by 'criproxy install', so "
     f"these stay: {paths.POLICY}, {paths.STATE_DIR} and the program."
 )
-
-
-def payload_for(host_root: Path) -> Payload:
-    """Return what can be put on the node with the root directory *host_root*.
-
-    In a container, that is the program itself, with its virtual environment, and the units and the policy file of the
-    container's image. On the node itself, the program is in its place, and a checkout has the units and the policy.
-    """
-    is_node = host_root.resolve() == Path("/")
-    home = "" if is_node or not Path(paths.PROGRAM).exists() or Path(sys.prefix) != Path(paths.HOME) else paths.HOME
-    folders = () if is_node else paths.UNIT_FOLDERS
-    units = next(filter(None, map(_units, (*folders, f"{_CHECKOUT}/systemd"))), {})
-    policy = None if is_node else _text(paths.POLICY)
-    return Payload(home, units, policy or _text(f"{_CHECKOUT}/policies/default.yaml"))
-
-
-def _units(folder: str) -> dict[str, str]:
-    texts = {name: _text(f"{folder}/{name}") for name in (*paths.UNITS, *paths.OPTIONAL_UNITS)}
-    return {name: text for name, text in texts.items() if text is not None}
-
-
-def _text(path: str) -> str | None:
-    with suppress(OSError):
-        return Path(path).read_text()
-    return None
 
 
 @dataclass(frozen=True, slots=True)
@@ -239,10 +211,10 @@ class Operator:
         """
         kubelet = find_kubelet(self.host, self.kind)
         plan = Plan(kubelet, request, self.payload or payload_for(self.host.root), load(self.host))
-        notes = (*plan.notes(), *_policy_notes(plan), *_page_notes(plan))
+        notes = (*plan.notes(), *policy_notes(plan))
         for line in (*plan.about(), *(f"note: {note}" for note in notes)):
             self.report(line)
-        if problems := [*plan.problems(), *_wrong_policy(plan)]:
+        if problems := [*plan.problems(), *wrong_policy(plan)]:
             raise CriproxyError("\n".join(("criproxy cannot be installed:", *(f"- {each}" for each in problems))))
         titles = [step.title for step in plan.steps()]
         if not titles:
@@ -293,71 +265,3 @@ def _changes_by_others(kubelet: Kubelet, journal: Journal, *, force: bool) -> li
     if journal.steps and not paths.is_ours(after.endpoint):
         return []
     return kubelet_files.to_runtime(after, configured_runtime(kubelet.host), texts)
-
-
-def policy_text(file: Path, host_root: Path) -> str:
-    """Return the text of a policy file that this machine can use.
-
-    Raises:
-        UsageError: it is a directory.
-        ConfigError: it cannot be read, or has mistakes.
-        CriproxyError: the machine cannot be read, and the file has no mistakes by itself.
-    """
-    from criproxy.config.load import load
-    from criproxy.host.machine import discover, host_reader
-
-    if file.is_dir():
-        raise UsageError(f"--policy: {file} is a directory; name the policy file of this node")
-    try:
-        topology = discover(host_root)
-    except CriproxyError:
-        load(file, "")  # first, what is wrong with the file that the user names
-        raise
-    load(file, "", topology=topology, host=host_reader(host_root))
-    return file.read_text()
-
-
-def _wrong_policy(plan: Plan) -> list[str]:
-    """Return what is wrong with the policy file of the node, if criproxy is to start with it."""
-    host = plan.host
-    is_kept = plan.request.policy is None and host.read(paths.POLICY) is not None
-    if plan.is_active or not is_kept or option(host, "config") not in (None, paths.POLICY):
-        return []
-    folder, _, name = paths.POLICY.rpartition("/")
-    try:
-        policy_text(host.path(folder) / name, host.root)
-    except ConfigError as error:
-        return str(error).splitlines()
-    except CriproxyError:  # files of the machine are not below this root: the daemon will see them
-        return []
-    return []
-
-
-def _policy_notes(plan: Plan) -> list[str]:
-    """Return how the policy with which criproxy is to run differs from the kubelet; nothing if that is unknown."""
-    from criproxy.config.files import Choice
-    from criproxy.config.load import judge
-    from criproxy.host.machine import discover, host_reader
-    from criproxy.install.kubelet_cpus import differences
-
-    if plan.policy is None or option(plan.host, "config") not in (None, paths.POLICY):
-        return []
-    reader = host_reader(plan.host.root)
-    try:
-        topology = discover(plan.host.root)
-    except CriproxyError:  # files of the machine are not below this root
-        return []
-    settings = judge(plan.policy, Choice(Path(paths.POLICY), ""), topology, reader).settings
-    if settings is None or settings.common.policy == "none":
-        return []
-    return [*differences(plan.kubelet, settings.options, topology, reader.cgroup)]
-
-
-def _page_notes(plan: Plan) -> Iterator[str]:
-    """Yield a sentence if nobody could open the page, although it is to be served."""
-    from criproxy.process.http.address import Address
-
-    http, kept = plan.request.http, option(plan.host, "http-token-file") and not plan.has_written("http-token-file")
-    if http and not Address.parse(http).is_local and not (plan.request.page_token or kept):
-        text = f"nobody will be able to open the page at {http}: it is not on loopback, and there is no token"
-        yield f"{text}; name a file with one with --http-token-file. Metrics and health checks need no token"

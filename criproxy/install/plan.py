@@ -3,7 +3,7 @@
 import re
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 
@@ -13,6 +13,7 @@ from criproxy.install.host import Host
 from criproxy.install.journal import Journal
 from criproxy.install.kubelet import Kubelet, unit_text
 from criproxy.install.kubelet_cpus import NONE, managers
+from criproxy.install.payload import Payload
 from criproxy.install.steps import (
     KUBELET,
     PROGRAM,
@@ -28,6 +29,7 @@ from criproxy.install.steps import (
     Step,
 )
 from criproxy.install.texts import CannotEdit, environment_of, flag, split, with_flag
+from criproxy.process.http.address import Address
 
 _RIVAL = re.compile(
     r"cri-resmgr|nri-resource-policy-.*|nri-resmgr-.*|koordlet|koord-runtime-proxy|katalyst-agent|dracpu"
@@ -40,17 +42,6 @@ _RIVAL_SOCKETS = {
     "CRI Resource Manager": "/run/cri-resmgr/cri-resmgr.sock",
     "Koordinator's runtime proxy": "/run/koord-runtimeproxy/runtimeproxy.sock",
 }
-
-
-@dataclass(frozen=True, slots=True)
-class Payload:
-    """What this program has with it, for a node that has no package of criproxy."""
-
-    home: str = ""
-    """The virtual environment that can be copied to the node; empty: there is none."""
-    units: Mapping[str, str] = field(default_factory=dict)
-    """Texts of the unit files by name."""
-    policy: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -221,6 +212,10 @@ class Plan:
         kubelet, runtime = self._cgroup_drivers
         if kubelet and runtime and kubelet != runtime:
             yield f"the kubelet's cgroup driver is {kubelet}, and the runtime's is {runtime}: they must be the same"
+        http, kept = self.request.http, option(self.host, "http-token-file") and not self.has_written("http-token-file")
+        if http and not Address.parse(http).is_local and not (self.request.page_token or kept):
+            text = f"nobody will be able to open the page at {http}: it is not on loopback, and there is no token"
+            yield f"{text}; name a file with one with --http-token-file. Metrics and health checks need no token"
 
     @cached_property
     def _cgroup_drivers(self) -> tuple[str, str]:

@@ -15,7 +15,7 @@ from typing import Any
 
 from criproxy import __version__
 from criproxy.install import paths
-from criproxy.install.plan import Payload
+from criproxy.install.payload import Payload
 from tests.conftest import ROOT
 
 _KUBELET = """[Unit]

@@ -100,8 +100,9 @@ def command(  # noqa: PLR0913 (one for each option)
     from criproxy.install import paths
     from criproxy.install.host import Host
     from criproxy.install.kubelet import NodeKind
-    from criproxy.install.operate import Operator, policy_text
+    from criproxy.install.operate import Operator
     from criproxy.install.plan import Request
+    from criproxy.install.policy import policy_text
     from criproxy.install.verification import ApiServer
     from criproxy.wire.sockets import unix_path
 

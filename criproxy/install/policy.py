@@ -1,0 +1,61 @@
+"""The policy file of an installation: whether the node can use it, and how it differs from the kubelet."""
+
+from pathlib import Path
+
+from criproxy.config.files import Choice
+from criproxy.config.load import judge, load
+from criproxy.errors import ConfigError, CriproxyError, UsageError
+from criproxy.host.machine import discover, host_reader
+from criproxy.install import paths
+from criproxy.install.kubelet_cpus import differences
+from criproxy.install.plan import Plan, option
+
+
+def policy_text(file: Path, host_root: Path) -> str:
+    """Return the text of a policy file that this machine can use.
+
+    Raises:
+        UsageError: it is a directory.
+        ConfigError: it cannot be read, or has mistakes.
+        CriproxyError: the machine cannot be read, and the file has no mistakes by itself.
+    """
+    if file.is_dir():
+        raise UsageError(f"--policy: {file} is a directory; name the policy file of this node")
+    try:
+        topology = discover(host_root)
+    except CriproxyError:
+        load(file, "")  # first, what is wrong with the file that the user names
+        raise
+    load(file, "", topology=topology, host=host_reader(host_root))
+    return file.read_text()
+
+
+def wrong_policy(plan: Plan) -> list[str]:
+    """Return what is wrong with the policy file of the node, if criproxy is to start with it."""
+    host = plan.host
+    is_kept = plan.request.policy is None and host.read(paths.POLICY) is not None
+    if plan.is_active or not is_kept or option(host, "config") not in (None, paths.POLICY):
+        return []
+    folder, _, name = paths.POLICY.rpartition("/")
+    try:
+        policy_text(host.path(folder) / name, host.root)
+    except ConfigError as error:
+        return str(error).splitlines()
+    except CriproxyError:  # files of the machine are not below this root: the daemon will see them
+        return []
+    return []
+
+
+def policy_notes(plan: Plan) -> list[str]:
+    """Return how the policy with which criproxy is to run differs from the kubelet; nothing if that is unknown."""
+    if plan.policy is None or option(plan.host, "config") not in (None, paths.POLICY):
+        return []
+    reader = host_reader(plan.host.root)
+    try:
+        topology = discover(plan.host.root)
+    except CriproxyError:  # files of the machine are not below this root
+        return []
+    settings = judge(plan.policy, Choice(Path(paths.POLICY), ""), topology, reader).settings
+    if settings is None or settings.common.policy == "none":
+        return []
+    return [*differences(plan.kubelet, settings.options, topology, reader.cgroup)]
