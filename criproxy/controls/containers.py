@@ -4,6 +4,7 @@ import asyncio
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
+from typing import Any
 
 from criproxy.controls.journal import CONTAINERS, Journal
 from criproxy.controls.lane import Lane
@@ -125,6 +126,16 @@ class Containers:
         items |= {key: partial(part.apply, key, each, stored.get(key)) for key, each in changed.items()}
         await caller.run(items)
         return items.keys() - caller.missing
+
+    async def machine(self) -> dict[str, Any]:
+        """Return what the machine can for containers; what hangs is missing."""
+        found: dict[str, Any] = {}
+        for caller in self._callers:
+            results = await caller.lane.run([("machine", caller.part.machine)])
+            found |= {
+                key: each for result in results.values() if isinstance(result, Mapping) for key, each in result.items()
+            }
+        return found
 
     async def put_back(self) -> None:
         """Remove what belongs to no container; all are forgotten already."""

@@ -58,7 +58,7 @@ class Controls:
         self._files = ControlledFiles(self._files_lane, journal, self._irqbalance)
         self._containers = Containers(parts, journal, self.container_passes.ask)
         self.arrivals = Arrivals(host_root, self._arrived)
-        self._parts, self._journal = parts, journal
+        self._journal = journal
         self._troubles: list[Trouble] = []
         """Of the layout."""
         self._looks = 0
@@ -85,17 +85,18 @@ class Controls:
 
     async def status(self, _arguments: Mapping[str, Any]) -> Any:  # noqa: ANN401 (JSON)
         """Return what is desired and applied, what could not be, and what the machine can."""
-        desired = self._desired or NOTHING_DESIRED
-        machine: dict[str, Any] = {}
-        for part in self._parts:
-            machine |= part.machine()
+        desired, answer = self._desired or NOTHING_DESIRED, self.answer()
         return {
             "version": __version__,
+            "generation": answer.generation,
             "since": self._since_s,
+            "pending": answer.pending,
             "containers": {"desired": len(desired.containers), "applied": len(self._journal.containers)},
             "files": {"applied": len(self._files), "immovable": len(self._files.immovable)},
-            "machine": machine,
-            **to_plain(self.answer()),
+            "troubles": to_plain(answer.troubles),
+            "troubles_left_out": answer.troubles_left_out,
+            "drift": answer.drift,
+            "machine": await self._containers.machine(),
         }
 
     def desire(self, desired: Desired, generation: int) -> None:

@@ -118,7 +118,12 @@ class Service:
             journal = await asyncio.to_thread(Journal.open, options.state_dir, options.host_root)
             self._controls = controls = Controls(options.host_root, journal, all_parts(options.host_root))
             commands = {"apply": controls.apply, "status": controls.status}
-            server = ControlServer(commands, clients_max=MOST_CLIENTS, line_max_bytes=LONGEST_REQUEST_BYTES)
+            server = ControlServer(
+                commands,
+                notices=["apply"],  # what is desired stays so if its client has given up
+                clients_max=MOST_CLIENTS,
+                line_max_bytes=LONGEST_REQUEST_BYTES,
+            )
             listener = listen(options.socket, 0o600)
             stack.callback(listener.close)
             await server.start(listener.sock)

@@ -125,7 +125,7 @@ class ControlServer:
         self._sock: socket.socket
         self._stopped = False
         self._turn = nullcontext() if clients_max is None else asyncio.Lock()
-        self._bytes = None if clients_max is None else Bucket(BYTES_PER_S, LINE_MAX_BYTES)
+        self._bytes = None if clients_max is None else Bucket(BYTES_PER_S, line_max_bytes)
 
     async def start(self, sock: socket.socket) -> None:
         """Serve on *sock*, a listening Unix socket, in place of a former one; its mode decides who may connect."""
