@@ -39,7 +39,7 @@ class ContainerThreads:
 
     def __init__(self, host_root: Path) -> None:
         self._root = host_root
-        self._proc = host_root / "proc"
+        self.proc = host_root / "proc"
 
     def folder(self, cgroup: str) -> Path:
         """Return the folder in which a container's threads are listed; it may not exist.
@@ -64,7 +64,7 @@ class ContainerThreads:
         """Pin a thread of *cgroup*; None if it has ended, or is not in that cgroup or below it."""
         group = group_at(self._root, cgroup)
         try:
-            folder = os.open(self._proc / str(number), os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+            folder = os.open(self.proc / str(number), os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
         except OSError:
             yield None
             return
@@ -77,7 +77,7 @@ class ContainerThreads:
     def family(self, number: int) -> Family | None:
         """Return the process of a thread and its parent; None if it has ended."""
         try:
-            text = _read(str(self._proc / f"{number}/status"), None)
+            text = _read(str(self.proc / f"{number}/status"), None)
         except OSError:
             return None
         fields = dict(line.split(":\t", 1) for line in text.splitlines() if ":\t" in line)

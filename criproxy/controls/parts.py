@@ -10,6 +10,7 @@ from typing import Any, Protocol
 
 from criproxy.controls.block_io import BlockIoLimits
 from criproxy.controls.cpu_burst import CpuBurst
+from criproxy.controls.resctrl.part import RdtClasses
 from criproxy.controls.scheduling.threads import ThreadScheduling
 from criproxy.model.controls import ContainerControls, Desired
 
@@ -59,6 +60,11 @@ class Part(Protocol):
         ...
 
 
-def all_parts(host_root: Path) -> tuple[Part, ...]:
-    """Return all parts, for a machine with its files below *host_root*."""
-    return (ThreadScheduling(host_root), BlockIoLimits(host_root), CpuBurst(host_root))
+def all_parts(host_root: Path, state_dir: Path) -> tuple[Part, ...]:
+    """Return all parts, for a machine with its files below *host_root*; *state_dir* is this program's own."""
+    return (
+        ThreadScheduling(host_root),
+        RdtClasses(host_root, state_dir),
+        BlockIoLimits(host_root),
+        CpuBurst(host_root),
+    )
