@@ -103,21 +103,26 @@ def command(  # noqa: PLR0913 (one for each option)
     from criproxy.install.operate import Operator
     from criproxy.install.plan import Request
     from criproxy.install.policy import policy_text
-    from criproxy.install.verification import ApiServer
     from criproxy.wire.sockets import unix_path
 
     runtime = unix_path(runtime_endpoint, "--runtime-endpoint") if runtime_endpoint else ""
     text = policy_text(policy, host_root) if policy else None
     token = _token(http_token_file) if http_token_file else ""
-    if kubeconfig:
-        ApiServer.of(kubeconfig)
-    page, ready_by = (None if http is None else _address(http), token), str(kubeconfig.absolute()) if kubeconfig else ""
-    request = Request(paths.socket_of(runtime), text, ready_by, *page, _serve(serve_options))
-    if token and not request.http:
+    ready_by, page = _checked(kubeconfig) if kubeconfig else "", None if http is None else _address(http)
+    request = Request(paths.socket_of(runtime), text, ready_by, page, token, _serve(serve_options))
+    if token and not page:
         raise UsageError("--http-token-file is for the page, which needs --http")
     kind = None if node_kind == "auto" else NodeKind(node_kind)
     with leaving_on(signal.SIGTERM, signal.SIGHUP):
         Operator(Host(host_root), print_lines, kind, timeout_s).install(request, dry_run=dry_run)
+
+
+def _checked(kubeconfig: Path) -> str:
+    """Return the whole path of a kubeconfig that can be used."""
+    from criproxy.install.verification import ApiServer
+
+    ApiServer.of(kubeconfig)
+    return str(kubeconfig.absolute())
 
 
 def _address(text: str) -> str:
