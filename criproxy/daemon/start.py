@@ -31,8 +31,8 @@ from criproxy.node.configuration.load import (
 from criproxy.node.configuration.reload import Reload, first_of
 from criproxy.node.configuration.try_out import TryOut
 from criproxy.node.controller import Controller
-from criproxy.node.devices.card_usage import PodFiles
 from criproxy.node.devices.plugin import read_expected
+from criproxy.node.devices.pod_files import PodFiles
 from criproxy.node.settings import Settings
 from criproxy.process.log import structlog
 from criproxy.process.systemd import Notifier

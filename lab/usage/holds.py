@@ -18,7 +18,7 @@ from unittest.mock import patch
 from criproxy.api.device_plugin import DevicePluginCommands
 from criproxy.api.usage import UsageCommands
 from criproxy.deviceplugin.daemon_client.asking import ask
-from criproxy.node.devices.card_usage import PodFiles
+from criproxy.node.devices.pod_files import PodFiles
 from criproxy.process.control_socket import ControlServer
 from criproxy.wire.sockets import listen
 from lab.bench.ways import no_garbage_collection

@@ -60,7 +60,7 @@ ENDLESS = {
     "deviceplugin/cards/vgpu_files.py:Sweeper.run": "supervised",
     "deviceplugin/cards/vgpu_files.py:Sweeper._remove_all": "ends with what there is to remove, or when that hangs",
     "node/devices/plugin.py:DevicePlugin.remember": "supervised",
-    "node/devices/card_usage.py:PodFiles.run": "supervised",
+    "node/devices/pod_files.py:PodFiles.run": "supervised",
     "api/page/stream.py:Streams.run": "supervised",
     "api/agent.py:AgentPolls.command": "ends with the time that its client waits",
     "controls/arrivals.py:Arrivals.run": "supervised",

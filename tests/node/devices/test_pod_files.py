@@ -15,8 +15,8 @@ from criproxy.api.quota_commands import QuotaCommands
 from criproxy.devices.classes.builtin import NVIDIA
 from criproxy.devices.device_rules import DeviceRules
 from criproxy.devices.usage.values import CardUse, ClassUse, ContainerUse, UsageReport
-from criproxy.node.devices import card_usage as pod_files
-from criproxy.node.devices.card_usage import PodFiles
+from criproxy.node.devices import pod_files
+from criproxy.node.devices.pod_files import PodFiles
 from criproxy.placement.options.policy_options import Options
 from criproxy.placement.policies.none import NonePolicy
 from lab.kubelet.kubelet import MiniKubelet
