@@ -13,7 +13,7 @@ from criproxy.placement.alloc.affinity import affinity, expressions, globs
 from criproxy.placement.alloc.affinity.affinity import Affinity, parse_affinities, weight_of
 from criproxy.placement.alloc.affinity.expressions import MAX_VALUE_CHARS
 from criproxy.placement.options.match_keys import attribute_of
-from criproxy.placement.policies.topology_aware import request as near
+from criproxy.placement.policies.topology_aware import nearness as near
 from criproxy.simulate.hosts import machine
 from tests.placement.alloc.steps import steps_of
 

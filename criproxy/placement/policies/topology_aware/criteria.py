@@ -22,7 +22,8 @@ from criproxy.placement.alloc.pools import Pool, PoolTree
 from criproxy.placement.alloc.rank import Candidate, Criterion, Unit, ranked
 from criproxy.placement.alloc.sharing import Division
 from criproxy.placement.options.pod_wishes import nodes_of
-from criproxy.placement.policies.topology_aware.request import Request, affinity_criteria, hint_criteria, is_near_all
+from criproxy.placement.policies.topology_aware.nearness import affinity_criteria, hint_criteria, is_near_all
+from criproxy.placement.policies.topology_aware.request import Request
 
 ByPool = Sequence[Sequence[Criterion]]
 
