@@ -30,12 +30,11 @@ def decide(now: Situation, memory: Memory, pace: Pace) -> Step:
     memory = replace(memory, expected=None)
     now = _without_those_behind(now, daemon, memory)
     step = _in_a_try(now, daemon, memory, pace) if daemon.is_trying else _at_rest(now, daemon, memory, pace)
-    if step.action is not memory.failed:  # what has failed is not wanted any more
-        is_reason = memory.failed is Action.KEEP and step.memory.state.phase == "Trying"
-        return step if is_reason else replace(step, memory=_without_error(step.memory))
-    if now.now_s < memory.pause_until_s:
-        return Step(Action.WAIT, step.memory, memory.pause_until_s)
-    return step
+    if step.action is memory.failed:
+        return Step(Action.WAIT, step.memory, memory.pause_until_s) if now.now_s < memory.pause_until_s else step
+    if memory.failed is Action.KEEP and step.memory.state.phase == "Trying":
+        return step  # with the error: if the try ends meanwhile, it is the reason
+    return replace(step, memory=_without_error(step.memory))  # what has failed is not wanted any more
 
 
 def learned(memory: Memory, answer: Verdict | Turn | Expected | None, action: Action) -> Memory:

@@ -21,6 +21,18 @@ from aiohttp import web
 
 MAX_EVENTS = 200
 """So many events a page begins with."""
+MOST_STREAMS = 8
+"""The largest number of pages that are kept up to date at once."""
+MOST_WAITING = 8
+"""Messages that may wait for one page."""
+SLOW_S = 10.0
+"""How long a page may take to read what the kernel does not buffer."""
+TICK_S = 5.0
+"""A look is taken after this time even if the node has not changed: its notices may have."""
+SHORTEST_PAUSE_S, LONGEST_PAUSE_S = 0.2, 0.5
+PAUSE_RATIO = 10.0
+"""Between these, the pause after a look is so many times longer than the look: looks at a large node are rarer."""
+DISPLACED = f"{MOST_STREAMS} other pages have been opened since; come back to this one to see changes again"
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,18 +101,6 @@ def _encoded(value: Any) -> bytes:  # noqa: ANN401 - JSON
     return json.dumps(value, separators=(",", ":")).encode()
 
 
-MOST_STREAMS = 8
-"""The largest number of pages that are kept up to date at once."""
-MOST_WAITING = 8
-"""Messages that may wait for one page."""
-SLOW_S = 10.0
-"""How long a page may take to read what the kernel does not buffer."""
-TICK_S = 5.0
-"""A look is taken after this time even if the node has not changed: its notices may have."""
-SHORTEST_PAUSE_S, LONGEST_PAUSE_S = 0.2, 0.5
-PAUSE_RATIO = 10.0
-"""Between these, the pause after a look is so many times longer than the look: looks at a large node are rarer."""
-DISPLACED = f"{MOST_STREAMS} other pages have been opened since; come back to this one to see changes again"
 Look = Callable[[Picture | None], Awaitable[Picture]]
 
 
