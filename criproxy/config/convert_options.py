@@ -11,6 +11,7 @@ from typing import Any
 
 from pydantic import BaseModel
 
+from criproxy.config.convert_classes import ConvertedClasses, classes_of_crirm, classes_of_nri_plugins
 from criproxy.config.settings import find
 from criproxy.config.validation_errors import dotted, model_at, names_of
 from criproxy.errors import ConfigError
@@ -18,27 +19,24 @@ from criproxy.placement.classes.section import with_classes
 
 NRI_POLICIES = {"BalloonsPolicy": "balloons", "TopologyAwarePolicy": "topology-aware"}
 """Kind of an object of nri-plugins → the policy."""
-_CLASSES = "criproxy has no classes for cache, block I/O and CPU frequency"
 _LOGS = "not in a policy: see --log-level, --trace-calls and --http of criproxy serve"
 _REASONS = {
     "agent": "not in a policy: see the options of criproxy agent",
-    "blockio": _CLASSES,
     "confdirpath": "write the pools of these files into the policy",
     "conffilepath": "write the pools of this file into the policy",
-    "control": _CLASSES,
-    "cpu": _CLASSES,
     "dump": _LOGS,
     "instrumentation": _LOGS,
     "labelnode": "criproxy does not label nodes with pools",
     "log": _LOGS,
     "logger": _LOGS,
     "memory": "criproxy counts all memory of a NUMA node but for the last 3 %",
-    "rdt": _CLASSES,
     "relaxedisolation": "isolated CPUs are only a preference here",
     "resource-manager": "criproxy has no such controllers",
     "taintnode": "criproxy does not taint nodes for pools",
 }
 """Name of an option in small letters → why it is not in a policy file."""
+_WITH_CLASSES = ("blockio", "cpu", "rdt")
+"""Modules of CRI-RM that define classes."""
 _AMOUNT = re.compile(r"[0-9.]+m?")
 Path = tuple[str | int, ...]
 
@@ -61,11 +59,18 @@ class Translation:
         model = with_classes(find(self.policy["policy"]).options)
         self.policy |= _fitted(self, options, model, where, ())
 
+    def add(self, classes: ConvertedClasses) -> None:
+        """Add the classes of the configuration."""
+        self.policy |= classes.options()
+        self.lost += classes.lost
+
 
 def of_nri_plugins(kind: str, spec: Mapping[str, Any]) -> Translation:
     """Translate the ``spec`` of an object of nri-plugins; *kind* is one of `NRI_POLICIES`."""
     done = Translation({"policy": NRI_POLICIES[kind]})
-    done.take(spec, ("spec",))
+    classes, rest = classes_of_nri_plugins(spec)
+    done.take(rest, ("spec",))
+    done.add(classes)
     return done
 
 
@@ -83,7 +88,7 @@ def of_crirm(modules: Mapping[str, Any]) -> Translation:
     name, change = _CRIRM[active]
     done = Translation({"policy": name, "rules": "crirm"})
     for module in modules:
-        if module.lower() != "policy":
+        if module.lower() not in ("policy", *_WITH_CLASSES):
             done.lose((module,))
     common = {key: value for key, value in section.items() if key.lower() != "active" and key not in _CRIRM}
     for key in section:
@@ -92,6 +97,7 @@ def of_crirm(modules: Mapping[str, Any]) -> Translation:
     own = section.get(active)
     done.take(common, ("policy",))
     done.take(change(done, dict(own) if isinstance(own, Mapping) else {}), ("policy", active))
+    done.add(classes_of_crirm(modules))
     return done
 
 

@@ -66,12 +66,12 @@ def _named(classes: object) -> Iterator[tuple[str, Path, Mapping[str, Any]]]:
         entries = ((name, str(name), each) for name, each in classes.items())
     else:
         listed = classes if isinstance(classes, Sequence) and not isinstance(classes, str) else ()
-        entries = ((_of(each, "name"), index, each) for index, each in enumerate(listed))
+        entries = ((value_of(each, "name"), index, each) for index, each in enumerate(listed))
     for name, place, each in entries:
         yield str(name or ""), (place,), each if isinstance(each, Mapping) else {}
 
 
-def _of(data: object, key: str) -> Any:  # noqa: ANN401 (YAML)
+def value_of(data: object, key: str) -> Any:  # noqa: ANN401 (YAML)
     """Return what *data* has at *key*, whatever its case."""
     found = data if isinstance(data, Mapping) else {}
     return next((value for name, value in found.items() if str(name).lower() == key.lower()), None)
@@ -131,7 +131,7 @@ def block_io_classes(classes: object) -> Iterator[Translated]:
         for index, each in enumerate(listed if isinstance(listed, list | tuple) else ()):
             found, more = _translated(each if isinstance(each, Mapping) else {}, BLOCK_IO, (*path, index), ("Devices",))
             lost += more
-            if paths := _of(each, "devices"):
+            if paths := value_of(each, "devices"):
                 devices.append({"paths": [*paths] if isinstance(paths, list | tuple) else [paths], **found})
             else:
                 if len(found) > ("weight" in found):
@@ -143,28 +143,31 @@ def block_io_classes(classes: object) -> Iterator[Translated]:
 def rdt_section(config: object) -> tuple[dict[str, Any], list[Translated]]:
     """Return our section ``rdt``, and the classes, of a configuration of goresctrl: ``options`` and ``partitions``."""
     partitions, classes = dict[str, Any](), list[Translated]()
-    found = _of(config, "partitions")
+    found = value_of(config, "partitions")
     for name, partition in found.items() if isinstance(found, Mapping) else ():
         if shares := _rdt_shares(partition):
             partitions[str(name)] = shares
-        nested = _of(partition, "classes")
+        nested = value_of(partition, "classes")
         for each, settings in nested.items() if isinstance(nested, Mapping) else ():
             path: Path = ("partitions", str(name), "classes", str(each))
             lost = _denials(settings, path)
             data = _rdt_shares(settings) | ({"partition": str(name)} if shares else {})
             classes.append(Translated(str(each), path, data, tuple(lost)))
-    options = _of(config, "options")
-    optional = [name for name in ("l2", "l3", "mb") if _of(_of(options, name), "optional") is True]
+    options = value_of(config, "options")
+    optional = [name for name in ("l2", "l3", "mb") if value_of(value_of(options, name), "optional") is True]
     section = ({"partitions": partitions} if partitions else {}) | ({"optional": optional} if optional else {})
     return section, classes
 
 
 def _rdt_shares(settings: object) -> dict[str, Any]:
-    found = {name: _of(settings, f"{name}Allocation") or _of(settings, f"{name}Schema") for name in ("l2", "l3", "mb")}
+    found = {
+        name: value_of(settings, f"{name}Allocation") or value_of(settings, f"{name}Schema")
+        for name in ("l2", "l3", "mb")
+    }
     return {name: share for name, share in found.items() if share}
 
 
 def _denials(settings: object, path: Path) -> list[tuple[Path, str]]:
-    denied = _of(settings, "kubernetes")
+    denied = value_of(settings, "kubernetes")
     text = "say with annotations.allow who may name classes"
     return [((*path, "kubernetes"), text)] if denied else []
