@@ -12,7 +12,7 @@ from click.testing import CliRunner
 
 from criproxy.cli import main
 from criproxy.cli.kubectl.plugin import main as plugin
-from criproxy.placement.options.annotation_keys import KEYS, RESTRICTED
+from criproxy.placement.options.annotation_keys import CLASS_KEYS, KEYS, RESTRICTED
 from criproxy.placement.policies import BUILTIN
 from tests.conftest import ROOT
 from tests.tables import anchor
@@ -125,7 +125,12 @@ def _option_names(schema: object) -> Iterator[str]:
 @pytest.mark.parametrize("page", sorted((ROOT / "docs").glob("migrate-*.md")), ids=lambda page: page.stem)
 def test_options_to_move_to_exist(page: Path) -> None:
     """What a migration page calls the same here, or names beside an old name, can be written here."""
-    known = {*_option_names(json.loads((ROOT / "policies/policy.schema.json").read_text())), *KEYS, *BUILTIN}
+    known = {
+        *_option_names(json.loads((ROOT / "policies/policy.schema.json").read_text())),
+        *KEYS,
+        *CLASS_KEYS,
+        *BUILTIN,
+    }
     rows = [
         line.split(" | ") for line in page.read_text().splitlines() if line.startswith("| ") and line.count(" | ") > 1
     ]

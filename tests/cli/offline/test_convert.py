@@ -101,9 +101,9 @@ def test_the_page_about_nri_plugins_says_the_same(tmp_path: Path) -> None:
     result = convert(tmp_path, before)
     (policy,) = converted(result)
 
-    assert policy["spec"]["policy"] == after | {"idleCPUClass": "normal"}
+    assert policy["spec"]["policy"] == after
     said = "\n".join(comments(result))
-    for lost in ("spec.log is left out", "spec.instrumentation is left out", "idleCPUClass is kept: has no effect"):
+    for lost in ("spec.log is left out", "spec.instrumentation is left out", "annotations.allow permits cpu-class"):
         assert lost in said
 
 
@@ -112,17 +112,11 @@ def test_the_page_about_crirm_says_the_same(tmp_path: Path) -> None:
     before, after = before_and_after("migrate-from-crirm.md")
     result = convert(tmp_path, before, name="fallback.cfg", options=("--node-selector", "pool=latency"))
     (policy,) = converted(result)
-    policy["spec"]["policy"]["balloonTypes"][0].pop("cpuClass")
 
     assert policy["metadata"]["name"] == "fallback"
     assert policy["spec"]["nodeSelector"] == {"matchLabels": {"pool": "latency"}}
-    assert policy["spec"]["policy"] == after | {"idleCPUClass": "idle"}
-    assert {line.split()[0] for line in comments(result)[1:]} == {
-        "instrumentation",
-        "logger",
-        "idleCPUClass",
-        "balloonTypes[0].cpuClass",
-    }
+    assert policy["spec"]["policy"] == after
+    assert {line.split()[0] for line in comments(result)[1:]} == {"instrumentation", "logger", "classes:"}
 
 
 CRIRM = [
