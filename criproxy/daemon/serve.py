@@ -161,8 +161,9 @@ class Daemon:
             await asyncio.to_thread(import_module, "criproxy.daemon.start")
             from criproxy.daemon.start import start_controller
 
-            arguments = (self._options, self._endpoints, self._notifier, self._status_text)
-            self._started = await start_controller(stack, *arguments)
+            self._started = await start_controller(
+                stack, self._options, self._endpoints, self._notifier, self._status_text
+            )
         except BaseException as error:
             is_stopped = isinstance(error, asyncio.CancelledError)
             early.fail("criproxy is stopping" if is_stopped else f"criproxy cannot serve: {error}")
@@ -196,13 +197,13 @@ class Daemon:
         self._serving = f"serving on {places}"
         self._notifier.ready(self._status_text())
         log.info("serving", version=__version__, listen=places, runtime=self._endpoints.runtime, pid=os.getpid())
-        if (listener := listeners.get(HTTP)) is not None:
+        listener, token_file = listeners.get(HTTP), self._options.http_token_file
+        if listener is not None:
             await asyncio.to_thread(import_module, "criproxy.daemon.http")
             from criproxy.daemon.http import serve_http
 
-            shown = (self._proxies, self._heartbeat, self._log_writer, self._options.http_token_file)
-            await serve_http(stack, listener, commands, *shown)
-        elif self._options.http_token_file is not None:
+            await serve_http(stack, listener, commands, self._proxies, self._heartbeat, self._log_writer, token_file)
+        elif token_file is not None:
             log.warning("--http-token-file has no effect without --http: no page is served")
         await self._start_watches(stack, problems)
 
