@@ -13,6 +13,7 @@ from criproxy.install.steps import (
     KUBELET,
     PARTS,
     PROGRAM,
+    RELEASE,
     RELOAD,
     RESTART,
     START,
@@ -51,7 +52,7 @@ class Journal:
             changes = [step for step in reversed(steps) if not isinstance(step, Run) and step.part == part]
             runs = [step for step in steps if isinstance(step, Run) and step.part == part and step.undo_command]
             unique = {run.undo_command: run for run in runs}
-            first = [run for command, run in unique.items() if command == RELOAD or command[0] == paths.PROGRAM]
+            first = [run for command, run in unique.items() if command == RELOAD or command[:2] == RELEASE]
             ordered += [*changes, *first, *(run for run in unique.values() if run not in first)]
         return ordered
 
@@ -74,9 +75,7 @@ class Journal:
         runs = [step for step in self.steps if isinstance(step, Run)]
         is_stopped = any(run.undo_command == STOP for run in runs)
         unwanted = (
-            run
-            for run in runs
-            if run.undo_command[:1] == (paths.PROGRAM,) or (is_stopped and run.undo_command == RESTART)
+            run for run in runs if run.undo_command[:2] == RELEASE or (is_stopped and run.undo_command == RESTART)
         )
         return replace(self, completed=0).without(*unwanted)
 

@@ -22,6 +22,7 @@ from criproxy.install.plan import (
     configured_runtime,
     release,
     runtime_of,
+    stop_controls,
     unit_texts,
 )
 from criproxy.install.policy import policy_notes, wrong_policy
@@ -118,6 +119,8 @@ class Operator:
             runs += [Run("let systemd read the kubelet's unit", KUBELET, undo_command=RELOAD)]
             runs += [Run("restart the kubelet", KUBELET, undo_command=restart)]
             runs += [Run("stop criproxy", START, undo_command=STOP)] if unit_texts(self.host) else []
+        if self.host.exists(paths.CONTROLS_STATE_DIR) and paths.CONTROLS in unit_texts(self.host):
+            runs += stop_controls()
         if any(change.part == PROGRAM for change in changes):
             runs += [Run("let systemd forget the units", PROGRAM, undo_command=RELOAD)]
         inverse = [change.inverse(self.host) for change in reversed(changes)]

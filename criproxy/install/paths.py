@@ -31,7 +31,10 @@ UNIT_FOLDERS = (
 """In the order in which systemd looks for a unit."""
 UNIT_FOLDER = UNIT_FOLDERS[0]
 UNITS = ("criproxy.service", "criproxy.socket", "criproxy.slice")
-OPTIONAL_UNITS = ("criproxy-image.socket", "criproxy-device-plugin.service")
+CONTROLS = "criproxy-controls.service"
+"""The unit that applies what classes of the policy file set outside of CRI."""
+CONTROLS_STATE_DIR = "/var/lib/criproxy-controls"
+OPTIONAL_UNITS = ("criproxy-image.socket", "criproxy-device-plugin.service", CONTROLS)
 ACTIVE = ("criproxy.socket", "criproxy.service")
 """The units that an installation enables and starts."""
 CRIO_DROP_IN = f"{UNIT_FOLDER}/criproxy.socket.d/crio.conf"

@@ -1,7 +1,7 @@
 """What an installation would do to a node, what stands against it, and what its administrators should know."""
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import cached_property
@@ -17,10 +17,13 @@ from criproxy.install.payload import Payload
 from criproxy.install.steps import (
     KUBELET,
     PROGRAM,
+    PUT_BACK,
+    RELEASE,
     RELOAD,
     RESTART,
     START,
     STOP,
+    STOP_CONTROLS,
     Check,
     Command,
     File,
@@ -35,6 +38,8 @@ _RIVAL = re.compile(
     r"cri-resmgr|nri-resource-policy-.*|nri-resmgr-.*|koordlet|koord-runtime-proxy|katalyst-agent|dracpu"
     r"|cpusetter|cpu-pooler"  # the last two are CPU-Pooler's
 )
+_CLASSES = re.compile(r"^[\"']?classes[\"']?\s*:", re.MULTILINE)
+"""A policy file with classes."""
 SERVE_OPTIONS = ("log-level", "log-format", "trace-calls")
 """Options of `criproxy serve` that users may set beside those with an option of their own."""
 _RIVAL_PLUGIN = re.compile(r"\d\d-.*(topology-aware|balloons|resource-policy).*")
@@ -95,15 +100,21 @@ def unit_texts(host: Host) -> dict[str, str]:
     return {name: text for name, text in texts.items() if text is not None}
 
 
-def active_units(host: Host) -> list[str]:
-    """Return those of criproxy's units that are both enabled and active."""
-    words, units = ("is-enabled", "is-active"), paths.ACTIVE if unit_texts(host) else ()
-    return [unit for unit in units if all(host.run(["systemctl", word, unit])[0] == 0 for word in words)]
+def active_units(host: Host, units: Sequence[str] = paths.ACTIVE) -> list[str]:
+    """Return those of criproxy's *units* that are both enabled and active."""
+    words, existing = ("is-enabled", "is-active"), units if unit_texts(host) else ()
+    return [unit for unit in existing if all(host.run(["systemctl", word, unit])[0] == 0 for word in words)]
+
+
+def stop_controls() -> Iterator[Run]:
+    """Yield steps that, taken back, stop what applies classes outside of CRI, and put back what it has changed."""
+    yield Run("stop what applies classes outside of CRI", START, undo_command=STOP_CONTROLS)
+    yield Run("put back what classes have set", START, undo_command=PUT_BACK)
 
 
 def release(runtime: str) -> Command:
     """Return the command that unpins all containers."""
-    return (paths.PROGRAM, "release", "--runtime-endpoint", f"unix://{runtime}")
+    return (*RELEASE, "--runtime-endpoint", f"unix://{runtime}")
 
 
 @dataclass(frozen=True)
@@ -250,7 +261,20 @@ class Plan:
         elif program or units or any(step.path == paths.DEFAULTS for step in settings):
             yield Run("restart criproxy", PROGRAM, RESTART, RESTART)
             yield Check("version", self.socket)
+        yield from self._controls(is_new=bool(program or units))
         yield from self._kubelet()
+
+    def _controls(self, *, is_new: bool) -> Iterator[Step]:
+        """Yield the start of what applies classes outside of CRI, if the policy file has classes."""
+        if active_units(self.host, [paths.CONTROLS]):
+            restart = ("systemctl", "restart", paths.CONTROLS)
+            if is_new:
+                yield Run("restart what applies classes outside of CRI", PROGRAM, restart, restart)
+        elif _CLASSES.search(self.policy or "") and paths.CONTROLS in {*unit_texts(self.host), *self.payload.units}:
+            yield Folder(paths.CONTROLS_STATE_DIR)
+            yield from stop_controls()
+            start = ("systemctl", "enable", "--now", paths.CONTROLS)
+            yield Run("apply what classes set outside of CRI", START, start)
 
     def _program(self) -> Iterator[Folder]:
         if self.payload.home and not self.is_package and self.program != __version__:

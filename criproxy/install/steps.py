@@ -12,6 +12,10 @@ KUBELET, START, PROGRAM = PARTS = ("kubelet", "start", "program")
 RELOAD: Command = ("systemctl", "daemon-reload")
 RESTART: Command = ("systemctl", "restart", "criproxy.service")
 STOP: Command = ("systemctl", "disable", "--now", *paths.ACTIVE)
+RELEASE: Command = (paths.PROGRAM, "release")
+"""How the command begins that unpins all containers."""
+STOP_CONTROLS: Command = ("systemctl", "disable", "--now", paths.CONTROLS)
+PUT_BACK: Command = (paths.PROGRAM, "controls", "--put-back")
 
 
 @dataclass(frozen=True, slots=True)

@@ -193,7 +193,8 @@ for unit; do
         mkdir -p ${{socket%/*}} && ln -sfn {runtime} $socket ;;
     enable/criproxy.service) mkdir -p $root/var/lib/criproxy && : >$root/var/lib/criproxy/criproxy.db ;;
     disable/criproxy.socket) rm -f $root/run/criproxy/criproxy.sock $root/run/criproxy/run/crio/crio.sock ;;
-    restart/criproxy.service) ;;
+    enable/criproxy-controls.service) mkdir -p $root/var/lib/criproxy-controls ;;
+    restart/criproxy.service | restart/criproxy-controls.service) ;;
     restart/*) (cd $root && grep -r . {files} 2>/dev/null | sort >$state/kubelet) ;;
     esac
 done

@@ -134,6 +134,55 @@ def test_a_new_policy(make_node: MakeNode) -> None:
     assert node.snapshot() == before
 
 
+CLASSES = "policy: static\nclasses: {gold: {scheduling: {nice: -5}}}\n"
+CONTROLS = ["systemctl disable --now criproxy-controls.service", "criproxy controls --put-back"]
+"""How what classes have set is taken back."""
+
+
+@pytest.mark.parametrize("has_package", [True, False], ids=["package", "container"])
+def test_classes_get_what_applies_them(make_node: MakeNode, *, has_package: bool) -> None:
+    """Its unit is started for a policy file with classes only; uninstalled, what it has changed is put back first."""
+    node = make_node("plain", has_package=has_package)
+    before = node.snapshot()
+    node.installs()
+    assert not any("controls" in line for line in node.log)
+    count = len(node.log)
+
+    node.installs(policy=CLASSES)
+    assert node.log[count:] == ["systemctl enable --now criproxy-controls.service"]
+    count, installed = len(node.log), node.snapshot()
+    node.installs(policy=CLASSES)
+    assert (node.log[count:], node.snapshot()) == ([], installed)
+
+    node.uninstalls()
+    assert [line for line in node.log[count:] if "controls" in line] == CONTROLS
+    assert node.snapshot() == before
+
+
+def test_an_installation_with_classes_that_fails_is_taken_back(make_node: MakeNode) -> None:
+    """Also what it had started for them."""
+    node = make_node("plain")
+    before = node.snapshot()
+    node.fail_on("restart kubelet")
+
+    node.refuses(policy=CLASSES)
+    node.fail_on("")
+    node.uninstalls()
+    assert [line for line in node.log if "controls" in line][-2:] == CONTROLS
+    assert node.snapshot() == before
+
+
+def test_what_administrators_started_for_classes_is_put_back(make_node: MakeNode) -> None:
+    """Also where no installation has started it."""
+    node = make_node("plain", has_package=True)
+    node.installs()
+    subprocess.run([node.programs / "systemctl", "enable", "--now", paths.CONTROLS], check=True)
+    count = len(node.log)
+
+    node.uninstalls()
+    assert [line for line in node.log[count:] if "controls" in line] == CONTROLS
+
+
 def test_a_new_version(make_node: MakeNode) -> None:
     """A container with another version replaces the program and restarts criproxy, and not the kubelet."""
     node = make_node("k3s")
