@@ -66,6 +66,8 @@ class Request:
     serve: Mapping[str, str] | None = None
     """Values of `SERVE_OPTIONS`; those that are not in it and that an installation has set are removed. None: as they
     are."""
+    controls: bool = False
+    """Whether `criproxy controls` runs even if the policy file has no classes."""
 
 
 def option(host: Host, name: str) -> str | None:
@@ -264,13 +266,17 @@ class Plan:
         yield from self._controls(is_new=bool(program or units))
         yield from self._kubelet()
 
+    @property
+    def _wants_controls(self) -> bool:
+        return self.request.controls or _CLASSES.search(self.policy or "") is not None
+
     def _controls(self, *, is_new: bool) -> Iterator[Step]:
-        """Yield the start of what applies classes outside of CRI, if the policy file has classes."""
+        """Yield the start of what applies classes outside of CRI, if it is wanted."""
         if active_units(self.host, [paths.CONTROLS]):
             restart = ("systemctl", "restart", paths.CONTROLS)
             if is_new:
                 yield Run("restart what applies classes outside of CRI", PROGRAM, restart, restart)
-        elif _CLASSES.search(self.policy or "") and paths.CONTROLS in {*unit_texts(self.host), *self.payload.units}:
+        elif self._wants_controls and paths.CONTROLS in {*unit_texts(self.host), *self.payload.units}:
             yield Folder(paths.CONTROLS_STATE_DIR)
             yield from stop_controls()
             start = ("systemctl", "enable", "--now", paths.CONTROLS)

@@ -95,7 +95,7 @@ OPTIONS = {
     """,
     "history": "--format --state-dir",
     "install": """
-        --dry-run --host-root --http --http-token-file --kubeconfig --node-kind --policy --runtime-endpoint
+        --controls --dry-run --host-root --http --http-token-file --kubeconfig --node-kind --policy --runtime-endpoint
         --serve-option --timeout
     """,
     "recommend": """

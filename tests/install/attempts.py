@@ -49,6 +49,7 @@ class Attempt:
     http: str | None = None
     page_token: str = ""
     serve: Mapping[str, str] | None = None
+    controls: bool = False
     dry_run: bool = False
     force: bool = False
     brings: bool = True
@@ -110,7 +111,7 @@ def _carry_out(attempt: Attempt, tell: Callable[[str], None]) -> None:
     operator = Operator(Host(node.root), tell, timeout_s=attempt.timeout_s, payload=payload)
     if attempt.action == "install":
         page, serve = (attempt.http, attempt.page_token), attempt.serve
-        request = Request(attempt.runtime, attempt.policy, attempt.kubeconfig, *page, serve)
+        request = Request(attempt.runtime, attempt.policy, attempt.kubeconfig, *page, serve, controls=attempt.controls)
         operator.install(request, dry_run=attempt.dry_run)
     else:
         operator.uninstall(dry_run=attempt.dry_run, force=attempt.force)

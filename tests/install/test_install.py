@@ -159,6 +159,16 @@ def test_classes_get_what_applies_them(make_node: MakeNode, *, has_package: bool
     assert node.snapshot() == before
 
 
+def test_controls_run_for_classes_of_the_cluster(make_node: MakeNode) -> None:
+    """Whoever asks for it gets it without classes in the policy file."""
+    node = make_node("plain")
+
+    node.installs(controls=True)
+    assert "systemctl enable --now criproxy-controls.service" in node.log
+    node.uninstalls()
+    assert [line for line in node.log if "controls" in line][-2:] == CONTROLS
+
+
 def test_an_installation_with_classes_that_fails_is_taken_back(make_node: MakeNode) -> None:
     """Also what it had started for them."""
     node = make_node("plain")

@@ -40,6 +40,7 @@ UNITS = (
     "criproxy-image.socket",
     "criproxy-device-plugin.service",
     "criproxy-agent.service",
+    "criproxy-controls.service",
 )
 POLICY, OPTIONS = Path("/etc/criproxy/policy.yaml"), Path("/etc/default/criproxy")
 KUBELET = Path("/etc/default/kubelet")

@@ -52,6 +52,7 @@ MONITORED = {"podMonitor": True, "prometheusRule": True, "dashboard": True, "lab
 EVERYTHING: dict[str, Any] = {
     **GPU,
     "nodePolicies": [NODE_POLICY, {"name": "rest", "nodeSelector": {}, "policy": {"policy": "none"}}],
+    "controls": {"enabled": True},
     "daemon": {"logLevel": "debug", "traceCalls": ["CreateContainer", "StartContainer"]},
     "agent": {"logLevel": "warning", "taint": False, "labels": True, "admissionPolicy": "always", "allowFrom": PEERS},
     "monitoring": MONITORED,
@@ -203,6 +204,7 @@ def test_the_values_reach_the_node(archive: Path) -> None:
         "--http-token-file=/token/word",
         "--serve-option=log-level=debug",
         "--serve-option=trace-calls=CreateContainer,StartContainer",
+        "--controls",
         "--policy=/policy/policy.yaml",
         "--runtime-endpoint=unix:///run/k3s/containerd/containerd.sock",
     ]

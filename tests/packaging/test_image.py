@@ -120,6 +120,7 @@ def test_the_image_has_what_an_installation_needs(bundle: Path) -> None:
         "criproxy.service",
         "criproxy.socket",
         "criproxy-agent.service",
+        "criproxy-controls.service",
         "criproxy-device-plugin.service",
     }
     assert "nsenter" in inside(root, "busybox", "--list")

@@ -11,6 +11,7 @@ import os
 import re
 import shutil
 import signal
+import socket
 import subprocess
 import sys
 import tempfile
@@ -22,11 +23,15 @@ from typing import Any, Protocol, Self
 
 import aiohttp
 
+from criproxy.controls import DEFAULT_SOCKET
 from criproxy.cri import api_pb2 as api
 from criproxy.cri.runtime import RuntimeCallError, RuntimeClient
 from criproxy.host.machine import discover
+from criproxy.model.controls import Desired, Irqs
 from criproxy.model.cpuset import format_cpuset
+from criproxy.model.text.plain import to_plain
 from criproxy.node.cgroups import Cgroups
+from criproxy.process.control_client import request_of
 from lab.containerd.containerd import IMAGE, PrivateContainerd
 from lab.kubelet.kubelet import ContainerSpec, MiniKubelet, PodSpec
 
@@ -35,6 +40,12 @@ IMAGES = "unix:///run/criproxy/image.sock"
 HTTP = "/run/criproxy/http.sock"
 SERVICE = "criproxy.service"
 PLUGIN, AGENT = "criproxy-device-plugin.service", "criproxy-agent.service"
+CONTROLS = "criproxy-controls.service"
+DEFAULT_AFFINITY = Path("/proc/irq/default_smp_affinity")
+"""Where new interrupts go; this file is the machine's own."""
+CONTROLLED = (
+    "proc/irq proc/sys sys/devices/system/cpu sys/fs/cgroup/blkio sys/block etc var/lib/criproxy-controls".split()
+)
 STATUS = "criproxy status --format json"
 KUBECONFIG = """
 current-context: here
@@ -165,6 +176,32 @@ def runs_the_agent() -> dict[str, Any]:
     return found | {"result": shown("Result", AGENT)}
 
 
+def runs_the_controls() -> dict[str, Any]:
+    """The facts of what applies classes outside of CRI: its rights, and a file of the machine that it changes."""
+    typed("mount -o remount,bind,rw /sys")  # as on a machine; the node's is read-only
+    systemctl("start", CONTROLS)
+    pid, place = shown("MainPID", CONTROLS), DEFAULT_SOCKET
+    found: dict[str, Any] = {"state": shown("ActiveState", CONTROLS), "process": rights(pid)}
+    found["modes"] = [f"{path.stat().st_mode & 0o777:04o}" for path in (Path(place).parent, Path(place))]
+    found["before"] = DEFAULT_AFFINITY.read_text()
+    first = min(discover().cpus)
+    for name, desired in (("applied", Desired(irqs=Irqs(cpus=str(first)))), ("put back", Desired())):
+        arguments = {"generation": len(found), "desired": to_plain(desired)}
+        with socket.socket(socket.AF_UNIX) as sock:
+            sock.connect(place)
+            sock.sendall(request_of("apply", arguments))
+            answer = json.loads(sock.makefile().readline())["result"]
+        end_s = time.monotonic() + LIMIT_S
+        while answer.get("pending") and time.monotonic() < end_s and DEFAULT_AFFINITY.read_text() == found["before"]:
+            time.sleep(PACE_S)
+        found[name] = {"file": DEFAULT_AFFINITY.read_text(), "troubles": answer.get("troubles", [])}
+    root = Path(f"/proc/{pid}/root")
+    found["read-only"] = {place: bool(os.statvfs(root / place).f_flag & os.ST_RDONLY) for place in CONTROLLED}
+    systemctl("stop", CONTROLS)
+    typed("mount -o remount,bind,ro /sys")
+    return found | {"result": shown("Result", CONTROLS), "left": typed("criproxy controls --put-back")}
+
+
 def reaches_processes() -> dict[str, Any]:
     """What the rights of the device plugin allow towards processes of root and of others."""
     root, other = subprocess.Popen(["sleep", "1000"]), subprocess.Popen(["sleep", "1000"], user=NOBODY)
@@ -273,6 +310,7 @@ class Node:
         await self.restarts("hung", lambda: os.kill(int(shown("MainPID")), signal.SIGABRT))
         await self.reloads()
         self.facts["agent"] = await asyncio.to_thread(runs_the_agent)
+        self.facts["controls"] = await asyncio.to_thread(runs_the_controls)
         self.facts["device plugin"] = await asyncio.to_thread(offers_cards)
         self.facts["processes"] = await asyncio.to_thread(reaches_processes)
         await self.stops()

@@ -1,5 +1,6 @@
 """The shipped units on a node with a real systemd, the machine's containerd and a kubelet that is only a process."""
 
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -8,7 +9,7 @@ from criproxy.host.machine import discover
 from criproxy.model.cpuset import format_cpuset
 from lab.containerd.containerd import IMAGE
 from tests.systemd import booted
-from tests.systemd.inside import network_namespace
+from tests.systemd.inside import DEFAULT_AFFINITY, network_namespace
 
 pytestmark = pytest.mark.e2e
 
@@ -23,7 +24,14 @@ def node(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
     """Return the facts of one life of a node, from its boot to the end of criproxy."""
     if reason := booted.available():
         pytest.skip(reason)
-    return booted.facts(tmp_path_factory.mktemp("node"))
+    interrupts = [*Path("/proc/irq").glob("*/smp_affinity_list"), DEFAULT_AFFINITY]
+    before = {path: path.read_text() for path in interrupts}
+    try:
+        return booted.facts(tmp_path_factory.mktemp("node"))
+    finally:  # the node has its own file systems, but these files are the machine's
+        for path, text in before.items():
+            if path.read_text() != text:
+                path.write_text(text)
 
 
 def test_a_node_sees_no_sockets_of_another(node: dict[str, Any]) -> None:
@@ -90,6 +98,27 @@ def test_the_agent_runs_as_nobody_and_says_on_the_node_what_it_cannot_do(node: d
     assert "127.0.0.1:1" in str(agent["status"])
     assert "127.0.0.1:1" in agent["text"]
     assert (agent["check"], agent["group"]) == (0, "/criproxy.slice/criproxy-agent.service")
+
+
+def test_controls_have_their_rights_and_change_the_machine_only_while_it_is_wanted(node: dict[str, Any]) -> None:
+    """One capability, a few writable folders, a socket for root; and a file of the kernel is put back."""
+    controls = node["controls"]
+
+    assert (controls["state"], controls["result"]) == ("active", "success")
+    nice = f"{1 << 23:016x}"  # CAP_SYS_NICE
+    assert controls["process"] == {"CapEff": nice, "CapBnd": nice, "Seccomp": "2"}
+    assert controls["modes"] == ["0700", "0600"]
+    assert [place for place, is_read_only in controls["read-only"].items() if not is_read_only] == [
+        "proc/irq",
+        "sys/devices/system/cpu",
+        "sys/fs/cgroup/blkio",
+        "var/lib/criproxy-controls",
+    ]
+    first = 1 << min(ALL)
+    assert controls["applied"]["troubles"] == []
+    assert int(controls["applied"]["file"].replace(",", ""), 16) == first
+    assert controls["put back"] == {"file": controls["before"], "troubles": []}
+    assert controls["left"] == {"status": 0, "said": ""}
 
 
 def test_the_device_plugin_serves_without_rights_before_there_is_a_kubelet(node: dict[str, Any]) -> None:

@@ -34,7 +34,13 @@ MAX_BYTES, MAX_FILE_BYTES, MAX_LOG_BYTES = 20 << 20, 8 << 20, 6 << 20
 MAX_ERROR_CHARS = 2000
 """Of the errors of one part: the last ones."""
 AT_ONCE = 6
-_UNITS = ("criproxy.service", "criproxy.socket", "criproxy-device-plugin.service", "criproxy-agent.service")
+_UNITS = (
+    "criproxy.service",
+    "criproxy.socket",
+    "criproxy-device-plugin.service",
+    "criproxy-agent.service",
+    "criproxy-controls.service",
+)
 _OTHERS = ("kubelet.service", "containerd.service", "crio.service", "k3s.service", "k3s-agent.service")
 _PROPERTIES = "Id,ActiveState,SubState,Result,NRestarts,ActiveEnterTimestamp,ExecMainStatus,MemoryCurrent,TasksCurrent"
 _PROC = ("loadavg", "pressure/cpu", "pressure/memory", "pressure/io", "cmdline", "meminfo")

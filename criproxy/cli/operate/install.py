@@ -58,6 +58,11 @@ _NOT_IN_UNITS = frozenset(" \t\n\"'\\$`")
     "earlier `criproxy install` has set are removed if they are not named; none removes all.  [default: they stay]",
 )
 @click.option(
+    "--controls",
+    is_flag=True,
+    help="Let `criproxy controls` run, too, even if the policy file has no classes: NodePolicies may have some.",
+)
+@click.option(
     "--kubeconfig",
     type=PathOption(),
     metavar="FILE",
@@ -82,6 +87,7 @@ def command(  # noqa: PLR0913 (one for each option)
     http: str | None,
     http_token_file: Path | None,
     serve_options: tuple[str, ...],
+    controls: bool,
     kubeconfig: Path | None,
     timeout_s: float,
 ) -> None:
@@ -109,7 +115,7 @@ def command(  # noqa: PLR0913 (one for each option)
     text = policy_text(policy, host_root) if policy else None
     token = _token(http_token_file) if http_token_file else ""
     ready_by, page = _checked(kubeconfig) if kubeconfig else "", None if http is None else _address(http)
-    request = Request(paths.socket_of(runtime), text, ready_by, page, token, _serve(serve_options))
+    request = Request(paths.socket_of(runtime), text, ready_by, page, token, _serve(serve_options), controls)
     if token and not page:
         raise UsageError("--http-token-file is for the page, which needs --http")
     kind = None if node_kind == "auto" else NodeKind(node_kind)

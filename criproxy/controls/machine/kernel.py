@@ -2,6 +2,7 @@
 
 import errno
 import os
+import stat
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -21,8 +22,16 @@ def read(path: str) -> str:
 
 
 def write(path: str, text: str) -> None:
-    """Write *text* at once; raises OSError with what the kernel has against it."""
-    fd = os.open(path, os.O_WRONLY | os.O_TRUNC | _FLAGS)
+    """Write *text* at once; raises OSError with what the kernel has against it.
+
+    EPERM if nobody may write the file. With its capabilities, root would hear that from the kernel, and not EACCES.
+    """
+    try:
+        fd = os.open(path, os.O_WRONLY | os.O_TRUNC | _FLAGS)
+    except PermissionError as error:
+        if os.stat(path).st_mode & stat.S_IWUSR:  # noqa: PTH116 (thousands of paths are texts)
+            raise
+        raise OSError(errno.EPERM, os.strerror(errno.EPERM), path) from error
     try:
         os.write(fd, f"{text}\n".encode())
     finally:
