@@ -231,10 +231,11 @@ def _cgroup_of(host_root: Path, pid: int) -> tuple[Path, str, bool]:
 
 def group_at(host_root: Path, path: str) -> ContainerGroup | None:
     """Return the cgroup at *path* below the mount, even if it does not exist; None for an invalid path."""
-    below, mount = path.lstrip("/"), host_root / "sys/fs/cgroup"
+    # Thousands of them are looked up every minute: paths would take most of the time.
+    below, mount = path.lstrip("/"), f"{str(host_root).rstrip('/')}/sys/fs/cgroup"
     if not below or ".." in below.split("/"):
         return None
-    return ContainerGroup(str(mount), below, unified=not (mount / "cpuset").is_dir())
+    return ContainerGroup(mount, below, unified=not os.path.isdir(f"{mount}/cpuset"))  # noqa: PTH112
 
 
 def has_processes(group: ContainerGroup) -> bool:
