@@ -1,5 +1,6 @@
 """Files of a machine: which get which values, in an order that the kernel takes, and what they had before."""
 
+import asyncio
 import errno
 from dataclasses import replace
 from pathlib import Path
@@ -9,6 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from criproxy.controls import core
 from criproxy.controls.core import Controls
 from criproxy.controls.journal import BEFORE, Journal
 from criproxy.controls.machine import files as files_module
@@ -17,6 +19,7 @@ from criproxy.controls.machine.files import in_order
 from criproxy.controls.machine.kernel import cpus_mask, mask_cpus
 from criproxy.model.controls import NOTHING_DESIRED, CpuTuning, Desired, IrqClaim, Irqs
 from tests.controls.trees import CPUS, KernelModel, Tree
+from tests.daemons import until
 from tests.disks import fill, free, small_disk
 
 POLICY = f"{CPUS}/cpufreq/policy"
@@ -345,6 +348,18 @@ async def test_drift_is_shown_and_repaired(node: Node) -> None:
     assert await node.apply(replace(GOLD, irqs=Irqs(cpus="0-3")), look=True) == []
     assert node.kernel.writes == [("smp_affinity_list", "0-3"), ("scaling_min_freq", "2100000")]
     assert node.controls.answer().drift == 2
+
+
+async def test_drift_is_looked_at_on_a_timer(node: Node, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nobody has to ask."""
+    monkeypatch.setattr(core, "LOOK_S", 0.001)
+    await node.apply(GOLD)
+    node.tree.put(f"{POLICY}4/scaling_min_freq", "900000")
+    running = [asyncio.create_task(each()) for each in (node.controls.look, node.controls.layout_passes.run)]
+    await until(lambda: node.tree.get(f"{POLICY}4/scaling_min_freq") == "2100000")
+    for task in running:
+        task.cancel()
+    await asyncio.wait(running)
 
 
 async def test_who_keeps_changing_a_file_is_opposed_less_and_less(node: Node, monkeypatch: pytest.MonkeyPatch) -> None:
