@@ -53,7 +53,9 @@ CONFIGURED = {
     "/etc/systemd/system/kubelet.service.d/crio.conf": "[Service]\nEnvironment=A=/run/criproxy/run/crio/crio.sock\n",
 }
 """Where kubelets have the endpoint → a line with ours."""
-PLACES = "/opt/criproxy /etc/criproxy /etc/default /var/lib/criproxy /run/criproxy /usr /etc/systemd".split()
+PLACES = (
+    "/opt/criproxy /etc/criproxy /etc/default /var/lib/criproxy /var/lib/criproxy-controls /run/criproxy /usr /etc/systemd"
+).split()
 """Where files of criproxy may be."""
 Facts = dict[str, Any]
 
@@ -154,6 +156,7 @@ class Node:
     async def starts(self) -> None:
         """The engineer configures and enables criproxy, and pods come."""
         self._configure()
+        systemctl("enable", "--now", "criproxy-controls.service")
         await self._pod("web")
         await self._pod("trader", owner=True)
         self.facts["placed"] = await self._cpus()

@@ -115,6 +115,8 @@ def test_a_removal_unpins_all_containers_and_leaves_configuration_and_state(node
     assert removal["status"] == 0, removal["said"]
     assert set(removal["cpus"].values()) == {format_cpuset(ALL)}
     assert {state for state, _ in removal["units"].values()} == {"inactive"}
+    assert "/var/lib/criproxy-controls/before.json" not in removal["left"], "it had nothing to put back"
+    assert "/var/lib/criproxy-controls/lock" in removal["left"]
     kept = ("/etc/criproxy", "/etc/default/criproxy", "/var/lib/criproxy")
     assert [path for path in removal["left"] if not path.startswith(kept)] == []
     assert "/etc/criproxy/policy.yaml" in removal["left"]
