@@ -53,9 +53,8 @@ CONFIGURED = {
     "/etc/systemd/system/kubelet.service.d/crio.conf": "[Service]\nEnvironment=A=/run/criproxy/run/crio/crio.sock\n",
 }
 """Where kubelets have the endpoint → a line with ours."""
-PLACES = (
-    "/opt/criproxy /etc/criproxy /etc/default /var/lib/criproxy /var/lib/criproxy-controls /run/criproxy /usr /etc/systemd"
-).split()
+PLACES = "/opt/criproxy /etc/criproxy /etc/default /run/criproxy /usr /etc/systemd".split()
+PLACES += ["/var/lib/criproxy", "/var/lib/criproxy-controls"]
 """Where files of criproxy may be."""
 Facts = dict[str, Any]
 
