@@ -21,7 +21,9 @@ if TYPE_CHECKING:
 
 
 Arrived = Callable[[str], Coroutine[object, object, None]]
-"""Gets the id of a container as soon as that has a process, once for each `Arrivals.expect` before."""
+"""Gets the id of a container as soon as that has a process, and again after `AGAIN_S`."""
+AGAIN_S = (0.3, 2.0)
+"""The runtime goes on with the cgroup meanwhile: it sets limits, and with v1 makes it for other controllers."""
 
 
 class Arrivals:
@@ -71,7 +73,13 @@ class Arrivals:
 
     async def _tell(self, group: asyncio.TaskGroup) -> None:
         while True:
-            group.create_task(self._arrived(await self._come.get()))
+            group.create_task(self._tell_of(await self._come.get()))
+
+    async def _tell_of(self, id_: str) -> None:
+        await self._arrived(id_)
+        for pause_s in AGAIN_S:
+            await asyncio.sleep(pause_s)
+            await self._arrived(id_)
 
     def _on(self, event: "Event") -> None:
         place = event.path

@@ -45,8 +45,10 @@ class BlockIoLimits:
         self.drift = 0
         self._root = host_root
         self._devices = Devices(host_root)
+        self._new: set[str] = set()
+        """Those whose class is new, and that had no cgroup yet."""
         self._original: dict[str, Limits] = {}
-        """Id → what a container had before its class, where it had anything."""
+        """Id → what a container had before its class, if it had anything; it is not known after a restart."""
         self._set: dict[str, Limits] = {}
         """Id → what was set last."""
 
@@ -62,7 +64,10 @@ class BlockIoLimits:
             return self.forget(id, before) if before else []
         self._devices.refresh()
         work = _Work(self._folder(controls.cgroup), self._devices.limits(controls.block_io))
-        if before is None or not old:
+        if not old:
+            self._new.add(id)
+        if work.exists and id in self._new:
+            self._new.discard(id)
             self._original[id] = work.found
         self._set[id] = work.set(self._devices.limits(old) if old else {}, self._original.get(id, {}))
         return [*work.troubles, *self._devices.missing(controls.block_io)]
@@ -70,6 +75,7 @@ class BlockIoLimits:
     def forget(self, id: str, before: ContainerControls) -> list[str]:
         """Remove what *before* has set."""
         self._set.pop(id, None)
+        self._new.discard(id)
         original = self._original.pop(id, {})
         if not before.block_io:
             return []

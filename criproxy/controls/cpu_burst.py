@@ -29,8 +29,10 @@ class CpuBurst:
     def __init__(self, host_root: Path) -> None:
         self.drift = 0
         self._root = host_root
+        self._new: set[str] = set()
+        """Those whose class is new, and that had no cgroup yet."""
         self._original: dict[str, int] = {}
-        """Id → what a container had before its class."""
+        """Id → what a container had before its class, if it had anything; it is not known after a restart."""
         self._set: dict[str, int] = {}
         """Id → what was set last."""
 
@@ -42,6 +44,8 @@ class CpuBurst:
         """Set the burst, or what was there before it."""
         if controls.burst_us is None:
             return self.forget(id, before) if before else []
+        if before is None or before.burst_us is None:
+            self._new.add(id)
         return self._write(id, controls.cgroup, controls.burst_us)
 
     def forget(self, id: str, before: ContainerControls) -> list[str]:
@@ -50,6 +54,7 @@ class CpuBurst:
             return []
         said = self._write(id, before.cgroup, self._original.get(id, 0))
         self._original.pop(id, None)
+        self._new.discard(id)
         self._set.pop(id, None)
         return said
 
@@ -76,7 +81,9 @@ class CpuBurst:
         try:
             now, quota_us = number_of(read(path)), number_of(read(f"{folder}/{QUOTA}"))
             wanted = min(burst_us, quota_us) if quota_us and quota_us > 0 else 0
-            self._original.setdefault(id, now or 0)
+            if id in self._new:
+                self._new.discard(id)
+                self._original[id] = now or 0
             if now != wanted:
                 self.drift += now != self._set.get(id, now)
                 write(path, str(wanted))

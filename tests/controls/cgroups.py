@@ -22,6 +22,13 @@ class Cgroup:
             folder.mkdir()
             _fill(folder)
 
+    @classmethod
+    def at(cls, path: str) -> Self:
+        """Return one that is there already, and that somebody else removes."""
+        found = cls.__new__(cls)
+        found.path, found.folders, found._processes = path, [], []
+        return found
+
     def nested(self, name: str) -> "Cgroup":
         """Make a cgroup below it; it is removed with it."""
         return Cgroup(f"{self.path}/{name}", self)

@@ -52,7 +52,7 @@ async def waiting() -> AsyncIterator[Waiting]:
 
 
 async def test_a_process_in_a_cgroup_that_is_made_later_is_noticed(pod: Cgroup, waiting: Waiting) -> None:
-    """Once; the cgroups of other containers of the pod do not matter."""
+    """The cgroups of other containers of the pod do not matter."""
     for name in ("one", "other"):
         waiting.arrivals.expect(name, f"{pod.path}/{name}")
     await asyncio.to_thread(pod.nested("stranger").run, "sleep", "1000")
@@ -62,8 +62,9 @@ async def test_a_process_in_a_cgroup_that_is_made_later_is_noticed(pod: Cgroup, 
         await asyncio.to_thread(one.run, "sleep", "1000")
     assert await waiting.next() == "one"
     await asyncio.to_thread(other.run, "sleep", "1000")
-    assert await waiting.next() == "other"
 
+    # And again: the runtime may not have been done.
+    assert sorted([await waiting.next() for _ in range(5)]) == ["one", "one", "other", "other", "other"]
     assert waiting.come.empty()
 
 

@@ -1,7 +1,6 @@
 """Block I/O is limited as a class says, and as before when it goes: real loop devices in real cgroups."""
 
 import os
-import subprocess
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -11,42 +10,18 @@ import pytest
 from criproxy.controls.block_io import V1_FILES, V1_WEIGHT, V2_LIMITS, V2_WEIGHT, BlockIoLimits
 from criproxy.model.controls import NOTHING_DESIRED, BlockIo, ContainerControls, Throttle
 from tests.controls.cgroups import UNIFIED, Cgroup
+from tests.controls.disks import Disk
 
 pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="needs root")
 
 MIB = 1 << 20
 
 
-class Disk:
-    """A loop device."""
-
-    def __init__(self, folder: Path, name: str) -> None:
-        file = folder / name
-        file.touch()
-        os.truncate(file, 16 * MIB)
-        found = subprocess.run(["losetup", "-f", "--show", str(file)], capture_output=True, text=True, check=True)
-        self.path = found.stdout.strip()
-        number = Path(self.path).stat().st_rdev
-        self.number = f"{os.major(number)}:{os.minor(number)}"
-        self.scheduler = Path(f"/sys/block/{Path(self.path).name}/queue/scheduler")
-        self._scheduler = self.scheduler.read_text().partition("[")[2].partition("]")[0]
-
-    def detach(self) -> None:
-        """Put it back."""
-        self.scheduler.write_text(self._scheduler)
-        subprocess.run(["losetup", "-d", self.path], check=True)
-
-
 @pytest.fixture
 def disks(tmp_path: Path) -> Iterator[list[Disk]]:
     """Two of them."""
-    found = list[Disk]()
-    try:
-        found += [Disk(tmp_path, name) for name in "ab"]
-        yield found
-    finally:
-        for each in found:
-            each.detach()
+    with Disk(tmp_path, "a") as one, Disk(tmp_path, "b") as other:
+        yield [one, other]
 
 
 @pytest.fixture

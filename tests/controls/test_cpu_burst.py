@@ -102,6 +102,17 @@ def test_what_was_there_comes_back(cgroup: Cgroup, part: CpuBurst) -> None:
     assert part.machine() == {"cpuBurst": True}
 
 
+def test_a_restarted_service_takes_its_own_value_for_no_original(cgroup: Cgroup, part: CpuBurst) -> None:
+    """There is no burst when the class goes."""
+    part.apply("c", controls(cgroup, 40_000), None)
+    restarted = CpuBurst(Path("/"))
+    restarted.look("c", controls(cgroup, 40_000))
+
+    restarted.forget("c", controls(cgroup, 40_000))
+
+    assert burst(cgroup) == 0
+
+
 def test_a_container_that_is_gone_is_no_trouble(part: CpuBurst) -> None:
     """Nor one that has not begun."""
     with Cgroup() as cgroup:
