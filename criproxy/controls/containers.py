@@ -75,7 +75,7 @@ class Containers:
 
     async def apply(self, desired: Desired, *, look: bool) -> None:
         """Bring all containers to what is desired; without *look*, only those that have changed or failed."""
-        stored = dict(self._journal.containers)
+        stored, self._problem = dict(self._journal.containers), ""
         wanted = desired.containers
         changed = {key: each for key, each in wanted.items() if stored.get(key) != each}
         gone = [key for key in stored if key not in wanted]
@@ -88,10 +88,10 @@ class Containers:
             *(self._call(each, desired, changed, stored, classes=classes, look=look) for each in self._callers)
         )
         finished = [key for key in gone if all(key in each for each in done)]
-        ended = {key: each for key, each in changed.items() if merged(each, stored.get(key)) != each}
-        await self._store(
-            {key: each for key, each in ended.items() if all(key in each_done for each_done in done)}, finished
-        )
+        replaced = [key for key, each in changed.items() if merged(each, stored.get(key)) != each]
+        ended = {key: changed[key] for key in replaced if all(key in each for each in done)}
+        if ended or finished:
+            await self._store(ended, finished)
         for caller in self._callers:
             caller.forget(finished)
 
@@ -146,10 +146,10 @@ class Containers:
         name = str(self._journal.directory / CONTAINERS)
         results = await self._disk.run([(name, partial(self._journal.keep_containers, containers, [*gone]))])
         error = results.get(name, TimeoutError("it has not answered in time"))
-        self._problem = ""
         if isinstance(error, Exception):
             self._problem = f"what is applied to containers cannot be stored in {name}: {reason_of(error)}"
-        return not self._problem
+            return False
+        return True
 
 
 def merged(new: ContainerControls, old: ContainerControls | None) -> ContainerControls:

@@ -132,7 +132,6 @@ class ControlledFiles:
     async def _keep(self, found: Mapping[str, str]) -> None:
         """Store what the files had before."""
         new = {path: text for path, text in found.items() if path not in self._journal.originals}
-        self.problems.pop(BEFORE, None)
         if new:
             await self._change_journal("what was there before", partial(self._journal.keep, new))
 

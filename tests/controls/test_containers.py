@@ -1,0 +1,175 @@
+"""Which containers are brought to what is desired, and what a crash, a full disk and a hanging file leave of it.
+
+The part that sets the CPU burst with cgroup v1 stands for all: each container has one file of it.
+"""
+
+import os
+from pathlib import Path
+
+import pytest
+
+from criproxy.controls.containers import merged
+from criproxy.controls.core import Controls
+from criproxy.controls.cpu_burst import CpuBurst
+from criproxy.controls.journal import CONTAINERS, Journal
+from criproxy.model.controls import BlockIo, ContainerControls, CpuTuning, Desired, Irqs, Scheduling, Throttle
+from tests.controls.trees import CPUS, KernelModel, Tree
+from tests.daemons import until
+from tests.disks import fill, free, small_disk
+
+ONE = Throttle(devices=("/dev/sda",), read_bps=1)
+TWO = Throttle(devices=("/dev/sdb",), read_bps=2)
+
+
+class Node:
+    """A machine with cgroup v1 and some containers, and the program without its socket."""
+
+    def __init__(self, folder: Path, state: Path | None = None) -> None:
+        self.tree, self.state = Tree(folder / "host"), state or folder / "state"
+        (self.tree.root / "sys/fs/cgroup/cpuset").mkdir(parents=True)
+        for name in "abc":
+            self.tree.put(f"sys/fs/cgroup/cpu/{name}/tasks", "")
+            self.tree.put(f"sys/fs/cgroup/cpu/{name}/cpu.cfs_quota_us", 100_000)
+            self.tree.put(f"sys/fs/cgroup/cpu/{name}/cpu.cfs_burst_us", 0)
+        self.tree.irqs(2, 2)
+        self.tree.cpus(2)
+        self.kernel = KernelModel()
+        self._generation = 0
+        self.start()
+
+    def start(self) -> None:
+        """Begin anew, as after a crash."""
+        parts = (CpuBurst(self.tree.root),)
+        self.controls = Controls(self.tree.root, Journal.open(self.state, self.tree.root), parts, self.kernel)
+
+    async def apply(self, *, look: bool = False, **bursts: int) -> list[str]:
+        """Let containers have these bursts; return the troubles."""
+        containers = {name: ContainerControls(cgroup=f"/{name}", burst_us=burst) for name, burst in bursts.items()}
+        self._generation += 1
+        self.controls.desire(Desired(containers=containers), self._generation)
+        await self.controls._apply_containers(look)
+        return [trouble.text for trouble in self.controls.answer().troubles]
+
+    @property
+    def bursts(self) -> str:
+        """What all containers have, in their order."""
+        return " ".join(self.tree.get(f"sys/fs/cgroup/cpu/{name}/cpu.cfs_burst_us") for name in "abc")
+
+
+@pytest.fixture
+def node(tmp_path: Path) -> Node:
+    """A machine with three containers."""
+    return Node(tmp_path)
+
+
+async def test_containers_get_and_lose_what_they_have(node: Node) -> None:
+    """Each by itself; one that ends with its cgroup is no trouble."""
+    assert await node.apply(a=10, b=20) == []
+    assert node.bursts == "10 20 0"
+    assert await node.apply(b=30, c=40) == []
+    assert node.bursts == "0 30 40"
+    for path in (node.tree.root / "sys/fs/cgroup/cpu/c").iterdir():
+        path.unlink()
+    (node.tree.root / "sys/fs/cgroup/cpu/c").rmdir()
+    assert await node.apply() == []
+    assert node.tree.get("sys/fs/cgroup/cpu/b/cpu.cfs_burst_us") == "0"
+    assert node.controls.is_put_back
+
+
+async def test_a_restart_forgets_no_container(node: Node) -> None:
+    """Before the first map all stays; then what it does not have any more is put back."""
+    await node.apply(a=10, b=20)
+    node.start()
+    await node.controls._apply_containers(look=True)
+    assert node.bursts == "10 20 0"
+
+    await node.apply(b=20)
+    assert node.bursts == "0 20 0"
+
+
+async def test_a_full_disk_leaves_new_containers_alone(tmp_path: Path) -> None:
+    """It is said; they have their turn when there is space."""
+    with small_disk(tmp_path / "disk") as disk:
+        node = Node(tmp_path, disk / "state")
+        await node.apply(a=10)
+        fill(disk)
+        (trouble,) = await node.apply(a=10, b=20)
+        assert trouble == (
+            f"what is applied to containers cannot be stored in {node.state}/{CONTAINERS}: No space left on device"
+        )
+        assert node.bursts == "10 0 0"
+        free(disk)
+        assert await node.apply(a=10, b=20) == []
+        assert node.bursts == "10 20 0"
+
+
+async def test_a_container_whose_file_hangs_keeps_no_other_waiting(node: Node) -> None:
+    """It is named, and gets its value when its file answers again."""
+    pipe = node.tree.root / "sys/fs/cgroup/cpu/a/cpu.cfs_burst_us"
+    pipe.unlink()
+    os.mkfifo(pipe)
+
+    (trouble,) = await node.apply(a=10, b=20)
+    assert trouble.startswith("CPU burst: the kernel has not answered for")
+    assert node.tree.get("sys/fs/cgroup/cpu/b/cpu.cfs_burst_us") == "20"
+    driver = os.open(pipe, os.O_RDWR)
+    pipe.unlink()
+    node.tree.put("sys/fs/cgroup/cpu/a/cpu.cfs_burst_us", "0")
+    os.write(driver, b"0\n")
+    await until(lambda: not node.controls.answer().troubles)
+    os.close(driver)
+    assert node.controls.container_passes.pending, "another pass was asked for"
+    await node.controls._apply_containers(look=False)
+    assert node.bursts == "10 20 0"
+
+
+async def test_what_others_change_is_repaired(node: Node) -> None:
+    """And counted."""
+    await node.apply(a=10)
+    node.tree.put("sys/fs/cgroup/cpu/a/cpu.cfs_burst_us", "7")
+
+    assert await node.apply(a=10, look=True) == []
+    assert (node.bursts, node.controls.answer().drift) == ("10 0 0", 1)
+
+
+async def test_a_new_container_reads_no_file_of_the_machine(node: Node) -> None:
+    """Hundreds of interrupts and CPUs are looked at only when the layout changes, and by a timer."""
+    layout = Desired(cpus={"gold": "1"}, tunings={"gold": CpuTuning(governor="performance")}, irqs=Irqs(cpus="0"))
+    node.controls.desire(layout, 1)
+    await node.controls._apply_layout(look=True)
+    node.kernel.writes.clear()
+    running = node.controls.layout_passes
+    asked = running._asked
+
+    containers = {"a": ContainerControls(cgroup="/a", burst_us=1)}
+    node.controls.desire(Desired(containers=containers, cpus=layout.cpus, tunings=layout.tunings, irqs=layout.irqs), 2)
+    assert running._asked == asked
+    node.controls.desire(layout, 3)
+    await node.controls._apply_layout(look=True)
+    assert node.kernel.writes == []
+    assert node.tree.get(f"{CPUS}/cpufreq/policy1/scaling_governor") == "performance"
+
+
+@pytest.mark.parametrize(
+    ("new", "old", "expected"),
+    [
+        pytest.param(ContainerControls(cgroup="/a", burst_us=1), None, None, id="nothing-before"),
+        pytest.param(
+            ContainerControls(cgroup="/a", burst_us=1),
+            ContainerControls(cgroup="/a", burst_us=2, rdt_class="gold", scheduling=Scheduling(nice=1)),
+            ContainerControls(cgroup="/a", burst_us=1, rdt_class="gold", scheduling=Scheduling(nice=1)),
+            id="other-kinds",
+        ),
+        pytest.param(
+            ContainerControls(cgroup="/a", block_io=BlockIo(throttles=(ONE,))),
+            ContainerControls(cgroup="/a", block_io=BlockIo(weight=5, throttles=(ONE, TWO))),
+            ContainerControls(cgroup="/a", block_io=BlockIo(weight=5, throttles=(ONE, TWO))),
+            id="other-devices",
+        ),
+    ],
+)
+def test_during_a_change_all_is_known_that_may_be_set(
+    new: ContainerControls, old: ContainerControls | None, expected: ContainerControls | None
+) -> None:
+    """After a crash in the middle, it can be put back."""
+    assert merged(new, old) == (expected or new)
