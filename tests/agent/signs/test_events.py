@@ -13,7 +13,7 @@ from criproxy.agent.signs.events import EventLimits, EventWriter
 from criproxy.agent.troubles import Troubles
 from lab.apiserver.faults import Refuses
 from lab.apiserver.server import ApiServer
-from tests.agent.parts import running, until_said
+from tests.agent.parts import running, until, until_said
 from tests.node.world import RecordingLog
 
 QUICK = EventLimits(again_s=0.0, most_at_once=1000, refill_s=0.001, retries_s=(0.005, 0.02))
@@ -137,17 +137,15 @@ async def test_a_server_that_is_gone_for_an_hour(apiserver: ApiServer, api_clien
             events.clock.now_s += 60.0
             events.add(replace(ONE, uid=f"u-{minute // 10}", name=f"web-{minute // 10}", at_s=events.clock.now_s))
             events.add(replace(NODE, at_s=events.clock.now_s))
-        await asyncio.sleep(0.05)
-        assert events.troubles.sentences(wrong=False)
+        await until(events.troubles, lambda: bool(events.troubles.sentences(wrong=False)))
         await apiserver.start()
         await apiserver.until(lambda: len(written(apiserver)) == 8)
-        await asyncio.sleep(0.05)
+        await until(events.troubles, lambda: not events.troubles.sentences(wrong=False))
     assert written(apiserver) == {
         **{(f"web-{ten}", "PlacementRefused"): 10 for ten in range(2, 9)},
         ("worker-1", "BypassOn"): 90,
     }
     assert apiserver.requests["create", "events"] == 8
-    assert events.troubles.sentences(wrong=False) == []
 
 
 @pytest.mark.parametrize(("status", "is_dropped"), [(403, True), (422, True), (500, False), (429, False)])
