@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 from socket import socket
+from threading import Event
 from typing import TYPE_CHECKING
 
 from criproxy.cri.here import criproxy_behind, programs_of
@@ -17,6 +18,7 @@ from criproxy.errors import CriproxyError, reason_of
 from criproxy.host.patience import Hangs, Patience
 from criproxy.node.controller import Controller
 from criproxy.placement.options.policy_options import options_of
+from criproxy.process.heartbeat import joint_s
 from criproxy.process.log import structlog
 from criproxy.wire.sockets import Listener
 
@@ -67,7 +69,7 @@ class Behind:
                 await client.close()
             if found is not None:
                 self._report(found)
-            await asyncio.sleep(FIRST_PAUSE_S if found is None else PAUSE_S)
+            await asyncio.sleep(joint_s(FIRST_PAUSE_S if found is None else PAUSE_S))
 
     def open_classes(self) -> Iterator[str]:
         """Yield a sentence for each class of devices whose cards images can ask for in some runtime handlers."""
@@ -116,28 +118,39 @@ class SocketFiles:
         return next(iter(self._problems.values()), "")
 
     async def watch(self) -> None:
-        """Look for the files, for ever."""
-        while True:
-            await asyncio.sleep(FILES_S)
-            lost = await asyncio.to_thread(self._lost)
-            for name, (listener, serve) in self.served.items():
-                if name not in lost:
-                    self._problems.pop(name, None)  # the file may have been put back
-                    continue
-                try:
-                    await asyncio.to_thread(listener.renew)
-                except CriproxyError as error:
-                    self._problems[name] = (
-                        f"nobody can connect to criproxy on {listener.path}: the socket's file is gone, and {error}"
-                    )
-                else:
-                    await serve(listener.sock)
-                    self._problems.pop(name, None)
-                    log.warning("listening again: the socket's file was gone", path=listener.path)
+        """Look for the files, for ever; in a thread of their own, which need not wake up the loop if they are there."""
+        ended = Event()
+        try:
+            while True:
+                looked = Patience().begin("the files of the sockets", partial(self._until_lost, ended))
+                await self._renew(await asyncio.wrap_future(looked))
+        finally:
+            ended.set()
 
-    def _lost(self) -> set[str]:
-        """Return the names of the sockets whose files are gone. May block."""
-        return {name for name, (listener, _) in self.served.items() if listener.is_lost}
+    def _until_lost(self, ended: Event) -> set[str]:
+        """Return the names of the sockets whose files are gone, or that none is any more. May block."""
+        while not ended.wait(FILES_S):
+            lost = {name for name, (listener, _) in self.served.items() if listener.is_lost}
+            if lost or self._problems:
+                return lost
+        return set()
+
+    async def _renew(self, lost: set[str]) -> None:
+        """Listen again on the sockets whose files are *lost*; the files of others may have been put back."""
+        for name, (listener, serve) in self.served.items():
+            if name not in lost:
+                self._problems.pop(name, None)
+                continue
+            try:
+                await asyncio.to_thread(listener.renew)
+            except CriproxyError as error:
+                self._problems[name] = (
+                    f"nobody can connect to criproxy on {listener.path}: the socket's file is gone, and {error}"
+                )
+            else:
+                await serve(listener.sock)
+                self._problems.pop(name, None)
+                log.warning("listening again: the socket's file was gone", path=listener.path)
 
 
 @dataclass(slots=True, repr=False)
@@ -157,7 +170,7 @@ class KubeletCpus:
         await asyncio.sleep(FIRST_PAUSE_S)
         while True:
             await self.read()
-            await asyncio.sleep(PAUSE_S)
+            await asyncio.sleep(joint_s(PAUSE_S))
 
     async def read(self) -> None:
         """Read the kubelet's files."""

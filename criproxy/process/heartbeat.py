@@ -1,14 +1,24 @@
-"""Measures the lag of the event loop, and runs periodic work."""
+"""Measures the lag of the event loop, and lets periodic work wake up together."""
 
 import asyncio
 import time
 from bisect import bisect_left
 from collections.abc import Callable
+from math import floor
 
 INTERVAL_S = 1.0
 LAG_BUCKETS_S = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 5.0)
 STALE_S = 5.0
 """A lag beyond this makes the daemon unhealthy: held calls of the kubelet would near their deadlines."""
+
+
+def joint_s(pause_s: float) -> float:
+    """Return *pause_s* without what goes beyond a whole second of the loop's clock: so pauses of seconds end together.
+
+    At rest, waking up costs more than what is done then. Pauses of less than a second, and zero, stay as they are.
+    """
+    now_s = asyncio.get_running_loop().time()
+    return floor(now_s + pause_s) - now_s if pause_s >= 1 else pause_s
 
 
 class Heartbeat:
@@ -52,8 +62,9 @@ class Heartbeat:
 
     def _schedule(self, loop: asyncio.AbstractEventLoop) -> None:
         # Not the loop's own clock: that of uvloop does not advance while a callback runs.
-        self._due_s = time.monotonic() + self._interval_s
-        self._handle = loop.call_later(self._interval_s, self._beat, loop)
+        pause_s = joint_s(self._interval_s)
+        self._due_s = time.monotonic() + pause_s
+        self._handle = loop.call_later(pause_s, self._beat, loop)
 
     def _beat(self, loop: asyncio.AbstractEventLoop) -> None:
         self.lag_s = max(0.0, time.monotonic() - self._due_s)

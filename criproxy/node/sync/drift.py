@@ -21,6 +21,7 @@ from criproxy.node.context import Context
 from criproxy.node.reconcile.reconciler import Reconciler
 from criproxy.node.sync.hotplug import Hotplug
 from criproxy.placement.records.history import cpuset_text, instead_text
+from criproxy.process.heartbeat import joint_s
 from criproxy.process.tasks import batches, wait_at_most
 
 _AT_ONCE = 25
@@ -64,13 +65,15 @@ class Drift:
 
     async def watch(self) -> None:
         """Check all containers, for ever."""
+        clock = asyncio.get_running_loop()
         while True:
             await self.hotplug.check()
             self.reconciler.enqueue(list(self.context.cgroups.lost), read=True)
             parts = list(batches(list(self.context.cgroups.groups), _AT_ONCE)) or [[]]
-            for part in parts:
+            begun_s, period_s = clock.time(), self.context.settings.drift_period_s
+            for number, part in enumerate(parts, 1):
                 self.check(part)
-                await asyncio.sleep(self.context.settings.drift_period_s / len(parts))
+                await asyncio.sleep(joint_s(begun_s + period_s * number / len(parts) - clock.time()))
             self._forget()
 
     def check(self, keys: Sequence[str]) -> None:

@@ -14,6 +14,7 @@ from criproxy.model.workload import MAY_RUN, ContainerState
 from criproxy.node.context import Context
 from criproxy.node.sync.ends import Evidence, ended, judge_each
 from criproxy.node.sync.outcomes import Outcomes
+from criproxy.process.heartbeat import joint_s
 
 _SETTLED_S = 1.0
 """When an event stream counts as open; containers that exited before it began are listed then."""
@@ -45,7 +46,7 @@ class ExitEvents:
         """List the exited containers periodically: often if there are no events."""
         settings, waited_s = self.context.settings, 0.0
         while True:
-            await asyncio.sleep(settings.exit_list_s)
+            await asyncio.sleep(joint_s(settings.exit_list_s))
             waited_s += settings.exit_list_s
             if not self.has_events or waited_s >= settings.exit_list_beside_events_s:
                 waited_s = 0.0

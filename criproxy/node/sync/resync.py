@@ -23,6 +23,7 @@ from criproxy.node.sync.ends import undisturbed
 from criproxy.node.sync.outcomes import Outcomes
 from criproxy.node.sync.sizes_in_force import follow_sizes
 from criproxy.placement.events import ContainerGone, ContainerStarted, PodGone, PodResized
+from criproxy.process.heartbeat import joint_s
 from criproxy.process.tasks import wait_at_most
 
 _FIRST_PAUSE_S, _LONGEST_PAUSE_S = 0.1, 1.0
@@ -217,8 +218,7 @@ class Resync:
             self._failed(error)
             self.soon()
             return
-        node = self.context.state.node
-        self.reconciler.enqueue([container.key for container in node.containers_of(sandbox_id)], read=True)
+        self.reconciler.enqueue([each.key for each in self.context.state.node.containers_of(sandbox_id)], read=True)
 
     async def _due(self) -> None:
         """Wait until the next comparison is requested or due, or the runtime does not answer."""
@@ -227,7 +227,7 @@ class Resync:
         while not self._wanted:
             self._due_earlier.clear()
             check_s, due_s = loop.time() + settings.answer_check_s, min([interval_s, *self._removals_s])
-            if await wait_at_most(min(check_s, due_s) - loop.time(), self._due_earlier.wait()):
+            if await wait_at_most(joint_s(min(check_s, due_s) - loop.time()), self._due_earlier.wait()):
                 continue
             if due_s <= check_s:
                 if self._removals_s and self._removals_s[0] <= interval_s:
