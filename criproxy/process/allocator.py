@@ -5,7 +5,9 @@ import ctypes
 import os
 from collections.abc import Callable
 from dataclasses import dataclass
-from pathlib import Path
+
+from criproxy.host.files import read_text
+from criproxy.process.heartbeat import joint_s
 
 _M_TRIM_THRESHOLD, _M_MMAP_THRESHOLD = -1, -3
 _MMAP_THRESHOLD_BYTES = 8 << 20
@@ -46,7 +48,7 @@ async def give_back_after_peaks() -> None:
         return
     memory = _Memory(trim)
     while True:
-        await asyncio.sleep(POLL_S)
+        await asyncio.sleep(joint_s(POLL_S))
         if memory.poll():
             await asyncio.to_thread(memory.give_back)
 
@@ -54,8 +56,8 @@ async def give_back_after_peaks() -> None:
 @dataclass(slots=True)
 class _Memory:
     trim: Callable[[int], int]
-    least_bytes: int = 0
-    """The smallest size since the last trim."""
+    least_bytes: int = -_GROWN_BYTES
+    """The smallest size since the last trim; before the first one, any size is a growth: a start leaves 4 MB."""
     polls: int = 0
     """The number of polls since the last trim."""
     pause_polls: int = 1
@@ -78,4 +80,4 @@ class _Memory:
 
 
 def _resident_bytes() -> int:
-    return int(Path("/proc/self/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
+    return int((read_text("/proc/self/statm") or "0 0").split()[1]) * os.sysconf("SC_PAGE_SIZE")
