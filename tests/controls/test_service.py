@@ -21,6 +21,7 @@ from criproxy.model.text.plain import to_plain
 from criproxy.process.control_client import ControlClient, DaemonRefuses, NoDaemon
 from tests.controls.trees import CPUS, Tree
 from tests.daemons import LIMIT_S, Process, until
+from tests.kernel_files import changing_this_machine
 
 POLICY = f"{CPUS}/cpufreq/policy"
 GOLD = Desired(cpus={"gold": "1"}, tunings={"gold": CpuTuning(governor="performance")})
@@ -88,16 +89,9 @@ async def service(tmp_path: Path, tree: Tree) -> AsyncIterator[Service]:
 
 @pytest.fixture
 def files() -> Iterator[dict[Path, str]]:
-    """The interrupts and idle states of this machine, with what they have; it is restored in any case."""
-    if os.geteuid():
-        pytest.skip("only root may write these files")
-    paths = [*Path("/proc/irq").glob("*/smp_affinity_list"), Path("/proc/irq/default_smp_affinity")]
-    paths += Path("/sys/devices/system/cpu").glob("cpu*/cpuidle/state*/disable")
-    before = {path: path.read_text() for path in paths}
-    yield before
-    for path, text in before.items():
-        if path.read_text() != text:
-            path.write_text(text)
+    """The interrupts and idle states of this machine, with what they have; they are restored in any case."""
+    with changing_this_machine() as files:
+        yield files
 
 
 def now(files: Mapping[Path, str]) -> dict[Path, str]:

@@ -34,6 +34,7 @@ from criproxy.node.cgroups import Cgroups
 from criproxy.process.control_client import request_of
 from lab.containerd.containerd import IMAGE, PrivateContainerd
 from lab.kubelet.kubelet import ContainerSpec, MiniKubelet, PodSpec
+from tests.kernel_files import DEFAULT_AFFINITY
 
 SOCKET = "unix:///run/criproxy/criproxy.sock"
 IMAGES = "unix:///run/criproxy/image.sock"
@@ -41,8 +42,6 @@ HTTP = "/run/criproxy/http.sock"
 SERVICE = "criproxy.service"
 PLUGIN, AGENT = "criproxy-device-plugin.service", "criproxy-agent.service"
 CONTROLS = "criproxy-controls.service"
-DEFAULT_AFFINITY = Path("/proc/irq/default_smp_affinity")
-"""Where new interrupts go; this file is the machine's own."""
 CONTROLLED = (
     "proc/irq proc/sys sys/devices/system/cpu sys/fs/cgroup/blkio sys/block etc var/lib/criproxy-controls".split()
 )

@@ -1,6 +1,5 @@
 """The shipped units on a node with a real systemd, the machine's containerd and a kubelet that is only a process."""
 
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -8,8 +7,9 @@ import pytest
 from criproxy.host.machine import discover
 from criproxy.model.cpuset import format_cpuset
 from lab.containerd.containerd import IMAGE
+from tests.kernel_files import changing_this_machine
 from tests.systemd import booted
-from tests.systemd.inside import DEFAULT_AFFINITY, network_namespace
+from tests.systemd.inside import network_namespace
 
 pytestmark = pytest.mark.e2e
 
@@ -24,14 +24,8 @@ def node(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
     """Return the facts of one life of a node, from its boot to the end of criproxy."""
     if reason := booted.available():
         pytest.skip(reason)
-    interrupts = [*Path("/proc/irq").glob("*/smp_affinity_list"), DEFAULT_AFFINITY]
-    before = {path: path.read_text() for path in interrupts}
-    try:
+    with changing_this_machine():  # the node has its own file systems, but those of interrupts are the machine's
         return booted.facts(tmp_path_factory.mktemp("node"))
-    finally:  # the node has its own file systems, but these files are the machine's
-        for path, text in before.items():
-            if path.read_text() != text:
-                path.write_text(text)
 
 
 def test_a_node_sees_no_sockets_of_another(node: dict[str, Any]) -> None:
