@@ -96,6 +96,7 @@ class Controls:
             "troubles": to_plain(answer.troubles),
             "troubles_left_out": answer.troubles_left_out,
             "drift": answer.drift,
+            "repaired": self._files.repaired,
             "machine": await self._containers.machine(),
         }
 

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from functools import partial
 from posixpath import basename, dirname
 from time import monotonic
+from typing import Any
 
 from criproxy.controls.journal import BEFORE, Journal
 from criproxy.controls.lane import Lane
@@ -14,6 +15,8 @@ from criproxy.errors import reason_of
 
 FIRST_PAUSE_S, LONGEST_PAUSE_S = 60.0, 3600.0
 """Until a file that was repaired is repaired again; the pause doubles each time."""
+MOST_SHOWN = 20
+"""Of the files that were repaired."""
 OFTEN = 3
 """So many repairs of one file are a trouble: another program wants something else."""
 _PAIRS = {
@@ -89,6 +92,12 @@ class ControlledFiles:
             if repairs.times >= OFTEN:
                 again = f"it was repaired {repairs.times} times, and is at most every {repairs.pause_s:.0f} s"
                 yield f"another program keeps writing {repairs.found!r:.60} to {path}: {again}"
+
+    @property
+    def repaired(self) -> list[dict[str, Any]]:
+        """Return the files that others have changed lately, as JSON: those that were repaired most often first."""
+        often = sorted(self._repairs.items(), key=lambda item: (-item[1].times, item[0]))[:MOST_SHOWN]
+        return [{"path": path, "found": repairs.found, "times": repairs.times} for path, repairs in often]
 
     async def apply(self, wanted: Mapping[str, Value], *, look: bool = False) -> None:
         """Bring all files of *wanted* to their values, and all others back to what they had.

@@ -347,7 +347,11 @@ async def test_drift_is_shown_and_repaired(node: Node) -> None:
 
     assert await node.apply(replace(GOLD, irqs=Irqs(cpus="0-3")), look=True) == []
     assert node.kernel.writes == [("smp_affinity_list", "0-3"), ("scaling_min_freq", "2100000")]
-    assert node.controls.answer().drift == 2
+    status = await node.controls.status({})
+    assert (status["drift"], [(each["path"].rpartition("/")[2], each["found"]) for each in status["repaired"]]) == (
+        2,
+        [("smp_affinity_list", "5"), ("scaling_min_freq", "800000")],
+    )
 
 
 async def test_drift_is_looked_at_on_a_timer(node: Node, monkeypatch: pytest.MonkeyPatch) -> None:
