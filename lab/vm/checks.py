@@ -8,9 +8,14 @@ import asyncio
 import signal
 from pathlib import Path
 
+from criproxy.controls.block_io import BlockIoLimits
+from criproxy.controls.container_threads import ContainerThreads
+from criproxy.controls.scheduling.calls import Attributes, Policy, read
+from criproxy.controls.scheduling.threads import ThreadScheduling
 from criproxy.cri import api_pb2 as api
 from criproxy.deviceplugin.usage.processes import Processes, container_of
 from criproxy.devices.usage.values import Process
+from criproxy.model.controls import BlockIo, ContainerControls, Scheduling, Throttle
 from criproxy.model.cpuset import CpuSet
 from lab.vm.world import World
 
@@ -100,6 +105,30 @@ async def processes_are_those_of_their_containers(world: World) -> None:
         (inside / "cgroup.procs").write_text(f"{pid}\n")
         assert processes.is_same(process, each.container_id)
     assert not container_of(Path("/proc/self/cgroup").read_text())  # noqa: ASYNC240 (of the kernel)
+
+
+async def classes_are_applied_to_threads_and_disks(world: World) -> None:
+    """Every thread has policy and nice, and two disks their limits; in the end all is as before."""
+    placed = await world.sharer("limited")
+    throttle = Throttle(devices=("/dev/loop[01]",), read_bps=1 << 20, write_iops=100)
+    controls = ContainerControls(
+        cgroup=str(placed.group.relative_to("/sys/fs/cgroup")),
+        scheduling=Scheduling(policy="batch", nice=5),
+        block_io=BlockIo(throttles=(throttle,)),
+    )
+    parts = ThreadScheduling(Path("/")), BlockIoLimits(Path("/"))
+    threads, limits = ContainerThreads(Path("/")), placed.group / "io.max"
+
+    assert [part.apply("c", controls, None) for part in parts] == [[], []]
+    assert {read(number) for number in threads.numbers(controls.cgroup)} == {Attributes(Policy(3), nice=5)}
+    values = "rbps=1048576 wbps=max riops=max wiops=100"
+    assert sorted(limits.read_text().splitlines()) == [f"7:{number} {values}" for number in (0, 1)]
+    assert [part.look("c", controls) for part in parts] == [[], []]
+    assert [part.drift for part in parts] == [0, 0]
+
+    assert [part.forget("c", controls) for part in parts] == [[], []]
+    assert {read(number) for number in threads.numbers(controls.cgroup)} == {Attributes()}
+    assert not limits.read_text()
 
 
 async def a_cpu_that_goes_offline_is_used_again_when_it_is_back(world: World) -> None:

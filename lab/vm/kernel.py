@@ -133,7 +133,7 @@ def write_whole(path: Path, content: bytes) -> None:
     part.replace(path)
 
 
-BASE_MODULES = ("virtio_pci", "9pnet_virtio", "9p", "overlay", "virtio_console")
+BASE_MODULES = ("virtio_pci", "9pnet_virtio", "9p", "overlay", "virtio_console", "loop")
 PMEM_MODULES = ("nfit", "libnvdimm", "nd_pmem", "device_dax", "dax_pmem", "kmem")
 INIT = Path(__file__).with_name("init.sh")
 
