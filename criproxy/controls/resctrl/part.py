@@ -43,6 +43,8 @@ class RdtClasses:
         self._groups: Groups | None = None
         self._stale: frozenset[str] = frozenset()
         """Groups that had threads, but no class, when the classes were prepared last."""
+        self._absent, self._missing = False, ""
+        """Whether nothing can be divided, and if classes need it, why."""
         self._why_not: dict[str, str] = {}
         """Class → why it has no group."""
         self._inside: dict[Path, set[int]] = {}
@@ -58,12 +60,14 @@ class RdtClasses:
         """Make the groups of the classes, and remove those that have none any more."""
         rdt = desired.rdt or Rdt()
         groups = self._found_groups()
-        if groups is None:
-            return [self._missing()] if rdt.classes else []
+        self._absent, self._missing = False, ""
         try:
             machine = read_resctrl(self._root)
         except CriproxyError as error:
-            return [str(error)] if rdt.classes else []
+            self._absent, self._missing = True, str(error) if _needed(rdt) else ""
+            return [self._missing] if self._missing else []
+        if groups is None:  # it was mounted a moment ago
+            return []
         troubles = self._remove_old(groups, {each.name for each in rdt.classes})
         troubles += self._ensure(groups, rdt, machine)
         places = [groups.path(each.name) for each in rdt.classes]
@@ -100,13 +104,6 @@ class RdtClasses:
             boot = read_text(self._root / "proc/sys/kernel/random/boot_id") or ""
             self._groups = Groups(found[0], self._state_dir, boot, self._files)
         return self._groups
-
-    def _missing(self) -> str:
-        try:
-            read_resctrl(self._root)
-        except CriproxyError as error:
-            return str(error)
-        return "resctrl is not mounted"
 
     def _remove_old(self, groups: Groups, names: Collection[str]) -> list[str]:
         """Remove the groups of classes that are no more: the empty ones now, the others once their containers had time.
@@ -146,7 +143,7 @@ class RdtClasses:
             return self.forget(id, before) if before else []
         groups = self._found_groups()
         if not groups or not groups.exists(controls.rdt_class):
-            return [self._no_group(controls.rdt_class)]
+            return self._no_group(controls.rdt_class)
         group = groups.path(controls.rdt_class)
         had = {*groups.tasks(group)}
         move = _Move(self._threads, groups, controls.cgroup, group)
@@ -179,7 +176,7 @@ class RdtClasses:
             return []
         groups = self._groups
         if not groups or not groups.exists(controls.rdt_class):
-            return [self._no_group(controls.rdt_class)]
+            return self._no_group(controls.rdt_class)
         group = groups.path(controls.rdt_class)
         inside, known = self._inside.setdefault(group, set()), self._known.get(id, frozenset())
         there = self._threads.numbers(controls.cgroup)
@@ -193,10 +190,17 @@ class RdtClasses:
         self._known[id] = frozenset(inside.intersection(there))
         return move.troubles
 
-    def _no_group(self, name: str) -> str:
-        if why := self._why_not.get(name):
-            return why
-        return f"RDT class {name} has no control group" if self._groups else self._missing()
+    def _no_group(self, name: str) -> list[str]:
+        """Return why a class has no group; nothing if the machine can divide nothing, and need not."""
+        if self._absent:
+            return [self._missing] if self._missing else []
+        return [self._why_not.get(name) or f"RDT class {name} has no control group"]
+
+
+def _needed(rdt: Rdt) -> bool:
+    """Whether classes divide something that the machine must have."""
+    parts = [*(each.allocations for each in rdt.classes), *(each.allocations for each in rdt.partitions)]
+    return any(each.resource[:2] not in rdt.optional for part in parts for each in part)
 
 
 class _Move:

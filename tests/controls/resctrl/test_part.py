@@ -1,6 +1,7 @@
 """Containers get shares of caches and memory bandwidth by groups of resctrl, and are as before when these go."""
 
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -285,6 +286,18 @@ def test_a_machine_without_resctrl_is_told(tmp_path: Path) -> None:
     assert part.apply("c", controls("gold"), None) == part.look("c", controls("gold")) == [why]
     assert part.forget("c", controls("gold")) == []
     assert part.machine() == {"resctrl": {"missing": why}}
+
+
+def test_a_machine_without_resctrl_is_no_trouble_where_all_is_optional(tmp_path: Path) -> None:
+    """Classes then set nothing there."""
+    part = RdtClasses(tmp_path, tmp_path)
+    desired = rdt("gold")
+    assert desired.rdt
+
+    assert part.configure(Desired(rdt=replace(desired.rdt, optional=("L3", "MB")))) == []
+    assert part.apply("c", controls("gold"), None) == part.look("c", controls("gold")) == []
+
+    assert len(part.configure(Desired(rdt=replace(desired.rdt, optional=("L3",))))) == 1
 
 
 def test_it_says_what_the_machine_can(kernel: ResctrlModel, part: RdtClasses) -> None:
