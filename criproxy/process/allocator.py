@@ -5,9 +5,7 @@ import ctypes
 import os
 from collections.abc import Callable
 from dataclasses import dataclass
-
-from criproxy.host.files import read_text
-from criproxy.process.heartbeat import joint_s
+from pathlib import Path
 
 _M_TRIM_THRESHOLD, _M_MMAP_THRESHOLD = -1, -3
 _MMAP_THRESHOLD_BYTES = 8 << 20
@@ -48,7 +46,7 @@ async def give_back_after_peaks() -> None:
         return
     memory = _Memory(trim)
     while True:
-        await asyncio.sleep(joint_s(POLL_S))
+        await asyncio.sleep(POLL_S)
         if memory.poll():
             await asyncio.to_thread(memory.give_back)
 
@@ -56,8 +54,8 @@ async def give_back_after_peaks() -> None:
 @dataclass(slots=True)
 class _Memory:
     trim: Callable[[int], int]
-    least_bytes: int = -_GROWN_BYTES
-    """The smallest size since the last trim; before the first one, any size is a growth: a start leaves 4 MB."""
+    least_bytes: int = 0
+    """The smallest size since the last trim."""
     polls: int = 0
     """The number of polls since the last trim."""
     pause_polls: int = 1
@@ -80,4 +78,4 @@ class _Memory:
 
 
 def _resident_bytes() -> int:
-    return int((read_text("/proc/self/statm") or "0 0").split()[1]) * os.sysconf("SC_PAGE_SIZE")
+    return int(Path("/proc/self/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
