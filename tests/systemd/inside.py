@@ -27,13 +27,14 @@ from criproxy.controls import DEFAULT_SOCKET
 from criproxy.cri import api_pb2 as api
 from criproxy.cri.runtime import RuntimeCallError, RuntimeClient
 from criproxy.host.machine import discover
-from criproxy.model.controls import Desired, Irqs
+from criproxy.model.controls import ContainerControls, Desired, Irqs, Scheduling
 from criproxy.model.cpuset import format_cpuset
 from criproxy.model.text.plain import to_plain
 from criproxy.node.cgroups import Cgroups
 from criproxy.process.control_client import request_of
 from lab.containerd.containerd import IMAGE, PrivateContainerd
 from lab.kubelet.kubelet import ContainerSpec, MiniKubelet, PodSpec
+from tests.controls.cgroups import Cgroup
 from tests.kernel_files import DEFAULT_AFFINITY
 
 SOCKET = "unix:///run/criproxy/criproxy.sock"
@@ -175,6 +176,14 @@ def runs_the_agent() -> dict[str, Any]:
     return found | {"result": shown("Result", AGENT)}
 
 
+def asked_controls(place: str, command: str = "status", **arguments: object) -> dict[str, Any]:
+    """What the controls answer on their socket."""
+    with socket.socket(socket.AF_UNIX) as sock:
+        sock.connect(place)
+        sock.sendall(request_of(command, arguments))
+        return dict(json.loads(sock.makefile().readline())["result"])
+
+
 def runs_the_controls() -> dict[str, Any]:
     """The facts of what applies classes outside of CRI: its rights, and a file of the machine that it changes."""
     typed("mount -o remount,bind,rw /sys")  # as on a machine; the node's is read-only
@@ -183,17 +192,17 @@ def runs_the_controls() -> dict[str, Any]:
     found: dict[str, Any] = {"state": shown("ActiveState", CONTROLS), "process": rights(pid)}
     found["modes"] = [f"{path.stat().st_mode & 0o777:04o}" for path in (Path(place).parent, Path(place))]
     found["before"] = DEFAULT_AFFINITY.read_text()
-    first = min(discover().cpus)
-    for name, desired in (("applied", Desired(irqs=Irqs(cpus=str(first)))), ("put back", Desired())):
-        arguments = {"generation": len(found), "desired": to_plain(desired)}
-        with socket.socket(socket.AF_UNIX) as sock:
-            sock.connect(place)
-            sock.sendall(request_of("apply", arguments))
-            answer = json.loads(sock.makefile().readline())["result"]
-        end_s = time.monotonic() + LIMIT_S
-        while answer.get("pending") and time.monotonic() < end_s and DEFAULT_AFFINITY.read_text() == found["before"]:
-            time.sleep(PACE_S)
-        found[name] = {"file": DEFAULT_AFFINITY.read_text(), "troubles": answer.get("troubles", [])}
+    with Cgroup() as cgroup:
+        thread = cgroup.run("setpriv", f"--reuid={NOBODY}", "--clear-groups", "sleep", "1000").pid
+        scheduling = Scheduling(policy="batch", nice=-5, io_class="be", io_priority=1)
+        containers = {"a": ContainerControls(cgroup=f"/{cgroup.path}", scheduling=scheduling)}
+        irqs = Irqs(cpus=str(min(discover().cpus)))
+        for name, desired in (("applied", Desired(containers=containers, irqs=irqs)), ("put back", Desired())):
+            answer = asked_controls(place, "apply", generation=len(found), desired=to_plain(desired))
+            while answer.get("pending"):
+                answer = asked_controls(place)
+            found[name] = {"file": DEFAULT_AFFINITY.read_text(), "troubles": answer.get("troubles", [])}
+            found[name]["thread"] = [os.sched_getscheduler(thread), os.getpriority(os.PRIO_PROCESS, thread)]
     root = Path(f"/proc/{pid}/root")
     found["read-only"] = {place: bool(os.statvfs(root / place).f_flag & os.ST_RDONLY) for place in CONTROLLED}
     systemctl("stop", CONTROLS)

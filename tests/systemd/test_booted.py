@@ -1,5 +1,6 @@
 """The shipped units on a node with a real systemd, the machine's containerd and a kubelet that is only a process."""
 
+import os
 from typing import Any
 
 import pytest
@@ -111,7 +112,8 @@ def test_controls_have_their_rights_and_change_the_machine_only_while_it_is_want
     first = 1 << min(ALL)
     assert controls["applied"]["troubles"] == []
     assert int(controls["applied"]["file"].replace(",", ""), 16) == first
-    assert controls["put back"] == {"file": controls["before"], "troubles": []}
+    assert controls["applied"]["thread"] == [os.SCHED_BATCH, -5], "of another user"
+    assert controls["put back"] == {"file": controls["before"], "troubles": [], "thread": [os.SCHED_OTHER, 0]}
     assert controls["left"] == {"status": 0, "said": ""}
 
 
