@@ -56,7 +56,8 @@ class Cgroup:
         for process in self._processes:
             process.kill()
             process.communicate()
-        for folder in self.folders:
+        # Where both versions are mounted, runc also makes it in that of cgroup v2.
+        for folder in (*self.folders, MOUNT / "unified" / self.path):
             for place, _, _ in os.walk(folder, topdown=False):
                 Path(place).rmdir()
 
