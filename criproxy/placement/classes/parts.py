@@ -18,6 +18,7 @@ def parts_of(table: Table) -> ClassParts:
         scheduling={name: scheduling_of(each.scheduling) for name, each in classes if each.scheduling},
         block_io={name: each for name, each in block_io.items() if each != BlockIo()},
         rdt=rdt_of(table),
+        bursts={} if table.machine.unified else _bursts(table),
         irqs={name: IrqRule(mode=each.irq.mode or "", claim=each.irq.claim) for name, each in classes if each.irq},
         controllable=table.controllable,
     )
@@ -49,6 +50,10 @@ def scheduling_of(options: SchedulingOptions) -> Scheduling:
         io_class=options.io_class or "",
         io_priority=options.io_priority,
     )
+
+
+def _bursts(table: Table) -> dict[str, int]:
+    return {name: each.cpu.burst.hundredths for name, each in table.classes.items() if each.cpu and each.cpu.burst}
 
 
 def _block_io(options: BlockIoOptions, table: Table) -> BlockIo:

@@ -15,10 +15,13 @@ _LONG_MAX = (1 << 63) - 1
 
 
 def values_of(parts: Parts, container: Container, machine: Controllable) -> dict[str, str]:
-    """Return what *container* has if all of its classes are *parts*, by file; files that the machine lacks are left."""
-    found = dict(_burst(parts.cpu, container)) if parts.cpu else {}
+    """Return what *container* has if all of its classes are *parts*, by file; files that the machine lacks are left.
+
+    None with cgroup v1, which has no such files: there, `ClassParts.bursts` are applied by the controls service.
+    """
+    found: dict[str, str] = {}
     if machine.unified:
-        found |= dict(_cpu_values(parts.cpu)) if parts.cpu else {}
+        found |= {**dict(_burst(parts.cpu, container)), **dict(_cpu_values(parts.cpu))} if parts.cpu else {}
         found |= dict(_memory_values(parts.memory, container, machine.page_bytes)) if parts.memory else {}
         found |= dict(_io_values(parts.blockIO, machine)) if parts.blockIO else {}
     return {file: value for file, value in found.items() if file in machine.files}

@@ -66,6 +66,9 @@ class ClassParts:
     block_io: Mapping[str, BlockIo] = field(default_factory=dict)
     """Without what the runtime writes: with cgroup v2, the weight."""
     rdt: Rdt | None = None
+    bursts: Mapping[str, int] = field(default_factory=dict)
+    """With cgroup v1: class → hundredths of a percent of the CPU limit by which a container may exceed it for a
+    moment."""
     irqs: Mapping[str, IrqRule] = field(default_factory=dict)
     controllable: tuple[str, ...] = ("*",)
     """As `model.controls.Irqs.controllable`."""
