@@ -15,6 +15,7 @@ from functools import partial
 from typing import Any
 
 from criproxy import __version__
+from criproxy.api import controls
 from criproxy.api.notices import ControllerNotices
 from criproxy.api.views import devices, events, explain, fit, status, who
 from criproxy.api.views.situation import Situation, argument
@@ -126,7 +127,8 @@ class LiveNode:
             except Exception as error:  # noqa: BLE001 (the policy may be an external one; the rest of the answer is still useful)
                 notices.append(Notice("policy", f"the policy cannot compare its candidates: {error!r}"))
         situation = replace(situation, notices=notices)
-        return await self._encoded(partial(explain.to_values, situation, life, records, waits_for, now))
+        of_classes = controls.of_container(self.controller, life.container)
+        return await self._encoded(partial(explain.to_values, situation, life, records, waits_for, now, of_classes))
 
     async def devices(self, arguments: Mapping[str, Any]) -> Encoded:
         """Answer ``criproxy devices``, without arguments."""
@@ -197,6 +199,7 @@ class LiveNode:
             "runtime": {"name": name, "version": version, "socket": self.runtime_socket},
             "configuration": {"file": loaded.file, "hash": loaded.hash, "loaded": at, **tried(in_force.trial)},
             "agent": self.controller.agent.to_json(),
+            "controls": controls.to_values(self.controller),
         }
 
 

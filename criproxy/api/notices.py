@@ -4,6 +4,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from time import monotonic
 
 from criproxy import __version__
+from criproxy.api import controls
 from criproxy.devices.classes.builtin import NVIDIA
 from criproxy.devices.classes.vgpu_profiles import Quota
 from criproxy.devices.plugin.published import NOT_YET, SHORTEST_STALE_S, Advertised, Published, PublishedCard
@@ -141,6 +142,7 @@ class ControllerNotices:
         yield from self._of_trial()
         yield from self._of_devices()
         yield from self._of_plugin()
+        yield from controls.notices(self.controller)
         yield from self.controller.agent.notices()
         if cpusets := self.controller.updates.kubelet_cpusets:
             yield Notice("competing-manager", cpusets.sentence())

@@ -133,6 +133,12 @@ def pods_cgroup(cgroup_parent: str) -> str | None:
     return None
 
 
+def cgroup_of_pod(cgroup_parent: str) -> str:
+    """Return the cgroup of a pod below the mount; a kubelet with the systemd driver may send the last slice only."""
+    path = cgroup_parent.strip("/")
+    return _slice_path(path).strip("/") if path.endswith(".slice") and "/" not in path else path
+
+
 def pod(config: api.PodSandboxConfig, sandbox_id: str) -> Pod:
     """Return the pod of a sandbox configuration (RunPodSandbox, or the copy in CreateContainer)."""
     return _pod(config, sandbox_id, config.linux.cgroup_parent, sizes.pod_total(config.linux.resources))

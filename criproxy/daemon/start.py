@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import ParamSpec, TypeVar
 
 from criproxy.cri.runtime import RuntimeClient
-from criproxy.daemon.options import Endpoints, Options
+from criproxy.daemon.options import Endpoints, Options, controls_socket
 from criproxy.host.machine import discover
 from criproxy.host.patience import Patience
 from criproxy.model.machine.topology import Topology
@@ -91,6 +91,7 @@ async def start_controller(
     controller = Controller(configuration.settings, topology, configuration.policy, store, runtime, controller_log)
     _note_in_force(controller, configuration)
     controller.policy_switch.going_back = begun.back
+    controller.controls.socket = controls_socket(endpoints.control)
     stack.push_async_callback(controller.stop)
     await controller.start()
     keeper = ConfigurationKeeper(options.state_dir, log)

@@ -5,6 +5,7 @@ from dataclasses import dataclass, field
 from enum import Enum
 from functools import lru_cache
 
+from criproxy.model.controls import NO_CONTROLS, Controls
 from criproxy.model.cpuset import CpuSet
 
 
@@ -93,9 +94,12 @@ class Grant:
     final."""
     quota: CpuQuota = CpuQuota.LEFT
     """Set by the engine; policies ignore it."""
+    controls: Controls = NO_CONTROLS
+    """What its classes set; as `quota`."""
 
     def __hash__(self) -> int:
-        return hash((self.cpus, self.mems, self.exclusive, self.pool))  # the rest rarely differs, and takes as long
+        # The rest rarely differs, and takes as long.
+        return hash((self.cpus, self.mems, self.exclusive, self.pool, self.controls.values))
 
     def with_memory_of(self, other: "Grant") -> "Grant":
         """Return the grant with the memory of *other*; the same object if it has that already."""
@@ -105,7 +109,7 @@ class Grant:
 
     def with_memory(self, mems: CpuSet, home_mems: CpuSet) -> "Grant":
         """Return the grant with memory from *mems*, which returns to *home_mems* if there are any."""
-        return Grant(self.cpus, mems, self.exclusive, self.pool, self.home, home_mems, self.quota)
+        return Grant(self.cpus, mems, self.exclusive, self.pool, self.home, home_mems, self.quota, self.controls)
 
     @property
     def is_preserved(self) -> bool:

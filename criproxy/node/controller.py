@@ -26,6 +26,8 @@ from criproxy.node.devices.incidents import Incidents
 from criproxy.node.devices.plugin import DevicePlugin
 from criproxy.node.in_flight import InFlight, unseen_starts
 from criproxy.node.locks import Locks
+from criproxy.node.reconcile.controls_client import MARK, ControlsClient
+from criproxy.node.reconcile.controls_map import ControlsMap
 from criproxy.node.reconcile.reconciler import Reconciler
 from criproxy.node.record.persister import Persister
 from criproxy.node.record.refusals import RefusedResizes
@@ -95,6 +97,8 @@ class Controller:
         )
         self._bypass_times, self.device_plugin, self.card_usage = BypassTimes(), DevicePlugin(), CardUsage()
         self.reconciler, self.refused_resizes, inheritance = Reconciler(context), RefusedResizes(), Inheritance()
+        self.desired_controls = ControlsMap(context, lambda: self.ready)
+        self.controls = ControlsClient(context, self.desired_controls, store.directory / MARK)
         self.outcomes = Outcomes(context, self.reconciler, inheritance=inheritance)
         self.hotplug, self.devices = Hotplug(context), DeviceGuard(context)  # no change since the discovery is missed
         self.incidents = Incidents(context, self.devices.users, self.device_plugin, self._edits_changed)
@@ -102,12 +106,10 @@ class Controller:
         self.resync = Resync(context, self.reconciler, self.outcomes, adoption, self.devices)
         self.policy_switch = PolicySwitch(context, self.reconciler, self.resync, self._begin)
         self.updates = Updates(context, self.reconciler, self.outcomes, self.refused_resizes)
-        parts = (self.reconciler, self.outcomes, self.devices, inheritance, self.hotplug, self.updates)
-        creates = Creates(context, *parts)
-        starts = Starts(context, self.reconciler, self.outcomes, self.resync)
-        self.handlers = Handlers(
-            context, self.outcomes, self.resync, self.devices, inheritance, creates, starts, self.updates
-        )
+        parts = (self.devices, inheritance)
+        creates = Creates(context, self.reconciler, self.outcomes, *parts, self.hotplug, self.updates)
+        starts = Starts(context, self.reconciler, self.outcomes, self.resync, self.controls)
+        self.handlers = Handlers(context, self.outcomes, self.resync, *parts, creates, starts, self.updates)
         self.fallback = CallFallback(context, creates, starts, lambda: self.ready)
         self.replies = Replies(context, self.incidents, self._edits_changed)
 
@@ -149,6 +151,8 @@ class Controller:
         self.node_use.cpu_ratio()  # the next call measures the use since now
         self.context.tasks.watch_callbacks()
         self.policy_switch.start()
+        self.context.state.looks.add("follow classes", self.controls.look)
+        self.context.tasks.spawn("follow classes", self.controls.begin(self.known))
 
     def _begin(self) -> None:
         """Find out what runs, and from then on detect changes that no call reports."""

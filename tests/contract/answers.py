@@ -37,6 +37,19 @@ STATUS = {
         None,
     ),
     "agent": ({"version": str, "since": str, "problems": TEXTS}, None),
+    "controls": (
+        {
+            **dict.fromkeys("state problem socket version".split(), str),
+            **dict.fromkeys(
+                "generation acknowledged containers unplaced late_starts drift troubles_omitted".split(), int
+            ),
+            "pending": bool,
+            "troubles": [{"what": str, "text": str}],
+            "cpus": {EACH: str},
+            "irqs": (FACTS, None),
+        },
+        None,
+    ),
     "policy": str,
     "refusals": [{"container": str, "time": str, "times": int, "text": str}],
     "refusals_omitted": int,
@@ -107,6 +120,16 @@ EXPLAIN = {
             ),
         }
     ],
+    "controls": (
+        {
+            "classes": {EACH: str},
+            "files": [{"file": str, "desired": str, "applied": TEXT}],
+            "service": (FACTS, None),
+            "service_state": str,
+            "troubles": TEXTS,
+        },
+        None,
+    ),
     "over_quota": [OVER_QUOTA],
     "choices": [CHOICE],
     "should_own": ({"should_own_cpus": int, "owns_cpus": int, "since": str, "why": str}, None),

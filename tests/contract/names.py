@@ -3,23 +3,25 @@
 DAEMON_METRICS = {
     "counter": """
         accepted_connections_total adoptions_total bytes_total calls_total cancelled_held_calls_total
-        config_reloads_total config_tries_ended_total conflicts_repaired_total decisions_total device_allocations_total
-        device_creates_refused_total device_creates_total device_evidence_total device_incidents_total
-        device_quota_incidents_total device_quota_stops_total device_stops_total dial_failures_total drift_total
-        dropped_log_lines_total exits_total failures_total fallbacks_total handler_errors_total inquiries_total
-        pod_file_failures_total policy_failures_total policy_faults_total promotions_total protocol_errors_total
-        refusals_total refused_calls_total resizes_refused_total resyncs_total store_failures_total
-        unknown_outcomes_total unreadable_messages_total updates_total
+        config_reloads_total config_tries_ended_total conflicts_repaired_total controls_drift_total
+        decisions_total device_allocations_total device_creates_refused_total device_creates_total
+        device_evidence_total device_incidents_total device_quota_incidents_total device_quota_stops_total
+        device_stops_total dial_failures_total drift_total dropped_log_lines_total exits_total failures_total
+        fallbacks_total handler_errors_total inquiries_total late_starts_total pod_file_failures_total
+        policy_failures_total policy_faults_total promotions_total protocol_errors_total refusals_total
+        refused_calls_total resizes_refused_total resyncs_total store_failures_total unknown_outcomes_total
+        unreadable_messages_total updates_total
     """,
     "gauge": """
-        build_info bypass config_info config_loaded_timestamp_seconds config_problem config_try_remaining_seconds
-        connections containers device_cards device_cards_given device_ids device_ids_given device_over_quota
-        device_plugin_up device_unhealthy_cards exclusive_cpus free_cpus kubelet_last_call_timestamp_seconds
-        misplaced_age_seconds misplaced_containers node_cpu_utilization_ratio node_memory_utilization_ratio
-        oldest_held_call_seconds problems ready released resync_age_seconds
-        runtime_up shared_cpus store_current store_failing_seconds undersized_containers unknown_containers
-        unpromoted_containers updates_in_flight usage_watcher_up vgpu_free vgpu_memory_limit_bytes
-        vgpu_memory_used_bytes vgpu_sm_limit_ratio vgpu_sm_ratio window_debt_bytes
+        build_info bypass config_info config_loaded_timestamp_seconds config_problem
+        config_try_remaining_seconds connections containers controls_troubles controls_up device_cards
+        device_cards_given device_ids device_ids_given device_over_quota device_plugin_up device_unhealthy_cards
+        exclusive_cpus free_cpus kubelet_last_call_timestamp_seconds misplaced_age_seconds misplaced_containers
+        node_cpu_utilization_ratio node_memory_utilization_ratio oldest_held_call_seconds problems ready
+        released resync_age_seconds runtime_up shared_cpus store_current store_failing_seconds
+        undersized_containers unknown_containers unpromoted_containers updates_in_flight usage_watcher_up
+        vgpu_free vgpu_memory_limit_bytes vgpu_memory_used_bytes vgpu_sm_limit_ratio vgpu_sm_ratio
+        window_debt_bytes
     """,
     "histogram": "decision_seconds held_seconds loop_lag_seconds",
 }

@@ -7,6 +7,7 @@ from time import monotonic
 
 from criproxy.api.metrics.moment import MetricTable, Moment, Numbers, with_words
 from criproxy.api.views.shortfalls import undersized
+from criproxy.node.reconcile.controls_client import ServiceState
 from criproxy.node.settings import OnError
 from criproxy.placement.answers.shortfalls import shortfall, unplaced
 from criproxy.placement.policies.api import free_of
@@ -131,6 +132,32 @@ def adoptions(now: Moment) -> float:
 def conflicts_repaired(now: Moment) -> float:
     """Exclusive CPUs on which criproxy found a second container."""
     return now.counters.conflicts_repaired
+
+
+@METRICS.counter()
+def late_starts(now: Moment) -> float:
+    """Containers that started before the controls service had set their class."""
+    return now.controller.controls.late_starts
+
+
+@METRICS.counter()
+def controls_drift(now: Moment) -> float:
+    """Files and threads that other programs had changed, and the controls service has repaired, since its start."""
+    return now.controller.controls.answer.drift
+
+
+@METRICS.gauge()
+def controls_up(now: Moment) -> float | None:
+    """1 while the controls service answers, else 0; absent while no class needs it."""
+    state = now.controller.controls.state
+    return None if state is ServiceState.UNUSED else state is ServiceState.ANSWERS
+
+
+@METRICS.gauge()
+def controls_troubles(now: Moment) -> float:
+    """Settings of classes that the controls service could not apply."""
+    answer = now.controller.controls.answer
+    return len(answer.troubles) + answer.troubles_left_out
 
 
 @METRICS.gauge()

@@ -125,6 +125,7 @@ def to_values(
     records: Iterable[Record],
     waits_for: Sequence[str] = (),
     now: Choice | None = None,
+    controls: Values | None = None,
 ) -> Values:
     """Return the answer of `criproxy explain`.
 
@@ -134,6 +135,7 @@ def to_values(
         records: the history of all containers of its name.
         waits_for: names of the containers that still use CPUs granted to it.
         now: the candidates at this moment, if the history does not have those of its decision.
+        controls: what its classes set, and whether it has that; None without any, or if unknown.
     """
     container = life.container
     asked = next((record for record in reversed(life.records) if record.kind is Kind.ASKED), None)
@@ -145,6 +147,7 @@ def to_values(
         "asked": {"read_as": list(asked.sentences), "sent": dict(asked.facts)} if asked else None,
         "why": _why(life.records),
         "devices": devices(life.records),
+        "controls": controls,
         "over_quota": quotas_exceeded(situation.node, life.name),
         "choices": [*choices.recorded(life.considered), *([choices.values(now, "")] if now else [])],
         "should_own": to_json(lacks) if lacks else None,

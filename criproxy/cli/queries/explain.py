@@ -15,6 +15,7 @@ from criproxy.cli.queries.devices import quota_of
 from criproxy.cli.render import lazy_rich as rich
 from criproxy.cli.render import words
 from criproxy.cli.render.candidates import render_choices
+from criproxy.cli.render.class_words import container_lines
 from criproxy.cli.render.console import HEADING, QUIET, TROUBLE, indented, print_answer, section
 from criproxy.cli.render.topology_words import count
 from criproxy.cli.render.words import notices_of
@@ -72,6 +73,8 @@ def render(values: Values) -> rich.RenderableType:
     if values["asked"]:
         parts += section("What it requested, as the kubelet sent it", values["asked"]["read_as"])
     parts += section(WHY.get(row["state"], "Why it runs there"), values["why"])
+    if controls := values.get("controls"):  # missing in answers of earlier versions
+        parts += section("What its classes set", [*container_lines(controls)])
     devices = values.get("devices", ())
     quotas = [_quota(each["quota"]) for each in devices if each.get("quota")]
     parts += section("How it got its cards", [*map(_cards, devices), *quotas])

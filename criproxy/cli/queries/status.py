@@ -15,6 +15,7 @@ import click
 from criproxy.cli.client import NodeClient, places_options
 from criproxy.cli.render import lazy_rich as rich
 from criproxy.cli.render import words
+from criproxy.cli.render.class_words import service_line
 from criproxy.cli.render.console import NOTE, QUIET, TROUBLE, UNLIMITED, print_lines, table
 from criproxy.cli.render.topology_words import count
 from criproxy.cli.render.words import no_answer, notices_of, title_of
@@ -348,6 +349,8 @@ def front_of(values: Values) -> Iterator[rich.Text]:
         state = "; see the notices" if agent["problems"] else ""
         talks = f"has talked to this daemon for {words.ago(agent['since'])}{state}"
         yield rich.Text(f"Agent: version {agent['version']}, {talks}")
+    if controls := values.get("controls"):
+        yield service_line(controls)
     if counts := values.get("cpu_counts"):
         of = "" if counts["capacity"] is None else f" of {counts['capacity']}"
         yield rich.Text(f"Exclusive CPUs: {counts['exclusive']}{of}; free: {_free(values)}")

@@ -29,6 +29,7 @@ from criproxy.model.workload import SHORT_ID, ContainerState, Sizes
 from criproxy.node.context import Context
 from criproxy.node.in_flight import StartEvent
 from criproxy.node.locks import Busy
+from criproxy.node.reconcile.controls_client import ControlsClient
 from criproxy.node.reconcile.excess_cpus import is_blocking
 from criproxy.node.reconcile.reconciler import Reconciler
 from criproxy.node.sync.outcomes import Outcomes
@@ -66,6 +67,7 @@ class Starts:
     reconciler: Reconciler
     outcomes: Outcomes
     resync: Resync
+    controls: ControlsClient
 
     async def hold(self, call: Call, message: bytes) -> Verdict:
         """Let the start through once its CPUs are free and its own cpuset is up to date."""
@@ -75,6 +77,7 @@ class Starts:
                 await self.resync.adopt_before_start(key)
                 key = self._key(message)
             until_s = asyncio.get_running_loop().time() + context.settings.barrier_timeout_s
+            await self.controls.before_start(key)
             while key in context.state.node.grants:
                 await self._wait_for_cpus(key, until_s)
                 if await self._enter(key, until_s):

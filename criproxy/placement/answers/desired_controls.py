@@ -1,0 +1,136 @@
+"""What the controls service is to apply: the node and the classes of its policy file → `Desired`.
+
+`use_of` and `controls_of` look at one container, and `layout` at what all containers use, so that a change of one
+container does not need a pass over all of them.
+"""
+
+from collections.abc import Collection, Mapping
+from typing import NamedTuple
+
+from criproxy.model.controls import ContainerControls, CpuTuning, Desired, IrqClaim, Irqs
+from criproxy.model.cpuset import CpuSet, format_cpuset
+from criproxy.model.grant import NO_CPUS, Grant
+from criproxy.model.node import Node
+from criproxy.model.workload import Container
+from criproxy.placement.options.class_rules import ClassParts, named_part
+
+IDLE, SHARED, RESERVED, EXCLUSIVE = "idle", "shared", "reserved", "exclusive"
+"""The roles of CPUs in `ClassParts.roles`."""
+_SINK, _AWAY = "sink", "away"
+
+
+class Use(NamedTuple):
+    """On which CPUs a container may run, and which classes count there; thousands of containers have few of them."""
+
+    cpus: CpuSet
+    """All of them."""
+    own: CpuSet
+    """Those on which its classes count: its exclusive CPUs or, without any, those of its pool."""
+    is_exclusive: bool
+    cpu_class: str = ""
+    """Empty: it has none that sets anything on CPUs."""
+    irq_class: str = ""
+
+
+def use_of(grant: Grant, parts: ClassParts) -> Use:
+    """Return how the container with *grant* uses CPUs."""
+    cpu, irq = grant.controls.class_of("cpu"), grant.controls.class_of("irq")
+    classes = (cpu if cpu and parts.tuning(cpu) else "", irq if irq and parts.irq(irq) else "")
+    if grant.exclusive:
+        return Use(grant.cpus, grant.exclusive, True, *classes)
+    return Use(grant.cpus, grant.home or grant.cpus, False, *classes)
+
+
+def controls_of(container: Container, grant: Grant, parts: ClassParts, cgroup: str) -> ContainerControls | None:
+    """Return what the service applies to *container*; None if nothing.
+
+    Args:
+        container: has the CPU limit.
+        grant: names its classes.
+        parts: what these are.
+        cgroup: as `ContainerControls.cgroup`.
+    """
+    controls, quota = grant.controls, container.asked_quota
+    burst = parts.bursts.get(named_part(controls.class_of("cpu")))
+    found = ContainerControls(
+        cgroup=cgroup,
+        scheduling=parts.scheduling.get(controls.class_of("scheduling")),
+        block_io=parts.block_io.get(controls.class_of("blockIO")),
+        rdt_class=controls.class_of("rdt") if parts.rdt else "",
+        burst_us=quota.quota_us * burst // 10_000 if burst and quota else None,
+    )
+    return None if found == ContainerControls(cgroup=cgroup) else found
+
+
+def layout(node: Node, parts: ClassParts, uses: Collection[Use], reserved: CpuSet) -> Desired:
+    """Return what is desired for CPUs and interrupts, without containers.
+
+    Args:
+        node: has the exclusive CPUs.
+        parts: what the classes are.
+        uses: of all containers that are not preserved, each once.
+        reserved: the reserved CPUs.
+    """
+    cpus = {name: ids for name, ids in _cpus_by_class(node, parts, uses, reserved).items() if ids}
+    tunings: dict[str, CpuTuning] = {}
+    for name in cpus:
+        if tuning := parts.tuning(name):
+            tunings[name] = tuning
+    return Desired(
+        tunings=tunings,
+        cpus={name: format_cpuset(cpus[name]) for name in sorted(tunings)},
+        rdt=parts.rdt,
+        irqs=_irqs(node, parts, uses),
+    )
+
+
+def _cpus_by_class(node: Node, parts: ClassParts, uses: Collection[Use], reserved: CpuSet) -> dict[str, CpuSet]:
+    """Return the CPUs of each class; none is in two of them."""
+    if not parts.roles and not any(use.cpu_class for use in uses):
+        return {}
+    exclusive, left = node.exclusive_cpus, node.topology.cpus
+    found: dict[str, CpuSet] = {}
+
+    def give(name: str, ids: CpuSet) -> None:
+        nonlocal left
+        found[name] = found.get(name, NO_CPUS) | (ids & left)
+        left -= ids
+
+    for name, ids in _agreed(uses, exclusive).items():
+        give(name, ids)
+    used = NO_CPUS.union(*(use.cpus for use in uses))
+    for role, ids in ((RESERVED, reserved), (EXCLUSIVE, exclusive), (SHARED, used), (IDLE, left)):
+        give(parts.roles.get(role, ""), ids)
+    return found
+
+
+def _agreed(uses: Collection[Use], exclusive: CpuSet) -> dict[str, CpuSet]:
+    """Return, by the containers' own classes, the CPUs on which all containers that may run there have that class."""
+    found: dict[str, CpuSet] = {}
+    for use in uses:
+        ids = use.own if use.is_exclusive else use.own - exclusive
+        found[use.cpu_class] = found.get(use.cpu_class, NO_CPUS) | ids
+    return {name: ids - _others(found, name) for name, ids in sorted(found.items()) if name}
+
+
+def _others(found: Mapping[str, CpuSet], name: str) -> CpuSet:
+    return NO_CPUS.union(*(ids for other, ids in found.items() if other != name))
+
+
+def _irqs(node: Node, parts: ClassParts, uses: Collection[Use]) -> Irqs | None:
+    """Return where interrupts go; None if no class is about them."""
+    with_class = [(use, rule) for use in uses if use.irq_class and (rule := parts.irq(use.irq_class))]
+    if not parts.irqs and not with_class:
+        return None
+    online = node.topology.online_cpus
+    away = node.exclusive_cpus.union(*(use.own for use, rule in with_class if rule.mode == _AWAY))
+    sinks = NO_CPUS.union(*(use.own for use, rule in with_class if rule.mode == _SINK))
+    claims: dict[tuple[str, ...], CpuSet] = {}
+    for use, rule in sorted(with_class, key=lambda each: (each[0].irq_class, min(each[0].own, default=0))):
+        if rule.claim:
+            claims[rule.claim] = claims.get(rule.claim, NO_CPUS) | use.own
+    return Irqs(
+        cpus=format_cpuset(sinks or online - away or online),  # an interrupt has to go somewhere
+        claims=tuple(IrqClaim(names=names, cpus=format_cpuset(ids)) for names, ids in claims.items()),
+        controllable=parts.controllable,
+    )

@@ -1,0 +1,216 @@
+"""Classes through the whole chain: kubelet, criproxy, the controls service and containerd, as processes."""
+
+import asyncio
+import signal
+from collections.abc import AsyncIterator
+from contextlib import suppress
+from pathlib import Path
+
+import pytest
+
+from criproxy.cri import api_pb2 as api
+from criproxy.cri.runtime import RuntimeCallError
+from criproxy.cri.translate import pid_in
+from lab.containerd.containerd import IMAGE, PrivateContainerd
+from lab.kubelet.kubelet import ContainerSpec, PodSpec
+from tests.controls.test_service import Service
+from tests.daemons import until
+from tests.e2e.scene import ALL, Ran, Scene, proxied
+
+pytest.importorskip("criproxy.placement.rules.attributes.classes", reason="the engine gives no container a class yet")
+BATCH, NORMAL = "3", "0"
+"""As in /proc/PID/stat."""
+_POLICY_FIELD = 40
+SCRIPT = """read -r mine </proc/self/stat
+echo "$mine" >/first.part
+/bin/busybox mv /first.part /first
+sleep 1000"""
+"""Reads its own scheduling before it does anything else."""
+POD = PodSpec("program", (ContainerSpec("c0", IMAGE, ("/bin/sh", "-c", SCRIPT)),))
+PLACED = f'policy: static\nreservedCpus: "{min(ALL)}"\n'
+WITH_CLASS = f"""{PLACED}
+classes:
+  batch:
+    for: {{namespaces: ["*"]}}
+    scheduling: {{policy: batch}}
+"""
+
+
+class Classes:
+    """The scene, and the service beside it."""
+
+    def __init__(self, scene: Scene, service: Service) -> None:
+        self.scene, self.service = scene, service
+
+    async def run(self, pod: PodSpec = POD) -> Ran:
+        """Run a pod whose program says how it was scheduled first."""
+        return await self.scene.run(pod)
+
+    async def first(self, one: Ran) -> str:
+        """The policy that the program had at its first instruction."""
+        file = Path(f"/proc/{await self.pid(one)}/root/first")
+        await until(file.exists, 0.01)
+        return file.read_text().split()[_POLICY_FIELD]  # noqa: ASYNC240 (of a container)
+
+    async def pid(self, one: Ran) -> int:
+        """The first process of a container."""
+        status = await self.scene.direct.container_status(one.container_id, verbose=True)
+        pid = pid_in(status.info)
+        assert pid is not None
+        return pid
+
+    async def has(self, one: Ran, policy: str) -> None:
+        """Wait until the program has that policy now."""
+        pid = await self.pid(one)
+
+        def is_so() -> bool:
+            return Path(f"/proc/{pid}/stat").read_text().split()[_POLICY_FIELD] == policy
+
+        await until(is_so, 0.01)
+
+    async def answers(self) -> None:
+        """Wait until the service has applied everything, as the daemon knows."""
+
+        async def is_so() -> bool:
+            said = (await self.scene.serve.ask("status"))["controls"]
+            return bool(said and said["state"] == "answers" and not said["pending"])
+
+        await until(is_so)
+
+
+@pytest.fixture
+async def classes(tmp_path: Path, containerd: PrivateContainerd) -> AsyncIterator[Classes]:
+    """Every container is scheduled as batch."""
+    folder = tmp_path / "run" / "controls"
+    folder.mkdir(parents=True)
+    service, criproxy = Service(folder, Path("/")), proxied(tmp_path, containerd, WITH_CLASS)
+    async with asyncio.timeout(120), service, criproxy as scene:
+        found = Classes(scene, service)
+        await found.answers()
+        yield found
+
+
+async def test_a_program_begins_with_its_class(classes: Classes) -> None:
+    """Before its first instruction; so has the next one, whose cgroup the runtime is not asked for."""
+    first = await classes.run()
+    second = await classes.run(PodSpec("second", POD.containers))
+
+    assert await classes.first(first) == BATCH
+    assert await classes.first(second) == BATCH
+
+
+async def test_a_reload_changes_the_class(classes: Classes) -> None:
+    """Of running containers, at once."""
+    one = await classes.run()
+    assert await classes.first(one) == BATCH
+
+    await classes.scene.serve.reload(WITH_CLASS.replace("policy: batch", "nice: 5"))
+    await classes.has(one, NORMAL)
+
+
+@pytest.mark.parametrize("how", [signal.SIGTERM, signal.SIGKILL])
+async def test_a_restart_of_the_daemon_keeps_the_class(classes: Classes, how: signal.Signals) -> None:
+    """The service is told all of it again, and changes nothing."""
+    one = await classes.run()
+    await classes.scene.restart(how)
+    await classes.answers()
+
+    status = await classes.service.applied()
+    assert status is not None
+    assert status["containers"]["applied"] == 1
+    await classes.has(one, BATCH)
+
+
+async def test_a_release_and_a_bypass_put_everything_back(classes: Classes) -> None:
+    """And their ends bring it again."""
+    one = await classes.run()
+    await classes.has(one, BATCH)
+
+    await classes.scene.release()
+    await classes.has(one, NORMAL)
+    await classes.scene.release("--undo")
+    await classes.has(one, BATCH)
+
+    await classes.scene.serve.command("bypass", "on")
+    await classes.has(one, NORMAL)
+    await classes.scene.serve.command("bypass", "off")
+    await classes.has(one, BATCH)
+
+
+async def test_a_stopped_service_delays_one_start_and_catches_up(classes: Classes) -> None:
+    """The containers start as if there were no classes, which is noted; they get them when it goes on."""
+    classes.service.signal(signal.SIGSTOP)
+    first = await classes.run()
+    second = await classes.run(PodSpec("second", POD.containers))
+
+    for name in ("program", "second"):
+        told = await classes.scene.serve.ask("explain", container=f"default/{name}/c0")
+        sentences = [sentence for event in told["events"] for sentence in event["sentences"]]
+        assert any("it started before its class was set (batch)" in sentence for sentence in sentences)
+        assert told["controls"]["service_state"] == "pending"
+    assert await classes.first(first) == await classes.first(second) == NORMAL
+
+    classes.service.signal(signal.SIGCONT)
+    await classes.has(first, BATCH)
+    await classes.has(second, BATCH)
+
+
+async def test_a_killed_service_comes_back_and_gets_all_of_it(classes: Classes) -> None:
+    """Meanwhile, what it has applied stays, new containers start without it, and the daemon says so."""
+    first = await classes.run()
+    classes.service.signal(signal.SIGKILL)
+    await classes.service.exit_status()
+    second = await classes.run(PodSpec("second", POD.containers))
+    assert await classes.first(second) == NORMAL
+    assert "nobody answers on" in (await classes.scene.serve.notices())["controls"]
+    await classes.has(first, BATCH)
+
+    classes.service.forget()
+    await classes.service.spawn()
+    await classes.has(second, BATCH)
+    await classes.answers()
+    assert "controls" not in await classes.scene.serve.notices()
+
+
+async def test_without_classes_nobody_is_asked(classes: Classes) -> None:
+    """A file without classes puts all back and ends the connection; after a restart, there is none."""
+    one = await classes.run()
+    await classes.scene.serve.reload(PLACED)
+    await classes.has(one, NORMAL)
+
+    async def is_unused() -> bool:
+        return (await classes.scene.serve.ask("status"))["controls"] is None
+
+    await until(is_unused)
+    classes.service.signal(signal.SIGSTOP)  # whoever asks it now waits
+    await classes.scene.restart(signal.SIGTERM)
+    assert await is_unused()
+    classes.service.signal(signal.SIGCONT)
+
+
+async def test_a_file_that_loses_its_classes_while_no_daemon_runs_puts_them_back(classes: Classes) -> None:
+    """The state directory says that the service has something."""
+    one = await classes.run()
+    await classes.scene.end(signal.SIGKILL)
+    classes.scene.serve.policy.write_text(PLACED)
+    await classes.scene.begin()
+
+    await classes.has(one, NORMAL)
+
+
+async def test_a_restart_of_containerd_keeps_the_class(classes: Classes, containerd: PrivateContainerd) -> None:
+    """Containers live on, and so do their classes."""
+    one = await classes.run()
+    await asyncio.to_thread(containerd.restart)
+
+    async def goes_on() -> bool:
+        with suppress(RuntimeCallError):  # connections end with it
+            await classes.scene.client.call("Version", api.VersionRequest(), api.VersionResponse)
+            return True
+        return False
+
+    await until(goes_on)
+    second = await classes.run(PodSpec("second", POD.containers))
+
+    assert await classes.first(second) == BATCH
+    await classes.has(one, BATCH)
