@@ -6,6 +6,9 @@ from typing import Any
 
 import click
 
+from criproxy.cli.render.console import print_lines
+from criproxy.cli.render.control_words import control_lines, controls_json
+from criproxy.host.controllable import read_controllable
 from criproxy.host.machine import inspect
 from criproxy.model.machine.hardware import Hardware
 from criproxy.model.machine.topology import Topology
@@ -28,7 +31,7 @@ def command(host_root: Path, output: str) -> None:
     """
     hardware = inspect(host_root)
     if output == "json":
-        click.echo(json.dumps(as_json(hardware)))
+        click.echo(json.dumps({**as_json(hardware), "controls": controls_json(read_controllable(host_root))}))
     elif output == "svg":
         from criproxy.cli.render.topology_svg import draw
 
@@ -37,6 +40,7 @@ def command(host_root: Path, output: str) -> None:
         from criproxy.cli.render.topology_tree import show, show_processor
 
         show(hardware)
+        print_lines("\nWhat classes can set:\n" + "\n".join(control_lines(read_controllable(host_root))))
         if host_root == Path("/"):  # elsewhere, the processor is another machine's
             show_processor()
 

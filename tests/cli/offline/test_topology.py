@@ -85,6 +85,14 @@ def test_tree(tmp_path: Path) -> None:
         "0     10  21  17",
         "1     21  10  28",
         "2     17  28  10",
+        "",
+        "What classes can set:",
+        "cgroup version 2: no file of a class",
+        "Block I/O: none",
+        "Governors: none, since Linux does not set the frequencies of CPUs",
+        "Idle states: none; uncore: no",
+        "Real-time policies for containers: yes",
+        "resctrl: this machine has no resctrl: its kernel lacks it, or its processor Intel RDT and AMD PQoS",
     ]
 
 

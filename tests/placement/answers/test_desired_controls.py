@@ -23,8 +23,8 @@ PARTS = ClassParts(
 def grant(cpus: str, exclusive: str = "", home: str = "", **classes: str) -> Grant:
     """A place, and the classes of its container by kind."""
     controls = Controls(classes=tuple(sorted(classes.items())))
-    places = {"cpus": parse_cpuset(cpus), "exclusive": parse_cpuset(exclusive), "home": parse_cpuset(home)}
-    return Grant(**places, mems=frozenset([0]), controls=controls)
+    owned, pool = parse_cpuset(exclusive), parse_cpuset(home)
+    return Grant(parse_cpuset(cpus), frozenset([0]), owned, home=pool, controls=controls)
 
 
 def desired(
