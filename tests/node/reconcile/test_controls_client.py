@@ -1,0 +1,137 @@
+"""What the daemon tells the controls service, and what it says of one that is absent, silent or of another version."""
+
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from criproxy.config.document import parse
+from criproxy.config.settings import read_settings
+from criproxy.node.reconcile import controls_client
+from criproxy.node.reconcile.controls_client import ServiceState
+from criproxy.placement.policies.api import Policy
+from criproxy.placement.policies.static import StaticPolicy
+from criproxy.process.control_socket import ControlServer
+from criproxy.wire.sockets import listen
+from tests.daemons import until
+from tests.node.world import NO_LOOKS, World, owner, said, sharer
+
+Answer = Callable[[Mapping[str, Any]], Awaitable[Any]]
+
+
+def policy(text: str) -> Policy:
+    """A static policy with these lines beside it."""
+    found = read_settings(parse(f'policy: static\nreservedCpus: "0"\n{text}'), Path("p"))
+    assert found.settings is not None, found.wrong
+    return StaticPolicy(found.settings.options)  # type: ignore[arg-type]  # those of the policy in the text
+
+
+AWAY = policy("classes: {quiet: {irq: away}}")
+"""Interrupts leave exclusive CPUs."""
+
+
+class Service:
+    """Takes all that is sent, as the service does."""
+
+    def __init__(self) -> None:
+        self.maps: list[Mapping[str, Any]] = []
+        self.generation = 0
+
+    async def apply(self, arguments: Mapping[str, Any]) -> Any:  # noqa: ANN401 (JSON)
+        """Note what was sent."""
+        self.maps.append(arguments)
+        self.generation = arguments["generation"]
+        return await self.status({})
+
+    async def status(self, _: Mapping[str, Any]) -> Any:  # noqa: ANN401 (JSON)
+        """Return how it is."""
+        return {"generation": self.generation}
+
+
+@asynccontextmanager
+async def serving(folder: Path, **commands: Answer) -> AsyncIterator[str]:
+    """Answer these commands; returns the path of the socket."""
+    server, listener = ControlServer(commands), listen(str(folder / "controls.sock"), 0o600)
+    await server.start(listener.sock)
+    try:
+        yield str(folder / "controls.sock")
+    finally:
+        await server.stop()
+        listener.close()
+
+
+def world(folder: Path, used: Policy = AWAY) -> World:
+    """One whose criproxy is to talk to the service in *folder*."""
+    made = World(folder, settings=NO_LOOKS, policy=used)
+
+    def connect(controller: Any) -> None:  # noqa: ANN401 (the world's)
+        controller.controls.socket, controller.controls.poll_s = str(folder / "controls.sock"), 0.01
+
+    made.prepare = connect
+    return made
+
+
+async def test_all_is_sent_at_first_and_then_what_changes(tmp_path: Path) -> None:
+    """An owner's CPUs lose their interrupts when it comes, and have them again when it is gone."""
+    service = Service()
+    async with serving(tmp_path, apply=service.apply, status=service.status), world(tmp_path) as there:
+        await until(lambda: service.maps)
+        assert service.maps[0]["desired"]["irqs"] == {"cpus": "0-3"}
+
+        await there.run(owner("one"))
+        await until(lambda: len(service.maps) == 2)
+        change = service.maps[1]
+        assert (change["after"], change["generation"]) == (1, 2)
+        assert change["layout"]["irqs"] == {"cpus": "0,2-3"}
+
+        service.generation = 0  # as after a restart of it
+        await until(lambda: len(service.maps) == 3)
+        assert service.maps[2]["desired"]["irqs"] == {"cpus": "0,2-3"}
+        assert said(there) == []
+
+
+async def test_without_classes_there_is_no_connection(tmp_path: Path) -> None:
+    """Nor a problem, nor a mark on disk."""
+    service = Service()
+    async with serving(tmp_path, apply=service.apply, status=service.status), world(tmp_path, policy("")) as there:
+        await there.run(owner("one"))
+        await there.controller.idle()
+
+        assert there.controller.controls.state is ServiceState.UNUSED
+        assert service.maps == []
+        assert not there.controller.controls.mark.exists()
+
+
+async def test_an_absent_service_is_told_and_delays_no_start(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It never answered, so nobody waits for it."""
+    monkeypatch.setattr(controls_client, "START_WAIT_S", 3600.0)
+    async with world(tmp_path) as there:
+        await there.run(sharer("one"))
+        await until(lambda: there.controller.controls.state is ServiceState.ABSENT)
+
+        assert "start criproxy-controls.service" in said(there)[0]
+
+
+async def test_a_service_of_another_age_is_told(tmp_path: Path) -> None:
+    """It does not know the command."""
+    service = Service()
+    async with serving(tmp_path, status=service.status), world(tmp_path) as there:
+        await until(lambda: there.controller.controls.state is ServiceState.REFUSES)
+
+        assert "is of another version" in said(there)[0]
+
+
+async def test_a_silent_service_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It takes connections and answers nothing."""
+    monkeypatch.setattr(controls_client, "SILENCE_S", 0.05)
+
+    async def hang(_: Mapping[str, Any]) -> Any:  # noqa: ANN401 (JSON)
+        await asyncio.Event().wait()
+
+    async with serving(tmp_path, apply=hang), world(tmp_path) as there:
+        await until(lambda: there.controller.controls.state is ServiceState.SILENT)
+
+        assert "has not answered for" in said(there)[0]
