@@ -67,7 +67,7 @@ def update(
     """
     for each in handled(grant):
         value = getattr(wanted, each.name)
-        if each.is_cpuset or had is None or getattr(had, each.name) != value:
+        if value is not None and (each.is_cpuset or had is None or getattr(had, each.name) != value):
             each.update(resources, value, container)
 
 

@@ -9,6 +9,7 @@ from dataclasses import replace
 from criproxy.cri import api_pb2 as api
 from criproxy.cri.pods import ContainerSpec
 from criproxy.cri.stamp import Stamp
+from criproxy.model.controls import DEFAULTS, SWAP
 from criproxy.model.machine.hardware import HugePageRequest
 from criproxy.model.resources import (
     MAX_MACHINE_MILLI,
@@ -71,7 +72,7 @@ def sizes_created(
     A container of a Burstable pod has no CPU request of its own if it comes with the least shares, or with the pod's
     limit as its request, which is more than the pod requests; and in both cases with the pod's quota.
     """
-    asked = sizes_after(resources, _NEW[qos], capacity_bytes)
+    asked = sizes_asked(resources, _NEW[qos], capacity_bytes)
     total = Pod(key="", cpu_total_milli=pod_total(sandbox)).cap_milli if qos is QosClass.BURSTABLE else None
     if total is None:
         return asked
@@ -123,7 +124,30 @@ def sizes_after(
         memory_limit_bytes=memory_limit,
         memory_request_bytes=request,
         of_pod=of_pod,
+        kubelet_files=before.kubelet_files,
     )
+
+
+def sizes_asked(
+    resources: api.LinuxContainerResources, before: Container, capacity_bytes: int = 0, total_milli: int | None = None
+) -> Sizes:
+    """Return the sizes of *before* after a message of the kubelet's with *resources*, with the files that it sets.
+
+    A status has those of criproxy, too.
+    """
+    sizes, files = sizes_after(resources, before, capacity_bytes, total_milli), kubelet_files(resources)
+    return replace(sizes, kubelet_files=tuple(sorted(files.union(before.kubelet_files)))) if files else sizes
+
+
+def kubelet_files(resources: api.LinuxContainerResources) -> set[str]:
+    """Return the files of `controls.DEFAULTS` that a message of the kubelet's sets.
+
+    A limit of memory and swap that equals that of memory is what runtimes do without one.
+    """
+    found = {file for file in resources.unified if file in DEFAULTS}
+    if resources.memory_swap_limit_in_bytes not in (0, resources.memory_limit_in_bytes):
+        found.add(SWAP)
+    return found
 
 
 def _quota(resources: api.LinuxContainerResources, before: Container) -> CfsQuota | None:
@@ -193,6 +217,7 @@ def sizes_of_stamp(stamp: Stamp) -> Sizes:
         cpu_quota=stamped_quota(stamp),
         memory_limit_bytes=_limit(stamp.memory_limit_bytes),
         memory_request_bytes=_interval(stamp.memory_request_low_bytes, stamp.memory_request_high_bytes),
+        kubelet_files=tuple(sorted(file for file in stamp.kubelet_files.split() if file in DEFAULTS)),
     )
 
 

@@ -46,6 +46,8 @@ class Stamp:
     """The CPU of its whole pod at that time; 0 if unknown."""
     of_pod: bool = False
     """Whether it has no CPU request of its own, and shares that of its pod."""
+    kubelet_files: str = ""
+    """The cgroup files that the kubelet itself sets, see `Container.kubelet_files`; with spaces between them."""
 
     def to_text(self) -> str:
         """Return the value of the annotation: JSON with sorted keys."""

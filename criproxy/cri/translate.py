@@ -18,6 +18,7 @@ from criproxy.cri import sizes, utf8
 from criproxy.cri.stamp import Stamp, read_stamp
 from criproxy.errors import CriproxyError, StatusCode
 from criproxy.model.attributes import ATTRIBUTES
+from criproxy.model.controls import DEFAULTS, as_shown
 from criproxy.model.cpuset import CpuSet, format_cpuset, parse_cpuset
 from criproxy.model.grant import Applied
 from criproxy.model.resources import BEST_EFFORT_OOM_SCORE_ADJ, GUARANTEED_OOM_SCORE_ADJ
@@ -193,6 +194,7 @@ def stamp_of(placed: Container, pod_cpu_milli: int = 0) -> Stamp:
         stays=placed.stays,
         pod_cpu_milli=pod_cpu_milli,
         of_pod=placed.of_pod,
+        kubelet_files=" ".join(placed.kubelet_files),
     )
 
 
@@ -258,6 +260,8 @@ def found_container(item: api.Container, reply: api.ContainerStatusResponse, cap
             hints=_stamped_hints(stamp),
             stays=stamp.stays,
         )
+    elif files := set_files(reply):  # criproxy has not seen its create
+        asked = replace(asked, kubelet_files=tuple(file for file, _ in files))
     total = stamp.pod_cpu_milli if stamp else None
     return asked.resized(sizes.sizes_in_force(resources, asked, capacity_bytes, total))
 
@@ -290,6 +294,14 @@ def pid_in(info: Mapping[str, str]) -> int | None:
     """Return the process id from the *info* of a verbose ContainerStatus; None if it has none or it is 0."""
     pid = _found(info, "pid")
     return pid if isinstance(pid, int) and pid > 0 else None
+
+
+def set_files(reply: api.ContainerStatusResponse) -> tuple[tuple[str, str], ...]:
+    """Return the files of `controls.DEFAULTS` that a container was given, and their values, from a verbose status."""
+    unified = reply.status.resources.linux.unified or _found(reply.info, "runtimeSpec", "linux", "resources", "unified")
+    if not isinstance(unified, Mapping):
+        return ()
+    return tuple(sorted((file, as_shown(file, str(unified[file]))) for file in DEFAULTS if file in unified))
 
 
 def device_nodes_in(info: Mapping[str, str]) -> tuple[str, ...] | None:

@@ -9,11 +9,19 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from criproxy.host.files import read_ids, read_number, read_text
-from criproxy.model.attributes import ATTRIBUTES, Attribute
+from criproxy.host.files import entries, read_ids, read_number, read_text
+from criproxy.model.attributes import STORED, Attribute
+from criproxy.model.controls import DEFAULTS
 from criproxy.model.cpuset import CpuSet
 from criproxy.model.grant import NO_CPUS, Applied
 
+_OF_EVERY_KERNEL = {
+    **dict.fromkeys(("memory.high", "memory.low", "memory.min", "memory.oom.group"), "memory"),
+    "cpu.weight": "cpu",
+}
+"""With cgroup v2 → their controllers."""
+_TELLING = frozenset({"memory.high", "cpu.weight", "io.max"})
+"""One of each controller: a cgroup with these has every file that the kernel has."""
 POD_PARENTS = ("kubepods.slice", "kubepods", ".")
 """The parent cgroup of pods: the kubelet's with the systemd and the cgroupfs driver, else the root."""
 
@@ -73,6 +81,26 @@ def read_cgroup(host_root: Path, name: str) -> CpuSet | None:
 def _parents(pods: str) -> tuple[str, ...]:
     words = [word for word in pods.split("/") if word not in ("", "..")]
     return (*("/".join(words[:count]) for count in range(len(words), 0, -1)), *POD_PARENTS)
+
+
+def read_control_files(host_root: Path, pods: str = "") -> frozenset[str] | None:
+    """Return those of `controls.DEFAULTS` that the kernel has for containers; none with cgroup v1, None if unknown.
+
+    A cgroup has a controller's files only if the one above it has enabled that controller. The runtime enables all for
+    a container; where no cgroup has one yet, as before the kubelet's first start, only the files of every kernel count.
+    """
+    root = host_root / "sys/fs/cgroup"
+    controllers = read_text(root / "cgroup.controllers")
+    if controllers is None:
+        return frozenset() if (root / "cpuset").is_dir() or (root / "memory").is_dir() else None
+    there = [root / parent for parent in _parents(pods)[:-1]]
+    there += [root / name for name in entries(root) if (root / name / "cgroup.procs").exists()]
+    found = {name for name, controller in _OF_EVERY_KERNEL.items() if controller in controllers.split()}
+    for folder in there:
+        found.update(name for name in DEFAULTS if (folder / name).exists())
+        if set(entries(folder)) >= _TELLING:
+            break
+    return frozenset(found)
 
 
 def deciding_files(host_root: Path, pods: str = "") -> list[Path]:
@@ -162,7 +190,7 @@ class ContainerGroup:
         """The folder of the cgroup with its cpuset."""
         return f"{self.mount}/{self.below}" if self.unified else f"{self.mount}/cpuset/{self.below}"
 
-    def read(self, attributes: tuple[Attribute[Any], ...] = ATTRIBUTES, *, written: bool = False) -> Applied:
+    def read(self, attributes: tuple[Attribute[Any], ...] = STORED, *, written: bool = False) -> Applied:
         """Read *attributes*; the values of others are not set.
 
         Args:

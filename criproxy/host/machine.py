@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from criproxy.errors import CriproxyError
-from criproxy.host.cgroup import read_allowed, read_cgroup, read_device
+from criproxy.host.cgroup import read_allowed, read_cgroup, read_control_files, read_device
 from criproxy.host.cpus import (
     CPUS,
     grouped,
@@ -72,6 +72,7 @@ def discover(host_root: Path = Path("/"), pods: str = "") -> Topology:
         distances=read_distances(host_root, nodes),
         isolated_cpus=read_isolated(host_root) & online,
         offline_cpus=read_present(host_root) - online,
+        control_files=read_control_files(host_root, pods),
     )
 
 

@@ -5,14 +5,15 @@ The create and our updates write them, drift and the reconciler read and compare
 field of `Applied` with the default None, and a row in ``ATTRIBUTES = (*STORED, NEW)``.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import lru_cache, partial
 from typing import Any, Generic, TypeVar
 
+from criproxy.model.controls import DEFAULTS, IDLE, NATURAL, WEIGHT, as_shown
 from criproxy.model.cpuset import CpuSet, format_cpuset, parse_interned
 from criproxy.model.grant import NO_CPUS, Applied, CpuQuota, Grant
-from criproxy.model.resources import LIFTED_US
+from criproxy.model.resources import LIFTED_US, linear_weight, milli_to_shares
 from criproxy.model.workload import Container
 
 T = TypeVar("T")
@@ -54,8 +55,8 @@ class Attribute(Generic[T]):
 
     def agrees(self, grant: Grant, wanted: Applied, has: Applied) -> bool:
         """Whether a container *has* what is *wanted*, as far as that is known and *grant* requires anything."""
-        value = getattr(has, self.name)
-        return value is None or value == getattr(wanted, self.name) or self.desired(grant) is None
+        value, should = getattr(has, self.name), getattr(wanted, self.name)
+        return value is None or should is None or value == should or self.desired(grant) is None
 
 
 def _cpuset(name: str, noun: str, desired: Callable[[Grant], CpuSet | None]) -> Attribute[CpuSet]:
@@ -120,11 +121,57 @@ CPUSET: tuple[Attribute[Any], ...] = (
     _cpuset("cpus", "CPUs", lambda grant: grant.cpus),
     _cpuset("mems", "memory nodes", lambda grant: grant.mems or None),
 )
+
+
+def _write_weight(resources: Any, value: str, container: Container) -> None:  # noqa: ANN401
+    if value == NATURAL:
+        resources.cpu_shares = resources.cpu_shares or milli_to_shares(container.sizes.cpu_milli)
+        value = str(linear_weight(resources.cpu_shares))
+    resources.unified[WEIGHT] = value
+
+
+def _write_idle(resources: Any, value: str, _: Container) -> None:  # noqa: ANN401
+    if value == "1":
+        resources.cpu_shares = 0  # the kernel refuses a weight for it, and so runc would fail at each later update
+    resources.unified[IDLE] = value
+
+
+_WRITERS: Mapping[str, Writer[str]] = {WEIGHT: _write_weight, IDLE: _write_idle}
+
+
+def _file(file: str) -> Attribute[str]:
+    """Return the row of a *file* that classes set: through ``unified``, which the runtime writes last."""
+
+    def write(resources: Any, value: str, _: Container) -> None:  # noqa: ANN401
+        resources.unified[file] = value
+
+    def change(old: str | None, new: str | None) -> str:
+        return "" if new is None else f"{file} {old or 'unknown'} → {new or 'as requested'}"
+
+    return Attribute(
+        name=file.replace(".", "_"),
+        noun=file,
+        desired=lambda grant: grant.controls.value(file),
+        controller=file.partition(".")[0],
+        v1=file,  # there is none
+        v2=file,
+        parse=partial(as_shown, file),
+        create=_WRITERS.get(file, write),
+        update=_WRITERS.get(file, write),
+        reported=lambda resources: as_shown(file, resources.unified[file]) if file in resources.unified else None,
+        change=change,
+        plain=str,
+        from_plain=str,
+    )
+
+
+FILES: tuple[Attribute[str], ...] = tuple([_file(file) for file in DEFAULTS])
+"""What classes set. Most grants leave all of them alone."""
 STORED: tuple[Attribute[Any], ...] = (*CPUSET, QUOTA)
 """The columns of the table ``applied``, which gets no others (docs/decisions/0042); a restart reads the rest anew."""
 SHOWN: tuple[Attribute[Any], ...] = CPUSET
 """Those whose values facts and `status` have; of the quota, `status` says how it is handled."""
-ATTRIBUTES: tuple[Attribute[Any], ...] = STORED
+ATTRIBUTES: tuple[Attribute[Any], ...] = (*STORED, *FILES)
 
 
 @lru_cache(maxsize=1024)
@@ -141,7 +188,9 @@ def agrees(grant: Grant, wanted: Applied, has: Applied) -> bool:
 
 def in_place(grant: Grant, applied: Applied | None) -> bool:
     """Whether the applied state equals the grant."""
-    return applied is not None and agrees(grant, granted(grant), applied)
+    if applied is None or not agrees(grant, granted(grant), applied):
+        return False
+    return not grant.controls.values or all(getattr(applied, each.name) is not None for each in _natural(grant))
 
 
 def as_granted(read: Applied, grant: Grant | None, believed: Applied | None = None) -> Applied:
@@ -151,8 +200,9 @@ def as_granted(read: Applied, grant: Grant | None, believed: Applied | None = No
     comparing a thousand of them cheap.
     """
     values: dict[str, Any] = {}
+    natural = {each.name for each in _natural(grant)} if grant and grant.controls.values else ()
     for name in (each.name for each in (handled(grant) if grant else ()) if not each.is_cpuset):
-        value = getattr(read, name)
+        value = None if name in natural else getattr(read, name)
         if value is not None or believed:
             values[name] = getattr(believed, name) if value is None else value
     return Applied(grant.cpus if grant and grant.cpus == read.cpus else read.cpus, read.mems, **values)
@@ -168,6 +218,28 @@ def shown(prefix: str, has: Applied | Grant | None) -> dict[str, str | int]:
 def handled(grant: Grant) -> tuple[Attribute[Any], ...]:
     """Return the attributes that *grant* does not leave alone."""
     return tuple([each for each in ATTRIBUTES if each.desired(grant) is not None])
+
+
+@lru_cache(maxsize=1024)
+def readable(grant: Grant) -> tuple[Attribute[Any], ...]:
+    """Return those of the `handled` attributes whose value tells whether it is the granted one."""
+    natural = _natural(grant)
+    return tuple([each for each in handled(grant) if each not in natural])
+
+
+def to_read(grant: Grant | None) -> tuple[Attribute[Any], ...]:
+    """Return what to read of a container with *grant*, to know all that `Applied` says about it."""
+    return (
+        (*STORED, *(each for each in readable(grant) if each in FILES)) if grant and grant.controls.values else STORED
+    )
+
+
+def _natural(grant: Grant) -> list[Attribute[str]]:
+    """Return the files that are to have what the kubelet requests again: their content does not tell whether they do.
+
+    They are in place once an update has said so.
+    """
+    return [each for each in FILES if each.desired(grant) == NATURAL]
 
 
 def changes(had: Applied | None, has: Applied, attributes: tuple[Attribute[Any], ...] = ATTRIBUTES) -> Iterator[str]:

@@ -26,6 +26,15 @@ DEFAULTS: Mapping[str, str] = {
 }
 """The files of cgroup v2 that classes set → their content when nobody has written them; empty: it follows from the
 container's CPU request (its shares)."""
+NATURAL = ""
+"""The value of a file whose content follows from what the kubelet requests, by a formula of the runtime's."""
+IDLE = "cpu.idle"
+WEIGHT = "cpu.weight"
+BURST = "cpu.max.burst"
+SWAP = "memory.swap.max"
+_ALL_PERCENT = 100.0
+_SMALLEST_PAGE, _LARGEST_PAGE = 4096, 65536
+_BYTES = frozenset({"memory.high", "memory.low", "memory.min", SWAP})
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,6 +57,23 @@ class Controls:
 
 
 NO_CONTROLS = Controls()
+
+
+def as_shown(file: str, value: str) -> str:
+    """Return what the kernel shows in *file* after *value* was written: bytes are whole pages, 100 is the maximum.
+
+    From 1 MiB on, bytes are multiples of the largest page of any machine. Of a file with values for several devices,
+    only the first line counts.
+    """
+    text = next(iter(value.splitlines()), "").strip()
+    if file in _BYTES and text.isdecimal():
+        page = _LARGEST_PAGE if int(text) >= 16 * _LARGEST_PAGE else _SMALLEST_PAGE
+        return str(int(text) // page * page)
+    if file.startswith("io.") and text.isdecimal():
+        return f"default {text}"
+    if not file.startswith("cpu.uclamp.") or not text.replace(".", "", 1).isdecimal():
+        return text
+    return "max" if float(text) >= _ALL_PERCENT else f"{float(text):.2f}"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -130,6 +130,19 @@ class Applied:
     mems: CpuSet
     lifted: bool | None = False
     """Whether it has no CFS quota; False if its grant leaves the quota alone, and None if that could not be read."""
+    memory_high: str | None = None
+    """The content of this file with cgroup v2, as are the next ones; None if its grant leaves it alone, or unknown."""
+    memory_low: str | None = None
+    memory_min: str | None = None
+    memory_swap_max: str | None = None
+    memory_oom_group: str | None = None
+    cpu_weight: str | None = None
+    cpu_idle: str | None = None
+    cpu_uclamp_min: str | None = None
+    cpu_uclamp_max: str | None = None
+    cpu_max_burst: str | None = None
+    io_weight: str | None = None
+    io_bfq_weight: str | None = None
 
 
 @lru_cache(maxsize=1024)

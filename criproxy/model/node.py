@@ -8,6 +8,7 @@ from itertools import compress
 from operator import is_not
 from typing import Any, Self, TypeVar
 
+from criproxy.model.controls import NO_CONTROLS
 from criproxy.model.cpuset import CpuSet
 from criproxy.model.grant import NO_CPUS, PRESERVED, Applied, Grant, Kept
 from criproxy.model.incident import Incident
@@ -150,6 +151,11 @@ class Node:
         return _special(self.grants).preserved
 
     @property
+    def controlled_keys(self) -> frozenset[str]:
+        """The containers for which classes set something, or did: see `Grant.controls`."""
+        return _special(self.grants).controlled
+
+    @property
     def displaced_keys(self) -> Collection[str]:
         """The containers whose memory is to return to fewer NUMA nodes, as `Grant.home_mems`."""
         return _special(self.grants).displaced
@@ -243,10 +249,15 @@ class _Special:
     preserved: frozenset[str]
     displaced: Collection[str]
     """Those whose memory is to return to fewer NUMA nodes, as `Grant.home_mems`."""
+    controlled: frozenset[str]
 
 
 def _special_among(places: Iterable[tuple[str, Grant]]) -> list[tuple[str, Grant]]:
-    return [(key, each) for key, each in places if each.exclusive or each.home_mems or each.pool == PRESERVED]
+    return [
+        (key, each)
+        for key, each in places
+        if each.exclusive or each.home_mems or each.pool == PRESERVED or each.controls is not NO_CONTROLS
+    ]
 
 
 def _special(grants: Mapping[str, Grant]) -> _Special:
@@ -274,7 +285,8 @@ def _searched(grants: Mapping[str, Grant]) -> _Special:
     owners = {key: grant.exclusive for key, grant in special if grant.exclusive}
     preserved = frozenset([key for key, grant in special if grant.is_preserved and key not in owners])
     displaced = [key for key, grant in special if grant.home_mems]
-    return _Special(owners, NO_CPUS.union(*owners.values()), preserved, displaced)
+    controlled = frozenset([key for key, grant in special if grant.controls is not NO_CONTROLS])
+    return _Special(owners, NO_CPUS.union(*owners.values()), preserved, displaced, controlled)
 
 
 @dataclass(frozen=True, slots=True)

@@ -82,6 +82,8 @@ class Sizes:
     memory_request_bytes: Interval | None = None
     of_pod: bool = False
     """As `Container.of_pod`."""
+    kubelet_files: tuple[str, ...] = ()
+    """As `Container.kubelet_files`."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -153,6 +155,9 @@ class Container:
     """Whether its cold start is over: its memory may be of all kinds."""
     stays: bool = False
     """Whether criproxy must not update it, because that could take its cards away."""
+    kubelet_files: tuple[str, ...] = ()
+    """The files of `controls.DEFAULTS` that the kubelet itself sets, for example for MemoryQoS; sorted. Classes leave
+    them alone."""
     desired: Desired | None = None
     """Its desired sizes after a resize without room; None if it has the requested ones."""
     missed: Missed | None = None
@@ -207,6 +212,7 @@ class Container:
             memory_limit_bytes=self.memory_limit_bytes,
             memory_request_bytes=self.memory_request_bytes,
             of_pod=self.of_pod,
+            kubelet_files=self.kubelet_files,
         )
 
     def same_cpu(self, sizes: Sizes) -> bool:
@@ -226,5 +232,6 @@ class Container:
             cpu_quota=sizes.cpu_quota,
             memory_limit_bytes=sizes.memory_limit_bytes,
             memory_request_bytes=sizes.memory_request_bytes,
+            kubelet_files=sizes.kubelet_files,
             desired=None,
         )

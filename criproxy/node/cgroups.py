@@ -18,6 +18,7 @@ from criproxy.cri.runtime import RuntimeCallError, RuntimeClient
 from criproxy.errors import StatusCode
 from criproxy.host.cgroup import ContainerGroup, find_group, group_at, has_processes
 from criproxy.host.patience import Hangs, Patience
+from criproxy.model.attributes import STORED, Attribute
 from criproxy.model.grant import Applied
 from criproxy.model.workload import ContainerState
 from criproxy.node.in_flight import InFlight
@@ -31,6 +32,8 @@ _LOST = frozenset({ContainerState.EXITED, ContainerState.UNKNOWN})
 """States that the runtime reports for containers whose processes it has lost, among others."""
 _READ_S = 0.5
 """How long `is_populated` waits for the kernel."""
+
+Attributes = tuple[Attribute[Any], ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,18 +69,20 @@ class Cgroups:
     """Containers whose cpuset another program changes again and again, and until when that counts, on that clock."""
     _patience: Patience = field(default_factory=Patience)
 
-    async def read(self, container_id: str) -> Seen:
-        """Return state and sets of a container.
+    async def read(self, container_id: str, attributes: Attributes = STORED) -> Seen:
+        """Return the state of a container, and its *attributes*.
 
         Raises:
             RuntimeCallError: the runtime does not answer.
         """
-        if (group := self.groups.get(container_id)) and (seen := _read(group)):
+        if (group := self.groups.get(container_id)) and (seen := _read(group, attributes)):
             self.unreported.pop(container_id, None)
             return seen
-        return (await self.ask(container_id))[0]  # if it is gone, the container has ended, or is about to
+        return (await self.ask(container_id, attributes))[0]  # if it is gone, it has ended, or is about to
 
-    async def ask(self, container_id: str) -> tuple[Seen, api.ContainerStatusResponse | None]:
+    async def ask(
+        self, container_id: str, attributes: Attributes = STORED
+    ) -> tuple[Seen, api.ContainerStatusResponse | None]:
         """Return the same from the runtime's status, together with that status; None: it does not know the container.
 
         A container that it does not know runs as long as its known cgroup has processes.
@@ -97,7 +102,10 @@ class Cgroups:
         had = container_id in self.groups
         self.forget(container_id)
         try:
-            seen = self._left(container_id, left) if reply is None else self._seen(container_id, reply)
+            if reply is None:
+                seen = self._left(container_id, left, attributes)
+            else:
+                seen = self._seen(container_id, reply, attributes)
         except Exception as error:  # an unreadable status of one container must not affect others
             text = "criproxy cannot read what the runtime reports about it"
             self.unreported[container_id] = f"{text}: {error!r}"
@@ -109,7 +117,7 @@ class Cgroups:
             self.lost.setdefault(container_id, monotonic())
         return seen, reply
 
-    def _seen(self, container_id: str, reply: api.ContainerStatusResponse) -> Seen:
+    def _seen(self, container_id: str, reply: api.ContainerStatusResponse, attributes: Attributes) -> Seen:
         state, group = translate.state(reply.status), None
         if state is ContainerState.RUNNING and (pid := translate.pid_in(reply.info)):
             with suppress(OSError, LookupError):
@@ -117,7 +125,7 @@ class Cgroups:
         elif state in _LOST:
             own = group_at(self.host_root, translate.cgroup_in(reply.info))
             group = own if own and has_processes(own) else None
-        seen = _read(group) if group else None
+        seen = _read(group, attributes) if group else None
         is_left = group and seen and state in _LOST
         self.in_flight.set_left(container_id, partial(has_processes, group) if group and is_left else None)
         if group and seen:
@@ -127,9 +135,9 @@ class Cgroups:
             return Seen(state, translate.applied(reply.status))
         return Seen(state)
 
-    def _left(self, container_id: str, group: ContainerGroup | None) -> Seen:
+    def _left(self, container_id: str, group: ContainerGroup | None, attributes: Attributes) -> Seen:
         """Return the state of a container that the runtime does not know; its processes run in *group*, if given."""
-        seen = _read(group) if group else None
+        seen = _read(group, attributes) if group else None
         if group is None or seen is None:
             return Seen(None)
         self.groups[container_id] = group
@@ -157,9 +165,9 @@ class Cgroups:
                 del by_id[container_id]
 
 
-def _read(group: ContainerGroup) -> Seen | None:
+def _read(group: ContainerGroup, attributes: Attributes) -> Seen | None:
     """Return a running container as its cgroup shows it; None if the cgroup is gone."""
     try:
-        return Seen(ContainerState.RUNNING, group.read())
+        return Seen(ContainerState.RUNNING, group.read(attributes))
     except OSError:
         return None

@@ -11,6 +11,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 
 from criproxy.model.attributes import as_granted
+from criproxy.model.controls import Controls
 from criproxy.model.cpuset import CpuSet, numbered
 from criproxy.model.grant import NO_CPUS, PRESERVED, Applied, CpuQuota, Grant, Reason
 from criproxy.model.machine.topology import Topology
@@ -21,11 +22,12 @@ from criproxy.placement.decision import Decision, reasons_with_memory_as_before,
 from criproxy.placement.events import Found, Present
 from criproxy.placement.options.policy_options import options_of
 from criproxy.placement.policies.api import Policy
+from criproxy.placement.rules.attributes.classes import reclassified
+from criproxy.placement.rules.attributes.quota import honest, owns_all
 from criproxy.placement.rules.pipeline import place
 from criproxy.placement.rules.pod_total import asks_milli, counted
 from criproxy.placement.rules.preserved import preserved
 from criproxy.placement.rules.promotion import to_be_promoted
-from criproxy.placement.rules.quota import honest, owns_all
 from criproxy.placement.rules.transitions import has_given_way
 
 
@@ -149,7 +151,7 @@ def _placed(
     node: Node, adopted: Sequence[_Adopted], policy: Policy, *, is_before_change: bool
 ) -> tuple[Node, tuple[Reason, ...]]:
     """Place the adopted containers, exclusive ones first: shared ones leave CPUs for them."""
-    others = _Others(node, adopted)
+    others, before = _Others(node, adopted), node
     exclusive = [one for one in adopted if _may_be_exclusive(one, others, is_before_change=is_before_change)]
     reasons = list[Reason]()
     unplaced = list[_Adopted]()
@@ -164,10 +166,11 @@ def _placed(
     node = to_be_promoted(node, Miss.UNFIT, [each.container.key for each in unplaced if each.container.reservation])
     node, why = _kept_off(preserved(node), policy)
     node = _with_quotas(node, adopted)
+    node, why_files = reclassified(*_with_files(before, node, adopted), policy, [one.container.key for one in adopted])
     applied = {
         n.container.key: as_granted(n.present.has, node.grants.get(n.container.key)) for n in adopted if n.present.has
     }
-    return node.replace(applied={**node.applied, **applied}), (*reasons, *why)
+    return node.replace(applied={**node.applied, **applied}), (*reasons, *why, *why_files)
 
 
 def _with_quotas(node: Node, adopted: Sequence[_Adopted]) -> Node:
@@ -176,6 +179,22 @@ def _with_quotas(node: Node, adopted: Sequence[_Adopted]) -> Node:
     left = [key for key in lifted if key in node.grants and node.grants[key].quota is CpuQuota.LEFT]
     restored = {key: replace(node.grants[key], quota=CpuQuota.RESTORED) for key in left}
     return node.replace(grants={**node.grants, **restored}) if restored else node
+
+
+def _with_files(before: Node, node: Node, adopted: Sequence[_Adopted]) -> tuple[Node, Node]:
+    """Return *before* and *node* with the files that criproxy set for the *adopted* containers, which may be put back.
+
+    What their classes were is not known any more.
+    """
+    ours = {
+        one.container.key: Controls(one.present.files)
+        for one in adopted
+        if one.present.files and one.container.key in node.grants
+    }
+    if not ours:
+        return before, node
+    had = {key: replace(node.grants[key], controls=controls) for key, controls in ours.items()}
+    return before.replace(grants={**before.grants, **had}), node.replace(grants={**node.grants, **had})
 
 
 class _Others:

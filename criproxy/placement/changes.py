@@ -20,11 +20,12 @@ from criproxy.placement.options.policy_options import options_of
 from criproxy.placement.policies.api import Policy
 from criproxy.placement.policies.none import Fallback, NonePolicy
 from criproxy.placement.rules.ask import ask, without_grant
+from criproxy.placement.rules.attributes.classes import reclassified
+from criproxy.placement.rules.attributes.quota import honest, restored
 from criproxy.placement.rules.going_back import as_before_try, with_former_places
 from criproxy.placement.rules.kept import keeps, with_other_kept
 from criproxy.placement.rules.pipeline import place
 from criproxy.placement.rules.promotion import to_be_promoted
-from criproxy.placement.rules.quota import honest, restored
 from criproxy.placement.rules.release import (
     BY_NONE,
     as_before_release,
@@ -39,6 +40,18 @@ NO_MEMS: CpuSet = frozenset()
 
 
 def policy_changed(node: Node, policy: Policy, event: PolicyChanged) -> Decision:
+    """Place containers as `_policy_changed`; the classes of all containers count at once."""
+    decision = _policy_changed(node, policy, event)
+    if decision.node.released:
+        return decision
+    after, reasons = reclassified(node, decision.node, policy)
+    if after is decision.node:
+        return decision
+    updates = updates_between(node, after, placed=True)
+    return replace(decision, node=after, updates=updates, reasons=(*decision.reasons, *reasons))
+
+
+def _policy_changed(node: Node, policy: Policy, event: PolicyChanged) -> Decision:
     """Place all containers with the new *policy*, or only new ones from now on; a release ends.
 
     A container that does not fit under the new policy shares CPUs from now on. The policy none releases all containers.
@@ -146,6 +159,8 @@ def topology_changed(node: Node, topology: Topology, policy: Policy) -> Decision
         return Decision(node, reasons=(Reason(None, text),))
     if node.released:
         return still_released(node, topology)
+    if topology != node.topology and topology == replace(node.topology, control_files=topology.control_files):
+        return _with_files(node, topology, policy)
     usable = topology if topology == node.topology else options_of(policy).usable(topology)
     # Kept CPUs may be from before a restart on a larger machine.
     kept: dict[str, Kept] | None = {} if (node.topology.cpus | node.kept_cpus) - topology.cpus else None
@@ -154,6 +169,12 @@ def topology_changed(node: Node, topology: Topology, policy: Policy) -> Decision
         return Decision(node)
     after, reasons = _place_all(moved, policy, {}, may_stay=True)
     return _decision(node, after, _difference(node.topology, topology), reasons)
+
+
+def _with_files(node: Node, topology: Topology, policy: Policy) -> Decision:
+    """Switch to *topology*, where containers have other cgroup files, for example after a module was loaded."""
+    after, reasons = reclassified(node, node.replace(topology=topology), policy)
+    return Decision(after, updates_between(node, after), reasons)
 
 
 def _difference(old: Topology, new: Topology) -> str:

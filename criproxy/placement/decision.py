@@ -164,11 +164,20 @@ def target(node: Node, key: str, held: CpuSet) -> Applied | None:
     has = applied.cpus if applied else NO_CPUS
     free = grant.cpus - (held - has)
     if free != grant.cpus and applied is not None and applied.cpus <= grant.cpus:
-        wanted = replace(applied, lifted=_lifted(grant, applied.cpus))  # its quota does not have to wait
+        # Its quota does not have to wait, nor what its classes set.
+        wanted = replace(granted(grant), cpus=applied.cpus, mems=applied.mems, lifted=_lifted(grant, applied.cpus))
     else:
         cpus = free or node.shared_cpus - held - (has - grant.cpus) or node.shared_cpus
         wanted = replace(granted(grant), cpus=cpus, lifted=_lifted(grant, cpus))
+    wanted = _one_by_one(wanted, applied)
     return wanted if wanted.cpus and wanted != applied else None
+
+
+def _one_by_one(wanted: Applied, has: Applied | None) -> Applied:
+    """Return *wanted* without a weight while the container is idle, or may be: the kernel refuses it until then."""
+    if wanted.cpu_idle != "0" or (has and has.cpu_idle == "0"):
+        return wanted
+    return replace(wanted, cpu_weight=has.cpu_weight if has else None)
 
 
 def _lifted(grant: Grant, cpus: CpuSet) -> bool:

@@ -23,6 +23,7 @@ from criproxy.placement.options.policy_options import Options, options_of
 from criproxy.placement.policies.api import Policy
 from criproxy.placement.policies.none import Fallback, NonePolicy
 from criproxy.placement.rules.ask import Placed, without_grant
+from criproxy.placement.rules.attributes.quota import owns_all
 from criproxy.placement.rules.blocked_attempts import blocked, elsewhere, last_blocked
 from criproxy.placement.rules.kept import (
     NOTHING,
@@ -34,11 +35,10 @@ from criproxy.placement.rules.kept import (
     within_total,
 )
 from criproxy.placement.rules.memory_room import with_pages, with_room
-from criproxy.placement.rules.pipeline import place, shown_for
+from criproxy.placement.rules.pipeline import place, shown_for, with_classes
 from criproxy.placement.rules.pod_total import counted, with_total
 from criproxy.placement.rules.pods import apart_again, of_pod, of_pod_ended, recounted, stopped
 from criproxy.placement.rules.promotion import is_believed, of_desired, to_be_promoted, with_memory_of
-from criproxy.placement.rules.quota import owns_all
 from criproxy.placement.rules.release import let_go, release
 from criproxy.placement.rules.transitions import (
     LATER_ATTEMPT,
@@ -282,7 +282,9 @@ def _resized(node: Node, event: events.ContainerResized, policy: Policy) -> Deci
         if not is_believed(before, sizes):
             raise
         known = node.replace(containers={**node.containers, key: with_memory_of(before, sizes)})
-        placed = Placed(known)
+        placed, is_same_cpu = Placed(known), True
+    if is_same_cpu:  # its classes may set parts of its memory, or of its CPU limit
+        placed = with_classes(known, placed, known.containers[key], policy)
     placed = with_room(known, placed, known.containers[key], policy)
     after = placed.node
     if node.grants[key].exclusive and not after.grants[key].exclusive:  # its siblings may share too many CPUs now

@@ -173,6 +173,8 @@ class Present:
     """Its key is the runtime's id; without a reservation, criproxy has not placed it."""
     has: Applied | None = None
     """The sets in force or, before its start, those that it will start with; None if unknown."""
+    files: tuple[tuple[str, str], ...] = ()
+    """The files of `controls.DEFAULTS` that criproxy has set, as its stamp says, and their values."""
 
 
 @dataclass(frozen=True, slots=True)

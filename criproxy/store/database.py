@@ -195,17 +195,23 @@ def read_node(connection: sqlite3.Connection, topology: Topology) -> Node:
     def read(table: rows.Table) -> dict[str, Any]:
         return dict(map(table.entry, connection.execute(table.select)))
 
-    containers, of_pod = read(rows.CONTAINERS), read(rows.OF_POD) if has_table(connection, rows.OF_POD.name) else {}
-    containers |= {key: replace(containers[key], of_pod=True) for key in of_pod.keys() & containers.keys()}
+    def beside(table: rows.Table, name: str, base: dict[str, Any]) -> dict[str, Any]:
+        """Return *base* with the values of *table* in the field *name*; a reader may find no such table."""
+        found = read(table) if has_table(connection, table.name) else {}
+        news = {key: replace(base[key], **{name: found[key]}) for key in found.keys() & base.keys()}
+        return {**base, **news} if news else base
+
+    containers = beside(rows.OF_POD, "of_pod", read(rows.CONTAINERS))
+    containers = beside(rows.KUBELET_FILES, "kubelet_files", containers)
     return Node(
         topology,
         pods=read(rows.PODS),
         containers=containers,
-        grants=read(rows.GRANTS),
+        grants=beside(rows.CONTROLS, "controls", read(rows.GRANTS)),
         applied=read(rows.APPLIED),
         kept=read(rows.KEPT),
         incidents=read(rows.QUOTA_INCIDENTS) | read(rows.INCIDENTS),
-        former=read(rows.FORMER),
+        former=beside(rows.FORMER_CONTROLS, "controls", read(rows.FORMER)),
         **{key: value for key, value in connection.execute("SELECT key, value FROM meta") if key in WORDS},
     )
 

@@ -4,10 +4,12 @@ import json
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import lru_cache
+from operator import eq
 from sys import intern
 from typing import Any
 
 from criproxy.model.attributes import STORED
+from criproxy.model.controls import NO_CONTROLS, Controls
 from criproxy.model.cpuset import format_cpuset, parse_cpuset, parse_interned
 from criproxy.model.grant import Applied, CpuQuota, Grant, Kept, alike
 from criproxy.model.incident import Incident
@@ -31,6 +33,8 @@ class Table:
     from_row: Callable[[Row], Any]
     holds: Callable[[Any], bool] = lambda value: True
     """Whether a value of that map is in this table; there may be another table for the others."""
+    same: Callable[[Any, Any], bool] = eq
+    """Whether two values of that map have the same row."""
 
     @property
     def upsert(self) -> str:
@@ -60,7 +64,7 @@ def changes(table: Table, before: Node, after: Node) -> tuple[list[str], list[st
     old, new = table.entries(before), table.entries(after)
     keys = changed_keys(old, new)
     held = {key: new[key] for key in keys if key in new and table.holds(new[key])}
-    written = [key for key, value in held.items() if old.get(key) != value]
+    written = [key for key, value in held.items() if key not in old or not table.same(old[key], value)]
     return written, [key for key in keys if key in old and table.holds(old[key]) and key not in held]
 
 
@@ -158,6 +162,31 @@ def _to_grant(row: Row) -> Grant:
     )
 
 
+def _kubelet_files_row(key: str, container: Container) -> Row:
+    return key, " ".join(container.kubelet_files)
+
+
+def _is_controlled(grant: Grant) -> bool:
+    return grant.controls != NO_CONTROLS
+
+
+def _same_controls(one: Grant, other: Grant) -> bool:
+    return one.controls == other.controls
+
+
+def _controls_row(key: str, grant: Grant) -> Row:
+    return key, json.dumps(to_plain(grant.controls))
+
+
+def _to_controls(row: Row) -> Controls:
+    return _controls(row[1])
+
+
+@lru_cache(maxsize=4096)
+def _controls(document: str) -> Controls:
+    return from_plain(Controls, json.loads(document))
+
+
 def _applied_row(key: str, applied: Applied) -> Row:
     return key, *(each.plain(getattr(applied, each.name)) for each in STORED)
 
@@ -203,9 +232,25 @@ QUOTA_INCIDENTS = Table(
     holds=lambda incident: incident.excess is not None,
 )
 OF_POD = Table("of_pod", 1, lambda node: node.containers, lambda key, _: (key,), lambda _: True, lambda c: c.of_pod)
+KUBELET_FILES = Table(
+    *("kubelet_files", 2, lambda node: node.containers, _kubelet_files_row, lambda row: tuple(row[1].split())),
+    holds=lambda container: bool(container.kubelet_files),
+    same=lambda one, other: one.kubelet_files == other.kubelet_files,
+)
+CONTROLS = Table(
+    *("controls", 2, lambda node: node.grants, _controls_row, _to_controls),
+    holds=_is_controlled,
+    same=_same_controls,
+)
+FORMER_CONTROLS = Table(
+    *("former_controls", 2, lambda node: node.former, _controls_row, _to_controls),
+    holds=_is_controlled,
+    same=_same_controls,
+)
 FORMER = Table("former", 8, lambda node: node.former, _grant_row, _to_grant)
 
 
 def tables() -> Iterator[Table]:
     """All tables that hold a map of a node."""
-    yield from (PODS, CONTAINERS, OF_POD, GRANTS, APPLIED, KEPT, FORMER, INCIDENTS, QUOTA_INCIDENTS)
+    yield from (PODS, CONTAINERS, OF_POD, KUBELET_FILES, GRANTS, CONTROLS, APPLIED, KEPT, FORMER, FORMER_CONTROLS)
+    yield from (INCIDENTS, QUOTA_INCIDENTS)

@@ -59,13 +59,19 @@ and spare a person who asks some milliseconds."""
 BESIDE = (
     "CREATE TABLE IF NOT EXISTS quota_incidents (key TEXT PRIMARY KEY, incident TEXT NOT NULL) WITHOUT ROWID",
     "CREATE TABLE IF NOT EXISTS of_pod (key TEXT PRIMARY KEY) WITHOUT ROWID",
+    "CREATE TABLE IF NOT EXISTS kubelet_files (key TEXT PRIMARY KEY, files TEXT NOT NULL) WITHOUT ROWID",
+    "CREATE TABLE IF NOT EXISTS controls (key TEXT PRIMARY KEY, controls TEXT NOT NULL) WITHOUT ROWID",
+    "CREATE TABLE IF NOT EXISTS former_controls (key TEXT PRIMARY KEY, controls TEXT NOT NULL) WITHOUT ROWID",
 )
 """Tables that came without a newer version: a criproxy that does not know one opens the database and leaves it alone.
 
 Each statement is executed at every start. The first table is there because a criproxy without it would take every row
 of ``incidents`` for an unhealthy card, and stop all containers that use it. The second one has the ids of the
-containers with `Container.of_pod`.
+containers with `Container.of_pod`, the third one those with `Container.kubelet_files`; the last two have the
+`Grant.controls` of ``grants`` and of ``former``.
 """
+_OWNERS = {"of_pod": "containers", "kubelet_files": "containers", "controls": "grants", "former_controls": "former"}
+"""Table beside → that of the rows to which its rows belong."""
 
 
 def version_of(connection: sqlite3.Connection) -> int:
@@ -85,7 +91,8 @@ def migrate(connection: sqlite3.Connection) -> None:
         connection.execute(f"DROP INDEX IF EXISTS {index}")
     for statement in BESIDE:
         connection.execute(statement)
-    connection.execute("DELETE FROM of_pod WHERE key NOT IN (SELECT key FROM containers)")
+    for table, owner in _OWNERS.items():
+        connection.execute(f"DELETE FROM {table} WHERE key NOT IN (SELECT key FROM {owner})")  # noqa: S608 (ours)
 
 
 def has_table(connection: sqlite3.Connection, name: str) -> bool:

@@ -12,11 +12,21 @@ from functools import partial
 from typing import Any
 
 from criproxy.model.node import Node
-from criproxy.store.rows import APPLIED, CONTAINERS, FORMER, GRANTS, Table, changes
+from criproxy.store.rows import (
+    APPLIED,
+    CONTAINERS,
+    CONTROLS,
+    FORMER,
+    FORMER_CONTROLS,
+    GRANTS,
+    KUBELET_FILES,
+    Table,
+    changes,
+)
 
 MAX_REASON_CHARS = 200
 _VALUE_ERRORS = (sqlite3.DataError, sqlite3.IntegrityError, sqlite3.InterfaceError)
-_DEPENDENT = frozenset({GRANTS.name, APPLIED.name, FORMER.name})
+_DEPENDENT = frozenset(each.name for each in (GRANTS, APPLIED, FORMER, KUBELET_FILES, CONTROLS, FORMER_CONTROLS))
 """Tables whose rows are useless without the row of their container."""
 
 
@@ -177,7 +187,7 @@ class Writer:
         """Return *keys* without those whose container is left out, and with those whose container no longer is."""
         entries, left_out, former = table.entries(after), _containers_in(self._pending), _containers_in(self._committed)
         stored_now = [key for key in former if key not in left_out and key in entries]
-        return [key for key in dict.fromkeys([*keys, *stored_now]) if key not in left_out]
+        return [key for key in dict.fromkeys([*keys, *stored_now]) if key not in left_out and table.holds(entries[key])]
 
 
 def _containers_in(rows: Iterable[RowId]) -> dict[str, None]:

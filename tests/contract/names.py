@@ -62,8 +62,8 @@ ANNOTATIONS = """
 """The keys of pods' annotations, without their domain."""
 DOMAINS = ("criproxy.io", "cri-resource-manager.intel.com", "resource-policy.nri.io")
 STAMP = """
-    cpu_limit_milli cpu_milli cpu_period_us cpu_quota_us hints memory_limit_bytes memory_request_high_bytes
-    memory_request_low_bytes of_pod pod_cpu_milli qos reservation stays
+    cpu_limit_milli cpu_milli cpu_period_us cpu_quota_us hints kubelet_files memory_limit_bytes
+    memory_request_high_bytes memory_request_low_bytes of_pod pod_cpu_milli qos reservation stays
 """
 """The keys of the container annotation ``criproxy/placement``, which the next version reads, too."""
 

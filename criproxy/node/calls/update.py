@@ -12,7 +12,7 @@ from time import gmtime, strftime, time
 from criproxy.cri import api_pb2 as api
 from criproxy.cri import rewrite, translate
 from criproxy.cri.asked import asked_anew
-from criproxy.cri.sizes import sizes_after, total_shown
+from criproxy.cri.sizes import sizes_asked, total_shown
 from criproxy.errors import NotEnough, Refused, StatusCode, StoreError
 from criproxy.model.cpuset import cpus_text
 from criproxy.model.record import Kind
@@ -162,7 +162,7 @@ class Updates:
 
     def _sizes(self, container: Container, request: api.UpdateContainerResourcesRequest) -> Sizes:
         node = self.context.state.node
-        return sizes_after(request.linux, container, node.topology.capacity_bytes, node.total_of(container))
+        return sizes_asked(request.linux, container, node.topology.capacity_bytes, node.total_of(container))
 
     def done(self, call: Call, outcome: Outcome) -> None:
         """Release the lock, then read what the container has; undo a resize that was not applied."""

@@ -15,7 +15,7 @@ from criproxy.cri import api_pb2 as api
 from criproxy.cri import rewrite
 from criproxy.cri.runtime import RuntimeCallError, if_reported
 from criproxy.errors import CriproxyError, StatusCode, StoreError, for_kubelet
-from criproxy.model.attributes import agrees, as_granted, in_place, shown
+from criproxy.model.attributes import agrees, as_granted, in_place, shown, to_read
 from criproxy.model.grant import Applied
 from criproxy.model.node import Node
 from criproxy.model.record import Kind
@@ -146,7 +146,7 @@ class Reconciler:
         Raises:
             RuntimeCallError: the runtime does not answer.
         """
-        seen = await self.context.cgroups.read(key)
+        seen = await self.context.cgroups.read(key, to_read(self.context.state.node.grants.get(key)))
         has = self._known(key, seen, None)
         await self._apply(key, seen, has)
         return replace(seen, applied=has)
@@ -227,7 +227,7 @@ class Reconciler:
         grant, had = node.grants[key], node.applied.get(key)
         await self._send(key, wanted, had)
         # If the cgroup cannot be read, the answer must suffice: other containers wait for these CPUs.
-        seen = await if_reported(self.context.cgroups.read(key)) or Seen(ContainerState.RUNNING)
+        seen = await if_reported(self.context.cgroups.read(key, to_read(grant))) or Seen(ContainerState.RUNNING)
         has = self._known(key, seen, wanted)
         lost = seen.applied is not None and (has is None or not agrees(grant, wanted, has))
         if not lost and seen.state in (ContainerState.RUNNING, ContainerState.CREATED):

@@ -187,7 +187,9 @@ class Adoption:
             self.context.tasks.failed("background", f"find out what {container.title} ({item.id}) asked for", error)
         container = replace(container, state=seen.state)
         has = seen.applied if container.state is ContainerState.RUNNING else translate.applied(reply.status)
-        present = Present(container, has and replace(has, lifted=bool(has.lifted)))
+        theirs = container.kubelet_files
+        files = tuple((file, value) for file, value in translate.set_files(reply) if file not in theirs)
+        present = Present(container, has and replace(has, lifted=bool(has.lifted)), files)
         return _Seen(item, present, translate.cgroup_parent_in(reply.info))
 
     async def _with_cards(

@@ -12,11 +12,12 @@ from dataclasses import dataclass, field, replace
 
 from criproxy.cri.runtime import RuntimeCallError
 from criproxy.host.cgroup import ContainerGroup
-from criproxy.model.attributes import ATTRIBUTES, CPUSET, agrees, handled, in_place
+from criproxy.model.attributes import ATTRIBUTES, CPUSET, STORED, agrees, in_place, readable
 from criproxy.model.cpuset import format_cpuset
 from criproxy.model.grant import NO_CPUS, Applied, Grant
 from criproxy.model.node import Node
 from criproxy.model.record import Kind
+from criproxy.node.cgroups import Attributes
 from criproxy.node.context import Context
 from criproxy.node.reconcile.reconciler import Reconciler
 from criproxy.node.sync.hotplug import Hotplug
@@ -196,11 +197,19 @@ def as_applied(group: ContainerGroup, grant: Grant, applied: Applied) -> bool:
 
     With cgroup v2 it may effectively have less, because parent cgroups allow less; its configured cpuset counts.
     """
-    attributes = handled(grant)
+    attributes = readable(grant)
     try:
-        return any(agrees(grant, applied, group.read(attributes, written=written)) for written in (False, True))
+        found = (group.read(attributes, written=written) for written in (False, True))
+        return any(agrees(grant, applied, has) and not _is_news(attributes, applied, has) for has in found)
     except OSError:
         return False
+
+
+def _is_news(attributes: Attributes, applied: Applied, has: Applied) -> bool:
+    """Whether a container *has* a value of which nothing is known, as after a restart."""
+    return len(attributes) > len(STORED) and any(
+        getattr(applied, each.name) is None and getattr(has, each.name) is not None for each in attributes
+    )
 
 
 def is_foreign(before: Node, key: str, has: Applied) -> bool:

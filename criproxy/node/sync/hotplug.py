@@ -9,11 +9,12 @@ A few files are read every few seconds; only if one of them has changed, the mac
 import asyncio
 from collections import defaultdict
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 
 from criproxy.cri.translate import pods_cgroup
 from criproxy.errors import CriproxyError, Refused, StatusCode
-from criproxy.host.cgroup import POD_PARENTS, Allowed, deciding_files, read_allowed
+from criproxy.host.cgroup import POD_PARENTS, Allowed, deciding_files, read_allowed, read_control_files
 from criproxy.host.files import read_text
 from criproxy.host.machine import discover
 from criproxy.model.cpuset import CpuSet, format_cpuset, numbered
@@ -145,6 +146,8 @@ class Hotplug:
         try:
             if is_other:
                 topology = await asyncio.to_thread(discover, self._root, self._cgroup)
+            elif topology.control_files is not None:  # the cgroup of all pods has more than others
+                topology = replace(topology, control_files=read_control_files(self._root, self._cgroup))
         except CriproxyError as error:
             before, self.error = self.error, str(error)
             if self.error != before:  # once: it is retried every few seconds
@@ -168,7 +171,9 @@ class Hotplug:
         if cgroup not in self._files:
             self._files = {cgroup: deciding_files(self._root, cgroup)}
         system = self._root / "sys/devices/system"
-        return [read_text(path) for path in (*(system / name for name in _MACHINE_FILES), *self._files[cgroup])]
+        files = read_control_files(self._root, cgroup)
+        texts = [read_text(path) for path in (*(system / name for name in _MACHINE_FILES), *self._files[cgroup])]
+        return [*texts, " ".join(sorted(files or ()))]
 
     def _warn(self, missing: CpuSet) -> None:
         """Log CPUs that are online but not available to pods, which the engine does not log."""

@@ -123,5 +123,8 @@ class ClassRules(Protocol):
 
 def classes_of(policy: object) -> ClassRules | None:
     """Return the classes in the options of a policy; None if its file has none."""
-    found: ClassRules | None = getattr(options_of(policy), "classes", None)
+    options = options_of(policy)
+    if not hasattr(type(options), "classes"):  # faster than to ask a model for what it has not
+        return None
+    found: ClassRules | None = getattr(options, "classes", None)
     return found

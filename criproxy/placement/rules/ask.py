@@ -7,8 +7,9 @@ from criproxy.model.grant import NO_CPUS, Change, Grant, Kept, Reason
 from criproxy.model.node import Node, with_changes
 from criproxy.model.workload import Container
 from criproxy.placement.policies.api import Policy
+from criproxy.placement.rules.attributes.classes import carried
+from criproxy.placement.rules.attributes.quota import quota_reasons, quotas
 from criproxy.placement.rules.preserved import grant_of_preserved, is_left_to_itself, moved_preserved
-from criproxy.placement.rules.quota import quota_reasons, quotas
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,6 +69,7 @@ def reshared(node: Node, moved: CpuSet, policy: Policy) -> Node:
 def _left(node: Node, left: Grant, policy: Policy) -> Placed:
     change = policy.release(node, left)
     news = {**change.grants, **quotas(node, change.grants, change.grants, policy)} if change.grants else {}
+    news |= carried(node, news)
     if keys := node.preserved_keys:
         news |= moved_preserved(node, with_changes(node.grants, news), keys)
     if news:

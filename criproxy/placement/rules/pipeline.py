@@ -1,7 +1,7 @@
 """How a container is placed under every policy, rule by rule.
 
 Before the policy: its pod's exclusive CPUs, and the CPUs that are kept for its pod and for others. After it: CFS
-quotas, preserved containers (both in `ask`), the siblings that share its CPUs, and the total of its pod.
+quotas, preserved containers (both in `ask`), the siblings that share its CPUs, the total of its pod, and its classes.
 """
 
 from dataclasses import replace
@@ -12,12 +12,25 @@ from criproxy.model.workload import Container
 from criproxy.placement.policies.api import Policy
 from criproxy.placement.policies.none import Fallback
 from criproxy.placement.rules.ask import Placed, ask, shown
+from criproxy.placement.rules.attributes.classes import classified
 from criproxy.placement.rules.kept import kept_text, place_with_kept, without_excess
 from criproxy.placement.rules.pod_sharing import gathered, place_in_pod
 
 
 def place(node: Node, container: Container, policy: Policy) -> Placed:
     """Return *node* with *container* placed; raise what *policy* raises."""
+    return with_classes(node, _place(node, container, policy), container, policy)
+
+
+def with_classes(node: Node, placed: Placed, container: Container, policy: Policy) -> Placed:
+    """Return what was made of *node*, in which *container* was *placed*, with what the containers' classes set."""
+    grants, reasons = classified(node, placed.node.grants, container, policy)
+    if grants is placed.node.grants and not reasons:
+        return placed
+    return Placed(placed.node.replace(grants=grants), (*placed.reasons, *reasons), placed.shown)
+
+
+def _place(node: Node, container: Container, policy: Policy) -> Placed:
     pod = node.pods.get(container.pod)
     try:
         if pod is None:

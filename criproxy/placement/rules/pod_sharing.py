@@ -17,9 +17,9 @@ from criproxy.placement.alloc.memory.place_memory import place_memory
 from criproxy.placement.options.policy_options import exclusive_of, options_of
 from criproxy.placement.policies.api import Policy
 from criproxy.placement.rules.ask import Placed, ask, shown
+from criproxy.placement.rules.attributes.quota import restored
 from criproxy.placement.rules.kept import NOTHING
 from criproxy.placement.rules.pod_total import Group, group_of, overlap
-from criproxy.placement.rules.quota import restored
 
 
 def place_in_pod(node: Node, container: Container, policy: Policy) -> Placed | None:

@@ -15,7 +15,7 @@ from criproxy.model.node import Node
 from criproxy.model.workload import Container
 from criproxy.placement.policies.api import Policy
 from criproxy.placement.policies.none import NonePolicy
-from criproxy.placement.rules.quota import restored
+from criproxy.placement.rules.attributes.quota import restored
 
 
 def is_left_to_itself(node: Node, policy: Policy) -> bool:

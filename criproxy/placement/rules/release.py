@@ -18,7 +18,8 @@ from criproxy.model.text.notices import Trouble, Values
 from criproxy.model.workload import Container, ContainerState, Miss
 from criproxy.placement.decision import Decision, Update, updates_between
 from criproxy.placement.events import PolicyChanged
-from criproxy.placement.rules.quota import owns_all
+from criproxy.placement.rules.attributes.classes import put_back
+from criproxy.placement.rules.attributes.quota import owns_all
 
 BY_NONE = "the policy is none"
 """The reason of a release by the policy none: it was not requested, and changes by other programs are not checked."""
@@ -132,6 +133,8 @@ def _freed(node: Node, key: str, whole: Grant) -> Grant:
     """
     old, container = node.grants.get(key), node.containers[key]
     may_be_lifted = bool(container.reservation) if old is None else old.quota is not CpuQuota.LEFT
+    if old is not None and old.controls.values:
+        whole = replace(whole, controls=put_back(old.controls, container, node.topology))
     if old is not None and old.is_preserved:
         return replace(whole, pool=PRESERVED)
     if container.asked_quota is None or not may_be_lifted:
@@ -143,7 +146,7 @@ def still_released(node: Node, topology: Topology) -> Decision:
     """Switch a released node to *topology*: containers not released yet, and those that had all CPUs, get all CPUs."""
     whole = {quota: Grant(topology.cpus, topology.mems, quota=quota) for quota in CpuQuota}
     grants = {
-        key: replace(whole[grant.quota], pool=PRESERVED) if grant.is_preserved else whole[grant.quota]
+        key: replace(whole[grant.quota], pool=PRESERVED if grant.is_preserved else "", controls=grant.controls)
         for key, grant in node.grants.items()
     }
     free = (key for key in node.applied.keys() - node.grants.keys() if not node.is_watched(key))

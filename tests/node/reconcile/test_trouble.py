@@ -13,7 +13,7 @@ from criproxy.model.grant import Change
 from criproxy.model.node import Node
 from criproxy.model.record import Record
 from criproxy.model.workload import Container, ContainerState
-from criproxy.node.cgroups import Cgroups, Seen
+from criproxy.node.cgroups import Attributes, Cgroups, Seen
 from criproxy.placement.policies.static import StaticOptions, StaticPolicy
 from criproxy.store.store import Store
 from lab.emulator.runtime import RuntimeOptions
@@ -85,10 +85,10 @@ async def test_a_start_tells_no_text_of_an_exception(tmp_path: Path, monkeypatch
     async with World(tmp_path, settings=replace(FAST, barrier_timeout_s=0.2)) as world:
         shared, secret, read = await world.run(sharer("shared")), "at /etc/secret", Cgroups.read
 
-        async def failing(cgroups: Cgroups, key: str) -> Seen:
+        async def failing(cgroups: Cgroups, key: str, attributes: Attributes) -> Seen:
             if key == shared:
                 raise TypeError(secret)
-            return await read(cgroups, key)
+            return await read(cgroups, key, attributes)
 
         monkeypatch.setattr(Cgroups, "read", failing)
         _, owned = await world.created(owner("owner", 2))
