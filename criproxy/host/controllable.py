@@ -2,6 +2,7 @@
 
 import os
 from collections.abc import Iterator
+from collections.abc import Set as AbstractSet
 from pathlib import Path
 
 from criproxy.errors import CriproxyError
@@ -17,6 +18,8 @@ from criproxy.model.machine.resctrl import Resctrl
 _CGROUPS = "sys/fs/cgroup"
 _V1_BURST = "cpu.cfs_burst_us"
 _WEIGHTS = ("io.bfq.weight", "io.weight")
+_V1_THROTTLE, _V1_WEIGHT, _MAX = "blkio.throttle.read_bps_device", "blkio.bfq.weight", "io.max"
+_ALL = frozenset((*DEFAULTS, *_WEIGHTS, _V1_BURST, _V1_THROTTLE, _V1_WEIGHT, _MAX))
 UNCORE = "sys/devices/system/cpu/intel_uncore_frequency"
 
 
@@ -34,8 +37,8 @@ def read_controllable(host_root: Path) -> Controllable:
         unified=unified,
         files=frozenset(files & DEFAULTS.keys()) if unified else frozenset(["cpu.max.burst"] * (_V1_BURST in files)),
         page_bytes=os.sysconf("SC_PAGE_SIZE"),
-        throttles="io.max" in files if unified else "blkio.throttle.read_bps_device" in blkio,
-        weights=any(file in files for file in _WEIGHTS) if unified else "blkio.bfq.weight" in blkio,
+        throttles=_MAX in files if unified else _V1_THROTTLE in blkio,
+        weights=any(file in files for file in _WEIGHTS) if unified else _V1_WEIGHT in blkio,
         governors=_words(cpus, "cpufreq/scaling_available_governors"),
         energy_preferences=_words(cpus, "cpufreq/energy_performance_available_preferences"),
         min_khz=min(lowest, default=0),
@@ -55,12 +58,15 @@ def _resctrl(host_root: Path) -> tuple[Resctrl | None, str]:
         return None, str(error)
 
 
-def _files(mount: Path) -> set[str]:
-    """Return the names of the files in the cgroup of all pods, or in any other one below *mount* but the root."""
+def _files(mount: Path) -> AbstractSet[str]:
+    """Return the names of the files in the cgroup of all pods, or in any other one below *mount* but the root.
+
+    Where there is none yet, none is known to lack: all that a kernel may have.
+    """
     for parent in (*(each for each in POD_PARENTS if each != "."), *entries(mount)):
         if (mount / parent).is_dir():
             return set(entries(mount / parent))
-    return set()
+    return _ALL if mount.is_dir() else frozenset()
 
 
 def _words(cpus: list[Path], name: str) -> tuple[str, ...]:

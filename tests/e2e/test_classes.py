@@ -17,7 +17,6 @@ from tests.controls.test_service import Service
 from tests.daemons import until
 from tests.e2e.scene import ALL, Ran, Scene, proxied
 
-pytest.importorskip("criproxy.placement.rules.attributes.classes", reason="the engine gives no container a class yet")
 BATCH, NORMAL = "3", "0"
 """As in /proc/PID/stat."""
 _POLICY_FIELD = 40

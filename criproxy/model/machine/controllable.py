@@ -1,4 +1,4 @@
-"""What of the settings of classes a machine has: read by `host.controls`, compared with policy files."""
+"""What of the settings of classes a machine has: read by `host.controllable`, compared with policy files."""
 
 from dataclasses import dataclass, field
 

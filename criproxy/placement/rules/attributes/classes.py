@@ -12,16 +12,17 @@ from functools import lru_cache
 
 from criproxy.errors import Refused
 from criproxy.model.controls import DEFAULTS, IDLE, NATURAL, NO_CONTROLS, SWAP, WEIGHT, Controls, as_shown
-from criproxy.model.grant import Grant, Reason
+from criproxy.model.grant import CpuQuota, Grant, Reason
 from criproxy.model.machine.topology import Topology
 from criproxy.model.node import Node, changed_keys, with_changes
 from criproxy.model.workload import Container, ContainerState
 from criproxy.placement.options import class_rules
 from criproxy.placement.options.annotation_parsing import Wishes
-from criproxy.placement.options.class_rules import ClassRules
+from criproxy.placement.options.class_rules import ClassRules, lifts_quota
 from criproxy.placement.options.policy_options import options_of
 from criproxy.placement.policies.api import Policy
 from criproxy.placement.policies.none import Fallback, NonePolicy
+from criproxy.placement.rules.attributes.quota import owns_all
 
 _IDLE = "1"
 _NO_REASONS: tuple[str, ...] = ()
@@ -67,7 +68,16 @@ def classified(
             controls = old.controls if old else NO_CONTROLS
         if controls != new.controls:
             found[key] = _with(old, new, controls)
+    if (mine := found.get(placed.key, grants.get(placed.key))) and _is_to_be_lifted(placed, mine):
+        found[placed.key] = _with(node.grants.get(placed.key), replace(mine, quota=CpuQuota.LIFTED), mine.controls)
     return (with_changes(grants, found), reasons) if found else (grants, reasons)
+
+
+def _is_to_be_lifted(container: Container, grant: Grant) -> bool:
+    """Whether an annotation lifts the CFS quota of *container*, which runs on exclusive CPUs only."""
+    if grant.quota is CpuQuota.LIFTED or not lifts_quota(grant.controls):
+        return False
+    return owns_all(grant) and container.asked_quota is not None
 
 
 def reclassified(
