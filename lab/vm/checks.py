@@ -17,7 +17,9 @@ from criproxy.deviceplugin.usage.processes import Processes, container_of
 from criproxy.devices.usage.values import Process
 from criproxy.model.controls import BlockIo, ContainerControls, Scheduling, Throttle
 from criproxy.model.cpuset import CpuSet
-from lab.vm.world import World
+from lab.containerd.containerd import IMAGE
+from lab.kubelet.kubelet import ContainerSpec, PodSpec
+from lab.vm.world import MIB, STEP_TIMEOUT_S, Placed, World
 
 RESERVED: CpuSet = frozenset({0})
 """In the policy files of all guests."""
@@ -129,6 +131,47 @@ async def classes_are_applied_to_threads_and_disks(world: World) -> None:
     assert [part.forget("c", controls) for part in parts] == [[], []]
     assert {read(number) for number in threads.numbers(controls.cgroup)} == {Attributes()}
     assert not limits.read_text()
+
+
+CLASSES = """policy: static
+reservedCpus: 0
+classes: {big: {for: {qos: [Burstable]}, memory: {high: 50%}, cpu: {weight: 200, burst: 20%}}}
+"""
+OTHERS = CLASSES.replace("50%", "75%").replace("weight: 200, ", "")
+
+
+async def classes_are_files_of_cgroups(world: World) -> None:
+    """From the create on; a reload, a restart, another program and a release change what they should, and no more."""
+    await world.use(CLASSES)
+    spec = ContainerSpec("c0", IMAGE, (), 500, 500, memory_request_bytes=32 * MIB, memory_limit_bytes=64 * MIB)
+    placed = await world.run(PodSpec("classed", (spec,)))
+    first = {"memory.high": f"{32 * MIB}", "cpu.weight": "200", "cpu.max.burst": "10000"}
+    natural = {"memory.high": "max", "cpu.weight": "20", "cpu.max.burst": "0"}
+    assert {name: (placed.group / name).read_text().strip() for name in first} == first
+
+    await world.restart(signal.SIGKILL)
+    (placed.group / "memory.high").write_text("max")
+    await _files(placed, first)
+    await world.use(OTHERS)
+    await _files(placed, first | {"memory.high": f"{48 * MIB}", "cpu.weight": natural["cpu.weight"]})
+    await world.criproxy("release")
+    await _files(placed, natural)
+    await world.criproxy("release", "--undo")
+    await _files(placed, first | {"memory.high": f"{48 * MIB}", "cpu.weight": natural["cpu.weight"]})
+    await world.use("policy: static\nreservedCpus: 0\n")
+    await _files(placed, natural)
+
+
+async def _files(placed: Placed, content: dict[str, str]) -> None:
+    """Wait until the files of a container's cgroup have this content."""
+    found: dict[str, str] = {}
+    try:
+        async with asyncio.timeout(STEP_TIMEOUT_S):
+            while found != content:
+                found = {name: (placed.group / name).read_text().strip() for name in content}
+                await asyncio.sleep(0.05)
+    except TimeoutError:
+        raise AssertionError(f"{placed} should have {content}, and has {found}") from None
 
 
 async def a_cpu_that_goes_offline_is_used_again_when_it_is_back(world: World) -> None:
