@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from criproxy.placement.options.annotation_keys import KEYS
+from criproxy.placement.options.annotation_keys import CLASS_KEYS, KEYS
 from tests.matrix.covering import covering
 from tests.matrix.moments import MOMENTS, POLICIES
 
@@ -19,6 +19,8 @@ VALUES: Mapping[str, str] = {
     "balloon.balloons": "database",
 }
 """Values of annotations by key; ``true`` for all others."""
+ASKS = [key for key in KEYS if key not in CLASS_KEYS]
+"""Keys of annotations; those that name classes mean nothing in files without classes."""
 DEVICES = tuple(f"devices {word}" for word in ("absent", "off", "report", "enforce"))
 PRIVILEGED = ("unprivileged", *(f"privileged: {word}" for word in ("allow", "report", "deny")))
 PLUGINS = (
@@ -78,7 +80,7 @@ class Case:
 def cases(policy: str) -> list[Case]:
     """The cases of one policy; 39 where nothing has changed."""
     moments = [word for word in MOMENTS if word != f"reload to {policy}"]
-    rows = covering([moments] * 3 + [list(KEYS)] * 4 + [DEVICES, PRIVILEGED, NAMESPACES, APPLY, PLUGINS])
+    rows = covering([moments] * 3 + [ASKS] * 4 + [DEVICES, PRIVILEGED, NAMESPACES, APPLY, PLUGINS])
     return [Case(number, policy, row[:3], row[3:7], *row[7:]) for number, row in enumerate(rows, 1)]
 
 
