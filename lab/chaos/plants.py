@@ -10,12 +10,12 @@ from criproxy.cri import api_pb2 as api
 from criproxy.cri import rewrite
 from criproxy.cri.runtime import RuntimeClient
 from criproxy.cri.stamp import ANNOTATION, Stamp
-from criproxy.model.attributes import shown
+from criproxy.model.attributes import STORED, shown
 from criproxy.model.cpuset import parse_cpuset
 from criproxy.model.grant import Applied, Grant
 from criproxy.model.workload import Container
 from criproxy.node.calls.create import Creates, HeldCreate
-from criproxy.node.cgroups import Cgroups, Seen
+from criproxy.node.cgroups import Attributes, Cgroups, Seen
 from criproxy.node.reconcile.reconciler import Reconciler
 from criproxy.placement.events import ContainerGone
 from criproxy.wire.calls import Call, Outcome, OutcomeKind
@@ -87,12 +87,14 @@ def _believe(believed: Callable[[str, Applied, api.ContainerStatusResponse | Non
     """Where a container runs, is what *believed* makes of what its cgroup says."""
     ask = Cgroups.ask
 
-    async def believe(self: Cgroups, container_id: str) -> tuple[Seen, api.ContainerStatusResponse | None]:
-        seen, reply = await ask(self, container_id)
+    async def believe(
+        self: Cgroups, container_id: str, attributes: Attributes = STORED
+    ) -> tuple[Seen, api.ContainerStatusResponse | None]:
+        seen, reply = await ask(self, container_id, attributes)
         return replace(seen, applied=seen.applied and believed(container_id, seen.applied, reply)), reply
 
-    async def read(self: Cgroups, container_id: str) -> Seen:
-        return (await believe(self, container_id))[0]
+    async def read(self: Cgroups, container_id: str, attributes: Attributes = STORED) -> Seen:
+        return (await believe(self, container_id, attributes))[0]
 
     _replace(Cgroups, "ask", believe)
     _replace(Cgroups, "read", read)

@@ -162,6 +162,33 @@ async def classes_are_files_of_cgroups(world: World) -> None:
     await _files(placed, natural)
 
 
+IDLE = """policy: static
+reservedCpus: 0
+classes: {idle: {for: {qos: [Burstable]}, cpu: {idle: true}}, burst: {for: {qos: [Guaranteed]}, cpu: {burst: 100%}}}
+"""
+
+
+async def a_resize_meets_an_idle_container_and_one_with_a_burst(world: World) -> None:
+    """The kernel refuses a weight while a container is idle, and a quota below its burst: resizes succeed anyway."""
+    await world.use(IDLE)
+    spec = ContainerSpec("c0", IMAGE, (), 500, 500, memory_request_bytes=32 * MIB, memory_limit_bytes=64 * MIB)
+    idle = await world.run(PodSpec("idle", (spec,)))
+    owner = ContainerSpec("c0", IMAGE, (), 1500, 1500, memory_request_bytes=64 * MIB, memory_limit_bytes=64 * MIB)
+    burst = await world.run(PodSpec("burst", (owner,)))
+    await _files(idle, {"cpu.idle": "1"})
+    await _files(burst, {"cpu.max": "150000 100000", "cpu.max.burst": "150000"})
+
+    less = api.LinuxContainerResources(cpu_shares=512, cpu_quota=50_000, cpu_period=100_000)
+    await world.kubelet.update(burst.container_id, less)
+    await _files(burst, {"cpu.max": "50000 100000", "cpu.max.burst": "50000"})
+    await world.kubelet.update(idle.container_id, api.LinuxContainerResources(cpu_shares=1024, cpu_period=100_000))
+    await _files(idle, {"cpu.idle": "1"})
+    await world.use("policy: static\nreservedCpus: 0\n")
+    await _files(idle, {"cpu.idle": "0", "cpu.weight": "39"})
+    await world.kubelet.update(idle.container_id, api.LinuxContainerResources(cpu_shares=512, cpu_period=100_000))
+    await _files(idle, {"cpu.idle": "0", "cpu.weight": "20"})
+
+
 async def _files(placed: Placed, content: dict[str, str]) -> None:
     """Wait until the files of a container's cgroup have this content."""
     found: dict[str, str] = {}

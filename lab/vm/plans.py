@@ -93,6 +93,7 @@ PLANS = {
                 checks.a_cpu_that_goes_offline_is_used_again_when_it_is_back,
                 checks.classes_are_applied_to_threads_and_disks,
                 checks.classes_are_files_of_cgroups,
+                checks.a_resize_meets_an_idle_container_and_one_with_a_burst,
                 policy_checks.static_owners_grow_and_shrink,
                 policy_checks.static_has_the_kubelets_options,
                 policy_checks.static_promises_memory,

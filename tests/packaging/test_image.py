@@ -18,7 +18,7 @@ from criproxy import __version__
 from tests.install.nodes import FILES
 
 PROGRAM = "/opt/criproxy/bin/criproxy"
-SMALL_BYTES = 4 << 20
+SMALL_BYTES = 5 << 20
 IMPORT_ALL = """
 import importlib, pathlib, sys
 folder = next(pathlib.Path(path) for path in sys.path if path.endswith("lib-dynload"))

@@ -15,6 +15,7 @@ from pathlib import Path
 
 import pytest
 
+from criproxy.model.controls import Controls
 from criproxy.model.cpuset import CpuSet
 from criproxy.model.grant import Applied, CpuQuota, Grant, Kept
 from criproxy.model.incident import Action, Excess, Incident, Quantity, Use
@@ -232,7 +233,7 @@ def loaded_anew(folder: Path) -> Node:
 
 def test_every_value_is_read_as_it_was_written(tmp_path: Path, node: Node) -> None:
     """By a daemon, and by whoever asks while none runs; also where there are no tables beside yet."""
-    execute(tmp_path, "DROP TABLE of_pod")
+    execute(tmp_path, "".join(f"DROP TABLE {each};" for each in ("of_pod", "kubelet_files", "controls")))
     with open_reader(tmp_path) as reader:
         assert reader.node(MACHINE) == node
         (record,) = find(reader.connection, "r1")
@@ -279,6 +280,37 @@ def test_what_is_new_is_left_alone(newer: Path, node: Node) -> None:
     assert (loaded(newer), rows(newer, "SELECT * FROM planted")) == (after, [("id1", "one"), ("id2", "two")])
     assert rows(newer, "SELECT value FROM meta WHERE key = 'planted'") == [("here",)]
     assert rows(newer, "SELECT owner FROM planted WHERE owner NOT IN (SELECT key FROM containers)") == [("id2",)]
+
+
+CONTROLLED = NODE.replace(
+    containers={**NODE.containers, "id2": replace(SIDE, kubelet_files=("memory.high",))},
+    grants={key: replace(each, controls=Controls((("cpu.weight", "200"),))) for key, each in NODE.grants.items()},
+    former={key: replace(each, controls=Controls(classes=(("rdt", "gold"),))) for key, each in NODE.former.items()},
+)
+"""With what classes set, which is beside."""
+
+
+def test_what_classes_set_is_beside(tmp_path: Path) -> None:
+    """It comes back as it was written; N does not see it, and what it takes away has none any more."""
+    saved(tmp_path, CONTROLLED)
+    assert loaded(tmp_path) == CONTROLLED
+    saved(tmp_path, NODE, CONTROLLED)
+    assert (loaded(tmp_path), rows(tmp_path, "SELECT * FROM controls")) == (NODE, [])
+
+    saved(tmp_path, CONTROLLED, NODE)
+    execute(tmp_path, "DELETE FROM grants WHERE key = 'id1'; DELETE FROM former; UPDATE grants SET cpus = '5'")
+    after = loaded(tmp_path)
+    assert after.grants == {"id2": replace(CONTROLLED.grants["id2"], cpus=cpus(5))}
+    assert rows(tmp_path, "SELECT key FROM controls") == [("id2",)]
+    assert rows(tmp_path, "SELECT * FROM former_controls") == []
+
+
+def test_what_classes_set_is_written_only_where_it_changes(tmp_path: Path) -> None:
+    """A move of a container writes its grant, and nothing beside it."""
+    moved = CONTROLLED.replace(grants={key: replace(each, cpus=cpus(6)) for key, each in CONTROLLED.grants.items()})
+    written = {table.name: changes(table, CONTROLLED, moved) for table in all_tables()}
+    assert (written["controls"], written["kubelet_files"]) == (([], []), ([], []))
+    assert set(written["grants"][0]) == {"id1", "id2"}
 
 
 def test_an_incident_that_changes_stays_one(newer: Path, node: Node) -> None:

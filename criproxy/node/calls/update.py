@@ -12,8 +12,10 @@ from time import gmtime, strftime, time
 from criproxy.cri import api_pb2 as api
 from criproxy.cri import rewrite, translate
 from criproxy.cri.asked import asked_anew
+from criproxy.cri.runtime import RuntimeCallError
 from criproxy.cri.sizes import sizes_asked, total_shown
 from criproxy.errors import NotEnough, Refused, StatusCode, StoreError
+from criproxy.model.controls import BURST
 from criproxy.model.cpuset import cpus_text
 from criproxy.model.record import Kind
 from criproxy.model.workload import SHORT_ID, Container, Sizes
@@ -88,8 +90,19 @@ class Updates:
             self._note_cpuset(container.title if container else key, cpus)
         context.in_flight.send(key, ours.cpus)
         node = context.state.node
+        had = node.applied.get(key)
+        if had is not None and 0 < request.linux.cpu_quota < int(had.cpu_max_burst or 0):
+            await self._end_burst(key)
         rewrite.update(request.linux, ours, node.grants[key], node.containers[key])
+        if had is not None and had.cpu_idle == "1":  # runc writes the weight first, and the kernel refuses it
+            request.linux.cpu_shares = 0
         return Proceed(request.SerializeToString())
+
+    async def _end_burst(self, key: str) -> None:
+        """Take the burst of a class from *key*: the kernel refuses a quota below it; the resize has the new one."""
+        linux = api.LinuxContainerResources(unified={BURST: "0"})
+        with suppress(RuntimeCallError):  # the answer to the resize says what is wrong
+            await self.context.runtime.update_container_resources(key, linux)
 
     def _busy(self, key: str, error: Busy) -> Refuse:
         """Refuse a resize of *key* while another call about it hangs in the runtime; the kubelet repeats the resize."""

@@ -1,183 +1,267 @@
-"""What classes set through the runtime: decided with real policy files, from the create to the release."""
+"""What classes set is a part of grants, as long as they set it, and then its defaults."""
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from criproxy.errors import BadAnnotation
-from criproxy.model.attributes import granted, in_place
-from criproxy.model.controls import DEFAULTS
-from criproxy.model.grant import CpuQuota
+from criproxy.model.attributes import FILES, granted
+from criproxy.model.controls import DEFAULTS, NATURAL, NO_CONTROLS, Controls
+from criproxy.model.grant import Applied, CpuQuota
 from criproxy.model.machine.controllable import Controllable
 from criproxy.model.node import Node
-from criproxy.model.resources import CfsQuota, Interval
-from criproxy.model.workload import Container, Pod, QosClass
+from criproxy.model.workload import Container, ContainerState, Pod, QosClass
 from criproxy.placement import events as ev
+from criproxy.placement.decision import target
 from criproxy.placement.engine import step
+from criproxy.placement.options.annotation_parsing import Wishes
 from criproxy.placement.policies.api import Policy
+from criproxy.placement.policies.none import Fallback, NonePolicy
+from criproxy.placement.policies.static import StaticOptions, StaticPolicy
+from criproxy.simulate.hosts import machine
 from tests.placement.classes.policy import ALLOW, MIB, contents
+from tests.placement.classes.policy import container as asking
 from tests.placement.policies.shapes import n4c16
 
-HIGH, WEIGHT, BURST = "memory.high", "cpu.weight", "cpu.max.burst"
-MEMORY = "classes: {big: {for: {qos: [Burstable]}, memory: {high: 50%}}}\n"
-KEY = "r-main"
+MACHINE = machine(nodes=1, cores=4, threads=1)
+HIGH, WEIGHT = {"memory.high": "104857600"}, {"cpu.weight": "200"}
+IDLE = {"cpu.idle": "1"}
 
 
-def policy_of(text: str = "") -> Policy:
-    """The policy topology-aware of a file with this text, on a machine with cgroup v2."""
-    found = contents(f"policy: topology-aware\nreservedCpus: 0\n{text}", Controllable())
-    assert found.settings is not None, [mistake.sentence for mistake in (*found.wrong, *found.unfit)]
-    return found.settings.build_policy()
+class Rules:
+    """Classes that set the same for each container but those without a class."""
+
+    def __init__(self, values: Mapping[str, str], refuses: str = "") -> None:
+        self.values, self.refuses = dict(values), refuses
+
+    def controls_of(
+        self, container: Container, pod: Pod | None, pool: str, wishes: Wishes
+    ) -> tuple[Controls, tuple[str, ...]]:
+        """Return the values, and why."""
+        if self.refuses and container.name == self.refuses:
+            raise BadAnnotation(f"container {container.title} names no class")
+        values = {k: v.replace("LIMIT", str(container.memory_limit_bytes)) for k, v in self.values.items()}
+        return Controls(tuple(sorted(values.items())), (("memory", "gold"),)), ("its class is gold",)
+
+    def desired_parts(self) -> Any:  # noqa: ANN401 (nobody asks)
+        """Return nothing."""
 
 
-def new(qos: QosClass = QosClass.BURSTABLE, **more: object) -> Container:
-    """One with 100 MiB and a CPU, for which the kubelet asks."""
-    sizes = {
-        "cpu_milli": 1000,
-        "cpu_limit_milli": 1000,
-        "cpu_quota": CfsQuota(100_000),
-        "memory_limit_bytes": 100 * MIB,
+class WithRules(StaticOptions):
+    """Options of a policy file with classes."""
+
+    rules: Any = None
+
+    @property
+    def classes(self) -> Any:  # noqa: ANN401 (a `Rules`, of which pydantic knows nothing)
+        """Return the classes of the file."""
+        return self.rules
+
+
+def policy(values: Mapping[str, str] | None = None, refuses: str = "") -> StaticPolicy:
+    """A policy whose classes set *values*; None: without classes."""
+    if values is None:
+        return StaticPolicy(StaticOptions.model_validate({"reservedCpus": "0"}))
+    return StaticPolicy(WithRules.model_validate({"reservedCpus": "0", "rules": Rules(values, refuses)}))
+
+
+def container(name: str, milli: int = 100, **more: Any) -> Container:  # noqa: ANN401 (fields)
+    """A container that is about to be created."""
+    qos = QosClass.GUARANTEED if milli >= 1000 else QosClass.BURSTABLE
+    return Container(key=f"r-{name}", pod=name, name=name, cpu_milli=milli, qos=qos, reservation=f"r-{name}", **more)
+
+
+def created(node: Node, new: Container, under: StaticPolicy) -> Node:
+    """The node after its create was answered."""
+    node = step(node, ev.PodCreated(Pod(key=new.pod, uid=new.pod, qos=new.qos)), under).node
+    node = step(node, ev.ContainerCreating(new), under).node
+    return step(node, ev.ContainerCreated(new.key, new.name), under).node
+
+
+def values(node: Node, key: str) -> dict[str, str]:
+    """What classes set, or have set, for a container."""
+    return dict(node.grants[key].controls.values)
+
+
+EMPTY = Node(MACHINE)
+WITH_POD = Node(n4c16(), pods={"p": Pod(key="p", namespace="shop", annotations={"cpu-quota.crio.io": "disable"})})
+
+
+def policy_file() -> Policy:
+    """The policy of a file with a class, on a machine with cgroup v2."""
+    text = f"policy: topology-aware\nreservedCpus: 0\n{ALLOW}"
+    text += "classes: {big: {for: {qos: [Burstable]}, memory: {high: 50%}}}\n"
+    found = contents(text, Controllable()).settings
+    assert found is not None
+    return found.build_policy()
+
+
+def test_a_container_has_what_its_class_sets_from_its_create_on() -> None:
+    """The create message has it, so it is applied; with the reason."""
+    decision = step(EMPTY, ev.ContainerCreating(container("a")), policy(HIGH))
+
+    assert decision.grant
+    assert dict(decision.grant.controls.values) == HIGH
+    assert decision.grant.controls.class_of("memory") == "gold"
+    assert "its class is gold" in decision.sentences
+    assert decision.node.applied["r-a"] == granted(decision.grant)
+    assert decision.node.applied["r-a"].memory_high == "104857600"
+
+
+def test_who_moves_keeps_what_its_class_sets() -> None:
+    """Also where the policy knows nothing of it, and makes a new grant."""
+    node = created(EMPTY, container("a"), policy(HIGH))
+    decision = step(node, ev.ContainerCreating(container("owner", 1000)), policy(HIGH))
+
+    assert decision.node.grants["a"].cpus != node.grants["a"].cpus
+    assert values(decision.node, "a") == HIGH
+
+
+def test_a_new_policy_file_counts_for_all_at_once() -> None:
+    """Whether or not containers are placed again: none moves, but each is updated; what is gone has its default."""
+    node = created(EMPTY, container("a", memory_limit_bytes=1 << 30), policy({**HIGH, "memory.swap.max": "0"}))
+    for apply_all in (False, True):
+        event = ev.PolicyChanged(apply_all, "other")
+        decision = step(node, event, policy(WEIGHT))
+        assert values(decision.node, "a") == {**WEIGHT, "memory.high": "max", "memory.swap.max": "0"}
+        assert [update.key for update in decision.updates] == ["a"]
+        assert not decision.moving(node)
+        without = step(decision.node, event, policy()).node
+        assert values(without, "a") == {"cpu.weight": NATURAL, "memory.high": "max", "memory.swap.max": "0"}
+
+
+def test_a_resize_sets_parts_of_the_new_limit() -> None:
+    """Also one of the memory alone, after which nobody is placed again."""
+    node = created(EMPTY, container("a", memory_limit_bytes=1 << 30), policy({"memory.high": "LIMIT"}))
+    sizes = replace(node.containers["a"].sizes, memory_limit_bytes=1 << 31)
+    assert values(step(node, ev.ContainerResized("a", sizes), policy({"memory.high": "LIMIT"})).node, "a") == {
+        "memory.high": str(1 << 31)
     }
-    sizes |= {"memory_request_bytes": Interval(40 * MIB, 40 * MIB)}
-    return Container(**{"key": KEY, "pod": "s", "name": "main", "namespace": "shop", "qos": qos, **sizes, **more})  # type: ignore[arg-type]
 
 
-def with_pod(**annotations: str) -> Node:
-    """A node with the pod of `new`; keys have the domain criproxy.io, or their own."""
-    names = {
-        (key if "/" in key or key.count(".") > 1 else f"{key}.criproxy.io/pod"): v for key, v in annotations.items()
-    }
-    return Node(n4c16(), pods={"s": Pod(key="s", name="web", namespace="shop", annotations=names)})
+def test_the_kubelets_own_files_are_left_to_it() -> None:
+    """From the create, or from a resize on; nothing is put back either."""
+    theirs = container("a", kubelet_files=("memory.high",))
+    node = created(EMPTY, theirs, policy({**HIGH, **WEIGHT}))
+    assert values(node, "a") == WEIGHT
+    sizes = replace(node.containers["a"].sizes, kubelet_files=("cpu.weight", "memory.high"))
+    after = step(node, ev.ContainerResized("a", sizes), policy({**HIGH, **WEIGHT})).node
+    assert (values(after, "a"), after.containers["a"].kubelet_files) == ({}, sizes.kubelet_files)
 
 
-def after(node: Node, policy: Policy, *events: ev.Event) -> Node:
-    """The node after *events*."""
-    for event in events:
-        node = step(node, event, policy).node
-    return node
+def test_a_release_puts_everything_back() -> None:
+    """And its end gives everything again."""
+    node = created(EMPTY, container("a"), policy({**HIGH, **WEIGHT}))
+    released = step(node, ev.Released("somebody asked"), policy({**HIGH, **WEIGHT})).node
+    assert values(released, "a") == {"memory.high": "max", "cpu.weight": NATURAL}
+
+    free = step(released, ev.UpdateApplied("a", granted(released.grants["a"])), policy()).node
+    assert "a" not in free.grants
+    back = step(free, ev.PolicyChanged(apply_all=True), policy({**HIGH, **WEIGHT})).node
+    assert values(back, "a") == {**HIGH, **WEIGHT}
 
 
-def values(node: Node) -> dict[str, str]:
-    """The files of the container."""
-    return dict(node.grants[KEY].controls.values)
+def test_only_a_new_container_becomes_idle() -> None:
+    """At each update of one with shares, runc writes a weight, which the kernel refuses; out of it, step by step."""
+    node = created(created(EMPTY, container("old"), policy({})), container("idle"), policy({**IDLE, **WEIGHT}))
+    assert values(node, "idle") == IDLE
+    decision = step(node, ev.PolicyChanged(configuration="other"), policy(IDLE))
+    assert (values(decision.node, "old"), values(decision.node, "idle")) == ({}, IDLE)
+
+    after = step(node, ev.PolicyChanged(configuration="none"), policy()).node
+    assert values(after, "idle") == {"cpu.idle": "0", "cpu.weight": NATURAL}
+    first = target(after, "idle", frozenset())
+    assert first
+    assert (first.cpu_idle, first.cpu_weight) == ("0", None)
+    after = step(after, ev.UpdateApplied("idle", first), policy()).node
+    second = target(after, "idle", frozenset())
+    assert second
+    assert (second.cpu_idle, second.cpu_weight) == ("0", NATURAL)
 
 
-def test_a_create_has_what_the_class_sets_and_says_why() -> None:
-    """The runtime applies it with the container, so that nothing has to be updated."""
-    decision = step(with_pod(), ev.ContainerCreating(new()), policy_of(MEMORY))
-    grant, applied = decision.node.grants[KEY], decision.node.applied[KEY]
+def test_a_class_that_there_is_not_refuses_new_containers_only() -> None:
+    """Others keep what they have."""
+    node = created(EMPTY, container("a"), policy(HIGH))
+    with pytest.raises(BadAnnotation):
+        step(EMPTY, ev.ContainerCreating(container("a")), policy(WEIGHT, refuses="a"))
+    after = step(node, ev.PolicyChanged(configuration="other"), policy(WEIGHT, refuses="a")).node
+    assert values(after, "a") == HIGH
 
-    assert values(decision.node) == {HIGH: str(50 * MIB)}
-    assert (grant.controls.class_of("memory"), applied.memory_high) == ("big", str(50 * MIB))
-    assert (in_place(grant, applied), decision.updates) == (True, ())
+
+def test_classes_are_not_asked_where_the_policy_is_not() -> None:
+    """During an automatic bypass, new containers have none, and others keep theirs."""
+    node = created(EMPTY, container("a"), policy(HIGH))
+    fallback = Fallback(policy(WEIGHT).options)
+    after = step(node, ev.ContainerCreating(container("b")), fallback).node
+    assert (values(after, "a"), after.grants["r-b"].controls) == (HIGH, NO_CONTROLS)
+
+
+def test_without_a_policy_everything_is_put_back() -> None:
+    """Whoever keeps its place has the defaults."""
+    node = created(EMPTY, container("a"), policy(HIGH))
+    after = step(node, ev.PolicyChanged(configuration="none"), NonePolicy(policy(HIGH).options)).node
+    assert values(after, "a") == {"memory.high": "max"}
+
+
+def test_who_is_adopted_has_its_class_and_loses_what_criproxy_had_set() -> None:
+    """The runtime tells which files it was given, the stamp which of these are the kubelet's."""
+    there = replace(container("a"), key="a", state=ContainerState.RUNNING)
+    present = ev.Present(there, Applied(MACHINE.cpus, MACHINE.mems), (("memory.low", "4096"),))
+    after = step(EMPTY, ev.Found(containers=(present,)), policy(HIGH)).node
+    assert values(after, "a") == {**HIGH, "memory.low": "0"}
+
+
+SETS = st.one_of(
+    st.none(), st.dictionaries(st.sampled_from([file for file in DEFAULTS if file != "cpu.idle"]), st.just("50"))
+)
+HAPPENINGS = st.lists(st.tuples(st.sampled_from(["policy", "all", "release", "resize", "owner", "applied"]), SETS))
+
+
+@given(SETS, HAPPENINGS)
+def test_what_was_set_once_is_never_forgotten(first: Mapping[str, str] | None, happenings: list[Any]) -> None:
+    """Whatever happens, a file that a class has set is in the grant, until the container is released."""
+    under = policy(first)
+    node = created(EMPTY, container("a"), under)
+    seen = set(values(node, "a"))
+    for number, (what, sets) in enumerate(happenings):
+        if what in ("policy", "all"):
+            under = policy(sets)
+            node = step(node, ev.PolicyChanged(what == "all", f"{number}"), under).node
+        elif what == "release":
+            node = step(node, ev.Released("asked"), under).node
+            assert all(value in (DEFAULTS[file], NATURAL) for file, value in values(node, "a").items())
+        elif what == "resize":
+            sizes = replace(node.containers["a"].sizes, cpu_milli=100 + number)
+            node = step(node, ev.ContainerResized("a", sizes), under).node
+        elif what == "owner" and number < 3:
+            node = created(node, container(f"owner{number}", 1000), under)
+        elif what == "applied" and not node.released:
+            node = step(node, ev.UpdateApplied("a", granted(node.grants["a"])), under).node
+        assert seen <= set(values(node, "a"))
+        seen |= set(values(node, "a"))
+
+
+def test_a_real_policy_file_says_what_a_container_has_and_why() -> None:
+    """50 % of its memory limit, by its QoS class."""
+    decision = step(WITH_POD, ev.ContainerCreating(asking()), policy_file())
+    assert values(decision.node, "c") == {"memory.high": str(50 * MIB)}
     assert any("has the class big for memory" in sentence for sentence in decision.sentences)
-
-
-def test_without_classes_a_grant_has_no_controls() -> None:
-    """And none of its files is read or written."""
-    node = after(with_pod(), policy_of(), ev.ContainerCreating(new()))
-    assert node.grants[KEY].controls.values == node.grants[KEY].controls.classes == ()
-
-
-def test_a_new_policy_file_counts_for_all_and_moves_nobody() -> None:
-    """The old class's file gets its default, and keeps it: it is put back even if an update is lost."""
-    node = after(with_pod(), policy_of(MEMORY), ev.ContainerCreating(new()), ev.ContainerCreated(KEY, "c1"))
-    other = step(node, ev.PolicyChanged(), policy_of("classes: {slow: {for: {qos: [Burstable]}, cpu: {weight: 10}}}\n"))
-
-    grant = other.node.grants["c1"]
-    assert dict(grant.controls.values) == {HIGH: "max", WEIGHT: "10"}
-    assert (grant.cpus, grant.mems) == (node.grants["c1"].cpus, node.grants["c1"].mems)
-    assert [update.key for update in other.updates] == ["c1"]
-    none = step(other.node, ev.PolicyChanged(), policy_of())
-    assert set(dict(none.node.grants["c1"].controls.values)) == {HIGH, WEIGHT}
-    assert step(none.node, ev.PolicyChanged(), policy_of()).updates == ()
-
-
-def test_a_resize_changes_what_depends_on_the_size() -> None:
-    """50 % of the limit, without another place."""
-    policy = policy_of(MEMORY)
-    node = after(with_pod(), policy, ev.ContainerCreating(new()))
-    resized = step(node, ev.ContainerResized(KEY, new(memory_limit_bytes=60 * MIB).sizes), policy)
-    assert values(resized.node) == {HIGH: str(30 * MIB)}
-
-
-def test_a_container_that_makes_way_keeps_what_its_class_sets() -> None:
-    """Others that move for a new container have their classes' files still, and their update does not lose them."""
-    policy = policy_of(MEMORY)
-    node = after(with_pod(), policy, ev.ContainerCreating(new()))
-    owner = new(QosClass.GUARANTEED, key="r-o", name="o", cpu_milli=2000, cpu_limit_milli=2000, cpu_quota=None)
-    moved = after(node, policy, ev.ContainerCreating(owner))
-    assert moved.grants["r-o"].exclusive
-    assert values(moved) == {HIGH: str(50 * MIB)}
-
-
-def test_a_release_gives_each_file_its_default() -> None:
-    """And the end of the release what the class sets."""
-    policy = policy_of(MEMORY)
-    node = after(with_pod(), policy, ev.ContainerCreating(new()), ev.ContainerCreated(KEY, "c1"))
-    released = step(node, ev.Released("by hand"), policy)
-    assert dict(released.node.grants["c1"].controls.values) == {HIGH: "max"}
-    assert granted(released.node.grants["c1"]).memory_high == "max"
-    back = after(released.node, policy, ev.PolicyChanged())
-    assert dict(back.grants["c1"].controls.values) == {HIGH: str(50 * MIB)}
-
-
-def test_a_file_that_the_kubelet_sets_is_left_to_it() -> None:
-    """MemoryQoS of the kubelet comes first, and the reasons say so."""
-    decision = step(with_pod(), ev.ContainerCreating(new(kubelet_files=(HIGH,))), policy_of(MEMORY))
-    assert values(decision.node) == {}
-    assert any("the kubelet sets memory.high itself" in sentence for sentence in decision.sentences)
-
-
-def test_a_class_that_there_is_not_refuses_the_create() -> None:
-    """With what would be right; without the right to name one, the annotation is ignored."""
-    node, text = with_pod(**{"class": "huge"}), "classes: {big: {memory: {high: 50%}}}\n"
-    with pytest.raises(BadAnnotation, match="there is no class 'huge'"):
-        step(node, ev.ContainerCreating(new()), policy_of(ALLOW + text))
-    ignored = step(node, ev.ContainerCreating(new()), policy_of(text))
-    assert values(ignored.node) == {}
-    assert any("may not use class" in sentence for sentence in ignored.sentences)
 
 
 def test_cri_os_annotation_lifts_the_quota_on_exclusive_cpus_only() -> None:
     """As CRI-O does it, where the namespace may use cpu-class."""
-    policy = policy_of(ALLOW + MEMORY)
-    node = with_pod(**{"cpu-quota.crio.io": "disable"})
-    owner = new(QosClass.GUARANTEED)
-    assert after(node, policy, ev.ContainerCreating(owner)).grants[KEY].quota is CpuQuota.LIFTED
-    assert after(node, policy, ev.ContainerCreating(new())).grants[KEY].quota is CpuQuota.LEFT
-    assert after(with_pod(), policy, ev.ContainerCreating(owner)).grants[KEY].quota is CpuQuota.LEFT
+    owner, without = asking(qos=QosClass.GUARANTEED, cpu_milli=1000), WITH_POD.replace(pods={"p": Pod(key="p")})
+    quotas = [
+        step(node, ev.ContainerCreating(each), policy_file()).node.grants["c"].quota
+        for node, each in ((WITH_POD, owner), (WITH_POD, asking()), (without, owner))
+    ]
+    assert quotas == [CpuQuota.LIFTED, CpuQuota.LEFT, CpuQuota.LEFT]
 
 
-FILES = [
-    MEMORY,
-    "",
-    "classes: {slow: {for: {qos: [Burstable]}, cpu: {weight: 10, burst: 20%}}}\n",
-    "classes: {idle: {for: {namespaces: [shop]}, cpu: {idle: true}, memory: {oomGroup: true, swapMax: 0}}}\n",
-]
-EVENTS = st.one_of(
-    st.sampled_from(FILES),
-    st.just("release"),
-    st.integers(10, 200).map(lambda mib: new(memory_limit_bytes=mib * MIB).sizes),
-)
-
-
-@given(st.lists(EVENTS, max_size=8))
-def test_a_file_once_set_has_its_default_again_or_a_class_that_sets_it(happenings: list[object]) -> None:
-    """Whatever happens in whatever order: nothing that a class has set is forgotten."""
-    policy = policy_of(MEMORY)
-    node = after(with_pod(), policy, ev.ContainerCreating(new()), ev.ContainerCreated(KEY, "c1"))
-    ever = set(dict(node.grants["c1"].controls.values))
-    for happening in happenings:
-        if isinstance(happening, str) and happening != "release":
-            policy = policy_of(happening)
-            node = after(node, policy, ev.PolicyChanged())
-        elif happening == "release":
-            node = after(node, policy, ev.Released("by hand"))
-        else:
-            node = after(node, policy, ev.ContainerResized("c1", happening))  # type: ignore[arg-type]
-        if "c1" in node.grants:
-            now = dict(node.grants["c1"].controls.values)
-            ever |= now.keys()
-            assert ever <= now.keys()
-            assert now.keys() <= DEFAULTS.keys()
+def test_each_file_has_a_row() -> None:
+    """In the order of the table of defaults."""
+    assert [row.noun for row in FILES] == list(DEFAULTS)
