@@ -7,7 +7,7 @@ from uuid import uuid4
 from hypothesis import strategies as st
 
 from criproxy.cri import api_pb2 as api
-from criproxy.model.text.annotations import DOMAINS
+from criproxy.model.text.annotations import DOMAINS, OF_PEERS
 from criproxy.placement.options.annotation_keys import KEYS
 from lab.emulator.runtime import IMAGE
 from lab.properties.wishes import SAMPLES, WRONG
@@ -89,6 +89,9 @@ def values(draw: st.DrawFn, key: str) -> str:
 def annotations(draw: st.DrawFn, container: str) -> Mapping[str, str]:
     """Some of every kind that criproxy reads, and now and then as many as fit into a pod."""
     found: dict[str, str] = {}
+    for key in draw(st.lists(st.sampled_from(sorted(OF_PEERS)), max_size=2)):
+        scope = draw(st.sampled_from(["", "/pod", f"/container.{container}", f"/{container}"]))
+        found[f"{key}{scope}"] = draw(values(key))
     for key in draw(st.lists(st.sampled_from([*sorted(KEYS), "cpu-class", "no-such-key"]), max_size=5)):
         domain = draw(st.sampled_from(DOMAINS))
         scope = draw(st.sampled_from(["", "/pod", f"/container.{container}", "/container.", "/"]))

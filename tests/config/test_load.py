@@ -179,3 +179,25 @@ def test_models_of_devices_are_imported_where_a_file_needs_them(tmp_path: Path, 
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
 
     assert done.stdout == f"{imported}\n"
+
+
+@pytest.mark.parametrize(
+    ("text", "imported"),
+    [
+        pytest.param("policy: topology-aware\n", False, id="none"),
+        pytest.param("policy: static\nclasses: {a: {irq: away}}\n", True, id="classes"),
+        pytest.param("policy: balloons\nballoonTypes: [{name: a, cpuClass: b}]\n", True, id="of-nri-plugins"),
+    ],
+)
+def test_models_of_classes_are_imported_where_a_file_needs_them(tmp_path: Path, text: str, imported: bool) -> None:
+    """A start without classes is not slower."""
+    path = write(tmp_path / "policy.yaml", text)
+    program = (
+        "import sys, pathlib, criproxy.daemon.start; from criproxy.config.load import load\n"
+        f"load(pathlib.Path({str(path)!r}), 'any')\n"
+        "print(any(name.startswith('criproxy.placement.classes') for name in sys.modules))"
+    )
+
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+
+    assert done.stdout == f"{imported}\n"

@@ -88,6 +88,16 @@ def test_what_can_be_asked(host: Path, tmp_path: Path, policy: str) -> None:
     assert line.startswith("OK (")
 
 
+def test_classes_without_a_policy_that_places(tmp_path: Path) -> None:
+    """No container has one, which is said."""
+    file = write(tmp_path / "p.yaml", "policy: none\nclasses: {a: {irq: away}}\n")
+
+    result = CliRunner().invoke(main, ["check", "--no-machine", str(file)])
+
+    assert result.exit_code == 0, result.output
+    assert "note: classes: containers have none with the policy none, which places no containers" in result.stdout
+
+
 @pytest.mark.parametrize("policy", ["balloons", "topology-aware"])
 @pytest.mark.parametrize("classes", ["[{name: fast, disabledCstates: [C6]}]", "{fast: {minFreq: base}}"])
 def test_cpu_classes_in_the_forms_of_nri_plugins(tmp_path: Path, policy: str, classes: str) -> None:
