@@ -93,14 +93,19 @@ def read_control_files(host_root: Path, pods: str = "") -> frozenset[str] | None
     controllers = read_text(root / "cgroup.controllers")
     if controllers is None:
         return frozenset() if (root / "cpuset").is_dir() or (root / "memory").is_dir() else None
-    there = [root / parent for parent in _parents(pods)[:-1]]
-    there += [root / name for name in entries(root) if (root / name / "cgroup.procs").exists()]
     found = {name for name, controller in _OF_EVERY_KERNEL.items() if controller in controllers.split()}
-    for folder in there:
-        found.update(name for name in DEFAULTS if (folder / name).exists())
-        if set(entries(folder)) >= _TELLING:
+    for folder in _groups(root, pods):
+        names = {*entries(folder)}
+        found |= DEFAULTS.keys() & names
+        if names >= _TELLING:  # mostly the first one: this is looked at every few seconds
             break
     return frozenset(found)
+
+
+def _groups(root: Path, pods: str) -> Iterator[Path]:
+    """Yield the cgroups of all pods that there may be, then all others right below the *root*."""
+    yield from (root / parent for parent in _parents(pods)[:-1])
+    yield from (root / name for name in entries(root) if (root / name / "cgroup.procs").exists())
 
 
 def deciding_files(host_root: Path, pods: str = "") -> list[Path]:
