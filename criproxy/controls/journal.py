@@ -5,9 +5,7 @@ stored counts only for the boot in which it was stored.
 """
 
 import json
-import os
 from collections.abc import Collection, Iterable, Mapping
-from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from threading import Lock
@@ -17,7 +15,7 @@ from criproxy.errors import CriproxyError
 from criproxy.host.files import read_text
 from criproxy.model.controls import ContainerControls
 from criproxy.model.text.plain import from_plain, to_plain
-from criproxy.store.files import MODE, check_own, write_whole
+from criproxy.store.files import check_own, write_whole
 
 BEFORE, CONTAINERS = "before.json", "containers.json"
 
@@ -90,7 +88,8 @@ class Journal:
             if lines == self._lines:
                 return
             values = ",\n".join(f"{json.dumps(key)}: {line}" for key, line in lines.items())
-            _replace(self.directory, CONTAINERS, f'{{"boot": {json.dumps(self.boot)}, "values": {{\n{values}}}}}\n')
+            text = f'{{"boot": {json.dumps(self.boot)}, "values": {{\n{values}}}}}\n'
+            write_whole(self.directory, CONTAINERS, text, synced=False)
             kept = {key: each for key, each in self.containers.items() if key not in removed}
             self._lines, self.containers = lines, {**kept, **containers}
 
@@ -99,19 +98,6 @@ class Journal:
             values = {"boot": self.boot, "values": originals}
             write_whole(self.directory, BEFORE, json.dumps(values, indent=0, sort_keys=True) + "\n")
             self.originals = originals
-
-
-def _replace(directory: Path, name: str, text: str) -> None:
-    """Write the file whole or not at all, unsynced."""
-    new = directory / f"{name}.new"
-    try:
-        with os.fdopen(os.open(new, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, MODE), "w") as stream:
-            stream.write(text)
-        new.replace(directory / name)
-    except OSError:
-        with suppress(OSError):
-            new.unlink(missing_ok=True)
-        raise
 
 
 def _read(path: Path, boot: str) -> Mapping[str, Any]:

@@ -11,7 +11,7 @@ from criproxy.host.cpus import CPUS
 from criproxy.host.files import entries, read_number, read_text
 from criproxy.host.resctrl import read_resctrl
 from criproxy.host.scheduler import read_scheduler
-from criproxy.model.controls import DEFAULTS
+from criproxy.model.controls import BURST, DEFAULTS
 from criproxy.model.machine.controllable import Controllable
 from criproxy.model.machine.resctrl import Resctrl
 
@@ -35,7 +35,7 @@ def read_controllable(host_root: Path) -> Controllable:
     highest = [khz for cpu in cpus if (khz := read_number(cpu / "cpufreq/cpuinfo_max_freq"))]
     return Controllable(
         unified=unified,
-        files=frozenset(files & DEFAULTS.keys()) if unified else frozenset(["cpu.max.burst"] * (_V1_BURST in files)),
+        files=frozenset(files & DEFAULTS.keys()) if unified else frozenset([BURST] * (_V1_BURST in files)),
         page_bytes=os.sysconf("SC_PAGE_SIZE"),
         throttles=_MAX in files if unified else _V1_THROTTLE in blkio,
         weights=any(file in files for file in _WEIGHTS) if unified else _V1_WEIGHT in blkio,

@@ -70,7 +70,9 @@ def _strange_link(path: Path) -> tuple[Path, int] | None:
     return None
 
 
-def write_whole(directory: Path, name: str, text: str, is_wanted: Callable[[], bool] = lambda: True) -> None:
+def write_whole(
+    directory: Path, name: str, text: str, is_wanted: Callable[[], bool] = lambda: True, *, synced: bool = True
+) -> None:
     """Write the file *name* with *text* in *directory*, in place of a former one. Blocks.
 
     Args:
@@ -78,6 +80,7 @@ def write_whole(directory: Path, name: str, text: str, is_wanted: Callable[[], b
         name: of the file.
         text: its content.
         is_wanted: asked when the disk has the text, before it takes effect: the disk may have taken long.
+        synced: whether it has to survive a power failure.
 
     Raises:
         OSError: the disk fails, the directory is not criproxy's own, or it is not wanted any more; what was there
@@ -88,12 +91,14 @@ def write_whole(directory: Path, name: str, text: str, is_wanted: Callable[[], b
     try:
         with os.fdopen(os.open(new, _FLAGS | os.O_TRUNC, MODE), "w", encoding="utf-8") as stream:
             stream.write(text)
-            stream.flush()
-            os.fsync(stream.fileno())
+            if synced:
+                stream.flush()
+                os.fsync(stream.fileno())
         if not is_wanted():
             raise OSError(ECANCELED, os.strerror(ECANCELED))
         new.replace(directory / name)
-        sync_directory(directory)
+        if synced:
+            sync_directory(directory)
     except OSError:
         with suppress(OSError):
             new.unlink(missing_ok=True)

@@ -12,10 +12,8 @@ from criproxy.model.cpuset import CpuSet, format_cpuset
 from criproxy.model.grant import NO_CPUS, Grant
 from criproxy.model.node import Node
 from criproxy.model.workload import Container
-from criproxy.placement.options.class_rules import ClassParts, named_part
+from criproxy.placement.options.class_rules import EXCLUSIVE, IDLE, RESERVED, SHARED, ClassParts, named_part
 
-IDLE, SHARED, RESERVED, EXCLUSIVE = "idle", "shared", "reserved", "exclusive"
-"""The roles of CPUs in `ClassParts.roles`."""
 _SINK, _AWAY = "sink", "away"
 
 

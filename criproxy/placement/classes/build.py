@@ -20,7 +20,8 @@ from criproxy.placement.classes.options import (
     SchedulingOptions,
 )
 from criproxy.placement.classes.peers import CPU, SCHEDULING, Translated, cpu_classes, scheduling_classes
-from criproxy.placement.classes.table import EXCLUSIVE, IDLE, NAMESPACE, POOL, QOS, RESERVED, SHARED, Parts, Rule, Table
+from criproxy.placement.classes.table import NAMESPACE, POOL, QOS, Parts, Rule, Table
+from criproxy.placement.options.class_rules import EXCLUSIVE, IDLE, RESERVED, SHARED
 from criproxy.placement.options.policy_options import Misfit, Options, Path
 from criproxy.placement.options.usable import Section
 

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 
+from criproxy.model.controls import BURST
 from criproxy.model.machine.controllable import Controllable
 from criproxy.model.machine.resctrl import resolve
 from criproxy.model.machine.scheduler import misfit
@@ -16,7 +17,7 @@ _CPU_FILES = {
     "idle": "cpu.idle",
     "uclamp_min": "cpu.uclamp.min",
     "uclamp_max": "cpu.uclamp.max",
-    "burst": "cpu.max.burst",
+    "burst": BURST,
 }
 _MEMORY_FILES = {
     "high": "memory.high",
@@ -77,7 +78,7 @@ def _without(file: str, machine: Controllable) -> str:
     """Return why the machine has no *file*; empty if it has."""
     if file in machine.files:
         return ""
-    if not machine.unified and file != "cpu.max.burst":
+    if not machine.unified and file != BURST:
         return _V1
     if file == "memory.swap.max":
         return "the kernel of this machine does not count swap space (no memory.swap.max)"

@@ -18,8 +18,6 @@ from criproxy.placement.options.policy_options import Path
 
 NAMESPACE, POOL, QOS = "namespace", "pool", "QoS class"
 """What chooses a class without an annotation, in the order of their precedence."""
-IDLE, SHARED, RESERVED, EXCLUSIVE = "idle", "shared", "reserved", "exclusive"
-"""Roles of CPUs: see `class_rules.ClassParts.roles`."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,13 +2,13 @@
 
 from collections.abc import Iterator
 
+from criproxy.model.controls import BURST
 from criproxy.model.machine.controllable import Controllable
 from criproxy.model.workload import Container
 from criproxy.placement.classes.amounts import Amount, Percent
 from criproxy.placement.classes.options import BlockIoOptions, CpuOptions, MemoryOptions
 from criproxy.placement.classes.table import Parts
 
-BURST = "cpu.max.burst"
 _CAPACITY = 1024
 """SCHED_CAPACITY_SCALE: the kernel keeps clamps as parts of it, and shows the whole as max."""
 _LONG_MAX = (1 << 63) - 1

@@ -23,6 +23,16 @@ class Key:
 _BOOL = "`true` or `false`"
 _PLACING = ("topology-aware", "balloons", "pools", "static")
 
+_DECIDES = {
+    "cpu-class": "CPU time, and frequencies of its CPUs",
+    "memory-class": "memory",
+    "blockio-class": "block devices",
+    "rdt-class": "caches and memory bandwidth",
+    "scheduling-class": "scheduling",
+    "irq-class": "interrupts of its CPUs",
+}
+"""Key of a class for one kind → what that class decides about."""
+
 KEYS: Mapping[str, Key] = {
     "prefer-isolated-cpus": Key(
         _BOOL,
@@ -100,14 +110,7 @@ KEYS: Mapping[str, Key] = {
     ),
     **{
         key: Key("the name of a class", f"the class of the container that decides about {what}", _PLACING, True)
-        for key, what in {
-            "cpu-class": "CPU time, and frequencies of its CPUs",
-            "memory-class": "memory",
-            "blockio-class": "block devices",
-            "rdt-class": "caches and memory bandwidth",
-            "scheduling-class": "scheduling",
-            "irq-class": "interrupts of its CPUs",
-        }.items()
+        for key, what in _DECIDES.items()
     },
     "affinity": Key(
         "YAML", "which containers this one should be near: names, or expressions with weights from -1000 to 1000"
@@ -120,12 +123,7 @@ KEYS: Mapping[str, Key] = {
 }
 """Every key that some policy reads."""
 
-CLASS_KEYS = frozenset(
-    (
-        *("class", "cpu-class", "memory-class", "blockio-class", "rdt-class", "scheduling-class", "irq-class"),
-        *("rdtclass", "blockioclass"),
-    )
-)
+CLASS_KEYS = frozenset(("class", *_DECIDES, "rdtclass", "blockioclass"))
 """Keys that name a class; the last two are CRI-RM's for ``rdt-class`` and ``blockio-class``, and allowed with these."""
 
 RESTRICTED = frozenset(key for key, known in KEYS.items() if known.restricted)

@@ -24,6 +24,8 @@ class IrqRule:
     """As `model.controls.IrqClaim.names`."""
 
 
+IDLE, SHARED, RESERVED, EXCLUSIVE = "idle", "shared", "reserved", "exclusive"
+"""What CPUs are for: the roles in `ClassParts.roles`."""
 ALL_STATES_US = (1 << 31) - 1
 """`model.controls.CpuTuning.max_latency_us` with which no idle state is disabled."""
 CPU_QUOTA, C_STATES, GOVERNOR, IRQ_BALANCING = "cpu-quota", "cpu-c-states", "cpu-freq-governor", "irq-load-balancing"
