@@ -28,7 +28,7 @@ END_S = 2.0
 MOST_BYTES = 64 << 20
 """The largest answer that is read; that of a full node has a few megabytes."""
 _PART_BYTES = 1 << 16
-_LOG_LINE = re.compile(rb"(?m)^[IWEF]\d{4} \d\d:\d\d:[^\n]*\n?")
+_LOG_LINE = re.compile(rb"(?m)^(?:[IWEF]\d{4} \d\d:\d\d:|\d{4}/\d\d/\d\d \d\d:\d\d:\d\d httputil: )[^\n]*\n?")
 """What kubectl logs about failed requests, which are reported here in a sentence of their own."""
 _NO_KUBECTL = "kubectl is not in PATH: this command reaches the cluster through it, so install kubectl first"
 
@@ -90,6 +90,16 @@ class ApiServer:
             CriproxyError: there is no answer in time, it is too long, or kubectl cannot reach the API server.
             click.ClickException: kubectl has ended.
         """
+        # Go's reverse proxy, which kubectl and the API server are, drops an answer now and then that comes before it is
+        # done with the request's body. Asking once more is safe: all requests only read.
+        with suppress(http.client.IncompleteRead):
+            return self._ask(path, body, headers)
+        try:
+            return self._ask(path, body, headers)
+        except http.client.IncompleteRead as error:
+            raise CriproxyError("the answer was cut off: the agent, or the API server, has ended it") from error
+
+    def _ask(self, path: str, body: Mapping[str, Any] | None, headers: Mapping[str, str] | None) -> Answer:
         connection = _Connection(self._path, self._timeout_s)
         ends_s = time.monotonic() + self._timeout_s
         sent = None if body is None else json.dumps(body).encode()
@@ -103,8 +113,8 @@ class ApiServer:
             answer = Answer(response.status, named, _read(response, sock, ends_s))
         except TimeoutError as error:
             raise CriproxyError(f"the API server did not answer within {self._timeout_s:g} s") from error
-        except http.client.IncompleteRead as error:
-            raise CriproxyError("the answer was cut off: the agent, or the API server, has ended it") from error
+        except http.client.IncompleteRead:  # see `ask`
+            raise
         except (ConnectionRefusedError, FileNotFoundError) as error:  # no `CriproxyError`: nothing is tried again
             raise click.ClickException("kubectl proxy has ended, and with it this command") from error
         except (OSError, http.client.HTTPException) as error:

@@ -2,6 +2,7 @@
 
 import asyncio
 import base64
+import itertools
 import os
 import signal
 import stat
@@ -260,6 +261,23 @@ async def test_an_answer_that_is_cut_off(kube: Kube, tmp_path: Path) -> None:
     server = await asyncio.start_unix_server(cut, tmp_path / "control.sock")
     async with server:
         assert "the answer was cut off" in await failing(kube)
+
+
+async def test_an_answer_that_is_cut_off_once_is_asked_for_again(kube: Kube, tmp_path: Path) -> None:
+    """Go's reverse proxy drops an answer now and then, and says so on stderr: nobody needs to know."""
+    calls = itertools.count()
+
+    async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.readline()
+        writer.write(b'{"result": ' if next(calls) == 0 else b'{"result": {}}\n')
+        await writer.drain()
+        writer.close()
+
+    server = await asyncio.start_unix_server(answer, tmp_path / "control.sock")
+    async with server:
+        said = await kube.ask("status", "-o", "json")
+
+    assert (said.exit_code, said.stdout, said.stderr) == (0, "{}\n", "")
 
 
 async def test_an_api_server_that_is_silent(kube: Kube) -> None:
