@@ -5,9 +5,10 @@ It is never the daemon's own cgroup, which may be confined to the reserved CPUs.
 
 import os
 from collections.abc import Iterator
+from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from criproxy.host.files import entries, read_ids, read_number, read_text
 from criproxy.model.attributes import STORED, Attribute
@@ -15,13 +16,10 @@ from criproxy.model.controls import DEFAULTS
 from criproxy.model.cpuset import CpuSet
 from criproxy.model.grant import NO_CPUS, Applied
 
-_OF_EVERY_KERNEL = {
-    **dict.fromkeys(("memory.high", "memory.low", "memory.min", "memory.oom.group"), "memory"),
-    "cpu.weight": "cpu",
-}
-"""With cgroup v2 → their controllers."""
-_TELLING = frozenset({"memory.high", "cpu.weight", "io.max"})
-"""One of each controller: a cgroup with these has every file that the kernel has."""
+IO_LIMITS = "io.max"
+_CONTROL_FILES = frozenset((*DEFAULTS, IO_LIMITS))
+_TELLING = {"memory": "memory.high", "cpu": "cpu.weight", "io": "io.stat"}
+"""Controller → the file by which a cgroup below the root shows that it has those of the controller."""
 POD_PARENTS = ("kubepods.slice", "kubepods", ".")
 """The parent cgroup of pods: the kubelet's with the systemd and the cgroupfs driver, else the root."""
 
@@ -83,23 +81,37 @@ def _parents(pods: str) -> tuple[str, ...]:
     return (*("/".join(words[:count]) for count in range(len(words), 0, -1)), *POD_PARENTS)
 
 
-def read_control_files(host_root: Path, pods: str = "") -> frozenset[str] | None:
-    """Return those of `controls.DEFAULTS` that the kernel has for containers; none with cgroup v1, None if unknown.
+class ControlFiles(NamedTuple):
+    """What `read_control_files` finds."""
+
+    names: frozenset[str]
+    """Of the files of cgroup v2 that classes set, those that containers have, or may have."""
+    is_assumed: bool = False
+    """Whether no cgroup shows the files of some controller yet, of which all count then."""
+
+
+def read_control_files(host_root: Path, pods: str = "") -> ControlFiles | None:
+    """Return which files of cgroup v2 containers have for classes; none with cgroup v1, None if that is unknown.
 
     A cgroup has a controller's files only if the one above it has enabled that controller. The runtime enables all for
-    a container; where no cgroup has one yet, as before the kubelet's first start, only the files of every kernel count.
+    a container; before the kubelet's first start after a boot, no cgroup may have those of some controllers.
     """
     root = host_root / "sys/fs/cgroup"
     controllers = read_text(root / "cgroup.controllers")
     if controllers is None:
-        return frozenset() if (root / "cpuset").is_dir() or (root / "memory").is_dir() else None
-    found = {name for name, controller in _OF_EVERY_KERNEL.items() if controller in controllers.split()}
+        return ControlFiles(frozenset()) if (root / "cpuset").is_dir() or (root / "memory").is_dir() else None
+    unseen, found = _TELLING.keys() & controllers.split(), set[str]()
     for folder in _groups(root, pods):
         names = {*entries(folder)}
-        found |= DEFAULTS.keys() & names
-        if names >= _TELLING:  # mostly the first one: this is looked at every few seconds
+        seen = {controller for controller in unseen if _TELLING[controller] in names}
+        unseen, found = unseen - seen, found | _of(seen, names)
+        if not unseen:  # mostly after the first one: this is looked at every few seconds
             break
-    return frozenset(found)
+    return ControlFiles(frozenset(found | _of(unseen, _CONTROL_FILES)), bool(unseen))
+
+
+def _of(controllers: AbstractSet[str], names: AbstractSet[str]) -> AbstractSet[str]:
+    return {name for name in _CONTROL_FILES & names if name.partition(".")[0] in controllers}
 
 
 def _groups(root: Path, pods: str) -> Iterator[Path]:

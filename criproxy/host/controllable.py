@@ -6,20 +6,18 @@ from collections.abc import Set as AbstractSet
 from pathlib import Path
 
 from criproxy.errors import CriproxyError
-from criproxy.host.cgroup import POD_PARENTS
+from criproxy.host.cgroup import IO_LIMITS, POD_PARENTS, read_control_files
 from criproxy.host.cpus import CPUS
 from criproxy.host.files import entries, read_number, read_text
 from criproxy.host.resctrl import read_resctrl
 from criproxy.host.scheduler import read_scheduler
-from criproxy.model.controls import BURST, DEFAULTS
+from criproxy.model.controls import WEIGHT_FILES
 from criproxy.model.machine.controllable import Controllable
 from criproxy.model.machine.resctrl import Resctrl
 
 _CGROUPS = "sys/fs/cgroup"
-_V1_BURST = "cpu.cfs_burst_us"
-_WEIGHTS = ("io.bfq.weight", "io.weight")
-_V1_THROTTLE, _V1_WEIGHT, _MAX = "blkio.throttle.read_bps_device", "blkio.bfq.weight", "io.max"
-_ALL = frozenset((*DEFAULTS, *_WEIGHTS, _V1_BURST, _V1_THROTTLE, _V1_WEIGHT, _MAX))
+_V1_BURST, _V1_THROTTLE, _V1_WEIGHT = "cpu.cfs_burst_us", "blkio.throttle.read_bps_device", "blkio.bfq.weight"
+_ALL_V1 = frozenset((_V1_BURST, _V1_THROTTLE, _V1_WEIGHT))
 UNCORE = "sys/devices/system/cpu/intel_uncore_frequency"
 
 
@@ -28,17 +26,16 @@ def read_controllable(host_root: Path) -> Controllable:
     mount = host_root / _CGROUPS
     unified = not (mount / "cpuset").is_dir()
     resctrl, no_resctrl = _resctrl(host_root)
-    files = _files(mount if unified else mount / "cpu")
-    blkio = _files(mount / "blkio")
+    files = _v2_files(host_root) if unified else _v1_files(mount / "cpu") | _v1_files(mount / "blkio")
     cpus = [host_root / CPUS / name for name in entries(host_root / CPUS) if name[:3] == "cpu" and name[3:].isdigit()]
     lowest = [khz for cpu in cpus if (khz := read_number(cpu / "cpufreq/cpuinfo_min_freq"))]
     highest = [khz for cpu in cpus if (khz := read_number(cpu / "cpufreq/cpuinfo_max_freq"))]
     return Controllable(
         unified=unified,
-        files=frozenset(files & DEFAULTS.keys()) if unified else frozenset([BURST] * (_V1_BURST in files)),
+        v1_burst=_V1_BURST in files,
         page_bytes=os.sysconf("SC_PAGE_SIZE"),
-        throttles=_MAX in files if unified else _V1_THROTTLE in blkio,
-        weights=any(file in files for file in _WEIGHTS) if unified else _V1_WEIGHT in blkio,
+        throttles=not {IO_LIMITS, _V1_THROTTLE}.isdisjoint(files),
+        weights=not {*WEIGHT_FILES, _V1_WEIGHT}.isdisjoint(files),
         governors=_words(cpus, "cpufreq/scaling_available_governors"),
         energy_preferences=_words(cpus, "cpufreq/energy_performance_available_preferences"),
         min_khz=min(lowest, default=0),
@@ -58,7 +55,12 @@ def _resctrl(host_root: Path) -> tuple[Resctrl | None, str]:
         return None, str(error)
 
 
-def _files(mount: Path) -> AbstractSet[str]:
+def _v2_files(host_root: Path) -> AbstractSet[str]:
+    found = read_control_files(host_root)
+    return found.names if found else {IO_LIMITS, *WEIGHT_FILES}
+
+
+def _v1_files(mount: Path) -> AbstractSet[str]:
     """Return the names of the files in the cgroup of all pods, or in any other one below *mount* but the root.
 
     Where there is none yet, none is known to lack: all that a kernel may have.
@@ -66,7 +68,7 @@ def _files(mount: Path) -> AbstractSet[str]:
     for parent in (*(each for each in POD_PARENTS if each != "."), *entries(mount)):
         if (mount / parent).is_dir():
             return set(entries(mount / parent))
-    return _ALL if mount.is_dir() else frozenset()
+    return _ALL_V1 if mount.is_dir() else frozenset()
 
 
 def _words(cpus: list[Path], name: str) -> tuple[str, ...]:

@@ -57,6 +57,7 @@ def discover(host_root: Path = Path("/"), pods: str = "") -> Topology:
     if not cpus:
         allows = numbered("CPU", allowed.cpus or frozenset())
         raise CriproxyError(f"{allowed.path} allows the pods {allows}, none of which is online")
+    control_files = read_control_files(host_root, pods)
     mems = frozenset(node.id for node in nodes if node.memory_bytes) or frozenset(node.id for node in nodes)
     return Topology(
         cpus=cpus,
@@ -72,7 +73,7 @@ def discover(host_root: Path = Path("/"), pods: str = "") -> Topology:
         distances=read_distances(host_root, nodes),
         isolated_cpus=read_isolated(host_root) & online,
         offline_cpus=read_present(host_root) - online,
-        control_files=read_control_files(host_root, pods),
+        control_files=control_files.names if control_files else None,
     )
 
 

@@ -32,6 +32,8 @@ IDLE = "cpu.idle"
 WEIGHT = "cpu.weight"
 BURST = "cpu.max.burst"
 SWAP = "memory.swap.max"
+WEIGHT_FILES = ("io.bfq.weight", "io.weight")
+"""The weight on all block devices: that of the scheduler bfq, which counts where both are there, and the kernel's."""
 _ALL_PERCENT = 100.0
 _SMALLEST_PAGE, _LARGEST_PAGE = 4096, 65536
 _BYTES = frozenset({"memory.high", "memory.low", "memory.min", SWAP})

@@ -301,8 +301,10 @@ TOPOLOGY = {
     "hugepages": [{"node": int, "size_bytes": int, "total": int, "free": int}],
     "pci": [{**dict.fromkeys(("address", "class", "vendor", "device"), str), "numa_node": int, "local_cpus": CPUS}],
     "controls": {
-        **dict.fromkeys("files governors energy_preferences idle_states".split(), TEXTS),
-        **dict.fromkeys("block_io_limits block_io_weights uncore real_time".split(), bool),
+        **dict.fromkeys("governors energy_preferences idle_states".split(), TEXTS),
+        "files": (TEXTS, None),
+        **dict.fromkeys("block_io_limits block_io_weights".split(), (bool, None)),
+        **dict.fromkeys("uncore real_time".split(), bool),
         **dict.fromkeys(("min_khz", "max_khz"), WHOLE),
         "cgroup_version": int,
         "resctrl": ({"resources": TEXTS, "groups": int}, None),

@@ -7,10 +7,12 @@ import pytest
 from criproxy.host.cgroup import (
     Allowed,
     ContainerGroup,
+    ControlFiles,
     find_group,
     has_processes,
     read_allowed,
     read_cgroup,
+    read_control_files,
     read_device,
 )
 from criproxy.host.machine import host_reader
@@ -291,3 +293,58 @@ def test_processes_below_it_are_the_containers_too(tmp_path: Path, files: dict[s
     plant(tmp_path / "k/abc", files)
 
     assert has_processes(ContainerGroup(str(tmp_path), "k/abc", unified=True)) is expected
+
+
+ROOT = "sys/fs/cgroup"
+CONTROLLERS = {
+    f"{ROOT}/cgroup.controllers": "cpuset cpu io memory pids\n",
+    f"{ROOT}/cpu.stat": "",
+    f"{ROOT}/io.stat": "",
+}
+MEMORY = {"memory.high", "memory.low", "memory.min", "memory.oom.group"}
+CPU, IO = {"cpu.weight", "cpu.max.burst"}, {"io.stat", "io.max"}
+NO_MEMORY = {"cpu.idle", "cpu.max.burst", "cpu.uclamp.max", "cpu.uclamp.min", "cpu.weight"}
+NO_MEMORY |= {"io.bfq.weight", "io.max", "io.weight"}
+
+
+def group(name: str, files: set[str]) -> dict[str, str]:
+    """A cgroup with these files."""
+    return {f"{ROOT}/{name}/{file}": "" for file in (*files, "cgroup.procs", "cpu.stat")}
+
+
+@pytest.mark.parametrize(
+    ("tree", "expected", "is_assumed"),
+    [
+        pytest.param(group("kubepods.slice", MEMORY | CPU | IO), MEMORY | CPU | {"io.max"}, False, id="pods"),
+        pytest.param(
+            group("init.scope", set()) | group("kubepods", MEMORY | CPU | IO),
+            MEMORY | CPU | {"io.max"},
+            False,
+            id="the-kubelet-has-made-its-own",
+        ),
+        pytest.param(
+            group("init.scope", set()) | group("system.slice", MEMORY), MEMORY | NO_MEMORY, True, id="a-node-that-boots"
+        ),
+        pytest.param(
+            group("a.slice", MEMORY) | group("b.slice", CPU | IO), MEMORY | CPU | {"io.max"}, False, id="each-elsewhere"
+        ),
+        pytest.param(
+            group("a.slice", CPU | IO) | {f"{ROOT}/cgroup.controllers": "cpu io\n"},
+            CPU | {"io.max"},
+            False,
+            id="no-memory-controller",
+        ),
+        pytest.param({}, MEMORY | {"memory.swap.max"} | NO_MEMORY, True, id="only-the-root"),
+    ],
+)
+def test_the_files_of_classes(tmp_path: Path, tree: dict[str, str], expected: set[str], is_assumed: bool) -> None:
+    """A cgroup shows those of a controller if it has the controller; what none shows yet may be there."""
+    found = read_control_files(plant(tmp_path, CONTROLLERS | tree))
+
+    assert found == ControlFiles(frozenset(expected), is_assumed)
+
+
+def test_the_files_of_classes_with_cgroup_v1_or_without_cgroups(tmp_path: Path) -> None:
+    """There are none; of a machine without any cgroup, nothing is known."""
+    assert read_control_files(tmp_path) is None
+    assert read_control_files(plant(tmp_path, {f"{ROOT}/memory/tasks": ""})) == ControlFiles(frozenset())

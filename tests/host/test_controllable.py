@@ -49,18 +49,19 @@ def test_a_machine_without_anything(tmp_path: Path) -> None:
 
     assert (found.governors, found.c_states, found.uncore, found.resctrl) == ((), (), False, None)
     assert found.no_resctrl.startswith("this machine has no resctrl")
-    assert (found.files, found.weights, found.throttles) == (frozenset(), False, False)
+    assert (found.weights, found.throttles) == (True, True)  # as far as that is known
 
 
-def test_cgroup_v2(tmp_path: Path) -> None:
+@pytest.mark.parametrize("missing", [{"io.bfq.weight"}, {"io.max"}, {"io.weight", "io.bfq.weight"}])
+def test_cgroup_v2(tmp_path: Path, missing: set[str]) -> None:
     """The files of the pods' cgroup count: the root has few of them."""
-    names = {*DEFAULTS, "io.max", "cpu.stat"} - {"memory.swap.max", "io.bfq.weight"}
-    tree = {f"{V2}/{name}": "" for name in names} | {"sys/fs/cgroup/memory.swap.max": ""}
+    names = {*DEFAULTS, "io.max", "io.stat", "cpu.stat"} - missing
+    tree = {f"{V2}/{name}": "" for name in names} | {"sys/fs/cgroup/cgroup.controllers": "cpu io memory\n"}
     found = read_controllable(plant(tmp_path, tree))
 
     assert found.unified
-    assert found.files == DEFAULTS.keys() - {"memory.swap.max", "io.bfq.weight"}
-    assert (found.weights, found.throttles) == (True, True)
+    assert found.weights is not (missing >= {"io.weight", "io.bfq.weight"})
+    assert found.throttles is ("io.max" not in missing)
 
 
 @pytest.mark.parametrize("burst", [True, False])
@@ -76,15 +77,8 @@ def test_cgroup_v1(tmp_path: Path, burst: bool) -> None:
     found = read_controllable(plant(tmp_path, tree))
 
     assert not found.unified
-    assert found.files == ({"cpu.max.burst"} if burst else frozenset())
+    assert found.v1_burst is burst
     assert (found.weights, found.throttles) == (True, True)
-
-
-def test_before_there_are_pods(tmp_path: Path) -> None:
-    """Any other cgroup shows the files, such as that of the system's services."""
-    found = read_controllable(plant(tmp_path, {"sys/fs/cgroup/system.slice/cpu.idle": "0\n"}))
-
-    assert found.files == {"cpu.idle"}
 
 
 def test_policy_files_are_compared_with_it(tmp_path: Path) -> None:

@@ -31,7 +31,8 @@ def command(host_root: Path, output: str) -> None:
     """
     hardware = inspect(host_root)
     if output == "json":
-        click.echo(json.dumps({**as_json(hardware), "controls": controls_json(read_controllable(host_root))}))
+        controls = controls_json(read_controllable(host_root), hardware.topology)
+        click.echo(json.dumps({**as_json(hardware), "controls": controls}))
     elif output == "svg":
         from criproxy.cli.render.topology_svg import draw
 
@@ -40,7 +41,8 @@ def command(host_root: Path, output: str) -> None:
         from criproxy.cli.render.topology_tree import show, show_processor
 
         show(hardware)
-        print_lines("\nWhat classes can set:\n" + "\n".join(control_lines(read_controllable(host_root))))
+        lines = control_lines(read_controllable(host_root), hardware.topology)
+        print_lines("\nWhat classes can set:\n" + "\n".join(lines))
         if host_root == Path("/"):  # elsewhere, the processor is another machine's
             show_processor()
 

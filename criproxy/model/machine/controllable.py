@@ -2,20 +2,18 @@
 
 from dataclasses import dataclass, field
 
-from criproxy.model.controls import DEFAULTS
 from criproxy.model.machine.resctrl import Resctrl
 from criproxy.model.machine.scheduler import Scheduler
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Controllable:
-    """What classes can set on a machine; by default, everything that cgroup v2 has, and no special hardware."""
+    """What classes can set on a machine beside `Topology.control_files`; by default, no special hardware."""
 
     unified: bool = True
     """Whether cgroups are of version 2."""
-    files: frozenset[str] = frozenset(DEFAULTS)
-    """Those of `DEFAULTS` that the cgroups of pods have; with version 1, ``cpu.max.burst`` if they have
-    ``cpu.cfs_burst_us``."""
+    v1_burst: bool = False
+    """With cgroup v1: whether containers have ``cpu.cfs_burst_us``."""
     page_bytes: int = 4096
     throttles: bool = True
     """Whether cgroups can limit block devices."""

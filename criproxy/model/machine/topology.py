@@ -119,11 +119,11 @@ class Topology:
     other_mems: CpuSet = frozenset()
     """Only as a policy sees the machine: NUMA nodes whose kind of memory does not count, for pods that ask for it."""
     control_files: frozenset[str] | None = None
-    """Those of `controls.DEFAULTS` that the kernel has for each container: none with cgroup v1. None if unknown, as of
-    a machine that is not this one."""
+    """The files of cgroup v2 that classes can set: those that containers have, or may have as long as no cgroup shows
+    them. Empty with cgroup v1; None if unknown, as of a machine that is not this one."""
 
     def has_file(self, name: str) -> bool:
-        """Whether containers have the cgroup file *name* of `controls.DEFAULTS`, as far as that is known."""
+        """Whether containers have the file *name* of cgroup v2, as far as that is known."""
         return self.control_files is None or name in self.control_files
 
     @property

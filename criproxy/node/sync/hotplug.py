@@ -46,6 +46,8 @@ class Hotplug:
         """`Node.pods_cgroup`: that of all pods."""
         self._files: dict[str, list[Path]] = {}
         """By such a cgroup, the files on which it depends what pods below it may use; of the last one only."""
+        self._is_assumed = False
+        """Whether no cgroup shows yet which files containers have for classes."""
         self._contents = self._read("")
         """Of the files, when the machine was discovered; empty: it has to be discovered again."""
         self.error = ""
@@ -73,7 +75,7 @@ class Hotplug:
             Refused: pods run below another cgroup, which allows what this one does not.
         """
         cgroup, state = pods_cgroup(cgroup_parent), self._context.state
-        if cgroup is None or cgroup == self._cgroup:
+        if cgroup is None or (cgroup == self._cgroup and not self._is_assumed):
             return
         async with self._lock:
             followed = self._followed()
@@ -147,7 +149,8 @@ class Hotplug:
             if is_other:
                 topology = await asyncio.to_thread(discover, self._root, self._cgroup)
             elif topology.control_files is not None:  # the cgroup of all pods has more than others
-                topology = replace(topology, control_files=read_control_files(self._root, self._cgroup))
+                files = read_control_files(self._root, self._cgroup)
+                topology = replace(topology, control_files=files.names if files else None)
         except CriproxyError as error:
             before, self.error = self.error, str(error)
             if self.error != before:  # once: it is retried every few seconds
@@ -173,7 +176,8 @@ class Hotplug:
         system = self._root / "sys/devices/system"
         files = read_control_files(self._root, cgroup)
         texts = [read_text(path) for path in (*(system / name for name in _MACHINE_FILES), *self._files[cgroup])]
-        return [*texts, " ".join(sorted(files or ()))]
+        self._is_assumed = files is not None and files.is_assumed
+        return [*texts, " ".join(sorted(files.names if files else ()))]
 
     def _warn(self, missing: CpuSet) -> None:
         """Log CPUs that are online but not available to pods, which the engine does not log."""

@@ -6,6 +6,7 @@ from criproxy.model.controls import BURST
 from criproxy.model.machine.controllable import Controllable
 from criproxy.model.machine.resctrl import resolve
 from criproxy.model.machine.scheduler import misfit
+from criproxy.model.machine.topology import Topology
 from criproxy.placement.classes.amounts import LEVELS
 from criproxy.placement.classes.options import BlockIoOptions, CpuOptions, MemoryOptions
 from criproxy.placement.classes.parts import rdt_of, scheduling_of
@@ -31,19 +32,20 @@ _TUNINGS = ("min_freq", "max_freq", "governor", "energy_performance_preference")
 _V1 = "needs cgroup v2, and this machine has v1"
 
 
-def unfit(table: Table, *, every_cpu: bool) -> Iterator[Misfit]:
+def unfit(table: Table, topology: Topology, *, every_cpu: bool) -> Iterator[Misfit]:
     """Yield what the machine of *table* cannot have.
 
     Args:
         table: all classes.
+        topology: that of the machine.
         every_cpu: whether containers may run on all CPUs of the machine.
     """
     machine = table.machine
     for parts in table.classes.values():
         if parts.cpu:
-            yield from _cpu(parts.cpu, machine, parts.paths["cpu"])
+            yield from _cpu(parts.cpu, machine, topology, parts.paths["cpu"])
         if parts.memory:
-            yield from _memory(parts.memory, machine, parts.paths["memory"])
+            yield from _memory(parts.memory, machine, topology, parts.paths["memory"])
         if parts.blockIO:
             yield from _block_io(parts.blockIO, machine, parts.paths["blockIO"])
         if parts.scheduling and (
@@ -53,9 +55,9 @@ def unfit(table: Table, *, every_cpu: bool) -> Iterator[Misfit]:
     yield from _rdt(table)
 
 
-def _cpu(cpu: CpuOptions, machine: Controllable, path: Path) -> Iterator[Misfit]:
+def _cpu(cpu: CpuOptions, machine: Controllable, topology: Topology, path: Path) -> Iterator[Misfit]:
     for option, file in _CPU_FILES.items():
-        if option in cpu.model_fields_set and (text := _without(file, machine)):
+        if option in cpu.model_fields_set and (text := _without(file, machine, topology)):
             yield Misfit((*path, _alias(cpu, option)), text)
     given = [option for option in _TUNINGS if option in cpu.model_fields_set]
     if given and not machine.governors:
@@ -74,9 +76,9 @@ def _cpu(cpu: CpuOptions, machine: Controllable, path: Path) -> Iterator[Misfit]
             yield Misfit((*path, "disabledCStates", index), text)
 
 
-def _without(file: str, machine: Controllable) -> str:
-    """Return why the machine has no *file*; empty if it has."""
-    if file in machine.files:
+def _without(file: str, machine: Controllable, topology: Topology) -> str:
+    """Return why the machine has no *file*; empty if it has, as far as that is known."""
+    if topology.has_file(file) if machine.unified else file == BURST and machine.v1_burst:
         return ""
     if not machine.unified and file != BURST:
         return _V1
@@ -102,9 +104,9 @@ def _frequencies(cpu: CpuOptions, machine: Controllable, path: Path) -> Iterator
             yield Misfit((*path, option), text)
 
 
-def _memory(memory: MemoryOptions, machine: Controllable, path: Path) -> Iterator[Misfit]:
+def _memory(memory: MemoryOptions, machine: Controllable, topology: Topology, path: Path) -> Iterator[Misfit]:
     for option, file in _MEMORY_FILES.items():
-        if option in memory.model_fields_set and (text := _without(file, machine)):
+        if option in memory.model_fields_set and (text := _without(file, machine, topology)):
             yield Misfit((*path, _alias(memory, option)), text)
 
 

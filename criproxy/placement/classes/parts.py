@@ -3,7 +3,6 @@
 from criproxy.model.controls import BlockIo, CpuTuning, Rdt, RdtAllocation, RdtClass, RdtPartition, Scheduling, Throttle
 from criproxy.placement.classes.options import BlockIoOptions, CpuOptions, RdtShares, SchedulingOptions
 from criproxy.placement.classes.table import Table
-from criproxy.placement.classes.values import weight_file
 from criproxy.placement.options.class_rules import ClassParts, IrqRule
 
 
@@ -68,7 +67,7 @@ def _block_io(options: BlockIoOptions, table: Table) -> BlockIo:
         )
         for each in options.devices
     ]
-    return BlockIo(weight=None if weight_file(table.machine) else options.weight, throttles=tuple(throttles))
+    return BlockIo(weight=None if table.machine.unified else options.weight, throttles=tuple(throttles))
 
 
 def rdt_of(table: Table) -> Rdt | None:

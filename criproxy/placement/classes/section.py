@@ -44,7 +44,7 @@ class Classes:
         choice = choice_of(self.table, container, pod, pool, wishes)
         chosen = choice.made()
         parts = {kind: getattr(self.table.classes[name], kind) for kind, name in _of_file(chosen)}
-        values = values_of(Parts(**parts), container, self.table.machine)
+        values = values_of(Parts(**parts), container, self.table.machine, wishes.node.topology)
         kinds_of: dict[tuple[str, str], list[str]] = {}
         for kind, each in chosen.items():
             kinds_of.setdefault(each, []).append(kind)
@@ -118,7 +118,7 @@ class WithClasses(Options):
         """Yield what these options ask that the machine lacks."""
         yield from super().misfits(topology)
         if self.controllable_machine is not None:
-            yield from unfit(self._built.table, every_cpu=getattr(self, "pin_cpu", True) is False)
+            yield from unfit(self._built.table, topology, every_cpu=getattr(self, "pin_cpu", True) is False)
 
     def notes(self) -> Iterator[Misfit]:
         """Yield the options that are understood, and have no effect."""

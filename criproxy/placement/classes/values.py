@@ -2,8 +2,9 @@
 
 from collections.abc import Iterator
 
-from criproxy.model.controls import BURST
+from criproxy.model.controls import BURST, WEIGHT_FILES
 from criproxy.model.machine.controllable import Controllable
+from criproxy.model.machine.topology import Topology
 from criproxy.model.workload import Container
 from criproxy.placement.classes.amounts import Amount, Percent
 from criproxy.placement.classes.options import BlockIoOptions, CpuOptions, MemoryOptions
@@ -14,8 +15,8 @@ _CAPACITY = 1024
 _LONG_MAX = (1 << 63) - 1
 
 
-def values_of(parts: Parts, container: Container, machine: Controllable) -> dict[str, str]:
-    """Return what *container* has if all of its classes are *parts*, by file; files that the machine lacks are left.
+def values_of(parts: Parts, container: Container, machine: Controllable, topology: Topology) -> dict[str, str]:
+    """Return what *container* has if all of its classes are *parts*, by file; the machine may lack some of the files.
 
     None with cgroup v1, which has no such files: there, `ClassParts.bursts` are applied by the controls service.
     """
@@ -23,8 +24,8 @@ def values_of(parts: Parts, container: Container, machine: Controllable) -> dict
     if machine.unified:
         found |= {**dict(_burst(parts.cpu, container)), **dict(_cpu_values(parts.cpu))} if parts.cpu else {}
         found |= dict(_memory_values(parts.memory, container, machine.page_bytes)) if parts.memory else {}
-        found |= dict(_io_values(parts.blockIO, machine)) if parts.blockIO else {}
-    return {file: value for file, value in found.items() if file in machine.files}
+        found |= dict(_io_values(parts.blockIO, topology)) if parts.blockIO else {}
+    return found
 
 
 def _burst(cpu: CpuOptions, container: Container) -> Iterator[tuple[str, str]]:
@@ -77,12 +78,7 @@ def _pages(size: int, page_bytes: int) -> str:
     return "max" if pages >= _LONG_MAX // page_bytes else str(pages * page_bytes)  # as PAGE_COUNTER_MAX
 
 
-def weight_file(machine: Controllable) -> str:
-    """Return the file through which the runtime sets the weight on all block devices; empty if there is none."""
-    files = ("io.bfq.weight", "io.weight") if machine.unified else ()
-    return next((file for file in files if file in machine.files), "")
-
-
-def _io_values(block_io: BlockIoOptions, machine: Controllable) -> Iterator[tuple[str, str]]:
-    if block_io.weight is not None and (file := weight_file(machine)):
+def _io_values(block_io: BlockIoOptions, topology: Topology) -> Iterator[tuple[str, str]]:
+    if block_io.weight is not None:
+        file = next((file for file in WEIGHT_FILES if topology.has_file(file)), WEIGHT_FILES[0])
         yield file, f"default {block_io.weight}"

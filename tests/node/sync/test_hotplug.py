@@ -8,14 +8,17 @@ import pytest
 
 from criproxy.cri.runtime import RuntimeCallError
 from criproxy.host.cgroup import deciding_files
+from criproxy.host.machine import discover
 from criproxy.model.cpuset import format_cpuset, parse_cpuset
 from criproxy.simulate.hosts import machine
 from lab.containerd.cgroups import CgroupDriver
 from lab.kubelet.kubelet import PodSpec, sandbox_config
 from tests.node import world as worlds
-from tests.node.world import FAST, World, owner, refusal, sharer, situation
+from tests.node.reconcile.test_controls_client import policy
+from tests.node.world import FAST, NO_LOOKS, World, owner, refusal, sharer, situation
 from tests.sysfs import write_sysfs
 
+CLASSES = "classes: {a: {for: {namespaces: ['*']}, cpu: {uclampMax: 80}, memory: {high: 1Mi}}}"
 LIMIT_S = 60.0
 MACHINE = machine(nodes=1, cores=4, threads=1)
 ONLINE = "sys/devices/system/cpu/online"
@@ -214,3 +217,20 @@ async def test_the_machine_is_whole_again_when_the_pods_below_a_smaller_cgroup_h
 
     await world.until(lambda: world.cpus(shared) == "0-3")
     assert not notices(world)
+
+
+async def test_which_files_classes_have_on_a_node_that_boots(tmp_path: Path) -> None:
+    """What no cgroup shows yet may be there, and is looked for again before a create: no value is lost without need."""
+    write_sysfs(tmp_path, MACHINE)
+    root = tmp_path / "sys/fs/cgroup"
+    (root / "cgroup.controllers").write_text("cpuset cpu memory\n")
+    async with World(tmp_path, settings=NO_LOOKS, policy=policy(CLASSES), topology=discover(tmp_path)) as world:
+        _, early = await world.create_as(sharer("early"))
+        assert dict(early.linux.resources.unified) == {"cpu.uclamp.max": "80.00", "memory.high": f"{1 << 20}"}
+        assert world.controller.node.pods_cgroup == "/kubepods"
+
+        for name in ("memory.high", "cpu.weight", "cpuset.cpus.effective"):  # without uclamp
+            (root / "kubepods" / name).parent.mkdir(exist_ok=True)
+            (root / "kubepods" / name).write_text("0-3\n")
+        _, late = await world.create_as(sharer("late"))
+        assert dict(late.linux.resources.unified) == {"memory.high": f"{1 << 20}"}

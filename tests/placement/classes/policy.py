@@ -27,9 +27,9 @@ def contents(text: str, machine: Controllable | None = None, topology: Topology 
     return read_settings(parse(text), Path("p"), topology or (n4c16() if machine else None), host)
 
 
-def said(text: str, machine: Controllable | None = None) -> list[str]:
+def said(text: str, machine: Controllable | None = None, topology: Topology | None = None) -> list[str]:
     """Everything that is wrong with a policy file, or does not fit the machine."""
-    found = contents(text, machine)
+    found = contents(text, machine, topology)
     return [mistake.sentence for mistake in (*found.wrong, *found.unfit)]
 
 
@@ -71,12 +71,13 @@ def asked(
     *,
     pool: str = "",
     machine: Controllable | None = None,
+    topology: Topology | None = None,
     **changes: Any,  # noqa: ANN401 (fields of a container)
 ) -> tuple[Controls, tuple[str, ...]]:
     """The controls of a container with these *annotations* of its pod, and the sentences."""
     by = options(text, machine)
     one = container(**changes)
     pod = Pod(key="p", name="web", namespace=one.namespace, annotations=annotations or {})
-    node = Node(n4c16(), pods={"p": pod}, containers={"c": one})
+    node = Node(topology or n4c16(), pods={"p": pod}, containers={"c": one})
     classes: ClassRules = getattr(by, "classes")  # noqa: B009 (only files with classes have it)
     return classes.controls_of(one, pod, pool, Wishes.by(by, node, one))

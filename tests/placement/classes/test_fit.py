@@ -1,5 +1,7 @@
 """Classes that a machine cannot have: `check` and a start say what is missing."""
 
+from dataclasses import replace
+
 import pytest
 
 from criproxy.model.controls import DEFAULTS
@@ -7,6 +9,7 @@ from criproxy.model.machine.controllable import Controllable
 from criproxy.model.machine.resctrl import Bandwidth, Cache, Resctrl
 from criproxy.model.machine.scheduler import Scheduler
 from tests.placement.classes.policy import said
+from tests.placement.policies.shapes import n4c16
 
 FULL = Controllable(
     governors=("performance", "powersave"),
@@ -19,9 +22,10 @@ FULL = Controllable(
         caches={"L3": Cache(ids=(0, 1), mask=0xFFF, least_bits=2)}, bandwidth=Bandwidth(ids=(0, 1)), groups=3
     ),
 )
-V1 = Controllable(unified=False, files=frozenset({"cpu.max.burst"}), weights=False)
-BARE = Controllable(files=frozenset(DEFAULTS) - {"memory.swap.max", "cpu.idle", "cpu.max.burst"}, weights=False)
-OLD_V1 = Controllable(unified=False, files=frozenset(), throttles=False, weights=False)
+V1 = Controllable(unified=False, v1_burst=True, weights=False)
+BARE = Controllable(weights=False)
+OLD_V1 = Controllable(unified=False, throttles=False, weights=False)
+OLD_FILES = frozenset(DEFAULTS) - {"memory.swap.max", "cpu.idle", "cpu.max.burst"}
 NO_RESCTRL = Controllable(no_resctrl="resctrl is not mounted: mount -t resctrl resctrl /sys/fs/resctrl")
 ALL = """cpu: {weight: 5, uclampMin: 5, burst: 10%, minFreq: 1GHz, maxFreq: turbo, governor: powersave,
       energyPerformancePreference: power, uncoreMaxFreq: 2GHz, disabledCStates: [C6]}
@@ -34,7 +38,9 @@ ALL = """cpu: {weight: 5, uclampMin: 5, burst: 10%, minFreq: 1GHz, maxFreq: turb
 
 def unfit(parts: str, machine: Controllable, before: str = "") -> list[str]:
     """What is said of a class with these parts on a machine."""
-    return said(f"policy: static\n{before}classes:\n  a:\n    {parts}\n", machine)
+    topology = replace(n4c16(), control_files=OLD_FILES if machine is BARE else frozenset())
+    text = f"policy: static\n{before}classes:\n  a:\n    {parts}\n"
+    return said(text, machine, n4c16() if machine is FULL else topology)
 
 
 def test_a_machine_that_has_everything() -> None:

@@ -1,5 +1,6 @@
 """A class and the sizes of a container give the content of cgroup files, as the kernel shows it."""
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -10,8 +11,9 @@ from criproxy.model.controls import DEFAULTS
 from criproxy.model.machine.controllable import Controllable
 from criproxy.model.resources import CfsQuota, Interval
 from tests.placement.classes.policy import MIB, asked
+from tests.placement.policies.shapes import n4c16
 
-V1 = Controllable(unified=False, files=frozenset({"cpu.max.burst"}))
+V1 = Controllable(unified=False, v1_burst=True)
 EVERYTHING = """
     cpu: {weight: 200, uclampMin: 20, uclampMax: 80, burst: 50%}
     memory: {high: 90%, low: 100%, min: 50%, swapMax: 10%, oomGroup: true}
@@ -117,11 +119,13 @@ def test_what_cgroup_v1_has() -> None:
     [
         pytest.param({"io.weight", "io.bfq.weight"}, {"io.bfq.weight": "default 7"}, id="bfq"),
         pytest.param({"io.weight"}, {"io.weight": "default 7"}, id="iocost"),
+        pytest.param(set(), {"io.bfq.weight": "default 7"}, id="none-so-that-it-is-said"),
     ],
 )
 def test_which_file_has_the_weight(files: set[str], expected: dict[str, str]) -> None:
     """The scheduler's own one, if the machine has it."""
-    assert values("    blockIO: {weight: 7}\n", Controllable(files=frozenset(files))) == expected
+    topology = replace(n4c16(), control_files=frozenset(files))
+    assert values("    blockIO: {weight: 7}\n", topology=topology) == expected
 
 
 @given(
