@@ -21,6 +21,8 @@ from criproxy.host.cgroup import ContainerGroup, group_at
 MOST_CGROUPS = 1000
 """Cgroups of one container that are looked at; one that may make cgroups could make any number."""
 V1_CONTROLLER = "cpu"
+_ADOPTS = 1
+"""The machine's first process becomes the parent of those whose own has ended, however it is scheduled itself."""
 _LONGEST = 1 << 16
 _LONGEST_LIST = 1 << 20
 
@@ -87,21 +89,21 @@ class ContainerThreads:
         with self.pinned(number, cgroup) as thread:
             return thread is not None
 
-    def roots(self, numbers: Iterable[int], there: AbstractSet[int]) -> list[int]:
-        """Return those of *numbers* that none of the container's threads, *there*, has started: main threads.
+    def roots(self, numbers: Iterable[int], there: AbstractSet[int]) -> Iterator[int]:
+        """Yield those of *numbers* that none of the container's threads, *there*, has started: main threads.
 
         They are of its first process, and of those that were put into it later, as the kubelet's exec does it.
         """
         families = ((number, self.family(number)) for number in numbers)
-        return [
+        return (
             number for number, family in families if family and family.process == number and family.parent not in there
-        ]
+        )
 
     def starter(self, there: Iterable[int]) -> int:
         """Return the process that has started the container's first one; 0 if it is unknown."""
         numbers = sorted(there)
-        roots = self.roots(numbers, frozenset(numbers))
-        return next((family.parent for root in roots if (family := self.family(root))), 0)
+        families = map(self.family, self.roots(numbers, frozenset(numbers)))
+        return next((each.parent for each in families if each and each.parent != _ADOPTS), 0)
 
 
 @dataclass(frozen=True, slots=True)
@@ -164,7 +166,7 @@ def _numbers(path: str) -> list[int]:
 
 def _is_within(cgroups: str, group: ContainerGroup | None) -> bool:
     """Whether the file /proc/PID/cgroup with the content *cgroups* names *group* or one below it."""
-    for line in cgroups.splitlines():
+    for line in cgroups.removesuffix("\n").split("\n"):  # names may have any other end of a line
         _, controllers, path = line.split(":", 2)
         if group and (V1_CONTROLLER in controllers.split(",") if not group.unified else not controllers):
             return f"{path.strip('/')}/".startswith(f"{group.below.strip('/')}/")

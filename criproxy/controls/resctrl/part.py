@@ -167,7 +167,7 @@ class RdtClasses:
             return []
         move = _Move(self._threads, groups, before.cgroup, target)
         elsewhere = {*self._threads.numbers(before.cgroup)} - groups.tasks(group)
-        move.all_but(elsewhere)
+        move.all_but(elsewhere, every=True)
         return move.troubles
 
     def look(self, id: str, controls: ContainerControls) -> list[str]:
@@ -210,15 +210,18 @@ class _Move:
         self._threads, self._groups, self._cgroup, self._group = threads, groups, cgroup, group
         self.troubles: list[str] = []
 
-    def all_but(self, left_out: Collection[int]) -> set[int]:
-        """Move all threads but those, also those that start meanwhile; return those that are in the group now."""
+    def all_but(self, left_out: Collection[int], *, every: bool = False) -> set[int]:
+        """Move all threads but those, also those that start meanwhile; return those that are in the group now.
+
+        With *every*, also more than `MOST_AT_ONCE`: no look goes on with the others.
+        """
         tried, moved = {*left_out}, set[int]()
         for _ in range(_ROUNDS):
             new = [number for number in self._threads.numbers(self._cgroup) if number not in tried]
             if not new or self.troubles:
                 break
             tried.update(new)
-            moved |= self.these(new[:MOST_AT_ONCE])
+            moved |= self.these(new[: None if every else MOST_AT_ONCE])
         return moved
 
     def these(self, numbers: Iterable[int]) -> set[int]:

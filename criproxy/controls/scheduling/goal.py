@@ -1,5 +1,7 @@
 """What a thread is to have: its attributes, changed by a class and by the end of one. Pure."""
 
+from dataclasses import replace
+
 from criproxy.controls.scheduling.calls import FLAGS, IO_CLASSES, POLICIES, Attributes, Policy
 from criproxy.model.controls import Scheduling
 
@@ -14,23 +16,29 @@ def goal(now: Attributes, new: Scheduling, old: Scheduling, usual: Attributes) -
         now: what it has; it keeps what neither class is about.
         new: its class.
         old: the class that it had before. What only that sets goes back to *usual*, unless somebody has set something
-            else since.
+            else since. A lower priority or nice value, and reset-on-fork, are not something else: a thread needs no
+            right to set them itself, and would keep what the class gave it.
         usual: what threads of the container have without a class.
     """
     policy, nice, io = now.policy, now.nice, now.io
     if new.policy:
         policy = policy_of(new)
-    elif old.policy and policy == policy_of(old):
+    elif old.policy and _is_part_of(policy, policy_of(old)):
         policy = usual.policy
     if new.nice is not None:
         nice = new.nice
-    elif old.nice is not None and nice == old.nice:
+    elif old.nice is not None and (nice == old.nice or old.nice < nice < usual.nice):
         nice = usual.nice
     if has_io(new):
         io = io_of(new)
     elif has_io(old) and io == io_of(old):
         io = usual.io
     return Attributes(policy, nice, io)
+
+
+def _is_part_of(policy: Policy, given: Policy) -> bool:
+    """Whether a thread that was *given* a policy may have made it that *policy* itself."""
+    return policy.priority <= given.priority and replace(policy, priority=given.priority, flags=given.flags) == given
 
 
 def only_roots(scheduling: Scheduling) -> bool:

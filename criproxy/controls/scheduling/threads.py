@@ -67,7 +67,7 @@ class ThreadScheduling:
         if not before.scheduling:
             return []
         work = _Pass(self._threads, before.cgroup, _NOTHING, before.scheduling)
-        work.set_all()
+        work.set_all(every=True)
         return self._troubles(work)
 
     def look(self, id: str, controls: ContainerControls) -> list[str]:
@@ -127,20 +127,23 @@ class _Pass:
         """What the kernel has refused for a thread, and how."""
         self._refusals = Counter[str]()
 
-    def set_all(self) -> list[int]:
-        """Set all threads, also those that start meanwhile; return those that need not be tried again."""
-        fine, tried = self.set(self.there), {*self.there}
+    def set_all(self, *, every: bool = False) -> list[int]:
+        """Set all threads, also those that start meanwhile; return those that need not be tried again.
+
+        With *every*, also more than `MOST_AT_ONCE`: no look goes on with the others.
+        """
+        fine, tried = self.set(self.there, every=every), {*self.there}
         for _ in range(_ROUNDS - 1):
             self.there = self._threads.numbers(self.cgroup)
             if not (new := [number for number in self.there if number not in tried]):
                 break
             tried.update(new)
-            fine += self.set(new)
+            fine += self.set(new, every=every)
         return fine
 
-    def set(self, numbers: Sequence[int]) -> list[int]:
-        """Set *numbers*, `MOST_AT_ONCE` at most; return those that need not be tried again."""
-        return [number for number in numbers[:MOST_AT_ONCE] if self._set(number)]
+    def set(self, numbers: Sequence[int], *, every: bool = False) -> list[int]:
+        """Set *numbers*, or the first `MOST_AT_ONCE` of them; return those that need not be tried again."""
+        return [number for number in numbers[: None if every else MOST_AT_ONCE] if self._set(number)]
 
     def is_refused_again(self, refused: Mapping[str, OSError]) -> bool:
         """Try one thread; if that is refused, *refused* holds for all, and none of them is tried."""
@@ -197,7 +200,7 @@ class _Pass:
         return goal(now, new, self._old, now if self._old is _NOTHING else self._usual)
 
     def _is_root(self, number: int) -> bool:
-        return bool(self._threads.roots([number], self._inside))
+        return any(self._threads.roots([number], self._inside))
 
     @cached_property
     def _inside(self) -> frozenset[int]:

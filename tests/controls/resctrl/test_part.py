@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from criproxy.controls.resctrl import part as module
 from criproxy.controls.resctrl.part import RdtClasses
 from criproxy.model.controls import (
     NOTHING_DESIRED,
@@ -108,6 +109,19 @@ def test_another_class_is_another_group(kernel: ResctrlModel, part: RdtClasses) 
     assert part.apply("c", controls(""), controls("silver")) == []
 
     assert kernel.groups_by_thread()[12] == "."
+
+
+def test_no_thread_keeps_a_class_because_there_are_many(
+    kernel: ResctrlModel, part: RdtClasses, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """No look comes after the class has gone."""
+    part.configure(rdt("gold"))
+    part.apply("c", controls("gold"), None)
+    monkeypatch.setattr(module, "MOST_AT_ONCE", 2)
+
+    assert part.apply("c", controls(""), controls("gold")) == []
+
+    assert {*kernel.groups_by_thread().values()} == {"."}
 
 
 def test_a_look_repairs_what_others_have_changed(kernel: ResctrlModel, part: RdtClasses) -> None:

@@ -11,7 +11,7 @@ import pytest
 
 from criproxy.controls.container_threads import ContainerThreads
 from criproxy.controls.scheduling import threads
-from criproxy.controls.scheduling.calls import Attributes, Policy, read
+from criproxy.controls.scheduling.calls import Attributes, Policy, read, steps
 from criproxy.controls.scheduling.threads import ThreadScheduling
 from criproxy.model.controls import ContainerControls, Scheduling
 from tests.controls.cgroups import UNIFIED, Cgroup
@@ -177,6 +177,27 @@ def test_what_somebody_else_has_set_since_is_not_put_back(
     assert [each.nice for each in program.all.values()] == [9, 0, 0]
 
 
+@pytest.mark.parametrize(
+    "own", [Policy(1, priority=9), Policy(1, priority=10, flags=1)], ids=["lower", "reset-on-fork"]
+)
+def test_nothing_of_a_class_is_kept_by_changing_a_little_of_it(
+    cgroup: Cgroup, program: Program, part: ThreadScheduling, own: Policy
+) -> None:
+    """A thread may lower its own priority and nice value without any right: that does not make them its own."""
+    first, second = program.threads
+    wanted = controls(cgroup, Scheduling(policy="fifo", priority=10, nice=-5))
+    part.apply("c", wanted, None)
+    for change in steps(program.pid, read(program.pid), Attributes(own, nice=-4)).values():
+        change()
+    for change in steps(first, read(first), Attributes(Policy(1, priority=11), nice=-6)).values():
+        change()
+
+    part.forget("c", wanted)
+
+    assert read(program.pid) == read(second) == Attributes()
+    assert read(first) == Attributes(Policy(1, priority=11), nice=-6), "the class has not given so much"
+
+
 def test_threads_get_back_what_the_container_was_started_with(cgroup: Cgroup, part: ThreadScheduling) -> None:
     """It is what the process has that has started the first one, as the shim of a container."""
     files = " ".join(str(folder / "cgroup.procs") for folder in cgroup.folders)
@@ -336,6 +357,30 @@ def test_many_threads_are_set_in_portions(
 
     assert program.ways == {Attributes(nice=1)}
     assert part.drift == 0
+
+
+def test_no_thread_keeps_a_class_because_there_are_many(
+    cgroup: Cgroup, part: ThreadScheduling, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """No look comes after the class has gone."""
+    program = Program(cgroup)
+    program.start_threads(99)
+    wanted = controls(cgroup, Scheduling(nice=1))
+    part.apply("c", wanted, None)
+    monkeypatch.setattr(threads, "MOST_AT_ONCE", 40)
+
+    part.forget("c", wanted)
+
+    assert program.ways == {Attributes()}
+
+
+def test_a_container_does_not_escape_by_the_names_of_its_cgroups(cgroup: Cgroup, part: ThreadScheduling) -> None:
+    """They may have every character but a line feed."""
+    program = Program(cgroup.nested("a\x0c\x1cb\u2028\x85"))
+
+    assert part.apply("c", controls(cgroup, Scheduling(nice=1)), None) == []
+
+    assert program.ways == {Attributes(nice=1)}
 
 
 def outsider(number: int) -> subprocess.Popen[bytes]:
