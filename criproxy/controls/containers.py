@@ -63,6 +63,11 @@ class Containers:
         """How often a part has repaired something."""
         return sum(caller.part.drift for caller in self._callers)
 
+    @property
+    def waits_for_disk(self) -> bool:
+        """Whether something is not applied, or not forgotten, because it could not be stored."""
+        return bool(self._problem)
+
     def troubles(self) -> Iterator[Trouble]:
         """Yield what could not be applied."""
         if self._problem:
@@ -96,7 +101,12 @@ class Containers:
             caller.forget(finished)
 
     async def apply_to(self, id: str, controls: ContainerControls) -> None:
-        """Apply to one container at once, beside passes: it has its first process now."""
+        """Apply to one container at once, beside passes: it has its first process now.
+
+        A pass stores it before, and applies to it, too: what is not stored would never be put back.
+        """
+        if id not in self._journal.containers:
+            return
         await asyncio.gather(
             *(each.run({id: partial(each.part.apply, id, controls, controls)}) for each in self._callers)
         )

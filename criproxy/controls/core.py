@@ -125,7 +125,7 @@ class Controls:
         troubles = [*islice(self._all_troubles(), 10 * MOST_TROUBLES)]
         return ControlsAnswer(
             generation=self._generation,
-            pending=self.container_passes.pending or self.layout_passes.pending,
+            pending=self.container_passes.pending or self.layout_passes.pending or self._containers.waits_for_disk,
             troubles=tuple(troubles[:MOST_TROUBLES]),
             troubles_left_out=max(0, len(troubles) - MOST_TROUBLES),
             drift=self._files.drift + self._containers.drift,

@@ -103,6 +103,20 @@ async def test_a_full_disk_leaves_new_containers_alone(tmp_path: Path) -> None:
         assert node.bursts == "10 20 0"
 
 
+async def test_what_is_not_stored_is_not_applied(tmp_path: Path) -> None:
+    """Also when the kernel reports the first process: after the end of the class, nobody would know of it."""
+    with small_disk(tmp_path / "disk") as disk:
+        node = Node(tmp_path, disk / "state")
+        fill(disk)
+        await node.apply(a=10)
+        await node.controls._arrived("a")
+        assert node.bursts == "0 0 0"
+        free(disk)
+        await node.apply(a=10)
+        await node.controls._arrived("a")
+        assert node.bursts == "10 0 0"
+
+
 async def test_a_container_whose_file_hangs_keeps_no_other_waiting(node: Node) -> None:
     """It is named, and gets its value when its file answers again."""
     pipe = node.tree.root / "sys/fs/cgroup/cpu/a/cpu.cfs_burst_us"

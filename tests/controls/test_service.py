@@ -15,12 +15,13 @@ from typing import Any
 import pytest
 
 from criproxy.controls.serve import MOST_CLIENTS
-from criproxy.model.controls import CpuTuning, Desired, IrqClaim, Irqs
+from criproxy.model.controls import ContainerControls, CpuTuning, Desired, IrqClaim, Irqs
 from criproxy.model.cpuset import format_cpuset, parse_cpuset
 from criproxy.model.text.plain import to_plain
 from criproxy.process.control_client import ControlClient, DaemonRefuses, NoDaemon
 from tests.controls.trees import CPUS, Tree
 from tests.daemons import LIMIT_S, Process, until
+from tests.disks import fill, free, small_disk
 from tests.kernel_files import changing_this_machine
 
 POLICY = f"{CPUS}/cpufreq/policy"
@@ -195,6 +196,23 @@ async def test_no_kill_between_two_steps_loses_what_was_there_before(tmp_path: P
     assert [step["step"] for step in steps if step["wrong"]] == []
     assert [step["killed"] for step in steps] == [True] * (len(steps) - 1) + [False]
     assert len({step["changed"] for step in steps}) > 4, "the kills met it in the middle of its work"
+
+
+async def test_with_a_full_disk_containers_are_pending(tmp_path: Path, tree: Tree) -> None:
+    """Until there is space: the daemon does not take them for applied."""
+    one = Desired(containers={"one": ContainerControls(cgroup="/one", burst_us=10)})
+    with small_disk(tmp_path / "state") as disk:
+        async with Service(tmp_path, tree.root) as service:
+            fill(disk)
+            arguments = {"generation": 1, "desired": to_plain(one)}
+
+            async def has_troubles() -> bool:
+                return bool((await service.client.ask("apply", arguments)).get("troubles"))
+
+            await until(has_troubles)
+            assert (await service.client.ask("status", {}))["pending"]
+            free(disk)
+            assert not (await service.apply(one)).get("troubles")
 
 
 async def test_stopped_it_answers_when_it_goes_on(service: Service, tree: Tree) -> None:
