@@ -91,7 +91,7 @@ def notices(controller: Controller) -> Iterator[Notice]:
     if client.state is ServiceState.UNUSED:
         return
     if client.problem and controller.desired_controls.parts is None:
-        text = "what classes of an earlier policy file have changed on this machine may not be put back yet"
+        text = "what classes have changed on this machine may not be put back yet"
         yield Notice("controls", f"{text}: {client.problem}", wrong=False)
         return
     if client.problem:
@@ -100,9 +100,9 @@ def notices(controller: Controller) -> Iterator[Notice]:
     if compared := difference(__version__, client.version) if client.version else "":
         text = f"criproxy controls is version {client.version}, {compared} than the daemon ({__version__})"
         yield Notice("controls", f"{text}: restart criproxy-controls.service", wrong=False)
-    troubles = client.answer.troubles
+    troubles, is_over = client.answer.troubles, controller.desired_controls.parts is None
+    what = "what classes have changed is not put back" if is_over else "a class is not fully applied"
     for each in troubles[:MAX_TROUBLES]:
-        text = f"{_title(controller, each.what)}: {bounded_text(each.text, MAX_CHARS)}"
-        yield Notice("controls", f"a class is not fully applied: {text}")
+        yield Notice("controls", f"{what}: {_title(controller, each.what)}: {bounded_text(each.text, MAX_CHARS)}")
     if left := len(troubles[MAX_TROUBLES:]) + client.answer.troubles_left_out:
         yield Notice("controls", f"{left} more settings of classes are not applied, for similar reasons")

@@ -158,10 +158,13 @@ class ControlsClient:
             client.close()
         self._may_have, self.state = False, ServiceState.UNUSED
         await asyncio.to_thread(self._set_mark, there=False)
+        if self.map.parts is not None:  # classes came back while the disk was slow
+            self._worker.soon()
 
     @property
     def _is_needed(self) -> bool:
-        has_all = self._is_whole and not self.answer.pending and not self.map.update()
+        is_done = not self.answer.pending and not self.answer.troubles
+        has_all = self._is_whole and is_done and not self.map.update()
         return self.map.parts is not None or not has_all
 
     async def _until_needed(self) -> None:
@@ -218,7 +221,7 @@ class ControlsClient:
             return ServiceState.SILENT, text
         if isinstance(error, NoDaemon) and isinstance(error.__cause__, OSError):
             why = error.__cause__.strerror or str(error.__cause__)
-            return ServiceState.ABSENT, f"nobody answers on {self.socket} ({why}): start {unit}"
+            return ServiceState.ABSENT, f"nobody answers on {self.socket} ({why}): restart {unit}"
         if isinstance(error, DaemonRefuses) and error.unknown:
             text = f"criproxy controls is of another version, which does not know a command: restart {unit} ({error})"
             return ServiceState.REFUSES, text

@@ -66,8 +66,6 @@ class ControlsMap:
     def update(self) -> bool:
         """Look at the node, and return whether there is something to tell the service."""
         parts = self._parts_now() if self.is_settled else self.parts
-        if parts is None and self.parts is None:
-            return bool(self._unsent)
         if parts is not self.parts:
             self._begin(parts)
         if parts is not None:

@@ -200,6 +200,7 @@ class Resync:
                 elif is_due:
                     self._is_first = False
                     self._ready.set()
+                    self.context.state.notify()  # classes follow what is known
                     if UNKNOWN in self.reconciler.holds:  # else the comparison itself has enqueued them
                         self.reconciler.holds.discard(UNKNOWN)
                         self.reconciler.enqueue([*self.context.state.node.grants], read=True)
@@ -302,8 +303,7 @@ class Resync:
         """Resolve reservations whose create no task follows, as after a restart: by their stamp, or by queries."""
         in_flight = self.context.in_flight
         unknown = [item for item in containers if item.id not in before.containers]
-        without_id = [container for container in before.containers.values() if not container.has_id]
-        for container in without_id:
+        for container in [each for each in before.containers.values() if not each.has_id]:
             key = container.key
             if found := stamped(unknown, key):
                 await self.outcomes.created(key, found)

@@ -2,14 +2,17 @@
 
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager
 from pathlib import Path
+from threading import Event
 from typing import Any
 
 import pytest
 
 from criproxy.config.document import parse
 from criproxy.config.settings import read_settings
+from criproxy.node.bypass import BypassMode
 from criproxy.node.reconcile import controls_client
 from criproxy.node.reconcile.controls_client import ServiceState
 from criproxy.placement.policies.api import Policy
@@ -17,7 +20,7 @@ from criproxy.placement.policies.static import StaticPolicy
 from criproxy.process.control_socket import ControlServer
 from criproxy.wire.sockets import listen
 from tests.daemons import until
-from tests.node.world import NO_LOOKS, World, owner, said, sharer
+from tests.node.world import NO_LOOKS, World, metric, owner, said, sharer
 
 Answer = Callable[[Mapping[str, Any]], Awaitable[Any]]
 
@@ -39,6 +42,7 @@ class Service:
     def __init__(self) -> None:
         self.maps: list[Mapping[str, Any]] = []
         self.generation = 0
+        self.troubles: list[Mapping[str, str]] = []
 
     async def apply(self, arguments: Mapping[str, Any]) -> Any:  # noqa: ANN401 (JSON)
         """Note what was sent."""
@@ -48,7 +52,7 @@ class Service:
 
     async def status(self, _: Mapping[str, Any]) -> Any:  # noqa: ANN401 (JSON)
         """Return how it is."""
-        return {"generation": self.generation}
+        return {"generation": self.generation, "troubles": self.troubles}
 
 
 @asynccontextmanager
@@ -93,6 +97,65 @@ async def test_all_is_sent_at_first_and_then_what_changes(tmp_path: Path) -> Non
         assert said(there) == []
 
 
+async def test_what_is_of_no_container_is_put_back(tmp_path: Path) -> None:
+    """Interrupts alone are a reason to tell the service, too."""
+    service = Service()
+    async with serving(tmp_path, apply=service.apply, status=service.status), world(tmp_path) as there:
+        await until(lambda: service.maps)
+        there.controller.bypass(BypassMode.ORDERED)
+        await until(lambda: len(service.maps) == 2)
+        assert service.maps[1]["layout"] == {}
+
+
+async def test_it_stays_connected_until_all_is_put_back(tmp_path: Path) -> None:
+    """What cannot be put back is told, until it is."""
+    service = Service()
+    async with serving(tmp_path, apply=service.apply, status=service.status), world(tmp_path) as there:
+        await until(lambda: service.maps)
+        service.troubles = [{"what": "files", "text": "cannot write '0' to irq"}]
+        there.controller.bypass(BypassMode.ORDERED)
+        await until(lambda: len(service.maps) == 2)
+        await until(lambda: "what classes have changed is not put back: files: cannot write '0' to irq" in said(there))
+        assert there.controller.controls.mark.exists()
+
+        service.troubles = []
+        await until(lambda: there.controller.controls.state is ServiceState.UNUSED)
+        assert said(there) == []
+        assert metric(there.controller, "controls_troubles") == 0
+
+
+async def test_classes_come_back_when_a_bypass_ends(tmp_path: Path) -> None:
+    """Also on a node on which nothing else changes."""
+    service = Service()
+    async with serving(tmp_path, apply=service.apply, status=service.status), world(tmp_path) as there:
+        await until(lambda: service.maps)
+        there.controller.bypass(BypassMode.ORDERED)
+        await until(lambda: there.controller.controls.state is ServiceState.UNUSED)
+        there.controller.bypass(BypassMode.OFF)
+        await until(lambda: len(service.maps) == 3)
+        assert service.maps[2]["desired"]["irqs"] == {"cpus": "0-3"}
+
+
+async def test_classes_that_come_back_on_a_slow_disk_are_sent(tmp_path: Path) -> None:
+    """After all was put back, and before the disk has noted that."""
+    service = Service()
+    async with serving(tmp_path, apply=service.apply, status=service.status), world(tmp_path) as there:
+        await until(lambda: service.maps)
+        state, client, go_on = there.controller.context.state, there.controller.controls, Event()
+        await until(client.mark.exists)
+        asyncio.get_running_loop().set_default_executor(slow := ThreadPoolExecutor(1))
+        slow.submit(go_on.wait)
+        state.passes_all = True
+        state.notify()
+        await until(lambda: client.state is ServiceState.UNUSED)
+        state.passes_all = False
+        state.notify()
+        await until(lambda: client.map.parts)
+        go_on.set()
+        await until(lambda: len(service.maps) == 3)
+        await until(client.mark.exists)
+
+
 async def test_without_classes_there_is_no_connection(tmp_path: Path) -> None:
     """Nor a problem, nor a mark on disk."""
     service = Service()
@@ -112,7 +175,7 @@ async def test_an_absent_service_is_told_and_delays_no_start(tmp_path: Path, mon
         await there.run(sharer("one"))
         await until(lambda: there.controller.controls.state is ServiceState.ABSENT)
 
-        assert "start criproxy-controls.service" in said(there)[0]
+        assert "restart criproxy-controls.service" in said(there)[0]
 
 
 async def test_a_service_of_another_age_is_told(tmp_path: Path) -> None:
