@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from criproxy.cri import api_pb2 as api
 from criproxy.model.text.annotations import DOMAINS, OF_PEERS
-from criproxy.placement.options.annotation_keys import KEYS
+from criproxy.placement.options.annotation_keys import CLASS_KEYS, KEYS
 from lab.emulator.runtime import IMAGE
 from lab.properties.wishes import SAMPLES, WRONG
 from tests.cli.test_hostile_text import HOSTILE
@@ -46,6 +46,10 @@ DEVICES = (
 )  # fmt: skip
 CDI = ("nvidia.com/gpu=0", "nvidia.com/gpu=all", "k8s.device-plugin.nvidia.com/gpu=GPU-0000", "=", "", "a/b=c")
 CPUSETS = ("", "", "0", "0-3", "9999999", "a", "-", "0-" + "9" * 400)
+CLASS_VALUES = (
+    "gold", "batch", "c: gold", "disable", "enable", "max_latency:10", "performance", "gold+cpu-quota=disable",
+    "system/default", "criproxy.gold", "../gold",
+)  # fmt: skip
 MOST_ANNOTATIONS = 8000
 
 
@@ -78,7 +82,8 @@ def values(draw: st.DrawFn, key: str) -> str:
         return draw(TEXTS)
     if kind == 1:
         return draw(st.sampled_from(BOMBS))
-    value = draw(st.sampled_from([*SAMPLES.get(key, ("true", "false")), *WRONG]))
+    right = SAMPLES.get(key) or (CLASS_VALUES if key in CLASS_KEYS or key in OF_PEERS else ("true", "false"))
+    value = draw(st.sampled_from([*right, *WRONG]))
     if kind == 2:
         place = draw(st.integers(0, len(value)))
         return value[:place] + draw(st.text(max_size=2)) + value[place + draw(st.integers(0, 2)) :]
@@ -92,7 +97,7 @@ def annotations(draw: st.DrawFn, container: str) -> Mapping[str, str]:
     for key in draw(st.lists(st.sampled_from(sorted(OF_PEERS)), max_size=2)):
         scope = draw(st.sampled_from(["", "/pod", f"/container.{container}", f"/{container}"]))
         found[f"{key}{scope}"] = draw(values(key))
-    for key in draw(st.lists(st.sampled_from([*sorted(KEYS), "cpu-class", "no-such-key"]), max_size=5)):
+    for key in draw(st.lists(st.sampled_from([*sorted({*KEYS, *CLASS_KEYS}), "no-such-key"]), max_size=5)):
         domain = draw(st.sampled_from(DOMAINS))
         scope = draw(st.sampled_from(["", "/pod", f"/container.{container}", "/container.", "/"]))
         name = f"{domain}/{key}" if not draw(st.integers(0, 5)) else f"{key}.{domain}{scope}"

@@ -16,7 +16,7 @@ from criproxy.cli.queries import devices as devices_table
 from criproxy.cli.queries import explain as explain_text
 from criproxy.cli.queries import status as status_table
 from criproxy.cli.render.console import UNLIMITED, console
-from criproxy.config.settings import find
+from criproxy.config.settings import find, options_model
 from criproxy.cri import api_pb2 as api
 from criproxy.cri.methods import METHODS
 from criproxy.cri.runtime import RuntimeCallError
@@ -52,10 +52,15 @@ FORBIDDEN = ("Error(", "Traceback", "Exception", "errno", "NoneType", "object at
 """What no sentence of ours has, and texts of exceptions have."""
 MACHINE = machine(nodes=2, cores=4, threads=1)
 ALL = {"annotations": {"allow": {"*": ["*"]}}}
+CLASSES = {"classes": {
+    "gold": {"cpu": {"weight": 500, "governor": "performance"}, "rdt": {"l3": "50%"}, "scheduling": {"nice": 5},
+             "memory": {"low": "50%"}, "irq": "away"},
+    "batch": {"for": {"qos": ["BestEffort"]}, "cpu": {"idle": True}, "memory": {"high": "90%", "swapMax": 0},
+              "blockIO": {"weight": 10, "devices": [{"paths": ["/dev/sd*"], "readBps": "1M"}]}}}}
 CHOICES: Mapping[str, tuple[str, Mapping[str, Any]]] = {
     "none": ("none", {}),
     "static": ("static", {"reservedCpus": "0"}),
-    "static-plus": ("static", {"reservedCpus": "0", "sharedRemainder": True, "cpuQuota": "lift", **ALL}),
+    "static-plus": ("static", {"reservedCpus": "0", "sharedRemainder": True, "cpuQuota": "lift", **ALL, **CLASSES}),
     "pools": ("pools", {"reservedCpus": "0", "pools": [
         {"name": "p0", "cpu": 2, "instances": 1, "exclusive": True}], **ALL}),
     "balloons": ("balloons", {"reservedCpus": "0", "balloonTypes": [
@@ -65,6 +70,8 @@ CHOICES: Mapping[str, tuple[str, Mapping[str, Any]]] = {
         "preserve": {"matchExpressions": [{"key": "name", "operator": "Equals", "values": ["web"]}]}}),
     "topology-aware": ("topology-aware", {"reservedCpus": "0"}),
     "topology-aware-all": ("topology-aware", {"reservedCpus": "0", "cpuQuota": "lift", "colocatePods": True, **ALL}),
+    "topology-aware-classes": ("topology-aware", {"reservedCpus": "0", **ALL, **CLASSES}),
+    "balloons-classes": ("balloons", {"reservedCpus": "0", **CLASSES, "balloonTypes": [{"name": "b0", "maxCPUs": 2}]}),
 }  # fmt: skip
 """Policies, each with options that matter to tenants."""
 
@@ -268,7 +275,7 @@ def policy_of(choice: str) -> Policy:
     """The policy of one of `CHOICES`."""
     name, options = CHOICES[choice]
     entry = find(name)
-    return entry.build(entry.options.model_validate(options))
+    return entry.build(options_model(entry, options).model_validate(options))
 
 
 async def make_rig(directory: Path, choice: str) -> tuple[World, Rig]:
