@@ -121,7 +121,9 @@ def _irqs(node: Node, parts: ClassParts, uses: Collection[Use]) -> Irqs | None:
     if not parts.irqs and not with_class:
         return None
     online = node.topology.online_cpus
-    away = node.exclusive_cpus.union(*(use.own for use, rule in with_class if rule.mode == _AWAY))
+    shy = {use for use, rule in with_class if rule.mode == _AWAY}
+    shared = NO_CPUS.union(*(use.own for use in uses if not use.is_exclusive and use not in shy))
+    away = node.exclusive_cpus | (NO_CPUS.union(*(use.own for use in shy)) - shared)
     sinks = NO_CPUS.union(*(use.own for use, rule in with_class if rule.mode == _SINK))
     claims: dict[tuple[str, ...], CpuSet] = {}
     for use, rule in sorted(with_class, key=lambda each: (each[0].irq_class, min(each[0].own, default=0))):

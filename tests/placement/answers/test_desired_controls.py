@@ -81,6 +81,8 @@ def test_a_cpu_with_several_roles_is_reserved_then_exclusive_then_shared() -> No
     [
         pytest.param([grant("2-3", "2-3")], "0-1,4-7", {}, id="away-from-owners"),
         pytest.param([grant("2-3", irq="away")], "0-1,4-7", {}, id="away-from-a-pool"),
+        pytest.param([grant("2-5", irq="away"), grant("4-7")], "0-1,4-7", {}, id="not-away-from-others"),
+        pytest.param([grant("2-5", "2-3", irq="away"), grant("4-7")], "0-1,4-7", {}, id="away-from-its-own"),
         pytest.param([grant("2-3", irq="sink")], "2-3", {}, id="sink"),
         pytest.param([grant("0-7", "0-7")], "0-7", {}, id="never-nowhere"),
         pytest.param(
