@@ -19,6 +19,10 @@ MAX_INT64 = (1 << 63) - 1
 _MAX_ID_LENGTH = 128
 
 
+_UNSAID = "-"
+"""Instead of files, where the stamp of an older criproxy says nothing about them."""
+
+
 @dataclass(frozen=True, slots=True)
 class Stamp:
     """Identity and requests of one container, as they were when it was placed."""
@@ -46,8 +50,13 @@ class Stamp:
     """The CPU of its whole pod at that time; 0 if unknown."""
     of_pod: bool = False
     """Whether it has no CPU request of its own, and shares that of its pod."""
-    kubelet_files: str = ""
+    kubelet_files: str = _UNSAID
     """The cgroup files that the kubelet itself sets, see `Container.kubelet_files`; with spaces between them."""
+
+    @property
+    def is_before_classes(self) -> bool:
+        """Whether a criproxy without classes has placed the container, so that nobody has looked up its class."""
+        return self.kubelet_files == _UNSAID
 
     def to_text(self) -> str:
         """Return the value of the annotation: JSON with sorted keys."""

@@ -19,7 +19,7 @@ from criproxy.model.node import Node, without
 from criproxy.model.text.amounts import are
 from criproxy.model.workload import Container, ContainerState, Miss
 from criproxy.placement.decision import Decision, reasons_with_memory_as_before, updates_between, with_memory_as_before
-from criproxy.placement.events import Found, Present
+from criproxy.placement.events import Found, Present, Unclassified
 from criproxy.placement.options.policy_options import options_of
 from criproxy.placement.policies.api import Policy
 from criproxy.placement.rules.attributes.classes import reclassified
@@ -73,6 +73,23 @@ def adopt(node: Node, event: Found, policy: Policy) -> Decision:
     after, reasons = _placed(after, placed, policy, is_before_change=event.is_before_change)
     summary = f"found {len(news)} containers: {len(placed)} are placed and {len(watched)} watched"
     return Decision(after, updates_between(node, after), (Reason(None, summary), *reasons))
+
+
+def classify(node: Node, event: Unclassified, policy: Policy) -> Decision:
+    """Look up the classes of containers that a criproxy without classes has placed."""
+    pods = {
+        key: replace(node.pods[key], annotations=annotations)
+        for key, annotations in event.annotations.items()
+        if key in node.pods
+    }
+    files = {
+        key: replace(node.containers[key], kubelet_files=files)
+        for key, files in event.kubelet_files.items()
+        if key in node.containers and files
+    }
+    known = node.replace(pods={**node.pods, **pods}, containers={**node.containers, **files})
+    after, reasons = reclassified(node, known, policy, event.kubelet_files)
+    return Decision(after, updates_between(node, after), reasons)
 
 
 def _left_where_they_are(node: Node, presents: Iterable[Present]) -> Node:

@@ -14,7 +14,7 @@ from criproxy.model.grant import Applied, Reason
 from criproxy.model.node import Node, with_changes, without
 from criproxy.model.workload import Container, ContainerState, Miss
 from criproxy.placement import events
-from criproxy.placement.adoption import adopt
+from criproxy.placement.adoption import adopt, classify
 from criproxy.placement.changes import policy_changed, topology_changed
 from criproxy.placement.checked_policy import CheckedPolicy
 from criproxy.placement.decision import Decision, updates_between
@@ -84,6 +84,8 @@ def _step(node: Node, event: Event, policy: Policy) -> Decision:  # noqa: PLR091
             return topology_changed(known, topology, policy)
         case events.Found():
             return adopt(node, event, policy)
+        case events.Unclassified():
+            return classify(node, event, policy)
         case _:
             decision = _of_workload(node, event, policy)
             if isinstance(event, events.ContainerResized) and isinstance(asked, Fallback):

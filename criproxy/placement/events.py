@@ -194,6 +194,16 @@ class Found:
 
 
 @dataclass(frozen=True, slots=True)
+class Unclassified:
+    """A criproxy without classes has placed containers, whose classes are looked up now; nobody moves."""
+
+    annotations: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
+    """By pod: as `Pod.annotations`; such a criproxy has stored fewer."""
+    kubelet_files: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    """By container that may have a class: as `Container.kubelet_files`."""
+
+
+@dataclass(frozen=True, slots=True)
 class CardReported:
     """A device plugin has reported the health of a card, or the containers that use a card have changed."""
 
@@ -227,7 +237,7 @@ DesiredEvent = ResizeRefused | Promoted
 DeviceEvent = CardReported
 """Events about a card; they do not change grants."""
 
-NodeEvent = PolicyChanged | Released | TopologyChanged | Found
+NodeEvent = PolicyChanged | Released | TopologyChanged | Found | Unclassified
 """Events about the whole node: the cost grows with the number of containers."""
 
 Event = WorkloadEvent | DesiredEvent | DeviceEvent | NodeEvent

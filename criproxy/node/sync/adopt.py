@@ -20,6 +20,7 @@ from criproxy.devices.boundary import Word
 from criproxy.model.attributes import as_granted, in_place
 from criproxy.model.cpuset import CpuSet, format_cpuset
 from criproxy.model.grant import NO_CPUS
+from criproxy.model.node import Node
 from criproxy.model.record import Kind
 from criproxy.model.workload import MAY_RUN, Container, ContainerState, Miss, Missed, Pod, QosClass
 from criproxy.node.cgroups import Seen
@@ -27,7 +28,8 @@ from criproxy.node.context import Context
 from criproxy.node.devices.guard import DeviceGuard, GuardResult
 from criproxy.node.reconcile.reconciler import Reconciler
 from criproxy.node.settings import Adopt
-from criproxy.placement.events import Found, Present, UpdateApplied
+from criproxy.placement.engine import step
+from criproxy.placement.events import Found, Present, Unclassified, UpdateApplied
 from criproxy.process.tasks import batches
 
 _AT_ONCE = 16
@@ -122,7 +124,29 @@ class Adoption:
             await self._apply([], left)
         if adopted:
             self._report(adopted)
+        if with_exited:
+            await self._classify(listed, containers)
         return adopted
+
+    async def _classify(self, listed: Mapping[str, api.PodSandbox], containers: Containers) -> None:
+        """Let classes be looked up that a criproxy without classes, as before an upgrade, has not looked up.
+
+        The runtime is asked about containers that have a class: which cgroup files has the kubelet set?
+        """
+        node, policy = self.context.state.node, self.context.state.policy
+        keys = [item.id for item in containers if _may_lack_classes(node, item)]
+        pods = dict.fromkeys(node.containers[key].pod for key in keys)
+        found = {key: translate.found_pod(listed[key]).annotations for key in pods if key in listed}
+        event = Unclassified({key: each for key, each in found.items() if each != node.pods[key].annotations})
+        tried = step(node, replace(event, kubelet_files=dict.fromkeys(keys, ())), policy).node
+        theirs = dict[str, tuple[str, ...]]()
+        for some in batches([key for key in keys if tried.grants[key] != node.grants[key]], _AT_ONCE):
+            asked = (if_reported(self.context.cgroups.ask(key)) for key in some)
+            for key, answer in zip(some, await asyncio.gather(*asked), strict=True):
+                if answer and (reply := answer[1]):
+                    theirs[key] = tuple(file for file, _ in translate.set_files(reply))
+        if event.annotations or theirs:
+            await self.context.state.apply(replace(event, kubelet_files=theirs))
 
     async def find_cards(self, containers: Containers) -> None:
         """Find the cards of containers whose creates criproxy did not see; only one call runs at a time.
@@ -238,6 +262,14 @@ class Adoption:
         node = self.context.state.node
         has = node.applied.get(key) if node.containers[key].state in MAY_RUN else None
         return (has.cpus & node.exclusive_cpus) - node.grants[key].exclusive if has else NO_CPUS
+
+
+def _may_lack_classes(node: Node, item: api.Container) -> bool:
+    """Whether a known container has a place and no classes, and a criproxy without any may have placed it."""
+    known, stamp = node.containers.get(item.id), read_stamp(item.annotations)
+    if known is None or known.pod not in node.pods or item.id not in node.grants or item.id in node.controlled_keys:
+        return False
+    return stamp is None or stamp.is_before_classes
 
 
 def _rank(item: api.Container) -> int:

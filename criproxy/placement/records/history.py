@@ -76,6 +76,7 @@ _CAUSES: dict[type[Event], str] = {
     events.PolicyChanged: "the policy changed",
     events.Released: "the node was released",
     events.TopologyChanged: "the machine changed",
+    events.Unclassified: "its classes were looked up",
 }
 
 

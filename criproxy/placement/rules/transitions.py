@@ -58,6 +58,7 @@ TRANSITIONS: Mapping[type[Event], Row] = {
     events.Released: _WHILE_IT_LIVES,
     events.TopologyChanged: _WHILE_IT_LIVES,
     events.Found: _WHILE_IT_LIVES,
+    events.Unclassified: _WHILE_IT_LIVES,
     events.CardReported: _WHILE_IT_LIVES,
 }
 """The effect of each event on its container; a container that has exited never runs again."""

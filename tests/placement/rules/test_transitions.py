@@ -46,6 +46,7 @@ EVENTS: dict[type[ev.Event], ev.Event] = {
         ev.PolicyChanged(),
         ev.Released("by hand"),
         ev.TopologyChanged(machine(cores=7, threads=1)),
+        ev.Unclassified(kubelet_files={"c": ()}),
     )
 }
 
