@@ -52,11 +52,23 @@ FORBIDDEN = ("Error(", "Traceback", "Exception", "errno", "NoneType", "object at
 """What no sentence of ours has, and texts of exceptions have."""
 MACHINE = machine(nodes=2, cores=4, threads=1)
 ALL = {"annotations": {"allow": {"*": ["*"]}}}
-CLASSES = {"classes": {
-    "gold": {"cpu": {"weight": 500, "governor": "performance"}, "rdt": {"l3": "50%"}, "scheduling": {"nice": 5},
-             "memory": {"low": "50%"}, "irq": "away"},
-    "batch": {"for": {"qos": ["BestEffort"]}, "cpu": {"idle": True}, "memory": {"high": "90%", "swapMax": 0},
-              "blockIO": {"weight": 10, "devices": [{"paths": ["/dev/sd*"], "readBps": "1M"}]}}}}
+CLASSES = {
+    "classes": {
+        "gold": {
+            "cpu": {"weight": 500, "governor": "performance"},
+            "rdt": {"l3": "50%"},
+            "scheduling": {"nice": 5},
+            "memory": {"low": "50%"},
+            "irq": "away",
+        },
+        "batch": {
+            "for": {"qos": ["BestEffort"]},
+            "cpu": {"idle": True},
+            "memory": {"high": "90%", "swapMax": 0},
+            "blockIO": {"weight": 10, "devices": [{"paths": ["/dev/sd*"], "readBps": "1M"}]},
+        },
+    }
+}
 CHOICES: Mapping[str, tuple[str, Mapping[str, Any]]] = {
     "none": ("none", {}),
     "static": ("static", {"reservedCpus": "0"}),

@@ -4,7 +4,8 @@
 container does not need a pass over all of them.
 """
 
-from collections.abc import Collection, Mapping
+from collections import Counter
+from collections.abc import Collection
 from typing import NamedTuple
 
 from criproxy.model.controls import ContainerControls, CpuTuning, Desired, IrqClaim, Irqs
@@ -108,11 +109,9 @@ def _agreed(uses: Collection[Use], exclusive: CpuSet) -> dict[str, CpuSet]:
     for use in uses:
         ids = use.own if use.is_exclusive else use.own - exclusive
         found[use.cpu_class] = found.get(use.cpu_class, NO_CPUS) | ids
-    return {name: ids - _others(found, name) for name, ids in sorted(found.items()) if name}
-
-
-def _others(found: Mapping[str, CpuSet], name: str) -> CpuSet:
-    return NO_CPUS.union(*(ids for other, ids in found.items() if other != name))
+    # Each pod may have a class of its own, by an annotation: no set is compared with all others.
+    classes = Counter(cpu for ids in found.values() for cpu in ids)
+    return {name: frozenset(cpu for cpu in ids if classes[cpu] == 1) for name, ids in sorted(found.items()) if name}
 
 
 def _irqs(node: Node, parts: ClassParts, uses: Collection[Use]) -> Irqs | None:

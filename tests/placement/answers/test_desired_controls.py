@@ -1,5 +1,7 @@
 """What the controls service is to apply follows from the grants, the classes, and the roles of CPUs."""
 
+import time
+
 import pytest
 
 from criproxy.model.controls import BlockIo, Controls, CpuTuning, Irqs, Rdt, RdtClass, Scheduling
@@ -8,7 +10,7 @@ from criproxy.model.grant import Grant, Kept
 from criproxy.model.node import Node
 from criproxy.model.resources import CfsQuota
 from criproxy.model.workload import Container
-from criproxy.placement.answers.desired_controls import controls_of, layout, use_of
+from criproxy.placement.answers.desired_controls import Use, controls_of, layout, use_of
 from criproxy.placement.options.class_rules import ClassParts, IrqRule
 from criproxy.simulate.hosts import machine
 
@@ -96,6 +98,17 @@ def test_interrupts_leave_exclusive_cpus(grants: list[Grant], cpus: str, claims:
 
     assert irqs is not None
     assert (irqs.cpus, {each.names: each.cpus for each in irqs.claims}) == (cpus, claims)
+
+
+def test_a_class_for_each_pod_costs_little() -> None:
+    """Annotations can make so many; no call is answered meanwhile."""
+    big = machine(nodes=8, cores=32, threads=1)
+    uses = {Use(big.cpus, big.cpus, False, f"+cpu-c-states=max_latency:{number}") for number in range(1000)}
+    begun_s = time.process_time()
+
+    assert layout(Node(big), PARTS, uses, big.cpus).cpus == {}
+
+    assert time.process_time() - begun_s < 0.5
 
 
 def test_a_container_gets_what_the_runtime_cannot_set() -> None:
