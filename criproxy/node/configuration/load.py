@@ -219,7 +219,8 @@ def _rebuilt(good: GoodFile, topology: Topology, base: Settings) -> Configuratio
         cpus = host.cgroup(path)
         return known if cpus is None else cpus
 
-    report = judge(good.text, Choice(Path(good.source), "it was good"), topology, HostReader(cgroup, host.device))
+    reader = HostReader(cgroup, host.device, host.controllable, was_good=True)
+    report = judge(good.text, Choice(Path(good.source), "it was good"), topology, reader)
     return _made(report, topology, base, (report.unfit.digest(),) if report.unfit else ())
 
 

@@ -12,6 +12,8 @@ from pydantic import ValidationError
 
 from criproxy.model.controls import KINDS
 from criproxy.model.machine.controllable import ANY, Controllable
+from criproxy.placement.classes.contradictions import part_contradictions
+from criproxy.placement.classes.fit import unfit_of_peers
 from criproxy.placement.classes.options import (
     ContainerClassOptions,
     CpuOptions,
@@ -45,38 +47,82 @@ class Built:
     mistakes: list[Misfit] = field(default_factory=list)
     notes: list[Misfit] = field(default_factory=list)
     table: Table = field(default_factory=Table)
+    machine: Controllable | None = None
+    every_cpu: bool = False
+    """Whether containers may run on all CPUs of the machine."""
+    was_good: bool = False
+    """As `HostReader.was_good`."""
+
+    def wrong(self, path: Path, text: str) -> None:
+        """Add what is wrong with a peer's option."""
+        if self.was_good:
+            self.notes.append(Misfit(path, f"has no effect: {text}"))
+        else:
+            self.mistakes.append(Misfit(path, text))
 
     def add(self, name: str, kind: str, part: Any, path: Path) -> None:  # noqa: ANN401 (of any kind)
         """Add the *part* of a *kind* to a class, a model of that kind; *path* leads to it."""
         has = self.classes.get(name, Parts())
         if getattr(has, kind) is not None:
-            self.mistakes.append(Misfit(path, f"the class {name!r} has {kind} already: give each a name of its own"))
+            self.wrong(path, f"the class {name!r} has {kind} already: give each a name of its own")
             return
         self.classes[name] = replace(has, **{kind: part}, paths={**has.paths, kind: path})
 
     def add_peers(
         self, kind: str, option: str, found: Iterable[Translated], model: type[Section], names: Mapping[str, str]
     ) -> None:
-        """Add the classes that a peer's *option* defines; *names* are its options, each with ours."""
+        """Add the classes that a peer's *option* defines; *names* are its options, each with ours.
+
+        What is wrong in a file that was good before, and what the machine lacks, is left without effect.
+        """
         theirs = {ours: name for name, ours in names.items()}
         for name, place, data, lost in found:
             path: Path = (option, *place)
             self.notes += [Misfit((option, *each), f"has no effect: {why}") for each, why in lost]
             if not name:
-                self.mistakes.append(Misfit(path, "needs a name"))
+                self.wrong(path, "needs a name")
                 continue
+            wrong, part = list[Misfit](), None
             try:
-                self.add(name, kind, model.model_validate(data), path)
+                part = model.model_validate(data)
+                wrong += part_contradictions(kind, part, path) if self.was_good else ()
             except ValidationError as error:
                 for each in error.errors(include_url=False):
                     at = (theirs.get(str(part), part) for part in each["loc"][:1])
-                    self.mistakes.append(Misfit((*path, *at), each["msg"].removeprefix("Value error, ")))
+                    wrong.append(Misfit((*path, *at), each["msg"].removeprefix("Value error, ")))
+            for where, why in wrong:
+                self.wrong(where, why)
+            if part is not None and not wrong:
+                self.add(name, kind, self._fitting(part, data, path, theirs), path)
+            elif self.was_good:
+                self.add(name, kind, model(), path)
+
+    def _fitting(self, part: Section, data: Mapping[str, Any], path: Path, theirs: Mapping[str, str]) -> Section:
+        """Return the *part* of a class that *data* defines, without what the machine lacks of it."""
+        while self.machine and (lacks := next(unfit_of_peers(part, self.machine, every_cpu=self.every_cpu), None)):
+            option, index, *_ = (*map(str, lacks.path), "", "")
+            where = (theirs.get(option, option),) if option else ()
+            self.notes.append(Misfit((*path, *where), f"has no effect: {lacks.text}"))
+            data = {name: value for name, value in data.items() if option and (name != option or index)}
+            if index:
+                data = {**data, option: [each for number, each in enumerate(data[option]) if str(number) != index]}
+            part = type(part).model_validate(data)
+        return part
 
 
-def build(options: Options, machine: Controllable | None) -> Built:
-    """Return the table of the classes in the *options* of a policy, for a *machine* if it is known."""
+def may_use_every_cpu(options: Options) -> bool:
+    """Return whether containers may run on all CPUs of the machine."""
+    return getattr(options, "pin_cpu", True) is False
+
+
+def build(options: Options, machine: Controllable | None, *, was_good: bool) -> Built:
+    """Return the table of the classes in the *options* of a policy, for a *machine* if it is known.
+
+    With *was_good*, what is wrong with options of peers is only noted, see `HostReader.was_good`.
+    """
     given: Mapping[str, ContainerClassOptions] = getattr(options, "class_options", {})
-    built = Built({name: _of_options(name, each) for name, each in given.items()})
+    classes = {name: _of_options(name, each) for name, each in given.items()}
+    built = Built(classes, machine=machine, every_cpu=may_use_every_cpu(options), was_good=was_good)
     of_cpus = cpu_classes(getattr(options, "cpu_classes", ()))
     built.add_peers("cpu", "cpuClasses", of_cpus, CpuOptions, CPU)
     of_scheduling = scheduling_classes(getattr(options, "scheduling_classes", ()))
@@ -133,13 +179,13 @@ def _interrupts(options: Options, built: Built) -> Iterator[Rule]:
         if not kind.irq_mode and not kind.irq_claim:
             continue
         if kind.irq_mode not in _MODES:
-            built.mistakes.append(Misfit((*path, "irqMode"), f"must be isolate or sink, not {kind.irq_mode[:40]!r}"))
+            built.wrong((*path, "irqMode"), f"must be isolate or sink, not {kind.irq_mode[:40]!r}")
             continue
         try:
             part = IrqOptions.model_validate({"mode": _MODES[kind.irq_mode], "claim": kind.irq_claim})
         except ValidationError as error:
             text = error.errors(include_url=False)[0]["msg"].removeprefix("Value error, ")
-            built.mistakes.append(Misfit((*path, "irqClaim"), text))
+            built.wrong((*path, "irqClaim"), text)
             continue
         name = f"{BALLOON}{kind.name}"
         built.add(name, "irq", part, path)

@@ -21,6 +21,8 @@ from criproxy.placement.options.policy_options import Misfit, Path
 
 _RESERVED = ("info", "mon_data", "mon_groups")
 """Names in the root of resctrl."""
+OWN = ("classes", "rdt")
+"""The options that define classes and are criproxy's own."""
 _WHOLE = 10_000
 """100 %."""
 _REAL_TIME = ("fifo", "rr")
@@ -36,6 +38,8 @@ def class_contradictions(name: str, options: ContainerClassOptions, path: Path) 
 def part_contradictions(kind: str, part: object, path: Path) -> Iterator[Misfit]:
     """Yield what is wrong with the part of a *kind* of a class, which is at *path*."""
     if not getattr(part, "model_fields_set", True):
+        if path[0] not in OWN:  # left without effect
+            return
         yield Misfit(path, "sets nothing: give an option, or leave it out")
         return
     match part:
@@ -158,11 +162,15 @@ def table_contradictions(table: Table) -> Iterator[Misfit]:
             yield Misfit(path, text)
 
 
-def table_notes(table: Table) -> Iterator[Misfit]:
-    """Yield the options that name classes where no class is defined: a policy of CRI-RM has none itself."""
+def table_notes(table: Table, *, every: bool) -> Iterator[Misfit]:
+    """Yield the options that name classes where no class is defined: a policy of CRI-RM has none itself.
+
+    With *every*, also those that name none of the classes that are defined.
+    """
     for path, name, kind in _dangling(table):
-        if not any(table.having(kind)):
-            yield Misfit(path, f"has no effect: there is no class {name[:60]!r}, and no other class with {kind}")
+        if not (others := any(table.having(kind))) or every:
+            text = f"has no effect: there is no class {name[:60]!r}"
+            yield Misfit(path, f"{text} with {kind}" if others else f"{text}, and no other class with {kind}")
 
 
 def _dangling(table: Table) -> Iterator[tuple[Path, str, str]]:

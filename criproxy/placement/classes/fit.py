@@ -1,6 +1,6 @@
 """What classes ask for that a machine cannot have: what is missing, and how to have it if that is possible."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 
 from criproxy.model.controls import BURST
 from criproxy.model.machine.controllable import Controllable
@@ -8,7 +8,7 @@ from criproxy.model.machine.resctrl import resolve
 from criproxy.model.machine.scheduler import misfit
 from criproxy.model.machine.topology import Topology
 from criproxy.placement.classes.amounts import LEVELS
-from criproxy.placement.classes.options import BlockIoOptions, CpuOptions, MemoryOptions
+from criproxy.placement.classes.options import BlockIoOptions, CpuOptions, MemoryOptions, SchedulingOptions
 from criproxy.placement.classes.parts import rdt_of, scheduling_of
 from criproxy.placement.classes.table import Table
 from criproxy.placement.options.policy_options import Misfit, Path
@@ -43,22 +43,39 @@ def unfit(table: Table, topology: Topology, *, every_cpu: bool) -> Iterator[Misf
     machine = table.machine
     for parts in table.classes.values():
         if parts.cpu:
-            yield from _cpu(parts.cpu, machine, topology, parts.paths["cpu"])
+            yield from _files(parts.cpu, _CPU_FILES, machine, topology, parts.paths["cpu"])
+            yield from _tunings(parts.cpu, machine, parts.paths["cpu"])
         if parts.memory:
-            yield from _memory(parts.memory, machine, topology, parts.paths["memory"])
+            yield from _files(parts.memory, _MEMORY_FILES, machine, topology, parts.paths["memory"])
         if parts.blockIO:
             yield from _block_io(parts.blockIO, machine, parts.paths["blockIO"])
-        if parts.scheduling and (
-            text := misfit(scheduling_of(parts.scheduling), machine.scheduler, every_cpu=every_cpu)
-        ):
-            yield Misfit(parts.paths["scheduling"], text)
+        if parts.scheduling:
+            yield from _scheduling(parts.scheduling, machine, parts.paths["scheduling"], every_cpu=every_cpu)
     yield from _rdt(table)
 
 
-def _cpu(cpu: CpuOptions, machine: Controllable, topology: Topology, path: Path) -> Iterator[Misfit]:
-    for option, file in _CPU_FILES.items():
-        if option in cpu.model_fields_set and (text := _without(file, machine, topology)):
-            yield Misfit((*path, _alias(cpu, option)), text)
+def unfit_of_peers(part: object, machine: Controllable, *, every_cpu: bool) -> Iterator[Misfit]:
+    """Yield what the *machine* cannot have of the *part* of a class that a peer's option defines, with paths in it."""
+    if isinstance(part, CpuOptions):
+        yield from _tunings(part, machine, ())
+    elif isinstance(part, SchedulingOptions):
+        yield from _scheduling(part, machine, (), every_cpu=every_cpu)
+
+
+def _scheduling(options: SchedulingOptions, machine: Controllable, path: Path, *, every_cpu: bool) -> Iterator[Misfit]:
+    if text := misfit(scheduling_of(options), machine.scheduler, every_cpu=every_cpu):
+        yield Misfit(path, text)
+
+
+def _files(
+    part: CpuOptions | MemoryOptions, files: Mapping[str, str], machine: Controllable, topology: Topology, path: Path
+) -> Iterator[Misfit]:
+    for option, file in files.items():
+        if option in part.model_fields_set and (text := _without(file, machine, topology)):
+            yield Misfit((*path, _alias(part, option)), text)
+
+
+def _tunings(cpu: CpuOptions, machine: Controllable, path: Path) -> Iterator[Misfit]:
     given = [option for option in _TUNINGS if option in cpu.model_fields_set]
     if given and not machine.governors:
         text = "Linux does not control the frequencies of this machine's CPUs (there is no cpufreq)"
@@ -102,12 +119,6 @@ def _frequencies(cpu: CpuOptions, machine: Controllable, path: Path) -> Iterator
         if value and value not in LEVELS and machine.max_khz and not machine.min_khz <= int(value) <= machine.max_khz:
             text = f"{value} kHz is not possible: the CPUs have {machine.min_khz} to {machine.max_khz} kHz"
             yield Misfit((*path, option), text)
-
-
-def _memory(memory: MemoryOptions, machine: Controllable, topology: Topology, path: Path) -> Iterator[Misfit]:
-    for option, file in _MEMORY_FILES.items():
-        if option in memory.model_fields_set and (text := _without(file, machine, topology)):
-            yield Misfit((*path, _alias(memory, option)), text)
 
 
 def _block_io(block_io: BlockIoOptions, machine: Controllable, path: Path) -> Iterator[Misfit]:

@@ -10,11 +10,12 @@ def parts_of(table: Table) -> ClassParts:
     """Return everything that is not a value of a cgroup file."""
     classes = table.classes.items()
     tunings = {name: tuning_of(each.cpu) for name, each in classes if each.cpu}
+    scheduling = {name: scheduling_of(each.scheduling) for name, each in classes if each.scheduling}
     block_io = {name: _block_io(each.blockIO, table) for name, each in classes if each.blockIO}
     return ClassParts(
         tunings={name: each for name, each in tunings.items() if each != CpuTuning()},
         roles={role: name for role, (name, _) in table.roles.items()},
-        scheduling={name: scheduling_of(each.scheduling) for name, each in classes if each.scheduling},
+        scheduling={name: each for name, each in scheduling.items() if each != Scheduling()},
         block_io={name: each for name, each in block_io.items() if each != BlockIo()},
         rdt=rdt_of(table),
         bursts={} if table.machine.unified else _bursts(table),

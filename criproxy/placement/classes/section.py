@@ -11,9 +11,10 @@ from criproxy.model.machine.controllable import Controllable
 from criproxy.model.machine.topology import Topology
 from criproxy.model.workload import Container, Pod
 from criproxy.placement.classes.amounts import ClassName
-from criproxy.placement.classes.build import Built, build, pools_of
+from criproxy.placement.classes.build import Built, build, may_use_every_cpu, pools_of
 from criproxy.placement.classes.choose import Chosen, choice_of
 from criproxy.placement.classes.contradictions import (
+    OWN,
     class_contradictions,
     pool_contradictions,
     table_contradictions,
@@ -87,20 +88,25 @@ class WithClasses(Options):
         return None
 
     @cached_property
+    def was_good(self) -> bool:
+        """`HostReader.was_good`, as `resolved` has seen it."""
+        return False
+
+    @cached_property
     def classes(self) -> Classes:
         """The classes, ready for containers."""
         return Classes(self._built.table)
 
     @cached_property
     def _built(self) -> Built:
-        return build(self, self.controllable_machine)
+        return build(self, self.controllable_machine, was_good=self.was_good)
 
     def resolved(self, host: HostReader) -> Self:
         """These options with what the host can control."""
         copy = super().resolved(host).model_copy()
         for name in ("classes", "_built"):
             copy.__dict__.pop(name, None)
-        copy.__dict__["controllable_machine"] = host.controllable()
+        copy.__dict__ |= {"controllable_machine": host.controllable(), "was_good": host.was_good}
         return copy
 
     def contradictions(self) -> Iterator[Misfit]:
@@ -112,19 +118,20 @@ class WithClasses(Options):
             yield from class_contradictions(name, options, ("classes", name))
             if options.for_:
                 yield from pool_contradictions(options.for_.pools, pools, ("classes", name, "for", "pools"))
-        yield from table_contradictions(self._built.table)
+        found = table_contradictions(self._built.table)
+        yield from (each for each in found if not self.was_good or each.path[0] in OWN)
 
     def misfits(self, topology: Topology) -> Iterator[Misfit]:
         """Yield what these options ask that the machine lacks."""
         yield from super().misfits(topology)
         if self.controllable_machine is not None:
-            yield from unfit(self._built.table, topology, every_cpu=getattr(self, "pin_cpu", True) is False)
+            yield from unfit(self._built.table, topology, every_cpu=may_use_every_cpu(self))
 
     def notes(self) -> Iterator[Misfit]:
         """Yield the options that are understood, and have no effect."""
         yield from super().notes()
         yield from self._built.notes
-        yield from table_notes(self._built.table)
+        yield from table_notes(self._built.table, every=self.was_good)
 
 
 @cache

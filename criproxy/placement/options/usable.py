@@ -31,6 +31,9 @@ class HostReader(NamedTuple):
     """The CPUs next to a device, by its path in sysfs; None if there is no such one."""
     controllable: "Callable[[], Controllable | None]" = lambda: None
     """What classes can set; None if that is unknown."""
+    was_good: bool = False
+    """Whether the policy file was in force before. Then mistakes in options of peers leave these without effect: they
+    may be from a criproxy to which these options meant nothing."""
 
 
 class Section(BaseModel):

@@ -15,6 +15,7 @@ from criproxy.node.configuration.keepers import ConfigurationKeeper
 from criproxy.node.configuration.load import FALLBACK, BadFile, configuration_instead, load_configuration
 from criproxy.node.configuration.reload import Reload, first_of
 from criproxy.node.settings import Adopt, OnError
+from criproxy.placement.options.class_rules import classes_of
 from criproxy.placement.options.policy_options import options_of
 from criproxy.placement.policies.none import NonePolicy
 from criproxy.placement.policies.static import StaticPolicy
@@ -304,6 +305,42 @@ def test_a_cgroup_that_is_not_there_yet(tmp_path: Path) -> None:
     assert options_of(configuration.policy).usable(machine()).cpus == {2, 3}
     assert configuration.instead == "the last good one, read from /p.yaml, is in effect"
     assert configuration.good == good, "it is kept again where it is lost meanwhile"
+
+
+FROM_BEFORE_CLASSES = """policy: balloons
+idleCPUClass: idle
+cpuClasses: [{name: fast, minFreq: quick}, {minFreq: 1}, {name: turbo, minFreq: base}, {name: turbo, maxFreq: base}]
+schedulingClasses: [{name: rt, policy: fifo}, {name: low, policy: rr, priority: 1000}]
+balloonTypes: [{name: b, cpuClass: none, irqMode: home}]
+"""
+
+
+def test_a_file_from_before_classes_with_mistakes_in_them(tmp_path: Path) -> None:
+    """An upgrade does not put it out of force: what meant nothing then has no effect, and is said."""
+    file = tmp_path / "policy.yaml"
+    file.write_text(FROM_BEFORE_CLASSES)
+    with pytest.raises(BadFile, match="cpuClasses"):
+        load_configuration(file, machine(), FAST)
+    good = GoodFile(text=FROM_BEFORE_CLASSES, source=str(file))
+
+    configuration = configuration_instead(BadFile("it is wrong"), good, machine(), replace(FAST, host_root=tmp_path))
+
+    assert configuration.instead == f"the last good one, read from {file}, is in effect"
+    classes = classes_of(configuration.policy)
+    assert classes is not None
+    assert (classes.desired_parts().tunings, classes.desired_parts().scheduling) == ({}, {})
+    assert {path[0] for path, _ in options_of(configuration.policy).notes()} == {
+        *("idleCPUClass", "cpuClasses", "schedulingClasses", "balloonTypes")
+    }
+
+
+def test_a_mistake_in_classes_of_a_file_that_was_good(tmp_path: Path) -> None:
+    """The options of criproxy itself are no exception: no version has taken this file."""
+    good = GoodFile(text="policy: static\nclasses: {a: {cpu: {weight: 0}}}\n", source="/p.yaml")
+
+    configuration = configuration_instead(BadFile("it is wrong"), good, machine(), replace(FAST, host_root=tmp_path))
+
+    assert configuration.settings.policy_name == FALLBACK
 
 
 async def test_a_full_disk_keeps_no_good_file(tmp_path: Path) -> None:

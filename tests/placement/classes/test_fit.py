@@ -4,11 +4,12 @@ from dataclasses import replace
 
 import pytest
 
-from criproxy.model.controls import DEFAULTS
+from criproxy.config.validation_errors import dotted
+from criproxy.model.controls import DEFAULTS, CpuTuning
 from criproxy.model.machine.controllable import Controllable
 from criproxy.model.machine.resctrl import Bandwidth, Cache, Resctrl
 from criproxy.model.machine.scheduler import Scheduler
-from tests.placement.classes.policy import said
+from tests.placement.classes.policy import contents, rules, said
 from tests.placement.policies.shapes import n4c16
 
 FULL = Controllable(
@@ -187,3 +188,44 @@ def test_too_many_classes() -> None:
 def test_the_machine_is_not_asked_without_one() -> None:
     """A file that is only checked by itself may be for any machine."""
     assert said(f"policy: static\nclasses:\n  a:\n    {ALL}\n") == []
+
+
+PEERS = """policy: balloons
+cpuClasses:
+- {name: fast, minFreq: 2000000, freqGovernor: ondemand, disabledCstates: [C1, C8, C9]}
+- {name: slow, maxFreq: 900000}
+schedulingClasses: [{name: strict, policy: deadline, runtime: 1000, deadline: 2000}]
+balloonTypes: [{name: b, namespaces: ["*"], cpuClass: fast, schedulingClass: strict}]
+"""
+
+
+def test_what_the_options_of_peers_ask_is_noted() -> None:
+    """A file of a fleet counts on each machine: what a machine has takes effect, and the rest is said."""
+    found = contents(PEERS, FULL)
+
+    assert (found.wrong, found.unfit) == ([], [])
+    assert found.settings is not None
+    assert [dotted(path) for path, _ in found.settings.options.notes()] == [
+        *("cpuClasses[0].freqGovernor", "cpuClasses[0].disabledCstates", "cpuClasses[0].disabledCstates"),
+        "schedulingClasses[0]",
+    ]
+    parts = rules(PEERS, FULL).desired_parts()
+    assert parts.tunings == {
+        "fast": CpuTuning(min_frequency="2000000", disabled_c_states=("C1",)),
+        "slow": CpuTuning(max_frequency="900000"),
+    }
+    assert parts.scheduling == {}
+
+
+def test_the_options_of_peers_on_a_machine_without_frequencies() -> None:
+    """Each has a note."""
+    found = contents(PEERS, BARE)
+
+    assert found.settings is not None
+    assert [f"{dotted(path)}: {text}" for path, text in found.settings.options.notes()][-2:] == [
+        "cpuClasses[1].maxFreq: has no effect: Linux does not control the frequencies of this machine's CPUs "
+        "(there is no cpufreq)",
+        "schedulingClasses[0]: has no effect: policy deadline: the kernel takes it only from threads that may run on "
+        "all CPUs, and containers of this class have fewer",
+    ]
+    assert rules(PEERS, BARE).desired_parts().tunings == {}
