@@ -28,6 +28,11 @@ BARE = Controllable(weights=False)
 OLD_V1 = Controllable(unified=False, throttles=False, weights=False)
 OLD_FILES = frozenset(DEFAULTS) - {"memory.swap.max", "cpu.idle", "cpu.max.burst"}
 NO_RESCTRL = Controllable(no_resctrl="resctrl is not mounted: mount -t resctrl resctrl /sys/fs/resctrl")
+NO_CPUFREQ = "Linux does not control the frequencies of this machine's CPUs (there is no cpufreq)"
+NO_DEADLINE = (
+    "policy deadline: the kernel takes it only from threads that may run on all CPUs, and containers of this class have "
+    "fewer"
+)
 ALL = """cpu: {weight: 5, uclampMin: 5, burst: 10%, minFreq: 1GHz, maxFreq: turbo, governor: powersave,
       energyPerformancePreference: power, uncoreMaxFreq: 2GHz, disabledCStates: [C6]}
     memory: {high: 90%, swapMax: 0}
@@ -83,8 +88,7 @@ def test_cgroup_v1() -> None:
         pytest.param(
             "cpu: {minFreq: 1GHz}",
             BARE,
-            "classes.a.cpu.minFreq: Linux does not control the frequencies of this machine's CPUs "
-            "(there is no cpufreq)",
+            f"classes.a.cpu.minFreq: {NO_CPUFREQ}",
             id="cpufreq",
         ),
         pytest.param(
@@ -160,8 +164,7 @@ def test_cgroup_v1() -> None:
         pytest.param(
             "scheduling: {policy: deadline, runtime: 1ms, deadline: 2ms}",
             FULL,
-            "classes.a.scheduling: policy deadline: the kernel takes it only from threads that may run on all CPUs, "
-            "and containers of this class have fewer",
+            f"classes.a.scheduling: {NO_DEADLINE}",
             id="deadline",
         ),
     ],
@@ -223,9 +226,7 @@ def test_the_options_of_peers_on_a_machine_without_frequencies() -> None:
 
     assert found.settings is not None
     assert [f"{dotted(path)}: {text}" for path, text in found.settings.options.notes()][-2:] == [
-        "cpuClasses[1].maxFreq: has no effect: Linux does not control the frequencies of this machine's CPUs "
-        "(there is no cpufreq)",
-        "schedulingClasses[0]: has no effect: policy deadline: the kernel takes it only from threads that may run on "
-        "all CPUs, and containers of this class have fewer",
+        f"cpuClasses[1].maxFreq: has no effect: {NO_CPUFREQ}",
+        f"schedulingClasses[0]: has no effect: {NO_DEADLINE}",
     ]
     assert rules(PEERS, BARE).desired_parts().tunings == {}
