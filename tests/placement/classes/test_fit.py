@@ -30,8 +30,8 @@ OLD_FILES = frozenset(DEFAULTS) - {"memory.swap.max", "cpu.idle", "cpu.max.burst
 NO_RESCTRL = Controllable(no_resctrl="resctrl is not mounted: mount -t resctrl resctrl /sys/fs/resctrl")
 NO_CPUFREQ = "Linux does not control the frequencies of this machine's CPUs (there is no cpufreq)"
 NO_DEADLINE = (
-    "policy deadline: the kernel takes it only from threads that may run on all CPUs, and containers of this class have "
-    "fewer"
+    "policy deadline: the kernel takes it only from threads that may run on all CPUs, "
+    "and containers of this class have fewer"
 )
 ALL = """cpu: {weight: 5, uclampMin: 5, burst: 10%, minFreq: 1GHz, maxFreq: turbo, governor: powersave,
       energyPerformancePreference: power, uncoreMaxFreq: 2GHz, disabledCStates: [C6]}
