@@ -21,7 +21,7 @@ from criproxy.model.text.bounded import bounded, bounded_text
 from criproxy.model.text.notices import difference
 from criproxy.model.text.plain import from_plain
 from criproxy.node.controller import Controller
-from criproxy.placement.answers.booked import free_milli
+from criproxy.placement.alloc.booked_cpus import free_milli
 from criproxy.placement.options.policy_options import options_of
 from criproxy.process.control_socket import Command
 from criproxy.process.logger import Log

@@ -242,22 +242,35 @@ class Node:
 class _Special:
     """The keys of the few containers of which steps need to know; most just share CPUs."""
 
-    owners: Collection[str]
-    """Those with exclusive CPUs."""
+    owners: Mapping[str, CpuSet]
+    """Those with exclusive CPUs, and these."""
     owned_cpus: CpuSet
     """The exclusive CPUs of all owners."""
     preserved: frozenset[str]
     displaced: Collection[str]
-    """Those whose memory is to return to fewer NUMA nodes, as `Grant.home_mems`."""
+    """Those whose memory is to return to fewer NUMA nodes, as `Grant.home_mems`, in the order of the map."""
     controlled: frozenset[str]
 
+    def with_changes(self, changed: Mapping[str, Grant], keys: Collection[str]) -> "_Special":
+        """Return what is special after the grants of *keys*, none of them displaced, have changed to *changed* ones."""
+        new = _of_special(changed)
+        owners = {**{key: cpus for key, cpus in self.owners.items() if key not in keys}, **new.owners}
+        same = owners == self.owners
+        return _Special(
+            self.owners if same else owners,
+            self.owned_cpus if same else NO_CPUS.union(*owners.values()),
+            self.preserved.difference(keys) | new.preserved,
+            self.displaced,
+            self.controlled.difference(keys) | new.controlled,
+        )
 
-def _special_among(places: Iterable[tuple[str, Grant]]) -> list[tuple[str, Grant]]:
-    return [
-        (key, each)
+
+def _special_among(places: Iterable[tuple[str, Grant]]) -> dict[str, Grant]:
+    return {
+        key: each
         for key, each in places
         if each.exclusive or each.home_mems or each.pool == PRESERVED or each.controls is not NO_CONTROLS
-    ]
+    }
 
 
 def _special(grants: Mapping[str, Grant]) -> _Special:
@@ -269,23 +282,29 @@ def _special(grants: Mapping[str, Grant]) -> _Special:
 
 
 def _as_in_origin(grants: _Made[Grant]) -> _Special | None:
-    """Return what is special about the map from which *grants* was made; None if that may have changed."""
+    """Return what is special, by that of the map from which *grants* was made; None if all have to be looked at."""
     if grants.origin is None:
         return None
     base, keys = grants.origin
-    if 2 * len(keys) > len(grants):  # to look at all is as fast
+    if 2 * len(keys) > len(grants):
         return None
-    changed = [(key, each[key]) for key in keys for each in (base, grants) if key in each]
-    return None if _special_among(changed) else _special(base)
+    was = _special_among((key, base[key]) for key in keys if key in base)
+    now = _special_among((key, grants[key]) for key in keys if key in grants)
+    if any(grant.home_mems for grant in (*was.values(), *now.values())):
+        return None
+    return _special(base).with_changes(now, keys) if was or now else _special(base)
 
 
 @remembered(16)  # several nodes of one event have the same grants
 def _searched(grants: Mapping[str, Grant]) -> _Special:
-    special = _special_among(grants.items())
-    owners = {key: grant.exclusive for key, grant in special if grant.exclusive}
-    preserved = frozenset([key for key, grant in special if grant.is_preserved and key not in owners])
-    displaced = [key for key, grant in special if grant.home_mems]
-    controlled = frozenset([key for key, grant in special if grant.controls is not NO_CONTROLS])
+    return _of_special(_special_among(grants.items()))
+
+
+def _of_special(special: Mapping[str, Grant]) -> _Special:
+    owners = {key: grant.exclusive for key, grant in special.items() if grant.exclusive}
+    preserved = frozenset([key for key, grant in special.items() if grant.is_preserved and key not in owners])
+    displaced = [key for key, grant in special.items() if grant.home_mems]
+    controlled = frozenset([key for key, grant in special.items() if grant.controls is not NO_CONTROLS])
     return _Special(owners, NO_CPUS.union(*owners.values()), preserved, displaced, controlled)
 
 

@@ -6,7 +6,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from criproxy.model.node import LastConfiguration, changed_keys, with_changes, without
+from criproxy.model.controls import NO_CONTROLS, Controls
+from criproxy.model.grant import NO_CPUS, PRESERVED, Grant
+from criproxy.model.node import LastConfiguration, Node, changed_keys, with_changes, without
+from criproxy.simulate.hosts import machine
 
 # ---------------------------------------------------------------- what differs between the maps of two nodes
 
@@ -47,6 +50,33 @@ def test_what_differs_between_maps_made_from_each_other_is_found(
         for new in maps:
             differing = {key for key in old.keys() | new.keys() if old.get(key) is not new.get(key)}
             assert set(changed_keys(old, new)) == differing
+
+
+CPUS = st.frozensets(st.integers(0, 5), max_size=2)
+GRANTS = st.builds(
+    Grant,
+    cpus=CPUS,
+    mems=CPUS,
+    exclusive=st.just(NO_CPUS) | CPUS,
+    pool=st.sampled_from(["", PRESERVED]),
+    home_mems=st.just(NO_CPUS) | CPUS,
+    controls=st.sampled_from([NO_CONTROLS, Controls(classes=(("cpu", "batch"),))]),
+)
+MANY = st.dictionaries(st.sampled_from("abcdefghijkl"), GRANTS, max_size=12)
+
+
+@given(MANY, st.lists(st.tuples(st.dictionaries(KEYS, GRANTS, max_size=2), st.sets(KEYS, max_size=2)), max_size=5))
+def test_what_is_special_is_the_same_whether_all_is_looked_at_or_what_has_changed(
+    first: dict[str, Grant], steps: list[tuple[dict[str, Grant], set[str]]]
+) -> None:
+    """Who owns CPUs, is preserved, is displaced, or has classes, from one map to the next."""
+    grants: Mapping[str, Grant] = first
+    for changes, removed in steps:
+        grants = with_changes(grants, changes, removed - changes.keys())
+        node, anew = Node(machine(), grants=grants), Node(machine(), grants=dict(grants))
+        assert node.owned_cpus == anew.owned_cpus
+        assert (node.preserved_keys, node.controlled_keys) == (anew.preserved_keys, anew.controlled_keys)
+        assert list(node.displaced_keys) == list(anew.displaced_keys)
 
 
 # ---------------------------------------------------------------- which configuration a node was left with

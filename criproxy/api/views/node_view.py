@@ -23,7 +23,8 @@ from criproxy.model.machine.topology import NumaNode, Topology
 from criproxy.model.node import Node
 from criproxy.model.text.bounded import bounded_texts
 from criproxy.model.text.notices import Values
-from criproxy.placement.answers.booked import BookedCpus, BookedMemory, booked_cpus, booked_memory, booked_pages
+from criproxy.placement.alloc.booked_cpus import BookedCpus, booked_cpus
+from criproxy.placement.answers.booked import BookedMemory, booked_memory, booked_pages
 
 LEFT_OUT = frozenset({"agent", "node-policy", "try"})
 """Notices that the agent does not need: what it has said itself, and a text that changes every second."""

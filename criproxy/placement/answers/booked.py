@@ -1,8 +1,8 @@
-"""How much of the CPUs, memory and huge pages of each NUMA node is taken, and how much is left for schedulers.
+"""How much of the memory and huge pages of each NUMA node is taken, and how much is left for schedulers.
 
-What a container shares counts on the NUMA nodes where it may be, in proportion to their sizes: to the number of the
-CPUs that it may use there, and to their memory. The parts add up to exactly what it asks for. CRI does not say how much
-memory a Burstable container requests, only an interval (`Container.memory_request_bytes`): its middle counts.
+What a container may use counts on the NUMA nodes where it may be, in proportion to their memory; `alloc.booked_cpus`
+has the same of CPUs. CRI does not say how much memory a Burstable container requests, only an interval
+(`Container.memory_request_bytes`): its middle counts.
 """
 
 from collections import Counter
@@ -12,34 +12,9 @@ from dataclasses import dataclass
 from criproxy.model.cpuset import CpuSet
 from criproxy.model.grant import NO_CPUS
 from criproxy.model.machine.hardware import HugePages
-from criproxy.model.machine.topology import Topology
 from criproxy.model.node import Node
 from criproxy.model.workload import Container, ContainerState
-from criproxy.placement.alloc.capacity import shared_milli
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class BookedCpus:
-    """The CPUs of one NUMA node."""
-
-    cpus: CpuSet
-    """Those that pods may use."""
-    reserved: CpuSet = NO_CPUS
-    """Of these, the reserved ones."""
-    exclusive: CpuSet = NO_CPUS
-    """Of these, the exclusive and the kept ones."""
-    shared_milli: int = 0
-    """What containers ask for of the CPUs that they share, without those that use only reserved CPUs."""
-
-    @property
-    def allocatable_milli(self) -> int:
-        """What containers can have in all."""
-        return 1000 * len(self.cpus - self.reserved)
-
-    @property
-    def available_milli(self) -> int:
-        """What they can still have; 0 where they ask for more than there is."""
-        return max(0, self.allocatable_milli - 1000 * len(self.exclusive - self.reserved) - self.shared_milli)
+from criproxy.placement.alloc.booked_cpus import split
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -59,29 +34,6 @@ class BookedMemory:
         """What containers can still have; 0 where they ask for more than there is."""
         left = max(0, self.allocatable_bytes - self.requested_bytes)
         return left if self.free_bytes is None else min(left, self.free_bytes)
-
-
-def booked_cpus(node: Node, reserved: CpuSet) -> Mapping[int, BookedCpus]:
-    """Return the CPUs by NUMA node.
-
-    Args:
-        node: has the grants of its containers.
-        reserved: CPUs that containers do not get.
-    """
-    topology = node.topology
-    usable = node.shared_cpus - reserved - topology.isolated_cpus
-    booked: Counter[int] = Counter()
-    for place, milli in asked_milli(node, usable).items():
-        booked.update(_split(milli, _cpus_by_node(topology, place)))
-    return {
-        numa.id: BookedCpus(
-            cpus=(cpus := numa.cpus & topology.cpus),
-            reserved=reserved & cpus,
-            exclusive=node.exclusive_cpus & cpus,
-            shared_milli=booked[numa.id],
-        )
-        for numa in topology.nodes
-    }
 
 
 def booked_memory(node: Node) -> Mapping[int, BookedMemory]:
@@ -124,38 +76,6 @@ def booked_pages(node: Node, pages: Sequence[HugePages]) -> Mapping[int, Mapping
     return found
 
 
-def free_milli(node: Node, reserved: CpuSet) -> Mapping[int, int]:
-    """Return the milli-CPU that no container has requested, by NUMA node; 0 for an overcommitted node.
-
-    Unlike `BookedCpus.available_milli`, without isolated CPUs, which containers that share do not get.
-
-    Args:
-        node: has the grants of its containers.
-        reserved: CPUs that containers do not get.
-    """
-    isolated = node.topology.isolated_cpus - reserved - node.exclusive_cpus
-    booked = booked_cpus(node, reserved)
-    return {number: max(0, each.available_milli - 1000 * len(isolated & each.cpus)) for number, each in booked.items()}
-
-
-def asked_milli(node: Node, usable: CpuSet) -> Mapping[CpuSet, int]:
-    """Return the requests of shared containers by those of their CPUs that are *usable*, without those that have none.
-
-    Hundreds of containers have few distinct sets.
-    """
-    by_place: Counter[tuple[CpuSet, CpuSet]] = Counter()
-    for key, container in _placed(node).items():
-        grant = node.grants.get(key)
-        cpus = grant.cpus if grant else node.applied[key].cpus if key in node.applied else node.topology.cpus
-        exclusive = grant.exclusive if grant else NO_CPUS
-        by_place[cpus, exclusive] += shared_milli(container, len(exclusive))
-    found: Counter[CpuSet] = Counter()
-    for (cpus, _), milli in by_place.items():
-        if shared := cpus & usable:
-            found[shared] += milli
-    return found
-
-
 def _placed(node: Node) -> Mapping[str, Container]:
     """Return the containers that have not ended."""
     return {key: each for key, each in node.containers.items() if each.state is not ContainerState.EXITED}
@@ -177,25 +97,5 @@ def _booked_bytes(node: Node, asked: Mapping[str, int]) -> Counter[int]:
         by_place[mems & topology.mems or topology.mems] += size_bytes
     booked: Counter[int] = Counter()
     for mems, size_bytes in by_place.items():
-        booked.update(_split(size_bytes, {mem: topology.memory_bytes([mem]) for mem in sorted(mems)}))
+        booked.update(split(size_bytes, {mem: topology.memory_bytes([mem]) for mem in sorted(mems)}))
     return booked
-
-
-def _cpus_by_node(topology: Topology, cpus: CpuSet) -> Mapping[int, int]:
-    """Return the number of *cpus* by NUMA node; -1 for those of none."""
-    counts = {numa.id: len(numa.cpus & cpus) for numa in topology.nodes if numa.cpus & cpus}
-    return counts if (left := len(cpus) - sum(counts.values())) == 0 else {**counts, -1: left}
-
-
-def _split(amount: int, weights: Mapping[int, int]) -> dict[int, int]:
-    """Split *amount* in proportion to *weights* into whole numbers that add up to it; equally if these are all 0."""
-    if not weights:
-        return {}
-    total = sum(weights.values())
-    known = weights if total else dict.fromkeys(weights, 1)
-    total = total or len(weights)
-    parts = {key: amount * weight // total for key, weight in known.items()}
-    by_remainder = sorted(known, key=lambda key: (-(amount * known[key] % total), key))
-    for key in by_remainder[: amount - sum(parts.values())]:
-        parts[key] += 1
-    return parts

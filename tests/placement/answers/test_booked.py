@@ -15,7 +15,8 @@ from criproxy.model.node import Node
 from criproxy.model.resources import Interval
 from criproxy.model.workload import Container, ContainerState, QosClass
 from criproxy.placement import events as ev
-from criproxy.placement.answers.booked import BookedCpus, BookedMemory, booked_cpus, booked_memory, booked_pages
+from criproxy.placement.alloc.booked_cpus import BookedCpus, booked_cpus
+from criproxy.placement.answers.booked import BookedMemory, booked_memory, booked_pages
 from criproxy.placement.engine import step
 from criproxy.placement.options.policy_options import options_of
 from criproxy.placement.policies import BUILTIN

@@ -8,7 +8,7 @@ from criproxy.model.cpuset import CpuSet, parse_cpuset
 from criproxy.model.grant import NO_CPUS, Applied, Grant
 from criproxy.model.node import Node
 from criproxy.model.workload import Container, ContainerState, QosClass
-from criproxy.placement.answers.booked import free_milli
+from criproxy.placement.alloc.booked_cpus import free_milli
 from criproxy.simulate.hosts import machine
 
 TWO = machine(nodes=2, cores=4, threads=1)
