@@ -103,8 +103,9 @@ class Choice:
 
     def _about(self, kind: str) -> Iterator[_Said]:
         container = self.container.name
+        unread = {} if self._may(KEYS[kind][0]) else {"data_of": _unread}
         for key in KEYS[kind]:
-            if found := written(self.annotations, key, container):
+            if found := written(self.annotations, key, container, **unread):
                 yield _Said(*found, scope=int(not found[0].endswith(f"/container.{container}")))
         runtime = _OF_RUNTIMES.get(kind, "")
         for scope, name in enumerate((f"{runtime}/container.{container}", f"{runtime}/pod") if runtime else ()):
@@ -161,11 +162,13 @@ class Choice:
         return _WORDS[value]
 
     def _allowed(self, name: str, key: str) -> bool:
-        namespace = self.container.namespace
-        if may_use(namespace, key, self.wishes.allowed, self.wishes.denied):
+        if self._may(key):
             return True
-        self.notes.append(f"annotation {name} is ignored: namespace {namespace} may not use {key}")
+        self.notes.append(f"annotation {name} is ignored: namespace {self.container.namespace} may not use {key}")
         return False
+
+    def _may(self, key: str) -> bool:
+        return may_use(self.container.namespace, key, self.wishes.allowed, self.wishes.denied)
 
     def _wrong(self, name: str, why: str) -> None:
         """Refuse a container that is being created; for one that exists, only note that the annotation is ignored."""
@@ -183,6 +186,11 @@ def choice_of(table: Table, container: Container, pod: Pod | None, pool: str, wi
 
 
 _ABOUT = (CLASS, _CRIO, *_OF_RUNTIMES.values())
+
+
+def _unread(_name: str, _text: str) -> object:
+    """In place of the data in a document; raises ValueError: then it is taken as it is."""
+    raise ValueError
 
 
 def _unknown(name: str, names: list[str], what: str) -> str:

@@ -157,6 +157,16 @@ def test_a_tenant_without_the_right(annotations: str, name: str) -> None:
         assert max(map(len, reasons)) < 300
 
 
+def test_documents_of_a_tenant_without_the_right_are_not_read() -> None:
+    """Of the form of the first releases of CRI-RM: each takes milliseconds, and a pod has room for many."""
+    documents = {f"{domain}/cpu-class": "{other: gold}" for domain in DOMAINS}
+
+    said = sentences(documents, CLASSES.replace(ALLOW, ""))
+
+    assert f"annotation {DOMAINS[0]}/cpu-class is ignored: namespace shop may not use cpu-class" in said
+    assert "is ignored" not in sentences(documents)
+
+
 def test_one_key_may_be_allowed() -> None:
     """Also for the keys of peers, which are allowed with ours."""
     text = CLASSES.replace(ALLOW, "annotations: {allow: {shop: [rdt-class]}}\n")
