@@ -59,7 +59,7 @@ class Lane:
         return done
 
     def _returned(self, name: str) -> None:
-        del self._hanging[name]
+        self._hanging.pop(name, None)  # it may hang twice, in runs beside each other
         self._came_back()
 
 

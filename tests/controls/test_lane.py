@@ -67,6 +67,19 @@ async def test_what_hangs_is_named_and_waits_alone(gate: Gate) -> None:
     assert await lane.run([("b", word("again"))]) == {"b": "again"}
 
 
+async def test_the_same_work_may_hang_twice(gate: Gate) -> None:
+    """A container that starts is applied to beside a pass; the end of each is told."""
+    ends, raised = list[int](), list[object]()
+    asyncio.get_running_loop().set_exception_handler(lambda _loop, context: raised.append(context))
+    lane = Lane("test", lambda: ends.append(len(lane.hanging)), HANG_S)
+
+    assert await asyncio.gather(lane.run([("a", gate)]), lane.run([("a", gate)])) == [{}, {}]
+    gate.open.set()
+    await until(lambda: len(ends) + len(raised) == 2)
+
+    assert (ends, raised) == ([0, 0], [])
+
+
 async def test_hanging_work_takes_few_threads(gate: Gate) -> None:
     """Beyond them, nothing is begun until one comes back."""
     threads, come = active_count(), asyncio.Event()
