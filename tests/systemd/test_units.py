@@ -144,6 +144,11 @@ def test_the_service_lives_through_everything() -> None:
     assert "ProtectProc" not in directives, "it reads /proc/PID/cgroup of other users' processes, without a capability"
 
 
+def test_pods_that_need_much_memory_do_not_end_the_controls() -> None:
+    """Those of the class Guaranteed have -997: next to them, a usual process would be killed first."""
+    assert read("criproxy-controls.service")["OOMScoreAdjust"] == ["-900"]
+
+
 def test_the_kubelet_outlives_criproxy() -> None:
     """It is ordered after criproxy, and not stopped with it."""
     directives = read(DROP_IN)
