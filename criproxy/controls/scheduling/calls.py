@@ -9,8 +9,8 @@ from functools import partial
 POLICIES = {"other": 0, "fifo": 1, "rr": 2, "batch": 3, "idle": 5, "deadline": 6}
 IO_CLASSES = {"none": 0, "rt": 1, "be": 2, "idle": 3}
 FLAGS = {"reset-on-fork": 1, "reclaim": 2, "dl-overrun": 4}
-FAIR = frozenset({0, 3, 5})
-"""The policies other, batch and idle: sched_setattr sets the nice value with them."""
+FAIR = frozenset({0, 3})
+"""The policies other and batch: sched_setattr sets the nice value with them, and with no other one."""
 DEADLINE = 6
 
 POLICY, NICE, IO = "policy", "nice", "I/O priority"

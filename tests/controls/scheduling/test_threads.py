@@ -106,6 +106,7 @@ def controls(cgroup: Cgroup, scheduling: Scheduling | None = None) -> ContainerC
         pytest.param(Scheduling(policy="batch"), Attributes(Policy(3)), id="batch"),
         pytest.param(Scheduling(policy="idle"), Attributes(Policy(5)), id="idle"),
         pytest.param(Scheduling(policy="batch", nice=7), Attributes(Policy(3), nice=7), id="batch-and-nice"),
+        pytest.param(Scheduling(policy="idle", nice=7), Attributes(Policy(5), nice=7), id="idle-and-nice"),
         pytest.param(FIFO, Attributes(Policy(1, priority=10)), id="fifo"),
         pytest.param(Scheduling(policy="rr", priority=99), Attributes(Policy(2, priority=99)), id="rr"),
         pytest.param(Scheduling(nice=-5), Attributes(nice=-5), id="nice"),
@@ -155,13 +156,16 @@ def test_what_a_class_leaves_out_is_unchanged(cgroup: Cgroup, program: Program, 
 
 
 def test_another_class_replaces_the_first(cgroup: Cgroup, program: Program, part: ThreadScheduling) -> None:
-    """What only the first one has set is as before, also after a restart of the service."""
+    """What only the one before has set is as before, also after a restart of the service."""
     first = controls(cgroup, Scheduling(policy="batch", nice=5))
     part.apply("c", first, None)
 
-    second = controls(cgroup, Scheduling(io_class="idle"))
-    assert ThreadScheduling(ROOT).apply("c", second, first) == []
+    second = controls(cgroup, Scheduling(policy="idle"))
+    assert part.apply("c", second, first) == []
+    assert program.ways == {Attributes(Policy(5))}
 
+    third = controls(cgroup, Scheduling(io_class="idle"))
+    assert ThreadScheduling(ROOT).apply("c", third, second) == []
     assert program.ways == {Attributes(io=(3, 0))}
 
 
