@@ -65,6 +65,14 @@ class ControlClient:
             self.close()
         return result_of(self.path, line)
 
+    async def lost(self) -> None:
+        """Wait until the daemon ends the open connection, between two requests; for ever if there is none."""
+        if self._streams is None:
+            await asyncio.Event().wait()
+        else:
+            with suppress(ConnectionError):
+                await self._streams[0].read(1)
+
     def close(self) -> None:
         """Close the connection."""
         if self._streams is not None:

@@ -213,3 +213,26 @@ async def test_a_restart_of_containerd_keeps_the_class(classes: Classes, contain
 
     assert await classes.first(second) == BATCH
     await classes.has(one, BATCH)
+
+
+async def test_a_service_that_restarts_between_create_and_start_is_told_again(classes: Classes) -> None:
+    """At once: it has to wait for the first process. While it is away, the start is noted as late."""
+    first = await classes.scene.create(POD)
+    await classes.answers()
+    classes.service.signal(signal.SIGKILL)
+    await classes.service.exit_status()
+
+    async def is_known() -> bool:
+        return (await classes.scene.serve.ask("status"))["controls"]["state"] == "absent"
+
+    await until(is_known)
+    await classes.scene.kubelet.start(first.container_id)
+    assert (await classes.scene.serve.ask("status"))["controls"]["late_starts"] == 1
+
+    second = await classes.scene.create(PodSpec("second", POD.containers))
+    classes.service.forget()
+    await classes.service.spawn()
+    await classes.answers()
+    await classes.scene.kubelet.start(second.container_id)
+    assert await classes.first(second) == BATCH
+    assert (await classes.scene.serve.ask("status"))["controls"]["late_starts"] == 1

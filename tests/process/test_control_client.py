@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from criproxy.process.control_client import ControlClient, DaemonRefuses, NoDaemon
+from criproxy.process.tasks import wait_at_most
 from tests.deviceplugin.news import PATIENT_S, News
 
 LARGE = "x" * 900_000
@@ -135,3 +136,14 @@ async def test_another_program_is_no_daemon(peer: Peer, connection: ControlClien
     peer.answers = [answer]
     with pytest.raises(NoDaemon, match="not a criproxy daemon"):
         await connection.ask("device-usage", {})
+
+
+async def test_the_end_of_the_peer_is_noticed_between_requests(peer: Peer, connection: ControlClient) -> None:
+    """Without one; who stops to wait for it can go on with requests."""
+    peer.answers = [RESULT] * 2
+    assert await connection.ask("status", {}) == 7
+    assert not await wait_at_most(0.01, connection.lost())
+    assert await connection.ask("status", {}) == 7
+    waits = asyncio.ensure_future(connection.lost())
+    await peer.hang_up()
+    assert await wait_at_most(PATIENT_S, waits)

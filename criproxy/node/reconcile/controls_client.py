@@ -116,16 +116,20 @@ class ControlsClient:
     async def before_start(self, key: str) -> None:
         """Wait until the classes of a container are set, for a moment at most; note in its history if they are not."""
         self.look()  # it may have been created a moment ago
-        if not self.map.is_due(key):
+        if not self._is_due(key):
             return
         try:
             async with asyncio.timeout(START_WAIT_S):
-                while self._is_prompt and self.map.is_due(key):
+                while self._is_prompt and self._is_due(key):
                     await self._answered.wait()
         except TimeoutError:
             self._is_prompt = False
-        if self.map.is_due(key):
+        if self._is_due(key):
             self._note_late(key)
+
+    def _is_due(self, key: str) -> bool:
+        """Whether the service is not known to wait for the first process of a container with such a class."""
+        return self.map.is_due(key) or (key in self.map.containers and not self._is_whole)
 
     def _note_late(self, key: str) -> None:
         grant = self.context.state.node.grants.get(key)
@@ -153,7 +157,7 @@ class ControlsClient:
                     await asyncio.sleep(self._pauses.pause_s())
                 else:
                     self._pauses.reset()
-                    await self._until_needed()
+                    await self._until_needed(client)
         finally:
             client.close()
         self._may_have, self.state = False, ServiceState.UNUSED
@@ -167,10 +171,16 @@ class ControlsClient:
         has_all = self._is_whole and is_done and not self.map.update()
         return self.map.parts is not None or not has_all
 
-    async def _until_needed(self) -> None:
-        with suppress(TimeoutError):
-            async with asyncio.timeout(PENDING_POLL_S if self.answer.pending else self.poll_s):
-                await self._wake.wait()
+    async def _until_needed(self, client: ControlClient) -> None:
+        """Wait for a change, the next look, or the end of the service: it has to hear of all before the next start."""
+        waits = [asyncio.ensure_future(self._wake.wait()), asyncio.ensure_future(client.lost())]
+        try:
+            pause_s = PENDING_POLL_S if self.answer.pending else self.poll_s
+            await asyncio.wait(waits, timeout=pause_s, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            for each in waits:
+                each.cancel()
+            await asyncio.gather(*waits, return_exceptions=True)
 
     async def _tell(self, client: ControlClient) -> None:
         """Send what the service does not have, or ask how it is.
