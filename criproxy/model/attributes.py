@@ -1,8 +1,9 @@
 """The cgroup attributes that criproxy sets on a container: one row each, from the grant to the kernel and back.
 
 The create and our updates write them, drift and the reconciler read and compare them: all of these iterate over
-`ATTRIBUTES`; the store keeps those of `STORED`, the history and `status` show those of `SHOWN`. A new attribute is a
-field of `Applied` with the default None, and a row in ``ATTRIBUTES = (*STORED, NEW)``.
+`ATTRIBUTES`; the store keeps those of `STORED`, the history and `status` show those of `SHOWN`, and the history also
+those of `FILES`. A new attribute is a field of `Applied` with the default None, and a row in
+``ATTRIBUTES = (*STORED, NEW)``.
 """
 
 from collections.abc import Callable, Iterator, Mapping
@@ -13,6 +14,7 @@ from typing import Any, Generic, TypeVar
 from criproxy.model.controls import DEFAULTS, IDLE, NATURAL, WEIGHT, as_shown
 from criproxy.model.cpuset import CpuSet, format_cpuset, parse_interned
 from criproxy.model.grant import NO_CPUS, Applied, CpuQuota, Grant
+from criproxy.model.record import Fact
 from criproxy.model.resources import LIFTED_US, linear_weight, milli_to_shares
 from criproxy.model.workload import Container
 
@@ -170,7 +172,8 @@ FILES: tuple[Attribute[str], ...] = tuple([_file(file) for file in DEFAULTS])
 STORED: tuple[Attribute[Any], ...] = (*CPUSET, QUOTA)
 """The columns of the table ``applied``, which gets no others (docs/decisions/0042); a restart reads the rest anew."""
 SHOWN: tuple[Attribute[Any], ...] = CPUSET
-"""Those whose values facts and `status` have; of the quota, `status` says how it is handled."""
+"""Those whose values facts and `status` have; facts also have the `FILES` that classes set, and `status` says how the
+quota is handled."""
 ATTRIBUTES: tuple[Attribute[Any], ...] = (*STORED, *FILES)
 
 
@@ -212,6 +215,13 @@ def shown(prefix: str, has: Applied | Grant | None) -> dict[str, str | int]:
     """Return what a container *has*, or is granted, as facts; empty texts if unknown."""
     has = granted(has) if isinstance(has, Grant) else has
     return {f"{prefix}{each.name}": each.plain(getattr(has, each.name)) if has else "" for each in SHOWN}
+
+
+def as_facts(prefix: str, has: Applied | Grant | None) -> dict[str, Fact]:
+    """Return what a container *has*, or is granted, for the history: as `shown`, and the files of classes if any."""
+    applied = granted(has) if isinstance(has, Grant) else has
+    files = {each.noun: value for each in FILES if (value := getattr(applied, each.name, None)) is not None}
+    return {**shown(prefix, applied), **({f"{prefix}files": files} if files else {})}
 
 
 @lru_cache(maxsize=1024)

@@ -86,14 +86,17 @@ class Stage:
 
 @asynccontextmanager
 async def stage(
-    directory: Path, topology: Topology = SMALL, *, options: Sequence[str] = (), address: str = ""
+    directory: Path, topology: Topology = SMALL, *, options: Sequence[str] = (), address: str = "", more: str = ""
 ) -> AsyncIterator[Stage]:
-    """A node with two cards and no containers, whose page is on a loopback address unless another one is given."""
+    """A node with two cards and no containers, whose page is on a loopback address unless another one is given.
+
+    Its policy file has *more* options.
+    """
     write_sysfs(directory, topology)
     host(directory)
     made = RuntimeOptions(cpus=format_cpuset(topology.cpus), mems=format_cpuset(topology.mems), host_root=directory)
     address = address or free_address()
-    daemon = Serve(directory, "--host-root", str(directory), "--http", address, *options, policy=POLICY)
+    daemon = Serve(directory, "--host-root", str(directory), "--http", address, *options, policy=POLICY + more)
     async with EmbeddedRuntime(daemon.runtime, made) as runtime, daemon as serve, serve.kubelet() as kubelet:
         local = address.replace("0.0.0.0", "127.0.0.1")
         await accepting(local)

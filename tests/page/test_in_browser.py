@@ -170,3 +170,18 @@ async def serious(page: Any) -> list[str]:  # noqa: ANN401 (a page)
         if each["impact"] in ("serious", "critical")
         for node in each["nodes"][:3]
     ]
+
+
+CLASSES = "classes: {batch: {for: {namespaces: [default]}, memory: {high: 1Mi}, scheduling: {policy: batch}}}\n"
+
+
+async def test_the_story_of_a_container_with_classes(tmp_path: Path, opened: Browser) -> None:
+    """It has its class, the files with the applied value, and what the service sets."""
+    async with stage(tmp_path, more=CLASSES) as there:
+        (key,) = await there.run([PodSpec("web", (ContainerSpec("main", IMAGE, cpu_request_milli=100),))])
+        async with window(opened, f"{there.url}#container={key}") as shown:
+            body = shown.page.locator("#story-body")
+            await expect(body).to_contain_text("What its classes set")
+            await expect(body).to_contain_text("class batch for memory")
+            await expect(body).to_contain_text("memory.high: 1048576")
+            await expect(body).to_contain_text("scheduling: by criproxy controls (")

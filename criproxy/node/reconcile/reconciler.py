@@ -15,7 +15,7 @@ from criproxy.cri import api_pb2 as api
 from criproxy.cri import rewrite
 from criproxy.cri.runtime import RuntimeCallError, if_reported
 from criproxy.errors import CriproxyError, StatusCode, StoreError, for_kubelet
-from criproxy.model.attributes import agrees, as_granted, in_place, shown, to_read
+from criproxy.model.attributes import agrees, as_facts, as_granted, in_place, to_read
 from criproxy.model.grant import Applied
 from criproxy.model.node import Node
 from criproxy.model.record import Kind
@@ -250,7 +250,7 @@ class Reconciler:
         had = had or before_release(node, key, wanted)
         texts = [update_text(had, wanted, why, is_read)]
         texts += [f"after {failures} failures"] if failures else []
-        facts = {**shown("", wanted), **shown("had_", had), "why": why, "failures": failures}
+        facts = {**as_facts("", wanted), **as_facts("had_", had), "why": why, "failures": failures}
         kind = Kind.RELEASED if node.released else Kind.UPDATED
         self.context.state.note(key, kind, *texts, **facts, took_ms=took_ms)
 

@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
-from criproxy.model.attributes import ATTRIBUTES, changes, shown
+from criproxy.model.attributes import ATTRIBUTES, as_facts, changes
 from criproxy.model.cpuset import CpuSet, format_cpuset, numbered
 from criproxy.model.grant import Applied, Grant
 from criproxy.model.node import Node
@@ -224,7 +224,8 @@ def _facts(grant: Grant | None) -> dict[str, Fact]:
     if grant is None:
         return {}
     return {
-        **shown("", grant),
+        **as_facts("", grant),
         "exclusive_cpus": format_cpuset(grant.exclusive),
         "pool": grant.pool,
+        **({"classes": dict(grant.controls.classes)} if grant.controls.classes else {}),
     }

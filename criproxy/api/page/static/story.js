@@ -86,6 +86,7 @@ function drawContainer(told) {
     part("Why it is there", told.why),
     part("Waits for", told.waits_for),
     part("What it asked for", told.asked?.read_as),
+    part("What its classes set", told.controls && classes(told.controls)),
     part("Cards", told.devices.map(card)),
     part("Over its quota", told.over_quota.map((each) => `${each.quantity} of ${each.card}: ${each.used} of ${each.allowed} since ${each.since}`)),
     told.choices.map(choice),
@@ -105,6 +106,18 @@ function facts(row) {
 
 function part(title, items) {
   return items?.length ? [el("h3", {}, title), el("ul", { class: "plain" }, items.map((item) => el("li", {}, item)))] : undefined;
+}
+
+/** As `criproxy explain` says it. */
+function classes(told) {
+  const has = (each) => (each.applied === each.desired ? "" : `, but has ${each.applied || "an unknown value"}`);
+  const kinds = Object.keys(told.service ?? {}).filter((kind) => kind !== "cgroup");
+  return [
+    ...Object.entries(told.classes).map(([kind, each]) => ["class ", name(each), ` for ${kind}`]),
+    ...told.files.map((each) => `${each.file}: ${each.desired || "as requested"}${has(each)}`),
+    ...kinds.map((kind) => `${kind.replaceAll("_", " ")}: by criproxy controls (${told.service_state})`),
+    ...told.troubles.map((each) => el("span", { class: "bad" }, each)),
+  ];
 }
 
 function card(each) {

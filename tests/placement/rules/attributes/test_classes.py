@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from criproxy.errors import BadAnnotation
-from criproxy.model.attributes import FILES, granted
+from criproxy.model.attributes import FILES, as_facts, granted
 from criproxy.model.controls import DEFAULTS, NATURAL, NO_CONTROLS, Controls
 from criproxy.model.grant import Applied, CpuQuota
 from criproxy.model.machine.controllable import Controllable
@@ -22,6 +22,7 @@ from criproxy.placement.options.annotation_parsing import Wishes
 from criproxy.placement.policies.api import Policy
 from criproxy.placement.policies.none import Fallback, NonePolicy
 from criproxy.placement.policies.static import StaticOptions, StaticPolicy
+from criproxy.placement.records.history import entries_of
 from criproxy.simulate.hosts import machine
 from tests.placement.classes.policy import ALLOW, MIB, contents
 from tests.placement.classes.policy import container as asking
@@ -265,3 +266,14 @@ def test_cri_os_annotation_lifts_the_quota_on_exclusive_cpus_only() -> None:
 def test_each_file_has_a_row() -> None:
     """In the order of the table of defaults."""
     assert [row.noun for row in FILES] == list(DEFAULTS)
+
+
+def test_the_history_says_what_classes_set() -> None:
+    """For programs, too: the class and the files of each grant; nothing without classes."""
+    event = ev.ContainerCreating(container("a"))
+    (classed,), (plain,) = (entries_of(EMPTY, event, step(EMPTY, event, by)) for by in (policy(HIGH), policy()))
+
+    assert classed.facts["classes"] == {"memory": "gold"}
+    assert classed.facts["files"] == HIGH
+    assert plain.facts.keys().isdisjoint({"classes", "files"})
+    assert as_facts("had_", Applied(frozenset({1}), frozenset({0}), cpu_weight="200"))["had_files"] == WEIGHT
