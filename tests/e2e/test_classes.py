@@ -223,7 +223,7 @@ async def test_a_service_that_restarts_between_create_and_start_is_told_again(cl
     await classes.service.exit_status()
 
     async def is_known() -> bool:
-        return (await classes.scene.serve.ask("status"))["controls"]["state"] == "absent"
+        return bool((await classes.scene.serve.ask("status"))["controls"]["state"] == "absent")
 
     await until(is_known)
     await classes.scene.kubelet.start(first.container_id)
