@@ -39,7 +39,7 @@ Limits = Mapping[tuple[str, str], int]
 class BlockIoLimits:
     """Limits the block I/O of containers; a `criproxy.controls.parts.Part`."""
 
-    name = "block I/O"
+    name, field = "block I/O", "block_io"
 
     def __init__(self, host_root: Path) -> None:
         self.drift = 0

@@ -11,6 +11,7 @@ from criproxy.controls.lane import Lane
 from criproxy.controls.parts import Part
 from criproxy.errors import reason_of
 from criproxy.model.controls import BlockIo, ContainerControls, Desired, Trouble
+from criproxy.model.node import changed_keys
 
 CLASSES = "classes"
 """The item of a lane that prepares classes."""
@@ -41,6 +42,10 @@ class _Caller:
                 self.troubles[name] = [failed] if failed else []  # the lane says what hangs
             if not self.troubles[name]:
                 del self.troubles[name]
+
+    def concerns(self, controls: ContainerControls | None) -> bool:
+        """Whether *controls* have something for this part: most have something for one or two."""
+        return controls is not None and getattr(controls, self.part.field) not in ("", None)
 
     def forget(self, ids: Collection[str]) -> None:
         """Containers have no controls any more."""
@@ -80,21 +85,24 @@ class Containers:
 
     async def apply(self, desired: Desired, *, look: bool) -> None:
         """Bring all containers to what is desired; without *look*, only those that have changed or failed."""
-        stored, self._problem = dict(self._journal.containers), ""
-        wanted = desired.containers
-        changed = {key: each for key, each in wanted.items() if stored.get(key) != each}
-        gone = [key for key in stored if key not in wanted]
+        stored, wanted, self._problem = self._journal.containers, desired.containers, ""
+        differing = changed_keys(stored, wanted)
+        changed = {key: wanted[key] for key in differing if key in wanted and stored.get(key) != wanted[key]}
+        gone = [key for key in differing if key not in wanted]
         if changed and not await self._store({key: merged(each, stored.get(key)) for key, each in changed.items()}):
             changed = {}
         without = replace(desired, containers={})
         classes = look or without != self._layout
         self._layout = without
-        done = await asyncio.gather(
-            *(self._call(each, desired, changed, stored, classes=classes, look=look) for each in self._callers)
+        looked = stored if look else gone
+        missing = set[str]().union(
+            *await asyncio.gather(
+                *(self._call(each, desired, changed, stored, looked, classes=classes) for each in self._callers)
+            )
         )
-        finished = [key for key in gone if all(key in each for each in done)]
+        finished = [key for key in gone if key not in missing]
         replaced = [key for key, each in changed.items() if merged(each, stored.get(key)) != each]
-        ended = {key: changed[key] for key in replaced if all(key in each for each in done)}
+        ended = {key: changed[key] for key in replaced if key not in missing}
         if ended or finished:
             await self._store(ended, finished)
         for caller in self._callers:
@@ -108,7 +116,11 @@ class Containers:
         if id not in self._journal.containers:
             return
         await asyncio.gather(
-            *(each.run({id: partial(each.part.apply, id, controls, controls)}) for each in self._callers)
+            *(
+                each.run({id: partial(each.part.apply, id, controls, controls)})
+                for each in self._callers
+                if each.concerns(controls)
+            )
         )
 
     async def _call(
@@ -117,25 +129,30 @@ class Containers:
         desired: Desired,
         changed: Mapping[str, ContainerControls],
         stored: Mapping[str, ContainerControls],
+        looked: Iterable[str],
         *,
         classes: bool,
-        look: bool,
     ) -> set[str]:
-        """Call one part for all containers that need it; return those for which it was called and has not failed."""
+        """Call one part for all containers that need it; return those for which it has failed, or hangs.
+
+        These are the ones that have *changed* or failed before, and of *stored* those to be *looked* at, or forgotten.
+        """
         part, wanted = caller.part, desired.containers
         if classes:
             await caller.run({CLASSES: partial(part.configure, desired)})
         items: dict[str, partial[list[str]]] = {}
-        for key, before in stored.items():
-            if key not in wanted:
-                items[key] = partial(part.forget, key, before)
-            elif key in caller.missing:
-                items[key] = partial(part.apply, key, wanted[key], before)
-            elif look and key not in changed:
-                items[key] = partial(part.look, key, wanted[key])
-        items |= {key: partial(part.apply, key, each, stored.get(key)) for key, each in changed.items()}
+        for key in dict.fromkeys((*looked, *(caller.missing & stored.keys()), *changed)):
+            new, before = wanted.get(key), stored.get(key)
+            if not (caller.concerns(new) or caller.concerns(before) or key in caller.troubles):
+                continue
+            if new is None:
+                items[key] = partial(part.forget, key, stored[key])
+            elif key in changed or key in caller.missing:
+                items[key] = partial(part.apply, key, new, before)
+            else:
+                items[key] = partial(part.look, key, new)
         await caller.run(items)
-        return items.keys() - caller.missing
+        return items.keys() & caller.missing
 
     async def machine(self) -> dict[str, Any]:
         """Return what the machine can for containers; what hangs is missing."""

@@ -23,6 +23,7 @@ from criproxy.controls.parts import Part
 from criproxy.controls.protocol import Changes, parse_apply
 from criproxy.host.files import read_ids
 from criproxy.model.controls import NOTHING_DESIRED, ControlsAnswer, Desired, Trouble
+from criproxy.model.node import changed_keys
 from criproxy.model.text.plain import to_plain
 
 LOOK_S = 60.0
@@ -111,10 +112,11 @@ class Controls:
 
     def _expect(self, before: Desired, desired: Desired) -> None:
         """Apply to new containers once more when they have their first process."""
-        for key in before.containers.keys() - desired.containers.keys():
-            self.arrivals.forget(key)
-        for key in desired.containers.keys() - before.containers.keys():
-            self.arrivals.expect(key, desired.containers[key].cgroup)
+        for key in changed_keys(before.containers, desired.containers):
+            if key not in desired.containers:
+                self.arrivals.forget(key)
+            elif key not in before.containers:
+                self.arrivals.expect(key, desired.containers[key].cgroup)
 
     async def _arrived(self, id: str) -> None:
         if self._desired and (controls := self._desired.containers.get(id)):

@@ -24,7 +24,7 @@ BURST, QUOTA = "cpu.cfs_burst_us", "cpu.cfs_quota_us"
 class CpuBurst:
     """Sets the CPU burst of containers; a `criproxy.controls.parts.Part`."""
 
-    name = "CPU burst"
+    name, field = "CPU burst", "burst_us"
 
     def __init__(self, host_root: Path) -> None:
         self.drift = 0

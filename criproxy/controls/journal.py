@@ -32,7 +32,7 @@ class Journal:
     containers: dict[str, ContainerControls] = field(default_factory=dict)
     """Id → the controls that were applied last."""
     _lines: dict[str, str] = field(default_factory=dict)
-    """The same as JSON: of thousands, one or two change."""
+    """The same as members of a JSON object: of thousands, one or two change."""
     _lock: Lock = field(default_factory=Lock)
 
     @classmethod
@@ -55,7 +55,7 @@ class Journal:
         except ValueError as error:
             moved = f"what was there before is not put back if you move {directory}/*.json away"
             raise CriproxyError(f"a file in {directory} is damaged ({error}): {moved}") from error
-        journal._lines = {key: json.dumps(to_plain(each)) for key, each in journal.containers.items()}
+        journal._lines = {key: _line(key, each) for key, each in journal.containers.items()}
         return journal
 
     def keep(self, originals: Mapping[str, str]) -> None:
@@ -84,10 +84,10 @@ class Journal:
         with self._lock:
             removed = {*gone}
             lines = {key: line for key, line in self._lines.items() if key not in removed}
-            lines |= {key: json.dumps(to_plain(each)) for key, each in containers.items()}
+            lines |= {key: _line(key, each) for key, each in containers.items()}
             if lines == self._lines:
                 return
-            values = ",\n".join(f"{json.dumps(key)}: {line}" for key, line in lines.items())
+            values = ",\n".join(lines.values())
             text = f'{{"boot": {json.dumps(self.boot)}, "values": {{\n{values}}}}}\n'
             write_whole(self.directory, CONTAINERS, text, synced=False)
             kept = {key: each for key, each in self.containers.items() if key not in removed}
@@ -98,6 +98,10 @@ class Journal:
             values = {"boot": self.boot, "values": originals}
             write_whole(self.directory, BEFORE, json.dumps(values, indent=0, sort_keys=True) + "\n")
             self.originals = originals
+
+
+def _line(key: str, controls: ContainerControls) -> str:
+    return f"{json.dumps(key)}: {json.dumps(to_plain(controls))}"
 
 
 def _read(path: Path, boot: str) -> Mapping[str, Any]:

@@ -20,6 +20,8 @@ class Part(Protocol):
 
     name: str
     """For people."""
+    field: str
+    """What of `ContainerControls` it applies; it is called for containers that have that, or had it."""
     drift: int
     """How often it has found, and repaired, what others had changed."""
 

@@ -4,6 +4,7 @@ The part that sets the CPU burst with cgroup v1 stands for all: each container h
 """
 
 import os
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -17,6 +18,7 @@ from tests.controls.trees import CPUS, KernelModel, Tree
 from tests.daemons import until
 from tests.disks import fill, free, small_disk
 
+NICE = Scheduling(nice=1)
 ONE = Throttle(devices=("/dev/sda",), read_bps=1)
 TWO = Throttle(devices=("/dev/sdb",), read_bps=2)
 
@@ -135,6 +137,67 @@ async def test_a_container_whose_file_hangs_keeps_no_other_waiting(node: Node) -
     assert node.controls.container_passes.pending, "another pass was asked for"
     await node.controls._apply_containers(look=False)
     assert node.bursts == "10 20 0"
+
+
+class CountedBurst(CpuBurst):
+    """Notes for which containers it is called."""
+
+    def __init__(self, root: Path) -> None:
+        super().__init__(root)
+        self.calls = list[str]()
+
+    def apply(self, id: str, controls: ContainerControls, before: ContainerControls | None) -> list[str]:
+        """Note it."""
+        self.calls.append(f"apply {id}")
+        return super().apply(id, controls, before)
+
+    def look(self, id: str, controls: ContainerControls) -> list[str]:
+        """Note it."""
+        self.calls.append(f"look {id}")
+        return super().look(id, controls)
+
+    def forget(self, id: str, before: ContainerControls) -> list[str]:
+        """Note it."""
+        self.calls.append(f"forget {id}")
+        return super().forget(id, before)
+
+
+async def test_a_part_is_called_for_containers_that_have_its_kind(tmp_path: Path) -> None:
+    """Or had it: of thousands of containers, most have something for one or two parts."""
+    node = Node(tmp_path)
+    part = CountedBurst(node.tree.root)
+    node.controls = Controls(node.tree.root, Journal.open(node.state, node.tree.root), (part,), node.kernel)
+
+    async def calls(*, look: bool = False, **found: ContainerControls) -> list[str]:
+        part.calls.clear()
+        node.controls.desire(Desired(containers=found), 1)
+        await node.controls._apply_containers(look)
+        return sorted(part.calls)
+
+    nice, burst = (ContainerControls(cgroup="/a", **kind) for kind in ({"scheduling": NICE}, {"burst_us": 10}))
+    assert await calls(a=nice, b=replace(burst, cgroup="/b")) == ["apply b"]
+    assert await calls(a=nice, b=replace(burst, cgroup="/b"), look=True) == ["look b"]
+    await node.controls._arrived("a")
+    assert part.calls == ["look b"]
+    assert await calls(a=burst) == ["apply a", "forget b"]
+    assert await calls(a=nice) == ["apply a", "forget a"], "it loses its burst"
+    assert await calls(a=nice) == []
+    assert await calls() == []
+
+
+async def test_a_trouble_is_over_when_what_fails_is_not_desired_any_more(node: Node) -> None:
+    """At the next look, since the container has other kinds of controls."""
+    path = node.tree.root / "sys/fs/cgroup/cpu/a/cpu.cfs_burst_us"
+    await node.apply(a=10)
+    path.unlink()
+    path.mkdir()
+    nice = Desired(containers={"a": ContainerControls(cgroup="/a", scheduling=NICE)})
+    node.controls.desire(nice, 2)
+    await node.controls._apply_containers(look=False)
+    assert [str(path) in trouble.text for trouble in node.controls.answer().troubles] == [True]
+
+    await node.controls._apply_containers(look=True)
+    assert node.controls.answer().troubles == ()
 
 
 async def test_what_others_change_is_repaired(node: Node) -> None:

@@ -34,7 +34,7 @@ class RdtClasses:
         files: reads and writes resctrl.
     """
 
-    name = "RDT"
+    name, field = "RDT", "rdt_class"
 
     def __init__(self, host_root: Path, state_dir: Path, files: GroupFiles | None = None) -> None:
         self.drift = 0

@@ -35,7 +35,7 @@ _NOTHING = Scheduling()
 class ThreadScheduling:
     """Schedules the threads of containers; a `criproxy.controls.parts.Part`."""
 
-    name = "scheduling"
+    name, field = "scheduling", "scheduling"
 
     def __init__(self, host_root: Path) -> None:
         self.drift = 0
