@@ -25,6 +25,12 @@ class AboutMemory(str):
     __slots__ = ()
 
 
+class AboutQuota(str):
+    """The text of a reason about a CFS quota that follows from idle CPUs: the history has it with the update."""
+
+    __slots__ = ()
+
+
 NO_CPUS: CpuSet = frozenset()
 PRESERVED = "(preserved)"
 """The `Grant.pool` of preserved containers: all CPUs of the machine that are not exclusive. Only the engine makes such
@@ -68,7 +74,7 @@ class CpuQuota(Enum):
     LEFT = "left"
     """criproxy does not change it."""
     LIFTED = "lifted"
-    """It is lifted while the container runs on exclusive CPUs only."""
+    """It is lifted: while the container runs on exclusive CPUs only or, with ``burst: idle``, while CPUs are idle."""
     RESTORED = "restored"
     """It was lifted before, and the quota that the kubelet requested is in force again."""
 

@@ -156,7 +156,8 @@ def target(node: Node, key: str, held: CpuSet) -> Applied | None:
     exclusive: preferably to those that no other container has to leave; if there are none, to all of them. Otherwise
     containers that swap CPUs would wait for each other for ever.
 
-    A quota is restored at once, and lifted as soon as the container runs only on its exclusive CPUs.
+    A quota is restored at once, and lifted as soon as the container runs only on its exclusive CPUs, or on those of its
+    grant if it shares them.
     """
     grant, applied = node.grants[key], node.applied.get(key)
     if in_place(grant, applied):
@@ -182,4 +183,4 @@ def _one_by_one(wanted: Applied, has: Applied | None) -> Applied:
 
 def _lifted(grant: Grant, cpus: CpuSet) -> bool:
     """Whether the quota of a container is lifted while it is on *cpus*, on the way to its *grant*."""
-    return grant.quota is CpuQuota.LIFTED and cpus <= grant.exclusive
+    return grant.quota is CpuQuota.LIFTED and cpus <= (grant.cpus if grant.shares else grant.exclusive)

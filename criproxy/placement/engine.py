@@ -23,6 +23,7 @@ from criproxy.placement.options.policy_options import Options, options_of
 from criproxy.placement.policies.api import Policy
 from criproxy.placement.policies.none import Fallback, NonePolicy
 from criproxy.placement.rules.ask import Placed, without_grant
+from criproxy.placement.rules.attributes.idle_burst import lifted_while_idle
 from criproxy.placement.rules.attributes.quota import owns_all
 from criproxy.placement.rules.blocked_attempts import blocked, elsewhere, last_blocked
 from criproxy.placement.rules.kept import (
@@ -61,9 +62,9 @@ def step(node: Node, event: Event, policy: Policy) -> Decision:
         Refused: only for `ContainerCreating` and `ContainerResized`; the node is unchanged.
     """
     if not isinstance(policy, CheckedPolicy):
-        return _step(node, event, policy)
+        return lifted_while_idle(node, event, _step(node, event, policy), policy)
     faults = list[str]()
-    decision = _step(node, event, policy.listing(faults))
+    decision = lifted_while_idle(node, event, _step(node, event, policy.listing(faults)), policy)
     return replace(decision, faults=tuple(faults)) if faults else decision
 
 

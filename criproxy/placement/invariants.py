@@ -173,9 +173,9 @@ def within_totals(node: Node) -> Iterator[str]:
 
 
 def lifted_own_all(node: Node) -> Iterator[str]:
-    """A container without a CFS quota uses no CPU that another container may use."""
+    """A container without a CFS quota uses no CPU that another container may use, unless it has a class of CPUs."""
     for key, grant in node.grants.items():
-        if grant.quota is CpuQuota.LIFTED and grant.shares:
+        if grant.quota is CpuQuota.LIFTED and grant.shares and not grant.controls.class_of("cpu"):
             shared = numbered("CPU", grant.cpus - grant.exclusive)
             yield f"{title_of(node, key)} has no CFS quota and shares {shared}"
 

@@ -20,6 +20,7 @@ from criproxy.node.calls.on_error import note_failed
 from criproxy.node.context import Context
 from criproxy.node.devices.incidents import Incidents
 from criproxy.placement.options.policy_options import options_of
+from criproxy.placement.rules.attributes.idle_burst import idle_bursts
 from criproxy.wire.calls import Call, EditHandler, Rule, Table
 from criproxy.wire.message import MessageError
 
@@ -49,8 +50,9 @@ class Replies:
             differs = _differs(node.grants.get(key), node.applied.get(key))
             (self._lifted.add if differs else self._lifted.discard)(key)
         self._grants, self._applied = node.grants, node.applied
-        may_lift = options_of(self.context.state.policy).cpu_quota == "lift" and not node.released
-        self.shows_quotas = bool(self._lifted) or may_lift
+        policy = self.context.state.policy
+        may_lift = options_of(policy).cpu_quota == "lift" or bool(idle_bursts(policy))
+        self.shows_quotas = bool(self._lifted) or (may_lift and not node.released)
         if self.shows_quotas is not shown:
             self.changed()
 

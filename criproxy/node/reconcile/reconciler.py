@@ -26,7 +26,7 @@ from criproxy.node.context import UPDATE_OTHERS, Context
 from criproxy.node.reconcile.excess_cpus import ExcessCpus, blockers_of, rests
 from criproxy.placement import events
 from criproxy.placement.decision import Decision, target
-from criproxy.placement.records.history import cause, instead_text, update_text
+from criproxy.placement.records.history import causes, instead_text, update_text
 from criproxy.placement.rules.release import before_release
 from criproxy.process.tasks import wait_at_most
 
@@ -314,8 +314,7 @@ class Reconciler:
                 context.log.error("event failed", error=str(error), exc_info=error)
         elif keys := [update.key for update in done.result().updates]:
             with context.failures.harmless("the cause of updates"):
-                if why := cause(event, node):
-                    self._causes |= dict.fromkeys(keys, why)
+                self._causes |= causes(event, node, done.result())
             if isinstance(event, events.ContainerCreating):
                 context.tasks.spawn(UPDATE_OTHERS, self._enqueue_stored(keys))
             else:

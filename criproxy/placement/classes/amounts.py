@@ -149,6 +149,22 @@ AmountOption = Annotated[
     Amount, BeforeValidator(_to_amount), AS_WRITTEN, _schema(f"{_SIZE}|{_PER_CENT}", "90%", "100Mi", 0)
 ]
 PercentOption = Annotated[Percent, BeforeValidator(_to_percent), AS_WRITTEN, _schema(r"[0-9.]+ ?%?", 20, "20%")]
+WHILE_IDLE = Percent("idle", 0)
+"""A burst that is no percentage: no quota while CPUs are idle."""
+
+
+def _to_burst(value: object) -> object:
+    if value == WHILE_IDLE.text:
+        return WHILE_IDLE
+    try:
+        return _to_percent(value)
+    except ValueError:
+        raise ValueError(f"must be a percentage from 0 to 100, such as 20, or idle, not {_shown(value)}") from None
+
+
+BurstOption = Annotated[
+    Percent, BeforeValidator(_to_burst), AS_WRITTEN, _schema(r"[0-9.]+ ?%?|idle", 20, "20%", "idle")
+]
 _HZ = r"[0-9]+(\.[0-9]+)? ?([kMG]?[hH]z)?"
 FrequencyOption = Annotated[str, BeforeValidator(_to_frequency), _schema(f"min|base|turbo|{_HZ}", "2GHz", "turbo")]
 KhzOption = Annotated[int, BeforeValidator(_to_khz), _schema(_HZ, "2GHz")]

@@ -7,7 +7,7 @@ from criproxy.model.machine.controllable import Controllable
 from criproxy.model.machine.resctrl import resolve
 from criproxy.model.machine.scheduler import misfit
 from criproxy.model.machine.topology import Topology
-from criproxy.placement.classes.amounts import LEVELS
+from criproxy.placement.classes.amounts import LEVELS, WHILE_IDLE
 from criproxy.placement.classes.options import BlockIoOptions, CpuOptions, MemoryOptions, SchedulingOptions
 from criproxy.placement.classes.parts import rdt_of, scheduling_of
 from criproxy.placement.classes.table import Table
@@ -71,7 +71,8 @@ def _files(
     part: CpuOptions | MemoryOptions, files: Mapping[str, str], machine: Controllable, topology: Topology, path: Path
 ) -> Iterator[Misfit]:
     for option, file in files.items():
-        if option in part.model_fields_set and (text := _without(file, machine, topology)):
+        needs_file = option in part.model_fields_set and getattr(part, option) != WHILE_IDLE
+        if needs_file and (text := _without(file, machine, topology)):
             yield Misfit((*path, _alias(part, option)), text)
 
 

@@ -6,6 +6,7 @@ from pydantic import BeforeValidator, Field, SerializerFunctionWrapHandler, mode
 
 from criproxy.placement.classes.amounts import (
     AmountOption,
+    BurstOption,
     ClassName,
     DevicePattern,
     EnergyOption,
@@ -56,8 +57,9 @@ class CpuOptions(_Given):
     """The least utilisation that the kernel assumes when it chooses CPUs and frequencies, in percent."""
     uclamp_max: PercentOption | None = None
     """The highest utilisation that the kernel assumes, in percent."""
-    burst: PercentOption | None = None
-    """How much unused CPU time a container with a CPU limit can use later, in percent of its quota."""
+    burst: BurstOption | None = None
+    """How much unused CPU time a container with a CPU limit can use later, in percent of its quota. idle: it has no
+    quota while a whole CPU of its NUMA nodes is idle."""
     min_freq: FrequencyOption | None = None
     """The lowest frequency of the container's CPUs: 2GHz, 1800MHz, a number in kHz, or min, base or turbo."""
     max_freq: FrequencyOption | None = None

@@ -1,6 +1,7 @@
 """The classes of a policy file → what the controls service needs of them."""
 
 from criproxy.model.controls import BlockIo, CpuTuning, Rdt, RdtAllocation, RdtClass, RdtPartition, Scheduling, Throttle
+from criproxy.placement.classes.amounts import WHILE_IDLE
 from criproxy.placement.classes.options import BlockIoOptions, CpuOptions, RdtShares, SchedulingOptions
 from criproxy.placement.classes.table import Table
 from criproxy.placement.options.class_rules import ClassParts, IrqRule
@@ -19,6 +20,7 @@ def parts_of(table: Table) -> ClassParts:
         block_io={name: each for name, each in block_io.items() if each != BlockIo()},
         rdt=rdt_of(table),
         bursts={} if table.machine.unified else _bursts(table),
+        idle_bursts=frozenset([name for name, each in classes if each.cpu and each.cpu.burst == WHILE_IDLE]),
         irqs={name: IrqRule(mode=each.irq.mode or "", claim=each.irq.claim) for name, each in classes if each.irq},
         controllable=table.controllable,
     )
@@ -53,7 +55,8 @@ def scheduling_of(options: SchedulingOptions) -> Scheduling:
 
 
 def _bursts(table: Table) -> dict[str, int]:
-    return {name: each.cpu.burst.hundredths for name, each in table.classes.items() if each.cpu and each.cpu.burst}
+    given = {name: each.cpu.burst for name, each in table.classes.items() if each.cpu and each.cpu.burst}
+    return {name: burst.hundredths for name, burst in given.items() if burst != WHILE_IDLE}
 
 
 def _block_io(options: BlockIoOptions, table: Table) -> BlockIo:

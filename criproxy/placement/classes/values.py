@@ -6,7 +6,7 @@ from criproxy.model.controls import BURST, WEIGHT_FILES
 from criproxy.model.machine.controllable import Controllable
 from criproxy.model.machine.topology import Topology
 from criproxy.model.workload import Container
-from criproxy.placement.classes.amounts import Amount, Percent
+from criproxy.placement.classes.amounts import WHILE_IDLE, Amount, Percent
 from criproxy.placement.classes.options import BlockIoOptions, CpuOptions, MemoryOptions
 from criproxy.placement.classes.table import Parts
 
@@ -30,7 +30,7 @@ def values_of(parts: Parts, container: Container, machine: Controllable, topolog
 
 def _burst(cpu: CpuOptions, container: Container) -> Iterator[tuple[str, str]]:
     quota = container.asked_quota
-    if cpu.burst is not None and quota is not None:
+    if cpu.burst is not None and cpu.burst != WHILE_IDLE and quota is not None:
         yield BURST, str(quota.quota_us * cpu.burst.hundredths // 10_000)
 
 

@@ -71,6 +71,8 @@ class ClassParts:
     bursts: Mapping[str, int] = field(default_factory=dict)
     """With cgroup v1: class → hundredths of a percent of the CPU limit by which a container may exceed it for a
     moment."""
+    idle_bursts: frozenset[str] = frozenset()
+    """Classes whose containers have no CPU limit while CPUs are idle: see `rules.attributes.idle_burst`."""
     irqs: Mapping[str, IrqRule] = field(default_factory=dict)
     controllable: tuple[str, ...] = ("*",)
     """As `model.controls.Irqs.controllable`."""

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 from criproxy.model.attributes import ATTRIBUTES, as_facts, changes
 from criproxy.model.cpuset import CpuSet, format_cpuset, numbered
-from criproxy.model.grant import Applied, Grant
+from criproxy.model.grant import AboutQuota, Applied, Grant
 from criproxy.model.node import Node
 from criproxy.model.record import Fact, Kind
 from criproxy.model.text.amounts import are
@@ -50,7 +50,8 @@ def entries_of(before: Node, event: Event, decision: Decision) -> Iterator[Entry
             text = "a call about it ended without an answer: it keeps its place until the runtime reports its state"
             yield Entry(after.containers[key], Kind.UNKNOWN, (text,), {})
         case events.ContainerExited(key) | events.ContainerGone(key) if key in before.containers:
-            yield from _ended(before, after, before.containers[key], "it was removed", decision.sentences)
+            why = tuple([each for each in decision.sentences if not isinstance(each, AboutQuota)])
+            yield from _ended(before, after, before.containers[key], "it was removed", why)
         case events.PodStopped(key) | events.PodGone(key):
             for container in before.containers_of(key):
                 yield from _ended(before, after, container, "its pod was removed", ())
@@ -99,6 +100,14 @@ def cause(event: Event, node: Node) -> str:
         case _:
             ends = isinstance(event, events.PolicyChanged) and only_ends_release(node, event)
             return "the release ended" if ends else _CAUSES.get(type(event), "")
+
+
+def causes(event: Event, node: Node, decision: Decision) -> dict[str, str]:
+    """Return why the *decision* about *event*, made from *node*, updates containers, by their keys."""
+    why = cause(event, node)
+    found = {update.key: why for update in decision.updates if why}
+    quotas = (each for each in decision.reasons if each.key and isinstance(each.text, AboutQuota))
+    return found | {each.key: each.text for each in quotas if each.key}
 
 
 def update_text(had: Applied | None, has: Applied, why: str, seen: bool) -> str:
@@ -173,10 +182,14 @@ def _of_node(decision: Decision) -> Iterator[Entry]:
 
 
 def _of_others(decision: Decision) -> Iterator[Entry]:
-    """Yield an entry for each container with sentences, except the one that the event is about."""
+    """Yield an entry for each container with sentences, except the one that the event is about.
+
+    Sentences about quotas are in the entries of their updates.
+    """
     after = decision.node
-    for key, sentences in _by_container(decision).items():
-        if key != decision.key and key in after.containers:
+    for key, found in _by_container(decision).items():
+        sentences = [each for each in found if not isinstance(each, AboutQuota)]
+        if sentences and key != decision.key and key in after.containers:
             yield Entry(after.containers[key], Kind.GRANTED, tuple(sentences), _facts(after.grants.get(key)))
 
 

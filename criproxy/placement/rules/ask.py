@@ -8,7 +8,7 @@ from criproxy.model.node import Node, with_changes
 from criproxy.model.workload import Container
 from criproxy.placement.policies.api import Policy
 from criproxy.placement.rules.attributes.classes import carried
-from criproxy.placement.rules.attributes.quota import quota_reasons, quotas
+from criproxy.placement.rules.attributes.quota import quotas
 from criproxy.placement.rules.preserved import grant_of_preserved, is_left_to_itself, moved_preserved
 
 
@@ -42,7 +42,6 @@ def ask(node: Node, container: Container, policy: Policy, view: Node | None = No
     change = policy.place(view, container)
     news, removed, reasons = dict(change.grants), () if key in change.grants else (key,), change.reasons
     news |= quotas(view, news, {*news, key}, policy, placed=container)
-    reasons += quota_reasons(container, view.grants.get(key), news.get(key))
     preserved = view.preserved_keys
     if key not in news and not is_left_to_itself(view, policy):
         news[key], where = grant_of_preserved(view, with_changes(view.grants, news, removed), container)

@@ -1,7 +1,8 @@
 """How a container is placed under every policy, rule by rule.
 
 Before the policy: its pod's exclusive CPUs, and the CPUs that are kept for its pod and for others. After it: CFS
-quotas, preserved containers (both in `ask`), the siblings that share its CPUs, the total of its pod, and its classes.
+quotas, preserved containers (both in `ask`), the siblings that share its CPUs, the total of its pod, its classes, and
+what these say about its quota.
 """
 
 from dataclasses import replace
@@ -13,6 +14,7 @@ from criproxy.placement.policies.api import Policy
 from criproxy.placement.policies.none import Fallback
 from criproxy.placement.rules.ask import Placed, ask, shown
 from criproxy.placement.rules.attributes.classes import classified
+from criproxy.placement.rules.attributes.idle_burst import with_quota
 from criproxy.placement.rules.kept import kept_text, place_with_kept, without_excess
 from criproxy.placement.rules.pod_sharing import gathered, place_in_pod
 
@@ -23,11 +25,11 @@ def place(node: Node, container: Container, policy: Policy) -> Placed:
 
 
 def with_classes(node: Node, placed: Placed, container: Container, policy: Policy) -> Placed:
-    """Return what was made of *node*, in which *container* was *placed*, with what the containers' classes set."""
+    """Return what was made of *node*, in which *container* was *placed*, with what classes set, and with its quota."""
     grants, reasons = classified(node, placed.node.grants, container, policy)
-    if grants is placed.node.grants and not reasons:
-        return placed
-    return Placed(placed.node.replace(grants=grants), (*placed.reasons, *reasons), placed.shown)
+    after = placed.node if grants is placed.node.grants else placed.node.replace(grants=grants)
+    after, more = with_quota(node, after, container, policy)
+    return Placed(after, (*placed.reasons, *reasons, *more), placed.shown)
 
 
 def _place(node: Node, container: Container, policy: Policy) -> Placed:

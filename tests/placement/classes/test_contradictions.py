@@ -34,7 +34,12 @@ def one(parts: str) -> list[str]:
             id="clamps",
         ),
         pytest.param("cpu: {burst: 101%}", "classes.a.cpu.burst: must be a percentage from 0 to 100", id="burst"),
-        pytest.param("cpu: {burst: idle}", "classes.a.cpu.burst: must be a percentage from 0 to 100", id="burst-word"),
+        pytest.param(
+            "cpu: {burst: never}",
+            "classes.a.cpu.burst: must be a percentage from 0 to 100, such as 20, or idle",
+            id="burst-word",
+        ),
+        pytest.param("cpu: {uclampMin: idle}", "classes.a.cpu.uclampMin: must be a percentage", id="clamp-word"),
         pytest.param("cpu: {minFreq: 0}", "classes.a.cpu.minFreq: must be a frequency such as 2GHz", id="no-frequency"),
         pytest.param("cpu: {minFreq: 2THz}", "classes.a.cpu.minFreq: must be a frequency such as 2GHz", id="unit"),
         pytest.param("cpu: {minFreq: 900GHz}", "classes.a.cpu.minFreq: must be a frequency", id="huge-frequency"),

@@ -56,6 +56,7 @@ def test_a_machine_that_has_everything() -> None:
 
 def test_cgroup_v1() -> None:
     """It has a burst and limits of block devices; everything else of cgroups says what it needs."""
+    assert unfit("cpu: {burst: idle}", BARE) == []
     assert unfit("cpu: {burst: 10%}\n    blockIO: {devices: [{paths: [/dev/sda], readBps: 1M}]}", V1) == []
     assert unfit("cpu: {idle: true}\n    memory: {high: 90%, oomGroup: true}", V1) == [
         "classes.a.cpu.idle: needs cgroup v2, and this machine has v1",

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from criproxy.model.controls import DEFAULTS
 from criproxy.model.machine.controllable import Controllable
 from criproxy.model.resources import CfsQuota, Interval
-from tests.placement.classes.policy import MIB, asked
+from tests.placement.classes.policy import MIB, asked, rules
 from tests.placement.policies.shapes import n4c16
 
 V1 = Controllable(unified=False, v1_burst=True)
@@ -112,6 +112,16 @@ def test_the_least_of_an_interval_of_requests_is_protected() -> None:
 def test_what_cgroup_v1_has() -> None:
     """There, the service writes the burst; no value exists."""
     assert values("    cpu: {burst: 50%}\n", V1) == {}
+
+
+@pytest.mark.parametrize("machine", [Controllable(), V1], ids=["v2", "v1"])
+def test_a_burst_while_cpus_are_idle_is_no_value(machine: Controllable) -> None:
+    """The quota itself is lifted, by either version of cgroups; the service has nothing to do."""
+    text = "policy: static\nreservedCpus: 0\nclasses: {a: {cpu: {burst: idle}}, b: {cpu: {burst: 5}}}\n"
+    parts = rules(text, machine).desired_parts()
+    assert values("    cpu: {burst: idle}\n", machine) == {}
+    assert parts.idle_bursts == {"a"}
+    assert parts.bursts == ({} if machine.unified else {"b": 500})
 
 
 @pytest.mark.parametrize(

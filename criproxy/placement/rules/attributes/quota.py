@@ -2,7 +2,8 @@
 
 Policies decide which CPUs are exclusive, and need not handle quotas; they follow from the grants here. With
 ``cpuQuota: lift`` the quota of a container is lifted when it is placed, if all its CPUs are exclusive. Without the
-option, no quota is newly lifted; a lifted quota stays so until the container is placed again or shares CPUs.
+option, no quota is newly lifted; a lifted quota stays so until the container is placed again or shares CPUs. What
+classes say about quotas comes afterwards: see `idle_burst`, and `classes` for CRI-O's annotation.
 """
 
 from collections.abc import Iterable, Mapping
@@ -35,7 +36,10 @@ def quotas(
         if new is None or (new is old and not is_placed) or _untouched(old, new):
             continue
         container = placed if is_placed else node.containers.get(key)
-        quota = _quota(container, old, new, may_lift=_may_lift(old, lifts=lifts, is_placed=is_placed))
+        if old and old.quota is CpuQuota.LIFTED and old.shares and new.shares and not is_placed:
+            quota = CpuQuota.LIFTED  # by its class, which `idle_burst` looks at again
+        else:
+            quota = _quota(container, old, new, may_lift=_may_lift(old, lifts=lifts, is_placed=is_placed))
         if quota is not new.quota:
             made = replace(new, quota=quota)
             found[key] = old if old is not None and old == made else made

@@ -19,6 +19,7 @@ from criproxy.placement import events as ev
 from criproxy.placement.decision import target
 from criproxy.placement.engine import step
 from criproxy.placement.options.annotation_parsing import Wishes
+from criproxy.placement.options.class_rules import ClassParts
 from criproxy.placement.policies.api import Policy
 from criproxy.placement.policies.none import Fallback, NonePolicy
 from criproxy.placement.policies.static import StaticOptions, StaticPolicy
@@ -48,8 +49,9 @@ class Rules:
         values = {k: v.replace("LIMIT", str(container.memory_limit_bytes)) for k, v in self.values.items()}
         return Controls(tuple(sorted(values.items())), (("memory", "gold"),)), ("its class is gold",)
 
-    def desired_parts(self) -> Any:  # noqa: ANN401 (nobody asks)
+    def desired_parts(self) -> ClassParts:
         """Return nothing."""
+        return ClassParts()
 
 
 class WithRules(StaticOptions):
