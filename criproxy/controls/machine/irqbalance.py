@@ -25,6 +25,8 @@ _TIMEOUT_S = 0.5
 _APPLIES_S = 120.0
 """How long irqbalance may take to do what it was told."""
 _MOST_BYTES = 1 << 20
+_IN_CONTAINER = re.compile(r"^NSpid:\s*\d+\s+\d", re.MULTILINE)
+"""In /proc/PID/status of a process in a PID namespace of its own, which has a number there, too."""
 _FOUND = re.compile(r"cpus ([\d,-]*) irqs ([\d,]*)")
 
 
@@ -113,10 +115,11 @@ class IrqbalanceFiles:
 
 
 def unreachable(host_root: Path) -> bool:
-    """Whether irqbalance runs without a socket. Reads /proc of all processes."""
+    """Whether irqbalance runs without a socket, outside of containers. Reads /proc of all processes."""
     proc = host_root / "proc"
     names: Collection[str] = entries(proc)
-    return any(name.isdigit() and read_text(proc / name / "comm") == "irqbalance" for name in names)
+    found = (name for name in names if name.isdigit() and read_text(proc / name / "comm") == "irqbalance")
+    return any(not _IN_CONTAINER.search(read_text(proc / name / "status") or "") for name in found)
 
 
 def _text(cpus: CpuSet, irqs: frozenset[int]) -> str:

@@ -133,9 +133,18 @@ async def test_one_that_ends_is_forgotten(tree: Tree, controls: Controls) -> Non
     assert controls.is_put_back
 
 
+async def test_a_container_does_not_pass_for_it(tree: Tree, controls: Controls) -> None:
+    """A trouble stops rollouts, and any pod can name its program so."""
+    tree.put("proc/77/comm", "irqbalance")
+    tree.put("proc/77/status", "Name:\tirqbalance\nNSpid:\t77\t1\nThreads:\t1")
+
+    assert await apply(controls, DESIRED, look=True) == []
+
+
 async def test_one_without_a_socket_is_said(tree: Tree, controls: Controls) -> None:
     """With what its administrator can write; only interrupts matter to it."""
     tree.put("proc/77/comm", "irqbalance")
+    tree.put("proc/77/status", "Name:\tirqbalance\nNSpid:\t77\nThreads:\t1")
 
     (trouble,) = await apply(controls, DESIRED, look=True)
     assert trouble.startswith("irqbalance runs without a socket")
