@@ -137,7 +137,7 @@ class ControlsMap:
 
     def _parts_now(self) -> ClassParts | None:
         state = self.context.state
-        if state.node.released or state.passes_all or isinstance(state.policy, NonePolicy):
+        if state.node.released or isinstance(state.policy, NonePolicy):
             return None
         classes = classes_of(state.policy)
         return classes.desired_parts() if classes else None

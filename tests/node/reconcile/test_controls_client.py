@@ -12,9 +12,11 @@ import pytest
 
 from criproxy.config.document import parse
 from criproxy.config.settings import read_settings
+from criproxy.model.controls import Irqs
 from criproxy.node.bypass import BypassMode
 from criproxy.node.reconcile import controls_client
 from criproxy.node.reconcile.controls_client import ServiceState
+from criproxy.placement.events import PolicyChanged, Released
 from criproxy.placement.policies.api import Policy
 from criproxy.placement.policies.static import StaticPolicy
 from criproxy.process.control_socket import ControlServer
@@ -102,7 +104,7 @@ async def test_what_is_of_no_container_is_put_back(tmp_path: Path) -> None:
     service = Service()
     async with serving(tmp_path, apply=service.apply, status=service.status), world(tmp_path) as there:
         await until(lambda: service.maps)
-        there.controller.bypass(BypassMode.ORDERED)
+        await there.controller.policy_switch.release("for the test")
         await until(lambda: len(service.maps) == 2)
         assert service.maps[1]["layout"] == {}
 
@@ -113,27 +115,33 @@ async def test_it_stays_connected_until_all_is_put_back(tmp_path: Path) -> None:
     async with serving(tmp_path, apply=service.apply, status=service.status), world(tmp_path) as there:
         await until(lambda: service.maps)
         service.troubles = [{"what": "files", "text": "cannot write '0' to irq"}]
-        there.controller.bypass(BypassMode.ORDERED)
+        await there.controller.policy_switch.release("for the test")
         await until(lambda: len(service.maps) == 2)
         await until(lambda: "what classes have changed is not put back: files: cannot write '0' to irq" in said(there))
         assert there.controller.controls.mark.exists()
 
         service.troubles = []
         await until(lambda: there.controller.controls.state is ServiceState.UNUSED)
-        assert said(there) == []
+        assert said(there, "classes") == []
         assert metric(there.controller, "controls_troubles") == 0
 
 
-async def test_classes_come_back_when_a_bypass_ends(tmp_path: Path) -> None:
-    """Also on a node on which nothing else changes."""
+async def test_a_bypass_leaves_what_is_set(tmp_path: Path) -> None:
+    """As it leaves CPUs and the files that the runtime was given: a release puts them back."""
     service = Service()
     async with serving(tmp_path, apply=service.apply, status=service.status), world(tmp_path) as there:
-        await until(lambda: service.maps)
+        await there.run(owner("one"))
+        await until(lambda: there.controller.controls.map.layout.irqs == Irqs(cpus="0,2-3"))
+        await until(lambda: not there.controller.controls.is_behind)
+        sent = len(service.maps)
         there.controller.bypass(BypassMode.ORDERED)
-        await until(lambda: there.controller.controls.state is ServiceState.UNUSED)
+        there.controller.controls.look()
+        assert not there.controller.controls.map.has_changes
+
         there.controller.bypass(BypassMode.OFF)
-        await until(lambda: len(service.maps) == 3)
-        assert service.maps[2]["desired"]["irqs"] == {"cpus": "0-3"}
+        await there.controller.policy_switch.release("for the test")
+        await until(lambda: len(service.maps) == sent + 1)
+        assert service.maps[sent]["layout"] == {}
 
 
 async def test_classes_that_come_back_on_a_slow_disk_are_sent(tmp_path: Path) -> None:
@@ -145,11 +153,9 @@ async def test_classes_that_come_back_on_a_slow_disk_are_sent(tmp_path: Path) ->
         await until(client.mark.exists)
         asyncio.get_running_loop().set_default_executor(slow := ThreadPoolExecutor(1))
         slow.submit(go_on.wait)
-        state.passes_all = True
-        state.notify()
+        state.submit(Released("for the test"))
         await until(lambda: client.state is ServiceState.UNUSED)
-        state.passes_all = False
-        state.notify()
+        state.submit(PolicyChanged(apply_all=True))
         await until(lambda: client.map.parts)
         go_on.set()
         await until(lambda: len(service.maps) == 3)
