@@ -88,7 +88,7 @@ class Journal:
             if lines == self._lines:
                 return
             values = ",\n".join(lines.values())
-            text = f'{{"boot": {json.dumps(self.boot)}, "values": {{\n{values}}}}}\n'
+            text = f'{_head(self.boot)}, "values": {{\n{values}}}}}\n'
             write_whole(self.directory, CONTAINERS, text, synced=False)
             kept = {key: each for key, each in self.containers.items() if key not in removed}
             self._lines, self.containers = lines, {**kept, **containers}
@@ -98,6 +98,10 @@ class Journal:
             values = {"boot": self.boot, "values": originals}
             write_whole(self.directory, BEFORE, json.dumps(values, indent=0, sort_keys=True) + "\n")
             self.originals = originals
+
+
+def _head(boot: str) -> str:
+    return f'{{"boot": {json.dumps(boot)}'
 
 
 def _line(key: str, controls: ContainerControls) -> str:
@@ -113,7 +117,10 @@ def _read(path: Path, boot: str) -> Mapping[str, Any]:
     if not path.exists():
         return {}
     try:
-        data = json.loads(path.read_text())
+        text = path.read_text(errors="replace")
+        if path.name == CONTAINERS and not text.startswith(_head(boot)):
+            return {}  # what is not synced may be anything after a power failure
+        data = json.loads(text)
         return dict(data["values"]) if data["boot"] == boot else {}
     except (LookupError, TypeError, AttributeError, RecursionError) as error:
         raise ValueError(f"{path.name}: {error!r}") from error

@@ -13,6 +13,7 @@ from criproxy.controls.containers import merged
 from criproxy.controls.core import Controls
 from criproxy.controls.cpu_burst import CpuBurst
 from criproxy.controls.journal import CONTAINERS, Journal
+from criproxy.errors import CriproxyError
 from criproxy.model.controls import BlockIo, ContainerControls, CpuTuning, Desired, Irqs, Scheduling, Throttle
 from tests.controls.trees import CPUS, KernelModel, Tree
 from tests.daemons import until
@@ -87,6 +88,23 @@ async def test_a_restart_forgets_no_container(node: Node) -> None:
 
     await node.apply(b=20)
     assert node.bursts == "0 20 0"
+
+
+@pytest.mark.parametrize("text", ["", "\xff\0", '{"boot": "before", "values": {'])
+async def test_a_power_failure_stops_no_service(node: Node, text: str) -> None:
+    """Whatever it leaves of what was not synced: it is of another boot, and says nothing of this one."""
+    (node.state / CONTAINERS).write_text(text, encoding="latin-1")
+    node.start()
+    assert await node.apply(a=10) == []
+
+
+async def test_what_is_damaged_in_this_boot_is_told(node: Node) -> None:
+    """Nobody but an administrator can say what containers had."""
+    await node.apply(a=10)
+    stored = node.state / CONTAINERS
+    stored.write_text(stored.read_text()[:-10])
+    with pytest.raises(CriproxyError, match="is damaged"):
+        node.start()
 
 
 async def test_a_full_disk_leaves_new_containers_alone(tmp_path: Path) -> None:
