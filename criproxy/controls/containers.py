@@ -62,6 +62,7 @@ class Containers:
         self._journal, self._disk = journal, Lane("journal", came_back)
         self._problem = ""
         self._layout: Desired | None = None
+        self._wanted: Mapping[str, ContainerControls] = journal.containers
 
     @property
     def drift(self) -> int:
@@ -86,6 +87,7 @@ class Containers:
     async def apply(self, desired: Desired, *, look: bool) -> None:
         """Bring all containers to what is desired; without *look*, only those that have changed or failed."""
         stored, wanted, self._problem = self._journal.containers, desired.containers, ""
+        self._wanted = wanted
         differing = changed_keys(stored, wanted)
         changed = {key: wanted[key] for key in differing if key in wanted and stored.get(key) != wanted[key]}
         gone = [key for key in differing if key not in wanted]
@@ -111,17 +113,17 @@ class Containers:
     async def apply_to(self, id: str, controls: ContainerControls) -> None:
         """Apply to one container at once, beside passes: it has its first process now.
 
-        A pass stores it before, and applies to it, too: what is not stored would never be put back.
+        A pass stores it before, and applies to it, too: what is not stored would never be put back. If a pass has
+        replaced *controls* meanwhile, what it has put back may be set again: so it is put back once more.
         """
         if id not in self._journal.containers:
             return
-        await asyncio.gather(
-            *(
-                each.run({id: partial(each.part.apply, id, controls, controls)})
-                for each in self._callers
-                if each.concerns(controls)
-            )
-        )
+        callers = [each for each in self._callers if each.concerns(controls)]
+        await asyncio.gather(*(each.run({id: partial(each.part.apply, id, controls, controls)}) for each in callers))
+        if (now := self._wanted.get(id)) is None:
+            await asyncio.gather(*(each.run({id: partial(each.part.forget, id, controls)}) for each in callers))
+        elif now != controls:
+            await asyncio.gather(*(each.run({id: partial(each.part.apply, id, now, controls)}) for each in callers))
 
     async def _call(
         self,

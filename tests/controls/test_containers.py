@@ -3,9 +3,11 @@
 The part that sets the CPU burst with cgroup v1 stands for all: each container has one file of it.
 """
 
+import asyncio
 import os
 from dataclasses import replace
 from pathlib import Path
+from threading import Event
 
 import pytest
 
@@ -77,6 +79,38 @@ async def test_containers_get_and_lose_what_they_have(node: Node) -> None:
     assert await node.apply() == []
     assert node.tree.get("sys/fs/cgroup/cpu/b/cpu.cfs_burst_us") == "0"
     assert node.controls.is_put_back
+
+
+class Slow(CpuBurst):
+    """Takes its time when the kernel reports the first process."""
+
+    def __init__(self, host_root: Path) -> None:
+        super().__init__(host_root)
+        self.begun, self.go_on = Event(), Event()
+
+    def apply(self, id: str, controls: ContainerControls, before: ContainerControls | None) -> list[str]:
+        """Wait for the end of a pass."""
+        if controls == before:
+            self.begun.set()
+            self.go_on.wait()
+        return super().apply(id, controls, before)
+
+
+@pytest.mark.parametrize("is_gone", [True, False])
+async def test_a_class_that_goes_while_a_container_starts_is_put_back(tmp_path: Path, is_gone: bool) -> None:
+    """Both are at work at a time, and the start ends last."""
+    node = Node(tmp_path)
+    slow = Slow(node.tree.root)
+    node.controls = Controls(node.tree.root, Journal.open(node.state, node.tree.root), (slow,), node.kernel)
+    await node.apply(a=10)
+    starting = asyncio.create_task(node.controls._arrived("a"))
+    await until(slow.begun.is_set)
+
+    await (node.apply() if is_gone else node.apply(a=20))
+    slow.go_on.set()
+    await starting
+
+    assert node.bursts == ("0 0 0" if is_gone else "20 0 0")
 
 
 async def test_a_restart_forgets_no_container(node: Node) -> None:
