@@ -55,7 +55,7 @@ ALL = {"annotations": {"allow": {"*": ["*"]}}}
 CLASSES = {
     "classes": {
         "gold": {
-            "cpu": {"weight": 500, "governor": "performance"},
+            "cpu": {"weight": 500, "burst": "idle", "governor": "performance"},
             "rdt": {"l3": "50%"},
             "scheduling": {"nice": 5},
             "memory": {"low": "50%"},
