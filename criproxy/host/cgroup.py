@@ -248,14 +248,15 @@ def _read_file(path: str) -> str:
 def find_group(host_root: Path, pid: int, container_id: str) -> ContainerGroup:
     """Find the cgroup of the container whose first process is *pid*.
 
-    A process may be in a nested cgroup below the container's, which is the one with the ID in its name.
+    A process may be in a nested cgroup below the container's, which is the first one with the ID in its name. Those below
+    it have any names.
 
     Raises:
         OSError: The process no longer exists.
         LookupError: The process is in no cgroup of that container, since the PID has been reused.
     """
     mount, path, unified = _cgroup_of(host_root, pid)
-    for part in (Path(path), *Path(path).parents):
+    for part in reversed((Path(path), *Path(path).parents)):
         if container_id in part.name:
             return ContainerGroup(str(mount), str(part).lstrip("/"), unified)
     raise LookupError(f"process {pid} is in {path}, which is not a cgroup of container {container_id}")
@@ -265,7 +266,8 @@ def _cgroup_of(host_root: Path, pid: int) -> tuple[Path, str, bool]:
     """Return the mount, the cgroup of process *pid* below it, and whether it is one of cgroup v2."""
     mount = host_root / "sys/fs/cgroup"
     unified = ""
-    for line in (host_root / f"proc/{pid}/cgroup").read_text().splitlines():
+    text = (host_root / f"proc/{pid}/cgroup").read_bytes().decode(errors="replace")
+    for line in text.removesuffix("\n").split("\n"):
         _, controllers, path = line.split(":", 2)
         if "cpuset" in controllers.split(","):
             return mount, path, False

@@ -218,7 +218,8 @@ def process(root: Path, membership: str, group: str, suffix: str = "") -> None:
     """A process 7 with that membership, and a cgroup with CPU 1 and 2 of NUMA node 0."""
     folder = f"sys/fs/cgroup/{group}"
     sets = {f"{folder}/cpuset.cpus{suffix}": "1-2\n", f"{folder}/cpuset.mems{suffix}": "0\n"}
-    plant(root, {"proc/7/cgroup": membership, **sets})
+    plant(root, {"proc/7/cgroup": "", **sets})
+    (root / "proc/7/cgroup").write_bytes(membership.encode(errors="surrogateescape"))
 
 
 @pytest.mark.parametrize(
@@ -229,6 +230,9 @@ def process(root: Path, membership: str, group: str, suffix: str = "") -> None:
         pytest.param(OF_V2, "/kubepods.slice/cri-containerd-abc.scope", "kubepods.slice/cri-containerd-abc.scope",
                      ".effective", id="v2-systemd"),
         pytest.param(OF_V2, "/k/crio-abc.scope/init.scope", "k/crio-abc.scope", ".effective", id="group-inside"),
+        pytest.param(OF_V2, "/k/abc/a\f\r\x1c\x85\u2028b/\udcff/c", "k/abc", ".effective", id="any-names-inside"),
+        pytest.param(OF_V1, "/k/abc/a\r1:cpuset:/x/abc", "cpuset/k/abc", "", id="a-line-inside"),
+        pytest.param(OF_V2, "/k/abc/x-abc", "k/abc", ".effective", id="its-id-again-inside"),
     ],
 )  # fmt: skip
 def test_the_group_is_the_one_with_the_containers_id(
