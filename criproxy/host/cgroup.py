@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from criproxy.host.files import entries, read_ids, read_number, read_text
+from criproxy.host.files import entries, mounts, read_ids, read_number, read_text
 from criproxy.model.attributes import STORED, Attribute
 from criproxy.model.controls import DEFAULTS
 from criproxy.model.cpuset import CpuSet
@@ -129,11 +129,9 @@ def deciding_files(host_root: Path, pods: str = "") -> list[Path]:
 
 def _hierarchies(host_root: Path) -> Iterator[_Hierarchy]:
     unified: list[Path] = []
-    for line in (read_text(host_root / "proc/mounts") or "").splitlines():
-        _, place, kind, options, *_ = [*line.split(), "", "", "", ""]
-        root, words = host_root / place.lstrip("/"), options.split(",")
-        if kind == "cpuset" or (kind == "cgroup" and "cpuset" in words):
-            yield _Hierarchy(root, prefix="" if kind == "cpuset" or "noprefix" in words else "cpuset.")
+    for root, kind, options in mounts(host_root):
+        if kind == "cpuset" or (kind == "cgroup" and "cpuset" in options):
+            yield _Hierarchy(root, prefix="" if kind == "cpuset" or "noprefix" in options else "cpuset.")
         elif kind == "cgroup2":
             unified.append(root)
     # In a container, the mounts have other names than below the host root.
@@ -248,8 +246,8 @@ def _read_file(path: str) -> str:
 def find_group(host_root: Path, pid: int, container_id: str) -> ContainerGroup:
     """Find the cgroup of the container whose first process is *pid*.
 
-    A process may be in a nested cgroup below the container's, which is the first one with the ID in its name. Those below
-    it have any names.
+    A process may be in a nested cgroup below the container's, which is the first one with the ID in its name. Those
+    below it have any names.
 
     Raises:
         OSError: The process no longer exists.

@@ -1,6 +1,7 @@
 """Reads the small files of /sys and /proc, which may be missing, empty or malformed."""
 
 import os
+from collections.abc import Iterator
 from pathlib import Path
 
 from criproxy.errors import CriproxyError
@@ -87,3 +88,14 @@ def entries(folder: Path | str) -> list[str]:
         return sorted(os.listdir(folder))  # noqa: PTH208 - paths would double the time
     except OSError:
         return []
+
+
+def mounts(host_root: Path) -> Iterator[tuple[Path, str, frozenset[str]]]:
+    """Yield place, file system and options of all that is mounted, as /proc/mounts below *host_root* says.
+
+    The kernel escapes spaces, tabs and line feeds in names, and nothing else. Pods choose some, such as that of an NFS
+    server: other characters that end lines and words in Python would let them add lines of their own.
+    """
+    for line in (read_text(host_root / "proc/mounts") or "").split("\n"):
+        _, place, kind, options, *_ = [*line.split(" "), "", "", "", ""]
+        yield host_root / place.lstrip("/"), kind, frozenset(options.split(","))

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from criproxy.errors import CriproxyError
-from criproxy.host.files import read_number, read_text
+from criproxy.host.files import mounts, read_number, read_text
 from criproxy.model.machine.resctrl import Bandwidth, Cache, Resctrl, parse_lines
 
 MOUNT = "sys/fs/resctrl"
@@ -17,11 +17,7 @@ _AMD = (1, 1)
 
 def find_resctrl(host_root: Path) -> tuple[Path, frozenset[str]] | None:
     """Return where resctrl is mounted below *host_root*, and its options; None if it is not mounted."""
-    for line in (read_text(host_root / "proc/mounts") or "").splitlines():
-        _, place, kind, options, *_ = [*line.split(), "", "", "", ""]
-        if kind == "resctrl":
-            return host_root / place.lstrip("/"), frozenset(options.split(","))
-    return None
+    return next(((place, options) for place, kind, options in mounts(host_root) if kind == "resctrl"), None)
 
 
 def read_resctrl(host_root: Path) -> Resctrl:

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from criproxy.errors import CriproxyError
-from criproxy.host.files import numbered, read_ids, read_mask, read_number, read_text
+from criproxy.host.files import mounts, numbered, read_ids, read_mask, read_number, read_text
 
 
 @pytest.mark.parametrize(
@@ -78,3 +78,17 @@ def test_long_files(tmp_path: Path) -> None:
     (tmp_path / "long").write_text("x" * 200_000)
 
     assert len(read_text(tmp_path / "long") or "") == 200_000
+
+
+def test_the_name_of_a_mount_forges_no_other_one(tmp_path: Path) -> None:
+    """Pods can mount servers with such names: what the kernel does not escape ends no line and no word."""
+    name = "server:/a\f\v\x1c\x85\u2028\rx\x1f/evil\x1fcgroup\x1frw,cpuset"
+    line = f"{name} /pods/1 nfs4 rw,hard 0 0\n".encode() + b"\xff:/ /pods/2 nfs4 ro 0 0\n"
+    (tmp_path / "proc").mkdir()
+    (tmp_path / "proc/mounts").write_bytes(line + b"resctrl /sys/fs/resctrl resctrl rw 0 0\n")
+
+    assert [*mounts(tmp_path)] == [
+        (tmp_path / "pods/1", "nfs4", frozenset({"rw", "hard"})),
+        (tmp_path / "pods/2", "nfs4", frozenset({"ro"})),
+        (tmp_path / "sys/fs/resctrl", "resctrl", frozenset({"rw"})),
+    ]
