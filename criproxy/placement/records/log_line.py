@@ -39,7 +39,9 @@ def _moves(before: Node, decision: Decision) -> tuple[str, ...]:
     for update in decision.updates[:MAX_TEXTS]:
         grant = before.grants.get(update.key)
         had = before.applied.get(update.key) or (granted(grant) if grant else None)
-        moves = " and ".join(changes(had, granted(update.grant), CPUSET)) or "CPU limit"
+        is_classed = grant is not None and grant.controls != update.grant.controls
+        rest = "what its classes set" if is_classed else "CPU limit"
+        moves = " and ".join(changes(had, granted(update.grant), CPUSET)) or rest
         texts.append(f"{decision.node.containers[update.key].title} ({update.key[:SHORT_ID]}): {moves}")
     more = len(decision.updates) - len(texts)
     return (*bounded_texts(texts), *([f"and {more} more"] if more else []))

@@ -24,6 +24,7 @@ from criproxy.placement.policies.api import Policy
 from criproxy.placement.policies.none import Fallback, NonePolicy
 from criproxy.placement.policies.static import StaticOptions, StaticPolicy
 from criproxy.placement.records.history import entries_of
+from criproxy.placement.records.log_line import log_line
 from criproxy.simulate.hosts import machine
 from tests.placement.classes.policy import ALLOW, MIB, contents
 from tests.placement.classes.policy import container as asking
@@ -279,3 +280,12 @@ def test_the_history_says_what_classes_set() -> None:
     assert classed.facts["files"] == HIGH
     assert plain.facts.keys().isdisjoint({"classes", "files"})
     assert as_facts("had_", Applied(frozenset({1}), frozenset({0}), cpu_weight="200"))["had_files"] == WEIGHT
+
+
+def test_the_log_says_that_classes_are_the_reason() -> None:
+    """Of an update that changes no CPUs."""
+    node, event = created(EMPTY, container("a"), policy(HIGH)), ev.PolicyChanged(False, "other")
+    line = log_line(event, node, step(node, event, policy(WEIGHT)))
+
+    assert line is not None
+    assert ": what its classes set" in str(line[1]["moves"])
