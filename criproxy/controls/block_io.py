@@ -12,6 +12,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
+from criproxy.controls.journal import Journal
 from criproxy.controls.machine.kernel import read, write
 from criproxy.errors import reason_of
 from criproxy.host.cgroup import group_at
@@ -41,16 +42,12 @@ class BlockIoLimits:
 
     name, field = "block I/O", "block_io"
 
-    def __init__(self, host_root: Path) -> None:
+    def __init__(self, host_root: Path, journal: Journal) -> None:
         self.drift = 0
-        self._root = host_root
+        self._root, self._journal = host_root, journal
         self._devices = Devices(host_root)
-        self._new: set[str] = set()
-        """Those whose class is new, and that had no cgroup yet."""
-        self._original: dict[str, Limits] = {}
-        """Id → what a container had before its class, if it had anything; it is not known after a restart."""
         self._set: dict[str, Limits] = {}
-        """Id → what was set last."""
+        """Id → what was set last, by this run."""
 
     def configure(self, desired: Desired) -> list[str]:
         """Learn which devices there are now."""
@@ -64,23 +61,18 @@ class BlockIoLimits:
             return self.forget(id, before) if before else []
         self._devices.refresh()
         work = _Work(self._folder(controls.cgroup), self._devices.limits(controls.block_io))
-        if not old:
-            self._new.add(id)
-        if work.exists and id in self._new:
-            self._new.discard(id)
-            self._original[id] = work.found
-        self._set[id] = work.set(self._devices.limits(old) if old else {}, self._original.get(id, {}))
+        replaced = self._devices.limits(old) if old else {}
+        self._set_limits(id, work, replaced)
         return [*work.troubles, *self._devices.missing(controls.block_io)]
 
     def forget(self, id: str, before: ContainerControls) -> list[str]:
         """Remove what *before* has set."""
         self._set.pop(id, None)
-        self._new.discard(id)
-        original = self._original.pop(id, {})
-        if not before.block_io:
+        former = self._former(id)
+        if not before.block_io or former is None:
             return []
         work = _Work(self._folder(before.cgroup), {})
-        work.set(self._devices.limits(before.block_io), original)
+        work.set(self._devices.limits(before.block_io), former)
         return work.troubles
 
     def look(self, id: str, controls: ContainerControls) -> list[str]:
@@ -89,8 +81,23 @@ class BlockIoLimits:
             return []
         work = _Work(self._folder(controls.cgroup), self._devices.limits(controls.block_io))
         self.drift += work.differs_from(self._set.get(id, {}))
-        self._set[id] = work.set({}, {})
+        self._set_limits(id, work, {})
         return [*work.troubles, *self._devices.missing(controls.block_io)]
+
+    def _set_limits(self, id: str, work: "_Work", replaced: Limits) -> None:
+        """Set what *work* wants instead of what is *replaced*; before the first time, store what there was."""
+        if not work.exists:
+            return
+        if (former := self._former(id)) is None:
+            former = work.found
+            values = [[device, key, value] for (device, key), value in former.items()]
+            self._journal.keep_former(id, self.field, values)
+        self._set[id] = work.set(replaced, former)
+
+    def _former(self, id: str) -> Limits | None:
+        """Return what a container had before; None: nothing was set."""
+        values = self._journal.former_of(id, self.field)
+        return None if values is None else {(device, key): value for device, key, value in values}
 
     def put_back(self) -> list[str]:
         """Nothing: everything is about containers."""

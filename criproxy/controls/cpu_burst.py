@@ -12,6 +12,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from criproxy.controls.journal import Journal
 from criproxy.controls.machine.kernel import read, write
 from criproxy.errors import reason_of
 from criproxy.host.cgroup import group_at
@@ -26,15 +27,11 @@ class CpuBurst:
 
     name, field = "CPU burst", "burst_us"
 
-    def __init__(self, host_root: Path) -> None:
+    def __init__(self, host_root: Path, journal: Journal) -> None:
         self.drift = 0
-        self._root = host_root
-        self._new: set[str] = set()
-        """Those whose class is new, and that had no cgroup yet."""
-        self._original: dict[str, int] = {}
-        """Id → what a container had before its class, if it had anything; it is not known after a restart."""
+        self._root, self._journal = host_root, journal
         self._set: dict[str, int] = {}
-        """Id → what was set last."""
+        """Id → what was set last, by this run."""
 
     def configure(self, desired: Desired) -> list[str]:
         """Nothing: everything is about containers."""
@@ -44,17 +41,14 @@ class CpuBurst:
         """Set the burst, or what was there before it."""
         if controls.burst_us is None:
             return self.forget(id, before) if before else []
-        if before is None or before.burst_us is None:
-            self._new.add(id)
         return self._write(id, controls.cgroup, controls.burst_us)
 
     def forget(self, id: str, before: ContainerControls) -> list[str]:
         """Put back what was there before."""
-        if before.burst_us is None:
+        former_us = self._journal.former_of(id, self.field)
+        if before.burst_us is None or former_us is None:
             return []
-        said = self._write(id, before.cgroup, self._original.get(id, 0))
-        self._original.pop(id, None)
-        self._new.discard(id)
+        said = self._write(id, before.cgroup, former_us)
         self._set.pop(id, None)
         return said
 
@@ -73,6 +67,7 @@ class CpuBurst:
         return {"cpuBurst": (self._root / "sys/fs/cgroup/cpu" / BURST).exists()}
 
     def _write(self, id: str, cgroup: str, burst_us: int) -> list[str]:
+        """Set *burst_us*; before the first time, store what there was."""
         group = group_at(self._root, cgroup)
         if not group or group.unified:
             return []
@@ -81,9 +76,8 @@ class CpuBurst:
         try:
             now, quota_us = number_of(read(path)), number_of(read(f"{folder}/{QUOTA}"))
             wanted = min(burst_us, quota_us) if quota_us and quota_us > 0 else 0
-            if id in self._new:
-                self._new.discard(id)
-                self._original[id] = now or 0
+            if self._journal.former_of(id, self.field) is None:
+                self._journal.keep_former(id, self.field, now or 0)
             if now != wanted:
                 self.drift += now != self._set.get(id, now)
                 write(path, str(wanted))

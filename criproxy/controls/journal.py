@@ -17,7 +17,7 @@ from criproxy.model.controls import ContainerControls
 from criproxy.model.text.plain import from_plain, to_plain
 from criproxy.store.files import check_own, write_whole
 
-BEFORE, CONTAINERS = "before.json", "containers.json"
+BEFORE, CONTAINERS, FORMER = "before.json", "containers.json", "former.json"
 
 
 @dataclass(slots=True)
@@ -31,6 +31,8 @@ class Journal:
     """Path → what the file had before the first write."""
     containers: dict[str, ContainerControls] = field(default_factory=dict)
     """Id → the controls that were applied last."""
+    former: dict[str, dict[str, Any]] = field(default_factory=dict)
+    """Id → field of `ContainerControls` → what the container had before a class set that; missing: nothing was set."""
     _lines: dict[str, str] = field(default_factory=dict)
     """The same as members of a JSON object: of thousands, one or two change."""
     _lock: Lock = field(default_factory=Lock)
@@ -50,6 +52,7 @@ class Journal:
             originals, containers = _read(path, journal.boot), _read(directory / CONTAINERS, journal.boot)
             journal.originals = {str(name): str(content) for name, content in originals.items()}
             journal.containers = {key: from_plain(ContainerControls, each) for key, each in containers.items()}
+            journal.former = journal._counting(_read(directory / FORMER, journal.boot))
         except OSError as error:
             raise CriproxyError(f"cannot read {error.filename or directory}: {error.strerror}") from error
         except ValueError as error:
@@ -92,6 +95,35 @@ class Journal:
             write_whole(self.directory, CONTAINERS, text, synced=False)
             kept = {key: each for key, each in self.containers.items() if key not in removed}
             self._lines, self.containers = lines, {**kept, **containers}
+            self._write_former(self._counting(self.former))
+
+    def former_of(self, id: str, part: str) -> Any:  # noqa: ANN401 (JSON)
+        """Return what a container had before, as *part* has stored it; None: it has not set anything."""
+        return self.former.get(id, {}).get(part)
+
+    def keep_former(self, id: str, part: str, value: Any) -> None:  # noqa: ANN401 (JSON)
+        """Store what a container had, before the first write. Not synced, as above.
+
+        It goes with the controls of the container that *part* has applied, see `keep_containers`.
+
+        Raises:
+            OSError: the disk fails; nothing is changed.
+        """
+        with self._lock:
+            self._write_former({**self.former, id: {**self.former.get(id, {}), part: value}})
+
+    def _write_former(self, former: dict[str, dict[str, Any]]) -> None:
+        if former != self.former:
+            write_whole(self.directory, FORMER, json.dumps({"boot": self.boot, "values": former}) + "\n", synced=False)
+            self.former = former
+
+    def _counting(self, former: Mapping[str, Mapping[str, Any]]) -> dict[str, dict[str, Any]]:
+        """Return those of the *former* values that containers have a class instead of now."""
+        found = {
+            key: {part: each for part, each in former.get(key, {}).items() if getattr(controls, part) not in ("", None)}
+            for key, controls in self.containers.items()
+        }
+        return {key: each for key, each in found.items() if each}
 
     def _write_originals(self, originals: dict[str, str]) -> None:
         if originals != self.originals:

@@ -10,6 +10,7 @@ from typing import Any, Protocol
 
 from criproxy.controls.block_io import BlockIoLimits
 from criproxy.controls.cpu_burst import CpuBurst
+from criproxy.controls.journal import Journal
 from criproxy.controls.resctrl.part import RdtClasses
 from criproxy.controls.scheduling.threads import ThreadScheduling
 from criproxy.model.controls import ContainerControls, Desired
@@ -62,11 +63,11 @@ class Part(Protocol):
         ...
 
 
-def all_parts(host_root: Path, state_dir: Path) -> tuple[Part, ...]:
-    """Return all parts, for a machine with its files below *host_root*; *state_dir* is this program's own."""
+def all_parts(host_root: Path, journal: Journal) -> tuple[Part, ...]:
+    """Return all parts, for a machine with its files below *host_root*; *journal* has what was there before."""
     return (
         ThreadScheduling(host_root),
-        RdtClasses(host_root, state_dir),
-        BlockIoLimits(host_root),
-        CpuBurst(host_root),
+        RdtClasses(host_root, journal),
+        BlockIoLimits(host_root, journal),
+        CpuBurst(host_root, journal),
     )

@@ -61,7 +61,7 @@ def put_back(options: ControlsOptions) -> None:
 
     async def work() -> None:
         journal = await asyncio.to_thread(Journal.open, options.state_dir, options.host_root)
-        controls = Controls(options.host_root, journal, all_parts(options.host_root, options.state_dir))
+        controls = Controls(options.host_root, journal, all_parts(options.host_root, journal))
         try:
             async with asyncio.timeout(PUT_BACK_S):
                 await controls.put_back()
@@ -116,9 +116,7 @@ class Service:
             stack.push_async_callback(tasks.stop)
             tasks.watch_callbacks()
             journal = await asyncio.to_thread(Journal.open, options.state_dir, options.host_root)
-            self._controls = controls = Controls(
-                options.host_root, journal, all_parts(options.host_root, options.state_dir)
-            )
+            self._controls = controls = Controls(options.host_root, journal, all_parts(options.host_root, journal))
             commands = {"apply": controls.apply, "status": controls.status}
             server = ControlServer(
                 commands,

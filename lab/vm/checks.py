@@ -10,6 +10,7 @@ from pathlib import Path
 
 from criproxy.controls.block_io import BlockIoLimits
 from criproxy.controls.container_threads import ContainerThreads
+from criproxy.controls.journal import Journal
 from criproxy.controls.scheduling.calls import Attributes, Policy, read
 from criproxy.controls.scheduling.threads import ThreadScheduling
 from criproxy.cri import api_pb2 as api
@@ -118,7 +119,7 @@ async def classes_are_applied_to_threads_and_disks(world: World) -> None:
         scheduling=Scheduling(policy="batch", nice=5),
         block_io=BlockIo(throttles=(throttle,)),
     )
-    parts = ThreadScheduling(Path("/")), BlockIoLimits(Path("/"))
+    parts = ThreadScheduling(Path("/")), BlockIoLimits(Path("/"), Journal(Path("/run"), ""))
     threads, limits = ContainerThreads(Path("/")), placed.group / "io.max"
 
     assert [part.apply("c", controls, None) for part in parts] == [[], []]

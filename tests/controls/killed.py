@@ -17,9 +17,10 @@ from itertools import count
 from pathlib import Path
 
 from criproxy.controls.core import Controls
+from criproxy.controls.cpu_burst import CpuBurst
 from criproxy.controls.journal import Journal
 from criproxy.controls.serve import ControlsOptions, put_back
-from criproxy.model.controls import CpuTuning, Desired, Irqs
+from criproxy.model.controls import ContainerControls, CpuTuning, Desired, Irqs
 from tests.controls.trees import Tree
 
 EVENTS = ("open", "os.rename", "os.remove")
@@ -27,8 +28,9 @@ FIRST = Desired(
     cpus={"gold": "1"},
     tunings={"gold": CpuTuning(min_frequency="base", governor="performance", disabled_c_states=("C6",))},
     irqs=Irqs(cpus="0"),
+    containers={name: ContainerControls(cgroup=f"/{name}", burst_us=40_000) for name in "ab"},
 )
-SECOND = replace(FIRST, tunings={"gold": CpuTuning(max_frequency="base", max_latency_us=5)}, irqs=None)
+SECOND = replace(FIRST, containers={}, tunings={"gold": CpuTuning(max_frequency="base", max_latency_us=5)}, irqs=None)
 """Takes back some, changes some, and adds some."""
 
 
@@ -45,10 +47,12 @@ def kill_at(step: int, folder: Path) -> None:
 
 async def work(tree: Tree, state: Path) -> None:
     """Apply both, one after the other."""
-    controls = Controls(tree.root, Journal.open(state, tree.root), ())
+    journal = Journal.open(state, tree.root)
+    controls = Controls(tree.root, journal, (CpuBurst(tree.root, journal),))
     for number, desired in enumerate((FIRST, SECOND), 1):
         controls.desire(desired, number)
         await controls._apply_layout(look=number == 1)
+        await controls._apply_containers(look=number == 1)
 
 
 def child(step: int, folder: Path, tree: Tree, state: Path) -> int:
@@ -68,6 +72,10 @@ def main() -> None:
         tree, state = Tree(folder / "host"), folder / "state"
         tree.irqs(2, 2)
         tree.cpus(2)
+        (tree.root / "sys/fs/cgroup/cpuset").mkdir(parents=True)
+        for name, burst_us in (("a", 5000), ("b", 0)):  # one has one already
+            tree.put(f"sys/fs/cgroup/cpu/{name}/cpu.cfs_quota_us", 100_000)
+            tree.put(f"sys/fs/cgroup/cpu/{name}/cpu.cfs_burst_us", burst_us)
         before = tree.contents()
         status = child(step, folder, tree, state)
         changed = sum(text != before[path] for path, text in tree.contents().items())

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from criproxy.controls.block_io import V1_FILES, V1_WEIGHT, V2_LIMITS, V2_WEIGHT, BlockIoLimits
+from criproxy.controls.journal import Journal
 from criproxy.model.controls import NOTHING_DESIRED, BlockIo, ContainerControls, Throttle
 from tests.controls.cgroups import UNIFIED, Cgroup
 from tests.controls.disks import Disk
@@ -32,9 +33,22 @@ def cgroup() -> Iterator[Cgroup]:
 
 
 @pytest.fixture
-def part() -> BlockIoLimits:
+def part(tmp_path: Path) -> BlockIoLimits:
     """What is tested."""
-    return BlockIoLimits(Path("/"))
+    return again(tmp_path)
+
+
+def again(state: Path) -> BlockIoLimits:
+    """The same after a restart of the service, which may have been killed."""
+    journal = Journal.open(state / "state", Path("/"))
+    journal.keep_containers({"c": ContainerControls(cgroup="/", block_io=BlockIo())})  # as before each call of a part
+    return BlockIoLimits(Path("/"), journal)
+
+
+@pytest.fixture
+def others(tmp_path: Path) -> BlockIoLimits:
+    """Another program."""
+    return again(tmp_path / "others")
 
 
 def controls(cgroup: Cgroup, *throttles: Throttle, weight: int | None = None) -> ContainerControls:
@@ -95,50 +109,73 @@ def test_a_limit_limits(cgroup: Cgroup, disks: list[Disk], part: BlockIoLimits) 
     assert time.monotonic() - began_s > 0.3
 
 
-def test_another_class_replaces_the_first(cgroup: Cgroup, disks: list[Disk], part: BlockIoLimits) -> None:
+def test_another_class_replaces_the_first(
+    cgroup: Cgroup, disks: list[Disk], part: BlockIoLimits, tmp_path: Path
+) -> None:
     """What only the first one limits has no limit any more, also after a restart of the service."""
     one, two = disks
     first = controls(cgroup, Throttle(devices=(one.path, two.path), read_bps=MIB, write_iops=100))
     second = controls(cgroup, Throttle(devices=(two.path,), read_bps=2 * MIB))
     part.apply("c", first, None)
 
-    assert BlockIoLimits(Path("/")).apply("c", second, first) == []
+    assert again(tmp_path).apply("c", second, first) == []
 
     assert limits(cgroup) == {two.number: "rbps=2097152 wbps=max riops=max wiops=max"}
     assert part.apply("c", ContainerControls(cgroup=cgroup.path), second) == []
     assert limits(cgroup) == {}
 
 
-def test_what_others_limit_stays(cgroup: Cgroup, disks: list[Disk], part: BlockIoLimits) -> None:
-    """What a class leaves out; what it has replaced comes back."""
+@pytest.mark.parametrize("is_killed", [False, True])
+def test_what_others_limit_stays(
+    cgroup: Cgroup, disks: list[Disk], part: BlockIoLimits, others: BlockIoLimits, tmp_path: Path, *, is_killed: bool
+) -> None:
+    """What a class leaves out; what it has replaced comes back, also from a service that was killed meanwhile."""
     one, two = disks
     other = controls(
         cgroup, Throttle(devices=(one.path,), read_bps=7 * MIB), Throttle(devices=(two.path,), write_iops=7)
     )
-    BlockIoLimits(Path("/")).apply("c", other, None)
+    others.apply("c", other, None)
     before = limits(cgroup)
     wanted = controls(cgroup, Throttle(devices=(one.path,), read_bps=MIB, write_bps=MIB))
 
     part.apply("c", wanted, None)
     assert limits(cgroup) == before | {one.number: "rbps=1048576 wbps=1048576 riops=max wiops=max"}
 
+    part = again(tmp_path) if is_killed else part
+    part.look("c", wanted)
     part.forget("c", wanted)
     assert limits(cgroup) == before
 
 
-def test_a_look_repairs_what_others_have_changed(cgroup: Cgroup, disks: list[Disk], part: BlockIoLimits) -> None:
+@pytest.mark.parametrize("looks", [False, True])
+def test_a_service_that_was_killed_before_its_first_write(
+    cgroup: Cgroup, disks: list[Disk], part: BlockIoLimits, others: BlockIoLimits, *, looks: bool
+) -> None:
+    """It had stored what the container shall have, and not what it had."""
+    others.apply("c", controls(cgroup, Throttle(devices=(disks[0].path,), read_bps=7 * MIB)), None)
+    before, wanted = limits(cgroup), controls(cgroup, Throttle(devices=(disks[0].path,), read_bps=MIB))
+
+    assert (part.look("c", wanted) if looks else part.apply("c", wanted, wanted)) == []
+    assert limits(cgroup) == {disks[0].number: "rbps=1048576 wbps=max riops=max wiops=max"}
+    part.forget("c", wanted)
+    assert limits(cgroup) == before
+
+
+def test_a_look_repairs_what_others_have_changed(
+    cgroup: Cgroup, disks: list[Disk], part: BlockIoLimits, others: BlockIoLimits
+) -> None:
     """And counts it; what they have changed since is not removed with the class."""
     disk = disks[0]
     wanted = controls(cgroup, Throttle(devices=(disk.path,), read_bps=MIB))
     other = controls(cgroup, Throttle(devices=(disk.path,), read_bps=2 * MIB))
     part.apply("c", wanted, None)
-    BlockIoLimits(Path("/")).apply("c", other, None)
+    others.apply("c", other, None)
 
     assert part.look("c", wanted) == []
     assert limits(cgroup) == {disk.number: "rbps=1048576 wbps=max riops=max wiops=max"}
     assert part.drift == 1
 
-    BlockIoLimits(Path("/")).apply("c", other, None)
+    others.apply("c", other, None)
     part.forget("c", wanted)
     assert limits(cgroup) == {disk.number: "rbps=2097152 wbps=max riops=max wiops=max"}
 

@@ -44,8 +44,8 @@ class Node:
 
     def start(self) -> None:
         """Begin anew, as after a crash."""
-        parts = (CpuBurst(self.tree.root),)
-        self.controls = Controls(self.tree.root, Journal.open(self.state, self.tree.root), parts, self.kernel)
+        journal = Journal.open(self.state, self.tree.root)
+        self.controls = Controls(self.tree.root, journal, (CpuBurst(self.tree.root, journal),), self.kernel)
 
     async def apply(self, *, look: bool = False, **bursts: int) -> list[str]:
         """Let containers have these bursts; return the troubles."""
@@ -84,8 +84,8 @@ async def test_containers_get_and_lose_what_they_have(node: Node) -> None:
 class Slow(CpuBurst):
     """Takes its time when the kernel reports the first process."""
 
-    def __init__(self, host_root: Path) -> None:
-        super().__init__(host_root)
+    def __init__(self, host_root: Path, journal: Journal) -> None:
+        super().__init__(host_root, journal)
         self.begun, self.go_on = Event(), Event()
 
     def apply(self, id: str, controls: ContainerControls, before: ContainerControls | None) -> list[str]:
@@ -100,8 +100,9 @@ class Slow(CpuBurst):
 async def test_a_class_that_goes_while_a_container_starts_is_put_back(tmp_path: Path, is_gone: bool) -> None:
     """Both are at work at a time, and the start ends last."""
     node = Node(tmp_path)
-    slow = Slow(node.tree.root)
-    node.controls = Controls(node.tree.root, Journal.open(node.state, node.tree.root), (slow,), node.kernel)
+    journal = Journal.open(node.state, node.tree.root)
+    slow = Slow(node.tree.root, journal)
+    node.controls = Controls(node.tree.root, journal, (slow,), node.kernel)
     await node.apply(a=10)
     starting = asyncio.create_task(node.controls._arrived("a"))
     await until(slow.begun.is_set)
@@ -194,8 +195,8 @@ async def test_a_container_whose_file_hangs_keeps_no_other_waiting(node: Node) -
 class CountedBurst(CpuBurst):
     """Notes for which containers it is called."""
 
-    def __init__(self, root: Path) -> None:
-        super().__init__(root)
+    def __init__(self, root: Path, journal: Journal) -> None:
+        super().__init__(root, journal)
         self.calls = list[str]()
 
     def apply(self, id: str, controls: ContainerControls, before: ContainerControls | None) -> list[str]:
@@ -217,8 +218,9 @@ class CountedBurst(CpuBurst):
 async def test_a_part_is_called_for_containers_that_have_its_kind(tmp_path: Path) -> None:
     """Or had it: of thousands of containers, most have something for one or two parts."""
     node = Node(tmp_path)
-    part = CountedBurst(node.tree.root)
-    node.controls = Controls(node.tree.root, Journal.open(node.state, node.tree.root), (part,), node.kernel)
+    journal = Journal.open(node.state, node.tree.root)
+    part = CountedBurst(node.tree.root, journal)
+    node.controls = Controls(node.tree.root, journal, (part,), node.kernel)
 
     async def calls(*, look: bool = False, **found: ContainerControls) -> list[str]:
         part.calls.clear()

@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from criproxy.controls.cpu_burst import BURST, QUOTA, CpuBurst
+from criproxy.controls.journal import Journal
 from criproxy.model.controls import ContainerControls
 from tests.controls.cgroups import UNIFIED, Cgroup
 
@@ -25,9 +26,16 @@ def cgroup() -> Iterator[Cgroup]:
 
 
 @pytest.fixture
-def part() -> CpuBurst:
+def part(tmp_path: Path) -> CpuBurst:
     """What is tested."""
-    return CpuBurst(Path("/"))
+    return again(tmp_path)
+
+
+def again(state: Path) -> CpuBurst:
+    """The same after a restart of the service, which may have been killed."""
+    journal = Journal.open(state / "state", Path("/"))
+    journal.keep_containers({"c": ContainerControls(cgroup="/", burst_us=1)})  # as before each call of a part
+    return CpuBurst(Path("/"), journal)
 
 
 def controls(cgroup: Cgroup, burst_us: int | None) -> ContainerControls:
@@ -91,10 +99,13 @@ def test_a_look_repairs_what_others_have_changed(cgroup: Cgroup, part: CpuBurst)
     assert part.drift == 1
 
 
-def test_what_was_there_comes_back(cgroup: Cgroup, part: CpuBurst) -> None:
-    """And a class without a burst is the end of it."""
+@pytest.mark.parametrize("is_killed", [False, True])
+def test_what_was_there_comes_back(cgroup: Cgroup, part: CpuBurst, tmp_path: Path, *, is_killed: bool) -> None:
+    """And a class without a burst is the end of it, also for a service that was killed meanwhile."""
     cgroup.file(BURST).write_text("5000")
     part.apply("c", controls(cgroup, 40_000), None)
+    part = again(tmp_path) if is_killed else part
+    part.look("c", controls(cgroup, 40_000))
 
     assert part.apply("c", controls(cgroup, None), controls(cgroup, 40_000)) == []
 
@@ -102,10 +113,22 @@ def test_what_was_there_comes_back(cgroup: Cgroup, part: CpuBurst) -> None:
     assert part.machine() == {"cpuBurst": True}
 
 
-def test_a_restarted_service_takes_its_own_value_for_no_original(cgroup: Cgroup, part: CpuBurst) -> None:
+def test_a_service_that_was_killed_before_its_first_write(cgroup: Cgroup, part: CpuBurst) -> None:
+    """More than it would have set is what was there before."""
+    cgroup.file(BURST).write_text("45000")
+
+    part.look("c", controls(cgroup, 40_000))
+    assert burst(cgroup) == 40_000
+    part.forget("c", controls(cgroup, 40_000))
+    assert burst(cgroup) == 45_000
+
+
+def test_a_restarted_service_takes_its_own_value_for_no_original(
+    cgroup: Cgroup, part: CpuBurst, tmp_path: Path
+) -> None:
     """There is no burst when the class goes."""
     part.apply("c", controls(cgroup, 40_000), None)
-    restarted = CpuBurst(Path("/"))
+    restarted = again(tmp_path)
     restarted.look("c", controls(cgroup, 40_000))
 
     restarted.forget("c", controls(cgroup, 40_000))

@@ -23,6 +23,7 @@ USER = "65534"
 PROGRAM = """
 import sys
 from pathlib import Path
+from criproxy.controls.journal import Journal
 from criproxy.controls.parts import all_parts
 from criproxy.model.controls import BlockIo, ContainerControls, Scheduling, Throttle
 
@@ -34,7 +35,7 @@ controls = ContainerControls(
     block_io=BlockIo(throttles=(Throttle(devices=(disk,), read_bps=1 << 20),)),
     burst_us=None if unified == "True" else 10_000,
 )
-for part in all_parts(Path("/"), Path(state_dir)):
+for part in all_parts(Path("/"), Journal.open(Path(state_dir), Path("/"))):
     said = [part.apply("c", controls, None), part.look("c", controls), part.forget("c", controls)]
     print(part.name, said, part.drift)
 """

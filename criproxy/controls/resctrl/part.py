@@ -5,14 +5,14 @@ first one is, before the user's program begins. Those that come from outside, as
 look on a timer.
 """
 
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from criproxy.controls.container_threads import ContainerThreads, Family
+from criproxy.controls.journal import Journal
 from criproxy.controls.resctrl.groups import GroupError, GroupFiles, Groups, KernelGroups
 from criproxy.errors import CriproxyError
-from criproxy.host.files import read_text
 from criproxy.host.resctrl import find_resctrl, read_resctrl
 from criproxy.model.controls import ContainerControls, Desired, Rdt
 from criproxy.model.machine.resctrl import ROOT_CLASS, Resctrl, resolve
@@ -30,15 +30,15 @@ class RdtClasses:
 
     Args:
         host_root: where the machine's files are.
-        state_dir: this program's own.
+        journal: what was there before.
         files: reads and writes resctrl.
     """
 
     name, field = "RDT", "rdt_class"
 
-    def __init__(self, host_root: Path, state_dir: Path, files: GroupFiles | None = None) -> None:
+    def __init__(self, host_root: Path, journal: Journal, files: GroupFiles | None = None) -> None:
         self.drift = 0
-        self._root, self._state_dir, self._files = host_root, state_dir, files or KernelGroups()
+        self._root, self._journal, self._files = host_root, journal, files or KernelGroups()
         self._threads = ContainerThreads(host_root)
         self._groups: Groups | None = None
         self._stale: frozenset[str] = frozenset()
@@ -51,8 +51,6 @@ class RdtClasses:
         """Group → its threads when the classes were prepared last, and those that were moved since."""
         self._known: dict[str, frozenset[int]] = {}
         """Id → threads that were put into their group."""
-        self._homes: dict[str, Path] = {}
-        """Id → the group in which the container was before; that of others, or the root group."""
 
     # ---------------------------------------------------------------- classes
 
@@ -101,8 +99,7 @@ class RdtClasses:
         if not found:
             self._groups = None
         elif not self._groups or self._groups.mount != found[0]:
-            boot = read_text(self._root / "proc/sys/kernel/random/boot_id") or ""
-            self._groups = Groups(found[0], self._state_dir, boot, self._files)
+            self._groups = Groups(found[0], self._journal.directory, self._journal.boot, self._files)
         return self._groups
 
     def _remove_old(self, groups: Groups, names: Collection[str]) -> list[str]:
@@ -147,8 +144,7 @@ class RdtClasses:
         group = groups.path(controls.rdt_class)
         had = {*groups.tasks(group)}
         move = _Move(self._threads, groups, controls.cgroup, group)
-        if id not in self._homes and (there := self._threads.numbers(controls.cgroup)):
-            self._homes[id] = groups.home(there[0], self._root / "proc")
+        self._keep_home(id, groups, self._threads.numbers(controls.cgroup))
         fine = had | move.all_but(had)
         self._inside.setdefault(group, set()).update(fine)
         self._known[id] = frozenset(fine.intersection(self._threads.numbers(controls.cgroup)))
@@ -157,12 +153,11 @@ class RdtClasses:
     def forget(self, id: str, before: ContainerControls) -> list[str]:
         """Put the threads of a container back into the group in which they were."""
         self._known.pop(id, None)
-        home = self._homes.pop(id, None)
-        groups = self._found_groups()
+        groups, home = self._found_groups(), self._journal.former_of(id, self.field)
         if not before.rdt_class or not groups or not groups.exists(before.rdt_class):
             return []
         group = groups.path(before.rdt_class)
-        target = home if home and home.is_dir() else groups.mount
+        target = groups.mount / home if home and (groups.mount / home).is_dir() else groups.mount
         if target == group:
             return []
         move = _Move(self._threads, groups, before.cgroup, target)
@@ -181,14 +176,19 @@ class RdtClasses:
         inside, known = self._inside.setdefault(group, set()), self._known.get(id, frozenset())
         there = self._threads.numbers(controls.cgroup)
         outside = [number for number in there if number not in inside]
-        if outside and id not in self._homes:
-            self._homes[id] = groups.home(outside[0], self._root / "proc")
+        self._keep_home(id, groups, outside)
         move = _Move(self._threads, groups, controls.cgroup, group)
         moved = move.these(outside[:MOST_AT_ONCE])
         self.drift += len(moved & known)
         inside |= moved
         self._known[id] = frozenset(inside.intersection(there))
         return move.troubles
+
+    def _keep_home(self, id: str, groups: Groups, numbers: Sequence[int]) -> None:
+        """Store in which group a container was, that has these threads, before the first of them moves."""
+        if numbers and self._journal.former_of(id, self.field) is None:
+            home = groups.home(numbers[0], self._root / "proc")
+            self._journal.keep_former(id, self.field, str(home.relative_to(groups.mount)))
 
     def _no_group(self, name: str) -> list[str]:
         """Return why a class has no group; nothing if the machine can divide nothing, and need not."""

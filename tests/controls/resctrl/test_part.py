@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from criproxy.controls.journal import Journal
 from criproxy.controls.resctrl import part as module
 from criproxy.controls.resctrl.part import RdtClasses
 from criproxy.model.controls import (
@@ -59,7 +60,9 @@ def part(kernel: ResctrlModel, tmp_path: Path) -> RdtClasses:
 def again(kernel: ResctrlModel, tmp_path: Path) -> RdtClasses:
     """The same after a restart of the service."""
     (tmp_path / "state").mkdir(exist_ok=True)
-    return RdtClasses(kernel.tree.root, tmp_path / "state", kernel)
+    journal = Journal.open(tmp_path / "state", kernel.tree.root)
+    journal.keep_containers({"c": controls("gold")})  # as before each call of a part
+    return RdtClasses(kernel.tree.root, journal, kernel)
 
 
 def test_a_class_has_a_group(kernel: ResctrlModel, part: RdtClasses) -> None:
@@ -178,9 +181,12 @@ def test_a_restarted_service_goes_on(kernel: ResctrlModel, part: RdtClasses, tmp
     assert not (kernel.mount / GOLD).exists()
 
 
+@pytest.mark.parametrize("is_killed", [False, True])
 @pytest.mark.parametrize("monitored", [False, True])
-def test_threads_go_back_to_the_group_of_others(kernel: ResctrlModel, part: RdtClasses, monitored: bool) -> None:
-    """In which the runtime or another agent had put them, and to its group for monitoring."""
+def test_threads_go_back_to_the_group_of_others(
+    kernel: ResctrlModel, part: RdtClasses, tmp_path: Path, *, monitored: bool, is_killed: bool
+) -> None:
+    """In which the runtime or another agent had put them, and to its group for monitoring; also after a kill."""
     kernel.make(str(kernel.mount / "other"))
     home = kernel.mount / "other"
     kernel.write(str(home / "tasks"), "10")
@@ -191,6 +197,9 @@ def test_threads_go_back_to_the_group_of_others(kernel: ResctrlModel, part: RdtC
     part.apply("c", controls("gold"), None)
     assert kernel.group_of(10) == kernel.mount / GOLD
 
+    part = again(kernel, tmp_path) if is_killed else part
+    part.configure(rdt("gold"))
+    part.look("c", controls("gold"))
     part.forget("c", controls("gold"))
 
     assert kernel.group_of(10) == home
@@ -290,7 +299,7 @@ def test_the_root_group_is_put_back_when_its_class_goes(kernel: ResctrlModel, pa
 
 def test_a_machine_without_resctrl_is_told(tmp_path: Path) -> None:
     """Only if there are classes; a container hears it as well."""
-    part = RdtClasses(tmp_path, tmp_path)
+    part = RdtClasses(tmp_path, Journal(tmp_path, ""))
     (tmp_path / "proc").mkdir()
     (tmp_path / "proc/filesystems").write_text("nodev\tresctrl\n")
     why = "resctrl is not mounted: mount -t resctrl resctrl /sys/fs/resctrl"
@@ -304,7 +313,7 @@ def test_a_machine_without_resctrl_is_told(tmp_path: Path) -> None:
 
 def test_a_machine_without_resctrl_is_no_trouble_where_all_is_optional(tmp_path: Path) -> None:
     """Classes then set nothing there."""
-    part = RdtClasses(tmp_path, tmp_path)
+    part = RdtClasses(tmp_path, Journal(tmp_path, ""))
     desired = rdt("gold")
     assert desired.rdt
 
