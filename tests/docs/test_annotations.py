@@ -3,14 +3,17 @@
 import re
 from collections.abc import Mapping
 from dataclasses import fields, replace
+from pathlib import Path
 
 import pytest
 import yaml
 
+from criproxy.config.document import parse
+from criproxy.config.settings import read_settings
 from criproxy.cri.devices import CDI_ANNOTATIONS
 from criproxy.cri.stamp import ANNOTATION, MISSED, Stamp
 from criproxy.devices.evidence.device_request import ANNOTATION as DEVICES
-from criproxy.errors import BadAnnotation
+from criproxy.errors import BadAnnotation, Refused
 from criproxy.model.node import Node
 from criproxy.model.text.annotations import DOMAINS, MAX_VALUE_CHARS
 from criproxy.model.workload import Container, Pod, QosClass
@@ -18,7 +21,6 @@ from criproxy.placement.decision import Decision
 from criproxy.placement.engine import step
 from criproxy.placement.events import ContainerCreating, PodCreated
 from criproxy.placement.options.annotation_keys import CLASS_KEYS, KEYS
-from criproxy.placement.policies import BUILTIN
 from tests.conftest import ROOT
 from tests.placement.policies.shapes import n4c16
 
@@ -30,14 +32,32 @@ OPTIONS: Mapping[str, dict[str, object]] = {
 }
 OWN = {key: known for key, known in KEYS.items() if key not in CLASS_KEYS}
 """Those with a section; the others are in docs/classes.md."""
+GOLD = {
+    "cpu": {"governor": "performance"},
+    "memory": {"high": "1Gi"},
+    "blockIO": {"devices": [{"paths": ["/dev/sda"], "readBps": "50M"}]},
+    "rdt": {"l3": "50%"},
+    "scheduling": {"nice": 5},
+    "irq": "away",
+}
+"""A class with all parts."""
+NAMING = [
+    (key, row[1])
+    for row in re.finditer(r"^\| `?(\w+)`? \| `[\w-]+` \|.*$", (ROOT / "docs/classes.md").read_text(), re.MULTILINE)
+    for key in re.findall(r"`([\w-]+)`", row[0])
+    if key in CLASS_KEYS
+]
+"""Keys that name a class, each with the part about which it decides."""
 READERS = [pytest.param(key, policy, id=f"{key}-{policy}") for key, known in OWN.items() for policy in known.policies]
 
 
 def placed(policy: str, annotations: Mapping[str, str], name: str) -> Decision:
     """What *policy* decides about a Guaranteed container of two CPUs and a card, on a machine with isolated CPUs."""
-    entry = BUILTIN[policy]
-    options = {**OPTIONS.get(policy, {}), "reservedCpus": "0", "annotations": {"allow": {"*": ["*"]}}}
-    by = entry.build(entry.options.model_validate(options))
+    allow = {"annotations": {"allow": {"*": ["*"]}}}
+    options = {**OPTIONS.get(policy, {}), **allow, "policy": policy, "reservedCpus": "0", "classes": {"gold": GOLD}}
+    found = read_settings(parse(yaml.safe_dump(options)), Path("policy.yaml"))
+    assert found.settings is not None, found.wrong
+    by = found.settings.build_policy()
     node = Node(n4c16(isolated="6-7"))
     pod = Pod(key="p", name="web", namespace="shop", annotations=annotations)
     container = Container(key="c", pod="p", name=name, namespace="shop", qos=QosClass.GUARANTEED, cpu_milli=2000)
@@ -53,11 +73,9 @@ def example(key: str) -> tuple[str, str]:
 
 
 def test_every_annotation_has_a_section() -> None:
-    """And no other has one; the page about classes has the keys that name one."""
-    classes = (ROOT / "docs/classes.md").read_text()
-
+    """And no other has one; the page about classes has the keys that name one, and what each decides about."""
     assert SECTIONS.keys() == OWN.keys()
-    assert all(f"`{key}`" in classes for key in CLASS_KEYS)
+    assert {key for key, _ in NAMING} == CLASS_KEYS
 
 
 @pytest.mark.parametrize(("key", "policy"), READERS)
@@ -69,6 +87,18 @@ def test_every_example_is_understood(key: str, policy: str) -> None:
     assert name.startswith(f"{key}.criproxy.io")
     assert isinstance(value, str)
     assert not any(reason.startswith("annotation ") for reason in decision.sentences)
+
+
+@pytest.mark.parametrize("policy", KEYS["class"].policies)
+@pytest.mark.parametrize(("key", "part"), NAMING)
+def test_every_key_of_a_class_is_understood(key: str, part: str, policy: str) -> None:
+    """It gives the container the part of the class that the page says; the name of no class refuses it."""
+    decision = placed(policy, {f"{key}.criproxy.io/container.main": "gold"}, "main")
+
+    assert {kind for kind, _ in decision.node.grants["c"].controls.classes} == ({*GOLD} if part == "all" else {part})
+    assert not any(reason.startswith("annotation ") for reason in decision.sentences)
+    with pytest.raises(Refused, match="silver"):
+        placed(policy, {f"{key}.criproxy.io/pod": "silver"}, "main")
 
 
 @pytest.mark.parametrize(("key", "policy"), [each for each in READERS if each.values[0] != "pool.podpools"])
