@@ -78,7 +78,7 @@ class ControlsClient:
     """Whether it has answered its last call in time, and had applied everything."""
     _wake: asyncio.Event = field(default_factory=asyncio.Event)
     _answered: asyncio.Event = field(default_factory=asyncio.Event)
-    """Set, and replaced, whenever there is an answer or none any more."""
+    """Set, and replaced, whenever there is an answer, or nobody is to wait for one any more."""
     _pauses: Backoff = field(default_factory=lambda: Backoff(FIRST_PAUSE_S, LONGEST_PAUSE_S))
     _worker: OnDemand = field(init=False)
     _finder: OnDemand = field(init=False)
@@ -124,6 +124,7 @@ class ControlsClient:
                     await self._answered.wait()
         except TimeoutError:
             self._is_prompt = False
+            self._tell_answered()  # others that wait have no reason to any more
         if self._is_due(key):
             self._note_late(key)
 

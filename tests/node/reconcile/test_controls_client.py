@@ -5,10 +5,13 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from threading import Event
 from typing import Any
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from criproxy.config.document import parse
 from criproxy.config.settings import read_settings
@@ -167,6 +170,80 @@ async def test_without_classes_there_is_no_connection(tmp_path: Path) -> None:
         assert there.controller.controls.state is ServiceState.UNUSED
         assert service.maps == []
         assert not there.controller.controls.mark.exists()
+
+
+class HangingService(Service):
+    """One that answers only while *answers* is set."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.answers = asyncio.Event()
+
+    async def status(self, _: Mapping[str, Any]) -> Any:  # noqa: ANN401 (JSON)
+        """Return how it is, once it answers."""
+        await self.answers.wait()
+        return await super().status(_)
+
+
+@asynccontextmanager
+async def hanging(folder: Path) -> AsyncIterator[tuple[HangingService, World]]:
+    """A service that answers until it is told not to, and a criproxy whose containers have a class that it applies."""
+    service = HangingService()
+    service.answers.set()
+    async with (
+        serving(folder, apply=service.apply, status=service.status),
+        world(folder, policy("classes: {batch: {for: {namespaces: ['*']}, scheduling: {nice: 1}}}")) as there,
+    ):
+        await until(lambda: not there.controller.controls.is_behind)
+        yield service, there
+        service.answers.set()
+
+
+async def _starts(folder: Path, steps: list[str]) -> None:
+    """Start containers, and let the service hang and answer in between: a wait too many would take an hour."""
+    may_wait, late, loop = False, 0, asyncio.get_running_loop()
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(controls_client, "SILENCE_S", 3600.0)
+        patch.setattr(controls_client, "START_WAIT_S", 3600.0)
+        async with hanging(folder) as (service, there):
+            controls = there.controller.controls
+            for number, what in enumerate(steps):
+                if what == "hang":
+                    may_wait = may_wait or service.answers.is_set()
+                    service.answers.clear()
+                elif what == "answer":
+                    service.answers.set()
+                    await until(lambda: not controls.is_behind)
+                else:
+                    is_first, may_wait = may_wait and not service.answers.is_set(), False
+                    patch.setattr(controls_client, "START_WAIT_S", 0.01 if is_first else 3600.0)
+                    begin_s = loop.time()
+                    await there.run(sharer(f"pod{number}"))
+                    late += not service.answers.is_set()
+                    assert not is_first or loop.time() - begin_s >= 0.01
+                assert controls.late_starts == late
+
+
+@settings(max_examples=10, deadline=None)
+@given(st.lists(st.sampled_from(["start", "start", "hang", "answer"]), max_size=12))
+def test_each_hang_of_the_service_delays_one_start(steps: list[str]) -> None:
+    """Those that follow it start at once, as late ones; when it answers again, starts wait for it again."""
+    with TemporaryDirectory() as folder:
+        asyncio.run(_starts(Path(folder), steps))
+
+
+async def test_starts_at_the_same_time_wait_together(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """When one of them has waited in vain, the others go on."""
+    monkeypatch.setattr(controls_client, "SILENCE_S", 3600.0)
+    monkeypatch.setattr(controls_client, "START_WAIT_S", 3600.0)
+    async with hanging(tmp_path) as (service, there):
+        service.answers.clear()
+        patient = asyncio.create_task(there.run(sharer("patient")))
+        await until(lambda: there.controller.controls._answered._waiters)  # its start
+        monkeypatch.setattr(controls_client, "START_WAIT_S", 0.01)
+        await there.run(sharer("hasty"))
+        await patient
+        assert there.controller.controls.late_starts == 2
 
 
 async def test_an_absent_service_is_told_and_delays_no_start(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -194,7 +194,9 @@ NUMBERS = st.integers(0, 60)
 
 
 @settings(max_examples=200, deadline=None)
-@given(st.lists(NUMBERS, min_size=4, max_size=8), st.lists(st.tuples(st.sampled_from(HAPPENINGS), NUMBERS, st.booleans())))
+@given(
+    st.lists(NUMBERS, min_size=4, max_size=8), st.lists(st.tuples(st.sampled_from(HAPPENINGS), NUMBERS, st.booleans()))
+)
 def test_changes_add_up_to_what_is_desired(
     first: list[int], happenings: list[tuple[Callable[[There, int], None], int, bool]]
 ) -> None:
