@@ -6,11 +6,12 @@ from criproxy import __version__
 from criproxy.model.controls import DEFAULTS, ContainerControls
 from criproxy.model.grant import Applied
 from criproxy.model.text.bounded import bounded_text
-from criproxy.model.text.notices import Notice, Values, difference
+from criproxy.model.text.notices import Notice, Values, difference, timestamp
 from criproxy.model.text.plain import to_plain
 from criproxy.model.workload import Container
 from criproxy.node.controller import Controller
 from criproxy.node.reconcile.controls_client import ServiceState
+from criproxy.node.reconcile.throttling import Observed
 
 MAX_TROUBLES = 20
 """How many notices there are about what the service cannot apply."""
@@ -42,7 +43,7 @@ def to_values(controller: Controller) -> Values | None:
     }
 
 
-def of_container(controller: Controller, container: Container | None) -> Values | None:
+async def of_container(controller: Controller, container: Container | None) -> Values | None:
     """Return the part ``controls`` of `explain`; None for a container without classes."""
     node, client, desired = controller.node, controller.controls, controller.desired_controls
     grant = node.grants.get(container.key) if container else None
@@ -60,7 +61,34 @@ def of_container(controller: Controller, container: Container | None) -> Values 
         "service": to_plain(sent) if sent else None,
         "service_state": _state(controller, key, sent),
         "troubles": [each.text for each in client.answer.troubles if each.what == key],
+        "throttling": _throttling(await controller.throttling.of(key)),
     }
+
+
+def _throttling(observed: Observed | None) -> Values | None:
+    """Return how a container was throttled; None if it is not observed: it has no CPU limit, or does not run."""
+    if observed is None:
+        return None
+    now, pod, shares = observed.now, observed.pod, observed.shares
+    return {
+        "since": timestamp(observed.since_s),
+        "lifted": observed.lifted,
+        "limited": {"seconds": round(shares[False].seconds, 3), "throttled_s": _seconds(shares[False].throttled_us)},
+        "unlimited": {"seconds": round(shares[True].seconds, 3), "throttled_s": _seconds(shares[True].throttled_us)},
+        "bursts": now.bursts if now else None,
+        "burst_s": _seconds(now.burst_us) if now else None,
+        "pod": {
+            "quota_us": pod.quota.quota_us if pod.quota else None,
+            "period_us": pod.quota.period_us if pod.quota else None,
+            "throttled_s": _seconds(pod.throttling.throttled_us) if pod.throttling else None,
+        }
+        if pod
+        else None,
+    }
+
+
+def _seconds(time_us: int | None) -> float | None:
+    return None if time_us is None else round(time_us / 1e6, 6)
 
 
 def _applied(applied: Applied | None, file: str) -> str | None:

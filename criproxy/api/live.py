@@ -127,7 +127,7 @@ class LiveNode:
             except Exception as error:  # noqa: BLE001 (the policy may be an external one; the rest of the answer is still useful)
                 notices.append(Notice("policy", f"the policy cannot compare its candidates: {error!r}"))
         situation = replace(situation, notices=notices)
-        of_classes = controls.of_container(self.controller, life.container)
+        of_classes = await controls.of_container(self.controller, life.container)
         return await self._encoded(partial(explain.to_values, situation, life, records, waits_for, now, of_classes))
 
     async def devices(self, arguments: Mapping[str, Any]) -> Encoded:

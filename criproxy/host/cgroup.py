@@ -203,7 +203,11 @@ class ContainerGroup:
     @property
     def path(self) -> str:
         """The folder of the cgroup with its cpuset."""
-        return f"{self.mount}/{self.below}" if self.unified else f"{self.mount}/cpuset/{self.below}"
+        return self.folder("cpuset")
+
+    def folder(self, controller: str) -> str:
+        """Return the folder of the cgroup with the files of a *controller*."""
+        return f"{self.mount}/{self.below}" if self.unified else f"{self.mount}/{controller}/{self.below}"
 
     def read(self, attributes: tuple[Attribute[Any], ...] = STORED, *, written: bool = False) -> Applied:
         """Read *attributes*; the values of others are not set.
@@ -220,9 +224,8 @@ class ContainerGroup:
 
     def file(self, attribute: Attribute[Any], *, written: bool = False) -> str:
         """Return the path of the file of *attribute*; *written* as for `read`."""
-        if self.unified:
-            return f"{self.mount}/{self.below}/{(written and attribute.written) or attribute.v2}"
-        return f"{self.mount}/{attribute.controller}/{self.below}/{attribute.v1}"
+        name = ((written and attribute.written) or attribute.v2) if self.unified else attribute.v1
+        return f"{self.folder(attribute.controller)}/{name}"
 
     def _value(self, attribute: Attribute[Any], *, written: bool) -> Any:  # noqa: ANN401 (of any attribute)
         """Return a value; None if unknown, since there is no controller or the cgroup no longer exists."""

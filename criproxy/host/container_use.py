@@ -1,16 +1,19 @@
-"""How much CPU time and memory containers have used: read from their cgroups, which are found by the containers' ids.
+"""How much CPU time and memory containers have used, and how often their CPU limit has made them wait.
 
-cgroup v1 (the controllers cpuacct and memory) and v2. Runtimes name the cgroup of a container by its id, with or
-without a prefix and ``.scope``.
+All is read from their cgroups, of v1 (the controllers cpuacct, cpu and memory) and v2, which are found by the
+containers' ids where they are not known: runtimes name them by these, with or without a prefix and ``.scope``.
 """
 
 import os
 from collections.abc import Collection
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
+from posixpath import dirname
 
+from criproxy.host.cgroup import ContainerGroup
 from criproxy.host.files import number_of, read_text
 from criproxy.model.machine.hardware import ContainerUse, CpuTime, MemoryUse
+from criproxy.model.resources import CfsQuota
 
 _IDLE, _IOWAIT, _GUEST = 3, 4, 8
 """Columns of a line of /proc/stat. The time of guests, from `_GUEST` on, is also in the columns before."""
@@ -155,3 +158,70 @@ def _ids_in(name: str) -> tuple[str, ...]:
     """The ids that a cgroup named *name* may belong to: the name, and what follows the prefix of a runtime."""
     plain = name.removesuffix(_SCOPE)
     return (plain, plain.partition("-")[2], plain.rpartition("-")[2])
+
+
+_NS = 1000
+"""Nanoseconds in a microsecond: with cgroup v1, times are in these."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Throttling:
+    """What the kernel has counted of a cgroup since it was made."""
+
+    throttled_us: int = 0
+    """How long its CPUs had to wait for the next period, in all."""
+    throttled_periods: int = 0
+    periods: int = 0
+    """Those in which it ran, with a limit."""
+    bursts: int | None = None
+    """The periods in which it used more than its limit; None: the kernel has no bursts."""
+    burst_us: int | None = None
+    """How much more."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PodLimit:
+    """The CPU limit of a pod."""
+
+    quota: CfsQuota | None
+    """None: it has none."""
+    throttling: Throttling | None
+    """None: unknown."""
+
+
+def read_throttling(group: ContainerGroup) -> Throttling | None:
+    """Return what the kernel has counted of *group*; None if it is gone, or has no controller for that."""
+    lines = (line.split() for line in (read_text(f"{group.folder('cpu')}/cpu.stat") or "").splitlines())
+    found = {words[0]: number for words in lines if len(words) == 2 and (number := number_of(words[1])) is not None}
+
+    def time_us(name: str) -> int | None:
+        return found.get(f"{name}_usec") if group.unified else _us(found.get(f"{name}_time"))
+
+    throttled_us, periods, throttled = time_us("throttled"), found.get("nr_periods"), found.get("nr_throttled")
+    if throttled_us is None or periods is None or throttled is None:
+        return None
+    return Throttling(
+        throttled_us=throttled_us,
+        throttled_periods=throttled,
+        periods=periods,
+        bursts=found.get("nr_bursts"),
+        burst_us=time_us("burst"),
+    )
+
+
+def _us(time_ns: int | None) -> int | None:
+    return None if time_ns is None else time_ns // _NS
+
+
+def read_pod_limit(container: ContainerGroup) -> PodLimit | None:
+    """Return the limit of the pod whose *container* has this cgroup; None if it cannot be read."""
+    pod = replace(container, below=dirname(container.below))
+    folder = pod.folder("cpu")
+    if pod.unified:
+        words = (read_text(f"{folder}/cpu.max") or "").split()
+    else:
+        words = [read_text(f"{folder}/cpu.cfs_{name}_us") or "" for name in ("quota", "period")]
+    period_us = number_of(words[1]) if len(words) == 2 else None
+    if period_us is None:
+        return None
+    return PodLimit(quota=CfsQuota.sent(number_of(words[0]) or 0, period_us), throttling=read_throttling(pod))

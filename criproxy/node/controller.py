@@ -29,6 +29,7 @@ from criproxy.node.locks import Locks
 from criproxy.node.reconcile.controls_client import MARK, ControlsClient
 from criproxy.node.reconcile.controls_map import ControlsMap
 from criproxy.node.reconcile.reconciler import Reconciler
+from criproxy.node.reconcile.throttling import ThrottleWatch
 from criproxy.node.record.persister import Persister
 from criproxy.node.record.refusals import RefusedResizes
 from criproxy.node.record.state import NodeState
@@ -142,6 +143,11 @@ class Controller:
         return NodeUse(self.context.settings.host_root)
 
     @cached_property
+    def throttling(self) -> ThrottleWatch:
+        """Observes how containers are throttled."""
+        return ThrottleWatch(self.context)
+
+    @cached_property
     def gone(self) -> Gone:
         """Checks on request which containers have ended without a call."""
         return Gone(self.context, self.reconciler)
@@ -159,6 +165,7 @@ class Controller:
         context = self.context
         self.reconciler.holds.add(UNKNOWN)
         context.state.looks.add("follow lifted quotas", self.replies.update)
+        context.state.looks.add("observe throttling", self.throttling.look)
         for key in context.in_flight.inherit(context.state.node):
             self.outcomes.start_unknown(key)
         # The store has the node of the last run: CPUs may be gone since then.

@@ -127,6 +127,18 @@ EXPLAIN = {
             "service": (FACTS, None),
             "service_state": str,
             "troubles": TEXTS,
+            "throttling": (
+                {
+                    "since": str,
+                    "lifted": bool,
+                    "limited": {"seconds": float, "throttled_s": REAL},
+                    "unlimited": {"seconds": float, "throttled_s": REAL},
+                    "bursts": WHOLE,
+                    "burst_s": REAL,
+                    "pod": ({"quota_us": WHOLE, "period_us": WHOLE, "throttled_s": REAL}, None),
+                },
+                None,
+            ),
         },
         None,
     ),

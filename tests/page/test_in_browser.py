@@ -172,16 +172,22 @@ async def serious(page: Any) -> list[str]:  # noqa: ANN401 (a page)
     ]
 
 
-CLASSES = "classes: {batch: {for: {namespaces: [default]}, memory: {high: 1Mi}, scheduling: {policy: batch}}}\n"
+CLASSES = """classes:
+  batch:
+    {for: {namespaces: [default]}, cpu: {burst: idle}, memory: {high: 1Mi}, scheduling: {policy: batch}}
+"""
 
 
 async def test_the_story_of_a_container_with_classes(tmp_path: Path, opened: Browser) -> None:
-    """It has its class, the files with the applied value, and what the service sets."""
+    """It has its class, the files with the applied value, what the service sets, and how it was throttled."""
+    spec = ContainerSpec("main", IMAGE, cpu_request_milli=100, cpu_limit_milli=200)
     async with stage(tmp_path, more=CLASSES) as there:
-        (key,) = await there.run([PodSpec("web", (ContainerSpec("main", IMAGE, cpu_request_milli=100),))])
+        (key,) = await there.run([PodSpec("web", (spec,))])
         async with window(opened, f"{there.url}#container={key}") as shown:
             body = shown.page.locator("#story-body")
             await expect(body).to_contain_text("What its classes set")
             await expect(body).to_contain_text("class batch for memory")
             await expect(body).to_contain_text("memory.high: 1048576")
             await expect(body).to_contain_text("scheduling: by criproxy controls (")
+            await expect(body).to_contain_text("CPU limit: lifted; throttled 0 s in 0 s in force, an unknown time in")
+            await expect(body).to_contain_text("CPU limit of its pod: unknown")

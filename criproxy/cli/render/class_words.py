@@ -53,6 +53,27 @@ def container_lines(controls: Values) -> Iterator[str]:
             if kind != "cgroup":
                 yield f"{kind.replace('_', ' ')}: {_words(value)} ({state})"
     yield from controls["troubles"]
+    if throttling := controls.get("throttling"):  # missing in answers of earlier versions
+        yield from _throttled(throttling)
+
+
+def _throttled(throttling: Values) -> Iterator[str]:
+    """Yield how a container was throttled, with its CPU limit and without."""
+    parts = [f"{_time(throttling[key])} {word}" for key, word in (("limited", "in force"), ("unlimited", "lifted"))]
+    now = "lifted" if throttling["lifted"] else "in force"
+    yield f"CPU limit: {now}; throttled {', '.join(parts)}, since {throttling['since'][:19]}Z"
+    if throttling["bursts"]:
+        yield f"bursts: {count(throttling['bursts'], 'period')}, {throttling['burst_s']:g} s"
+    if (pod := throttling["pod"]) is None:
+        yield "CPU limit of its pod: unknown"
+    elif pod["quota_us"] is not None:
+        was = "unknown" if pod["throttled_s"] is None else f"{pod['throttled_s']:g} s"
+        yield f"CPU limit of its pod: {pod['quota_us']} of {pod['period_us']} µs, always in force; throttled: {was}"
+
+
+def _time(share: Values) -> str:
+    throttled = "for an unknown time" if share["throttled_s"] is None else f"{share['throttled_s']:g} s"
+    return f"{throttled} in {share['seconds']:g} s"
 
 
 def _words(value: object) -> str:

@@ -117,6 +117,17 @@ function classes(told) {
     ...told.files.map((each) => `${each.file}: ${each.desired || "as requested"}${has(each)}`),
     ...kinds.map((kind) => `${kind.replaceAll("_", " ")}: by criproxy controls (${told.service_state})`),
     ...told.troubles.map((each) => el("span", { class: "bad" }, each)),
+    ...(told.throttling ? throttled(told.throttling) : []),
+  ];
+}
+
+function throttled(told) {
+  const seconds = (value) => (value === null ? "an unknown time" : `${value} s`);
+  const { limited, unlimited, pod } = told;
+  return [
+    `CPU limit: ${told.lifted ? "lifted" : "in force"}; throttled ${seconds(limited.throttled_s)} in ${limited.seconds} s in force, ${seconds(unlimited.throttled_s)} in ${unlimited.seconds} s lifted, since ${told.since.slice(0, 19)}Z`,
+    ...(told.bursts ? [`bursts: ${told.bursts} periods, ${told.burst_s} s`] : []),
+    ...(pod === null ? ["CPU limit of its pod: unknown"] : pod.quota_us === null ? [] : [`CPU limit of its pod: ${pod.quota_us} of ${pod.period_us} µs, always in force; throttled: ${seconds(pod.throttled_s)}`]),
   ];
 }
 
