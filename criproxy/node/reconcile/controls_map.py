@@ -21,6 +21,7 @@ from criproxy.node.context import Context
 from criproxy.placement.answers.desired_controls import Use, controls_of, layout, use_of
 from criproxy.placement.options.class_rules import ClassParts, classes_of
 from criproxy.placement.options.policy_options import options_of
+from criproxy.placement.policies.api import empty_pools_of
 from criproxy.placement.policies.none import NonePolicy
 
 _SLICE = ".slice"
@@ -216,5 +217,6 @@ class ControlsMap:
             self.layout = NOTHING_DESIRED
         else:
             reserved = options_of(state.policy).reserved(state.node.topology)
-            self.layout = layout(state.node, self.parts, self._uses.keys(), reserved)
+            empty = empty_pools_of(state.policy, state.node) if self.parts.pools else {}
+            self.layout = layout(state.node, self.parts, self._uses.keys(), reserved, empty)
         return self.layout != before

@@ -5,7 +5,7 @@ container does not need a pass over all of them.
 """
 
 from collections import Counter
-from collections.abc import Collection
+from collections.abc import Collection, Iterator, Mapping
 from typing import NamedTuple
 
 from criproxy.model.controls import ContainerControls, CpuTuning, Desired, IrqClaim, Irqs
@@ -61,7 +61,9 @@ def controls_of(container: Container, grant: Grant, parts: ClassParts, cgroup: s
     return None if found == ContainerControls(cgroup=cgroup) else found
 
 
-def layout(node: Node, parts: ClassParts, uses: Collection[Use], reserved: CpuSet) -> Desired:
+def layout(
+    node: Node, parts: ClassParts, uses: Collection[Use], reserved: CpuSet, empty: Mapping[str, CpuSet]
+) -> Desired:
     """Return what is desired for CPUs and interrupts, without containers.
 
     Args:
@@ -69,7 +71,9 @@ def layout(node: Node, parts: ClassParts, uses: Collection[Use], reserved: CpuSe
         parts: what the classes are.
         uses: of all containers that are not preserved, each once.
         reserved: the reserved CPUs.
+        empty: the CPUs of pools without containers, by name.
     """
+    uses = [*uses, *_of_pools(empty, parts)]
     cpus = {name: ids for name, ids in _cpus_by_class(node, parts, uses, reserved).items() if ids}
     tunings: dict[str, CpuTuning] = {}
     for name in cpus:
@@ -81,6 +85,15 @@ def layout(node: Node, parts: ClassParts, uses: Collection[Use], reserved: CpuSe
         rdt=parts.rdt,
         irqs=_irqs(node, parts, uses),
     )
+
+
+def _of_pools(empty: Mapping[str, CpuSet], parts: ClassParts) -> Iterator[Use]:
+    """Yield how the CPUs of pools without containers count: as if there were some, if the pool has a class."""
+    for pool, ids in empty.items():
+        cpu, irq = parts.of_pool("cpu", pool), parts.of_pool("irq", pool)
+        classes = (cpu if cpu and parts.tuning(cpu) else "", irq if irq and parts.irq(irq) else "")
+        if any(classes):
+            yield Use(NO_CPUS, ids, False, *classes)
 
 
 def _cpus_by_class(node: Node, parts: ClassParts, uses: Collection[Use], reserved: CpuSet) -> dict[str, CpuSet]:

@@ -6,7 +6,7 @@ An annotation about the container comes before one about its pod, and one about 
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
-from re import fullmatch, sub
+from re import fullmatch
 from typing import NamedTuple
 
 from criproxy.errors import BadAnnotation
@@ -17,7 +17,7 @@ from criproxy.model.workload import Container, ContainerState, Pod
 from criproxy.placement.classes.table import NAMESPACE, POOL, QOS, Table
 from criproxy.placement.options.annotation_keys import matches_one, may_use
 from criproxy.placement.options.annotation_parsing import Wishes, written
-from criproxy.placement.options.class_rules import C_STATES, CPU_QUOTA, GOVERNOR, IRQ_BALANCING, anonymous
+from criproxy.placement.options.class_rules import C_STATES, CPU_QUOTA, GOVERNOR, IRQ_BALANCING, anonymous, type_of
 
 CLASS = "class"
 KEYS: Mapping[str, tuple[str, ...]] = {
@@ -116,8 +116,7 @@ class Choice:
                 yield _Said(name, self.annotations[name], scope)
 
     def _by_rule(self, kind: str) -> Chosen | None:
-        pool = sub(r"\[[0-9]+\]$", "", self.pool)
-        texts = {NAMESPACE: self.container.namespace, POOL: pool, QOS: self.container.qos.value}
+        texts = {NAMESPACE: self.container.namespace, POOL: type_of(self.pool), QOS: self.container.qos.value}
         for by, text in texts.items():
             for rule in self.table.rules:
                 if rule.kind == kind and rule.by == by and text and matches_one(text, (rule.pattern,)):

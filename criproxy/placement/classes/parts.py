@@ -3,7 +3,7 @@
 from criproxy.model.controls import BlockIo, CpuTuning, Rdt, RdtAllocation, RdtClass, RdtPartition, Scheduling, Throttle
 from criproxy.placement.classes.amounts import WHILE_IDLE
 from criproxy.placement.classes.options import BlockIoOptions, CpuOptions, RdtShares, SchedulingOptions
-from criproxy.placement.classes.table import Table
+from criproxy.placement.classes.table import POOL, Table
 from criproxy.placement.options.class_rules import ClassParts, IrqRule
 
 
@@ -23,6 +23,7 @@ def parts_of(table: Table) -> ClassParts:
         idle_bursts=frozenset([name for name, each in classes if each.cpu and each.cpu.burst == WHILE_IDLE]),
         irqs={name: IrqRule(mode=each.irq.mode or "", claim=each.irq.claim) for name, each in classes if each.irq},
         controllable=table.controllable,
+        pools=tuple((rule.kind, rule.pattern, rule.name) for rule in table.rules if rule.by == POOL),
     )
 
 

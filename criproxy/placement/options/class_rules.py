@@ -5,10 +5,12 @@ The models take time of a start, so that files without classes do without them: 
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
+from re import sub
 from typing import Protocol
 
 from criproxy.model.controls import BlockIo, Controls, CpuTuning, Rdt, Scheduling
 from criproxy.model.workload import Container, Pod
+from criproxy.placement.options.annotation_keys import matches_one
 from criproxy.placement.options.annotation_parsing import Wishes
 from criproxy.placement.options.policy_options import options_of
 
@@ -50,6 +52,11 @@ def anonymous_settings(name: str) -> dict[str, str]:
     return {key: value for key, _, value in parts}
 
 
+def type_of(pool: str) -> str:
+    """Return the name in the policy file of a pool or balloon, which may be one of several."""
+    return sub(r"\[[0-9]+\]$", "", pool)
+
+
 def lifts_quota(controls: Controls) -> bool:
     """Return whether an annotation of its pod lifts the CFS quota of a container on exclusive CPUs."""
     return anonymous_settings(controls.class_of("cpu")).get(CPU_QUOTA) == "disable"
@@ -76,6 +83,13 @@ class ClassParts:
     irqs: Mapping[str, IrqRule] = field(default_factory=dict)
     controllable: tuple[str, ...] = ("*",)
     """As `model.controls.Irqs.controllable`."""
+    pools: tuple[tuple[str, str, str], ...] = ()
+    """Kind, pattern for a pool or a type of balloons (* and ?), and the class that its containers have."""
+
+    def of_pool(self, kind: str, pool: str) -> str:
+        """Return the class of a *kind* that containers of *pool* have by that, as in `Grant.pool`; empty if none."""
+        found = (name for each, pattern, name in self.pools if each == kind and matches_one(type_of(pool), (pattern,)))
+        return next(found, "")
 
     def tuning(self, name: str) -> CpuTuning | None:
         """Return what a class sets on its CPUs, also an anonymous one; None if nothing."""

@@ -107,6 +107,20 @@ def free_of(policy: object, node: Node) -> Free:
     return Free(cpus, len(cpus))
 
 
+@runtime_checkable
+class HasEmptyPools(Protocol):
+    """A policy whose pools or balloons may be there without containers."""
+
+    def empty_pools(self, node: Node) -> Mapping[str, CpuSet]:
+        """The CPUs of those without containers, by name as in `Grant.pool`."""
+        ...
+
+
+def empty_pools_of(policy: object, node: Node) -> Mapping[str, CpuSet]:
+    """The CPUs of pools that are there without containers: CPUs of a pool's class are not idle."""
+    return policy.empty_pools(node) if isinstance(policy, HasEmptyPools) else {}
+
+
 def candidates_of(policy: Policy, node: Node, container: Container) -> Candidates | None:
     """What *policy* chose from, if it shows that and had anything to choose."""
     if not isinstance(policy, Explains):

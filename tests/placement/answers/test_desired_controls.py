@@ -11,8 +11,14 @@ from criproxy.model.node import Node
 from criproxy.model.resources import CfsQuota
 from criproxy.model.workload import Container
 from criproxy.placement.answers.desired_controls import Use, controls_of, layout, use_of
-from criproxy.placement.options.class_rules import ClassParts, IrqRule
+from criproxy.placement.engine import step
+from criproxy.placement.events import ContainerCreating
+from criproxy.placement.options.class_rules import ClassParts, IrqRule, classes_of
+from criproxy.placement.options.policy_options import options_of
+from criproxy.placement.policies.api import empty_pools_of
 from criproxy.simulate.hosts import machine
+from tests.placement.classes.policy import container as asking
+from tests.placement.classes.policy import contents
 
 EIGHT = machine(nodes=2, cores=4, threads=1)
 FAST, SLOW = CpuTuning(governor="performance"), CpuTuning(max_frequency="min")
@@ -35,7 +41,7 @@ def desired(
     """The CPUs of each class, and where interrupts go, on a node with these grants."""
     names = {str(number): each for number, each in enumerate(grants)}
     node = Node(EIGHT, grants=names, kept={"u": Kept({"c": parse_cpuset(kept)})} if kept else {})
-    found = layout(node, parts, {use_of(each, parts) for each in grants}, parse_cpuset(reserved))
+    found = layout(node, parts, {use_of(each, parts) for each in grants}, parse_cpuset(reserved), {})
     assert found.tunings.keys() == found.cpus.keys()
     return dict(found.cpus), found.irqs
 
@@ -106,7 +112,7 @@ def test_a_class_for_each_pod_costs_little() -> None:
     uses = {Use(big.cpus, big.cpus, False, f"+cpu-c-states=max_latency:{number}") for number in range(1000)}
     begun_s = time.process_time()
 
-    assert layout(Node(big), PARTS, uses, big.cpus).cpus == {}
+    assert layout(Node(big), PARTS, uses, big.cpus, {}).cpus == {}
 
     assert time.process_time() - begun_s < 0.5
 
@@ -127,3 +133,43 @@ def test_a_container_gets_what_the_runtime_cannot_set() -> None:
     assert (found.cgroup, found.scheduling, found.block_io) == ("pods/c", parts.scheduling["b"], parts.block_io["b"])
     assert (found.rdt_class, found.burst_us) == ("b", 100_000)
     assert controls_of(one, grant("0-7", memory="b"), parts, "pods/c") is None
+
+
+BALLOONS = """policy: balloons
+reservedCpus: "0"
+idleCPUClass: slow
+cpuClasses: {fast: {minFreq: base}, slow: {maxFreq: min}}
+balloonTypes:
+- {name: quick, cpuClass: fast, minBalloons: 2, minCPUs: 2, maxCPUs: 2, irqMode: isolate, namespaces: [shop]}
+- {name: plain, minBalloons: 1, minCPUs: 1}
+"""
+POOLS = """policy: pools
+reservedResources: {cpu: 1}
+classes: {fast: {for: {pools: [quick]}, cpu: {minFreq: base}}, slow: {cpu: {maxFreq: min}}}
+idleCPUClass: slow
+pools:
+- {name: quick, instances: 2, cpu: 2}
+"""
+
+
+@pytest.mark.parametrize(
+    ("text", "fast", "irqs"), [pytest.param(BALLOONS, 4, 4, id="balloons"), pytest.param(POOLS, 4, None, id="pools")]
+)
+def test_a_pool_without_containers_has_its_class(text: str, fast: int, irqs: int | None) -> None:
+    """Its CPUs are ready for the first container, and not idle; a pool without a class is."""
+    settings = contents(text, topology=EIGHT).settings
+    assert settings is not None
+    policy, classes = settings.build_policy(), classes_of(settings.build_policy())
+    assert classes is not None
+    node, parts = Node(EIGHT), classes.desired_parts()
+    reserved = options_of(policy).reserved(EIGHT)
+
+    found = layout(node, parts, (), reserved, empty_pools_of(policy, node))
+
+    cpus = {name: parse_cpuset(text) for name, text in found.cpus.items()}
+    assert len(cpus["fast"]) == fast
+    assert cpus["fast"] | cpus["slow"] == EIGHT.cpus - reserved
+    assert (found.irqs and len(EIGHT.cpus - parse_cpuset(found.irqs.cpus))) == irqs
+
+    busy = step(node, ContainerCreating(asking(key="a", namespace="shop")), policy).node
+    assert empty_pools_of(policy, busy).keys() < empty_pools_of(policy, node).keys()

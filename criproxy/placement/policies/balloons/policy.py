@@ -92,6 +92,12 @@ class BalloonsPolicy:
             state = state.with_balloon(_fitted(state, balloon, node)).settled()
         return return_memory(node, self._repinned(state, node, node.grants))
 
+    def empty_pools(self, node: Node) -> Mapping[str, CpuSet]:
+        """Balloons that have to be there (minBalloons)."""
+        node = self.options.within(node)
+        state = read(catalogue(self.options, node.topology), node, node.grants)
+        return {balloon.name: balloon.home for balloon in state.balloons.values() if not balloon.keys and balloon.home}
+
     def _left_alone(self, node: Node, container: Container, wishes: Wishes) -> str:
         if wishes.boolean("cpu.preserve"):
             return "its pod asks for that (cpu.preserve)"

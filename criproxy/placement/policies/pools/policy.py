@@ -77,6 +77,12 @@ class PoolsPolicy:
         grants = self._with_sharers(self._plan(node.topology), node, {}) if left.exclusive else {}
         return return_memory(node, grants)
 
+    def empty_pools(self, node: Node) -> Mapping[str, CpuSet]:
+        """Pools whose containers have not come, or are gone."""
+        used = {grant.pool for grant in node.grants.values()}
+        plan = self._plan(self.options.within(node).topology)
+        return {each.name: each.cpus for each in plan.instances if each.name not in used and each.cpus}
+
     def _plan(self, topology: Topology) -> Plan:
         """The pools of this machine."""
         return make_plan(self.options.pools, self.options.reserved(topology), topology)
