@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from criproxy.cri import api_pb2 as api
 from lab.containerd.containerd import IMAGE, PrivateContainerd
 from lab.kubelet.kubelet import ContainerSpec, PodSpec
 from tests.daemons import until
@@ -53,6 +54,13 @@ async def test_a_life(bursting: Scene) -> None:
     _, ours = await scene.run(batch())
     assert await scene.quota_us(ours) == -1
     assert (await scene.client.container_status(ours)).status.resources.linux.cpu_quota == LIMIT_US
+
+    linux = api.LinuxContainerResources(cpu_shares=102, cpu_quota=LIMIT_US // 2, cpu_period=100_000)
+    await scene.kubelet.update(ours, linux)
+    assert await scene.quota_us(ours) == -1
+    assert (await scene.client.container_status(ours)).status.resources.linux.cpu_quota == LIMIT_US // 2
+    linux.cpu_quota = LIMIT_US
+    await scene.kubelet.update(ours, linux)
 
     sandbox_id, _ = await scene.run(owner(len(ALL) - 1))
     await has_quota(scene, ours, LIMIT_US)

@@ -17,6 +17,7 @@ from criproxy.model.node import Node
 from criproxy.model.workload import Container, ContainerState, Pod, QosClass, Sizes
 from criproxy.placement import events as ev
 from criproxy.placement.alloc.booked_cpus import booked_cpus
+from criproxy.placement.answers.rehearsal import fit
 from criproxy.placement.decision import Decision, target
 from criproxy.placement.engine import step
 from criproxy.placement.options.class_rules import named_part
@@ -230,6 +231,16 @@ def test_the_annotation_that_lifts_a_quota_has_a_reason_and_stays_in_force() -> 
     again = step(node, ev.PolicyChanged(apply_all=True, configuration="other"), under)
     assert (quota(again), again.updates) == (LIFTED, ())
     assert not any("gets back" in text for text in again.sentences)
+
+
+def test_a_question_before_a_create_has_the_same_answer() -> None:
+    """`criproxy fit` places it on a copy of the node; so does the simulator, with the same steps."""
+    node = created(created(Node(ONE), container("a")), owner("first"))
+    pod = Pod(key="p-last", uid="p-last")
+    found = fit(node, policy(), pod, owner("last"))
+    assert isinstance(found.result, Decision)
+    assert quota(found.result) is RESTORED
+    assert quota(node) is LIFTED
 
 
 FILES = {
