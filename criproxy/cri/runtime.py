@@ -11,6 +11,7 @@ from google.protobuf.message import DecodeError, Message
 from criproxy.cri import api_pb2 as api
 from criproxy.cri import utf8
 from criproxy.cri.methods import METHODS
+from criproxy.cri.stamp import annotations_in
 from criproxy.cri.touched_methods import PACKAGES
 from criproxy.errors import CriproxyError, StatusCode
 from criproxy.model.text.annotations import policy_annotations
@@ -48,9 +49,11 @@ class RuntimeClient:
     Args:
         endpoint: such as ``unix:///run/containerd/containerd.sock``.
         timeout_s: the default deadline of a call.
+        reads_specs: whether lists of containers have our annotations also where they are in the OCI specification only,
+            as those that an NRI plugin has added. Each container is asked about once.
     """
 
-    def __init__(self, endpoint: str, timeout_s: float = DEFAULT_TIMEOUT_S) -> None:
+    def __init__(self, endpoint: str, timeout_s: float = DEFAULT_TIMEOUT_S, *, reads_specs: bool = False) -> None:
         self.endpoint = endpoint
         self.on_unavailable: Callable[[], None] = lambda: None
         """Called after every call that did not reach the runtime: it may be restarting."""
@@ -58,6 +61,9 @@ class RuntimeClient:
         self._channel = Channel(endpoint.removeprefix("unix://"))
         self._package = PACKAGES[0]
         self._listing = asyncio.Lock()
+        self._reads_specs = reads_specs
+        self._in_specs: dict[str, Mapping[str, str]] = {}
+        """Container → our annotations in its specification."""
         self.answered = ("", "")
         """Name and version that the runtime gave itself last; empty before its first answer."""
 
@@ -78,7 +84,22 @@ class RuntimeClient:
 
     async def list_containers(self, sandbox_id: str = "") -> Sequence[api.Container]:
         """List the containers in all states, or those of one sandbox."""
-        return await self._list(api.ContainerFilter(pod_sandbox_id=sandbox_id))
+        items = await self._list(api.ContainerFilter(pod_sandbox_id=sandbox_id))
+        if self._reads_specs:
+            await self._add_annotations(items, is_whole=not sandbox_id)
+        return items
+
+    async def _add_annotations(self, items: Sequence[api.Container], *, is_whole: bool) -> None:
+        for item in items:
+            if item.id not in self._in_specs:
+                reply = await if_reported(self.container_status(item.id, verbose=True))
+                if reply is None:
+                    continue
+                self._in_specs[item.id] = annotations_in(reply.info)
+            item.annotations.update(self._in_specs[item.id])
+        if is_whole:
+            listed = {item.id for item in items}
+            self._in_specs = {key: ours for key, ours in self._in_specs.items() if key in listed}
 
     async def list_exited(self) -> Sequence[api.Container]:
         """List the containers that have ended and were not removed yet."""

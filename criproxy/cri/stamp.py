@@ -102,6 +102,15 @@ def missed_text(missed: Missed) -> str:
     return _ENCODER.encode(to_plain(missed))
 
 
+def annotations_in(info: Mapping[str, str]) -> dict[str, str]:
+    """Return our annotations in the OCI specification, from the *info* of a verbose ContainerStatus."""
+    try:
+        found = json.loads(info["info"])["runtimeSpec"]["annotations"]
+        return {key: str(found[key]) for key in (ANNOTATION, MISSED) if key in found}
+    except (KeyError, ValueError, TypeError, RecursionError):
+        return {}
+
+
 def read_missed(annotations: Mapping[str, str]) -> Missed | None:
     """Return the mark in a container's *annotations*; None if there is none or it is invalid."""
     try:

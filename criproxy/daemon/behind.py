@@ -213,7 +213,7 @@ def _reservation(host_root: Path) -> "tuple[Reservation | None, Sequence[str]]":
 
 async def probe(endpoints: Endpoints, without: tuple[str, ...] = ()) -> str | None:
     """Return the problem of the first socket, except those *without*, that does not accept connections; else None."""
-    for name, (_, path) in endpoints.pairs.items():
+    for name, path in _behind(endpoints):
         if name in without:
             continue
         try:
@@ -224,6 +224,11 @@ async def probe(endpoints: Endpoints, without: tuple[str, ...] = ()) -> str | No
             return f"the {'runtime' if name == MAIN else 'image service'} on {path} cannot be reached: {reason}"
         writer.close()
     return None
+
+
+def _behind(endpoints: Endpoints) -> Iterator[tuple[str, str]]:
+    yield MAIN, endpoints.runtime
+    yield from ((name, path) for name, (_, path) in endpoints.pairs.items() if name != MAIN)
 
 
 def raise_open_files() -> None:

@@ -5,6 +5,7 @@ import os
 from collections.abc import Mapping, Sequence
 from contextlib import AsyncExitStack
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from criproxy.api.metrics.moment import Moment
 from criproxy.api.metrics.proxy_metrics import Gauges, registry
@@ -24,6 +25,9 @@ from criproxy.process.tasks import Tasks
 from criproxy.wire.server import Proxy
 from criproxy.wire.sockets import Listener
 
+if TYPE_CHECKING:
+    from criproxy.nri.front import NriFront
+
 log = structlog.get_logger("criproxy.daemon")
 
 
@@ -31,7 +35,7 @@ async def serve_http(
     stack: AsyncExitStack,
     listener: Listener,
     commands: Commands,
-    proxies: Sequence[Proxy],
+    proxies: "Sequence[Proxy | NriFront]",
     heartbeat: Heartbeat,
     log_writer: LineWriter,
     token_file: Path | None = None,

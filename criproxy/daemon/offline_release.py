@@ -91,7 +91,9 @@ async def _released(store: Store, runtime_endpoint: str, host_root: Path, log: L
         before = LastConfiguration.parse(store.load(topology).configuration)
         settings = Settings(host_root=host_root, configuration=before.digest_of_release)
         policy = NonePolicy(Options())
-        controller = Controller(settings, topology, policy, store, RuntimeClient(runtime_endpoint), log)
+        controller = Controller(
+            settings, topology, policy, store, RuntimeClient(runtime_endpoint, reads_specs=True), log
+        )
         try:
             switch = controller.policy_switch
             return await (switch.undo_later() if undo else switch.release(reason_now()))

@@ -28,6 +28,7 @@ class Options:
     http_token_file: Path | None = None
     control_socket: str
     trace_calls: tuple[str, ...]
+    nri: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,9 +36,13 @@ class Endpoints:
     """The addresses in `Options`, as paths."""
 
     pairs: Mapping[str, tuple[str, str]]
-    """Name of the socket (`MAIN`, `IMAGE`) → where we listen, and the runtime behind it."""
+    """Name of the socket (`MAIN`, `IMAGE`) → where we listen, and the runtime behind it; empty with NRI."""
+    runtime: str
+    """The runtime's socket for CRI."""
     control: str
     http: Address | None
+    nri: str = ""
+    """The runtime's socket for NRI; empty: the kubelet's calls come through `pairs`."""
 
     @classmethod
     def of(cls, options: Options) -> "Endpoints":
@@ -47,12 +52,15 @@ class Endpoints:
             UsageError: an address is malformed, missing or used twice.
         """
         runtime = unix_path(options.runtime_endpoint, "--runtime-endpoint")
-        pairs = {MAIN: (unix_path(options.listen, "--listen"), runtime)}
+        pairs = {MAIN: (unix_path(options.listen, "--listen"), runtime)} if options.nri is None else {}
+        nri = "" if options.nri is None else unix_path(options.nri, "--nri")
         if (options.image_listen is None) != (options.image_endpoint is None):
             raise UsageError(
                 "--image-listen and --image-endpoint go together: "
                 "a separate image service needs a socket of its own, and that socket a service behind it"
             )
+        if options.nri is not None and options.image_listen is not None:
+            raise UsageError("--image-listen has no effect with --nri: the kubelet calls the runtime itself")
         if options.image_listen is not None and options.image_endpoint is not None:
             image = unix_path(options.image_endpoint, "--image-endpoint")
             pairs[IMAGE] = (unix_path(options.image_listen, "--image-listen"), image)
@@ -61,15 +69,10 @@ class Endpoints:
         unix_path(agent(control), "--control-socket (the socket for the agent)")
         http = Address.parse(options.http) if options.http is not None else None
         beside, behind = pairs.get(IMAGE, ("", ""))
-        named = {"--listen": pairs[MAIN][0], "--image-listen": beside, "--control-socket": control}
+        named = {"--listen": pairs.get(MAIN, ("",))[0], "--image-listen": beside, "--control-socket": control}
         named["--http"] = http.path or "" if http else ""
         _check_distinct(named, {"--runtime-endpoint": runtime, "--image-endpoint": behind})
-        return cls(pairs, control, http)
-
-    @property
-    def runtime(self) -> str:
-        """The path of the runtime's socket."""
-        return self.pairs[MAIN][1]
+        return cls(pairs, runtime, control, http, nri)
 
 
 def read_only(control: str) -> str:

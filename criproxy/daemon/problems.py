@@ -18,11 +18,13 @@ if TYPE_CHECKING:
     from criproxy.api.views.situation import Situation
     from criproxy.api.views.status_check import Found
     from criproxy.model.text.notices import Notice
+    from criproxy.nri.plugin import Plugin
 
 SILENT_S = 60.0
 """A kubelet asks for the runtime's status every 5 s: after this time without a call it goes elsewhere, or is down."""
 NEVER_S = 300.0
 """How long the first call of a kubelet may take after the start, for example while the node boots."""
+_UNPLACED = "the runtime does not ask criproxy about containers, which start without their place"
 PAUSE_RATIO, LONGEST_PAUSE_S = 10.0, 1.0
 """How long a finding counts, as a multiple of the CPU time that it took, and at most: anybody may ask often."""
 
@@ -41,6 +43,8 @@ class Problems:
     """That of `Entry.last_s`."""
     page_access: "Access | None" = None
     """Of the page, if it is served."""
+    nri: "Plugin | None" = None
+    """The connection to the runtime, if it is by NRI."""
     sockets: SocketFiles | None = None
     """Watches the sockets of the daemon."""
     _began_s: float = field(init=False)
@@ -128,7 +132,9 @@ class Problems:
         controller = self.started.controller
         if unreachable or controller.resync.error or not controller.ready:
             self._blocked_s = self.clock()
-        if silent := self._kubelet():
+        if self.nri is not None and self.nri.problem:
+            found.append(Notice("nri", f"{_UNPLACED}: {self.nri.problem}"))
+        if self.nri is None and (silent := self._kubelet()):
             found.append(Notice("kubelet", silent))
         if self.behind.problem:
             found.append(Notice("criproxy-behind", self.behind.problem))

@@ -34,6 +34,7 @@ if TYPE_CHECKING:
     from criproxy.daemon.problems import Problems
     from criproxy.daemon.start import Started
     from criproxy.node.controller import Controller
+    from criproxy.nri.front import NriFront
 
 DRAIN_S = 2.0
 """How long calls in flight may take to finish when the daemon is stopped."""
@@ -77,7 +78,8 @@ class Daemon:
         self._heartbeat = Heartbeat(self._beat, self._notifier.watchdog_interval_s, self._beat_failed)
         self._dropped_lines = 0
         self._traced = _resolved(options.trace_calls)
-        self._proxies: list[Proxy] = []
+        self._proxies: list[Proxy | NriFront] = []
+        self._nri: NriFront | None = None
         self._serving = ""
         self._bypass = Bypass(self._proxies, self._bypassed, self._state, self._ailing)
         self._bypass_text: str | None = None
@@ -145,6 +147,12 @@ class Daemon:
     async def _start_proxies(self, listeners: Mapping[str, Listener]) -> Early:
         """Begin to serve; calls that the controller may hold or watch wait for it."""
         early = Early(touched_paths() | self._traced)
+        if self._endpoints.nri:
+            await asyncio.to_thread(import_module, "criproxy.nri.plugin")
+            from criproxy.nri.front import NriFront
+
+            self._nri = NriFront(early.table, self._options.host_root, early.on_error)
+            self._proxies.append(self._nri)
         for name, (_, runtime) in self._endpoints.pairs.items():
             # The image service has no containers, so the controller does not handle its calls.
             if name == MAIN:
@@ -159,11 +167,10 @@ class Daemon:
         """Import and start the controller; if that fails, the waiting calls fail, too."""
         try:
             await asyncio.to_thread(import_module, "criproxy.daemon.start")
-            from criproxy.daemon.start import start_controller
+            from criproxy.daemon.start import runtime_of, start_controller
 
-            self._started = await start_controller(
-                stack, self._options, self._endpoints, self._notifier, self._status_text
-            )
+            runtime = runtime_of(self._endpoints, self._nri)
+            self._started = await start_controller(stack, self._options, runtime, self._notifier, self._status_text)
         except BaseException as error:
             is_stopped = isinstance(error, asyncio.CancelledError)
             early.fail("criproxy is stopping" if is_stopped else f"criproxy cannot serve: {error}")
@@ -177,6 +184,8 @@ class Daemon:
         controller.policy_switch.changed = partial(self._mode_changed, controller, main)
         main.on_error = self._on_error(controller)
         main.on_runtime_lost = controller.runtime_lost
+        if self._nri is not None:
+            self._nri.blockers = controller.reconciler.blockers
         main.use(table)
         early.settle(table, main.on_error)
 
@@ -190,10 +199,15 @@ class Daemon:
         behind = Behind(self._endpoints, started.controller)
         kubelet_cpus = KubeletCpus(self._options.host_root, started.controller)
         problems = Problems(started, self._bypass, behind, kubelet_cpus, [proxy.stats for proxy in self._proxies])
+        if self._nri is not None:
+            from criproxy.nri.plugin import Plugin
+
+            failed = partial(started.controller.context.tasks.failed, "call")
+            problems.nri = Plugin(self._endpoints.nri, self._nri, failed)
         commands = Commands(problems)
         served = await self._answer_commands(stack, listeners, commands)
         problems.sockets = SocketFiles({name: (listeners[name], start) for name, start in served.items()})
-        places = ", ".join(listeners[name].path for name in self._endpoints.pairs)
+        places = ", ".join(listeners[name].path for name in self._endpoints.pairs) or f"NRI {self._endpoints.nri}"
         self._serving = f"serving on {places}"
         self._notifier.ready(self._status_text())
         log.info("serving", version=__version__, listen=places, runtime=self._endpoints.runtime, pid=os.getpid())
@@ -222,8 +236,9 @@ class Daemon:
         for name, server in servers.items():
             await server.start(listeners[name].sock)
             stack.push_async_callback(server.stop)
-        proxies = dict(zip(self._endpoints.pairs, self._proxies, strict=True))
-        return {name: each.start for name, each in (proxies | servers).items()}
+        started: dict[str, Serve] = {name: each.start for name, each in servers.items()}
+        proxies = [each for each in self._proxies if isinstance(each, Proxy)]
+        return started | {name: each.start for name, each in zip(self._endpoints.pairs, proxies, strict=True)}
 
     async def _start_watches(self, stack: AsyncExitStack, problems: "Problems") -> None:
         """Start to watch the policy file, the sockets, the kubelet's configuration, and our memory."""
@@ -236,6 +251,8 @@ class Daemon:
         tasks.forever("reload", started.reload.run)
         tasks.forever("check for a criproxy behind this one", problems.behind.watch)
         tasks.forever("read which CPUs the kubelet reserves", problems.kubelet_cpus.watch)
+        if problems.nri is not None:
+            tasks.forever("be a plugin of the runtime", partial(problems.nri.run, started.controller.known))
         if problems.sockets is not None:
             tasks.forever("look for the files of the sockets", problems.sockets.watch)
         tasks.spawn("begin what no call waits for", begin_late(tasks, started, self._options.config))
@@ -261,7 +278,7 @@ class Daemon:
 
         return on_error
 
-    def _mode_changed(self, controller: "Controller", proxy: Proxy) -> None:
+    def _mode_changed(self, controller: "Controller", proxy: "Proxy | NriFront") -> None:
         changed = _deciding(controller) != self._bypassed_configuration
         if changed and self._bypass.mode is BypassMode.AUTOMATIC:
             self._bypass.set(BypassMode.OFF, "trying another configuration")

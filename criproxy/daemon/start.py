@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 from importlib import import_module
 from pathlib import Path
-from typing import ParamSpec, TypeVar
+from typing import TYPE_CHECKING, ParamSpec, TypeVar
 
 from criproxy.cri.runtime import RuntimeClient
 from criproxy.daemon.options import Endpoints, Options, controls_socket
@@ -33,12 +33,16 @@ from criproxy.node.configuration.try_out import TryOut
 from criproxy.node.controller import Controller
 from criproxy.node.devices.plugin import read_expected
 from criproxy.node.devices.pod_files import PodFiles
-from criproxy.node.settings import Settings
+from criproxy.node.settings import DeviceLimits, Settings
 from criproxy.process.log import structlog
 from criproxy.process.systemd import Notifier
 from criproxy.process.tasks import Tasks, wait_at_most
 from criproxy.store.configurations import TRIED_NAME, GoodFile, is_new, read_good, read_tried
 from criproxy.store.store import InUse, Store
+from criproxy.wire.sockets import unix_path
+
+if TYPE_CHECKING:
+    from criproxy.nri.front import NriFront
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -63,15 +67,25 @@ class Started:
     pod_files: PodFiles
 
 
+def runtime_of(endpoints: Endpoints, front: "NriFront | None") -> RuntimeClient:
+    """Return what the controller's own calls go through; with NRI, *front* sends its updates."""
+    endpoint = f"unix://{endpoints.runtime}"
+    if front is None:
+        return RuntimeClient(endpoint)
+    from criproxy.nri.front import NriRuntime
+
+    return NriRuntime(endpoint, front)
+
+
 async def start_controller(
-    stack: AsyncExitStack, options: Options, endpoints: Endpoints, notifier: Notifier, status: Callable[[], str]
+    stack: AsyncExitStack, options: Options, runtime: RuntimeClient, notifier: Notifier, status: Callable[[], str]
 ) -> Started:
     """Build the controller, and start it; *stack* stops it.
 
     Args:
         stack: closes what is opened here.
         options: the options of the daemon.
-        endpoints: the addresses of the daemon.
+        runtime: for the controller's own calls; it closes it.
         notifier: reports reloads to the service manager.
         status: returns the status of the daemon, in one line.
 
@@ -87,11 +101,11 @@ async def start_controller(
     begun = await _answered(f"the state directory {options.state_dir}", _chosen, options, topology, found, store)
     configuration = begun.configuration
     configuration.log_to(log)
-    runtime, controller_log = RuntimeClient(f"unix://{endpoints.runtime}"), structlog.get_logger("criproxy.node")
+    controller_log = structlog.get_logger("criproxy.node")
     controller = Controller(configuration.settings, topology, configuration.policy, store, runtime, controller_log)
     _note_in_force(controller, configuration)
     controller.policy_switch.going_back = begun.back
-    controller.controls.socket = controls_socket(endpoints.control)
+    controller.controls.socket = controls_socket(unix_path(options.control_socket, "--control-socket"))
     stack.push_async_callback(controller.stop)
     await controller.start()
     keeper = ConfigurationKeeper(options.state_dir, log)
@@ -214,7 +228,7 @@ def _read_policy(options: Options, topology: Topology) -> Configuration | BadFil
     """
     required = read_good(options.state_dir) is not None  # once there was a file, its absence is a mistake
     try:
-        return load_configuration(options.config, topology, Settings(host_root=options.host_root), required=required)
+        return load_configuration(options.config, topology, _base(options), required=required)
     except Exception as error:
         if is_new(options.state_dir):
             raise
@@ -222,6 +236,25 @@ def _read_policy(options: Options, topology: Topology) -> Configuration | BadFil
             return error
         log.error("criproxy failed at the policy file", exc_info=error)  # noqa: TRY400 (as in the other logs)
         return failed_at(error)
+
+
+def _base(options: Options) -> Settings:
+    """Return the settings that no policy file changes.
+
+    With NRI, the runtime waits with everything else until it has an answer, and gives up after two seconds: what would
+    take long is left to later.
+    """
+    if options.nri is None:
+        return Settings(host_root=options.host_root)
+    return Settings(
+        host_root=options.host_root,
+        device_limits=DeviceLimits(scan_s=0.02, drivers_s=0.01, source_s=0.03),
+        create_durable_s=0.02,
+        bypass_timeout_s=0.5,
+        handler_timeout_s=0.5,
+        barrier_timeout_s=0.3,
+        resync_timeout_s=0.05,
+    )
 
 
 def _chosen(options: Options, topology: Topology, found: Configuration | BadFile, store: Store) -> AtStart:
@@ -238,7 +271,7 @@ def _chosen(options: Options, topology: Topology, found: Configuration | BadFile
     if tried is not None and not tried.has_begun(before.digest):
         log.warning("a try that had not come into effect, or has ended, does not count", tried=tried.good.source)
         tried = tried.former()
-    base, last = Settings(host_root=options.host_root, configuration=before.digest), read_good(options.state_dir)
+    base, last = replace(_base(options), configuration=before.digest), read_good(options.state_dir)
     has_begun = tried is not None and before.digest == tried.good.configuration
 
     def instead(bad: BadFile, good: GoodFile | None) -> Configuration:

@@ -87,7 +87,12 @@ class PrivateContainerd:
     """
 
     def __init__(
-        self, cgroup_driver: CgroupDriver = "cgroupfs", programs: Path | None = None, *, nri: bool = False
+        self,
+        cgroup_driver: CgroupDriver = "cgroupfs",
+        programs: Path | None = None,
+        *,
+        nri: bool = False,
+        is_front: bool = False,
     ) -> None:
         """Prepare one.
 
@@ -96,10 +101,11 @@ class PrivateContainerd:
             programs: a folder whose containerd, shim, ctr and runc are used; None: CRIPROXY_CONTAINERD, else those
                 of the machine.
             nri: whether containerd takes NRI plugins, on a socket of its own; 1.6 cannot.
+            is_front: for those who start criproxy: whether it is to be such a plugin.
         """
         self._cgroup_driver = cgroup_driver
         self._environment = {**os.environ, "PATH": _path(programs or programs_folder())}
-        self._nri = nri
+        self._nri, self.is_front = nri, is_front
         self.directory = Path(tempfile.mkdtemp(prefix="criproxy-containerd-"))
         self.socket = self.directory / "containerd.sock"
         self.cgroups = PodCgroups(f"/{self.directory.name}")
@@ -112,6 +118,11 @@ class PrivateContainerd:
     def endpoint(self) -> str:
         """Where it serves CRI, as ``unix:///…``."""
         return f"unix://{self.socket}"
+
+    @property
+    def nri_socket(self) -> Path:
+        """Where it takes NRI plugins, if it does."""
+        return self.directory / "nri.sock"
 
     @property
     def pid(self) -> int:

@@ -17,6 +17,8 @@ class Runtime:
     """Of `store.NEWER`; empty is the machine's own."""
     nri: bool = False
     """Whether it takes NRI plugins."""
+    is_front: bool = False
+    """Whether criproxy is such a plugin, and not between the kubelet and this runtime."""
 
     def __str__(self) -> str:
         return self.name
@@ -29,7 +31,7 @@ class Runtime:
 
     def prepare(self, cgroup_driver: CgroupDriver = "cgroupfs") -> PrivateContainerd:
         """A private one, which is yet to be started."""
-        return PrivateContainerd(cgroup_driver, self.programs(), nri=self.nri)
+        return PrivateContainerd(cgroup_driver, self.programs(), nri=self.nri, is_front=self.is_front)
 
     def programs(self) -> Path | None:
         """The folder of its programs; None for the machine's own, or if they were not fetched."""
@@ -38,7 +40,7 @@ class Runtime:
 
 OWN = Runtime("1.6")
 """Debian 12's; another one where the machine has another."""
-IN_MAKE_TEST = (OWN, Runtime("1.7", "1.7"))
+IN_MAKE_TEST = (OWN, Runtime("1.7", "1.7"), Runtime("1.7-plugin", "1.7", nri=True, is_front=True))
 IN_MAKE_RUNTIMES = (Runtime("2", "2"), Runtime("2-nri", "2", nri=True))
 BY_NAME = {runtime.name: runtime for runtime in (*IN_MAKE_TEST, *IN_MAKE_RUNTIMES)}
 DIFFERING = (

@@ -58,7 +58,9 @@ class Scene:
 
     def __init__(self, serve: Serve, containerd: PrivateContainerd) -> None:
         self.serve = serve
-        self.client = RuntimeClient(f"unix://{serve.socket}", timeout_s=LIMIT_S)
+        kubelets = containerd.endpoint if containerd.is_front else f"unix://{serve.socket}"
+        self.client = RuntimeClient(kubelets, timeout_s=LIMIT_S)
+        self._is_plugin = containerd.is_front
         self.direct = RuntimeClient(containerd.endpoint, timeout_s=LIMIT_S)
         self.kubelet = MiniKubelet(self.client, containerd.cgroups)
         self._kernel = Cgroups(self.direct, Path("/"))
@@ -134,7 +136,18 @@ class Scene:
     async def begin(self) -> list[str]:
         """Start criproxy again; what it tells systemd when it is ready."""
         await self.serve.spawn()
-        return await self.serve.message("READY=1")
+        said = await self.serve.message("READY=1")
+        await self.asked()
+        return said
+
+    async def asked(self) -> None:
+        """Wait until the runtime asks criproxy, if that is its plugin."""
+
+        async def is_asked() -> bool:
+            return "nri" not in await self.serve.notices()
+
+        if self._is_plugin:
+            await until(is_asked, 0.01)
 
     async def restart(self, how: signal.Signals) -> None:
         """End criproxy and start it again on the same state."""
@@ -170,11 +183,13 @@ async def proxied(
 ) -> AsyncIterator[Scene]:
     """Criproxy in front of *containerd*, with *path* before Python's; for *policy* and *program* see `Serve`."""
     pythonpath = os.pathsep.join(filter(None, [path, os.environ.get("PYTHONPATH")]))
-    serve = Serve(directory, policy=policy, program=program, PYTHONPATH=pythonpath)
+    nri = ("--nri", f"unix://{containerd.nri_socket}") if containerd.is_front else ()
+    serve = Serve(directory, *nri, policy=policy, program=program, PYTHONPATH=pythonpath)
     serve.runtime.symlink_to(containerd.socket)
     async with serve:
         scene = Scene(serve, containerd)
         try:
+            await scene.asked()
             yield scene
         finally:
             await scene.client.close()

@@ -30,6 +30,12 @@ from criproxy.errors import CriproxyError
 )
 @click.option("--image-endpoint", metavar="ADDRESS", help="The image service behind --image-listen.")
 @click.option(
+    "--nri",
+    metavar="ADDRESS",
+    help="Be a plugin of the runtime on this NRI socket, usually unix:///var/run/nri/nri.sock, instead of serving CRI: "
+    "the kubelet's endpoint stays as it is.",
+)
+@click.option(
     "--state-dir",
     type=PathOption(folder=True),
     default="/var/lib/criproxy",

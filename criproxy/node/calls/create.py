@@ -1,9 +1,11 @@
 """CreateContainer: reserve a place before the runtime receives the call, and confirm or release it after the answer."""
 
+import asyncio
 import os
 from collections import Counter
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
+from math import inf
 from time import time, time_ns
 
 from criproxy.cri import api_pb2 as api
@@ -102,7 +104,7 @@ class Creates:
             creating.place = decision.key
             self.context.in_flight.create(creating.place)
         if _must_be_durable(container, decision):
-            await self.context.persister.durable(creating.place)  # if this fails, `_release` undoes the create
+            await self._durable(creating.place)
         grant = decision.grant
         if grant is None:
             return Proceed(request.SerializeToString() if guarded.changed else None)
@@ -110,6 +112,13 @@ class Creates:
         placed = decision.node.containers[creating.place]
         stamp = translate.stamp_of(placed, pod.cpu_total_milli if pod else 0)
         return Proceed(rewrite.place(request, grant, placed, stamp))
+
+    async def _durable(self, place: str) -> None:
+        """Wait until *place* is on disk; if this fails, `_release` undoes the create."""
+        limit_s = self.context.settings.create_durable_s
+        with suppress(TimeoutError):
+            async with asyncio.timeout(None if limit_s == inf else limit_s):
+                await self.context.persister.durable(place)
 
     def done(self, call: Call, outcome: Outcome) -> bool:
         """Confirm or release the place; False if this create had none and may have created a container."""

@@ -1,0 +1,1 @@
+"""criproxy as an NRI plugin of the container runtime: the same node behind another front end."""

@@ -1,0 +1,375 @@
+"""NRI in the place of the proxy: what the runtime tells becomes the kubelet's call that caused it.
+
+The controller has one table of rules, for calls of CRI. An event of NRI is such a call as far as NRI shows it: the rule
+decides, and what it has changed in the request becomes the answer. An event from after a call ends it.
+
+The runtime holds a lock while a plugin answers, so that all of a node waits, and gives up soon: nothing here waits for
+anything but memory for longer than a moment (`Settings.create_timeout_s` and the others that `limits` sets).
+"""
+
+import asyncio
+import itertools
+import os
+import stat
+from collections.abc import Awaitable, Callable, Collection, Iterator, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from google.protobuf.message import Message
+
+from criproxy.cri import api_pb2 as cri
+from criproxy.cri.runtime import RuntimeCallError, RuntimeClient
+from criproxy.cri.touched_methods import call_paths
+from criproxy.errors import StatusCode
+from criproxy.nri import api_pb2 as nri
+from criproxy.nri import messages
+from criproxy.nri.connection import CallFailed
+from criproxy.process.log import structlog
+from criproxy.wire.calls import Call, ErrorHandler, Outcome, OutcomeKind, Proceed, Refuse, Table, Verdict
+from criproxy.wire.stats import Stats
+
+log = structlog.get_logger("criproxy.nri")
+
+END_S = 10.0
+"""After this time without the event that ends a call, its outcome is unknown: the runtime is asked."""
+UPDATES_S = 0.02
+"""How long the answer to a create waits for the updates of those who give up CPUs for it."""
+_OF_EVENT = {
+    nri.RUN_POD_SANDBOX: "RunPodSandbox",
+    nri.STOP_POD_SANDBOX: "StopPodSandbox",
+    nri.REMOVE_POD_SANDBOX: "RemovePodSandbox",
+    nri.POST_CREATE_CONTAINER: "PostCreateContainer",
+    nri.START_CONTAINER: "StartContainer",
+    nri.POST_START_CONTAINER: "PostStartContainer",
+    nri.POST_UPDATE_CONTAINER: "PostUpdateContainer",
+    nri.REMOVE_CONTAINER: "RemoveContainer",
+    nri.POST_UPDATE_POD_SANDBOX: "PostUpdatePodSandbox",
+}
+_EMPTY = b""
+Send = Callable[[Sequence[nri.ContainerUpdate]], Awaitable[Collection[str]]]
+"""Lets the runtime apply updates, after those in earlier answers; returns the containers of which it failed."""
+
+
+async def _unsent(_: Sequence[nri.ContainerUpdate]) -> Collection[str]:
+    raise RuntimeCallError("UpdateContainers", StatusCode.UNAVAILABLE, "criproxy has not connected yet")
+
+
+@dataclass(slots=True)
+class _Open:
+    """A call that was answered, until an event tells how it ended."""
+
+    call: Call
+    reply: bytes
+    timer: asyncio.TimerHandle
+
+
+@dataclass(slots=True)
+class _Collected:
+    """Updates that go out with the answer to a create, and what waits until the runtime has applied them."""
+
+    updates: dict[str, nri.ContainerUpdate] = field(default_factory=dict)
+    """By container."""
+    changed: asyncio.Event = field(default_factory=asyncio.Event)
+    applied: asyncio.Future[Collection[str]] = field(default_factory=lambda: asyncio.get_running_loop().create_future())
+    """The containers of which it failed."""
+
+
+class NriFront:
+    """Answers the runtime's events; for the daemon, it is what a proxy is.
+
+    Args:
+        table: what is done to which call.
+        host_root: where the device nodes of the host are.
+        on_error: decides about calls whose handler failed.
+    """
+
+    def __init__(
+        self,
+        table: Table,
+        host_root: Path,
+        on_error: ErrorHandler,
+    ) -> None:
+        self.stats = Stats(table)
+        self.on_error = on_error
+        self.blockers: Callable[[str], Sequence[str]] = lambda _: ()
+        """Returns who has to give up CPUs for a container, by its reservation."""
+        self.on_runtime_lost: Callable[[], None] = lambda: None
+        self.window_debt, self.oldest_held_s = 0, 0.0
+        """As those of a proxy: nothing flows here, and nothing is held for long."""
+        self.disconnect: Callable[[], None] = lambda: None
+        self.send: Send = _unsent
+        self._collecting: _Collected | None = None
+        """Set while the answer to a create is made."""
+        self._finishing: set[asyncio.Task[None]] = set()
+        self._host_root = host_root
+        self._numbers = itertools.count(1)
+        self._connection = 0
+        self._open: dict[tuple[str, str], _Open] = {}
+        """By method and container."""
+
+    @property
+    def bypass(self) -> bool:
+        """While set, no answer changes anything."""
+        return self.stats.bypass
+
+    @bypass.setter
+    def bypass(self, on: bool) -> None:
+        self.stats.bypass = on
+
+    def use(self, table: Table) -> None:
+        """Treat new calls by *table*."""
+        self.stats.use(table)
+
+    async def drain(self, timeout_s: float) -> None:
+        """End the connection: the runtime makes one call after the other, so none is lost that was answered."""
+        self.disconnect()
+
+    # ---------------------------------------------------------------- the connection
+
+    def connected(self, number: int) -> None:
+        """A connection begins."""
+        self._connection = number
+        self.stats.connections_total += 1
+        self.stats.connections_open = 1
+
+    def lost(self) -> None:
+        """The connection has ended: nobody will tell how the open calls end."""
+        self.stats.connections_open = 0
+        for key in list(self._open):
+            self._end(key, OutcomeKind.UNKNOWN)
+        self.on_runtime_lost()
+
+    async def answer(self, method: str, request: bytes) -> bytes:
+        """Answer a call of the runtime; see `connection.Answer`.
+
+        Raises:
+            CallFailed: there is no such method, or the controller refuses the call.
+        """
+        if method == "StateChange":
+            event = nri.StateChangeEvent.FromString(request)
+            if name := _OF_EVENT.get(event.event):
+                await self._event(name, event.pod, event.container)
+            return _EMPTY
+        if method == "CreateContainer":
+            return await self._create(nri.CreateContainerRequest.FromString(request))
+        if method == "UpdateContainer":
+            return await self._update(nri.UpdateContainerRequest.FromString(request))
+        if method == "StopContainer":
+            self._stopped(nri.StopContainerRequest.FromString(request).container)
+            return _EMPTY
+        if method == "UpdatePodSandbox":
+            self._pod_resized(nri.UpdatePodSandboxRequest.FromString(request))
+            return _EMPTY
+        if method in _OF_EVENT.values():
+            about = nri.StartContainerRequest.FromString(request)  # those of all events begin with pod and container
+            await self._event(method, about.pod, about.container)
+            return _EMPTY
+        raise CallFailed(StatusCode.UNIMPLEMENTED, f"criproxy does not handle {method}")
+
+    async def _event(self, name: str, pod: nri.PodSandbox, container: nri.Container) -> None:
+        match name:
+            case "RunPodSandbox":
+                run = cri.RunPodSandboxRequest(config=messages.sandbox_config(pod), runtime_handler=pod.runtime_handler)
+                self._watched(name, run, cri.RunPodSandboxResponse(pod_sandbox_id=pod.id))
+            case "StopPodSandbox":
+                self._watched(name, cri.StopPodSandboxRequest(pod_sandbox_id=pod.id))
+            case "RemovePodSandbox":
+                self._watched(name, cri.RemovePodSandboxRequest(pod_sandbox_id=pod.id))
+            case "PostCreateContainer":
+                self._end(("CreateContainer", container.id), OutcomeKind.OK)
+            case "StartContainer":
+                await self._start(container)
+            case "PostStartContainer":
+                self._end(("StartContainer", container.id), OutcomeKind.OK)
+            case "PostUpdateContainer":
+                self._end(("UpdateContainerResources", container.id), OutcomeKind.OK)
+            case "RemoveContainer":
+                self._end(("CreateContainer", container.id), OutcomeKind.FAILED)
+                self._watched(name, cri.RemoveContainerRequest(container_id=container.id))
+
+    # ---------------------------------------------------------------- calls that the controller holds
+
+    async def _create(self, request: nri.CreateContainerRequest) -> bytes:
+        container = request.container
+        asked = messages.create_request(request.pod, container)
+        created = cri.CreateContainerResponse(container_id=container.id)
+        reply = nri.CreateContainerResponse()
+        with self._collected() as collected:
+            verdict = await self._open_call("CreateContainer", container.id, asked, created)
+            if verdict.message is not None:
+                wanted = cri.CreateContainerRequest.FromString(verdict.message)
+                reply.adjust.CopyFrom(messages.adjustment(container, asked, wanted, self._device))
+                await self._others(self._open["CreateContainer", container.id].call, collected)
+            reply.update.extend(collected.updates.values())
+        return reply.SerializeToString()
+
+    @contextmanager
+    def _collected(self) -> Iterator[_Collected]:
+        """Collect the updates that the controller sends meanwhile; if there is no answer, they are sent alone."""
+        self._collecting = collected = _Collected()
+        left = collected.updates
+        try:
+            yield collected
+            left = {}
+        finally:
+            self._collecting = None
+            if collected.updates:
+                # The runtime gets the answer before this task begins, and applies what is in it before it takes more.
+                task = asyncio.get_running_loop().create_task(self._finish(collected, [*left.values()]))
+                self._finishing.add(task)
+                task.add_done_callback(self._finishing.discard)
+
+    async def _finish(self, collected: _Collected, left: Sequence[nri.ContainerUpdate]) -> None:
+        try:
+            collected.applied.set_result(await self.send(left))
+        except Exception as error:  # noqa: BLE001 (it is raised where the updates come from)
+            collected.applied.set_exception(error)
+            collected.applied.exception()  # they may have given up
+
+    async def update(self, container_id: str, linux: cri.LinuxContainerResources) -> None:
+        """Send an update of the controller's, with the answer that is being made if there is one.
+
+        Raises:
+            RuntimeCallError: the runtime does not answer, or has failed.
+        """
+        update, collected = messages.update(container_id, linux), self._collecting
+        if collected is None:
+            failed = await self.send([update])
+        else:
+            collected.updates[container_id] = update
+            collected.changed.set()
+            failed = await asyncio.shield(collected.applied)
+        if container_id in failed:
+            raise RuntimeCallError("UpdateContainers", StatusCode.UNKNOWN, "the runtime's log has the cause")
+
+    async def _others(self, call: Call, collected: _Collected) -> None:
+        """Wait for the updates of those who give up CPUs for the container of *call*."""
+        place = getattr(call.context, "place", "")
+        with suppress(TimeoutError):
+            async with asyncio.timeout(UPDATES_S):
+                while {*self.blockers(place)} - collected.updates.keys():
+                    collected.changed.clear()
+                    await collected.changed.wait()
+
+    async def _start(self, container: nri.Container) -> None:
+        start = cri.StartContainerRequest(container_id=container.id)
+        await self._open_call("StartContainer", container.id, start, cri.StartContainerResponse())
+
+    async def _update(self, request: nri.UpdateContainerRequest) -> bytes:
+        container_id = request.container.id
+        asked = messages.update_request(container_id, request.linux_resources)
+        done = cri.UpdateContainerResourcesResponse()
+        verdict = await self._open_call("UpdateContainerResources", container_id, asked, done)
+        reply = nri.UpdateContainerResponse()
+        if verdict.message is not None:
+            wanted = cri.UpdateContainerResourcesRequest.FromString(verdict.message)
+            reply.update.append(messages.update(container_id, wanted.linux))
+        return reply.SerializeToString()
+
+    def _stopped(self, container: nri.Container) -> None:
+        """A container has ended, or was never made: the event says neither, so the runtime is asked."""
+        for method in ("CreateContainer", "StartContainer"):
+            self._end((method, container.id), OutcomeKind.FAILED)
+        self._watched("StopContainer", cri.StopContainerRequest(container_id=container.id), kind=OutcomeKind.UNKNOWN)
+
+    def _pod_resized(self, request: nri.UpdatePodSandboxRequest) -> None:
+        resources = messages.update_request("", request.linux_resources).linux
+        self._watched(
+            "UpdatePodSandboxResources",
+            cri.UpdatePodSandboxResourcesRequest(pod_sandbox_id=request.pod.id, resources=resources),
+        )
+
+    # ---------------------------------------------------------------- rules
+
+    def _call(self, name: str, request: Message) -> Call:
+        path = call_paths("RuntimeService", name)[0]
+        entry = self.stats.entry(path.encode())
+        call = Call(path, self._connection, next(self._numbers), "identity", request=request.SerializeToString())
+        entry.last_s = call.begun_s
+        if self.stats.bypass:
+            entry.bypassed += 1
+        else:
+            entry.calls += 1
+            call.rule = entry.rule
+        return call
+
+    async def _decide(self, call: Call) -> Verdict:
+        assert call.request is not None
+        if call.rule is None or call.rule.hold is None:
+            return Proceed()
+        begun_s = asyncio.get_running_loop().time()
+        try:
+            return await call.rule.hold(call, call.request)
+        except Exception as error:  # noqa: BLE001 (the call gets an answer, whatever a handler does)
+            self.stats.handler_errors += 1
+            return await self.on_error(call, call.request, error)
+        finally:
+            self.stats.entry(call.method.encode()).held.add(asyncio.get_running_loop().time() - begun_s)
+
+    def _watched(
+        self, name: str, request: Message, reply: Message | None = None, kind: OutcomeKind = OutcomeKind.OK
+    ) -> None:
+        """Tell the rule of a call that is over."""
+        outcome = Outcome(kind, reply.SerializeToString() if reply else _EMPTY)
+        self._done(self._call(name, request), outcome)
+
+    async def _open_call(self, name: str, container_id: str, request: Message, reply: Message) -> Proceed:
+        """Decide about a call that ends with a later event, with the *reply* if that tells of a success.
+
+        Raises:
+            CallFailed: the controller refuses it.
+        """
+        key, call = (name, container_id), self._call(name, request)
+        self._end(key, OutcomeKind.UNKNOWN)  # a former one, of which nothing was heard
+        try:
+            verdict = await self._decide(call)
+        except asyncio.CancelledError:
+            self._done(call, Outcome(OutcomeKind.UNKNOWN))
+            raise
+        if isinstance(verdict, Refuse):
+            self.stats.refused += 1
+            self._done(call, Outcome(OutcomeKind.NOT_SENT))
+            raise CallFailed(verdict.code, verdict.text)
+        timer = asyncio.get_running_loop().call_later(END_S, self._end, key, OutcomeKind.UNKNOWN)
+        self._open[key] = _Open(call, reply.SerializeToString(), timer)
+        return verdict
+
+    def _end(self, key: tuple[str, str], kind: OutcomeKind) -> None:
+        if found := self._open.pop(key, None):
+            found.timer.cancel()
+            self._done(found.call, Outcome(kind, found.reply if kind is OutcomeKind.OK else None))
+
+    def _done(self, call: Call, outcome: Outcome) -> None:
+        if call.rule is None or call.rule.done is None:
+            return
+        try:
+            call.rule.done(call, outcome)
+        except Exception as error:
+            self.stats.handler_errors += 1
+            log.error("handler failed", method=call.method, exc_info=error)  # noqa: TRY400 (as in the other logs)
+
+    def _device(self, path: str) -> tuple[str, int, int]:
+        found = (self._host_root / path.lstrip("/")).stat()
+        kind = "b" if stat.S_ISBLK(found.st_mode) else "c"
+        return kind, os.major(found.st_rdev), os.minor(found.st_rdev)
+
+
+class NriRuntime(RuntimeClient):
+    """The runtime: asked over CRI, and told of updates over NRI, which then does not ask about them.
+
+    Args:
+        endpoint: of CRI.
+        front: sends the updates while it is connected.
+    """
+
+    def __init__(self, endpoint: str, front: NriFront) -> None:
+        super().__init__(endpoint, reads_specs=True)
+        self._front = front
+
+    async def update_container_resources(self, container_id: str, linux: cri.LinuxContainerResources) -> None:
+        """Change the fields set in *linux*; empty or 0 means unchanged."""
+        if self._front.stats.connections_open:
+            await self._front.update(container_id, linux)
+        else:
+            await super().update_container_resources(container_id, linux)

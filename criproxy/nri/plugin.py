@@ -1,0 +1,159 @@
+"""The life of a plugin: connect to the runtime, register, and begin again when the connection ends."""
+
+import asyncio
+from collections.abc import Awaitable, Callable, Collection, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
+
+from criproxy.cri.runtime import RuntimeCallError
+from criproxy.errors import CriproxyError, StatusCode, reason_of
+from criproxy.nri import api_pb2 as nri
+from criproxy.nri.connection import CallFailed, Connection, Ended
+from criproxy.nri.front import NriFront
+from criproxy.process.log import structlog
+from criproxy.process.tasks import Backoff
+
+log = structlog.get_logger("criproxy.nri")
+
+SOCKET = "/var/run/nri/nri.sock"
+NAME, INDEX = "criproxy", "90"
+"""Plugins are asked in the order of the index: after this one, few change what it has decided."""
+REGISTER_S = 5.0
+"""How long the runtime may take to register a plugin."""
+UPDATE_S = 10.0
+"""How long the runtime may take to apply updates: it does not while it asks plugins."""
+FIRST_PAUSE_S, LONGEST_PAUSE_S = 0.1, 5.0
+"""Between two connections."""
+_EVENTS = (
+    nri.RUN_POD_SANDBOX,
+    nri.STOP_POD_SANDBOX,
+    nri.REMOVE_POD_SANDBOX,
+    nri.CREATE_CONTAINER,
+    nri.POST_CREATE_CONTAINER,
+    nri.START_CONTAINER,
+    nri.POST_START_CONTAINER,
+    nri.UPDATE_CONTAINER,
+    nri.POST_UPDATE_CONTAINER,
+    nri.STOP_CONTAINER,
+    nri.REMOVE_CONTAINER,
+)
+_SINCE_0_10 = (nri.UPDATE_POD_SANDBOX,)
+"""Older versions refuse a plugin that asks for events which they do not know."""
+
+
+@dataclass(slots=True, repr=False)
+class Plugin:
+    """Connects to the runtime's NRI socket, for ever.
+
+    Args:
+        path: of the socket.
+        front: answers the events.
+        failed: hears of failures of criproxy, with the name of the method.
+    """
+
+    path: str
+    front: NriFront
+    failed: Callable[[str, Exception], None]
+    problem: str = "criproxy has not connected yet"
+    """Why the runtime does not ask criproxy, in a sentence; empty if it does."""
+    runtime: tuple[str, str] = ("", "")
+    """Its name and version."""
+    request_timeout_s: float = 0.0
+    """How long the runtime waits for an answer; 0: it does not say."""
+    connections: int = 0
+    """How many there were."""
+    _connection: Connection | None = None
+    _accepted: asyncio.Event = field(default_factory=asyncio.Event)
+
+    async def run(self, known: Callable[[], Awaitable[None]]) -> None:
+        """Connect, and again whenever the connection ends; not before it is *known* what runs.
+
+        The runtime gives all plugins two seconds to take over what runs. So that is found out before, from lists.
+        """
+        self.front.send, self.front.disconnect = self.update, self._disconnect
+        pauses = Backoff(FIRST_PAUSE_S, LONGEST_PAUSE_S)
+        while True:
+            await known()
+            try:
+                await self._connect(pauses)
+            except (OSError, CriproxyError) as error:
+                said = str(error)
+                if isinstance(error, OSError):
+                    said = f"{self.path}: {reason_of(error)} (is NRI enabled in the runtime?)"
+                if said != self.problem:
+                    log.warning("the runtime does not ask criproxy", socket=self.path, error=said)
+                self.problem = said
+            await asyncio.sleep(pauses.pause_s())
+
+    def _disconnect(self) -> None:
+        if self._connection is not None:
+            self._connection.close()
+
+    async def update(self, updates: Sequence[nri.ContainerUpdate]) -> Collection[str]:
+        """Let the runtime apply *updates*, after those of answers; return the containers of which it failed.
+
+        Raises:
+            RuntimeCallError: it does not answer.
+        """
+        if (connection := self._connection) is None:
+            raise RuntimeCallError("UpdateContainers", StatusCode.UNAVAILABLE, self.problem)
+        request = nri.UpdateContainersRequest(update=updates)
+        try:
+            async with asyncio.timeout(UPDATE_S):
+                reply = await connection.call("UpdateContainers", request.SerializeToString())
+        except TimeoutError as error:
+            text = f"no answer within {UPDATE_S:g} s"
+            raise RuntimeCallError("UpdateContainers", StatusCode.DEADLINE_EXCEEDED, text) from error
+        except (CallFailed, Ended) as error:
+            raise RuntimeCallError("UpdateContainers", error.code, str(error)) from error
+        return {each.container_id for each in nri.UpdateContainersResponse.FromString(reply).failed}
+
+    async def _connect(self, pauses: Backoff) -> None:
+        reader, writer = await asyncio.open_unix_connection(self.path)
+        self._accepted.clear()
+        self.connections += 1
+        connection = Connection(reader, writer, self._answer, self.failed)
+        self.front.connected(self.connections)
+        reading = asyncio.create_task(connection.run())
+        try:
+            request = nri.RegisterPluginRequest(plugin_name=NAME, plugin_idx=INDEX)
+            async with asyncio.timeout(REGISTER_S):
+                await connection.call("RegisterPlugin", request.SerializeToString())
+                await self._accepted.wait()
+            self._connection, self.problem = connection, ""
+            name, version = self.runtime
+            log.info("connected to the runtime", socket=self.path, runtime=name, version=version)
+            pauses.reset()
+            self.front.on_runtime_lost()  # what was made since the last look is placed now
+            await reading
+        except TimeoutError as error:
+            raise Ended(f"the runtime did not register criproxy within {REGISTER_S:g} s") from error
+        finally:
+            self._connection = None
+            connection.close()
+            reading.cancel()
+            with suppress(asyncio.CancelledError, CriproxyError):
+                await reading
+            self.front.lost()
+
+    async def _answer(self, method: str, request: bytes) -> bytes:
+        match method:
+            case "Configure":
+                return self._configure(nri.ConfigureRequest.FromString(request))
+            case "Synchronize":
+                return self._synchronize(nri.SynchronizeRequest.FromString(request))
+            case "Shutdown":
+                log.info("the runtime shuts its plugins down")
+                return b""
+        return await self.front.answer(method, request)
+
+    def _configure(self, request: nri.ConfigureRequest) -> bytes:
+        self.runtime = request.runtime_name, request.runtime_version
+        self.request_timeout_s = request.request_timeout / 1000
+        events = (*_EVENTS, *(_SINCE_0_10 if request.NRI_version else ()))
+        return nri.ConfigureResponse(events=sum(1 << (event - 1) for event in events)).SerializeToString()
+
+    def _synchronize(self, request: nri.SynchronizeRequest) -> bytes:
+        if not request.more:
+            self._accepted.set()
+        return nri.SynchronizeResponse(more=request.more).SerializeToString()

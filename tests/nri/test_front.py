@@ -1,0 +1,238 @@
+"""Events of the runtime become calls for the rules of the controller, and their verdicts answers."""
+
+import asyncio
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import pytest
+
+from criproxy.cri import api_pb2 as cri
+from criproxy.cri.runtime import RuntimeCallError
+from criproxy.cri.touched_methods import call_paths
+from criproxy.errors import StatusCode
+from criproxy.nri import api_pb2 as nri
+from criproxy.nri import front as front_module
+from criproxy.nri.connection import CallFailed
+from criproxy.nri.front import NriFront
+from criproxy.wire.calls import Call, Outcome, OutcomeKind, Proceed, Refuse, Rule, Table, Verdict
+from tests.daemons import until
+from tests.nri.test_messages import POD, container
+
+HELD = ("CreateContainer", "StartContainer", "UpdateContainerResources")
+WATCHED = ("RunPodSandbox", "StopPodSandbox", "RemovePodSandbox", "StopContainer", "RemoveContainer")
+
+
+@dataclass
+class Rules:
+    """Rules that do what a test says, and remember how calls ended."""
+
+    verdict: Callable[[str, bytes], Verdict] = lambda name, message: Proceed()
+    ended: list[tuple[str, OutcomeKind]] = field(default_factory=list)
+    replies: list[bytes | None] = field(default_factory=list)
+
+    async def hold(self, call: Call, message: bytes) -> Verdict:
+        """Hold a call."""
+        return self.verdict(call.method.rpartition("/")[2], message)
+
+    def done(self, call: Call, outcome: Outcome) -> None:
+        """Remember the end."""
+        self.ended.append((call.method.rpartition("/")[2], outcome.kind))
+        self.replies.append(outcome.reply)
+
+    def table(self) -> Table:
+        """The rules."""
+        held = {call_paths("RuntimeService", name)[0]: Rule(hold=self.hold, done=self.done) for name in HELD}
+        return held | {call_paths("RuntimeService", name)[0]: Rule(done=self.done) for name in WATCHED}
+
+
+async def refused(call: Call, message: bytes | None, error: Exception) -> Verdict:
+    """What becomes of a call whose handler failed."""
+    return Refuse(StatusCode.UNAVAILABLE, f"after {error}")
+
+
+def front_of(rules: Rules) -> NriFront:
+    """A front with these rules."""
+    return NriFront(rules.table(), Path("/"), refused)
+
+
+def pinned(name: str, message: bytes) -> Verdict:
+    """Put a container on CPU 1."""
+    if name != "CreateContainer":
+        return Proceed()
+    request = cri.CreateContainerRequest.FromString(message)
+    request.config.linux.resources.cpuset_cpus = "1"
+    return Proceed(request.SerializeToString())
+
+
+async def create(front: NriFront) -> nri.CreateContainerResponse:
+    """The answer to a create."""
+    request = nri.CreateContainerRequest(pod=POD, container=container())
+    return nri.CreateContainerResponse.FromString(await front.answer("CreateContainer", request.SerializeToString()))
+
+
+async def tell(front: NriFront, event: nri.Event) -> None:
+    """Tell of something about the container, as before 0.12."""
+    change = nri.StateChangeEvent(event=event, pod=POD, container=container())
+    await front.answer("StateChange", change.SerializeToString())
+
+
+async def tell_by(front: NriFront, method: str) -> None:
+    """Tell of it by a call of its own, as from 0.12 on."""
+    about = nri.StartContainerRequest(pod=POD, container=container())
+    await front.answer(method, about.SerializeToString())
+
+
+async def test_a_life() -> None:
+    """Each call ends with the event from after it, and has the id that the runtime gave."""
+    rules = Rules(pinned)
+    front = front_of(rules)
+    await tell(front, nri.RUN_POD_SANDBOX)
+    assert (await create(front)).adjust.linux.resources.cpu.cpus == "1"
+    assert rules.ended == [("RunPodSandbox", OutcomeKind.OK)], "it is not created yet"
+    await tell(front, nri.POST_CREATE_CONTAINER)
+    await tell(front, nri.START_CONTAINER)
+    await tell(front, nri.POST_START_CONTAINER)
+    await tell(front, nri.STOP_POD_SANDBOX)
+    await tell(front, nri.REMOVE_CONTAINER)
+    await tell(front, nri.REMOVE_POD_SANDBOX)
+
+    assert rules.ended[1:] == [
+        ("CreateContainer", OutcomeKind.OK),
+        ("StartContainer", OutcomeKind.OK),
+        ("StopPodSandbox", OutcomeKind.OK),
+        ("RemoveContainer", OutcomeKind.OK),
+        ("RemovePodSandbox", OutcomeKind.OK),
+    ]
+    assert cri.CreateContainerResponse.FromString(rules.replies[1] or b"").container_id == "c1"
+
+
+async def test_events_with_calls_of_their_own() -> None:
+    """The same as within StateChange."""
+    rules = Rules(pinned)
+    front = front_of(rules)
+    await create(front)
+    for method in ("RunPodSandbox", "PostCreateContainer", "StartContainer", "PostStartContainer", "RemoveContainer"):
+        await tell_by(front, method)
+
+    assert [name for name, _ in rules.ended] == [
+        "RunPodSandbox",
+        "CreateContainer",
+        "StartContainer",
+        "RemoveContainer",
+    ]
+    with pytest.raises(CallFailed) as raised:
+        await tell_by(front, "ValidateContainerAdjustment")
+    assert raised.value.code is StatusCode.UNIMPLEMENTED
+
+
+async def test_a_create_that_failed_in_the_runtime() -> None:
+    """Then, it tells of a stop of a container that never was."""
+    rules = Rules(pinned)
+    front = front_of(rules)
+    await create(front)
+    stop = nri.StopContainerRequest(pod=POD, container=container())
+    await front.answer("StopContainer", stop.SerializeToString())
+
+    assert rules.ended == [("CreateContainer", OutcomeKind.FAILED), ("StopContainer", OutcomeKind.UNKNOWN)]
+
+
+@pytest.mark.parametrize("event", [nri.START_CONTAINER, None], ids=["start", "create"])
+async def test_what_the_controller_refuses_fails(event: nri.Event | None) -> None:
+    """With its sentence, which the kubelet shows; the call has not been sent as far as the controller knows."""
+    rules = Rules(lambda name, message: Refuse(StatusCode.RESOURCE_EXHAUSTED, "there is no room"))
+    front = front_of(rules)
+    with pytest.raises(CallFailed, match="there is no room"):
+        await (create(front) if event is None else tell(front, event))
+
+    assert [kind for _, kind in rules.ended] == [OutcomeKind.NOT_SENT]
+
+
+async def test_a_handler_that_fails_has_its_fallback() -> None:
+    """As with the proxy."""
+
+    def fail(name: str, message: bytes) -> Verdict:
+        raise RuntimeError("a defect")
+
+    with pytest.raises(CallFailed, match="after a defect"):
+        await create(front_of(Rules(fail)))
+
+
+async def test_without_news_the_outcome_is_unknown(monkeypatch: pytest.MonkeyPatch) -> None:
+    """After some seconds, and at once when the connection ends: the runtime is asked."""
+    rules = Rules(pinned)
+    front = front_of(rules)
+    monkeypatch.setattr(front_module, "END_S", 0.01)
+    await create(front)
+    await until(lambda: rules.ended == [("CreateContainer", OutcomeKind.UNKNOWN)])
+    monkeypatch.setattr(front_module, "END_S", 60.0)
+    await tell(front, nri.START_CONTAINER)
+    front.lost()
+
+    assert rules.ended[1:] == [("StartContainer", OutcomeKind.UNKNOWN)]
+
+
+async def test_a_bypass_changes_nothing() -> None:
+    """The rules are not asked."""
+    rules = Rules(pinned)
+    front = front_of(rules)
+    front.bypass = True
+
+    assert await create(front) == nri.CreateContainerResponse()
+    assert rules.ended == []
+
+
+async def test_updates_of_others_go_with_the_answer() -> None:
+    """And count as applied when the runtime answers what comes after it: it has applied them before that."""
+    rules, sent = Rules(pinned), list[list[str]]()
+    front = front_of(rules)
+    front.blockers = lambda place: ["other"]
+
+    async def send(updates: Sequence[nri.ContainerUpdate]) -> set[str]:
+        sent.append([each.container_id for each in updates])
+        return {"failing"}
+
+    front.send = send
+    creating = asyncio.create_task(create(front))
+    await asyncio.sleep(0)
+    linux = cri.LinuxContainerResources(cpuset_cpus="0")
+    failing = asyncio.create_task(front.update("failing", linux))
+    await asyncio.sleep(0)
+    assert not creating.done(), "it waits for the one who has to leave"
+    other = asyncio.create_task(front.update("other", linux))
+
+    reply = await creating
+    assert {each.container_id: each.linux.resources.cpu.cpus for each in reply.update} == {"failing": "0", "other": "0"}
+    await other
+    with pytest.raises(RuntimeCallError):
+        await failing
+    assert sent == [[]]
+
+
+async def test_updates_for_a_create_that_is_refused_are_sent_alone() -> None:
+    """They are needed all the same."""
+    sent = list[list[str]]()
+    goes_on = asyncio.Event()
+    rules = Rules()
+    front = front_of(rules)
+
+    async def hold(call: Call, message: bytes) -> Verdict:
+        await goes_on.wait()
+        return Refuse(StatusCode.UNAVAILABLE, "not now")
+
+    async def send(updates: Sequence[nri.ContainerUpdate]) -> set[str]:
+        sent.append([each.container_id for each in updates])
+        return set()
+
+    front.send = send
+    front.use({call_paths("RuntimeService", "CreateContainer")[0]: Rule(hold=hold)})
+    creating = asyncio.create_task(create(front))
+    await asyncio.sleep(0)
+    updating = asyncio.create_task(front.update("other", cri.LinuxContainerResources(cpuset_cpus="0")))
+    await asyncio.sleep(0)
+    goes_on.set()
+
+    with pytest.raises(CallFailed, match="not now"):
+        await creating
+    await updating
+    assert sent == [["other"]]

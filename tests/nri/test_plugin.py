@@ -1,0 +1,137 @@
+"""The life of the plugin: registration, what it subscribes to, taking over in pieces, and connecting again."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import pytest
+
+from criproxy.errors import StatusCode
+from criproxy.nri import api_pb2 as nri
+from criproxy.nri import plugin as plugin_module
+from criproxy.nri import ttrpc_pb2 as ttrpc
+from criproxy.nri.front import NriFront
+from criproxy.nri.plugin import Plugin
+from criproxy.wire.server import pass_on_error
+from tests.daemons import until
+from tests.nri.peer import OnCall, Peer, Runtime, accept
+
+OLD = 11
+"""The number of events before 0.10."""
+
+
+async def known() -> None:
+    """It is known what runs."""
+
+
+@asynccontextmanager
+async def plugged(path: Path, on_call: OnCall = accept) -> AsyncIterator[tuple[Plugin, Runtime, "list[int]"]]:
+    """A plugin that connects, the runtime, and a list that grows whenever the front wants to know what runs."""
+    runtime = Runtime(path / "nri.sock", on_call)
+    front, lost = NriFront({}, Path("/"), pass_on_error), list[int]()
+    front.on_runtime_lost = lambda: lost.append(1)
+    plugin = Plugin(str(runtime.path), front, lambda method, error: None)
+    async with asyncio.timeout(30), runtime.listening():
+        running = asyncio.create_task(plugin.run(known))
+        try:
+            yield plugin, runtime, lost
+        finally:
+            running.cancel()
+            await asyncio.gather(running, return_exceptions=True)
+
+
+async def taken_over(peer: Peer, version: str = "") -> nri.ConfigureResponse:
+    """Configure and synchronize the plugin, as the runtime does; what it subscribes to."""
+    configure = nri.ConfigureRequest(runtime_name="r", runtime_version="1", request_timeout=2000, NRI_version=version)
+    answer = await peer.call("Configure", configure)
+    assert not (await peer.call("Synchronize", nri.SynchronizeRequest())).status.code
+    return nri.ConfigureResponse.FromString(answer.payload)
+
+
+@pytest.mark.parametrize(("version", "is_newer"), [("", False), ("v0.12.0", True)])
+async def test_it_subscribes_to_what_the_runtime_knows(tmp_path: Path, version: str, *, is_newer: bool) -> None:
+    """An older one refuses a plugin that asks for more."""
+    async with plugged(tmp_path) as (plugin, runtime, _):
+        peer = await runtime.peers.get()
+        events = (await taken_over(peer, version)).events
+
+        await until(lambda: not plugin.problem)
+        assert (events >> OLD > 0) is is_newer
+        assert events & (1 << (nri.CREATE_CONTAINER - 1))
+        assert (plugin.runtime, plugin.request_timeout_s) == (("r", "1"), 2.0)
+        assert [call.method for call in peer.calls] == ["RegisterPlugin"]
+
+
+async def test_what_runs_comes_in_pieces(tmp_path: Path) -> None:
+    """Each piece is answered with the same `more`, without updates; with the last one, the plugin is accepted."""
+    async with plugged(tmp_path) as (plugin, runtime, lost):
+        peer = await runtime.peers.get()
+        await peer.call("Configure", nri.ConfigureRequest())
+        for more in (True, True, False):
+            assert plugin.problem
+            answer = await peer.call("Synchronize", nri.SynchronizeRequest(more=more))
+            assert nri.SynchronizeResponse.FromString(answer.payload) == nri.SynchronizeResponse(more=more)
+
+        await until(lambda: not plugin.problem)
+        assert lost, "what was created meanwhile is looked for"
+
+
+async def test_it_connects_again(tmp_path: Path) -> None:
+    """As often as the connection ends; meanwhile it says so, and nothing can be sent."""
+    async with plugged(tmp_path) as (plugin, runtime, lost):
+        for number in (1, 2, 3):
+            peer = await runtime.peers.get()
+            await taken_over(peer)
+            await until(lambda: not plugin.problem)
+            assert plugin.connections == number
+            lost.clear()
+            peer.writer.close()
+            await until(lambda: plugin.problem)
+            await until(lambda: lost)
+
+
+async def test_a_runtime_that_refuses_it(tmp_path: Path) -> None:
+    """The reason is what it says."""
+
+    def refuse(_: ttrpc.Request) -> ttrpc.Response:
+        return ttrpc.Response(status=ttrpc.Status(code=StatusCode.UNKNOWN, message="no such plugin may connect"))
+
+    async with plugged(tmp_path, refuse) as (plugin, runtime, _):
+        await runtime.peers.get()
+        await until(lambda: plugin.problem == "no such plugin may connect")
+
+
+async def test_a_runtime_that_is_silent(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It tries again after a bounded time."""
+    monkeypatch.setattr(plugin_module, "REGISTER_S", 0.05)
+    async with plugged(tmp_path, lambda _: None) as (plugin, runtime, _):
+        await runtime.peers.get()
+        await runtime.peers.get()
+        assert plugin.problem == "the runtime did not register criproxy within 0.05 s"
+
+
+async def test_no_socket(tmp_path: Path) -> None:
+    """NRI is switched off, or the runtime is not there."""
+    front = NriFront({}, Path("/"), pass_on_error)
+    plugin = Plugin(str(tmp_path / "nri.sock"), front, lambda method, error: None)
+    running = asyncio.create_task(plugin.run(known))
+    await until(lambda: plugin.problem.endswith("nri.sock: No such file or directory (is NRI enabled in the runtime?)"))
+    running.cancel()
+    await asyncio.gather(running, return_exceptions=True)
+
+
+async def test_updates(tmp_path: Path) -> None:
+    """They are sent, and the answer names those that failed."""
+
+    def answer(request: ttrpc.Request) -> ttrpc.Response:
+        if request.method != "UpdateContainers":
+            return accept(request)
+        updates = nri.UpdateContainersRequest.FromString(request.payload).update
+        return ttrpc.Response(payload=nri.UpdateContainersResponse(failed=updates[1:]).SerializeToString())
+
+    async with plugged(tmp_path, answer) as (plugin, runtime, _):
+        await taken_over(await runtime.peers.get())
+        await until(lambda: not plugin.problem)
+
+        assert await plugin.update([nri.ContainerUpdate(container_id=each) for each in ("a", "b")]) == {"b"}
