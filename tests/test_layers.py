@@ -143,7 +143,7 @@ def full_folders(package: Path) -> list[str]:
         folder: [
             path
             for path in folder.iterdir()
-            if (path.suffix == ".py" and path.stem != "__init__" and not path.stem.endswith("_pb2"))
+            if (path.suffix == ".py" and path.stem not in ("__init__", "__main__") and not path.stem.endswith("_pb2"))
             or any(path.glob("*.py"))
         ]
         for folder in folders

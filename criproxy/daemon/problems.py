@@ -18,7 +18,6 @@ if TYPE_CHECKING:
     from criproxy.api.views.situation import Situation
     from criproxy.api.views.status_check import Found
     from criproxy.model.text.notices import Notice
-    from criproxy.nri.plugin import Plugin
 
 SILENT_S = 60.0
 """A kubelet asks for the runtime's status every 5 s: after this time without a call it goes elsewhere, or is down."""
@@ -43,8 +42,6 @@ class Problems:
     """That of `Entry.last_s`."""
     page_access: "Access | None" = None
     """Of the page, if it is served."""
-    nri: "Plugin | None" = None
-    """The connection to the runtime, if it is by NRI."""
     sockets: SocketFiles | None = None
     """Watches the sockets of the daemon."""
     _began_s: float = field(init=False)
@@ -132,9 +129,10 @@ class Problems:
         controller = self.started.controller
         if unreachable or controller.resync.error or not controller.ready:
             self._blocked_s = self.clock()
-        if self.nri is not None and self.nri.problem:
-            found.append(Notice("nri", f"{_UNPLACED}: {self.nri.problem}"))
-        if self.nri is None and (silent := self._kubelet()):
+        plugin = self.started.plugin
+        if plugin is not None and plugin.problem:
+            found.append(Notice("nri", f"{_UNPLACED}: {plugin.problem}"))
+        if plugin is None and (silent := self._kubelet()):
             found.append(Notice("kubelet", silent))
         if self.behind.problem:
             found.append(Notice("criproxy-behind", self.behind.problem))

@@ -79,7 +79,6 @@ class Daemon:
         self._dropped_lines = 0
         self._traced = _resolved(options.trace_calls)
         self._proxies: list[Proxy | NriFront] = []
-        self._nri: NriFront | None = None
         self._serving = ""
         self._bypass = Bypass(self._proxies, self._bypassed, self._state, self._ailing)
         self._bypass_text: str | None = None
@@ -147,12 +146,6 @@ class Daemon:
     async def _start_proxies(self, listeners: Mapping[str, Listener]) -> Early:
         """Begin to serve; calls that the controller may hold or watch wait for it."""
         early = Early(touched_paths() | self._traced)
-        if self._endpoints.nri:
-            await asyncio.to_thread(import_module, "criproxy.nri.plugin")
-            from criproxy.nri.front import NriFront
-
-            self._nri = NriFront(early.table, self._options.host_root, early.on_error)
-            self._proxies.append(self._nri)
         for name, (_, runtime) in self._endpoints.pairs.items():
             # The image service has no containers, so the controller does not handle its calls.
             if name == MAIN:
@@ -167,15 +160,18 @@ class Daemon:
         """Import and start the controller; if that fails, the waiting calls fail, too."""
         try:
             await asyncio.to_thread(import_module, "criproxy.daemon.start")
-            from criproxy.daemon.start import runtime_of, start_controller
+            from criproxy.daemon.start import start_controller
 
-            runtime = runtime_of(self._endpoints, self._nri)
-            self._started = await start_controller(stack, self._options, runtime, self._notifier, self._status_text)
+            self._started = await start_controller(
+                stack, self._options, self._endpoints, self._notifier, self._status_text
+            )
         except BaseException as error:
             is_stopped = isinstance(error, asyncio.CancelledError)
             early.fail("criproxy is stopping" if is_stopped else f"criproxy cannot serve: {error}")
             await self._drain()
             raise
+        if self._started.plugin is not None:
+            self._proxies.append(self._started.plugin.front)
         return self._started
 
     def _connect(self, controller: "Controller", early: Early) -> None:
@@ -184,8 +180,6 @@ class Daemon:
         controller.policy_switch.changed = partial(self._mode_changed, controller, main)
         main.on_error = self._on_error(controller)
         main.on_runtime_lost = controller.runtime_lost
-        if self._nri is not None:
-            self._nri.blockers = controller.reconciler.blockers
         main.use(table)
         early.settle(table, main.on_error)
 
@@ -199,11 +193,6 @@ class Daemon:
         behind = Behind(self._endpoints, started.controller)
         kubelet_cpus = KubeletCpus(self._options.host_root, started.controller)
         problems = Problems(started, self._bypass, behind, kubelet_cpus, [proxy.stats for proxy in self._proxies])
-        if self._nri is not None:
-            from criproxy.nri.plugin import Plugin
-
-            failed = partial(started.controller.context.tasks.failed, "call")
-            problems.nri = Plugin(self._endpoints.nri, self._nri, failed)
         commands = Commands(problems)
         served = await self._answer_commands(stack, listeners, commands)
         problems.sockets = SocketFiles({name: (listeners[name], start) for name, start in served.items()})
@@ -251,8 +240,9 @@ class Daemon:
         tasks.forever("reload", started.reload.run)
         tasks.forever("check for a criproxy behind this one", problems.behind.watch)
         tasks.forever("read which CPUs the kubelet reserves", problems.kubelet_cpus.watch)
-        if problems.nri is not None:
-            tasks.forever("be a plugin of the runtime", partial(problems.nri.run, started.controller.known))
+        if (plugin := started.plugin) is not None:
+            parts = (started.controller.known, started.controller.reconciler.blockers, tasks.failed)
+            tasks.forever("be a plugin of the runtime", partial(plugin.run, *parts))
         if problems.sockets is not None:
             tasks.forever("look for the files of the sockets", problems.sockets.watch)
         tasks.spawn("begin what no call waits for", begin_late(tasks, started, self._options.config))

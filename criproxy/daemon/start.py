@@ -39,10 +39,9 @@ from criproxy.process.systemd import Notifier
 from criproxy.process.tasks import Tasks, wait_at_most
 from criproxy.store.configurations import TRIED_NAME, GoodFile, is_new, read_good, read_tried
 from criproxy.store.store import InUse, Store
-from criproxy.wire.sockets import unix_path
 
 if TYPE_CHECKING:
-    from criproxy.nri.front import NriFront
+    from criproxy.nri.plugin import Plugin
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -65,27 +64,31 @@ class Started:
     try_out: TryOut
     keeper: ConfigurationKeeper
     pod_files: PodFiles
+    plugin: "Plugin | None" = None
+    """Our side of NRI, instead of proxies."""
 
 
-def runtime_of(endpoints: Endpoints, front: "NriFront | None") -> RuntimeClient:
-    """Return what the controller's own calls go through; with NRI, *front* sends its updates."""
+def _runtime(endpoints: Endpoints, host_root: Path) -> "tuple[RuntimeClient, Plugin | None]":
+    """Return what the controller's own calls go through, and with NRI our plugin."""
     endpoint = f"unix://{endpoints.runtime}"
-    if front is None:
-        return RuntimeClient(endpoint)
-    from criproxy.nri.front import NriRuntime
+    if not endpoints.nri:
+        return RuntimeClient(endpoint), None
+    from criproxy.nri.front import NriFront, NriRuntime
+    from criproxy.nri.plugin import Plugin
 
-    return NriRuntime(endpoint, front)
+    front = NriFront(host_root)
+    return NriRuntime(endpoint, front), Plugin(endpoints.nri, front)
 
 
 async def start_controller(
-    stack: AsyncExitStack, options: Options, runtime: RuntimeClient, notifier: Notifier, status: Callable[[], str]
+    stack: AsyncExitStack, options: Options, endpoints: Endpoints, notifier: Notifier, status: Callable[[], str]
 ) -> Started:
     """Build the controller, and start it; *stack* stops it.
 
     Args:
         stack: closes what is opened here.
         options: the options of the daemon.
-        runtime: for the controller's own calls; it closes it.
+        endpoints: the addresses of the daemon.
         notifier: reports reloads to the service manager.
         status: returns the status of the daemon, in one line.
 
@@ -101,11 +104,12 @@ async def start_controller(
     begun = await _answered(f"the state directory {options.state_dir}", _chosen, options, topology, found, store)
     configuration = begun.configuration
     configuration.log_to(log)
+    runtime, plugin = await asyncio.to_thread(_runtime, endpoints, options.host_root)
     controller_log = structlog.get_logger("criproxy.node")
     controller = Controller(configuration.settings, topology, configuration.policy, store, runtime, controller_log)
     _note_in_force(controller, configuration)
     controller.policy_switch.going_back = begun.back
-    controller.controls.socket = controls_socket(unix_path(options.control_socket, "--control-socket"))
+    controller.controls.socket = controls_socket(endpoints.control)
     stack.push_async_callback(controller.stop)
     await controller.start()
     keeper = ConfigurationKeeper(options.state_dir, log)
@@ -117,11 +121,13 @@ async def start_controller(
     holdings, usage = controller.devices.holdings, controller.card_usage
     pod_files = PodFiles(options.state_dir, controller.context, holdings, usage, controller.known)
     controller.context.tasks.forever("write the files of pods with cards", pod_files.run)
-    had_file, switch = configuration.source is not None or bool(configuration.problem), controller.policy_switch
+    had_file = configuration.source is not None or bool(configuration.problem)
     in_place = InPlaceOfFile(options.state_dir, controller.context)
-    reload = Reload(options.config, had_file, controller.context, switch, in_place, notifier, status, keeper)
+    reload = Reload(
+        options.config, had_file, controller.context, controller.policy_switch, in_place, notifier, status, keeper
+    )
     try_out = await _with_tries(reload, in_place, keeper, begun)
-    return Started(controller, reload, try_out, keeper, pod_files)
+    return Started(controller, reload, try_out, keeper, pod_files, plugin)
 
 
 async def begin_late(tasks: Tasks, started: Started, config: Path | None) -> None:

@@ -11,7 +11,7 @@ import asyncio
 import itertools
 import os
 import stat
-from collections.abc import Awaitable, Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -19,7 +19,7 @@ from pathlib import Path
 from google.protobuf.message import Message
 
 from criproxy.cri import api_pb2 as cri
-from criproxy.cri.runtime import RuntimeCallError, RuntimeClient
+from criproxy.cri.runtime import RuntimeClient
 from criproxy.cri.touched_methods import call_paths
 from criproxy.errors import StatusCode
 from criproxy.nri import api_pb2 as nri
@@ -27,6 +27,7 @@ from criproxy.nri import messages
 from criproxy.nri.connection import CallFailed
 from criproxy.process.log import structlog
 from criproxy.wire.calls import Call, ErrorHandler, Outcome, OutcomeKind, Proceed, Refuse, Table, Verdict
+from criproxy.wire.server import pass_on_error
 from criproxy.wire.stats import Stats
 
 log = structlog.get_logger("criproxy.nri")
@@ -47,12 +48,6 @@ _OF_EVENT = {
     nri.POST_UPDATE_POD_SANDBOX: "PostUpdatePodSandbox",
 }
 _EMPTY = b""
-Send = Callable[[Sequence[nri.ContainerUpdate]], Awaitable[Collection[str]]]
-"""Lets the runtime apply updates, after those in earlier answers; returns the containers of which it failed."""
-
-
-async def _unsent(_: Sequence[nri.ContainerUpdate]) -> Collection[str]:
-    raise RuntimeCallError("UpdateContainers", StatusCode.UNAVAILABLE, "criproxy has not connected yet")
 
 
 @dataclass(slots=True)
@@ -71,37 +66,35 @@ class _Collected:
     updates: dict[str, nri.ContainerUpdate] = field(default_factory=dict)
     """By container."""
     changed: asyncio.Event = field(default_factory=asyncio.Event)
-    applied: asyncio.Future[Collection[str]] = field(default_factory=lambda: asyncio.get_running_loop().create_future())
-    """The containers of which it failed."""
+    applied: asyncio.Event = field(default_factory=asyncio.Event)
 
 
 class NriFront:
     """Answers the runtime's events; for the daemon, it is what a proxy is.
 
     Args:
-        table: what is done to which call.
         host_root: where the device nodes of the host are.
-        on_error: decides about calls whose handler failed.
     """
 
     def __init__(
         self,
-        table: Table,
         host_root: Path,
-        on_error: ErrorHandler,
     ) -> None:
-        self.stats = Stats(table)
-        self.on_error = on_error
+        self.stats = Stats({})
+        self.on_error: ErrorHandler = pass_on_error
+        """Decides about calls whose handler failed."""
         self.blockers: Callable[[str], Sequence[str]] = lambda _: ()
         """Returns who has to give up CPUs for a container, by its reservation."""
         self.on_runtime_lost: Callable[[], None] = lambda: None
         self.window_debt, self.oldest_held_s = 0, 0.0
         """As those of a proxy: nothing flows here, and nothing is held for long."""
         self.disconnect: Callable[[], None] = lambda: None
-        self.send: Send = _unsent
         self._collecting: _Collected | None = None
         """Set while the answer to a create is made."""
-        self._finishing: set[asyncio.Task[None]] = set()
+        self._answered: _Collected | None = None
+        """What the last answer to a create has taken along."""
+        self.own: list[cri.UpdateContainerResourcesRequest] = []
+        """Updates of criproxy over CRI that are in flight: the runtime asks its plugins about them as well."""
         self._host_root = host_root
         self._numbers = itertools.count(1)
         self._connection = 0
@@ -135,6 +128,8 @@ class NriFront:
 
     def lost(self) -> None:
         """The connection has ended: nobody will tell how the open calls end."""
+        if self._answered is not None:
+            self._answered.applied.set()
         self.stats.connections_open = 0
         for key in list(self._open):
             self._end(key, OutcomeKind.UNKNOWN)
@@ -146,6 +141,8 @@ class NriFront:
         Raises:
             CallFailed: there is no such method, or the controller refuses the call.
         """
+        if self._answered is not None:
+            self._answered.applied.set()
         if method == "StateChange":
             event = nri.StateChangeEvent.FromString(request)
             if name := _OF_EVENT.get(event.event):
@@ -206,42 +203,25 @@ class NriFront:
 
     @contextmanager
     def _collected(self) -> Iterator[_Collected]:
-        """Collect the updates that the controller sends meanwhile; if there is no answer, they are sent alone."""
-        self._collecting = collected = _Collected()
-        left = collected.updates
+        """Collect the updates that the controller sends meanwhile."""
+        self._collecting = self._answered = collected = _Collected()
         try:
             yield collected
-            left = {}
         finally:
             self._collecting = None
-            if collected.updates:
-                # The runtime gets the answer before this task begins, and applies what is in it before it takes more.
-                task = asyncio.get_running_loop().create_task(self._finish(collected, [*left.values()]))
-                self._finishing.add(task)
-                task.add_done_callback(self._finishing.discard)
 
-    async def _finish(self, collected: _Collected, left: Sequence[nri.ContainerUpdate]) -> None:
-        try:
-            collected.applied.set_result(await self.send(left))
-        except Exception as error:  # noqa: BLE001 (it is raised where the updates come from)
-            collected.applied.set_exception(error)
-            collected.applied.exception()  # they may have given up
+    async def update(self, container_id: str, linux: cri.LinuxContainerResources) -> bool:
+        """Send an update of the controller's with the answer that is being made; False if none is.
 
-    async def update(self, container_id: str, linux: cri.LinuxContainerResources) -> None:
-        """Send an update of the controller's, with the answer that is being made if there is one.
-
-        Raises:
-            RuntimeCallError: the runtime does not answer, or has failed.
+        Whether it was applied is seen in the cgroup: the runtime does not tell. It applies the updates in an answer
+        before it asks about anything else.
         """
-        update, collected = messages.update(container_id, linux), self._collecting
-        if collected is None:
-            failed = await self.send([update])
-        else:
-            collected.updates[container_id] = update
-            collected.changed.set()
-            failed = await asyncio.shield(collected.applied)
-        if container_id in failed:
-            raise RuntimeCallError("UpdateContainers", StatusCode.UNKNOWN, "the runtime's log has the cause")
+        if (collected := self._collecting) is None:
+            return False
+        collected.updates[container_id] = messages.update(container_id, linux)
+        collected.changed.set()
+        await collected.applied.wait()
+        return True
 
     async def _others(self, call: Call, collected: _Collected) -> None:
         """Wait for the updates of those who give up CPUs for the container of *call*."""
@@ -259,6 +239,8 @@ class NriFront:
     async def _update(self, request: nri.UpdateContainerRequest) -> bytes:
         container_id = request.container.id
         asked = messages.update_request(container_id, request.linux_resources)
+        if asked in self.own:
+            return _EMPTY
         done = cri.UpdateContainerResourcesResponse()
         verdict = await self._open_call("UpdateContainerResources", container_id, asked, done)
         reply = nri.UpdateContainerResponse()
@@ -368,8 +350,16 @@ class NriRuntime(RuntimeClient):
         self._front = front
 
     async def update_container_resources(self, container_id: str, linux: cri.LinuxContainerResources) -> None:
-        """Change the fields set in *linux*; empty or 0 means unchanged."""
-        if self._front.stats.connections_open:
-            await self._front.update(container_id, linux)
-        else:
+        """Change the fields set in *linux*; empty or 0 means unchanged.
+
+        Not by UpdateContainers of NRI: where that meets an event, containerd waits for itself for ever (1.7.24: the one
+        takes the lock of its NRI service before that of its plugins, the other after it).
+        """
+        if await self._front.update(container_id, linux):
+            return
+        request = cri.UpdateContainerResourcesRequest(container_id=container_id, linux=linux)
+        self._front.own.append(request)
+        try:
             await super().update_container_resources(container_id, linux)
+        finally:
+            self._front.own.remove(request)

@@ -1,14 +1,14 @@
 """The life of a plugin: connect to the runtime, register, and begin again when the connection ends."""
 
 import asyncio
-from collections.abc import Awaitable, Callable, Collection, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
+from functools import partial
 
-from criproxy.cri.runtime import RuntimeCallError
-from criproxy.errors import CriproxyError, StatusCode, reason_of
+from criproxy.errors import CriproxyError, reason_of
 from criproxy.nri import api_pb2 as nri
-from criproxy.nri.connection import CallFailed, Connection, Ended
+from criproxy.nri.connection import Connection, Ended
 from criproxy.nri.front import NriFront
 from criproxy.process.log import structlog
 from criproxy.process.tasks import Backoff
@@ -20,8 +20,6 @@ NAME, INDEX = "criproxy", "90"
 """Plugins are asked in the order of the index: after this one, few change what it has decided."""
 REGISTER_S = 5.0
 """How long the runtime may take to register a plugin."""
-UPDATE_S = 10.0
-"""How long the runtime may take to apply updates: it does not while it asks plugins."""
 FIRST_PAUSE_S, LONGEST_PAUSE_S = 0.1, 5.0
 """Between two connections."""
 _EVENTS = (
@@ -48,12 +46,10 @@ class Plugin:
     Args:
         path: of the socket.
         front: answers the events.
-        failed: hears of failures of criproxy, with the name of the method.
     """
 
     path: str
     front: NriFront
-    failed: Callable[[str, Exception], None]
     problem: str = "criproxy has not connected yet"
     """Why the runtime does not ask criproxy, in a sentence; empty if it does."""
     runtime: tuple[str, str] = ("", "")
@@ -62,15 +58,28 @@ class Plugin:
     """How long the runtime waits for an answer; 0: it does not say."""
     connections: int = 0
     """How many there were."""
+    _failed: Callable[[str, Exception], None] = lambda method, error: None
+    """Is called with failures of criproxy, and the name of the method."""
     _connection: Connection | None = None
     _accepted: asyncio.Event = field(default_factory=asyncio.Event)
 
-    async def run(self, known: Callable[[], Awaitable[None]]) -> None:
+    async def run(
+        self,
+        known: Callable[[], Awaitable[None]],
+        blockers: Callable[[str], Sequence[str]],
+        failed: Callable[[str, str, Exception], None],
+    ) -> None:
         """Connect, and again whenever the connection ends; not before it is *known* what runs.
 
         The runtime gives all plugins two seconds to take over what runs. So that is found out before, from lists.
+
+        Args:
+            known: returns when it is.
+            blockers: as `NriFront.blockers`.
+            failed: is told of failures of criproxy: their kind, the method and the error.
         """
-        self.front.send, self.front.disconnect = self.update, self._disconnect
+        self.front.blockers, self._failed = blockers, partial(failed, "call")
+        self.front.disconnect = self._disconnect
         pauses = Backoff(FIRST_PAUSE_S, LONGEST_PAUSE_S)
         while True:
             await known()
@@ -89,30 +98,11 @@ class Plugin:
         if self._connection is not None:
             self._connection.close()
 
-    async def update(self, updates: Sequence[nri.ContainerUpdate]) -> Collection[str]:
-        """Let the runtime apply *updates*, after those of answers; return the containers of which it failed.
-
-        Raises:
-            RuntimeCallError: it does not answer.
-        """
-        if (connection := self._connection) is None:
-            raise RuntimeCallError("UpdateContainers", StatusCode.UNAVAILABLE, self.problem)
-        request = nri.UpdateContainersRequest(update=updates)
-        try:
-            async with asyncio.timeout(UPDATE_S):
-                reply = await connection.call("UpdateContainers", request.SerializeToString())
-        except TimeoutError as error:
-            text = f"no answer within {UPDATE_S:g} s"
-            raise RuntimeCallError("UpdateContainers", StatusCode.DEADLINE_EXCEEDED, text) from error
-        except (CallFailed, Ended) as error:
-            raise RuntimeCallError("UpdateContainers", error.code, str(error)) from error
-        return {each.container_id for each in nri.UpdateContainersResponse.FromString(reply).failed}
-
     async def _connect(self, pauses: Backoff) -> None:
         reader, writer = await asyncio.open_unix_connection(self.path)
         self._accepted.clear()
         self.connections += 1
-        connection = Connection(reader, writer, self._answer, self.failed)
+        connection = Connection(reader, writer, self._answer, self._failed)
         self.front.connected(self.connections)
         reading = asyncio.create_task(connection.run())
         try:

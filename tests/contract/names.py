@@ -110,7 +110,7 @@ OPTIONS = {
     "schema": "--crds --policy",
     "serve": f"""
         {_STORED} --config --http --http-token-file --image-endpoint --image-listen --listen --log-format --log-level
-        --runtime-endpoint --trace-calls
+        --nri --runtime-endpoint --trace-calls
     """,
     "simulate": """
         --explain --format --host-root --load --machine --policy -v --verbose

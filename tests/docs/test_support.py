@@ -34,7 +34,7 @@ def test_every_runtime_is_in_the_table() -> None:
     """With the command that tries it, and no others."""
     told = {what: row["by"] for what, row in rows().items() if what.startswith("containerd ")}
 
-    wanted = {f"containerd {runtime.name}": "make test" for runtime in IN_MAKE_TEST}
+    wanted = {f"containerd {runtime.name}": "make test" for runtime in IN_MAKE_TEST if not runtime.is_front}
     locked = {package.name: upstream(package.version) for package in store.locked()}
     wanted |= {f"containerd {locked['containerd'].rpartition('.')[0]}": "make runtimes"}
     assert (told, {runtime.series for runtime in IN_MAKE_RUNTIMES}) == (wanted, {"2"})

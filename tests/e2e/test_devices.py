@@ -89,6 +89,8 @@ async def test_an_image_that_shows_all_shows_nothing(
     tmp_path: Path, containerd: PrivateContainerd, greedy_image: str
 ) -> None:
     """The hide value comes after that of the image, once, and is what the process has."""
+    if containerd.is_front:
+        pytest.skip("NRI does not tell variables of the image from others, and nothing says what was allocated")
     async with guarded(tmp_path, containerd) as scene:
         greedy = await run(scene, "greedy", {}, greedy_image)
 

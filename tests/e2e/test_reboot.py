@@ -33,7 +33,8 @@ async def test_a_reboot(scene: Scene, containerd: PrivateContainerd, criproxy: s
     after = BootingKubelet(scene.client, PODS, cgroups=containerd.cgroups)
     ids = await after.bring_up()
 
-    assert not after.refused
+    repeated = " yet: after 0.3 s " if containerd.is_front else None  # there, a start cannot wait for updates
+    assert [said for said in after.refused if repeated is None or repeated not in said] == []
     (owned,) = ids.pop("owner")
     assert await scene.cpus(owned) == OWNED
     for (shared,) in ids.values():

@@ -47,6 +47,7 @@ ENDLESS = {
     "daemon/behind.py:KubeletCpus.watch": "supervised",
     "daemon/behind.py:SocketFiles.watch": "supervised",
     "process/allocator.py:give_back_after_peaks": "daemon/start.py supervises it",
+    "nri/plugin.py:Plugin.run": "daemon/serve.py supervises it",
     "cri/podresources.py:PodresourcesClient._call": "ends with the deadline of the call",
     "daemon/start.py:opened_store": "ends with the disk or the release that it waits for",
     "deviceplugin/usage/quota_methods.py:Methods.run": "supervised",

@@ -1,14 +1,13 @@
 """Events of the runtime become calls for the rules of the controller, and their verdicts answers."""
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 
 import pytest
 
 from criproxy.cri import api_pb2 as cri
-from criproxy.cri.runtime import RuntimeCallError
 from criproxy.cri.touched_methods import call_paths
 from criproxy.errors import StatusCode
 from criproxy.nri import api_pb2 as nri
@@ -53,7 +52,10 @@ async def refused(call: Call, message: bytes | None, error: Exception) -> Verdic
 
 def front_of(rules: Rules) -> NriFront:
     """A front with these rules."""
-    return NriFront(rules.table(), Path("/"), refused)
+    front = NriFront(Path("/"))
+    front.use(rules.table())
+    front.on_error = refused
+    return front
 
 
 def pinned(name: str, message: bytes) -> Verdict:
@@ -183,56 +185,36 @@ async def test_a_bypass_changes_nothing() -> None:
 
 
 async def test_updates_of_others_go_with_the_answer() -> None:
-    """And count as applied when the runtime answers what comes after it: it has applied them before that."""
-    rules, sent = Rules(pinned), list[list[str]]()
-    front = front_of(rules)
+    """And count as sent when the runtime asks about something else: it has applied them before that."""
+    front = front_of(Rules(pinned))
     front.blockers = lambda place: ["other"]
-
-    async def send(updates: Sequence[nri.ContainerUpdate]) -> set[str]:
-        sent.append([each.container_id for each in updates])
-        return {"failing"}
-
-    front.send = send
     creating = asyncio.create_task(create(front))
     await asyncio.sleep(0)
     linux = cri.LinuxContainerResources(cpuset_cpus="0")
-    failing = asyncio.create_task(front.update("failing", linux))
+    sharer = asyncio.create_task(front.update("sharer", linux))
     await asyncio.sleep(0)
     assert not creating.done(), "it waits for the one who has to leave"
     other = asyncio.create_task(front.update("other", linux))
 
     reply = await creating
-    assert {each.container_id: each.linux.resources.cpu.cpus for each in reply.update} == {"failing": "0", "other": "0"}
-    await other
-    with pytest.raises(RuntimeCallError):
-        await failing
-    assert sent == [[]]
+    assert {each.container_id: each.linux.resources.cpu.cpus for each in reply.update} == {"sharer": "0", "other": "0"}
+    assert not other.done()
+    await tell(front, nri.POST_CREATE_CONTAINER)
+    assert await sharer
+    assert await other
+    assert not await front.update("other", linux), "it goes by CRI"
 
 
-async def test_updates_for_a_create_that_is_refused_are_sent_alone() -> None:
-    """They are needed all the same."""
-    sent = list[list[str]]()
-    goes_on = asyncio.Event()
-    rules = Rules()
+async def test_an_update_of_its_own_is_not_asked_about() -> None:
+    """The controller has decided it, and waits for its end."""
+    rules = Rules(pinned)
     front = front_of(rules)
+    linux = cri.LinuxContainerResources(cpuset_cpus="0")
+    front.own.append(cri.UpdateContainerResourcesRequest(container_id="c1", linux=linux))
+    for cpus in ("0", "1"):
+        resources = nri.LinuxResources(cpu=nri.LinuxCPU(cpus=cpus))
+        request = nri.UpdateContainerRequest(container=container(), linux_resources=resources)
+        await front.answer("UpdateContainer", request.SerializeToString())
+    await tell(front, nri.POST_UPDATE_CONTAINER)
 
-    async def hold(call: Call, message: bytes) -> Verdict:
-        await goes_on.wait()
-        return Refuse(StatusCode.UNAVAILABLE, "not now")
-
-    async def send(updates: Sequence[nri.ContainerUpdate]) -> set[str]:
-        sent.append([each.container_id for each in updates])
-        return set()
-
-    front.send = send
-    front.use({call_paths("RuntimeService", "CreateContainer")[0]: Rule(hold=hold)})
-    creating = asyncio.create_task(create(front))
-    await asyncio.sleep(0)
-    updating = asyncio.create_task(front.update("other", cri.LinuxContainerResources(cpuset_cpus="0")))
-    await asyncio.sleep(0)
-    goes_on.set()
-
-    with pytest.raises(CallFailed, match="not now"):
-        await creating
-    await updating
-    assert sent == [["other"]]
+    assert rules.ended == [("UpdateContainerResources", OutcomeKind.OK)], "that of the kubelet"

@@ -13,7 +13,6 @@ from criproxy.nri import plugin as plugin_module
 from criproxy.nri import ttrpc_pb2 as ttrpc
 from criproxy.nri.front import NriFront
 from criproxy.nri.plugin import Plugin
-from criproxy.wire.server import pass_on_error
 from tests.daemons import until
 from tests.nri.peer import OnCall, Peer, Runtime, accept
 
@@ -29,11 +28,11 @@ async def known() -> None:
 async def plugged(path: Path, on_call: OnCall = accept) -> AsyncIterator[tuple[Plugin, Runtime, "list[int]"]]:
     """A plugin that connects, the runtime, and a list that grows whenever the front wants to know what runs."""
     runtime = Runtime(path / "nri.sock", on_call)
-    front, lost = NriFront({}, Path("/"), pass_on_error), list[int]()
+    front, lost = NriFront(Path("/")), list[int]()
     front.on_runtime_lost = lambda: lost.append(1)
-    plugin = Plugin(str(runtime.path), front, lambda method, error: None)
+    plugin = Plugin(str(runtime.path), front)
     async with asyncio.timeout(30), runtime.listening():
-        running = asyncio.create_task(plugin.run(known))
+        running = asyncio.create_task(plugin.run(known, lambda _: (), lambda *_: None))
         try:
             yield plugin, runtime, lost
         finally:
@@ -113,25 +112,9 @@ async def test_a_runtime_that_is_silent(tmp_path: Path, monkeypatch: pytest.Monk
 
 async def test_no_socket(tmp_path: Path) -> None:
     """NRI is switched off, or the runtime is not there."""
-    front = NriFront({}, Path("/"), pass_on_error)
-    plugin = Plugin(str(tmp_path / "nri.sock"), front, lambda method, error: None)
-    running = asyncio.create_task(plugin.run(known))
+    front = NriFront(Path("/"))
+    plugin = Plugin(str(tmp_path / "nri.sock"), front)
+    running = asyncio.create_task(plugin.run(known, lambda _: (), lambda *_: None))
     await until(lambda: plugin.problem.endswith("nri.sock: No such file or directory (is NRI enabled in the runtime?)"))
     running.cancel()
     await asyncio.gather(running, return_exceptions=True)
-
-
-async def test_updates(tmp_path: Path) -> None:
-    """They are sent, and the answer names those that failed."""
-
-    def answer(request: ttrpc.Request) -> ttrpc.Response:
-        if request.method != "UpdateContainers":
-            return accept(request)
-        updates = nri.UpdateContainersRequest.FromString(request.payload).update
-        return ttrpc.Response(payload=nri.UpdateContainersResponse(failed=updates[1:]).SerializeToString())
-
-    async with plugged(tmp_path, answer) as (plugin, runtime, _):
-        await taken_over(await runtime.peers.get())
-        await until(lambda: not plugin.problem)
-
-        assert await plugin.update([nri.ContainerUpdate(container_id=each) for each in ("a", "b")]) == {"b"}

@@ -34,7 +34,7 @@ def _numbers(version: str) -> list[int] | None:
 
 Values = dict[str, Any]
 
-NOT_READY = frozenset({"resync", "runtime", "store", "devices-hanging", "kubelet", "socket"})
+NOT_READY = frozenset({"resync", "runtime", "store", "devices-hanging", "kubelet", "nri", "socket"})
 """Kinds of problems because of which the node is not ready: the kubelet's calls wait, fail or do not come, or are
 decided without what the decision needs. Other problems concern single containers, cards or files."""
 
