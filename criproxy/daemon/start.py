@@ -105,8 +105,8 @@ async def start_controller(
     configuration = begun.configuration
     configuration.log_to(log)
     runtime, plugin = await asyncio.to_thread(_runtime, endpoints, options.host_root)
-    controller_log = structlog.get_logger("criproxy.node")
-    controller = Controller(configuration.settings, topology, configuration.policy, store, runtime, controller_log)
+    policy, node_log = configuration.policy, structlog.get_logger("criproxy.node")
+    controller = Controller(configuration.settings, topology, policy, store, runtime, node_log)
     _note_in_force(controller, configuration)
     controller.policy_switch.going_back = begun.back
     controller.controls.socket = controls_socket(endpoints.control)
@@ -118,16 +118,17 @@ async def start_controller(
     if begun.tried is None or begun.tried.is_kept:
         keeper.keep(configuration.good)
     await _remember_plugin(controller, options.state_dir)
-    holdings, usage = controller.devices.holdings, controller.card_usage
-    pod_files = PodFiles(options.state_dir, controller.context, holdings, usage, controller.known)
-    controller.context.tasks.forever("write the files of pods with cards", pod_files.run)
-    had_file = configuration.source is not None or bool(configuration.problem)
-    in_place = InPlaceOfFile(options.state_dir, controller.context)
-    reload = Reload(
-        options.config, had_file, controller.context, controller.policy_switch, in_place, notifier, status, keeper
-    )
+    context, holdings, usage = controller.context, controller.devices.holdings, controller.card_usage
+    pod_files = PodFiles(options.state_dir, context, holdings, usage, controller.known)
+    context.tasks.forever("write the files of pods with cards", pod_files.run)
+    in_place, switch = InPlaceOfFile(options.state_dir, context), controller.policy_switch
+    reload = Reload(options.config, _had_file(configuration), context, switch, in_place, notifier, status, keeper)
     try_out = await _with_tries(reload, in_place, keeper, begun)
     return Started(controller, reload, try_out, keeper, pod_files, plugin)
+
+
+def _had_file(configuration: Configuration) -> bool:
+    return configuration.source is not None or bool(configuration.problem)
 
 
 async def begin_late(tasks: Tasks, started: Started, config: Path | None) -> None:
