@@ -60,7 +60,7 @@ class Commands:
             "reload-keep": try_out.keep,
             "reload-back": try_out.back,
             "bypass": bypass.command,
-            "release": started.controller.policy_switch.command,
+            "release": self._release,
         }
 
     def queries(self) -> dict[str, Command]:
@@ -72,6 +72,11 @@ class Commands:
         table, try_out = self.table(), self.problems.started.try_out
         only = {command: partial(try_out.for_node_policy, table[command]) for command in NODE_POLICIES}
         return {command: table[command] for command in AGENT} | only
+
+    async def _release(self, arguments: Mapping[str, Any]) -> dict[str, Any]:
+        controller = self.problems.started.controller
+        answer = await controller.policy_switch.command(arguments)
+        return answer | {"not_put_back": "" if arguments.get("undo") else controller.controls.problem}
 
     def _why_not_try(self) -> str:
         bypass = self.problems.bypass

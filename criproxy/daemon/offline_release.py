@@ -1,5 +1,6 @@
 """Releasing all containers while no daemon runs: a controller of its own, on the state directory, without any proxy."""
 
+import asyncio
 import os
 from contextlib import closing
 from pathlib import Path
@@ -23,6 +24,11 @@ from criproxy.store.store import Store
 
 OPEN_S = 5.0
 """How long the disk of the state directory may take to answer."""
+NOT_PUT_BACK = (
+    "no criproxy runs that could tell criproxy controls: start it, or run "
+    "'systemctl stop criproxy-controls' and 'criproxy controls --put-back'"
+)
+"""Why what classes have set outside of CRI stays."""
 _RUN = "/run"
 """A file system in memory, on every node."""
 
@@ -96,6 +102,8 @@ async def _released(store: Store, runtime_endpoint: str, host_root: Path, log: L
         )
         try:
             switch = controller.policy_switch
-            return await (switch.undo_later() if undo else switch.release(reason_now()))
+            answer = await (switch.undo_later() if undo else switch.release(reason_now()))
+            left = not undo and await asyncio.to_thread(controller.controls.mark.exists)
+            return answer | {"not_put_back": NOT_PUT_BACK if left else ""}
         finally:
             await controller.stop()

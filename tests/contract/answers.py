@@ -467,7 +467,7 @@ SHAPES: dict[str, Shape] = {
     "history NUMBER": {**CONFIGURATION, "text": str},
     "recommend": RECOMMEND,
     "release": {
-        **dict.fromkeys("source was_released released not_remembered not_seen".split(), str),
+        **dict.fromkeys("source was_released released not_remembered not_seen not_put_back".split(), str),
         "places": bool,
         "configuration": IN_FORCE,
         "containers": [dict.fromkeys("container id cpus_before cpus outcome error".split(), str)],

@@ -120,8 +120,8 @@ async def test_a_restart_of_the_daemon_keeps_the_class(classes: Classes, how: si
     await classes.has(one, BATCH)
 
 
-async def test_a_release_and_a_bypass_put_everything_back(classes: Classes) -> None:
-    """And their ends bring it again."""
+async def test_a_release_puts_everything_back_and_a_bypass_leaves_it(classes: Classes) -> None:
+    """The end of the release brings it again; a release during the bypass puts it back, too."""
     one = await classes.run()
     await classes.has(one, BATCH)
 
@@ -131,9 +131,10 @@ async def test_a_release_and_a_bypass_put_everything_back(classes: Classes) -> N
     await classes.has(one, BATCH)
 
     await classes.scene.serve.command("bypass", "on")
-    await classes.has(one, NORMAL)
-    await classes.scene.serve.command("bypass", "off")
+    await classes.answers()
     await classes.has(one, BATCH)
+    await classes.scene.release()
+    await classes.has(one, NORMAL)
 
 
 async def test_a_stopped_service_delays_one_start_and_catches_up(classes: Classes) -> None:
@@ -169,6 +170,27 @@ async def test_a_killed_service_comes_back_and_gets_all_of_it(classes: Classes) 
     await classes.has(second, BATCH)
     await classes.answers()
     assert "controls" not in await classes.scene.serve.notices()
+
+
+async def test_a_release_says_what_it_cannot_put_back(classes: Classes) -> None:
+    """While the service is away, and while the daemon is; the service still has it then."""
+    one = await classes.run()
+    await classes.has(one, BATCH)
+    await classes.scene.end()
+    assert "no criproxy runs" in (await classes.scene.release())["not_put_back"]
+    await classes.has(one, BATCH)
+    await classes.scene.begin()
+    await classes.has(one, NORMAL)
+    assert (await classes.scene.release("--undo"))["not_put_back"] == ""
+    await classes.has(one, BATCH)
+
+    await classes.service.stop()
+
+    async def is_known() -> bool:
+        return bool((await classes.scene.serve.ask("status"))["controls"]["state"] == "absent")
+
+    await until(is_known)
+    assert "restart criproxy-controls.service" in (await classes.scene.release())["not_put_back"]
 
 
 async def test_without_classes_nobody_is_asked(classes: Classes) -> None:

@@ -117,6 +117,8 @@ def _summary(values: Values, *, undo: bool, was_asked: bool) -> str:
         text += f"\nThere may be others: {asked}: {values['not_seen']}."
         if values["source"] == "store":
             text += "\nIs that its socket? If not, specify another one with --runtime-endpoint."
+    if values.get("not_put_back"):
+        text += f"\nWhat classes have set outside of CRI stays: {values['not_put_back']}."
     if values["not_remembered"]:
         text += f"\n{_lost(values, undo=undo)}: {values['not_remembered']}"
     return text

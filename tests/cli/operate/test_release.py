@@ -414,6 +414,16 @@ async def test_a_directory_in_which_criproxy_has_not_run_is_not_made(tmp_path: P
     assert not (tmp_path / "mistyped").exists()
 
 
+async def test_without_a_daemon_what_the_controls_service_has_stays_and_is_told(tmp_path: Path, world: World) -> None:
+    """With what puts it back; the mark is there while the service may have something."""
+    await world.stop_criproxy()
+    world.controller.controls.mark.touch()
+
+    assert "'criproxy controls --put-back'" in (await called(tmp_path))["not_put_back"]
+    assert "What classes have set outside of CRI stays: no criproxy runs" in (await call(tmp_path)).stdout
+    assert (await called(tmp_path, "--undo"))["not_put_back"] == ""
+
+
 async def test_nothing_is_undone_where_criproxy_has_not_run(tmp_path: Path, world: World) -> None:
     """It is an error to look in a wrong place, not the answer that nothing is released."""
     await world.stop_criproxy()
