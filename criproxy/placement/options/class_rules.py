@@ -53,8 +53,8 @@ def anonymous_settings(name: str) -> dict[str, str]:
 
 
 def type_of(pool: str) -> str:
-    """Return the name in the policy file of a pool or balloon, which may be one of several."""
-    return sub(r"\[[0-9]+\]$", "", pool)
+    """Return the name in the policy file of a pool or balloon, which may be one of several, and have chosen parts."""
+    return sub(r"\[[0-9]+\](/.*)?$", "", pool)
 
 
 def lifts_quota(controls: Controls) -> bool:

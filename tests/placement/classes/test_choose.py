@@ -112,6 +112,7 @@ def test_without_an_annotation() -> None:
     assert chosen() == {}
     assert chosen(**guaranteed) == {"memory": "of-qos"}
     assert chosen(pool="big[3]", **guaranteed) == dict.fromkeys(KINDS, "of-pool")
+    assert chosen(pool="big[3]/left/inner", **guaranteed) == dict.fromkeys(KINDS, "of-pool"), "of a composite balloon"
     assert chosen(pool="bigger[3]") == {}
     assert chosen(pool="big[3]", namespace="team-a", **guaranteed) == dict.fromkeys(KINDS, "of-namespace")
 
