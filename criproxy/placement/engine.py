@@ -226,12 +226,15 @@ def _repeated(node: Node, new: Container, twin: Container, policy: Policy) -> De
 
 
 def _with_both_sent(node: Node, key: str) -> Node:
-    """Return the node in which *key* may have the CPUs of its first create message, or of the second one."""
+    """Return the node in which *key* may have the CPUs of its first create message, or of the second one.
+
+    If one of them has lifted its quota, it counts as lifted.
+    """
     grant, applied = node.grants.get(key), node.applied.get(key)
-    if grant is None or applied is None or grant.cpus <= applied.cpus:
+    if grant is None or applied is None:
         return node
-    either = replace(applied, cpus=applied.cpus | grant.cpus)
-    return node.replace(applied={**node.applied, key: either})
+    either = replace(applied, cpus=applied.cpus | grant.cpus, lifted=applied.lifted or granted(grant).lifted)
+    return node if either == applied else node.replace(applied={**node.applied, key: either})
 
 
 def _created(node: Node, event: events.ContainerCreated, policy: Policy) -> Decision:

@@ -2,8 +2,8 @@
 
 A whole CPU of a NUMA node is idle by booking, not by use: it is neither exclusive nor kept nor reserved, and the
 requests of the containers that share CPUs there leave it. So a quota changes only when containers come, go, or get
-another size, and comes back in the same step as the container that takes the last idle CPU. Who owns all of its CPUs
-needs no idle one.
+another size, and comes back in the same step as the container that takes the last idle CPU. Who owns all of its CPUs is
+left to ``cpuQuota``: its limit is no less than these, or it shares them with its siblings.
 """
 
 from collections.abc import Collection, Mapping
@@ -57,9 +57,9 @@ class _IdleBurst:
 
     def judged(self, container: Container, grant: Grant) -> Grant:
         """Return *grant* with the quota as it is to be; the same object if it is that already."""
-        if not self.concerns(grant):
+        if owns_all(grant) or not self.concerns(grant):
             return honest(grant)
-        quota = CpuQuota.LIFTED if owns_all(grant) or self._near(grant.cpus)[0] else restored(grant)
+        quota = CpuQuota.LIFTED if self._near(grant.cpus)[0] else restored(grant)
         if grant.quota is quota or container.asked_quota is None or (container.stays and container.has_id):
             return grant
         return replace(grant, quota=quota)

@@ -92,13 +92,13 @@ def test_it_has_no_quota_from_its_create_on_where_a_cpu_is_idle() -> None:
         pytest.param(CLASS, container("a", limit=None), LEFT, id="without-limit"),
         pytest.param("", container("a"), LEFT, id="without-class"),
         pytest.param(CLASS, owner("a"), LEFT, id="of-another-class"),
-        pytest.param(EVERYBODY, owner("a"), LIFTED, id="owner"),
+        pytest.param(EVERYBODY, owner("a"), LEFT, id="owner"),
         pytest.param(CLASS, container("a", 3900, 4000), LEFT, id="takes-the-last-idle-cpu-itself"),
         pytest.param(CLASS.replace("idle", "20%"), container("a"), LEFT, id="percentage"),
     ],
 )
 def test_whose_quota_is_lifted(classes: str, new: Container, expected: CpuQuota) -> None:
-    """One with a limit and the class, while a CPU of its NUMA nodes is idle; who owns its CPUs needs no idle one."""
+    """One with a limit and the class, that shares CPUs, while a CPU of its NUMA nodes is idle."""
     decision = step(Node(TWO), ev.ContainerCreating(new), policy(classes))
     assert quota(decision, "r-a") is expected
     assert decision.node.applied["r-a"].lifted is (expected is LIFTED)
@@ -160,6 +160,18 @@ def test_a_create_that_was_sent_before_is_corrected_when_it_is_answered() -> Non
     answered = step(node, ev.ContainerCreated("r-a", "a"), policy())
     assert (quota(answered), [each.key for each in answered.updates]) == (RESTORED, ["a"])
     assert not in_place(answered.node.grants["a"], answered.node.applied["a"])
+
+
+def test_a_create_that_is_repeated_may_have_been_sent_without_a_quota() -> None:
+    """The first message had one, the second had none, and no CPU has been idle since then."""
+    node = created(Node(ONE), container("b", 2000))
+    node = step(node, ev.ContainerCreating(container("a")), policy()).node
+    assert not node.applied["r-a"].lifted
+    node = step(node, ev.ContainerGone("b"), policy()).node
+    again = ev.ContainerCreating(replace(container("a"), key="r-2", reservation="r-2"))
+    node = created(step(node, again, policy()).node, container("c", 2000))
+    answered = step(node, ev.ContainerCreated("r-a", "a"), policy())
+    assert (quota(answered), [each.key for each in answered.updates]) == (RESTORED, ["a"])
 
 
 @pytest.mark.parametrize("everything", [False, True])
@@ -292,11 +304,11 @@ def test_it_is_lifted_if_and_only_if_a_cpu_is_idle(case: tuple[Topology, list[tu
 def assert_as_booked(node: Node, key: str, under: Policy) -> None:
     """The quota of a container follows from what is booked, counted anew."""
     container, grant, reserved = node.containers[key], node.grants[key], options_of(under).reserved(node.topology)
-    if container.asked_quota is None or (container.stays and container.has_id):
+    if container.asked_quota is None or (container.stays and container.has_id) or owns_all(grant):
         return
     classes = getattr(options_of(under), "classes", None) if not isinstance(under, NonePolicy) else None
     if classes is None or named_part(grant.controls.class_of("cpu")) != "batch":
-        assert grant.quota is not LIFTED or owns_all(grant)
+        assert grant.quota is not LIFTED
         return
     anew = node.replace(topology=replace(node.topology), grants=dict(node.grants))  # nothing is remembered of it
     booked = booked_cpus(anew, reserved)
@@ -307,4 +319,4 @@ def assert_as_booked(node: Node, key: str, under: Policy) -> None:
         for each in booked.values()
         if each.cpus & mine
     ]
-    assert (grant.quota is LIFTED) is (owns_all(grant) or any(idle))
+    assert (grant.quota is LIFTED) is any(idle)
