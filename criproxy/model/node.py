@@ -259,10 +259,16 @@ class _Special:
         return _Special(
             self.owners if same else owners,
             self.owned_cpus if same else NO_CPUS.union(*owners.values()),
-            self.preserved.difference(keys) | new.preserved,
+            _with(self.preserved, new.preserved, keys),
             self.displaced,
-            self.controlled.difference(keys) | new.controlled,
+            _with(self.controlled, new.controlled, keys),
         )
+
+
+def _with(names: frozenset[str], new: frozenset[str], keys: Collection[str]) -> frozenset[str]:
+    """Return *names*, often all containers, with those of *keys* that are *new*, and without the others."""
+    differing = names.intersection(keys) ^ new
+    return differing ^ names if differing else names
 
 
 def _special_among(places: Iterable[tuple[str, Grant]]) -> dict[str, Grant]:
