@@ -66,13 +66,21 @@ def started(name: str, directory: Path) -> Iterator[Runtime]:
             yield Runtime(name, daemon.socket, daemon.pid, daemon.cgroups)
     elif name == EMBEDDED:
         # A machine like this one, which criproxy reads: so it asks for no CPU that is missing.
-        machine, socket = discover(), directory / "runtime.sock"
+        machine = discover()
         sets = ("--cpus", format_cpuset(machine.cpus), "--mems", format_cpuset(machine.mems) or "0")
-        command = [sys.executable, "-m", "lab.emulator", "--socket", str(socket), *sets]
-        with running(command, directory / "runtime.log") as process:
-            yield Runtime(name, socket, process.pid)
+        with embedded(directory, *sets) as runtime:
+            yield runtime
     else:
         yield Runtime(name, Path(name), listener_pid(Path(name)))
+
+
+@contextmanager
+def embedded(directory: Path, *options: str) -> Iterator[Runtime]:
+    """Run the embedded runtime with these *options* while the block lasts; socket and log lie in *directory*."""
+    socket = directory / "runtime.sock"
+    command = [sys.executable, "-m", "lab.emulator", "--socket", str(socket), *options]
+    with running(command, directory / "runtime.log") as process:
+        yield Runtime(EMBEDDED, socket, process.pid)
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,6 +90,7 @@ class Serve:
     runtime: Path
     directory: Path
     policy: Path
+    host_root: Path = Path("/")
 
     @property
     def listen(self) -> Path:
@@ -99,6 +108,17 @@ class Serve:
         with running(self.command(), self.log) as process:
             yield process.pid
 
+    @contextmanager
+    def controls(self) -> Iterator[int]:
+        """Run `criproxy controls` for it until the block ends; its process id. StartError as `running`."""
+        folder = self.directory / "controls"
+        folder.mkdir()
+        paths = {"--socket": folder / "controls.sock", "--state-dir": folder / "state", "--host-root": self.host_root}
+        options = (str(word) for pair in paths.items() for word in pair)
+        command = [sys.executable, "-m", "criproxy", "controls", "--log-format", "json", *options]
+        with running(command, self.directory / "controls.log") as process:
+            yield process.pid
+
     def command(self) -> list[str]:
         """Metrics are on, as on a node."""
         paths = {
@@ -108,6 +128,7 @@ class Serve:
             "--state-dir": self.directory / "state",
             "--control-socket": self.directory / "control.sock",
             "--http": f"unix://{self.directory / 'http.sock'}",
+            "--host-root": self.host_root,
         }
         options = (str(word) for pair in paths.items() for word in pair)
         return [sys.executable, "-m", "criproxy", "serve", "--log-format", "json", *options]

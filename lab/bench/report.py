@@ -134,11 +134,12 @@ def show(console: Console, findings: Findings) -> None:
         console.print(f"[green]every bar holds on {findings.runtime}[/]")
 
 
-def as_json(all_findings: Sequence[Findings], steps: Sequence[Figure]) -> dict[str, Any]:
+def as_json(all_findings: Sequence[Findings], steps: Sequence[Figure], of_classes: Sequence[Figure]) -> dict[str, Any]:
     """Machine, versions, and every figure by runtime."""
     return {
         "machine": provenance.machine(),
         "versions": provenance.versions(),
         "runtimes": {each.runtime: [asdict(figure) for figure in figures_of(each)] for each in all_findings},
         "steps": [asdict(figure) for figure in steps],
+        "classes": [asdict(figure) for figure in of_classes],
     }

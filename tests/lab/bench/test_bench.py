@@ -9,7 +9,8 @@ from typing import Any
 import pytest
 
 from criproxy.placement.policies import BUILTIN
-from lab.bench.bars import Speed
+from lab.bench.bars import CLASSES, Speed
+from lab.bench.classes import SERVICE, STOPPED, WITH, WITHOUT
 from lab.bench.devices import TITLES
 from lab.bench.engine import EVENTS
 from lab.bench.plan import Findings
@@ -80,6 +81,20 @@ def test_steps_of_the_engine_are_measured(report: dict[str, Any]) -> None:
     assert {f"{scene}: {event}" for scene in SCENES for event in ("comes", *USUAL)} <= {step["what"] for step in steps}
     assert set(TITLES.values()) <= {step["what"] for step in steps}
     assert sum(step["value"] for step in steps) > 0  # one step of microseconds may cost nothing on a coarse clock
+
+
+def test_classes_are_measured(report: dict[str, Any]) -> None:
+    """Beside the same without them: calls, CPU time of daemon and service, rest, and a service that does not answer."""
+    found = report["classes"]
+
+    assert ways_of(found, "create")[WITH].keys() - ways_of(found, "create")[WITHOUT].keys() == {"added", "CPU added"}
+    for what in ("create and remove", "at rest"):
+        assert {*ways_of(found, what)} == {WITHOUT, WITH, SERVICE}
+    assert ways_of(found, "create and remove")[SERVICE]["CPU"] > 0
+    delayed = {each["what"]: each["value"] for each in found if each["name"] == "delayed"}
+    assert delayed == {f"{STOPPED} creates, service stopped": 0, f"{STOPPED} starts, service stopped": 1}
+    bars = {(each["what"], each["name"]) for each in found if each["limit"] is not None}
+    assert bars == CLASSES.keys()
 
 
 def series(*batches: tuple[int, ...], cpu_us: int = 10) -> Series:
