@@ -41,6 +41,8 @@ class Workload:
     request_milli: int = 1000
     limit_milli: int = 1000
     """0: none, and the pod is Burstable."""
+    at_once: int = 1
+    """How many requests a service gets at the same moment."""
     is_erratic: bool = False
     """Whether its figure without a manager differs from run to run beside neighbours that always do the same.
 
@@ -68,6 +70,8 @@ class Manager:
     title: str
     policy: str = ""
     """The policy file of criproxy; empty: the kubelet speaks with the runtime itself."""
+    has_classes: bool = False
+    """Whether `criproxy controls` runs, too."""
 
 
 NOBODY = Manager("none", "no manager")
@@ -87,6 +91,18 @@ balloonTypes:
   - {{name: work, namespaces: [{WORK}], preferNewBalloons: true}}
 """
 BALLOONS = Manager("balloons", "criproxy balloons", _BALLOONS)
+BURST = Manager(
+    "burst",
+    "criproxy topology-aware, class with burst: 100%",
+    f"{TOPOLOGY_AWARE.policy}classes: {{work: {{for: {{namespaces: [{WORK}]}}, cpu: {{burst: 100%}}}}}}\n",
+    has_classes=True,
+)
+LATE_BATCH = Manager(
+    "batch-class",
+    "criproxy topology-aware, neighbours with the scheduling policy batch",
+    f"{TOPOLOGY_AWARE.policy}classes: {{batch: {{for: {{namespaces: [{BATCH}]}}, scheduling: {{policy: batch}}}}}}\n",
+    has_classes=True,
+)
 _PINNED = (NOBODY, KUBELET, TOPOLOGY_AWARE)
 
 _TRAINING = "training of a small CNN"
@@ -99,6 +115,14 @@ PYTORCH = Workload(
 REDIS = Workload("redis", "redis, Guaranteed pod of 1 CPU", "redis", P99, 1, needs="redis")
 REDIS_BURSTABLE = replace(
     REDIS, name="redis-burstable", title="redis, Burstable pod that requests 500m", request_milli=500, limit_milli=0
+)
+REDIS_LIMITED = replace(
+    REDIS,
+    name="redis-limited",
+    title="redis, limit of 20m, 750 requests at once",
+    request_milli=20,
+    limit_milli=20,
+    at_once=750,
 )
 STREAM = Workload("stream", "memory bandwidth, numpy", "stream", PER_GB, 1, needs="numpy")
 COMPRESS = Workload("compress", "parallel compression", "compress", PER_MB, 100)
@@ -155,9 +179,10 @@ DEFAULT = Plan(
         Case(TENSORFLOW, BUSY),
         Case(PYTORCH, BUSY),
         Case(REDIS, WEB),
-        Case(REDIS_BURSTABLE, WEB, (NOBODY, KUBELET, BALLOONS)),
+        Case(REDIS_BURSTABLE, WEB, (NOBODY, KUBELET, BALLOONS, LATE_BATCH)),
+        Case(REDIS_LIMITED, BACKUP, (TOPOLOGY_AWARE, BURST)),
         Case(STREAM, THRASHERS),
         Case(COMPRESS, BACKUP),
     )
 )
-QUICK = Plan((Case(COMPRESS, BUSY, (NOBODY, KUBELET, BALLOONS)),), rounds=2, seconds=0.3, has_figures=False)
+QUICK = Plan((Case(COMPRESS, BUSY, (NOBODY, KUBELET, BALLOONS, BURST)),), rounds=2, seconds=0.3, has_figures=False)

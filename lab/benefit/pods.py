@@ -12,7 +12,7 @@ import struct
 import tempfile
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -177,5 +177,6 @@ def managed(manager: Manager, runtime: Path) -> Iterator[Way]:
         policy = Path(folder) / "policy.yaml"
         policy.write_text(manager.policy)
         serve = Serve(runtime, Path(folder), policy)
-        with serve.running() as pid, Way(manager.name, serve.listen, pid) as way:
+        service = serve.controls() if manager.has_classes else nullcontext()
+        with service, serve.running() as pid, Way(manager.name, serve.listen, pid) as way:
             yield way

@@ -106,7 +106,7 @@ class Bench:
         options = ("--port", str(port), "--bind", "127.0.0.1", "--save", "", "--dir", "/out")
         with self.node.running(way, _spec(case.workload, (program, *options)), WORK) as pod:
             _wait_for_port(port, pod)
-            with _load(port, seconds, seed) as load:
+            with _load(port, seconds, seed, case.workload.at_once) as load:
                 _answer(load)
                 with self._neighbours(way, case.neighbours) as neighbours:
                     before = self._counters(pod, neighbours)
@@ -182,8 +182,9 @@ def _wait_for_port(port: int, pod: Pod) -> None:
 
 
 @contextmanager
-def _load(port: int, seconds: float, seed: int) -> Iterator[subprocess.Popen[str]]:
-    command = [sys.executable, "-m", "lab.benefit.programs.load", *map(str, (port, REQUESTS_PER_S, seconds, seed))]
+def _load(port: int, seconds: float, seed: int, at_once: int) -> Iterator[subprocess.Popen[str]]:
+    numbers = map(str, (port, REQUESTS_PER_S, seconds, seed, at_once))
+    command = [sys.executable, "-m", "lab.benefit.programs.load", *numbers]
     with subprocess.Popen(command, cwd=ROOT, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as load:
         try:
             yield load

@@ -1,6 +1,6 @@
 """Open-loop load on a Redis server: requests are sent when they are due, whether or not earlier ones were answered.
 
-    python -m lab.benefit.programs.load PORT RATE_PER_S SECONDS SEED
+    python -m lab.benefit.programs.load PORT RATE_PER_S SECONDS SEED AT_ONCE
 
 Each latency counts from the moment when the request was due, so that a server that stalls is charged for all requests
 that were due meanwhile (there is no "coordinated omission"). Prints JSON. Runs outside of containers, above everything
@@ -55,11 +55,11 @@ def fill(port: int) -> None:
             answers.readline()
 
 
-def moments(rate_per_s: float, seconds: float, chance: random.Random) -> list[float]:
-    """When requests are due: independent users, so that gaps are exponential."""
-    due, now = [], 0.0
-    while (now := now + chance.expovariate(rate_per_s)) < seconds:
-        due.append(now)
+def moments(rate_per_s: float, seconds: float, chance: random.Random, at_once: int = 1) -> list[float]:
+    """When requests are due: independent users, so that gaps are exponential, each with *at_once* requests."""
+    due, now = list[float](), 0.0
+    while (now := now + chance.expovariate(rate_per_s / at_once)) < seconds:
+        due += [now] * at_once
     return due
 
 
@@ -143,19 +143,19 @@ def _go_first() -> str:
     return "SCHED_FIFO"
 
 
-def main(port: int, rate_per_s: float, seconds: float, seed: int) -> None:
+def main(port: int, rate_per_s: float, seconds: float, seed: int, at_once: int) -> None:
     """Warm up, measure, print."""
     fill(port)
     how = _go_first()
     chance = random.Random(seed)
-    drive(port, moments(rate_per_s, min(_WARM_S, seconds), chance), chance)
+    drive(port, moments(rate_per_s, min(_WARM_S, seconds), chance, at_once), chance)
     print(json.dumps({"ready": True}), flush=True)
     sys.stdin.readline()
-    latencies, late = drive(port, moments(rate_per_s, seconds, chance), chance)
+    latencies, late = drive(port, moments(rate_per_s, seconds, chance, at_once), chance)
     found = {name: 1000 * percentile(latencies, share) for name, share in PERCENTILES.items()}
     sent_late_ms = 1000 * percentile(late, PERCENTILES["p99_ms"])
     print(json.dumps({**found, "requests": len(latencies), "sent_late_p99_ms": sent_late_ms, "load_runs": how}))
 
 
 if __name__ == "__main__":
-    main(int(sys.argv[1]), float(sys.argv[2]), float(sys.argv[3]), int(sys.argv[4]))
+    main(int(sys.argv[1]), float(sys.argv[2]), float(sys.argv[3]), int(sys.argv[4]), int(sys.argv[5]))

@@ -4,12 +4,14 @@ import json
 import os
 import subprocess
 import sys
+from random import Random
 from typing import Any
 
 import pytest
 
 from criproxy.model.cpuset import parse_cpuset as parse
 from lab.benefit.cases import QUICK
+from lab.benefit.programs.load import moments
 from lab.containerd.containerd import available
 from lab.provenance import ROOT
 
@@ -43,6 +45,14 @@ def test_every_manager_has_a_sample_in_every_round(report: dict[str, Any]) -> No
         samples = _samples(report, manager.name)
         assert [sample["round"] for sample in samples] == list(range(QUICK.rounds))
         assert all(sample["value"] > 0 and sample["neighbours_per_s"] > 0 for sample in samples)
+
+
+def test_requests_come_one_by_one_or_at_once() -> None:
+    """As many in a second on average."""
+    for at_once in (1, 50):
+        due = moments(1000, 60, Random(1), at_once)
+        assert len(due) == pytest.approx(60_000, rel=0.1)
+        assert len({*due}) * at_once == len(due)
 
 
 def test_without_a_manager_all_share_all_cpus(report: dict[str, Any]) -> None:
