@@ -33,13 +33,20 @@ _OPTIONS = """
 """
 """Keys and values in policy files."""
 
+_CLASSES = """
+    away base batch be burst claim deadline dl-overrun fifo flags governor irq irqs interrupts l2 l3 mb min mode nice
+    optional other partition partitions paths performance powersave priority qos rdt reclaim reset-on-fork resctrl rr rt
+    scheduling schemata sink swap threads turbo weight
+"""
+"""The same of classes, and what the controls service says of them."""
+
 _NOTICES = """
-    bypass competing-manager config config-kept config-not-kept contradiction criproxy-behind daemon-down
+    agent bypass competing-manager config config-kept config-not-kept contradiction controls criproxy-behind daemon-down
     device-plugin-config device-plugin-silent device-plugin-version devices-failed devices-hanging devices-open
     devices-unguarded drift failure history kubelet-reserved left-running machine no-evidence no-healthy-card
-    not-registered not-stored nvml over-quota page-token pod-files pods-cgroup policy-none released reserved-later
-    reserved-unknown resync runtime store try try-problem unguarded unhealthy-card unlisted untold usage-unknown
-    vgpu-directories withheld
+    node-policy not-registered not-stored nvml over-quota page-token pod-files pods-cgroup policy-none released
+    reserved-later reserved-unknown resync runtime store try try-problem unguarded unhealthy-card unlisted untold
+    usage-unknown vgpu-directories withheld
 """
 """Kinds of notices."""
 
@@ -59,7 +66,7 @@ _TERMS = """
     registered reload reloads repeats reply request requested requests reserved reset resident resize resizes restored
     result retries row runc running runs sandbox scrape seconds server service share-cpus shares should signal silent
     since size sizes sockets source spare start started starting state states status stored stopped stopping strict
-    suspect systemd tail text time times title to-be-moved topology total totals trace tried true try type uid
+    suspect systemd tail text time times title to-be-moved topology total totals trace tried troubles true try type uid
     uncollectable undersized unhealthy unit units unix unknown unplaced unpromoted until update updates used user
     version versions vgpu vgpus virtual wait waiting warning watched window work write written wrong yes zone
 """
@@ -75,7 +82,7 @@ _GRAMMAR = """
 """Other frequent words in sentences."""
 
 OWN_WORDS = frozenset(
-    {*_OPTIONS.split(), *_NOTICES.split(), *_TERMS.split(), *_GRAMMAR.split()}
+    {*_OPTIONS.split(), *_CLASSES.split(), *_NOTICES.split(), *_TERMS.split(), *_GRAMMAR.split()}
     | {*KEYS, *POLICIES, *DEVICE_CLASSES, *get_args(Enforcement)}
 )
 

@@ -8,8 +8,11 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from pydantic import BaseModel
 
-from criproxy.cli.bundle.redaction import HIDDEN, Names, redact_json, redact_text
+from criproxy.cli.bundle.redaction import HIDDEN, Names, redact_json, redact_text, reveals_nothing
+from criproxy.placement.classes import options
+from tests.conftest import ROOT
 
 VALUE = "s3cr3tV4lue+/x"
 LINES = {
@@ -333,3 +336,14 @@ def test_names_of_our_own_words_change_neither_files_nor_sentences() -> None:
 
     assert names.replaced(value) == {**value, "container": "policy/pod-4/container-4"}
     assert names.replaced("All is well: 2 containers, no errors") == "All is well: 2 containers, no errors"
+
+
+def test_names_of_classes_and_problems_are_words_of_our_own() -> None:
+    """A tenant may call its pod `scheduling` or `controls`."""
+    models = [each for each in vars(options).values() if isinstance(each, type) and issubclass(each, BaseModel)]
+    names = {field.alias or name for model in models for name, field in model.model_fields.items()}
+    kinds = re.findall(r"^\| `([a-z-]+)` \|", (ROOT / "docs/check.md").read_text(), re.MULTILINE)
+
+    words = {name for name in (*names, *kinds) if re.fullmatch("[a-z0-9-]+", name)}  # a pod has no other name
+    assert {"scheduling", "l3", "controls"} < words
+    assert not {word for word in words if not reveals_nothing(word)}
