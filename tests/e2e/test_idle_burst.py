@@ -10,6 +10,8 @@ import pytest
 from criproxy.cri import api_pb2 as api
 from lab.containerd.containerd import IMAGE, PrivateContainerd
 from lab.kubelet.kubelet import ContainerSpec, PodSpec
+from tests.contract.answers import EXPLAIN
+from tests.contract.shapes import differences
 from tests.daemons import until
 from tests.e2e.scene import ALL, MIB, Scene, proxied
 
@@ -65,6 +67,7 @@ async def test_a_life(bursting: Scene) -> None:
     sandbox_id, _ = await scene.run(owner(len(ALL) - 1))
     await has_quota(scene, ours, LIMIT_US)
     told = await scene.serve.ask("explain", container="default/batch/c0")
+    assert differences(told["controls"], EXPLAIN["controls"]) == []
     assert any("with a CFS quota, because no CPU of NUMA node" in text for text in told["why"])
 
     async def is_throttled() -> bool:
