@@ -122,6 +122,9 @@ def notices(controller: Controller) -> Iterator[Notice]:
         text = "what classes have changed on this machine may not be put back yet"
         yield Notice("controls", f"{text}: {client.problem}", wrong=False)
         return
+    if client.problem and controller.desired_controls.is_nothing:
+        yield Notice("controls", f"no class needs criproxy controls now: {client.problem}", wrong=False)
+        return
     if client.problem:
         yield Notice("controls", f"what classes set outside of CRI is not applied: {client.problem}")
         return

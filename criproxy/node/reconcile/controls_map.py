@@ -78,6 +78,11 @@ class ControlsMap:
         """Whether something was not sent yet, or not confirmed."""
         return bool(self._unsent or self._sent or self.unplaced) or self._is_layout_due
 
+    @property
+    def is_nothing(self) -> bool:
+        """Whether nothing is desired of the service, although the policy file has classes."""
+        return not (self.containers or self.unplaced) and self.layout == NOTHING_DESIRED
+
     def is_due(self, key: str) -> bool:
         """Whether the service has not confirmed yet what is desired for a container."""
         return key in self._unsent or key in self._sent or key in self.unplaced

@@ -25,7 +25,7 @@ from criproxy.placement.policies.static import StaticPolicy
 from criproxy.process.control_socket import ControlServer
 from criproxy.wire.sockets import listen
 from tests.daemons import until
-from tests.node.world import NO_LOOKS, World, metric, owner, said, sharer
+from tests.node.world import NO_LOOKS, World, metric, owner, said, sharer, situation
 
 Answer = Callable[[Mapping[str, Any]], Awaitable[Any]]
 
@@ -276,3 +276,16 @@ async def test_a_silent_service_is_told(tmp_path: Path, monkeypatch: pytest.Monk
         await until(lambda: there.controller.controls.state is ServiceState.SILENT)
 
         assert "has not answered for" in said(there)[0]
+
+
+async def test_an_absent_service_is_no_problem_while_it_would_do_nothing(tmp_path: Path) -> None:
+    """As where all that a class sets goes through the runtime; with the first container that needs it, it is one."""
+    text = 'classes: {soft: {for: {namespaces: ["*"]}, memory: {high: 1Mi}}, nice: {for: {qos: [Guaranteed]}, NICE}}'
+    async with world(tmp_path, policy(text.replace("NICE", "scheduling: {nice: 5}"))) as there:
+        await there.run(sharer("one"))
+        await until(lambda: there.controller.controls.state is ServiceState.ABSENT)
+        assert said(there) == []
+        assert any("nobody answers" in notice.text for notice in situation(there.controller).notices)
+
+        await there.run(owner("two"))
+        await until(lambda: any("is not applied: nobody answers" in text for text in said(there)))
