@@ -159,6 +159,12 @@ class KubeletCpus:
 
     host_root: Path
     controller: Controller
+    nri: bool = False
+    """Whether criproxy is a plugin of the runtime: then, this looks for what does not go together with one, too."""
+    endpoint_of_ours: str = ""
+    """The kubelet's endpoint, if that is a socket of criproxy."""
+    rivals: Sequence[str] = ()
+    """Sentences about other programs that place containers."""
     _found: "Reservation | None" = None
     """The last one that could be read; None: there was no kubelet."""
     _unknown: Sequence[str] = ()
@@ -182,6 +188,11 @@ class KubeletCpus:
             return
         if not self._unknown:
             self._found = found
+        if self.nri:
+            with suppress(Hangs):
+                self.endpoint_of_ours, self.rivals = await self._patience.wait(
+                    "the list of processes", partial(_beside_nri, self.host_root), PROBE_S
+                )
 
     def notes(self) -> Iterator[str]:
         """Yield sentences if the policy reserves other CPUs or that is unknown; none if it places no containers."""
@@ -209,6 +220,20 @@ def _reservation(host_root: Path) -> "tuple[Reservation | None, Sequence[str]]":
         return reservation(kubelet), tuple(unknown(kubelet))
     except OSError as error:
         return None, (cannot_read(f"{error.filename}: {reason_of(error)}"),)
+
+
+def _beside_nri(host_root: Path) -> tuple[str, Sequence[str]]:
+    """Return the kubelet's endpoint if it is a socket of criproxy, and what is said about other programs."""
+    from criproxy.install import paths
+    from criproxy.install.host import Host
+    from criproxy.install.kubelet import read_kubelet
+    from criproxy.install.plan import rivals
+
+    try:
+        kubelet = read_kubelet(Host(host_root))
+        return kubelet.endpoint if paths.is_ours(kubelet.endpoint) else "", tuple(rivals(kubelet))
+    except OSError:  # the reservation says so
+        return "", ()
 
 
 async def probe(endpoints: Endpoints, without: tuple[str, ...] = ()) -> str | None:

@@ -2,7 +2,7 @@
 
 import asyncio
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from importlib import import_module
 from typing import TYPE_CHECKING
@@ -18,12 +18,23 @@ if TYPE_CHECKING:
     from criproxy.api.views.situation import Situation
     from criproxy.api.views.status_check import Found
     from criproxy.model.text.notices import Notice
+    from criproxy.nri.plugin import Plugin
 
 SILENT_S = 60.0
 """A kubelet asks for the runtime's status every 5 s: after this time without a call it goes elsewhere, or is down."""
 NEVER_S = 300.0
 """How long the first call of a kubelet may take after the start, for example while the node boots."""
 _UNPLACED = "the runtime does not ask criproxy about containers, which start without their place"
+_CREATES_FAIL = (
+    "the runtime has failed the last {} creates after criproxy had answered: another plugin may set the same fields, "
+    "which a runtime allows to one ('kubectl describe' of a pod then says \"both tried to set\"): stop that plugin"
+)
+MANY_FAILED = 3
+_SHORT = (
+    "the runtime waits {:g} s for criproxy, and then starts containers without their place, as on an overloaded "
+    "machine: 'criproxy install --nri' sets 10 s (docs/nri.md)"
+)
+SHORT_S = 5.0
 PAUSE_RATIO, LONGEST_PAUSE_S = 10.0, 1.0
 """How long a finding counts, as a multiple of the CPU time that it took, and at most: anybody may ask often."""
 
@@ -130,8 +141,7 @@ class Problems:
         if unreachable or controller.resync.error or not controller.ready:
             self._blocked_s = self.clock()
         plugin = self.started.plugin
-        if plugin is not None and plugin.problem:
-            found.append(Notice("nri", f"{_UNPLACED}: {plugin.problem}"))
+        found += self._nri(plugin) if plugin is not None else ()
         if plugin is None and (silent := self._kubelet()):
             found.append(Notice("kubelet", silent))
         if self.behind.problem:
@@ -146,6 +156,20 @@ class Problems:
         if self.page_access is not None and (closed := self.page_access.problem):
             found.append(Notice("page-token", f"nobody can open the page of --http: {closed}"))
         return found
+
+    def _nri(self, plugin: "Plugin") -> "Iterator[Notice]":
+        from criproxy.model.text.notices import Notice
+
+        if plugin.problem:
+            yield Notice("nri", f"{_UNPLACED}: {plugin.problem}")
+        if plugin.front.failed_creates >= MANY_FAILED:
+            yield Notice("nri", _CREATES_FAIL.format(plugin.front.failed_creates))
+        if 0.0 < plugin.request_timeout_s < SHORT_S:
+            yield Notice("nri", _SHORT.format(plugin.request_timeout_s), wrong=False)
+        if endpoint := self.kubelet_cpus.endpoint_of_ours:
+            text = f"the kubelet calls criproxy at {endpoint}, which is a plugin of the runtime and serves no calls"
+            yield Notice("nri", f"{text}: 'criproxy install --nri' gives it the runtime's socket")
+        yield from (Notice("competing-manager", text) for text in self.kubelet_cpus.rivals)
 
     @property
     def last_call_s(self) -> float | None:

@@ -26,7 +26,7 @@ from criproxy.process.tasks import end_process_soon
 from criproxy.wire.calls import Call, ErrorHandler, Table, Verdict
 from criproxy.wire.early import Early
 from criproxy.wire.server import Proxy
-from criproxy.wire.sockets import Listener, listen, listen_within
+from criproxy.wire.sockets import Listener, listen, listen_within, turn_away
 
 if TYPE_CHECKING:
     from criproxy.daemon.behind import Serve
@@ -126,10 +126,11 @@ class Daemon:
         passed = adopt_sockets(os.environ)
         wanted = {name: (pair[0], 0o660) for name, pair in self._endpoints.pairs.items()}
         wanted[CONTROL] = (self._endpoints.control, 0o600)
-        if passed.keys() - wanted.keys():
-            raise UsageError(
-                "systemd passed a socket for images: --image-listen and --image-endpoint must be given, too"
-            )
+        unused = passed.keys() - wanted.keys()
+        if unused and not self._endpoints.nri:
+            raise UsageError("systemd passed a socket for images: --image-listen and --image-endpoint are needed, too")
+        for each in map(passed.__getitem__, unused):
+            asyncio.get_running_loop().add_reader(each, turn_away, each)
         listeners: dict[str, Listener] = {}
         for name, (path, mode) in wanted.items():
             sock = passed.get(name)
@@ -191,7 +192,7 @@ class Daemon:
 
         raise_open_files()
         behind = Behind(self._endpoints, started.controller)
-        kubelet_cpus = KubeletCpus(self._options.host_root, started.controller)
+        kubelet_cpus = KubeletCpus(self._options.host_root, started.controller, nri=bool(self._endpoints.nri))
         problems = Problems(started, self._bypass, behind, kubelet_cpus, [proxy.stats for proxy in self._proxies])
         commands = Commands(problems)
         served = await self._answer_commands(stack, listeners, commands)

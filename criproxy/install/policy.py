@@ -1,9 +1,11 @@
 """The policy file of an installation: whether the node can use it, and how it differs from the kubelet."""
 
+from collections.abc import Iterator
 from pathlib import Path
 
 from criproxy.config.files import Choice
 from criproxy.config.load import judge, load
+from criproxy.config.settings import Settings
 from criproxy.errors import ConfigError, CriproxyError, UsageError
 from criproxy.host.machine import discover, host_reader
 from criproxy.install import paths
@@ -44,6 +46,26 @@ def wrong_policy(plan: Plan) -> list[str]:
     except CriproxyError:  # files of the machine are not below this root: the daemon will see them
         return []
     return []
+
+
+def nri_notes(settings: Settings) -> Iterator[str]:
+    """Yield what of a policy file has no effect, or less, if criproxy is a plugin of the runtime."""
+    if (devices := settings.common.devices) is None:
+        return
+    if "privileged" in devices.model_fields_set:
+        yield f"devices.privileged: {devices.privileged} has no effect with NRI, which does not tell who is privileged"
+    if devices.exempt.images:
+        yield "devices.exempt.images has no effect with NRI, which does not tell the image of a container"
+    if devices.on_no_evidence == "keep":
+        yield (
+            "devices.onNoEvidence: keep leaves an image that asks for all cards alone while the kubelet does not tell "
+            "which it has allocated: NRI does not tell variables of the image from those of the container"
+        )
+    if devices.plugin is not None:
+        yield (
+            "devices.plugin: with NRI, 'kubectl describe' does not show the reasons of quotas and of unhealthy cards; "
+            "'criproxy explain' does"
+        )
 
 
 def policy_notes(plan: Plan) -> list[str]:

@@ -86,6 +86,8 @@ class NriFront:
         self.blockers: Callable[[str], Sequence[str]] = lambda _: ()
         """Returns who has to give up CPUs for a container, by its reservation."""
         self.on_runtime_lost: Callable[[], None] = lambda: None
+        self.failed_creates = 0
+        """How many creates that criproxy had answered have failed in the runtime, one after the other."""
         self.window_debt, self.oldest_held_s = 0, 0.0
         """As those of a proxy: nothing flows here, and nothing is held for long."""
         self.disconnect: Callable[[], None] = lambda: None
@@ -320,6 +322,8 @@ class NriFront:
     def _end(self, key: tuple[str, str], kind: OutcomeKind) -> None:
         if found := self._open.pop(key, None):
             found.timer.cancel()
+            if key[0] == "CreateContainer" and kind is not OutcomeKind.UNKNOWN:
+                self.failed_creates = 0 if kind is OutcomeKind.OK else self.failed_creates + 1
             self._done(found.call, Outcome(kind, found.reply if kind is OutcomeKind.OK else None))
 
     def _done(self, call: Call, outcome: Outcome) -> None:

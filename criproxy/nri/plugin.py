@@ -18,6 +18,11 @@ log = structlog.get_logger("criproxy.nri")
 SOCKET = "/var/run/nri/nri.sock"
 NAME, INDEX = "criproxy", "90"
 """Plugins are asked in the order of the index: after this one, few change what it has decided."""
+OFF = (
+    "if NRI is off, 'criproxy install --nri' switches it on, or you do: for containerd, disable = false in "
+    '[plugins."io.containerd.nri.v1.nri"]; for CRI-O, enable_nri = true in [crio.nri]; and a restart of the runtime'
+)
+"""What to do if there is no socket."""
 REGISTER_S = 5.0
 """How long the runtime may take to register a plugin."""
 FIRST_PAUSE_S, LONGEST_PAUSE_S = 0.1, 5.0
@@ -88,7 +93,7 @@ class Plugin:
             except (OSError, CriproxyError) as error:
                 said = str(error)
                 if isinstance(error, OSError):
-                    said = f"{self.path}: {reason_of(error)} (is NRI enabled in the runtime?)"
+                    said = f"{self.path}: {reason_of(error)}; {OFF}"
                 if said != self.problem:
                     log.warning("the runtime does not ask criproxy", socket=self.path, error=said)
                 self.problem = said

@@ -10,6 +10,7 @@ import os
 import socket
 import stat
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
@@ -128,6 +129,12 @@ def listen_within(path: str) -> Listener:
     except OSError as error:
         raise CriproxyError(f"cannot listen on {path}: {error.strerror}: {error.filename}") from error
     return replace(listen(path, 0o666), again=partial(listen_within, path))
+
+
+def turn_away(sock: socket.socket) -> None:
+    """Close a connection to *sock* at once: nobody serves it, but systemd may hold it all the same."""
+    with suppress(OSError):  # the client has gone
+        sock.accept()[0].close()
 
 
 def _own_directory(directory: Path) -> None:

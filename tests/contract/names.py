@@ -75,7 +75,7 @@ OPTIONS = {
         --no-topology --node-name --taint --topology --topology-policy --topology-scope --wait-to-install
     """,
     "bypass": "--control-socket --format --state-dir",
-    "check": "--format --group --host-root --hostname --no-machine",
+    "check": "--format --group --host-root --hostname --no-machine --nri",
     "completion": "",
     "controls": "--host-root --log-format --log-level --put-back --socket --state-dir",
     "convert": "--node-selector",

@@ -144,7 +144,8 @@ class Scene:
         """Wait until the runtime asks criproxy, if that is its plugin."""
 
         async def is_asked() -> bool:
-            return "nri" not in await self.serve.notices()
+            notices = (await self.serve.ask("status", check=True))["notices"]
+            return not any(each["kind"] == "nri" and each["wrong"] for each in notices)
 
         if self._is_plugin:
             await until(is_asked, 0.01)

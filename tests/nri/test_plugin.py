@@ -115,6 +115,6 @@ async def test_no_socket(tmp_path: Path) -> None:
     front = NriFront(Path("/"))
     plugin = Plugin(str(tmp_path / "nri.sock"), front)
     running = asyncio.create_task(plugin.run(known, lambda _: (), lambda *_: None))
-    await until(lambda: plugin.problem.endswith("nri.sock: No such file or directory (is NRI enabled in the runtime?)"))
+    await until(lambda: plugin.problem.endswith(f"nri.sock: No such file or directory; {plugin_module.OFF}"))
     running.cancel()
     await asyncio.gather(running, return_exceptions=True)

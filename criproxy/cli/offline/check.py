@@ -40,15 +40,18 @@ def _named(ctx: click.Context, param: click.Parameter, value: str | None) -> str
     callback=_named,
     help="Check the file in DIR for this group of nodes.  [default: the content of /etc/criproxy/group]",
 )
+@click.option("--nri", is_flag=True, help="Note what cannot be done if criproxy is an NRI plugin of the runtime.")
 @click.option("--format", "output", type=click.Choice(["table", "json"]), default="table", show_default=True)
 @click.pass_context
-def command(
+def command(  # noqa: PLR0913 (one for each option)
     ctx: click.Context,
+    *,
     paths: tuple[Path, ...],
     host_root: Path,
     no_machine: bool,
     hostname: str | None,
     group: str | None,
+    nri: bool,
     output: str,
 ) -> None:
     """Report errors in policy files as FILE:LINE:COLUMN, or print the resulting options.
@@ -67,5 +70,5 @@ def command(
     from criproxy.cli.offline.check_report import print_report
 
     host = os.uname().nodename if hostname is None else hostname
-    place = Place(host_root=host_root, has_machine=not no_machine, hostname=host, group=group)
+    place = Place(host_root=host_root, has_machine=not no_machine, hostname=host, group=group, nri=nri)
     ctx.exit(print_report(paths, place, output))

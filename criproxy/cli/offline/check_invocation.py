@@ -52,6 +52,8 @@ class Place:
     hostname: str
     group: str | None
     """None: the group in the file of the node's group."""
+    nri: bool = False
+    """Whether criproxy is to be a plugin of the runtime there."""
 
     @property
     def root(self) -> Path | None:

@@ -29,6 +29,7 @@ from criproxy.host.machine import host_reader
 from criproxy.install.host import Host
 from criproxy.install.kubelet import read_kubelet
 from criproxy.install.kubelet_cpus import cannot_read, differences, managers
+from criproxy.install.policy import nri_notes
 from criproxy.model.cpuset import format_cpuset, numbered
 from criproxy.model.machine.topology import Topology
 from criproxy.placement.options.class_rules import classes_of
@@ -63,7 +64,7 @@ def print_report(paths: Sequence[Path], place: Place, output: str) -> int:
     """Check policy files, and print what was found as *output* says, ``table`` or ``json``; return the exit status."""
     topology, reader = (_machine(place.root), host_reader(place.root)) if place.root else (None, None)
     reports = [each for path in paths for each in _reports(path, place, topology, reader)]
-    files = [_File(report, topology, place.root) for report in reports]
+    files = [_File(report, topology, place.root, place.nri) for report in reports]
     plugin = [_of_plugin(file, place) for file in files]
     wrong = any(report.mistakes for report in reports) or any(each.wrong for each in plugin if each)
     pairs = [*zip(files, plugin, strict=True)]
@@ -115,6 +116,7 @@ class _File:
     report: Report
     topology: Topology | None
     root: Path | None
+    nri: bool
 
     @property
     def devices(self) -> DeviceOptions | None:
@@ -166,6 +168,8 @@ class _File:
             yield from (f"{dotted(path)} {text}" for path, text in settings.options.notes())
             yield from _empty_notes(settings.common)
             yield from _device_notes(settings.common.devices)
+            if self.nri:
+                yield from nri_notes(settings)
             if settings.common.policy == "none" and classes_of(settings) is not None:
                 yield "classes: containers have none with the policy none, which places no containers"
         if self.root:

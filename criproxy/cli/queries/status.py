@@ -73,7 +73,7 @@ def command(  # noqa: PLR0913 (one for each option)
     show_answer(ask, output, partial(render, chosen=chosen, every_refusal=refused), watch=watch, interval_s=interval_s)
 
 
-_NOTED = frozenset({"try", "withheld", "kubelet-reserved", "policy-none"})
+_NOTED = frozenset({"try", "withheld", "kubelet-reserved", "policy-none", "nri"})
 """Notices that ``--check`` prints although nothing is wrong: they change what the answer means, or explain refusals."""
 
 
@@ -81,7 +81,8 @@ def _check(places: NodeClient, output: str) -> int:
     """Print the problems; return the exit status."""
     values = settled(lambda: places.ask("status", {"check": True}))
     wrong = values["problems"] + values["under_way"]
-    notes = [f"Note: {notice['text']}" for notice in values["notices"] if notice["kind"] in _NOTED]
+    notices = (notice for notice in values["notices"] if notice["kind"] in _NOTED and not notice["wrong"])
+    notes = [f"Note: {notice['text']}" for notice in notices]
     if output == "json":
         click.echo(json.dumps(values))
     else:

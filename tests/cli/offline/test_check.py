@@ -295,3 +295,20 @@ def test_the_schema_of_an_unknown_policy() -> None:
 
     assert result.exit_code == 1
     assert result.stderr.endswith(f"policies are: {POLICIES}; did you mean 'static'?\n")
+
+
+def test_what_nri_cannot_do(tmp_path: Path, host: Path) -> None:
+    """A note for each option of the file that has no effect, or less, where criproxy is a plugin; else none."""
+    devices = "devices: {privileged: deny, exempt: {images: [a]}, plugin: {}}\n"
+    file = write(tmp_path / "policy.yaml", f"policy: static\n{devices}")
+
+    assert "NRI" not in check(host, file).output
+    said = " ".join(check(host, "--nri", file).output.split())
+    for text in (
+        "note: devices.privileged: deny has no effect with NRI, which does not tell who is privileged",
+        "note: devices.exempt.images has no effect with NRI, which does not tell the image of a container",
+        "note: devices.onNoEvidence: keep leaves an image that asks for all cards alone while the kubelet does not",
+        "note: devices.plugin: with NRI, 'kubectl describe' does not show the reasons of quotas and of unhealthy cards",
+    ):
+        assert text in said
+    assert "NRI" not in check(host, "--nri", write(file, "policy: static\n")).output
