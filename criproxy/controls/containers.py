@@ -10,7 +10,7 @@ from criproxy.controls.journal import CONTAINERS, Journal
 from criproxy.controls.lane import Lane
 from criproxy.controls.parts import Part
 from criproxy.errors import reason_of
-from criproxy.model.controls import BlockIo, ContainerControls, Desired, Trouble
+from criproxy.model.controls import BlockIo, ContainerControls, Desired, Scheduling, Trouble
 from criproxy.model.node import changed_keys
 
 CLASSES = "classes"
@@ -193,7 +193,13 @@ def merged(new: ContainerControls, old: ContainerControls | None) -> ContainerCo
     return replace(
         new,
         scheduling=new.scheduling or old.scheduling,
+        replaced=_replaced(new, old),
         block_io=block_io,
         rdt_class=new.rdt_class or old.rdt_class,
         burst_us=old.burst_us if new.burst_us is None else new.burst_us,
     )
+
+
+def _replaced(new: ContainerControls, old: ContainerControls) -> tuple[Scheduling, ...]:
+    found = (*old.replaced, *([old.scheduling] if old.scheduling and new.scheduling else []))
+    return tuple(dict.fromkeys(each for each in found if each != new.scheduling))

@@ -150,7 +150,7 @@ def _read(path: Path, boot: str) -> Mapping[str, Any]:
         return {}
     try:
         text = path.read_text(errors="replace")
-        if path.name == CONTAINERS and not text.startswith(_head(boot)):
+        if path.name != BEFORE and not text.startswith(_head(boot)):
             return {}  # what is not synced may be anything after a power failure
         data = json.loads(text)
         return dict(data["values"]) if data["boot"] == boot else {}

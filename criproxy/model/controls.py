@@ -216,6 +216,8 @@ class ContainerControls:
     """Empty: none, it stays in the root group."""
     burst_us: int | None = None
     """``cpu.cfs_burst_us`` with cgroup v1; with v2 the runtime writes it."""
+    replaced: tuple[Scheduling, ...] = ()
+    """In the service's journal only: what threads may have from before *scheduling*, if the service was killed then."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

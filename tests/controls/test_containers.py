@@ -14,7 +14,7 @@ import pytest
 from criproxy.controls.containers import merged
 from criproxy.controls.core import Controls
 from criproxy.controls.cpu_burst import CpuBurst
-from criproxy.controls.journal import CONTAINERS, Journal
+from criproxy.controls.journal import CONTAINERS, FORMER, Journal
 from criproxy.errors import CriproxyError
 from criproxy.model.controls import BlockIo, ContainerControls, CpuTuning, Desired, Irqs, Scheduling, Throttle
 from tests.controls.trees import CPUS, KernelModel, Tree
@@ -126,9 +126,10 @@ async def test_a_restart_forgets_no_container(node: Node) -> None:
 
 
 @pytest.mark.parametrize("text", ["", "\xff\0", '{"boot": "before", "values": {'])
-async def test_a_power_failure_stops_no_service(node: Node, text: str) -> None:
+@pytest.mark.parametrize("file", [CONTAINERS, FORMER])
+async def test_a_power_failure_stops_no_service(node: Node, file: str, text: str) -> None:
     """Whatever it leaves of what was not synced: it is of another boot, and says nothing of this one."""
-    (node.state / CONTAINERS).write_text(text, encoding="latin-1")
+    (node.state / file).write_text(text, encoding="latin-1")
     node.start()
     assert await node.apply(a=10) == []
 

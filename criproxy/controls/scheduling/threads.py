@@ -55,6 +55,7 @@ class ThreadScheduling:
         old = (before.scheduling if before else None) or _NOTHING
         if not controls.scheduling:
             return self.forget(id, before) if before else []
+        self._put_back_replaced(before)
         work = _Pass(self._threads, controls.cgroup, controls.scheduling, old)
         known = work.set_all()
         self._known[id], self._refused[id] = known, work.refused
@@ -64,11 +65,17 @@ class ThreadScheduling:
         """Put back what *before* has set."""
         self._known.pop(id, None)
         self._refused.pop(id, None)
+        self._put_back_replaced(before)
         if not before.scheduling:
             return []
         work = _Pass(self._threads, before.cgroup, _NOTHING, before.scheduling)
         work.set_all(every=True)
         return self._troubles(work)
+
+    def _put_back_replaced(self, before: ContainerControls | None) -> None:
+        if before:
+            for each in before.replaced:
+                _Pass(self._threads, before.cgroup, _NOTHING, each).set_all(every=True)
 
     def look(self, id: str, controls: ContainerControls) -> list[str]:
         """Set new threads, and those that others have changed."""

@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from criproxy.controls.container_threads import ContainerThreads
+from criproxy.controls.containers import merged
 from criproxy.controls.scheduling import threads
 from criproxy.controls.scheduling.calls import Attributes, Policy, read, steps
 from criproxy.controls.scheduling.threads import ThreadScheduling
@@ -167,6 +168,27 @@ def test_another_class_replaces_the_first(cgroup: Cgroup, program: Program, part
     third = controls(cgroup, Scheduling(io_class="idle"))
     assert ThreadScheduling(ROOT).apply("c", third, second) == []
     assert program.ways == {Attributes(io=(3, 0))}
+
+
+@pytest.mark.parametrize("was_applied", [False, True])
+@pytest.mark.parametrize("third", [None, Scheduling(io_class="idle")], ids=["none", "another"])
+def test_a_kill_while_a_class_replaces_another_leaves_nothing_of_it(
+    cgroup: Cgroup, program: Program, part: ThreadScheduling, third: Scheduling | None, *, was_applied: bool
+) -> None:
+    """Before or after the threads have the second one: the journal has both."""
+    first, second = (controls(cgroup, each) for each in (Scheduling(policy="batch", nice=5), Scheduling(policy="idle")))
+    part.apply("c", first, None)
+    if was_applied:
+        part.apply("c", second, first)
+    stored = merged(second, first)
+
+    part = ThreadScheduling(ROOT)
+    part.apply("c", second, stored)
+    assert program.ways == {Attributes(Policy(5))}
+
+    part.apply("c", first, second)
+    part.forget("c", stored) if third is None else part.apply("c", controls(cgroup, third), stored)
+    assert program.ways == {Attributes(io=(3, 0) if third else (0, 0))}
 
 
 def test_what_somebody_else_has_set_since_is_not_put_back(
