@@ -259,7 +259,8 @@ def _base(options: Options) -> Settings:
         create_durable_s=0.02,
         bypass_timeout_s=0.5,
         handler_timeout_s=0.5,
-        barrier_timeout_s=0.3,
+        moves_created=False,
+        barrier_timeout_s=0.04,
         resync_timeout_s=0.05,
     )
 

@@ -178,6 +178,10 @@ class Container:
         """Whether the policy was not asked about it, and is still to place it."""
         return self.missed is not None and not self.stays
 
+    def may_move(self, *, created: bool) -> bool:
+        """Whether criproxy may update it; *created*: also before it was started."""
+        return not self.stays and (created or self.state is not ContainerState.CREATED)
+
     @property
     def life(self) -> str:
         """The id of the container instance: constant from the reservation to the end, unlike the key."""

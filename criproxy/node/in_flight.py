@@ -163,10 +163,15 @@ class InFlight:
 
     def cpus(self, node: Node, key: str) -> CpuSet:
         """Return all CPUs on which *key*, one of the node's containers, may be running now."""
-        container, record, applied = node.containers[key], self._at(key), node.applied.get(key)
-        in_flight = record.sent_cpus | record.start_cpus
+        container, record = node.containers[key], self._at(key)
         if record.start is Start.NONE and not (container.state in MAY_RUN and container.has_id):
             return NO_CPUS
+        return self.once_started(node, key)
+
+    def once_started(self, node: Node, key: str) -> CpuSet:
+        """Return all CPUs on which *key* may be running as soon as it runs."""
+        record, applied = self._at(key), node.applied.get(key)
+        in_flight = record.sent_cpus | record.start_cpus
         has = node.topology.cpus if applied is None else applied.cpus
         return has | in_flight if in_flight else has
 

@@ -87,6 +87,9 @@ class Settings:
     device_limits: DeviceLimits = DeviceLimits()
     configuration: str = ""
     """A digest of the configuration: if it differs from the node's last one, a release ends."""
+    moves_created: bool = True
+    """Whether containers are moved that were not started. Not with NRI: the runtime holds a lock while it asks about a
+    start, so no update ends meanwhile, and one that meets a start is lost."""
     barrier_timeout_s: float = 10.0
     """How long StartContainer waits for others to give up CPUs, and a call of the kubelet for other calls about its
     container that are in flight."""

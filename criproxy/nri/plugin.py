@@ -94,6 +94,7 @@ class Plugin:
                 said = str(error)
                 if isinstance(error, OSError):
                     said = f"{self.path}: {reason_of(error)}; {OFF}"
+                    pauses.reset()  # when the runtime is back, nothing may be created before it asks criproxy
                 if said != self.problem:
                     log.warning("the runtime does not ask criproxy", socket=self.path, error=said)
                 self.problem = said

@@ -118,3 +118,22 @@ async def test_no_socket(tmp_path: Path) -> None:
     await until(lambda: plugin.problem.endswith(f"nri.sock: No such file or directory; {plugin_module.OFF}"))
     running.cancel()
     await asyncio.gather(running, return_exceptions=True)
+
+
+async def test_a_runtime_that_is_away_is_looked_for_all_the_time(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """However long it stays away: what it creates before criproxy is connected has no place."""
+    monkeypatch.setattr(plugin_module, "FIRST_PAUSE_S", 0.01)
+    monkeypatch.setattr(plugin_module, "LONGEST_PAUSE_S", 60.0)
+    looks = list[int]()
+
+    async def look() -> None:
+        looks.append(1)
+
+    plugin = Plugin(str(tmp_path / "nri.sock"), NriFront(Path("/")))
+    running = asyncio.create_task(plugin.run(look, lambda _: (), lambda *_: None))
+    async with asyncio.timeout(20):
+        await until(lambda: len(looks) > 15)
+    running.cancel()
+    await asyncio.gather(running, return_exceptions=True)

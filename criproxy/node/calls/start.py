@@ -30,7 +30,7 @@ from criproxy.node.context import Context
 from criproxy.node.in_flight import StartEvent
 from criproxy.node.locks import Busy
 from criproxy.node.reconcile.controls_client import ControlsClient
-from criproxy.node.reconcile.excess_cpus import is_blocking
+from criproxy.node.reconcile.excess_cpus import is_blocking, owners_of
 from criproxy.node.reconcile.reconciler import Reconciler
 from criproxy.node.sync.outcomes import Outcomes
 from criproxy.node.sync.resync import Resync
@@ -184,6 +184,8 @@ class Starts:
             raise Blocked(f"container {container.title} cannot start yet: {after}") from None
         try:
             await self.reconciler.bring_into_place(key)
+            if not context.settings.moves_created and key in context.state.node.grants:
+                self._check_cpus(key)
             if key in context.state.node.grants and not self.reconciler.blockers(key):
                 context.in_flight.start(key, StartEvent.SEND)
                 is_sent = True
@@ -191,6 +193,19 @@ class Starts:
             if not is_sent:
                 context.locks.leave(key)
         return is_sent
+
+    def _check_cpus(self, key: str) -> None:
+        """Let *key*, which cannot be moved before it runs, start where it is if nobody runs who has these CPUs.
+
+        Whoever has them waits for *key* then, which moves as soon as it runs.
+
+        Raises:
+            Blocked: somebody does.
+        """
+        node = self.context.state.node
+        if owners := owners_of(node, key, self.context.in_flight):
+            text = "was created before CPUs were given to others, and cannot start on them: they are used by"
+            raise Blocked(f"container {node.containers[key].title} {text} {self._named(owners)}")
 
     def done(self, call: Call, outcome: Outcome) -> None:
         """Apply the outcome of the start, and release the lock when that is decided."""

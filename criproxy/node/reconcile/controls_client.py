@@ -119,7 +119,7 @@ class ControlsClient:
         if not self._is_due(key):
             return
         try:
-            async with asyncio.timeout(START_WAIT_S):
+            async with asyncio.timeout(min(START_WAIT_S, self.context.settings.barrier_timeout_s)):
                 while self._is_prompt and self._is_due(key):
                     await self._answered.wait()
         except TimeoutError:

@@ -77,6 +77,15 @@ def is_blocking(node: Node, key: str, over: ExcessCpus, other: str) -> bool:
     return not over.by_key.get(other, NO_CPUS).isdisjoint(node.grants[key].cpus)
 
 
+def owners_of(node: Node, key: str, in_flight: InFlight) -> list[str]:
+    """Return the keys of the other containers that may be running and whose CPUs *key* would have if it started now."""
+    beyond = in_flight.once_started(node, key) - node.grants[key].cpus
+    if not beyond:
+        return []
+    theirs = (other for other, grant in node.grants.items() if other != key and grant.cpus & beyond)
+    return [other for other in theirs if in_flight.cpus(node, other)]
+
+
 def rests(node: Node, key: str, in_flight: InFlight) -> bool:
     """Whether the container *key*, which has a grant, is known to have just that, as after most creates."""
     return in_place(node.grants[key], node.applied.get(key)) and not in_flight.is_unread(key)

@@ -335,8 +335,9 @@ class Reconciler:
         return container is not None and container.has_id and container.state is not ContainerState.CREATING
 
     def _updatable(self, key: str) -> bool:
-        """Whether *key* may be updated, too: an update takes no card away from it."""
-        return self._is_placed(key) and not self.context.state.node.containers[key].stays
+        """Whether *key* may be updated, too: an update takes no card away from it, and meets no start."""
+        node, created = self.context.state.node, self.context.settings.moves_created
+        return self._is_placed(key) and node.containers[key].may_move(created=created)
 
     def _target(self, key: str) -> Applied | None:
         """Return the next step of *key* towards its grant, or what it should have already if that is uncertain."""
