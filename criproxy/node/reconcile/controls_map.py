@@ -170,12 +170,18 @@ class ControlsMap:
             if grant is None or container is None or not container.has_id:
                 self._drop(key)
                 self._cgroups.pop(key, None)
-            elif grant.controls.classes or key in self.containers:
+            elif (grant.controls.classes or key in self.containers) and not self._has_only_moved(container, grant):
                 self._look_at_controls(container, grant, parts)
         self._grants, self._containers = node.grants, node.containers
         exclusive, topology = node.exclusive_cpus, node.topology
         if exclusive != self._exclusive or topology is not self._topology:
             self._exclusive, self._topology, self._is_layout_due = exclusive, topology, True
+
+    def _has_only_moved(self, container: Container, grant: Grant) -> bool:
+        """Whether it was looked at before, and has only got other CPUs or memory: when an owner comes, many have."""
+        before = self._grants.get(container.key)
+        is_same = self._containers.get(container.key) is container
+        return is_same and before is not None and before.controls is grant.controls
 
     def _count(self, key: str, use: Use | None) -> None:
         before = self._use_of.get(key)

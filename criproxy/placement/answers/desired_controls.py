@@ -8,10 +8,11 @@ from collections import Counter
 from collections.abc import Collection, Iterator, Mapping
 from typing import NamedTuple
 
-from criproxy.model.controls import ContainerControls, CpuTuning, Desired, IrqClaim, Irqs
+from criproxy.model.controls import ContainerControls, Controls, CpuTuning, Desired, IrqClaim, Irqs
 from criproxy.model.cpuset import CpuSet, format_cpuset
 from criproxy.model.grant import NO_CPUS, Grant
 from criproxy.model.node import Node
+from criproxy.model.remembered import remembered
 from criproxy.model.workload import Container
 from criproxy.placement.options.class_rules import EXCLUSIVE, IDLE, RESERVED, SHARED, ClassParts, named_part
 
@@ -33,11 +34,16 @@ class Use(NamedTuple):
 
 def use_of(grant: Grant, parts: ClassParts) -> Use:
     """Return how the container with *grant* uses CPUs."""
-    cpu, irq = grant.controls.class_of("cpu"), grant.controls.class_of("irq")
-    classes = (cpu if cpu and parts.tuning(cpu) else "", irq if irq and parts.irq(irq) else "")
+    classes = _classes_of_cpus(grant.controls, parts)
     if grant.exclusive:
         return Use(grant.cpus, grant.exclusive, True, *classes)
     return Use(grant.cpus, grant.home or grant.cpus, False, *classes)
+
+
+@remembered(64)  # of thousands of containers
+def _classes_of_cpus(controls: Controls, parts: ClassParts) -> tuple[str, str]:
+    cpu, irq = controls.class_of("cpu"), controls.class_of("irq")
+    return cpu if cpu and parts.tuning(cpu) else "", irq if irq and parts.irq(irq) else ""
 
 
 def controls_of(container: Container, grant: Grant, parts: ClassParts, cgroup: str) -> ContainerControls | None:

@@ -5,18 +5,21 @@ from dataclasses import dataclass, field, replace
 from types import SimpleNamespace
 from typing import Any
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from criproxy.controls.protocol import Changes, parse_apply
 from criproxy.errors import Refused
 from criproxy.host.cgroup import ContainerGroup
-from criproxy.model.controls import Desired
+from criproxy.model.controls import ContainerControls, Desired
 from criproxy.model.node import Node
 from criproxy.model.resources import CfsQuota
 from criproxy.model.workload import Container, Pod, QosClass, Sizes
+from criproxy.node.reconcile import controls_map
 from criproxy.node.reconcile.controls_map import ControlsMap
 from criproxy.placement import events
+from criproxy.placement.answers.desired_controls import controls_of
 from criproxy.placement.engine import step
 from criproxy.placement.policies.api import Policy
 from criproxy.simulate.hosts import machine
@@ -212,3 +215,24 @@ def test_changes_add_up_to_what_is_desired(
             there.tells()
             assert (there.has, there.map.unplaced) == there.whole()
             assert not there.map.update()
+
+
+def test_containers_that_only_move_are_not_looked_at(monkeypatch: pytest.MonkeyPatch) -> None:
+    """An owner takes a CPU from all others: what the service applies to them stays."""
+    there, looked = There(), list[str]()
+    for number in (10, 19, 28, 37):
+        there.comes(number)
+    there.tells()
+
+    def counted(container: Container, *rest: Any) -> ContainerControls | None:  # noqa: ANN401 (as of the function)
+        looked.append(container.key)
+        return controls_of(container, *rest)
+
+    monkeypatch.setattr(controls_map, "controls_of", counted)
+    before = dict(there.node.grants)
+    there.comes(27)
+    moved = [key for key, grant in before.items() if there.node.grants[key] is not grant]
+    there.tells()
+    assert len(moved) > 1
+    assert not {*looked}.intersection(moved)
+    assert there.has == there.whole()[0]
