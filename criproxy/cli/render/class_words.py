@@ -14,7 +14,7 @@ from criproxy.model.cpuset import cpus_text
 Values = Mapping[str, Any]
 _SET = {
     "applied": "set",
-    "pending": "not set yet",
+    "pending": "not confirmed yet",
     "failed": "not set, see below",
     "unknown": "not set: its cgroup is not known yet",
 }

@@ -59,3 +59,9 @@ def test_answers_without_it() -> None:
     """Of an earlier version, or about a container without a limit."""
     assert list(container_lines(CONTROLS)) == ["class batch for cpu"]
     assert list(container_lines({**CONTROLS, "throttling": None})) == ["class batch for cpu"]
+
+
+def test_what_the_service_has_not_confirmed_may_be_set() -> None:
+    """As while it restarts: what it has set stays."""
+    values = {**CONTROLS, "service": {"burst_us": 7}, "service_state": "pending"}
+    assert list(container_lines(values)) == ["class batch for cpu", "burst us: 7 (not confirmed yet)"]
