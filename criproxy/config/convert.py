@@ -242,4 +242,4 @@ def to_yaml(value: Mapping[str, Any]) -> str:
 
 
 def _without_effect(settings: Settings) -> Iterator[str]:
-    return (f"{dotted(path)} is kept: {text}" for path, text in settings.options.notes())
+    return (f"{dotted(path)} is kept: {text}" for path, text in settings.notes())

@@ -21,6 +21,7 @@ from criproxy.placement.classes.peers import (
 QOS = ("Guaranteed", "Burstable", "BestEffort")
 _BY_QOS = "usePodQoSAsDefaultClass"
 _ALLOW = "classes: pods name classes only where annotations.allow permits cpu-class, rdt-class and so on"
+_OF_RDT = ("enable", _BY_QOS.lower(), "options", "partitions")
 Path = tuple[str | int, ...]
 
 
@@ -32,9 +33,11 @@ class ConvertedClasses:
     rdt: dict[str, Any] = field(default_factory=dict)
     lost: list[str] = field(default_factory=list)
     """A sentence for each setting without an equivalent, and for what works differently."""
+    _by_name: set[str] = field(default_factory=set)
+    """Classes with a part that pods had only if something named it."""
 
     def add(self, kind: str, where: Path, found: Iterable[Translated], *, by_qos: bool = False) -> None:
-        """Add classes that are defined at *where*.
+        """Add classes that are defined at *where*; those that are defined already stay as they are.
 
         Args:
             kind: what they set.
@@ -42,20 +45,25 @@ class ConvertedClasses:
             found: the classes.
             by_qos: whether pods of a QoS class have the class of the same name without an annotation.
         """
-        for name, _, data, lost in found:
+        for name, place, data, lost in found:
             self.lost += [f"{dotted((*where, *path))} is left out: {why}" for path, why in lost]
             entry = self.classes.setdefault(name, {})
             if by_qos and name in QOS:
                 entry["for"] = {"qos": [name]}
-            if data:
+            elif data:
+                self._by_name.add(name)
+            if kind in entry:
+                self.lost.append(f"{dotted((*where, *place))} is left out: the class {name!r} has {kind} already")
+            elif data:
                 entry[kind] = data
 
     def options(self) -> dict[str, Any]:
         """Return the options of the policy file; none if there are no classes."""
         classes = {name: entry for name, entry in self.classes.items() if entry.keys() - {"for"}}
         for name, entry in classes.items():
-            if "for" in entry and len(entry) > len(("for", "one part")):
-                self.lost.append(f"classes.{name}: pods of this QoS class have all parts of the class by default")
+            if "for" in entry and name in self._by_name:
+                parts = " and ".join(kind for kind in entry if kind != "for")
+                self.lost.append(f"classes.{name}: all {name} pods have its {parts}, since a class has one 'for'")
         if classes:
             self.lost.append(_ALLOW)
         return ({"rdt": self.rdt} if self.rdt and classes else {}) | ({"classes": classes} if classes else {})
@@ -68,10 +76,11 @@ def classes_of_nri_plugins(spec: Mapping[str, Any]) -> tuple[ConvertedClasses, d
     done.add("cpu", ("spec", "cpuClasses"), cpu_classes(spec.get("cpuClasses")))
     done.add("cpu", (*where, "cpu", "classes"), cpu_classes(value_of(value_of(control, "cpu"), "classes")))
     done.add("scheduling", ("spec", "schedulingClasses"), scheduling_classes(spec.get("schedulingClasses")))
-    rdt, block_io = value_of(control, "rdt"), value_of(control, "blockio")
-    _add_rdt(done, (*where, "rdt"), rdt, by_qos=value_of(rdt, _BY_QOS) is True)
-    classes = block_io_classes(value_of(block_io, "classes"))
-    done.add("blockIO", (*where, "blockio", "classes"), classes, by_qos=value_of(block_io, _BY_QOS) is True)
+    if rdt := _enabled(done, (*where, "rdt"), value_of(control, "rdt")):
+        _add_rdt(done, (*where, "rdt"), rdt, by_qos=value_of(rdt, _BY_QOS) is True)
+    if block_io := _enabled(done, (*where, "blockio"), value_of(control, "blockio")):
+        classes = block_io_classes(value_of(block_io, "classes"))
+        done.add("blockIO", (*where, "blockio", "classes"), classes, by_qos=value_of(block_io, _BY_QOS) is True)
     if isinstance(control, Mapping):
         known = ("cpu", "rdt", "blockio")
         done.lost += [
@@ -91,10 +100,18 @@ def classes_of_crirm(modules: Mapping[str, Any]) -> ConvertedClasses:
     return done
 
 
+def _enabled(done: ConvertedClasses, where: Path, config: object) -> object:
+    """Return the *config* of a controller of nri-plugins, which does nothing unless it is enabled; None if not."""
+    if not isinstance(config, Mapping) or value_of(config, "enable") is True:
+        return config
+    done.lost.append(f"{dotted(where)} is left out: it is not enabled")
+    return None
+
+
 def _add_rdt(done: ConvertedClasses, where: Path, config: object, *, by_qos: bool) -> None:
-    if value_of(config, "enable") is False:
-        done.lost.append(f"{dotted(where)} is left out: it is not enabled")
-        return
+    for key, value in config.items() if isinstance(config, Mapping) else ():
+        if value and str(key).lower() not in _OF_RDT:
+            done.lost.append(f"{dotted((*where, str(key)))} is left out: criproxy has no such option")
     section, classes = rdt_section(config)
     done.rdt |= section
     done.add("rdt", where, classes, by_qos=by_qos)

@@ -31,7 +31,7 @@ _REASONS = {
     "logger": _LOGS,
     "memory": "criproxy counts all memory of a NUMA node but for the last 3 %",
     "relaxedisolation": "isolated CPUs are only a preference here",
-    "resource-manager": "criproxy has no such controllers",
+    "resource-manager": "criproxy has no such controllers; for.qos of a class says which QoS class has it",
     "taintnode": "criproxy does not taint nodes for pools",
 }
 """Name of an option in small letters → why it is not in a policy file."""

@@ -25,6 +25,7 @@ from criproxy.config.validation_errors import dotted, explain, names_of
 from criproxy.errors import ConfigError, CriproxyError
 from criproxy.model.cpuset import format_cpuset
 from criproxy.model.machine.topology import Topology
+from criproxy.placement.options.class_rules import classes_of
 from criproxy.placement.options.policy_options import Misfit, Options
 from criproxy.placement.options.usable import HostReader
 from criproxy.placement.policies import BUILTIN, Entry
@@ -171,6 +172,12 @@ class Settings:
         except Exception as error:
             who = f"{self.source}: the policy {self.common.policy!r}"
             raise ConfigError(f"{who} cannot be built from these options: {error!r}") from error
+
+    def notes(self) -> Iterator[Misfit]:
+        """Yield the options that are understood, and have no effect."""
+        yield from self.options.notes()
+        if self.common.policy == "none" and classes_of(self) is not None:
+            yield Misfit(("classes",), "has no effect: the policy none places no containers")
 
     @property
     def external(self) -> bool:

@@ -78,6 +78,29 @@ blockio:
     - {Devices: [/dev/nvme*n1], ThrottleWriteBps: 40M, ThrottleReadIOPS: 2k}
     - {Devices: [/dev/sda], Weight: 20}
 """
+TWICE = """
+apiVersion: config.nri/v1alpha1
+kind: BalloonsPolicy
+metadata: {name: default}
+spec:
+  cpuClasses: [{name: quick, minFreq: base}]
+  control:
+    cpu: {classes: {quick: {minFreq: 2000000}}}
+    blockio: {enable: true, classes: {slow: [{devices: [/dev/sd*], throttleReadBps: 50M}]}}
+    rdt: {partitions: {a: {l3Allocation: {all: {unified: 100%}}, classes: {b: {l3Allocation: {all: {unified: 9%}}}}}}}
+"""
+GORESCTRL = """
+policy: {Active: none}
+cpu: {classes: {Guaranteed: {minFreq: 800000}}}
+rdt:
+  force: true
+  partitions:
+    all:
+      mbAllocation: [100%, 4000000000MBps]
+      classes:
+        SYSTEM_DEFAULT: {mbAllocation: [50%, 4000000000MBps], l3Alloc: 5%}
+        Guaranteed: {l3Allocation: 100%}
+"""
 
 
 def converted(text: str, file: str, labels: Mapping[str, str] | None = None) -> tuple[str, list[str]]:
@@ -177,8 +200,43 @@ def test_crirm() -> None:
     assert asked(text, qos=QosClass.GUARANTEED)[0].classes == ()
     assert notes == [
         "rdt.partitions.shared.classes.bulk.kubernetes is left out: say with annotations.allow who may name classes",
-        "classes.BestEffort: pods of this QoS class have all parts of the class by default",
         "classes: pods name classes only where annotations.allow permits cpu-class, rdt-class and so on",
+    ]
+
+
+def test_classes_of_nri_plugins_in_two_places() -> None:
+    """As there, ``cpuClasses`` counts; keys of lists of devices may be in small letters."""
+    text, notes = converted(TWICE, "a.yaml")
+
+    assert yaml.safe_load(text)["classes"] == {
+        "quick": {"cpu": {"minFreq": "base"}},
+        "slow": {"blockIO": {"devices": [{"paths": ["/dev/sd*"], "readBps": "50M"}]}},
+    }
+    assert notes[:3] == [
+        "spec.control.cpu.classes.quick is left out: the class 'quick' has cpu already",
+        "spec.control.rdt is left out: it is not enabled",
+        "classes: pods name classes only where annotations.allow permits cpu-class, rdt-class and so on",
+    ]
+
+
+def test_goresctrl() -> None:
+    """The root group has its newer name, an unlimited bandwidth is one, and nothing is lost in silence."""
+    text, notes = converted(GORESCTRL, "default.yaml")
+
+    assert yaml.safe_load(text)["classes"] == {
+        "system/default": {"rdt": {"mb": ["50%", "4000000000MBps"], "partition": "all"}},
+        "Guaranteed": {
+            "for": {"qos": ["Guaranteed"]},
+            "cpu": {"minFreq": 800_000},
+            "rdt": {"l3": "100%", "partition": "all"},
+        },
+    }
+    assert notes == [
+        "rdt.force is left out: criproxy has no such option",
+        "rdt.partitions.all.classes.SYSTEM_DEFAULT.l3Alloc is left out: criproxy has no such setting",
+        "classes.Guaranteed: all Guaranteed pods have its cpu and rdt, since a class has one 'for'",
+        "classes: pods name classes only where annotations.allow permits cpu-class, rdt-class and so on",
+        "classes is kept: has no effect: the policy none places no containers",
     ]
 
 

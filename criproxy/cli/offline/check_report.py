@@ -32,7 +32,6 @@ from criproxy.install.kubelet_cpus import cannot_read, differences, managers
 from criproxy.install.policy import nri_notes
 from criproxy.model.cpuset import format_cpuset, numbered
 from criproxy.model.machine.topology import Topology
-from criproxy.placement.options.class_rules import classes_of
 from criproxy.placement.options.policy_options import Options
 from criproxy.placement.options.usable import HostReader
 from criproxy.process.http.address import Address
@@ -165,13 +164,11 @@ class _File:
     def _notes(self) -> Iterator[str]:
         """Yield notes about settings without effect, and about options of the daemon that may not be intended."""
         if settings := self.report.settings:
-            yield from (f"{dotted(path)} {text}" for path, text in settings.options.notes())
+            yield from (f"{dotted(path)} {text}" for path, text in settings.notes())
             yield from _empty_notes(settings.common)
             yield from _device_notes(settings.common.devices)
             if self.nri:
                 yield from nri_notes(settings)
-            if settings.common.policy == "none" and classes_of(settings) is not None:
-                yield "classes: containers have none with the policy none, which places no containers"
         if self.root:
             yield from _http_notes(self.root)
             if settings and self.topology and settings.common.policy != "none":

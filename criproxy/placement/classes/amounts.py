@@ -23,7 +23,7 @@ LEVELS = ("min", "base", "turbo")
 _MAX_KHZ = 100_000_000
 _BITS = r"[0-9]{1,2}(-[0-9]{1,2})?"
 CACHE_SHARE = rf"[0-9]{{1,3}}%|[0-9]{{1,3}}-[0-9]{{1,3}}%|{_BITS}(,{_BITS})*|0x[0-9a-fA-F]{{1,16}}"
-BANDWIDTH_SHARE = r"[0-9]{1,3}%|[0-9]{1,7}MBps"
+BANDWIDTH_SHARE = r"[0-9]{1,3}%|[0-9]{1,10}MBps"
 
 
 @dataclass(frozen=True, slots=True)

@@ -39,6 +39,10 @@ BLOCK_IO = {
 """Parameter of a block I/O class → ours."""
 _TIMES = ("runtime", "deadline", "period")
 _FLAGS = ("reset-on-fork", "reclaim", "dl-overrun")
+_SHARES = {name: (f"{name}Allocation", f"{name}Schema") for name in ("l2", "l3", "mb")}
+"""Resource → the options of goresctrl with shares of it."""
+_ROOT = {"SYSTEM_DEFAULT": "system/default"}
+"""What older versions of goresctrl call the root group → what newer ones and criproxy call it."""
 _ZERO_COUNTS = ("nice", "ioPriority")
 """Options for which 0 is a value."""
 _TURBO = "turboPriority and Intel SST are not supported"
@@ -85,7 +89,7 @@ def _translated(
     for key, value in each.items():
         name, ours = known.get(str(key).lower(), ("", ""))
         if not name:
-            if key not in skip and value not in (0, "", None, False, [], ()):
+            if str(key).lower() not in skip and value not in (0, "", None, False, [], ()):
                 lost.append(((*path, str(key)), _WHY.get(str(key), "criproxy has no such setting")))
         elif (value or value == 0) and (value != 0 or ours in _ZERO_COUNTS or isinstance(value, str)):
             data[ours] = value
@@ -129,7 +133,7 @@ def block_io_classes(classes: object) -> Iterator[Translated]:
         path: Path = (str(name),)
         data, devices, lost = dict[str, Any](), list[dict[str, Any]](), list[tuple[Path, str]]()
         for index, each in enumerate(listed if isinstance(listed, list | tuple) else ()):
-            found, more = _translated(each if isinstance(each, Mapping) else {}, BLOCK_IO, (*path, index), ("Devices",))
+            found, more = _translated(each if isinstance(each, Mapping) else {}, BLOCK_IO, (*path, index), ("devices",))
             lost += more
             if paths := value_of(each, "devices"):
                 devices.append({"paths": [*paths] if isinstance(paths, list | tuple) else [paths], **found})
@@ -150,9 +154,8 @@ def rdt_section(config: object) -> tuple[dict[str, Any], list[Translated]]:
         nested = value_of(partition, "classes")
         for each, settings in nested.items() if isinstance(nested, Mapping) else ():
             path: Path = ("partitions", str(name), "classes", str(each))
-            lost = _denials(settings, path)
             data = _rdt_shares(settings) | ({"partition": str(name)} if shares else {})
-            classes.append(Translated(str(each), path, data, tuple(lost)))
+            classes.append(Translated(_ROOT.get(str(each), str(each)), path, data, (*_lost_of_rdt(settings, path),)))
     options = value_of(config, "options")
     optional = [name for name in ("l2", "l3", "mb") if value_of(value_of(options, name), "optional") is True]
     section = ({"partitions": partitions} if partitions else {}) | ({"optional": optional} if optional else {})
@@ -160,14 +163,14 @@ def rdt_section(config: object) -> tuple[dict[str, Any], list[Translated]]:
 
 
 def _rdt_shares(settings: object) -> dict[str, Any]:
-    found = {
-        name: value_of(settings, f"{name}Allocation") or value_of(settings, f"{name}Schema")
-        for name in ("l2", "l3", "mb")
-    }
-    return {name: share for name, share in found.items() if share}
+    found = {name: [value_of(settings, key) for key in keys] for name, keys in _SHARES.items()}
+    return {name: next(filter(None, shares)) for name, shares in found.items() if any(shares)}
 
 
-def _denials(settings: object, path: Path) -> list[tuple[Path, str]]:
-    denied = value_of(settings, "kubernetes")
-    text = "say with annotations.allow who may name classes"
-    return [((*path, "kubernetes"), text)] if denied else []
+def _lost_of_rdt(settings: object, path: Path) -> Iterator[tuple[Path, str]]:
+    known = {key.lower() for keys in _SHARES.values() for key in keys}
+    for key, value in settings.items() if isinstance(settings, Mapping) else ():
+        if value and str(key).lower() not in known:
+            denies = str(key).lower() == "kubernetes"
+            why = "say with annotations.allow who may name classes" if denies else "criproxy has no such setting"
+            yield (*path, str(key)), why

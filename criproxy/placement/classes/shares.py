@@ -18,6 +18,8 @@ from criproxy.placement.classes.amounts import BANDWIDTH_SHARE, CACHE_SHARE
 ALL = "all"
 _PARTS = {"unified": "", "code": "CODE", "data": "DATA"}
 _MBPS = "MBps"
+_MAX_MBPS = (1 << 32) - 1
+"""What the kernel takes, and shows where nothing is limited; configurations have 4000000000MBps for it."""
 _CACHE = "a share of a cache such as 60%, 50-60%, bits 0-3 or 0xf0"
 _BANDWIDTH = "a share of memory bandwidth such as 50% or 1000MBps"
 
@@ -104,8 +106,8 @@ def _bandwidth_shares(ids: str, value: object) -> Iterator[Share]:
             raise ValueError(f"must be {_BANDWIDTH}, not {share!r:.40}")
         text = share.strip()
         number = int(text.removesuffix("%").removesuffix(_MBPS))
-        if not number or (text.endswith("%") and number > 100):
-            raise ValueError(f"{text} must be above 0, and at most 100%")
+        if not 0 < number <= (100 if text.endswith("%") else _MAX_MBPS):
+            raise ValueError(f"{text} must be above 0, and at most 100% or {_MAX_MBPS}MBps")
         if text.endswith(_MBPS) in units:
             raise ValueError("has two shares of the same unit: give one in % and one in MBps at most")
         units.add(text.endswith(_MBPS))

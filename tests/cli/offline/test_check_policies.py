@@ -95,7 +95,7 @@ def test_classes_without_a_policy_that_places(tmp_path: Path) -> None:
     result = CliRunner().invoke(main, ["check", "--no-machine", str(file)])
 
     assert result.exit_code == 0, result.output
-    assert "note: classes: containers have none with the policy none, which places no containers" in result.stdout
+    assert "note: classes has no effect: the policy none places no containers" in result.stdout
 
 
 @pytest.mark.parametrize("policy", ["balloons", "topology-aware"])
