@@ -138,11 +138,12 @@ def _to_runtime(kubelet: Kubelet, runtime: str) -> Iterator[File]:
             yield File(path, None, "the kubelet no longer needs criproxy", KUBELET)
     for path in kubelet.service.environment_files:
         before = after = kubelet.host.read(path) or ""
+        setting = ""
         for variable, value in environment_of(before).items():
             if paths.is_ours(flag(value.split(), FLAG) or ""):
-                after = with_flag(after, variable, FLAG, None)
+                after, setting = with_flag(after, variable, FLAG, None), f"{variable} --{FLAG}"
         if after != before:
-            yield File(path, after, _CALLS_RUNTIME, KUBELET)
+            yield File(path, after, _CALLS_RUNTIME, KUBELET, setting)
     for path in (*kubelet.configs, *kubelet.embedded_configs):
         if kubelet.is_embedded and path in kubelet.configs:
             yield from _without_lines(kubelet, path)
@@ -158,7 +159,7 @@ def _without_key(kubelet: Kubelet, path: str, runtime: str) -> File:
     """
     text, value = kubelet.host.read(path) or "", None if kubelet.is_embedded else f"unix://{runtime}"
     try:
-        change = File(path, with_key(text, ENDPOINT_KEY, value), _CALLS_RUNTIME, KUBELET)
+        change = File(path, with_key(text, ENDPOINT_KEY, value), _CALLS_RUNTIME, KUBELET, ENDPOINT_KEY)
     except CannotEdit as error:
         raise CannotEdit(f"{path}: {error}: remove the kubelet's endpoint from it by hand") from error
     folder, _, name = path.rpartition("/")

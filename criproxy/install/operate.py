@@ -69,7 +69,7 @@ class Operator:
             plan = self._planned(request)
             if steps := [*plan.steps()]:
                 self._take(plan.kubelet, steps)
-                self.report("criproxy is installed, and the kubelet calls it.")
+                self.report(f"{_installed(request)}.")
 
     def uninstall(self, *, dry_run: bool = False, force: bool = False) -> None:
         """Remove what `install` has made, and what else makes the kubelet call criproxy.
@@ -221,7 +221,7 @@ class Operator:
             raise CriproxyError("\n".join(("criproxy cannot be installed:", *(f"- {each}" for each in problems))))
         titles = [step.title for step in plan.steps()]
         if not titles:
-            self.report("Nothing to do: criproxy is installed, and the kubelet calls it.")
+            self.report(f"Nothing to do: {_installed(request)}.")
         self._number(filter(None, titles))
         return plan
 
@@ -248,6 +248,10 @@ class Operator:
                     "--force uninstalls criproxy all the same"
                 ) from error
             self.report(f"containers may still be pinned: {error}")
+
+
+def _installed(request: Request) -> str:
+    return f"criproxy is installed, and the {'runtime asks' if request.nri else 'kubelet calls'} it"
 
 
 def _changes_by_others(kubelet: Kubelet, journal: Journal, *, force: bool) -> list[File]:

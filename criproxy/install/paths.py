@@ -7,6 +7,15 @@ CONTAINERD = "/run/containerd/containerd.sock"
 CRIO = "/run/crio/crio.sock"
 K3S_CONTAINERD = "/run/k3s/containerd/containerd.sock"
 RUNTIMES = (CONTAINERD, CRIO, K3S_CONTAINERD)
+NRI = "/run/nri/nri.sock"
+"""Where runtimes take NRI plugins."""
+CONTAINERD_CONFIG = "/etc/containerd/config.toml"
+CRIO_NRI = "/etc/crio/crio.conf.d/20-criproxy-nri.conf"
+CRIO_NRI_TEXT = """# criproxy is a plugin of CRI-O. Written by `criproxy install --nri`.
+[crio.nri]
+enable_nri = true
+nri_plugin_request_timeout = "10s"
+"""
 
 HOME = "/opt/criproxy"
 PROGRAM = f"{HOME}/bin/criproxy"

@@ -21,6 +21,7 @@ from criproxy.install.steps import (
     RELEASE,
     RELOAD,
     RESTART,
+    RUNTIME,
     START,
     STOP,
     STOP_CONTROLS,
@@ -31,7 +32,7 @@ from criproxy.install.steps import (
     Run,
     Step,
 )
-from criproxy.install.texts import CannotEdit, environment_of, flag, split, with_flag
+from criproxy.install.texts import CannotEdit, environment_of, flag, split, with_flag, with_nri
 from criproxy.process.http.address import Address
 
 _RIVAL = re.compile(
@@ -68,6 +69,8 @@ class Request:
     are."""
     controls: bool = False
     """Whether `criproxy controls` runs even if the policy file has no classes."""
+    nri: bool = False
+    """Whether criproxy is to be a plugin of the runtime, and the kubelet calls that."""
 
 
 def option(host: Host, name: str) -> str | None:
@@ -251,20 +254,52 @@ class Plan:
         yield from (*units, *settings)
         if units:
             yield Run("let systemd read the units", PROGRAM, RELOAD, RELOAD)
+        if self.request.nri:
+            yield from (*self._kubelet(), *self._runtime_nri())
+        works = Check("plugin", paths.PROGRAM) if self.request.nri else Check("version", self.socket)
         if not self.is_active:
             yield from (Folder(paths.STATE_DIR), Folder(paths.RUN_DIR))
             start = ("systemctl", "enable", "--now", *paths.ACTIVE)
             yield Run("stop criproxy", START, undo_command=STOP)
             yield Run("start criproxy", START, start, release(self.runtime))
-            yield Check("version", self.socket)
+            yield works
             if self.host.exists(f"{paths.STATE_DIR}/criproxy.db"):
                 undo = (paths.PROGRAM, "release", "--undo")
                 yield Run("place containers, if criproxy was released", START, undo)
         elif program or units or any(step.path == paths.DEFAULTS for step in settings):
             yield Run("restart criproxy", PROGRAM, RESTART, RESTART)
-            yield Check("version", self.socket)
+            yield works
         yield from self._controls(is_new=bool(program or units))
-        yield from self._kubelet()
+        if not self.request.nri:
+            yield from self._kubelet()
+
+    def _runtime_nri(self) -> Iterator[Step]:
+        """Yield what switches NRI on in the runtime, and gives plugins time to answer.
+
+        Raises:
+            CannotEdit: this has to be done by hand.
+        """
+        path, unit, before = paths.CONTAINERD_CONFIG, "containerd.service", self.host.read(paths.CONTAINERD_CONFIG)
+        if self.kubelet.is_embedded:
+            if not self.host.is_socket(paths.NRI):
+                raise CannotEdit(
+                    f"{paths.NRI} does not exist, and {self.kubelet.kind} writes containerd's configuration: "
+                    "switch NRI on in its template, config.toml.tmpl or config-v3.toml.tmpl, and restart it"
+                )
+            return
+        if self.runtime.endswith(paths.CRIO):
+            path, unit, text = paths.CRIO_NRI, "crio.service", paths.CRIO_NRI_TEXT
+            before = self.host.read(path)
+        else:
+            try:
+                text = with_nri(before or "")
+            except CannotEdit as error:
+                raise CannotEdit(f"{path}: {error}: see docs/nri.md") from error
+        if text != before:
+            restart = ("systemctl", "restart", unit)
+            yield File(path, text, "the runtime takes plugins", RUNTIME, keep=True)
+            yield Run("restart the runtime; containers keep running", RUNTIME, restart, restart)
+            yield Check("version", self.runtime)
 
     @property
     def _wants_controls(self) -> bool:
@@ -290,7 +325,7 @@ class Plan:
         for name, text in ({} if self.is_package else self.payload.units).items():
             if unit_text(self.host, name) != text:
                 yield File(f"{paths.UNIT_FOLDER}/{name}", text, "a unit of criproxy")
-        if self.socket == paths.CRIO_SOCKET and self.host.read(paths.CRIO_DROP_IN) is None:
+        if self.socket == paths.CRIO_SOCKET and not self.request.nri and self.host.read(paths.CRIO_DROP_IN) is None:
             yield File(paths.CRIO_DROP_IN, paths.CRIO_DROP_IN_TEXT, "the path by which the kubelet recognises CRI-O")
 
     def _settings(self) -> Iterator[File]:
@@ -311,6 +346,10 @@ class Plan:
         """Yield the options of criproxy's unit that are to have a value, or none; others stay as they are."""
         if self.runtime != configured_runtime(self.host):
             yield "runtime-endpoint", f"unix://{self.runtime}", "the runtime's socket"
+        if self.request.nri and option(self.host, "nri") is None:
+            yield "nri", f"unix://{paths.NRI}", "criproxy is a plugin of the runtime"
+        elif not self.request.nri:
+            yield "nri", None, "criproxy serves the kubelet"
         wanted = dict[str, str]()
         if self.request.http is not None:
             token_file = paths.PAGE_TOKEN if self.request.page_token else ""
@@ -324,15 +363,19 @@ class Plan:
                 yield name, None, f"without the option --{name}"
 
     def _kubelet(self) -> Iterator[Step]:
-        restart = ("systemctl", "restart", self.kubelet.unit)
-        endpoint = kubelet_files.to_criproxy(self.kubelet, self.socket)
-        changes = [*kubelet_files.drop_in(self.kubelet), *endpoint]
+        restart, nri = ("systemctl", "restart", self.kubelet.unit), self.request.nri
+        if nri:
+            changes = endpoint = kubelet_files.to_runtime(self.kubelet, self.runtime)
+        else:
+            endpoint = kubelet_files.to_criproxy(self.kubelet, self.socket)
+            changes = [*kubelet_files.drop_in(self.kubelet), *endpoint]
         yield from changes
         if any(change.path.startswith(kubelet_files.drop_in_path(self.kubelet, "")) for change in changes):
             yield Run("let systemd read the kubelet's unit", KUBELET, RELOAD, RELOAD)
         if endpoint:
             yield Run("restart the kubelet", KUBELET, restart, restart)
-            yield Check("calls", paths.PROGRAM)
+            if not nri:
+                yield Check("calls", paths.PROGRAM)
             if self.request.kubeconfig:
                 yield Check("ready", self.request.kubeconfig)
 

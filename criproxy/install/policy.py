@@ -80,4 +80,5 @@ def policy_notes(plan: Plan) -> list[str]:
     settings = judge(plan.policy, Choice(Path(paths.POLICY), ""), topology, reader).settings
     if settings is None or settings.common.policy == "none":
         return []
-    return [*differences(plan.kubelet, settings.options, topology, reader.cgroup)]
+    unable = nri_notes(settings) if plan.request.nri else ()
+    return [*differences(plan.kubelet, settings.options, topology, reader.cgroup), *unable]

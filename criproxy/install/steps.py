@@ -7,8 +7,9 @@ from criproxy.install.host import Attributes, Host
 from criproxy.install.texts import with_former
 
 Command = tuple[str, ...]
-KUBELET, START, PROGRAM = PARTS = ("kubelet", "start", "program")
-"""The parts of an installation, as they are taken back: the kubelet's files, criproxy's start, and its own files."""
+KUBELET, START, RUNTIME, PROGRAM = PARTS = ("kubelet", "start", "runtime", "program")
+"""The parts of an installation, as they are taken back: the kubelet's files, criproxy's start, the runtime's files, and
+criproxy's own."""
 RELOAD: Command = ("systemctl", "daemon-reload")
 RESTART: Command = ("systemctl", "restart", "criproxy.service")
 STOP: Command = ("systemctl", "disable", "--now", *paths.ACTIVE)
@@ -166,7 +167,7 @@ class Check:
     """Nothing changes; the installation goes on only if the answer is yes."""
 
     what: str
-    """``version``, ``calls`` or ``ready``."""
+    """``version``, ``calls``, ``plugin`` or ``ready``."""
     about: str
 
     @property
@@ -178,6 +179,7 @@ class Check:
 _CHECKS = {
     "version": "check that the runtime answers through {}",
     "calls": "check that the kubelet's calls arrive at criproxy ({})",
+    "plugin": "check that the runtime asks criproxy ({})",
     "ready": "check that the node is Ready, by {}",
 }
 Step = File | Folder | Run | Check

@@ -1,9 +1,12 @@
 """Pure: the texts of units, environment files and YAML files: what they say, and changes of one setting in them."""
 
+import itertools
 import json
 import re
 import shlex
+import tomllib
 from collections.abc import Iterable, Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -11,6 +14,8 @@ import yaml
 
 ENDPOINT_KEY = "containerRuntimeEndpoint"
 FLAG = "container-runtime-endpoint"
+NRI_PLUGIN = "io.containerd.nri.v1.nri"
+_NRI_HEADER = re.compile(rf"""\s*\[plugins\.(["']){re.escape(NRI_PLUGIN)}\1\]""")
 _VARIABLE = re.compile(r"\$(?:\{(\w+)\}|(\w+))")
 _ASSIGNMENT = re.compile(
     r"""[ \t]*(?: [#;][^\n]* | (?P<name>[^=\n]*?)[ \t]*=[ \t\r]*
@@ -187,6 +192,45 @@ def with_key(text: str, key: str, value: str | None) -> str:
     if mapping(after) != wanted:
         raise CannotEdit(f"{key} cannot be changed in the way in which the file is written")
     return after
+
+
+def with_nri(text: str) -> str:
+    """Return a configuration of containerd in which NRI is on, and waits 10 s for a plugin, or as long as users say.
+
+    Raises:
+        CannotEdit: it has to be done by hand.
+    """
+    before = _toml(text or "version = 2\n")
+    if before.get("version", 1) < 2:
+        raise CannotEdit("it is of version 1, which has no NRI")
+    table = before.get("plugins", {}).get(NRI_PLUGIN, {})
+    wanted: dict[str, Any] = {"disable": False}
+    if table.get("plugin_request_timeout", "2s") == "2s":  # containerd's default
+        wanted["plugin_request_timeout"] = "10s"
+    if wanted.items() <= table.items():
+        return text
+    lines = _ended(text or "version = 2\n").splitlines(keepends=True)
+    if not any(map(_NRI_HEADER.match, lines)):
+        lines += ["\n", f'[plugins."{NRI_PLUGIN}"]\n']
+    start = next(number for number, line in enumerate(lines, 1) if _NRI_HEADER.match(line))
+    body = [*itertools.takewhile(lambda line: not line.lstrip().startswith("["), lines[start:])]
+    end = start + len(body)
+    for key, value in wanted.items():
+        body = [line for line in body if line.partition("=")[0].strip() != key]
+        body.insert(0, f"  {key} = {json.dumps(value)}\n")
+    after = "".join((*lines[:start], *body, *lines[end:]))
+    plugins = {**before.get("plugins", {}), NRI_PLUGIN: {**table, **wanted}}
+    with suppress(CannotEdit):  # such as a table that is on one line, and has come a second time
+        if _toml(after) == {**before, "plugins": plugins}:
+            return after
+    raise CannotEdit("NRI cannot be switched on in the way in which the file is written")
+
+
+def _toml(text: str) -> dict[str, Any]:
+    try:
+        return tomllib.loads(text)
+    except tomllib.TOMLDecodeError as error:
+        raise CannotEdit(f"it is not valid TOML: {error}") from error
 
 
 def mapping(text: str) -> dict[str, Any]:

@@ -47,7 +47,8 @@ class Checks:
             CriproxyError: it is still no after `timeout_s`, or when the kubelet has ended twice; says what the last
                 answer was.
         """
-        ask = {"version": self._version, "calls": self._calls, "ready": self._ready}[check.what]
+        asks = {"version": self._version, "calls": self._calls, "plugin": self._plugin, "ready": self._ready}
+        ask = asks[check.what]
         end_s, restarts = time.monotonic() + self.timeout_s, self._restarts(self._properties())
         while refusal := ask(check.about, since_s):
             if check.what != "version" and (ended := self._ended(restarts)):
@@ -83,6 +84,15 @@ class Checks:
         if age_s is None or age_s > time.time() - since_s:
             return "the kubelet has restarted, but has not called criproxy"
         return ""
+
+    def _plugin(self, program: str, _: float) -> str:
+        """Ask the daemon why the runtime does not ask it."""
+        status, stdout, stderr = self.host.run([program, "status", "--format", "json"])
+        try:
+            notices = json.loads(stdout)["notices"]
+            return next((each["text"] for each in notices if each["kind"] == "nri" and each["wrong"]), "")
+        except (ValueError, KeyError, TypeError):
+            return f"'criproxy status' exited with status {status}: {stderr.strip()}"
 
     def _ready(self, kubeconfig: str, since_s: float) -> str:
         """Ask the API server for a report of the kubelet; its times are by the clock of this node."""

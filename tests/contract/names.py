@@ -97,8 +97,8 @@ OPTIONS = {
     """,
     "history": "--format --state-dir",
     "install": """
-        --controls --dry-run --host-root --http --http-token-file --kubeconfig --node-kind --policy --runtime-endpoint
-        --serve-option --timeout
+        --controls --dry-run --host-root --http --http-token-file --kubeconfig --node-kind --nri --policy
+        --runtime-endpoint --serve-option --timeout
     """,
     "recommend": """
         --control-socket --current --format --max --metrics --min -n --namespace --pods -t --target --tolerance-down

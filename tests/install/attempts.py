@@ -50,6 +50,7 @@ class Attempt:
     page_token: str = ""
     serve: Mapping[str, str] | None = None
     controls: bool = False
+    nri: bool = False
     dry_run: bool = False
     force: bool = False
     brings: bool = True
@@ -111,7 +112,11 @@ def _carry_out(attempt: Attempt, tell: Callable[[str], None]) -> None:
     operator = Operator(Host(node.root), tell, timeout_s=attempt.timeout_s, payload=payload)
     if attempt.action == "install":
         page, serve = (attempt.http, attempt.page_token), attempt.serve
-        request = Request(attempt.runtime, attempt.policy, attempt.kubeconfig, *page, serve, controls=attempt.controls)
+        request = Request(
+            *(attempt.runtime, attempt.policy, attempt.kubeconfig, *page, serve),
+            controls=attempt.controls,
+            nri=attempt.nri,
+        )
         operator.install(request, dry_run=attempt.dry_run)
     else:
         operator.uninstall(dry_run=attempt.dry_run, force=attempt.force)

@@ -195,6 +195,8 @@ for unit; do
     disable/criproxy.socket) rm -f $root/run/criproxy/criproxy.sock $root/run/criproxy/run/crio/crio.sock ;;
     enable/criproxy-controls.service) mkdir -p $root/var/lib/criproxy-controls ;;
     restart/criproxy.service | restart/criproxy-controls.service) ;;
+    restart/containerd.service) cp $root/etc/containerd/config.toml $state/runtime ;;
+    restart/crio.service) cat $root/etc/crio/crio.conf.d/* >$state/runtime 2>/dev/null || : ;;
     restart/*) (cd $root && grep -r . {files} 2>/dev/null | sort >$state/kubelet) ;;
     esac
 done
@@ -202,7 +204,8 @@ done
 _CRIPROXY = """#!/bin/sh
 echo "criproxy $*" >>{state}/log
 [ ! -e {state}/fail ] || ! echo "$*" | grep -qf {state}/fail || {{ echo 'Error: as planned' >&2; exit 1; }}
-[ "$1" != status ] || echo '{{"kubelet": {{"last_call_s": '"$(cat {state}/last_call_s)"'}}}}'
+[ "$1" != status ] || \
+    echo '{{"notices": '"$(cat {state}/notices)"', "kubelet": {{"last_call_s": '"$(cat {state}/last_call_s)"'}}}}'
 """
 
 
@@ -275,6 +278,7 @@ class MadeUpNode:
             (self.state / name).mkdir(parents=True)
             (self.state / name / f"{KUBELET[self.kind]}.service").touch()
         (self.state / "last_call_s").write_text("0.0")
+        (self.state / "notices").write_text("[]")
         self._programs(socket)
         if has_package:
             shutil.copytree(self.folder / "image", self.at(paths.HOME))

@@ -142,6 +142,28 @@ def test_a_kill_in_an_upgrade(make_node: MakeNode, stride: int, change: dict[str
     raise AssertionError("no end")
 
 
+@pytest.mark.parametrize("fault", ["error", "kill"])
+@pytest.mark.parametrize("nri", [True, False], ids=["to-nri", "to-the-proxy"])
+@pytest.mark.parametrize("stride", [4, pytest.param(1, marks=pytest.mark.thorough)])
+def test_a_fault_in_a_switch(make_node: MakeNode, stride: int, fault: str, *, nri: bool) -> None:
+    """The kubelet calls whom it called before, and the runtime has its configuration; also by the next run."""
+    node = make_node("plain")
+    bare = node.snapshot()
+    node.installs(nri=not nri)
+    before = node.snapshot()
+
+    for number in range(1, CHANGES_MAX, stride):
+        status, told = node.install(fault=fault, at=number, nri=nri)
+        if status == 0:
+            node.uninstalls()
+            assert node.snapshot() == bare
+            return
+        if fault == "kill":
+            node.installs(nri=not nri)
+        assert node.snapshot() == before, (number, told)
+    raise AssertionError("no end")
+
+
 def comparable(node: MadeUpNode) -> dict[str, object]:
     """Return a snapshot without the journal, which has the times of files."""
     return {name: value for name, value in node.snapshot().items() if "criproxy-install.json" not in name}

@@ -5,6 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from criproxy.install.texts import (
+    NRI_PLUGIN,
     CannotEdit,
     command_words,
     environment_of,
@@ -14,6 +15,7 @@ from criproxy.install.texts import (
     with_flag,
     with_former,
     with_key,
+    with_nri,
 )
 
 URL = "unix:///run/criproxy/criproxy.sock"
@@ -153,3 +155,46 @@ def test_a_unit_with_drop_ins() -> None:
 def test_a_flag_of_a_command_line(words: str, value: str | None) -> None:
     """The last one counts, in one word or two."""
     assert flag(words.split(), "a") == value
+
+
+@pytest.mark.parametrize(
+    ("before", "after"),
+    [
+        pytest.param("", f'version = 2\n\n[plugins."{NRI_PLUGIN}"]\n', id="no-file"),
+        pytest.param("version = 3", f'version = 3\n\n[plugins."{NRI_PLUGIN}"]\n', id="no-table"),
+        pytest.param(
+            f'version = 2\n  [plugins."{NRI_PLUGIN}"]\n    disable = true\n    socket_path = "/x"\n    '
+            'plugin_request_timeout = "2s"\n[debug]\nlevel = ""\n',
+            f'version = 2\n  [plugins."{NRI_PLUGIN}"]\n    socket_path = "/x"\n[debug]\nlevel = ""\n',
+            id="as-containerd-prints-it",
+        ),
+    ],
+)
+def test_nri_of_containerd(before: str, after: str) -> None:
+    """It is on and waits longer; all else stays as it is, and a second time changes nothing."""
+    header = f'[plugins."{NRI_PLUGIN}"]\n'
+    found = with_nri(before)
+
+    assert found == after.replace(header, f'{header}  plugin_request_timeout = "10s"\n  disable = false\n')
+    assert with_nri(found) == found
+
+
+def test_the_time_that_users_gave_plugins_stays() -> None:
+    """Only containerd's default is replaced."""
+    text = f"version = 2\n[plugins.'{NRI_PLUGIN}']\nplugin_request_timeout = '30s'\n"
+
+    assert with_nri(text) == text.replace("]\n", "]\n  disable = false\n")
+
+
+@pytest.mark.parametrize(
+    ("text", "why"),
+    [
+        ("[plugins]\n", "it is of version 1"),
+        ("version = ", "it is not valid TOML"),
+        (f'version = 2\nplugins = {{"{NRI_PLUGIN}" = {{disable = true}}}}\n', "NRI cannot be switched on"),
+    ],
+)
+def test_configurations_of_containerd_to_change_by_hand(text: str, why: str) -> None:
+    """They say why."""
+    with pytest.raises(CannotEdit, match=why):
+        with_nri(text)

@@ -53,6 +53,7 @@ EVERYTHING: dict[str, Any] = {
     **GPU,
     "nodePolicies": [NODE_POLICY, {"name": "rest", "nodeSelector": {}, "policy": {"policy": "none"}}],
     "controls": {"enabled": True},
+    "nri": True,
     "daemon": {"logLevel": "debug", "traceCalls": ["CreateContainer", "StartContainer"]},
     "agent": {"logLevel": "warning", "taint": False, "labels": True, "admissionPolicy": "always", "allowFrom": PEERS},
     "monitoring": MONITORED,
@@ -205,6 +206,7 @@ def test_the_values_reach_the_node(archive: Path) -> None:
         "--serve-option=log-level=debug",
         "--serve-option=trace-calls=CreateContainer,StartContainer",
         "--controls",
+        "--nri",
         "--policy=/policy/policy.yaml",
         "--runtime-endpoint=unix:///run/k3s/containerd/containerd.sock",
     ]

@@ -63,6 +63,12 @@ _NOT_IN_UNITS = frozenset(" \t\n\"'\\$`")
     help="Let `criproxy controls` run, too, even if the policy file has no classes: NodePolicies may have some.",
 )
 @click.option(
+    "--nri",
+    is_flag=True,
+    help="Make criproxy an NRI plugin of the runtime: the kubelet calls the runtime. Without this option, the kubelet "
+    "calls criproxy. Either switches a node that has the other.",
+)
+@click.option(
     "--kubeconfig",
     type=PathOption(),
     metavar="FILE",
@@ -88,6 +94,7 @@ def command(  # noqa: PLR0913 (one for each option)
     http_token_file: Path | None,
     serve_options: tuple[str, ...],
     controls: bool,
+    nri: bool,
     kubeconfig: Path | None,
     timeout_s: float,
 ) -> None:
@@ -96,8 +103,8 @@ def command(  # noqa: PLR0913 (one for each option)
     The command looks at the kubelet's configuration, the runtime, and other programs that place containers; it prints
     what it has found and every step. Then it installs the units and the policy file if they are missing, starts
     criproxy, checks that the runtime answers through it, points the kubelet at it, restarts the kubelet, and checks
-    that its calls arrive. Pods keep running. If a step fails, the command undoes all steps that it has begun. If the
-    command is killed, the next run undoes them. If there is nothing to change, the command says so.
+    that its calls arrive; with --nri, it switches NRI on in the runtime instead. Pods keep running. If a step fails,
+    the command undoes all steps that it has begun; if it is killed, the next run does. It says if nothing is to change.
 
     Exit status: 0 criproxy is installed, 1 it is not (the node is as it was before, or the message says what could not
     be restored), 2 a usage error.
@@ -115,7 +122,7 @@ def command(  # noqa: PLR0913 (one for each option)
     text = policy_text(policy, host_root) if policy else None
     token = _token(http_token_file) if http_token_file else ""
     ready_by, page = _checked(kubeconfig) if kubeconfig else "", None if http is None else _address(http)
-    request = Request(paths.socket_of(runtime), text, ready_by, page, token, _serve(serve_options), controls)
+    request = Request(paths.socket_of(runtime), text, ready_by, page, token, _serve(serve_options), controls, nri)
     if token and not page:
         raise UsageError("--http-token-file is for the page, which needs --http")
     kind = None if node_kind == "auto" else NodeKind(node_kind)

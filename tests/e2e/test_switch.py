@@ -1,0 +1,44 @@
+"""Criproxy between kubelet and runtime becomes a plugin of the runtime, and back, while containers run."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+from lab.containerd.containerd import PrivateContainerd
+from tests.e2e.scene import ALL, Ran, Scene, guaranteed, owner, proxied, sharer
+
+POLICY = f'policy: static\nreservedCpus: "{min(ALL)}"\n'
+
+
+@asynccontextmanager
+async def front(directory: Path, containerd: PrivateContainerd, *, nri: bool) -> AsyncIterator[Scene]:
+    """Criproxy on the state of the one before, as a plugin or as a proxy."""
+    containerd.is_front = nri
+    (directory / "runtime.sock").unlink(missing_ok=True)
+    async with proxied(directory, containerd, POLICY) as scene:
+        yield scene
+        await scene.serve.stop()
+
+
+async def test_switching_moves_no_container(tmp_path: Path, containerd: PrivateContainerd) -> None:
+    """All have the CPUs that they had, whoever has placed them, and newcomers respect them."""
+    assert containerd.is_front, "it takes plugins"
+    ran: dict[str, Ran] = {}
+    async with asyncio.timeout(120):
+        async with front(tmp_path, containerd, nri=False) as scene:
+            ran["owner"] = await scene.run(owner("owner"))
+            ran["sharer"] = await scene.run(sharer("sharer"))
+            places = {name: await scene.kernel_sets(one) for name, one in ran.items()}
+            assert not places["owner"][0] & places["sharer"][0]
+        for number, nri in enumerate((True, False, True)):
+            async with front(tmp_path, containerd, nri=nri) as scene:
+                assert {name: await scene.kernel_sets(one) for name, one in ran.items()} == places
+                name = f"new{number}"
+                ran[name] = await scene.run(guaranteed(name, 500))
+                places[name] = await scene.kernel_sets(ran[name])
+                assert places[name] == places["sharer"]
+                for kept, one in ran.items():
+                    assert await scene.kernel_sets(one) == places[kept], kept
+                status, said = await scene.serve.command("status", "--check")
+                assert (status, "All is well" in said) == (0, True), said

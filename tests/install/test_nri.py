@@ -1,0 +1,154 @@
+"""`criproxy install --nri`: criproxy as a plugin of the runtime, and the switch between that and the proxy."""
+
+import json
+import tomllib
+from pathlib import Path
+
+import pytest
+
+from criproxy.install import paths
+from criproxy.install.texts import NRI_PLUGIN
+from criproxy.simulate.hosts import machine
+from tests.install.conftest import MakeNode
+from tests.install.nodes import KINDS, KUBELET, MadeUpNode
+from tests.sysfs import write_sysfs
+
+OPTION = f"--nri=unix://{paths.NRI}"
+
+
+@pytest.fixture
+def make(make_node: MakeNode, runtime_socket: Path) -> MakeNode:
+    """As `make_node`; k3s and RKE2 have switched NRI on."""
+
+    def made(kind: str, *, has_package: bool = False) -> MadeUpNode:
+        node = make_node(kind, has_package=has_package)
+        if KUBELET[kind] != "kubelet":
+            node.at(paths.NRI).parent.mkdir()
+            node.at(paths.NRI).hardlink_to(runtime_socket)
+        return node
+
+    return made
+
+
+def is_asked(node: MadeUpNode) -> bool:
+    """Whether criproxy is a plugin, by the options with which it starts."""
+    file = node.at(paths.DEFAULTS)
+    return file.exists() and OPTION in file.read_text()
+
+
+def is_called(node: MadeUpNode) -> bool:
+    """Whether the kubelet calls criproxy since its last start."""
+    return "/run/criproxy/" in (node.state / "kubelet").read_text()
+
+
+@pytest.mark.parametrize("has_package", [True, False], ids=["package", "container"])
+@pytest.mark.parametrize("kind", KINDS)
+def test_install_and_uninstall(make: MakeNode, kind: str, has_package: bool) -> None:
+    """The kubelet is left alone; a second run does nothing; uninstalled, the node is as before."""
+    node = make(kind, has_package=has_package)
+    before, is_containerd = node.snapshot(), KUBELET[kind] == "kubelet"
+
+    told = node.installs(nri=True)
+    assert "criproxy is installed, and the runtime asks it." in told
+    assert is_asked(node)
+    assert f"systemctl restart {KUBELET[kind]}.service" not in node.log
+    if is_containerd:
+        table = tomllib.loads((node.state / "runtime").read_text())["plugins"][NRI_PLUGIN]
+        assert table == {"disable": False, "plugin_request_timeout": "10s"}
+    assert node.log.count("systemctl restart containerd.service") == is_containerd
+    installed, count = node.snapshot(), len(node.log)
+
+    assert "Nothing to do: criproxy is installed, and the runtime asks it." in node.installs(nri=True)
+    assert (node.snapshot(), node.log[count:]) == (installed, [])
+
+    node.uninstalls()
+    assert node.snapshot() == before
+    assert node.log.count("systemctl restart containerd.service") == 2 * is_containerd
+    if is_containerd:
+        assert (node.state / "runtime").read_text() == node.read(paths.CONTAINERD_CONFIG)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_switching_both_ways(make: MakeNode, kind: str) -> None:
+    """Each is installed over the other, the kubelet first asks who is there, and nothing is left of either."""
+    node = make(kind)
+    before = node.snapshot()
+    for nri in (False, True, False, True):
+        count = len(node.log)
+        node.installs(nri=nri)
+        assert (is_asked(node), is_called(node)) == (nri, not nri)
+        assert not any("stop" in line or "disable" in line for line in node.log[count:])
+        restarts = [line.split()[-1] for line in node.log[count:] if "restart" in line]
+        assert restarts[:1] == [f"{KUBELET[kind]}.service"] if nri else restarts[-1:] == [f"{KUBELET[kind]}.service"]
+        assert "Nothing to do" in node.installs(nri=nri)
+
+    node.uninstalls()
+    assert node.snapshot() == before
+
+
+def test_changes_of_others_stay_over_a_switch(make: MakeNode) -> None:
+    """Uninstalling removes only criproxy's settings from files that an administrator has changed since."""
+    node = make("kubeadm")
+    node.installs()
+    node.installs(nri=True)
+    args = node.read("/etc/default/kubelet").replace("--node-ip=10.0.0.5", "--node-ip=10.0.0.6 -v=4")
+    node.write("/etc/default/kubelet", args)
+    config = node.read(paths.CONTAINERD_CONFIG) + '[debug]\nlevel = "debug"\n'
+    node.write(paths.CONTAINERD_CONFIG, config)
+
+    told = node.uninstalls()
+    assert node.read("/etc/default/kubelet") == args
+    assert node.read(paths.CONTAINERD_CONFIG) == config
+    assert f"{paths.CONTAINERD_CONFIG} was changed since and stays" in told
+
+
+def test_crio(make: MakeNode, runtime_socket: Path) -> None:
+    """It gets a file of its own, and the kubelet no socket with another name."""
+    node = make("kubeadm")
+    node.at(paths.CRIO).parent.mkdir()
+    node.at(paths.CRIO).hardlink_to(runtime_socket)
+    flags = node.read("/var/lib/kubelet/kubeadm-flags.env").replace("/run/containerd/containerd.sock", paths.CRIO)
+    node.write("/var/lib/kubelet/kubeadm-flags.env", flags)
+    before = node.snapshot()
+
+    node.installs(nri=True)
+    assert tomllib.loads(node.read(paths.CRIO_NRI))["crio"]["nri"]["enable_nri"]
+    assert (node.state / "runtime").read_text() == node.read(paths.CRIO_NRI)
+    assert not node.at(paths.CRIO_DROP_IN).exists()
+    node.uninstalls()
+    assert node.snapshot() == before
+
+
+def test_a_runtime_that_does_not_ask(make: MakeNode) -> None:
+    """All is taken back: also the runtime has its former configuration again, and the kubelet calls criproxy."""
+    node = make("plain")
+    node.installs()
+    before = node.snapshot()
+    (node.state / "notices").write_text(json.dumps([{"kind": "nri", "wrong": True, "text": "nobody asks criproxy"}]))
+
+    told = node.refuses(nri=True, timeout_s=0.1)
+    assert "nobody asks criproxy (for 0.1 s)" in told
+    assert node.snapshot() == before
+    assert (node.state / "runtime").read_text() == node.read(paths.CONTAINERD_CONFIG)
+    assert node.log[-1] == "systemctl restart criproxy.service"
+
+
+def test_what_has_to_be_done_by_hand(make_node: MakeNode) -> None:
+    """Nothing is changed, and it says what to do."""
+    node = make_node("k3s")
+    assert "/run/nri/nri.sock does not exist, and k3s writes containerd's configuration" in node.refuses(nri=True)
+    node = make_node("plain")
+    node.write(paths.CONTAINERD_CONFIG, "[plugins.cri]\n")
+    told = node.refuses(nri=True)
+    assert f"{paths.CONTAINERD_CONFIG}: it is of version 1, which has no NRI: see docs/nri.md" in told
+    assert node.log == []
+
+
+def test_what_nri_cannot_do_is_noted(make: MakeNode) -> None:
+    """Before anything is done."""
+    policy = "policy: static\ndevices: {privileged: deny}\n"
+    node, text = make("plain"), "note: devices.privileged: deny has no effect with NRI"
+    write_sysfs(node.root, machine(nodes=1, cores=2, threads=1))
+
+    assert text in node.installs(policy=policy, nri=True, dry_run=True)
+    assert text not in node.installs(policy=policy, dry_run=True)
