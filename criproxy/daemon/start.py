@@ -246,15 +246,19 @@ def _read_policy(options: Options, topology: Topology) -> Configuration | BadFil
 
 
 def _base(options: Options) -> Settings:
+    return base_settings(options.host_root, is_plugin=options.nri is not None)
+
+
+def base_settings(host_root: Path, *, is_plugin: bool) -> Settings:
     """Return the settings that no policy file changes.
 
     With NRI, the runtime waits with everything else until it has an answer, and gives up after two seconds: what would
     take long is left to later.
     """
-    if options.nri is None:
-        return Settings(host_root=options.host_root)
+    if not is_plugin:
+        return Settings(host_root=host_root)
     return Settings(
-        host_root=options.host_root,
+        host_root=host_root,
         device_limits=DeviceLimits(scan_s=0.02, drivers_s=0.01, source_s=0.03),
         create_durable_s=0.02,
         bypass_timeout_s=0.5,

@@ -189,6 +189,8 @@ def misplaced(situation: Situation) -> list[tuple[str, bool]]:
         if container is None or is_in_place(container, grant, applied):
             continue
         trouble = situation.troubles.get(key)
+        if container.state is ContainerState.CREATED and trouble is None:
+            continue  # it is on no CPU yet, and is not moved before it runs if criproxy is a plugin
         why = f" ({counted(trouble.failures, 'update')} failed, the last: {trouble.error})" if trouble else ""
         found.append((f"{container.title} {_difference(grant, applied)}{why}", trouble is not None))
     return found

@@ -203,6 +203,8 @@ def test_what_is_not_as_granted_is_told(mems: str, quota: CpuQuota, text: str) -
     node = node.replace(grants={**node.grants, key: replace(node.grants[key], quota=quota)})
     node = step(node, UpdateApplied(key, Applied(parse_cpuset("1-2"), parse_cpuset(mems))), POLICY).node
 
+    assert problems(situation(node))["under_way"] == [], "it does not run yet"
+    node = step(node, ContainerStarted(key), POLICY).node
     assert problems(situation(node))["under_way"] == [f"shop/trader/main {text}"]
 
 
