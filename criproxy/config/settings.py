@@ -105,10 +105,11 @@ class Common(BaseModel):
     runs."""
     promote: Literal["off", "when-free"] | None = None
     """Which Guaranteed containers with shared CPUs get the exclusive CPUs that the policy would give them, as soon as
-    there is room. off: none. when-free: all. By default: containers that were created while criproxy was failing or
-    bypassed, and those for which there was no place when criproxy placed all containers again; but not those that
-    criproxy found running, or those that already shared CPUs before the policy changed. Unless promote is off, shared
-    containers without a place for the same reasons also get their place in a pool or balloon."""
+    there is room. off: none. when-free: all. By default: containers that were created while criproxy was failing,
+    bypassed or not asked, and those for which there was no place when criproxy placed all containers again; but not
+    those from before criproxy placed the first container of the node, or those that already shared CPUs before the
+    policy changed. Unless promote is off, shared containers without a place for the same reasons also get their place
+    in a pool or balloon."""
     apply: Literal["new", "all"] = "new"
     """The containers to which a changed policy file applies: only new ones (new), or all. With all, criproxy also
     places running containers again: they keep their CPUs if possible, or move to CPUs near their memory. Their memory

@@ -1,7 +1,7 @@
 """The node's controller: builds its parts and connects them."""
 
 import asyncio
-from functools import cached_property
+from functools import cached_property, partial
 from importlib import import_module
 
 from criproxy.cri.pods import SOCKET, Pods
@@ -40,6 +40,7 @@ from criproxy.node.sync.ends import Inheritance
 from criproxy.node.sync.hotplug import Hotplug
 from criproxy.node.sync.outcomes import Outcomes
 from criproxy.node.sync.resync import UNKNOWN, Resync
+from criproxy.node.sync.unseen import Newcomers, PlacingSince
 from criproxy.placement.policies.api import Policy
 from criproxy.process.failures import Failures, SafeLog
 from criproxy.process.logger import Log
@@ -103,7 +104,8 @@ class Controller:
         self.outcomes = Outcomes(context, self.reconciler, inheritance=inheritance)
         self.hotplug, self.devices = Hotplug(context), DeviceGuard(context)  # no change since the discovery is missed
         self.incidents = Incidents(context, self.devices.users, self.device_plugin, self._edits_changed)
-        adoption = Adoption(context, self.reconciler, self.devices, self._bypass_times)
+        since = PlacingSince(context, store.directory)
+        adoption = Adoption(context, self.reconciler, self.devices, self._bypass_times, since)
         self.resync = Resync(context, self.reconciler, self.outcomes, adoption, self.devices)
         self.policy_switch = PolicySwitch(context, self.reconciler, self.resync, self._begin)
         self.updates = Updates(context, self.reconciler, self.outcomes, self.refused_resizes)
@@ -189,6 +191,8 @@ class Controller:
         context.tasks.forever("follow events", exits.follow)
         context.tasks.forever("list exited containers", exits.list_regularly)
         context.tasks.forever("watch cgroups", drift.watch)
+        newcomers = Newcomers(context, partial(self.resync.again, thorough=False))
+        context.tasks.forever("watch for new containers", newcomers.watch)
         context.state.looks.add("end cold starts", ColdStarts(context).look)
         context.state.looks.add("promote containers", promotions.look)
 

@@ -54,6 +54,8 @@ class Counters:
     """Refused resizes, including repetitions by the kubelet."""
     promotions: int = 0
     """Containers that were promoted."""
+    unplaced_s: float = 0.0
+    """For how long containers have run that nobody had placed, and that have got a place or ended since."""
     fallbacks: Counter[str] = field(default_factory=Counter)
     """Held calls whose handler failed, by how they continued: ``shared``, ``pass``, ``refuse``."""
     updates_sent: int = 0

@@ -10,7 +10,7 @@ DAEMON_METRICS = {
         fallbacks_total handler_errors_total inquiries_total late_starts_total pod_file_failures_total
         policy_failures_total policy_faults_total promotions_total protocol_errors_total refusals_total
         refused_calls_total resizes_refused_total resyncs_total store_failures_total unknown_outcomes_total
-        unreadable_messages_total updates_total
+        unplaced_seconds_total unreadable_messages_total updates_total
     """,
     "gauge": """
         build_info bypass config_info config_loaded_timestamp_seconds config_problem

@@ -38,6 +38,7 @@ ALONE = replace(FAST, unknown_pause_s=3600.0, exit_list_s=3600.0, drift_period_s
 
 ENDLESS = {
     "node/sync/drift.py:Drift.watch": "supervised",
+    "node/sync/unseen.py:Newcomers.watch": "supervised",
     "node/sync/exit_events.py:ExitEvents.follow": "supervised",
     "node/sync/exit_events.py:ExitEvents.list_regularly": "supervised",
     "node/configuration/reload.py:Reload.run": "supervised",

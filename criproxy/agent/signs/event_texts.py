@@ -160,7 +160,8 @@ def _unpinned(event: Mapping[str, Any]) -> _Told | None:
     until_s = datetime.fromisoformat(str(event["time"])).timestamp()
     lasted = format_seconds(max(0, round(until_s - since_s)))
     text = f"it ran without a place of its own, on shared CPUs, from {rfc3339(since_s)} to {rfc3339(until_s)}"
-    return "RanUnpinned", True, f"{text} ({lasted}); now it has its place"
+    end = "now it has its place" if event["kind"] == "resized" else "then it ended"
+    return "RanUnpinned", True, f"{text} ({lasted}); {end}"
 
 
 def _quota(event: Mapping[str, Any]) -> _Told | None:
@@ -171,7 +172,7 @@ def _quota(event: Mapping[str, Any]) -> _Told | None:
 
 _TOLD: Final[Mapping[str, Callable[[Mapping[str, Any]], _Told | None]]] = {
     "refused": _refused,
-    "resized": _unpinned,
+    **dict.fromkeys(("resized", "exited", "gone"), _unpinned),
     "quota": _quota,
 }
 

@@ -3,13 +3,13 @@
 Labels are bounded: kinds of events, gRPC codes, states, and the NUMA nodes of one machine.
 """
 
-from time import monotonic
+from time import monotonic, time
 
 from criproxy.api.metrics.moment import MetricTable, Moment, Numbers, with_words
 from criproxy.api.views.shortfalls import undersized
 from criproxy.node.reconcile.controls_client import ServiceState
 from criproxy.node.settings import OnError
-from criproxy.placement.answers.shortfalls import shortfall, unplaced
+from criproxy.placement.answers.shortfalls import shortfall, unplaced, unplaced_since
 from criproxy.placement.policies.api import free_of
 from criproxy.process.failures import KINDS
 
@@ -90,6 +90,13 @@ def resizes_refused(now: Moment) -> float:
 def promotions(now: Moment) -> float:
     """Containers that got CPUs, a place or a size that they had lacked."""
     return now.counters.promotions
+
+
+@METRICS.counter()
+def unplaced_seconds(now: Moment) -> float:
+    """How long containers have run without having been placed, in sum, with those that still do."""
+    running = unplaced_since(now.node.containers, now.node.containers).values()
+    return now.counters.unplaced_s + sum(max(0.0, time() - since_s) for since_s in running)
 
 
 @METRICS.counter()

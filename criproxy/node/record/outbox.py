@@ -145,7 +145,7 @@ class Outbox:
                 if line := log_line(step.event, step.before, result):
                     self._log.info(line[0], **line[1], decision_ms=round(step.took_s * 1000, 2))
             with harmless("a decision"):
-                for entry in entries_of(step.before, step.event, result):
+                for entry in entries_of(step.before, step.event, result, step.at_s):
                     self._write(record_of(entry, self._refusals, step.at_s))
 
 

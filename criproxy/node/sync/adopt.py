@@ -28,15 +28,15 @@ from criproxy.node.context import Context
 from criproxy.node.devices.guard import DeviceGuard, GuardResult
 from criproxy.node.reconcile.reconciler import Reconciler
 from criproxy.node.settings import Adopt
+from criproxy.node.sync.unseen import POD_UID, PlacingSince
 from criproxy.placement.engine import step
 from criproxy.placement.events import Found, Present, Unclassified, UpdateApplied
+from criproxy.placement.policies.none import NonePolicy
 from criproxy.process.tasks import batches
 
 _AT_ONCE = 16
 """Containers that are queried concurrently and adopted with one event, which occupies the loop for a few ms."""
 STAYS = "it has a card, but no device node for it: an update could take the card away, so it stays where it is"
-POD_UID = "io.kubernetes.pod.uid"
-"""The label by which the kubelet recognises its containers."""
 Sandboxes = Sequence[api.PodSandbox]
 Containers = Sequence[api.Container]
 """A list of the runtime, as are `Sandboxes`."""
@@ -91,6 +91,7 @@ class Adoption:
     reconciler: Reconciler
     devices: DeviceGuard
     bypass_times: BypassTimes
+    placing_since: PlacingSince
     _finding: asyncio.Lock = field(default_factory=asyncio.Lock)
     """Held while `find_cards` runs."""
 
@@ -111,6 +112,7 @@ class Adoption:
         Raises:
             RuntimeCallError: the runtime does not answer; what has been adopted until then stays adopted.
         """
+        self.placing_since.learn(containers)
         listed, adopted = {item.id: item for item in sandboxes}, list[str]()
         until_s = asyncio.get_running_loop().time() + self.context.settings.device_limits.adoption_s
         for some in batches(self._unknown(containers, with_exited=with_exited), _AT_ONCE):
@@ -227,7 +229,15 @@ class Adoption:
             return container
         if self.bypass_times.cover(created_s) and POD_UID in item.labels:
             missed = Missed(why=Miss.BYPASSED, since_s=created_s)
+        elif missed is None and self.placing_since.covers(item) and not self._was_without_policy():
+            missed = Missed(why=Miss.BYPASSED, since_s=created_s, unseen=True)
         return replace(container, hints=guarded.hints, stays=guarded.stays, missed=missed)
+
+    def _was_without_policy(self) -> bool:
+        """Whether no container was to be placed until now: the policy is none, or the last run had none."""
+        context = self.context
+        is_none = isinstance(context.state.policy, NonePolicy)
+        return is_none or (context.is_before_change and not context.state.node.grants)
 
     async def _apply(self, presents: Sequence[Present], pods: Sequence[Pod]) -> None:
         context, watch = self.context, self.context.settings.adopt is Adopt.WATCH

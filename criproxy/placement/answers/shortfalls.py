@@ -3,6 +3,7 @@
 The controller promotes these as soon as there is room, and `status`, its check and `explain` name them.
 """
 
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 
 from criproxy.errors import Refused
@@ -46,6 +47,16 @@ def unplaced(node: Node) -> list[str]:
     )
     found = ((each.key, node.grants.get(each.key)) for each in alive)
     return [key for key, grant in found if grant and not grant.exclusive]
+
+
+def unplaced_since(containers: Mapping[str, Container], keys: Iterable[str]) -> Mapping[str, float]:
+    """Return since when those of *keys* have run without a place, in seconds since the epoch, by the container's life.
+
+    Those of which that is not known are left out.
+    """
+    found = (containers[key] for key in keys if key in containers)
+    alive = (each for each in found if each.is_owed_a_place and each.state is not ContainerState.EXITED)
+    return {each.life: each.missed.since_s for each in alive if each.missed and each.missed.since_s}
 
 
 def refusal(node: Node, key: str, policy: Policy) -> str:

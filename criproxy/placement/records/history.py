@@ -8,8 +8,9 @@ from criproxy.model.cpuset import CpuSet, format_cpuset, numbered
 from criproxy.model.grant import AboutQuota, Applied, Grant
 from criproxy.model.node import Node
 from criproxy.model.record import Fact, Kind
-from criproxy.model.text.amounts import are
-from criproxy.model.workload import SHORT_ID, Container, ContainerState, Miss
+from criproxy.model.text.amounts import are, format_seconds
+from criproxy.model.text.notices import timestamp
+from criproxy.model.workload import MAY_RUN, SHORT_ID, Container, ContainerState, Miss
 from criproxy.placement import events
 from criproxy.placement.decision import Decision
 from criproxy.placement.events import Event
@@ -29,8 +30,8 @@ class Entry:
     """In seconds since the epoch."""
 
 
-def entries_of(before: Node, event: Event, decision: Decision) -> Iterator[Entry]:
-    """Yield the entries about an event that led from *before* to *decision*."""
+def entries_of(before: Node, event: Event, decision: Decision, at_s: float = 0.0) -> Iterator[Entry]:
+    """Yield the entries about an event that led from *before* to *decision* at *at_s*, in seconds since the epoch."""
     after = decision.node
     match event:
         case (
@@ -51,14 +52,14 @@ def entries_of(before: Node, event: Event, decision: Decision) -> Iterator[Entry
             yield Entry(after.containers[key], Kind.UNKNOWN, (text,), {})
         case events.ContainerExited(key) | events.ContainerGone(key) if key in before.containers:
             why = tuple([each for each in decision.sentences if not isinstance(each, AboutQuota)])
-            yield from _ended(before, after, before.containers[key], "it was removed", why)
+            yield from _ended(before, after, before.containers[key], "it was removed", why, at_s)
         case events.PodStopped(key) | events.PodGone(key):
             for container in before.containers_of(key):
-                yield from _ended(before, after, container, "its pod was removed", ())
+                yield from _ended(before, after, container, "its pod was removed", (), at_s)
         case events.ContainerResized(key) | events.ColdStartEnded(key) | events.Promoted(key) if (
             key in after.containers
         ):
-            yield from _placed_anew(before, event, decision, after.containers[key])
+            yield from _placed_anew(before, event, decision, after.containers[key], at_s)
             yield from _of_others(decision)
         case events.Found(_, containers):
             yield from _found(before, decision, [present.container.key for present in containers])
@@ -130,13 +131,22 @@ def instead_text(has: Applied, wanted: Applied) -> str:
     return f"{' '.join((cpuset_text(has), *others))}, instead of {instead}"
 
 
-def _placed_anew(before: Node, event: Event, decision: Decision, container: Container) -> Iterator[Entry]:
+def _placed_anew(before: Node, event: Event, decision: Decision, container: Container, at_s: float) -> Iterator[Entry]:
     reasons = (*_ANEW.get(type(event), ()), *_own(decision))
     if reasons and (decision.node is not before or not isinstance(event, events.Promoted)):
-        former = before.containers.get(container.key)
-        missed = former.missed if former and not container.missed else None
-        since: dict[str, Fact] = {"unplaced_since_s": missed.since_s} if missed and missed.since_s else {}
-        yield Entry(container, Kind.RESIZED, reasons, _facts(decision.grant) | since)
+        ran, since = _unplaced(None if container.missed else before.containers.get(container.key), at_s)
+        yield Entry(container, Kind.RESIZED, (*reasons, *ran), _facts(decision.grant) | since)
+
+
+def _unplaced(former: Container | None, at_s: float) -> tuple[tuple[str, ...], dict[str, Fact]]:
+    """Return a sentence and a fact about the time until *at_s* in which a container ran without having been placed."""
+    since_s = former.missed.since_s if former and former.missed else 0.0
+    if not since_s:
+        return (), {}
+    lasted_s = max(0.0, at_s - since_s)
+    lasted = f"{lasted_s:.1f} s" if lasted_s < 60 else format_seconds(lasted_s)
+    text = f"it ran without having been placed from {timestamp(since_s)} to {timestamp(at_s)} ({lasted})"
+    return (text,), {"unplaced_since_s": since_s}
 
 
 def _placed(new: Container, decision: Decision) -> Entry:
@@ -166,6 +176,8 @@ def _origin(container: Container) -> str:
     """Return how a container without a stamp was created."""
     if container.missed is None:
         return "was started without criproxy"
+    if container.missed.unseen:
+        return "was created without criproxy being asked"
     during = container.missed.why is Miss.BYPASSED
     return "was created during a bypass" if during else "was created while criproxy was failing"
 
@@ -202,7 +214,9 @@ def _by_container(decision: Decision) -> dict[str, list[str]]:
     return found
 
 
-def _ended(before: Node, after: Node, container: Container, removed: str, reasons: tuple[str, ...]) -> Iterator[Entry]:
+def _ended(
+    before: Node, after: Node, container: Container, removed: str, reasons: tuple[str, ...], at_s: float
+) -> Iterator[Entry]:
     """Yield an entry about the end of *container*, if it ended, with the CPUs that it released."""
     now = after.containers.get(container.key)
     if now is container:
@@ -216,7 +230,8 @@ def _ended(before: Node, after: Node, container: Container, removed: str, reason
     grant = before.grants.get(container.key)
     if grant and grant.exclusive and container.key not in after.grants:
         text += _left(after, grant.exclusive)
-    yield Entry(container, Kind.EXITED if now else Kind.GONE, (text, *reasons), {})
+    ran, since = _unplaced(container if container.state in MAY_RUN else None, at_s)
+    yield Entry(container, Kind.EXITED if now else Kind.GONE, (text, *reasons, *ran), since)
 
 
 def _left(after: Node, owned: CpuSet) -> str:

@@ -111,6 +111,14 @@ def record(kind: str, *sentences: str, **facts: object) -> dict[str, Any]:
             id="unpinned",
         ),
         pytest.param(
+            record("exited", "it ended", unplaced_since_s=1_796_000_523.0),
+            "RanUnpinned",
+            True,
+            "container main: it ran without a place of its own, on shared CPUs, from 2026-11-30T01:02:03Z to "
+            "2026-11-30T01:02:03Z (0 s); then it ended",
+            id="ended unpinned",
+        ),
+        pytest.param(
             record("quota", "it is over its quota", state="begun"),
             "QuotaExceeded",
             True,

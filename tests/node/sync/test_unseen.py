@@ -1,0 +1,184 @@
+"""Containers that are created past criproxy, or without it: they are known as such, and get their place."""
+
+import shutil
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from criproxy.model.workload import Container
+from criproxy.node.settings import Promote
+from criproxy.node.sync.unseen import FILE
+from criproxy.placement.policies.none import NonePolicy
+from criproxy.placement.policies.static import StaticOptions
+from lab.kubelet.kubelet import PodSpec
+from tests.node.world import NO_EVENTS, NO_LOOKS, STATIC, World, owner, said, sharer
+
+UNTIL_ASKED = replace(NO_LOOKS, promote=Promote.OFF)
+"""Nobody gets a place later, so that a test sees who has none."""
+
+
+async def run_past(world: World, pod: PodSpec) -> str:
+    """Run a pod as a kubelet does that calls the runtime itself."""
+    world.kubelet._client = world.direct
+    try:
+        return await world.run(pod)
+    finally:
+        world.kubelet._client = world.client
+
+
+def known(world: World, container_id: str) -> Container:
+    """What the controller knows."""
+    return world.controller.node.containers[container_id]
+
+
+async def told(world: World, container_id: str) -> tuple[str, float]:
+    """What the history says about the time without a place, and since when that was."""
+    await world.controller.context.state.flush()
+    entries = await world.controller.context.state.find_history(container_id)
+    (entry,) = [each for each in entries if "unplaced_since_s" in each.facts]
+    (text,) = [each for each in entry.sentences if "without having been placed" in each]
+    return text, entry.at_s - float(str(entry.facts["unplaced_since_s"]))
+
+
+async def test_it_is_noticed_by_its_cgroup_and_placed_at_once(tmp_path: Path) -> None:
+    """No event, list or look tells of it; owners get CPUs of their own, sharers leave those of others."""
+    async with World(tmp_path, NO_EVENTS, NO_LOOKS) as world:
+        await world.run(owner("first"))
+
+        past, shared = await run_past(world, owner("past")), await run_past(world, sharer("shared"))
+
+        await world.poll(lambda: (world.cpus(past), world.cpus(shared)) == ("2", "0,3"))
+        text, lasted_s = await told(world, past)
+        assert 0 < lasted_s < 2
+        assert text.startswith("it ran without having been placed from 20")
+        assert text.endswith(f"({lasted_s:.1f} s)")
+        assert lasted_s <= world.counters.unplaced_s < 4
+        assert known(world, shared).missed is None
+
+
+async def test_one_in_a_pod_that_is_known(tmp_path: Path) -> None:
+    """The kubelet went past criproxy only for the container."""
+    async with World(tmp_path, NO_EVENTS, NO_LOOKS) as world:
+        await world.run(owner("first"))
+        pod = owner("past")
+        sandbox_id = await world.kubelet.run_sandbox(pod)
+        world.kubelet._client = world.direct
+
+        past = await world.kubelet.create(pod, sandbox_id, pod.containers[0])
+        await world.kubelet.start(past)
+
+        await world.poll(lambda: world.cpus(past) == "2")
+
+
+async def test_one_that_came_while_criproxy_was_away(tmp_path: Path) -> None:
+    """It is placed after the start; one from before criproxy placed anything stays where it is."""
+    async with World(tmp_path, NO_EVENTS, NO_LOOKS) as world:
+        await world.stop_criproxy()
+        early = await run_past(world, owner("early"))
+        await world.start_criproxy()
+        placed = await world.run(owner("placed"))
+        await world.stop_criproxy()
+        late = await run_past(world, owner("late"))
+
+        await world.start_criproxy()
+
+        await world.poll(lambda: world.cpus(late) == "2")
+        assert (world.cpus(early), world.cpus(placed)) == ("0,3", "1")
+        assert known(world, early).missed is None
+
+
+def keep(_: Path) -> None:
+    """Lose nothing."""
+
+
+@pytest.mark.parametrize(
+    ("lose", "is_told"),
+    [
+        pytest.param(keep, True, id="the file remembers since when"),
+        pytest.param(lambda state: (state / "criproxy.db").unlink(), True, id="the database alone is lost"),
+        pytest.param(shutil.rmtree, False, id="all is lost, and nobody is left who tells"),
+    ],
+)
+async def test_who_remembers_since_when_containers_are_placed(
+    tmp_path: Path, lose: Callable[[Path], object], is_told: bool
+) -> None:
+    """The oldest container that was placed may be gone by then."""
+    async with World(tmp_path, NO_EVENTS, UNTIL_ASKED) as world:
+        await world.kubelet.remove(await placed_and_listed(world))
+        await world.stop_criproxy()
+        past = await run_past(world, owner("past"))
+        lose(tmp_path / "state")
+
+        await world.start_criproxy()
+        await world.until(lambda: past in world.controller.node.containers)
+
+        assert (known(world, past).missed is not None) == is_told
+        why = "criproxy was not asked when it was created"
+        assert bool(said(world, why)) == is_told
+
+
+async def placed_and_listed(world: World) -> str:
+    """A container that was placed and that a list has shown, so that it is on disk since when that is done."""
+    placed = await world.run(sharer("placed"))
+    await world.controller.resync.again()
+    await world.poll((world._directory / "state" / FILE).exists)
+    return placed
+
+
+async def test_the_stamps_of_those_that_run_tell_after_a_loss(tmp_path: Path) -> None:
+    """Who was created before the oldest of them does not count as passed by, who came after it does."""
+    async with World(tmp_path, NO_EVENTS, UNTIL_ASKED) as world:
+        early = await run_past(world, owner("early"))
+        await world.run(sharer("placed"))
+        await world.stop_criproxy()
+        late = await run_past(world, owner("late"))
+        shutil.rmtree(tmp_path / "state")
+
+        await world.start_criproxy()
+        await world.until(lambda: {early, late} <= world.controller.node.containers.keys())
+
+        assert known(world, early).missed is None
+        missed = known(world, late).missed
+        assert missed is not None
+        assert missed.unseen
+
+
+async def test_one_that_ends_without_a_place(tmp_path: Path) -> None:
+    """Its history says how long it ran so, and the metric has it."""
+    async with World(tmp_path, NO_EVENTS, UNTIL_ASKED) as world:
+        await placed_and_listed(world)
+        past = await run_past(world, owner("past"))
+        await world.until(lambda: past in world.controller.node.containers)
+        assert world.counters.unplaced_s == 0
+
+        await world.kubelet.stop(past)
+
+        await world.poll(lambda: world.counters.unplaced_s > 0)
+        text, lasted_s = await told(world, past)
+        assert lasted_s > 0
+        assert text.startswith("it ran without having been placed from 20")
+
+
+@pytest.mark.parametrize("restarts", [False, True])
+async def test_nobody_is_passed_by_while_the_policy_is_none(tmp_path: Path, restarts: bool) -> None:
+    """After a change of the policy, who runs stays where it is."""
+    none, settings = NonePolicy(StaticOptions()), replace(UNTIL_ASKED, configuration="none")
+    async with World(tmp_path, NO_EVENTS, replace(UNTIL_ASKED, configuration="static")) as world:
+        first = await placed_and_listed(world)
+        await world.controller.policy_switch.change(none, settings)
+        await world.kubelet.stop(first)
+        await world.until(lambda: not world.controller.policy_switch.active)
+        past = await run_past(world, owner("past"))
+
+        if restarts:
+            world.use(none, configuration="none")
+            await world.restart()
+            world.use(STATIC, configuration="static")
+            await world.restart()
+        else:
+            await world.controller.policy_switch.change(STATIC, world._settings)
+        await world.until(lambda: past in world.controller.node.grants)
+
+        assert known(world, past).missed is None
