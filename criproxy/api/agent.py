@@ -22,6 +22,8 @@ from criproxy.process.control_socket import Command, Encoded
 
 LONGEST_WAIT_S = 30.0
 SHORTEST_PAUSE_S, LONGEST_PAUSE_S = 1.0, 5.0
+_SILENT = ("kubelet", "nri")
+"""Kinds of notices with which the calls of the kubelet, or their events, do not come here."""
 PAUSE_RATIO = 20.0
 """Between these, the pause after a look is so many times longer than the CPU time of the look: large nodes are looked
 at more rarely."""
@@ -107,7 +109,7 @@ class AgentPolls:
         situation = replace(live.now(await live.beside()), front=live.front())
         in_force, devices = controller.context.in_force, await self._devices()
         kubelet, configuration = situation.front["kubelet"] or {}, situation.front["configuration"]
-        through = kubelet.get("last_call") is not None and all(each.kind != "kubelet" for each in situation.notices)
+        through = kubelet.get("last_call") is not None and all(each.kind not in _SILENT for each in situation.notices)
         values: Values = {
             "runtime": situation.front["runtime"],
             "bypass": live.bypass(),

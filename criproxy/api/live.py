@@ -57,6 +57,8 @@ class LiveNode:
     stats: Sequence[Stats] = ()
     """What the proxies have counted; none where no sockets are served."""
     runtime_socket: str = ""
+    plugin: Callable[[], Values | None] = lambda: None
+    """Returns how the daemon is connected as a plugin of the runtime; None if it serves calls instead."""
     bypass: Callable[[], Values] = lambda: {"bypass": False, "mode": "off", "since": "", "reason": ""}
     """Returns whether the bypass is on, as `criproxy bypass status`."""
     reload: Reload | None = None
@@ -196,6 +198,7 @@ class LiveNode:
         at = timestamp(loaded.at_s) if loaded.hash else None
         return {
             "kubelet": kubelet if self.stats else None,
+            "plugin": self.plugin(),
             "runtime": {"name": name, "version": version, "socket": self.runtime_socket},
             "configuration": {"file": loaded.file, "hash": loaded.hash, "loaded": at, **tried(in_force.trial)},
             "agent": self.controller.agent.to_json(),

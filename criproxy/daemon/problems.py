@@ -92,6 +92,7 @@ class Problems:
                 started_s=lambda: self.started_s,
                 stats=self.stats,
                 runtime_socket=self.behind.endpoints.runtime,
+                plugin=self.started.plugin.to_json if self.started.plugin else lambda: None,
                 bypass=self.bypass.to_json,
                 reload=self.started.reload,
             )

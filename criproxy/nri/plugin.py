@@ -68,6 +68,10 @@ class Plugin:
     _connection: Connection | None = None
     _accepted: asyncio.Event = field(default_factory=asyncio.Event)
 
+    def to_json(self) -> dict[str, str]:
+        """Return the part ``plugin`` of `status`."""
+        return {"socket": self.path, "problem": self.problem}
+
     async def run(
         self,
         known: Callable[[], Awaitable[None]],

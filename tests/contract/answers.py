@@ -31,6 +31,7 @@ FILE = {"file": str, "hash": str}
 STATUS = {
     **HEAD,
     "kubelet": ({**LAST_CALL, "classes": {EACH: {"calls": int, **LAST_CALL}}}, None),
+    "plugin": ({"socket": str, "problem": str}, None),
     "runtime": ({"name": str, "version": str, "socket": str}, None),
     "configuration": (
         {**FILE, "loaded": TEXT, "kept": bool, "try": ({"until": str, "left_s": float, "back": FILE}, None)},

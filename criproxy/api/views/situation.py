@@ -13,7 +13,7 @@ from criproxy.model.workload import Container
 from criproxy.placement.policies.api import Free, Policy, free_of
 
 T = TypeVar("T")
-UNKNOWN_FRONT: Values = {"kubelet": None, "runtime": None, "configuration": None, "agent": None, "controls": None}
+UNKNOWN_FRONT: Values = dict.fromkeys(("kubelet", "plugin", "runtime", "configuration", "agent", "controls"))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

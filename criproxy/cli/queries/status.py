@@ -338,7 +338,9 @@ def _state(row: Values) -> str:
 
 def front_of(values: Values) -> Iterator[rich.Text]:
     """What the answer says of these; nothing of what a daemon of an earlier version does not say."""
-    if kubelet := values.get("kubelet"):
+    if plugin := values.get("plugin"):
+        yield _plugin(plugin, values["kubelet"])
+    elif kubelet := values.get("kubelet"):
         yield _kubelet(kubelet, values["started"])
     if (runtime := values.get("runtime")) and runtime["name"]:
         yield rich.Text(f"Runtime: {runtime['name']} {runtime['version']} on {runtime['socket'] or 'its socket'}")
@@ -381,13 +383,24 @@ def _kubelet(kubelet: Values, started: str) -> rich.Text:
         return (
             rich.Text(f"{text}: it is not connected to criproxy", TROUBLE) if silent_s > SILENT_S else rich.Text(text)
         )
-    classes = kubelet["classes"].items()
-    parts = [f"{word} {_age(each['last_call_s'])} ago" for word, each in classes if each["last_call_s"] is not None]
-    calls = f"({', '.join(parts)})" if parts else "(it has connected, but not called)"
+    calls = _calls(kubelet) or "(it has connected, but not called)"
     if age_s > SILENT_S:
         text = f"Kubelet: no call for {_age(age_s)}: it is not running, or is not connected to criproxy"
         return rich.Text(f"{text} {calls}", TROUBLE)
     return rich.Text(f"Kubelet: connected to criproxy, last call {_age(age_s)} ago {calls}")
+
+
+def _plugin(plugin: Values, events: Values) -> rich.Text:
+    if plugin["problem"]:
+        return rich.Text(f"NRI: not connected to the runtime: {plugin['problem']}", TROUBLE)
+    said = f"last event {_age(age_s)} ago {_calls(events)}" if (age_s := events["last_call_s"]) is not None else ""
+    return rich.Text(f"NRI: plugin of the runtime on {plugin['socket']}, {said or 'no event yet'}")
+
+
+def _calls(kubelet: Values) -> str:
+    classes = kubelet["classes"].items()
+    parts = [f"{word} {_age(each['last_call_s'])} ago" for word, each in classes if each["last_call_s"] is not None]
+    return f"({', '.join(parts)})" if parts else ""
 
 
 def _age(age_s: float) -> str:

@@ -6,10 +6,10 @@ import { counted, duration, since, storyOf, withoutName } from "./words.js";
 const MOST = 12;
 
 export function facts(status, nowMs) {
-  const { kubelet, runtime, configuration, cpu_counts: counts, totals } = status;
+  const { kubelet, plugin, runtime, configuration, cpu_counts: counts, totals } = status;
   const free = status.numa_nodes.filter((node) => node.cpus);
   fill(byId("facts"),
-    fact("Kubelet", ...kubeletSays(kubelet, status, nowMs)),
+    plugin ? fact("NRI", ...pluginSays(plugin, kubelet, nowMs)) : fact("Kubelet", ...kubeletSays(kubelet, status, nowMs)),
     fact("Exclusive CPUs", `${counts.exclusive} of ${counts.capacity}`, free.length > 1 && free.length <= 4 ? free.map((node) => `${node.free} free on node ${node.id}`).join(", ") : `${counts.free} free`),
     fact("Containers", totals.containers - totals.exited, `in ${counted(totals.pods, "pod")}; ${totals.exclusive} with exclusive CPUs`),
     fact("Policy", status.policy || "none", configuration?.hash ? `file ${configuration.hash}, loaded ${duration(since(configuration.loaded, nowMs))} ago` : "no policy file"),
@@ -26,6 +26,12 @@ function kubeletSays(kubelet, status, nowMs) {
   if (Number.isNaN(age)) return silent ? ["no call", "it does not go through criproxy", "bad"] : ["no call yet", "criproxy has just started"];
   const calls = Object.values(kubelet.classes).reduce((sum, each) => sum + each.calls, 0);
   return silent ? [`silent for ${duration(age)}`, "it is not running, or is not connected to criproxy", "bad"] : ["connected", `last call ${duration(age)} ago, ${counted(calls, "call")}`, "good"];
+}
+
+function pluginSays(plugin, events, nowMs) {
+  if (plugin.problem) return ["not connected", plugin.problem, "bad"];
+  const age = since(events.last_call, nowMs);
+  return ["connected", Number.isNaN(age) ? "no event yet" : `last event ${duration(age)} ago`, "good"];
 }
 
 /** Everything that `criproxy status --check` would complain about, refusals, and remarks. */
