@@ -60,6 +60,7 @@ IN_SHORT = (
     "test_one_that_is_created_while_criproxy_is_dead",
     "test_every_method_answers_as_without_the_proxy",
     "test_switching_moves_no_container",
+    "test_a_second_plugin_that_sets_cpus",
 )
 """The tests of these files that `make test` has time for on 1.7; `make thorough` runs the others."""
 GUESTS = (
@@ -71,7 +72,7 @@ GUESTS = (
 
 def tried_on(file: str) -> tuple[Runtime, ...]:
     """The runtimes that the tests of a file run on; those of `make runtimes` come by --runtime."""
-    if file == "test_switch":
+    if file in ("test_switch", "test_second_plugin"):
         return IN_MAKE_TEST[-1:]
     return IN_MAKE_TEST if file in DIFFERING else (OWN,)
 

@@ -61,6 +61,7 @@ class Scene:
         kubelets = containerd.endpoint if containerd.is_front else f"unix://{serve.socket}"
         self.client = RuntimeClient(kubelets, timeout_s=LIMIT_S)
         self._is_plugin = containerd.is_front
+        self.nri_socket = containerd.nri_socket
         self.direct = RuntimeClient(containerd.endpoint, timeout_s=LIMIT_S)
         self.kubelet = MiniKubelet(self.client, containerd.cgroups)
         self._kernel = Cgroups(self.direct, Path("/"))
