@@ -1,4 +1,4 @@
-"""A second NRI plugin that sets CPUs, beside criproxy on a real containerd: which fails every create, and that is said."""
+"""A second NRI plugin that sets CPUs, beside criproxy on a real containerd: every create fails, and that is said."""
 
 import asyncio
 from collections.abc import AsyncIterator

@@ -31,11 +31,14 @@ from criproxy.model.controls import ContainerControls, Desired, Irqs, Scheduling
 from criproxy.model.cpuset import format_cpuset
 from criproxy.model.text.plain import to_plain
 from criproxy.node.cgroups import Cgroups
+from criproxy.nri import api_pb2 as nri
 from criproxy.process.control_client import request_of
 from lab.containerd.containerd import IMAGE, PrivateContainerd
 from lab.kubelet.kubelet import ContainerSpec, MiniKubelet, PodSpec
 from tests.controls.cgroups import Cgroup
 from tests.kernel_files import DEFAULT_AFFINITY
+from tests.nri.peer import Runtime
+from tests.nri.test_messages import POD
 
 SOCKET = "unix:///run/criproxy/criproxy.sock"
 IMAGES = "unix:///run/criproxy/image.sock"
@@ -323,6 +326,7 @@ class Node:
         self.facts["processes"] = await asyncio.to_thread(reaches_processes)
         await self.stops()
         await self.serves_images()
+        await self.is_a_plugin()
         await self.is_installed_by_hand()
         await self.is_taken_out()
 
@@ -398,6 +402,24 @@ class Node:
         await client.close()
         self.facts["images"] = sorted(tag for image in images.images for tag in image.repo_tags)
         self.facts["sockets of the service"] = shown("TriggeredBy")
+
+    async def is_a_plugin(self) -> None:
+        """With the same units and --nri, of a runtime that only asks where one container goes."""
+        self._options("--nri unix:///run/nri/nri.sock")
+        os.mkdir("/run/nri", mode=0o700)  # noqa: PTH102
+        runtime = Runtime(Path("/run/nri/nri.sock"))
+        async with asyncio.timeout(LIMIT_S), runtime.listening():
+            await asyncio.to_thread(systemctl, "restart", SERVICE)
+            peer = await runtime.peers.get()
+            await peer.call("Configure", nri.ConfigureRequest(request_timeout=2000))
+            await peer.call("Synchronize", nri.SynchronizeRequest())
+            sharer = nri.Container(id="c1", pod_sandbox_id=POD.id, name="main")
+            answer = await peer.call("CreateContainer", nri.CreateContainerRequest(pod=POD, container=sharer))
+            reader, writer = await asyncio.open_unix_connection(SOCKET.removeprefix("unix://"))
+            self.facts["plugin"] = {"process": rights(shown("MainPID")), "told": (await reader.read()).decode()}
+            writer.close()
+            cpus = nri.CreateContainerResponse.FromString(answer.payload).adjust.linux.resources.cpu.cpus
+            self.facts["plugin"] |= {"placed": cpus, "socket": shown("ActiveState", "criproxy.socket")}
 
     async def is_installed_by_hand(self) -> None:
         """What docs/install.md tells to type, on a node that has never seen criproxy, with containerd at its place."""

@@ -149,6 +149,16 @@ def test_the_second_socket_serves_images(node: dict[str, Any]) -> None:
     assert IMAGE in node["images"]
 
 
+def test_it_is_a_plugin_by_the_same_units(node: dict[str, Any]) -> None:
+    """It answers the runtime without any right; who comes to the socket that systemd holds is told at once."""
+    assert node["plugin"] == {
+        "process": {"CapEff": "0" * 16, "CapBnd": "0" * 16, "Seccomp": "2"},
+        "told": "",
+        "placed": WHERE["web"],
+        "socket": "active",
+    }
+
+
 def test_what_docs_tell_to_type_installs_it(node: dict[str, Any]) -> None:
     """The commands of docs/install.md, as they stand there, make a node that places containers and tells about them."""
     assert node["install"]["status"] == 0, node["install"]["said"]
