@@ -21,12 +21,16 @@ _OPTIONS = {
     "agent": ("nri-plugins", _NRI),
     "blockio": ("CRI-RM", _CRIRM),
     "control": ("nri-plugins", _NRI),
+    "cpu": ("CRI-RM", _CRIRM),
     "dump": ("CRI-RM", _CRIRM),
     "instrumentation": ("CRI-RM and nri-plugins", f"{_CRIRM} and {_NRI}"),
     "log": ("nri-plugins", _NRI),
     "logger": ("CRI-RM", _CRIRM),
     "rdt": ("CRI-RM", _CRIRM),
     "resource-manager": ("CRI-RM", _CRIRM),
+    **dict.fromkeys(
+        ("controllableInterrupts", "cpuClasses", "schedulingClasses"), ("other policies", "docs/classes.md")
+    ),
 }
 """Option beside those of the policy, which policy files do not have → the programs that have it, and the page."""
 _NRI_OPTIONS = frozenset(("availableResources", "balloonTypes", "pinCPU", "pinMemory", "reservedResources"))

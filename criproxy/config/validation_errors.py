@@ -40,6 +40,7 @@ def explain(detail: ErrorDetails, model: type[BaseModel], document: Document, al
     if kind == "extra_forbidden":
         valid = [*also, *names_of(model)] if len(path) == 1 else names_of(model_at(model, path[:-1]))
         hint = (about_option(name) if len(path) == 1 else "") or did_you_mean(str(path[-1]), valid)
+        hint = hint or _elsewhere(model, path)
         return Mistake(*place, f"unknown option {name!r}{hint}")
     if kind == "missing":
         return Mistake(*place, f"the option {name!r} is missing")
@@ -81,6 +82,16 @@ def dotted(path: Location) -> str:
 def names_of(model: type[BaseModel] | None) -> list[str]:
     """The names of the options of *model*, as in a policy file."""
     return [field.alias or name for name, field in model.model_fields.items()] if model is not None else []
+
+
+def _elsewhere(model: type[BaseModel], path: Location) -> str:
+    """``; did you mean 'classes.a.cpu.weight'?`` if a group in, beside or around that of *path* has such an option."""
+    for depth in range(len(path) - 1, -1, -1):
+        group = path[:depth]
+        places = [group, *((*group, name) for name in names_of(model_at(model, group)))]
+        if found := [each for each in places if path[-1] in names_of(model_at(model, each))]:
+            return f"; did you mean {' or '.join(repr(dotted((*each, path[-1]))) for each in found)}?"
+    return ""
 
 
 def model_at(model: type[BaseModel] | None, path: Location) -> type[BaseModel] | None:

@@ -165,7 +165,7 @@ def _to_burst(value: object) -> object:
 BurstOption = Annotated[
     Percent, BeforeValidator(_to_burst), AS_WRITTEN, _schema(r"[0-9.]+ ?%?|idle", 20, "20%", "idle")
 ]
-_HZ = r"[0-9]+(\.[0-9]+)? ?([kMG]?[hH]z)?"
+_HZ = r"[0-9]+(\.[0-9]+)? ?[kMG]?([hH]z)?"
 FrequencyOption = Annotated[str, BeforeValidator(_to_frequency), _schema(f"min|base|turbo|{_HZ}", "2GHz", "turbo")]
 KhzOption = Annotated[int, BeforeValidator(_to_khz), _schema(_HZ, "2GHz")]
 TimeOption = Annotated[
@@ -185,7 +185,7 @@ Word = Annotated[
 
 def _to_energy(value: object) -> str:
     text = str(value).strip() if isinstance(value, int | str) and not isinstance(value, bool) else ""
-    if not fullmatch(_WORD, text) or (text.isdecimal() and int(text) > 255):
+    if not fullmatch(_WORD, text) or (text.lstrip("-").isdecimal() and not 0 <= int(text) <= 255):
         raise ValueError(f"must be a name such as balance_power, or a number from 0 to 255, not {_shown(value)}")
     return text
 

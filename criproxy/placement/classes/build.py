@@ -6,7 +6,7 @@ one kind to some containers, such as ``cpuClass`` of a balloon type.
 
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, get_args
 
 from pydantic import ValidationError
 
@@ -18,6 +18,7 @@ from criproxy.placement.classes.options import (
     ContainerClassOptions,
     CpuOptions,
     IrqOptions,
+    QosName,
     RdtSection,
     SchedulingOptions,
 )
@@ -89,7 +90,8 @@ class Built:
             except ValidationError as error:
                 for each in error.errors(include_url=False):
                     at = (theirs.get(str(part), part) for part in each["loc"][:1])
-                    wrong.append(Misfit((*path, *at), each["msg"].removeprefix("Value error, ")))
+                    text = each["msg"].removeprefix("Value error, ").replace("Input should", "must")
+                    wrong.append(Misfit((*path, *at), text))
             for where, why in wrong:
                 self.wrong(where, why)
             if part is not None and not wrong:
@@ -127,7 +129,7 @@ def build(options: Options, machine: Controllable | None, *, was_good: bool) -> 
     built.add_peers("cpu", "cpuClasses", of_cpus, CpuOptions, CPU)
     of_scheduling = scheduling_classes(getattr(options, "scheduling_classes", ()))
     built.add_peers("scheduling", "schedulingClasses", of_scheduling, SchedulingOptions, SCHEDULING)
-    rules = (*_own_rules(given), *_peer_rules(options), *_interrupts(options, built))
+    rules = (*_own_rules(given), *_peer_rules(options, built), *_interrupts(options, built))
     names = {role: (getattr(options, option, ""), (alias,)) for role, (option, alias) in _ROLES.items()}
     built.table = Table(
         built.classes,
@@ -157,12 +159,17 @@ def _own_rules(given: Mapping[str, ContainerClassOptions]) -> Iterator[Rule]:
             yield from (Rule(kind, QOS, each, name, path) for each in ways.qos)
 
 
-def _peer_rules(options: Options) -> Iterator[Rule]:
+def _peer_rules(options: Options, built: Built) -> Iterator[Rule]:
     for by, option, alias in (
         (NAMESPACE, "namespace_scheduling_classes", "namespaceSchedulingClasses"),
         (QOS, "pod_qos_scheduling_classes", "podQoSSchedulingClasses"),
     ):
         for text, name in getattr(options, option, {}).items():
+            if by == QOS and text not in get_args(QosName):
+                built.wrong(
+                    (alias, text), f"there is no QoS class {text[:40]!r}; there are: {', '.join(get_args(QosName))}"
+                )
+                continue
             yield Rule("scheduling", by, _exactly(text) if by == QOS else text, name, (alias, text))
     for index, kind in enumerate(getattr(options, "balloon_types", ())):
         path: Path = ("balloonTypes", index)
@@ -182,7 +189,8 @@ def _interrupts(options: Options, built: Built) -> Iterator[Rule]:
             built.wrong((*path, "irqMode"), f"must be isolate or sink, not {kind.irq_mode[:40]!r}")
             continue
         try:
-            part = IrqOptions.model_validate({"mode": _MODES[kind.irq_mode], "claim": kind.irq_claim})
+            mode = {"mode": _MODES[kind.irq_mode]} if kind.irq_mode else {}
+            part = IrqOptions.model_validate({**mode, "claim": kind.irq_claim})
         except ValidationError as error:
             text = error.errors(include_url=False)[0]["msg"].removeprefix("Value error, ")
             built.wrong((*path, "irqClaim"), text)

@@ -8,7 +8,6 @@ from criproxy.placement.classes.options import (
     BlockIoOptions,
     ContainerClassOptions,
     CpuOptions,
-    IrqOptions,
     MemoryOptions,
     RdtOptions,
     RdtSection,
@@ -25,6 +24,8 @@ OWN = ("classes", "rdt")
 """The options that define classes and are criproxy's own."""
 _WHOLE = 10_000
 """100 %."""
+_PAGE = 4096
+"""Bytes of the smallest pages that Linux has."""
 _REAL_TIME = ("fifo", "rr")
 
 
@@ -37,7 +38,7 @@ def class_contradictions(name: str, options: ContainerClassOptions, path: Path) 
 
 def part_contradictions(kind: str, part: object, path: Path) -> Iterator[Misfit]:
     """Yield what is wrong with the part of a *kind* of a class, which is at *path*."""
-    if not getattr(part, "model_fields_set", True):
+    if not any(getattr(part, name) not in (None, ()) for name in getattr(part, "model_fields_set", ())):
         if path[0] not in OWN:  # left without effect
             return
         yield Misfit(path, "sets nothing: give an option, or leave it out")
@@ -51,11 +52,6 @@ def part_contradictions(kind: str, part: object, path: Path) -> Iterator[Misfit]
             yield from _block_io(part, path)
         case SchedulingOptions():
             yield from _scheduling(part, path)
-        case RdtOptions():
-            pass  # see `_rdt`
-        case IrqOptions():
-            if part.mode is None and not part.claim:
-                yield Misfit(path, "sets nothing: give mode or claim")
 
 
 def _cpu(cpu: CpuOptions, path: Path) -> Iterator[Misfit]:
@@ -92,6 +88,9 @@ def _memory(memory: MemoryOptions, path: Path) -> Iterator[Misfit]:
     for name, amount in given.items():
         if amount is not None and (amount.hundredths or 0) > _WHOLE:
             yield Misfit((*path, name), f"{amount.text} is more than {whole[name]}: give at most 100%")
+        elif amount is not None and 0 < amount.size < _PAGE:
+            text = f"{amount.text} is a number of bytes, and less than a page of memory: a percentage needs its %"
+            yield Misfit((*path, name), text)
     if memory.high is not None and memory.high.of(_WHOLE) == 0:
         yield Misfit((*path, "high"), "must be above 0: with 0, the container could not run")
     for name in ("low", "min"):
@@ -140,7 +139,7 @@ def _deadline(options: SchedulingOptions, path: Path) -> Iterator[Misfit]:
         return
     if options.runtime is None or options.deadline is None:
         missing = "runtime" if options.runtime is None else "deadline"
-        yield Misfit((*path, "policy"), f"deadline needs {missing}: runtime ≤ deadline ≤ period")
+        yield Misfit((*path, "policy"), f"deadline needs the option {missing}: runtime ≤ deadline ≤ period")
         return
     period = options.period if options.period is not None else options.deadline
     if not 2 <= options.runtime <= options.deadline <= period:

@@ -2,7 +2,7 @@
 
 from typing import Annotated, Any, Literal
 
-from pydantic import BeforeValidator, Field, SerializerFunctionWrapHandler, model_serializer
+from pydantic import BeforeValidator, Field, SerializerFunctionWrapHandler, field_validator, model_serializer
 
 from criproxy.placement.classes.amounts import (
     AmountOption,
@@ -28,6 +28,13 @@ QosName = Literal["Guaranteed", "Burstable", "BestEffort"]
 
 
 class _Given(Section):
+    @field_validator("*", mode="before")
+    @classmethod
+    def _has_value(cls, value: object) -> object:
+        if value is None:
+            raise ValueError("has no value")
+        return value
+
     @model_serializer(mode="wrap")
     def _only_given(self, serialize: SerializerFunctionWrapHandler) -> dict[str, Any]:
         """Only what the file gives: a class sets nothing else."""

@@ -124,7 +124,11 @@ def width(share: str) -> int:
     return int(high) - int(low or 0)
 
 
-_TEXT = {"type": "string"}
+def _text(share: str) -> dict[str, str]:
+    return {"type": "string", "pattern": rf"^\s*({share})\s*$"}
+
+
+_CACHE_TEXT, _BANDWIDTH_TEXT = _text(CACHE_SHARE), _text(BANDWIDTH_SHARE)
 CacheShares = Annotated[
     Shares,
     BeforeValidator(lambda value: _by_ids(value, _cache_shares)),
@@ -132,10 +136,12 @@ CacheShares = Annotated[
     WithJsonSchema(
         {
             "anyOf": [
-                _TEXT,
+                _CACHE_TEXT,
                 {
                     "type": "object",
-                    "additionalProperties": {"anyOf": [_TEXT, {"type": "object", "additionalProperties": _TEXT}]},
+                    "additionalProperties": {
+                        "anyOf": [_CACHE_TEXT, {"type": "object", "additionalProperties": _CACHE_TEXT}]
+                    },
                 },
             ],
             "examples": ["60%", "50-60%", "0-3", "0xf0"],
@@ -149,11 +155,11 @@ BandwidthShares = Annotated[
     WithJsonSchema(
         {
             "anyOf": [
-                _TEXT,
-                {"type": "array", "items": _TEXT},
+                _BANDWIDTH_TEXT,
+                {"type": "array", "items": _BANDWIDTH_TEXT},
                 {
                     "type": "object",
-                    "additionalProperties": {"anyOf": [_TEXT, {"type": "array", "items": _TEXT}]},
+                    "additionalProperties": {"anyOf": [_BANDWIDTH_TEXT, {"type": "array", "items": _BANDWIDTH_TEXT}]},
                 },
             ],
             "examples": ["50%", "1000MBps"],

@@ -16,6 +16,41 @@ def one(parts: str) -> list[str]:
         pytest.param("", "classes.a: the class 'a' sets nothing: give cpu, memory, blockIO, rdt, schedul", id="empty"),
         pytest.param("cpu: {}", "classes.a.cpu: sets nothing: give an option, or leave it out", id="empty-part"),
         pytest.param("irq: {}", "classes.a.irq: sets nothing", id="no-interrupts"),
+        pytest.param("irq: {claim: []}", "classes.a.irq: sets nothing", id="no-claim"),
+        pytest.param("blockIO: {devices: []}", "classes.a.blockIO: sets nothing", id="no-devices"),
+        pytest.param("cpu:", "classes.a.cpu: has no value: give one, or leave the line out", id="part-without-value"),
+        pytest.param("cpu: {idle: true, weight: }", "classes.a.cpu.weight: has no value: give one", id="no-value"),
+        pytest.param("for: , irq: away", "classes.a.for: has no value: give one", id="for-nobody"),
+        pytest.param(
+            "cpu: {energyPerformancePreference: -1}",
+            "classes.a.cpu.energyPerformancePreference: must be a name such as balance_power, or a number",
+            id="negative-preference",
+        ),
+        pytest.param(
+            "memory: {high: 90}",
+            "classes.a.memory.high: 90 is a number of bytes, and less than a page of memory: a percentage needs its %",
+            id="percentage-without-sign",
+        ),
+        pytest.param(
+            "rdt: {mb: 5000000000MBps}",
+            "classes.a.rdt.mb: 5000000000MBps must be above 0, and at most 100% or 4294",
+            id="mbps",
+        ),
+        pytest.param(
+            "weight: 5",
+            "unknown option 'classes.a.weight'; did you mean 'classes.a.cpu.weight' or 'classes.a.blockIO.weight'?",
+            id="above-its-part",
+        ),
+        pytest.param(
+            "cpu: {nice: 5}",
+            "unknown option 'classes.a.cpu.nice'; did you mean 'classes.a.scheduling.nice'?",
+            id="in-another-part",
+        ),
+        pytest.param(
+            "cpu: {idleCPUClass: a}",
+            "unknown option 'classes.a.cpu.idleCPUClass'; did you mean 'idleCPUClass'?",
+            id="below-its-place",
+        ),
         pytest.param(
             "cpu: {weight: 0}", "classes.a.cpu.weight: must be greater than or equal to 1, not 0", id="weight-0"
         ),
@@ -151,7 +186,9 @@ def one(parts: str) -> list[str]:
         ),
         pytest.param("scheduling: {nice: -21}", "classes.a.scheduling.nice: must be greater than", id="nice-21"),
         pytest.param("scheduling: {policy: iso}", "classes.a.scheduling.policy: must be 'other', 'batch'", id="policy"),
-        pytest.param("scheduling: {policy: deadline}", "classes.a.scheduling.policy: deadline needs runtime", id="dl"),
+        pytest.param(
+            "scheduling: {policy: deadline}", "classes.a.scheduling.policy: deadline needs the option", id="dl"
+        ),
         pytest.param(
             "scheduling: {policy: deadline, runtime: 2ms, deadline: 1ms}",
             "classes.a.scheduling.runtime: 2000us, deadline 1000us and period 1000us: must be 2us ≤ runtime",
@@ -258,6 +295,11 @@ def test_mistakes_beside_the_classes(text: str, expected: str) -> None:
         ),
         pytest.param("cpuClasses: [{minFreq: 2000000}]\n", "cpuClasses[0]: needs a name", id="no-name"),
         pytest.param(
+            "schedulingClasses: [{name: a, policy: rr, priority: 100}]\n",
+            "schedulingClasses[0].priority: must be less than or equal to 99",
+            id="priority-of-a-peer",
+        ),
+        pytest.param(
             "classes: {a: {cpu: {weight: 1}}}\ncpuClasses: {a: {minFreq: base}}\n",
             "cpuClasses.a: the class 'a' has cpu already",
             id="in-classes-too",
@@ -303,3 +345,12 @@ def test_mistakes_under_an_unknown_policy() -> None:
     found = said("policy: statik\nclasses: {a: {cpu: {weight: 0}}}\n")
 
     assert [each.partition(":")[0] for each in found] == ["policy", "classes.a.cpu.weight"]
+
+
+def test_no_such_qos_class() -> None:
+    """Of the QoS classes of pods, an option can name only those that exist."""
+    text = "policy: topology-aware\nschedulingClasses: [{name: a, nice: 5}]\npodQoSSchedulingClasses: {Burst: a}\n"
+
+    assert said(text) == [
+        "podQoSSchedulingClasses.Burst: there is no QoS class 'Burst'; there are: Guaranteed, Burstable, BestEffort"
+    ]
