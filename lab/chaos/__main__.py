@@ -1,7 +1,8 @@
-"""`make chaos`: kills criproxy KILLS times on two busy nodes, and writes what a stranger saw as JSON.
+"""`make chaos`: kills criproxy KILLS times on busy nodes, and writes what a stranger saw as JSON.
 
     python -m lab.chaos --kills 500 --seed 7 --json build/chaos.json
     python -m lab.chaos --kills 60 --seed 7 --runtime embedded
+    python -m lab.chaos --kills 200 --seed 7 --runtime plugin    # criproxy as an NRI plugin of containerd 1.7
 
 Where something is wrong, logs, journals and databases stay beside it, in the folder `build/chaos.logs`.
 
@@ -20,10 +21,13 @@ from pathlib import Path
 from secrets import randbits
 from typing import Any
 
+from lab.chaos import plugged
 from lab.chaos.half import Half
-from lab.chaos.nodes import NODES, SNAPSHOT
-from lab.chaos.phases import POLICIES, RUNTIMES, Kill, Phase, Tally, plan
+from lab.chaos.nodes import SNAPSHOT, ContainerdNode, EmbeddedNode
+from lab.chaos.phases import PHASES_OF, POLICIES, RUNTIMES, Kill, Phase, Tally, plan
 from lab.containerd.containerd import available
+
+NODES = {node.runtime: node for node in (ContainerdNode, EmbeddedNode, plugged.PluginNode)}
 
 
 def main() -> int:
@@ -50,7 +54,7 @@ def _options() -> argparse.Namespace:
     parser.add_argument("--kills", type=int, default=60, help="how often (default: %(default)s)")
     parser.add_argument("--seed", type=int, help="what everything follows from (default: a new one, printed)")
     parser.add_argument("--json", type=Path, default=Path("build/chaos.json"), help="where the results go")
-    parser.add_argument("--runtime", dest="runtimes", choices=RUNTIMES, action="append", help="only this one")
+    parser.add_argument("--runtime", dest="runtimes", choices=NODES, action="append", help="only this one")
     parser.add_argument("--policy", choices=POLICIES, default=POLICIES[0], help="of criproxy (default: %(default)s)")
     names = [phase.value for phase in Phase]
     parser.add_argument("--phase", dest="phases", choices=names, action="append", help="only in this one")
@@ -68,6 +72,8 @@ def _options() -> argparse.Namespace:
         parser.error(f"no machine for the embedded runtime: {SNAPSHOT} is missing (CRIPROXY_SHARED names its folder)")
     if "containerd" in options.runtimes and (reason := available()):
         parser.error(f"{reason}; --runtime embedded does without")
+    if "plugin" in options.runtimes and (reason := plugged.unavailable()):
+        parser.error(reason)
     options.phases = [Phase(name) for name in options.phases or names]
     return options
 
@@ -84,7 +90,8 @@ async def _run(options: argparse.Namespace, seed: int, folder: Path, tallies: li
                 count = options.kills // len(tallies) + (place < options.kills % len(tallies))
                 (directory := folder / tally.runtime).mkdir()
                 node = NODES[tally.runtime](directory, options.policy, options.plant)
-                kills = plan(seed, tally.runtime, count, options.phases, lost=options.lost, calm=options.calm)
+                phases = [phase for phase in options.phases if phase in PHASES_OF[tally.runtime]]
+                kills = plan(seed, tally.runtime, count, phases, lost=options.lost, calm=options.calm)
                 half = Half(node, kills, tally, _tell)
                 group.create_task(half.run(options.rest, stop_at_violation=options.stop))
     finally:

@@ -31,7 +31,7 @@ class Pods:
 
     def kubelet(self, name: str) -> Kubelet:
         """A further kubelet with a connection of its own."""
-        caller = Caller(f"unix://{self.node.serve.socket}", name)
+        caller = Caller(f"unix://{self.node.kubelets}", name)
         self.kubelets.append(Kubelet(self.node, caller, self.journal))
         return self.kubelets[-1]
 

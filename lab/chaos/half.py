@@ -17,8 +17,8 @@ from lab.chaos.nodes import Node
 from lab.chaos.phases import Kill, Phase, Tally
 from lab.chaos.watcher import Watcher
 
-_WORKERS = {"containerd": 2, "embedded": 4}
-_PODS = {"containerd": 6, "embedded": 14}
+_WORKERS = {"containerd": 2, "embedded": 4, "plugin": 2}
+_PODS = {"containerd": 6, "embedded": 14, "plugin": 6}
 _CYCLE_S = 300.0
 """A cycle that takes longer is stuck, and ends the half."""
 _TRIES = 4
@@ -143,6 +143,7 @@ class Half:
         if kill.cut:
             self._node.relay.cut()
             await asyncio.sleep(chance.uniform(0.0, 0.1))
+            await self._node.cut_plugin()
         if kill.foreign:
             await self._write_foreign(chance)
 
@@ -174,6 +175,7 @@ class Half:
                 break
             except (Missed, RuntimeCallError, TimeoutError) as error:
                 if tries < _TRIES - 1:
+                    await asyncio.sleep(self._node.pause_s)
                     await self._anew(scene, is_full="RESOURCE_EXHAUSTED" in str(error))
                     continue
                 self._tally.missed.append(f"{scene.kill.number} {phase}: {error!r}")
@@ -212,6 +214,7 @@ class Half:
             node.serve.forget()
         await node.serve.spawn()
         await node.serve.message("READY=1")
+        await node.placing()
         node.serving.set()
         if kill.restart and late:
             await node.restart_runtime()

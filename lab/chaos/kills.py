@@ -9,6 +9,7 @@ import sqlite3
 from collections.abc import AsyncIterator, Callable, Coroutine, Mapping
 from contextlib import AbstractAsyncContextManager, asynccontextmanager, closing
 from dataclasses import dataclass, field
+from functools import partial
 
 from criproxy.cri import api_pb2 as api
 from criproxy.cri.runtime import RuntimeCallError
@@ -17,6 +18,7 @@ from lab.chaos.churn import repeated, sandboxed
 from lab.chaos.kubelet import Kubelet, Member, Pod
 from lab.chaos.nodes import Node
 from lab.chaos.phases import Kill, Phase
+from lab.chaos.plugged import PluginNode
 from lab.chaos.relay import Gate, Passing, Way
 
 REACH_LIMIT_S = 60.0
@@ -210,6 +212,26 @@ async def release(scene: Scene) -> AsyncIterator[None]:
 
 
 @asynccontextmanager
+async def asked(scene: Scene, *, start: bool = False) -> AsyncIterator[None]:
+    """The runtime has asked its plugin about somebody's create or start; the answer is held, and lost."""
+    node = scene.node
+    assert isinstance(node, PluginNode)
+    if start:
+        await scene.sandbox()
+        await scene.kubelet.create(scene.pod, scene.member)
+    async with node.nri.holding("StateChange" if start else "CreateContainer"):
+        if start:
+            scene.begin(scene.kubelet.start(scene.pod, scene.member))
+        else:
+            await scene.begin_create()
+        async with asyncio.timeout(REACH_LIMIT_S):
+            await node.nri.asked.wait()
+        await asyncio.sleep(scene.kill.variant % 30 / 10_000)  # somewhere in what criproxy does then
+        yield
+        node.nri.cut()
+
+
+@asynccontextmanager
 async def _passing(scene: Scene, gate: Gate, *, lost: bool) -> AsyncIterator[None]:
     """A request that has just gone on, or a message that is held and then lost."""
     try:
@@ -245,4 +267,6 @@ WAYS: Mapping[Phase, Callable[[Scene], AbstractAsyncContextManager[None]]] = {
     Phase.SHRINK_SENT: shrink_sent,
     Phase.START_HELD: start_held,
     Phase.RELEASE: release,
+    Phase.ASKED: asked,
+    Phase.START_ASKED: partial(asked, start=True),
 }

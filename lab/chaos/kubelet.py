@@ -157,6 +157,24 @@ class Kubelet:
         self._mini = MiniKubelet(self.client, self.node.cgroups)
 
     @contextmanager
+    def _placing(self, pod: Pod, member: Member) -> Iterator[None]:
+        """Tell the checker of a container that is created or started while the runtime does not ask criproxy."""
+        gaps, was_serving = self.node.gaps, self.node.serving.is_set()
+        self.node.under_way[pod, member] = self._missed
+        if not was_serving:
+            self._missed(pod, member)
+        try:
+            yield
+        finally:
+            self.node.under_way.pop((pod, member), None)
+            if gaps != self.node.gaps:
+                self._missed(pod, member)
+
+    def _missed(self, pod: Pod, member: Member) -> None:
+        if self.node.runtime == "plugin":
+            self.journal.wants(pod, member, sorted({0, owned(pod.spec, member.spec)}), unsettled=True)
+
+    @contextmanager
     def _calling(self, pod: Pod) -> Iterator[None]:
         pod.doubtful = True
         yield
@@ -171,14 +189,14 @@ class Kubelet:
     async def create(self, pod: Pod, member: Member, timeout_s: float = CALL_TIMEOUT_S) -> None:
         """Create a container."""
         self.journal.wants(pod, member, [owned(pod.spec, member.spec)])
-        with self._calling(pod):
+        with self._calling(pod), self._placing(pod, member):
             member.id = await self._mini.create(pod.spec, pod.sandbox, member.spec, member.attempt, timeout_s=timeout_s)
             member.state = api.CONTAINER_CREATED
             self.journal.knows(member.id, pod, member)
 
     async def start(self, pod: Pod, member: Member) -> None:
         """Start a created container."""
-        with self._calling(pod):
+        with self._calling(pod), self._placing(pod, member):
             await self._mini.start(member.id)
             member.state = api.CONTAINER_RUNNING
 

@@ -14,6 +14,7 @@ from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import AsyncExitStack, asynccontextmanager, contextmanager
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 from criproxy.cri import api_pb2 as api
 from criproxy.cri.runtime import RuntimeClient
@@ -47,6 +48,8 @@ class Node:
     host_root: Path = Path("/")
     endpoint: Path
     """The runtime's socket."""
+    pause_s = 0.0
+    """How long kubelets wait after a failed try."""
     exits = False
     """Whether processes run in containers, and end by themselves."""
 
@@ -61,6 +64,10 @@ class Node:
         self.direct: RuntimeClient
         self.serving = asyncio.Event()
         """Criproxy is there."""
+        self.gaps = 0
+        """How often it was not, or not asked."""
+        self.under_way: dict[tuple[Any, Any], Callable[[Any, Any], None]] = {}
+        """Pods and containers that are being created or started: what is called before criproxy is away."""
 
     @property
     def assignable(self) -> int:
@@ -78,26 +85,52 @@ class Node:
             self.relay = Relay(self.directory / "runtime.sock", self.endpoint)
             await self.relay.start()
             stack.push_async_callback(self.relay.stop)
-            passed = stack.enter_context(socket.socket(socket.AF_UNIX))
             (self.directory / "run").mkdir()
-            passed.bind(str(self.directory / "run" / "criproxy.sock"))
-            passed.listen(_BACKLOG)
             self.serve = Serve(
                 self.directory,
-                *("--host-root", str(self.host_root)),
+                *("--host-root", str(self.host_root), *self._heard_by()),
                 policy=f'policy: {self.policy}\nreservedCpus: "{format_cpuset(self.reserved)}"\n',
-                passed=passed,
+                passed=None if self._heard_by() else self._passed(stack),
                 program=("-m", "lab.chaos.launcher", self._plant),
                 limit_s=60.0,
                 PYTHONPATH=str(ROOT),
             )
             await stack.enter_async_context(self.serve)
+            await self.placing()
             self.serving.set()
             yield
 
+    def _heard_by(self) -> tuple[str, ...]:
+        """Options of criproxy that tell how it hears of calls, where it has no socket of its own."""
+        return ()
+
+    def _passed(self, stack: AsyncExitStack) -> socket.socket:
+        passed = stack.enter_context(socket.socket(socket.AF_UNIX))
+        passed.bind(str(self.kubelets))
+        passed.listen(_BACKLOG)
+        return passed
+
+    @property
+    def kubelets(self) -> Path:
+        """The socket for kubelets."""
+        return self.directory / "run" / "criproxy.sock"
+
+    async def placing(self) -> None:
+        """Wait until whatever is created has its place."""
+
+    async def cut_plugin(self) -> None:
+        """Break the connection over which criproxy is asked, where that is none of the kubelets'."""
+
+    def lose(self) -> None:
+        """Criproxy is about to be away, or not asked."""
+        for about, told in [*self.under_way.items()]:
+            told(*about)
+        self.serving.clear()
+        self.gaps += 1
+
     async def kill(self) -> None:
         """SIGKILL to criproxy; its socket stays."""
-        self.serving.clear()
+        self.lose()
         self.serve.signal(signal.SIGKILL)
         await self.serve.exit_status()
 
@@ -159,7 +192,7 @@ class ContainerdNode(Node):
     exits = True
 
     async def _start_runtime(self, stack: AsyncExitStack) -> None:
-        self._containerd = PrivateContainerd()
+        self._containerd = self._new_containerd()
         stack.push_async_callback(in_thread, self._containerd.stop)
         await in_thread(self._containerd.start)
         stack.callback(lambda: (self.directory / "containerd.log").write_text(self._containerd.log))
@@ -168,6 +201,9 @@ class ContainerdNode(Node):
         self.cpus = parse_cpuset((mount / "cpuset.cpus").read_text().strip())
         self.reserved = frozenset([min(self.cpus)])
         self.cgroup_root = mount / self._containerd.cgroups.root.lstrip("/") / "kubepods"
+
+    def _new_containerd(self) -> PrivateContainerd:
+        return PrivateContainerd()
 
     async def end_left(self, container_id: str = "") -> None:
         """Containerd 1.6 leaves them where the call of a start was cut."""
@@ -225,6 +261,3 @@ class EmbeddedNode(Node):
         """It forgets nothing."""
         self._process.send_signal(signal.SIGHUP)
         await self._listening()
-
-
-NODES: dict[str, type[Node]] = {node.runtime: node for node in (ContainerdNode, EmbeddedNode)}

@@ -1,7 +1,7 @@
 """The phases of criproxy's work in which it is killed; the plan of a run, which follows from its seed; its tally."""
 
 import random
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
 from typing import Any
@@ -23,8 +23,19 @@ class Phase(Enum):
     RELEASE = "release"
     """A stop or removal of an owner is under way or has just been answered."""
 
+    ASKED = "asked"
+    """As a plugin, criproxy has been asked about a create, and the runtime has no answer."""
+    START_ASKED = "start asked"
+    """The same about a start."""
+
 
 RUNTIMES = ("containerd", "embedded")
+"""Those of a run for which nothing is said."""
+_ONLY_PLUGIN = (Phase.ASKED, Phase.START_ASKED)
+PHASES_OF: Mapping[str, Sequence[Phase]] = {
+    **{runtime: tuple(phase for phase in Phase if phase not in _ONLY_PLUGIN) for runtime in RUNTIMES},
+    "plugin": (Phase.SENT, Phase.REPLIED, Phase.RELEASE, *_ONLY_PLUGIN),
+}
 _EARLY_SHARE = 0.15
 _STARTING_MS = 500
 """Within this time criproxy has begun to answer calls, loaded what decides about containers, and asked what runs."""

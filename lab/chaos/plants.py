@@ -1,6 +1,7 @@
 """Faults to plant in criproxy, to see that the checker finds them. Only the launcher plants them."""
 
 import json
+from asyncio import Event
 from collections.abc import Callable
 from dataclasses import replace
 from inspect import signature
@@ -15,8 +16,10 @@ from criproxy.model.cpuset import parse_cpuset
 from criproxy.model.grant import Applied, Grant
 from criproxy.model.workload import Container
 from criproxy.node.calls.create import Creates, HeldCreate
+from criproxy.node.calls.start import Starts
 from criproxy.node.cgroups import Attributes, Cgroups, Seen
 from criproxy.node.reconcile.reconciler import Reconciler
+from criproxy.node.sync.hotplug import Hotplug
 from criproxy.placement.events import ContainerGone
 from criproxy.wire.calls import Call, Outcome, OutcomeKind
 
@@ -24,6 +27,7 @@ from criproxy.wire.calls import Call, Outcome, OutcomeKind
 def _barrier_skipped() -> None:
     """A start waits for nobody."""
     _replace(Reconciler, "blockers", lambda self, key: [])
+    _replace(Starts, "_check_cpus", lambda self, key: None)
 
 
 def _undo_on_reset() -> None:
@@ -111,6 +115,15 @@ def _check_complains() -> None:
     _replace(report, "misplaced", misplaced)
 
 
+def _create_hangs() -> None:
+    """No create of a container is decided."""
+
+    async def hang(self: Hotplug, container: Container, cgroup_parent: str) -> None:
+        await Event().wait()
+
+    _replace(Hotplug, "follow", hang)
+
+
 def _replace(owner: object, name: str, value: Callable[..., Any]) -> None:
     """Plant *value*; it must be called as what it replaces is, or criproxy fails at the call instead of going wrong."""
     has, takes = signature(getattr(owner, name)).parameters, signature(value).parameters
@@ -125,4 +138,5 @@ PLANTS: dict[str, Callable[[], None]] = {
     "place-from-stamp": _place_from_stamp,
     "moves-believed": _moves_believed,
     "check-complains": _check_complains,
+    "create-hangs": _create_hangs,
 }

@@ -40,15 +40,24 @@ class Runtime:
 
 OWN = Runtime("1.6")
 """Debian 12's; another one where the machine has another."""
-IN_MAKE_TEST = (OWN, Runtime("1.7", "1.7"), Runtime("1.7-plugin", "1.7", nri=True, is_front=True))
-IN_MAKE_RUNTIMES = (Runtime("2", "2"), Runtime("2-nri", "2", nri=True))
+PLUGIN = Runtime("1.7-plugin", "1.7", nri=True, is_front=True)
+IN_MAKE_TEST = (OWN, Runtime("1.7", "1.7"), PLUGIN)
+IN_MAKE_RUNTIMES = (
+    Runtime("2", "2"),
+    Runtime("2-nri", "2", nri=True),
+    Runtime("2-plugin", "2", nri=True, is_front=True),
+)
 BY_NAME = {runtime.name: runtime for runtime in (*IN_MAKE_TEST, *IN_MAKE_RUNTIMES)}
 DIFFERING = (
     *("test_placement", "test_devices", "test_device_plugin", "test_watched_quota"),
     *("test_survival", "test_reboot", "test_unseen", "test_parity"),
 )
 """What a newer runtime could change: where containers run, what they see, what restarts leave, and what is answered."""
+ONLY_PLUGIN = ("test_plugin_faults",)
+"""What only an NRI plugin has."""
 IN_SHORT = (
+    "test_a_second_plugin_that_sets_cpus",
+    "test_a_handler_that_hangs",
     "test_everything_is_remembered_over_a_restart",
     "test_cpusets_that_somebody_else_writes_are_put_back",
     "test_updates_of_the_kubelet_keep_our_cpuset",
@@ -74,7 +83,14 @@ def tried_on(file: str) -> tuple[Runtime, ...]:
     """The runtimes that the tests of a file run on; those of `make runtimes` come by --runtime."""
     if file in ("test_switch", "test_second_plugin"):
         return IN_MAKE_TEST[-1:]
+    if file in ONLY_PLUGIN:
+        return (PLUGIN,)
     return IN_MAKE_TEST if file in DIFFERING else (OWN,)
+
+
+def files_of(runtime: Runtime) -> tuple[str, ...]:
+    """The files that `make runtimes` runs on one of its runtimes."""
+    return (*DIFFERING, *(ONLY_PLUGIN if runtime.is_front else ()))
 
 
 def takes_long(runtime: Runtime, test: str) -> bool:

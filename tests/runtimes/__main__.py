@@ -30,10 +30,9 @@ def _lock() -> None:
 
 def _test() -> int:
     """Run the tests on each runtime, and in guests; the highest exit status."""
-    from tests.e2e.runtimes import DIFFERING, GUESTS, IN_MAKE_RUNTIMES  # costs more than all that setup does
+    from tests.e2e.runtimes import GUESTS, IN_MAKE_RUNTIMES, files_of  # costs more than all that setup does
 
-    files = [f"tests/e2e/{name}.py" for name in DIFFERING]
-    runs = [(runtime, files) for runtime in IN_MAKE_RUNTIMES]
+    runs = [(runtime, [f"tests/e2e/{name}.py" for name in files_of(runtime)]) for runtime in IN_MAKE_RUNTIMES]
     runs.append((IN_MAKE_RUNTIMES[0], ["--thorough", "tests/lab/vm/test_guests.py", "-k", GUESTS]))
     return max([_tried(runtime.name, runtime.series, words) for runtime, words in runs])
 

@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 
+from lab.chaos.plugged import unavailable
 from lab.containerd.containerd import available
 from tests.conftest import ROOT
 
@@ -72,6 +73,19 @@ def test_nothing_is_wrong_after_kills(tmp_path: Path, scratch: Path) -> None:
         assert half["checker"]["looks"] > 10 * half["kills"]
         assert half["checker"]["looks_with_owners"] > 0
         assert half["checker"]["unjudged"] == 0
+    assert traces(scratch) == set()
+
+
+@pytest.mark.slow
+def test_nothing_is_wrong_after_kills_of_a_plugin(tmp_path: Path, scratch: Path) -> None:
+    """The same where the runtime asks criproxy over NRI, beside cut connections; whoever was missed has its place."""
+    if reason := unavailable():
+        pytest.skip(reason)
+    status, report, found = chaos(tmp_path, "--kills", "5", "--seed", "7", "--rest", "60", "--runtime", "plugin")
+
+    (half,) = report["halves"]
+    assert (status, found, half["missed"], half["kills"]) == (0, [], [], 5)
+    assert half["checker"]["looks_with_owners"] > 0
     assert traces(scratch) == set()
 
 
