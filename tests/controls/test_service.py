@@ -29,13 +29,14 @@ GOLD = Desired(cpus={"gold": "1"}, tunings={"gold": CpuTuning(governor="performa
 
 
 class Service(Process):
-    """`criproxy controls` with everything below one folder; *root* is its machine."""
+    """`criproxy controls` with everything below one folder; *root* is its machine, *module* has the program."""
 
-    def __init__(self, folder: Path, root: Path) -> None:
+    def __init__(self, folder: Path, root: Path, module: str = "criproxy") -> None:
         self.socket, self.state = folder / "controls.sock", folder / "state"
         self.options = ("--state-dir", str(self.state), "--host-root", str(root))
+        self._module = module
         super().__init__(
-            folder, "controls", "-P", "-m", "criproxy", "controls", "--socket", str(self.socket), *self.options
+            folder, "controls", "-P", "-m", module, "controls", "--socket", str(self.socket), *self.options
         )
         self.client = ControlClient(str(self.socket), LIMIT_S)
         self._generation = 0
@@ -63,7 +64,7 @@ class Service(Process):
 
     async def put_back(self) -> tuple[int, str]:
         """Run ``--put-back``; return its exit status and what it prints."""
-        command = (sys.executable, "-P", "-m", "criproxy", "controls", "--put-back", *self.options)
+        command = (sys.executable, "-P", "-m", self._module, "controls", "--put-back", *self.options)
         process = await asyncio.create_subprocess_exec(*command, stderr=asyncio.subprocess.PIPE)
         _, text = await process.communicate()
         return process.returncode or 0, text.decode()

@@ -21,7 +21,7 @@ class ResctrlModel(KernelFiles):
     """The machine, with two caches of level 3.
 
     Args:
-        root: its folder.
+        root: its folder, which may be a machine already.
         info: resource → what its folder below ``info`` says.
         tells: whether /proc has the groups of threads, as that of newer kernels.
     """
@@ -41,8 +41,9 @@ class ResctrlModel(KernelFiles):
                 self.tree.put(f"{MOUNT}/info/{resource}/{name}", text)
         self.tree.put("proc/filesystems", "nodev\tresctrl")
         self.tree.put("proc/mounts", f"resctrl /{MOUNT} resctrl rw,relatime 0 0")
-        self._say("ok")
-        self._fill(self.mount)
+        if not (self.mount / "schemata").exists():
+            self._say("ok")
+            self._fill(self.mount)
 
     # ---------------------------------------------------------------- the machine
 
