@@ -6,6 +6,7 @@ from the policy no more than what it promises for every machine.
 
 import asyncio
 import signal
+from functools import partial
 from pathlib import Path
 
 from criproxy.controls.block_io import BlockIoLimits
@@ -136,29 +137,45 @@ async def classes_are_applied_to_threads_and_disks(world: World) -> None:
 
 CLASSES = """policy: static
 reservedCpus: 0
-classes: {big: {for: {qos: [Burstable]}, memory: {high: 50%}, cpu: {weight: 200, burst: 20%}}}
+classes:
+  big:
+    for: {qos: [Burstable]}
+    memory: {high: 50%, low: 16Mi, min: 8Mi, swapMax: 25%, oomGroup: true}
+    cpu: {weight: 200, burst: 20%}
 """
-OTHERS = CLASSES.replace("50%", "75%").replace("weight: 200, ", "")
+OTHERS = CLASSES.replace("high: 50%", "high: 75%").replace("weight: 200, ", "")
 
 
 async def classes_are_files_of_cgroups(world: World) -> None:
-    """From the create on; a reload, a restart, another program and a release change what they should, and no more."""
+    """From the create on; a reload, restarts, another program and a release change what they should, and no more."""
     await world.use(CLASSES)
     spec = ContainerSpec("c0", IMAGE, (), 500, 500, memory_request_bytes=32 * MIB, memory_limit_bytes=64 * MIB)
     placed = await world.run(PodSpec("classed", (spec,)))
-    first = {"memory.high": f"{32 * MIB}", "cpu.weight": "200", "cpu.max.burst": "10000"}
-    natural = {"memory.high": "max", "cpu.weight": "20", "cpu.max.burst": "0"}
+    first = {
+        "memory.high": f"{32 * MIB}",
+        "memory.low": f"{16 * MIB}",
+        "memory.min": f"{8 * MIB}",
+        "memory.swap.max": f"{16 * MIB}",
+        "memory.oom.group": "1",
+        "cpu.weight": "200",
+        "cpu.max.burst": "10000",
+    }
+    natural = dict.fromkeys(first, "0") | {"memory.high": "max", "cpu.weight": "20"}
+    second = first | {"memory.high": f"{48 * MIB}", "cpu.weight": natural["cpu.weight"]}
     assert {name: (placed.group / name).read_text().strip() for name in first} == first
 
-    await world.restart(signal.SIGKILL)
-    (placed.group / "memory.high").write_text("max")
-    await _files(placed, first)
+    for restart in (partial(world.restart, signal.SIGKILL), world.restart_runtime):
+        await restart()
+        await _files(placed, first)
+        for name, value in natural.items():
+            (placed.group / name).write_text(value)
+        await _files(placed, first)
     await world.use(OTHERS)
-    await _files(placed, first | {"memory.high": f"{48 * MIB}", "cpu.weight": natural["cpu.weight"]})
+    await _files(placed, second)
     await world.criproxy("release")
     await _files(placed, natural)
     await world.criproxy("release", "--undo")
-    await _files(placed, first | {"memory.high": f"{48 * MIB}", "cpu.weight": natural["cpu.weight"]})
+    await _files(placed, second)
     await world.use("policy: static\nreservedCpus: 0\n")
     await _files(placed, natural)
 
@@ -176,8 +193,12 @@ async def a_resize_meets_an_idle_container_and_one_with_a_burst(world: World) ->
     idle = await world.run(PodSpec("idle", (spec,)))
     owner = ContainerSpec("c0", IMAGE, (), 1500, 1500, memory_request_bytes=64 * MIB, memory_limit_bytes=64 * MIB)
     burst = await world.run(PodSpec("burst", (owner,)))
-    await _files(idle, {"cpu.idle": "1"})
     await _files(burst, {"cpu.max": "150000 100000", "cpu.max.burst": "150000"})
+    for restart in (partial(world.restart, signal.SIGKILL), world.restart_runtime):
+        await restart()
+        await _files(idle, {"cpu.idle": "1"})
+        (idle.group / "cpu.idle").write_text("0")
+    await _files(idle, {"cpu.idle": "1"})
 
     less = api.LinuxContainerResources(cpu_shares=512, cpu_quota=50_000, cpu_period=100_000)
     await world.kubelet.update(burst.container_id, less)

@@ -9,12 +9,13 @@ import signal
 import sys
 import tempfile
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
 
-from criproxy.cri.runtime import RuntimeClient
+from criproxy.cri import api_pb2 as api
+from criproxy.cri.runtime import RuntimeCallError, RuntimeClient
 from criproxy.model.cpuset import CpuSet, parse_cpuset
 from lab.containerd.cgroups import CgroupDriver
 from lab.containerd.containerd import IMAGE, PrivateContainerd
@@ -96,6 +97,7 @@ class World:
         self.client = RuntimeClient(f"unix://{serve.socket}", STEP_TIMEOUT_S)
         cgroups = containerd.cgroups if cgroup_driver == "cgroupfs" else None
         self.kubelet = MiniKubelet(self.client, cgroups, cgroup_driver=cgroup_driver)
+        self._containerd = containerd
         self._sandboxes: list[str] = []
 
     @property
@@ -182,6 +184,16 @@ class World:
             await self.serve.exit_status()
         await self.serve.spawn()
         await self.serve.message("READY=1")
+
+    async def restart_runtime(self) -> None:
+        """Kill containerd and start it again, until calls get through; containers go on."""
+        await asyncio.to_thread(self._containerd.restart, signal.SIGKILL)
+        async with asyncio.timeout(STEP_TIMEOUT_S):
+            while True:
+                with suppress(RuntimeCallError):  # connections end with it
+                    await self.client.call("Version", api.VersionRequest(), api.VersionResponse)
+                    return
+                await asyncio.sleep(0.05)
 
 
 def _cgroup_of(container_id: str) -> Path:
