@@ -42,7 +42,8 @@ class Core:
     def write_cgroup(self, container: Container) -> None:
         """Make the files of its cgroup, if there are any, say what the container has."""
         if self.files and container.cpuset:
-            self.files.write(container.cgroup, container.cpuset, container.resources.cpu_quota)
+            resources = container.resources
+            self.files.write(container.cgroup, container.cpuset, resources.cpu_quota, resources.unified)
 
     def end_container(self, container: Container, exit_code: int = KILLED) -> None:
         """End the process of *container*; one that does not run stays as it is."""

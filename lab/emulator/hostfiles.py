@@ -3,8 +3,10 @@
 import itertools
 import os
 import time
+from collections.abc import Mapping
 from pathlib import Path
 
+from criproxy.model.controls import DEFAULTS
 from criproxy.model.cpuset import format_cpuset
 from lab.emulator.records.cpusets import Cpuset
 
@@ -30,19 +32,26 @@ class HostFiles:
         (group / "cgroup.procs").write_text(f"{pid}\n")
         return pid
 
-    def write(self, cgroup: str, cpuset: Cpuset, quota_us: int = 0) -> None:
-        """Make the files of *cgroup* say *cpuset* and *quota_us*; with a quota of 0 there is none."""
+    def write(self, cgroup: str, cpuset: Cpuset, quota_us: int = 0, unified: Mapping[str, str] | None = None) -> None:
+        """Make the files of *cgroup* say *cpuset*, *quota_us* and *unified*; with a quota of 0 there is none.
+
+        What *unified* has are files of cgroup v2, of which those that classes set stand beside the others.
+        """
         group = self._group(cgroup)
         group.mkdir(parents=True, exist_ok=True)
         (group / "cpuset.cpus").write_text(format_cpuset(cpuset.cpus) + "\n")
         (group / "cpuset.mems").write_text(format_cpuset(cpuset.mems) + "\n")
-        limits = self._group(cgroup, "cpu")
-        limits.mkdir(parents=True, exist_ok=True)
-        (limits / "cpu.cfs_quota_us").write_text(f"{quota_us or -1}\n")
+        others = {name: text for name, text in (unified or {}).items() if name in DEFAULTS}
+        for name, text in {"cpu.cfs_quota_us": f"{quota_us or -1}", **others}.items():
+            folder = self._group(cgroup, name.partition(".")[0])
+            folder.mkdir(parents=True, exist_ok=True)
+            (folder / name).write_text(f"{text}\n")
 
     def remove(self, cgroup: str, pid: int) -> None:
         """Take away the process and its group."""
-        for folder in (self._group(cgroup), self._group(cgroup, "cpu"), self._root / f"proc/{pid}"):
+        controllers = (self._root / "sys/fs/cgroup").iterdir()
+        groups = [group for each in controllers if (group := self._group(cgroup, each.name)).is_dir()]
+        for folder in (*groups, self._root / f"proc/{pid}"):
             for file in folder.iterdir():
                 file.unlink()
             folder.rmdir()
