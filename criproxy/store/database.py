@@ -56,6 +56,8 @@ class Database:
                 for word, value in release.items():  # nobody else knows that its containers are not to be placed
                     self._connection.execute("INSERT OR REPLACE INTO meta VALUES (?, ?)", (word, value))
             self._file = self.path.stat()
+            self.saved_s = read_saved_s(self._connection)
+            """When an earlier process saved the node last, in seconds since the epoch; None if that is not known."""
             self._parts = Parts(self._connection)
             self._history = History(self._parts)
             self._writer = Writer(self._parts)

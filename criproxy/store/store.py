@@ -84,6 +84,11 @@ class Store:
         return self._database.set_aside if self._database else None
 
     @property
+    def saved_s(self) -> float | None:
+        """When an earlier process saved the node last, in seconds since the epoch; None if that is not known."""
+        return self._database.saved_s if self._database else None
+
+    @property
     def left_out(self) -> Sequence[LeftOut]:
         """The rows that are not on disk though the last save succeeded: their values cannot be written."""
         return self._database.left_out if self._database else ()

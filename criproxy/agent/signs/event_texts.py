@@ -157,7 +157,7 @@ def _unpinned(event: Mapping[str, Any]) -> _Told | None:
     since_s = (event.get("facts") or {}).get("unplaced_since_s")
     if not isinstance(since_s, int | float):
         return None
-    until_s = datetime.fromisoformat(str(event["time"])).timestamp()
+    until_s = event["facts"].get("unplaced_until_s") or datetime.fromisoformat(str(event["time"])).timestamp()
     lasted = format_seconds(max(0, round(until_s - since_s)))
     text = f"it ran without a place of its own, on shared CPUs, from {rfc3339(since_s)} to {rfc3339(until_s)}"
     end = "now it has its place" if event["kind"] == "resized" else "then it ended"

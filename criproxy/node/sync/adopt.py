@@ -31,7 +31,6 @@ from criproxy.node.settings import Adopt
 from criproxy.node.sync.unseen import POD_UID, PlacingSince
 from criproxy.placement.engine import step
 from criproxy.placement.events import Found, Present, Unclassified, UpdateApplied
-from criproxy.placement.policies.none import NonePolicy
 from criproxy.process.tasks import batches
 
 _AT_ONCE = 16
@@ -126,6 +125,7 @@ class Adoption:
             await self._apply([], left)
         if adopted:
             self._report(adopted)
+        await self.placing_since.tell_ended(containers)
         if with_exited:
             await self._classify(listed, containers)
         return adopted
@@ -229,15 +229,9 @@ class Adoption:
             return container
         if self.bypass_times.cover(created_s) and POD_UID in item.labels:
             missed = Missed(why=Miss.BYPASSED, since_s=created_s)
-        elif missed is None and self.placing_since.covers(item) and not self._was_without_policy():
+        elif missed is None and self.placing_since.covers(item):
             missed = Missed(why=Miss.BYPASSED, since_s=created_s, unseen=True)
         return replace(container, hints=guarded.hints, stays=guarded.stays, missed=missed)
-
-    def _was_without_policy(self) -> bool:
-        """Whether no container was to be placed until now: the policy is none, or the last run had none."""
-        context = self.context
-        is_none = isinstance(context.state.policy, NonePolicy)
-        return is_none or (context.is_before_change and not context.state.node.grants)
 
     async def _apply(self, presents: Sequence[Present], pods: Sequence[Pod]) -> None:
         context, watch = self.context, self.context.settings.adopt is Adopt.WATCH

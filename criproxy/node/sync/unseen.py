@@ -11,13 +11,21 @@ from contextlib import suppress
 from importlib import import_module
 from math import inf
 from pathlib import Path
+from time import time
 from typing import TYPE_CHECKING
 
 from criproxy.cri import api_pb2 as api
+from criproxy.cri import translate
+from criproxy.cri.runtime import if_reported
 from criproxy.cri.stamp import read_stamp
 from criproxy.host.cgroup import group_at
+from criproxy.model.record import Kind
+from criproxy.model.workload import ContainerState
 from criproxy.node.context import Context
+from criproxy.placement.policies.none import NonePolicy
+from criproxy.placement.records.history import unplaced_text
 from criproxy.process.tasks import OnDemand
+from criproxy.store.store import Store
 
 if TYPE_CHECKING:
     from asyncinotify import Inotify
@@ -46,10 +54,13 @@ class PlacingSince:
     than all of them.
     """
 
-    def __init__(self, context: Context, directory: Path) -> None:
-        self._context, self._file, self._since_s = context, directory / FILE, inf
+    def __init__(self, context: Context, store: Store) -> None:
+        self._context, self._file, self._since_s = context, store.directory / FILE, inf
         with suppress(OSError, ValueError):
             self._since_s = float(self._file.read_text())
+        self._begun_s = store.saved_s or time()
+        self._told = set[str]()
+        """Containers that had ended before they were seen."""
 
     def learn(self, containers: Sequence[api.Container]) -> None:
         """Look at a list of the runtime."""
@@ -60,8 +71,32 @@ class PlacingSince:
             self._context.tasks.spawn("remember since when containers are placed", write)
 
     def covers(self, item: api.Container) -> bool:
-        """Whether *item*, which has no stamp, is of a pod and was created since then."""
-        return POD_UID in item.labels and item.created_at / 1e9 >= self._since_s
+        """Whether *item* is of a pod, and was created since then without criproxy being asked."""
+        context = self._context
+        if POD_UID not in item.labels or item.created_at / 1e9 < self._since_s or read_stamp(item.annotations):
+            return False
+        # The policy is none, or the last run had none: no container was to be placed until now.
+        is_none = isinstance(context.state.policy, NonePolicy)
+        return not is_none and not (context.is_before_change and not context.state.node.grants)
+
+    async def tell_ended(self, containers: Sequence[api.Container]) -> None:
+        """Note in the history which containers of a list have come and ended before criproxy saw them.
+
+        Those from before the end of the last run are told already.
+        """
+        context = self._context
+        ended = {item.id: item for item in containers if translate.state(item) is ContainerState.EXITED}
+        news = ended.keys() - self._told - context.state.node.containers.keys()
+        self._told = (self._told | news) & ended.keys()
+        for item in [ended[key] for key in news if self.covers(ended[key])]:
+            since_s = item.created_at / 1e9
+            reply = await if_reported(context.runtime.container_status(item.id)) if since_s >= self._begun_s else None
+            if reply and reply.status.started_at:
+                until_s = reply.status.finished_at / 1e9
+                context.counters.unplaced_s += max(0.0, until_s - since_s)
+                text = f"{unplaced_text(since_s, until_s)}; it ended before criproxy saw it"
+                times = {"unplaced_since_s": since_s, "unplaced_until_s": until_s}
+                context.state.note(translate.listed(item), Kind.GONE, text, **times)
 
     def _is_ours(self, item: api.Container) -> bool:
         known = self._context.state.node.containers.get(item.id)

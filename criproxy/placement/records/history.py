@@ -143,10 +143,14 @@ def _unplaced(former: Container | None, at_s: float) -> tuple[tuple[str, ...], d
     since_s = former.missed.since_s if former and former.missed else 0.0
     if not since_s:
         return (), {}
-    lasted_s = max(0.0, at_s - since_s)
+    return (unplaced_text(since_s, at_s),), {"unplaced_since_s": since_s}
+
+
+def unplaced_text(since_s: float, until_s: float) -> str:
+    """Return a sentence about such a time, in seconds since the epoch."""
+    lasted_s = max(0.0, until_s - since_s)
     lasted = f"{lasted_s:.1f} s" if lasted_s < 60 else format_seconds(lasted_s)
-    text = f"it ran without having been placed from {timestamp(since_s)} to {timestamp(at_s)} ({lasted})"
-    return (text,), {"unplaced_since_s": since_s}
+    return f"it ran without having been placed from {timestamp(since_s)} to {timestamp(until_s)} ({lasted})"
 
 
 def _placed(new: Container, decision: Decision) -> Entry:

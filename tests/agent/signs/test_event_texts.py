@@ -119,6 +119,14 @@ def record(kind: str, *sentences: str, **facts: object) -> dict[str, Any]:
             id="ended unpinned",
         ),
         pytest.param(
+            record("gone", "it ended", unplaced_since_s=1_796_000_500.0, unplaced_until_s=1_796_000_510.5),
+            "RanUnpinned",
+            True,
+            "container main: it ran without a place of its own, on shared CPUs, from 2026-11-30T01:01:40Z to "
+            "2026-11-30T01:01:50Z (10 s); then it ended",
+            id="ended unseen",
+        ),
+        pytest.param(
             record("quota", "it is over its quota", state="begun"),
             "QuotaExceeded",
             True,

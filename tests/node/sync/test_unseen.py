@@ -9,6 +9,7 @@ import pytest
 
 from criproxy.model.workload import Container
 from criproxy.node.settings import Promote
+from criproxy.node.sync import unseen
 from criproxy.node.sync.unseen import FILE
 from criproxy.placement.policies.none import NonePolicy
 from criproxy.placement.policies.static import StaticOptions
@@ -159,6 +160,39 @@ async def test_one_that_ends_without_a_place(tmp_path: Path) -> None:
         text, lasted_s = await told(world, past)
         assert lasted_s > 0
         assert text.startswith("it ran without having been placed from 20")
+
+
+@pytest.mark.parametrize("away", [False, True])
+async def test_one_that_has_ended_before_it_is_seen(
+    tmp_path: Path, away: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It is told once, with its times, also after further restarts; who was seen before is not."""
+    monkeypatch.setattr(unseen, "SETTLED_S", 3600.0)
+    async with World(tmp_path, NO_EVENTS, UNTIL_ASKED) as world:
+        seen = await placed_and_listed(world)
+        context = world.controller.context
+        if away:
+            await world.stop_criproxy()
+        past = await run_past(world, owner("past"))
+        world.runtime.exit_container(past)
+        if away:
+            world.runtime.exit_container(seen)
+            await world.start_criproxy()
+            context = world.controller.context
+
+        await world.controller.resync.again()
+        await world.restart()
+        await world.controller.resync.again()
+        await world.controller.resync.again()
+
+        assert past not in world.controller.node.containers
+        text, lasted_s = await told(world, past)
+        status = (await world.direct.container_status(past)).status
+        assert lasted_s >= (status.finished_at - status.created_at) / 1e9
+        assert text.endswith("; it ended before criproxy saw it")
+        assert context.counters.unplaced_s == pytest.approx((status.finished_at - status.created_at) / 1e9, abs=1e-5)
+        others = await world.controller.context.state.find_history(seen)
+        assert not [each for each in others if "unplaced_since_s" in each.facts]
 
 
 @pytest.mark.parametrize("restarts", [False, True])
