@@ -53,10 +53,9 @@ DIFFERING = (
     *("test_survival", "test_reboot", "test_unseen", "test_parity"),
 )
 """What a newer runtime could change: where containers run, what they see, what restarts leave, and what is answered."""
-ONLY_PLUGIN = ("test_plugin_faults",)
+ONLY_PLUGIN = ("test_switch", "test_second_plugin", "test_hanging_handler")
 """What only an NRI plugin has."""
 IN_SHORT = (
-    "test_a_second_plugin_that_sets_cpus",
     "test_a_handler_that_hangs",
     "test_everything_is_remembered_over_a_restart",
     "test_cpusets_that_somebody_else_writes_are_put_back",
@@ -81,8 +80,6 @@ GUESTS = (
 
 def tried_on(file: str) -> tuple[Runtime, ...]:
     """The runtimes that the tests of a file run on; those of `make runtimes` come by --runtime."""
-    if file in ("test_switch", "test_second_plugin"):
-        return IN_MAKE_TEST[-1:]
     if file in ONLY_PLUGIN:
         return (PLUGIN,)
     return IN_MAKE_TEST if file in DIFFERING else (OWN,)
