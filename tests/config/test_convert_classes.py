@@ -78,6 +78,7 @@ blockio:
     - {Devices: [/dev/nvme*n1], ThrottleWriteBps: 40M, ThrottleReadIOPS: 2k}
     - {Devices: [/dev/sda], Weight: 20}
 """
+NOBODY = "has no effect: no option gives it to a container, and annotations.allow permits no annotation with it"
 TWICE = """
 apiVersion: config.nri/v1alpha1
 kind: BalloonsPolicy
@@ -149,6 +150,7 @@ def test_nri_plugins() -> None:
         "spec.cpuClasses[0].turboPriority is left out: turboPriority and Intel SST are not supported",
         "spec.schedulingClasses[1].flags is left out: the flag keep-policy is not supported",
         "classes: pods name classes only where annotations.allow permits cpu-class, rdt-class and so on",
+        *(f"classes.{name} is kept: {NOBODY}" for name in ("periodic", "studio")),
     ]
 
 
@@ -201,6 +203,7 @@ def test_crirm() -> None:
     assert notes == [
         "rdt.partitions.shared.classes.bulk.kubernetes is left out: say with annotations.allow who may name classes",
         "classes: pods name classes only where annotations.allow permits cpu-class, rdt-class and so on",
+        *(f"classes.{name} is kept: {NOBODY}" for name in ("slow", "bulk")),
     ]
 
 

@@ -1,9 +1,11 @@
 """What is wrong with classes on every machine: contradictions, and names that nothing has."""
 
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from fnmatch import fnmatchcase
 
+from criproxy.model.controls import CpuTuning
 from criproxy.placement.classes.amounts import LEVELS, Amount
+from criproxy.placement.classes.choose import CLASS, KEYS
 from criproxy.placement.classes.options import (
     BlockIoOptions,
     ContainerClassOptions,
@@ -14,10 +16,13 @@ from criproxy.placement.classes.options import (
     RdtShares,
     SchedulingOptions,
 )
+from criproxy.placement.classes.parts import tuning_of
 from criproxy.placement.classes.shares import width
-from criproxy.placement.classes.table import Table
+from criproxy.placement.classes.table import Parts, Rule, Table
 from criproxy.placement.options.policy_options import Misfit, Path
 
+_ROOT = "system/default"
+"""The class of the root group of resctrl: all have it that have no other."""
 _RESERVED = ("info", "mon_data", "mon_groups")
 """Names in the root of resctrl."""
 OWN = ("classes", "rdt")
@@ -161,15 +166,42 @@ def table_contradictions(table: Table) -> Iterator[Misfit]:
             yield Misfit(path, text)
 
 
-def table_notes(table: Table, *, every: bool) -> Iterator[Misfit]:
-    """Yield the options that name classes where no class is defined: a policy of CRI-RM has none itself.
+def table_notes(table: Table, may_name: Callable[[str], bool], *, every: bool) -> Iterator[Misfit]:
+    """Yield what has no effect in the classes, and the options that name a class where none is defined.
 
-    With *every*, also those that name none of the classes that are defined.
+    Args:
+        table: all classes; a policy of CRI-RM names some, and defines none itself.
+        may_name: whether some pods may use an annotation with a key that names a class.
+        every: also yield the options that name none of the classes that are defined.
     """
+    if table.rdt.partitions and not any(table.having("rdt")):
+        yield Misfit(("rdt",), "has no effect: no class has rdt")
+    chosen = {rule.name for rule in table.rules} | {name for name, _ in table.roles.values()} | {_ROOT}
+    for name, parts in table.classes.items():
+        if name not in chosen and not any(may_name(key) for key in (CLASS, *(KEYS[kind][0] for kind in parts.paths))):
+            path = next(iter(parts.paths.values()))[:2]
+            yield Misfit(
+                path,
+                "has no effect: no option gives it to a container, and annotations.allow permits no annotation with it",
+            )
+    yield from _behind_others(table.rules)
+    for name, path in table.roles.values():
+        cpu = table.classes.get(name, Parts()).cpu
+        if cpu and tuning_of(cpu) == CpuTuning():
+            yield Misfit(path, f"has no effect: the class {name!r} sets neither frequencies nor idle states")
     for path, name, kind in _dangling(table):
         if not (others := any(table.having(kind))) or every:
             text = f"has no effect: there is no class {name[:60]!r}"
             yield Misfit(path, f"{text} with {kind}" if others else f"{text}, and no other class with {kind}")
+
+
+def _behind_others(rules: Iterable[Rule]) -> Iterator[Misfit]:
+    first: dict[tuple[str, str, str], str] = {}
+    for rule in rules:
+        name = first.setdefault((rule.kind, rule.by, rule.pattern), rule.name)
+        if name != rule.name:
+            text = f"has no effect on the {rule.kind} of the {rule.by} {rule.pattern}: the class {name!r} comes first"
+            yield Misfit(rule.path, text)
 
 
 def _dangling(table: Table) -> Iterator[tuple[Path, str, str]]:

@@ -27,7 +27,7 @@ from criproxy.placement.classes.table import Parts, Table
 from criproxy.placement.classes.values import values_of
 from criproxy.placement.options.annotation_parsing import Wishes
 from criproxy.placement.options.class_rules import ClassParts, named_part
-from criproxy.placement.options.policy_options import Misfit, Options
+from criproxy.placement.options.policy_options import Misfit, Options, may_use
 from criproxy.placement.options.usable import HostReader
 
 
@@ -131,7 +131,9 @@ class WithClasses(Options):
         """Yield the options that are understood, and have no effect."""
         yield from super().notes()
         yield from self._built.notes
-        yield from table_notes(self._built.table, every=self.was_good)
+        yield from table_notes(
+            self._built.table, lambda key: bool(self.annotations.allow) and may_use(self, key), every=self.was_good
+        )
 
 
 @cache

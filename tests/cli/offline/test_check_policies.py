@@ -102,7 +102,7 @@ def test_classes_without_a_policy_that_places(tmp_path: Path) -> None:
 @pytest.mark.parametrize("classes", ["[{name: fast, disabledCstates: [C6]}]", "{fast: {minFreq: base}}"])
 def test_cpu_classes_in_the_forms_of_nri_plugins(tmp_path: Path, policy: str, classes: str) -> None:
     """A list or a mapping of CPU classes, as nri-plugins has had both, is accepted."""
-    file = write(tmp_path / "p.yaml", f"policy: {policy}\ncpuClasses: {classes}\n")
+    file = write(tmp_path / "p.yaml", f"policy: {policy}\ncpuClasses: {classes}\nidleCPUClass: fast\n")
 
     result = CliRunner().invoke(main, ["check", "--no-machine", str(file)])
 

@@ -2,7 +2,8 @@
 
 import pytest
 
-from tests.placement.classes.policy import ALLOW, said
+from criproxy.config.validation_errors import dotted
+from tests.placement.classes.policy import ALLOW, options, said
 
 
 def one(parts: str) -> list[str]:
@@ -354,3 +355,38 @@ def test_no_such_qos_class() -> None:
     assert said(text) == [
         "podQoSSchedulingClasses.Burst: there is no QoS class 'Burst'; there are: Guaranteed, Burstable, BestEffort"
     ]
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        pytest.param("rdt: {partitions: {a: {l3: 5%}}}", ["rdt has no effect: no class has rdt"], id="rdt-alone"),
+        pytest.param(
+            "classes: {a: {irq: away}, b: {for: {}, irq: away}, system/default: {rdt: {l3: 50%}}}",
+            [f"classes.{name} has no effect: no option gives it to a container, and " for name in "ab"],
+            id="for-nobody",
+        ),
+        pytest.param("annotations: {allow: {x: [irq-class]}}\nclasses: {a: {irq: away}}", [], id="by-annotation"),
+        pytest.param(
+            "annotations: {allow: {x: [cpu-class]}}\nclasses: {a: {irq: away}}",
+            ["classes.a has no effect: no option gives it"],
+            id="by-no-annotation-of-its-kind",
+        ),
+        pytest.param("idleCPUClass: a\nclasses: {a: {cpu: {maxFreq: min}}}", [], id="of-idle-cpus"),
+        pytest.param(
+            "idleCPUClass: a\nclasses: {a: {cpu: {weight: 5}}}",
+            ["idleCPUClass has no effect: the class 'a' sets neither frequencies nor idle states"],
+            id="of-cpus-without-frequencies",
+        ),
+        pytest.param(
+            "classes: {a: {for: {qos: [Burstable]}, irq: sink},b: {for: {qos: [Burstable]}, rdt: {l3: 9%}, irq: sink}}",
+            ["classes.b.for has no effect on the irq of the QoS class Burstable: the class 'a' comes first"],
+            id="behind-another",
+        ),
+    ],
+)
+def test_what_has_no_effect(text: str, expected: list[str]) -> None:
+    """It is said, and no mistake."""
+    notes = [f"{dotted(path)} {note}" for path, note in options(f"policy: static\n{text}\n").notes()]
+
+    assert [note.startswith(each) for note, each in zip(notes, expected, strict=True)] == [True] * len(expected), notes
