@@ -9,7 +9,7 @@ from pathlib import Path
 
 from criproxy import __version__
 from criproxy.install import kubelet_files, paths
-from criproxy.install.host import Host
+from criproxy.install.host import CommandFailed, Host
 from criproxy.install.journal import Journal
 from criproxy.install.kubelet import Kubelet, unit_text
 from criproxy.install.kubelet_cpus import NONE, managers
@@ -21,7 +21,6 @@ from criproxy.install.steps import (
     RELEASE,
     RELOAD,
     RESTART,
-    RUNTIME,
     START,
     STOP,
     STOP_CONTROLS,
@@ -291,14 +290,17 @@ class Plan:
             path, unit, text = paths.CRIO_NRI, "crio.service", paths.CRIO_NRI_TEXT
             before = self.host.read(path)
         else:
+            with suppress(CommandFailed):  # its program is elsewhere
+                if re.search(r" v?1\.[0-6]\.", self.host.run(["containerd", "--version"])[1]):
+                    raise CannotEdit("this containerd takes no NRI plugins: containerd 1.7 and newer do")
             try:
                 text = with_nri(before or "")
             except CannotEdit as error:
                 raise CannotEdit(f"{path}: {error}: see docs/nri.md") from error
         if text != before:
             restart = ("systemctl", "restart", unit)
-            yield File(path, text, "the runtime takes plugins", RUNTIME, keep=True)
-            yield Run("restart the runtime; containers keep running", RUNTIME, restart, restart)
+            yield File(path, text, "the runtime takes plugins", START, keep=True)
+            yield Run("restart the runtime; containers keep running", START, restart, restart)
             yield Check("version", self.runtime)
 
     @property

@@ -7,9 +7,9 @@ from criproxy.install.host import Attributes, Host
 from criproxy.install.texts import with_former
 
 Command = tuple[str, ...]
-KUBELET, START, RUNTIME, PROGRAM = PARTS = ("kubelet", "start", "runtime", "program")
-"""The parts of an installation, as they are taken back: the kubelet's files, criproxy's start, the runtime's files, and
-criproxy's own."""
+KUBELET, START, PROGRAM = PARTS = ("kubelet", "start", "program")
+"""The parts of an installation, as they are taken back: the kubelet's files, criproxy's start with what the runtime
+needs for it, and criproxy's own files."""
 RELOAD: Command = ("systemctl", "daemon-reload")
 RESTART: Command = ("systemctl", "restart", "criproxy.service")
 STOP: Command = ("systemctl", "disable", "--now", *paths.ACTIVE)

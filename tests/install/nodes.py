@@ -342,6 +342,9 @@ class MadeUpNode:
         values: dict[str, object] = {"root": self.root, "state": self.state, "runtime": socket, "files": _KUBELET_FILES}
         for name, text in (("nsenter", _NSENTER), ("systemctl", _SYSTEMCTL)):
             _script(self.programs / name, text.format(**values))
+        _script(
+            self.programs / "containerd", "#!/bin/sh\necho containerd github.com/containerd/containerd 1.7.24 1.7.24\n"
+        )
         image = self.folder / "image"
         _script(image / "bin/criproxy", _CRIPROXY.format(**values))
         package = image / "lib/python3.11/site-packages/criproxy/__init__.py"
