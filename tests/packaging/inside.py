@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from criproxy.cri.runtime import RuntimeClient
+from criproxy.cri.translate import pid_in
 from criproxy.host.machine import discover
 from criproxy.node.cgroups import Cgroups
 from lab.containerd.containerd import IMAGE, PrivateContainerd
@@ -159,9 +160,11 @@ class Node:
         await self._pod("web")
         await self._pod("trader", owner=True)
         self.facts["placed"] = await self._cpus()
+        self.facts["nice"] = await self._nice(5)
 
     def _configure(self) -> None:
-        POLICY.write_text(f'policy: static\nreservedCpus: "{min(discover().cpus)}"\n')
+        classes = "classes: {nice: {for: {namespaces: ['*']}, scheduling: {nice: 5}}}"
+        POLICY.write_text(f'policy: static\nreservedCpus: "{min(discover().cpus)}"\n{classes}\n')
         OPTIONS.write_text(f'CRIPROXY_OPTIONS="--runtime-endpoint {self._containerd.endpoint}"\n')
         systemctl("enable", "--now", "criproxy.socket", SERVICE)
 
@@ -196,7 +199,12 @@ class Node:
         self.facts["removal without a runtime"] = await asyncio.to_thread(dpkg, "--remove", "criproxy")
         write(OPTIONS, f'CRIPROXY_OPTIONS="--http 127.0.0.1:0 --runtime-endpoint={self._containerd.endpoint}"\n')
         removed = await asyncio.to_thread(dpkg, "--remove", "criproxy")
-        self.facts["removal"] = removed | {"cpus": await self._cpus(), "left": left(), "units": units()}
+        self.facts["removal"] = removed | {
+            "cpus": await self._cpus(),
+            "left": left(),
+            "units": units(),
+            "nice": await self._nice(),
+        }
         purged = await asyncio.to_thread(dpkg, "--purge", "criproxy")
         self.facts["purge"] = purged | {"left": left()}
 
@@ -228,6 +236,18 @@ class Node:
         while connected():
             assert time.monotonic() < end_s, "a connection is left"
             await asyncio.sleep(PACE_S)
+
+    async def _nice(self, awaited: int | None = None) -> dict[str, int]:
+        """The nice value of each pod's program, after a wait until all have the one that is *awaited*."""
+        end_s = time.monotonic() + LIMIT_S
+        while True:
+            found = {name: os.getpriority(os.PRIO_PROCESS, await self._pid(id)) for name, id in self._ids.items()}
+            if awaited is None or {*found.values()} == {awaited} or time.monotonic() > end_s:
+                return found
+            await asyncio.sleep(PACE_S)
+
+    async def _pid(self, container_id: str) -> int:
+        return pid_in((await self._past.container_status(container_id, verbose=True)).info) or 0
 
     async def _cpus(self) -> dict[str, str]:
         return await cpus(self._kernel, self._ids)

@@ -54,6 +54,7 @@ def test_the_installed_program_runs(node: dict[str, Any]) -> None:
 def test_containers_are_placed(node: dict[str, Any]) -> None:
     """With the units of the package, and the policy of the engineer."""
     assert node["placed"] == places(node)
+    assert node["nice"] == {"web": 5, "trader": 5}, "their class, which the service has set"
 
 
 @pytest.mark.parametrize(
@@ -115,7 +116,7 @@ def test_a_removal_unpins_all_containers_and_leaves_configuration_and_state(node
     assert removal["status"] == 0, removal["said"]
     assert set(removal["cpus"].values()) == {format_cpuset(ALL)}
     assert {state for state, _ in removal["units"].values()} == {"inactive"}
-    assert "/var/lib/criproxy-controls/before.json" not in removal["left"], "it had nothing to put back"
+    assert set(removal["nice"].values()) == {0}, "what the class has set is put back"
     assert "/var/lib/criproxy-controls/lock" in removal["left"]
     kept = ("/etc/criproxy", "/etc/default/criproxy", "/var/lib/criproxy")
     assert [path for path in removal["left"] if not path.startswith(kept)] == []
