@@ -241,7 +241,7 @@ class Node:
         """The nice value of each pod's program, after a wait until all have the one that is *awaited*."""
         end_s = time.monotonic() + LIMIT_S
         while True:
-            found = {name: os.getpriority(os.PRIO_PROCESS, await self._pid(id)) for name, id in self._ids.items()}
+            found = {name: os.getpriority(os.PRIO_PROCESS, await self._pid(key)) for name, key in self._ids.items()}
             if awaited is None or {*found.values()} == {awaited} or time.monotonic() > end_s:
                 return found
             await asyncio.sleep(PACE_S)

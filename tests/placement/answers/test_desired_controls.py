@@ -173,3 +173,5 @@ def test_a_pool_without_containers_has_its_class(text: str, fast: int, irqs: int
 
     busy = step(node, ContainerCreating(asking(key="a", namespace="shop")), policy).node
     assert empty_pools_of(policy, busy).keys() < empty_pools_of(policy, node).keys()
+    (its,) = busy.grants.values()
+    assert (its.pool.partition("[")[0], its.controls.class_of("cpu")) == ("quick", "fast")

@@ -117,6 +117,16 @@ def test_without_an_annotation() -> None:
     assert chosen(pool="big[3]", namespace="team-a", **guaranteed) == dict.fromkeys(KINDS, "of-namespace")
 
 
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("way", ["namespaces: [shop]", "pools: [big]", "qos: [Burstable]"])
+def test_each_way_chooses_each_kind(way: str, kind: str) -> None:
+    """And nothing of the others."""
+    text = f"policy: balloons\nballoonTypes: [{{name: big}}]\nclasses: {{one: {{for: {{{way}}}, {PART[kind]}}}}}\n"
+
+    assert chosen(text=text, pool="big[0]") == {kind: "one"}
+    assert chosen(text=text, pool="default", namespace="other", qos=QosClass.BEST_EFFORT) == {}
+
+
 def test_the_first_of_two_classes_counts() -> None:
     """For each kind the first one in the file that has it."""
     text = f"""
