@@ -9,7 +9,7 @@ from criproxy.model.cpuset import parse_cpuset
 from criproxy.model.grant import Grant, Kept
 from criproxy.model.node import Node
 from criproxy.model.resources import CfsQuota
-from criproxy.model.workload import Container
+from criproxy.model.workload import Container, Pod
 from criproxy.placement.answers.desired_controls import Use, controls_of, layout, use_of
 from criproxy.placement.engine import step
 from criproxy.placement.events import ContainerCreating
@@ -171,7 +171,8 @@ def test_a_pool_without_containers_has_its_class(text: str, fast: int, irqs: int
     assert cpus["fast"] | cpus["slow"] == EIGHT.cpus - reserved
     assert (found.irqs and len(EIGHT.cpus - parse_cpuset(found.irqs.cpus))) == irqs
 
-    busy = step(node, ContainerCreating(asking(key="a", namespace="shop")), policy).node
+    pod = Pod(key="p", namespace="shop", annotations={"pool.podpools.criproxy.io/pod": "quick"})
+    busy = step(node.replace(pods={"p": pod}), ContainerCreating(asking(key="a")), policy).node
     assert empty_pools_of(policy, busy).keys() < empty_pools_of(policy, node).keys()
     (its,) = busy.grants.values()
     assert (its.pool.partition("[")[0], its.controls.class_of("cpu")) == ("quick", "fast")
