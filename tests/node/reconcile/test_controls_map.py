@@ -214,6 +214,7 @@ def test_changes_add_up_to_what_is_desired(
         if is_told:
             there.tells()
             assert (there.has, there.map.unplaced) == there.whole()
+            assert not there.node.released or there.has == Desired(), "a release leaves nothing, whatever its kind"
             assert not there.map.update()
 
 
