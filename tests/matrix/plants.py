@@ -209,7 +209,7 @@ PLANTS: Mapping[str, Plant] = {
     ),
     "shortage-at-a-resize-of-memory": Plant(
         shortage_at_a_resize_of_memory,
-        ("static", "adoption", "resize"),
+        ("balloons", "adoption", "resize"),
         "a resize of memory alone is refused",
     ),
     "who-should-own-is-not-told": Plant(
