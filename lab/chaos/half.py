@@ -119,8 +119,10 @@ class Half:
 
     async def _run(self, pod: Pod) -> None:
         await sandboxed(self._victim, pod)
-        if not pod.members[0].id:
-            await self._victim.create(pod, pod.members[0])
+        member = pod.members[0]
+        if not member.id or member.state == api.CONTAINER_EXITED:  # its start was refused
+            member.attempt += bool(member.id)
+            await self._victim.create(pod, member)
         if not pod.running:
             await self._victim.start(pod, pod.members[0])
 

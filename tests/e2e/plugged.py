@@ -55,7 +55,10 @@ class Seen:
     rules: frozenset[tuple[int, int]]
     """Told: the numbers of the nodes that may be used, beside those of every container."""
     mounts: tuple[tuple[str, str], ...]
-    """Told: sources on the host and destinations, in the order of the latter, but for those of containerd."""
+    """Told: sources on the host and destinations, in the order of the latter, but for those of containerd.
+
+    Of several at one place, the last one is seen: containerd 2 leaves one below that which a plugin adds instead.
+    """
     process_env: tuple[str, ...]
     """Found, in alphabetical order."""
     opened: frozenset[str]
@@ -146,7 +149,8 @@ class Plugged:
     def _mounts(self, told: Iterable[Mapping[str, str]]) -> tuple[tuple[str, str], ...]:
         own = str(self.containerd.directory)
         found = [(each["source"], each["destination"]) for each in told if each["type"] == "bind"]
-        return tuple(sorted((each for each in found if not each[0].startswith(own)), key=itemgetter(1)))
+        seen = {destination: source for source, destination in found if not source.startswith(own)}
+        return tuple(sorted(((source, destination) for destination, source in seen.items()), key=itemgetter(1)))
 
     def _told(self, container_id: str) -> Any:  # noqa: ANN401 (JSON)
         """The OCI specification as runc was given it."""

@@ -8,13 +8,13 @@ from tests.e2e.scene import ALL, OWNED, owner, proxied, sharer
 
 
 async def test_a_handler_that_hangs(tmp_path: Path, containerd: PrivateContainerd) -> None:
-    """Containers start soon, on CPUs that nobody owns; it is said, and they are placed when criproxy works again."""
+    """Containers start soon, on CPUs that nobody owns; it is said, and they get their place afterwards."""
     policy, hanging = f'policy: static\nreservedCpus: "{min(ALL)}"\n', ("-m", "lab.chaos.launcher", "create-hangs")
     async with asyncio.timeout(60), proxied(tmp_path, containerd, policy, hanging) as scene:
         begun_s = asyncio.get_running_loop().time()
         _, owned = await scene.run(owner("owner"))
         assert asyncio.get_running_loop().time() - begun_s < 10
-        assert await scene.cpus(owned) == ALL
+        assert await scene.cpus(owned) in (ALL, OWNED), "it may have been promoted already"
         said = " ".join((await scene.serve.notices()).values())
         assert "default/owner/c0" in said
         await scene.end()
