@@ -47,8 +47,8 @@ async def test_a_second_plugin_that_sets_cpus(scene: Scene, index: str) -> None:
                 await scene.run(sharer(f"refused{number}"))
 
         async def is_said() -> bool:
-            return said in (await scene.serve.notices()).get("nri", "")
+            return any(said in each["text"] for each in (await scene.serve.ask("status", check=True))["notices"])
 
         await until(is_said)
     await scene.run(sharer("placed"))
-    assert "nri" not in await scene.serve.notices()
+    assert not await is_said()
