@@ -104,8 +104,7 @@ class Controller:
         self.outcomes = Outcomes(context, self.reconciler, inheritance=inheritance)
         self.hotplug, self.devices = Hotplug(context), DeviceGuard(context)  # no change since the discovery is missed
         self.incidents = Incidents(context, self.devices.users, self.device_plugin, self._edits_changed)
-        since = PlacingSince(context, store)
-        adoption = Adoption(context, self.reconciler, self.devices, self._bypass_times, since)
+        adoption = Adoption(context, self.reconciler, self.devices, self._bypass_times, PlacingSince(context, store))
         self.resync = Resync(context, self.reconciler, self.outcomes, adoption, self.devices)
         self.policy_switch = PolicySwitch(context, self.reconciler, self.resync, self._begin)
         self.updates = Updates(context, self.reconciler, self.outcomes, self.refused_resizes)
