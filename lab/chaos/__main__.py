@@ -109,7 +109,8 @@ def _keep(folder: Path, target: Path) -> None:
 
 def _tell(tally: Tally, kill: Kill) -> None:
     """One more kill is over."""
-    print(f"{tally.runtime} kill {kill.number}, {kill.phase.value}: at rest after {tally.rest_s[-1]} s", flush=True)
+    wrong = f"; {count} violations so far" if (count := len(tally.violations)) else ""
+    print(f"{tally.runtime} kill {kill.number}, {kill.phase.value}: at rest after {tally.rest_s[-1]} s{wrong}", flush=True)
 
 
 def _report(options: argparse.Namespace, seed: int, tallies: list[Tally]) -> dict[str, Any]:

@@ -1,0 +1,21 @@
+"""What an NRI plugin costs is measured beside one that does nothing."""
+
+import subprocess
+import sys
+
+import pytest
+
+from lab.chaos.plugged import unavailable
+from tests.conftest import ROOT
+
+
+@pytest.mark.e2e
+@pytest.mark.slow
+def test_a_short_run() -> None:
+    """Each of the three has its line."""
+    if reason := unavailable():
+        pytest.skip(reason)
+    command = [sys.executable, "-m", "lab.bench.plugin", "--rounds", "1", "--count", "2"]
+    told = subprocess.run(command, cwd=ROOT, check=True, capture_output=True, text=True).stdout.splitlines()
+
+    assert [line.partition(":")[0] for line in told[1:]] == ["no plugin", "a plugin that does nothing", "criproxy"]
