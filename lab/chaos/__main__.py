@@ -110,7 +110,8 @@ def _keep(folder: Path, target: Path) -> None:
 def _tell(tally: Tally, kill: Kill) -> None:
     """One more kill is over."""
     wrong = f"; {count} violations so far" if (count := len(tally.violations)) else ""
-    print(f"{tally.runtime} kill {kill.number}, {kill.phase.value}: at rest after {tally.rest_s[-1]} s{wrong}", flush=True)
+    rest = f"at rest after {tally.rest_s[-1]} s"
+    print(f"{tally.runtime} kill {kill.number}, {kill.phase.value}: {rest}{wrong}", flush=True)
 
 
 def _report(options: argparse.Namespace, seed: int, tallies: list[Tally]) -> dict[str, Any]:
