@@ -95,7 +95,7 @@ class RuntimeClient:
                 reply = await if_reported(self.container_status(item.id, verbose=True))
                 if reply is None:
                     continue
-                self._in_specs[item.id] = annotations_in(reply.info)
+                self._in_specs[item.id] = annotations_in(item.id, reply.info)
             item.annotations.update(self._in_specs[item.id])
         if is_whole:
             listed = {item.id for item in items}

@@ -102,11 +102,19 @@ def missed_text(missed: Missed) -> str:
     return _ENCODER.encode(to_plain(missed))
 
 
-def annotations_in(info: Mapping[str, str]) -> dict[str, str]:
+def in_spec(container_id: str) -> dict[str, str]:
+    """Return under which keys our annotations are in the OCI specification of a container, where NRI put them.
+
+    With the container's id, which no tenant knows in advance: runtimes copy annotations of pods into specifications.
+    """
+    return {key: f"{key}.{container_id}" for key in (ANNOTATION, MISSED)}
+
+
+def annotations_in(container_id: str, info: Mapping[str, str]) -> dict[str, str]:
     """Return our annotations in the OCI specification, from the *info* of a verbose ContainerStatus."""
     try:
         found = json.loads(info["info"])["runtimeSpec"]["annotations"]
-        return {key: str(found[key]) for key in (ANNOTATION, MISSED) if key in found}
+        return {key: str(found[there]) for key, there in in_spec(container_id).items() if there in found}
     except (KeyError, ValueError, TypeError, RecursionError):
         return {}
 

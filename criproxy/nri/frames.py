@@ -16,13 +16,16 @@ from criproxy.errors import CriproxyError
 PLUGIN, RUNTIME = 1, 2
 """The connections on which the runtime calls the plugin, and the plugin the runtime."""
 MESSAGE_MAX_BYTES = 4 << 20
-"""The longest ttrpc message."""
+"""The longest ttrpc message that Go reads."""
+READ_MAX_BYTES = 128 << 20
+"""The longest message that is read. Runtimes send longer ones than Go reads: a container may have 16 MiB, which is what
+CRI takes, and before NRI 0.8, all that run are in one message. A tenant could else keep criproxy from connecting."""
 PART_BYTES = 4096
 """The longest mux frame that is sent. Go reads the header of a ttrpc frame through a buffer of that size: of a longer
 frame it loses the rest, and closes the plugin's connection (containerd 1.7.24), or starts the container without the
 plugin's answer (2.1.9)."""
 _MUX, _TTRPC = Struct(">II"), Struct(">IIBB")
-_MUX_MAX_BYTES = MESSAGE_MAX_BYTES + _TTRPC.size
+_MUX_MAX_BYTES = READ_MAX_BYTES + _TTRPC.size
 
 
 class Kind(IntEnum):
@@ -67,7 +70,7 @@ class Frames:
             if (stream := self._streams.get(connection[0])) is None:
                 continue
             stream += part
-            for (_, stream_id, kind, _), payload in _cut(stream, _TTRPC, 0, MESSAGE_MAX_BYTES):
+            for (_, stream_id, kind, _), payload in _cut(stream, _TTRPC, 0, READ_MAX_BYTES):
                 yield Frame(connection[0], stream_id, kind, payload)
 
 
@@ -88,13 +91,7 @@ def _cut(buffer: bytearray, header: Struct, length_at: int, most: int) -> Iterat
 
 
 def encoded(frame: Frame) -> bytes:
-    """Return the bytes of *frame*, in mux frames of at most `PART_BYTES`.
-
-    Raises:
-        ValueError: its payload is longer than `MESSAGE_MAX_BYTES`.
-    """
-    if len(frame.payload) > MESSAGE_MAX_BYTES:
-        raise ValueError(f"a message of {len(frame.payload)} bytes is longer than {MESSAGE_MAX_BYTES}")
+    """Return the bytes of *frame*, in mux frames of at most `PART_BYTES`."""
     whole = _TTRPC.pack(len(frame.payload), frame.stream, frame.kind, 0) + frame.payload
     parts = (whole[begin : begin + PART_BYTES] for begin in range(0, len(whole), PART_BYTES))
     return b"".join([_MUX.pack(frame.connection, len(part)) + part for part in parts])

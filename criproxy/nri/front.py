@@ -25,6 +25,7 @@ from criproxy.errors import StatusCode
 from criproxy.nri import api_pb2 as nri
 from criproxy.nri import messages
 from criproxy.nri.connection import CallFailed
+from criproxy.nri.frames import MESSAGE_MAX_BYTES
 from criproxy.process.log import structlog
 from criproxy.wire.calls import Call, ErrorHandler, Outcome, OutcomeKind, Proceed, Refuse, Table, Verdict
 from criproxy.wire.server import pass_on_error
@@ -151,6 +152,9 @@ class NriFront:
                 await self._event(name, event.pod, event.container)
             return _EMPTY
         if method == "CreateContainer":
+            if len(request) > MESSAGE_MAX_BYTES and not self.bypass:
+                text = f"the container is described in {len(request)} bytes, and NRI is for {MESSAGE_MAX_BYTES} at most"
+                raise CallFailed(StatusCode.RESOURCE_EXHAUSTED, text)
             return await self._create(nri.CreateContainerRequest.FromString(request))
         if method == "UpdateContainer":
             return await self._update(nri.UpdateContainerRequest.FromString(request))

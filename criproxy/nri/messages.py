@@ -8,6 +8,7 @@ adjustment or an update.
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 
 from criproxy.cri import api_pb2 as cri
+from criproxy.cri.stamp import in_spec
 from criproxy.nri import api_pb2 as nri
 
 RESTARTS = "io.kubernetes.container.restartCount"
@@ -30,10 +31,11 @@ def sandbox_config(pod: nri.PodSandbox) -> cri.PodSandboxConfig:
 
 
 def create_request(pod: nri.PodSandbox, container: nri.Container) -> cri.CreateContainerRequest:
-    """Return the create of *container*."""
+    """Return the create of *container*, without annotations that the runtime has copied from its pod: a tenant's."""
     resources = _to_cri(container.linux.resources)
     resources.oom_score_adj = container.linux.oom_score_adj.value
-    attempt = container.annotations.get(RESTARTS, "0")
+    annotations = {key: value for key, value in container.annotations.items() if pod.annotations.get(key) != value}
+    attempt = annotations.get(RESTARTS, "0")
     return cri.CreateContainerRequest(
         pod_sandbox_id=pod.id,
         sandbox_config=sandbox_config(pod),
@@ -48,7 +50,7 @@ def create_request(pod: nri.PodSandbox, container: nri.Container) -> cri.CreateC
             mounts=[cri.Mount(container_path=each.destination, host_path=each.source) for each in container.mounts],
             devices=[cri.Device(container_path=each.path, host_path=each.path) for each in container.linux.devices],
             labels=container.labels,
-            annotations=container.annotations,
+            annotations=annotations,
             linux=cri.LinuxContainerConfig(resources=resources),
         ),
     )
@@ -71,8 +73,10 @@ def adjustment(
         OSError: a device node that is to be added does not exist.
     """
     before, after = asked.config, wanted.config
-    found = nri.ContainerAdjustment(annotations=_changed(before.annotations, after.annotations))
-    found.env.extend(_env(before.envs, after.envs))
+    keys, changed = in_spec(container.id), _changed(before.annotations, after.annotations)
+    found = nri.ContainerAdjustment(annotations={keys.get(key, key): value for key, value in changed.items()})
+    if before.envs != after.envs:
+        found.env.extend(_env(before.envs, after.envs))
     found.mounts.extend(_mounts(container.mounts, {(each.container_path, each.host_path) for each in after.mounts}))
     nodes, kept = ({each.container_path: each for each in config.devices} for config in (before, after))
     found.linux.devices.extend(nri.LinuxDevice(path=f"-{path}") for path in nodes.keys() - kept.keys())

@@ -1,5 +1,7 @@
 """The annotation that says who a container is and what it asked for."""
 
+import json
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -9,6 +11,7 @@ from criproxy.cri.stamp import (
     ANNOTATION,
     MISSED,
     Stamp,
+    annotations_in,
     missed_text,
     never_to_start,
     pod_totals,
@@ -61,6 +64,15 @@ def test_why_a_container_has_no_place_is_read_from_its_annotation(value: str, ex
     """What cannot be ours says nothing."""
     assert read_missed({MISSED: value}) == expected
     assert read_missed({}) is None
+
+
+def test_in_a_specification_a_pod_cannot_forge_a_stamp() -> None:
+    """Runtimes copy annotations of pods there, and no pod knows the ids of its containers when it is written."""
+    ours, forged = STAMP.to_text(), Stamp("r-2", "Guaranteed", cpu_milli=64_000).to_text()
+    annotations = {ANNOTATION: forged, MISSED: "{}", f"{MISSED}.c2": "{}", f"{ANNOTATION}.c1": ours}
+    info = {"info": json.dumps({"runtimeSpec": {"annotations": annotations}})}
+
+    assert annotations_in("c1", info) == {ANNOTATION: ours}
 
 
 def test_no_annotation_is_no_stamp() -> None:

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from criproxy.nri.frames import MESSAGE_MAX_BYTES, PART_BYTES, PLUGIN, RUNTIME, Frame, Frames, Kind, Malformed, encoded
+from criproxy.nri.frames import PART_BYTES, PLUGIN, READ_MAX_BYTES, RUNTIME, Frame, Frames, Kind, Malformed, encoded
 
 STREAMS = st.integers(0, 2**32 - 1)
 SENT = st.builds(
@@ -65,8 +65,8 @@ def test_frames_of_unknown_connections_are_skipped(connection: int, content: byt
 @pytest.mark.parametrize(
     "wire",
     [
-        pytest.param(struct.pack(">II", PLUGIN, MESSAGE_MAX_BYTES + 11), id="mux"),
-        pytest.param(struct.pack(">IIIIBB", PLUGIN, 10, MESSAGE_MAX_BYTES + 1, 1, 1, 0), id="ttrpc"),
+        pytest.param(struct.pack(">II", PLUGIN, READ_MAX_BYTES + 11), id="mux"),
+        pytest.param(struct.pack(">IIIIBB", PLUGIN, 10, READ_MAX_BYTES + 1, 1, 1, 0), id="ttrpc"),
         pytest.param(b"HTTP/1.1 400 Bad Request\r\n", id="another-protocol"),
     ],
 )
@@ -74,15 +74,6 @@ def test_a_length_out_of_range_is_said(wire: bytes) -> None:
     """Instead of waiting for gigabytes."""
     with pytest.raises(Malformed, match="this is no NRI"):
         [*Frames().feed(wire)]
-
-
-def test_the_longest_message_passes_and_none_that_is_longer() -> None:
-    """4 MiB."""
-    longest = Frame(PLUGIN, 1, Kind.RESPONSE, bytes(MESSAGE_MAX_BYTES))
-
-    assert [*Frames().feed(encoded(longest))] == [longest]
-    with pytest.raises(ValueError, match="is longer than"):
-        encoded(Frame(PLUGIN, 1, Kind.RESPONSE, bytes(MESSAGE_MAX_BYTES + 1)))
 
 
 @given(st.binary(max_size=300))

@@ -150,6 +150,20 @@ async def test_what_the_controller_refuses_fails(event: nri.Event | None) -> Non
     assert [kind for _, kind in rules.ended] == [OutcomeKind.NOT_SENT]
 
 
+async def test_a_create_that_would_take_too_long_to_read_fails() -> None:
+    """Only the create, and not the connection, with all that run: it is for containers of up to 4 MiB."""
+    front = front_of(Rules(pinned))
+    large = container()
+    large.env.append("BIG=" + "x" * (4 << 20))
+    request = nri.CreateContainerRequest(pod=POD, container=large).SerializeToString()
+    with pytest.raises(CallFailed, match=r"described in 419\d{4} bytes"):
+        await front.answer("CreateContainer", request)
+    assert (await create(front)).adjust.linux.resources.cpu.cpus == "1"
+
+    front.bypass = True
+    assert not await front.answer("CreateContainer", request)
+
+
 async def test_a_handler_that_fails_has_its_fallback() -> None:
     """As with the proxy."""
 

@@ -69,6 +69,20 @@ def test_a_create_has_what_the_kubelet_has_sent() -> None:
     assert [each.container_path for each in request.config.devices] == ["/dev/card0"]
 
 
+def test_annotations_of_the_pod_are_none_of_the_container() -> None:
+    """Runtimes copy them, and a tenant would say which cards were allocated; what the kubelet says goes before."""
+    pod, forged = nri.PodSandbox(id="s1"), {"devices.criproxy.io/nvidia.com_gpu": "GPU-a", messages.RESTARTS: "9"}
+    pod.annotations.update(forged)
+    copied = container()
+    copied.annotations.update(forged)
+    copied.annotations[messages.RESTARTS] = "3"
+
+    config = messages.create_request(pod, copied).config
+
+    assert dict(config.annotations) == {messages.RESTARTS: "3"}
+    assert config.metadata.attempt == 3
+
+
 def test_what_stays_is_not_adjusted() -> None:
     """An empty adjustment is in nobody's way."""
     asked = messages.create_request(POD, container())
@@ -96,7 +110,7 @@ def test_everything_that_the_controller_changes_is_adjusted() -> None:
     cpu = found.linux.resources.cpu
     assert (cpu.cpus, cpu.mems, cpu.quota.value, cpu.HasField("shares")) == ("2-3", "0", -1, False)
     assert dict(found.linux.resources.unified) == {"cpu.weight": "50"}
-    assert dict(found.annotations) == {"criproxy/placement": "{}"}
+    assert dict(found.annotations) == {"criproxy/placement.c1": "{}"}, "no pod can name this one"
     assert [(each.key, each.value) for each in found.env] == [("-NVIDIA_VISIBLE_DEVICES", ""), ("NEW", "1")]
     nodes = [(each.path, each.type, each.major, each.minor) for each in found.linux.devices]
     assert nodes == [("-/dev/card0", "", 0, 0), ("/dev/card1", "c", 195, 1)]

@@ -76,6 +76,17 @@ async def test_what_runs_comes_in_pieces(tmp_path: Path) -> None:
         assert lost, "what was created meanwhile is looked for"
 
 
+async def test_a_container_that_no_message_should_have_room_for(tmp_path: Path) -> None:
+    """A tenant cannot keep criproxy from connecting: runtimes send what they have, in one message before NRI 0.8."""
+    env = ["BIG=" + "x" * (16 << 20)]
+    async with plugged(tmp_path) as (plugin, runtime, _):
+        peer = await runtime.peers.get()
+        await peer.call("Configure", nri.ConfigureRequest())
+        everything = nri.SynchronizeRequest(containers=[nri.Container(id=each, env=env) for each in "ab"])
+        assert not (await peer.call("Synchronize", everything)).status.code
+        await until(lambda: not plugin.problem)
+
+
 async def test_it_connects_again(tmp_path: Path) -> None:
     """As often as the connection ends; meanwhile it says so, and nothing can be sent."""
     async with plugged(tmp_path) as (plugin, runtime, lost):
