@@ -123,7 +123,8 @@ def notices(controller: Controller) -> Iterator[Notice]:
         yield Notice("controls", f"{text}: {client.problem}", wrong=False)
         return
     if client.problem and controller.desired_controls.is_nothing:
-        yield Notice("controls", f"no class needs criproxy controls now: {client.problem}", wrong=False)
+        text = "no class needs criproxy controls now, but what classes have set before may still be there"
+        yield Notice("controls", f"{text}: {client.problem}", wrong=False)
         return
     if client.problem:
         yield Notice("controls", f"what classes set outside of CRI is not applied: {client.problem}")

@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass, replace
 
-from criproxy.errors import Refused
+from criproxy.errors import BadAnnotation, Refused
 from criproxy.model.node import Node
 from criproxy.model.workload import Container, Miss, Pod
 from criproxy.placement.answers.choice import Choice, weighed
@@ -67,7 +67,8 @@ def fit(node: Node, policy: Policy, pod: Pod, container: Container) -> Fit:
     """
     before = step(node, PodCreated(pod), policy).node
     event, result = ContainerCreating(container), _placed(before, container, policy)
-    found = weighed(before, event, policy, refused=isinstance(result, Refused)) if not node.released else None
+    compared = not node.released and not isinstance(result, BadAnnotation)  # that nobody's leaving makes good
+    found = weighed(before, event, policy, refused=isinstance(result, Refused)) if compared else None
     return Fit(before, container, result, found[1] if found else None)
 
 

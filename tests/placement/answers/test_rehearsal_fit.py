@@ -1,16 +1,20 @@
 """Whether a container would fit: what a create would get, on a node that stays as it is."""
 
+from dataclasses import replace
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from criproxy.errors import NotEnough
+from criproxy.errors import BadAnnotation, NotEnough
 from criproxy.model.node import Node
 from criproxy.model.workload import Container, Pod, QosClass
 from criproxy.placement.answers.rehearsal import fit
+from criproxy.placement.classes.section import with_classes
 from criproxy.placement.decision import Decision
 from criproxy.placement.engine import step
 from criproxy.placement.events import ContainerCreating, PodCreated
+from criproxy.placement.policies import BUILTIN
 from criproxy.simulate.hosts import machine
 from tests.placement.built import policy_of
 
@@ -68,3 +72,16 @@ def test_who_is_in_the_way() -> None:
     assert found.choice
     assert found.choice.leavers
     assert found.choice.leavers.containers == ("default/owner-0/main",)
+
+
+def test_a_class_that_does_not_exist() -> None:
+    """Nobody's leaving makes it exist, so none is named, and no pools were compared."""
+    options = {"annotations": {"allow": {"*": ["class"]}}, "classes": {"a": {"irq": "away"}}}
+    entry = BUILTIN["topology-aware"]
+    policy = entry.build(with_classes(entry.options).model_validate(options))
+    pod, made = made_up(1)
+    pod = replace(pod, annotations={"class.criproxy.io": "b"})
+    found = fit(with_owners(1), policy, pod, made)
+
+    assert isinstance(found.result, BadAnnotation)
+    assert found.choice is None
