@@ -81,6 +81,11 @@ class WithDocstrings(GenerateJsonSchema):
         """A default as it would be written in a policy file."""
         return format_cpuset(dft) if isinstance(dft, frozenset) else super().encode_default(dft)
 
+    def dict_schema(self, schema: core_schema.DictSchema) -> Schema:
+        """A mapping whose keys have a form has no others."""
+        found = super().dict_schema(schema)
+        return found | ({"additionalProperties": False} if "patternProperties" in found else {})
+
     def model_schema(self, schema: core_schema.ModelSchema) -> Schema:
         """Add the descriptions that the model itself does not carry."""
         json_schema = super().model_schema(schema)

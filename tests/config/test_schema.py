@@ -52,12 +52,35 @@ def test_the_schema_beside_the_examples() -> None:
         "policy: static\nreservedCpus: [-1]\n",
         "policy: static\nreservedCpus: 5000\n",
         "- policy\n",
+        "policy: static\nclasses: {a b: {irq: away}}\n",
+        "policy: static\nclasses: {a: {cpu: {uclampMin: 120}}}\n",
+        "policy: static\nclasses: {a: {cpu: {minFreq: 2.4}}}\n",
+        "policy: static\nclasses: {a: {memory: {high: 90.5}}}\n",
+        "policy: static\nclasses: {a: {rdt: {l3: 60.5%}}}\n",
+        "policy: static\nclasses: {a: {rdt: {mb: {all: [1000 MBps]}}}}\n",
     ],
 )
 def test_mistakes(tmp_path: Path, text: str) -> None:
     """What the loader refuses, an editor underlines, too."""
     assert complaints(SCHEMA, text)
     assert told(tmp_path, text)
+
+
+@pytest.mark.parametrize(
+    "part",
+    [
+        "cpu: {minFreq: 2.4G, maxFreq: 2800000, uclampMin: 12.5, uclampMax: 50 %, burst: idle}",
+        "memory: {high: 90%, low: 8192, min: 1.5Mi}",
+        "blockIO: {devices: [{paths: [/dev/sda], readBps: 50M, writeIOPS: 1000}]}",
+        "rdt: {l3: {all: {code: 50-60%, data: 0-3}, '1': '0xf0'}, mb: [50%, 4000000000MBps]}",
+    ],
+)
+def test_classes(tmp_path: Path, part: str) -> None:
+    """What the loader takes, an editor does not underline."""
+    text = f"policy: static\nclasses: {{a: {{{part}}}}}\n"
+
+    assert complaints(SCHEMA, text) == []
+    assert told(tmp_path, text) == []
 
 
 def test_every_option_is_explained() -> None:

@@ -135,20 +135,24 @@ def _text(pattern: str | Pattern[str], meaning: str) -> Callable[[str], str]:
     return checked
 
 
-def _schema(pattern: str, *examples: str | int, number: bool = True) -> WithJsonSchema:
+_WHOLE = {"type": "integer", "minimum": 0}
+_UP_TO_100 = {"type": "number", "minimum": 0, "maximum": 100}
+
+
+def _schema(pattern: str, *examples: str | int, number: dict[str, Any] | None = None) -> WithJsonSchema:
     text: dict[str, Any] = {"type": "string", "pattern": f"^\\s*({pattern})\\s*$"}
-    return WithJsonSchema(
-        {"anyOf": [text, {"type": "number", "minimum": 0}] if number else [text], "examples": list(examples)}
-    )
+    return WithJsonSchema({"anyOf": [text, number] if number else [text], "examples": list(examples)})
 
 
 _SIZE = r"[0-9]+(\.[0-9]+)?([kKMGTP]i?)?"
 _PER_CENT = r"[0-9]+(\.[0-9]+)? ?%"
 
 AmountOption = Annotated[
-    Amount, BeforeValidator(_to_amount), AS_WRITTEN, _schema(f"{_SIZE}|{_PER_CENT}", "90%", "100Mi", 0)
+    Amount, BeforeValidator(_to_amount), AS_WRITTEN, _schema(f"{_SIZE}|{_PER_CENT}", "90%", "100Mi", 0, number=_WHOLE)
 ]
-PercentOption = Annotated[Percent, BeforeValidator(_to_percent), AS_WRITTEN, _schema(r"[0-9.]+ ?%?", 20, "20%")]
+PercentOption = Annotated[
+    Percent, BeforeValidator(_to_percent), AS_WRITTEN, _schema(r"[0-9.]+ ?%?", 20, "20%", number=_UP_TO_100)
+]
 WHILE_IDLE = Percent("idle", 0)
 """A burst that is no percentage: no quota while CPUs are idle."""
 
@@ -163,18 +167,20 @@ def _to_burst(value: object) -> object:
 
 
 BurstOption = Annotated[
-    Percent, BeforeValidator(_to_burst), AS_WRITTEN, _schema(r"[0-9.]+ ?%?|idle", 20, "20%", "idle")
+    Percent, BeforeValidator(_to_burst), AS_WRITTEN, _schema(r"[0-9.]+ ?%?|idle", 20, "20%", "idle", number=_UP_TO_100)
 ]
 _HZ = r"[0-9]+(\.[0-9]+)? ?[kMG]?([hH]z)?"
-FrequencyOption = Annotated[str, BeforeValidator(_to_frequency), _schema(f"min|base|turbo|{_HZ}", "2GHz", "turbo")]
-KhzOption = Annotated[int, BeforeValidator(_to_khz), _schema(_HZ, "2GHz")]
+FrequencyOption = Annotated[
+    str, BeforeValidator(_to_frequency), _schema(f"min|base|turbo|{_HZ}", "2GHz", "turbo", number=_WHOLE)
+]
+KhzOption = Annotated[int, BeforeValidator(_to_khz), _schema(_HZ, "2GHz", number=_WHOLE)]
 TimeOption = Annotated[
     int,
     BeforeValidator(_to_us),
     PlainSerializer(lambda us: f"{us}us", return_type=str),
-    _schema(r"[0-9]+(\.[0-9]+)? ?(us|µs|ms|s)", "10ms", number=False),
+    _schema(r"[0-9]+(\.[0-9]+)? ?(us|µs|ms|s)", "10ms"),
 ]
-RateOption = Annotated[int, BeforeValidator(_to_rate), _schema(_SIZE, "50M", "10k", 1000)]
+RateOption = Annotated[int, BeforeValidator(_to_rate), _schema(_SIZE, "50M", "10k", 1000, number=_WHOLE)]
 _WORD = r"[A-Za-z0-9_.-]{1,31}"
 Word = Annotated[
     str,
