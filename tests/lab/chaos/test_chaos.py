@@ -91,6 +91,16 @@ def test_nothing_is_wrong_after_kills_of_a_plugin(tmp_path: Path, scratch: Path)
 
 @pytest.mark.chance
 @pytest.mark.timeout(900)
+def test_a_plugin_without_barrier_is_caught(tmp_path: Path, scratch: Path) -> None:
+    """The planted fault lets owners and sharers start together."""
+    options = ("--kills", "60", "--seed", "3", "--stop", "--runtime", "plugin", "--plant", "barrier-skipped")
+    _, _, found = chaos(tmp_path, *options, "--phase", "release", "--phase", "sent")
+
+    assert any("two on one CPU" in sentence for sentence in found)
+
+
+@pytest.mark.chance
+@pytest.mark.timeout(900)
 @pytest.mark.parametrize("plant", CAUGHT)
 def test_a_planted_fault_is_caught(plant: str, tmp_path: Path) -> None:
     """Within some kills (8, or 39 where a cut has to meet a create), with a sentence that says what is wrong."""
