@@ -38,7 +38,7 @@ SETTLED_S = 0.5
 """How long after its cgroup a container counts as unknown: the reply to the call that made it names it first."""
 _ROOT_S = 5.0
 """How often it is looked whether the pods have another cgroup above them."""
-_AGAIN_S = 60.0
+AGAIN_S = 60.0
 """How long to wait where the kernel has no watches for us."""
 _ID = re.compile("[0-9a-f]{64}")
 """In the name of the cgroup of a container or sandbox, of all drivers and runtimes."""
@@ -133,7 +133,7 @@ class Newcomers:
                 with library.Inotify() as inotify:
                     await self._follow(inotify, root)
             except OSError:
-                await asyncio.sleep(_AGAIN_S)
+                await asyncio.sleep(AGAIN_S)
 
     def _root(self) -> Path | None:
         """Return the cgroup of all pods; None while there is none."""

@@ -1,10 +1,12 @@
 """Containers that are created past criproxy, or without it: they are known as such, and get their place."""
 
+import errno
 import shutil
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
+import asyncinotify
 import pytest
 
 from criproxy.model.workload import Container
@@ -57,6 +59,28 @@ async def test_it_is_noticed_by_its_cgroup_and_placed_at_once(tmp_path: Path) ->
         assert text.endswith(f"({lasted_s:.1f} s)")
         assert lasted_s <= world.counters.unplaced_s < 4
         assert known(world, shared).missed is None
+
+
+async def test_a_kernel_without_watches_for_us_is_asked_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Somebody else uses up the inotify instances of root for a while."""
+    refused, made = 0, asyncinotify.Inotify
+
+    def refuse() -> asyncinotify.Inotify:
+        nonlocal refused
+        if refused < 2:
+            refused += 1
+            raise OSError(errno.EMFILE, "Too many open files")
+        return made()
+
+    monkeypatch.setattr(asyncinotify, "Inotify", refuse)
+    monkeypatch.setattr(unseen, "AGAIN_S", 0.01)
+    async with World(tmp_path, NO_EVENTS, NO_LOOKS) as world:
+        await world.run(owner("first"))
+
+        past = await run_past(world, owner("past"))
+
+        await world.poll(lambda: world.cpus(past) == "2")
+        assert refused == 2
 
 
 async def test_one_in_a_pod_that_is_known(tmp_path: Path) -> None:
