@@ -229,8 +229,7 @@ class Adoption:
             return container
         if self.bypass_times.cover(created_s) and POD_UID in item.labels:
             missed = Missed(why=Miss.BYPASSED, since_s=created_s)
-        elif missed is None and self.placing_since.covers(item):
-            missed = Missed(why=Miss.BYPASSED, since_s=created_s, unseen=True)
+        missed = missed or self.placing_since.missed(item)
         return replace(container, hints=guarded.hints, stays=guarded.stays, missed=missed)
 
     async def _apply(self, presents: Sequence[Present], pods: Sequence[Pod]) -> None:

@@ -20,7 +20,7 @@ from criproxy.cri.runtime import if_reported
 from criproxy.cri.stamp import read_stamp
 from criproxy.host.cgroup import group_at
 from criproxy.model.record import Kind
-from criproxy.model.workload import ContainerState
+from criproxy.model.workload import ContainerState, Miss, Missed
 from criproxy.node.context import Context
 from criproxy.placement.policies.none import NonePolicy
 from criproxy.placement.records.history import unplaced_text
@@ -58,7 +58,7 @@ class PlacingSince:
         self._context, self._file, self._since_s = context, store.directory / FILE, inf
         with suppress(OSError, ValueError):
             self._since_s = float(self._file.read_text())
-        self._begun_s = store.saved_s or time()
+        self._is_lost, self._begun_s = store.saved_s is None, store.saved_s or time()
         self._told = set[str]()
         """Containers that had ended before they were seen."""
 
@@ -78,6 +78,15 @@ class PlacingSince:
         # The policy is none, or the last run had none: no container was to be placed until now.
         is_none = isinstance(context.state.policy, NonePolicy)
         return not is_none and not (context.is_before_change and not context.state.node.grants)
+
+    def missed(self, item: api.Container) -> Missed | None:
+        """Return the mark of *item*; None if criproxy was asked about it, or is not to place it.
+
+        If the store was lost, it may have been placed before, so that it is not said how long it ran without.
+        """
+        created_s = item.created_at / 1e9
+        since_s = 0.0 if self._is_lost and created_s < self._begun_s else created_s
+        return Missed(why=Miss.BYPASSED, since_s=since_s, unseen=True) if self.covers(item) else None
 
     async def tell_ended(self, containers: Sequence[api.Container]) -> None:
         """Note in the history which containers of a list have come and ended before criproxy saw them.

@@ -163,7 +163,7 @@ async def test_a_container_of_others_leaves_the_cpus_of_an_owner(tmp_path: Path)
     """It was started on all CPUs; the conflict is repaired, counted and said."""
     async with World(tmp_path) as world:
         owned = await world.run(owner("owner", 2))
-        (foreign,) = await beside(world, owner("foreign", 1))
+        (foreign,) = await beside(world, sharer("foreign"))
 
         await world.poll(lambda: world.cpus(foreign) == "0,3")
 
