@@ -22,6 +22,7 @@ from criproxy.host.cgroup import group_at
 from criproxy.model.record import Kind
 from criproxy.model.workload import ContainerState, Miss, Missed
 from criproxy.node.context import Context
+from criproxy.node.settings import Adopt
 from criproxy.placement.policies.none import NonePolicy
 from criproxy.placement.records.history import unplaced_text
 from criproxy.process.tasks import OnDemand
@@ -75,9 +76,9 @@ class PlacingSince:
         context = self._context
         if POD_UID not in item.labels or item.created_at / 1e9 < self._since_s or read_stamp(item.annotations):
             return False
-        # The policy is none, or the last run had none: no container was to be placed until now.
-        is_none = isinstance(context.state.policy, NonePolicy)
-        return not is_none and not (context.is_before_change and not context.state.node.grants)
+        if isinstance(context.state.policy, NonePolicy) or context.settings.adopt is Adopt.WATCH:
+            return False  # it is not to be placed
+        return bool(context.state.node.grants) or not context.is_before_change  # else the last run had the policy none
 
     def missed(self, item: api.Container) -> Missed | None:
         """Return the mark of *item*; None if criproxy was asked about it, or is not to place it.

@@ -10,7 +10,7 @@ import asyncinotify
 import pytest
 
 from criproxy.model.workload import Container
-from criproxy.node.settings import Promote
+from criproxy.node.settings import Adopt, Promote
 from criproxy.node.sync import unseen
 from criproxy.node.sync.unseen import FILE
 from criproxy.placement.policies.none import NonePolicy
@@ -217,6 +217,17 @@ async def test_one_that_has_ended_before_it_is_seen(
         assert context.counters.unplaced_s == pytest.approx((status.finished_at - status.created_at) / 1e9, abs=1e-5)
         others = await world.controller.context.state.find_history(seen)
         assert not [each for each in others if "unplaced_since_s" in each.facts]
+
+
+async def test_nobody_owes_a_place_with_adopt_watch(tmp_path: Path) -> None:
+    """It is left alone because the policy file says so."""
+    async with World(tmp_path, NO_EVENTS, replace(NO_LOOKS, adopt=Adopt.WATCH)) as world:
+        await world.run(owner("first"))
+
+        past = await run_past(world, owner("past"))
+
+        await world.until(lambda: past in world.controller.node.containers)
+        assert known(world, past).missed is None
 
 
 @pytest.mark.parametrize("restarts", [False, True])
