@@ -18,11 +18,11 @@ from criproxy.nri import ttrpc_pb2 as ttrpc
 from criproxy.nri.connection import PACKAGE, Connection, Ended
 from criproxy.nri.frames import PLUGIN, RUNTIME, Frame, Kind, encoded
 from criproxy.nri.front import NriFront
-from lab.kubelet.kubelet import PodSpec, container_config, sandbox_config
+from lab.kubelet.kubelet import MiniKubelet, PodSpec, container_config, sandbox_config
 from tests.allocations import Allocations
 from tests.daemons import until
 from tests.node.calls.test_sharers_do_not_wait import stalled
-from tests.node.world import FAST, GIB, NO_EVENTS, World, owner, sharer
+from tests.node.world import FAST, GIB, NO_EVENTS, NO_LOOKS, World, owner, sharer
 from tests.nri.peer import Peer, Runtime
 from tests.nri.test_front import Rules, front_of
 from tests.nri.test_messages import POD, container
@@ -126,6 +126,28 @@ async def test_a_handler_that_hangs(tmp_path: Path, monkeypatch: pytest.MonkeyPa
         assert [key for key in answer.adjust.annotations if "missed" in key]
         assert world.counters.fallbacks == {"shared": 1}
         assert (await created(plugin, owner("next"))).adjust.linux.resources.cpu.cpus == "2"
+
+
+async def test_an_answer_that_the_runtime_did_not_wait_for(tmp_path: Path) -> None:
+    """It creates the container without: that gets the CPU of the answer as soon as it is seen, not after pauses."""
+    async with World(tmp_path, NO_EVENTS, NO_LOOKS) as world:
+        await world.run(sharer("shared"))
+        pod, plugin = owner("owner"), front(world)
+        sandbox_id = await world.kubelet.run_sandbox(pod)
+        create = create_of(pod)
+        create.pod.id = create.container.pod_sandbox_id = sandbox_id
+        assert (
+            nri.CreateContainerResponse.FromString(
+                await plugin.answer("CreateContainer", create.SerializeToString())
+            ).adjust.linux.resources.cpu.cpus
+            == "1"
+        )
+        plugin.lost()
+
+        past = await MiniKubelet(world.direct).create(pod, sandbox_id, pod.containers[0])
+        await world.kubelet.start(past)
+
+        await world.poll(lambda: world.cpus(past) == "1")
 
 
 # -------------------------------------------------------------------- the connection

@@ -6,7 +6,7 @@ engine leaves it there; `placement.adoption` has the limits that others set. `re
 
 import asyncio
 from collections import deque
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from math import inf
@@ -30,7 +30,7 @@ from criproxy.node.reconcile.reconciler import Reconciler
 from criproxy.node.settings import Adopt
 from criproxy.node.sync.unseen import POD_UID, PlacingSince
 from criproxy.placement.engine import step
-from criproxy.placement.events import Found, Present, Unclassified, UpdateApplied
+from criproxy.placement.events import ContainerGone, Found, Present, Unclassified, UpdateApplied
 from criproxy.process.tasks import batches
 
 _AT_ONCE = 16
@@ -119,6 +119,7 @@ class Adoption:
             found = [each for each in inspected if each and not is_touched(each.item.id, each.item.pod_sandbox_id)]
             parents = {each.item.pod_sandbox_id: each.parent for each in found}
             pods = self._pods(listed, parents, pod_totals(each.item for each in found))
+            await self._release_lost(each.present.container for each in found)
             await self._apply([each.present for each in found], pods)
             adopted += [each.item.id for each in found]
         if left := [pod for pod in self._pods(listed, dict.fromkeys(listed, ""), {}) if not is_touched(pod.key)]:
@@ -129,6 +130,18 @@ class Adoption:
         if with_exited:
             await self._classify(listed, containers)
         return adopted
+
+    async def _release_lost(self, found: Iterable[Container]) -> None:
+        """Release reservations of containers that the runtime has created without criproxy's answer.
+
+        With NRI, it waits for 2 s only. It has one container of a name and attempt in a sandbox, so that no
+        other comes with that answer.
+        """
+        made = {(one.pod, one.name, one.attempt) for one in found if not one.reservation}
+        waiting = (one for pod, *_ in made for one in self.context.state.node.containers_of(pod) if not one.has_id)
+        for one in waiting:
+            if (one.pod, one.name, one.attempt) in made and not self.context.in_flight.is_creating(one.key):
+                await self.context.state.apply(ContainerGone(one.key))
 
     async def _classify(self, listed: Mapping[str, api.PodSandbox], containers: Containers) -> None:
         """Let classes be looked up that a criproxy without classes, as before an upgrade, has not looked up.
