@@ -37,6 +37,8 @@ END_S = 10.0
 """After this time without the event that ends a call, its outcome is unknown: the runtime is asked."""
 UPDATES_S = 0.02
 """How long the answer to a create waits for the updates of those who give up CPUs for it."""
+VARIABLES_MAX = 50_000
+"""More of them cannot be read before the runtime gives up; no program starts with many more."""
 _OF_EVENT = {
     nri.RUN_POD_SANDBOX: "RunPodSandbox",
     nri.STOP_POD_SANDBOX: "StopPodSandbox",
@@ -152,10 +154,10 @@ class NriFront:
                 await self._event(name, event.pod, event.container)
             return _EMPTY
         if method == "CreateContainer":
-            if len(request) > MESSAGE_MAX_BYTES and not self.bypass:
-                text = f"the container is described in {len(request)} bytes, and NRI is for {MESSAGE_MAX_BYTES} at most"
+            create = nri.CreateContainerRequest.FromString(request)
+            if (text := _too_large(create, len(request))) and not self.bypass:
                 raise CallFailed(StatusCode.RESOURCE_EXHAUSTED, text)
-            return await self._create(nri.CreateContainerRequest.FromString(request))
+            return await self._create(create)
         if method == "UpdateContainer":
             return await self._update(nri.UpdateContainerRequest.FromString(request))
         if method == "StopContainer":
@@ -343,6 +345,15 @@ class NriFront:
         found = (self._host_root / path.lstrip("/")).stat()
         kind = "b" if stat.S_ISBLK(found.st_mode) else "c"
         return kind, os.major(found.st_rdev), os.minor(found.st_rdev)
+
+
+def _too_large(create: nri.CreateContainerRequest, size_bytes: int) -> str:
+    """Return why a create is refused that nobody could answer in time; empty if it is small enough."""
+    if size_bytes > MESSAGE_MAX_BYTES:
+        return f"the container is described in {size_bytes} bytes, and NRI is for {MESSAGE_MAX_BYTES} at most"
+    if (count := len(create.container.env)) > VARIABLES_MAX:
+        return f"the container has {count} variables, and criproxy reads at most {VARIABLES_MAX} in time"
+    return ""
 
 
 class NriRuntime(RuntimeClient):

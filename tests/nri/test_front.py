@@ -150,13 +150,20 @@ async def test_what_the_controller_refuses_fails(event: nri.Event | None) -> Non
     assert [kind for _, kind in rules.ended] == [OutcomeKind.NOT_SENT]
 
 
-async def test_a_create_that_would_take_too_long_to_read_fails() -> None:
-    """Only the create, and not the connection, with all that run: it is for containers of up to 4 MiB."""
+@pytest.mark.parametrize(
+    ("env", "text"),
+    [
+        pytest.param(["BIG=" + "x" * (4 << 20)], r"described in 419\d{4} bytes", id="bytes"),
+        pytest.param([f"V{number}=" for number in range(50_000)], "50003 variables", id="variables"),
+    ],
+)
+async def test_a_create_that_would_take_too_long_to_read_fails(env: list[str], text: str) -> None:
+    """Only the create, and not the connection, on which all others depend."""
     front = front_of(Rules(pinned))
     large = container()
-    large.env.append("BIG=" + "x" * (4 << 20))
+    large.env.extend(env)
     request = nri.CreateContainerRequest(pod=POD, container=large).SerializeToString()
-    with pytest.raises(CallFailed, match=r"described in 419\d{4} bytes"):
+    with pytest.raises(CallFailed, match=text):
         await front.answer("CreateContainer", request)
     assert (await create(front)).adjust.linux.resources.cpu.cpus == "1"
 
