@@ -115,7 +115,8 @@ def _tell(tally: Tally, kill: Kill) -> None:
 
 
 def _report(options: argparse.Namespace, seed: int, tallies: list[Tally]) -> dict[str, Any]:
-    phases = {phase.value: sum(tally.phases.get(phase.value, 0) for tally in tallies) for phase in Phase}
+    known = [phase for phase in Phase if any(phase in PHASES_OF[tally.runtime] for tally in tallies)]
+    phases = {phase.value: sum(tally.phases.get(phase.value, 0) for tally in tallies) for phase in known}
     return {
         "seed": seed,
         "policy": options.policy,
