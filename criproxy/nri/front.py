@@ -4,7 +4,7 @@ The controller has one table of rules, for calls of CRI. An event of NRI is such
 decides, and what it has changed in the request becomes the answer. An event from after a call ends it.
 
 The runtime holds a lock while a plugin answers, so that all of a node waits, and gives up soon: nothing here waits for
-anything but memory for longer than a moment (`Settings.create_timeout_s` and the others that `limits` sets).
+anything but memory for longer than a moment (`daemon.start.base_settings` has the limits).
 """
 
 import asyncio
@@ -79,10 +79,7 @@ class NriFront:
         host_root: where the device nodes of the host are.
     """
 
-    def __init__(
-        self,
-        host_root: Path,
-    ) -> None:
+    def __init__(self, host_root: Path) -> None:
         self.stats = Stats({})
         self.on_error: ErrorHandler = pass_on_error
         """Decides about calls whose handler failed."""
