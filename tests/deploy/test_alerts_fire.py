@@ -92,7 +92,7 @@ async def second_container(directory: Path) -> AsyncIterator[str]:
     async with World(directory) as world:
         await world.run(owner("owner", 2))
         yield scrape(world)
-        (foreign,) = await beside(world, owner("foreign"))
+        (foreign,) = await beside(world, sharer("foreign"))
         await world.poll(lambda: world.cpus(foreign) == "0,3")
         yield scrape(world)
 
