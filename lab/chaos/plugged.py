@@ -5,13 +5,14 @@ by then, each must have its place.
 """
 
 import asyncio
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Coroutine, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
 
 from criproxy.nri import ttrpc_pb2 as ttrpc
 from criproxy.nri.frames import PLUGIN, Frames, Kind
 from lab.chaos.nodes import ContainerdNode
+from lab.chaos.relay import Ends, SocketRelay
 from lab.containerd.containerd import PrivateContainerd, available
 from tests.daemons import until
 from tests.runtimes import store
@@ -26,14 +27,11 @@ def unavailable() -> str | None:
     return available() or (None if store.find(store.cache_directory(), newer) else store.missing(newer))
 
 
-class NriRelay:
-    """Listens at *path*, and passes everything on to the runtime's NRI socket; holds criproxy's answers if asked to."""
+class NriRelay(SocketRelay):
+    """Passes everything on to the runtime's NRI socket; holds criproxy's answers if asked to."""
 
     def __init__(self, path: Path, target: Path) -> None:
-        self._path, self._target = path, target
-        self._server: asyncio.Server | None = None
-        self._writers: set[asyncio.StreamWriter] = set()
-        self._tasks: set[asyncio.Task[None]] = set()
+        super().__init__(path, target)
         self._method = ""
         self._decided = asyncio.Event()
         self.connections = 0
@@ -43,23 +41,14 @@ class NriRelay:
         self.asked = asyncio.Event()
         """The runtime has asked what is held."""
 
-    async def start(self) -> None:
-        """Listen."""
-        self._server = await asyncio.start_unix_server(self._serve, self._path)
+    def pumps(self, client: Ends, server: Ends) -> Sequence[Coroutine[None, None, None]]:
+        """Questions of the runtime, and answers."""
+        self.connections += 1
+        return [self._ask(server[0], client[1]), self._answer(client[0], server[1])]
 
-    async def stop(self) -> None:
-        """Cut everything, and listen no more."""
-        if self._server:
-            self._server.close()
-            self.cut()
-            for task in self._tasks:
-                task.cancel()
-            await asyncio.gather(*self._tasks, return_exceptions=True)
-
-    def cut(self) -> None:
-        """Break the connection, on both sides."""
-        for writer in self._writers:
-            writer.transport.abort()
+    def ended(self) -> None:
+        """A connection has ended."""
+        self.on_lost()
 
     @asynccontextmanager
     async def holding(self, method: str) -> AsyncIterator[None]:
@@ -71,33 +60,6 @@ class NriRelay:
         finally:
             self._method = ""
             self._decided.set()
-
-    async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        task = asyncio.current_task()
-        assert task
-        self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
-        try:
-            to_reader, to_writer = await asyncio.open_unix_connection(self._target)
-        except OSError:  # the runtime is away: so are we
-            writer.transport.abort()
-            return
-        self.connections += 1
-        self._writers |= {writer, to_writer}
-        pumps = [
-            asyncio.create_task(self._ask(to_reader, writer)),
-            asyncio.create_task(self._answer(reader, to_writer)),
-        ]
-        try:
-            await asyncio.wait(pumps, return_when=asyncio.FIRST_COMPLETED)
-        finally:
-            self.on_lost()
-            for pump in pumps:
-                pump.cancel()
-            await asyncio.gather(*pumps, return_exceptions=True)
-            self._writers -= {writer, to_writer}
-            for end in (writer, to_writer):
-                end.close()
 
     async def _ask(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         frames = Frames()

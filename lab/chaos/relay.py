@@ -5,7 +5,7 @@ A held call stops its direction of its connection, as a slow or stuck runtime do
 
 import asyncio
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Coroutine, Iterator, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
 from pathlib import Path
@@ -18,6 +18,8 @@ _OURS = re.compile(r"(?!criproxy$)(\S+)$")
 """The user agent of our kubelets, which say who they are; that of criproxy's own calls is criproxy."""
 _HEADER = 9
 _CHUNK = 1 << 16
+Ends = tuple[asyncio.StreamReader, asyncio.StreamWriter]
+"""Both directions of one side of a connection."""
 
 
 class Way(Enum):
@@ -153,21 +155,22 @@ class Frames:
         return raw
 
 
-class Relay:
-    """Listens at *path* and passes everything on to the socket *target*.
-
-    Attributes:
-        passed: (caller, method) of each request that went on to the runtime.
-    """
+class SocketRelay:
+    """Listens at *path*, and ties each connection to one of its own to the socket *target*."""
 
     def __init__(self, path: Path, target: Path) -> None:
         self._path, self._target = path, target
         self._server: asyncio.Server | None = None
-        self._gates: list[Gate] = []
         self._writers: set[asyncio.StreamWriter] = set()
         self._tasks: set[asyncio.Task[None]] = set()
-        self._pumps: set[asyncio.Task[None]] = set()
-        self.passed: set[tuple[str, str]] = set()
+        self._running: set[asyncio.Task[None]] = set()
+
+    def pumps(self, client: Ends, server: Ends) -> Sequence[Coroutine[None, None, None]]:
+        """What moves the bytes of a connection, one for each direction; when one ends, so does the connection."""
+        raise NotImplementedError
+
+    def ended(self) -> None:
+        """A connection has ended."""
 
     async def start(self) -> None:
         """Listen."""
@@ -178,7 +181,7 @@ class Relay:
         if self._server:
             self._server.close()
             self.cut()
-            for pump in self._pumps:
+            for pump in self._running:
                 pump.cancel()
             await asyncio.gather(*self._tasks, return_exceptions=True)
             await self._server.wait_closed()
@@ -187,6 +190,51 @@ class Relay:
         """Break every connection, on both sides."""
         for writer in self._writers:
             writer.transport.abort()
+
+    async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        task = asyncio.current_task()
+        assert task
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+        try:
+            server = await asyncio.open_unix_connection(self._target)
+        except OSError:  # the runtime is away: so are we
+            writer.transport.abort()
+            return
+        writers = {writer, server[1]}
+        self._writers |= writers
+        pumps = {asyncio.create_task(each) for each in self.pumps((reader, writer), server)}
+        self._running |= pumps
+        await asyncio.wait(pumps, return_when=asyncio.FIRST_COMPLETED)
+        self.ended()
+        for pump in pumps:
+            pump.cancel()
+        await asyncio.gather(*pumps, return_exceptions=True)
+        self._running -= pumps
+        self._writers -= writers
+        for end in writers:
+            end.close()
+
+
+class Relay(SocketRelay):
+    """A relay that knows the calls of CRI, and can hold them.
+
+    Attributes:
+        passed: (caller, method) of each request that went on to the runtime.
+    """
+
+    def __init__(self, path: Path, target: Path) -> None:
+        super().__init__(path, target)
+        self._gates: list[Gate] = []
+        self.passed: set[tuple[str, str]] = set()
+
+    def pumps(self, client: Ends, server: Ends) -> Sequence[Coroutine[None, None, None]]:
+        """Requests and replies."""
+        calls = Calls()
+        return [
+            self._pump(Way.REQUEST, client[0], server[1], calls),
+            self._pump(Way.REPLY, server[0], client[1], calls),
+        ]
 
     def gate(self, way: Way, method: str, fits: Callable[[Passing], bool]) -> Gate:
         """Hold the next call of *method* that fits."""
@@ -198,32 +246,6 @@ class Relay:
         """Hold nothing more with *gate*; what it holds is let go."""
         self._gates.remove(gate)
         gate.open()
-
-    async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        task = asyncio.current_task()
-        assert task
-        self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
-        try:
-            to_reader, to_writer = await asyncio.open_unix_connection(self._target)
-        except OSError:  # the runtime is away: so are we
-            writer.transport.abort()
-            return
-        self._writers |= {writer, to_writer}
-        calls = Calls()
-        pumps = {
-            asyncio.create_task(self._pump(Way.REQUEST, reader, to_writer, calls)),
-            asyncio.create_task(self._pump(Way.REPLY, to_reader, writer, calls)),
-        }
-        self._pumps |= pumps
-        await asyncio.wait(pumps, return_when=asyncio.FIRST_COMPLETED)
-        for pump in pumps:
-            pump.cancel()
-        await asyncio.gather(*pumps, return_exceptions=True)
-        self._pumps -= pumps
-        self._writers -= {writer, to_writer}
-        for end in (writer, to_writer):
-            end.close()
 
     async def _pump(self, way: Way, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, calls: Calls) -> None:
         cut = Frames(len(frames.PREFACE) if way is Way.REQUEST else 0)
