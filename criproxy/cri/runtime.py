@@ -11,8 +11,8 @@ from google.protobuf.message import DecodeError, Message
 from criproxy.cri import api_pb2 as api
 from criproxy.cri import utf8
 from criproxy.cri.methods import METHODS
-from criproxy.cri.stamp import annotations_in
 from criproxy.cri.touched_methods import PACKAGES
+from criproxy.cri.translate import annotations_in
 from criproxy.errors import CriproxyError, StatusCode
 from criproxy.model.text.annotations import policy_annotations
 from criproxy.wire.client import CallError, Channel

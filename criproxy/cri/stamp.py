@@ -110,15 +110,6 @@ def in_spec(container_id: str) -> dict[str, str]:
     return {key: f"{key}.{container_id}" for key in (ANNOTATION, MISSED)}
 
 
-def annotations_in(container_id: str, info: Mapping[str, str]) -> dict[str, str]:
-    """Return our annotations in the OCI specification, from the *info* of a verbose ContainerStatus."""
-    try:
-        found = json.loads(info["info"])["runtimeSpec"]["annotations"]
-        return {key: str(found[there]) for key, there in in_spec(container_id).items() if there in found}
-    except (KeyError, ValueError, TypeError, RecursionError):
-        return {}
-
-
 def read_missed(annotations: Mapping[str, str]) -> Missed | None:
     """Return the mark in a container's *annotations*; None if there is none or it is invalid."""
     try:

@@ -15,7 +15,7 @@ from google.protobuf.message import DecodeError, Message
 
 from criproxy.cri import api_pb2 as api
 from criproxy.cri import sizes, utf8
-from criproxy.cri.stamp import Stamp, read_stamp
+from criproxy.cri.stamp import Stamp, in_spec, read_stamp
 from criproxy.errors import CriproxyError, StatusCode
 from criproxy.model.attributes import ATTRIBUTES
 from criproxy.model.controls import DEFAULTS, as_shown
@@ -302,6 +302,14 @@ def set_files(reply: api.ContainerStatusResponse) -> tuple[tuple[str, str], ...]
     if not isinstance(unified, Mapping):
         return ()
     return tuple(sorted((file, as_shown(file, str(unified[file]))) for file in DEFAULTS if file in unified))
+
+
+def annotations_in(container_id: str, info: Mapping[str, str]) -> dict[str, str]:
+    """Return our annotations in the OCI specification, from the *info* of a verbose ContainerStatus."""
+    found = _found(info, "runtimeSpec", "annotations")
+    if not isinstance(found, Mapping):
+        return {}
+    return {key: str(found[there]) for key, there in in_spec(container_id).items() if there in found}
 
 
 def device_nodes_in(info: Mapping[str, str]) -> tuple[str, ...] | None:

@@ -11,7 +11,6 @@ from criproxy.cri.stamp import (
     ANNOTATION,
     MISSED,
     Stamp,
-    annotations_in,
     missed_text,
     never_to_start,
     pod_totals,
@@ -19,6 +18,7 @@ from criproxy.cri.stamp import (
     read_stamp,
     stamped,
 )
+from criproxy.cri.translate import annotations_in
 from criproxy.model.resources import MAX_MACHINE_MILLI
 from criproxy.model.workload import Miss, Missed
 
