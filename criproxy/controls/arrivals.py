@@ -7,6 +7,7 @@ it. What has to be set before the user's program begins is set between.
 """
 
 import asyncio
+from collections import Counter
 from collections.abc import Callable, Coroutine
 from contextlib import suppress
 from importlib import import_module
@@ -32,8 +33,12 @@ class Arrivals:
     def __init__(self, host_root: Path, arrived: Arrived) -> None:
         self._root, self._arrived = host_root, arrived
         self._threads = ContainerThreads(host_root)
-        self._expected: dict[str, str] = {}
-        """Id → cgroup."""
+        self._expected: dict[str, tuple[str, Path]] = {}
+        """Id → cgroup, and its folder."""
+        self._ids: dict[Path, str] = {}
+        """The same folder → id: an event must not look at thousands that are expected."""
+        self._parents = Counter[Path]()
+        """Folder → how many cgroups are expected in it."""
         self._watches: dict[str, Watch] = {}
         """Folder → watch."""
         self._inotify: Inotify | None = None
@@ -45,16 +50,22 @@ class Arrivals:
         Where the kernel cannot report it, since it has no more watches, a look on a timer has to find it.
         """
         if group_at(self._root, cgroup) and not self._threads.numbers(cgroup):
-            self._expected[id] = cgroup
+            folder = self._threads.folder(cgroup)
+            self._expected[id], self._ids[folder] = (cgroup, folder), id
+            self._parents[folder.parent] += 1
             self._look(id)
 
     def forget(self, id: str) -> None:
         """Wait no longer for that container."""
-        if cgroup := self._expected.pop(id, None):
-            folder = self._threads.folder(cgroup)
-            self._unwatch(folder)
-            if not any(self._threads.folder(other).parent == folder.parent for other in self._expected.values()):
-                self._unwatch(folder.parent)
+        if id not in self._expected:
+            return
+        _, folder = self._expected.pop(id)
+        self._ids.pop(folder, None)
+        self._unwatch(folder)
+        self._parents[folder.parent] -= 1
+        if not self._parents[folder.parent]:
+            del self._parents[folder.parent]
+            self._unwatch(folder.parent)
 
     async def run(self) -> None:
         """Wait for ever, or until *arrived* raises."""
@@ -83,14 +94,13 @@ class Arrivals:
 
     def _on(self, event: "Event") -> None:
         place = event.path
-        for id_, cgroup in [*self._expected.items()]:
-            if place and self._threads.folder(cgroup) in (place, place.parent):
+        for folder in (place, place.parent) if place else ():
+            if id_ := self._ids.get(folder):
                 self._look(id_)
 
     def _look(self, id_: str) -> None:
         """Watch what has to happen next; what happened before the watch is seen by looking after it."""
-        cgroup = self._expected[id_]
-        folder = self._threads.folder(cgroup)
+        cgroup, folder = self._expected[id_]
         self._watch(folder.parent)
         self._watch(folder)
         if self._threads.numbers(cgroup):

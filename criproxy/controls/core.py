@@ -28,6 +28,8 @@ from criproxy.model.text.plain import to_plain
 
 LOOK_S = 60.0
 """How often all files and threads are read again."""
+LONGEST_LOOK_S = 10.0
+"""After so long, the look at containers begins although that at files has not ended."""
 ANSWER_S = 0.2
 """After so long, ``apply`` is answered although something is still to be done: starts of containers wait for it."""
 MOST_TROUBLES = 100
@@ -153,6 +155,8 @@ class Controls:
         while True:
             await asyncio.sleep(LOOK_S)
             self.layout_passes.ask(look=True)
+            # Beside each other, their threads would take turns with each file, which costs as much as the files.
+            await self.layout_passes.wait(LONGEST_LOOK_S)
             self.container_passes.ask(look=True)
 
     async def put_back(self) -> None:

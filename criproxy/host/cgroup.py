@@ -188,6 +188,8 @@ def read_device(host_root: Path, path: str) -> CpuSet | None:
 _READ_BYTES = 4096
 """Maximum size of a file of an attribute."""
 _UNREAD: dict[str, Any] = {"cpus": NO_CPUS, "mems": NO_CPUS}
+Contents = tuple[tuple[str, bytes], ...]
+"""Files and what they have."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -222,6 +224,14 @@ class ContainerGroup:
         """
         return Applied(**_UNREAD | {each.name: self._value(each, written=written) for each in attributes})
 
+    def contents(self, attributes: tuple[Attribute[Any], ...]) -> Contents:
+        """Return what the files of *attributes* have that are read for what is in effect.
+
+        Raises:
+            OSError: one of them cannot be read.
+        """
+        return tuple([(path := self.file(each), _read_file(path)) for each in attributes])
+
     def file(self, attribute: Attribute[Any], *, written: bool = False) -> str:
         """Return the path of the file of *attribute*; *written* as for `read`."""
         name = ((written and attribute.written) or attribute.v2) if self.unified else attribute.v1
@@ -230,18 +240,26 @@ class ContainerGroup:
     def _value(self, attribute: Attribute[Any], *, written: bool) -> Any:  # noqa: ANN401 (of any attribute)
         """Return a value; None if unknown, since there is no controller or the cgroup no longer exists."""
         try:
-            return attribute.parse(_read_file(self.file(attribute, written=written)))
+            return attribute.parse(_read_file(self.file(attribute, written=written)).decode())
         except (OSError, IndexError):
             if attribute.is_cpuset:
                 raise
             return None
 
 
-def _read_file(path: str) -> str:
+def have_contents(contents: Contents) -> bool:
+    """Whether the files still have these contents; False if one of them cannot be read."""
+    try:
+        return all(_read_file(path) == content for path, content in contents)
+    except OSError:
+        return False
+
+
+def _read_file(path: str) -> bytes:
     # Thousands of these files are read every few seconds: Python's file objects would take most of the time.
     fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
     try:
-        return os.read(fd, _READ_BYTES).decode()
+        return os.read(fd, _READ_BYTES)
     finally:
         os.close(fd)
 

@@ -6,15 +6,19 @@ The part that sets the CPU burst with cgroup v1 stands for all: each container h
 import asyncio
 import os
 from dataclasses import replace
+from itertools import pairwise
 from pathlib import Path
 from threading import Event
+from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from criproxy.controls.containers import merged
 from criproxy.controls.core import Controls
 from criproxy.controls.cpu_burst import CpuBurst
-from criproxy.controls.journal import CONTAINERS, FORMER, Journal
+from criproxy.controls.journal import CONTAINERS, Journal
 from criproxy.errors import CriproxyError
 from criproxy.model.controls import BlockIo, ContainerControls, CpuTuning, Desired, Irqs, Scheduling, Throttle
 from tests.controls.trees import CPUS, KernelModel, Tree
@@ -125,22 +129,92 @@ async def test_a_restart_forgets_no_container(node: Node) -> None:
     assert node.bursts == "0 20 0"
 
 
-@pytest.mark.parametrize("text", ["", "\xff\0", '{"boot": "before", "values": {'])
-@pytest.mark.parametrize("file", [CONTAINERS, FORMER])
-async def test_a_power_failure_stops_no_service(node: Node, file: str, text: str) -> None:
+@pytest.mark.parametrize("text", ["", "\xff\0", '{"boot": "before"}\n{"id": "a", "contr'])
+async def test_a_power_failure_stops_no_service(node: Node, text: str) -> None:
     """Whatever it leaves of what was not synced: it is of another boot, and says nothing of this one."""
-    (node.state / file).write_text(text, encoding="latin-1")
+    (node.state / CONTAINERS).write_text(text, encoding="latin-1")
     node.start()
     assert await node.apply(a=10) == []
 
 
-async def test_what_is_damaged_in_this_boot_is_told(node: Node) -> None:
+@pytest.mark.parametrize("line", ["", "\0\0", "[]", '{"id": "a"}', '{"controls": null}', '{"id": "a", "former": 1}'])
+async def test_what_is_damaged_in_this_boot_is_told(node: Node, line: str) -> None:
     """Nobody but an administrator can say what containers had."""
     await node.apply(a=10)
-    stored = node.state / CONTAINERS
-    stored.write_text(stored.read_text()[:-10])
-    with pytest.raises(CriproxyError, match="is damaged"):
+    with (node.state / CONTAINERS).open("a") as stored:
+        stored.write(f"{line}\n")
+    with pytest.raises(CriproxyError, match=f"is damaged .{CONTAINERS}, line 4: "):
         node.start()
+
+
+async def test_of_a_line_that_was_not_stored_whole_nothing_counts(node: Node) -> None:
+    """It is the last one, and nothing of it was applied; what comes next is stored as always."""
+    await node.apply(a=10)
+    with (node.state / CONTAINERS).open("a") as stored:
+        stored.write('{"id": "b", "controls": {"cgr')
+    node.start()
+    await node.apply(a=10, c=30)
+    node.start()
+    await node.apply()
+    assert node.bursts == "0 0 0"
+
+
+async def test_what_others_do_to_the_file_of_containers_loses_nothing(node: Node) -> None:
+    """It is written anew then."""
+    stored = node.state / CONTAINERS
+    await node.apply(a=10)
+    stored.unlink()
+    await node.apply(a=10, b=20)
+    stored.write_text("something else\n")
+    await node.apply(a=10, b=20, c=30)
+    node.start()
+    await node.apply(b=20)
+    assert node.bursts == "0 20 0"
+
+
+async def test_the_file_of_containers_does_not_grow_with_what_has_ended(node: Node) -> None:
+    """And it has at any time what counts."""
+    sizes = list[int]()
+    for turn in range(1, 1200):
+        node.controls._journal.keep_containers({f"id {turn}": ContainerControls(cgroup="/a", burst_us=turn)})
+        node.controls._journal.keep_former(f"id {turn}", "burst_us", turn)
+        node.controls._journal.keep_containers({}, [f"id {turn}"])
+        sizes.append((node.state / CONTAINERS).stat().st_size)
+    assert max(sizes) < 200_000
+    assert sum(after < before for before, after in pairwise(sizes)) >= 3
+    assert Journal.open(node.state, node.tree.root).containers == {}
+
+
+containers = st.dictionaries(
+    st.sampled_from("abc"),
+    st.builds(
+        ContainerControls,
+        cgroup=st.just("/a"),
+        burst_us=st.none() | st.integers(0, 3),
+        rdt_class=st.sampled_from(("", "x")),
+    ),
+)
+
+
+@given(
+    steps=st.lists(
+        st.tuples(containers, st.sets(st.sampled_from("abc")))
+        | st.tuples(st.sampled_from("abc"), st.sampled_from(("burst_us", "rdt_class")), st.integers(0, 9))
+    )
+)
+def test_a_journal_is_read_as_it_was_left(
+    tmp_path_factory: pytest.TempPathFactory, steps: list[tuple[Any, ...]]
+) -> None:
+    """At any time; what containers had counts as long as they have a class instead."""
+    folder = tmp_path_factory.mktemp("journal")
+    journal = Journal.open(folder, folder)
+    for step in steps:
+        if len(step) == 2:
+            journal.keep_containers(*step)
+        elif getattr(journal.containers.get(step[0]), step[1], None) not in ("", None):
+            journal.keep_former(*step)
+        read = Journal.open(folder, folder)
+        assert (read.containers, read.former) == (journal.containers, journal.former)
 
 
 async def test_a_full_disk_leaves_new_containers_alone(tmp_path: Path) -> None:
@@ -149,7 +223,8 @@ async def test_a_full_disk_leaves_new_containers_alone(tmp_path: Path) -> None:
         node = Node(tmp_path, disk / "state")
         await node.apply(a=10)
         fill(disk)
-        (trouble,) = await node.apply(a=10, b=20)
+        more = dict.fromkeys(map("more-{}".format, range(100)), 1)  # the last block of a file may have room
+        (trouble,) = await node.apply(look=False, a=10, b=20, **more)
         assert trouble == (
             f"what is applied to containers cannot be stored in {node.state}/{CONTAINERS}: No space left on device"
         )

@@ -88,9 +88,11 @@ class ThreadScheduling:
         present = {*work.there}
         known = [number for number in before if number in present]
         new = present.difference(known)
-        some = SAMPLE if all(map(work.is_as_it_should_be, known[:SAMPLE])) else MOST_AT_ONCE
-        changed, again = work.changed, work.set(known[:some])
-        self.drift += work.changed - changed
+        some, again = SAMPLE, known[:SAMPLE]
+        if not all(map(work.is_as_it_should_be, again)):
+            some, changed = MOST_AT_ONCE, work.changed
+            again = work.set(known[:some])
+            self.drift += work.changed - changed
         self._known[id] = [*known[some:], *again, *work.set(sorted(new))]
         self._refused[id] = work.refused
         return self._troubles(work)

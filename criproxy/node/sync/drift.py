@@ -6,12 +6,12 @@ again under its lock, when no update of criproxy is in flight.
 
 import asyncio
 from collections import deque
-from collections.abc import Iterable, Sequence
+from collections.abc import Container, Iterable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 
 from criproxy.cri.runtime import RuntimeCallError
-from criproxy.host.cgroup import ContainerGroup
+from criproxy.host.cgroup import ContainerGroup, Contents, have_contents
 from criproxy.model.attributes import ATTRIBUTES, CPUSET, STORED, agrees, in_place, readable
 from criproxy.model.cpuset import format_cpuset
 from criproxy.model.grant import NO_CPUS, Applied, Grant
@@ -53,6 +53,40 @@ class _History:
     recent_s: deque[float] = field(default_factory=lambda: deque(maxlen=_FIGHT))
 
 
+@dataclass(frozen=True, slots=True)
+class _Fine:
+    """A container that had what was applied."""
+
+    grant: Grant
+    applied: Applied
+    contents: Contents
+
+
+@dataclass(slots=True)
+class Compared:
+    """Compares containers with what was applied: as long as their files are the same, nothing is parsed."""
+
+    _fine: dict[str, _Fine] = field(default_factory=dict)
+
+    def as_applied(self, key: str, group: ContainerGroup, grant: Grant, applied: Applied) -> bool:
+        """Return `as_applied` of these values."""
+        fine = self._fine.get(key)
+        if fine and fine.grant is grant and fine.applied is applied and have_contents(fine.contents):
+            return True
+        self._fine.pop(key, None)
+        with suppress(OSError):
+            contents = group.contents(readable(grant))
+            if _agrees(group, grant, applied, written=False):  # else what is in effect does not show each change
+                self._fine[key] = _Fine(grant, applied, contents)
+                return True
+        return as_applied(group, grant, applied)
+
+    def keep(self, known: Container[str]) -> None:
+        """Forget all containers but these."""
+        for key in [key for key in self._fine if key not in known]:
+            del self._fine[key]
+
+
 @dataclass(slots=True)
 class Drift:
     """Reads the cgroups of all running containers periodically."""
@@ -63,6 +97,7 @@ class Drift:
     _asked: set[str] = field(default_factory=set)
     """Containers that are being read again."""
     _histories: dict[str, _History] = field(default_factory=dict)
+    _compared: Compared = field(default_factory=Compared)
 
     async def watch(self) -> None:
         """Check all containers, for ever."""
@@ -85,7 +120,7 @@ class Drift:
             grant = _RELEASED if node.released else node.grants.get(key)
             if group is None or grant is None or applied is None or key in self._asked or context.locks.busy(key):
                 continue
-            if not as_applied(group, grant, applied):
+            if not self._compared.as_applied(key, group, grant, applied):
                 self._asked.add(key)
                 context.tasks.spawn(f"read {key}", self._check_again(key))
 
@@ -190,6 +225,7 @@ class Drift:
         for key, history in list(self._histories.items()):
             if now_s - history.recent_s[-1] > _CALM_S or key not in self.context.cgroups.groups:
                 del self._histories[key]
+        self._compared.keep(self.context.cgroups.groups)
 
 
 def as_applied(group: ContainerGroup, grant: Grant, applied: Applied) -> bool:
@@ -197,12 +233,16 @@ def as_applied(group: ContainerGroup, grant: Grant, applied: Applied) -> bool:
 
     With cgroup v2 it may effectively have less, because parent cgroups allow less; its configured cpuset counts.
     """
+    return any(_agrees(group, grant, applied, written=written) for written in (False, True))
+
+
+def _agrees(group: ContainerGroup, grant: Grant, applied: Applied, *, written: bool) -> bool:
     attributes = readable(grant)
     try:
-        found = (group.read(attributes, written=written) for written in (False, True))
-        return any(agrees(grant, applied, has) and not _is_news(attributes, applied, has) for has in found)
+        has = group.read(attributes, written=written)
     except OSError:
         return False
+    return agrees(grant, applied, has) and not _is_news(attributes, applied, has)
 
 
 def _is_news(attributes: Attributes, applied: Applied, has: Applied) -> bool:

@@ -14,7 +14,7 @@ from criproxy.cri import api_pb2 as api
 from criproxy.host.cgroup import ContainerGroup
 from criproxy.model.cpuset import parse_cpuset
 from criproxy.model.grant import Applied, Grant
-from criproxy.node.sync.drift import Drift, as_applied
+from criproxy.node.sync.drift import Compared, Drift, as_applied
 from criproxy.placement.events import PolicyChanged
 from tests.node.configuration.test_policy_switch import Slow as SlowPolicy
 from tests.node.reconcile.test_promotion import wrong
@@ -196,6 +196,29 @@ def test_a_container_has_what_was_applied(tmp_path: Path, unified: bool, sets: d
     group = group_of(tmp_path, sets, unified=unified)
 
     assert as_applied(group, Grant(cpus, mems), Applied(cpus, mems)) is expected
+
+
+@pytest.mark.parametrize("unified", [False, True])
+@pytest.mark.parametrize("had", ["1-2", "1"])
+@pytest.mark.parametrize("has", ["3", "1", ""])
+def test_what_was_as_applied_is_read_again_when_a_file_is_another_one(
+    tmp_path: Path, unified: bool, had: str, has: str
+) -> None:
+    """Also where with cgroup v2 the parent allows less, so that only what was written is another one."""
+    cpus, mems, compared = parse_cpuset("1-2"), parse_cpuset("0"), Compared()
+    group = group_of(tmp_path, {"": "1-2", ".effective": had}, unified=unified)
+    state = group, Grant(cpus, mems), Applied(cpus, mems)
+    assert [compared.as_applied("k", *state) for _ in range(2)] == [True, True]
+
+    Path(group.path, "cpuset.cpus").write_text(has)
+    if had != "1":
+        Path(group.path, "cpuset.cpus.effective").write_text(has)
+    assert compared.as_applied("k", *state) is False
+    assert compared.as_applied("k", group, state[1], Applied(parse_cpuset("3"), mems)) is (has == "3")
+
+    Path(group.path, "cpuset.mems").unlink()
+    Path(group.path, "cpuset.mems.effective").unlink()
+    assert compared.as_applied("k", *state) is False
 
 
 def told(world: World, kind: str) -> list[str]:
