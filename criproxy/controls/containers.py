@@ -4,6 +4,7 @@ import asyncio
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
+from time import monotonic
 from typing import Any
 
 from criproxy.controls.journal import CONTAINERS, Journal
@@ -15,6 +16,8 @@ from criproxy.model.node import changed_keys
 
 CLASSES = "classes"
 """The item of a lane that prepares classes."""
+MACHINE_S = 30.0
+"""How long what the machine can is taken to be the same: the daemon asks again and again."""
 
 
 @dataclass(slots=True)
@@ -63,6 +66,8 @@ class Containers:
         self._problem = ""
         self._layout: Desired | None = None
         self._wanted: Mapping[str, ContainerControls] = journal.containers
+        self._machine: dict[str, Any] = {}
+        self._machine_until_s = 0.0
 
     @property
     def drift(self) -> int:
@@ -157,13 +162,16 @@ class Containers:
         return items.keys() & caller.missing
 
     async def machine(self) -> dict[str, Any]:
-        """Return what the machine can for containers; what hangs is missing."""
+        """Return what the machine can for containers, as it was within `MACHINE_S`; what hangs is missing."""
+        if monotonic() < self._machine_until_s:
+            return self._machine
         found: dict[str, Any] = {}
         for caller in self._callers:
             results = await caller.lane.run([("machine", caller.part.machine)])
             found |= {
                 key: each for result in results.values() if isinstance(result, Mapping) for key, each in result.items()
             }
+        self._machine, self._machine_until_s = found, monotonic() + MACHINE_S
         return found
 
     async def put_back(self) -> None:
