@@ -26,7 +26,7 @@ START_WAIT_S = 0.25
 """How long a start waits for its classes."""
 SILENCE_S = 5.0
 """After so long without an answer, the service counts as silent."""
-POLL_S, PENDING_POLL_S = 10.0, 0.5
+POLL_S, PENDING_POLL_S = 20.0, 0.5
 """How often it is asked how it is; the second while it still applies something."""
 FIRST_PAUSE_S, LONGEST_PAUSE_S = 0.2, 30.0
 MARK = "controls"
