@@ -14,7 +14,6 @@ from criproxy.install import kubelet_files, paths
 from criproxy.install.host import CommandFailed, Host, former
 from criproxy.install.journal import Journal, load, save
 from criproxy.install.kubelet import Kubelet, NodeKind, find_kubelet
-from criproxy.install.payload import Payload, payload_for
 from criproxy.install.plan import (
     Plan,
     Request,
@@ -50,7 +49,7 @@ class Operator:
     kind: NodeKind | None = None
     timeout_s: float = 120.0
     """Of each check."""
-    payload: Payload | None = None
+    payload: paths.Payload | None = None
     """What can be put on the node; None: what this program has with it."""
 
     def install(self, request: Request, *, dry_run: bool = False) -> None:
@@ -213,7 +212,7 @@ class Operator:
             CriproxyError: something stands against an installation.
         """
         kubelet = find_kubelet(self.host, self.kind)
-        plan = Plan(kubelet, request, self.payload or payload_for(self.host.root), load(self.host))
+        plan = Plan(kubelet, request, self.payload or paths.payload_for(self.host.root), load(self.host))
         notes = (*plan.notes(), *policy_notes(plan))
         for line in (*plan.about(), *(f"note: {note}" for note in notes)):
             self.report(line)

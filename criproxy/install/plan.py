@@ -9,11 +9,11 @@ from pathlib import Path
 
 from criproxy import __version__
 from criproxy.install import kubelet_files, paths
-from criproxy.install.host import CommandFailed, Host
+from criproxy.install.host import Host
 from criproxy.install.journal import Journal
 from criproxy.install.kubelet import Kubelet, unit_text
 from criproxy.install.kubelet_cpus import NONE, managers
-from criproxy.install.payload import Payload
+from criproxy.install.runtime import NriOfRuntime
 from criproxy.install.steps import (
     KUBELET,
     PROGRAM,
@@ -31,7 +31,7 @@ from criproxy.install.steps import (
     Run,
     Step,
 )
-from criproxy.install.texts import CannotEdit, environment_of, flag, split, with_flag, with_nri
+from criproxy.install.texts import CannotEdit, environment_of, flag, split, with_flag
 from criproxy.process.http.address import Address
 
 _RIVAL = re.compile(
@@ -127,7 +127,7 @@ class Plan:
 
     kubelet: Kubelet
     request: Request
-    payload: Payload
+    payload: paths.Payload
     journal: Journal
 
     @cached_property
@@ -139,6 +139,10 @@ class Plan:
     def runtime(self) -> str:
         """The path of the runtime's socket."""
         return self.request.runtime or runtime_of(self.kubelet)
+
+    @cached_property
+    def _nri(self) -> NriOfRuntime:
+        return NriOfRuntime(self.kubelet, self.runtime)
 
     @cached_property
     def socket(self) -> str:
@@ -278,28 +282,9 @@ class Plan:
         Raises:
             CannotEdit: this has to be done by hand.
         """
-        path, unit, before = paths.CONTAINERD_CONFIG, "containerd.service", self.host.read(paths.CONTAINERD_CONFIG)
-        if self.kubelet.is_embedded:
-            if not self.host.is_socket(paths.NRI):
-                raise CannotEdit(
-                    f"{paths.NRI} does not exist, and {self.kubelet.kind} writes containerd's configuration: "
-                    "switch NRI on in its template, config.toml.tmpl or config-v3.toml.tmpl, and restart it"
-                )
-            return
-        if self.runtime.endswith(paths.CRIO):
-            path, unit, text = paths.CRIO_NRI, "crio.service", paths.CRIO_NRI_TEXT
-            before = self.host.read(path)
-        else:
-            with suppress(CommandFailed):  # its program is elsewhere
-                if re.search(r" v?1\.[0-6]\.", self.host.run(["containerd", "--version"])[1]):
-                    raise CannotEdit("this containerd takes no NRI plugins: containerd 1.7 and newer do")
-            try:
-                text = with_nri(before or "")
-            except CannotEdit as error:
-                raise CannotEdit(f"{path}: {error}: see docs/nri.md") from error
-        if text != before:
-            restart = ("systemctl", "restart", unit)
-            yield File(path, text, "the runtime takes plugins", START, keep=True)
+        if change := self._nri.change():
+            restart = ("systemctl", "restart", change.unit)
+            yield File(change.path, change.text, "the runtime takes plugins", START, keep=True)
             yield Run("restart the runtime; containers keep running", START, restart, restart)
             yield Check("version", self.runtime)
 
@@ -348,8 +333,8 @@ class Plan:
         """Yield the options of criproxy's unit that are to have a value, or none; others stay as they are."""
         if self.runtime != configured_runtime(self.host):
             yield "runtime-endpoint", f"unix://{self.runtime}", "the runtime's socket"
-        if self.request.nri and option(self.host, "nri") is None:
-            yield "nri", f"unix://{paths.NRI}", "criproxy is a plugin of the runtime"
+        if self.request.nri and (option(self.host, "nri") is None or self.has_written("nri")):
+            yield "nri", f"unix://{self._nri.socket}", "criproxy is a plugin of the runtime"
         elif not self.request.nri:
             yield "nri", None, "criproxy serves the kubelet"
         wanted = dict[str, str]()

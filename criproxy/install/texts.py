@@ -200,14 +200,11 @@ def with_nri(text: str) -> str:
     Raises:
         CannotEdit: it has to be done by hand.
     """
-    before = _toml(text or "version = 2\n")
+    before = toml(text or "version = 2\n")
     if before.get("version", 1) < 2:
         raise CannotEdit("it is of version 1, which has no NRI")
     table = before.get("plugins", {}).get(NRI_PLUGIN, {})
-    wanted: dict[str, Any] = {"disable": False}
-    if table.get("plugin_request_timeout", "2s") == "2s":  # containerd's default
-        wanted["plugin_request_timeout"] = "10s"
-    if wanted.items() <= table.items():
+    if not (wanted := nri_wanted(table)):
         return text
     lines = _ended(text or "version = 2\n").splitlines(keepends=True)
     if not any(map(_NRI_HEADER.match, lines)):
@@ -221,12 +218,25 @@ def with_nri(text: str) -> str:
     after = "".join((*lines[:start], *body, *lines[end:]))
     plugins = {**before.get("plugins", {}), NRI_PLUGIN: {**table, **wanted}}
     with suppress(CannotEdit):  # such as a table that is on one line, and has come a second time
-        if _toml(after) == {**before, "plugins": plugins}:
+        if toml(after) == {**before, "plugins": plugins}:
             return after
     raise CannotEdit("NRI cannot be switched on in the way in which the file is written")
 
 
-def _toml(text: str) -> dict[str, Any]:
+def nri_wanted(table: Mapping[str, Any]) -> dict[str, Any]:
+    """Return what the settings of NRI lack so that it is on, and waits for a plugin for longer than by default."""
+    wanted: dict[str, Any] = {} if table.get("disable") is False else {"disable": False}
+    if table.get("plugin_request_timeout", "2s") == "2s":  # containerd's default
+        wanted["plugin_request_timeout"] = "10s"
+    return wanted
+
+
+def toml(text: str) -> dict[str, Any]:
+    """Return the content of a TOML file.
+
+    Raises:
+        CannotEdit: it is something else.
+    """
     try:
         return tomllib.loads(text)
     except tomllib.TOMLDecodeError as error:

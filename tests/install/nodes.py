@@ -15,7 +15,6 @@ from typing import Any
 
 from criproxy import __version__
 from criproxy.install import paths
-from criproxy.install.payload import Payload
 from tests.conftest import ROOT
 
 _KUBELET = """[Unit]
@@ -258,11 +257,11 @@ class MadeUpNode:
         return self.folder / "bin"
 
     @property
-    def payload(self) -> Payload:
+    def payload(self) -> paths.Payload:
         """What a container with criproxy has with it."""
         names = (*paths.UNITS, *paths.OPTIONAL_UNITS)
         units = {name: (ROOT / "systemd" / name).read_text() for name in names}
-        return Payload(str(self.folder / "image"), units, "policy: static\n")
+        return paths.Payload(str(self.folder / "image"), units, "policy: static\n")
 
     def make(self, runtime: Path, *, has_package: bool) -> None:
         """Write all files; *runtime*: the socket of a runtime that answers."""

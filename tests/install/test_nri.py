@@ -146,6 +146,94 @@ def test_what_has_to_be_done_by_hand(make_node: MakeNode) -> None:
     assert node.log == []
 
 
+HEADER = f'[plugins."{NRI_PLUGIN}"]\n'
+ON = 'disable = false\nplugin_request_timeout = "10s"\n'
+IMPORTS = 'imports = ["conf.d/*.toml"]\n'
+DROPPED = "/etc/containerd/conf.d/50-nri.toml"
+
+
+def test_a_socket_elsewhere(make: MakeNode) -> None:
+    """Criproxy connects where the runtime takes plugins; also when that changes later, and where a drop-in says so."""
+    node = make("plain")
+    node.write(paths.CONTAINERD_CONFIG, f'version = 2\n{HEADER}socket_path = "/var/run/other.sock"\n')
+    before = node.snapshot()
+    node.installs(nri=True)
+    assert "--nri=unix:///run/other.sock" in node.read(paths.DEFAULTS)
+
+    moved = f'version = 2\n{IMPORTS}{HEADER}{ON}socket_path = "/var/run/other.sock"\n'
+    node.write(paths.CONTAINERD_CONFIG, moved)
+    node.write(DROPPED, f'version = 2\n{HEADER}{ON}socket_path = "/run/third.sock"\n')
+    assert "systemctl restart criproxy.service" in node.installs(nri=True)
+    assert "--nri=unix:///run/third.sock" in node.read(paths.DEFAULTS)
+    assert "Nothing to do" in node.installs(nri=True)
+    node.at(DROPPED).unlink()
+    node.at(DROPPED).parent.rmdir()
+    node.uninstalls(force=True)
+    assert node.snapshot() == before
+
+
+def test_a_file_of_another_name(make: MakeNode) -> None:
+    """The one that containerd's unit names is changed, also if it is a link, and of containerd 2."""
+    node, name = make("plain"), "/opt/containerd/config.toml"
+    node.write("/etc/systemd/system/containerd.service", f"[Service]\nExecStart=/usr/bin/containerd --config {name}\n")
+    node.write("/srv/real.toml", f"version = 3\n[plugins.'{NRI_PLUGIN}']\n  disable = true\n")
+    node.at("/opt/containerd").mkdir()
+    node.at(name).symlink_to("/srv/real.toml")
+    before, default = node.snapshot(), node.read(paths.CONTAINERD_CONFIG)
+
+    node.installs(nri=True)
+    assert tomllib.loads(node.read("/srv/real.toml"))["plugins"][NRI_PLUGIN]["disable"] is False
+    assert node.read(paths.CONTAINERD_CONFIG) == default
+    node.uninstalls()
+    assert node.snapshot() == before
+
+
+@pytest.mark.parametrize(
+    ("main", "dropped", "said"),
+    [
+        pytest.param(IMPORTS, f"{HEADER}disable = true\n", "without disable = false, plugin_r", id="off"),
+        pytest.param(IMPORTS, f'{HEADER}socket_path = "/x"\n', 'request_timeout = "10s": write that', id="not on"),
+        pytest.param(IMPORTS, f'disabled_plugins = ["{NRI_PLUGIN}"]\n', "disabled_plugins has", id="disabled"),
+        pytest.param(f"{HEADER}disable_connections = true\n", "", "takes only plugins that it starts", id="closed"),
+        pytest.param(IMPORTS, "[", f"{DROPPED}: it is not valid TOML", id="broken"),
+    ],
+)
+def test_files_that_say_otherwise(make: MakeNode, main: str, dropped: str, said: str) -> None:
+    """What the change of the main file would not achieve is refused before anything is changed."""
+    node = make("plain")
+    node.write(paths.CONTAINERD_CONFIG, f"version = 2\n{main}")
+    node.write(DROPPED, dropped)
+    before = node.snapshot()
+
+    assert said in node.refuses(nri=True)
+    assert (node.snapshot(), node.log) == (before, [])
+
+
+def test_a_drop_in_that_switches_it_on(make: MakeNode) -> None:
+    """Nothing of the runtime has to change."""
+    node = make("plain")
+    node.write(paths.CONTAINERD_CONFIG, f"version = 2\n{IMPORTS}")
+    node.write(DROPPED, f"{HEADER}{ON}")
+
+    node.installs(nri=True)
+    assert node.read(paths.CONTAINERD_CONFIG) == f"version = 2\n{IMPORTS}"
+    assert "systemctl restart containerd.service" not in node.log
+
+
+def test_other_files_of_crio(make: MakeNode, runtime_socket: Path) -> None:
+    """They may name the socket; one that is read later and switches NRI off stands against it."""
+    node, last = make("kubeadm"), "/etc/crio/crio.conf.d/99-last.conf"
+    node.at(paths.CRIO).parent.mkdir()
+    node.at(paths.CRIO).hardlink_to(runtime_socket)
+    node.write("/etc/crio/crio.conf", '[crio.nri]\nnri_listen = "/run/crio/nri.sock"\n')
+    node.write(last, "[crio.nri]\nenable_nri = false\n")
+
+    assert f"{last} switches NRI off, and is read after {paths.CRIO_NRI}" in node.refuses(nri=True, runtime=paths.CRIO)
+    node.at(last).unlink()
+    node.installs(nri=True, runtime=paths.CRIO)
+    assert "--nri=unix:///run/crio/nri.sock" in node.read(paths.DEFAULTS)
+
+
 def test_what_nri_cannot_do_is_noted(make: MakeNode) -> None:
     """Before anything is done."""
     policy = "policy: static\ndevices: {privileged: deny}\n"
