@@ -131,6 +131,10 @@ class Adoption:
             await self._classify(listed, containers)
         return adopted
 
+    def all_known(self, containers: Containers) -> None:
+        """Note that the list of all *containers* is worked off."""
+        self.placing_since.seen(containers)
+
     async def _release_lost(self, found: Iterable[Container]) -> None:
         """Release reservations of containers that the runtime has created without criproxy's answer.
 

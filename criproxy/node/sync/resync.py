@@ -274,9 +274,8 @@ class Resync:
                 is_done = await follow_sizes(self.context, containers, self._is_touched)
             finally:
                 self._resized |= not is_done
-        self.reconciler.enqueue(list(self.context.cgroups.unreported), read=True)
-        if thorough:
-            self.reconciler.enqueue(list(state.node.grants), read=True)
+        self.reconciler.enqueue([*self.context.cgroups.unreported, *(state.node.grants if thorough else ())], read=True)
+        self.adoption.all_known(containers)
 
     async def _compare_lists(
         self, before: Node, sandboxes: Sandboxes, containers: Containers, sandbox_id: str = ""

@@ -35,6 +35,8 @@ POD_UID = "io.kubernetes.pod.uid"
 """The label by which the kubelet recognises its containers."""
 FILE = "placing-since"
 """The name of the file of `PlacingSince`, in the state directory."""
+SEEN = "seen-until"
+"""The name of the file, in the state directory, that says when the newest container was created that was listed."""
 SETTLED_S = 0.5
 """How long after its cgroup a container counts as unknown: the reply to the call that made it names it first."""
 _ROOT_S = 5.0
@@ -53,13 +55,15 @@ class PlacingSince:
     That is when the oldest container with a stamp was created, of all that lists have shown. A file remembers it, since
     that container ends. If the file is lost, those that still run tell: no container counts as passed by that is older
     than all of them.
+
+    Another file says which containers were listed, as the time at which the newest one was created: a process that ends
+    before its first list has seen none. Without it, the last time at which something was stored does.
     """
 
     def __init__(self, context: Context, store: Store) -> None:
-        self._context, self._file, self._since_s = context, store.directory / FILE, inf
-        with suppress(OSError, ValueError):
-            self._since_s = float(self._file.read_text())
-        self._is_lost, self._begun_s = store.saved_s is None, store.saved_s or time()
+        self._context, self._directory = context, store.directory
+        self._since_s, self._seen_s = self._read(FILE, inf), self._read(SEEN, 0.0)
+        self._is_lost, self._begun_s = store.saved_s is None, self._seen_s or store.saved_s or time()
         self._told = set[str]()
         """Containers that had ended before they were seen."""
 
@@ -68,8 +72,14 @@ class PlacingSince:
         older = (item for item in containers if item.created_at / 1e9 < self._since_s)
         if placed := [item.created_at / 1e9 for item in older if self._is_ours(item)]:
             self._since_s = min(placed)
-            write = asyncio.to_thread(self._write, repr(self._since_s))
-            self._context.tasks.spawn("remember since when containers are placed", write)
+            self._remember(FILE, self._since_s)
+
+    def seen(self, containers: Sequence[api.Container]) -> None:
+        """Note that all *containers*, those that the runtime has, are known, or told."""
+        newest_s = max((item.created_at / 1e9 for item in containers), default=0.0)
+        if newest_s > self._seen_s:
+            self._seen_s = newest_s
+            self._remember(SEEN, newest_s)
 
     def covers(self, item: api.Container) -> bool:
         """Whether *item* is of a pod, and was created since then without criproxy being asked."""
@@ -86,13 +96,13 @@ class PlacingSince:
         If the store was lost, it may have been placed before, so that it is not said how long it ran without.
         """
         created_s = item.created_at / 1e9
-        since_s = 0.0 if self._is_lost and created_s < self._begun_s else created_s
+        since_s = 0.0 if self._is_lost and created_s <= self._begun_s else created_s
         return Missed(why=Miss.BYPASSED, since_s=since_s, unseen=True) if self.covers(item) else None
 
     async def tell_ended(self, containers: Sequence[api.Container]) -> None:
         """Note in the history which containers of a list have come and ended before criproxy saw them.
 
-        Those from before the end of the last run are told already.
+        Those that former runs have seen are told already.
         """
         context = self._context
         ended = {item.id: item for item in containers if translate.state(item) is ContainerState.EXITED}
@@ -100,7 +110,7 @@ class PlacingSince:
         self._told = (self._told | news) & ended.keys()
         for item in [ended[key] for key in news if self.covers(ended[key])]:
             since_s = item.created_at / 1e9
-            reply = await if_reported(context.runtime.container_status(item.id)) if since_s >= self._begun_s else None
+            reply = await if_reported(context.runtime.container_status(item.id)) if since_s > self._begun_s else None
             if reply and reply.status.started_at:
                 until_s = reply.status.finished_at / 1e9
                 context.counters.unplaced_s += max(0.0, until_s - since_s)
@@ -112,9 +122,17 @@ class PlacingSince:
         known = self._context.state.node.containers.get(item.id)
         return bool(known.reservation if known else read_stamp(item.annotations))
 
-    def _write(self, text: str) -> None:
+    def _remember(self, name: str, time_s: float) -> None:
+        self._context.tasks.spawn(f"write {name}", asyncio.to_thread(self._write, name, repr(time_s)))
+
+    def _write(self, name: str, text: str) -> None:
         with suppress(OSError):  # until the next start, memory suffices, and then the containers that still run
-            self._file.write_text(text)
+            (self._directory / name).write_text(text)
+
+    def _read(self, name: str, without_s: float) -> float:
+        with suppress(OSError, ValueError):
+            return float((self._directory / name).read_text())
+        return without_s
 
 
 class Newcomers:

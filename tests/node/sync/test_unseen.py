@@ -9,14 +9,15 @@ from pathlib import Path
 import asyncinotify
 import pytest
 
+from criproxy.model.record import Kind
 from criproxy.model.workload import Container
 from criproxy.node.settings import Adopt, Promote
 from criproxy.node.sync import unseen
-from criproxy.node.sync.unseen import FILE
+from criproxy.node.sync.unseen import FILE, SEEN
 from criproxy.placement.policies.none import NonePolicy
 from criproxy.placement.policies.static import StaticOptions
 from lab.kubelet.kubelet import PodSpec
-from tests.node.world import NO_EVENTS, NO_LOOKS, STATIC, World, owner, said, sharer
+from tests.node.world import NO_EVENTS, NO_LOOKS, STATIC, Slow, World, owner, said, sharer
 
 UNTIL_ASKED = replace(NO_LOOKS, promote=Promote.OFF)
 """Nobody gets a place later, so that a test sees who has none."""
@@ -217,6 +218,30 @@ async def test_one_that_has_ended_before_it_is_seen(
         assert context.counters.unplaced_s == pytest.approx((status.finished_at - status.created_at) / 1e9, abs=1e-5)
         others = await world.controller.context.state.find_history(seen)
         assert not [each for each in others if "unplaced_since_s" in each.facts]
+
+
+async def test_one_that_has_ended_before_a_run_that_lists_nothing(tmp_path: Path) -> None:
+    """The runtime does not answer that run, which stores something and ends: the next one tells."""
+    slow = Slow()
+    async with World(tmp_path, replace(NO_EVENTS, latency_s=slow), UNTIL_ASKED) as world:
+        seen = await placed_and_listed(world)
+        await world.poll((tmp_path / "state" / SEEN).exists)
+        await world.stop_criproxy()
+        past = await run_past(world, owner("past"))
+        world.runtime.exit_container(past)
+        slow.hold("ListContainers")
+        await world.start_criproxy()
+        state = world.controller.context.state
+        state.note(state.node.containers[seen], Kind.RESIZED, "something is stored")
+        await state.flush()
+        await world.stop_criproxy()
+        slow.let_go("ListContainers")
+
+        await world.start_criproxy()
+        await world.controller.resync.again()
+
+        text, _ = await told(world, past)
+        assert text.endswith("; it ended before criproxy saw it")
 
 
 async def test_nobody_owes_a_place_with_adopt_watch(tmp_path: Path) -> None:
