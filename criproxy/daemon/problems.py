@@ -26,10 +26,15 @@ NEVER_S = 300.0
 """How long the first call of a kubelet may take after the start, for example while the node boots."""
 _UNPLACED = "the runtime does not ask criproxy about containers, which start without their place"
 _CREATES_FAIL = (
-    "the runtime has failed the last {} creates after criproxy had answered: another plugin may set the same fields, "
-    "which a runtime allows to one ('kubectl describe' of a pod then says \"both tried to set\"): stop that plugin"
+    "the runtime has failed the last {} after criproxy had answered: another plugin may set the same fields, which a "
+    "runtime allows to one ('kubectl describe' of a pod then says \"both tried to set\"): stop that plugin"
 )
-MANY_FAILED = 3
+MANY_FAILED = 2
+"""One create fails for other reasons, too, such as a full disk."""
+_TWO = (
+    "another criproxy, between the kubelet and the runtime, has placed {}, and both place the same containers: stop "
+    "one of them; 'criproxy install', with or without --nri, leaves one"
+)
 _SHORT = (
     "the runtime waits {:g} s for criproxy, and then starts containers without their place, as on an overloaded "
     "machine: 'criproxy install --nri' sets 10 s (docs/nri.md)"
@@ -163,8 +168,15 @@ class Problems:
 
         if plugin.problem:
             yield Notice("nri", f"{_UNPLACED}: {plugin.problem}")
-        if plugin.front.failed_creates >= MANY_FAILED:
-            yield Notice("nri", _CREATES_FAIL.format(plugin.front.failed_creates))
+        if plugin.unsteady:
+            yield Notice("nri", plugin.unsteady, wrong=False)
+        count, container = plugin.front.rivals.failed
+        if count >= MANY_FAILED:
+            yield Notice("nri", _CREATES_FAIL.format(f"{count} creates, most recently of {container}"))
+        elif count:
+            yield Notice("nri", _CREATES_FAIL.format(f"create of {container}"), wrong=False)
+        if stamped := plugin.front.rivals.stamped:
+            yield Notice("competing-manager", _TWO.format(stamped))
         if 0.0 < plugin.request_timeout_s < SHORT_S:
             yield Notice("nri", _SHORT.format(plugin.request_timeout_s), wrong=False)
         if endpoint := self.kubelet_cpus.endpoint_of_ours:

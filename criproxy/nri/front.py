@@ -26,6 +26,7 @@ from criproxy.nri import api_pb2 as nri
 from criproxy.nri import messages
 from criproxy.nri.connection import CallFailed
 from criproxy.nri.frames import MESSAGE_MAX_BYTES
+from criproxy.nri.rivals import Rivals
 from criproxy.process.log import structlog
 from criproxy.wire.calls import Call, ErrorHandler, Outcome, OutcomeKind, Proceed, Refuse, Table, Verdict
 from criproxy.wire.server import pass_on_error
@@ -86,8 +87,7 @@ class NriFront:
         self.blockers: Callable[[str], Sequence[str]] = lambda _: ()
         """Returns who has to give up CPUs for a container, by its reservation."""
         self.on_runtime_lost: Callable[[], None] = lambda: None
-        self.failed_creates = 0
-        """How many creates that criproxy had answered have failed in the runtime, one after the other."""
+        self.rivals = Rivals()
         self.window_debt, self.oldest_held_s = 0, 0.0
         """As those of a proxy: nothing flows here, and nothing is held for long."""
         self.disconnect: Callable[[], None] = lambda: None
@@ -158,7 +158,8 @@ class NriFront:
         if method == "UpdateContainer":
             return await self._update(nri.UpdateContainerRequest.FromString(request))
         if method == "StopContainer":
-            self._stopped(nri.StopContainerRequest.FromString(request).container)
+            stop = nri.StopContainerRequest.FromString(request)
+            self._stopped(stop.pod, stop.container)
             return _EMPTY
         if method == "UpdatePodSandbox":
             self._pod_resized(nri.UpdatePodSandboxRequest.FromString(request))
@@ -177,9 +178,10 @@ class NriFront:
             case "StopPodSandbox":
                 self._watched(name, cri.StopPodSandboxRequest(pod_sandbox_id=pod.id))
             case "RemovePodSandbox":
+                self.rivals.removed(pod)
                 self._watched(name, cri.RemovePodSandboxRequest(pod_sandbox_id=pod.id))
             case "PostCreateContainer":
-                self._end(("CreateContainer", container.id), OutcomeKind.OK)
+                self._created(pod, container, OutcomeKind.OK)
             case "StartContainer":
                 await self._start(container)
             case "PostStartContainer":
@@ -187,13 +189,14 @@ class NriFront:
             case "PostUpdateContainer":
                 self._end(("UpdateContainerResources", container.id), OutcomeKind.OK)
             case "RemoveContainer":
-                self._end(("CreateContainer", container.id), OutcomeKind.FAILED)
+                self._created(pod, container, OutcomeKind.FAILED)
                 self._watched(name, cri.RemoveContainerRequest(container_id=container.id))
 
     # ---------------------------------------------------------------- calls that the controller holds
 
     async def _create(self, request: nri.CreateContainerRequest) -> bytes:
         container = request.container
+        self.rivals.asked(request.pod, container)
         asked = messages.create_request(request.pod, container)
         created = cri.CreateContainerResponse(container_id=container.id)
         reply = nri.CreateContainerResponse()
@@ -254,11 +257,16 @@ class NriFront:
             reply.update.append(messages.update(container_id, wanted.linux))
         return reply.SerializeToString()
 
-    def _stopped(self, container: nri.Container) -> None:
+    def _stopped(self, pod: nri.PodSandbox, container: nri.Container) -> None:
         """A container has ended, or was never made: the event says neither, so the runtime is asked."""
-        for method in ("CreateContainer", "StartContainer"):
-            self._end((method, container.id), OutcomeKind.FAILED)
+        self._created(pod, container, OutcomeKind.FAILED)
+        self._end(("StartContainer", container.id), OutcomeKind.FAILED)
         self._watched("StopContainer", cri.StopContainerRequest(container_id=container.id), kind=OutcomeKind.UNKNOWN)
+
+    def _created(self, pod: nri.PodSandbox, container: nri.Container, kind: OutcomeKind) -> None:
+        if (key := ("CreateContainer", container.id)) in self._open:
+            self.rivals.ended(pod, container, failed=kind is OutcomeKind.FAILED)
+            self._end(key, kind)
 
     def _pod_resized(self, request: nri.UpdatePodSandboxRequest) -> None:
         resources = messages.update_request("", request.linux_resources).linux
@@ -325,8 +333,6 @@ class NriFront:
     def _end(self, key: tuple[str, str], kind: OutcomeKind) -> None:
         if found := self._open.pop(key, None):
             found.timer.cancel()
-            if key[0] == "CreateContainer" and kind is not OutcomeKind.UNKNOWN:
-                self.failed_creates = 0 if kind is OutcomeKind.OK else self.failed_creates + 1
             self._done(found.call, Outcome(kind, found.reply if kind is OutcomeKind.OK else None))
 
     def _done(self, call: Call, outcome: Outcome) -> None:

@@ -1,14 +1,18 @@
 """The life of a plugin: connect to the runtime, register, and begin again when the connection ends."""
 
 import asyncio
+from collections import deque
 from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import partial
+from pathlib import Path
+from time import time
 
 from criproxy.errors import CriproxyError, reason_of
+from criproxy.model.text.notices import timestamp
 from criproxy.nri import api_pb2 as nri
-from criproxy.nri.connection import Connection, Ended
+from criproxy.nri.connection import CallFailed, Connection, Ended
 from criproxy.nri.front import NriFront
 from criproxy.process.log import structlog
 from criproxy.process.tasks import Backoff
@@ -27,6 +31,13 @@ REGISTER_S = 5.0
 """How long the runtime may take to register a plugin."""
 FIRST_PAUSE_S, LONGEST_PAUSE_S = 0.1, 5.0
 """Between two connections."""
+MANY_ENDED, WITHIN_S = 3, 60.0
+"""So many connections that end within this time are told of for as long, since there may be one at each look."""
+_UNSTEADY = (
+    "the runtime has ended {} connections within a minute, most recently at {}: {}. Containers that are created "
+    "between two of them start without their place. It ends one if an answer takes longer than its request timeout, "
+    "and if the kubelet gives up a call"
+)
 _EVENTS = (
     nri.RUN_POD_SANDBOX,
     nri.STOP_POD_SANDBOX,
@@ -66,7 +77,16 @@ class Plugin:
     _failed: Callable[[str, Exception], None] = lambda method, error: None
     """Is called with failures of criproxy, and the name of the method."""
     _connection: Connection | None = None
+    _ended: deque[tuple[float, str]] = field(default_factory=lambda: deque(maxlen=MANY_ENDED))
+    """When the last connections ended, in seconds since the epoch, and why."""
     _accepted: asyncio.Event = field(default_factory=asyncio.Event)
+
+    @property
+    def unsteady(self) -> str:
+        """That connections have ended again and again until recently, in a sentence; empty if that is not so."""
+        if len(self._ended) < MANY_ENDED or time() - self._ended[0][0] > WITHIN_S:
+            return ""
+        return _UNSTEADY.format(MANY_ENDED, timestamp(self._ended[-1][0]), self._ended[-1][1])
 
     def to_json(self) -> dict[str, str]:
         """Return the part ``plugin`` of `status`."""
@@ -96,13 +116,19 @@ class Plugin:
                 await self._connect(pauses)
             except (OSError, CriproxyError) as error:
                 said = str(error)
-                if isinstance(error, OSError):
-                    said = f"{self.path}: {reason_of(error)}; {OFF}"
+                if isinstance(error, CallFailed):
+                    said = f"the runtime refuses to register criproxy: {error}"
+                elif isinstance(error, OSError):
+                    said = f"{self.path}: {self._why(error)}; {OFF}"
                     pauses.reset()  # when the runtime is back, nothing may be created before it asks criproxy
                 if said != self.problem:
                     log.warning("the runtime does not ask criproxy", socket=self.path, error=said)
                 self.problem = said
             await asyncio.sleep(pauses.pause_s())
+
+    def _why(self, error: OSError) -> str:
+        file = Path(self.path)
+        return "it is not a socket" if file.exists() and not file.is_socket() else reason_of(error)
 
     def _disconnect(self) -> None:
         if self._connection is not None:
@@ -125,7 +151,11 @@ class Plugin:
             log.info("connected to the runtime", socket=self.path, runtime=name, version=version)
             pauses.reset()
             self.front.on_runtime_lost()  # what was made since the last look is placed now
-            await reading
+            try:
+                await reading
+            except Ended as error:
+                self._ended.append((time(), str(error)))
+                raise
         except TimeoutError as error:
             raise Ended(f"the runtime did not register criproxy within {REGISTER_S:g} s") from error
         finally:

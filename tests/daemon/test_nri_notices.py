@@ -7,8 +7,10 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 
-from criproxy.daemon.problems import MANY_FAILED
+from criproxy.cri.stamp import ANNOTATION, Stamp
 from criproxy.nri import api_pb2 as nri
+from criproxy.nri import ttrpc_pb2 as ttrpc
+from criproxy.nri.plugin import MANY_ENDED
 from lab.emulator.runtime import EmbeddedRuntime
 from tests.daemons import Serve, until
 from tests.nri.peer import Peer, Runtime
@@ -64,22 +66,75 @@ async def test_a_runtime_that_waits_shortly(tmp_path: Path) -> None:
 
 
 async def test_another_plugin_that_sets_the_same(tmp_path: Path) -> None:
-    """The runtime fails every create that both have answered; one that succeeds ends it."""
-    text = f"failed the last {MANY_FAILED} creates after criproxy had answered: another plugin may set the same fields"
-    create = nri.CreateContainerRequest(pod=POD, container=container())
-    stop = nri.StopContainerRequest(pod=POD, container=container())
-    created = nri.StateChangeEvent(event=nri.POST_CREATE_CONTAINER, pod=POD, container=container())
+    """The runtime fails each create that both have answered, but not those of other containers, which end nothing."""
+    text = "another plugin may set the same fields"
+    other = nri.Container(id="c2", pod_sandbox_id=POD.id, name="other")
     async with plugin(tmp_path) as (serve, runtime), runtime.listening():
         peer = await connected(serve, runtime, 10_000)
-        for _ in range(MANY_FAILED):
-            await says(serve, text, wanted=False)
-            await peer.call("CreateContainer", create)
-            await peer.call("StopContainer", stop)
-        await says(serve, text)
+        await ends(peer, container(), failed=True)
+        await says(
+            serve, f"Note: the runtime has failed the last create of shop/web/main after criproxy had answered: {text}"
+        )
+        await ends(peer, other, failed=False)
+        await ends(peer, container(), failed=True)
+        await says(
+            serve, "the runtime has failed the last 2 creates, most recently of shop/web/main after criproxy had"
+        )
+        assert (await serve.command("status", "--check"))[0] == 1
 
-        await peer.call("CreateContainer", create)
-        await peer.call("StateChange", created)
+        await ends(peer, container(), failed=False)
         await says(serve, text, wanted=False)
+        await ends(peer, container(), failed=True)
+        await says(serve, text)
+        await peer.call("StateChange", nri.StateChangeEvent(event=nri.REMOVE_POD_SANDBOX, pod=POD))
+        await says(serve, text, wanted=False)
+
+
+async def ends(peer: Peer, created: nri.Container, *, failed: bool) -> None:
+    """Ask about a create, and tell how it has ended."""
+    await peer.call("CreateContainer", nri.CreateContainerRequest(pod=POD, container=created))
+    if failed:
+        await peer.call("StopContainer", nri.StopContainerRequest(pod=POD, container=created))
+    else:
+        event = nri.StateChangeEvent(event=nri.POST_CREATE_CONTAINER, pod=POD, container=created)
+        await peer.call("StateChange", event)
+
+
+async def test_another_criproxy_in_front(tmp_path: Path) -> None:
+    """It writes its stamp, which pods cannot; the next create without one ends it."""
+    text = "another criproxy, between the kubelet and the runtime, has placed"
+    stamped, pod = container(), nri.PodSandbox()
+    stamped.annotations[ANNOTATION] = Stamp("r-1", "Guaranteed").to_text()
+    pod.CopyFrom(POD)
+    pod.annotations[ANNOTATION] = stamped.annotations[ANNOTATION]
+    async with plugin(tmp_path) as (serve, runtime), runtime.listening():
+        peer = await connected(serve, runtime, 10_000)
+        for of, asked, wanted in ((POD, stamped, True), (POD, container(), False), (pod, stamped, False)):
+            await peer.call("CreateContainer", nri.CreateContainerRequest(pod=of, container=asked))
+            await says(serve, text, wanted=wanted)
+            assert (await serve.command("status", "--check"))[0] == wanted
+
+
+async def test_connections_that_end_again_and_again(tmp_path: Path) -> None:
+    """Also a look between two ends shows it."""
+    async with plugin(tmp_path) as (serve, runtime), runtime.listening():
+        for _ in range(MANY_ENDED):
+            peer = await connected(serve, runtime, 10_000)
+            assert "has ended 3 connections" not in (await serve.command("status", "--check"))[1]
+            peer.writer.close()
+        await connected(serve, runtime, 10_000)
+        await says(serve, "Note: the runtime has ended 3 connections within a minute, most recently at")
+
+
+async def test_what_is_no_socket(tmp_path: Path) -> None:
+    """Or refuses: it says so."""
+    (tmp_path / "nri.sock").mkdir()
+    async with plugin(tmp_path) as (serve, runtime):
+        await says(serve, "nri.sock: it is not a socket; if NRI is off")
+        runtime.path.rmdir()
+        runtime.on_call = lambda _: ttrpc.Response(status=ttrpc.Status(code=3, message="invalid plugin index"))
+        async with runtime.listening():
+            await says(serve, "the runtime refuses to register criproxy: invalid plugin index")
 
 
 async def test_what_is_beside(tmp_path: Path) -> None:

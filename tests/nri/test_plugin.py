@@ -109,7 +109,7 @@ async def test_a_runtime_that_refuses_it(tmp_path: Path) -> None:
 
     async with plugged(tmp_path, refuse) as (plugin, runtime, _):
         await runtime.peers.get()
-        await until(lambda: plugin.problem == "no such plugin may connect")
+        await until(lambda: plugin.problem.endswith("register criproxy: no such plugin may connect"))
 
 
 async def test_a_runtime_that_is_silent(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
