@@ -4,15 +4,14 @@ import time
 from collections.abc import Iterable
 
 from criproxy.cri import api_pb2 as cri
-from lab.emulator.core import Core
+from lab.emulator.core import Core, write_failed
 from lab.emulator.records import views
-from lab.emulator.records.cpusets import BadCpuset, Cpuset
+from lab.emulator.records.cpusets import BadCpuset
 from lab.emulator.records.records import (
     Container,
     Refusal,
     as_created,
     container_name,
-    merged,
     new_id,
     not_found,
     selected,
@@ -33,9 +32,15 @@ class Containers:
     async def create(self, request: cri.CreateContainerRequest) -> cri.CreateContainerResponse:
         """Serve CreateContainer; the cpuset is not looked at before the start, as in containerd."""
         container = self._prepared(request)
+        try:
+            await self._core.plugins.create(self._core, container)
+        except Refusal:
+            self._core.records.names.pop(container.name)
+            raise
         await self._core.delay("CreateContainer")
         self._core.records.containers[container.id] = container
         self._core.events.of_container(cri.CONTAINER_CREATED_EVENT, container)
+        await self._core.plugins.tell("PostCreateContainer", container.sandbox, container)
         return cri.CreateContainerResponse(container_id=container.id)
 
     def _prepared(self, request: cri.CreateContainerRequest) -> Container:
@@ -70,11 +75,17 @@ class Containers:
             text = (
                 "failed to create containerd task: failed to create shim task: OCI runtime create failed: runc create "
                 "failed: unable to start container process: unable to apply cgroup configuration: "
-                f"{_write_failed(container, bad)}: unknown"
+                f"{write_failed(container, bad)}: unknown"
             )
             container.exited(_START_FAILED, "StartError", text)
             raise unknown(text) from None
+        try:
+            await self._core.plugins.tell("StartContainer", container.sandbox, container)
+        except Refusal as refusal:
+            container.exited(_START_FAILED, "StartError", refusal.text)
+            raise
         self._core.run_container(container, started_ns)
+        await self._core.plugins.tell("PostStartContainer", container.sandbox, container)
         return cri.StartContainerResponse()
 
     def _check_startable(self, container: Container) -> None:
@@ -122,6 +133,7 @@ class Containers:
                 "container is in starting state, can't be removed"
             )
         self._core.remove_container(container)
+        await self._core.plugins.tell("RemoveContainer", container.sandbox, container)
         return cri.RemoveContainerResponse()
 
     async def list(self, request: cri.ListContainersRequest) -> bytes:
@@ -162,21 +174,10 @@ class Containers:
             container = self._core.records.container(request.container_id)
         except Refusal as refusal:
             raise refusal.within("failed to find container") from None
-        resources = merged(container.resources, request.linux)
-        if container.state == cri.CONTAINER_RUNNING:
-            container.cpuset = self._applied(container, resources)
-        container.resources = resources
-        self._core.write_cgroup(container)
+        linux = await self._core.plugins.update(self._core, container, request.linux)
+        self._core.update_container(container, linux)
+        await self._core.plugins.tell("PostUpdateContainer", container.sandbox, container)
         return cri.UpdateContainerResourcesResponse()
-
-    def _applied(self, container: Container, resources: cri.LinuxContainerResources) -> Cpuset:
-        prefix = "failed to update resources: failed to update resources: runc did not terminate successfully: "
-        if resources.cpu_shares == 1:
-            raise unknown(f"{prefix}exit status 1: the minimum allowed cpu-shares is 2\n: unknown")
-        try:
-            return self._core.machine.cpuset(resources.cpuset_cpus, resources.cpuset_mems)
-        except BadCpuset as bad:
-            raise unknown(f"{prefix}exit status 1: {_write_failed(container, bad)}\n: unknown") from None
 
     async def reopen_log(self, request: cri.ReopenContainerLogRequest) -> cri.ReopenContainerLogResponse:
         """Serve ReopenContainerLog; there is no log, but the checks are containerd's."""
@@ -211,8 +212,3 @@ class Containers:
 def _no_task(sandbox_id: str) -> Refusal:
     why = f"no running task found: task {sandbox_id} not found"
     return not_found().within(f"failed to get sandbox container task: {why}")
-
-
-def _write_failed(container: Container, bad: BadCpuset) -> str:
-    path = f"/sys/fs/cgroup/cpuset{container.cgroup}/{bad.file}"
-    return f'failed to write "{bad.value}": write {path}: {bad.reason}'

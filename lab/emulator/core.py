@@ -2,14 +2,15 @@
 
 import asyncio
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from criproxy.cri import api_pb2 as cri
 from lab.emulator.hostfiles import HostFiles
 from lab.emulator.images import ImageStore
-from lab.emulator.records.cpusets import Machine
+from lab.emulator.plugins import Plugins
+from lab.emulator.records.cpusets import BadCpuset, Cpuset, Machine
 from lab.emulator.records.events import Events
-from lab.emulator.records.records import Container, Records, Sandbox
+from lab.emulator.records.records import Container, Records, Sandbox, merged, unknown
 
 KILLED = 128 + 9
 """Exit code of a process that got SIGKILL."""
@@ -25,6 +26,7 @@ class Core:
     events: Events
     delay_s: Callable[[str], float]
     files: HostFiles | None
+    plugins: Plugins = field(default_factory=Plugins)
 
     async def delay(self, method: str) -> None:
         """Wait as long as a call of *method* takes."""
@@ -45,6 +47,27 @@ class Core:
             resources = container.resources
             self.files.write(container.cgroup, container.cpuset, resources.cpu_quota, resources.unified)
 
+    def update_container(self, container: Container, asked: cri.LinuxContainerResources) -> None:
+        """Give *container* what is *asked*: zero and empty keep what was; nothing changes if the kernel refuses.
+
+        Raises:
+            Refusal: the kernel does.
+        """
+        resources = merged(container.resources, asked)
+        if container.state == cri.CONTAINER_RUNNING:
+            container.cpuset = self._applied(container, resources)
+        container.resources = resources
+        self.write_cgroup(container)
+
+    def _applied(self, container: Container, resources: cri.LinuxContainerResources) -> Cpuset:
+        prefix = "failed to update resources: failed to update resources: runc did not terminate successfully: "
+        if resources.cpu_shares == 1:
+            raise unknown(f"{prefix}exit status 1: the minimum allowed cpu-shares is 2\n: unknown")
+        try:
+            return self.machine.cpuset(resources.cpuset_cpus, resources.cpuset_mems)
+        except BadCpuset as bad:
+            raise unknown(f"{prefix}exit status 1: {write_failed(container, bad)}\n: unknown") from None
+
     def end_container(self, container: Container, exit_code: int = KILLED) -> None:
         """End the process of *container*; one that does not run stays as it is."""
         if container.state != cri.CONTAINER_RUNNING:
@@ -53,6 +76,7 @@ class Core:
             self.files.remove(container.cgroup, container.pid)
         container.exited(exit_code, "Error" if exit_code else "Completed")
         self.events.of_container(cri.CONTAINER_STOPPED_EVENT, container)
+        self.plugins.ended(container)
 
     def remove_container(self, container: Container) -> None:
         """Forget *container*, ending its process first."""
@@ -68,3 +92,9 @@ class Core:
         if sandbox.ready:
             sandbox.ready, sandbox.listed = False, None
             self.events.of_sandbox(cri.CONTAINER_STOPPED_EVENT, sandbox)
+
+
+def write_failed(container: Container, bad: BadCpuset) -> str:
+    """Return what runc says of a write to a cpuset file that the kernel refuses."""
+    path = f"/sys/fs/cgroup/cpuset{container.cgroup}/{bad.file}"
+    return f'failed to write "{bad.value}": write {path}: {bad.reason}'

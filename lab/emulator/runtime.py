@@ -88,6 +88,7 @@ class EmbeddedRuntime:
         except RuntimeError as error:
             raise OSError(f"cannot listen at {self.path}: {error}") from error
         await self._server.start()
+        await self.core.plugins.start()
 
     def _handlers(self) -> Handlers:
         options = self.options
@@ -96,6 +97,7 @@ class EmbeddedRuntime:
     async def stop(self, grace_s: float | None = None) -> None:
         """Stop listening; calls get *grace_s* seconds to end."""
         if self._server:
+            await self.core.plugins.stop()
             await self._server.stop(grace_s)
             self._server = None
 

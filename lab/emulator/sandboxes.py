@@ -32,11 +32,14 @@ class Sandboxes:
         self._core.records.sandboxes[sandbox.id] = sandbox
         self._core.events.of_sandbox(cri.CONTAINER_CREATED_EVENT, sandbox)
         self._core.events.of_sandbox(cri.CONTAINER_STARTED_EVENT, sandbox)
+        await self._core.plugins.tell("RunPodSandbox", sandbox)
         return cri.RunPodSandboxResponse(pod_sandbox_id=sandbox.id)
 
     async def stop(self, request: cri.StopPodSandboxRequest) -> cri.StopPodSandboxResponse:
         """Serve StopPodSandbox: its containers end with it."""
-        self._core.stop_sandbox(self._named(request.pod_sandbox_id))
+        sandbox = self._named(request.pod_sandbox_id)
+        self._core.stop_sandbox(sandbox)
+        await self._core.plugins.tell("StopPodSandbox", sandbox)
         return cri.StopPodSandboxResponse()
 
     async def remove(self, request: cri.RemovePodSandboxRequest) -> cri.RemovePodSandboxResponse:
@@ -50,9 +53,11 @@ class Sandboxes:
         self._core.stop_sandbox(sandbox)
         for container in self._core.records.of_sandbox(sandbox):
             self._core.remove_container(container)
+            await self._core.plugins.tell("RemoveContainer", sandbox, container)
         del self._core.records.sandboxes[sandbox.id]
         self._core.records.names.pop(sandbox.name, None)
         self._core.events.of_sandbox(cri.CONTAINER_DELETED_EVENT, sandbox)
+        await self._core.plugins.tell("RemovePodSandbox", sandbox)
         return cri.RemovePodSandboxResponse()
 
     async def status(self, request: cri.PodSandboxStatusRequest) -> cri.PodSandboxStatusResponse:

@@ -34,6 +34,8 @@ PLUGINS = (
 """Whether cards come from criproxy's own device plugin, and what becomes of it."""
 NAMESPACES = ("in default", "in kube-system")
 APPLY = ("apply: new", "apply: all")
+PROXY, PLUGIN = FRONTS = ("as a proxy", "as a plugin of the runtime")
+"""What takes the calls."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,6 +52,7 @@ class Case:
     privileged: str
     namespace: str
     apply: str
+    front: str
     plugin: str
 
     @property
@@ -74,14 +77,19 @@ class Case:
 
     @property
     def said(self) -> tuple[str, ...]:
-        """What the policy file says, and the plugin."""
-        return self.devices, self.privileged, self.namespace, self.apply, self.plugin
+        """What the policy file says, the front, and the device plugin."""
+        return self.devices, self.privileged, self.namespace, self.apply, self.front, self.plugin
+
+    @property
+    def is_plugin(self) -> bool:
+        """Whether criproxy is one of the runtime: what NRI cannot do (`tests.nri.cannot`) is not expected."""
+        return self.front == PLUGIN
 
 
 def cases(policy: str) -> list[Case]:
-    """The cases of one policy; 39 where nothing has changed."""
+    """The cases of one policy; 40 where nothing has changed."""
     moments = [word for word in MOMENTS if word != f"reload to {policy}"]
-    rows = covering([moments] * 3 + [ASKS] * 4 + [DEVICES, PRIVILEGED, NAMESPACES, APPLY, PLUGINS])
+    rows = covering([moments] * 3 + [ASKS] * 4 + [DEVICES, PRIVILEGED, NAMESPACES, APPLY, FRONTS, PLUGINS])
     return [Case(number, policy, row[:3], row[3:7], *row[7:]) for number, row in enumerate(rows, 1)]
 
 

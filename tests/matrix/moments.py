@@ -7,7 +7,6 @@ from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from functools import partial
 
-from criproxy.cri.stamp import ANNOTATION
 from criproxy.errors import StatusCode
 from criproxy.node.bypass import BypassMode
 from lab.chaos.checker.cgroups import show
@@ -22,13 +21,13 @@ Moment = Callable[[Scene], AbstractAsyncContextManager[None]]
 async def bypass_on(scene: Scene) -> AsyncIterator[None]:
     """Somebody has ordered the bypass; a restart of criproxy forgets it."""
     scene.bypass.set(BypassMode.ORDERED, "asked for by the matrix")
-    proxy, known = scene.proxy, len(scene.runs)
-    assert proxy.bypass
+    front, known = scene.front, len(scene.runs)
+    assert front.bypass
     scene.ledger.away = True
     yield
-    if proxy is scene.proxy and scene.mode() is BypassMode.ORDERED:
-        passed = [scene.config(ran) for ran in scene.runs[known:] if ran.container_id]
-        assert not any(ANNOTATION in config.annotations for config in passed), "calls pass during the bypass"
+    if front is scene.front and scene.mode() is BypassMode.ORDERED:
+        passed = [ran for ran in scene.runs[known:] if ran.container_id]
+        assert not any(scene.has_stamp(ran) for ran in passed), "calls pass during the bypass"
         scene.bypass.set(BypassMode.OFF, "the matrix goes on")
         scene.ledger.looks()
 

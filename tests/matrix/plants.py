@@ -32,6 +32,8 @@ from criproxy.node.devices import create_checks, guard
 from criproxy.node.devices.create_checks import Vgpus
 from criproxy.node.devices.evidence import DevicePublisher, Gathered
 from criproxy.node.devices.incidents import Incidents
+from criproxy.nri import api_pb2 as nri
+from criproxy.nri import messages
 from criproxy.placement.rules import ask
 from criproxy.wire.calls import Call, Refuse, Verdict
 from tests.matrix.cases import Case
@@ -188,6 +190,11 @@ def updates_go_nowhere(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(RuntimeClient, "update_container_resources", broken)
 
 
+def answers_to_nri_say_no_place(patch: pytest.MonkeyPatch) -> None:
+    """The rules decide, and the runtime hears nothing of it."""
+    patch.setattr(messages, "adjustment", lambda *_: nri.ContainerAdjustment())
+
+
 def places_are_forgotten(patch: pytest.MonkeyPatch) -> None:
     """Nobody knows where the containers were before a try: they stay where it has put them."""
     patch.setattr(try_out, "places_of", lambda node: {})
@@ -219,7 +226,7 @@ PLANTS: Mapping[str, Plant] = {
     ),
     "unhealthy-cards-are-given-out": Plant(
         unhealthy_cards_are_given_out,
-        ("static", "devices enforce", "plugin, and its card is unhealthy"),
+        ("devices report", "plugin, and its card is unhealthy"),
         "card is created although its card is unhealthy",
     ),
     "every-section-places": Plant(
@@ -229,7 +236,7 @@ PLANTS: Mapping[str, Plant] = {
     ),
     "reasons-of-stops-are-lost": Plant(
         reasons_of_stops_are_lost,
-        ("static", "devices enforce", "plugin, and its card is unhealthy"),
+        ("as a proxy", "devices enforce", "plugin, and its card is unhealthy"),
         "the holder's status says",
     ),
     "vgpus-have-many-containers": Plant(
@@ -252,13 +259,16 @@ PLANTS: Mapping[str, Plant] = {
     ),
     "check-says-nothing": Plant(check_says_nothing, ("static", "disk full", "nothing"), "--check is silent"),
     "check-complains": Plant(check_complains, ("static", "nothing"), "--check complains, and nothing is wrong"),
+    "answers-to-nri-say-no-place": Plant(
+        answers_to_nri_say_no_place,
+        ("as a plugin of the runtime", "in default", "devices enforce"),
+        "card sees|has no limit",
+    ),
     "updates-go-nowhere": Plant(updates_go_nowhere, ("static", "adoption", "nothing"), r"shall own .*, and there are"),
 }
 """Found by the cases of the matrix."""
 TRY_PLANTS: Mapping[str, Plant] = {
-    "places-are-forgotten": Plant(
-        places_are_forgotten, ("static", "try none", "its time is over"), "after the try: first was on"
-    ),
+    "places-are-forgotten": Plant(places_are_forgotten, ("its time is over",), "after the try: first was on"),
     "a-start-forgets-tries": Plant(
         a_start_forgets_tries, ("it is kept",), "is not what was kept|no configuration is being tried"
     ),

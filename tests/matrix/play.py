@@ -13,12 +13,14 @@ from criproxy.cri import api_pb2 as api
 from criproxy.errors import StatusCode
 from criproxy.node.bypass import BypassMode
 from tests.matrix.cases import VALUES, Case
+from tests.matrix.fronts import SCENES
 from tests.matrix.moments import MOMENTS
 from tests.matrix.oracle import Wrong, disagreements, wrongs
 from tests.matrix.scene import OURS, RESERVED, Asks, Ran, Scene, pod
-from tests.matrix.vgpus import FOR_CARD, SWITCH, Vgpus
+from tests.matrix.vgpus import FOR_CARD, SWITCH, UNSAID, Vgpus
 from tests.matrix.vgpus import HELD as HELD_VGPU
 from tests.matrix.vgpus import SECTION as VGPU_SECTION
+from tests.nri.cannot import PRIVILEGED, REASONS, cannot
 
 CARD = "NVIDIA_VISIBLE_DEVICES"
 HELD = "GPU-b"
@@ -52,7 +54,8 @@ class Play:
 
     def __post_init__(self) -> None:
         if self.case.has_vgpus:
-            self.vgpus = Vgpus(self.scene, self._namespace, self.problems)
+            tells = not (self.case.is_plugin and cannot(REASONS))
+            self.vgpus = Vgpus(self.scene, self._namespace, self.problems, tells=tells)
 
     async def run(self) -> None:
         """All of it."""
@@ -137,7 +140,10 @@ class Play:
         holder = next(ran for ran in self.scene.runs if ran.pod.name == "holder")
         request = api.ContainerStatusRequest(container_id=holder.container_id)
         reply = await self.scene.client.call("ContainerStatus", request, api.ContainerStatusResponse)
-        if (reply.status.reason, reply.status.message) != ("DeviceUnhealthy", f"XID 79; {HELD}"):
+        expected = ("DeviceUnhealthy", f"XID 79; {HELD}")
+        if self.case.is_plugin and cannot(REASONS):
+            expected = UNSAID
+        if (reply.status.reason, reply.status.message) != expected:
             self.problems.append(f"the holder's status says {reply.status.reason!r}, {reply.status.message!r}")
         await self._tells(FAILED)  # a device plugin that starts again reports it once more
         await self._tells({**FAILED, "healthy": True})
@@ -158,7 +164,7 @@ class Play:
 
     async def _comes(self, spec: Any, asks: Asks | None = None) -> Ran:  # noqa: ANN401 (a PodSpec)
         ran = await self.scene.bring(spec, asks)
-        denied = self.case.privileged == "privileged: deny" and spec.name == "card"
+        denied = self._is_privileged("deny") and spec.name == "card"
         if error := ran.refusal:
             waits = self._unhealthy and error.code is StatusCode.FAILED_PRECONDITION and asks and asks.card
             ours = (error.code in OURS or waits) and spec.name in error.details
@@ -183,15 +189,23 @@ class Play:
             assert scene.counters.devices, "the boundary has looked at it"
         if ran.refusal:
             return
+        if guarded and self._is_privileged("deny") and case.namespace == "in default":
+            self.problems.append("card is created although it is privileged")
         if self.vgpus:
             self.vgpus.limited(ran, guarded=guarded)
         if self._unhealthy:
             self.problems.append("card is created although its card is unhealthy")
-        exempt = case.namespace == "in kube-system" or case.privileged == "privileged: allow"
+        exempt = case.namespace == "in kube-system" or self._is_privileged("allow")
         hidden = "void" if case.devices == "devices enforce" else None
         meant = HELD if self._card else hidden
         if (shown := self._shown(ran)) != (meant if guarded and not exempt else "all"):
             self.problems.append(f"card sees {shown!r}")
+
+    def _is_privileged(self, word: str) -> bool:
+        """Whether the rule for privileged containers is *word*, and it can be seen that one is."""
+        if self.case.is_plugin and cannot(PRIVILEGED):
+            return False
+        return self.case.privileged == f"privileged: {word}"
 
     def _shown(self, ran: Ran) -> str | None:
         return {env.key: env.value.decode() for env in self.scene.config(ran).envs}.get(CARD)
@@ -235,7 +249,8 @@ async def play(case: Case, directory: Path) -> list[str]:
     everybody = case.apply == "apply: all"
     privileged = case.privileged.partition(": ")[2]
     section = "" if case.plugin == "no plugin" else VGPU_SECTION if case.has_vgpus else SECTION
-    scene = Scene(directory, case.policy, case.devices.partition(" ")[2], privileged, section, everybody=everybody)
+    devices, scenes = case.devices.partition(" ")[2], SCENES[case.front]
+    scene = scenes(directory, case.policy, devices, privileged, section, everybody=everybody)
     with capture_logs() as lines:
         async with scene:
             playing = Play(case, scene)

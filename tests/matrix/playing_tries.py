@@ -5,6 +5,7 @@ from pathlib import Path
 
 from criproxy.placement.invariants import violations
 from lab.chaos.checker.cgroups import CpuSet, show
+from tests.matrix.fronts import TRY_SCENES
 from tests.matrix.moments import MOMENTS
 from tests.matrix.play import EXPECTED_ERRORS, FAILURES, STATES
 from tests.matrix.scene import RESERVED, Ran, pod
@@ -118,7 +119,7 @@ class Playing:
 
 async def play(case: TryCase, directory: Path) -> list[str]:
     """What is wrong with *case*: sentences."""
-    scene = TryScene(directory, case)
+    scene = TRY_SCENES[case.front](directory, case)
     playing = Playing(case, scene)
     async with scene:
         await playing.run()

@@ -14,6 +14,7 @@ from typing import Any
 from criproxy.api.live import LiveNode
 from criproxy.cri import api_pb2 as api
 from criproxy.cri.runtime import RuntimeCallError, RuntimeClient
+from criproxy.cri.stamp import ANNOTATION
 from criproxy.devices.classes.offers import card_of
 from criproxy.devices.classes.vgpu_profiles import is_vgpu
 from criproxy.devices.evidence.device_request import Response
@@ -178,8 +179,8 @@ class Scene(World):
         self._settings = configuration.settings
         await super().start_criproxy()
         controller = self.controller
-        self.bypass = Bypass([self.proxy], controller.bypass, lambda _text: None, lambda: bool(controller.problem))
-        self.proxy.on_error = self.bypass.watch(controller.fallback.on_error)
+        self.bypass = Bypass([self.front], controller.bypass, lambda _text: None, lambda: bool(controller.problem))
+        self.front.on_error = self.bypass.watch(controller.fallback.on_error)
         had_file = configuration.source is not None
         context, in_place = controller.context, InPlaceOfFile(self.file.parent / "state", controller.context)
         keeper, switch = ConfigurationKeeper(in_place.state_dir, self.log), controller.policy_switch
@@ -201,6 +202,24 @@ class Scene(World):
         await self.client.close()
         self.client = RuntimeClient(self.client.endpoint)
         self.kubelet = MiniKubelet(self.client)
+        await self.asked()
+
+    async def asked(self) -> None:
+        """Wait until criproxy is asked about calls: a proxy always is."""
+
+    def heard(self, error: RuntimeCallError) -> RuntimeCallError:
+        """The refusal as criproxy has said it."""
+        return error
+
+    def next_attempt(
+        self, request: api.CreateContainerRequest, error: RuntimeCallError
+    ) -> api.CreateContainerRequest | None:
+        """The kubelet's next create after a start that has failed, where a proxy would have waited; None: it has."""
+        return None
+
+    def has_stamp(self, ran: Ran) -> bool:
+        """Whether criproxy has seen the create of a container."""
+        return ANNOTATION in self.config(ran).annotations
 
     async def change_policy(self, policy: str) -> None:
         """Name another policy in the file, and have it read."""
@@ -276,7 +295,10 @@ class Scene(World):
             self._book(pod, reply.container_id)
             await MiniKubelet(client).start(reply.container_id)
         except RuntimeCallError as error:
-            ran = replace(ran, refusal=error)
+            if ran.container_id and (again := self.next_attempt(request, error)):
+                await MiniKubelet(client).remove(ran.container_id)
+                return await self.create(pod, again, client)
+            ran = replace(ran, refusal=self.heard(error))
         self.runs.append(ran)
         return ran
 
@@ -295,7 +317,7 @@ class Scene(World):
             await self.client.update_container_resources(ran.container_id, linux)
         except RuntimeCallError as error:
             self.ledger.resize_refused(ran.container_id)
-            return error
+            return self.heard(error)
         if milli:
             self.ledger.resizes(ran.container_id, milli)
         return None

@@ -8,6 +8,7 @@ from typing import Any
 from criproxy.errors import StoreError
 from criproxy.model.node import Node as NodeValue
 from criproxy.model.record import Record
+from tests.matrix.cases import FRONTS
 from tests.matrix.covering import covering
 from tests.matrix.moments import POLICIES
 from tests.matrix.scene import MACHINE, Disk, FillableStore, Scene
@@ -30,6 +31,7 @@ class TryCase:
     """Of `MEETS`: it lasts while the try ends."""
     end: str
     """Of `ENDS`."""
+    front: str
 
     @property
     def id(self) -> str:
@@ -39,12 +41,12 @@ class TryCase:
     @property
     def words(self) -> str:
         """All of it, for people."""
-        return f"{self.id}: {self.tried} is tried, {self.apply}; {self.meets}; {self.end}"
+        return f"{self.id}: {self.tried} is tried, {self.apply}; {self.meets}; {self.end}; {self.front}"
 
     @property
     def features(self) -> frozenset[str]:
         """The words that a plant may name."""
-        return frozenset((self.policy, f"try {self.tried}", self.apply, self.meets, self.end))
+        return frozenset((self.policy, f"try {self.tried}", self.apply, self.meets, self.end, self.front))
 
     @property
     def is_kept(self) -> bool:
@@ -175,9 +177,9 @@ ENDS: Mapping[str, Callable[[TryScene], Coroutine[Any, Any, None]]] = {
 
 
 def cases() -> list[TryCase]:
-    """Every two of policy, tried policy, apply, moment and end are in some case."""
+    """Every two of policy, tried policy, apply, moment, end and front are in some case."""
     tried = [f"try {policy}" for policy in POLICIES]
-    rows = covering([POLICIES, tried, ("apply: new", "apply: all"), MEETS, list(ENDS)])
+    rows = covering([POLICIES, tried, ("apply: new", "apply: all"), MEETS, list(ENDS), FRONTS])
     numbered = enumerate(rows, 1)
     return [TryCase(number, policy, trial.removeprefix("try "), *rest) for number, (policy, trial, *rest) in numbered]
 

@@ -3,7 +3,7 @@
 import asyncio
 from collections.abc import Awaitable, Callable, Coroutine
 from contextlib import AsyncExitStack
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 from types import TracebackType
@@ -23,6 +23,7 @@ from criproxy.model.machine.topology import Topology
 from criproxy.node.controller import Controller
 from criproxy.node.counters import Counters
 from criproxy.node.settings import DeviceLimits, Settings, StoreLimits
+from criproxy.nri.front import NriFront
 from criproxy.placement.policies.api import Policy
 from criproxy.placement.policies.static import StaticOptions, StaticPolicy
 from criproxy.simulate.hosts import machine
@@ -30,6 +31,7 @@ from criproxy.store.store import Store
 from criproxy.wire.server import Proxy
 from criproxy.wire.sockets import Listener, listen
 from lab.emulator.core import Core
+from lab.emulator.plugins import Plugins
 from lab.emulator.runtime import IMAGE, EmbeddedRuntime, RuntimeOptions
 from lab.kubelet.kubelet import CREATE_TIMEOUT_S, ContainerSpec, MiniKubelet, PodSpec, container_config, sandbox_config
 from tests import gates
@@ -108,7 +110,7 @@ class Slow(dict[str, float]):
 class _HoldingCore(Core):
     """Of a runtime whose calls `Slow` may hold up."""
 
-    slow: Slow
+    slow: Slow = field(default_factory=Slow)
 
     async def delay(self, method: str) -> None:
         """Wait as long as a call of *method* takes."""
@@ -203,7 +205,7 @@ class World:
         self._directory = directory
         self._topology = topology
         there = topology or machine(nodes=1, cores=4, threads=1)
-        self._settings = replace(settings, host_root=directory)
+        self._settings = replace(self.limited(settings), host_root=directory)
         self._policy = policy
         chosen = replace(
             options or RuntimeOptions(),
@@ -212,16 +214,19 @@ class World:
             host_root=directory,
         )
         self.runtime = EmbeddedRuntime(directory / "runtime.sock", chosen)
-        if isinstance(slow := chosen.latency_s, Slow):
-            core = self.runtime.core
-            parts = core.machine, core.records, core.images, core.events, core.delay_s, core.files
-            self.runtime.core = _HoldingCore(*parts, slow)
+        core = self.runtime.core
+        parts = core.machine, core.records, core.images, core.events, core.delay_s, core.files, self.plugins()
+        slow = chosen.latency_s
+        self.runtime.core = _HoldingCore(*parts, slow) if isinstance(slow, Slow) else Core(*parts)
         self.log = RecordingLog()
         self.direct = RuntimeClient(f"unix://{self.runtime.path}", CALL_S)
-        self.client = RuntimeClient(f"unix://{directory}/criproxy.sock", CALL_S)
+        self.client = RuntimeClient(self.kubelets_endpoint, CALL_S)
         self.kubelet = MiniKubelet(self.client)
         self.controller: Controller
         self.proxy: Proxy
+        """Between the kubelet and the runtime, where criproxy is that."""
+        self.front: Proxy | NriFront
+        """What takes the calls."""
         self._criproxy = AsyncExitStack()
         self._listener: Listener
         self._ending_s: float | None = None
@@ -271,24 +276,57 @@ class World:
         async with AsyncExitStack() as stack:
             store = self.make_store()
             stack.callback(store.close)
-            own_client = RuntimeClient(f"unix://{self.runtime.path}")
+            own_client = self.own_client()
             topology = self._topology or machine(nodes=1, cores=4, threads=1)  # tests may say that it has changed
             self.controller = Controller(self._settings, topology, self._policy, store, own_client, self.log)
             self.prepare(self.controller)
             await self.controller.start()
             stack.push_async_callback(self._end, self.controller.stop)
-            self.proxy = proxy = Proxy(
-                str(self.runtime.path),
-                self.controller.table(),
-                on_error=self.controller.fallback.on_error,
-                on_runtime_lost=self.controller.runtime_lost,
-            )
-            self.controller.policy_switch.changed = lambda: proxy.use(self.controller.table())
-            self._listener = listener = listen(str(self._directory / "criproxy.sock"), 0o600)
-            stack.callback(listener.close)
-            await proxy.start(listener.sock)
-            stack.push_async_callback(self._end, partial(proxy.drain, 0.5))
+            await self.start_front(stack)
             self._criproxy = stack.pop_all()
+
+    def limited(self, settings: Settings) -> Settings:
+        """The settings as they are for the kind of front."""
+        return settings
+
+    def plugins(self) -> Plugins:
+        """The plugins of the runtime."""
+        return Plugins()
+
+    @property
+    def kubelets_endpoint(self) -> str:
+        """Whom the kubelet calls."""
+        return f"unix://{self._directory}/criproxy.sock"
+
+    def own_client(self) -> RuntimeClient:
+        """What the controller's own calls go through."""
+        return RuntimeClient(f"unix://{self.runtime.path}")
+
+    async def start_front(self, stack: AsyncExitStack) -> None:
+        """Let the controller be asked about calls; *stack* ends that."""
+        self.front = self.proxy = proxy = Proxy(
+            str(self.runtime.path),
+            self.controller.table(),
+            on_error=self.controller.fallback.on_error,
+            on_runtime_lost=self.controller.runtime_lost,
+        )
+        self.controller.policy_switch.changed = lambda: proxy.use(self.controller.table())
+        self._listener = listener = listen(str(self._directory / "criproxy.sock"), 0o600)
+        stack.callback(listener.close)
+        await proxy.start(listener.sock)
+        stack.push_async_callback(self._end, partial(proxy.drain, 0.5))
+
+    def cut_front(self) -> None:
+        """End what takes the calls, as SIGKILL does."""
+        for link in self.proxy.links:
+            for side in (link.client, link.runtime):
+                if side.transport:
+                    side.transport.abort()
+
+    def close_front(self) -> None:
+        """Let go of what is left of it."""
+        self.proxy._server.close()  # type: ignore[union-attr]  # it has begun
+        self._listener.close()
 
     def use(self, policy: Policy = STATIC, **settings: Any) -> None:  # noqa: ANN401 (those of `Settings`)
         """With the next start, another policy and other settings."""
@@ -300,10 +338,7 @@ class World:
 
     async def kill_criproxy(self, die: Callable[[], None]) -> None:
         """End criproxy as SIGKILL does: nothing is sent, written or undone any more; *die* says so to the store."""
-        sides = [side for link in self.proxy.links for side in (link.client, link.runtime)]
-        for side in sides:
-            if side.transport:
-                side.transport.abort()
+        self.cut_front()
         context = self.controller.context
         for task in (*context.tasks._running, *context.persister._tasks._running):
             task.cancel()
@@ -312,8 +347,7 @@ class World:
         await context.tasks.stop()
         await context.persister._tasks.stop()
         await self.controller.devices.close()
-        self.proxy._server.close()  # type: ignore[union-attr]  # it has begun
-        self._listener.close()
+        self.close_front()
         self._criproxy.pop_all()
 
     async def restart(self) -> None:

@@ -26,11 +26,19 @@ class Peer:
     on_call: OnCall
     calls: list[ttrpc.Request] = field(default_factory=list)
     """What the plugin has called."""
+    is_gone: bool = False
+    """Whether the connection has ended."""
     _stream: int = -1
     _answers: dict[int, asyncio.Future[ttrpc.Response]] = field(default_factory=dict)
 
     def begin(self, method: str, request: bytes, service: str = "Plugin") -> asyncio.Future[ttrpc.Response]:
-        """Call the plugin, and return what its answer will be."""
+        """Call the plugin, and return what its answer will be.
+
+        Raises:
+            ConnectionResetError: it has gone.
+        """
+        if self.is_gone:
+            raise ConnectionResetError("the plugin has gone")
         self._stream += 2
         self._answers[self._stream] = answer = asyncio.get_running_loop().create_future()
         message = ttrpc.Request(service=PACKAGE + service, method=method, payload=request, timeout_nano=2_000_000_000)
@@ -51,6 +59,11 @@ class Peer:
         except ConnectionError:
             pass  # the plugin has ended in the middle of something
         finally:
+            self.is_gone = True
+            for answer in self._answers.values():
+                if not answer.done():
+                    answer.set_exception(ConnectionResetError("the plugin has gone"))
+                    answer.exception()  # who waits gets it, and perhaps nobody does
             self.writer.close()
             with suppress(OSError):
                 await self.writer.wait_closed()

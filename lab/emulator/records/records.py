@@ -105,6 +105,8 @@ class Container:
     message: str = ""
     cpuset: Cpuset | None = None
     listed: bytes | None = None
+    added: dict[str, str] = field(default_factory=dict)
+    """Annotations of its specification that plugins have added."""
     unreadable: str = ""
     """Why its status cannot be told; empty where it can."""
 

@@ -99,7 +99,8 @@ def container_status(container: Container) -> cri.ContainerStatus:
 def container_info(container: Container) -> dict[str, str]:
     """Return the verbose part of ContainerStatus: process and cgroup, where containerd says them."""
     nodes = [{"path": device.container_path} for device in container.config.devices]
-    spec = {"linux": {"cgroupsPath": container.cgroup, "devices": nodes}}
+    annotations = {**container.config.annotations, **container.added}
+    spec = {"annotations": annotations, "linux": {"cgroupsPath": container.cgroup, "devices": nodes}}
     config = {"linux": {"security_context": {"privileged": container.config.linux.security_context.privileged}}}
     return {
         "info": json.dumps(
