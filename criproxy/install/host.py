@@ -124,13 +124,13 @@ class Host:
     def remove(self, name: str) -> None:
         """Remove a file, if it is there."""
         place = self.path(name)
-        place.unlink(missing_ok=True)
+        _unlink(place)
         if place.parent.exists():
             sync_directory(place.parent)
 
     def forget_temporary(self, name: str) -> None:
         """Remove what a `write` that was killed has left."""
-        _temporary(self.path(name)).unlink(missing_ok=True)
+        _unlink(_temporary(self.path(name)))
 
     def remove_folders(self, names: Sequence[str]) -> None:
         """Remove those of the directories that are empty, the last one first."""
@@ -216,6 +216,12 @@ def _make_parents(place: Path) -> None:
     for parent in reversed([each for each in place.parents if not each.exists()]):
         parent.mkdir()
         parent.chmod(0o755)
+
+
+def _unlink(place: Path) -> None:
+    """Remove a file, if it is there; if it is not, a read-only file system is no error."""
+    if os.path.lexists(place):
+        place.unlink()
 
 
 def _temporary(place: Path) -> Path:

@@ -1,7 +1,10 @@
 """`criproxy install --nri`: criproxy as a plugin of the runtime, and the switch between that and the proxy."""
 
 import json
+import subprocess
 import tomllib
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -207,6 +210,32 @@ def test_files_that_say_otherwise(make: MakeNode, main: str, dropped: str, said:
 
     assert said in node.refuses(nri=True)
     assert (node.snapshot(), node.log) == (before, [])
+
+
+@pytest.mark.parametrize("folder", ["/etc/containerd", "/etc/criproxy", "/etc/default", "/var/lib"])
+def test_a_read_only_file_system(make: MakeNode, folder: str) -> None:
+    """Where something cannot be written, there is nothing to take back: all else is, and no journal stays."""
+    node = make("plain")
+    node.at(folder).mkdir(exist_ok=True)
+    before = node.snapshot()
+    with read_only(node.at(folder)):
+        told = node.refuses(nri=True)
+    assert "Read-only file system" in told
+    assert "could not be undone" not in told
+    assert node.snapshot() == before
+
+
+@contextmanager
+def read_only(folder: Path) -> Iterator[None]:
+    """Make a directory a mount point of its own that nobody may write to."""
+    mounted = subprocess.run(["mount", "--bind", folder, folder], check=False).returncode == 0
+    if not mounted:
+        pytest.skip("needs the right to mount")
+    try:
+        subprocess.run(["mount", "-o", "remount,ro,bind", folder], check=True)
+        yield
+    finally:
+        subprocess.run(["umount", folder], check=True)
 
 
 def test_a_drop_in_that_switches_it_on(make: MakeNode) -> None:
