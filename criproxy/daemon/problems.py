@@ -32,8 +32,8 @@ _CREATES_FAIL = (
 MANY_FAILED = 2
 """One create fails for other reasons, too, such as a full disk."""
 _TWO = (
-    "another criproxy, between the kubelet and the runtime, has placed {}, and both place the same containers: stop "
-    "one of them; 'criproxy install', with or without --nri, leaves one"
+    "another criproxy, {}, has placed {}, and both place the same containers: stop one of them; 'criproxy install', "
+    "with or without --nri, leaves one"
 )
 _SHORT = (
     "the runtime waits {:g} s for criproxy, and then starts containers without their place, as on an overloaded "
@@ -150,6 +150,8 @@ class Problems:
         found += self._nri(plugin) if plugin is not None else ()
         if plugin is None and (silent := self._kubelet()):
             found.append(Notice("kubelet", silent))
+        if plugin is None and (twice := controller.node.containers.get(controller.context.cgroups.placed_twice[1])):
+            found.append(Notice("competing-manager", _TWO.format("a plugin of the runtime", twice.title)))
         if self.behind.problem:
             found.append(Notice("criproxy-behind", self.behind.problem))
         found += [Notice("devices-open", text) for text in self.behind.open_classes()]
@@ -176,7 +178,7 @@ class Problems:
         elif count:
             yield Notice("nri", _CREATES_FAIL.format(f"create of {container}"), wrong=False)
         if stamped := plugin.front.rivals.stamped:
-            yield Notice("competing-manager", _TWO.format(stamped))
+            yield Notice("competing-manager", _TWO.format("between the kubelet and the runtime", stamped))
         if 0.0 < plugin.request_timeout_s < SHORT_S:
             yield Notice("nri", _SHORT.format(plugin.request_timeout_s), wrong=False)
         if endpoint := self.kubelet_cpus.endpoint_of_ours:

@@ -9,12 +9,13 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
-from time import monotonic
+from time import monotonic, time_ns
 from typing import Any
 
 from criproxy.cri import api_pb2 as api
 from criproxy.cri import translate
 from criproxy.cri.runtime import RuntimeCallError, RuntimeClient
+from criproxy.cri.stamp import ANNOTATION, in_spec
 from criproxy.errors import StatusCode
 from criproxy.host.cgroup import ContainerGroup, find_group, group_at, has_processes
 from criproxy.host.patience import Hangs, Patience
@@ -67,6 +68,11 @@ class Cgroups:
     """Containers that run as the runtime says, but whose cgroup has gone; since when, on the monotonic clock."""
     fights: dict[str, float] = field(default_factory=dict)
     """Containers whose cpuset another program changes again and again, and until when that counts, on that clock."""
+    placed_twice: tuple[int, str] = (0, "")
+    """The newest container that both a criproxy before the runtime and one that is its plugin have placed: when it was
+    created, in nanoseconds since the epoch, and its id. Empty if a newer one was placed by one of them."""
+    begun_ns: int = field(default_factory=time_ns)
+    """Containers from before may have been placed by another one that does not run any more."""
     _patience: Patience = field(default_factory=Patience)
 
     async def read(self, container_id: str, attributes: Attributes = STORED) -> Seen:
@@ -111,11 +117,19 @@ class Cgroups:
             self.unreported[container_id] = f"{text}: {error!r}"
             raise RuntimeCallError("ContainerStatus", StatusCode.INTERNAL, text) from error
         self.unreported.pop(container_id, None)
+        if reply is not None:
+            self._look_for_another(container_id, reply)
         if seen.ended or container_id in self.groups:
             self.lost.pop(container_id, None)
         elif had:
             self.lost.setdefault(container_id, monotonic())
         return seen, reply
+
+    def _look_for_another(self, container_id: str, reply: api.ContainerStatusResponse) -> None:
+        created_ns = reply.status.created_at
+        if ANNOTATION in reply.status.annotations and created_ns >= max(self.begun_ns, self.placed_twice[0]):
+            is_twice = in_spec(container_id)[ANNOTATION] in reply.info.get("info", "")
+            self.placed_twice = (created_ns, container_id) if is_twice else (0, "")
 
     def _seen(self, container_id: str, reply: api.ContainerStatusResponse, attributes: Attributes) -> Seen:
         state, group = translate.state(reply.status), None

@@ -68,6 +68,7 @@ IN_SHORT = (
     "test_one_that_is_created_while_criproxy_is_dead",
     "test_every_method_answers_as_without_the_proxy",
     "test_switching_moves_no_container",
+    "test_both_at_once",
     "test_a_second_plugin_that_sets_cpus",
 )
 """The tests of these files that `make test` has time for on 1.7; `make thorough` runs the others."""
