@@ -110,11 +110,13 @@ async def undisturbed(context: Context, container: Container) -> bool:
 
     This does not wait for a start by the kubelet: its container is about to run. Nor does it wait long, for example for
     an update that hangs in the runtime: others wait for this answer, and the holder of the lock reads the cgroup later.
+    With NRI, the update may wait for the answer about a start that itself waits for this.
     """
+    limit_s = min(LOCK_S, context.settings.barrier_timeout_s)
     if context.in_flight.is_sent(container.key):
         return False
     with suppress(TimeoutError):
-        async with asyncio.timeout(LOCK_S), context.locks.of(container.key, QUESTION):
+        async with asyncio.timeout(limit_s), context.locks.of(container.key, QUESTION):
             return context.state.node.containers.get(container.key) is container
     return False
 

@@ -8,8 +8,9 @@ from pathlib import Path
 import pytest
 
 from criproxy.errors import StatusCode
+from criproxy.node.sync import ends
 from lab.emulator.runtime import RuntimeOptions
-from tests.node.world import FAST, Slow, World, owner, refusal, sharer
+from tests.node.world import CALL_S, FAST, NO_EVENTS, NO_LOOKS, Slow, World, owner, refusal, sharer
 
 LOCKED = replace(FAST, moves_created=False)
 ALL, FREE = "0-3", "0,2-3"
@@ -65,3 +66,30 @@ async def test_it_does_not_start_beside_an_owner(world: World, slow: Slow, *, is
     await world.kubelet.start(again)
     assert (world.cpus(again), world.cpus(owned)) == (FREE, "1")
     assert world.counters.updates_sent == 0
+
+
+async def test_an_unknown_one_waits_for_no_update_of_another(
+    tmp_path: Path, slow: Slow, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With NRI, the runtime ends no update before it has the answer about the start.
+
+    So the comparison that finds the unknown one waits for another that has ended, and has an update in flight, no
+    longer than a start waits for anything.
+    """
+    monkeypatch.setattr(ends, "LOCK_S", 10 * CALL_S)
+    settings = replace(NO_LOOKS, moves_created=False, barrier_timeout_s=0.05)
+    async with World(tmp_path, replace(NO_EVENTS, latency_s=slow), settings) as world:
+        moved = await world.run(sharer("moved"))
+        slow.hold("UpdateContainerResources")
+        await world.created(owner("owner"))
+        await slow.asked.wait()
+        world.runtime.exit_container(moved)
+        world.kubelet._client = world.direct
+        _, past = await world.created(sharer("past"))
+        world.kubelet._client = world.client
+
+        await world.kubelet.start(past)
+
+        assert past in world.controller.node.containers
+        assert world.controller.context.locks.busy(moved), "its update is still in flight"
+        slow.let_go("UpdateContainerResources")
