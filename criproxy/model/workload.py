@@ -115,9 +115,9 @@ class Missed:
 
     why: Miss
     since_s: float = 0.0
-    """When it was created, in seconds since the epoch."""
+    """When it was created, or started outside of its place, in seconds since the epoch."""
     unseen: bool = False
-    """Whether nothing asked criproxy about it; `why` is then `Miss.BYPASSED`, which an older criproxy knows, too."""
+    """Whether nothing asked criproxy about that; `why` is then `Miss.BYPASSED`, which an older criproxy knows, too."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

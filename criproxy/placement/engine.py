@@ -78,6 +78,8 @@ def _step(node: Node, event: Event, policy: Policy) -> Decision:  # noqa: PLR091
             return release(node, reason, configuration)
         case events.CardReported():
             return _reported(node, event)
+        case events.PlacesMissed(keys, since_s):
+            return Decision(to_be_promoted(node, Miss.BYPASSED, keys, since_s))
     asked, policy = policy, _LEFT_ALONE if node.released else policy
     match event:
         case events.TopologyChanged(topology, pods_cgroup):

@@ -204,6 +204,15 @@ class Unclassified:
 
 
 @dataclass(frozen=True, slots=True)
+class PlacesMissed:
+    """Containers run on CPUs of owners, because criproxy was not asked about a start."""
+
+    keys: tuple[str, ...]
+    since_s: float
+    """Since when, in seconds since the epoch."""
+
+
+@dataclass(frozen=True, slots=True)
 class CardReported:
     """A device plugin has reported the health of a card, or the containers that use a card have changed."""
 
@@ -237,7 +246,7 @@ DesiredEvent = ResizeRefused | Promoted
 DeviceEvent = CardReported
 """Events about a card; they do not change grants."""
 
-NodeEvent = PolicyChanged | Released | TopologyChanged | Found | Unclassified
+NodeEvent = PolicyChanged | Released | TopologyChanged | Found | Unclassified | PlacesMissed
 """Events about the whole node: the cost grows with the number of containers."""
 
 Event = WorkloadEvent | DesiredEvent | DeviceEvent | NodeEvent

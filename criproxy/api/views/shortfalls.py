@@ -105,7 +105,7 @@ _WHY = {
 
 def _missed(missed: Missed) -> str:
     if missed.unseen:
-        return "criproxy was not asked when it was created"
+        return "criproxy was not asked when it was created or started"
     if missed.why is Miss.BYPASSED and not missed.since_s:
         return "the policy was not asked about it during a bypass, or while the state could not be stored"
     return _WHY[missed.why]

@@ -10,7 +10,7 @@ container, even if several calls about it end without an answer.
 """
 
 import asyncio
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import partial
@@ -29,6 +29,7 @@ from criproxy.node.in_flight import StartEvent
 from criproxy.node.reconcile.reconciler import Reconciler
 from criproxy.node.sync.ends import ASK_S, QUESTION, Claim, Evidence, Inheritance, judge_each
 from criproxy.node.sync.sizes_in_force import believe
+from criproxy.node.sync.unasked import list_unasked, note_unasked
 from criproxy.placement import events
 from criproxy.process.tasks import wait_at_most
 
@@ -50,6 +51,9 @@ class Outcomes:
     _slots: asyncio.Semaphore = field(default_factory=lambda: asyncio.Semaphore(AT_ONCE))
     _resizes: WeakValueDictionary[str, asyncio.Event] = field(default_factory=WeakValueDictionary)
     """By container: set when another resize of it was cut, for the tasks that query its size."""
+
+    _told: set[str] = field(default_factory=set)
+    """See `note_unasked`."""
 
     async def release_exited(self, sandbox_id: str = "") -> None:
         """List the containers of one sandbox, or all, and release the places of those that ended without a call."""
@@ -104,8 +108,9 @@ class Outcomes:
         """Whether a container of the sandbox *key* has not ended."""
         return any(one.state is not ContainerState.EXITED for one in self.context.state.node.containers_of(key))
 
-    async def judge(self, before: Node, items: Iterable[api.Container], sandbox_id: str = "") -> None:
+    async def judge(self, before: Node, items: Sequence[api.Container], sandbox_id: str = "") -> None:
         """Release the places of containers that have ended, by a list (of a sandbox) requested after *before*."""
+        await list_unasked(self.context, items, self._told)
         listed = {item.id: item for item in items}
         asked = before.containers_of(sandbox_id) if sandbox_id else before.containers.values()
         claims = list[Claim]()
@@ -158,7 +163,9 @@ class Outcomes:
             try:
                 async with self._slots:
                     question.clear()
-                    state = (await context.cgroups.ask(key))[0].state
+                    seen, reply = await context.cgroups.ask(key)
+                    await note_unasked(context, key, seen, reply, self._told)
+                    state = seen.state
             except Exception as error:  # noqa: BLE001 (any error means that there is no answer)
                 if repr(error) != error_text:
                     self._report_unanswered(key, error)

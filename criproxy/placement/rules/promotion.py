@@ -116,10 +116,14 @@ def _promoted(node: Node, key: str, policy: Policy) -> Decision:
     return Decision(after, updates_between(node, after), placed.reasons, key)
 
 
-def to_be_promoted(node: Node, why: Miss, keys: Iterable[str]) -> Node:
-    """Return the node with the containers *keys* marked as not placed by the policy, because of *why*."""
+def to_be_promoted(node: Node, why: Miss, keys: Iterable[str], unseen_since_s: float = 0.0) -> Node:
+    """Return the node with the containers *keys* marked as not placed by the policy, because of *why*.
+
+    If criproxy was not asked, *unseen_since_s* is since when they have been where they are.
+    """
+    missed = Missed(why=why, since_s=unseen_since_s, unseen=bool(unseen_since_s))
     known = (node.containers[key] for key in keys if key in node.grants and key in node.containers)
-    news = {each.key: replace(each, missed=Missed(why=why)) for each in known if each.missed is None}
+    news = {each.key: replace(each, missed=missed) for each in known if each.missed is None}
     return node.replace(containers={**node.containers, **news}) if news else node
 
 

@@ -60,6 +60,7 @@ TRANSITIONS: Mapping[type[Event], Row] = {
     events.Found: _WHILE_IT_LIVES,
     events.Unclassified: _WHILE_IT_LIVES,
     events.CardReported: _WHILE_IT_LIVES,
+    events.PlacesMissed: _WHILE_IT_LIVES,
 }
 """The effect of each event on its container; a container that has exited never runs again."""
 

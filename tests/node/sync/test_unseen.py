@@ -141,7 +141,7 @@ async def test_who_remembers_since_when_containers_are_placed(
         await world.until(lambda: past in world.controller.node.containers)
 
         assert (known(world, past).missed is not None) == is_told
-        why = "criproxy was not asked when it was created"
+        why = "criproxy was not asked when it was created or started"
         assert bool(said(world, why)) == is_told
 
 

@@ -47,6 +47,7 @@ EVENTS: dict[type[ev.Event], ev.Event] = {
         ev.Released("by hand"),
         ev.TopologyChanged(machine(cores=7, threads=1)),
         ev.Unclassified(kubelet_files={"c": ()}),
+        ev.PlacesMissed(("c",), 1.0),
     )
 }
 

@@ -1,0 +1,107 @@
+"""Containers that started while criproxy was not asked, and run outside of their places since.
+
+Where no container is moved before it runs (`Settings.moves_created`), it starts on the CPUs of its create, of which
+others may have got some since. If criproxy is asked about the start, it refuses it while an owner runs there. If not,
+whoever runs outside of its place from that start on counts as not placed, until it is moved.
+"""
+
+import asyncio
+from collections.abc import Sequence
+
+from criproxy.cri import api_pb2 as api
+from criproxy.cri import translate
+from criproxy.cri.runtime import if_reported
+from criproxy.model.cpuset import CpuSet
+from criproxy.model.grant import NO_CPUS, Applied
+from criproxy.model.record import Kind
+from criproxy.model.workload import ContainerState
+from criproxy.node.cgroups import Seen
+from criproxy.node.context import Context
+from criproxy.placement.events import PlacesMissed
+from criproxy.placement.records.history import unplaced_text
+from criproxy.process.tasks import batches
+
+_STARTS = {ContainerState.CREATED, ContainerState.UNKNOWN}
+"""States of a container of whose start criproxy knows nothing yet."""
+_AT_ONCE = 16
+"""Containers about which the runtime is asked concurrently."""
+
+
+async def list_unasked(context: Context, items: Sequence[api.Container], told: set[str]) -> None:
+    """Call `note_unasked` for the containers of a list whose starts are not known.
+
+    Raises:
+        RuntimeCallError: the runtime does not answer.
+    """
+    if context.settings.moves_created:
+        return
+    told &= context.state.node.containers.keys()
+    for some in batches([item.id for item in items if _may_have_started(context, item)], _AT_ONCE):
+        asked = (if_reported(context.cgroups.ask(key)) for key in some)
+        for key, answer in zip(some, await asyncio.gather(*asked), strict=True):
+            if answer:
+                await note_unasked(context, key, *answer, told)
+
+
+async def note_unasked(
+    context: Context, key: str, seen: Seen, reply: api.ContainerStatusResponse | None, told: set[str]
+) -> None:
+    """Note whether a container has started outside of its place, or on CPUs that others have not left.
+
+    Args:
+        context: the parts of the controller.
+        key: the container; if its start is known, or criproxy was asked about it, nothing is noted.
+        seen: where it is.
+        reply: what the runtime says about it.
+        told: those that had ended, and were noted.
+
+    Raises:
+        RuntimeCallError: the runtime does not answer.
+    """
+    container = context.state.node.containers.get(key)
+    if context.settings.moves_created or container is None or container.state not in _STARTS:
+        return
+    if reply is None or not reply.status.started_at or context.in_flight.is_sent(key):
+        return
+    since_s, until_s = reply.status.started_at / 1e9, reply.status.finished_at / 1e9
+    if seen.state is ContainerState.RUNNING:
+        await _note_running(context, key, seen.applied, since_s)
+    elif seen.ended and key not in told and _beyond(context, key, context.state.node.applied.get(key)):
+        told.add(key)
+        context.counters.unplaced_s += max(0.0, until_s - since_s)
+        text = f"{unplaced_text(since_s, until_s)}; it ended before criproxy saw it"
+        times = {"unplaced_since_s": since_s, "unplaced_until_s": until_s}
+        context.state.note(container, Kind.EXITED, text, **times)
+
+
+def _may_have_started(context: Context, item: api.Container) -> bool:
+    known = context.state.node.containers.get(item.id)
+    has_started = translate.state(item) in (ContainerState.RUNNING, ContainerState.EXITED)
+    return has_started and known is not None and known.state in _STARTS
+
+
+async def _note_running(context: Context, key: str, has: Applied | None, since_s: float) -> None:
+    """Mark *key* if it is outside of its place, and others that are on its own CPUs."""
+    node = context.state.node
+    missed = [key] if _beyond(context, key, has) else []
+    owned = node.grants[key].exclusive if key in node.grants else NO_CPUS
+    for other in [other for other in node.grants if other != key and _is_on(context, other, owned)]:
+        seen = await if_reported(context.cgroups.read(other)) or Seen(None)
+        if seen.applied and seen.applied.cpus & owned:
+            missed.append(other)
+    if missed:
+        await context.state.apply(PlacesMissed(tuple(missed), since_s))
+
+
+def _beyond(context: Context, key: str, has: Applied | None) -> bool:
+    """Whether *key*, which shares, runs on CPUs that are not in its grant."""
+    grant = context.state.node.grants.get(key)
+    return grant is not None and not grant.exclusive and has is not None and not has.cpus <= grant.cpus
+
+
+def _is_on(context: Context, key: str, owned: CpuSet) -> bool:
+    """Whether *key*, which shares, may be on CPUs that another has owned since."""
+    node = context.state.node
+    has, is_owner = node.applied.get(key), bool(node.grants[key].exclusive)
+    runs = node.containers[key].state is ContainerState.RUNNING
+    return runs and not is_owner and has is not None and bool(has.cpus & owned)

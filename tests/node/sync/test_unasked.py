@@ -1,0 +1,122 @@
+"""Where no container is moved before it runs: who starts unasked, and outside of its place, is told."""
+
+from collections.abc import AsyncIterator
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from criproxy.model.text.notices import timestamp
+from criproxy.model.workload import ContainerState
+from tests.node.sync.test_unseen import known, told
+from tests.node.world import NO_EVENTS, NO_LOOKS, Slow, World, cut, owner, sharer
+
+ALL, FREE = "0-3", "0,2-3"
+
+
+@pytest.fixture
+async def slow() -> Slow:
+    """The runtime's latencies."""
+    return Slow()
+
+
+@pytest.fixture
+async def world(tmp_path: Path, slow: Slow) -> AsyncIterator[World]:
+    """A node on which only what runs is moved, and nothing happens by itself."""
+    options, settings = replace(NO_EVENTS, latency_s=slow), replace(NO_LOOKS, moves_created=False)
+    async with World(tmp_path, options, settings) as world:
+        yield world
+
+
+async def start_past(world: World, *ids: str) -> None:
+    """Start containers as a kubelet does that calls the runtime itself."""
+    world.kubelet._client = world.direct
+    for each in ids:
+        await world.kubelet.start(each)
+    world.kubelet._client = world.client
+
+
+async def started(world: World, container_id: str) -> str:
+    """When it started, as the history writes times."""
+    return timestamp((await world.direct.container_status(container_id)).status.started_at / 1e9)
+
+
+@pytest.mark.parametrize("is_first", [True, False])
+async def test_who_started_on_the_cpus_of_an_owner_is_told(world: World, *, is_first: bool) -> None:
+    """From its start to its move, whoever started first; the owner, which is where it belongs, is not."""
+    _, shared = await world.created(sharer("shared"))
+    _, owned = await world.created(owner("owner"))
+    await world.stop_criproxy()
+    await start_past(world, *([shared, owned] if is_first else [owned, shared]))
+
+    await world.start_criproxy()
+
+    await world.poll(lambda: (world.cpus(shared), world.cpus(owned)) == (FREE, "1"))
+    await world.until(lambda: known(world, shared).missed is None)
+    text, lasted_s = await told(world, shared)
+    assert text.startswith(f"it ran without having been placed from {await started(world, shared)} to ")
+    assert 0 < lasted_s == pytest.approx(world.counters.unplaced_s, abs=0.1)
+    assert known(world, owned).missed is None
+
+
+async def test_who_had_not_left_yet_when_an_owner_started_is_told(world: World, slow: Slow) -> None:
+    """From the start of the owner on."""
+    shared = await world.run(sharer("shared"))
+    slow.hold("UpdateContainerResources")
+    _, owned = await world.created(owner("owner"))
+    await slow.asked.wait()
+    await world.stop_criproxy()
+    await start_past(world, owned)
+    assert world.cpus(shared) == ALL
+
+    await world.start_criproxy()
+    await world.until(lambda: known(world, shared).missed is not None)
+    slow.let_go("UpdateContainerResources")
+
+    await world.until(lambda: known(world, shared).missed is None and world.cpus(shared) == FREE)
+    text, _ = await told(world, shared)
+    assert text.startswith(f"it ran without having been placed from {await started(world, owned)} to ")
+
+
+@pytest.mark.parametrize("is_cut", [False, True], ids=["nobody-asked", "the-answer-was-lost"])
+async def test_who_has_ended_before_it_is_seen_is_told(world: World, slow: Slow, *, is_cut: bool) -> None:
+    """Once, with the times of the runtime; whether or not criproxy had let it start, when no owner ran."""
+    _, shared = await world.created(sharer("shared"))
+    await world.created(owner("owner"))
+    if is_cut:
+        slow.hold("StartContainer")
+        slow.hold("UpdateContainerResources")
+        await cut(world.kubelet.start(shared), slow)
+        await world.until(lambda: known(world, shared).state is ContainerState.UNKNOWN)
+    await world.stop_criproxy()
+    if is_cut:
+        slow.let_go("StartContainer")
+        await world.poll(lambda: world.runtime.core.records.container(shared).started_ns > 0)
+    else:
+        await start_past(world, shared)
+    world.runtime.exit_container(shared)
+
+    if is_cut:
+        slow.let_go("UpdateContainerResources")
+    await world.start_criproxy()
+    await world.until(lambda: known(world, shared).state is ContainerState.EXITED)
+    await world.controller.resync.again()
+
+    text, _ = await told(world, shared)
+    assert text.startswith(f"it ran without having been placed from {await started(world, shared)} to ")
+    assert text.endswith("; it ended before criproxy saw it")
+
+
+async def test_who_starts_where_it_belongs_is_not_told(world: World) -> None:
+    """Whether criproxy was asked or not."""
+    _, owned = await world.created(owner("owner"))
+    _, shared = await world.created(sharer("shared"))
+    await world.stop_criproxy()
+    await start_past(world, owned, shared)
+
+    await world.start_criproxy()
+    await world.controller.resync.again()
+
+    assert (world.cpus(shared), world.cpus(owned)) == (FREE, "1")
+    assert world.counters.unplaced_s == 0
+    assert not [key for key in (owned, shared) if known(world, key).missed]
