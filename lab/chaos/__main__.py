@@ -112,6 +112,9 @@ def _tell(tally: Tally, kill: Kill) -> None:
     wrong = f"; {count} violations so far" if (count := len(tally.violations)) else ""
     rest = f"at rest after {tally.rest_s[-1]} s"
     print(f"{tally.runtime} kill {kill.number}, {kill.phase.value}: {rest}{wrong}", flush=True)
+    for found in tally.violations:
+        if found.get("kill") == kill.number:
+            print(f"    {found['what']}", flush=True)
 
 
 def _report(options: argparse.Namespace, seed: int, tallies: list[Tally]) -> dict[str, Any]:

@@ -9,7 +9,8 @@ from dataclasses import dataclass, field
 from criproxy.cri import api_pb2 as api
 from criproxy.cri.runtime import RuntimeCallError
 from criproxy.errors import StatusCode
-from lab.chaos.kubelet import UNKNOWN, Caller, Journal, Kubelet, Member, Pod, best_effort, burstable, guaranteed
+from lab.chaos.journal import Journal
+from lab.chaos.kubelet import UNKNOWN, Caller, Kubelet, Member, Pod, best_effort, burstable, guaranteed, title
 from lab.chaos.nodes import Node
 
 _TRIES = 40
@@ -112,14 +113,14 @@ async def refresh(kubelet: Kubelet, pod: Pod) -> None:
     pod.sandbox = found[0] if found else ""
     listed = await direct.list_containers(pod.sandbox) if pod.sandbox else []
     if pod.sandbox:
-        kubelet.journal.knows(pod.sandbox, pod)
+        kubelet.journal.knows(pod.sandbox, "")
     for member in pod.members:
         mine = [item for item in listed if item.metadata.name == member.spec.name]
         last = max(mine, key=lambda item: item.metadata.attempt, default=None)
         member.id, member.state = (last.id, last.state) if last else ("", api.CONTAINER_UNKNOWN)
         member.attempt = last.metadata.attempt if last else member.attempt
         if last:
-            kubelet.journal.knows(last.id, pod, member)
+            kubelet.journal.knows(last.id, title(pod, member))
     pod.doubtful = False
 
 

@@ -12,7 +12,7 @@ from criproxy.cri.runtime import RuntimeCallError
 from criproxy.model.cpuset import format_cpuset
 from lab.chaos.churn import Churn, Pods, refresh, repeated, sandboxed
 from lab.chaos.kills import WAYS, Missed, Scene
-from lab.chaos.kubelet import Journal, Pod, best_effort, burstable, guaranteed, replica
+from lab.chaos.kubelet import Pod, best_effort, burstable, guaranteed, replica
 from lab.chaos.nodes import Node
 from lab.chaos.phases import Kill, Phase, Tally
 from lab.chaos.watcher import Watcher
@@ -31,7 +31,7 @@ class Half:
 
     def __init__(self, node: Node, plan: list[Kill], tally: Tally, told: Callable[[Tally, Kill], None]) -> None:
         self._node, self._plan, self._tally, self._told = node, plan, tally, told
-        self._journal = Journal(node.journal)
+        self._journal = node.journal
         self._pods = Pods(node, self._journal, _PODS[node.runtime])
         self._sentinel = best_effort()
         self._at: dict[str, Any] = {}
@@ -204,6 +204,7 @@ class Half:
         node = self._node
         await asyncio.sleep(kill.pause_ms / 1000)
         if kill.lost:
+            node.journal.forgets()
             for file in node.store.parent.glob("criproxy.db*"):
                 file.unlink()
         late = chance.random() < 0.5
@@ -217,7 +218,7 @@ class Half:
         await node.serve.spawn()
         await node.serve.message("READY=1")
         await node.placing()
-        node.serving.set()
+        node.back()
         if kill.restart and late:
             await node.restart_runtime()
 

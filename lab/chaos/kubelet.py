@@ -1,12 +1,10 @@
-"""Our kubelets: clients that say who they are, pods, and the journal of what these asked for."""
+"""Our kubelets: clients that say who they are, and pods."""
 
 import asyncio
 import itertools
-import json
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
-from pathlib import Path
 
 from google.protobuf.message import Message
 
@@ -15,6 +13,7 @@ from criproxy.cri.runtime import Reply, RuntimeCallError, RuntimeClient
 from criproxy.errors import StatusCode
 from criproxy.model.resources import DEFAULT_PERIOD_US, milli_to_quota, milli_to_shares
 from criproxy.wire.client import Channel
+from lab.chaos.journal import Journal
 from lab.chaos.nodes import Node
 from lab.containerd.containerd import left_task
 from lab.emulator.runtime import IMAGE
@@ -114,30 +113,8 @@ def replica(pod: Pod) -> Pod:
     return _pod([member.spec for member in pod.members])
 
 
-@dataclass(slots=True)
-class Journal:
-    """Tells the checker; every line is in the file when the call returns."""
-
-    path: Path
-
-    def wants(self, pod: Pod, member: Member, owns: Sequence[int], *, unsettled: bool = False) -> None:
-        """How many CPUs a container shall own, before it is asked for."""
-        self._write(container=_title(pod, member), owns=list(owns), unsettled=unsettled)
-
-    def knows(self, identifier: str, pod: Pod, member: Member | None = None) -> None:
-        """Who an id is: a container, or a sandbox."""
-        self._write(id=identifier, container=_title(pod, member) if member else "")
-
-    def disturbs(self, container_id: str) -> None:
-        """Somebody is about to write its cpuset."""
-        self._write(disturbed=container_id)
-
-    def _write(self, **entry: object) -> None:
-        with self.path.open("a") as file:
-            file.write(json.dumps(entry) + "\n")
-
-
-def _title(pod: Pod, member: Member) -> str:
+def title(pod: Pod, member: Member) -> str:
+    """How the journal calls a container."""
     return f"{pod.spec.name}/{member.spec.name}"
 
 
@@ -157,24 +134,6 @@ class Kubelet:
         self._mini = MiniKubelet(self.client, self.node.cgroups)
 
     @contextmanager
-    def _placing(self, pod: Pod, member: Member) -> Iterator[None]:
-        """Tell the checker of a container that is created or started while the runtime does not ask criproxy."""
-        gaps, was_serving = self.node.gaps, self.node.serving.is_set()
-        self.node.under_way[pod, member] = self._missed
-        if not was_serving:
-            self._missed(pod, member)
-        try:
-            yield
-        finally:
-            self.node.under_way.pop((pod, member), None)
-            if gaps != self.node.gaps:
-                self._missed(pod, member)
-
-    def _missed(self, pod: Pod, member: Member) -> None:
-        if self.node.runtime == "plugin":
-            self.journal.wants(pod, member, sorted({0, owned(pod.spec, member.spec)}), unsettled=True)
-
-    @contextmanager
     def _calling(self, pod: Pod) -> Iterator[None]:
         pod.doubtful = True
         yield
@@ -184,19 +143,19 @@ class Kubelet:
         """Run the pod's sandbox."""
         with self._calling(pod):
             pod.sandbox = await self._mini.run_sandbox(pod.spec)
-            self.journal.knows(pod.sandbox, pod)
+            self.journal.knows(pod.sandbox, "")
 
     async def create(self, pod: Pod, member: Member, timeout_s: float = CALL_TIMEOUT_S) -> None:
         """Create a container."""
-        self.journal.wants(pod, member, [owned(pod.spec, member.spec)])
-        with self._calling(pod), self._placing(pod, member):
+        self.journal.wants(title(pod, member), [owned(pod.spec, member.spec)])
+        with self._calling(pod):
             member.id = await self._mini.create(pod.spec, pod.sandbox, member.spec, member.attempt, timeout_s=timeout_s)
             member.state = api.CONTAINER_CREATED
-            self.journal.knows(member.id, pod, member)
+            self.journal.knows(member.id, title(pod, member))
 
     async def start(self, pod: Pod, member: Member) -> None:
         """Start a created container."""
-        with self._calling(pod), self._placing(pod, member):
+        with self._calling(pod):
             await self._mini.start(member.id)
             member.state = api.CONTAINER_RUNNING
 
@@ -247,12 +206,12 @@ class Kubelet:
         old = owned(pod.spec, member.spec)
         member.spec = _whole("main", milli)
         new = owned(pod.spec, member.spec)
-        self.journal.wants(pod, member, sorted({old, new}), unsettled=True)
+        self.journal.wants(title(pod, member), sorted({old, new}), unsettled=True)
         sizes = api.LinuxContainerResources(
             cpu_shares=milli_to_shares(milli), cpu_quota=milli_to_quota(milli), cpu_period=DEFAULT_PERIOD_US
         )
         member.resizing = True
         with self._calling(pod):
             await self._mini.update(member.id, sizes)
-            self.journal.wants(pod, member, [new], unsettled=True)
+            self.journal.wants(title(pod, member), [new], unsettled=True)
             member.resizing = False

@@ -14,12 +14,12 @@ from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import AsyncExitStack, asynccontextmanager, contextmanager
 from functools import partial
 from pathlib import Path
-from typing import Any
 
 from criproxy.cri import api_pb2 as api
 from criproxy.cri.runtime import RuntimeClient
 from criproxy.model.cpuset import CpuSet, format_cpuset, parse_cpuset
 from criproxy.simulate.hosts import unpack
+from lab.chaos.journal import Journal
 from lab.chaos.relay import Relay
 from lab.containerd.cgroups import PodCgroups
 from lab.containerd.containerd import PrivateContainerd
@@ -50,6 +50,8 @@ class Node:
     """The runtime's socket."""
     pause_s = 0.0
     """How long kubelets wait after a failed try."""
+    bundles: Path | None = None
+    """The folder of the OCI bundles of what runs, where containers may start without criproxy having been asked."""
     exits = False
     """Whether processes run in containers, and end by themselves."""
 
@@ -57,17 +59,13 @@ class Node:
         self.directory = directory
         self.policy = policy
         self._plant = plant
-        self.journal = directory / "journal"
+        self.journal = Journal(directory / "journal")
         self.store = directory / "state" / "criproxy.db"
         self.relay: Relay
         self.serve: Serve
         self.direct: RuntimeClient
         self.serving = asyncio.Event()
         """Criproxy is there."""
-        self.gaps = 0
-        """How often it was not, or not asked."""
-        self.under_way: dict[tuple[Any, Any], Callable[[Any, Any], None]] = {}
-        """Pods and containers that are being created or started: what is called before criproxy is away."""
 
     @property
     def assignable(self) -> int:
@@ -81,7 +79,7 @@ class Node:
             await self._start_runtime(stack)
             self.direct = RuntimeClient(f"unix://{self.endpoint}")
             stack.push_async_callback(self.direct.close)
-            self.journal.touch()
+            self.journal.path.touch()
             self.relay = Relay(self.directory / "runtime.sock", self.endpoint)
             await self.relay.start()
             stack.push_async_callback(self.relay.stop)
@@ -123,10 +121,13 @@ class Node:
 
     def lose(self) -> None:
         """Criproxy is about to be away, or not asked."""
-        for about, told in [*self.under_way.items()]:
-            told(*about)
+        self.journal.away()
         self.serving.clear()
-        self.gaps += 1
+
+    def back(self) -> None:
+        """Criproxy is there and asked again."""
+        self.journal.back()
+        self.serving.set()
 
     async def kill(self) -> None:
         """SIGKILL to criproxy; its socket stays."""

@@ -20,6 +20,7 @@ from criproxy.node.calls.start import Starts
 from criproxy.node.cgroups import Attributes, Cgroups, Seen
 from criproxy.node.reconcile.reconciler import Reconciler
 from criproxy.node.sync.hotplug import Hotplug
+from criproxy.node.sync.unseen import PlacingSince
 from criproxy.placement.events import ContainerGone
 from criproxy.wire.calls import Call, Outcome, OutcomeKind
 
@@ -115,6 +116,11 @@ def _check_complains() -> None:
     _replace(report, "misplaced", misplaced)
 
 
+def _unplaced_untold() -> None:
+    """Containers about which nobody asked criproxy get their place, and are not told of."""
+    _replace(PlacingSince, "missed", lambda self, item: None)
+
+
 def _create_hangs() -> None:
     """No create of a container is decided."""
 
@@ -139,4 +145,5 @@ PLANTS: dict[str, Callable[[], None]] = {
     "moves-believed": _moves_believed,
     "check-complains": _check_complains,
     "create-hangs": _create_hangs,
+    "unplaced-untold": _unplaced_untold,
 }

@@ -1,7 +1,7 @@
 """The node on which criproxy is a plugin of containerd 1.7: kubelets talk to the runtime, which asks criproxy over NRI.
 
-While criproxy is away, the runtime starts containers without their place. These are not judged before all is at rest:
-by then, each must have its place.
+While criproxy is away, the runtime starts containers without their place: `checker.unplaced` says what is allowed to
+them.
 """
 
 import asyncio
@@ -88,6 +88,7 @@ class PluginNode(ContainerdNode):
 
     async def _start_runtime(self, stack: AsyncExitStack) -> None:
         await super()._start_runtime(stack)
+        self.bundles = self._containerd.directory / "state/io.containerd.runtime.v2.task/k8s.io"
         self.nri = NriRelay(self.directory / "nri.sock", self._containerd.nri_socket)
         self.nri.on_lost = self._lost
         await self.nri.start()
@@ -111,7 +112,7 @@ class PluginNode(ContainerdNode):
         """Wait until the runtime asks criproxy."""
 
         async def is_asked() -> bool:
-            return "nri" not in await self.serve.notices()
+            return not (await self.serve.ask("status"))["plugin"]["problem"]
 
         await until(is_asked, 0.01)
 
@@ -134,4 +135,4 @@ class PluginNode(ContainerdNode):
         before = self.nri.connections
         await until(lambda: self.nri.connections > before, 0.005)
         await self.placing()
-        self.serving.set()
+        self.back()

@@ -27,8 +27,15 @@ class Watcher:
     async def __aenter__(self) -> Self:
         """Start it and wait until it looks."""
         node = self._node
-        options = {"cgroups": node.cgroup_root, "journal": node.journal, "store": node.store, "runtime": node.endpoint}
+        options = {
+            "cgroups": node.cgroup_root,
+            "journal": node.journal.path,
+            "store": node.store,
+            "runtime": node.endpoint,
+        }
         options["control"] = node.serve.control
+        if node.bundles:
+            options["bundles"] = node.bundles
         self._process = await asyncio.create_subprocess_exec(
             *(sys.executable, "-m", "lab.chaos.checker", "--cpus", format_cpuset(node.cpus)),
             *(["--one-pool"] if node.policy == "static" else []),

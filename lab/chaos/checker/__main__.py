@@ -2,7 +2,7 @@
 
     rest SECONDS     {"rest": true, "after_s": 0.4, "problems": []}: whether all is as it must be, at the latest then,
                      and whether ``status --check`` says just that
-    end              {"looks": …, "looks_with_owners": …, "unjudged": …}, and the end of the program
+    end              {"looks": …, "looks_with_owners": …, "unjudged": …, "unplaced": …}, and the end of the program
 
 A violation is told at once: {"violation": "two on one CPU: …"}.
 """
@@ -13,14 +13,17 @@ import sqlite3
 import sys
 import time
 from datetime import UTC, datetime
+from math import inf
 from pathlib import Path
 from threading import Event, Lock, Thread
 
 from criproxy.cri.api_pb2 import SANDBOX_READY
 from lab.chaos.checker.cgroups import Cgroups, parse
-from lab.chaos.checker.rest import Picture, ask_status, disagreements, wrongs
+from lab.chaos.checker.rest import Picture, ask, ask_status, disagreements, wrongs
 from lab.chaos.checker.runtime import Runtime, Unavailable, read_store
 from lab.chaos.checker.samples import Journal, Samples
+from lab.chaos.checker.starts import Starts
+from lab.chaos.checker.unplaced import told_in
 
 INTERVAL_S = 0.005
 _TRY_AGAIN_S = 0.05
@@ -35,7 +38,8 @@ class Checker:
         self._cgroups = Cgroups(options.cgroups)
         self._runtime = Runtime(options.runtime)
         self._journal = Journal(options.journal)
-        self._samples = Samples(self._cgroups, Runtime(options.runtime), self._journal)
+        self._starts = Starts(self._cgroups, options.bundles, self._journal.gaps)
+        self._samples = Samples(self._cgroups, Runtime(options.runtime), self._journal, self._starts)
         self._looking = Lock()
         self._ended = Event()
 
@@ -51,7 +55,8 @@ class Checker:
         self._ended.set()
         sampling.join()
         seen = self._samples
-        say({"looks": seen.looks, "looks_with_owners": seen.with_owners, "unjudged": seen.unjudged})
+        looks = {"looks": seen.looks, "looks_with_owners": seen.with_owners, "unjudged": seen.unjudged}
+        say({**looks, "unplaced": self._starts.judged})
 
     def _sample(self) -> None:
         while not self._ended.wait(INTERVAL_S):
@@ -71,7 +76,17 @@ class Checker:
             time.sleep(_TRY_AGAIN_S)
         with self._looking:
             self._journal.settled()
+            problems += self._verdict()
         say({"rest": not problems, "after_s": round(time.monotonic() - began_s, 3), "problems": problems})
+
+    def _verdict(self) -> list[str]:
+        """What is wrong with those that started without a place."""
+        try:
+            since_s = self._starts.since_s
+            events = ask(self._options.control, "events", since_s=since_s)["events"] if since_s < inf else []
+        except Unavailable as error:
+            return [f"cannot look: {error}"]
+        return self._starts.verdict([*told_in(events)])
 
     def _inspect(self) -> list[str]:
         try:
@@ -101,6 +116,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m lab.chaos.checker")
     for name in ("cgroups", "journal", "store", "control", "runtime", "cpus"):
         parser.add_argument(f"--{name}", type=str if name in ("runtime", "cpus") else Path, required=True)
+    parser.add_argument("--bundles", type=Path, help="the runtime's, where containers may start without a place")
     parser.add_argument("--one-pool", action="store_true", help="whoever shares shares all that nobody owns")
     Checker(parser.parse_args()).run()
 

@@ -63,6 +63,11 @@ class Cgroups:
         directory = self._of(identifier)
         return directory is not None and not _only_waits(directory)
 
+    def executes(self, identifier: str) -> bool:
+        """Whether one of its processes was seen that is more than the init of runc; see `has_begun`."""
+        directory = self._of(identifier)
+        return directory is not None and any(line not in ("", _WAITING) for line in _commands(directory))
+
     def _of(self, identifier: str) -> str | None:
         return next((each for each in self._containers() if each.endswith(identifier)), None)
 
@@ -100,11 +105,17 @@ def _has_process(directory: str) -> bool:
 
 
 def _only_waits(directory: str) -> bool:
+    commands = _commands(directory)
+    return bool(commands) and all(line == _WAITING for line in commands)
+
+
+def _commands(directory: str) -> list[str]:
+    """The command lines of its processes; none if there are no processes (the embedded runtime), or one just ended."""
     try:
         processes = _read(f"{directory}/cgroup.procs").split()
-        return bool(processes) and all(_read(f"/proc/{process}/cmdline") == _WAITING for process in processes)
-    except OSError:  # no processes at all (the embedded runtime), or one has just ended
-        return False
+        return [_read(f"/proc/{process}/cmdline") for process in processes]
+    except OSError:
+        return []
 
 
 def _read(path: str) -> str:

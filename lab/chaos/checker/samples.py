@@ -3,12 +3,16 @@
 import json
 import time
 from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
+from math import inf
 from pathlib import Path
 from typing import Any
 
 from lab.chaos.checker.cgroups import Cgroups, Group, show
 from lab.chaos.checker.runtime import Runtime, Unavailable
+from lab.chaos.checker.starts import Starts
+from lab.chaos.checker.unplaced import Gap
 
 
 @dataclass(slots=True)
@@ -24,6 +28,8 @@ class Journal:
     """Ids of those that somebody else moved."""
     names: dict[str, str] = field(default_factory=dict)
     """Id → POD/NAME; empty for a sandbox."""
+    gaps: list[Gap] = field(default_factory=list)
+    """In order; the last one may go on."""
     _at: int = 0
 
     def read(self) -> None:
@@ -45,12 +51,23 @@ class Journal:
     def _take(self, entry: dict[str, Any]) -> None:
         if "disturbed" in entry:
             self.disturbed.add(entry["disturbed"])
+        elif "away" in entry:
+            self._gap(away=entry["away"], at_s=entry["at_s"])
+        elif "forgets" in entry:
+            self.gaps[-1].forgets = True
         elif "id" in entry:
             self.names[entry["id"]] = entry["container"]
         else:
             self.owns[entry["container"]] = tuple(entry["owns"])
             if entry.get("unsettled"):
                 self.unsettled.add(entry["container"])
+
+    def _gap(self, *, away: bool, at_s: float) -> None:
+        goes_on = bool(self.gaps) and self.gaps[-1].until_s == inf
+        if away and not goes_on:
+            self.gaps.append(Gap(at_s))
+        elif not away and goes_on:
+            self.gaps[-1].until_s = at_s
 
 
 _ASK_AGAIN_S = 0.1
@@ -63,6 +80,7 @@ class Samples:
     cgroups: Cgroups
     runtime: Runtime
     journal: Journal
+    starts: Starts
     looks: int = 0
     with_owners: int = 0
     """Looks at which an owner and somebody else ran."""
@@ -70,22 +88,26 @@ class Samples:
     """Looks with an overlap that could not be judged: the runtime did not tell in time who it was."""
     _found: frozenset[tuple[str, str]] = frozenset()
     _asked_s: float = 0.0
+    _gaps_over: int = 0
 
     def look(self) -> Iterator[str]:
-        """One look; a sentence for each pair that begins to overlap."""
+        """One look; a sentence for each pair that begins to overlap, unless `starts` is to judge it."""
         self.looks += 1
-        groups = self.cgroups.running()
+        at_s, groups = time.time(), self.cgroups.running()
         self.journal.read()  # after the cgroups: what is meant to happen is in it before it happens
         self._learn(groups)
+        self.starts.see(groups, at_s)
+        self._end_gaps()
         owners = [key for key in groups if self._owns(key)]
         self.with_owners += bool(owners) and len(groups) > 1
         pairs = {}
         for owner in owners:
             for other, group in groups.items():
                 suspicious = other != owner and self.journal.names.get(other) and group.cpus & groups[owner].cpus
-                if suspicious and (sentence := self._verify(owner, other)):
+                if suspicious and (sentence := self._verify(owner, other, at_s)):
                     pairs[owner, other] = sentence
-        yield from (sentence for pair, sentence in pairs.items() if pair not in self._found)
+        if not self.starts.overlapping(pairs, self.journal.names, at_s):
+            yield from (sentence for pair, sentence in pairs.items() if pair not in self._found)
         self._found = frozenset(pairs)
 
     def _owns(self, key: str) -> bool:
@@ -96,7 +118,7 @@ class Samples:
     def _judged(self, key: str) -> bool:
         return key not in self.journal.disturbed and self.journal.names.get(key) not in self.journal.unsettled
 
-    def _verify(self, owner: str, other: str) -> str:
+    def _verify(self, owner: str, other: str, at_s: float) -> str:
         """Look at owner, other and owner again: reading is not one moment, so the order matters."""
         before, between, after = self.cgroups.one(owner), self.cgroups.one(other), self.cgroups.one(owner)
         self.journal.read()
@@ -104,12 +126,20 @@ class Samples:
             return ""
         if before is None or between is None or before != after or not before.cpus & between.cpus:
             return ""
-        if not self.cgroups.has_begun(owner) or not self.cgroups.has_begun(other):
+        if not self.starts.has_begun(owner, at_s) or not self.starts.has_begun(other, at_s):
             return ""  # it is looked at again in some milliseconds
         return (
             f"two on one CPU: {self.journal.names[owner]} owns {show(before.cpus)}, "
             f"and {self.journal.names[other]} runs on {show(between.cpus)}"
         )
+
+    def _end_gaps(self) -> None:
+        """Where a gap has ended, ask which containers criproxy can find: it knows of no others that came in it."""
+        over = sum(gap.until_s < inf for gap in self.journal.gaps)
+        if over > self._gaps_over:
+            with suppress(Unavailable):
+                self.starts.back(self.runtime.containers())
+                self._gaps_over = over
 
     def _learn(self, groups: Mapping[str, Group]) -> None:
         """Ask the runtime who it is that runs."""

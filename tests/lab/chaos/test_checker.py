@@ -1,20 +1,17 @@
 """The checker sees what is wrong, and only that; it shares no code with criproxy."""
 
-import json
 import os
 import subprocess
-import time
-from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from criproxy.cri.api_pb2 import CONTAINER_RUNNING
-from lab.chaos.checker.cgroups import Cgroups, CpuSet, Group, parse
+from lab.chaos.checker.cgroups import CpuSet, Group, parse
 from lab.chaos.checker.rest import Picture, Wrong, disagreements, problems
-from lab.chaos.checker.runtime import Listed, Row, Runtime, Saved
-from lab.chaos.checker.samples import Journal, Samples
+from lab.chaos.checker.runtime import Listed, Row, Saved
+from tests.lab.chaos.scene import Scene, owner_and_other
 
 ALL = parse("0-3")
 
@@ -96,6 +93,7 @@ OWNS = Wrong("lost place: p/o owns 0,1, and p/s runs on 0", frozenset({"p/o", "p
         pytest.param([OWNS], ["default/p/s should be on CPU 2 but is on 0"], [], id="told"),
         pytest.param([OWNS], [], [f"--check is silent: {OWNS.text}"], id="silent"),
         pytest.param([OWNS], ["CPU 7 …"], [f"--check is silent: {OWNS.text}"], id="about-another"),
+        pytest.param([], ["the runtime has failed the last 2 creates, … after criproxy had answered …"], [], id="ours"),
         pytest.param([], ["CPU 7 …"], ["--check complains, and nothing is wrong: CPU 7 …"], id="false-alarm"),
         pytest.param([Wrong("store: …")], [], [], id="what-it-need-not-know"),
     ],
@@ -105,46 +103,10 @@ def test_check_is_compared(found: list[Wrong], said: list[str], words: list[str]
     assert list(disagreements(found, said)) == words
 
 
-class Scene:
-    """Cgroup files and a journal in a folder."""
-
-    def __init__(self, folder: Path) -> None:
-        self._pods = folder / "kubepods"
-        self._journal = folder / "journal"
-        self._journal.touch()
-        self.samples = Samples(Cgroups(self._pods), Runtime("/nonexistent"), Journal(self._journal))
-
-    def write(self, key: str, **files: str) -> None:
-        """The cgroup files of a container, by their extensions."""
-        group = self._pods / "burstable" / "podx" / key
-        group.mkdir(parents=True, exist_ok=True)
-        for name, text in files.items():
-            (group / f"{'cgroup' if name == 'procs' else 'cpuset'}.{name}").write_text(text)
-
-    def run(self, key: str, cpus: str) -> None:
-        """A container of that id runs there."""
-        self.write(key, cpus=cpus, mems="0")
-
-    def say(self, **entry: object) -> None:
-        """A line of the journal."""
-        with self._journal.open("a") as file:
-            file.write(json.dumps(entry) + "\n")
-
-    def look(self) -> list[str]:
-        """One look."""
-        return list(self.samples.look())
-
-
 @pytest.fixture
 def scene(tmp_path: Path) -> Scene:
     """An owner of CPUs 1 and 2, and somebody on CPU 0."""
-    scene = Scene(tmp_path)
-    scene.say(container="p/o", owns=[2])
-    for key in ("o", "s"):
-        scene.say(id=key, container=f"p/{key}")
-    scene.run("o", "1-2")
-    scene.run("s", "0")
-    return scene
+    return owner_and_other(tmp_path)
 
 
 def test_two_on_one_cpu_are_seen_once(scene: Scene) -> None:
@@ -156,17 +118,6 @@ def test_two_on_one_cpu_are_seen_once(scene: Scene) -> None:
 
     assert told[1] == ["two on one CPU: p/o owns 1,2, and p/s runs on 0,1"]
     assert [len(each) for each in told] == [0, 1, 0, 0, 1]
-
-
-@pytest.fixture
-def waiting(tmp_path: Path) -> Iterator[subprocess.Popen[bytes]]:
-    """A process as runc leaves it between create and start: it opens a FIFO, and nobody comes."""
-    os.mkfifo(tmp_path / "init")
-    with subprocess.Popen(["runc", "init"], executable="/bin/cat", cwd=tmp_path) as process:
-        while Path(f"/proc/{process.pid}/cmdline").read_text() != "runc\0init\0":
-            time.sleep(0.001)  # the kernel tells nobody when it has set that, in the middle of the exec
-        yield process
-        process.kill()
 
 
 @pytest.mark.parametrize("who", ["s", "o"])
